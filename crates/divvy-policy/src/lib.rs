@@ -1,0 +1,20 @@
+//! Scheduling policies as pure state machines: events in, decisions out.
+//!
+//! This crate never reads a clock, a process, a file or a random source that it was not handed; it allocates, and
+//! does nothing else. Equal inputs give equal outputs, byte for byte.
+//!
+//! Two kinds of policy live here (`Policy::Decision` tells them apart):
+//! - a **gate** ([`Gate`]) says which clients may run for now and leaves the fine slicing to whoever runs them;
+//! - a **dispatcher** ([`Grant`]) says which client runs next on a free CPU, and for how long at the most.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod policy;
+mod units;
+
+pub use policy::{Event, EventError, Gate, Grant, Policy};
+pub use units::{ClientId, CpuId, Instant, Nanos, Share, ShareError};
