@@ -14,7 +14,9 @@ extern crate alloc;
 extern crate std;
 
 mod policy;
+mod registry;
 mod units;
 
 pub use policy::{Event, EventError, Gate, Grant, Policy};
+pub use registry::{Kind, ParamInfo, PolicyInfo};
 pub use units::{ClientId, CpuId, Instant, Nanos, Share, ShareError};
