@@ -13,6 +13,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod feasible;
+pub mod gate;
 mod policy;
 mod registry;
 mod units;

@@ -1,0 +1,340 @@
+//! One loop over a policy and a host.
+
+use std::collections::BTreeSet;
+
+use divvy_policy::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
+
+use crate::host::{Host, HostError, News, Observed, SelfCost};
+use crate::ledger::Ledger;
+use crate::trace::{Recorder, TraceLine};
+
+/// A client that left the run, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Who.
+    pub client: ClientId,
+    /// [`HostError::Gone`] for one that ended, else what kept us from going on with it.
+    pub why: HostError,
+}
+
+/// Why the loop cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The host failed as a whole.
+    #[error("{0}")]
+    Host(HostError),
+    /// The policy refused an event: the engine's own fault.
+    #[error("the policy refused an event: {0}")]
+    Policy(#[from] EventError),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Running {
+    alive: bool,
+    /// CPU time in the ledger.
+    seen: Nanos,
+    /// CPU time that the policy was told of. Less than `seen` where a cycle's end was audited.
+    told: Nanos,
+}
+
+/// A gate, the host that enforces it, and the accounts. See the crate's text.
+pub struct Engine<P, H> {
+    policy: P,
+    host: H,
+    ledger: Ledger,
+    clients: Vec<Running>,
+    alive: usize,
+    /// Who may run: what a cycle's end has to look at.
+    released: BTreeSet<ClientId>,
+    wakeups: u64,
+    lost: Vec<Lost>,
+    recorder: Option<Box<dyn Recorder>>,
+}
+
+impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
+    /// An engine without clients that divides `cpus` CPUs.
+    pub fn new(policy: P, host: H, cpus: u32) -> Self {
+        Self {
+            policy,
+            host,
+            ledger: Ledger::new(cpus),
+            clients: Vec::new(),
+            alive: 0,
+            released: BTreeSet::new(),
+            wakeups: 0,
+            lost: Vec::new(),
+            recorder: None,
+        }
+    }
+
+    /// Records every event and decision from now on.
+    pub fn record_to(&mut self, recorder: Box<dyn Recorder>) {
+        self.recorder = Some(recorder);
+    }
+
+    /// The id that the next client will have: what the host must know it by before it joins.
+    #[must_use]
+    pub fn next_client(&self) -> ClientId {
+        ClientId(self.clients.len() as u32)
+    }
+
+    /// The host.
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// The host, for what a caller must tell it.
+    pub fn host_mut(&mut self) -> &mut H {
+        &mut self.host
+    }
+
+    /// The accounts.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// How often the loop has woken.
+    pub fn wakeups(&self) -> u64 {
+        self.wakeups
+    }
+
+    /// Clients that have not left.
+    pub fn nr_clients(&self) -> usize {
+        self.alive
+    }
+
+    /// What the scheduler itself has cost so far.
+    pub fn self_cost(&mut self) -> SelfCost {
+        self.host.self_cost()
+    }
+
+    /// Whether `client` may run at the moment.
+    pub fn is_released(&self, client: ClientId) -> bool {
+        self.released.contains(&client)
+    }
+
+    /// The clients that have left since this was last asked.
+    pub fn take_lost(&mut self) -> Vec<Lost> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Takes in the client that the host knows by [`next_client`](Self::next_client), held as it is now.
+    ///
+    /// # Errors
+    /// [`EngineError::Policy`] if the policy refuses it.
+    pub fn join(&mut self, share: Share) -> Result<ClientId, EngineError> {
+        let client = self.next_client();
+        self.event(Event::Join { client, share })?;
+        self.clients.push(Running { alive: true, ..Running::default() });
+        self.alive += 1;
+        self.ledger.join(share);
+        self.event(Event::Wake { client })?;
+        Ok(client)
+    }
+
+    /// Gives a client another share from now on.
+    ///
+    /// # Errors
+    /// [`EngineError::Policy`] for a client that is not there.
+    pub fn reshare(&mut self, client: ClientId, share: Share) -> Result<(), EngineError> {
+        self.event(Event::Reshare { client, share })?;
+        self.ledger.reshare(client.index(), share);
+        Ok(())
+    }
+
+    /// Waits for the policy's next time, for news or for `until`, whichever is first, and does what is to be done.
+    ///
+    /// # Errors
+    /// [`EngineError`]; one client's failure is none.
+    pub fn turn(&mut self, until: Option<Instant>) -> Result<(), EngineError> {
+        let at = match (self.policy.poll_timeout(), until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.host.wait(at).map_err(EngineError::Host)?;
+        self.wakeups += 1;
+        self.serve()
+    }
+
+    /// Takes in the news and carries out every decision that is ready.
+    ///
+    /// # Errors
+    /// [`EngineError`]; one client's failure is none.
+    pub fn serve(&mut self) -> Result<(), EngineError> {
+        while let Some(news) = self.host.next_news() {
+            self.on_news(news)?;
+        }
+        loop {
+            let now = self.host.now();
+            let decision = self.policy.poll_decision(now);
+            self.record(|| TraceLine::decision(now, decision));
+            match decision {
+                Some(decision) => self.carry_out(decision)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Releases every client, so that all may run unscheduled. What cannot be released is gone already.
+    pub fn release_all(&mut self) {
+        for client in self.held() {
+            if self.host.release(client, None).is_ok() {
+                self.released.insert(client);
+            }
+        }
+    }
+
+    /// Brings the accounts of all clients up to date, without telling the policy: for a report.
+    pub fn audit(&mut self) {
+        for i in 0..self.clients.len() {
+            if self.clients[i].alive
+                && let Ok(total) = self.host.measure(ClientId(i as u32))
+            {
+                self.enter(i, total);
+            }
+        }
+    }
+
+    fn record(&mut self, line: impl FnOnce() -> TraceLine) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(&line());
+        }
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), EventError> {
+        let now = self.host.now();
+        self.policy.on_event(now, event)?;
+        self.record(|| TraceLine::event(now, event));
+        Ok(())
+    }
+
+    fn on_news(&mut self, news: News) -> Result<(), EngineError> {
+        match news {
+            News::Gone(client) => self.lose(client, HostError::Gone),
+            News::Width(client, cpus) if self.alive(client) => {
+                self.ledger.widen(client.index(), cpus);
+                Ok(self.event(Event::Width { client, cpus })?)
+            }
+            News::Resumed(client) if self.alive(client) && !self.is_released(client) => {
+                self.carry_out(Gate::Hold { client })?;
+                self.carry_out(Gate::Measure { client })
+            }
+            News::Stopped(client) if self.alive(client) && self.is_released(client) => {
+                self.ledger.set_blocked(client.index(), true);
+                Ok(self.event(Event::Block { client })?)
+            }
+            News::AllResumed => {
+                for client in self.held() {
+                    self.carry_out(Gate::Hold { client })?;
+                }
+                Ok(())
+            }
+            News::Width(..) | News::Resumed(_) | News::Stopped(_) => Ok(()),
+        }
+    }
+
+    fn held(&self) -> Vec<ClientId> {
+        let all = (0..self.clients.len() as u32).map(ClientId);
+        all.filter(|&c| self.alive(c) && !self.is_released(c)).collect()
+    }
+
+    fn alive(&self, client: ClientId) -> bool {
+        self.clients.get(client.index()).is_some_and(|c| c.alive)
+    }
+
+    fn carry_out(&mut self, decision: Gate) -> Result<(), EngineError> {
+        match decision {
+            Gate::Release { client, cpu } => {
+                if !self.alive(client) {
+                    return Ok(());
+                }
+                self.released.insert(client);
+                let done = self.host.release(client, cpu);
+                self.or_lose(client, done)?;
+            }
+            Gate::Hold { client } => {
+                if !self.alive(client) {
+                    return Ok(());
+                }
+                self.released.remove(&client);
+                let done = self.host.hold(client);
+                self.or_lose(client, done)?;
+            }
+            Gate::Measure { client } => {
+                if !self.alive(client) {
+                    return Ok(());
+                }
+                let total = self.host.measure(client);
+                if let Some(total) = self.or_lose(client, total)? {
+                    self.enter(client.index(), total);
+                    self.charge(client)?;
+                }
+            }
+            Gate::Observe { client } => {
+                if !self.alive(client) {
+                    return Ok(());
+                }
+                let seen = self.host.observe(client);
+                if let Some(seen) = self.or_lose(client, seen)? {
+                    let blocked = seen == Observed::Blocked;
+                    self.ledger.set_blocked(client.index(), blocked);
+                    self.event(if blocked { Event::Block { client } } else { Event::Wake { client } })?;
+                }
+            }
+            Gate::CycleEnd { .. } => {
+                // The cycle's error is of what was really used by now, whatever the policy has looked at.
+                for client in self.released.iter().copied().collect::<Vec<_>>() {
+                    if !self.ledger.clients()[client.index()].blocked
+                        && let Ok(total) = self.host.measure(client)
+                    {
+                        self.enter(client.index(), total);
+                    }
+                }
+                self.ledger.end_cycle();
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters a client's total into the ledger. A total that went back is no credit: a clock's lag is made up later.
+    fn enter(&mut self, i: usize, total: Nanos) {
+        let c = &mut self.clients[i];
+        let used = total.saturating_sub(c.seen);
+        c.seen = c.seen.max(total);
+        self.ledger.charge(i, used);
+    }
+
+    /// Tells the policy what it has not been told yet.
+    fn charge(&mut self, client: ClientId) -> Result<(), EngineError> {
+        let c = &mut self.clients[client.index()];
+        let used = c.seen.saturating_sub(c.told);
+        c.told = c.seen;
+        Ok(self.event(Event::Charge { client, used })?)
+    }
+
+    fn or_lose<T>(&mut self, client: ClientId, done: Result<T, HostError>) -> Result<Option<T>, EngineError> {
+        match done {
+            Ok(value) => Ok(Some(value)),
+            Err(HostError::Broken(what)) => Err(EngineError::Host(HostError::Broken(what))),
+            Err(why) => self.lose(client, why).map(|()| None),
+        }
+    }
+
+    /// A client is out of the run; what it used up to its end is charged first.
+    fn lose(&mut self, client: ClientId, why: HostError) -> Result<(), EngineError> {
+        if !self.alive(client) {
+            return Ok(());
+        }
+        if let Ok(total) = self.host.measure(client) {
+            self.enter(client.index(), total);
+            self.charge(client)?;
+        }
+        self.clients[client.index()].alive = false;
+        self.released.remove(&client);
+        self.alive -= 1;
+        self.event(Event::Leave { client })?;
+        self.ledger.leave(client.index());
+        self.lost.push(Lost { client, why });
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! What the engine needs of a machine.
+
+use divvy_policy::{ClientId, CpuId, Instant, Nanos};
+
+/// A machine that can hold and release clients, and tell how far they got.
+///
+/// An error of one client never ends the loop: a client that is gone leaves, one that may not be signalled leaves with
+/// its reason on record.
+pub trait Host {
+    /// The time now. Never goes back.
+    fn now(&mut self) -> Instant;
+
+    /// Waits until `until` (`None`: for ever), or until there is news.
+    ///
+    /// # Errors
+    /// [`HostError::Broken`] where waiting itself failed.
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), HostError>;
+
+    /// The next thing that happened without being asked for, if any.
+    fn next_news(&mut self) -> Option<News>;
+
+    /// Lets `client` run, if it can on `cpu` (numbered among the CPUs that the host divides).
+    ///
+    /// # Errors
+    /// [`HostError`], by what happened to the client.
+    fn release(&mut self, client: ClientId, cpu: Option<CpuId>) -> Result<(), HostError>;
+
+    /// Keeps `client` from running. It has stopped when this returns, or will before it runs a microsecond further.
+    ///
+    /// # Errors
+    /// [`HostError`], by what happened to the client.
+    fn hold(&mut self, client: ClientId) -> Result<(), HostError>;
+
+    /// CPU time that `client` has used since it began, all its threads and processes, those gone included.
+    ///
+    /// # Errors
+    /// [`HostError`], by what happened to the client.
+    fn measure(&mut self, client: ClientId) -> Result<Nanos, HostError>;
+
+    /// Whether `client` can run, were it released.
+    ///
+    /// # Errors
+    /// [`HostError`], by what happened to the client.
+    fn observe(&mut self, client: ClientId) -> Result<Observed, HostError>;
+
+    /// What the host and its caller have cost so far.
+    fn self_cost(&mut self) -> SelfCost;
+}
+
+/// What a look at a client's state found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// At least one thread runs or waits for a CPU.
+    Runnable,
+    /// All threads sleep, or the client was stopped by somebody else.
+    Blocked,
+}
+
+/// Something that happened without being asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A client has ended.
+    Gone(ClientId),
+    /// A held client has run: somebody else resumed it. It is held again by the engine.
+    Resumed(ClientId),
+    /// A client was stopped by somebody else.
+    Stopped(ClientId),
+    /// A client can now use this many CPUs at once.
+    Width(ClientId, u32),
+    /// All held clients were resumed because this process had not run for too long; those the policy holds are held anew.
+    AllResumed,
+}
+
+/// Why a host could not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// The client has ended.
+    #[error("the client has ended")]
+    Gone,
+    /// The client may not be signalled or read by this user.
+    #[error("not permitted: {0}")]
+    NotPermitted(String),
+    /// The host itself failed.
+    #[error("{0}")]
+    Broken(String),
+}
+
+/// What the scheduler itself has cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SelfCost {
+    /// CPU time of this process, all threads.
+    pub cpu: Nanos,
+    /// Clocks and states read.
+    pub reads: u64,
+    /// Signals sent.
+    pub signals: u64,
+}

@@ -1,0 +1,328 @@
+//! The accounts: what each client was due, what it got, and the error of every cycle.
+//!
+//! Floats only print here: nothing in this module decides who runs.
+
+use divvy_policy::feasible::{Claim, water_fill};
+use divvy_policy::{Nanos, Share};
+
+/// Cycles left out of the statistics at the start of a run, as in ALPS, section 3.3.
+pub const START_UP_CYCLES: u64 = 4;
+
+/// One client's account.
+#[derive(Clone, Debug)]
+pub struct ClientLedger {
+    /// What it asked for.
+    pub share: Share,
+    /// CPUs that it can use at once.
+    pub width: u32,
+    /// Still in the run.
+    pub present: bool,
+    /// Seen blocked when last looked at.
+    pub blocked: bool,
+    /// CPU time received.
+    pub service: Nanos,
+    /// Its effective share as a fraction of all that were present when the last cycle ended.
+    effective: f64,
+    cycle: u64,
+    cycle_service: Nanos,
+    excluded: bool,
+}
+
+/// Median, mean and maximum of the errors of cycles; see [`CycleStats::errors`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CycleErrors {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Median.
+    pub median: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// Root-mean-square relative errors, one for each cycle.
+#[derive(Clone, Debug, Default)]
+pub struct CycleStats {
+    /// Cycles ended, start-up cycles included.
+    pub ended: u64,
+    errors: Vec<f32>,
+}
+
+impl CycleStats {
+    /// Cycles that count.
+    #[must_use]
+    pub fn counted(&self) -> u64 {
+        self.errors.len() as u64
+    }
+
+    /// The error of each cycle that counts, in order, as fractions.
+    pub fn iter(&self) -> impl Iterator<Item = f64> + '_ {
+        self.errors.iter().map(|&e| f64::from(e))
+    }
+
+    /// Mean, median and maximum over the cycles that count; `None` if there are none.
+    #[must_use]
+    pub fn errors(&self) -> Option<CycleErrors> {
+        let mut sorted = self.errors.clone();
+        sorted.sort_by(f32::total_cmp);
+        let (n, max) = (sorted.len(), *sorted.last()?);
+        let median = (f64::from(sorted[(n - 1) / 2]) + f64::from(sorted[n / 2])) / 2.0;
+        let mean = self.iter().sum::<f64>() / n as f64;
+        Some(CycleErrors { mean, median, max: f64::from(max) })
+    }
+}
+
+/// Sums over the clients that count in this cycle, from which its error follows without visiting them:
+/// with `r_i = service_i / share_i`, `sum (r_i * S / C - 1)^2 = (S/C)^2 * sum r_i^2 - 2 * S/C * sum r_i + n`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    n: u64,
+    shares: f64,
+    service: f64,
+    rates: f64,
+    squares: f64,
+}
+
+/// The accounts of all clients, and the statistics of cycles.
+///
+/// The error of a cycle is ALPS's (section 3.3): for each client `(service - due) / due`, where `due` is its
+/// effective share of what all received in that cycle; then the root of the mean square. Clients that were seen
+/// blocked in a cycle do not count in it: nothing says what they were due.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    clients: Vec<ClientLedger>,
+    cpus: u32,
+    cycle: u64,
+    /// The present cycle's sums.
+    sums: Sums,
+    /// Clients that are present and awake, and their effective shares: who counts when a cycle begins.
+    counting: u64,
+    counting_shares: f64,
+    stats: CycleStats,
+    stale: bool,
+}
+
+impl Ledger {
+    /// Accounts of no clients on `cpus` CPUs.
+    #[must_use]
+    pub fn new(cpus: u32) -> Self {
+        Self { cpus: cpus.max(1), ..Self::default() }
+    }
+
+    /// The clients that ever were, by id.
+    #[must_use]
+    pub fn clients(&self) -> &[ClientLedger] {
+        &self.clients
+    }
+
+    /// The statistics of cycles so far.
+    #[must_use]
+    pub fn cycles(&self) -> &CycleStats {
+        &self.stats
+    }
+
+    pub(crate) fn join(&mut self, share: Share) {
+        self.clients.push(ClientLedger {
+            share,
+            width: 1,
+            present: true,
+            blocked: false,
+            service: Nanos::ZERO,
+            effective: 0.0,
+            cycle: self.cycle,
+            cycle_service: Nanos::ZERO,
+            excluded: true, // It was not there for the whole cycle.
+        });
+        self.counting += 1;
+        self.stale = true;
+    }
+
+    pub(crate) fn leave(&mut self, i: usize) {
+        self.exclude(i);
+        self.recount(i, |c| c.present = false);
+        self.stale = true;
+    }
+
+    pub(crate) fn reshare(&mut self, i: usize, share: Share) {
+        self.exclude(i);
+        self.clients[i].share = share;
+        self.stale = true;
+    }
+
+    pub(crate) fn widen(&mut self, i: usize, width: u32) {
+        if self.clients[i].width != width {
+            self.clients[i].width = width;
+            self.stale = true;
+        }
+    }
+
+    pub(crate) fn set_blocked(&mut self, i: usize, blocked: bool) {
+        if blocked {
+            self.exclude(i);
+        } else {
+            self.enter_cycle(i); // Whoever was blocked when the cycle began does not count in it.
+        }
+        self.recount(i, |c| c.blocked = blocked);
+    }
+
+    /// Applies a change that may move a client in or out of those who count when a cycle begins.
+    fn recount(&mut self, i: usize, change: impl FnOnce(&mut ClientLedger)) {
+        let c = &mut self.clients[i];
+        let before = c.present && !c.blocked;
+        change(c);
+        match (before, c.present && !c.blocked) {
+            (true, false) => {
+                self.counting -= 1;
+                self.counting_shares -= c.effective;
+            }
+            (false, true) => {
+                self.counting += 1;
+                self.counting_shares += c.effective;
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes a client out of this cycle's sums.
+    fn exclude(&mut self, i: usize) {
+        self.enter_cycle(i);
+        let c = &mut self.clients[i];
+        if !std::mem::replace(&mut c.excluded, true) {
+            let (service, rate) = (c.cycle_service.0 as f64, c.cycle_service.0 as f64 / c.effective);
+            self.sums.n -= 1;
+            self.sums.shares -= c.effective;
+            self.sums.service -= service;
+            self.sums.rates -= rate;
+            self.sums.squares -= rate * rate;
+        }
+    }
+
+    /// A client is touched for the first time in a cycle: its service in it starts at zero.
+    fn enter_cycle(&mut self, i: usize) {
+        let c = &mut self.clients[i];
+        if c.cycle != self.cycle {
+            c.cycle = self.cycle;
+            c.cycle_service = Nanos::ZERO;
+            c.excluded = c.blocked || !c.present;
+        }
+    }
+
+    pub(crate) fn charge(&mut self, i: usize, used: Nanos) {
+        self.enter_cycle(i);
+        let c = &mut self.clients[i];
+        c.service += used;
+        let before = c.cycle_service.0 as f64 / c.effective;
+        c.cycle_service += used;
+        if !c.excluded {
+            let after = c.cycle_service.0 as f64 / c.effective;
+            self.sums.service += used.0 as f64;
+            self.sums.rates += after - before;
+            self.sums.squares += after * after - before * before;
+        }
+    }
+
+    /// Ends a cycle: its error is kept, unless it is one of the first, or nobody counted in it.
+    pub(crate) fn end_cycle(&mut self) {
+        self.stats.ended += 1;
+        let s = self.sums;
+        if self.stats.ended > START_UP_CYCLES && s.n > 0 && s.service > 0.0 {
+            let unit = s.shares / s.service;
+            let sum = unit * unit * s.squares - 2.0 * unit * s.rates + s.n as f64;
+            self.stats.errors.push((sum.max(0.0) / s.n as f64).sqrt() as f32);
+        }
+        self.cycle += 1;
+        self.update_effective();
+        self.sums = Sums { n: self.counting, shares: self.counting_shares, ..Sums::default() };
+    }
+
+    /// Effective shares as fractions of all of the clients that `take_part`, by id; 0 for the others. An effective
+    /// share is what a client can have of the CPUs with the threads that it has.
+    #[must_use]
+    pub fn effective(&self, take_part: impl Fn(&ClientLedger) -> bool) -> Vec<f64> {
+        let part: Vec<usize> = (0..self.clients.len()).filter(|&i| take_part(&self.clients[i])).collect();
+        let claim = |&i: &usize| Claim { share: self.clients[i].share, width: self.clients[i].width };
+        let cpus = water_fill(&part.iter().map(claim).collect::<Vec<_>>(), self.cpus);
+        let total: f64 = cpus.iter().map(|c| c.as_f64()).sum();
+        let mut effective = vec![0.0; self.clients.len()];
+        for (&i, cpu) in part.iter().zip(&cpus) {
+            effective[i] = cpu.as_f64() / total;
+        }
+        effective
+    }
+
+    /// Who is there has changed: the effective shares of the next cycle follow. Cost: O(n log n), only then.
+    fn update_effective(&mut self) {
+        if !std::mem::take(&mut self.stale) {
+            return;
+        }
+        let effective = self.effective(|c| c.present);
+        self.counting_shares = 0.0;
+        for (c, effective) in self.clients.iter_mut().zip(effective) {
+            c.effective = effective;
+            if c.present && !c.blocked {
+                self.counting_shares += effective;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(shares: &[u64]) -> Ledger {
+        let mut ledger = Ledger::new(1);
+        for &s in shares {
+            ledger.join(Share::new(s).unwrap());
+        }
+        for _ in 0..START_UP_CYCLES {
+            ledger.end_cycle();
+        }
+        ledger
+    }
+
+    fn cycle(ledger: &mut Ledger, used: &[u64]) -> f64 {
+        for (i, &ns) in used.iter().enumerate() {
+            // In two charges: the account depends only on the total.
+            ledger.charge(i, Nanos(ns / 3));
+            ledger.charge(i, Nanos(ns - ns / 3));
+        }
+        ledger.end_cycle();
+        ledger.cycles().iter().last().unwrap()
+    }
+
+    #[test]
+    fn the_error_is_the_papers() {
+        let mut l = ledger(&[1, 2, 3]);
+        assert!(cycle(&mut l, &[100, 200, 300]) < 1e-6);
+        // Due 100, 200, 300 of 600; errors .1, -.05, 0: sqrt((.01 + .0025) / 3).
+        assert!((cycle(&mut l, &[110, 190, 300]) - (0.0125f64 / 3.0).sqrt()).abs() < 1e-6);
+        // One that got nothing is 100 % off: due 100 and 200, got 0 and 300 beside 300 of 300.
+        assert!((cycle(&mut l, &[0, 300, 300]) - (1.25f64 / 3.0).sqrt()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn whoever_was_blocked_does_not_count() {
+        let mut l = ledger(&[1, 2, 3]);
+        l.set_blocked(1, true);
+        // The others are due 1/4 and 3/4 of what they got.
+        assert!(cycle(&mut l, &[100, 55, 300]) < 1e-6);
+        assert!(cycle(&mut l, &[100, 0, 300]) < 1e-6);
+        l.set_blocked(1, false); // Awake in the middle of a cycle: counts from the next.
+        assert!(cycle(&mut l, &[100, 7, 300]) < 1e-6);
+        assert!((cycle(&mut l, &[110, 190, 300]) - (0.0125f64 / 3.0).sqrt()).abs() < 1e-6);
+        l.leave(0);
+        assert!(cycle(&mut l, &[0, 200, 300]) < 1e-6);
+    }
+
+    #[test]
+    fn start_up_is_left_out() {
+        let mut l = Ledger::new(1);
+        l.join(Share::ONE);
+        for _ in 0..START_UP_CYCLES + 2 {
+            l.charge(0, Nanos(5));
+            l.end_cycle();
+        }
+        assert_eq!((l.cycles().ended, l.cycles().counted()), (START_UP_CYCLES + 2, 2));
+        assert_eq!(Ledger::new(1).cycles().errors(), None);
+    }
+}

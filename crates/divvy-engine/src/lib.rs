@@ -1,0 +1,17 @@
+//! The loop between a gate, which decides, and a host, which enforces: the same over a simulated machine and a live one.
+//!
+//! This crate knows no syscall, no clock and no process. It never decides: it asks the policy, carries its decisions
+//! out through a [`Host`], feeds what happened back as events, accounts for every nanosecond used, by the clients and
+//! by itself, and records all of it on request, so that a run can be replayed.
+#![forbid(unsafe_code)]
+
+mod engine;
+mod host;
+mod ledger;
+pub mod policies;
+mod trace;
+
+pub use engine::{Engine, EngineError, Lost};
+pub use host::{Host, HostError, News, Observed, SelfCost};
+pub use ledger::{ClientLedger, CycleErrors, CycleStats, Ledger};
+pub use trace::{Divergence, Recorder, Trace, TraceHeader, TraceLine, replay};

@@ -1,0 +1,181 @@
+//! A run as a file of lines, and the proof that replaying it gives the same decisions.
+//!
+//! The first line is a [`TraceHeader`], every other a [`TraceLine`], each a JSON object (format: `docs/trace.md`).
+
+use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy, Share, ShareError};
+use serde::{Deserialize, Serialize};
+
+use crate::policies::{GateSpec, SpecError};
+
+/// The version of the format, which a header carries.
+pub const TRACE_VERSION: u32 = 1;
+
+/// What was run: enough to make the same policy again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceHeader {
+    /// [`TRACE_VERSION`].
+    pub divvy_trace: u32,
+    /// The gate.
+    pub gate: GateSpec,
+    /// Names of the clients, by id.
+    pub clients: Vec<String>,
+}
+
+/// One event, decision, or "nothing more for now", at a moment in ns since the host's epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceLine {
+    /// When, ns.
+    pub t: u64,
+    /// What.
+    #[serde(flatten)]
+    pub what: Trace,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "e")]
+#[expect(missing_docs, reason = "each is the event or decision of its name")]
+pub enum Trace {
+    Join { c: u32, share: u64 },
+    Leave { c: u32 },
+    Reshare { c: u32, share: u64 },
+    Wake { c: u32 },
+    Block { c: u32 },
+    Charge { c: u32, ns: u64 },
+    Width { c: u32, cpus: u32 },
+    Free { cpu: u32 },
+    Release { c: u32, cpu: Option<u32> },
+    Hold { c: u32 },
+    Measure { c: u32 },
+    Observe { c: u32 },
+    Cycle { n: u64 },
+    Idle,
+}
+
+/// Takes the lines of a trace, in order.
+pub trait Recorder {
+    /// Keeps one line. A recorder that cannot says so by its own means; scheduling goes on.
+    fn record(&mut self, line: &TraceLine);
+}
+
+impl TraceLine {
+    /// The line for an event.
+    #[must_use]
+    pub fn event(now: Instant, event: Event) -> Self {
+        let what = match event {
+            Event::Join { client, share } => Trace::Join { c: client.0, share: share.get() },
+            Event::Leave { client } => Trace::Leave { c: client.0 },
+            Event::Reshare { client, share } => Trace::Reshare { c: client.0, share: share.get() },
+            Event::Wake { client } => Trace::Wake { c: client.0 },
+            Event::Block { client } => Trace::Block { c: client.0 },
+            Event::Charge { client, used } => Trace::Charge { c: client.0, ns: used.0 },
+            Event::Width { client, cpus } => Trace::Width { c: client.0, cpus },
+            Event::Free { cpu } => Trace::Free { cpu: cpu.0 },
+        };
+        Self { t: now.0, what }
+    }
+
+    /// The line for an answer to `poll_decision`.
+    #[must_use]
+    pub fn decision(now: Instant, decision: Option<Gate>) -> Self {
+        let what = match decision {
+            None => Trace::Idle,
+            Some(Gate::Release { client, cpu }) => Trace::Release { c: client.0, cpu: cpu.map(|c| c.0) },
+            Some(Gate::Hold { client }) => Trace::Hold { c: client.0 },
+            Some(Gate::Measure { client }) => Trace::Measure { c: client.0 },
+            Some(Gate::Observe { client }) => Trace::Observe { c: client.0 },
+            Some(Gate::CycleEnd { cycles }) => Trace::Cycle { n: cycles },
+        };
+        Self { t: now.0, what }
+    }
+
+    /// The event of this line, if it is one.
+    ///
+    /// # Errors
+    /// [`ShareError`] where the line carries a number that is no share.
+    pub fn as_event(&self) -> Result<Option<Event>, ShareError> {
+        Ok(Some(match self.what {
+            Trace::Join { c, share } => Event::Join { client: ClientId(c), share: Share::new(share)? },
+            Trace::Leave { c } => Event::Leave { client: ClientId(c) },
+            Trace::Reshare { c, share } => Event::Reshare { client: ClientId(c), share: Share::new(share)? },
+            Trace::Wake { c } => Event::Wake { client: ClientId(c) },
+            Trace::Block { c } => Event::Block { client: ClientId(c) },
+            Trace::Charge { c, ns } => Event::Charge { client: ClientId(c), used: Nanos(ns) },
+            Trace::Width { c, cpus } => Event::Width { client: ClientId(c), cpus },
+            Trace::Free { cpu } => Event::Free { cpu: CpuId(cpu) },
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// Where a replay parted from its trace.
+#[derive(Debug, thiserror::Error)]
+pub enum Divergence {
+    /// The first line is not a header of a version that is known.
+    #[error("line 1: {0}")]
+    Header(String),
+    /// The policy of the header cannot be made.
+    #[error("line 1: {0}")]
+    Spec(#[from] SpecError),
+    /// A line that cannot be read.
+    #[error("line {line}: {why}")]
+    Line {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The policy refused an event that it once took.
+    #[error("line {line}: {why}")]
+    Refused {
+        /// Counted from 1.
+        line: usize,
+        /// Its reason.
+        why: EventError,
+    },
+    /// The policy decided something else.
+    #[error("line {line}: the trace says {recorded:?}, the policy decides {decided:?}")]
+    Decision {
+        /// Counted from 1.
+        line: usize,
+        /// What the trace says.
+        recorded: Trace,
+        /// What came now.
+        decided: Trace,
+    },
+}
+
+/// Feeds a trace's events to a new policy of the same kind, and compares every decision: how many there were.
+///
+/// # Errors
+/// [`Divergence`] at the first line that differs or cannot be read.
+pub fn replay(text: impl Iterator<Item = String>) -> Result<u64, Divergence> {
+    let mut lines = text.enumerate();
+    let (_, first) = lines.next().ok_or_else(|| Divergence::Header("the trace is empty".into()))?;
+    let header: TraceHeader = serde_json::from_str(&first).map_err(|e| Divergence::Header(e.to_string()))?;
+    if header.divvy_trace != TRACE_VERSION {
+        let text = format!("trace version {}; this divvy reads {TRACE_VERSION}", header.divvy_trace);
+        return Err(Divergence::Header(text));
+    }
+    let mut policy = header.gate.make()?;
+    let mut decisions = 0;
+    for (index, text) in lines {
+        let line = index + 1;
+        let bad = |why: String| Divergence::Line { line, why };
+        let recorded: TraceLine = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
+        let now = Instant(recorded.t);
+        match recorded.as_event().map_err(|e| bad(e.to_string()))? {
+            Some(event) => {
+                policy.on_event(now, event).map_err(|why| Divergence::Refused { line, why })?;
+            }
+            None => {
+                let decided = TraceLine::decision(now, policy.poll_decision(now)).what;
+                if decided != recorded.what {
+                    return Err(Divergence::Decision { line, recorded: recorded.what, decided });
+                }
+                decisions += u64::from(decided != Trace::Idle);
+            }
+        }
+    }
+    Ok(decisions)
+}

@@ -1,0 +1,105 @@
+//! What the exact gate knows of one client.
+
+use super::queue::Ticket;
+use crate::{Instant, Nanos, Share};
+
+/// Where a client is. Only heads and those beside them may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Joined, never seen awake.
+    Out,
+    /// Held: waits for a lane in this cycle, or, where the number is a later one, for that cycle. Since the number
+    /// says which, nobody has to be touched when a cycle ends.
+    Waiting(u64),
+    /// Runs on a lane.
+    Head(u32),
+    /// A suspect: runs beside the lanes whenever it is awake.
+    Beside,
+    /// Held, through with this cycle, and a suspect: released as soon as the next begins.
+    SpentSuspect,
+}
+
+impl Place {
+    /// Whether the client stands in one of the queues.
+    pub(super) fn waits(self) -> bool {
+        matches!(self, Self::Waiting(_))
+    }
+
+    pub(super) fn runs(self) -> bool {
+        matches!(self, Self::Head(_) | Self::Beside)
+    }
+}
+
+/// The answer that the driver owes about a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Await {
+    Nothing,
+    Charge,
+    State,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    pub(super) share: Share,
+    /// CPUs that it can use at once.
+    pub(super) width: u32,
+    /// CPU time left in this cycle, ns, as of `epoch`.
+    pub(super) allowance: i128,
+    /// The cycle up to which the allowance has been replenished.
+    pub(super) epoch: u64,
+    pub(super) place: Place,
+    pub(super) ticket: Ticket,
+    /// Whether the driver was told to release it.
+    pub(super) released: bool,
+    pub(super) blocked: bool,
+    /// The last cycle in which it counts as a suspect, if it is one at all.
+    pub(super) suspect_until: Option<u64>,
+    pub(super) awaits: Await,
+    pub(super) looked: Instant,
+    pub(super) used_since_look: Nanos,
+    /// CPU time used since it got its lane, or since its last slice ended.
+    pub(super) turn_used: Nanos,
+    pub(super) tick: Nanos,
+    pub(super) due: Option<Instant>,
+    /// When it was last found to have used anything.
+    pub(super) last_used: Instant,
+    pub(super) last_used_cycle: u64,
+    /// What it gets for a cycle where its share is infeasible.
+    pub(super) cap: Option<i128>,
+    pub(super) claims: bool,
+}
+
+impl Client {
+    pub(super) fn new(share: Share, cycle: u64, tick: Nanos) -> Self {
+        Self {
+            share,
+            width: 1,
+            allowance: 0,
+            epoch: cycle,
+            place: Place::Out,
+            ticket: Ticket::default(),
+            released: false,
+            blocked: true,
+            suspect_until: None,
+            awaits: Await::Nothing,
+            looked: Instant::ZERO,
+            used_since_look: Nanos::ZERO,
+            turn_used: Nanos::ZERO,
+            tick,
+            due: None,
+            last_used: Instant::ZERO,
+            last_used_cycle: cycle,
+            cap: None,
+            claims: false,
+        }
+    }
+
+    pub(super) fn suspect(&self, cycle: u64) -> bool {
+        self.suspect_until.is_some_and(|until| cycle <= until)
+    }
+
+    /// Time that its allowance takes at full width, ns.
+    pub(super) fn need(&self) -> i128 {
+        self.allowance.max(0) / i128::from(self.width)
+    }
+}

@@ -1,0 +1,365 @@
+//! The exact gate: event-driven proportional share, one client released for each CPU. Ours, and the default.
+//!
+//! **Problem.** ALPS looks at its clients once a quantum, so its error is whatever the kernel's slices did inside the
+//! quantum: 1 to 20 % of a cycle. And it lets everybody run at once, so nothing bounds who does.
+//!
+//! **Idea.** A client that runs alone on its CPU uses exactly the time that passes. So release one client for each CPU,
+//! set the timer for the moment its allowance will run out, charge what it really used, hold it, release the next.
+//! Only a client that blocks breaks the rule; one that was seen asleep is released beside the others from then on,
+//! so that it can run whenever it wakes, and is looked at when it could be through.
+//!
+//! **Terms.** `Q` is the quantum, `q_i` the *quota* of client i for a cycle (its effective share in quanta, times Q),
+//! `allowance_i` what is left of it (ns; negative when more was used than was due), a *lane* a place to run (one for
+//! each CPU, or several: *presence*), a *head* the client of a lane, a *suspect* one seen asleep in this cycle or the
+//! last eight, the *grain* (100 us) the least allowance that is worth a hand-over, and *need* the time that a client's
+//! allowance takes at full width.
+//!
+//! **Algorithm.**
+//! 1. A head is looked at when its allowance (or slice) could be used up, and after a tick at the latest. The tick
+//!    starts at Q/2 and doubles to 4Q while the client is found to have run all the time.
+//! 2. A look charges the CPU time used. If it is less than the time that passed, the client's state is read: asleep
+//!    makes it a suspect, which gives its lane away but may go on when it wakes.
+//! 3. A client with at most a grain left is held; the empty lane takes the next: in fixed order on one CPU, by
+//!    virtual time with slices, and the one with the largest need on several CPUs, where a waiting client whose
+//!    laxity (remaining cycle on each lane, minus its need) is gone takes the lane of the smallest need.
+//! 4. The cycle ends when fewer clients can run than there are CPUs. Sleepers forfeit what they did not use, all get
+//!    another quota, debts and remainders carry over (at most one quota of credit). Replenishing is lazy, by cycle number.
+//! 5. On several CPUs the quotas are water-filled: a client can use no more CPUs than its width, and what it cannot use
+//!    is divided among the others ([`crate::feasible`]).
+//!
+//! **Bounds.** Let `l` be the lateness of one wake-up plus hand-over, and `g` the grain.
+//! - At a cycle's end a client that always wanted the CPU has received its quota within `[-g, +l]`, in each cycle and
+//!   in the sum over all cycles: what is missing or too much is carried, so errors do not accumulate
+//!   (`errors_do_not_accumulate`).
+//! - At any instant, on one CPU and without slices, its service error is at most `q_i * (1 - s_i / S) + l`: the whole
+//!   allowance runs in one go, as in weighted round robin (`error_at_any_instant_is_bounded`). With slices of length
+//!   `z` the others run in between: at most `z + g + l` beyond the order of virtual finishing times.
+//! - A CPU idles because its head blocked for at most one tick, 4Q, and only for a client that was not seen asleep
+//!   in the last eight cycles; after that at most 1 ms (`a_cpu_idles_for_at_most_a_tick`).
+//!
+//! **Cost.** One wake-up costs O(lanes + clients due + clients that change state): none of it depends on how many
+//! clients are held. With slices or several CPUs the queue is sorted, O(log n) an operation.
+//!
+//! **Properties.** (tests) the bounds above; `the_account_depends_only_on_the_total`, `a_rejected_event_changes_nothing`,
+//! `scaled_shares_decide_the_same`, `leaving_and_rejoining_earns_nothing`, `infeasible_shares_are_capped`.
+//!
+//! **Weak spots.** Against strangers the group competes as one process per lane: raise the presence for more. On several
+//! CPUs, a stranger that slows one lane only makes that lane's client end the cycle in debt, which the next repays.
+//! A client that has spent its allowance waits for the next cycle; slices shorten the wait for about four times the signals.
+
+mod client;
+mod plan;
+mod queue;
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{GateParamError, Scale, ShareUnit, SlotMap, check_quantum};
+use crate::registry::{Kind, ParamInfo, PolicyInfo};
+use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
+use client::{Await, Client, Place};
+use queue::Waiting;
+
+/// `exact` for the list of policies.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "exact",
+    kind: Kind::Gate,
+    summary: "Event-driven proportional share: one client released for each CPU, charged to the nanosecond",
+    complexity: "O(due clients) a wake-up; O(log n) with slices or several CPUs",
+    source: "divvy; after ALPS, sections 3 and 4",
+    params: &[
+        ParamInfo {
+            name: "quantum",
+            range: "1ms to 10s",
+            default: "10ms",
+            summary: "CPU time of one share in one cycle",
+        },
+        ParamInfo {
+            name: "slice",
+            range: "1ms or more",
+            default: "none",
+            summary: "longest run in one go; none runs a whole allowance, short slices even it out for more signals",
+        },
+        ParamInfo {
+            name: "presence",
+            range: "1 to 64",
+            default: "1",
+            summary: "clients released for each CPU: how many processes strangers compete with",
+        },
+    ],
+};
+
+/// The least allowance that is worth a hand-over: 100 us. Less is carried into the next cycle.
+pub const GRAIN: Nanos = Nanos::from_micros(100);
+/// For how many cycles a client that was seen asleep is released beside the lanes.
+pub const SUSPECT_CYCLES: u64 = 8;
+/// How often running suspects are looked at while a CPU would idle if they blocked.
+pub const SUSPECT_TICK: Nanos = Nanos::from_millis(1);
+/// The longest time for which a sleeping client is not looked at, unless its allowance is longer.
+pub const SLEEP_LOOK_MAX: Nanos = Nanos::from_millis(100);
+
+/// How an [`Exact`] is made.
+#[derive(Clone, Copy, Debug)]
+pub struct ExactParams {
+    /// Q: CPU time of one share in one cycle, 1 ms to 10 s.
+    pub quantum: Nanos,
+    /// CPUs that the clients may use, 1 to 4096.
+    pub cpus: u32,
+    /// Whether shares are scaled by their greatest common divisor.
+    pub scale: Scale,
+    /// The longest run in one go; `None` runs a whole allowance.
+    pub slice: Option<Nanos>,
+    /// Clients released for each CPU, 1 to 64.
+    pub presence: u32,
+}
+
+impl Default for ExactParams {
+    fn default() -> Self {
+        Self { quantum: Nanos::from_millis(10), cpus: 1, scale: Scale::ByGcd, slice: None, presence: 1 }
+    }
+}
+
+/// The exact gate; see the module's text.
+#[derive(Clone, Debug)]
+pub struct Exact {
+    params: ExactParams,
+    unit: ShareUnit,
+    slots: SlotMap,
+    clients: Vec<Option<Client>>,
+    vacant: Vec<usize>,
+    next_id: u32,
+    /// The cycle that is under way.
+    cycle: u64,
+    /// Cycles ended in which something was used.
+    cycles_ended: u64,
+    consumed: bool,
+    /// Held, with allowance in this cycle.
+    ready: Waiting,
+    /// Held, through with this cycle.
+    next: Waiting,
+    /// Suspects that are through with this cycle: released again as soon as it ends.
+    next_suspects: Vec<ClientId>,
+    lanes: Vec<Option<ClientId>>,
+    /// Suspects that ran in one of the last two cycles: looked at before a cycle ends.
+    light: BTreeSet<ClientId>,
+    due: BTreeSet<(Instant, ClientId)>,
+    /// When a waiting client's laxity will be gone.
+    laxity_gone: Option<Instant>,
+    /// Clients whose place changed to one where they are held; told once it is known that they are not released anew.
+    leaving: Vec<ClientId>,
+    /// Clients whose place changed to one where they run.
+    coming: Vec<ClientId>,
+    /// Answers that the driver owes.
+    owed: usize,
+    dirty: bool,
+    end_checked: bool,
+    /// Clients that take part in the water-filling, the widest claim first; several CPUs only.
+    claims: BTreeSet<(core::cmp::Reverse<u128>, ClientId)>,
+    claimed_shares: u128,
+    capped: Vec<ClientId>,
+    out: VecDeque<Gate>,
+}
+
+impl Exact {
+    /// A gate without clients.
+    ///
+    /// # Errors
+    /// [`GateParamError`] names the parameter that is out of its range.
+    pub fn new(params: ExactParams) -> Result<Self, GateParamError> {
+        check_quantum(params.quantum)?;
+        if params.cpus == 0 || params.cpus > 4096 {
+            return Err(GateParamError::Cpus(params.cpus));
+        }
+        if params.presence == 0 || params.presence > 64 {
+            return Err(GateParamError::Presence(params.presence));
+        }
+        if let Some(slice) = params.slice
+            && slice < super::QUANTUM_MIN
+        {
+            return Err(GateParamError::Slice(slice));
+        }
+        let waiting = Waiting::new(params.cpus > 1, params.slice.is_some());
+        Ok(Self {
+            unit: ShareUnit::new(params.scale),
+            slots: SlotMap::default(),
+            clients: Vec::new(),
+            vacant: Vec::new(),
+            next_id: 0,
+            cycle: 0,
+            cycles_ended: 0,
+            consumed: false,
+            ready: waiting.clone(),
+            next: waiting,
+            next_suspects: Vec::new(),
+            lanes: vec![None; (params.cpus * params.presence) as usize],
+            light: BTreeSet::new(),
+            due: BTreeSet::new(),
+            laxity_gone: None,
+            leaving: Vec::new(),
+            coming: Vec::new(),
+            owed: 0,
+            dirty: false,
+            end_checked: false,
+            claims: BTreeSet::new(),
+            claimed_shares: 0,
+            capped: Vec::new(),
+            out: VecDeque::new(),
+            params,
+        })
+    }
+
+    fn slot(&self, client: ClientId) -> Result<usize, EventError> {
+        self.slots.get(client).ok_or(EventError::UnknownClient(client))
+    }
+
+    fn client(&self, client: ClientId) -> Option<&Client> {
+        self.clients[self.slots.get(client)?].as_ref()
+    }
+
+    fn client_mut(&mut self, client: ClientId) -> Option<&mut Client> {
+        let slot = self.slots.get(client)?;
+        self.clients[slot].as_mut()
+    }
+
+    fn join(&mut self, client: ClientId, share: Share) -> Result<(), EventError> {
+        if client.0 < self.next_id {
+            return Err(EventError::DuplicateClient(client));
+        }
+        self.next_id = client.0 + 1;
+        self.unit.add(share);
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.clients.push(None);
+            self.clients.len() - 1
+        });
+        self.slots.set(client, slot);
+        let mut newcomer = Client::new(share, self.cycle, self.tick_min());
+        newcomer.allowance = self.quota(&newcomer);
+        self.clients[slot] = Some(newcomer);
+        Ok(())
+    }
+
+    fn leave(&mut self, client: ClientId) -> Result<(), EventError> {
+        let slot = self.slot(client)?;
+        self.detach(client);
+        self.unclaim(client);
+        let Some(gone) = self.clients[slot].take() else { return Err(EventError::UnknownClient(client)) };
+        if gone.awaits != Await::Nothing {
+            self.owed -= 1;
+        }
+        self.unit.remove(gone.share);
+        self.slots.clear(client);
+        self.vacant.push(slot);
+        self.dirty = true;
+        Ok(())
+    }
+
+    fn reshare(&mut self, client: ClientId, share: Share) -> Result<(), EventError> {
+        let slot = self.slot(client)?;
+        let claims = self.unclaim(client);
+        if let Some(c) = self.clients[slot].as_mut() {
+            self.unit.remove(c.share);
+            self.unit.add(share);
+            c.share = share;
+        }
+        if claims {
+            self.claim(client);
+        }
+        self.dirty = true;
+        Ok(())
+    }
+
+    fn widen(&mut self, client: ClientId, cpus: u32) -> Result<(), EventError> {
+        let slot = self.slot(client)?;
+        if cpus == 0 {
+            return Err(EventError::ZeroWidth(client));
+        }
+        let claims = self.unclaim(client);
+        if let Some(c) = self.clients[slot].as_mut() {
+            c.width = cpus.min(self.params.cpus);
+        }
+        if claims {
+            self.claim(client);
+        }
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Charges `used`, and, if this answers a look, judges from it whether the client ran all the time.
+    fn charge(&mut self, now: Instant, client: ClientId, used: Nanos) -> Result<(), EventError> {
+        let slot = self.slot(client)?;
+        self.refresh(slot);
+        let rekey = self.clients[slot].as_ref().is_some_and(|c| c.place.waits()) && used.0 > 0;
+        if rekey {
+            self.dequeue(client);
+        }
+        let Some(c) = self.clients[slot].as_mut() else { return Err(EventError::UnknownClient(client)) };
+        c.allowance -= i128::from(used.0);
+        c.turn_used += used;
+        c.used_since_look += used;
+        self.consumed |= used.0 > 0;
+        let answers = c.awaits == Await::Charge;
+        if rekey {
+            self.enqueue(client);
+        }
+        if answers {
+            self.judge(now, client);
+        }
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// A state was seen: the answer to [`Gate::Observe`], or news that the driver had anyway.
+    fn on_state(&mut self, now: Instant, client: ClientId, blocked: bool) -> Result<(), EventError> {
+        let slot = self.slot(client)?;
+        let Some(c) = self.clients[slot].as_mut() else { return Err(EventError::UnknownClient(client)) };
+        if c.awaits == Await::State {
+            c.awaits = Await::Nothing;
+            self.owed -= 1;
+        } else if c.place != Place::Out && c.blocked == blocked {
+            return Ok(());
+        }
+        self.settle(now, client, blocked);
+        self.dirty = true;
+        Ok(())
+    }
+}
+
+impl Policy for Exact {
+    type Decision = Gate;
+
+    fn on_event(&mut self, now: Instant, event: Event) -> Result<(), EventError> {
+        match event {
+            Event::Join { client, share } => self.join(client, share),
+            Event::Leave { client } => self.leave(client),
+            Event::Reshare { client, share } => self.reshare(client, share),
+            Event::Width { client, cpus } => self.widen(client, cpus),
+            Event::Charge { client, used } => self.charge(now, client, used),
+            Event::Block { client } => self.on_state(now, client, true),
+            Event::Wake { client } => self.on_state(now, client, false),
+            Event::Free { cpu } => Err(EventError::UnknownCpu(cpu)),
+        }
+    }
+
+    fn poll_decision(&mut self, now: Instant) -> Option<Gate> {
+        loop {
+            if let Some(decision) = self.out.pop_front() {
+                return Some(decision);
+            }
+            if self.owed > 0 {
+                return None;
+            }
+            if !self.look(now) && !self.plan(now) {
+                return None;
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let due = self.due.first().map(|&(at, _)| at);
+        match (due, self.laxity_gone) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}

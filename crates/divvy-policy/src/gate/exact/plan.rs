@@ -1,0 +1,569 @@
+//! Looking at those who are due, and deciding who runs.
+
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::client::{Await, Place};
+use super::queue::Ticket;
+use super::{Exact, GRAIN, SLEEP_LOOK_MAX, SUSPECT_CYCLES, SUSPECT_TICK};
+use crate::{ClientId, CpuId, Gate, Instant, Nanos};
+
+/// A client that used all but this much of the time, or an eighth of it, ran all the time.
+const IDLE_MIN: Nanos = Nanos::from_micros(200);
+
+fn nanos(ns: i128) -> Nanos {
+    Nanos(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
+}
+
+impl Exact {
+    fn grain() -> i128 {
+        i128::from(GRAIN.0)
+    }
+
+    pub(super) fn tick_min(&self) -> Nanos {
+        Nanos(self.params.quantum.0 / 2)
+    }
+
+    fn tick_max(&self) -> Nanos {
+        Nanos(self.params.quantum.0.saturating_mul(4))
+    }
+
+    /// What `c` gets for a cycle, ns.
+    pub(super) fn quota(&self, c: &super::Client) -> i128 {
+        c.cap.unwrap_or_else(|| i128::from(self.unit.quanta(c.share)) * i128::from(self.params.quantum.0))
+    }
+
+    /// Brings an allowance up to the present cycle: sleepers forfeit credit, the others keep at most one quota of it.
+    pub(super) fn refresh(&mut self, slot: usize) {
+        let cycle = self.cycle;
+        let Some(c) = self.clients[slot].as_ref() else { return };
+        if c.epoch == cycle {
+            return;
+        }
+        let quota = self.quota(c);
+        let Some(c) = self.clients[slot].as_mut() else { return };
+        let cycles = i128::from(cycle - c.epoch);
+        let kept = if c.blocked { c.allowance.min(0) } else { c.allowance.min(quota) };
+        // A debt is repaid cycle by cycle; credit is never saved up for longer than one.
+        c.allowance = (kept + quota * (cycles - 1)).min(if c.blocked { 0 } else { quota }) + quota;
+        c.epoch = cycle;
+    }
+
+    /// Virtual finishing time of the next turn: the fraction of the quota that is used by then, in units of 2^-32.
+    fn finish_time(&self, c: &super::Client) -> i128 {
+        let quota = self.quota(c).max(1);
+        let turn = self.params.slice.map_or(c.allowance, |s| c.allowance.min(i128::from(s.0)));
+        ((quota - c.allowance + turn.max(0)) << 32) / quota
+    }
+
+    /// Puts a client that waits (its place says for which cycle) into its queue.
+    pub(super) fn enqueue(&mut self, client: ClientId) {
+        let Some(slot) = self.slots.get(client) else { return };
+        let Some(c) = self.clients[slot].as_ref() else { return };
+        let mut ahead = c.clone();
+        let Place::Waiting(cycle) = c.place else { return };
+        let next = cycle > self.cycle;
+        if next {
+            ahead.allowance += self.quota(c); // It waits with what it will have.
+        }
+        let (time, need) = (self.finish_time(&ahead), ahead.need());
+        let queue = if next { &mut self.next } else { &mut self.ready };
+        let ticket = queue.push(client, time, need);
+        if let Some(c) = self.clients[slot].as_mut() {
+            c.ticket = ticket;
+        }
+    }
+
+    /// Takes a client that waits out of its queue.
+    pub(super) fn dequeue(&mut self, client: ClientId) {
+        let Some(c) = self.client(client) else { return };
+        let (place, ticket) = (c.place, c.ticket);
+        match place {
+            Place::Waiting(cycle) if cycle > self.cycle => self.next.remove(client, ticket),
+            Place::Waiting(_) => self.ready.remove(client, ticket),
+            _ => {}
+        }
+    }
+
+    /// Takes a client out of wherever it is, lanes, queues and timers; its place is [`Place::Out`] then.
+    pub(super) fn detach(&mut self, client: ClientId) {
+        self.dequeue(client);
+        self.disarm(client);
+        self.light.remove(&client);
+        let Some(c) = self.client_mut(client) else { return };
+        let place = core::mem::replace(&mut c.place, Place::Out);
+        if let Place::Head(_) = place {
+            for lane in self.lanes.iter_mut().filter(|l| **l == Some(client)) {
+                *lane = None;
+            }
+        }
+    }
+
+    /// The place of a client that has used its allowance up.
+    fn spent_place(&self, suspect: bool) -> Place {
+        if suspect { Place::SpentSuspect } else { Place::Waiting(self.cycle + 1) }
+    }
+
+    /// Moves a client to a place where it waits, or does not run until the next cycle.
+    fn hold_at(&mut self, client: ClientId, place: Place) {
+        self.detach(client);
+        let Some(c) = self.client_mut(client) else { return };
+        c.place = place;
+        c.turn_used = Nanos::ZERO;
+        if place == Place::SpentSuspect {
+            self.next_suspects.push(client);
+        } else {
+            self.enqueue(client);
+        }
+        self.leaving.push(client);
+    }
+
+    fn run_beside(&mut self, client: ClientId) {
+        self.detach(client);
+        let Some(c) = self.client_mut(client) else { return };
+        c.place = Place::Beside;
+        self.light.insert(client);
+        self.coming.push(client);
+    }
+
+    fn run_on(&mut self, client: ClientId, lane: usize) {
+        self.detach(client);
+        let Some(c) = self.client_mut(client) else { return };
+        c.place = Place::Head(lane as u32);
+        c.turn_used = Nanos::ZERO;
+        let mut wanted = c.width as usize;
+        // A wide client takes more lanes where they are empty; it gets the others as they empty.
+        let others = (0..self.lanes.len()).filter(|&l| l != lane);
+        for l in core::iter::once(lane).chain(others) {
+            if wanted > 0 && self.lanes[l].is_none() {
+                self.lanes[l] = Some(client);
+                wanted -= 1;
+            }
+        }
+        self.coming.push(client);
+    }
+
+    fn disarm(&mut self, client: ClientId) {
+        if let Some(at) = self.client_mut(client).and_then(|c| c.due.take()) {
+            self.due.remove(&(at, client));
+        }
+    }
+
+    /// Sets the time of the next look at a client that runs.
+    fn arm(&mut self, client: ClientId) {
+        self.disarm(client);
+        let idle_lane = self.lanes.iter().any(Option::is_none);
+        let slice = self.params.slice;
+        let Some(c) = self.client_mut(client) else { return };
+        let through = nanos(c.need()).max(GRAIN);
+        let span = match c.place {
+            Place::Head(_) => {
+                let turn = slice.map_or(Nanos::MAX, |s| s.saturating_sub(c.turn_used).max(GRAIN));
+                through.min(c.tick).min(turn)
+            }
+            Place::Beside if c.blocked => {
+                let asleep = c.looked.since(c.last_used);
+                through.max(Nanos(asleep.0 / 8).min(SLEEP_LOOK_MAX))
+            }
+            Place::Beside if idle_lane => through.min(SUSPECT_TICK),
+            Place::Beside => through,
+            _ => return,
+        };
+        let at = c.looked + span;
+        c.due = Some(at);
+        self.due.insert((at, client));
+    }
+
+    fn ask(&mut self, client: ClientId) {
+        let Some(c) = self.client_mut(client) else { return };
+        if c.awaits == Await::Nothing {
+            c.awaits = Await::Charge;
+            self.owed += 1;
+            self.out.push_back(Gate::Measure { client });
+        }
+    }
+
+    /// Asks for the clocks of those who are due, and on several CPUs of all heads; says whether it asked.
+    pub(super) fn look(&mut self, now: Instant) -> bool {
+        let laxity = self.laxity_gone.is_some_and(|at| at <= now);
+        let mut any = laxity;
+        while let Some(&(at, client)) = self.due.first()
+            && at <= now
+        {
+            self.disarm(client);
+            self.ask(client);
+            any = true;
+        }
+        if laxity {
+            self.laxity_gone = None;
+            self.dirty = true;
+        }
+        if any && self.params.cpus > 1 {
+            for lane in 0..self.lanes.len() {
+                if let Some(client) = self.lanes[lane] {
+                    self.ask(client);
+                }
+            }
+        }
+        self.owed > 0
+    }
+
+    /// A look was answered with a charge: did the client run all the time, or must its state be read?
+    pub(super) fn judge(&mut self, now: Instant, client: ClientId) {
+        let (cycle, tick_min, tick_max) = (self.cycle, self.tick_min(), self.tick_max());
+        let Some(c) = self.client_mut(client) else { return };
+        let elapsed = now.since(c.looked);
+        let used = core::mem::take(&mut c.used_since_look);
+        c.looked = now;
+        if used.0 > 0 {
+            c.last_used = now;
+            c.last_used_cycle = cycle;
+        }
+        let all = used.0 > 0 && used + IDLE_MIN.max(Nanos(elapsed.0 / 8)) >= elapsed;
+        if all {
+            c.tick = Nanos(c.tick.0.saturating_mul(2)).min(tick_max);
+        } else {
+            c.tick = tick_min;
+        }
+        // A sleeper that used nothing sleeps on: its state need not be read.
+        let sleeps_on = c.blocked && used.0 == 0;
+        if !(all || sleeps_on) {
+            c.awaits = Await::State;
+            self.out.push_back(Gate::Observe { client });
+            return;
+        }
+        c.awaits = Await::Nothing;
+        self.owed -= 1;
+        self.settle(now, client, sleeps_on);
+    }
+
+    /// A client's state is known: moves it to where it belongs now.
+    pub(super) fn settle(&mut self, now: Instant, client: ClientId, blocked: bool) {
+        let Some(slot) = self.slots.get(client) else { return };
+        self.refresh(slot);
+        let cycle = self.cycle;
+        let Some(c) = self.clients[slot].as_mut() else { return };
+        c.blocked = blocked;
+        if blocked {
+            c.suspect_until = Some(cycle + SUSPECT_CYCLES);
+        }
+        let (place, spent) = (c.place, c.allowance <= Self::grain());
+        let suspect = c.suspect(cycle);
+        let deep = blocked && cycle > c.last_used_cycle + 1;
+        let slice_over = self.params.slice.is_some_and(|s| c.turn_used + GRAIN >= s);
+        match place {
+            Place::Out if blocked => return,
+            Place::Out => {
+                c.looked = now;
+                c.last_used = now;
+                c.last_used_cycle = cycle;
+                c.place = Place::Waiting(if spent { cycle + 1 } else { cycle });
+                self.enqueue(client);
+            }
+            Place::Head(_) | Place::Beside if spent => {
+                self.hold_at(client, self.spent_place(suspect));
+            }
+            Place::Head(_) if blocked => self.run_beside(client),
+            Place::Head(_) if slice_over => self.end_slice(client),
+            Place::Beside if !suspect => self.hold_at(client, Place::Waiting(cycle)),
+            Place::Beside if deep => {
+                self.light.remove(&client);
+                self.arm(client);
+            }
+            Place::Beside => {
+                self.light.insert(client);
+                self.arm(client);
+            }
+            Place::Head(_) => self.arm(client),
+            Place::Waiting(k) if blocked && k <= cycle => self.run_beside(client),
+            Place::Waiting(_) | Place::SpentSuspect => {}
+        }
+        if deep {
+            self.unclaim(client);
+        } else {
+            self.claim(client);
+        }
+    }
+
+    /// A head has had its slice: it goes on only if nobody who waits is ahead of it in virtual time.
+    fn end_slice(&mut self, client: ClientId) {
+        let Some(c) = self.client(client) else { return };
+        let own = (self.finish_time(c), client);
+        if self.ready.first_time().is_some_and(|best| best < own) {
+            self.hold_at(client, Place::Waiting(self.cycle));
+        } else {
+            if let Some(c) = self.client_mut(client) {
+                c.turn_used = Nanos::ZERO;
+            }
+            self.arm(client);
+        }
+    }
+
+    /// Fills the lanes, ends the cycle where it is over, and says whether there is anything to tell.
+    pub(super) fn plan(&mut self, now: Instant) -> bool {
+        if !core::mem::take(&mut self.dirty) {
+            return false;
+        }
+        self.fill();
+        while self.cycle_is_over() {
+            if !self.end_checked && self.ask_suspects(now) {
+                self.end_checked = true;
+                self.dirty = true;
+                return true;
+            }
+            self.end_cycle();
+            self.fill();
+        }
+        self.end_checked = false;
+        self.tell(now);
+        self.set_laxity(now);
+        !self.out.is_empty()
+    }
+
+    /// Gives every empty lane to the best client that waits, and lanes to those whose laxity is gone.
+    fn fill(&mut self) {
+        while let Some(lane) = self.lanes.iter().position(Option::is_none) {
+            let clients = (&self.slots, &self.clients);
+            let stands = |client, stamp| {
+                let c = clients.0.get(client).and_then(|slot| clients.1[slot].as_ref());
+                c.is_some_and(|c| Ticket::stands(c, stamp))
+            };
+            let Some(client) = self.ready.best(stands) else { break };
+            self.take_turn(client, lane);
+        }
+        if self.params.cpus > 1 {
+            while self.preempt() {}
+        }
+    }
+
+    fn take_turn(&mut self, client: ClientId, lane: usize) {
+        let Some(slot) = self.slots.get(client) else { return };
+        self.refresh(slot);
+        let cycle = self.cycle;
+        let Some(c) = self.clients[slot].as_ref() else { return };
+        let suspect = c.suspect(cycle);
+        if c.allowance <= Self::grain() {
+            self.hold_at(client, self.spent_place(suspect));
+        } else if suspect {
+            self.run_beside(client);
+        } else {
+            self.run_on(client, lane);
+        }
+    }
+
+    /// Allowances that heads and waiting clients still have to use, in time on each CPU.
+    fn time_left(&self) -> i128 {
+        let mut left = self.ready.need_sum;
+        for (lane, head) in self.lanes.iter().enumerate() {
+            if let Some(c) = head.and_then(|client| self.client(client))
+                && c.place == Place::Head(lane as u32)
+            {
+                left += c.allowance.max(0);
+            }
+        }
+        left / i128::from(self.params.cpus)
+    }
+
+    /// Gives the lane of the smallest need to the waiting client of the largest, if that has no time to lose.
+    fn preempt(&mut self) -> bool {
+        let Some((client, need)) = self.ready.neediest() else { return false };
+        if self.time_left() - need > Self::grain() {
+            return false;
+        }
+        let heads = self.lanes.iter().enumerate().filter_map(|(lane, head)| {
+            let c = self.client((*head)?)?;
+            (c.place == Place::Head(lane as u32) && c.width == 1).then_some((c.need(), *head, lane))
+        });
+        let Some((least, Some(victim), lane)) = heads.min() else { return false };
+        if least + Self::grain() >= need {
+            return false;
+        }
+        self.hold_at(victim, Place::Waiting(self.cycle));
+        self.take_turn(client, lane);
+        true
+    }
+
+    fn set_laxity(&mut self, now: Instant) {
+        self.laxity_gone = self.ready.neediest().map(|(_, need)| {
+            let laxity = nanos(self.time_left() - need).max(GRAIN);
+            now + laxity
+        });
+    }
+
+    /// Whether fewer clients can run than there are CPUs while somebody waits for the next cycle.
+    fn cycle_is_over(&self) -> bool {
+        if self.next.len == 0 && self.next_suspects.is_empty() || self.ready.len > 0 {
+            return false;
+        }
+        let heads =
+            self.lanes.iter().enumerate().filter_map(|(lane, head)| {
+                self.client((*head)?).filter(|c| c.place == Place::Head(lane as u32))
+            });
+        let heads: u32 = heads.map(|c| c.width).sum();
+        let beside = self.light.iter().filter_map(|&client| self.client(client));
+        let awake: u32 = beside.filter(|c| !c.blocked).map(|c| c.width).sum();
+        heads + awake < self.params.cpus
+    }
+
+    /// Before a cycle ends, light sleepers are looked at: one may have woken since. Says whether there were any.
+    fn ask_suspects(&mut self, now: Instant) -> bool {
+        for client in self.light.iter().copied().collect::<Vec<_>>() {
+            if self.client(client).is_some_and(|c| c.released && now.since(c.looked) > GRAIN) {
+                self.disarm(client);
+                self.ask(client);
+            }
+        }
+        self.owed > 0
+    }
+
+    fn end_cycle(&mut self) {
+        // Those that waited for the next cycle wait for this one now: their places say for which, so that nobody has
+        // to be touched. Those that run are brought up to date at once, the others when their turn comes.
+        self.cycle += 1;
+        if core::mem::take(&mut self.consumed) {
+            self.cycles_ended += 1;
+            self.out.push_back(Gate::CycleEnd { cycles: self.cycles_ended });
+        }
+        self.cap_infeasible();
+        core::mem::swap(&mut self.ready, &mut self.next);
+        for lane in 0..self.lanes.len() {
+            if let Some(client) = self.lanes[lane]
+                && let Some(slot) = self.slots.get(client)
+            {
+                self.refresh(slot);
+                self.coming.push(client);
+            }
+        }
+        for client in self.light.clone() {
+            if let Some(slot) = self.slots.get(client) {
+                self.refresh(slot);
+                self.coming.push(client);
+            }
+        }
+        for client in core::mem::take(&mut self.next_suspects) {
+            self.resume_suspect(client);
+        }
+    }
+
+    fn resume_suspect(&mut self, client: ClientId) {
+        let Some(slot) = self.slots.get(client) else { return };
+        self.refresh(slot);
+        let cycle = self.cycle;
+        let Some(c) = self.clients[slot].as_mut() else { return };
+        if c.place != Place::SpentSuspect {
+            return;
+        }
+        if c.allowance <= Self::grain() {
+            self.next_suspects.push(client);
+        } else if c.suspect(cycle) {
+            self.run_beside(client);
+        } else {
+            c.place = Place::Waiting(cycle);
+            self.enqueue(client);
+        }
+    }
+
+    /// Tells the driver what changed: first who is held, then who is released, then when to look.
+    fn tell(&mut self, now: Instant) {
+        for client in core::mem::take(&mut self.leaving) {
+            let Some(c) = self.client_mut(client) else { continue };
+            if c.released && !c.place.runs() {
+                c.released = false;
+                self.out.push_back(Gate::Hold { client });
+            }
+        }
+        let steer = self.params.cpus > 1;
+        for client in core::mem::take(&mut self.coming) {
+            let Some(c) = self.client_mut(client) else { continue };
+            if !c.place.runs() {
+                continue;
+            }
+            if !core::mem::replace(&mut c.released, true) {
+                c.looked = now;
+                c.used_since_look = Nanos::ZERO;
+                let cpu = match c.place {
+                    Place::Head(lane) if steer && c.width == 1 => Some(lane),
+                    _ => None,
+                };
+                self.out.push_back(Gate::Release { client, cpu: cpu.map(CpuId) });
+            }
+            self.arm(client);
+        }
+    }
+}
+
+/// Water-filling, several CPUs only: a client gets no more CPUs than its width, the others divide the rest.
+impl Exact {
+    fn claim_key(&self, client: ClientId) -> Option<(Reverse<u128>, ClientId)> {
+        let c = self.client(client)?;
+        Some((Reverse((u128::from(c.share.get()) << 32) / u128::from(c.width)), client))
+    }
+
+    /// Counts a client in; no effect on one CPU, or if it counts already.
+    pub(super) fn claim(&mut self, client: ClientId) {
+        if self.params.cpus == 1 || self.client(client).is_none_or(|c| c.claims) {
+            return;
+        }
+        if let Some(key) = self.claim_key(client) {
+            self.claims.insert(key);
+        }
+        if let Some(c) = self.client_mut(client) {
+            c.claims = true;
+            let share = c.share;
+            self.claimed_shares += u128::from(share.get());
+        }
+    }
+
+    /// Counts a client out, and says whether it had counted.
+    pub(super) fn unclaim(&mut self, client: ClientId) -> bool {
+        if !self.client(client).is_some_and(|c| c.claims) {
+            return false;
+        }
+        if let Some(key) = self.claim_key(client) {
+            self.claims.remove(&key);
+        }
+        if let Some(c) = self.client_mut(client) {
+            c.claims = false;
+            let share = c.share;
+            self.claimed_shares -= u128::from(share.get());
+        }
+        true
+    }
+
+    /// Finds whose shares are infeasible and what they get instead: the length of the cycle, on each CPU of theirs.
+    fn cap_infeasible(&mut self) {
+        for client in core::mem::take(&mut self.capped) {
+            if let Some(c) = self.client_mut(client) {
+                c.cap = None;
+            }
+        }
+        let (mut shares, mut cpus) = (self.claimed_shares, u128::from(self.params.cpus));
+        for &(_, client) in &self.claims {
+            let Some(c) = self.client(client) else { continue };
+            let (share, width) = (u128::from(c.share.get()), u128::from(c.width));
+            if cpus == 0 || share * cpus <= shares * width {
+                break;
+            }
+            shares -= share;
+            cpus = cpus.saturating_sub(width);
+            self.capped.push(client);
+        }
+        if self.capped.is_empty() {
+            return;
+        }
+        let quantum = u128::from(self.params.quantum.0);
+        // Where nobody is left, any length will do: the one that the shares would have had.
+        let (shares, cpus) = if shares == 0 || cpus == 0 {
+            (self.claimed_shares, u128::from(self.params.cpus))
+        } else {
+            (shares, cpus)
+        };
+        let length = self.unit.in_quanta(shares) * quantum / cpus;
+        for index in 0..self.capped.len() {
+            let client = self.capped[index];
+            if let Some(c) = self.client_mut(client) {
+                c.cap = Some((length * u128::from(c.width)).max(1) as i128);
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Who waits for a CPU, in the order in which they get it.
+
+use alloc::collections::{BTreeSet, VecDeque};
+
+use super::client::Client;
+use crate::ClientId;
+
+/// Held clients, best first.
+///
+/// On one CPU without slices the order is first come, first served, and every operation is O(1); otherwise clients
+/// are sorted, by need (several CPUs) or by virtual time (slices), and operations are O(log n).
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    fifo: VecDeque<(ClientId, u64)>,
+    by_time: Option<BTreeSet<(i128, ClientId)>>,
+    by_need: Option<BTreeSet<(i128, ClientId)>>,
+    /// Needs of all that wait, ns; what [`Exact`](super::Exact) reckons laxity from.
+    pub(super) need_sum: i128,
+    pub(super) len: usize,
+    stamp: u64,
+}
+
+/// Where a client stands in a [`Waiting`]: what its entries are found, or known to be old, by.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ticket {
+    stamp: u64,
+    time: i128,
+    need: i128,
+}
+
+impl Waiting {
+    pub(super) fn new(several_cpus: bool, slices: bool) -> Self {
+        Self {
+            fifo: VecDeque::new(),
+            by_time: slices.then(BTreeSet::new),
+            by_need: several_cpus.then(BTreeSet::new),
+            need_sum: 0,
+            len: 0,
+            stamp: 0,
+        }
+    }
+
+    fn sorted(&self) -> bool {
+        self.by_time.is_some() || self.by_need.is_some()
+    }
+
+    /// Adds a client: `time` is its virtual finishing time, `need` the time its allowance takes.
+    pub(super) fn push(&mut self, client: ClientId, time: i128, need: i128) -> Ticket {
+        self.stamp += 1;
+        let ticket = Ticket { stamp: self.stamp, time, need };
+        if let Some(q) = &mut self.by_time {
+            q.insert((time, client));
+        }
+        if let Some(q) = &mut self.by_need {
+            q.insert((-need, client));
+        }
+        if !self.sorted() {
+            self.fifo.push_back((client, ticket.stamp));
+        }
+        self.need_sum += need;
+        self.len += 1;
+        ticket
+    }
+
+    /// Takes a client out. A FIFO keeps its entry, which is passed over later because its stamp is old.
+    pub(super) fn remove(&mut self, client: ClientId, ticket: Ticket) {
+        if let Some(q) = &mut self.by_time {
+            q.remove(&(ticket.time, client));
+        }
+        if let Some(q) = &mut self.by_need {
+            q.remove(&(-ticket.need, client));
+        }
+        self.need_sum -= ticket.need;
+        self.len -= 1;
+    }
+
+    /// The best client, which the caller then takes out; `valid` tells whether a FIFO entry still stands.
+    pub(super) fn best(&mut self, valid: impl Fn(ClientId, u64) -> bool) -> Option<ClientId> {
+        if let Some(q) = self.by_time.as_ref().or(self.by_need.as_ref()) {
+            return q.first().map(|&(_, client)| client);
+        }
+        while let Some(&(client, stamp)) = self.fifo.front() {
+            if valid(client, stamp) {
+                return Some(client);
+            }
+            self.fifo.pop_front();
+        }
+        None
+    }
+
+    /// The smallest virtual finishing time that waits; slices only.
+    pub(super) fn first_time(&self) -> Option<(i128, ClientId)> {
+        self.by_time.as_ref().and_then(|q| q.first().copied())
+    }
+
+    /// The client with the largest need, and that need; several CPUs only.
+    pub(super) fn neediest(&self) -> Option<(ClientId, i128)> {
+        self.by_need.as_ref().and_then(|q| q.first()).map(|&(need, client)| (client, -need))
+    }
+}
+
+impl Ticket {
+    /// Whether the FIFO entry with this stamp is the client's present one.
+    pub(super) fn stands(client: &Client, stamp: u64) -> bool {
+        client.place.waits() && client.ticket.stamp == stamp
+    }
+}

@@ -1,0 +1,191 @@
+//! Gates: policies that say which clients may run for now, and leave the fine slicing to whoever runs them.
+//!
+//! [`Alps`] and [`Rate`] are the published algorithms, with their O(n) loops; [`Exact`] is our own and the default.
+
+mod alps;
+pub mod exact;
+mod rate;
+
+pub use alps::{ALPS_BASIC_INFO, ALPS_INFO, Alps, AlpsParams, AlpsVariant};
+pub use exact::{Exact, ExactParams};
+pub use rate::{RATE_INFO, Rate, RateParams};
+
+use alloc::vec::Vec;
+
+use crate::{ClientId, Nanos, Share};
+
+/// Whether shares are divided by their greatest common divisor before they are turned into quanta.
+///
+/// Source: ALPS, section 2.1: the cycle is `S * Q` "assuming the shares have been scaled by their greatest common
+/// divisor"; its workloads (Table 1) were not scaled. Proportions are the same, the cycle's length is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// 10:20:30 has the cycle of 1:2:3.
+    #[default]
+    ByGcd,
+    /// 10:20:30 has a cycle ten times that of 1:2:3.
+    AsGiven,
+}
+
+/// The shortest quantum that a gate takes: 1 ms. Below it the hand-over itself, 15 to 30 us, is seen in the result.
+pub const QUANTUM_MIN: Nanos = Nanos::from_millis(1);
+/// The longest quantum that a gate takes: 10 s.
+pub const QUANTUM_MAX: Nanos = Nanos::from_secs(10);
+
+/// Why a gate could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateParamError {
+    /// The quantum (or interval) is outside [`QUANTUM_MIN`] to [`QUANTUM_MAX`].
+    Quantum(Nanos),
+    /// There must be at least one CPU, and at most 4096.
+    Cpus(u32),
+    /// The slice must be at least 1 ms.
+    Slice(Nanos),
+    /// At least one client is released for each CPU, at most 64.
+    Presence(u32),
+    /// The period must be a whole number of intervals, at least one.
+    Period {
+        /// The period asked for.
+        period: Nanos,
+        /// The interval that it is not a multiple of.
+        interval: Nanos,
+    },
+}
+
+impl core::fmt::Display for GateParamError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Quantum(q) => write!(f, "a quantum of {} ns is outside 1 ms to 10 s", q.0),
+            Self::Cpus(n) => write!(f, "{n} CPUs: there must be 1 to 4096"),
+            Self::Slice(s) => write!(f, "a slice of {} ns is shorter than 1 ms", s.0),
+            Self::Presence(n) => write!(f, "{n} clients released for each CPU: there must be 1 to 64"),
+            Self::Period { period, interval } => {
+                write!(
+                    f,
+                    "a period of {} ns is not a whole number of intervals of {} ns",
+                    period.0, interval.0
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for GateParamError {}
+
+fn check_quantum(quantum: Nanos) -> Result<(), GateParamError> {
+    if quantum < QUANTUM_MIN || quantum > QUANTUM_MAX {
+        return Err(GateParamError::Quantum(quantum));
+    }
+    Ok(())
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// The unit that shares are counted in: their greatest common divisor, or 1. Cost: O(1) on a join, O(distinct
+/// shares) on a leave or change of share, nothing at a decision.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShareUnit {
+    scale: Scale,
+    counts: alloc::collections::BTreeMap<u64, u64>,
+    sum: u128,
+    unit: u64,
+}
+
+impl ShareUnit {
+    pub(crate) fn new(scale: Scale) -> Self {
+        Self { scale, ..Self::default() }
+    }
+
+    pub(crate) fn add(&mut self, share: Share) {
+        *self.counts.entry(share.get()).or_insert(0) += 1;
+        self.sum += u128::from(share.get());
+        self.unit = gcd(self.unit, share.get());
+    }
+
+    pub(crate) fn remove(&mut self, share: Share) {
+        let Some(count) = self.counts.get_mut(&share.get()) else { return };
+        self.sum -= u128::from(share.get());
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&share.get());
+            self.unit = self.counts.keys().fold(0, |acc, &s| gcd(acc, s));
+        }
+    }
+
+    fn unit(&self) -> u64 {
+        match self.scale {
+            Scale::ByGcd => self.unit.max(1),
+            Scale::AsGiven => 1,
+        }
+    }
+
+    /// `share` in quanta.
+    pub(crate) fn quanta(&self, share: Share) -> u64 {
+        share.get() / self.unit()
+    }
+
+    /// All shares in quanta.
+    pub(crate) fn total_quanta(&self) -> u128 {
+        self.in_quanta(self.sum)
+    }
+
+    /// A sum of shares in quanta.
+    pub(crate) fn in_quanta(&self, shares: u128) -> u128 {
+        shares / u128::from(self.unit())
+    }
+}
+
+/// The slot of each client, found in one step: ids are dense (see [`ClientId`]).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SlotMap {
+    slots: Vec<u32>,
+}
+
+const NO_SLOT: u32 = u32::MAX;
+
+impl SlotMap {
+    pub(crate) fn get(&self, client: ClientId) -> Option<usize> {
+        match self.slots.get(client.index()) {
+            Some(&slot) if slot != NO_SLOT => Some(slot as usize),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn set(&mut self, client: ClientId, slot: usize) {
+        if client.index() >= self.slots.len() {
+            self.slots.resize(client.index() + 1, NO_SLOT);
+        }
+        self.slots[client.index()] = slot as u32;
+    }
+
+    pub(crate) fn clear(&mut self, client: ClientId) {
+        self.slots[client.index()] = NO_SLOT;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_follows_joins_and_leaves() {
+        let share = |n| Share::new(n).unwrap();
+        let mut unit = ShareUnit::new(Scale::ByGcd);
+        for n in [10, 20, 30] {
+            unit.add(share(n));
+        }
+        assert_eq!((unit.quanta(share(30)), unit.total_quanta()), (3, 6));
+        unit.add(share(15)); // gcd(10, 20, 30, 15) = 5
+        assert_eq!((unit.quanta(share(30)), unit.total_quanta()), (6, 15));
+        unit.remove(share(15));
+        assert_eq!((unit.quanta(share(30)), unit.total_quanta()), (3, 6));
+        let mut as_given = ShareUnit::new(Scale::AsGiven);
+        as_given.add(share(10));
+        assert_eq!(as_given.quanta(share(10)), 10);
+    }
+}
