@@ -1,0 +1,98 @@
+//! What can go wrong at the edge: the operation, its object and the cause, and the fix where there is one.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+/// [`std::result::Result`] with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation on the system failed. A process that vanished is not among the reasons: that is a normal answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call failed.
+    #[error("{operation} {object}: {cause}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// What it was tried on.
+        object: String,
+        /// What the kernel said.
+        #[source]
+        cause: Errno,
+    },
+    /// The kernel refused for lack of a permission.
+    #[error("{operation} {object}: not permitted ({cause}); {fix}")]
+    Permission {
+        /// What was tried.
+        operation: &'static str,
+        /// What it was tried on.
+        object: String,
+        /// What would make it work.
+        fix: &'static str,
+        /// What the kernel said.
+        #[source]
+        cause: Errno,
+    },
+    /// A file under `/proc` does not read as the manual page says it does.
+    #[error("read {object}: {what} is missing or malformed")]
+    Malformed {
+        /// The file.
+        object: String,
+        /// The part that could not be read.
+        what: &'static str,
+    },
+    /// The runtime directory cannot be trusted with the table of held processes.
+    #[error("runtime directory {}: {what}; {fix}", path.display())]
+    UnsafeDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+        /// What would make it right.
+        fix: &'static str,
+    },
+    /// A file that should be a table of held processes is none. It is left as it is.
+    #[error("table of held processes {}: {what}; left as it is: remove it once no divvy runs", path.display())]
+    CorruptTable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The table has no free slot left.
+    #[error("table of held processes {}: all {capacity} slots are taken", path.display())]
+    TableFull {
+        /// The file.
+        path: PathBuf,
+        /// Slots in all.
+        capacity: u32,
+    },
+}
+
+impl Error {
+    /// The error for `operation` on `object` that failed with `cause`; a lacking permission becomes
+    /// [`Error::Permission`] with the fix that holds for processes.
+    pub(crate) fn system(operation: &'static str, object: impl Display, cause: Errno) -> Self {
+        let object = object.to_string();
+        match cause {
+            Errno::PERM | Errno::ACCESS => Self::Permission {
+                operation,
+                object,
+                fix: "run divvy as the user who owns it, or as root",
+                cause,
+            },
+            _ => Self::System { operation, object, cause },
+        }
+    }
+
+    /// What the kernel said, where it was the kernel that refused.
+    #[must_use]
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::System { cause, .. } | Self::Permission { cause, .. } => Some(*cause),
+            _ => None,
+        }
+    }
+}

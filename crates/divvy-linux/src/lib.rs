@@ -1,0 +1,18 @@
+//! Every system call of divvy: reading processes and clocks, signalling through pidfds, and the guardian that resumes
+//! whatever divvy suspended.
+//!
+//! This crate never decides who runs: it does what a policy decided and reports what came of it. It never signals a
+//! process whose identity (pid and start time) it has not checked behind an open pidfd, and never changes anything
+//! lasting about a process but whether it may run.
+//!
+//! A process that vanished is a normal answer everywhere (`Ok(None)`, [`Delivery::Gone`]), never an error.
+
+pub mod clock;
+mod error;
+pub mod pidfd;
+pub mod procfs;
+
+pub use error::{Error, Result};
+pub use pidfd::{Delivery, GroupDelivery, ProcessRef};
+pub use procfs::{StartTime, State};
+pub use rustix::process::{Pid, Signal};

@@ -1,0 +1,168 @@
+//! A process that cannot be mistaken for another: its pid, its start time and a pidfd.
+//!
+//! A pid alone names whoever has it now. A pidfd names one process for good, so the order matters: the pidfd is
+//! opened first, then the start time is read, then the pidfd is asked whether its process still lives. If it does,
+//! the start time was its own, and every signal sent through the pidfd reaches it or nobody.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::procfs::{ProcPath, StartTime, stat_raw};
+use crate::{Error, Result};
+
+/// `PIDFD_SIGNAL_PROCESS_GROUP` of `linux/pidfd.h` (Linux 6.9), which neither libc nor rustix has.
+const PIDFD_SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
+
+/// What became of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The kernel took it.
+    Sent,
+    /// The process has ended: nobody was signalled.
+    Gone,
+}
+
+/// What became of a signal to a process group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupDelivery {
+    /// The kernel took it, for every member at once.
+    Sent,
+    /// The group has no members left.
+    Gone,
+    /// This kernel (before Linux 6.9) cannot signal a group through a pidfd: signal each member through its own.
+    Unsupported,
+}
+
+/// One process: its pid, its start time, and a pidfd that was opened before the start time was read.
+#[derive(Debug)]
+pub struct ProcessRef {
+    fd: OwnedFd,
+    pid: Pid,
+    start: StartTime,
+}
+
+impl ProcessRef {
+    /// The process that has `pid` now; `None` for nobody, or if it ended meanwhile (waited for or not).
+    ///
+    /// # Errors
+    /// [`Error::System`] where the kernel refuses: the limit of open files, or a `/proc` that cannot be read.
+    pub fn open(pid: Pid) -> Result<Option<Self>> {
+        let Some(fd) = open_raw(pid).map_err(|e| Error::system("open a pidfd of process", pid, e))? else {
+            return Ok(None);
+        };
+        let path = ProcPath::of(pid, "stat");
+        let Some(stat) = stat_raw(&path).map_err(|e| e.on(&path))? else { return Ok(None) };
+        let process = Self { fd, pid, start: stat.start };
+        Ok(process.is_alive()?.then_some(process))
+    }
+
+    /// The process that has `pid` now if it began at `start`; `None` if that one has ended, whoever has its pid.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::open`].
+    pub fn open_exact(pid: Pid, start: StartTime) -> Result<Option<Self>> {
+        Ok(Self::open(pid)?.filter(|process| process.start == start))
+    }
+
+    /// Its pid.
+    #[must_use]
+    pub const fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// When it began.
+    #[must_use]
+    pub const fn start(&self) -> StartTime {
+        self.start
+    }
+
+    /// Whether it has not ended yet. One system call.
+    ///
+    /// # Errors
+    /// [`Error::System`] where polling fails.
+    pub fn is_alive(&self) -> Result<bool> {
+        is_alive_raw(self.fd.as_fd()).map_err(|e| Error::system("poll the pidfd of process", self.pid, e))
+    }
+
+    /// Sends `signal` to it; one that has ended but not been waited for takes it without effect. 0.4 us.
+    ///
+    /// # Errors
+    /// [`Error::Permission`] where the kernel refuses, [`Error::System`] for any other failure.
+    pub fn signal(&self, signal: Signal) -> Result<Delivery> {
+        signal_raw(self.fd.as_fd(), signal).map_err(|e| Error::system("signal process", self.pid, e))
+    }
+
+    /// Sends `signal` to every member of the process group that this process leads or led: works on after it has
+    /// ended, as long as the group has members. All members at once: none can fork its way out. A process that leads
+    /// no group has none ([`GroupDelivery::Gone`]).
+    ///
+    /// # Errors
+    /// [`Error::Permission`] where the kernel refuses for every member, [`Error::System`] for any other failure.
+    pub fn signal_group(&self, signal: Signal) -> Result<GroupDelivery> {
+        signal_group_raw(self.fd.as_fd(), signal)
+            .map_err(|e| Error::system("signal process group", self.pid, e))
+    }
+}
+
+impl AsFd for ProcessRef {
+    /// The pidfd: readable once the process has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A pidfd of whoever has `pid` now; `None` for nobody.
+pub(crate) fn open_raw(pid: Pid) -> rustix::io::Result<Option<OwnedFd>> {
+    match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => Ok(Some(fd)),
+        // EINVAL and ENOENT: a thread has the number, and no process.
+        Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether the process of `fd` has not ended. A pidfd becomes readable when its process ends.
+pub(crate) fn is_alive_raw(fd: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    loop {
+        match rustix::event::poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+            Ok(ready) => return Ok(ready == 0),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+pub(crate) fn signal_raw(fd: BorrowedFd<'_>, signal: Signal) -> rustix::io::Result<Delivery> {
+    match rustix::process::pidfd_send_signal(fd, signal) {
+        Ok(()) => Ok(Delivery::Sent),
+        Err(Errno::SRCH) => Ok(Delivery::Gone),
+        Err(e) => Err(e),
+    }
+}
+
+pub(crate) fn signal_group_raw(fd: BorrowedFd<'_>, signal: Signal) -> rustix::io::Result<GroupDelivery> {
+    // SAFETY: the descriptor is open for the call, the null pointer asks for an ordinary signal's information, and
+    // the kernel reads no other memory.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            fd.as_raw_fd(),
+            signal.as_raw(),
+            std::ptr::null::<libc::siginfo_t>(),
+            PIDFD_SIGNAL_PROCESS_GROUP,
+        )
+    };
+    if done == 0 {
+        return Ok(GroupDelivery::Sent);
+    }
+    match Errno::from_raw_os_error(nix::errno::Errno::last_raw()) {
+        Errno::SRCH => Ok(GroupDelivery::Gone),
+        // An unknown flag. The signal itself is a valid one by its type.
+        Errno::INVAL => Ok(GroupDelivery::Unsupported),
+        e => Err(e),
+    }
+}

@@ -1,0 +1,665 @@
+//! `/proc`: who a process is, what it does, and what its threads wait for.
+//!
+//! Two layers. Parsers ([`Stat::parse`] and the `*_raw` readers inside the crate) take bytes, allocate nothing and
+//! cannot panic, so that the guardian can use them in a forked process. Readers answer `Ok(None)` for a process
+//! that is not there (any more) and say everything else with operation, object and cause.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use divvy_policy::Nanos;
+use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+
+use crate::{Error, Result};
+
+/// Enough for the first 22 fields of a `stat` line: 20 digits each, and a name of 64 bytes.
+const STAT_BYTES: usize = 1024;
+
+/// When a process (or thread) began, in clock ticks (10 ms) since boot. With the pid it names a process for good:
+/// a recycled pid has another start time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StartTime(pub u64);
+
+/// What a thread is doing, the letter of `/proc/PID/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// R: runs, or waits for a CPU.
+    Running,
+    /// S: waits for an event, and a signal would wake it.
+    Sleeping,
+    /// D: waits for an event, mostly the disk, and no signal would wake it.
+    DiskSleep,
+    /// T: suspended by a signal.
+    Stopped,
+    /// t: suspended by a tracer.
+    Traced,
+    /// Z: ended, and not waited for yet.
+    Zombie,
+    /// X: ended.
+    Dead,
+    /// I: an idle kernel thread.
+    Idle,
+    /// P: parked (kernel threads).
+    Parked,
+    /// A letter that this version does not know.
+    Other(u8),
+}
+
+impl State {
+    /// The state that `letter` stands for.
+    #[must_use]
+    pub const fn from_letter(letter: u8) -> Self {
+        match letter {
+            b'R' => Self::Running,
+            b'S' => Self::Sleeping,
+            b'D' => Self::DiskSleep,
+            b'T' => Self::Stopped,
+            b't' => Self::Traced,
+            b'Z' => Self::Zombie,
+            b'X' | b'x' => Self::Dead,
+            b'I' => Self::Idle,
+            b'P' => Self::Parked,
+            other => Self::Other(other),
+        }
+    }
+
+    /// Whether the thread waits for an event of its own (S, D).
+    #[must_use]
+    pub const fn is_asleep(self) -> bool {
+        matches!(self, Self::Sleeping | Self::DiskSleep)
+    }
+
+    /// Whether somebody suspended the thread (T, t).
+    #[must_use]
+    pub const fn is_suspended(self) -> bool {
+        matches!(self, Self::Stopped | Self::Traced)
+    }
+
+    /// Whether the thread has ended (Z, X).
+    #[must_use]
+    pub const fn is_ended(self) -> bool {
+        matches!(self, Self::Zombie | Self::Dead)
+    }
+}
+
+/// A command's name as the kernel keeps it: at most 64 bytes, not necessarily UTF-8. Longer ones are cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Comm {
+    bytes: [u8; 64],
+    len: u8,
+}
+
+impl Comm {
+    fn new(name: &[u8]) -> Self {
+        let mut bytes = [0; 64];
+        let mut len = 0;
+        for (to, from) in bytes.iter_mut().zip(name) {
+            *to = *from;
+            len += 1;
+        }
+        Self { bytes, len }
+    }
+
+    /// The name's bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(self.as_bytes()))
+    }
+}
+
+impl fmt::Debug for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(self.as_bytes()))
+    }
+}
+
+/// What `/proc/PID/stat` (or `/proc/PID/task/TID/stat`) says, as far as divvy asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The process, or in a thread's file the thread.
+    pub pid: Pid,
+    /// The command's name; may hold spaces and parentheses.
+    pub comm: Comm,
+    /// What it is doing; in a process's file: what its main thread is doing.
+    pub state: State,
+    /// Its parent; `None` where that is outside of what we can see, and for the kernel's first threads.
+    pub ppid: Option<Pid>,
+    /// Its process group; `None` for kernel threads.
+    pub pgrp: Option<Pid>,
+    /// Its session; `None` for kernel threads.
+    pub session: Option<Pid>,
+    /// User time of its threads, in clock ticks.
+    pub utime: u64,
+    /// System time of its threads, in clock ticks.
+    pub stime: u64,
+    /// User time of children that it waited for, and of theirs, in clock ticks.
+    pub cutime: u64,
+    /// System time of children that it waited for, and of theirs, in clock ticks.
+    pub cstime: u64,
+    /// How many threads it has; 0 once it is dead.
+    pub num_threads: u32,
+    /// When it began.
+    pub start: StartTime,
+}
+
+impl Stat {
+    /// CPU time in clock ticks: of its threads, and of the children that it waited for.
+    #[must_use]
+    pub const fn ticks_with_children(&self) -> u64 {
+        self.utime.saturating_add(self.stime).saturating_add(self.cutime).saturating_add(self.cstime)
+    }
+
+    /// The line's meaning, or the name of the first field that does not read. Needs the first 22 fields only. The
+    /// name ends at the *last* `)`: nothing but numbers comes after it, and anything may be in it.
+    ///
+    /// # Errors
+    /// The name of the field that is missing or malformed, as `proc_pid_stat(5)` calls it.
+    pub fn parse(line: &[u8]) -> Result<Self, &'static str> {
+        let open = line.iter().position(|&b| b == b'(').ok_or("comm")?;
+        let close = line.iter().rposition(|&b| b == b')').filter(|&c| c > open).ok_or("comm")?;
+        let pid = number(line.get(..open).unwrap_or_default().trim_ascii())
+            .and_then(to_pid)
+            .flatten()
+            .ok_or("pid")?;
+        let comm = Comm::new(line.get(open + 1..close).unwrap_or_default());
+
+        let mut rest = line
+            .get(close + 1..)
+            .unwrap_or_default()
+            .split(|&b| b == b' ' || b == b'\n')
+            .filter(|field| !field.is_empty());
+        let state = match rest.next() {
+            Some([letter]) => State::from_letter(*letter),
+            _ => return Err("state"),
+        };
+        let mut next = |name: &'static str| rest.next().ok_or(name);
+        let ppid = optional_pid(next("ppid")?).ok_or("ppid")?;
+        let pgrp = optional_pid(next("pgrp")?).ok_or("pgrp")?;
+        let session = optional_pid(next("session")?).ok_or("session")?;
+        for skipped in ["tty_nr", "tpgid", "flags", "minflt", "cminflt", "majflt", "cmajflt"] {
+            next(skipped)?;
+        }
+        let utime = number(next("utime")?).ok_or("utime")?;
+        let stime = number(next("stime")?).ok_or("stime")?;
+        let cutime = signed(next("cutime")?).ok_or("cutime")?;
+        let cstime = signed(next("cstime")?).ok_or("cstime")?;
+        for skipped in ["priority", "nice"] {
+            next(skipped)?;
+        }
+        let num_threads =
+            number(next("num_threads")?).and_then(|n| u32::try_from(n).ok()).ok_or("num_threads")?;
+        next("itrealvalue")?;
+        let start = StartTime(number(next("starttime")?).ok_or("starttime")?);
+        // A starttime that the end of the buffer cut would be a wrong one: what follows it must be there too.
+        next("vsize")?;
+        Ok(Self { pid, comm, state, ppid, pgrp, session, utime, stime, cutime, cstime, num_threads, start })
+    }
+}
+
+/// The decimal number that `field` is, and nothing else.
+fn number(field: &[u8]) -> Option<u64> {
+    if field.is_empty() {
+        return None;
+    }
+    field.iter().try_fold(0_u64, |n, &b| match b {
+        b'0'..=b'9' => n.checked_mul(10)?.checked_add(u64::from(b - b'0')),
+        _ => None,
+    })
+}
+
+/// A number that the kernel prints with a sign; below zero (it overflowed) counts as zero.
+fn signed(field: &[u8]) -> Option<u64> {
+    match field {
+        [b'-', digits @ ..] => number(digits).map(|_| 0),
+        digits => number(digits),
+    }
+}
+
+/// A pid, or `Some(None)` for 0.
+fn to_pid(n: u64) -> Option<Option<Pid>> {
+    i32::try_from(n).ok().map(Pid::from_raw)
+}
+
+/// A pid field that may be 0 or -1 for "none".
+fn optional_pid(field: &[u8]) -> Option<Option<Pid>> {
+    match field {
+        [b'-', digits @ ..] => number(digits).map(|_| None),
+        digits => number(digits).and_then(to_pid),
+    }
+}
+
+/// A path below `/proc`, built without allocating.
+#[derive(Clone, Copy)]
+pub(crate) struct ProcPath {
+    bytes: [u8; 64],
+    len: usize,
+}
+
+impl ProcPath {
+    /// `/proc/PID/` and then `file`.
+    pub(crate) fn of(pid: Pid, file: &str) -> Self {
+        Self { bytes: [0; 64], len: 0 }.text("/proc/").number(pid).text("/").text(file)
+    }
+
+    /// `/proc/PID/task/TID/` and then `file`.
+    pub(crate) fn of_thread(pid: Pid, tid: Pid, file: &str) -> Self {
+        Self { bytes: [0; 64], len: 0 }
+            .text("/proc/")
+            .number(pid)
+            .text("/task/")
+            .number(tid)
+            .text("/")
+            .text(file)
+    }
+
+    /// Appends `text`; what would not leave room for the final zero is dropped, and no path here is that long.
+    fn text(mut self, text: &str) -> Self {
+        for &b in text.as_bytes() {
+            if self.len + 1 < self.bytes.len()
+                && let Some(to) = self.bytes.get_mut(self.len)
+            {
+                *to = b;
+                self.len += 1;
+            }
+        }
+        self
+    }
+
+    fn number(self, pid: Pid) -> Self {
+        let mut digits = [0_u8; 10];
+        let mut rest = pid.as_raw_nonzero().get().unsigned_abs();
+        let mut used = 0;
+        for to in digits.iter_mut().rev() {
+            *to = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            used += 1;
+            if rest == 0 {
+                break;
+            }
+        }
+        let shown = digits.get(digits.len() - used..).unwrap_or_default();
+        self.text(std::str::from_utf8(shown).unwrap_or_default())
+    }
+
+    pub(crate) fn as_c_str(&self) -> &std::ffi::CStr {
+        std::ffi::CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for ProcPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.as_c_str().to_string_lossy())
+    }
+}
+
+/// Whether `errno` says that the process is gone: its directory is (`ENOENT`), or it went after the file was opened
+/// (`ESRCH`).
+const fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::SRCH)
+}
+
+fn open_raw(path: &ProcPath) -> rustix::io::Result<Option<OwnedFd>> {
+    match rustix::fs::open(path.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(e) if is_gone(e) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Reads from `fd` at its start until `buffer` is full or the file ends. How much was read; `None` if the process is
+/// gone.
+fn pread_raw(fd: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<Option<usize>> {
+    let mut read = 0;
+    loop {
+        let Some(room) = buffer.get_mut(read..).filter(|room| !room.is_empty()) else {
+            return Ok(Some(read));
+        };
+        match rustix::io::pread(&fd, room, read as u64) {
+            Ok(0) => return Ok(Some(read)),
+            Ok(n) => read += n,
+            Err(Errno::INTR) => {}
+            Err(e) if is_gone(e) => return Ok(None),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Why a raw reading failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RawError {
+    Errno(Errno),
+    Malformed(&'static str),
+}
+
+impl From<Errno> for RawError {
+    fn from(e: Errno) -> Self {
+        Self::Errno(e)
+    }
+}
+
+impl RawError {
+    pub(crate) fn on(self, path: &ProcPath) -> Error {
+        match self {
+            Self::Errno(cause) => Error::system("read", path, cause),
+            Self::Malformed(what) => Error::Malformed { object: path.to_string(), what },
+        }
+    }
+}
+
+/// The stat file at `path`; allocates nothing.
+pub(crate) fn stat_raw(path: &ProcPath) -> Result<Option<Stat>, RawError> {
+    match open_raw(path)? {
+        Some(fd) => stat_of(&fd),
+        None => Ok(None),
+    }
+}
+
+fn stat_of(fd: impl AsFd) -> Result<Option<Stat>, RawError> {
+    let mut buffer = [0; STAT_BYTES];
+    match pread_raw(fd, &mut buffer)? {
+        None | Some(0) => Ok(None),
+        Some(n) => Stat::parse(buffer.get(..n).unwrap_or_default()).map(Some).map_err(RawError::Malformed),
+    }
+}
+
+/// What process `pid` is and does; `None` if there is no such process. 6.5 us.
+///
+/// # Errors
+/// [`Error::System`] or [`Error::Permission`] where the kernel refuses, [`Error::Malformed`] where it does not write
+/// what its manual says.
+pub fn stat(pid: Pid) -> Result<Option<Stat>> {
+    let path = ProcPath::of(pid, "stat");
+    stat_raw(&path).map_err(|e| e.on(&path))
+}
+
+/// What thread `tid` of process `pid` is and does; `None` if there is no such thread.
+///
+/// # Errors
+/// As [`stat`].
+pub fn thread_stat(pid: Pid, tid: Pid) -> Result<Option<Stat>> {
+    let path = ProcPath::of_thread(pid, tid, "stat");
+    stat_raw(&path).map_err(|e| e.on(&path))
+}
+
+/// `/proc/PID/stat`, kept open: 2.9 us a reading. The file stays that of the process it was opened for, and reads as
+/// gone once that has been waited for, whoever has the pid then.
+#[derive(Debug)]
+pub struct StatFile {
+    fd: OwnedFd,
+    pid: Pid,
+}
+
+impl StatFile {
+    /// The stat file of whoever has `pid` now; `None` for nobody.
+    ///
+    /// # Errors
+    /// As [`stat`].
+    pub fn open(pid: Pid) -> Result<Option<Self>> {
+        let path = ProcPath::of(pid, "stat");
+        let fd = open_raw(&path).map_err(|e| Error::system("open", path, e))?;
+        Ok(fd.map(|fd| Self { fd, pid }))
+    }
+
+    /// What it says now; `None` once the process has been waited for.
+    ///
+    /// # Errors
+    /// As [`stat`].
+    pub fn read(&self) -> Result<Option<Stat>> {
+        stat_of(&self.fd).map_err(|e| e.on(&ProcPath::of(self.pid, "stat")))
+    }
+}
+
+/// What `schedstat` says: time on a CPU and time spent waiting for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Schedstat {
+    /// Time on a CPU.
+    pub ran: Nanos,
+    /// Time spent runnable without a CPU. Booked when the wait ends: it lags while a thread still waits.
+    pub waited: Nanos,
+    /// How often it was given a CPU.
+    pub slices: u64,
+}
+
+impl Schedstat {
+    /// The line's meaning, or the name of the first field that does not read.
+    ///
+    /// # Errors
+    /// The name of the field that is missing or malformed.
+    pub fn parse(line: &[u8]) -> Result<Self, &'static str> {
+        let mut fields = line.trim_ascii().split(|&b| b == b' ');
+        let mut next = |name| fields.next().and_then(number).ok_or(name);
+        Ok(Self { ran: Nanos(next("run time")?), waited: Nanos(next("wait time")?), slices: next("slices")? })
+    }
+}
+
+/// `/proc/PID/schedstat`, kept open: 0.6 us a reading. Of the *main thread* only, in spite of its place. As
+/// [`StatFile`], it never becomes another process's.
+#[derive(Debug)]
+pub struct SchedstatFile {
+    fd: OwnedFd,
+    path: ProcPath,
+}
+
+impl fmt::Debug for ProcPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl SchedstatFile {
+    /// The schedstat file of the main thread of whoever has `pid` now; `None` for nobody.
+    ///
+    /// # Errors
+    /// As [`stat`].
+    pub fn open(pid: Pid) -> Result<Option<Self>> {
+        let path = ProcPath::of(pid, "schedstat");
+        let fd = open_raw(&path).map_err(|e| Error::system("open", path, e))?;
+        Ok(fd.map(|fd| Self { fd, path }))
+    }
+
+    /// What it says now; `None` once the process has been waited for.
+    ///
+    /// # Errors
+    /// As [`stat`].
+    pub fn read(&self) -> Result<Option<Schedstat>> {
+        let mut buffer = [0; 128];
+        match pread_raw(&self.fd, &mut buffer).map_err(|e| RawError::from(e).on(&self.path))? {
+            None | Some(0) => Ok(None),
+            Some(n) => Schedstat::parse(buffer.get(..n).unwrap_or_default())
+                .map(Some)
+                .map_err(|what| RawError::Malformed(what).on(&self.path)),
+        }
+    }
+}
+
+/// Time that the main thread of `pid` ran and waited for a CPU; `None` if there is no such process.
+///
+/// # Errors
+/// As [`stat`].
+pub fn schedstat(pid: Pid) -> Result<Option<Schedstat>> {
+    match SchedstatFile::open(pid)? {
+        Some(file) => file.read(),
+        None => Ok(None),
+    }
+}
+
+/// A set of signals, as `/proc/PID/status` prints them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SignalSet(pub u64);
+
+impl SignalSet {
+    /// The four signals that suspend a process unless it handles them (SIGSTOP: whether it wants or not).
+    pub const STOPS: Self =
+        Self(bit(Signal::STOP) | bit(Signal::TSTP) | bit(Signal::TTIN) | bit(Signal::TTOU));
+
+    /// Whether `signal` is in the set.
+    #[must_use]
+    pub const fn contains(self, signal: Signal) -> bool {
+        self.0 & bit(signal) != 0
+    }
+
+    /// Whether the two sets have a signal in common.
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// Bit `n - 1` stands for signal `n`.
+const fn bit(signal: Signal) -> u64 {
+    1 << (signal.as_raw() - 1)
+}
+
+/// The signals that wait to be delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// To the main thread (`SigPnd`).
+    pub thread: SignalSet,
+    /// To the process (`ShdPnd`).
+    pub process: SignalSet,
+}
+
+impl Pending {
+    /// Whether a signal waits that will suspend the process, or asks it to suspend itself.
+    #[must_use]
+    pub const fn has_stop(self) -> bool {
+        self.thread.intersects(SignalSet::STOPS) || self.process.intersects(SignalSet::STOPS)
+    }
+
+    /// The meaning of a `status` file, or the name of the line that does not read.
+    ///
+    /// # Errors
+    /// `SigPnd` or `ShdPnd`, whichever is missing or malformed.
+    pub fn parse(status: &[u8]) -> Result<Self, &'static str> {
+        let set = |name: &'static str| {
+            status
+                .split(|&b| b == b'\n')
+                .find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b":"))
+                .and_then(|value| hexadecimal(value.trim_ascii()))
+                .map(SignalSet)
+                .ok_or(name)
+        };
+        Ok(Self { thread: set("SigPnd")?, process: set("ShdPnd")? })
+    }
+}
+
+fn hexadecimal(field: &[u8]) -> Option<u64> {
+    if field.is_empty() || field.len() > 16 {
+        return None;
+    }
+    field.iter().try_fold(0_u64, |n, &b| Some(n << 4 | u64::from(char::from(b).to_digit(16)?)))
+}
+
+/// The signals that wait to be delivered to `pid`; `None` if there is no such process.
+///
+/// # Errors
+/// As [`stat`].
+pub fn pending(pid: Pid) -> Result<Option<Pending>> {
+    let path = ProcPath::of(pid, "status");
+    let mut buffer = [0; 8192];
+    let read = match open_raw(&path).and_then(|fd| fd.map_or(Ok(None), |fd| pread_raw(fd, &mut buffer))) {
+        Ok(None | Some(0)) => return Ok(None),
+        Ok(Some(n)) => buffer.get(..n).unwrap_or_default(),
+        Err(e) => return Err(RawError::from(e).on(&path)),
+    };
+    Pending::parse(read).map(Some).map_err(|what| RawError::Malformed(what).on(&path))
+}
+
+/// Appends to `found` the children that thread `tid` of process `pid` made (and that have not been handed to another
+/// parent); `None` if there is no such thread, or the kernel was built without `CONFIG_PROC_CHILDREN`. While children
+/// come and go the list may miss some: the kernel promises a whole one only of a process that stands still.
+///
+/// # Errors
+/// As [`stat`].
+pub fn children(pid: Pid, tid: Pid, found: &mut Vec<Pid>) -> Result<Option<()>> {
+    let path = ProcPath::of_thread(pid, tid, "children");
+    let Some(fd) = open_raw(&path).map_err(|e| Error::system("open", path, e))? else { return Ok(None) };
+    let mut buffer = vec![0; 4096];
+    let text = loop {
+        match pread_raw(&fd, &mut buffer).map_err(|e| RawError::from(e).on(&path))? {
+            None => return Ok(None),
+            // A full buffer may have cut the last pid: take it all anew in a larger one.
+            Some(n) if n == buffer.len() => buffer.resize(n * 4, 0),
+            Some(n) => break buffer.get(..n).unwrap_or_default(),
+        }
+    };
+    for field in text.split(|&b| b == b' ').filter(|field| !field.is_empty()) {
+        let child = number(field).and_then(to_pid).flatten();
+        found.push(child.ok_or_else(|| RawError::Malformed("a child's pid").on(&path))?);
+    }
+    Ok(Some(()))
+}
+
+/// Calls `each` with what every thread of `pid` is and does ([`Stat::pid`] is the thread's id; its times are the
+/// thread's own); `None` if there is no such process. Threads that end meanwhile are left out.
+///
+/// # Errors
+/// As [`stat`].
+pub fn threads(pid: Pid, mut each: impl FnMut(Stat)) -> Result<Option<()>> {
+    let path = ProcPath::of(pid, "task");
+    let mut malformed = None;
+    let walked = numbered_entries(&path, |tid| {
+        let path = ProcPath::of_thread(pid, tid, "stat");
+        match stat_raw(&path) {
+            Ok(Some(stat)) => each(stat),
+            Ok(None) => {}
+            Err(e) => malformed = Some(e.on(&path)),
+        }
+    });
+    match (malformed, walked) {
+        (Some(error), _) => Err(error),
+        (None, walked) => walked.map_err(|e| RawError::from(e).on(&path)),
+    }
+}
+
+/// Calls `each` with the pid of every process that we can see.
+///
+/// # Errors
+/// [`Error::System`] where `/proc` cannot be read.
+pub fn processes(each: impl FnMut(Pid)) -> Result<()> {
+    let path = ProcPath { bytes: [0; 64], len: 0 }.text("/proc");
+    match numbered_entries(&path, each) {
+        Ok(Some(())) => Ok(()),
+        Ok(None) => Err(Error::system("read", path, Errno::NOENT)),
+        Err(e) => Err(Error::system("read", path, e)),
+    }
+}
+
+/// As [`processes`], for places that may not allocate.
+pub(crate) fn processes_raw(each: impl FnMut(Pid)) -> rustix::io::Result<()> {
+    let path = ProcPath { bytes: [0; 64], len: 0 }.text("/proc");
+    numbered_entries(&path, each)?.ok_or(Errno::NOENT)
+}
+
+/// Calls `each` with every entry of the directory `path` whose name is a number; `None` if it is gone. Allocates
+/// nothing.
+fn numbered_entries(path: &ProcPath, mut each: impl FnMut(Pid)) -> rustix::io::Result<Option<()>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = match rustix::fs::open(path.as_c_str(), flags, Mode::empty()) {
+        Ok(fd) => fd,
+        Err(e) if is_gone(e) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let mut buffer = [MaybeUninit::uninit(); 8192];
+    let mut entries = RawDir::new(fd, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(e) if is_gone(e) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        if let Some(pid) = number(entry.file_name().to_bytes()).and_then(to_pid).flatten() {
+            each(pid);
+        }
+    }
+    Ok(Some(()))
+}
