@@ -35,6 +35,15 @@ pub enum Error {
         #[source]
         cause: Errno,
     },
+    /// A command could not be started.
+    #[error("start '{command}': {cause}")]
+    Spawn {
+        /// The program.
+        command: String,
+        /// Why not.
+        #[source]
+        cause: std::io::Error,
+    },
     /// A file under `/proc` does not read as the manual page says it does.
     #[error("read {object}: {what} is missing or malformed")]
     Malformed {

@@ -67,6 +67,18 @@ impl ProcessRef {
         Ok(Self::open(pid)?.filter(|process| process.start == start))
     }
 
+    /// A child of ours that nobody has waited for: it has its pid, and a start time, even if it has ended.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::open`]; [`Error::System`] (`ESRCH`) if it is no such child.
+    pub fn open_child(pid: Pid) -> Result<Self> {
+        let gone = || Error::system("open a pidfd of child", pid, Errno::SRCH);
+        let fd = open_raw(pid).map_err(|e| Error::system("open a pidfd of child", pid, e))?.ok_or_else(gone)?;
+        let path = ProcPath::of(pid, "stat");
+        let stat = stat_raw(&path).map_err(|e| e.on(&path))?.ok_or_else(gone)?;
+        Ok(Self { fd, pid, start: stat.start })
+    }
+
     /// Its pid.
     #[must_use]
     pub const fn pid(&self) -> Pid {

@@ -1,0 +1,68 @@
+//! What divvy asks the kernel for its own sake: to be woken in time, to open many files, to adopt orphans.
+
+use rustix::io::Errno;
+
+use crate::{Error, Result};
+
+/// Asks for the shortest slice that the kernel gives an ordinary process (Linux 6.12: `sched_runtime` of an ordinary
+/// policy, 100 us), so that waking up comes before others' longer slices. Needs no privilege; says whether it was given.
+#[must_use]
+pub fn ask_for_short_slices() -> bool {
+    #[repr(C)]
+    struct SchedAttr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    let size = size_of::<SchedAttr>() as u32;
+    let mut attr =
+        SchedAttr { size, policy: 0, flags: 0, nice: 0, priority: 0, runtime: 0, deadline: 0, period: 0 };
+    // SAFETY: the kernel writes at most `size` bytes to a struct of that size.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) };
+    if got != 0 || attr.policy != libc::SCHED_OTHER as u32 {
+        return false; // Whoever runs us under another policy knows better.
+    }
+    attr.runtime = 100_000;
+    // SAFETY: the kernel reads `size` bytes of a struct of that size.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) == 0 }
+}
+
+/// Raises the limit of open files as far as it may go, and returns what it was.
+///
+/// # Errors
+/// [`Error::System`] where the kernel refuses.
+pub fn raise_open_files() -> Result<libc::rlimit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let failed = |what| Error::system(what, "RLIMIT_NOFILE", last_errno());
+    // SAFETY: the kernel writes one whole struct.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Err(failed("read the limit"));
+    }
+    let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+    // SAFETY: the kernel reads one whole struct.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } != 0 {
+        return Err(failed("raise the limit"));
+    }
+    Ok(limit)
+}
+
+/// Makes this process the parent of descendants whose own parents have ended.
+///
+/// # Errors
+/// [`Error::System`] where the kernel refuses.
+pub fn adopt_orphans() -> Result<()> {
+    // SAFETY: takes and returns numbers only.
+    if unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } != 0 {
+        return Err(Error::system("become the subreaper", "of our descendants", last_errno()));
+    }
+    Ok(())
+}
+
+pub(crate) fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

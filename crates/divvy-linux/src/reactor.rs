@@ -1,0 +1,167 @@
+//! Waiting for a time, a signal or a child: epoll, an absolute timerfd and a signalfd on one thread.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use divvy_policy::Instant;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal as NixSignal, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+
+use crate::{Error, Result};
+
+const TIMER: u64 = 0;
+const SIGNALS: u64 = 1;
+/// Descriptors that a caller watches get their numbers from here up.
+const WATCHED: u64 = 2;
+
+/// What ended a wait.
+#[derive(Clone, Debug, Default)]
+pub struct Woken {
+    /// A child ended, was stopped or went on.
+    pub child: bool,
+    /// Signals that ask this process for something, in order.
+    pub signals: Vec<NixSignal>,
+    /// Watched descriptors that are ready, by the numbers that [`Reactor::watch`] gave.
+    pub ready: Vec<u64>,
+}
+
+/// The descriptors that the scheduling thread sleeps on.
+#[derive(Debug)]
+pub struct Reactor {
+    epoll: std::os::fd::OwnedFd,
+    timer: std::os::fd::OwnedFd,
+    signals: SignalFd,
+    armed: Option<Instant>,
+    watched: u64,
+    /// The mask that this process had, which its children get.
+    mask: SigSet,
+}
+
+/// Signals that are asked for through the signalfd rather than delivered.
+const TAKEN: [NixSignal; 6] = [
+    NixSignal::SIGCHLD,
+    NixSignal::SIGINT,
+    NixSignal::SIGTERM,
+    NixSignal::SIGHUP,
+    NixSignal::SIGQUIT,
+    NixSignal::SIGWINCH,
+];
+
+impl Reactor {
+    /// Blocks the signals that it takes, for the calling thread and those it makes later, and opens the descriptors.
+    ///
+    /// # Errors
+    /// [`Error::System`] where the kernel refuses one of them.
+    pub fn new() -> Result<Self> {
+        let sys = |what| move |e: nix::Error| Error::system(what, "", Errno::from_raw_os_error(e as i32));
+        let (taken, mut mask) = (TAKEN.into_iter().collect::<SigSet>(), SigSet::empty());
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&taken), Some(&mut mask)).map_err(sys("block signals"))?;
+        let signals = SignalFd::with_flags(&taken, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+            .map_err(sys("open a signalfd"))?;
+        let sys = |what| move |e| Error::system(what, "", e);
+        let timer = rustix::time::timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+        )
+        .map_err(sys("open a timerfd"))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(sys("open an epoll descriptor"))?;
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET; // An edge need not be read away.
+        epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), edge).map_err(sys("watch the timer"))?;
+        let level = epoll::EventFlags::IN;
+        epoll::add(&epoll, signals.as_fd(), epoll::EventData::new_u64(SIGNALS), level)
+            .map_err(sys("watch the signals"))?;
+        Ok(Self { epoll, timer, signals, armed: None, watched: WATCHED, mask })
+    }
+
+    /// The signal mask from before, for children.
+    #[must_use]
+    pub fn outer_mask(&self) -> SigSet {
+        self.mask
+    }
+
+    /// Watches `fd` until it is closed; the number tells it apart in [`Woken::ready`].
+    ///
+    /// # Errors
+    /// [`Error::System`] where epoll refuses it.
+    pub fn watch(&mut self, fd: BorrowedFd<'_>) -> Result<u64> {
+        let number = self.watched;
+        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
+            .map_err(|e| Error::system("watch a descriptor", "", e))?;
+        self.watched += 1;
+        Ok(number)
+    }
+
+    /// Stops watching `fd`.
+    pub fn unwatch(&mut self, fd: BorrowedFd<'_>) {
+        // A descriptor that is not watched any more is what was asked for.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Sleeps until `until` (`None`: for ever) or something happens. Does not sleep where `until` has passed.
+    ///
+    /// # Errors
+    /// [`Error::System`] where epoll or a descriptor fails.
+    pub fn wait(&mut self, until: Option<Instant>, now: Instant) -> Result<Woken> {
+        let sleeps = until.is_none_or(|until| until > now);
+        if sleeps && self.armed != until {
+            self.arm(until)?;
+        }
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
+        let timeout = if sleeps { None } else { Some(&Timespec { tv_sec: 0, tv_nsec: 0 }) };
+        let mut woken = Woken::default();
+        let ready = match epoll::wait(&self.epoll, &mut events, timeout) {
+            Ok((ready, _)) => ready,
+            Err(Errno::INTR) => return Ok(woken),
+            Err(e) => return Err(Error::system("wait on epoll", "", e)),
+        };
+        for event in ready {
+            match event.data.u64() {
+                TIMER => self.armed = None,
+                SIGNALS => {}
+                number => woken.ready.push(number),
+            }
+        }
+        if ready.iter().any(|e| e.data.u64() == SIGNALS) {
+            self.take_signals(&mut woken)?;
+        }
+        Ok(woken)
+    }
+
+    fn take_signals(&mut self, woken: &mut Woken) -> Result<()> {
+        loop {
+            match self.signals.read_signal() {
+                Ok(Some(info)) => match NixSignal::try_from(info.ssi_signo as i32) {
+                    Ok(NixSignal::SIGCHLD) => woken.child = true,
+                    Ok(signal) => woken.signals.push(signal),
+                    Err(_) => {}
+                },
+                Ok(None) => return Ok(()),
+                Err(e) => {
+                    return Err(Error::system("read the signalfd", "", Errno::from_raw_os_error(e as i32)));
+                }
+            }
+        }
+    }
+
+    fn arm(&mut self, until: Option<Instant>) -> Result<()> {
+        // A zero value would disarm the timer: the moment 0 has passed, and does not come here.
+        let ns = until.map_or(0, |t| t.0);
+        let spec = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 },
+        };
+        rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)
+            .map_err(|e| Error::system("set the timer", "", e))?;
+        self.armed = until;
+        Ok(())
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        // Whoever goes on without us gets its signals back.
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None);
+    }
+}

@@ -1,0 +1,93 @@
+//! Starting a command so that it stands still in its own process group until it is released.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use nix::sys::signal::{SigSet, SigmaskHow};
+
+use crate::affinity::CpuMask;
+use crate::{Error, Pid, ProcessRef, Result, Signal};
+
+/// A command to start.
+#[derive(Debug, Default)]
+pub struct Command {
+    /// Program and arguments; the program is looked up in `PATH` unless it has a slash.
+    pub argv: Vec<OsString>,
+    /// Working directory; ours if `None`.
+    pub dir: Option<PathBuf>,
+    /// Variables to set beside our own.
+    pub env: Vec<(OsString, OsString)>,
+    /// Where standard output goes; ours if `None`.
+    pub stdout: Option<OwnedFd>,
+    /// Where standard error goes; ours if `None`.
+    pub stderr: Option<OwnedFd>,
+    /// Whether it gets a session of its own (and loses the terminal) rather than only a process group.
+    pub own_session: bool,
+}
+
+/// What every child gets that divvy itself has changed or narrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Inherit {
+    /// The signal mask from before divvy took signals.
+    pub mask: SigSet,
+    /// The limit of open files from before divvy raised it.
+    pub files: Option<libc::rlimit>,
+    /// The CPUs that it may use; unchanged if `None`.
+    pub cpus: Option<CpuMask>,
+}
+
+/// Starts `command`, stopped before its first instructions are over, as the leader of a new process group. Standard
+/// input is `/dev/null`: several commands cannot share a keyboard. The child is ours to wait for.
+///
+/// # Errors
+/// [`Error::Spawn`] where it cannot be executed.
+pub fn spawn_stopped(command: Command, inherit: &Inherit) -> Result<ProcessRef> {
+    let failed = |e: std::io::Error, argv: &[OsString]| {
+        let name = argv.first().cloned().unwrap_or_default().to_string_lossy().into_owned();
+        Error::Spawn { command: name, cause: e }
+    };
+    let Some((program, args)) = command.argv.split_first() else {
+        return Err(failed(std::io::ErrorKind::InvalidInput.into(), &command.argv));
+    };
+    let mut process = std::process::Command::new(program);
+    process.args(args).stdin(Stdio::null()).envs(command.env.iter().map(|(k, v)| (k, v)));
+    if let Some(dir) = &command.dir {
+        process.current_dir(dir);
+    }
+    if let Some(fd) = command.stdout {
+        process.stdout(fd);
+    }
+    if let Some(fd) = command.stderr {
+        process.stderr(fd);
+    }
+    let (inherit, own_session) = (*inherit, command.own_session);
+    // SAFETY: between fork and exec the closure makes only async-signal-safe system calls, and allocates nothing.
+    unsafe {
+        process.pre_exec(move || {
+            if own_session {
+                rustix::process::setsid()?;
+            } else {
+                rustix::process::setpgid(None, None)?;
+            }
+            if let Some(cpus) = inherit.cpus {
+                cpus.apply_raw(rustix::process::getpid())?;
+            }
+            if let Some(files) = inherit.files {
+                // SAFETY: the limit is a whole, live struct.
+                libc::setrlimit(libc::RLIMIT_NOFILE, &files);
+            }
+            nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&inherit.mask), None)?;
+            Ok(())
+        });
+    }
+    #[expect(clippy::zombie_processes, reason = "the host waits for every child through its SIGCHLD")]
+    let child = process.spawn().map_err(|e| failed(e, &command.argv))?;
+    let pid = Pid::from_raw(child.id() as i32).expect("a child's pid is positive");
+    // Ours and not waited for: the pid is still the child's, even if it has ended already.
+    let process = ProcessRef::open_child(pid)?;
+    process.signal(Signal::STOP)?;
+    Ok(process)
+}
