@@ -7,11 +7,14 @@
 //!
 //! A process that vanished is a normal answer everywhere (`Ok(None)`, [`Delivery::Gone`]), never an error.
 
+mod affinity;
 pub mod clock;
 mod error;
+pub mod guard;
 pub mod pidfd;
 pub mod procfs;
 
+pub use affinity::CpuMask;
 pub use error::{Error, Result};
 pub use pidfd::{Delivery, GroupDelivery, ProcessRef};
 pub use procfs::{StartTime, State};

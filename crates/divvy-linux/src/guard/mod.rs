@@ -1,0 +1,25 @@
+//! Crash safety: whatever becomes of divvy, nothing that it suspended stays suspended.
+//!
+//! Three parts stand behind one another:
+//! 1. the [`Table`] of held processes, a file that divvy (the *owner*) maps and writes *before* it suspends anything:
+//!    it is the journal that outlives everybody;
+//! 2. the [`Guardian`], a small process forked from the owner, that maps the same table, watches the owner's pidfd and
+//!    heartbeat, and resumes everything held when the owner dies or hangs;
+//! 3. [`rescue()`], which finds the tables of dead owners and repairs what they left: for the case that owner and
+//!    guardian died together. Every start of divvy calls it, and `divvy rescue` does nothing else.
+//!
+//! What the owner has to do: [`Table::set_held`] before SIGSTOP and after SIGCONT; [`Table::beat`] at least every
+//! [`BEAT_INTERVAL`]; on each wake-up compare [`Table::generation`] with the last one seen and, where it rose, hold
+//! anew whatever should be held; when the guardian's pidfd becomes readable, [`Guardian::respawn`].
+
+mod dir;
+mod guardian;
+mod rescue;
+mod table;
+mod walk;
+
+pub use dir::{Environment, RuntimeDir};
+pub use guardian::{BEAT_INTERVAL, Guardian, HUNG_AFTER, STOPPED_AFTER};
+pub use rescue::{Failure, Place, Report, rescue, rescue_with};
+pub use table::{CAPACITY, Reach, SavedAffinity, Slot, Table};
+pub use walk::{Identity, Live, Processes};

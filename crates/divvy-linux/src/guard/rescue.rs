@@ -1,0 +1,298 @@
+//! Repairing what dead owners left: for the case that owner and guardian died together.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+use divvy_policy::Nanos;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use super::dir::RuntimeDir;
+use super::guardian::HUNG_AFTER;
+use super::table::{
+    BEAT_NS_OFFSET, HEADER_BYTES, HIGH_WATER_OFFSET, Header, Reach, SLOT_BYTES, SlotCells, SlotImage,
+};
+use super::walk::{Live, Processes, Verdict, Wanted, resume_held};
+use crate::{Error, Result, StartTime, clock};
+
+/// Where and when we are: what decides whether the pids of a table mean anything to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// This boot's id.
+    pub boot_id: [u8; 16],
+    /// The inode of our pid namespace: a container has its own.
+    pub pid_namespace: u64,
+}
+
+impl Place {
+    /// This boot, and this process's namespace.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Malformed`] where `/proc` does not tell.
+    pub fn here() -> Result<Self> {
+        const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+        const NAMESPACE: &str = "/proc/self/ns/pid";
+        let file = rustix::fs::open(BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e| Error::system("open", BOOT_ID, e))?;
+        let mut text = [0; 64];
+        let read = rustix::io::read(&file, &mut text).map_err(|e| Error::system("read", BOOT_ID, e))?;
+        let malformed = || Error::Malformed { object: BOOT_ID.to_owned(), what: "the boot's id" };
+        let digits: String = String::from_utf8_lossy(&text[..read]).trim().replace('-', "");
+        let boot_id = u128::from_str_radix(&digits, 16).map_err(|_| malformed())?.to_be_bytes();
+        let namespace = rustix::fs::stat(NAMESPACE).map_err(|e| Error::system("stat", NAMESPACE, e))?;
+        Ok(Self { boot_id, pid_namespace: namespace.st_ino })
+    }
+}
+
+/// A process that could not be resumed. Its table is kept, so that a later rescue may try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The process (or the thread whose affinity could not be put back).
+    pub pid: Pid,
+    /// What the kernel said.
+    pub cause: Errno,
+}
+
+/// What a rescue found and did. Pids in rising order, each once.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// SIGCONT was sent to these.
+    pub resumed: Vec<Pid>,
+    /// These had ended.
+    pub gone: Vec<Pid>,
+    /// The pids of these belong to other processes by now, which were not touched.
+    pub foreign: Vec<Pid>,
+    /// These could not be resumed.
+    pub failed: Vec<Failure>,
+    /// Owners that live: their tables were left alone.
+    pub still_owned: Vec<Pid>,
+    /// Tables of another boot, deleted: nobody of them is suspended any more.
+    pub stale_boot: u32,
+    /// Tables of another pid namespace (a container's), left alone: their pids mean nothing here.
+    pub elsewhere: u32,
+    /// Tables that were worked off and deleted.
+    pub repaired: u32,
+    /// What could not be read or removed; each table was left as it is.
+    pub errors: Vec<Error>,
+}
+
+impl Report {
+    /// Whether everything that should have been resumed was.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.failed.is_empty() && self.errors.is_empty()
+    }
+
+    fn finish(mut self) -> Self {
+        let key = |pid: &Pid| pid.as_raw_pid();
+        for pids in [&mut self.resumed, &mut self.gone, &mut self.foreign, &mut self.still_owned] {
+            pids.sort_unstable_by_key(key);
+            pids.dedup();
+        }
+        // One that was reached on a second way is not gone.
+        let resumed = std::mem::take(&mut self.resumed);
+        self.gone.retain(|pid| resumed.binary_search_by_key(&key(pid), key).is_err());
+        self.failed.sort_unstable_by_key(|failure| key(&failure.pid));
+        self.failed.dedup();
+        Self { resumed, ..self }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (resumed, gone, foreign) = (self.resumed.len(), self.gone.len(), self.foreign.len());
+        write!(
+            f,
+            "resumed {resumed}, gone {gone}, recycled pids left alone {foreign}, failed {}",
+            self.failed.len()
+        )?;
+        write!(f, "; tables: repaired {}, of living owners {}", self.repaired, self.still_owned.len())?;
+        write!(f, ", of another boot {}, of another namespace {}", self.stale_boot, self.elsewhere)?;
+        write!(f, ", with errors {}", self.errors.len())
+    }
+}
+
+/// Resumes exactly the processes that are held in a table of `dir` whose owner is dead, and deletes the tables that are
+/// done with. A process is one pid and one start time: whoever has the pid since is not touched.
+///
+/// # Errors
+/// [`Error::System`] where the directory or `/proc` cannot be read. What goes wrong with one table is in the report and
+/// does not keep the others from being worked off.
+pub fn rescue(dir: &RuntimeDir) -> Result<Report> {
+    rescue_with(dir, &Live::default(), &Place::here()?)
+}
+
+/// As [`rescue()`], in a world of the caller's making.
+///
+/// # Errors
+/// As [`rescue()`].
+pub fn rescue_with<P: Processes>(dir: &RuntimeDir, processes: &P, here: &Place) -> Result<Report> {
+    let mut report = Report::default();
+    for name in dir.names()? {
+        let text = name.to_bytes();
+        let done = match text.strip_prefix(b"held-") {
+            Some(rest) if rest.ends_with(b".table") => rescue_table(dir, &name, processes, here, &mut report),
+            Some(rest) if rest.ends_with(b".tmp") => remove_unfinished(dir, &name, rest, processes),
+            _ => Ok(()),
+        };
+        if let Err(e) = done {
+            report.errors.push(e);
+        }
+    }
+    Ok(report.finish())
+}
+
+fn rescue_table<P: Processes>(
+    dir: &RuntimeDir,
+    name: &std::ffi::CStr,
+    processes: &P,
+    here: &Place,
+    report: &mut Report,
+) -> Result<()> {
+    let Some((header, first, file)) = read_header(dir, name)? else { return Ok(()) };
+    if header.boot_id != here.boot_id {
+        dir.remove(name)?;
+        report.stale_boot += 1;
+        return Ok(());
+    }
+    if header.pid_namespace != here.pid_namespace {
+        report.elsewhere += 1;
+        return Ok(());
+    }
+    if is_same_and_alive(processes, header.owner, header.owner_start)? {
+        report.still_owned.push(header.owner);
+        return Ok(());
+    }
+
+    let slots = read_slots(dir, name, &file, &header, &first)?;
+    let nr_groups = slots.iter().filter(|slot| matches!(slot.reach, Reach::Group { .. })).count();
+    let mut wanted = vec![Wanted::default(); nr_groups];
+    let mut failed = false;
+    resume_held(processes, slots.into_iter(), latest_member(&first), &mut wanted, &mut |pid, verdict| {
+        match verdict {
+            Verdict::Resumed => report.resumed.push(pid),
+            Verdict::Gone => report.gone.push(pid),
+            Verdict::Foreign => report.foreign.push(pid),
+            Verdict::Failed(cause) => {
+                failed = true;
+                report.failed.push(Failure { pid, cause });
+            }
+        }
+    });
+    if !failed {
+        dir.remove(name)?;
+        report.repaired += 1;
+    }
+    Ok(())
+}
+
+/// The header of a table, its first page and the file; `None` if the file has been removed meanwhile.
+fn read_header(dir: &RuntimeDir, name: &std::ffi::CStr) -> Result<Option<(Header, Vec<u8>, OwnedFd)>> {
+    let path = dir.path_of(name);
+    let failed = |what, e| Error::system(what, path.display(), e);
+    let corrupt = |what: &str| Error::CorruptTable { path: path.clone(), what: what.to_owned() };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::LOOP) => return Err(corrupt("it is a symbolic link")),
+        Err(e) => return Err(failed("open", e)),
+    };
+    let stat = rustix::fs::fstat(&file).map_err(|e| failed("stat", e))?;
+    if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Err(corrupt("it is not a regular file"));
+    }
+    let bytes = u64::try_from(stat.st_size).unwrap_or(0);
+    if bytes < HEADER_BYTES as u64 {
+        return Err(corrupt("it is cut short"));
+    }
+    let first = read_exact(&file, 0, HEADER_BYTES).map_err(|e| failed("read", e))?;
+    let header = Header::parse(&first).map_err(corrupt)?;
+    if bytes != header.file_bytes() {
+        return Err(corrupt(&format!("it has {bytes} bytes and should have {}", header.file_bytes())));
+    }
+    Ok(Some((header, first, file)))
+}
+
+/// What the slots in use say.
+fn read_slots(
+    dir: &RuntimeDir,
+    name: &std::ffi::CStr,
+    file: &OwnedFd,
+    header: &Header,
+    first: &[u8],
+) -> Result<Vec<SlotImage>> {
+    let path = dir.path_of(name);
+    let corrupt = |what: &str| Error::CorruptTable { path: path.clone(), what: what.to_owned() };
+    let high_water =
+        first.get(HIGH_WATER_OFFSET..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_ne_bytes(*b));
+    if high_water > header.capacity {
+        return Err(corrupt("it uses more slots than it has"));
+    }
+    let bytes = read_exact(file, HEADER_BYTES as u64, high_water as usize * SLOT_BYTES)
+        .map_err(|e| Error::system("read", path.display(), e))?;
+    let mut slots = Vec::new();
+    for slot in bytes.as_chunks::<SLOT_BYTES>().0 {
+        slots.extend(SlotCells::image_of_bytes(slot).map_err(corrupt)?);
+    }
+    Ok(slots)
+}
+
+fn read_exact(file: &OwnedFd, at: u64, len: usize) -> rustix::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let mut read = 0;
+    while read < len {
+        match rustix::io::pread(file, &mut bytes[read..], at + read as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => read += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(bytes)
+}
+
+/// The latest start of a process that the owner can have held: its last heartbeat, and the longest time that the
+/// guardian lets it go without one.
+fn latest_member(first: &[u8]) -> StartTime {
+    let beat =
+        first.get(BEAT_NS_OFFSET..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_ne_bytes(*b));
+    // Start times count the machine's sleep and heartbeats do not: what has been slept so far is added, which is too
+    // much where it was slept later, and never too little.
+    let slept = clock::since_boot().saturating_sub(Nanos(clock::now().0));
+    ticks(Nanos(beat) + slept + HUNG_AFTER)
+}
+
+/// A time since boot as [`StartTime`] counts it, rounded up.
+pub(crate) fn ticks(since_boot: Nanos) -> StartTime {
+    let per_second = u128::from(rustix::param::clock_ticks_per_second());
+    let ticks = (u128::from(since_boot.0) * per_second).div_ceil(1_000_000_000);
+    StartTime(u64::try_from(ticks).unwrap_or(u64::MAX))
+}
+
+/// Whether the process that began at `start` still has `pid` and has not ended.
+fn is_same_and_alive<P: Processes>(processes: &P, pid: Pid, start: StartTime) -> Result<bool> {
+    let failed = |e| Error::system("find the owner, process", pid, e);
+    let Some(handle) = processes.open(pid).map_err(failed)? else { return Ok(false) };
+    let same = processes.identify(pid).map_err(failed)?.is_some_and(|identity| identity.start == start);
+    Ok(same && processes.is_alive(&handle).map_err(failed)?)
+}
+
+/// Removes the temporary file of an owner that died before its table was complete: it never held anybody. The name
+/// says whose it is.
+fn remove_unfinished<P: Processes>(
+    dir: &RuntimeDir,
+    name: &std::ffi::CStr,
+    rest: &[u8],
+    processes: &P,
+) -> Result<()> {
+    let mut numbers =
+        rest.split(|&b| b == b'-').map(|part| std::str::from_utf8(part).ok()?.parse::<u64>().ok());
+    let pid = numbers.next().flatten().and_then(|n| i32::try_from(n).ok()).and_then(Pid::from_raw);
+    let start = numbers.next().flatten().map(StartTime);
+    match (pid, start) {
+        (Some(pid), Some(start)) if !is_same_and_alive(processes, pid, start)? => dir.remove(name),
+        _ => Ok(()),
+    }
+}

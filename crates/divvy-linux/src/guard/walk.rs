@@ -1,0 +1,305 @@
+//! Resuming what a table says is held: the one algorithm of guardian and rescue.
+//!
+//! Allocates nothing and cannot panic, for the guardian runs it in a forked process. Knows processes through
+//! [`Processes`] only, so that a test can show it a recycled pid.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+
+use super::table::{Reach, SavedAffinity, SlotImage};
+use crate::affinity::CpuMask;
+use crate::procfs::{ProcPath, RawError, State, processes_raw, stat_raw};
+use crate::{Delivery, GroupDelivery, StartTime, pidfd};
+
+/// What tells one process from another that has its pid later, and one group from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// When it began.
+    pub start: StartTime,
+    /// What it is doing.
+    pub state: State,
+    /// Its process group.
+    pub pgrp: Option<Pid>,
+    /// Its session.
+    pub session: Option<Pid>,
+}
+
+/// The processes of a machine, as far as resuming needs them.
+pub trait Processes {
+    /// Names one process for good, as a pidfd does.
+    type Handle;
+
+    /// A handle of whoever has `pid` now; `None` for nobody.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn open(&self, pid: Pid) -> rustix::io::Result<Option<Self::Handle>>;
+
+    /// Who has `pid` now (a thread's id will do); `None` for nobody.
+    ///
+    /// # Errors
+    /// What the kernel said; `EPROTO` where `/proc` did not read as it should.
+    fn identify(&self, pid: Pid) -> rustix::io::Result<Option<Identity>>;
+
+    /// Whether the process of `handle` has not ended.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn is_alive(&self, handle: &Self::Handle) -> rustix::io::Result<bool>;
+
+    /// Sends SIGCONT to the process of `handle`.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn resume(&self, handle: &Self::Handle) -> rustix::io::Result<Delivery>;
+
+    /// Sends SIGCONT to the process group that the process of `handle` leads.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn resume_group(&self, handle: &Self::Handle) -> rustix::io::Result<GroupDelivery>;
+
+    /// Lets thread `tid` run on `mask` only.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn set_affinity(&self, tid: Pid, mask: &CpuMask) -> rustix::io::Result<Delivery>;
+
+    /// Calls `each` with the pid of every process, until there are no more.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn each(&self, each: &mut dyn FnMut(Pid)) -> rustix::io::Result<()>;
+}
+
+/// This machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Live {
+    /// Never signal a group at once, as if on a kernel before Linux 6.9: each member through its own pidfd.
+    pub member_by_member: bool,
+}
+
+impl Processes for Live {
+    type Handle = OwnedFd;
+
+    fn open(&self, pid: Pid) -> rustix::io::Result<Option<OwnedFd>> {
+        pidfd::open_raw(pid)
+    }
+
+    fn identify(&self, pid: Pid) -> rustix::io::Result<Option<Identity>> {
+        match stat_raw(&ProcPath::of(pid, "stat")) {
+            Ok(stat) => Ok(stat.map(|s| Identity {
+                start: s.start,
+                state: s.state,
+                pgrp: s.pgrp,
+                session: s.session,
+            })),
+            Err(RawError::Errno(e)) => Err(e),
+            Err(RawError::Malformed(_)) => Err(Errno::PROTO),
+        }
+    }
+
+    fn is_alive(&self, handle: &OwnedFd) -> rustix::io::Result<bool> {
+        pidfd::is_alive_raw(handle.as_fd())
+    }
+
+    fn resume(&self, handle: &OwnedFd) -> rustix::io::Result<Delivery> {
+        pidfd::signal_raw(handle.as_fd(), Signal::CONT)
+    }
+
+    fn resume_group(&self, handle: &OwnedFd) -> rustix::io::Result<GroupDelivery> {
+        match self.member_by_member {
+            true => Ok(GroupDelivery::Unsupported),
+            false => pidfd::signal_group_raw(handle.as_fd(), Signal::CONT),
+        }
+    }
+
+    fn set_affinity(&self, tid: Pid, mask: &CpuMask) -> rustix::io::Result<Delivery> {
+        mask.apply_raw(tid)
+    }
+
+    fn each(&self, each: &mut dyn FnMut(Pid)) -> rustix::io::Result<()> {
+        processes_raw(each)
+    }
+}
+
+/// What became of one process that was to be resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// SIGCONT was sent.
+    Resumed,
+    /// It has ended.
+    Gone,
+    /// Another process has its pid: not touched.
+    Foreign,
+    /// The kernel refused.
+    Failed(Errno),
+}
+
+/// A group whose members have to be looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Wanted {
+    group: u32,
+    session: u32,
+    /// Members began at this time or later: the leader was the first.
+    since: u64,
+}
+
+/// Resumes everything held in `slots`, tells `told` what became of each process, and puts saved affinities back.
+///
+/// `wanted` is room for the groups whose members have to be looked for, one entry for each group slot at the most. A
+/// member whose leader is gone counts as ours if it began no later than `latest`: whoever came after the owner's
+/// death is a stranger that got the group's number again.
+pub(crate) fn resume_held<P: Processes>(
+    processes: &P,
+    slots: impl Iterator<Item = SlotImage> + Clone,
+    latest: StartTime,
+    wanted: &mut [Wanted],
+    told: &mut dyn FnMut(Pid, Verdict),
+) {
+    let mut nr_wanted = 0;
+    for slot in slots.clone().filter(|slot| slot.held) {
+        let verdict = match slot.reach {
+            Reach::Process => resume_one(processes, slot.pid, slot.start),
+            Reach::Group { session } => {
+                let (verdict, look) = resume_led(processes, slot.pid, slot.start);
+                if let (true, Some(room)) = (look, wanted.get_mut(nr_wanted)) {
+                    *room = Wanted { group: raw(slot.pid), session: raw(session), since: slot.start.0 };
+                    nr_wanted += 1;
+                }
+                verdict
+            }
+        };
+        told(slot.pid, verdict);
+    }
+    if let Some(wanted) = wanted.get_mut(..nr_wanted).filter(|wanted| !wanted.is_empty()) {
+        wanted.sort_unstable();
+        resume_members(processes, wanted, latest, told);
+    }
+    for saved in slots.filter_map(|slot| slot.affinity) {
+        if let Err(e) = restore_affinity(processes, &saved) {
+            told(saved.tid, Verdict::Failed(e));
+        }
+    }
+}
+
+const fn raw(pid: Pid) -> u32 {
+    pid.as_raw_nonzero().get().unsigned_abs()
+}
+
+/// Resumes the process that has `pid` if it began at `start`.
+fn resume_one<P: Processes>(processes: &P, pid: Pid, start: StartTime) -> Verdict {
+    match open_exact(processes, pid, start) {
+        Ok(handle) => match processes.resume(&handle) {
+            Ok(Delivery::Sent) => Verdict::Resumed,
+            Ok(Delivery::Gone) => Verdict::Gone,
+            Err(e) => Verdict::Failed(e),
+        },
+        Err(verdict) => verdict,
+    }
+}
+
+/// The process that has `pid` if it began at `start`: the handle first, then its identity, then whether it lives.
+fn open_exact<P: Processes>(processes: &P, pid: Pid, start: StartTime) -> Result<P::Handle, Verdict> {
+    let handle = processes.open(pid).map_err(Verdict::Failed)?.ok_or(Verdict::Gone)?;
+    let identity = processes.identify(pid).map_err(Verdict::Failed)?.ok_or(Verdict::Gone)?;
+    if identity.start != start {
+        return Err(Verdict::Foreign);
+    }
+    match processes.is_alive(&handle) {
+        Ok(true) => Ok(handle),
+        Ok(false) => Err(Verdict::Gone),
+        Err(e) => Err(Verdict::Failed(e)),
+    }
+}
+
+/// Resumes the group of leader `pid`; also says whether its members have to be looked for one by one.
+///
+/// While a group has members, its number is given to nobody else. So a leader with another start time means that the
+/// whole group is gone, and the members of the group of that number are strangers.
+fn resume_led<P: Processes>(processes: &P, pid: Pid, start: StartTime) -> (Verdict, bool) {
+    let handle = match processes.open(pid) {
+        Ok(Some(handle)) => handle,
+        Ok(None) => return (Verdict::Gone, true),
+        Err(e) => return (Verdict::Failed(e), true),
+    };
+    let identity = match processes.identify(pid) {
+        Ok(Some(identity)) => identity,
+        Ok(None) => return (Verdict::Gone, true),
+        Err(e) => return (Verdict::Failed(e), false),
+    };
+    if identity.start != start {
+        return (Verdict::Foreign, false);
+    }
+    let (group, look) = match processes.resume_group(&handle) {
+        Ok(GroupDelivery::Sent) => (Verdict::Resumed, false),
+        Ok(GroupDelivery::Gone) => (Verdict::Gone, false),
+        Ok(GroupDelivery::Unsupported) => (Verdict::Gone, true),
+        Err(e) => (Verdict::Failed(e), true),
+    };
+    if group == Verdict::Resumed && identity.pgrp == Some(pid) {
+        return (group, false);
+    }
+    // The leader is not reached through its group: it was held before it had made one, or has gone to another.
+    match (processes.resume(&handle), group) {
+        (_, Verdict::Resumed) | (Ok(Delivery::Sent), Verdict::Gone) => (Verdict::Resumed, look),
+        (Err(e), Verdict::Gone) => (Verdict::Failed(e), look),
+        _ => (group, look),
+    }
+}
+
+/// Resumes the members of the groups in `wanted` (sorted), whoever they are; leaders that were found are resumed again,
+/// which changes nothing.
+fn resume_members<P: Processes>(
+    processes: &P,
+    wanted: &[Wanted],
+    latest: StartTime,
+    told: &mut dyn FnMut(Pid, Verdict),
+) {
+    let is_ours = |identity: &Identity| {
+        let (Some(pgrp), Some(session)) = (identity.pgrp, identity.session) else { return false };
+        let first = wanted.partition_point(|w| w.group < raw(pgrp));
+        wanted.get(first).is_some_and(|w| {
+            (w.group, w.session) == (raw(pgrp), raw(session))
+                && (w.since..=latest.0).contains(&identity.start.0)
+        })
+    };
+    // The walk may miss a process that is made meanwhile; but one that stands makes none, and none is made standing.
+    let walked = processes.each(&mut |pid| {
+        // Most processes are nobody's member: a handle is opened only for one that looks like ours, and then it is
+        // asked again who it is.
+        let looks_ours = processes.identify(pid).is_ok_and(|identity| identity.as_ref().is_some_and(is_ours));
+        if !looks_ours {
+            return;
+        }
+        let verdict = match processes.open(pid) {
+            Ok(None) => Verdict::Gone,
+            Err(e) => Verdict::Failed(e),
+            Ok(Some(handle)) => match processes.identify(pid) {
+                Ok(Some(identity)) if is_ours(&identity) => match processes.resume(&handle) {
+                    Ok(Delivery::Sent) => Verdict::Resumed,
+                    Ok(Delivery::Gone) => Verdict::Gone,
+                    Err(e) => Verdict::Failed(e),
+                },
+                Ok(_) => Verdict::Gone,
+                Err(e) => Verdict::Failed(e),
+            },
+        };
+        told(pid, verdict);
+    });
+    if let Err(e) = walked
+        && let Some(pid) = wanted.first().and_then(|w| i32::try_from(w.group).ok()).and_then(Pid::from_raw)
+    {
+        told(pid, Verdict::Failed(e));
+    }
+}
+
+/// Puts an affinity back, if the thread is still the one that it was taken from.
+fn restore_affinity<P: Processes>(processes: &P, saved: &SavedAffinity) -> rustix::io::Result<()> {
+    if processes.identify(saved.tid)?.is_some_and(|identity| identity.start == saved.start) {
+        processes.set_affinity(saved.tid, &saved.mask)?;
+    }
+    Ok(())
+}
