@@ -35,6 +35,14 @@ pub enum Error {
         #[source]
         cause: Errno,
     },
+    /// A CPU was asked for that this process may not use, or that is not there.
+    #[error("CPU {cpu} cannot be used: this process may run on {allowed}")]
+    Cpu {
+        /// The one asked for.
+        cpu: u32,
+        /// Those that there are.
+        allowed: String,
+    },
     /// A command could not be started.
     #[error("start '{command}': {cause}")]
     Spawn {

@@ -6,7 +6,7 @@
 //! children's time shows that it was counted after all. Children's time comes in ticks of 10 ms: the sum may lag
 //! behind by less than one, or go back by as much, which whoever charges makes up later.
 
-use std::collections::HashMap;
+use std::rc::Rc;
 
 use divvy_policy::Nanos;
 
@@ -19,7 +19,7 @@ const TICK_NS: u64 = 10_000_000;
 
 #[derive(Debug)]
 struct Member {
-    process: ProcessRef,
+    process: Rc<ProcessRef>,
     /// In the leader's process group: signalled with it.
     in_group: bool,
     /// Its slot in the table of held processes, where it is not covered by the group's.
@@ -46,7 +46,8 @@ pub struct Scan {
 /// The processes of one client: a leader of a process group and its descendants.
 #[derive(Debug)]
 pub struct Members {
-    leader: Pid,
+    /// Kept after its end: the group can be signalled through its pidfd as long as it has members.
+    leader: Rc<ProcessRef>,
     members: Vec<Member>,
     /// The whole group's slot in the table.
     slot: Option<Slot>,
@@ -70,10 +71,17 @@ impl Members {
         let session = procfs::stat(pid)?.and_then(|s| s.session).unwrap_or(pid);
         let slot = table.add(pid, leader.start(), Reach::Group { session })?;
         let (in_group, slot) = (true, Some(slot));
-        let first =
-            Member { process: leader, in_group, slot: None, clock: Nanos::ZERO, children: Nanos::ZERO, threads: 1 };
+        let leader = Rc::new(leader);
+        let first = Member {
+            process: Rc::clone(&leader),
+            in_group,
+            slot: None,
+            clock: Nanos::ZERO,
+            children: Nanos::ZERO,
+            threads: 1,
+        };
         Ok(Self {
-            leader: pid,
+            leader,
             members: vec![first],
             slot,
             reaped: Nanos::ZERO,
@@ -86,7 +94,7 @@ impl Members {
     /// The pid of the leader, which is the process group's number.
     #[must_use]
     pub fn leader(&self) -> Pid {
-        self.leader
+        self.leader.pid()
     }
 
     /// Members that are known.
@@ -111,7 +119,7 @@ impl Members {
     #[must_use]
     pub fn only_thread(&self) -> Option<(&ProcessRef, &Slot)> {
         match (self.members.as_slice(), &self.slot) {
-            ([one], Some(slot)) if one.threads == 1 && !self.has_forked => Some((&one.process, slot)),
+            ([one], Some(slot)) if one.threads == 1 => Some((&one.process, slot)),
             _ => None,
         }
     }
@@ -187,18 +195,19 @@ impl Members {
         self.has_forked = true;
     }
 
-    /// Looks at every thread of every member, and for new members: children of members, in the group or not.
+    /// Looks at every thread of every member, and, with `children`, for new members: children of members, in the group
+    /// or not.
     ///
     /// # Errors
     /// As [`procfs::stat`], [`procfs::threads`].
-    pub fn scan(&mut self, table: &mut Table, held: bool, reads: &mut u64) -> Result<Scan> {
+    pub fn scan(&mut self, table: &mut Table, held: bool, children: bool, reads: &mut u64) -> Result<Scan> {
         let mut scan = Scan::default();
         let mut found = Vec::new();
         let mut i = 0;
         while i < self.members.len() {
             let m = &mut self.members[i];
             let pid = m.process.pid();
-            *reads += 2;
+            *reads += 1 + u64::from(children);
             let Some(stat) = procfs::stat(pid)?.filter(|s| s.start == m.process.start()) else {
                 self.vanish(i);
                 continue;
@@ -207,11 +216,16 @@ impl Members {
             if stat.num_threads > 1 {
                 procfs::threads(pid, |thread| {
                     scan.count(thread.state);
-                    let _ = procfs::children(pid, thread.pid, &mut found);
+                    if children {
+                        // A thread that has just ended had handed its children on: the next scan sees them.
+                        let _ = procfs::children(pid, thread.pid, &mut found);
+                    }
                 })?;
             } else {
                 scan.count(stat.state);
-                procfs::children(pid, pid, &mut found)?;
+                if children {
+                    procfs::children(pid, pid, &mut found)?;
+                }
             }
             // New members are appended, and looked at in their turn.
             for child in found.drain(..) {
@@ -233,14 +247,14 @@ impl Members {
         self.has_forked = true;
         let Some(process) = ProcessRef::open(pid)? else { return Ok(()) };
         let Some(stat) = procfs::stat(pid)? else { return Ok(()) };
-        let in_group = stat.pgrp == Some(self.leader);
+        let in_group = stat.pgrp == Some(self.leader.pid());
         let slot = if in_group { None } else { Some(table.add(pid, process.start(), Reach::Process)?) };
         if let (true, Some(slot)) = (held, &slot) {
             table.set_held(slot, true);
             process.signal(Signal::STOP)?;
         }
         let (clock, children, threads) = (Nanos::ZERO, Nanos::ZERO, stat.num_threads);
-        self.members.push(Member { process, in_group, slot, clock, children, threads });
+        self.members.push(Member { process: Rc::new(process), in_group, slot, clock, children, threads });
         Ok(())
     }
 
@@ -267,6 +281,13 @@ impl Members {
         Ok(delivery)
     }
 
+    /// Says in the table that nobody is held by us: somebody else stopped the members.
+    pub fn disown(&self, table: &Table) {
+        for slot in self.slots() {
+            table.set_held(slot, false);
+        }
+    }
+
     fn slots(&self) -> impl Iterator<Item = &Slot> {
         self.slot.iter().chain(self.members.iter().filter_map(|m| m.slot.as_ref()))
     }
@@ -276,19 +297,13 @@ impl Members {
     /// # Errors
     /// As [`ProcessRef::signal`]; a member that has ended is none.
     pub fn signal(&self, signal: Signal, signals: &mut u64) -> Result<Delivery> {
-        let Some(any) = self.members.first() else { return Ok(Delivery::Gone) };
-        let leader = self.members.iter().find(|m| m.process.pid() == self.leader);
-        let mut group = GroupDelivery::Unsupported;
-        if let Some(leader) = leader {
-            *signals += 1;
-            group = leader.process.signal_group(signal)?;
+        if self.members.is_empty() {
+            return Ok(Delivery::Gone);
         }
-        if group == GroupDelivery::Sent && self.members.iter().all(|m| m.in_group) {
-            return Ok(Delivery::Sent);
-        }
-        let _ = any;
+        *signals += 1;
+        let group = self.leader.signal_group(signal)?;
         let mut delivery = if group == GroupDelivery::Sent { Delivery::Sent } else { Delivery::Gone };
-        for m in self.members.iter().filter(|m| !(m.in_group && group == GroupDelivery::Sent)) {
+        for m in self.members.iter().filter(|m| !m.in_group || group == GroupDelivery::Unsupported) {
             *signals += 1;
             if m.process.signal(signal)? == Delivery::Sent {
                 delivery = Delivery::Sent;
@@ -304,12 +319,13 @@ impl Members {
     /// As [`procfs::pending`].
     pub fn stop_is_pending(&self, reads: &mut u64) -> Result<bool> {
         *reads += 1;
-        Ok(procfs::pending(self.leader)?.is_some_and(procfs::Pending::has_stop))
+        Ok(procfs::pending(self.leader.pid())?.is_some_and(procfs::Pending::has_stop))
     }
 
     /// Gives back every slot of the table.
     pub fn leave_table(&mut self, table: &mut Table) {
-        for slot in self.slot.take().into_iter().chain(self.members.iter_mut().filter_map(|m| m.slot.take())) {
+        for slot in self.slot.take().into_iter().chain(self.members.iter_mut().filter_map(|m| m.slot.take()))
+        {
             table.remove(slot);
         }
     }
@@ -335,6 +351,3 @@ impl Scan {
         }
     }
 }
-
-/// Which client each process belongs to, for those that have to be looked up by pid.
-pub(crate) type ByPid = HashMap<Pid, u32>;

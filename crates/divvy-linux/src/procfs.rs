@@ -621,6 +621,36 @@ pub fn threads(pid: Pid, mut each: impl FnMut(Stat)) -> Result<Option<()>> {
     }
 }
 
+/// The pid made last, kept open: as long as it stays the same, nobody has made a process or thread.
+#[derive(Debug)]
+pub struct LastPid(std::fs::File);
+
+impl LastPid {
+    /// Opens `/proc/loadavg`.
+    ///
+    /// # Errors
+    /// [`Error::System`] where it cannot be opened.
+    pub fn open() -> Result<Self> {
+        let file = std::fs::File::open("/proc/loadavg");
+        file.map(Self).map_err(|e| {
+            Error::system("open", "/proc/loadavg", Errno::from_io_error(&e).unwrap_or(Errno::IO))
+        })
+    }
+
+    /// The number, which is of use only to be compared.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Malformed`] where it cannot be read.
+    pub fn read(&self) -> Result<u64> {
+        let mut buffer = [0; 128];
+        let n = rustix::io::pread(&self.0, &mut buffer, 0)
+            .map_err(|e| Error::system("read", "/proc/loadavg", e))?;
+        let text = buffer[..n].trim_ascii_end();
+        let last = text.rsplit(|&b| b == b' ').next().and_then(number);
+        last.ok_or(Error::Malformed { object: "/proc/loadavg".into(), what: "the last pid" })
+    }
+}
+
 /// Calls `each` with the pid of every process that we can see.
 ///
 /// # Errors
