@@ -73,7 +73,8 @@ impl ProcessRef {
     /// As [`ProcessRef::open`]; [`Error::System`] (`ESRCH`) if it is no such child.
     pub fn open_child(pid: Pid) -> Result<Self> {
         let gone = || Error::system("open a pidfd of child", pid, Errno::SRCH);
-        let fd = open_raw(pid).map_err(|e| Error::system("open a pidfd of child", pid, e))?.ok_or_else(gone)?;
+        let fd =
+            open_raw(pid).map_err(|e| Error::system("open a pidfd of child", pid, e))?.ok_or_else(gone)?;
         let path = ProcPath::of(pid, "stat");
         let stat = stat_raw(&path).map_err(|e| e.on(&path))?.ok_or_else(gone)?;
         Ok(Self { fd, pid, start: stat.start })
