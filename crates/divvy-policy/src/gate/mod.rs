@@ -158,7 +158,8 @@ impl ShareUnit {
         }
     }
 
-    fn unit(&self) -> u64 {
+    /// What one quantum stands for.
+    pub(crate) fn unit(&self) -> u64 {
         match self.scale {
             Scale::ByGcd => self.unit.max(1),
             Scale::AsGiven => 1,
