@@ -21,7 +21,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::{GateParamError, Scale, ShareUnit, check_quantum};
+use super::{GateParamError, Question, Scale, ShareUnit, check_quantum, steps_after};
 use crate::registry::{Kind, ParamInfo, PolicyInfo};
 use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
 
@@ -82,8 +82,8 @@ struct Client {
     eligible: bool,
     /// The quantum at which it is looked at next.
     update: u64,
-    awaits_charge: bool,
-    awaits_state: bool,
+    charge: Question,
+    state: Question,
 }
 
 /// The ALPS gate; see the module's text.
@@ -143,11 +143,11 @@ impl Alps {
             if !looked_at {
                 continue;
             }
-            c.awaits_charge = true;
+            c.charge = Question::Decided;
             owed += 1;
             self.out.push_back(Gate::Measure { client });
             if self.params.variant == AlpsVariant::OptimizedIo {
-                c.awaits_state = true;
+                c.state = Question::Decided;
                 owed += 1;
                 self.out.push_back(Gate::Observe { client });
             }
@@ -179,9 +179,28 @@ impl Alps {
             }
             if c.update <= self.count {
                 let quanta_left = (c.allowance + quantum - 1).div_euclid(quantum);
-                c.update = self.count.saturating_add_signed(quanta_left as i64);
+                let quanta_left = quanta_left.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+                c.update = self.count.saturating_add_signed(quanta_left);
             }
         }
+    }
+
+    /// Whether a decision is still about somebody; a question counts as asked from now on.
+    fn still_holds(&mut self, decision: Gate) -> bool {
+        let (Gate::Release { client, .. }
+        | Gate::Hold { client }
+        | Gate::Measure { client }
+        | Gate::Observe { client }) = decision
+        else {
+            return true;
+        };
+        let Some(c) = self.clients.get_mut(&client) else { return false };
+        match decision {
+            Gate::Measure { .. } => c.charge.tell(),
+            Gate::Observe { .. } => c.state.tell(),
+            _ => {}
+        }
+        true
     }
 
     fn answered(&mut self) {
@@ -193,10 +212,9 @@ impl Alps {
     fn on_state(&mut self, client: ClientId, blocked: bool) -> Result<(), EventError> {
         let quantum = self.quantum();
         let c = self.clients.get_mut(&client).ok_or(EventError::UnknownClient(client))?;
-        if !c.awaits_state {
+        if !c.state.answer() {
             return Ok(()); // Only what the measurement loop sees counts (Algorithm 3).
         }
-        c.awaits_state = false;
         if blocked {
             c.allowance -= quantum;
             self.cycle_left -= quantum;
@@ -220,17 +238,18 @@ impl Policy for Alps {
                 let allowance = self.due_ns(share);
                 self.cycle_left += allowance;
                 let (update, eligible) = (self.count, false);
-                let c =
-                    Client { share, allowance, eligible, update, awaits_charge: false, awaits_state: false };
+                let (charge, state) = (Question::None, Question::None);
+                let c = Client { share, allowance, eligible, update, charge, state };
                 self.clients.insert(client, c);
                 self.tick.get_or_insert(now);
             }
             Event::Leave { client } => {
                 let c = self.clients.remove(&client).ok_or(EventError::UnknownClient(client))?;
                 self.unit.remove(c.share);
-                self.cycle_left -= c.allowance.max(0);
-                for owed in [c.awaits_charge, c.awaits_state] {
-                    if owed {
+                // The time left in a cycle is the sum of all allowances, debts included.
+                self.cycle_left -= c.allowance;
+                for question in [c.charge, c.state] {
+                    if question.open() {
                         self.answered();
                     }
                 }
@@ -248,7 +267,7 @@ impl Policy for Alps {
                 let c = self.clients.get_mut(&client).ok_or(EventError::UnknownClient(client))?;
                 c.allowance -= i128::from(used.0);
                 self.cycle_left -= i128::from(used.0);
-                if core::mem::take(&mut c.awaits_charge) {
+                if c.charge.answer() {
                     self.answered();
                 }
             }
@@ -267,8 +286,10 @@ impl Policy for Alps {
 
     fn poll_decision(&mut self, now: Instant) -> Option<Gate> {
         loop {
-            if let Some(decision) = self.out.pop_front() {
-                return Some(decision);
+            while let Some(decision) = self.out.pop_front() {
+                if self.still_holds(decision) {
+                    return Some(decision);
+                }
             }
             match (self.owed, self.tick) {
                 (Some(0), _) => self.decide(),
@@ -277,7 +298,7 @@ impl Policy for Alps {
                 (None, Some(tick)) => {
                     // Timer events that could not be served in time are one event, as with setitimer.
                     let missed = now.since(tick).0 / self.params.quantum.0;
-                    self.tick = Some(tick + Nanos((missed + 1) * self.params.quantum.0));
+                    self.tick = steps_after(tick, self.params.quantum, missed + 1);
                     self.measure();
                 }
             }

@@ -12,7 +12,7 @@ pub use rate::{RATE_INFO, Rate, RateParams};
 
 use alloc::vec::Vec;
 
-use crate::{ClientId, Nanos, Share};
+use crate::{ClientId, Instant, Nanos, Share};
 
 /// Whether shares are divided by their greatest common divisor before they are turned into quanta.
 ///
@@ -72,6 +72,47 @@ impl core::fmt::Display for GateParamError {
 
 impl core::error::Error for GateParamError {}
 
+/// How far a question to the driver has come. Only what arrives after the driver was told of it is the answer: a
+/// charge that was split may bring its first part before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// There is none, or it was answered.
+    #[default]
+    None,
+    /// Decided; the driver has not been told yet.
+    Decided,
+    /// The driver was told, and owes the answer.
+    Asked,
+}
+
+impl Question {
+    /// Whether an answer is still to come.
+    pub(crate) fn open(self) -> bool {
+        self != Self::None
+    }
+
+    /// The driver is told now.
+    pub(crate) fn tell(&mut self) {
+        if *self == Self::Decided {
+            *self = Self::Asked;
+        }
+    }
+
+    /// Takes an event for the answer, if the driver was told of the question.
+    pub(crate) fn answer(&mut self) -> bool {
+        let answers = *self == Self::Asked;
+        if answers {
+            *self = Self::None;
+        }
+        answers
+    }
+}
+
+/// The moment `steps` steps after `start`; `None` where no clock gets there.
+pub(crate) fn steps_after(start: Instant, step: Nanos, steps: u64) -> Option<Instant> {
+    step.0.checked_mul(steps).and_then(|ns| start.0.checked_add(ns)).map(Instant)
+}
+
 fn check_quantum(quantum: Nanos) -> Result<(), GateParamError> {
     if quantum < QUANTUM_MIN || quantum > QUANTUM_MAX {
         return Err(GateParamError::Quantum(quantum));
@@ -117,7 +158,8 @@ impl ShareUnit {
         }
     }
 
-    fn unit(&self) -> u64 {
+    /// What one quantum stands for.
+    pub(crate) fn unit(&self) -> u64 {
         match self.scale {
             Scale::ByGcd => self.unit.max(1),
             Scale::AsGiven => 1,

@@ -19,7 +19,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::{GateParamError, check_quantum};
+use super::{GateParamError, Question, check_quantum, steps_after};
 use crate::registry::{Kind, ParamInfo, PolicyInfo};
 use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
 
@@ -61,7 +61,7 @@ struct Client {
     /// c_i: CPU time used in this period.
     used: u128,
     ready: bool,
-    awaited: bool,
+    charge: Question,
 }
 
 /// The gate of superd; see the module's text.
@@ -104,9 +104,9 @@ impl Rate {
     fn measure(&mut self, now: Instant) {
         // Intervals whose ends could not be served in time are over all the same.
         let intervals = now.since(self.period_start).0 / self.params.interval.0;
-        self.tick = Some(self.period_start + Nanos((intervals + 1) * self.params.interval.0));
+        self.tick = steps_after(self.period_start, self.params.interval, intervals + 1);
         for (&client, c) in &mut self.clients {
-            c.awaited = true;
+            c.charge = Question::Decided;
             self.out.push_back(Gate::Measure { client });
         }
         self.owed = Some(self.clients.len());
@@ -126,7 +126,8 @@ impl Rate {
         let intervals = now.since(self.period_start).0 / self.params.interval.0;
         let elapsed = u128::from(intervals * self.params.interval.0);
         for (&client, c) in &mut self.clients {
-            let ready = intervals == 0 || c.used * self.shares < u128::from(c.share.get()) * elapsed;
+            let ready = intervals == 0
+                || c.used.saturating_mul(self.shares) < u128::from(c.share.get()).saturating_mul(elapsed);
             if ready != c.ready {
                 c.ready = ready;
                 self.out.push_back(if ready {
@@ -136,6 +137,19 @@ impl Rate {
                 });
             }
         }
+    }
+
+    /// Whether a decision is still about somebody; a question counts as asked from now on.
+    fn still_holds(&mut self, decision: Gate) -> bool {
+        let (Gate::Release { client, .. } | Gate::Hold { client } | Gate::Measure { client }) = decision
+        else {
+            return true;
+        };
+        let Some(c) = self.clients.get_mut(&client) else { return false };
+        if let Gate::Measure { .. } = decision {
+            c.charge.tell();
+        }
+        true
     }
 
     fn get(&mut self, client: ClientId) -> Result<&mut Client, EventError> {
@@ -158,12 +172,12 @@ impl Policy for Rate {
                     self.tick = Some(now);
                 }
                 self.shares += u128::from(share.get());
-                self.clients.insert(client, Client { share, used: 0, ready: false, awaited: false });
+                self.clients.insert(client, Client { share, used: 0, ready: false, charge: Question::None });
             }
             Event::Leave { client } => {
                 let c = self.clients.remove(&client).ok_or(EventError::UnknownClient(client))?;
                 self.shares -= u128::from(c.share.get());
-                if let (true, Some(owed)) = (c.awaited, &mut self.owed) {
+                if let (true, Some(owed)) = (c.charge.open(), &mut self.owed) {
                     *owed -= 1;
                 }
                 if self.clients.is_empty() {
@@ -178,8 +192,7 @@ impl Policy for Rate {
             Event::Charge { client, used } => {
                 let c = self.get(client)?;
                 c.used += u128::from(used.0);
-                let awaited = core::mem::take(&mut c.awaited);
-                if let (true, Some(owed)) = (awaited, &mut self.owed) {
+                if let (true, Some(owed)) = (c.charge.answer(), &mut self.owed) {
                     *owed -= 1;
                 }
             }
@@ -200,8 +213,10 @@ impl Policy for Rate {
 
     fn poll_decision(&mut self, now: Instant) -> Option<Gate> {
         loop {
-            if let Some(decision) = self.out.pop_front() {
-                return Some(decision);
+            while let Some(decision) = self.out.pop_front() {
+                if self.still_holds(decision) {
+                    return Some(decision);
+                }
             }
             match (self.owed, self.tick) {
                 (Some(0), _) => self.decide(now),

@@ -34,6 +34,8 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Await {
     Nothing,
+    /// A measurement is decided; the driver has not been told yet.
+    ToBeAsked,
     Charge,
     State,
 }
@@ -101,5 +103,10 @@ impl Client {
     /// Time that its allowance takes at full width, ns.
     pub(super) fn need(&self) -> i128 {
         self.allowance.max(0) / i128::from(self.width)
+    }
+
+    /// Whether the queue's entry with this stamp is its present one.
+    pub(super) fn stands(&self, stamp: u64) -> bool {
+        self.place.waits() && self.ticket.stamp == stamp
     }
 }

@@ -131,6 +131,8 @@ pub struct Exact {
     next_id: u32,
     /// The cycle that is under way.
     cycle: u64,
+    /// What one quantum stands for in this cycle; joins and leaves change it at the next.
+    unit_now: u64,
     /// Cycles ended in which something was used.
     cycles_ended: u64,
     consumed: bool,
@@ -138,12 +140,16 @@ pub struct Exact {
     ready: Waiting,
     /// Held, through with this cycle.
     next: Waiting,
+    /// Entries that the queues have had.
+    stamp: u64,
     /// Suspects that are through with this cycle: released again as soon as it ends.
     next_suspects: Vec<ClientId>,
     lanes: Vec<Option<ClientId>>,
     /// Suspects that ran in one of the last two cycles: looked at before a cycle ends.
     light: BTreeSet<ClientId>,
     due: BTreeSet<(Instant, ClientId)>,
+    /// Whether a lane was empty when last looked: suspects are looked at more often then.
+    idle_lane: bool,
     /// When a waiting client's laxity will be gone.
     laxity_gone: Option<Instant>,
     /// Clients whose place changed to one where they are held; told once it is known that they are not released anew.
@@ -187,14 +193,17 @@ impl Exact {
             vacant: Vec::new(),
             next_id: 0,
             cycle: 0,
+            unit_now: 1,
             cycles_ended: 0,
             consumed: false,
             ready: waiting.clone(),
             next: waiting,
+            stamp: 0,
             next_suspects: Vec::new(),
             lanes: vec![None; (params.cpus * params.presence) as usize],
             light: BTreeSet::new(),
             due: BTreeSet::new(),
+            idle_lane: false,
             laxity_gone: None,
             leaving: Vec::new(),
             coming: Vec::new(),
@@ -233,9 +242,8 @@ impl Exact {
             self.clients.len() - 1
         });
         self.slots.set(client, slot);
-        let mut newcomer = Client::new(share, self.cycle, self.tick_min());
-        newcomer.allowance = self.quota(&newcomer);
-        self.clients[slot] = Some(newcomer);
+        // A newcomer has nothing in this cycle, and its quota from the next: who leaves and joins anew earns nothing.
+        self.clients[slot] = Some(Client::new(share, self.cycle, self.tick_min()));
         Ok(())
     }
 
@@ -256,16 +264,13 @@ impl Exact {
 
     fn reshare(&mut self, client: ClientId, share: Share) -> Result<(), EventError> {
         let slot = self.slot(client)?;
-        let claims = self.unclaim(client);
-        if let Some(c) = self.clients[slot].as_mut() {
-            self.unit.remove(c.share);
-            self.unit.add(share);
+        self.refresh(slot); // What it has in this cycle is by its old share.
+        self.requeued(client, |gate| {
+            let Some(c) = gate.clients[slot].as_mut() else { return };
+            gate.unit.remove(c.share);
+            gate.unit.add(share);
             c.share = share;
-        }
-        if claims {
-            self.claim(client);
-        }
-        self.dirty = true;
+        });
         Ok(())
     }
 
@@ -274,15 +279,36 @@ impl Exact {
         if cpus == 0 {
             return Err(EventError::ZeroWidth(client));
         }
-        let claims = self.unclaim(client);
-        if let Some(c) = self.clients[slot].as_mut() {
-            c.width = cpus.min(self.params.cpus);
+        let width = cpus.min(self.params.cpus);
+        self.requeued(client, |gate| {
+            if let Some(c) = gate.clients[slot].as_mut() {
+                c.width = width;
+            }
+        });
+        // A head that has become narrower gives up what it cannot use, but not its first lane.
+        let Some(Place::Head(first)) = self.client(client).map(|c| c.place) else { return Ok(()) };
+        let mut kept = 1;
+        for (lane, head) in self.lanes.iter_mut().enumerate() {
+            if *head == Some(client) && lane != first as usize {
+                kept += 1;
+                if kept > width {
+                    *head = None;
+                }
+            }
         }
+        Ok(())
+    }
+
+    /// Changes a client's share or width, by which it is sorted and capped.
+    fn requeued(&mut self, client: ClientId, change: impl FnOnce(&mut Self)) {
+        let claims = self.unclaim(client);
+        self.dequeue(client);
+        change(self);
+        self.enqueue(client);
         if claims {
             self.claim(client);
         }
         self.dirty = true;
-        Ok(())
     }
 
     /// Charges `used`, and, if this answers a look, judges from it whether the client ran all the time.
@@ -323,6 +349,22 @@ impl Exact {
         self.dirty = true;
         Ok(())
     }
+
+    /// Whether a decision is still about somebody; a measurement counts as asked for from now on.
+    fn still_holds(&mut self, decision: Gate) -> bool {
+        let (Gate::Release { client, .. }
+        | Gate::Hold { client }
+        | Gate::Measure { client }
+        | Gate::Observe { client }) = decision
+        else {
+            return true;
+        };
+        let Some(c) = self.client_mut(client) else { return false };
+        if let (Gate::Measure { .. }, Await::ToBeAsked) = (decision, c.awaits) {
+            c.awaits = Await::Charge;
+        }
+        true
+    }
 }
 
 impl Policy for Exact {
@@ -343,8 +385,10 @@ impl Policy for Exact {
 
     fn poll_decision(&mut self, now: Instant) -> Option<Gate> {
         loop {
-            if let Some(decision) = self.out.pop_front() {
-                return Some(decision);
+            while let Some(decision) = self.out.pop_front() {
+                if self.still_holds(decision) {
+                    return Some(decision);
+                }
             }
             if self.owed > 0 {
                 return None;

@@ -3,11 +3,13 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::client::{Await, Place};
+use super::client::{Await, Client, Place};
 use super::queue::Ticket;
 use super::{Exact, GRAIN, SLEEP_LOOK_MAX, SUSPECT_CYCLES, SUSPECT_TICK};
 use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 
+/// Looks at clients that have slept for long fall on multiples of this.
+const SLEEP_GRID: Nanos = Nanos::from_millis(10);
 /// A client that used all but this much of the time, or an eighth of it, ran all the time.
 const IDLE_MIN: Nanos = Nanos::from_micros(200);
 
@@ -30,7 +32,7 @@ impl Exact {
 
     /// What `c` gets for a cycle, ns.
     pub(super) fn quota(&self, c: &super::Client) -> i128 {
-        c.cap.unwrap_or_else(|| i128::from(self.unit.quanta(c.share)) * i128::from(self.params.quantum.0))
+        c.cap.unwrap_or_else(|| i128::from(c.share.get() / self.unit_now) * i128::from(self.params.quantum.0))
     }
 
     /// Brings an allowance up to the present cycle: sleepers forfeit credit, the others keep at most one quota of it.
@@ -67,8 +69,10 @@ impl Exact {
             ahead.allowance += self.quota(c); // It waits with what it will have.
         }
         let (time, need) = (self.finish_time(&ahead), ahead.need());
+        self.stamp += 1;
+        let ticket = Ticket { stamp: self.stamp, time, need };
         let queue = if next { &mut self.next } else { &mut self.ready };
-        let ticket = queue.push(client, time, need);
+        queue.push(client, ticket);
         if let Some(c) = self.clients[slot].as_mut() {
             c.ticket = ticket;
         }
@@ -152,7 +156,7 @@ impl Exact {
     /// Sets the time of the next look at a client that runs.
     fn arm(&mut self, client: ClientId) {
         self.disarm(client);
-        let idle_lane = self.lanes.iter().any(Option::is_none);
+        let idle_lane = self.idle_lane;
         let slice = self.params.slice;
         let Some(c) = self.client_mut(client) else { return };
         let through = nanos(c.need()).max(GRAIN);
@@ -163,7 +167,11 @@ impl Exact {
             }
             Place::Beside if c.blocked => {
                 let asleep = c.looked.since(c.last_used);
-                through.max(Nanos(asleep.0 / 8).min(SLEEP_LOOK_MAX))
+                let span = through.max(Nanos(asleep.0 / 8).min(SLEEP_LOOK_MAX));
+                // Those that sleep for long are looked at together: one wake-up for all of them.
+                let at = c.looked + span;
+                let round_up = if span >= SLEEP_GRID { SLEEP_GRID.0 - at.0 % SLEEP_GRID.0 } else { 0 };
+                span + Nanos(round_up)
             }
             Place::Beside if idle_lane => through.min(SUSPECT_TICK),
             Place::Beside => through,
@@ -177,7 +185,7 @@ impl Exact {
     fn ask(&mut self, client: ClientId) {
         let Some(c) = self.client_mut(client) else { return };
         if c.awaits == Await::Nothing {
-            c.awaits = Await::Charge;
+            c.awaits = Await::ToBeAsked;
             self.owed += 1;
             self.out.push_back(Gate::Measure { client });
         }
@@ -227,7 +235,8 @@ impl Exact {
         }
         // A sleeper that used nothing sleeps on: its state need not be read.
         let sleeps_on = c.blocked && used.0 == 0;
-        if !(all || sleeps_on) {
+        let runs_on = !c.blocked && all;
+        if !(runs_on || sleeps_on) {
             c.awaits = Await::State;
             self.out.push_back(Gate::Observe { client });
             return;
@@ -275,7 +284,7 @@ impl Exact {
                 self.arm(client);
             }
             Place::Head(_) => self.arm(client),
-            Place::Waiting(k) if blocked && k <= cycle => self.run_beside(client),
+            Place::Waiting(k) if blocked && k <= cycle && !spent => self.run_beside(client),
             Place::Waiting(_) | Place::SpentSuspect => {}
         }
         if deep {
@@ -305,16 +314,22 @@ impl Exact {
             return false;
         }
         self.fill();
+        let mut barren = false;
         while self.cycle_is_over() {
             if !self.end_checked && self.ask_suspects(now) {
                 self.end_checked = true;
                 self.dirty = true;
                 return true;
             }
-            self.end_cycle();
+            // Where a new cycle brought nobody who can run, all that wait are in debt: pass the cycles that the least
+            // of them takes to repay at once, however many.
+            let cycles = if barren { self.cycles_until_credit() } else { 1 };
+            self.end_cycle(cycles);
             self.fill();
+            barren = true;
         }
         self.end_checked = false;
+        self.watch_suspects();
         self.tell(now);
         self.set_laxity(now);
         !self.out.is_empty()
@@ -326,7 +341,7 @@ impl Exact {
             let clients = (&self.slots, &self.clients);
             let stands = |client, stamp| {
                 let c = clients.0.get(client).and_then(|slot| clients.1[slot].as_ref());
-                c.is_some_and(|c| Ticket::stands(c, stamp))
+                c.is_some_and(|c| c.stands(stamp))
             };
             let Some(client) = self.ready.best(stands) else { break };
             self.take_turn(client, lane);
@@ -416,16 +431,50 @@ impl Exact {
         self.owed > 0
     }
 
-    fn end_cycle(&mut self) {
+    /// Looks at suspects more often as soon as a CPU would idle if they blocked.
+    fn watch_suspects(&mut self) {
+        let idle_lane = self.lanes.iter().any(Option::is_none);
+        if idle_lane && !self.idle_lane {
+            self.coming.extend(self.light.iter().copied());
+        }
+        self.idle_lane = idle_lane;
+    }
+
+    /// Cycles until the first of those who wait for the next one has allowance again, at least 1.
+    fn cycles_until_credit(&self) -> u64 {
+        let waiting = self.next.all(|client, stamp| self.client(client).is_some_and(|c| c.stands(stamp)));
+        let all = waiting.iter().chain(&self.next_suspects).filter_map(|&client| self.client(client));
+        let cycles = all.map(|c| {
+            let missing = Self::grain() + 1 - c.allowance;
+            let quota = self.quota(c).max(1);
+            (missing.max(1) - 1) / quota + 1
+        });
+        cycles.min().map_or(1, |n| u64::try_from(n.max(1)).unwrap_or(u64::MAX))
+    }
+
+    fn end_cycle(&mut self, cycles: u64) {
         // Those that waited for the next cycle wait for this one now: their places say for which, so that nobody has
         // to be touched. Those that run are brought up to date at once, the others when their turn comes.
-        self.cycle += 1;
+        self.cycle = self.cycle.saturating_add(cycles);
         if core::mem::take(&mut self.consumed) {
             self.cycles_ended += 1;
             self.out.push_back(Gate::CycleEnd { cycles: self.cycles_ended });
         }
-        self.cap_infeasible();
+        self.ready.drop_old();
         core::mem::swap(&mut self.ready, &mut self.next);
+        let unit = self.unit.unit();
+        let rescaled = core::mem::replace(&mut self.unit_now, unit) != unit;
+        let recapped = self.cap_infeasible();
+        if rescaled && self.ready.sorted() {
+            let stands = |client, stamp| self.client(client).is_some_and(|c: &Client| c.stands(stamp));
+            for client in self.ready.all(stands) {
+                self.requeue(client);
+            }
+        } else {
+            for client in recapped {
+                self.requeue(client);
+            }
+        }
         for lane in 0..self.lanes.len() {
             if let Some(client) = self.lanes[lane]
                 && let Some(slot) = self.slots.get(client)
@@ -442,6 +491,17 @@ impl Exact {
         }
         for client in core::mem::take(&mut self.next_suspects) {
             self.resume_suspect(client);
+        }
+    }
+
+    /// Sorts a client of the new cycle anew: its quota is another than when it was sorted.
+    fn requeue(&mut self, client: ClientId) {
+        if let Some(slot) = self.slots.get(client)
+            && self.clients[slot].as_ref().is_some_and(|c| c.place.waits())
+        {
+            self.dequeue(client);
+            self.refresh(slot);
+            self.enqueue(client);
         }
     }
 
@@ -472,7 +532,8 @@ impl Exact {
                 self.out.push_back(Gate::Hold { client });
             }
         }
-        let steer = self.params.cpus > 1;
+        let cpus = self.params.cpus;
+        let steer = cpus > 1;
         for client in core::mem::take(&mut self.coming) {
             let Some(c) = self.client_mut(client) else { continue };
             if !c.place.runs() {
@@ -482,7 +543,7 @@ impl Exact {
                 c.looked = now;
                 c.used_since_look = Nanos::ZERO;
                 let cpu = match c.place {
-                    Place::Head(lane) if steer && c.width == 1 => Some(lane),
+                    Place::Head(lane) if steer && c.width == 1 => Some(lane % cpus),
                     _ => None,
                 };
                 self.out.push_back(Gate::Release { client, cpu: cpu.map(CpuId) });
@@ -531,8 +592,10 @@ impl Exact {
     }
 
     /// Finds whose shares are infeasible and what they get instead: the length of the cycle, on each CPU of theirs.
-    fn cap_infeasible(&mut self) {
-        for client in core::mem::take(&mut self.capped) {
+    /// Returns those whose cap may have changed.
+    fn cap_infeasible(&mut self) -> Vec<ClientId> {
+        let mut changed = core::mem::take(&mut self.capped);
+        for &client in &changed {
             if let Some(c) = self.client_mut(client) {
                 c.cap = None;
             }
@@ -549,7 +612,7 @@ impl Exact {
             self.capped.push(client);
         }
         if self.capped.is_empty() {
-            return;
+            return changed;
         }
         let quantum = u128::from(self.params.quantum.0);
         // Where nobody is left, any length will do: the one that the shares would have had.
@@ -558,12 +621,14 @@ impl Exact {
         } else {
             (shares, cpus)
         };
-        let length = self.unit.in_quanta(shares) * quantum / cpus;
+        let length = shares / u128::from(self.unit_now) * quantum / cpus;
         for index in 0..self.capped.len() {
             let client = self.capped[index];
             if let Some(c) = self.client_mut(client) {
                 c.cap = Some((length * u128::from(c.width)).max(1) as i128);
             }
         }
+        changed.extend(&self.capped);
+        changed
     }
 }

@@ -1,8 +1,8 @@
 //! Who waits for a CPU, in the order in which they get it.
 
 use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
 
-use super::client::Client;
 use crate::ClientId;
 
 /// Held clients, best first.
@@ -17,15 +17,14 @@ pub(super) struct Waiting {
     /// Needs of all that wait, ns; what [`Exact`](super::Exact) reckons laxity from.
     pub(super) need_sum: i128,
     pub(super) len: usize,
-    stamp: u64,
 }
 
 /// Where a client stands in a [`Waiting`]: what its entries are found, or known to be old, by.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ticket {
-    stamp: u64,
-    time: i128,
-    need: i128,
+    pub(super) stamp: u64,
+    pub(super) time: i128,
+    pub(super) need: i128,
 }
 
 impl Waiting {
@@ -36,18 +35,17 @@ impl Waiting {
             by_need: several_cpus.then(BTreeSet::new),
             need_sum: 0,
             len: 0,
-            stamp: 0,
         }
     }
 
-    fn sorted(&self) -> bool {
+    pub(super) fn sorted(&self) -> bool {
         self.by_time.is_some() || self.by_need.is_some()
     }
 
-    /// Adds a client: `time` is its virtual finishing time, `need` the time its allowance takes.
-    pub(super) fn push(&mut self, client: ClientId, time: i128, need: i128) -> Ticket {
-        self.stamp += 1;
-        let ticket = Ticket { stamp: self.stamp, time, need };
+    /// Adds a client. The ticket's `time` is its virtual finishing time, `need` the time its allowance takes, and
+    /// `stamp` a number that no entry of any queue had before.
+    pub(super) fn push(&mut self, client: ClientId, ticket: Ticket) {
+        let Ticket { time, need, .. } = ticket;
         if let Some(q) = &mut self.by_time {
             q.insert((time, client));
         }
@@ -59,7 +57,12 @@ impl Waiting {
         }
         self.need_sum += need;
         self.len += 1;
-        ticket
+    }
+
+    /// Drops old entries of a FIFO in which nobody waits.
+    pub(super) fn drop_old(&mut self) {
+        debug_assert_eq!(self.len, 0);
+        self.fifo.clear();
     }
 
     /// Takes a client out. A FIFO keeps its entry, which is passed over later because its stamp is old.
@@ -72,6 +75,15 @@ impl Waiting {
         }
         self.need_sum -= ticket.need;
         self.len -= 1;
+    }
+
+    /// All that wait, in no order that matters; `valid` tells whether a FIFO entry still stands.
+    pub(super) fn all(&self, valid: impl Fn(ClientId, u64) -> bool) -> Vec<ClientId> {
+        if let Some(q) = self.by_time.as_ref().or(self.by_need.as_ref()) {
+            return q.iter().map(|&(_, client)| client).collect();
+        }
+        let standing = self.fifo.iter().filter(|&&(client, stamp)| valid(client, stamp));
+        standing.map(|&(client, _)| client).collect()
     }
 
     /// The best client, which the caller then takes out; `valid` tells whether a FIFO entry still stands.
@@ -96,12 +108,5 @@ impl Waiting {
     /// The client with the largest need, and that need; several CPUs only.
     pub(super) fn neediest(&self) -> Option<(ClientId, i128)> {
         self.by_need.as_ref().and_then(|q| q.first()).map(|&(need, client)| (client, -need))
-    }
-}
-
-impl Ticket {
-    /// Whether the FIFO entry with this stamp is the client's present one.
-    pub(super) fn stands(client: &Client, stamp: u64) -> bool {
-        client.place.waits() && client.ticket.stamp == stamp
     }
 }
