@@ -11,7 +11,7 @@ use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, SavedAffinity, 
 use crate::members::{Members, Scan};
 use crate::procfs::LastPid;
 use crate::reactor::Reactor;
-use crate::spawn::{Command, Inherit, spawn_stopped};
+use crate::spawn::{Command, Inherit, spawn};
 use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own};
 
 /// How long a client's list of processes is good for while processes are made somewhere.
@@ -156,7 +156,7 @@ impl LinuxHost {
     /// # Errors
     /// [`Error::Spawn`] where it cannot be executed; the table's errors. Nothing is left running on error.
     pub fn spawn(&mut self, command: Command) -> Result<ClientId> {
-        let leader = spawn_stopped(command, &self.inherit)?;
+        let leader = spawn(command, &self.inherit)?;
         let pid = leader.pid();
         let client = ClientId(self.clients.len() as u32);
         let members = match Members::new(leader, &mut self.table) {
@@ -166,7 +166,6 @@ impl LinuxHost {
                 return Err(e);
             }
         };
-        self.signals += 1;
         self.clients.push(Client {
             members,
             held: false,
@@ -248,9 +247,7 @@ impl LinuxHost {
             let usage = wait_for(pid);
             let Some(client) = owner else { continue };
             let c = &mut self.clients[client.index()];
-            if !c.members.reap(pid, usage, &mut self.table) {
-                c.members.reap_unknown(usage);
-            }
+            c.members.reap(pid, usage, &mut self.table);
             if pid == c.members.leader() {
                 c.exit = Some(exit);
             }
@@ -287,9 +284,10 @@ impl LinuxHost {
                 let _ = c.members.add(pid, &mut self.table, c.held);
             }
         }
+        // Members that their own parents waited for are found to be gone when their clocks are read.
+        let _ = c.members.total(&mut self.reads);
         if c.members.is_empty() && !c.gone {
             c.gone = true;
-            let _ = c.members.total(&mut self.reads);
             c.members.leave_table(&mut self.table);
             self.news.push_back(News::Gone(client));
         }
@@ -319,6 +317,9 @@ impl LinuxHost {
                 None => c.audited = Some(total),
                 Some(before) if total > before + AUDIT_SLACK => {
                     c.audited = None;
+                    if c.members.all_suspended(&mut self.reads) {
+                        continue; // Time of children that was only booked now.
+                    }
                     c.held = false;
                     self.news.push_back(News::Resumed(ClientId(i as u32)));
                 }
@@ -332,8 +333,11 @@ impl LinuxHost {
         if c.stopped_elsewhere {
             return Ok(Delivery::Sent); // It stands already, and whoever stopped it resumes it.
         }
-        c.held = true;
         c.audited = None;
+        // A second stop signal to one that stands would look like somebody else's.
+        if std::mem::replace(&mut c.held, true) && c.members.all_suspended(&mut self.reads) {
+            return Ok(Delivery::Sent);
+        }
         c.members.suspend(&self.table, &mut self.signals).map_err(|e| {
             let host = host_error(&e);
             (e, host)
@@ -560,9 +564,14 @@ impl Drop for LinuxHost {
     fn drop(&mut self) {
         for c in self.clients.iter_mut().filter(|c| !c.gone) {
             if c.held {
-                // The guardian tries again where this fails.
                 let _ = c.members.resume(&self.table, &mut self.signals);
             }
+        }
+        // Where something could not be resumed the guardian stays, and tries again once we are gone.
+        if self.table.nr_held() == 0
+            && let Some(guardian) = self.guardian.take()
+        {
+            let _ = guardian.dismiss();
         }
     }
 }

@@ -17,6 +17,9 @@ use crate::{Delivery, GroupDelivery, Pid, ProcessRef, Result, Signal, clock};
 /// Nanoseconds in one of `/proc`'s clock ticks (`USER_HZ` is 100 on every Linux).
 const TICK_NS: u64 = 10_000_000;
 
+/// How many vanished members are remembered.
+const LOST_MAX: usize = 16;
+
 #[derive(Debug)]
 struct Member {
     process: Rc<ProcessRef>,
@@ -55,6 +58,8 @@ pub struct Members {
     reaped: Nanos,
     /// CPU time of members that somebody else waited for, or nobody, as far as no parent has shown it.
     vanished: Nanos,
+    /// The last of those that vanished: one that we wait for after all is counted once.
+    lost: Vec<(Pid, Nanos)>,
     /// Some member has had children: their time has to be read too.
     has_forked: bool,
     /// The largest total told so far: totals do not go back.
@@ -86,6 +91,7 @@ impl Members {
             slot,
             reaped: Nanos::ZERO,
             vanished: Nanos::ZERO,
+            lost: Vec::new(),
             has_forked: false,
             told: Nanos::ZERO,
         })
@@ -107,12 +113,6 @@ impl Members {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
-    }
-
-    /// Whether it is known to be one process that never had children; its threads may be many.
-    #[must_use]
-    pub fn is_single(&self) -> bool {
-        self.members.len() == 1 && !self.has_forked
     }
 
     /// The only thread of a client that has just one, with the slot for its saved affinity.
@@ -173,26 +173,31 @@ impl Members {
     /// A member has gone, and it was not us who waited for it.
     fn vanish(&mut self, i: usize) {
         let gone = self.members.swap_remove(i);
-        self.vanished += gone.clock + gone.children;
+        let used = gone.clock + gone.children;
+        self.vanished += used;
+        self.lost.push((gone.process.pid(), used));
+        if self.lost.len() > LOST_MAX {
+            self.lost.remove(0);
+        }
         self.has_forked = true; // It was somebody's child.
     }
 
-    /// We have waited for `pid`; `usage` is its own time and that of children that it waited for. Says whether it was
-    /// one of ours.
-    pub fn reap(&mut self, pid: Pid, usage: Nanos, table: &mut Table) -> bool {
-        let Some(i) = self.members.iter().position(|m| m.process.pid() == pid) else { return false };
-        let gone = self.members.swap_remove(i);
+    /// We have waited for `pid`, a member or one too short-lived to be known; `usage` is its own time and that of
+    /// children that it waited for.
+    pub fn reap(&mut self, pid: Pid, usage: Nanos, table: &mut Table) {
         self.reaped += usage;
+        let Some(i) = self.members.iter().position(|m| m.process.pid() == pid) else {
+            if let Some(i) = self.lost.iter().position(|&(lost, _)| lost == pid) {
+                let (_, used) = self.lost.swap_remove(i);
+                self.vanished = self.vanished.saturating_sub(used);
+            }
+            self.has_forked |= pid != self.leader.pid();
+            return;
+        };
+        let gone = self.members.swap_remove(i);
         if let Some(slot) = gone.slot {
             table.remove(slot);
         }
-        true
-    }
-
-    /// We have waited for a process of the group that was too short-lived to be known.
-    pub fn reap_unknown(&mut self, usage: Nanos) {
-        self.reaped += usage;
-        self.has_forked = true;
     }
 
     /// Looks at every thread of every member, and, with `children`, for new members: children of members, in the group
@@ -281,6 +286,15 @@ impl Members {
         Ok(delivery)
     }
 
+    /// Whether all members stand suspended.
+    pub fn all_suspended(&self, reads: &mut u64) -> bool {
+        *reads += self.members.len() as u64;
+        self.members.iter().all(|m| {
+            let stat = procfs::stat(m.process.pid()).ok().flatten();
+            stat.is_none_or(|s| s.state.is_suspended() || s.state.is_ended())
+        })
+    }
+
     /// Says in the table that nobody is held by us: somebody else stopped the members.
     pub fn disown(&self, table: &Table) {
         for slot in self.slots() {
@@ -312,14 +326,14 @@ impl Members {
         Ok(delivery)
     }
 
-    /// Whether somebody else has sent a stop signal that waits behind our own suspension. (We send one only to members
-    /// that run; a second one stays pending until the member is resumed.)
+    /// Whether somebody else has sent a stop signal that waits behind our own suspension. We send one only to members
+    /// that are not suspended, so one that is pending while the leader *is* suspended was sent by somebody else.
     ///
     /// # Errors
     /// As [`procfs::pending`].
     pub fn stop_is_pending(&self, reads: &mut u64) -> Result<bool> {
         *reads += 1;
-        Ok(procfs::pending(self.leader.pid())?.is_some_and(procfs::Pending::has_stop))
+        Ok(procfs::pending(self.leader.pid())?.is_some_and(|p| p.suspended && p.has_stop()))
     }
 
     /// Gives back every slot of the table.
