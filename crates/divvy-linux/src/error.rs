@@ -113,3 +113,12 @@ impl Error {
         }
     }
 }
+
+/// Why the last call through the C library failed. Only to be asked after one that did.
+pub(crate) fn last_errno() -> Errno {
+    match nix::errno::Errno::last_raw() {
+        // No failure at all would be ours, and must not become a panic in the guardian.
+        ..=0 => Errno::IO,
+        code => Errno::from_raw_os_error(code),
+    }
+}
