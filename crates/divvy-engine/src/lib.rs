@@ -14,4 +14,4 @@ mod trace;
 pub use engine::{Engine, EngineError, Lost};
 pub use host::{Host, HostError, News, Observed, SelfCost};
 pub use ledger::{ClientLedger, CycleErrors, CycleStats, Ledger};
-pub use trace::{Divergence, Recorder, Trace, TraceHeader, TraceLine, replay};
+pub use trace::{Divergence, Recorder, TRACE_VERSION, Trace, TraceHeader, TraceLine, replay};
