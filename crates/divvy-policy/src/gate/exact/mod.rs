@@ -164,6 +164,10 @@ pub struct Exact {
     claims: BTreeSet<(core::cmp::Reverse<u128>, ClientId)>,
     claimed_shares: u128,
     capped: Vec<ClientId>,
+    /// Allowances that those who are through with this cycle carry into the next, ns; several CPUs only.
+    carried: i128,
+    /// What all uncapped quotas of this cycle are less by, in units of 2^-32; several CPUs only.
+    cut: i128,
     out: VecDeque<Gate>,
 }
 
@@ -213,6 +217,8 @@ impl Exact {
             claims: BTreeSet::new(),
             claimed_shares: 0,
             capped: Vec::new(),
+            carried: 0,
+            cut: 0,
             out: VecDeque::new(),
             params,
         })
