@@ -349,7 +349,14 @@ impl Kernel {
         change(&mut after);
         if !before && !after.suspended() && !after.vanished {
             self.clients[client] = after;
-            return; // Runs on where it is.
+            if hint.is_none_or(|cpu| wanting.iter().all(|&t| self.threads[t].cpu == cpu)) {
+                return; // Runs on where it is.
+            }
+            for &tid in &wanting {
+                self.remove(tid);
+                self.make_ready(tid, hint);
+            }
+            return;
         }
         for &tid in &wanting {
             self.remove(tid);

@@ -223,7 +223,10 @@ impl Exact {
 
     /// A look was answered with a charge: did the client run all the time, or must its state be read?
     pub(super) fn judge(&mut self, now: Instant, client: ClientId) {
-        let (cycle, tick_min, tick_max) = (self.cycle, self.tick_min(), self.tick_max());
+        let (cycle, tick_min) = (self.cycle, self.tick_min());
+        // Where suspects may be in the way of a head, that is seen in time.
+        let watched = self.params.cpus > 1 && !self.light.is_empty();
+        let tick_max = if watched { tick_min } else { self.tick_max() };
         let Some(c) = self.client_mut(client) else { return };
         let elapsed = now.since(c.looked);
         let used = core::mem::take(&mut c.used_since_look);
@@ -336,6 +339,7 @@ impl Exact {
         self.end_checked = false;
         self.watch_suspects();
         self.tell(now);
+        self.steer();
         self.set_laxity(now);
         !self.out.is_empty()
     }
@@ -404,9 +408,12 @@ impl Exact {
     }
 
     fn set_laxity(&mut self, now: Instant) {
-        self.laxity_gone = self.ready.neediest().map(|(_, need)| {
-            let laxity = nanos(self.time_left() - need).max(GRAIN);
-            now + laxity
+        self.laxity_gone = self.ready.neediest().and_then(|(_, need)| {
+            let heads = self.lanes.iter().flatten().filter_map(|&client| self.client(client));
+            let least = heads.filter(|c| c.width == 1).map(Client::need).min()?;
+            // Not before it would take a lane: when the least need is less than its own.
+            let wait = (self.time_left() - need).max(least + 2 * Self::grain() - need);
+            Some(now + nanos(wait).max(GRAIN))
         });
     }
 
@@ -574,6 +581,32 @@ impl Exact {
         for (client, lane) in [(Some(client), told), (other, lane)] {
             if let Some(c) = client.and_then(|client| self.client_mut(client)) {
                 c.place = Place::Head(lane);
+            }
+        }
+    }
+
+    /// Sends suspects to the head that can best wait, if they are in the way of the one that can wait least.
+    ///
+    /// A suspect runs beside the lanes, on whichever CPU the kernel finds; only what a head gets tells where.
+    fn steer(&mut self) {
+        let disturbed = core::mem::take(&mut self.disturbed);
+        if disturbed.is_empty() || self.light.is_empty() {
+            return;
+        }
+        let heads = self.lanes.iter().enumerate().filter_map(|(lane, head)| {
+            let c = self.client((*head)?)?;
+            (c.place == Place::Head(lane as u32)).then_some((c.need(), *head, lane as u32))
+        });
+        let heads: Vec<_> = heads.collect();
+        let (Some(&least), Some(&most)) = (heads.iter().min(), heads.iter().max()) else { return };
+        let in_the_way = most.1.is_some_and(|client| disturbed.contains(&client));
+        if !in_the_way || least.0 + Self::grain() >= most.0 {
+            return;
+        }
+        let cpu = Some(CpuId(least.2 % self.params.cpus));
+        for &client in &self.light {
+            if self.client(client).is_some_and(|c| c.released && c.width == 1) {
+                self.out.push_back(Gate::Release { client, cpu });
             }
         }
     }
