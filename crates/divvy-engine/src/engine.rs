@@ -47,6 +47,8 @@ pub struct Engine<P, H> {
     /// Who may run: what a cycle's end has to look at.
     released: BTreeSet<ClientId>,
     wakeups: u64,
+    /// The policy was told of something since it was last asked to decide.
+    unserved: bool,
     lost: Vec<Lost>,
     recorder: Option<Box<dyn Recorder>>,
 }
@@ -62,6 +64,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             alive: 0,
             released: BTreeSet::new(),
             wakeups: 0,
+            unserved: false,
             lost: Vec::new(),
             recorder: None,
         }
@@ -152,6 +155,9 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
     /// # Errors
     /// [`EngineError`]; one client's failure is none.
     pub fn turn(&mut self, until: Option<Instant>) -> Result<(), EngineError> {
+        if self.unserved {
+            self.serve()?; // Clients that joined since would wait for a time that nobody has set yet.
+        }
         let at = match (self.policy.poll_timeout(), until) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -175,7 +181,10 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             self.record(|| TraceLine::decision(now, decision));
             match decision {
                 Some(decision) => self.carry_out(decision)?,
-                None => return Ok(()),
+                None => {
+                    self.unserved = false;
+                    return Ok(());
+                }
             }
         }
     }
@@ -209,6 +218,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
     fn event(&mut self, event: Event) -> Result<(), EventError> {
         let now = self.host.now();
         self.policy.on_event(now, event)?;
+        self.unserved = true;
         self.record(|| TraceLine::event(now, event));
         Ok(())
     }
@@ -217,6 +227,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         match news {
             News::Gone(client) => self.lose(client, HostError::Gone),
             News::Width(client, cpus) if self.alive(client) => {
+                let cpus = cpus.max(1);
                 self.ledger.widen(client.index(), cpus);
                 Ok(self.event(Event::Width { client, cpus })?)
             }

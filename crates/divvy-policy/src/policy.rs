@@ -130,7 +130,7 @@ impl core::error::Error for EventError {}
 /// A gate's decision: who may run for now, and what the policy has to know to decide further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// Let `client` run until it is held again.
+    /// Let `client` run until it is held again. One that runs already is only sent to another CPU.
     Release {
         /// Who may run.
         client: ClientId,

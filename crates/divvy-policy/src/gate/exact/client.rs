@@ -54,6 +54,8 @@ pub(super) struct Client {
     /// Whether the driver was told to release it.
     pub(super) released: bool,
     pub(super) blocked: bool,
+    /// The lane that it was last told to run on, and still does if it is released.
+    pub(super) told_lane: Option<u32>,
     /// The last cycle in which it counts as a suspect, if it is one at all.
     pub(super) suspect_until: Option<u64>,
     pub(super) awaits: Await,
@@ -82,6 +84,7 @@ impl Client {
             ticket: Ticket::default(),
             released: false,
             blocked: true,
+            told_lane: None,
             suspect_until: None,
             awaits: Await::Nothing,
             looked: Instant::ZERO,

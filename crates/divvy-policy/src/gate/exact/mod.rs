@@ -150,6 +150,8 @@ pub struct Exact {
     due: BTreeSet<(Instant, ClientId)>,
     /// Whether a lane was empty when last looked: suspects are looked at more often then.
     idle_lane: bool,
+    /// Heads that were found runnable without having run all the time: somebody shares their CPUs; several CPUs only.
+    disturbed: Vec<ClientId>,
     /// When a waiting client's laxity will be gone.
     laxity_gone: Option<Instant>,
     /// Clients whose place changed to one where they are held; told once it is known that they are not released anew.
@@ -164,6 +166,10 @@ pub struct Exact {
     claims: BTreeSet<(core::cmp::Reverse<u128>, ClientId)>,
     claimed_shares: u128,
     capped: Vec<ClientId>,
+    /// Allowances that those who are through with this cycle carry into the next, ns; several CPUs only.
+    carried: i128,
+    /// What all uncapped quotas of this cycle are less by, in units of 2^-32; several CPUs only.
+    cut: i128,
     out: VecDeque<Gate>,
 }
 
@@ -204,6 +210,7 @@ impl Exact {
             light: BTreeSet::new(),
             due: BTreeSet::new(),
             idle_lane: false,
+            disturbed: Vec::new(),
             laxity_gone: None,
             leaving: Vec::new(),
             coming: Vec::new(),
@@ -213,6 +220,8 @@ impl Exact {
             claims: BTreeSet::new(),
             claimed_shares: 0,
             capped: Vec::new(),
+            carried: 0,
+            cut: 0,
             out: VecDeque::new(),
             params,
         })
@@ -342,6 +351,9 @@ impl Exact {
         if c.awaits == Await::State {
             c.awaits = Await::Nothing;
             self.owed -= 1;
+            if self.params.cpus > 1 && !blocked && matches!(c.place, Place::Head(_)) {
+                self.disturbed.push(client);
+            }
         } else if c.place != Place::Out && c.blocked == blocked {
             return Ok(());
         }

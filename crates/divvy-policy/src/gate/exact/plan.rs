@@ -45,9 +45,11 @@ impl Exact {
         let quota = self.quota(c);
         let Some(c) = self.clients[slot].as_mut() else { return };
         let cycles = i128::from(cycle - c.epoch);
-        let kept = if c.blocked { c.allowance.min(0) } else { c.allowance.min(quota) };
+        // A capped client runs all the time as it is: what it did not get then it never can.
+        let kept = if c.blocked || c.cap.is_some() { c.allowance.min(0) } else { c.allowance.min(quota) };
+        let cut = if c.cap.is_some() { 0 } else { (quota * self.cut) >> 32 };
         // A debt is repaid cycle by cycle; credit is never saved up for longer than one.
-        c.allowance = (kept + quota * (cycles - 1)).min(if c.blocked { 0 } else { quota }) + quota;
+        c.allowance = (kept + quota * (cycles - 1)).min(if c.blocked { 0 } else { quota }) + quota - cut;
         c.epoch = cycle;
     }
 
@@ -111,9 +113,12 @@ impl Exact {
     /// Moves a client to a place where it waits, or does not run until the next cycle.
     fn hold_at(&mut self, client: ClientId, place: Place) {
         self.detach(client);
+        let through = !matches!(place, Place::Waiting(k) if k <= self.cycle);
         let Some(c) = self.client_mut(client) else { return };
         c.place = place;
         c.turn_used = Nanos::ZERO;
+        let carries = if through { Self::carries(c) } else { 0 };
+        self.carried += carries;
         if place == Place::SpentSuspect {
             self.next_suspects.push(client);
         } else {
@@ -218,7 +223,10 @@ impl Exact {
 
     /// A look was answered with a charge: did the client run all the time, or must its state be read?
     pub(super) fn judge(&mut self, now: Instant, client: ClientId) {
-        let (cycle, tick_min, tick_max) = (self.cycle, self.tick_min(), self.tick_max());
+        let (cycle, tick_min) = (self.cycle, self.tick_min());
+        // Where suspects may be in the way of a head, that is seen in time.
+        let watched = self.params.cpus > 1 && !self.light.is_empty();
+        let tick_max = if watched { tick_min } else { self.tick_max() };
         let Some(c) = self.client_mut(client) else { return };
         let elapsed = now.since(c.looked);
         let used = core::mem::take(&mut c.used_since_look);
@@ -331,6 +339,7 @@ impl Exact {
         self.end_checked = false;
         self.watch_suspects();
         self.tell(now);
+        self.steer();
         self.set_laxity(now);
         !self.out.is_empty()
     }
@@ -399,9 +408,12 @@ impl Exact {
     }
 
     fn set_laxity(&mut self, now: Instant) {
-        self.laxity_gone = self.ready.neediest().map(|(_, need)| {
-            let laxity = nanos(self.time_left() - need).max(GRAIN);
-            now + laxity
+        self.laxity_gone = self.ready.neediest().and_then(|(_, need)| {
+            let heads = self.lanes.iter().flatten().filter_map(|&client| self.client(client));
+            let least = heads.filter(|c| c.width == 1).map(Client::need).min()?;
+            // Not before it would take a lane: when the least need is less than its own.
+            let wait = (self.time_left() - need).max(least + 2 * Self::grain() - need);
+            Some(now + nanos(wait).max(GRAIN))
         });
     }
 
@@ -452,6 +464,37 @@ impl Exact {
         cycles.min().map_or(1, |n| u64::try_from(n.max(1)).unwrap_or(u64::MAX))
     }
 
+    /// What a client takes along into the next cycle, as far as [`set_cut`](Self::set_cut) counts it.
+    fn carries(c: &Client) -> i128 {
+        if c.blocked || c.cap.is_some() { 0 } else { c.allowance }
+    }
+
+    /// Finds by how much the quotas of the new cycle are less than the shares say.
+    ///
+    /// On several CPUs a cycle is over as soon as one CPU has nobody left to run, and what hand-overs cost stays with
+    /// the others as credit. Capped clients run all the time, so no later cycle has room for that credit: it would
+    /// only wander from one client to the next and grow. So the new quotas are cut, in proportion, by the sum of what
+    /// is carried: differences between clients are repaid, a loss common to all is not.
+    fn set_cut(&mut self) {
+        self.cut = 0;
+        let mut carried = core::mem::take(&mut self.carried);
+        if self.params.cpus == 1 {
+            return;
+        }
+        let heads = self.lanes.iter().enumerate().filter_map(|(lane, &client)| {
+            self.client(client?).filter(|c| c.place == Place::Head(lane as u32))
+        });
+        let beside = self.light.iter().filter_map(|&client| self.client(client));
+        carried += heads.chain(beside).map(Self::carries).sum::<i128>();
+        let capped = self.capped.iter().filter_map(|&client| self.client(client));
+        let capped: u128 = capped.map(|c| u128::from(c.share.get())).sum();
+        let shares = self.claimed_shares.saturating_sub(capped) / u128::from(self.unit_now);
+        let quotas = shares as i128 * i128::from(self.params.quantum.0);
+        if carried > 0 && quotas > 0 {
+            self.cut = (carried.min(quotas / 2) << 32) / quotas;
+        }
+    }
+
     fn end_cycle(&mut self, cycles: u64) {
         // Those that waited for the next cycle wait for this one now: their places say for which, so that nobody has
         // to be touched. Those that run are brought up to date at once, the others when their turn comes.
@@ -464,6 +507,7 @@ impl Exact {
         core::mem::swap(&mut self.ready, &mut self.next);
         let unit = self.unit.unit();
         let rescaled = core::mem::replace(&mut self.unit_now, unit) != unit;
+        self.set_cut();
         let recapped = self.cap_infeasible();
         if rescaled && self.ready.sorted() {
             let stands = |client, stamp| self.client(client).is_some_and(|c: &Client| c.stands(stamp));
@@ -523,6 +567,50 @@ impl Exact {
         }
     }
 
+    /// A head that was never held and got another lane in this plan goes back to its own: it runs there already.
+    fn stay(&mut self, client: ClientId) {
+        let Some(c) = self.client(client) else { return };
+        let (Place::Head(lane), Some(told), 1, true) = (c.place, c.told_lane, c.width, c.released) else {
+            return;
+        };
+        let other = self.lanes[told as usize];
+        if told == lane || other.and_then(|o| self.client(o)).is_some_and(|o| o.width > 1) {
+            return;
+        }
+        self.lanes.swap(lane as usize, told as usize);
+        for (client, lane) in [(Some(client), told), (other, lane)] {
+            if let Some(c) = client.and_then(|client| self.client_mut(client)) {
+                c.place = Place::Head(lane);
+            }
+        }
+    }
+
+    /// Sends suspects to the head that can best wait, if they are in the way of the one that can wait least.
+    ///
+    /// A suspect runs beside the lanes, on whichever CPU the kernel finds; only what a head gets tells where.
+    fn steer(&mut self) {
+        let disturbed = core::mem::take(&mut self.disturbed);
+        if disturbed.is_empty() || self.light.is_empty() {
+            return;
+        }
+        let heads = self.lanes.iter().enumerate().filter_map(|(lane, head)| {
+            let c = self.client((*head)?)?;
+            (c.place == Place::Head(lane as u32)).then_some((c.need(), *head, lane as u32))
+        });
+        let heads: Vec<_> = heads.collect();
+        let (Some(&least), Some(&most)) = (heads.iter().min(), heads.iter().max()) else { return };
+        let in_the_way = most.1.is_some_and(|client| disturbed.contains(&client));
+        if !in_the_way || least.0 + Self::grain() >= most.0 {
+            return;
+        }
+        let cpu = Some(CpuId(least.2 % self.params.cpus));
+        for &client in &self.light {
+            if self.client(client).is_some_and(|c| c.released && c.width == 1) {
+                self.out.push_back(Gate::Release { client, cpu });
+            }
+        }
+    }
+
     /// Tells the driver what changed: first who is held, then who is released, then when to look.
     fn tell(&mut self, now: Instant) {
         for client in core::mem::take(&mut self.leaving) {
@@ -534,7 +622,13 @@ impl Exact {
         }
         let cpus = self.params.cpus;
         let steer = cpus > 1;
-        for client in core::mem::take(&mut self.coming) {
+        let coming = core::mem::take(&mut self.coming);
+        if steer {
+            for &client in &coming {
+                self.stay(client);
+            }
+        }
+        for client in coming {
             let Some(c) = self.client_mut(client) else { continue };
             if !c.place.runs() {
                 continue;
@@ -546,6 +640,7 @@ impl Exact {
                     Place::Head(lane) if steer && c.width == 1 => Some(lane % cpus),
                     _ => None,
                 };
+                c.told_lane = cpu;
                 self.out.push_back(Gate::Release { client, cpu: cpu.map(CpuId) });
             }
             self.arm(client);

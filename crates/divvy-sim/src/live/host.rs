@@ -1,0 +1,166 @@
+//! The simulated machine as a host.
+
+use divvy_engine::{Host, HostError, News, Observed, SelfCost};
+use divvy_policy::{ClientId, CpuId, Instant, Nanos};
+
+use super::kernel::{Kernel, MachineStats, Until};
+use super::program::Program;
+use super::rng::Rng;
+use super::spec::{Fault, FaultAt, MachineSpec};
+
+/// A simulated machine, as the engine sees it.
+#[derive(Clone, Debug)]
+pub struct SimHost {
+    kernel: Kernel,
+    spec: MachineSpec,
+    lateness: Rng,
+    cost: SelfCost,
+    horizon: u64,
+}
+
+impl SimHost {
+    /// A machine on which nobody runs, at time zero.
+    #[must_use]
+    pub fn new(spec: MachineSpec) -> Self {
+        Self {
+            kernel: Kernel::new(spec.clone()),
+            lateness: Rng::new(spec.seed, 2),
+            cost: SelfCost::default(),
+            horizon: u64::MAX,
+            spec,
+        }
+    }
+
+    /// Adds a client with one thread for each program, held. Ids count up from 0, as the engine's do.
+    pub fn add_client(&mut self, threads: Vec<Program>) -> ClientId {
+        ClientId(self.kernel.add_client(threads) as u32)
+    }
+
+    /// Adds a thread that is nobody's client and is never held.
+    pub fn add_stranger(&mut self, program: Program) {
+        let cpu = 0;
+        self.kernel.add_thread(None, program, cpu);
+    }
+
+    /// Lets `fault` happen at `at`, or now if that has passed.
+    pub fn schedule(&mut self, at: Instant, fault: Fault) {
+        self.kernel.add_fault(FaultAt { at, fault });
+    }
+
+    /// CPU time that `client` has really used, whatever its clock shows.
+    #[must_use]
+    pub fn used(&self, client: ClientId) -> Nanos {
+        self.kernel.used(client.index(), false)
+    }
+
+    /// Whether `client` is suspended by the scheduler at the moment.
+    #[must_use]
+    pub fn is_held(&self, client: ClientId) -> bool {
+        self.kernel.clients[client.index()].held
+    }
+
+    /// How the machine's time was spent so far.
+    #[must_use]
+    pub fn stats(&self) -> MachineStats {
+        self.kernel.stats
+    }
+
+    /// The simulated time.
+    #[must_use]
+    pub fn time(&self) -> Instant {
+        Instant(self.kernel.now)
+    }
+
+    /// A wait without end ends here, so that a simulation does.
+    pub fn set_horizon(&mut self, at: Instant) {
+        self.horizon = at.0;
+    }
+
+    fn spend(&mut self, time: Nanos) {
+        self.cost.cpu += time;
+        self.kernel.run_to(self.kernel.now + time.0, true, Until::Time);
+    }
+
+    fn check(&self, client: ClientId) -> Result<usize, HostError> {
+        match self.kernel.clients.get(client.index()) {
+            Some(c) if !c.vanished => Ok(client.index()),
+            _ => Err(HostError::Gone),
+        }
+    }
+
+    fn check_signal(&self, client: ClientId) -> Result<usize, HostError> {
+        let i = self.check(client)?;
+        if self.kernel.clients[i].ended() {
+            return Err(HostError::Gone);
+        }
+        if self.kernel.clients[i].refused {
+            return Err(HostError::NotPermitted(format!("signal client {}", client.0)));
+        }
+        Ok(i)
+    }
+}
+
+impl Host for SimHost {
+    fn now(&mut self) -> Instant {
+        self.time()
+    }
+
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), HostError> {
+        let until = until.map_or(self.horizon, |t| t.0.min(self.horizon));
+        self.kernel.run_to(until.max(self.kernel.now), false, Until::TimeOrNews);
+        if self.kernel.broken {
+            return Err(HostError::Broken("the simulated host was told to fail".into()));
+        }
+        let latency = self.spec.latency;
+        let mut late = self.lateness.between(latency.low.0, latency.high.0);
+        if latency.late_one_in > 0 && self.lateness.between(1, latency.late_one_in) == 1 {
+            late = self.lateness.between(2_000_000, 4_000_000);
+        }
+        late += std::mem::take(&mut self.kernel.late_by);
+        self.kernel.run_to(self.kernel.now + late, false, Until::Time);
+        self.spend(self.spec.costs.wake);
+        Ok(())
+    }
+
+    fn next_news(&mut self) -> Option<News> {
+        self.kernel.news.pop_front()
+    }
+
+    fn release(&mut self, client: ClientId, cpu: Option<CpuId>) -> Result<(), HostError> {
+        self.cost.signals += 1;
+        self.spend(self.spec.costs.resume);
+        let i = self.check_signal(client)?;
+        let hint = cpu.map(|c| c.index() % self.spec.cpus.max(1) as usize);
+        self.kernel.change(i, hint, |c| c.held = false);
+        Ok(())
+    }
+
+    fn hold(&mut self, client: ClientId) -> Result<(), HostError> {
+        self.cost.signals += 1;
+        self.spend(self.spec.costs.suspend);
+        let i = self.check_signal(client)?;
+        self.kernel.change(i, None, |c| c.held = true);
+        Ok(())
+    }
+
+    fn measure(&mut self, client: ClientId) -> Result<Nanos, HostError> {
+        self.cost.reads += 1;
+        self.spend(self.spec.costs.read);
+        let i = self.check(client)?;
+        Ok(self.kernel.used(i, true))
+    }
+
+    fn observe(&mut self, client: ClientId) -> Result<Observed, HostError> {
+        self.cost.reads += 1;
+        self.spend(self.spec.costs.state);
+        let i = self.check(client)?;
+        if self.kernel.clients[i].ended() {
+            return Err(HostError::Gone);
+        }
+        Ok(if self.kernel.wants_cpu(i) { Observed::Runnable } else { Observed::Blocked })
+    }
+
+    fn self_cost(&mut self) -> SelfCost {
+        self.cost
+    }
+}

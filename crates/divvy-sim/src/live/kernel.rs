@@ -1,0 +1,553 @@
+//! The kernel beneath: threads, run queues and ticks.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use divvy_engine::News;
+use divvy_policy::{ClientId, Nanos};
+
+use super::program::{Program, Step};
+use super::rng::Rng;
+use super::spec::{ClockLag, Fault, FaultAt, MachineSpec, Placement};
+
+/// The CPU that the scheduler runs on.
+pub(super) const OWN_CPU: usize = 0;
+/// From a client's unannounced end to the news of it.
+const NEWS_DELAY: u64 = 5_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Running,
+    /// In the queue of its CPU.
+    Ready,
+    Sleeping,
+    /// Would run, but its client is suspended.
+    Suspended,
+    Exited,
+}
+
+#[derive(Clone, Debug)]
+struct Thread {
+    /// `None` for a stranger.
+    client: Option<usize>,
+    program: Program,
+    next_step: usize,
+    /// CPU time left in the present step.
+    left: u64,
+    state: State,
+    used: u64,
+    /// What others see of `used` while it runs.
+    visible: u64,
+    vruntime: u64,
+    cpu: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClientState {
+    threads: Vec<usize>,
+    pub(super) held: bool,
+    pub(super) stopped: bool,
+    pub(super) refused: bool,
+    pub(super) vanished: bool,
+    living: u32,
+}
+
+impl ClientState {
+    fn suspended(&self) -> bool {
+        self.held || self.stopped
+    }
+
+    pub(super) fn ended(&self) -> bool {
+        self.vanished || self.living == 0
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Cpu {
+    queue: Vec<usize>,
+    current: Option<usize>,
+    min_vruntime: u64,
+}
+
+/// How a simulated machine's time was spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MachineStats {
+    /// CPU time in which nobody ran, the scheduler neither, over all CPUs; stolen time left out.
+    pub idle: Nanos,
+    /// The part of `idle` in which a held client would have run.
+    pub wasted: Nanos,
+    /// The longest time in a row in which some CPU was idle while a held client would have run.
+    pub wasted_longest: Nanos,
+    /// Wall time stolen.
+    pub stolen: Nanos,
+}
+
+/// Whether running on ends when there is news.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    Time,
+    TimeOrNews,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Kernel {
+    pub(super) now: u64,
+    spec: MachineSpec,
+    threads: Vec<Thread>,
+    pub(super) clients: Vec<ClientState>,
+    cpus: Vec<Cpu>,
+    wakes: BinaryHeap<Reverse<(u64, usize)>>,
+    faults: VecDeque<FaultAt>,
+    late_news: VecDeque<(u64, ClientId)>,
+    next_tick: u64,
+    theft: Rng,
+    next_theft: u64,
+    stolen_until: u64,
+    pub(super) news: VecDeque<News>,
+    /// Threads that would run were their clients not held.
+    held_wanting: usize,
+    wasting: u64,
+    pub(super) stats: MachineStats,
+    pub(super) late_by: u64,
+    pub(super) broken: bool,
+}
+
+impl Kernel {
+    pub(super) fn new(spec: MachineSpec) -> Self {
+        let mut kernel = Self {
+            now: 0,
+            threads: Vec::new(),
+            clients: Vec::new(),
+            cpus: vec![Cpu::default(); spec.cpus.max(1) as usize],
+            wakes: BinaryHeap::new(),
+            faults: VecDeque::new(),
+            late_news: VecDeque::new(),
+            next_tick: spec.tick.0,
+            theft: Rng::new(spec.seed, 1),
+            next_theft: u64::MAX,
+            stolen_until: 0,
+            news: VecDeque::new(),
+            held_wanting: 0,
+            wasting: 0,
+            stats: MachineStats::default(),
+            late_by: 0,
+            broken: false,
+            spec,
+        };
+        kernel.plan_theft();
+        kernel
+    }
+
+    fn plan_theft(&mut self) {
+        if let Some(steal) = self.spec.steal {
+            self.next_theft = self.now + 1 + self.theft.between(0, steal.every.0.saturating_mul(2));
+        }
+    }
+
+    pub(super) fn add_fault(&mut self, fault: FaultAt) {
+        let at = self.faults.partition_point(|f| f.at <= fault.at);
+        self.faults.insert(at, fault);
+    }
+
+    /// A new client, held.
+    pub(super) fn add_client(&mut self, programs: Vec<Program>) -> usize {
+        let client = self.clients.len();
+        self.clients.push(ClientState { held: true, ..ClientState::default() });
+        for program in programs {
+            self.add_thread(Some(client), program, client % self.cpus.len());
+        }
+        client
+    }
+
+    pub(super) fn add_thread(&mut self, client: Option<usize>, program: Program, cpu: usize) {
+        let tid = self.threads.len();
+        self.threads.push(Thread {
+            client,
+            program,
+            next_step: 0,
+            left: 0,
+            state: State::Sleeping,
+            used: 0,
+            visible: 0,
+            vruntime: 0,
+            cpu,
+        });
+        if let Some(client) = client {
+            self.clients[client].threads.push(tid);
+            self.clients[client].living += 1;
+            self.width_news(client);
+        }
+        self.begin_step(tid);
+    }
+
+    fn width_news(&mut self, client: usize) {
+        let width = self.clients[client].living;
+        if self.clients[client].threads.len() > 1 && width > 0 {
+            self.news.push_back(News::Width(ClientId(client as u32), width));
+        }
+    }
+
+    /// The thread is through with a step: goes on to the next that takes time.
+    fn begin_step(&mut self, tid: usize) {
+        loop {
+            let thread = &mut self.threads[tid];
+            if thread.next_step >= thread.program.steps.len() {
+                thread.next_step = thread.program.again;
+            }
+            let step = thread.program.steps[thread.next_step].clone();
+            thread.next_step += 1;
+            match step {
+                Step::Run(time) if time.0 > 0 => {
+                    thread.left = time.0;
+                    return self.make_ready(tid, None);
+                }
+                Step::Sleep(time) if time.0 > 0 => {
+                    thread.state = State::Sleeping;
+                    self.wakes.push(Reverse((self.now + time.0, tid)));
+                    return;
+                }
+                Step::Run(_) | Step::Sleep(_) => {}
+                Step::Spawn(program) => {
+                    let (client, cpu) = (thread.client, thread.cpu);
+                    self.add_thread(client, program, cpu);
+                }
+                Step::Exit => return self.exit(tid),
+            }
+        }
+    }
+
+    fn exit(&mut self, tid: usize) {
+        self.threads[tid].state = State::Exited;
+        let Some(client) = self.threads[tid].client else { return };
+        self.clients[client].living -= 1;
+        if self.clients[client].living == 0 {
+            self.news.push_back(News::Gone(ClientId(client as u32)));
+        } else {
+            self.width_news(client);
+        }
+    }
+
+    fn make_ready(&mut self, tid: usize, hint: Option<usize>) {
+        if self.threads[tid].client.is_some_and(|c| self.clients[c].suspended()) {
+            self.threads[tid].state = State::Suspended;
+            self.held_wanting += usize::from(self.counts_as_held(tid));
+            return;
+        }
+        let cpu = hint.unwrap_or_else(|| self.place(tid));
+        self.enqueue(cpu, tid);
+    }
+
+    /// Whether the thread's client is held by the scheduler, and not by somebody else.
+    fn counts_as_held(&self, tid: usize) -> bool {
+        self.threads[tid].client.is_some_and(|c| {
+            let c = &self.clients[c];
+            c.held && !c.stopped && !c.vanished
+        })
+    }
+
+    fn place(&self, tid: usize) -> usize {
+        let last = self.threads[tid].cpu;
+        if self.spec.placement == Placement::Stack {
+            return last;
+        }
+        let load = |cpu: usize| self.cpus[cpu].queue.len() + usize::from(self.cpus[cpu].current.is_some());
+        (0..self.cpus.len()).min_by_key(|&cpu| (load(cpu), cpu != last, cpu)).unwrap_or(last)
+    }
+
+    fn enqueue(&mut self, cpu: usize, tid: usize) {
+        let floor = self.cpus[cpu].min_vruntime.saturating_sub(self.spec.tick.0);
+        let thread = &mut self.threads[tid];
+        if thread.cpu != cpu {
+            // Its place in another CPU's order means nothing here.
+            thread.vruntime = self.cpus[cpu].min_vruntime;
+            thread.cpu = cpu;
+        }
+        thread.vruntime = thread.vruntime.max(floor);
+        thread.state = State::Ready;
+        self.cpus[cpu].queue.push(tid);
+        let granularity = 1_000_000;
+        match self.cpus[cpu].current {
+            None => self.dispatch(cpu),
+            Some(current) if self.threads[tid].vruntime + granularity < self.threads[current].vruntime => {
+                self.yield_cpu(cpu);
+                self.dispatch(cpu);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn yield_cpu(&mut self, cpu: usize) {
+        if let Some(tid) = self.cpus[cpu].current.take() {
+            let thread = &mut self.threads[tid];
+            thread.visible = thread.used;
+            thread.state = State::Ready;
+            self.cpus[cpu].queue.push(tid);
+        }
+    }
+
+    fn least(&self, cpu: usize) -> Option<usize> {
+        let queue = &self.cpus[cpu].queue;
+        (0..queue.len()).min_by_key(|&i| (self.threads[queue[i]].vruntime, queue[i]))
+    }
+
+    fn dispatch(&mut self, cpu: usize) {
+        debug_assert!(self.cpus[cpu].current.is_none());
+        if self.cpus[cpu].queue.is_empty() && self.spec.placement == Placement::Spread {
+            self.pull(cpu);
+        }
+        let Some(index) = self.least(cpu) else { return };
+        let tid = self.cpus[cpu].queue.swap_remove(index);
+        self.threads[tid].state = State::Running;
+        self.cpus[cpu].current = Some(tid);
+        self.cpus[cpu].min_vruntime = self.cpus[cpu].min_vruntime.max(self.threads[tid].vruntime);
+    }
+
+    /// An empty CPU takes a waiting thread from the longest queue.
+    fn pull(&mut self, cpu: usize) {
+        let Some(from) = (0..self.cpus.len()).max_by_key(|&c| (self.cpus[c].queue.len(), Reverse(c))) else {
+            return;
+        };
+        if let Some(index) = self.least(from) {
+            let tid = self.cpus[from].queue.swap_remove(index);
+            self.threads[tid].cpu = cpu;
+            self.threads[tid].vruntime = self.cpus[cpu].min_vruntime;
+            self.cpus[cpu].queue.push(tid);
+        }
+    }
+
+    /// Takes a thread off its CPU or out of its queue.
+    fn remove(&mut self, tid: usize) {
+        let cpu = self.threads[tid].cpu;
+        match self.threads[tid].state {
+            State::Running => {
+                self.cpus[cpu].current = None;
+                self.threads[tid].visible = self.threads[tid].used;
+            }
+            State::Ready => self.cpus[cpu].queue.retain(|&t| t != tid),
+            State::Suspended => self.held_wanting -= usize::from(self.counts_as_held(tid)),
+            State::Sleeping | State::Exited => return,
+        }
+        if self.cpus[cpu].current.is_none() {
+            self.dispatch(cpu);
+        }
+    }
+
+    /// Changes what keeps a client from running, and suspends or resumes its threads accordingly.
+    pub(super) fn change(
+        &mut self,
+        client: usize,
+        hint: Option<usize>,
+        change: impl FnOnce(&mut ClientState),
+    ) {
+        let threads = self.clients[client].threads.clone();
+        let wanting: Vec<usize> = threads
+            .into_iter()
+            .filter(|&t| matches!(self.threads[t].state, State::Running | State::Ready | State::Suspended))
+            .collect();
+        let before = self.clients[client].suspended() || self.clients[client].vanished;
+        let mut after = self.clients[client].clone();
+        change(&mut after);
+        if !before && !after.suspended() && !after.vanished {
+            self.clients[client] = after;
+            if hint.is_none_or(|cpu| wanting.iter().all(|&t| self.threads[t].cpu == cpu)) {
+                return; // Runs on where it is.
+            }
+            for &tid in &wanting {
+                self.remove(tid);
+                self.make_ready(tid, hint);
+            }
+            return;
+        }
+        for &tid in &wanting {
+            self.remove(tid);
+        }
+        self.clients[client] = after;
+        for &tid in &wanting {
+            if self.clients[client].vanished {
+                self.threads[tid].state = State::Exited;
+            } else {
+                self.make_ready(tid, hint);
+            }
+        }
+    }
+
+    /// Whether some thread of the client runs or wants to.
+    pub(super) fn wants_cpu(&self, client: usize) -> bool {
+        let state = |&t: &usize| self.threads[t].state;
+        !self.clients[client].stopped
+            && self.clients[client]
+                .threads
+                .iter()
+                .any(|t| matches!(state(t), State::Running | State::Ready | State::Suspended))
+    }
+
+    /// CPU time used by a client; what its clock shows, if `seen`.
+    pub(super) fn used(&self, client: usize, seen: bool) -> Nanos {
+        let lag = seen && self.spec.clock_lag == ClockLag::Tick;
+        let of = |&t: &usize| {
+            let t = &self.threads[t];
+            if lag && t.state == State::Running && t.cpu != OWN_CPU { t.visible } else { t.used }
+        };
+        Nanos(self.clients[client].threads.iter().map(of).sum())
+    }
+
+    /// Lets the machine run to `until`. `busy`: the scheduler itself computes meanwhile, and needs that long of CPU 0.
+    pub(super) fn run_to(&mut self, mut until: u64, busy: bool, stop: Until) {
+        while self.now < until && !(stop == Until::TimeOrNews && !self.news.is_empty()) {
+            let stolen = self.now < self.stolen_until;
+            let mut next = until.min(self.next_tick).min(self.next_theft);
+            if stolen {
+                next = next.min(self.stolen_until);
+            }
+            if let Some(&Reverse((at, _))) = self.wakes.peek() {
+                next = next.min(at);
+            }
+            next = self.faults.front().map_or(next, |f| next.min(f.at.0));
+            next = self.late_news.front().map_or(next, |f| next.min(f.0));
+            if !stolen {
+                for (i, cpu) in self.cpus.iter().enumerate() {
+                    if let (Some(tid), false) = (cpu.current, busy && i == OWN_CPU) {
+                        next = next.min(self.now + self.threads[tid].left);
+                    }
+                }
+            }
+            let next = next.max(self.now);
+            self.pass(next - self.now, busy, stolen);
+            self.now = next;
+            if self.now >= self.next_theft {
+                let longest = self.spec.steal.map_or(0, |s| s.longest.0);
+                let length = self.theft.between(0, longest);
+                self.stolen_until = self.now + length;
+                self.stats.stolen += Nanos(length);
+                if busy {
+                    until += length;
+                }
+                self.plan_theft();
+                self.next_theft += length;
+            }
+            self.happen(busy);
+        }
+        if stop == Until::TimeOrNews && self.now < self.stolen_until {
+            self.run_to(self.stolen_until, false, Until::Time);
+        }
+    }
+
+    fn pass(&mut self, span: u64, busy: bool, stolen: bool) {
+        if stolen || span == 0 {
+            return;
+        }
+        let mut idle = 0;
+        for (i, cpu) in self.cpus.iter_mut().enumerate() {
+            if busy && i == OWN_CPU {
+                continue;
+            }
+            match cpu.current {
+                Some(tid) => {
+                    let thread = &mut self.threads[tid];
+                    thread.left -= span;
+                    thread.used += span;
+                    thread.vruntime += span;
+                    cpu.min_vruntime = cpu.min_vruntime.max(thread.vruntime.saturating_sub(self.spec.tick.0));
+                }
+                None => idle += 1,
+            }
+        }
+        self.stats.idle += Nanos(span * idle);
+        if idle > 0 && self.held_wanting > 0 {
+            self.stats.wasted += Nanos(span * idle.min(self.held_wanting as u64));
+            self.wasting += span;
+            self.stats.wasted_longest = self.stats.wasted_longest.max(Nanos(self.wasting));
+        } else {
+            self.wasting = 0;
+        }
+    }
+
+    /// Everything that falls on this moment.
+    fn happen(&mut self, busy: bool) {
+        let stolen = self.now < self.stolen_until;
+        for cpu in 0..self.cpus.len() {
+            if let Some(tid) = self.cpus[cpu].current
+                && self.threads[tid].left == 0
+                && !(stolen || busy && cpu == OWN_CPU)
+            {
+                self.threads[tid].visible = self.threads[tid].used;
+                self.cpus[cpu].current = None;
+                self.begin_step(tid);
+                if self.cpus[cpu].current.is_none() {
+                    self.dispatch(cpu);
+                }
+            }
+        }
+        while let Some(&Reverse((at, tid))) = self.wakes.peek()
+            && at <= self.now
+        {
+            self.wakes.pop();
+            if self.threads[tid].state == State::Sleeping {
+                self.begin_step(tid);
+            }
+        }
+        while self.late_news.front().is_some_and(|f| f.0 <= self.now) {
+            if let Some((_, client)) = self.late_news.pop_front() {
+                self.news.push_back(News::Gone(client));
+            }
+        }
+        while self.faults.front().is_some_and(|f| f.at.0 <= self.now) {
+            if let Some(fault) = self.faults.pop_front() {
+                self.go_wrong(fault.fault);
+            }
+        }
+        if self.now >= self.next_tick {
+            self.next_tick += self.spec.tick.0;
+            self.tick();
+        }
+    }
+
+    fn tick(&mut self) {
+        for cpu in 0..self.cpus.len() {
+            let Some(current) = self.cpus[cpu].current else {
+                if self.cpus[cpu].queue.is_empty() {
+                    self.pull(cpu); // Load is balanced at ticks.
+                }
+                self.dispatch(cpu);
+                continue;
+            };
+            self.threads[current].visible = self.threads[current].used;
+            let vruntime = self.threads[current].vruntime;
+            if self.least(cpu).is_some_and(|i| self.threads[self.cpus[cpu].queue[i]].vruntime < vruntime) {
+                self.yield_cpu(cpu);
+                self.dispatch(cpu);
+            }
+        }
+    }
+
+    fn go_wrong(&mut self, fault: Fault) {
+        match fault {
+            Fault::Late(by) => self.late_by += by.0,
+            Fault::Vanish(client) => {
+                self.change(client.index(), None, |c| c.vanished = true);
+                self.late_news.push_back((self.now + NEWS_DELAY, client));
+            }
+            Fault::Refuse(client) => self.clients[client.index()].refused = true,
+            Fault::Resume(client) => {
+                if self.clients[client.index()].held {
+                    self.change(client.index(), None, |c| c.held = false);
+                    self.news.push_back(News::Resumed(client));
+                }
+            }
+            Fault::Stop(client) => {
+                if !self.clients[client.index()].held {
+                    self.change(client.index(), None, |c| c.stopped = true);
+                    self.news.push_back(News::Stopped(client));
+                }
+            }
+            Fault::Continue(client) => self.change(client.index(), None, |c| c.stopped = false),
+            Fault::ResumeAll => {
+                for client in 0..self.clients.len() {
+                    self.change(client, None, |c| c.held = false);
+                }
+                self.news.push_back(News::AllResumed);
+            }
+            Fault::Break => self.broken = true,
+        }
+    }
+}
