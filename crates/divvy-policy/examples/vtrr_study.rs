@@ -32,7 +32,9 @@ fn main() {
     let mut spent = [0.0; 4];
     let mut decisions = 0u64;
     let (start, cpu_start) = (now(), cpu_seconds());
-    println!("   N     S   WRR min   max        WFQ min   max      VTRR min   max   (mean over {rounds}, quanta)");
+    println!(
+        "   N     S   WRR min   max        WFQ min   max      VTRR min   max   (mean over {rounds}, quanta)"
+    );
     for total in [128u32, 256, 512, 1024, 2048] {
         for clients in (2..=16).step_by(2) {
             let mut sums = [[0i64; 2]; 3];
@@ -69,5 +71,8 @@ fn main() {
     if let (Some(before), Some(after)) = (cpu_start, cpu_seconds()) {
         println!("CPU time {:.2} s", after - before);
     }
-    println!("shares {:.2} s, wrr {:.2} s, wfq {:.2} s, vtrr {:.2} s", spent[0], spent[1], spent[2], spent[3]);
+    println!(
+        "shares {:.2} s, wrr {:.2} s, wfq {:.2} s, vtrr {:.2} s",
+        spent[0], spent[1], spent[2], spent[3]
+    );
 }

@@ -19,7 +19,8 @@ fn draws_are_the_golden_ones() {
         assert_eq!(rng.next_u64().to_string(), want.as_str().unwrap());
     }
     for case in file["cases"].as_array().unwrap() {
-        let list = |key: &str| case[key].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect::<Vec<_>>();
+        let list =
+            |key: &str| case[key].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect::<Vec<_>>();
         let shares = list("shares");
         for search in [Search::List, Search::Tree] {
             let mut policy = lottery(case["seed"].as_u64().unwrap(), search, Compensation::On);

@@ -30,7 +30,9 @@ fn variants(algo: &str, params: &Value) -> Vec<Dispatcher> {
     let (cpus, quantum) = (1, Nanos(1));
     let tied = tie(params["tie"].as_str().unwrap_or("share"));
     match algo {
-        "wrr" => vec![Box::new(wrr::Wrr::new(wrr::WrrParams { cpus, quantum, ..Default::default() }).unwrap())],
+        "wrr" => {
+            vec![Box::new(wrr::Wrr::new(wrr::WrrParams { cpus, quantum, ..Default::default() }).unwrap())]
+        }
         "wfq" => [wfq::Queue::List, wfq::Queue::Heap]
             .map(|queue| {
                 let wfq = wfq::Wfq::new(wfq::WfqParams { cpus, quantum, tie: tied, queue }).unwrap();
@@ -82,7 +84,11 @@ fn check_schedule(case: &Value, schedule: &[usize], shares: &[u64]) {
     }
     if let (Some(gap), Some(service)) = (case["vt_gap_01"].as_str(), case["pair_error_01"].as_str()) {
         let pair = pair_errors(shares, schedule, 0, 1).unwrap();
-        assert_eq!((pair.virtual_gap.to_string(), pair.service.to_string()), (gap.into(), service.into()), "{id}");
+        assert_eq!(
+            (pair.virtual_gap.to_string(), pair.service.to_string()),
+            (gap.into(), service.into()),
+            "{id}"
+        );
     }
 }
 
@@ -104,7 +110,12 @@ fn static_schedules_are_the_golden_ones() {
                 let mut policy = wfq::Wfq::new(params).unwrap();
                 populate(&mut policy, &shares);
                 let all = service_errors(&shares, &run(&mut policy, quanta)).unwrap().all;
-                assert_eq!([&all.min.to_string(), &all.max.to_string()], [&want[0], &want[1]], "{} {name}", case["id"]);
+                assert_eq!(
+                    [&all.min.to_string(), &all.max.to_string()],
+                    [&want[0], &want[1]],
+                    "{} {name}",
+                    case["id"]
+                );
             }
             by_tie += 1;
         }
@@ -134,7 +145,8 @@ struct Script {
 
 impl Script {
     fn apply(&mut self, event: &Value) {
-        let (t, op, id) = (event[0].as_u64().unwrap(), event[1].as_str().unwrap(), event[2].as_u64().unwrap());
+        let (t, op, id) =
+            (event[0].as_u64().unwrap(), event[1].as_str().unwrap(), event[2].as_u64().unwrap());
         let client = ClientId(id as u32);
         if self.runnable.len() <= id as usize {
             self.runnable.resize(id as usize + 1, false);
@@ -208,14 +220,18 @@ impl Script {
         assert_eq!(self.policy.cycle(), end["cycle"].as_u64().unwrap(), "{id}: cycle");
         let sum = end["sum_counters"].as_i64().unwrap() * self.quantum;
         assert_eq!(self.policy.counters_sum(), i128::from(sum), "{id}: sum");
-        let paths: Vec<Value> = self.paths.iter().map(|&(t, id, path)| {
-            let path = match path {
-                InsertPath::Refs => "refs",
-                InsertPath::Traverse => "traverse",
-                InsertPath::Class => "class",
-            };
-            serde_json::json!([t, id, path])
-        }).collect();
+        let paths: Vec<Value> = self
+            .paths
+            .iter()
+            .map(|&(t, id, path)| {
+                let path = match path {
+                    InsertPath::Refs => "refs",
+                    InsertPath::Traverse => "traverse",
+                    InsertPath::Class => "class",
+                };
+                serde_json::json!([t, id, path])
+            })
+            .collect();
         assert_eq!(Value::Array(paths), case["insert_paths"], "{id}");
     }
 }

@@ -16,7 +16,10 @@ fn check_kernels(kernels: &mut StaticRun, shares: &[u32]) {
     let policies: [(Dispatcher, fn(&mut StaticRun) -> Extremes); 3] = [
         (Box::new(wrr::Wrr::new(wrr::WrrParams { quantum, ..Default::default() }).unwrap()), |k| k.wrr()),
         (Box::new(wfq::Wfq::new(wfq::WfqParams { quantum, ..Default::default() }).unwrap()), StaticRun::wfq),
-        (Box::new(vtrr::Vtrr::new(vtrr::VtrrParams { quantum, ..Default::default() }).unwrap()), StaticRun::vtrr),
+        (
+            Box::new(vtrr::Vtrr::new(vtrr::VtrrParams { quantum, ..Default::default() }).unwrap()),
+            StaticRun::vtrr,
+        ),
     ];
     kernels.load(shares).unwrap();
     for (at, (mut policy, kernel)) in policies.into_iter().enumerate() {

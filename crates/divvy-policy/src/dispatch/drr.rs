@@ -25,7 +25,12 @@ pub const INFO: PolicyInfo = PolicyInfo {
     source: "VTRR, section 2.2; Shreedhar and Varghese 1995",
     params: &[
         ParamInfo { name: "quantum", range: "1ns to 1s", default: "10ms", summary: "length of a slice" },
-        ParamInfo { name: "credit", range: "1ns to 1s", default: "10ms", summary: "credit of a round for a share of 1" },
+        ParamInfo {
+            name: "credit",
+            range: "1ns to 1s",
+            default: "10ms",
+            summary: "credit of a round for a share of 1",
+        },
     ],
 };
 

@@ -263,7 +263,11 @@ macro_rules! policy {
             type Decision = crate::Grant;
 
             #[inline]
-            fn on_event(&mut self, _now: crate::Instant, event: crate::Event) -> Result<(), crate::EventError> {
+            fn on_event(
+                &mut self,
+                _now: crate::Instant,
+                event: crate::Event,
+            ) -> Result<(), crate::EventError> {
                 self.0.on_event(event)
             }
 

@@ -112,7 +112,9 @@ pub enum ScheduleError {
 impl fmt::Display for ScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Shares => f.write_str("shares must be at least 1 and their sum times the quanta below 2^62"),
+            Self::Shares => {
+                f.write_str("shares must be at least 1 and their sum times the quanta below 2^62")
+            }
             Self::UnknownClient(c) => write!(f, "client {c} runs but has no share"),
         }
     }
@@ -173,7 +175,12 @@ pub struct PairErrors {
 ///
 /// # Errors
 /// [`ScheduleError`] as [`service_errors`].
-pub fn pair_errors(shares: &[u64], schedule: &[usize], a: usize, b: usize) -> Result<PairErrors, ScheduleError> {
+pub fn pair_errors(
+    shares: &[u64],
+    schedule: &[usize],
+    a: usize,
+    b: usize,
+) -> Result<PairErrors, ScheduleError> {
     total_share(shares, schedule.len())?;
     let share = |client: usize| shares.get(client).copied().ok_or(ScheduleError::UnknownClient(client));
     let (sa, sb) = (share(a)?, share(b)?);

@@ -106,7 +106,16 @@ pub(super) struct Fair {
 impl Fair {
     pub(super) fn new(setup: Setup) -> Self {
         let queue = Clock::new(VirtualTime::ZERO, 1);
-        Self { setup, members: Vec::new(), ready: Vec::new(), queue, queue_mul: 1, total: 0, stamps: 0, last: u32::MAX }
+        Self {
+            setup,
+            members: Vec::new(),
+            ready: Vec::new(),
+            queue,
+            queue_mul: 1,
+            total: 0,
+            stamps: 0,
+            last: u32::MAX,
+        }
     }
 
     /// The queue's virtual time.
@@ -213,7 +222,9 @@ impl Fair {
             if below >= self.ready.len() {
                 break;
             }
-            if below + 1 < self.ready.len() && self.ready[below + 1].order(&self.ready[below]) == Ordering::Less {
+            if below + 1 < self.ready.len()
+                && self.ready[below + 1].order(&self.ready[below]) == Ordering::Less
+            {
                 below += 1;
             }
             if entry.order(&self.ready[below]) != Ordering::Greater {

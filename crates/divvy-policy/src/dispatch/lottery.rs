@@ -33,7 +33,12 @@ pub const INFO: PolicyInfo = PolicyInfo {
     params: &[
         ParamInfo { name: "quantum", range: "1ns to 1s", default: "10ms", summary: "length of a slice" },
         ParamInfo { name: "seed", range: "any", default: "1", summary: "seed of the draws" },
-        ParamInfo { name: "search", range: "list, tree", default: "tree", summary: "how the winner is found" },
+        ParamInfo {
+            name: "search",
+            range: "list, tree",
+            default: "tree",
+            summary: "how the winner is found",
+        },
         ParamInfo { name: "compensate", range: "yes, no", default: "yes", summary: "compensation tickets" },
     ],
 };

@@ -40,7 +40,9 @@ impl fmt::Display for SharesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Zero => f.write_str("shares must be at least 1"),
-            Self::TooLarge => write!(f, "the sum of shares must be at most {TOTAL_MAX}, of at most 65536 clients"),
+            Self::TooLarge => {
+                write!(f, "the sum of shares must be at most {TOTAL_MAX}, of at most 65536 clients")
+            }
         }
     }
 }
@@ -66,7 +68,10 @@ impl Extremes {
     /// The same in quanta.
     #[must_use]
     pub const fn range(&self) -> Range {
-        Range { min: Fraction::new(self.min, self.total as u64), max: Fraction::new(self.max, self.total as u64) }
+        Range {
+            min: Fraction::new(self.min, self.total as u64),
+            max: Fraction::new(self.max, self.total as u64),
+        }
     }
 }
 
@@ -247,8 +252,14 @@ impl Lane {
     fn new(rank: usize, share: i64) -> Self {
         let one = 1u64 << FRACTION_BITS;
         let (step, rest) = (one / share as u64, one % share as u64);
-        let mut lane =
-            Self { ready: rank as u64, step: step << RANK_BITS, rest: rest as u32, carry: 0, share, received: 0 };
+        let mut lane = Self {
+            ready: rank as u64,
+            step: step << RANK_BITS,
+            rest: rest as u32,
+            carry: 0,
+            share,
+            received: 0,
+        };
         lane.next();
         lane
     }
@@ -278,7 +289,8 @@ pub fn uniform_shares(rng: &mut SplitMix64, total: u32, shares: &mut [u32]) {
         *share = (rng.next_u64() >> 32) as u32 | 1;
         sum += u64::from(*share);
     }
-    let scaled = |draw: u32| (u64::from(draw) * u64::from(total) / sum, u64::from(draw) * u64::from(total) % sum);
+    let scaled =
+        |draw: u32| (u64::from(draw) * u64::from(total) / sum, u64::from(draw) * u64::from(total) % sum);
     let given: u64 = shares.iter().map(|&draw| scaled(draw).0).sum();
     // As many as were lost by rounding down: those with the largest remainders, found by taking the largest below the
     // last one taken, in order of (remainder, falling index).

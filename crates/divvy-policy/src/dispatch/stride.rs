@@ -26,14 +26,24 @@ pub const INFO: PolicyInfo = PolicyInfo {
     source: "VTRR, section 2.4 [33]; Waldspurger and Weihl 1995",
     params: &[
         ParamInfo { name: "quantum", range: "1ns to 1s", default: "10ms", summary: "length of a slice" },
-        ParamInfo { name: "init", range: "stride, zero", default: "stride", summary: "a newcomer's first pass" },
+        ParamInfo {
+            name: "init",
+            range: "stride, zero",
+            default: "stride",
+            summary: "a newcomer's first pass",
+        },
         ParamInfo {
             name: "stride1",
             range: "exact, or 1 to 4611686018427387904",
             default: "exact",
             summary: "stride of a share of 1",
         },
-        ParamInfo { name: "queue", range: "list, heap", default: "heap", summary: "how the smallest is found" },
+        ParamInfo {
+            name: "queue",
+            range: "list, heap",
+            default: "heap",
+            summary: "how the smallest is found",
+        },
     ],
 };
 
@@ -88,7 +98,8 @@ impl Stride {
             Init::Stride => Key::Finish,
             Init::Zero => Key::Start,
         };
-        let setup = Setup { quantum: quantum.0, tie: Tie::Id, queue, key, comeback: Return::KeepLag, stride1 };
+        let setup =
+            Setup { quantum: quantum.0, tie: Tie::Id, queue, key, comeback: Return::KeepLag, stride1 };
         Ok(Self(Dispatcher::new(Fair::new(setup), cpus, quantum)))
     }
 }

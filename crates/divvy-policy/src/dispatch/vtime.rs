@@ -114,7 +114,8 @@ impl Ord for VirtualTime {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         self.whole.cmp(&other.whole).then_with(|| {
-            let (a, b) = (u128::from(self.num) * u128::from(other.den), u128::from(other.num) * u128::from(self.den));
+            let (a, b) =
+                (u128::from(self.num) * u128::from(other.den), u128::from(other.num) * u128::from(self.den));
             a.cmp(&b)
         })
     }

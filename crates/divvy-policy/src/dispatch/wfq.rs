@@ -34,7 +34,12 @@ pub const INFO: PolicyInfo = PolicyInfo {
             default: "share",
             summary: "who goes first among equal finishing times",
         },
-        ParamInfo { name: "queue", range: "list, heap", default: "heap", summary: "how the smallest is found" },
+        ParamInfo {
+            name: "queue",
+            range: "list, heap",
+            default: "heap",
+            summary: "how the smallest is found",
+        },
     ],
 };
 
@@ -68,8 +73,14 @@ impl Wfq {
     pub fn new(params: WfqParams) -> Result<Self, ParamError> {
         let WfqParams { cpus, quantum, tie, queue } = params;
         check_params(cpus, quantum)?;
-        let setup =
-            Setup { quantum: quantum.0, tie, queue, key: Key::Finish, comeback: Return::Clamp, stride1: None };
+        let setup = Setup {
+            quantum: quantum.0,
+            tie,
+            queue,
+            key: Key::Finish,
+            comeback: Return::Clamp,
+            stride1: None,
+        };
         Ok(Self(Dispatcher::new(Fair::new(setup), cpus, quantum)))
     }
 

@@ -25,7 +25,12 @@ pub const INFO: PolicyInfo = PolicyInfo {
     source: "VTRR, section 2.2",
     params: &[
         ParamInfo { name: "quantum", range: "1ns to 1s", default: "10ms", summary: "length of a slice" },
-        ParamInfo { name: "order", range: "desc, id", default: "desc", summary: "largest share first, or by id" },
+        ParamInfo {
+            name: "order",
+            range: "desc, id",
+            default: "desc",
+            summary: "largest share first, or by id",
+        },
     ],
 };
 

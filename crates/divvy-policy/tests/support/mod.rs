@@ -64,8 +64,8 @@ pub fn dispatchers(cpus: u32) -> Vec<(&'static str, Dispatcher)> {
         let params = lottery::LotteryParams { cpus, quantum, seed: 7, search, ..Default::default() };
         Box::new(lottery::Lottery::new(params).unwrap())
     };
-    let vtrr = |reset, insert| {
-        Box::new(vtrr::Vtrr::new(vtrr::VtrrParams { cpus, quantum, reset, insert }).unwrap())
+    let vtrr = |reset, insert, rejoin| {
+        Box::new(vtrr::Vtrr::new(vtrr::VtrrParams { cpus, quantum, reset, insert, rejoin }).unwrap())
     };
     let wrr = |order| Box::new(wrr::Wrr::new(wrr::WrrParams { cpus, quantum, order }).unwrap());
     let drr = |credit| Box::new(drr::Drr::new(drr::DrrParams { cpus, quantum, credit }).unwrap());
@@ -83,9 +83,13 @@ pub fn dispatchers(cpus: u32) -> Vec<(&'static str, Dispatcher)> {
         ("stride fixed", stride(stride::Init::Zero, Some(1 << 20), stride::Queue::List)),
         ("lottery list", lottery(lottery::Search::List)),
         ("lottery tree", lottery(lottery::Search::Tree)),
-        ("vtrr whole", vtrr(vtrr::Reset::Whole, vtrr::Insert::Traverse)),
-        ("vtrr incremental", vtrr(vtrr::Reset::Incremental, vtrr::Insert::Traverse)),
-        ("vtrr classes", vtrr(vtrr::Reset::Incremental, vtrr::Insert::Classes { max_share: 10 })),
+        ("vtrr whole", vtrr(vtrr::Reset::Whole, vtrr::Insert::Traverse, vtrr::Rejoin::Paper)),
+        ("vtrr incremental", vtrr(vtrr::Reset::Incremental, vtrr::Insert::Traverse, vtrr::Rejoin::Paper)),
+        ("vtrr strict", vtrr(vtrr::Reset::Incremental, vtrr::Insert::Traverse, vtrr::Rejoin::Strict)),
+        (
+            "vtrr classes",
+            vtrr(vtrr::Reset::Incremental, vtrr::Insert::Classes { max_share: 10 }, vtrr::Rejoin::Strict),
+        ),
     ]
 }
 
@@ -99,14 +103,32 @@ pub fn dispatcher(name: &str, cpus: u32) -> Dispatcher {
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
     /// A CPU's client has used this part (of 16) of the quantum and comes off; an idle CPU asks again.
-    Finish { cpu: u32, used: u64 },
+    Finish {
+        cpu: u32,
+        used: u64,
+    },
     /// As `Finish`, but the charge comes after the CPU was handed back.
-    FinishLate { cpu: u32, used: u64 },
-    Join { client: u32, share: u64 },
-    Leave { client: u32 },
-    Wake { client: u32 },
-    Block { client: u32 },
-    Reshare { client: u32, share: u64 },
+    FinishLate {
+        cpu: u32,
+        used: u64,
+    },
+    Join {
+        client: u32,
+        share: u64,
+    },
+    Leave {
+        client: u32,
+    },
+    Wake {
+        client: u32,
+    },
+    Block {
+        client: u32,
+    },
+    Reshare {
+        client: u32,
+        share: u64,
+    },
 }
 
 pub const CLIENTS: u32 = 7;
@@ -217,7 +239,10 @@ impl Machine {
             Op::Leave { client } => {
                 let Some(event) = self.known(client, |client| Event::Leave { client }) else { return };
                 self.send(event);
-                let model = std::mem::replace(&mut self.models[client as usize], Model { gone: true, ..Model::default() });
+                let model = std::mem::replace(
+                    &mut self.models[client as usize],
+                    Model { gone: true, ..Model::default() },
+                );
                 if let Some(cpu) = model.cpu {
                     self.lanes[cpu as usize] = None;
                 }
@@ -233,7 +258,8 @@ impl Machine {
                 self.models[client as usize].runnable = false;
             }
             Op::Reshare { client, share: s } => {
-                let Some(event) = self.known(client, |client| Event::Reshare { client, share: share(s) }) else {
+                let Some(event) = self.known(client, |client| Event::Reshare { client, share: share(s) })
+                else {
                     return;
                 };
                 self.send(event);
@@ -283,7 +309,11 @@ impl Machine {
             let model = &mut self.models[client as usize];
             assert!(model.in_ && model.runnable, "{name}: granted {client}, which is not runnable");
             assert_eq!(model.cpu, None, "{name}: granted {client} twice");
-            assert!(std::mem::take(&mut self.asking[grant.cpu.index()]), "{name}: {:?} did not ask", grant.cpu);
+            assert!(
+                std::mem::take(&mut self.asking[grant.cpu.index()]),
+                "{name}: {:?} did not ask",
+                grant.cpu
+            );
             assert_eq!(grant.slice, Q);
             model.cpu = Some(grant.cpu.0);
             self.lanes[grant.cpu.index()] = Some(client);

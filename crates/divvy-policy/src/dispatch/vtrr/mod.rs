@@ -16,7 +16,7 @@
 //! in nanoseconds, so that a client that blocks early is charged what it used; use beyond the counter is a debt against
 //! the next cycle (one cycle's worth at most; the VFT keeps the whole). Where a client cannot use its share (more than a
 //! CPU), at most one cycle's worth is kept for it. On several CPUs a quantum that is being run counts as run, a client on
-//! a CPU is passed over, and a client that has had its due runs before a CPU idles.
+//! a CPU is passed over, and where only clients on CPUs are due anything, whoever has had least for its share runs.
 //! **Layout.** Queue nodes of one cache line are linked by index and are laid out anew in queue order once there were
 //! more insertions than nodes, so that going round the queue reads memory forwards.
 //! **Properties** (`tests/laws.rs`): `vtrr_counters_and_errors_are_zero_at_the_end_of_a_cycle`,
@@ -24,7 +24,8 @@
 //! `split_charges_equal_the_whole`, `renaming_permutes`, `work_conserving`, `rejected_events_change_nothing`,
 //! `flapping_earns_nothing`; every case of `golden/vtrr_static.json` and `golden/vtrr_dynamic.json`.
 //! **Weak spots.** Not scale-invariant: shares 6, 4, 2 give another schedule than 3, 2, 1. No bound on the error: a large
-//! share after many small ones waits for all of them (-49/2 for shares 50 and 50 x 1).
+//! share after many small ones waits for all of them (-49/2 for shares 50 and 50 x 1). As published, a client can gain
+//! by blocking for a moment ([`Rejoin::Paper`]; `vtrr_as_published_rewards_flapping`); [`Rejoin::Strict`] closes that.
 
 mod classes;
 
@@ -56,6 +57,12 @@ pub const INFO: PolicyInfo = PolicyInfo {
             default: "0",
             summary: "shares up to this are queued in O(1), equal shares by arrival; 0: by id, along the queue",
         },
+        ParamInfo {
+            name: "rejoin",
+            range: "paper, strict",
+            default: "paper",
+            summary: "counter of a client that is back in the same cycle: as published, or never more than it left with",
+        },
     ],
 };
 
@@ -83,6 +90,17 @@ pub enum Insert {
     },
 }
 
+/// What a client may find in its time counter when it is back in the cycle in which it left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rejoin {
+    /// The paper's order: not more than it left with, *then* not less than the next in the queue. A client ahead of one
+    /// with a larger share of its cycle left gains by blocking for a moment, again and again.
+    #[default]
+    Paper,
+    /// Never more than it left with: leaving earns nothing. If the next in the queue is due more, it runs next.
+    Strict,
+}
+
 /// Parameters of [`Vtrr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VtrrParams {
@@ -94,12 +112,14 @@ pub struct VtrrParams {
     pub reset: Reset,
     /// How a client finds its place in the queue.
     pub insert: Insert,
+    /// What a client may find when it is back in the cycle in which it left.
+    pub rejoin: Rejoin,
 }
 
 impl Default for VtrrParams {
     fn default() -> Self {
-        let (reset, insert) = (Reset::default(), Insert::default());
-        Self { cpus: 1, quantum: Nanos::from_millis(10), reset, insert }
+        let (reset, insert, rejoin) = (Reset::default(), Insert::default(), Rejoin::default());
+        Self { cpus: 1, quantum: Nanos::from_millis(10), reset, insert, rejoin }
     }
 }
 
@@ -118,7 +138,7 @@ pub enum Choice {
     Vft,
     /// It did not: back to the head.
     Back,
-    /// The one that the rules chose is on another CPU: the first after it that may run.
+    /// The one that the rules chose is on another CPU, or a head that is due nothing: the first after it that may run.
     Passed,
 }
 
@@ -166,6 +186,7 @@ struct Member {
 struct Ring {
     quantum: u64,
     reset: Reset,
+    rejoin: Rejoin,
     members: Vec<Member>,
     nodes: Vec<Node>,
     free: Vec<u32>,
@@ -190,10 +211,11 @@ struct Ring {
 }
 
 impl Ring {
-    fn new(quantum: u64, reset: Reset, classes: Option<Classes>) -> Self {
+    fn new(quantum: u64, reset: Reset, rejoin: Rejoin, classes: Option<Classes>) -> Self {
         Self {
             quantum,
             reset,
+            rejoin,
             members: Vec::new(),
             nodes: Vec::new(),
             free: Vec::new(),
@@ -298,7 +320,8 @@ impl Ring {
             current -= self.quantum as i64;
         }
         let counter = self.refresh(next);
-        if counter > current {
+        // Debts can make 0 the larger counter; nothing is due all the same.
+        if counter > current && counter > 0 {
             (next, Choice::Counter)
         } else if counter > 0 && self.is_due(next) {
             (next, Choice::Vft)
@@ -307,20 +330,45 @@ impl Ring {
         }
     }
 
-    /// The first client from a busy node on that may run, else the first of all that is on no CPU.
-    #[cold]
-    fn pass_over(&mut self, mut at: u32) -> Option<u32> {
-        while at != NONE && self.nodes[at as usize].busy {
+    /// The first client from a node on that is on no CPU and due something.
+    fn first_due(&mut self, mut at: u32) -> Option<u32> {
+        while at != NONE {
+            if !self.nodes[at as usize].busy && self.refresh(at) > 0 {
+                return Some(at);
+            }
             at = self.nodes[at as usize].next;
         }
-        if at != NONE && self.refresh(at) > 0 {
-            return Some(at);
-        }
+        None
+    }
+
+    /// Of those on no CPU, the one with the least virtual time; the first in the queue among equals. O(n).
+    fn furthest_behind(&self) -> Option<u32> {
+        let mut found: Option<u32> = None;
         let mut at = self.head;
-        while at != NONE && self.nodes[at as usize].busy {
-            at = self.nodes[at as usize].next;
+        while at != NONE {
+            let node = &self.nodes[at as usize];
+            let time = |at: u32| self.nodes[at as usize].clock.now();
+            if !node.busy && found.is_none_or(|first| node.clock.now() < time(first)) {
+                found = Some(at);
+            }
+            at = node.next;
         }
-        (at != NONE).then_some(at)
+        found
+    }
+
+    /// Who runs where the rules chose a client that is on a CPU, or a head that is due nothing (it owes, or came back
+    /// with what it had left): the first after it that is due something, else the first of all. Where only clients on
+    /// CPUs are due anything, because their shares are more than a CPU, whoever has had least for its share. O(n).
+    #[cold]
+    #[inline(never)]
+    fn pass_over(&mut self, at: u32) -> Option<u32> {
+        let due = self.first_due(at).or_else(|| self.first_due(self.head));
+        if due.is_some() || self.sum > 0 {
+            return due.or_else(|| self.furthest_behind());
+        }
+        // Everybody owed a whole cycle's worth.
+        self.new_cycle();
+        self.first_due(self.head).or_else(|| self.furthest_behind())
     }
 
     fn key(&self, at: u32) -> (u64, ClientId) {
@@ -344,7 +392,9 @@ impl Ring {
                 let tail = classes.tail_from(share);
                 return (if tail == NONE { self.above } else { tail }, InsertPath::Class);
             }
-        } else if let (Some(before), Some(after)) = (self.neighbour(member.before), self.neighbour(member.after)) {
+        } else if let (Some(before), Some(after)) =
+            (self.neighbour(member.before), self.neighbour(member.after))
+        {
             if self.nodes[before as usize].next == after
                 && share <= self.nodes[before as usize].clock.divisor()
                 && share >= self.nodes[after as usize].clock.divisor()
@@ -379,6 +429,9 @@ impl Ring {
         }
         if after != NONE {
             counter = counter.max(self.refresh(after));
+        }
+        if left == self.cycle && self.rejoin == Rejoin::Strict {
+            counter = counter.min(kept);
         }
         counter
     }
@@ -577,7 +630,7 @@ impl Rule for Ring {
 
     #[inline]
     fn charge(&mut self, slot: Slot, used: u64) {
-        if used == self.quantum {
+        if used == self.quantum && self.total > 0 {
             self.qvt.advance_step(self.step);
         } else if self.total > 0 {
             self.qvt.advance(used);
@@ -623,7 +676,7 @@ impl Rule for Ring {
             self.lay_out();
         }
         let (mut at, mut choice) = self.choose();
-        if self.nodes[at as usize].busy {
+        if self.nodes[at as usize].busy || self.refresh(at) <= 0 {
             at = self.pass_over(at)?;
             choice = Choice::Passed;
         }
@@ -645,14 +698,16 @@ impl Vtrr {
     /// # Errors
     /// [`ParamError`] where a parameter is out of range.
     pub fn new(params: VtrrParams) -> Result<Self, ParamError> {
-        let VtrrParams { cpus, quantum, reset, insert } = params;
+        let VtrrParams { cpus, quantum, reset, insert, rejoin } = params;
         check_params(cpus, quantum)?;
         let classes = match insert {
             Insert::Traverse => None,
-            Insert::Classes { max_share } if (1..=CLASS_MAX).contains(&max_share) => Some(Classes::new(max_share)),
+            Insert::Classes { max_share } if (1..=CLASS_MAX).contains(&max_share) => {
+                Some(Classes::new(max_share))
+            }
             Insert::Classes { .. } => return Err(ParamError::Range("classes")),
         };
-        Ok(Self(Dispatcher::new(Ring::new(quantum.0, reset, classes), cpus, quantum)))
+        Ok(Self(Dispatcher::new(Ring::new(quantum.0, reset, rejoin, classes), cpus, quantum)))
     }
 
     fn member(&self, client: ClientId) -> Option<&Member> {
