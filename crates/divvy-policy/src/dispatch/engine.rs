@@ -71,14 +71,21 @@ pub(super) trait Rule {
     /// A client came off its CPU.
     fn returned(&mut self, slot: Slot, runnable: bool);
     /// Chooses a client that is runnable and on no CPU; the rule notes that it now is on one.
-    fn pick(&mut self) -> Option<Slot>;
+    fn pick(&mut self) -> Option<(Slot, ClientId)>;
 }
 
+/// A CPU. What a decision needs of the client on it stands here, so that choosing among very many clients does not
+/// touch their tables.
 #[derive(Clone, Copy)]
-struct Seat {
+struct Lane {
+    /// Who is on it, or [`NONE`].
+    slot: Slot,
     client: ClientId,
-    cpu: u32,
     runnable: bool,
+}
+
+impl Lane {
+    const EMPTY: Self = Self { slot: NONE, client: ClientId(0), runnable: false };
 }
 
 /// A rule, its clients and its CPUs.
@@ -87,15 +94,15 @@ pub(super) struct Dispatcher<R> {
     slice: Nanos,
     /// Slot of a client by id; [`NONE`] if it never joined, [`LEFT`] if it left.
     slots: Vec<u32>,
-    seats: Vec<Seat>,
+    /// Whether the client of each slot can run.
+    runnable: Vec<bool>,
     vacant: Vec<Slot>,
-    /// Who is on each CPU.
-    lanes: Vec<Slot>,
+    lanes: Vec<Lane>,
     /// CPUs that ask for a client, one bit each.
     asking: Vec<u64>,
     nr_asking: u32,
-    /// The slot granted last: most charges are for it.
-    recent: Slot,
+    /// The CPU granted last: most charges are for the client on it.
+    recent: usize,
 }
 
 impl<R: Rule> Dispatcher<R> {
@@ -104,12 +111,12 @@ impl<R: Rule> Dispatcher<R> {
             rule,
             slice,
             slots: Vec::new(),
-            seats: Vec::new(),
+            runnable: Vec::new(),
             vacant: Vec::new(),
-            lanes: vec![NONE; cpus as usize],
+            lanes: vec![Lane::EMPTY; cpus as usize],
             asking: vec![0; (cpus as usize).div_ceil(64)],
             nr_asking: 0,
-            recent: NONE,
+            recent: 0,
         }
     }
 
@@ -124,15 +131,16 @@ impl<R: Rule> Dispatcher<R> {
 
     /// Whether the client of `slot` can run.
     pub(super) fn is_runnable(&self, slot: Slot) -> bool {
-        self.seats[slot as usize].runnable
+        self.runnable[slot as usize]
     }
 
     #[inline]
     pub(super) fn on_event(&mut self, event: Event) -> Result<(), EventError> {
         match event {
             Event::Charge { client, used } => {
-                let near = self.seats.get(self.recent as usize).is_some_and(|seat| seat.client == client);
-                let slot = if near { self.recent } else { self.known(client)? };
+                let lane = &self.lanes[self.recent];
+                let near = lane.slot != NONE && lane.client == client;
+                let slot = if near { lane.slot } else { self.known(client)? };
                 self.rule.charge(slot, used.0);
                 Ok(())
             }
@@ -151,16 +159,22 @@ impl<R: Rule> Dispatcher<R> {
             }
             Event::Wake { client } => {
                 let slot = self.known(client)?;
-                let seat = &mut self.seats[slot as usize];
-                if !core::mem::replace(&mut seat.runnable, true) {
-                    self.rule.wake(slot, seat.cpu != NONE);
+                if !core::mem::replace(&mut self.runnable[slot as usize], true) {
+                    let lane = self.lane_of(slot);
+                    if let Some(lane) = lane {
+                        self.lanes[lane].runnable = true;
+                    }
+                    self.rule.wake(slot, lane.is_some());
                 }
             }
             Event::Block { client } => {
                 let slot = self.known(client)?;
-                let seat = &mut self.seats[slot as usize];
-                if core::mem::replace(&mut seat.runnable, false) {
-                    self.rule.block(slot, seat.cpu != NONE);
+                if core::mem::replace(&mut self.runnable[slot as usize], false) {
+                    let lane = self.lane_of(slot);
+                    if let Some(lane) = lane {
+                        self.lanes[lane].runnable = false;
+                    }
+                    self.rule.block(slot, lane.is_some());
                 }
             }
             Event::Width { client, cpus } => {
@@ -180,19 +194,22 @@ impl<R: Rule> Dispatcher<R> {
         let Some(lane) = self.lanes.get_mut(cpu.index()) else {
             return Err(EventError::UnknownCpu(cpu));
         };
-        let slot = core::mem::replace(lane, NONE);
+        let Lane { slot, runnable, .. } = *lane;
+        lane.slot = NONE;
         let (word, bit) = (cpu.index() / 64, 1u64 << (cpu.index() % 64));
         if self.asking[word] & bit == 0 {
             self.asking[word] |= bit;
             self.nr_asking += 1;
         }
         if slot != NONE {
-            let seat = &mut self.seats[slot as usize];
-            seat.cpu = NONE;
-            let runnable = seat.runnable;
             self.rule.returned(slot, runnable);
         }
         Ok(())
+    }
+
+    /// The CPU that a client is on. O(CPUs).
+    fn lane_of(&self, slot: Slot) -> Option<usize> {
+        self.lanes.iter().position(|lane| lane.slot == slot)
     }
 
     fn join(&mut self, client: ClientId, share: Share) -> Result<(), EventError> {
@@ -203,13 +220,12 @@ impl<R: Rule> Dispatcher<R> {
         if index >= self.slots.len() {
             self.slots.resize(index + 1, NONE);
         }
-        let seat = Seat { client, cpu: NONE, runnable: false };
         let slot = if let Some(slot) = self.vacant.pop() {
-            self.seats[slot as usize] = seat;
+            self.runnable[slot as usize] = false;
             slot
         } else {
-            self.seats.push(seat);
-            (self.seats.len() - 1) as Slot
+            self.runnable.push(false);
+            (self.runnable.len() - 1) as Slot
         };
         self.slots[index] = slot;
         self.rule.join(slot, client, share.get());
@@ -218,22 +234,18 @@ impl<R: Rule> Dispatcher<R> {
 
     fn leave(&mut self, client: ClientId) -> Result<(), EventError> {
         let slot = self.known(client)?;
-        let Seat { cpu, runnable, .. } = self.seats[slot as usize];
+        let (lane, runnable) = (self.lane_of(slot), self.runnable[slot as usize]);
         if runnable {
-            self.rule.block(slot, cpu != NONE);
+            self.rule.block(slot, lane.is_some());
         }
-        if cpu != NONE {
+        if let Some(lane) = lane {
             // The CPU is not asking before its driver says so, but nobody is on it any more.
-            self.lanes[cpu as usize] = NONE;
+            self.lanes[lane] = Lane::EMPTY;
             self.rule.returned(slot, false);
         }
         self.rule.leave(slot);
         self.slots[client.index()] = LEFT;
-        self.seats[slot as usize].runnable = false;
-        if self.recent == slot {
-            // The short cut for charges must not find the leaver.
-            self.recent = NONE;
-        }
+        self.runnable[slot as usize] = false;
         self.vacant.push(slot);
         Ok(())
     }
@@ -243,16 +255,14 @@ impl<R: Rule> Dispatcher<R> {
         if self.nr_asking == 0 {
             return None;
         }
-        let slot = self.rule.pick()?;
+        let (slot, client) = self.rule.pick()?;
         let word = self.asking.iter().position(|&word| word != 0)?;
-        let cpu = word as u32 * 64 + self.asking[word].trailing_zeros();
+        let cpu = word * 64 + self.asking[word].trailing_zeros() as usize;
         self.asking[word] &= self.asking[word] - 1;
         self.nr_asking -= 1;
-        self.lanes[cpu as usize] = slot;
-        self.recent = slot;
-        let seat = &mut self.seats[slot as usize];
-        seat.cpu = cpu;
-        Some(Grant { cpu: CpuId(cpu), client: seat.client, slice: self.slice })
+        self.lanes[cpu] = Lane { slot, client, runnable: true };
+        self.recent = cpu;
+        Some(Grant { cpu: CpuId(cpu as u32), client, slice: self.slice })
     }
 }
 

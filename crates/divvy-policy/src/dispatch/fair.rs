@@ -407,11 +407,10 @@ impl Rule for Fair {
     }
 
     #[inline]
-    fn pick(&mut self) -> Option<Slot> {
+    fn pick(&mut self) -> Option<(Slot, ClientId)> {
         let heap = self.setup.queue == Queue::Heap && self.setup.key != Key::EligibleFinish;
         let at = if heap { self.first_of_heap()? } else { self.first_of_list()? };
-        let slot = self.remove(at);
-        self.last = self.members[slot as usize].client.0;
-        Some(slot)
+        self.last = self.ready[at].client;
+        Some((self.remove(at), ClientId(self.last)))
     }
 }

@@ -115,6 +115,7 @@ impl core::error::Error for LendError {}
 
 #[derive(Clone, Copy)]
 struct Holder {
+    client: ClientId,
     share: u128,
     /// What others lend it, passed through from their lenders.
     borrowed: u128,
@@ -246,9 +247,16 @@ impl Tickets {
 }
 
 impl Rule for Tickets {
-    fn join(&mut self, slot: Slot, _client: ClientId, share: u64) {
-        let holder =
-            Holder { share: share.into(), borrowed: 0, lends_to: NONE, used: 0, waiting: false, weight: 0 };
+    fn join(&mut self, slot: Slot, client: ClientId, share: u64) {
+        let holder = Holder {
+            client,
+            share: share.into(),
+            borrowed: 0,
+            lends_to: NONE,
+            used: 0,
+            waiting: false,
+            weight: 0,
+        };
         if slot as usize == self.holders.len() {
             self.holders.push(holder);
             self.grow();
@@ -299,15 +307,17 @@ impl Rule for Tickets {
     }
 
     #[inline]
-    fn pick(&mut self) -> Option<Slot> {
+    fn pick(&mut self) -> Option<(Slot, ClientId)> {
         if self.total == 0 {
             return None;
         }
         let draw = self.rng.below(self.total);
         let slot = self.find(draw);
-        self.holders[slot as usize].used = 0;
+        let holder = &mut self.holders[slot as usize];
+        holder.used = 0;
+        let client = holder.client;
         self.set_waiting(slot, false);
-        Some(slot)
+        Some((slot, client))
     }
 }
 

@@ -162,7 +162,7 @@ impl Rule for Rounds {
         self.members[slot as usize].busy = false;
     }
 
-    fn pick(&mut self) -> Option<Slot> {
+    fn pick(&mut self) -> Option<(Slot, ClientId)> {
         loop {
             let mut at = self.cursor;
             while at < self.order.len() {
@@ -172,7 +172,7 @@ impl Rule for Rounds {
                 if m.credit >= self.need {
                     if !m.busy {
                         m.busy = true;
-                        return Some(slot);
+                        return Some((slot, m.client));
                     }
                 } else if at == self.cursor {
                     self.cursor += 1;

@@ -18,7 +18,7 @@
 //! CPU), at most one cycle's worth is kept for it. On several CPUs a quantum that is being run counts as run, a client on
 //! a CPU is passed over, and where only clients on CPUs are due anything, whoever has had least for its share runs.
 //! **Layout.** Queue nodes of one cache line are linked by index and are laid out anew in queue order once there were
-//! more insertions than nodes, so that going round the queue reads memory forwards.
+//! as many insertions as nodes, so that going round the queue reads memory forwards.
 //! **Properties** (`tests/laws.rs`): `vtrr_counters_and_errors_are_zero_at_the_end_of_a_cycle`,
 //! `vtrr_incremental_reset_decides_alike`, `vtrr_classes_decide_alike`, `vtrr_keeps_the_counter_invariant`,
 //! `split_charges_equal_the_whole`, `renaming_permutes`, `work_conserving`, `rejected_events_change_nothing`,
@@ -28,133 +28,19 @@
 //! by blocking for a moment ([`Rejoin::Paper`]; `vtrr_as_published_rewards_flapping`); [`Rejoin::Strict`] closes that.
 
 mod classes;
+mod params;
 
 use alloc::vec::Vec;
 
 use self::classes::{CLASS_MAX, Classes};
+pub use self::params::{Choice, INFO, Insert, InsertPath, Rejoin, Reset, VtrrParams};
 use super::engine::{Dispatcher, NONE, ParamError, Rule, Slot, check_params, policy};
 use super::vtime::{Clock, Step, VirtualTime};
-use crate::{ClientId, Kind, Nanos, ParamInfo, PolicyInfo};
-
-/// What `divvy policies` says about VTRR.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "vtrr",
-    kind: Kind::Dispatcher,
-    summary: "virtual-time round-robin: O(1) and nearly as accurate as fair queueing",
-    complexity: "O(1) to choose; O(n) to wake, O(1) with classes",
-    source: "VTRR, section 3",
-    params: &[
-        ParamInfo { name: "quantum", range: "1ns to 1s", default: "10ms", summary: "length of a slice" },
-        ParamInfo {
-            name: "reset",
-            range: "whole, incremental",
-            default: "incremental",
-            summary: "all counters at once at the end of a cycle, or each when it is next looked at",
-        },
-        ParamInfo {
-            name: "classes",
-            range: "0 to 262143",
-            default: "0",
-            summary: "shares up to this are queued in O(1), equal shares by arrival; 0: by id, along the queue",
-        },
-        ParamInfo {
-            name: "rejoin",
-            range: "paper, strict",
-            default: "paper",
-            summary: "counter of a client that is back in the same cycle: as published, or never more than it left with",
-        },
-    ],
-};
-
-/// When the time counters get a new cycle's worth.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reset {
-    /// All at once: O(n) at the end of a cycle.
-    Whole,
-    /// Each when it is next looked at: O(1) always (section 3.3).
-    #[default]
-    Incremental,
-}
-
-/// How a client finds its place in the queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Insert {
-    /// Between its last neighbours if they are still right, else along the queue; equal shares by id.
-    #[default]
-    Traverse,
-    /// At the end of the class of its share, O(1) for shares up to `max_share`; equal shares by arrival. Larger shares
-    /// go along the part of the queue that is above.
-    Classes {
-        /// 1 to 262,143; costs 4 bytes each.
-        max_share: u32,
-    },
-}
-
-/// What a client may find in its time counter when it is back in the cycle in which it left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rejoin {
-    /// The paper's order: not more than it left with, *then* not less than the next in the queue. A client ahead of one
-    /// with a larger share of its cycle left gains by blocking for a moment, again and again.
-    #[default]
-    Paper,
-    /// Never more than it left with: leaving earns nothing. If the next in the queue is due more, it runs next.
-    Strict,
-}
-
-/// Parameters of [`Vtrr`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VtrrParams {
-    /// CPUs to divide, at least 1.
-    pub cpus: u32,
-    /// Length of a slice, 1 ns to 1 s.
-    pub quantum: Nanos,
-    /// When the time counters get a new cycle's worth.
-    pub reset: Reset,
-    /// How a client finds its place in the queue.
-    pub insert: Insert,
-    /// What a client may find when it is back in the cycle in which it left.
-    pub rejoin: Rejoin,
-}
-
-impl Default for VtrrParams {
-    fn default() -> Self {
-        let (reset, insert, rejoin) = (Reset::default(), Insert::default(), Rejoin::default());
-        Self { cpus: 1, quantum: Nanos::from_millis(10), reset, insert, rejoin }
-    }
-}
-
-/// Why a client was chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// There was no current client: the head.
-    Start,
-    /// All counters were used up: a new cycle, and the head.
-    Reset,
-    /// The end of the queue: the head.
-    End,
-    /// The next client's counter was larger than the current one's.
-    Counter,
-    /// The next client fulfilled the VFT inequality.
-    Vft,
-    /// It did not: back to the head.
-    Back,
-    /// The one that the rules chose is on another CPU, or a head that is due nothing: the first after it that may run.
-    Passed,
-}
-
-/// How a client last found its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InsertPath {
-    /// Along the queue.
-    Traverse,
-    /// Between its last neighbours.
-    Refs,
-    /// At the end of its share's class.
-    Class,
-}
+use crate::ClientId;
 
 /// A runnable client's place in the queue: one cache line.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Node {
     /// The virtual time; its divisor is the share.
     clock: Clock,
@@ -163,6 +49,7 @@ struct Node {
     next: u32,
     prev: u32,
     slot: Slot,
+    client: ClientId,
     /// The cycle that `counter` is for, modulo 2^32.
     cycle: u32,
     busy: bool,
@@ -232,6 +119,15 @@ impl Ring {
             cycle: 0,
             nr_busy: 0,
             choice: Choice::Start,
+        }
+    }
+
+    /// A client's node, or [`NONE`]. Mostly it is the current client's: no look into the members, which are many lines.
+    #[inline]
+    fn node_of(&self, slot: Slot) -> u32 {
+        match self.nodes.get(self.cursor as usize) {
+            Some(node) if node.slot == slot => self.cursor,
+            _ => self.members[slot as usize].node,
         }
     }
 
@@ -373,7 +269,7 @@ impl Ring {
 
     fn key(&self, at: u32) -> (u64, ClientId) {
         let node = &self.nodes[at as usize];
-        (u64::MAX - node.clock.divisor(), self.members[node.slot as usize].client)
+        (u64::MAX - node.clock.divisor(), node.client)
     }
 
     /// The node of a neighbour that was noted, if it is still there and runnable.
@@ -394,13 +290,11 @@ impl Ring {
             }
         } else if let (Some(before), Some(after)) =
             (self.neighbour(member.before), self.neighbour(member.after))
+            && self.nodes[before as usize].next == after
+            && share <= self.nodes[before as usize].clock.divisor()
+            && share >= self.nodes[after as usize].clock.divisor()
         {
-            if self.nodes[before as usize].next == after
-                && share <= self.nodes[before as usize].clock.divisor()
-                && share >= self.nodes[after as usize].clock.divisor()
-            {
-                return (before, InsertPath::Refs);
-            }
+            return (before, InsertPath::Refs);
         }
         let by_id = self.classes.is_none();
         let key = (u64::MAX - share, if by_id { client } else { ClientId(u32::MAX) });
@@ -456,7 +350,8 @@ impl Ring {
                 Clock::new(qvt.max(vft.minus(quantum.now())), share)
             }
         };
-        let node = Node { clock, counter, next: after, prev: before, slot, cycle: self.cycle as u32, busy };
+        let (client, cycle) = (self.members[slot as usize].client, self.cycle as u32);
+        let node = Node { clock, counter, next: after, prev: before, slot, client, cycle, busy };
         let at = if let Some(at) = self.free.pop() {
             self.nodes[at as usize] = node;
             at
@@ -514,8 +409,8 @@ impl Ring {
         let counter = self.refresh(at);
         let node = self.nodes[at as usize];
         let name = |at: u32| {
-            let slot = self.nodes.get(at as usize)?.slot;
-            Some((slot, self.members[slot as usize].client))
+            let node = self.nodes.get(at as usize)?;
+            Some((node.slot, node.client))
         };
         let (before, after) = (name(node.prev), name(node.next));
         let mut finish = node.clock;
@@ -635,7 +530,7 @@ impl Rule for Ring {
         } else if self.total > 0 {
             self.qvt.advance(used);
         }
-        let at = self.members[slot as usize].node;
+        let at = self.node_of(slot);
         let spent = i64::try_from(used).unwrap_or(i64::MAX);
         if at == NONE {
             // A late charge, to one that has blocked since.
@@ -661,18 +556,18 @@ impl Rule for Ring {
     #[inline]
     fn returned(&mut self, slot: Slot, runnable: bool) {
         if runnable {
-            let at = self.members[slot as usize].node;
+            let at = self.node_of(slot);
             self.nodes[at as usize].busy = false;
             self.nr_busy -= 1;
         }
     }
 
     #[inline]
-    fn pick(&mut self) -> Option<Slot> {
+    fn pick(&mut self) -> Option<(Slot, ClientId)> {
         if self.nr_busy == self.len {
             return None;
         }
-        if self.inserted > self.len {
+        if self.inserted >= self.len {
             self.lay_out();
         }
         let (mut at, mut choice) = self.choose();
@@ -685,7 +580,7 @@ impl Rule for Ring {
         self.nr_busy += 1;
         let node = &mut self.nodes[at as usize];
         node.busy = true;
-        Some(node.slot)
+        Some((node.slot, node.client))
     }
 }
 
@@ -722,7 +617,7 @@ impl Vtrr {
         let mut at = ring.head;
         while at != NONE {
             let node = &ring.nodes[at as usize];
-            queue.push(ring.members[node.slot as usize].client);
+            queue.push(node.client);
             at = node.next;
         }
         queue
