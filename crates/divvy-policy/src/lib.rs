@@ -19,6 +19,8 @@ mod policy;
 mod registry;
 mod units;
 
+pub mod dispatch;
+
 pub use policy::{Event, EventError, Gate, Grant, Policy};
 pub use registry::{Kind, ParamInfo, PolicyInfo};
 pub use units::{ClientId, CpuId, Instant, Nanos, Share, ShareError};
