@@ -1,0 +1,12 @@
+//! Dispatchers: policies that say which client runs next on a free CPU, and for how long.
+//!
+//! One module a policy, each with its `INFO`. A grant for a CPU that has not been handed back takes it from its
+//! client: the driver charges that client first, then lets the other one run. No CPU is granted before its first
+//! [`Event::Free`](crate::Event::Free).
+
+pub mod fixed;
+mod float;
+mod frame;
+pub mod pbs;
+pub mod pbs_fluid;
+mod ring;

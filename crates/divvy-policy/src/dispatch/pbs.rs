@@ -1,0 +1,847 @@
+//! `pbs`: priority-based blind scheduling, one tunable policy from FCFS through PS to LAS.
+//!
+//! **Problem.** No blind policy is best everywhere: FCFS has the shortest mean response when sizes vary little, LAS
+//! when they vary much, PS is the fairest. An operator wants one policy with one knob, not three schedulers.
+//!
+//! **Idea.** Run the client with the greatest `T / S^alpha`: T is how long it has been here, S what it has got. With
+//! alpha = 0 only age counts (FCFS), with alpha = 1 it is the slowdown (close to PS), with alpha towards infinity only
+//! service counts (LAS).
+//!
+//! **Terms.** *Sojourn* T: time since the session began, with or without inactive periods (the sign of beta).
+//! *Attained service* S: CPU time received in the session. *Session* (section 4.1): begins when a client wakes after an
+//! inactive period of at least *beta* times the mean of its earlier ones. *Bonus* gamma: added to whoever ran last on
+//! the CPU. *Offset* delta: `|alpha| * log2(share)`, which gives kappa times the share kappa times the CPU (section
+//! 5.2; the paper's `exp(delta / alpha)` is `2^(delta / alpha)`, its logarithms being base 2). *Second term*
+//! (section 5.3): `epsilon * (log2 T' - alpha' * log2 S')` under sessions of its own.
+//!
+//! **Algorithm.** `p = log2 T - alpha * log2 S + delta`, integers in units of 2^-32, greatest first. Ties: earliest
+//! session, then id. S = 0 with alpha above 0 is above everything. For alpha < 0 the paper's extension
+//! `sgn(alpha) T / S^alpha` is `p = -log2 T - |alpha| log2 S`: PLCFS towards 0, LAS towards minus infinity.
+//! Decisions fall on the grid of quanta, when a CPU is handed back, and when a client wakes.
+//! Only log2 T changes while a client waits, so the rest of its priority is kept and the scan needs one logarithm a
+//! client, and none where an upper bound from the leading zeros of T already loses. Algorithm 1 (section 5.5) looks at
+//! L + M clients whatever n is, predicting priorities half a turn of its sampling ahead.
+//!
+//! **Properties** (tests in `tests/paper_pbs.rs` and `tests/laws_pbs.rs`)
+//! - `golden_slice`: the fifteen recorded schedules come out run by run.
+//! - `properties_*`: the eleven of section 3.2, on the fluid model.
+//! - `a_wait_is_bounded`: with clients that never block, on one CPU, a client of share k waits for at most
+//!   `A + (n - 1) (q + K/k * S * 2^(1/alpha))`, where A is the age of the oldest, K the largest share. This is why
+//!   [`Guard::StarvationFree`] keeps alpha within 1/16 to 16: at the ends `2^(1/alpha)` and the sojourns that undo a
+//!   doubled service, `2^alpha`, reach 65,536.
+//! - `stretched_time_changes_nothing`, `one_session_ever_forgets_alpha_when_all_is_equal`,
+//!   `a_split_charge_equals_the_whole`, `renaming_permutes`, `no_cpu_idles_with_work`, `a_rejected_event_changes_nothing`.
+//! - `alpha_zero_is_fcfs`, `alpha_infinite_is_las`, `equal_arrivals_share_equally`.
+//!
+//! **Weak spots.** With a finite beta a client that times its sleeps starts sessions at will, and each begins above
+//! everything: the paper assumes a lower bound on thinking time. Algorithm 1 is a heuristic; with `|L| >= L` taken
+//! literally an arrival throws out one more than it must, so L = 2 keeps one. Shares act through S only once S is well
+//! above a quantum, and not at all at alpha = 0. A late charge leaves a client's priority too high meanwhile.
+//! LAS and FCFS starve clients (section 3.3); they must be asked for by [`Guard::Study`].
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::fixed::{FIXED_BITS, Fixed, log2};
+use super::frame::{Frame, Occasion, Row, Rows, Rule, Standing, policy_of_frame, to_grid};
+use super::ring::{NONE, Queues};
+use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
+
+/// What `divvy policies` says of PBS.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "pbs",
+    kind: Kind::Dispatcher,
+    summary: "greatest sojourn / service^alpha first: FCFS at 0, close to PS at 1, LAS at infinity",
+    complexity: "O(n) scan, or O(L + M) by Algorithm 1",
+    source: "PBS, sections 2, 4.1 and 5",
+    params: &[
+        ParamInfo {
+            name: "alpha",
+            range: "1/16 to 16; with guard=study 0, inf, and 2^-20 to 1024 of either sign",
+            default: "1",
+            summary: "weight of attained service against age",
+        },
+        ParamInfo {
+            name: "guard",
+            range: "safe or study",
+            default: "safe",
+            summary: "whether alpha may starve clients",
+        },
+        ParamInfo { name: "quantum", range: "1ns to 1h", default: "4ms", summary: "grid of decisions" },
+        ParamInfo {
+            name: "beta",
+            range: "0 to 2^30, or inf; - in front leaves inactive periods out of the sojourn",
+            default: "inf",
+            summary: "a sleep of beta times the mean begins a new session",
+        },
+        ParamInfo {
+            name: "gamma",
+            range: "0 to 64",
+            default: "0",
+            summary: "bonus of the client that ran last",
+        },
+        ParamInfo {
+            name: "epsilon",
+            range: "0 to 64, with alpha2 in 0 to 1024 and beta2 as beta",
+            default: "0",
+            summary: "weight of a second priority term, for interactive clients",
+        },
+        ParamInfo { name: "keep", range: "2 to 64", default: "off: scan all", summary: "L of Algorithm 1" },
+        ParamInfo { name: "sample", range: "1 to 64", default: "2", summary: "M of Algorithm 1" },
+    ],
+};
+
+/// The exponent of attained service, the one parameter of the policy itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alpha {
+    /// alpha = 0: earliest session first. Shares have no effect.
+    Fcfs,
+    /// Any other number.
+    Finite(Fixed),
+    /// The limit for alpha to either infinity: least `S / share` first, in whole nanoseconds.
+    Las,
+    /// The limit for alpha to 0 from below: latest session first. Shares have no effect.
+    Plcfs,
+}
+
+/// Which alphas are allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// [`ALPHA_SAFE_MIN`] to [`ALPHA_SAFE_MAX`]: no client can be starved by clients that stay.
+    StarvationFree,
+    /// Everything that can be computed: the limits, negative numbers, [`ALPHA_STUDY_MIN`] to [`ALPHA_STUDY_MAX`].
+    Study,
+}
+
+/// Smallest alpha under [`Guard::StarvationFree`]: 1/16. A wait is bounded by a multiple 2^(1/alpha) of the service.
+pub const ALPHA_SAFE_MIN: Fixed = Fixed(Fixed::ONE.0 >> 4);
+/// Largest alpha under [`Guard::StarvationFree`]: 16. Twice the service is made good by 2^alpha times the sojourn.
+pub const ALPHA_SAFE_MAX: Fixed = Fixed::int(16);
+/// Smallest magnitude of a finite alpha at all: 2^-20.
+pub const ALPHA_STUDY_MIN: Fixed = Fixed(Fixed::ONE.0 >> 20);
+/// Largest magnitude of a finite alpha at all: 1024.
+pub const ALPHA_STUDY_MAX: Fixed = Fixed::int(1024);
+/// Largest gamma and epsilon.
+pub const BONUS_MAX: Fixed = Fixed::int(64);
+/// Largest finite beta.
+pub const BETA_MAX: Fixed = Fixed::int(1 << 30);
+/// Largest L and M of Algorithm 1.
+pub const SAMPLE_MAX: u32 = 64;
+
+/// When a new session begins (section 4.1): |beta|.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threshold {
+    /// On waking after an inactive period of at least this times the mean of the earlier ones; 0 is "on every waking".
+    Multiple(Fixed),
+    /// Never: one session a lifetime, beta = infinity.
+    Never,
+}
+
+/// Whether inactive periods within a session count towards its sojourn: the sign of beta.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inactive {
+    /// +beta: T is the time since the session began. With [`Threshold::Never`], since the client joined.
+    Counted,
+    /// -beta: only the time in which the client was runnable.
+    Excluded,
+}
+
+/// How lifetimes are cut into sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sessions {
+    /// When a new one begins.
+    pub threshold: Threshold,
+    /// What counts within one.
+    pub inactive: Inactive,
+}
+
+impl Sessions {
+    /// beta = +infinity: T and S since the client joined.
+    pub const LIFETIME: Self = Self { threshold: Threshold::Never, inactive: Inactive::Counted };
+}
+
+/// The second term of the combined priority (section 5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecondTerm {
+    /// epsilon, 0 to [`BONUS_MAX`].
+    pub epsilon: Fixed,
+    /// alpha', 0 to [`ALPHA_STUDY_MAX`].
+    pub alpha: Fixed,
+    /// beta' with its sign.
+    pub sessions: Sessions,
+}
+
+/// How the greatest priority is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// Look at every runnable client.
+    Scan,
+    /// Algorithm 1 (section 5.5): look at `keep` (L) clients with the greatest predicted priorities and `sample` (M)
+    /// others in turn.
+    Sample {
+        /// L, 2 to [`SAMPLE_MAX`].
+        keep: u32,
+        /// M, 1 to [`SAMPLE_MAX`].
+        sample: u32,
+    },
+}
+
+/// Everything that can be set. [`Default`] is alpha = 1, 4 ms, one session a lifetime, scan, one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PbsParams {
+    /// The policy's own knob.
+    pub alpha: Alpha,
+    /// Which alphas to accept.
+    pub guard: Guard,
+    /// Grid of decisions: grants end at multiples of it.
+    pub quantum: Nanos,
+    /// beta with its sign.
+    pub sessions: Sessions,
+    /// gamma, 0 to [`BONUS_MAX`]; `alpha * log2(1 + dT/S)` runs long tasks for about dT/S of their service (eq. 5,
+    /// which is low by a factor n/(n-1) with n tasks). No effect where only order of age or service counts.
+    pub gamma: Fixed,
+    /// The combined priority's second term, if any.
+    pub second: Option<SecondTerm>,
+    /// Scan or Algorithm 1.
+    pub search: Search,
+    /// CPUs to divide, at least 1.
+    pub cpus: u32,
+}
+
+impl Default for PbsParams {
+    fn default() -> Self {
+        Self {
+            alpha: Alpha::Finite(Fixed::ONE),
+            guard: Guard::StarvationFree,
+            quantum: Nanos::from_millis(4),
+            sessions: Sessions::LIFETIME,
+            gamma: Fixed::ZERO,
+            second: None,
+            search: Search::Scan,
+            cpus: 1,
+        }
+    }
+}
+
+/// Which parameter is impossible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PbsError {
+    /// alpha is finite and outside the guard's bounds.
+    AlphaOutOfBounds {
+        /// What was asked for.
+        alpha: Fixed,
+        /// The smallest magnitude allowed.
+        min: Fixed,
+        /// The largest.
+        max: Fixed,
+    },
+    /// alpha is a limit that starves clients, and the guard forbids it.
+    AlphaStarves(Alpha),
+    /// The quantum must be 1 ns to 1 h.
+    Quantum(Nanos),
+    /// beta must be 0 to [`BETA_MAX`].
+    Beta(Fixed),
+    /// gamma must be 0 to [`BONUS_MAX`].
+    Gamma(Fixed),
+    /// epsilon must be 0 to [`BONUS_MAX`].
+    Epsilon(Fixed),
+    /// alpha' must be 0 to [`ALPHA_STUDY_MAX`].
+    SecondAlpha(Fixed),
+    /// A second term needs a finite alpha or alpha = 0: the limits outweigh any other term.
+    SecondTermWithLimit(Alpha),
+    /// L must be 2 to [`SAMPLE_MAX`].
+    Keep(u32),
+    /// M must be 1 to [`SAMPLE_MAX`].
+    Sample(u32),
+    /// There must be a CPU.
+    NoCpu,
+}
+
+impl fmt::Display for PbsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AlphaOutOfBounds { alpha, min, max } => {
+                write!(f, "alpha is {alpha}; must be {min} to {max}")
+            }
+            Self::AlphaStarves(alpha) => {
+                write!(f, "alpha is {alpha:?}, which can starve clients; ask for guard=study")
+            }
+            Self::Quantum(q) => write!(f, "quantum is {} ns; must be 1 ns to 1 h", q.0),
+            Self::Beta(beta) => write!(f, "beta is {beta}; must be 0 to {BETA_MAX}, or inf"),
+            Self::Gamma(gamma) => write!(f, "gamma is {gamma}; must be 0 to {BONUS_MAX}"),
+            Self::Epsilon(epsilon) => write!(f, "epsilon is {epsilon}; must be 0 to {BONUS_MAX}"),
+            Self::SecondAlpha(alpha) => write!(f, "alpha2 is {alpha}; must be 0 to {ALPHA_STUDY_MAX}"),
+            Self::SecondTermWithLimit(alpha) => write!(f, "epsilon has no meaning with alpha {alpha:?}"),
+            Self::Keep(n) => write!(f, "keep is {n}; must be 2 to {SAMPLE_MAX}"),
+            Self::Sample(n) => write!(f, "sample is {n}; must be 1 to {SAMPLE_MAX}"),
+            Self::NoCpu => f.write_str("cpus is 0; must be at least 1"),
+        }
+    }
+}
+
+impl core::error::Error for PbsError {}
+
+impl PbsParams {
+    /// The first impossible parameter, if there is one.
+    fn check(&self) -> Result<(), PbsError> {
+        let within = |x: Fixed, max: Fixed| (Fixed::ZERO..=max).contains(&x);
+        let beta = |sessions: Sessions| match sessions.threshold {
+            Threshold::Multiple(beta) if !within(beta, BETA_MAX) => Err(PbsError::Beta(beta)),
+            _ => Ok(()),
+        };
+        match (self.alpha, self.guard) {
+            (Alpha::Finite(alpha), Guard::StarvationFree)
+                if !(ALPHA_SAFE_MIN..=ALPHA_SAFE_MAX).contains(&alpha) =>
+            {
+                return Err(PbsError::AlphaOutOfBounds { alpha, min: ALPHA_SAFE_MIN, max: ALPHA_SAFE_MAX });
+            }
+            (Alpha::Finite(alpha), Guard::Study)
+                if !(ALPHA_STUDY_MIN.0..=ALPHA_STUDY_MAX.0).contains(&alpha.0.saturating_abs()) =>
+            {
+                return Err(PbsError::AlphaOutOfBounds { alpha, min: ALPHA_STUDY_MIN, max: ALPHA_STUDY_MAX });
+            }
+            (Alpha::Finite(_), _) | (_, Guard::Study) => {}
+            (limit, Guard::StarvationFree) => return Err(PbsError::AlphaStarves(limit)),
+        }
+        if self.quantum == Nanos::ZERO || self.quantum > Nanos::from_secs(3600) {
+            return Err(PbsError::Quantum(self.quantum));
+        }
+        beta(self.sessions)?;
+        if !within(self.gamma, BONUS_MAX) {
+            return Err(PbsError::Gamma(self.gamma));
+        }
+        if let Some(second) = self.second {
+            if !within(second.epsilon, BONUS_MAX) {
+                return Err(PbsError::Epsilon(second.epsilon));
+            }
+            if !within(second.alpha, ALPHA_STUDY_MAX) {
+                return Err(PbsError::SecondAlpha(second.alpha));
+            }
+            beta(second.sessions)?;
+            if matches!(self.alpha, Alpha::Las | Alpha::Plcfs) {
+                return Err(PbsError::SecondTermWithLimit(self.alpha));
+            }
+        }
+        if let Search::Sample { keep, sample } = self.search {
+            if !(2..=SAMPLE_MAX).contains(&keep) {
+                return Err(PbsError::Keep(keep));
+            }
+            if !(1..=SAMPLE_MAX).contains(&sample) {
+                return Err(PbsError::Sample(sample));
+            }
+        }
+        if self.cpus == 0 { Err(PbsError::NoCpu) } else { Ok(()) }
+    }
+}
+
+/// Priority-based blind scheduling as a [`crate::Policy`]. See the module for the idea and its properties.
+///
+/// ```
+/// use divvy_policy::dispatch::pbs::{Pbs, PbsError, PbsParams, Alpha};
+/// use divvy_policy::dispatch::fixed::Fixed;
+/// use divvy_policy::{ClientId, CpuId, Event, Instant, Nanos, Policy, Share};
+///
+/// let mut pbs = Pbs::new(PbsParams::default())?;
+/// let client = ClientId(0);
+/// pbs.on_event(Instant(0), Event::Join { client, share: Share::ONE }).unwrap();
+/// pbs.on_event(Instant(0), Event::Wake { client }).unwrap();
+/// pbs.on_event(Instant(0), Event::Free { cpu: CpuId(0) }).unwrap();
+/// let grant = pbs.poll_decision(Instant(0)).unwrap();
+/// assert_eq!((grant.client, grant.slice), (client, Nanos::from_millis(4)));
+///
+/// let wild = PbsParams { alpha: Alpha::Finite(Fixed::int(17)), ..PbsParams::default() };
+/// assert!(matches!(Pbs::new(wild), Err(PbsError::AlphaOutOfBounds { .. })));
+/// # Ok::<(), PbsError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pbs {
+    frame: Frame<PbsRule>,
+}
+
+policy_of_frame!(Pbs);
+
+impl Pbs {
+    /// A policy without clients.
+    ///
+    /// # Errors
+    /// [`PbsError`] names the first parameter that is impossible.
+    pub fn new(params: PbsParams) -> Result<Self, PbsError> {
+        params.check()?;
+        Ok(Self { frame: Frame::new(PbsRule::new(params), params.cpus) })
+    }
+
+    /// What `client` is worth at `now` (p of eq. 2 with its offset, without the bonus), in units of 2^-32 of a binary
+    /// logarithm; `None` where it is unknown or blocked. [`Fixed`]`(i64::MAX)` is "above everything": S = 0. For the
+    /// limits of alpha it is the sojourn or minus the service in nanoseconds instead.
+    #[must_use]
+    pub fn priority(&self, now: Instant, client: ClientId) -> Option<Fixed> {
+        let row = &self.frame.rows[self.frame.slot(client).ok()? as usize];
+        if row.standing == Standing::Blocked {
+            return None;
+        }
+        Some(Fixed(self.frame.rule.value(row.data.place as usize, now, Nanos::ZERO)))
+    }
+
+    /// T and S of the client's session at `now`; `None` where it is unknown or blocked.
+    #[must_use]
+    pub fn session(&self, now: Instant, client: ClientId) -> Option<(Nanos, Nanos)> {
+        let row = &self.frame.rows[self.frame.slot(client).ok()? as usize];
+        let main = row.data.main;
+        (row.standing != Standing::Blocked).then(|| (now.since(main.origin), main.service))
+    }
+}
+
+/// T and S of one session, under one beta.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    /// When the session began.
+    begin: Instant,
+    /// T = now - origin while runnable: the beginning, moved on by the periods that are left out.
+    origin: Instant,
+    /// S.
+    service: Nanos,
+}
+
+/// What is kept about a client.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    main: Clock,
+    second: Clock,
+    /// Start of the present inactive period; `None` before the first activation.
+    blocked_at: Option<Instant>,
+    ever_active: bool,
+    /// Inactive periods that ended, and their total length.
+    nr_inactive: u64,
+    inactive: u128,
+    share: Share,
+    /// delta.
+    offset: i64,
+    /// Index in `active`, while runnable.
+    place: u32,
+}
+
+/// What the search looks at; kept together, 24 bytes a runnable client.
+#[derive(Clone, Copy, Debug)]
+struct Contender {
+    origin: u64,
+    /// What is subtracted from log2 T (or from T, see [`Order`]); [`FIRST`] where S = 0.
+    cost: i64,
+    slot: u32,
+    held: bool,
+}
+
+/// The cost of a client that goes before all others.
+const FIRST: i64 = i64::MIN / 4;
+
+/// Which integers are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// log2 T - cost.
+    Priority,
+    /// log2 T - cost + epsilon log2 T'.
+    Combined,
+    /// -log2 T - cost, alpha < 0; with the second term if there is one.
+    Negative,
+    /// T.
+    Eldest,
+    /// -T.
+    Youngest,
+    /// -S / share.
+    LeastServed,
+}
+
+/// A candidate with its priority.
+#[derive(Clone, Copy, Debug)]
+struct Ranked {
+    value: i64,
+    place: u32,
+}
+
+#[derive(Clone, Debug)]
+struct PbsRule {
+    order: Order,
+    alpha: Fixed,
+    gamma: i64,
+    quantum: Nanos,
+    sessions: Sessions,
+    second: Option<SecondTerm>,
+    search: Search,
+    active: Vec<Contender>,
+    /// Origins of the second term, by place; empty without one.
+    second_origin: Vec<u64>,
+    /// Algorithm 1: the kept set by slot, the ring of runnable clients, who is sampled next, and room to rank.
+    kept: Vec<u32>,
+    ring: Queues,
+    cursor: u32,
+    ranked: Vec<Ranked>,
+}
+
+impl PbsRule {
+    fn new(params: PbsParams) -> Self {
+        let second = params.second.filter(|second| second.epsilon != Fixed::ZERO);
+        let (order, alpha) = match params.alpha {
+            Alpha::Finite(alpha) if alpha < Fixed::ZERO => (Order::Negative, Fixed(-alpha.0)),
+            Alpha::Finite(alpha) => (Order::Priority, alpha),
+            // Age alone needs no logarithm, unless something is to be added to it.
+            Alpha::Fcfs if second.is_none() && params.gamma == Fixed::ZERO => (Order::Eldest, Fixed::ZERO),
+            Alpha::Fcfs => (Order::Priority, Fixed::ZERO),
+            Alpha::Las => (Order::LeastServed, Fixed::ZERO),
+            Alpha::Plcfs => (Order::Youngest, Fixed::ZERO),
+        };
+        let order = if order == Order::Priority && second.is_some() { Order::Combined } else { order };
+        // In the limits of alpha a finite bonus weighs nothing.
+        let gamma = if matches!(order, Order::Youngest | Order::LeastServed | Order::Eldest) {
+            0
+        } else {
+            params.gamma.0
+        };
+        Self {
+            order,
+            alpha,
+            gamma,
+            quantum: params.quantum,
+            sessions: params.sessions,
+            second,
+            search: params.search,
+            active: Vec::new(),
+            second_origin: Vec::new(),
+            kept: Vec::new(),
+            ring: Queues::new(1),
+            cursor: NONE,
+            ranked: Vec::new(),
+        }
+    }
+
+    /// delta of a share: `|alpha| * log2(share)`.
+    fn offset(&self, share: Share) -> i64 {
+        self.alpha.times(log2(share.get())).0
+    }
+
+    /// The part of a priority that does not change while the client waits.
+    #[inline]
+    fn cost(&self, account: &Account) -> i64 {
+        match self.order {
+            Order::Eldest | Order::Youngest => return 0,
+            Order::LeastServed => {
+                return (account.main.service.0 / account.share.get()).min(i64::MAX as u64) as i64;
+            }
+            Order::Priority | Order::Combined | Order::Negative => {}
+        }
+        let mut cost = -account.offset;
+        if self.alpha != Fixed::ZERO {
+            if account.main.service == Nanos::ZERO {
+                return FIRST;
+            }
+            cost += self.alpha.times(log2(account.main.service.0)).0;
+        }
+        if let Some(second) = self.second
+            && second.alpha != Fixed::ZERO
+        {
+            if account.second.service == Nanos::ZERO {
+                return FIRST;
+            }
+            cost += second.epsilon.times(second.alpha.times(log2(account.second.service.0))).0;
+        }
+        cost
+    }
+
+    /// The priority of the client at `place`, if its sojourn were longer by `ahead`.
+    #[inline]
+    fn value(&self, place: usize, now: Instant, ahead: Nanos) -> i64 {
+        let contender = &self.active[place];
+        let t = (now.0.saturating_sub(contender.origin)).saturating_add(ahead.0);
+        match self.order {
+            Order::Eldest => t.min(i64::MAX as u64) as i64,
+            Order::Youngest => -(t.min(i64::MAX as u64) as i64),
+            Order::LeastServed => -contender.cost,
+            Order::Priority | Order::Combined | Order::Negative => {
+                if contender.cost == FIRST {
+                    return i64::MAX;
+                }
+                let age = log2(t).0;
+                let sum = if self.order == Order::Negative { -age } else { age } - contender.cost;
+                match self.second {
+                    None => sum,
+                    Some(second) => {
+                        let t2 = now.0.saturating_sub(self.second_origin[place]).saturating_add(ahead.0);
+                        sum + second.epsilon.times(log2(t2)).0
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the client at `a` comes before the one at `b`, by value, then earliest session, then id.
+    #[inline]
+    fn before(&self, a: Ranked, b: Ranked, rows: &Rows<Account>) -> bool {
+        if a.value != b.value {
+            return a.value > b.value;
+        }
+        let key = |r: Ranked| {
+            let row: &Row<Account> = &rows[self.active[r.place as usize].slot as usize];
+            (row.data.main.begin, row.id)
+        };
+        key(a) < key(b)
+    }
+
+    /// The value of the client at `place` with the bonus of whoever ran last.
+    #[inline]
+    fn rank(&self, place: usize, now: Instant, ahead: Nanos, current: u32) -> Ranked {
+        let value = self.value(place, now, ahead);
+        let bonus = if self.active[place].slot == current { self.gamma } else { 0 };
+        Ranked { value: value.saturating_add(bonus), place: place as u32 }
+    }
+
+    /// The best of all. One logarithm for each client that the bound does not rule out.
+    #[inline]
+    fn scan(&self, occasion: Occasion, rows: &Rows<Account>) -> u32 {
+        let mut best: Option<Ranked> = None;
+        for (place, contender) in self.active.iter().enumerate() {
+            if contender.held && contender.slot != occasion.holder {
+                continue;
+            }
+            if let Some(best) = best
+                && self.order == Order::Priority
+            {
+                // log2 T < 64 - zeros(T), so this client cannot even tie.
+                let t = occasion.now.0.saturating_sub(contender.origin);
+                let bound = (i64::from(64 - t.leading_zeros()) << FIXED_BITS) - contender.cost + self.gamma;
+                if bound <= best.value {
+                    continue;
+                }
+            }
+            let ranked = self.rank(place, occasion.now, Nanos::ZERO, occasion.current);
+            if best.is_none_or(|best| self.before(ranked, best, rows)) {
+                best = Some(ranked);
+            }
+        }
+        best.map_or(NONE, |best| self.active[best.place as usize].slot)
+    }
+
+    /// Algorithm 1: ranks L and M by predicted priority, keeps the best L, answers the best that may run.
+    fn sample(&mut self, keep: u32, sample: u32, occasion: Occasion, rows: &Rows<Account>) -> u32 {
+        // A sampled client comes round again after |A|/M decisions: predict for half of that time.
+        let nr_active = self.active.len() as u64;
+        let ahead = Nanos(nr_active.saturating_mul(self.quantum.0) / (2 * u64::from(sample)));
+        let mut ranked = core::mem::take(&mut self.ranked);
+        ranked.clear();
+        for &slot in &self.kept {
+            let place = rows[slot as usize].data.place as usize;
+            ranked.push(self.rank(place, occasion.now, ahead, occasion.current));
+        }
+        let wanted = (sample + keep) as usize;
+        let mut steps = 0;
+        let mut runnable = ranked.iter().any(|r| self.may_run(*r, occasion));
+        // Where other CPUs hold all of L and M, sampling goes on: at most one step more for each of those.
+        while steps < nr_active && (ranked.len() < wanted || !runnable) {
+            steps += 1;
+            let slot = if self.cursor == NONE { self.ring.first(0) } else { self.cursor };
+            self.cursor = self.ring.next(slot);
+            if !self.kept.contains(&slot) {
+                let place = rows[slot as usize].data.place as usize;
+                let entry = self.rank(place, occasion.now, ahead, occasion.current);
+                runnable |= self.may_run(entry, occasion);
+                ranked.push(entry);
+            }
+        }
+        // Best first; at most L + M and the CPUs, so insertion sort it is.
+        for i in 1..ranked.len() {
+            let mut j = i;
+            while j > 0 && self.before(ranked[j], ranked[j - 1], rows) {
+                ranked.swap(j, j - 1);
+                j -= 1;
+            }
+        }
+        self.kept.clear();
+        self.kept.extend(ranked.iter().take(keep as usize).map(|r| self.active[r.place as usize].slot));
+        let best = ranked.iter().find(|r| self.may_run(**r, occasion));
+        let slot = best.map_or(NONE, |r| self.active[r.place as usize].slot);
+        self.ranked = ranked;
+        slot
+    }
+
+    fn may_run(&self, ranked: Ranked, occasion: Occasion) -> bool {
+        let contender = &self.active[ranked.place as usize];
+        !contender.held || contender.slot == occasion.holder
+    }
+
+    /// "At the arrival of task j": into L, and out with the least if L is full then, the paper's `>=` taken literally.
+    fn arrive(&mut self, now: Instant, slot: u32, rows: &Rows<Account>, current: u32) {
+        let Search::Sample { keep, .. } = self.search else { return };
+        self.ring.push_back(0, slot);
+        self.kept.push(slot);
+        if self.kept.len() < keep as usize {
+            return;
+        }
+        let mut least: Option<(usize, Ranked)> = None;
+        for (i, &slot) in self.kept.iter().enumerate() {
+            let place = rows[slot as usize].data.place as usize;
+            let ranked = self.rank(place, now, Nanos::ZERO, current);
+            if least.is_none_or(|(_, least)| self.before(least, ranked, rows)) {
+                least = Some((i, ranked));
+            }
+        }
+        if let Some((i, _)) = least {
+            self.kept.swap_remove(i);
+        }
+    }
+
+    /// Whether a session ends with an inactive period of `last` that came after `nr` others, of length `total`.
+    fn begins_session(sessions: Sessions, last: Nanos, nr: u64, total: u128) -> bool {
+        match sessions.threshold {
+            Threshold::Never => false,
+            Threshold::Multiple(Fixed::ZERO) => true,
+            // last >= beta * total / nr, with beta in units of 2^-32. A beta below 2^62 times a total of years fits;
+            // saturation means "longer than any sleep".
+            Threshold::Multiple(beta) => {
+                let bar = total.saturating_mul(beta.0 as u128);
+                nr > 0 && (u128::from(last.0) * u128::from(nr)).saturating_mul(1 << FIXED_BITS) >= bar
+            }
+        }
+    }
+
+    /// Brings T and S of the account up to an activation at `now`.
+    fn activate(&self, now: Instant, account: &mut Account) {
+        if !account.ever_active {
+            account.ever_active = true;
+            let clocks = [
+                (&mut account.main, Some(self.sessions)),
+                (&mut account.second, self.second.map(|s| s.sessions)),
+            ];
+            for (clock, sessions) in clocks {
+                // Sleep before the first activation is no inactive period; only beta = +inf counts it in T.
+                if sessions != Some(Sessions::LIFETIME) {
+                    (clock.begin, clock.origin) = (now, now);
+                }
+            }
+            return;
+        }
+        let Some(since) = account.blocked_at else { return };
+        let last = now.since(since);
+        // Blocked and woken at one instant: no inactive period at all.
+        if last == Nanos::ZERO {
+            return;
+        }
+        let (nr, total) = (account.nr_inactive, account.inactive);
+        let resume = |clock: &mut Clock, sessions: Sessions| {
+            if Self::begins_session(sessions, last, nr, total) {
+                *clock = Clock { begin: now, origin: now, service: Nanos::ZERO };
+            } else if sessions.inactive == Inactive::Excluded {
+                clock.origin = clock.origin + last;
+            }
+        };
+        resume(&mut account.main, self.sessions);
+        if let Some(second) = self.second {
+            resume(&mut account.second, second.sessions);
+        }
+        account.nr_inactive += 1;
+        account.inactive += u128::from(last.0);
+    }
+}
+
+impl Rule for PbsRule {
+    type Data = Account;
+
+    fn join(&mut self, now: Instant, _id: ClientId, share: Share) -> Account {
+        let clock = Clock { begin: now, origin: now, service: Nanos::ZERO };
+        Account {
+            main: clock,
+            second: clock,
+            blocked_at: None,
+            ever_active: false,
+            nr_inactive: 0,
+            inactive: 0,
+            share,
+            offset: self.offset(share),
+            place: NONE,
+        }
+    }
+
+    #[inline]
+    fn wake(&mut self, now: Instant, slot: u32, rows: &mut Rows<Account>, current: u32) {
+        let account = &mut rows[slot as usize].data;
+        self.activate(now, account);
+        account.place = self.active.len() as u32;
+        let cost = self.cost(account);
+        self.active.push(Contender { origin: account.main.origin.0, cost, slot, held: false });
+        if self.second.is_some() {
+            self.second_origin.push(account.second.origin.0);
+        }
+        self.arrive(now, slot, rows, current);
+    }
+
+    #[inline]
+    fn block(&mut self, now: Instant, slot: u32, rows: &mut Rows<Account>, _was: Standing) {
+        let account = &mut rows[slot as usize].data;
+        account.blocked_at = Some(now);
+        let place = core::mem::replace(&mut account.place, NONE);
+        self.active.swap_remove(place as usize);
+        if self.second.is_some() {
+            self.second_origin.swap_remove(place as usize);
+        }
+        if let Some(moved) = self.active.get(place as usize) {
+            rows[moved.slot as usize].data.place = place;
+        }
+        if matches!(self.search, Search::Sample { .. }) {
+            if self.cursor == slot {
+                self.cursor = self.ring.next(slot);
+            }
+            self.ring.remove(0, slot);
+            if let Some(i) = self.kept.iter().position(|&kept| kept == slot) {
+                self.kept.swap_remove(i);
+            }
+        }
+    }
+
+    fn reshare(&mut self, _now: Instant, slot: u32, share: Share, rows: &mut Rows<Account>) {
+        let account = &mut rows[slot as usize].data;
+        account.share = share;
+        account.offset = self.offset(share);
+        if account.place != NONE {
+            self.active[account.place as usize].cost = self.cost(account);
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, _now: Instant, slot: u32, used: Nanos, rows: &mut Rows<Account>) {
+        let account = &mut rows[slot as usize].data;
+        account.main.service += used;
+        account.second.service += used;
+        if account.place != NONE {
+            self.active[account.place as usize].cost = self.cost(account);
+        }
+    }
+
+    #[inline]
+    fn put_back(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
+        self.active[rows[slot as usize].data.place as usize].held = false;
+    }
+
+    #[inline]
+    fn take(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
+        self.active[rows[slot as usize].data.place as usize].held = true;
+    }
+
+    #[inline]
+    fn choose(&mut self, occasion: Occasion, rows: &mut Rows<Account>) -> u32 {
+        match self.search {
+            Search::Scan if self.active.len() == 1 => self.active[0].slot,
+            Search::Scan => self.scan(occasion, rows),
+            Search::Sample { keep, sample } => self.sample(keep, sample, occasion, rows),
+        }
+    }
+
+    #[inline]
+    fn slice(&self, now: Instant, _slot: u32, _rows: &Rows<Account>) -> Nanos {
+        to_grid(now, self.quantum)
+    }
+
+    fn preempts(&self) -> bool {
+        true
+    }
+
+    fn precedes(&self, now: Instant, a: u32, b: u32, rows: &Rows<Account>) -> bool {
+        let rank = |slot: u32| self.rank(rows[slot as usize].data.place as usize, now, Nanos::ZERO, NONE);
+        self.before(rank(a), rank(b), rows)
+    }
+}
