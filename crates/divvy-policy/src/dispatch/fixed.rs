@@ -152,7 +152,7 @@ const fn log2_of_mantissa(mut m: u64) -> i64 {
         let square = m as u128 * m as u128;
         let reaches_two = (square >> 127) as i64;
         m = (square >> (63 + reaches_two as u32)) as u64;
-        bits = bits << 1 | reaches_two;
+        bits = (bits << 1) | reaches_two;
         left -= 1;
     }
     bits
@@ -179,14 +179,14 @@ pub fn log2(x: u64) -> Fixed {
     let m = x << zeros;
     let (log_c, reciprocal) = TABLE[(m >> (63 - ROW_BITS)) as usize & ((1 << ROW_BITS) - 1)];
     // 1 + r in units of 2^-63, then r in units of 2^-40 (31 bits and sign).
-    let one_plus_r = (u128::from(m) * u128::from(reciprocal) >> 63) as u64;
+    let one_plus_r = ((u128::from(m) * u128::from(reciprocal)) >> 63) as u64;
     let r = (one_plus_r.wrapping_sub(1 << 63) as i64) >> (63 - WORK_BITS);
-    let r2 = r * r >> WORK_BITS;
-    let r3 = r2 * r >> WORK_BITS;
+    let r2 = (r * r) >> WORK_BITS;
+    let r3 = (r2 * r) >> WORK_BITS;
     let ln = r - r2 / 2 + r3 / 3;
-    let fraction = log_c + (ln * LOG2_E >> 30);
+    let fraction = log_c + ((ln * LOG2_E) >> 30);
     let half = 1 << (WORK_BITS - FIXED_BITS - 1);
-    Fixed((i64::from(63 - zeros) << FIXED_BITS) + (fraction + half >> (WORK_BITS - FIXED_BITS)))
+    Fixed((i64::from(63 - zeros) << FIXED_BITS) + ((fraction + half) >> (WORK_BITS - FIXED_BITS)))
 }
 
 #[cfg(test)]

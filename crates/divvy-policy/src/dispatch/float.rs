@@ -9,8 +9,8 @@ pub(super) fn log2(x: f64) -> f64 {
         return f64::NEG_INFINITY;
     }
     let bits = x.to_bits();
-    let mut exponent = (bits >> 52 & 0x7ff) as i64 - 1023;
-    let mut m = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
+    let mut exponent = ((bits >> 52) & 0x7ff) as i64 - 1023;
+    let mut m = f64::from_bits((bits & ((1 << 52) - 1)) | (1023 << 52));
     if m > core::f64::consts::SQRT_2 {
         m *= 0.5;
         exponent += 1;

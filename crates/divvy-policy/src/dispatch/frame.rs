@@ -41,6 +41,8 @@ pub(super) type Rows<D> = Vec<Row<D>>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Occasion {
     pub(super) now: Instant,
+    /// Which CPU.
+    pub(super) cpu: u32,
     /// Who ran on this CPU until now and still could, or [`NONE`].
     pub(super) current: u32,
     /// Who holds the CPU and may be chosen although not ready, or [`NONE`] where the CPU is free.
@@ -246,7 +248,7 @@ impl<R: Rule> Frame<R> {
             let entry = &mut self.cpus[cpu];
             entry.asking = false;
             self.nr_asking -= 1;
-            let occasion = Occasion { now, current: entry.current, holder: NONE };
+            let occasion = Occasion { now, cpu: cpu as u32, current: entry.current, holder: NONE };
             if self.cpus.len() == 1 {
                 self.wakes = 0;
             }
@@ -279,7 +281,7 @@ impl<R: Rule> Frame<R> {
             }
         }
         let (cpu, holder) = victim?;
-        let occasion = Occasion { now, current: self.cpus[cpu].current, holder };
+        let occasion = Occasion { now, cpu: cpu as u32, current: self.cpus[cpu].current, holder };
         let slot = self.rule.choose(occasion, &mut self.rows);
         if slot == holder {
             return None;

@@ -4,9 +4,16 @@
 //! client: the driver charges that client first, then lets the other one run. No CPU is granted before its first
 //! [`Event::Free`](crate::Event::Free).
 
+pub mod eevdf;
+pub mod fcfs;
 pub mod fixed;
 mod float;
 mod frame;
+pub mod gps;
+pub mod las;
+pub mod linux22;
+pub mod mlfb;
 pub mod pbs;
 pub mod pbs_fluid;
 mod ring;
+pub mod rr;

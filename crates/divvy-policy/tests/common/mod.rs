@@ -66,8 +66,8 @@ pub fn run<P: Policy<Decision = Grant>>(
     }
     loop {
         let at = Instant(now);
-        for cpu in 0..nr_cpus {
-            let Some(running) = &cpus[cpu] else { continue };
+        for (cpu, holding) in cpus.iter_mut().enumerate() {
+            let Some(running) = holding else { continue };
             let (task, ends) = (running.task, running.ends);
             let finished = programs[task].front() == Some(&Step::Run(0));
             if finished {
@@ -86,7 +86,7 @@ pub fn run<P: Policy<Decision = Grant>>(
                 }
             }
             if finished || ends <= now {
-                cpus[cpu] = None;
+                *holding = None;
                 policy.on_event(at, Event::Free { cpu: CpuId(cpu as u32) }).unwrap();
             }
         }
