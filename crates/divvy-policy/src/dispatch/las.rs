@@ -5,8 +5,8 @@
 //! waking ([`Since`]). **Algorithm.** An ordered set by (S / share, moment of the beginning, id); S / share is compared
 //! exactly, by cross-multiplying. Decisions fall on the grid of quanta, on hand-back and on waking.
 //!
-//! **Properties** (`tests/laws_pbs.rs`): `alpha_infinite_is_las` (with equal shares this policy and PBS at infinite
-//! alpha give the same runs), `las_keeps_services_together`, and the laws every dispatcher there is put to.
+//! **Properties** (`tests/laws_pbs.rs`): `alpha_infinite_is_las` (this policy and PBS at infinite alpha give the
+//! same runs), `las_keeps_services_together`, and the laws every dispatcher there is put to.
 //!
 //! **Weak spots.** A stream of short jobs starves a long one (PBS, section 3.3). The share of a client divides what it
 //! has had, which no paper asks for: with shares 2:1 two jobs are even at services of 2:1.

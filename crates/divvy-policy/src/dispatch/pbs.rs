@@ -98,7 +98,7 @@ pub enum Alpha {
     Fcfs,
     /// Any other number.
     Finite(Fixed),
-    /// The limit for alpha to either infinity: least `S / share` first, in whole nanoseconds.
+    /// The limit for alpha to either infinity: least `S / share` first, exactly.
     Las,
     /// The limit for alpha to 0 from below: latest session first. Shares have no effect.
     Plcfs,
@@ -372,7 +372,7 @@ impl Pbs {
 
     /// What `client` is worth at `now` (p of eq. 2 with its offset, without the bonus), in units of 2^-32 of a binary
     /// logarithm; `None` where it is unknown or blocked. [`Fixed`]`(i64::MAX)` is "above everything": S = 0. For the
-    /// limits of alpha it is the sojourn or minus the service in nanoseconds instead.
+    /// limits of alpha it is the sojourn, or minus the service per share, in whole nanoseconds instead.
     #[must_use]
     pub fn priority(&self, now: Instant, client: ClientId) -> Option<Fixed> {
         let row = &self.frame.rows[self.frame.slot(client).ok()? as usize];
@@ -577,11 +577,17 @@ impl PbsRule {
         if a.value != b.value {
             return a.value > b.value;
         }
-        let key = |r: Ranked| {
-            let row: &Row<Account> = &rows[self.active[r.place as usize].slot as usize];
-            (row.data.main.begin, row.id)
-        };
-        key(a) < key(b)
+        let row = |r: Ranked| -> &Row<Account> { &rows[self.active[r.place as usize].slot as usize] };
+        let (a, b) = (row(a), row(b));
+        if self.order == Order::LeastServed {
+            // Equal in whole nanoseconds of S / share: cross-multiply, 96 bits at the most.
+            let mine = u128::from(a.data.main.service.0) * u128::from(b.data.share.get());
+            let theirs = u128::from(b.data.main.service.0) * u128::from(a.data.share.get());
+            if mine != theirs {
+                return mine < theirs;
+            }
+        }
+        (a.data.main.begin, a.id) < (b.data.main.begin, b.id)
     }
 
     /// The value of the client at `place` with the bonus of whoever ran last.

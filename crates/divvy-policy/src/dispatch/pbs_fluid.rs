@@ -399,7 +399,7 @@ impl FluidPbs {
         }
     }
 
-    fn apply(&mut self, set: &[usize], leaving: &[usize], joining: Vec<usize>) {
+    fn apply(&mut self, set: &[usize], leaving: &[usize], mut joining: Vec<usize>) {
         let mut departed = false;
         for &i in set {
             let state = &mut self.states[i];
@@ -420,7 +420,15 @@ impl FluidPbs {
                 self.events.push(SetEvent { at: self.now, change: SetChange::Drop, task });
             }
         }
+        // One at a time, the youngest first (property 9): where alpha is just above 1 several meet the set within one
+        // unit in the last place of t, and each that joins may leave no share to the next.
+        joining.sort_by(|&a, &b| self.states[b].task.arrival.total_cmp(&self.states[a].task.arrival));
         for task in joining {
+            let mut with = self.set();
+            with.push(task);
+            if self.shares(&with, self.now).last().is_none_or(|&share| share <= 0.0) {
+                continue;
+            }
             self.states[task].phase = Phase::Scheduled;
             self.events.push(SetEvent { at: self.now, change: SetChange::Join, task });
         }

@@ -3,6 +3,9 @@
 
 use divvy_policy::{ClientId, CpuId, Event, Grant, Instant, Nanos, Policy, Share};
 
+/// Any policy that grants CPUs.
+pub type Dispatcher = dyn Policy<Decision = Grant>;
+
 /// One step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -44,13 +47,7 @@ struct Running {
 }
 
 /// Runs `tasks` under `policy` on `nr_cpus` CPUs until `until`, each charge cut into `pieces`.
-pub fn run<P: Policy<Decision = Grant>>(
-    policy: &mut P,
-    tasks: &[Task],
-    nr_cpus: usize,
-    until: u64,
-    pieces: u64,
-) -> Outcome {
+pub fn run(policy: &mut Dispatcher, tasks: &[Task], nr_cpus: usize, until: u64, pieces: u64) -> Outcome {
     let n = tasks.len();
     let mut out = Outcome { done: vec![None; n], ran: vec![0; n], ..Outcome::default() };
     let mut programs: Vec<std::collections::VecDeque<Step>> =
