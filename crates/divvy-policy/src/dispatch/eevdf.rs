@@ -382,7 +382,7 @@ impl Rule for EevdfRule {
             .map_or(NONE, |&(_, _, slot)| slot)
     }
 
-    fn slice(&self, _now: Instant, slot: u32, rows: &Rows<Account>) -> Nanos {
+    fn slice(&mut self, _now: Instant, slot: u32, rows: &Rows<Account>) -> Nanos {
         let account = &rows[slot as usize].data;
         let left = (account.deadline - account.v) * account.share - account.rest;
         // Rounded up to a whole nanosecond, so that the request is over when it has been used.

@@ -146,7 +146,7 @@ impl Rule for FcfsRule {
         if occasion.holder != NONE && key(occasion.holder, rows) < first { occasion.holder } else { first.2 }
     }
 
-    fn slice(&self, _now: Instant, _slot: u32, _rows: &Rows<Instant>) -> Nanos {
+    fn slice(&mut self, _now: Instant, _slot: u32, _rows: &Rows<Instant>) -> Nanos {
         Nanos::MAX
     }
 

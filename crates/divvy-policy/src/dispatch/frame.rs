@@ -73,7 +73,7 @@ pub(super) trait Rule {
     /// The best of the ready clients and the occasion's holder. The frame asks only where there is one.
     fn choose(&mut self, occasion: Occasion, rows: &mut Rows<Self::Data>) -> u32;
     /// How long `slot` may keep a CPU that it is given now.
-    fn slice(&self, now: Instant, slot: u32, rows: &Rows<Self::Data>) -> Nanos;
+    fn slice(&mut self, now: Instant, slot: u32, rows: &Rows<Self::Data>) -> Nanos;
     /// Whether a client that wakes may take a CPU from another one.
     fn preempts(&self) -> bool;
     /// Whether `a` comes before `b`, both of which hold a CPU: the last in this order loses its CPU first.
@@ -330,8 +330,36 @@ macro_rules! policy_of_frame {
 }
 pub(super) use policy_of_frame;
 
-/// The time from `now` to the next point of the grid of `quantum`, a whole quantum on the grid itself.
-#[inline]
-pub(super) fn to_grid(now: Instant, quantum: Nanos) -> Nanos {
-    Nanos(quantum.0 - now.0 % quantum.0)
+/// Points in time at all multiples of a quantum. Remembers where it was, because a division costs as much as the rest
+/// of a decision.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grid {
+    quantum: Nanos,
+    /// The last multiple that was passed.
+    passed: u64,
+}
+
+impl Grid {
+    pub(super) fn new(quantum: Nanos) -> Self {
+        Self { quantum, passed: 0 }
+    }
+
+    pub(super) fn quantum(&self) -> Nanos {
+        self.quantum
+    }
+
+    /// The time from `now` to the next multiple, a whole quantum on a multiple itself. `now` never goes back.
+    #[inline]
+    pub(super) fn until_next(&mut self, now: Instant) -> Nanos {
+        // Should time go back all the same, this wraps to a large number and the division puts it right.
+        let mut beyond = now.0.wrapping_sub(self.passed);
+        if beyond >= self.quantum.0 {
+            beyond -= self.quantum.0;
+            if beyond >= self.quantum.0 {
+                beyond = now.0 % self.quantum.0;
+            }
+            self.passed = now.0 - beyond;
+        }
+        Nanos(self.quantum.0 - beyond)
+    }
 }

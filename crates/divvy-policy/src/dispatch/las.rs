@@ -15,7 +15,7 @@ use alloc::collections::BTreeSet;
 use core::cmp::Ordering;
 use core::fmt;
 
-use super::frame::{Frame, Occasion, Rows, Rule, Standing, policy_of_frame, to_grid};
+use super::frame::{Frame, Grid, Occasion, Rows, Rule, Standing, policy_of_frame};
 use super::ring::NONE;
 use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
 
@@ -104,7 +104,7 @@ impl Las {
         if params.cpus == 0 {
             return Err(LasError::NoCpu);
         }
-        let rule = LasRule { quantum: params.quantum, since: params.since, ready: BTreeSet::new() };
+        let rule = LasRule { grid: Grid::new(params.quantum), since: params.since, ready: BTreeSet::new() };
         Ok(Self { frame: Frame::new(rule, params.cpus) })
     }
 }
@@ -145,7 +145,7 @@ impl PartialOrd for Key {
 
 #[derive(Clone, Debug)]
 struct LasRule {
-    quantum: Nanos,
+    grid: Grid,
     since: Since,
     ready: BTreeSet<Key>,
 }
@@ -219,8 +219,8 @@ impl Rule for LasRule {
         }
     }
 
-    fn slice(&self, now: Instant, _slot: u32, _rows: &Rows<Account>) -> Nanos {
-        to_grid(now, self.quantum)
+    fn slice(&mut self, now: Instant, _slot: u32, _rows: &Rows<Account>) -> Nanos {
+        self.grid.until_next(now)
     }
 
     fn preempts(&self) -> bool {

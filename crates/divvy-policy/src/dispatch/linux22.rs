@@ -235,7 +235,7 @@ impl Rule for Linux22Rule {
         self.best(occasion, rows).1
     }
 
-    fn slice(&self, _now: Instant, slot: u32, rows: &Rows<Account>) -> Nanos {
+    fn slice(&mut self, _now: Instant, slot: u32, rows: &Rows<Account>) -> Nanos {
         // The tick that finds 0 takes the CPU: counter + 1 ticks, less what of the first is gone.
         let account = &rows[slot as usize].data;
         Nanos((account.counter + 1).saturating_mul(self.params.tick.0) - account.partial)

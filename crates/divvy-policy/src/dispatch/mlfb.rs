@@ -212,7 +212,7 @@ impl Rule for MlfbRule {
         higher.unwrap_or(occasion.holder)
     }
 
-    fn slice(&self, _now: Instant, slot: u32, rows: &Rows<Account>) -> Nanos {
+    fn slice(&mut self, _now: Instant, slot: u32, rows: &Rows<Account>) -> Nanos {
         let account = rows[slot as usize].data;
         Nanos(self.allotment(account.level) - account.used)
     }

@@ -43,7 +43,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::fixed::{FIXED_BITS, Fixed, log2};
-use super::frame::{Frame, Occasion, Row, Rows, Rule, Standing, policy_of_frame, to_grid};
+use super::frame::{Frame, Grid, Occasion, Row, Rows, Rule, Standing, policy_of_frame};
 use super::ring::{NONE, Queues};
 use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
 
@@ -462,7 +462,7 @@ struct PbsRule {
     order: Order,
     alpha: Fixed,
     gamma: i64,
-    quantum: Nanos,
+    grid: Grid,
     sessions: Sessions,
     second: Option<SecondTerm>,
     search: Search,
@@ -499,7 +499,7 @@ impl PbsRule {
             order,
             alpha,
             gamma,
-            quantum: params.quantum,
+            grid: Grid::new(params.quantum),
             sessions: params.sessions,
             second,
             search: params.search,
@@ -598,23 +598,15 @@ impl PbsRule {
         Ranked { value: value.saturating_add(bonus), place: place as u32 }
     }
 
-    /// The best of all. One logarithm for each client that the bound does not rule out.
-    #[inline]
+    /// The best of all.
     fn scan(&self, occasion: Occasion, rows: &Rows<Account>) -> u32 {
+        if self.order == Order::Priority {
+            return self.scan_priorities(occasion, rows);
+        }
         let mut best: Option<Ranked> = None;
         for (place, contender) in self.active.iter().enumerate() {
             if contender.held && contender.slot != occasion.holder {
                 continue;
-            }
-            if let Some(best) = best
-                && self.order == Order::Priority
-            {
-                // log2 T < 64 - zeros(T), so this client cannot even tie.
-                let t = occasion.now.0.saturating_sub(contender.origin);
-                let bound = (i64::from(64 - t.leading_zeros()) << FIXED_BITS) - contender.cost + self.gamma;
-                if bound <= best.value {
-                    continue;
-                }
             }
             let ranked = self.rank(place, occasion.now, Nanos::ZERO, occasion.current);
             if best.is_none_or(|best| self.before(ranked, best, rows)) {
@@ -624,11 +616,35 @@ impl PbsRule {
         best.map_or(NONE, |best| self.active[best.place as usize].slot)
     }
 
+    /// The same for the usual priority: one logarithm for each client that its bound does not rule out.
+    #[inline]
+    fn scan_priorities(&self, occasion: Occasion, rows: &Rows<Account>) -> u32 {
+        let mut best = Ranked { value: i64::MIN, place: NONE };
+        for (place, contender) in self.active.iter().enumerate() {
+            let bonus = if contender.slot == occasion.current { self.gamma } else { 0 };
+            let t = occasion.now.0.saturating_sub(contender.origin);
+            // log2 T < 64 - zeros(T), so below this a client cannot even tie. A cost of FIRST passes.
+            let bound = (i64::from(64 - t.leading_zeros()) << FIXED_BITS) - contender.cost + bonus;
+            if bound <= best.value || (contender.held && contender.slot != occasion.holder) {
+                continue;
+            }
+            let value = match contender.cost {
+                FIRST => i64::MAX,
+                cost => log2(t).0 - cost + bonus,
+            };
+            let ranked = Ranked { value, place: place as u32 };
+            if value > best.value || (value == best.value && self.before(ranked, best, rows)) {
+                best = ranked;
+            }
+        }
+        if best.place == NONE { NONE } else { self.active[best.place as usize].slot }
+    }
+
     /// Algorithm 1: ranks L and M by predicted priority, keeps the best L, answers the best that may run.
     fn sample(&mut self, keep: u32, sample: u32, occasion: Occasion, rows: &Rows<Account>) -> u32 {
         // A sampled client comes round again after |A|/M decisions: predict for half of that time.
         let nr_active = self.active.len() as u64;
-        let ahead = Nanos(nr_active.saturating_mul(self.quantum.0) / (2 * u64::from(sample)));
+        let ahead = Nanos(nr_active.saturating_mul(self.grid.quantum().0) / (2 * u64::from(sample)));
         let mut ranked = core::mem::take(&mut self.ranked);
         ranked.clear();
         for &slot in &self.kept {
@@ -838,8 +854,8 @@ impl Rule for PbsRule {
     }
 
     #[inline]
-    fn slice(&self, now: Instant, _slot: u32, _rows: &Rows<Account>) -> Nanos {
-        to_grid(now, self.quantum)
+    fn slice(&mut self, now: Instant, _slot: u32, _rows: &Rows<Account>) -> Nanos {
+        self.grid.until_next(now)
     }
 
     fn preempts(&self) -> bool {

@@ -11,7 +11,7 @@
 
 use core::fmt;
 
-use super::frame::{Frame, Occasion, Rows, Rule, Standing, policy_of_frame, to_grid};
+use super::frame::{Frame, Grid, Occasion, Rows, Rule, Standing, policy_of_frame};
 use super::ring::Queues;
 use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
 
@@ -100,14 +100,14 @@ impl Rr {
         if params.cpus == 0 {
             return Err(RrError::NoCpu);
         }
-        let rule = RrRule { quantum: params.quantum, quanta: params.quanta, ready: Queues::new(1) };
+        let rule = RrRule { grid: Grid::new(params.quantum), quanta: params.quanta, ready: Queues::new(1) };
         Ok(Self { frame: Frame::new(rule, params.cpus) })
     }
 }
 
 #[derive(Clone, Debug)]
 struct RrRule {
-    quantum: Nanos,
+    grid: Grid,
     quanta: Quanta,
     ready: Queues,
 }
@@ -143,10 +143,10 @@ impl Rule for RrRule {
         self.ready.first(0)
     }
 
-    fn slice(&self, now: Instant, _slot: u32, _rows: &Rows<()>) -> Nanos {
+    fn slice(&mut self, now: Instant, _slot: u32, _rows: &Rows<()>) -> Nanos {
         match self.quanta {
-            Quanta::Whole => self.quantum,
-            Quanta::Grid => to_grid(now, self.quantum),
+            Quanta::Whole => self.grid.quantum(),
+            Quanta::Grid => self.grid.until_next(now),
         }
     }
 
