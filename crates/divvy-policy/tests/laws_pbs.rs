@@ -262,7 +262,7 @@ proptest! {
             for (from, to, ..) in &mut want.runs {
                 (*from, *to) = (*from * k, *to * k);
             }
-            want.done.iter_mut().flatten().chain(&mut want.ran).for_each(|time| *time *= k);
+            want.done.iter_mut().flatten().chain(&mut want.ran).chain(want.ends.iter_mut().flatten()).for_each(|time| *time *= k);
             let params = PbsParams { quantum: Nanos(params.quantum.0 * k), ..params };
             check_same(name, &run(&mut *pbs(params), &stretched, 1, FOREVER * k, 1), &want)?;
         }

@@ -404,3 +404,67 @@ mod properties {
         assert_eq!(FluidPbs::new(1.0, &[idle]).unwrap_err(), FluidError::Demand(0));
     }
 }
+
+/// SplitMix64, as `group_a.json` says.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The short runs of group A (section 4.2.1): eight users think, then compute six segments with short gaps. 1,500 s of
+/// it, hundreds of sessions, must give every response time to the microsecond.
+#[test]
+fn golden_group_a_short_runs() {
+    let path = format!("{}/../../golden/group_a.json", env!("CARGO_MANIFEST_DIR"));
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let runs = file["exact_short_runs"]["runs"].as_array().unwrap();
+    assert!(!runs.is_empty());
+    for case in runs {
+        let number = |key: &str| case[key].as_u64().unwrap();
+        let until = number("t_end_us");
+        let mut tasks = vec![];
+        for user in 0..8 {
+            let mut state = number("seed") + 7919 * (user + 1);
+            let mut think = || {
+                let u = (next(&mut state) >> 11) as f64 / (1u64 << 53) as f64;
+                (-(1.0 - u).ln() * number("think_mean_us") as f64) as u64
+            };
+            // Everybody is created at 0 and thinks first: with beta = +inf that counts towards T.
+            let mut program = vec![Step::Sleep(think() * US)];
+            // No user computes more often than this.
+            for _ in 0..until / (number("seg_us") * number("nseg")) {
+                for segment in 0..number("nseg") {
+                    program.push(Step::Run(number("seg_us") * US));
+                    let last = segment + 1 == number("nseg");
+                    program.push(Step::Sleep(if last { think() } else { number("gap_us") } * US));
+                }
+            }
+            tasks.push(Task { create: 0, share: 1, program });
+        }
+        let settings = serde_json::json!({
+            "alpha": case["alpha"], "beta": case["beta"], "sign": case["sign"], "q": case["q_us"],
+        });
+        let mut policy = Pbs::new(params(&settings)).unwrap();
+        let outcome = run(&mut policy, &tasks, 1, until * US, 1);
+        let mut responses = vec![];
+        for (task, ends) in tasks.iter().zip(&outcome.ends) {
+            let Step::Sleep(mut begin) = task.program[0] else { unreachable!() };
+            let segments = number("nseg") as usize;
+            for (i, &end) in ends.iter().enumerate() {
+                if (i + 1) % segments == 0 {
+                    responses.push((end, end - begin));
+                    let Step::Sleep(think) = task.program[2 * i + 2] else { unreachable!() };
+                    begin = end + think;
+                }
+            }
+        }
+        responses.sort_unstable();
+        let what = format!("alpha {}, beta {}{}", case["alpha"], case["sign"], case["beta"]);
+        let first: Vec<u64> = responses.iter().take(10).map(|r| r.1 / US).collect();
+        assert_eq!(Value::from(first), case["first10"], "{what}");
+        assert_eq!(responses.len() as u64, number("n"), "{what}: responses");
+        assert_eq!(responses.iter().map(|r| r.1 / US).sum::<u64>(), number("sum_us"), "{what}: sum");
+    }
+}

@@ -13,7 +13,7 @@ pub enum Step {
     Sleep(u64),
 }
 
-/// A task: created at `create`, it runs its program and leaves.
+/// A task: created at `create`, it runs its program, which may begin with a sleep, and leaves.
 #[derive(Clone, Debug)]
 pub struct Task {
     pub create: u64,
@@ -37,6 +37,8 @@ pub struct Outcome {
     pub done: Vec<Option<u64>>,
     /// CPU time of each task.
     pub ran: Vec<u64>,
+    /// When each run of each task's program ended.
+    pub ends: Vec<Vec<u64>>,
     /// CPU time during which a CPU was idle although a runnable task held none.
     pub wasted: u64,
 }
@@ -49,7 +51,8 @@ struct Running {
 /// Runs `tasks` under `policy` on `nr_cpus` CPUs until `until`, each charge cut into `pieces`.
 pub fn run(policy: &mut Dispatcher, tasks: &[Task], nr_cpus: usize, until: u64, pieces: u64) -> Outcome {
     let n = tasks.len();
-    let mut out = Outcome { done: vec![None; n], ran: vec![0; n], ..Outcome::default() };
+    let mut out =
+        Outcome { done: vec![None; n], ran: vec![0; n], ends: vec![vec![]; n], ..Outcome::default() };
     let mut programs: Vec<std::collections::VecDeque<Step>> =
         tasks.iter().map(|t| t.program.iter().copied().collect()).collect();
     let mut wakes: Vec<Option<u64>> = tasks.iter().map(|t| Some(t.create)).collect();
@@ -69,6 +72,7 @@ pub fn run(policy: &mut Dispatcher, tasks: &[Task], nr_cpus: usize, until: u64, 
             let finished = programs[task].front() == Some(&Step::Run(0));
             if finished {
                 programs[task].pop_front();
+                out.ends[task].push(now);
                 runnable[task] = false;
                 match programs[task].pop_front() {
                     Some(Step::Sleep(length)) => {
@@ -94,6 +98,11 @@ pub fn run(policy: &mut Dispatcher, tasks: &[Task], nr_cpus: usize, until: u64, 
                     joined[task] = true;
                     let share = Share::new(tasks[task].share).unwrap();
                     policy.on_event(at, Event::Join { client: id(task), share }).unwrap();
+                    if let Some(&Step::Sleep(length)) = programs[task].front() {
+                        programs[task].pop_front();
+                        wakes[task] = Some(now + length);
+                        continue;
+                    }
                 }
                 runnable[task] = true;
                 policy.on_event(at, Event::Wake { client: id(task) }).unwrap();
