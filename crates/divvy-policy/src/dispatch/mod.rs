@@ -15,5 +15,6 @@ pub mod linux22;
 pub mod mlfb;
 pub mod pbs;
 pub mod pbs_fluid;
+mod pbs_params;
 mod ring;
 pub mod rr;
