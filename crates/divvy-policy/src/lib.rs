@@ -13,13 +13,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod dispatch;
 pub mod feasible;
 pub mod gate;
 mod policy;
 mod registry;
 mod units;
-
-pub mod dispatch;
 
 pub use policy::{Event, EventError, Gate, Grant, Policy};
 pub use registry::{Kind, ParamInfo, PolicyInfo};
