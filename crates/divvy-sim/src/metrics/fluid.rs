@@ -12,7 +12,7 @@
 //!
 //! # Cost
 //! O(1) a decision: an error only falls while its client waits and only rises while it runs, so it is looked at where
-//! runs begin and end. O(n) when the set of clients held at one whole CPU changes, or the denominator.
+//! runs begin and end. O(n) when the denominator changes; O(n log n) at each change on several CPUs.
 
 use divvy_policy::{ClientId, CpuId, Grant, Instant, Nanos};
 
@@ -71,6 +71,10 @@ pub struct FluidErrors {
     /// Sum of shares of active clients that are not capped.
     total: u64,
     nr_capped: u64,
+    /// Sum of shares of all active clients.
+    active: u64,
+    /// Somebody changed at this moment: the rates must be found anew before time moves.
+    stale: bool,
     exact: bool,
 }
 
@@ -86,6 +90,8 @@ impl FluidErrors {
             virtual_time: 0,
             total: 0,
             nr_capped: 0,
+            active: 0,
+            stale: false,
             exact: true,
         }
     }
@@ -116,8 +122,14 @@ impl FluidErrors {
     #[inline]
     fn advance(&mut self, now: Instant) {
         let span = now.since(self.now).0;
+        if span == 0 {
+            return;
+        }
+        if std::mem::take(&mut self.stale) {
+            self.refill();
+        }
         self.now = now;
-        if span == 0 || self.total == 0 {
+        if self.total == 0 {
             return;
         }
         let (rate, total) = (self.cpus - self.nr_capped, u128::from(self.total));
@@ -159,10 +171,10 @@ impl FluidErrors {
         row.since_virtual = self.virtual_time;
     }
 
-    /// Finds the rates anew after a change.
+    /// Finds the rates anew after changes. Sums that lasted no time leave no trace in the denominator.
     fn refill(&mut self) {
         if self.cpus == 1 {
-            self.total = self.rows.iter().filter(|row| row.active).map(|row| row.share).sum();
+            self.total = self.active;
         } else {
             self.refill_many();
         }
@@ -239,16 +251,18 @@ impl Observer for FluidErrors {
         }
         self.settle(index);
         let row = &mut self.rows[index];
+        let before = if row.active { row.share } else { 0 };
         match change {
-            Change::Join { share } => row.share = share.get(),
-            Change::Reshare { share } => row.share = share.get(),
+            Change::Join { share } | Change::Reshare { share } => row.share = share.get(),
             Change::Wake => row.active = true,
             Change::Block | Change::Leave { .. } => {
                 row.active = false;
                 row.capped = false;
             }
         }
-        self.refill();
+        let after = if row.active { row.share } else { 0 };
+        self.active = self.active - before + after;
+        self.stale = true;
     }
 
     fn on_end(&mut self, now: Instant) {

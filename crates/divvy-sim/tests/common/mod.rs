@@ -66,6 +66,8 @@ pub struct Small {
     rule: Rule,
     quantum: u64,
     clients: Vec<Option<Client>>,
+    /// Those that are ready, in no order: every rule's order is total.
+    ready: Vec<usize>,
     holders: Vec<Option<usize>>,
     asking: Vec<bool>,
     current: Option<usize>,
@@ -80,6 +82,7 @@ impl Small {
             rule,
             quantum: quantum.0,
             clients: Vec::new(),
+            ready: Vec::new(),
             holders: vec![None; n],
             asking: vec![false; n],
             current: None,
@@ -130,6 +133,7 @@ impl Small {
         }
         self.next_order += 1;
         self.woken = true;
+        self.ready.push(client.index());
         Ok(())
     }
 
@@ -141,6 +145,7 @@ impl Small {
             if let Some(cpu) = c.cpu.take() {
                 self.holders[cpu] = None;
             }
+            self.ready.retain(|&index| index != client.index());
         }
         if self.current == Some(client.index()) {
             self.current = None;
@@ -174,9 +179,9 @@ impl Small {
 
     /// The best of the ready clients that are on no CPU, or on CPU `also`.
     fn best(&self, now: Instant, also: Option<usize>) -> Option<usize> {
-        let candidates = self.clients.iter().enumerate().filter_map(|(i, c)| {
-            let c = c.as_ref()?;
-            (c.ready && !c.left && (c.cpu.is_none() || c.cpu == also)).then_some((i, c))
+        let candidates = self.ready.iter().filter_map(|&i| {
+            let c = self.clients[i].as_ref()?;
+            (c.cpu.is_none() || c.cpu == also).then_some((i, c))
         });
         match &self.rule {
             Rule::Fcfs | Rule::Rr => candidates.min_by_key(|(_, c)| c.order).map(|(i, _)| i),
@@ -222,7 +227,7 @@ impl Policy for Small {
             Event::Join { client, share } => {
                 let index = client.index();
                 if self.clients.len() <= index {
-                    self.clients.resize(index + 1, None);
+                    self.clients.resize_with(index + 1, || None);
                 }
                 if self.clients[index].is_some() {
                     return Err(EventError::DuplicateClient(client));
