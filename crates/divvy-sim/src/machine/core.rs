@@ -151,6 +151,12 @@ where
         self.slots.iter().map(|slot| (slot.client, slot.service))
     }
 
+    /// How many entries the machine's tables of clients hold: what its memory grows with.
+    #[must_use]
+    pub fn nr_client_entries(&self) -> usize {
+        self.slots.nr_entries()
+    }
+
     /// The policy, workload and observer, for whoever wants to look at them after the run.
     pub fn into_parts(self) -> (P, W, O) {
         (self.policy, self.workload, self.observer)

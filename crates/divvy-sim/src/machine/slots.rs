@@ -92,6 +92,11 @@ impl Slots {
         self.slots.len() - self.unused.len()
     }
 
+    /// Entries of both tables.
+    pub fn nr_entries(&self) -> usize {
+        self.slots.len() + self.window.len()
+    }
+
     /// Every client that is there, by id.
     pub fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.window.iter().filter(|&&slot| slot < GONE).map(|&slot| &self.slots[slot as usize])
