@@ -76,9 +76,10 @@ pub(crate) struct ShareArgs {
     #[arg(long)]
     pub(crate) unscaled: bool,
 
-    /// Give each command a session of its own: divvy then wakes in time more often, the commands lose the terminal
+    /// Leave the commands in this terminal's session. They can open /dev/tty then, but if divvy is killed outright the
+    /// kernel hangs up on those that stand held
     #[arg(long)]
-    pub(crate) own_session: bool,
+    pub(crate) keep_terminal: bool,
 
     /// Time between SIGTERM and SIGKILL at the end
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]

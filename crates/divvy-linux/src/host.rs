@@ -14,6 +14,8 @@ use crate::reactor::Reactor;
 use crate::spawn::{Command, Inherit, spawn};
 use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own};
 
+/// A guardian without a round for this long (it makes about ten a second) is replaced.
+const GUARDIAN_SILENCE: Nanos = Nanos::from_secs(3);
 /// How long a client's list of processes is good for while processes are made somewhere.
 const SCAN_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Every held client is looked at this often, lest somebody else has resumed it.
@@ -64,6 +66,8 @@ pub struct LinuxHost {
     table: Table,
     guardian: Option<Guardian>,
     guardian_watch: u64,
+    /// Its rounds, and when they were last seen to rise.
+    guardian_beats: (u64, Instant),
     generation: u64,
     clients: Vec<Client>,
     by_pid: HashMap<Pid, ClientId>,
@@ -111,6 +115,7 @@ impl LinuxHost {
             table,
             guardian: None,
             guardian_watch: 0,
+            guardian_beats: (0, clock::now()),
             generation,
             clients: Vec::new(),
             by_pid: HashMap::new(),
@@ -229,6 +234,29 @@ impl LinuxHost {
         let now = clock::now();
         self.beaten = now;
         self.table.beat(now);
+    }
+
+    /// A guardian that somebody suspended shows no rounds, and is of no use: it is replaced as if it had died.
+    fn watch_guardian(&mut self) -> std::result::Result<(), HostError> {
+        let beats = self.table.guardian_beats();
+        if beats != self.guardian_beats.0 {
+            self.guardian_beats = (beats, self.beaten);
+        } else if self.beaten.since(self.guardian_beats.1) > GUARDIAN_SILENCE {
+            // If it was us who did not run, the next round shows.
+            self.guardian_beats.1 = self.beaten;
+            return self.replace_guardian();
+        }
+        Ok(())
+    }
+
+    fn replace_guardian(&mut self) -> std::result::Result<(), HostError> {
+        let Some(mut guardian) = self.guardian.take() else { return Ok(()) };
+        let broken = |e: Error| HostError::Broken(e.to_string());
+        self.reactor.unwatch(guardian.as_fd());
+        guardian.respawn(&self.table).map_err(broken)?;
+        self.guardian_watch = self.reactor.watch(guardian.as_fd()).map_err(broken)?;
+        self.guardian = Some(guardian);
+        Ok(())
     }
 
     /// Waits for every child that has ended, and finds whose it was.
@@ -478,6 +506,7 @@ impl Host for LinuxHost {
         let until = until.map_or(beat, |t| t.min(beat));
         let woken = self.reactor.wait(Some(until), now).map_err(|e| HostError::Broken(e.to_string()))?;
         self.beat();
+        self.watch_guardian()?;
         if self.table.generation() != self.generation {
             self.generation = self.table.generation();
             self.news.push_back(News::AllResumed);
@@ -486,14 +515,8 @@ impl Host for LinuxHost {
             self.reap();
         }
         self.asked.extend(woken.signals);
-        if woken.ready.contains(&self.guardian_watch)
-            && let Some(mut guardian) = self.guardian.take()
-        {
-            self.reactor.unwatch(guardian.as_fd());
-            let broken = |e: Error| HostError::Broken(e.to_string());
-            guardian.respawn(&self.table).map_err(broken)?;
-            self.guardian_watch = self.reactor.watch(guardian.as_fd()).map_err(broken)?;
-            self.guardian = Some(guardian);
+        if woken.ready.contains(&self.guardian_watch) {
+            self.replace_guardian()?;
         }
         self.audit(self.beaten);
         Ok(())

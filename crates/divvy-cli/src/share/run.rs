@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
             let task = self.tasks[i].clone();
             let no_pipe = |e| Failure::new(Code::System, format!("open a pipe for {}: {e}", task.name));
             let (stdout, stderr) = if table { pipes.for_command().map_err(no_pipe)? } else { (None, None) };
-            let own_session = self.args.own_session;
+            let own_session = !self.args.keep_terminal;
             let command =
                 Command { argv: task.argv, dir: task.dir, env: task.env, stdout, stderr, own_session };
             self.engine.host_mut().spawn(command)?;
