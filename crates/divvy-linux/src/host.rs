@@ -384,11 +384,12 @@ impl LinuxHost {
             self.news.push_back(News::Stopped(ClientId(i as u32)));
             return Ok(Delivery::Sent);
         }
+        let delivery = c.members.resume(&self.table, &mut self.signals)?;
+        c.held = false;
+        // Only what is runnable is moved by a change of affinity; what sleeps is placed anew when it wakes.
         if let Some(cpu) = cpu {
             steer(&c.members, &self.table, cpu)?;
         }
-        let delivery = c.members.resume(&self.table, &mut self.signals)?;
-        c.held = false;
         Ok(delivery)
     }
 
