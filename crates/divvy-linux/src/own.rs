@@ -64,5 +64,5 @@ pub fn adopt_orphans() -> Result<()> {
 }
 
 pub(crate) fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+    Errno::from_raw_os_error(nix::errno::Errno::last_raw())
 }
