@@ -11,7 +11,7 @@ use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 /// Looks at clients that have slept for long fall on multiples of this.
 const SLEEP_GRID: Nanos = Nanos::from_millis(10);
 /// A client that used all but this much of the time, or an eighth of it, ran all the time.
-const IDLE_MIN: Nanos = Nanos::from_micros(200);
+const IDLE_MIN: Nanos = Nanos::from_micros(100);
 
 fn nanos(ns: i128) -> Nanos {
     Nanos(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
@@ -164,10 +164,15 @@ impl Exact {
         let idle_lane = self.idle_lane;
         let slice = self.params.slice;
         let Some(c) = self.client_mut(client) else { return };
-        let through = nanos(c.need()).max(GRAIN);
+        // What was charged since the last look was still to come then.
+        let since_look = c.used_since_look;
+        let left = (c.allowance + i128::from(since_look.0)).max(0) / i128::from(c.width);
+        let through = nanos(left).max(GRAIN);
         let span = match c.place {
             Place::Head(_) => {
-                let turn = slice.map_or(Nanos::MAX, |s| s.saturating_sub(c.turn_used).max(GRAIN));
+                let turn = slice.map_or(Nanos::MAX, |s| {
+                    s.saturating_sub(c.turn_used.saturating_sub(since_look)).max(GRAIN)
+                });
                 through.min(c.tick).min(turn)
             }
             Place::Beside if c.blocked => {
@@ -183,6 +188,9 @@ impl Exact {
             _ => return,
         };
         let at = c.looked + span;
+        if at == Instant(u64::MAX) {
+            return; // No clock gets there.
+        }
         c.due = Some(at);
         self.due.insert((at, client));
     }
@@ -413,7 +421,7 @@ impl Exact {
             let least = heads.filter(|c| c.width == 1).map(Client::need).min()?;
             // Not before it would take a lane: when the least need is less than its own.
             let wait = (self.time_left() - need).max(least + 2 * Self::grain() - need);
-            Some(now + nanos(wait).max(GRAIN))
+            Some(now + nanos(wait).max(GRAIN)).filter(|&at| at < Instant(u64::MAX))
         });
     }
 
