@@ -75,6 +75,11 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         self.recorder = Some(recorder);
     }
 
+    /// Ends the recording: the recorder is dropped.
+    pub fn stop_recording(&mut self) {
+        self.recorder = None;
+    }
+
     /// The id that the next client will have: what the host must know it by before it joins.
     #[must_use]
     pub fn next_client(&self) -> ClientId {

@@ -15,6 +15,25 @@ pub struct CpuMask {
     pub(crate) words: [u64; MASK_WORDS],
 }
 
+impl std::fmt::Display for CpuMask {
+    /// As the kernel writes lists of CPUs: `0-3,8`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (mut cpus, mut comma) = (self.iter().peekable(), "");
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while let Some(next) = cpus.next_if(|&cpu| cpu == last + 1) {
+                last = next;
+            }
+            write!(f, "{comma}{first}")?;
+            if last > first {
+                write!(f, "-{last}")?;
+            }
+            comma = ",";
+        }
+        Ok(())
+    }
+}
+
 impl CpuMask {
     /// How many CPUs a mask can name.
     pub const CPUS: u32 = 1024;

@@ -35,6 +35,14 @@ pub enum Error {
         #[source]
         cause: Errno,
     },
+    /// A CPU was asked for that this process may not use, or that is not there.
+    #[error("CPU {cpu} cannot be used: this process may run on {allowed}")]
+    Cpu {
+        /// The one asked for.
+        cpu: u32,
+        /// Those that there are.
+        allowed: String,
+    },
     /// A command could not be started.
     #[error("start '{command}': {cause}")]
     Spawn {
@@ -103,5 +111,14 @@ impl Error {
             Self::System { cause, .. } | Self::Permission { cause, .. } => Some(*cause),
             _ => None,
         }
+    }
+}
+
+/// Why the last call through the C library failed. Only to be asked after one that did.
+pub(crate) fn last_errno() -> Errno {
+    match nix::errno::Errno::last_raw() {
+        // No failure at all would be ours, and must not become a panic in the guardian.
+        ..=0 => Errno::IO,
+        code => Errno::from_raw_os_error(code),
     }
 }

@@ -6,7 +6,7 @@
 //! children's time shows that it was counted after all. Children's time comes in ticks of 10 ms: the sum may lag
 //! behind by less than one, or go back by as much, which whoever charges makes up later.
 
-use std::collections::HashMap;
+use std::rc::Rc;
 
 use divvy_policy::Nanos;
 
@@ -17,9 +17,12 @@ use crate::{Delivery, GroupDelivery, Pid, ProcessRef, Result, Signal, clock};
 /// Nanoseconds in one of `/proc`'s clock ticks (`USER_HZ` is 100 on every Linux).
 const TICK_NS: u64 = 10_000_000;
 
+/// How many vanished members are remembered.
+const LOST_MAX: usize = 16;
+
 #[derive(Debug)]
 struct Member {
-    process: ProcessRef,
+    process: Rc<ProcessRef>,
     /// In the leader's process group: signalled with it.
     in_group: bool,
     /// Its slot in the table of held processes, where it is not covered by the group's.
@@ -46,7 +49,8 @@ pub struct Scan {
 /// The processes of one client: a leader of a process group and its descendants.
 #[derive(Debug)]
 pub struct Members {
-    leader: Pid,
+    /// Kept after its end: the group can be signalled through its pidfd as long as it has members.
+    leader: Rc<ProcessRef>,
     members: Vec<Member>,
     /// The whole group's slot in the table.
     slot: Option<Slot>,
@@ -54,6 +58,8 @@ pub struct Members {
     reaped: Nanos,
     /// CPU time of members that somebody else waited for, or nobody, as far as no parent has shown it.
     vanished: Nanos,
+    /// The last of those that vanished: one that we wait for after all is counted once.
+    lost: Vec<(Pid, Nanos)>,
     /// Some member has had children: their time has to be read too.
     has_forked: bool,
     /// The largest total told so far: totals do not go back.
@@ -70,14 +76,22 @@ impl Members {
         let session = procfs::stat(pid)?.and_then(|s| s.session).unwrap_or(pid);
         let slot = table.add(pid, leader.start(), Reach::Group { session })?;
         let (in_group, slot) = (true, Some(slot));
-        let first =
-            Member { process: leader, in_group, slot: None, clock: Nanos::ZERO, children: Nanos::ZERO, threads: 1 };
+        let leader = Rc::new(leader);
+        let first = Member {
+            process: Rc::clone(&leader),
+            in_group,
+            slot: None,
+            clock: Nanos::ZERO,
+            children: Nanos::ZERO,
+            threads: 1,
+        };
         Ok(Self {
-            leader: pid,
+            leader,
             members: vec![first],
             slot,
             reaped: Nanos::ZERO,
             vanished: Nanos::ZERO,
+            lost: Vec::new(),
             has_forked: false,
             told: Nanos::ZERO,
         })
@@ -86,7 +100,7 @@ impl Members {
     /// The pid of the leader, which is the process group's number.
     #[must_use]
     pub fn leader(&self) -> Pid {
-        self.leader
+        self.leader.pid()
     }
 
     /// Members that are known.
@@ -101,17 +115,11 @@ impl Members {
         self.members.is_empty()
     }
 
-    /// Whether it is known to be one process that never had children; its threads may be many.
-    #[must_use]
-    pub fn is_single(&self) -> bool {
-        self.members.len() == 1 && !self.has_forked
-    }
-
     /// The only thread of a client that has just one, with the slot for its saved affinity.
     #[must_use]
     pub fn only_thread(&self) -> Option<(&ProcessRef, &Slot)> {
         match (self.members.as_slice(), &self.slot) {
-            ([one], Some(slot)) if one.threads == 1 && !self.has_forked => Some((&one.process, slot)),
+            ([one], Some(slot)) if one.threads == 1 => Some((&one.process, slot)),
             _ => None,
         }
     }
@@ -165,40 +173,46 @@ impl Members {
     /// A member has gone, and it was not us who waited for it.
     fn vanish(&mut self, i: usize) {
         let gone = self.members.swap_remove(i);
-        self.vanished += gone.clock + gone.children;
+        let used = gone.clock + gone.children;
+        self.vanished += used;
+        self.lost.push((gone.process.pid(), used));
+        if self.lost.len() > LOST_MAX {
+            self.lost.remove(0);
+        }
         self.has_forked = true; // It was somebody's child.
     }
 
-    /// We have waited for `pid`; `usage` is its own time and that of children that it waited for. Says whether it was
-    /// one of ours.
-    pub fn reap(&mut self, pid: Pid, usage: Nanos, table: &mut Table) -> bool {
-        let Some(i) = self.members.iter().position(|m| m.process.pid() == pid) else { return false };
-        let gone = self.members.swap_remove(i);
+    /// We have waited for `pid`, a member or one too short-lived to be known; `usage` is its own time and that of
+    /// children that it waited for.
+    pub fn reap(&mut self, pid: Pid, usage: Nanos, table: &mut Table) {
         self.reaped += usage;
+        let Some(i) = self.members.iter().position(|m| m.process.pid() == pid) else {
+            if let Some(i) = self.lost.iter().position(|&(lost, _)| lost == pid) {
+                let (_, used) = self.lost.swap_remove(i);
+                self.vanished = self.vanished.saturating_sub(used);
+            }
+            self.has_forked |= pid != self.leader.pid();
+            return;
+        };
+        let gone = self.members.swap_remove(i);
         if let Some(slot) = gone.slot {
             table.remove(slot);
         }
-        true
     }
 
-    /// We have waited for a process of the group that was too short-lived to be known.
-    pub fn reap_unknown(&mut self, usage: Nanos) {
-        self.reaped += usage;
-        self.has_forked = true;
-    }
-
-    /// Looks at every thread of every member, and for new members: children of members, in the group or not.
+    /// Looks at every thread of every member, and, with `children`, for new members: children of members, in the group
+    /// or not.
     ///
     /// # Errors
     /// As [`procfs::stat`], [`procfs::threads`].
-    pub fn scan(&mut self, table: &mut Table, held: bool, reads: &mut u64) -> Result<Scan> {
+    pub fn scan(&mut self, table: &mut Table, held: bool, children: bool, reads: &mut u64) -> Result<Scan> {
         let mut scan = Scan::default();
         let mut found = Vec::new();
         let mut i = 0;
         while i < self.members.len() {
             let m = &mut self.members[i];
             let pid = m.process.pid();
-            *reads += 2;
+            *reads += 1 + u64::from(children);
             let Some(stat) = procfs::stat(pid)?.filter(|s| s.start == m.process.start()) else {
                 self.vanish(i);
                 continue;
@@ -207,11 +221,16 @@ impl Members {
             if stat.num_threads > 1 {
                 procfs::threads(pid, |thread| {
                     scan.count(thread.state);
-                    let _ = procfs::children(pid, thread.pid, &mut found);
+                    if children {
+                        // A thread that has just ended had handed its children on: the next scan sees them.
+                        let _ = procfs::children(pid, thread.pid, &mut found);
+                    }
                 })?;
             } else {
                 scan.count(stat.state);
-                procfs::children(pid, pid, &mut found)?;
+                if children {
+                    procfs::children(pid, pid, &mut found)?;
+                }
             }
             // New members are appended, and looked at in their turn.
             for child in found.drain(..) {
@@ -233,14 +252,14 @@ impl Members {
         self.has_forked = true;
         let Some(process) = ProcessRef::open(pid)? else { return Ok(()) };
         let Some(stat) = procfs::stat(pid)? else { return Ok(()) };
-        let in_group = stat.pgrp == Some(self.leader);
+        let in_group = stat.pgrp == Some(self.leader.pid());
         let slot = if in_group { None } else { Some(table.add(pid, process.start(), Reach::Process)?) };
         if let (true, Some(slot)) = (held, &slot) {
             table.set_held(slot, true);
             process.signal(Signal::STOP)?;
         }
         let (clock, children, threads) = (Nanos::ZERO, Nanos::ZERO, stat.num_threads);
-        self.members.push(Member { process, in_group, slot, clock, children, threads });
+        self.members.push(Member { process: Rc::new(process), in_group, slot, clock, children, threads });
         Ok(())
     }
 
@@ -267,6 +286,22 @@ impl Members {
         Ok(delivery)
     }
 
+    /// Whether all members stand suspended.
+    pub fn all_suspended(&self, reads: &mut u64) -> bool {
+        *reads += self.members.len() as u64;
+        self.members.iter().all(|m| {
+            let stat = procfs::stat(m.process.pid()).ok().flatten();
+            stat.is_none_or(|s| s.state.is_suspended() || s.state.is_ended())
+        })
+    }
+
+    /// Says in the table that nobody is held by us: somebody else stopped the members.
+    pub fn disown(&self, table: &Table) {
+        for slot in self.slots() {
+            table.set_held(slot, false);
+        }
+    }
+
     fn slots(&self) -> impl Iterator<Item = &Slot> {
         self.slot.iter().chain(self.members.iter().filter_map(|m| m.slot.as_ref()))
     }
@@ -276,19 +311,13 @@ impl Members {
     /// # Errors
     /// As [`ProcessRef::signal`]; a member that has ended is none.
     pub fn signal(&self, signal: Signal, signals: &mut u64) -> Result<Delivery> {
-        let Some(any) = self.members.first() else { return Ok(Delivery::Gone) };
-        let leader = self.members.iter().find(|m| m.process.pid() == self.leader);
-        let mut group = GroupDelivery::Unsupported;
-        if let Some(leader) = leader {
-            *signals += 1;
-            group = leader.process.signal_group(signal)?;
+        if self.members.is_empty() {
+            return Ok(Delivery::Gone);
         }
-        if group == GroupDelivery::Sent && self.members.iter().all(|m| m.in_group) {
-            return Ok(Delivery::Sent);
-        }
-        let _ = any;
+        *signals += 1;
+        let group = self.leader.signal_group(signal)?;
         let mut delivery = if group == GroupDelivery::Sent { Delivery::Sent } else { Delivery::Gone };
-        for m in self.members.iter().filter(|m| !(m.in_group && group == GroupDelivery::Sent)) {
+        for m in self.members.iter().filter(|m| !m.in_group || group == GroupDelivery::Unsupported) {
             *signals += 1;
             if m.process.signal(signal)? == Delivery::Sent {
                 delivery = Delivery::Sent;
@@ -297,19 +326,20 @@ impl Members {
         Ok(delivery)
     }
 
-    /// Whether somebody else has sent a stop signal that waits behind our own suspension. (We send one only to members
-    /// that run; a second one stays pending until the member is resumed.)
+    /// Whether somebody else has sent a stop signal that waits behind our own suspension. We send one only to members
+    /// that are not suspended, so one that is pending while the leader *is* suspended was sent by somebody else.
     ///
     /// # Errors
     /// As [`procfs::pending`].
     pub fn stop_is_pending(&self, reads: &mut u64) -> Result<bool> {
         *reads += 1;
-        Ok(procfs::pending(self.leader)?.is_some_and(procfs::Pending::has_stop))
+        Ok(procfs::pending(self.leader.pid())?.is_some_and(|p| p.suspended && p.has_stop()))
     }
 
     /// Gives back every slot of the table.
     pub fn leave_table(&mut self, table: &mut Table) {
-        for slot in self.slot.take().into_iter().chain(self.members.iter_mut().filter_map(|m| m.slot.take())) {
+        for slot in self.slot.take().into_iter().chain(self.members.iter_mut().filter_map(|m| m.slot.take()))
+        {
             table.remove(slot);
         }
     }
@@ -335,6 +365,3 @@ impl Scan {
         }
     }
 }
-
-/// Which client each process belongs to, for those that have to be looked up by pid.
-pub(crate) type ByPid = HashMap<Pid, u32>;

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::error::last_errno;
 use crate::procfs::{ProcPath, StartTime, stat_raw};
 use crate::{Error, Result};
 
@@ -172,7 +173,7 @@ pub(crate) fn signal_group_raw(fd: BorrowedFd<'_>, signal: Signal) -> rustix::io
     if done == 0 {
         return Ok(GroupDelivery::Sent);
     }
-    match Errno::from_raw_os_error(nix::errno::Errno::last_raw()) {
+    match last_errno() {
         Errno::SRCH => Ok(GroupDelivery::Gone),
         // An unknown flag. The signal itself is a valid one by its type.
         Errno::INVAL => Ok(GroupDelivery::Unsupported),

@@ -519,9 +519,11 @@ const fn bit(signal: Signal) -> u64 {
     1 << (signal.as_raw() - 1)
 }
 
-/// The signals that wait to be delivered.
+/// The signals that wait to be delivered, and whether they wait because the process is suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
+    /// Whether the main thread is suspended (`State`).
+    pub suspended: bool,
     /// To the main thread (`SigPnd`).
     pub thread: SignalSet,
     /// To the process (`ShdPnd`).
@@ -538,17 +540,20 @@ impl Pending {
     /// The meaning of a `status` file, or the name of the line that does not read.
     ///
     /// # Errors
-    /// `SigPnd` or `ShdPnd`, whichever is missing or malformed.
+    /// `State`, `SigPnd` or `ShdPnd`, whichever is missing or malformed.
     pub fn parse(status: &[u8]) -> Result<Self, &'static str> {
-        let set = |name: &'static str| {
-            status
-                .split(|&b| b == b'\n')
-                .find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b":"))
-                .and_then(|value| hexadecimal(value.trim_ascii()))
-                .map(SignalSet)
-                .ok_or(name)
+        let value = |name: &'static str| {
+            let mut lines = status.split(|&b| b == b'\n');
+            let found = lines.find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b":"));
+            found.map(|value| value.trim_ascii()).ok_or(name)
         };
-        Ok(Self { thread: set("SigPnd")?, process: set("ShdPnd")? })
+        let set = |name| value(name).and_then(|v| hexadecimal(v).map(SignalSet).ok_or(name));
+        let state = value("State")?.first().copied().ok_or("State")?;
+        Ok(Self {
+            suspended: State::from_letter(state).is_suspended(),
+            thread: set("SigPnd")?,
+            process: set("ShdPnd")?,
+        })
     }
 }
 
@@ -618,6 +623,36 @@ pub fn threads(pid: Pid, mut each: impl FnMut(Stat)) -> Result<Option<()>> {
     match (malformed, walked) {
         (Some(error), _) => Err(error),
         (None, walked) => walked.map_err(|e| RawError::from(e).on(&path)),
+    }
+}
+
+/// The pid made last, kept open: as long as it stays the same, nobody has made a process or thread.
+#[derive(Debug)]
+pub struct LastPid(std::fs::File);
+
+impl LastPid {
+    /// Opens `/proc/loadavg`.
+    ///
+    /// # Errors
+    /// [`Error::System`] where it cannot be opened.
+    pub fn open() -> Result<Self> {
+        let file = std::fs::File::open("/proc/loadavg");
+        file.map(Self).map_err(|e| {
+            Error::system("open", "/proc/loadavg", Errno::from_io_error(&e).unwrap_or(Errno::IO))
+        })
+    }
+
+    /// The number, which is of use only to be compared.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Malformed`] where it cannot be read.
+    pub fn read(&self) -> Result<u64> {
+        let mut buffer = [0; 128];
+        let n = rustix::io::pread(&self.0, &mut buffer, 0)
+            .map_err(|e| Error::system("read", "/proc/loadavg", e))?;
+        let text = buffer[..n].trim_ascii_end();
+        let last = text.rsplit(|&b| b == b' ').next().and_then(number);
+        last.ok_or(Error::Malformed { object: "/proc/loadavg".into(), what: "the last pid" })
     }
 }
 

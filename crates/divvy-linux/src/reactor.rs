@@ -116,14 +116,15 @@ impl Reactor {
             Err(Errno::INTR) => return Ok(woken),
             Err(e) => return Err(Error::system("wait on epoll", "", e)),
         };
+        let mut signals = false;
         for event in ready {
             match event.data.u64() {
                 TIMER => self.armed = None,
-                SIGNALS => {}
+                SIGNALS => signals = true,
                 number => woken.ready.push(number),
             }
         }
-        if ready.iter().any(|e| e.data.u64() == SIGNALS) {
+        if signals {
             self.take_signals(&mut woken)?;
         }
         Ok(woken)

@@ -1,4 +1,4 @@
-//! Starting a command so that it stands still in its own process group until it is released.
+//! Starting a command in a process group, or session, of its own.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use std::process::Stdio;
 use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::affinity::CpuMask;
-use crate::{Error, Pid, ProcessRef, Result, Signal};
+use crate::{Error, Pid, ProcessRef, Result};
 
 /// A command to start.
 #[derive(Debug, Default)]
@@ -24,7 +24,9 @@ pub struct Command {
     pub stdout: Option<OwnedFd>,
     /// Where standard error goes; ours if `None`.
     pub stderr: Option<OwnedFd>,
-    /// Whether it gets a session of its own (and loses the terminal) rather than only a process group.
+    /// Whether it gets a session of its own (and loses the terminal) rather than only a process group. Only so does it
+    /// survive us while it stands suspended: the kernel sends SIGHUP to a stopped process group that is orphaned in
+    /// its session. A session is also an autogroup of its own, which lets the scheduler wake in time more often.
     pub own_session: bool,
 }
 
@@ -39,12 +41,12 @@ pub struct Inherit {
     pub cpus: Option<CpuMask>,
 }
 
-/// Starts `command`, stopped before its first instructions are over, as the leader of a new process group. Standard
-/// input is `/dev/null`: several commands cannot share a keyboard. The child is ours to wait for.
+/// Starts `command` as the leader of a new process group. Standard input is `/dev/null`: several commands cannot share
+/// a keyboard. The child is ours to wait for.
 ///
 /// # Errors
 /// [`Error::Spawn`] where it cannot be executed.
-pub fn spawn_stopped(command: Command, inherit: &Inherit) -> Result<ProcessRef> {
+pub fn spawn(command: Command, inherit: &Inherit) -> Result<ProcessRef> {
     let failed = |e: std::io::Error, argv: &[OsString]| {
         let name = argv.first().cloned().unwrap_or_default().to_string_lossy().into_owned();
         Error::Spawn { command: name, cause: e }
@@ -83,11 +85,8 @@ pub fn spawn_stopped(command: Command, inherit: &Inherit) -> Result<ProcessRef> 
             Ok(())
         });
     }
-    #[expect(clippy::zombie_processes, reason = "the host waits for every child through its SIGCHLD")]
     let child = process.spawn().map_err(|e| failed(e, &command.argv))?;
     let pid = Pid::from_raw(child.id() as i32).expect("a child's pid is positive");
     // Ours and not waited for: the pid is still the child's, even if it has ended already.
-    let process = ProcessRef::open_child(pid)?;
-    process.signal(Signal::STOP)?;
-    Ok(process)
+    ProcessRef::open_child(pid)
 }

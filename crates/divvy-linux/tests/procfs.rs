@@ -80,7 +80,7 @@ proptest! {
 fn pending_stops_are_seen_in_both_masks() {
     let status = |thread: &str, process: &str| {
         Pending::parse(
-            format!("Name:\tx\nSigQ:\t0/9\nSigPnd:\t{thread}\nShdPnd:\t{process}\nSigBlk:\t0\n").as_bytes(),
+            format!("Name:\tx\nState:\tT (stopped)\nSigQ:\t0/9\nSigPnd:\t{thread}\nShdPnd:\t{process}\nSigBlk:\t0\n").as_bytes(),
         )
     };
     // Signal n is bit n - 1: SIGSTOP 19, SIGTSTP 20, SIGTTIN 21, SIGTTOU 22; SIGCONT 18 and SIGTERM 15 are none.
@@ -92,7 +92,9 @@ fn pending_stops_are_seen_in_both_masks() {
     }
     assert!(SignalSet(0x4000).contains(Signal::TERM) && !SignalSet(0x4000).contains(Signal::STOP));
     assert_eq!(status("xyz", "0"), Err("SigPnd"));
-    assert_eq!(Pending::parse(b"SigPnd:\t0\n"), Err("ShdPnd"));
+    assert_eq!(Pending::parse(b"State:\tS (sleeping)\nSigPnd:\t0\n"), Err("ShdPnd"));
+    assert_eq!(Pending::parse(b"SigPnd:\t0\nShdPnd:\t0\n"), Err("State"));
+    assert!(status("0", "0").expect("read").suspended);
 }
 
 #[test]

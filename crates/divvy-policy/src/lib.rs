@@ -13,6 +13,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod dispatch;
 pub mod feasible;
 pub mod gate;
 mod policy;

@@ -160,6 +160,9 @@ pub enum Gate {
 }
 
 /// A dispatcher's decision: `client` runs next on `cpu`, for `slice` at the most.
+///
+/// A grant for a CPU that has not been handed back takes it from its client, which stays runnable. Where the policy is to
+/// judge by up-to-date accounts, the driver charges running clients before it reports a [`Event::Wake`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Where.

@@ -1,8 +1,8 @@
 //! ALPS against tables worked by hand, and its properties.
 
-mod common;
+mod gate_common;
 
-use common::{Charges, MS, World};
+use gate_common::{Charges, MS, World};
 use divvy_policy::Nanos;
 use divvy_policy::gate::{Alps, AlpsParams, AlpsVariant, Scale};
 use proptest::prelude::*;

@@ -1,8 +1,8 @@
 //! The exact gate, driven by hand and over a machine without latency.
 
-mod common;
+mod gate_common;
 
-use common::{Charges, MS, World};
+use gate_common::{Charges, MS, World};
 use divvy_policy::feasible::{Claim, water_fill};
 use divvy_policy::gate::{Exact, ExactParams, Scale};
 use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy, Share};

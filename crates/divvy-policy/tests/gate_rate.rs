@@ -1,8 +1,8 @@
 //! superd's rate enforcement.
 
-mod common;
+mod gate_common;
 
-use common::{Charges, MS, World};
+use gate_common::{Charges, MS, World};
 use divvy_policy::Nanos;
 use divvy_policy::gate::{Rate, RateParams};
 

@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 use super::rescue::ticks;
 use super::table::{SlotImage, Table, View};
 use super::walk::{Live, Verdict, Wanted, resume_held};
+use crate::error::last_errno;
 use crate::procfs::{ProcPath, stat_raw};
 use crate::{Error, Result, clock, pidfd};
 
@@ -120,11 +121,14 @@ impl Guardian {
                     libc::WEXITED | libc::__WALL,
                 )
             };
-            match (waited, Errno::from_raw_os_error(nix::errno::Errno::last_raw())) {
-                // ECHILD: somebody has reaped it for us.
-                (0, _) | (_, Errno::CHILD) => return Ok(()),
-                (_, Errno::INTR) => {}
-                (_, e) => return Err(Error::system("wait for", "the guardian", e)),
+            if waited == 0 {
+                return Ok(());
+            }
+            match last_errno() {
+                // Somebody has reaped it for us.
+                Errno::CHILD => return Ok(()),
+                Errno::INTR => {}
+                e => return Err(Error::system("wait for", "the guardian", e)),
             }
         }
     }
@@ -162,7 +166,7 @@ fn fork(duty: &mut Duty<'_>) -> rustix::io::Result<(Pid, OwnedFd)> {
     };
     match pid {
         0 => watch(duty),
-        -1 => Err(Errno::from_raw_os_error(nix::errno::Errno::last_raw())),
+        -1 => Err(last_errno()),
         pid => {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(fd) };

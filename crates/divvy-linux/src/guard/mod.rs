@@ -11,6 +11,10 @@
 //! What the owner has to do: [`Table::set_held`] before SIGSTOP and after SIGCONT; [`Table::beat`] at least every
 //! [`BEAT_INTERVAL`]; on each wake-up compare [`Table::generation`] with the last one seen and, where it rose, hold
 //! anew whatever should be held; when the guardian's pidfd becomes readable, [`Guardian::respawn`].
+//!
+//! What none of this can prevent: when an owner dies, the kernel itself sends SIGHUP and then SIGCONT to each process
+//! group that thereby loses its last parent in its session while members of it stand (POSIX's orphaned groups). A client that
+//! the owner started in its own session is not left suspended then, but hung up. One in a session of its own is not.
 
 mod dir;
 mod guardian;

@@ -138,13 +138,13 @@ pub(crate) enum Verdict {
     Failed(Errno),
 }
 
-/// A group whose members have to be looked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Wanted {
-    group: u32,
-    session: u32,
-    /// Members began at this time or later: the leader was the first.
-    since: u64,
+/// A group whose members have to be looked for: its number and its session in one word (see [`group_key`]), and the
+/// leader's start time, for no member began before it. An array, so that a vector of zeros costs no memory.
+pub(crate) type Wanted = [u64; 2];
+
+fn group_key(group: Pid, session: Pid) -> u64 {
+    let half = |pid: Pid| u64::from(pid.as_raw_nonzero().get().unsigned_abs());
+    half(group) << 32 | half(session)
 }
 
 /// Resumes everything held in `slots`, tells `told` what became of each process, and puts saved affinities back.
@@ -166,7 +166,7 @@ pub(crate) fn resume_held<P: Processes>(
             Reach::Group { session } => {
                 let (verdict, look) = resume_led(processes, slot.pid, slot.start);
                 if let (true, Some(room)) = (look, wanted.get_mut(nr_wanted)) {
-                    *room = Wanted { group: raw(slot.pid), session: raw(session), since: slot.start.0 };
+                    *room = [group_key(slot.pid, session), slot.start.0];
                     nr_wanted += 1;
                 }
                 verdict
@@ -183,10 +183,6 @@ pub(crate) fn resume_held<P: Processes>(
             told(saved.tid, Verdict::Failed(e));
         }
     }
-}
-
-const fn raw(pid: Pid) -> u32 {
-    pid.as_raw_nonzero().get().unsigned_abs()
 }
 
 /// Resumes the process that has `pid` if it began at `start`.
@@ -260,11 +256,11 @@ fn resume_members<P: Processes>(
 ) {
     let is_ours = |identity: &Identity| {
         let (Some(pgrp), Some(session)) = (identity.pgrp, identity.session) else { return false };
-        let first = wanted.partition_point(|w| w.group < raw(pgrp));
-        wanted.get(first).is_some_and(|w| {
-            (w.group, w.session) == (raw(pgrp), raw(session))
-                && (w.since..=latest.0).contains(&identity.start.0)
-        })
+        let key = group_key(pgrp, session);
+        let at = wanted.partition_point(|[group, _]| *group < key);
+        wanted
+            .get(at)
+            .is_some_and(|[group, since]| *group == key && (*since..=latest.0).contains(&identity.start.0))
     };
     // The walk may miss a process that is made meanwhile; but one that stands makes none, and none is made standing.
     let walked = processes.each(&mut |pid| {
@@ -290,7 +286,8 @@ fn resume_members<P: Processes>(
         told(pid, verdict);
     });
     if let Err(e) = walked
-        && let Some(pid) = wanted.first().and_then(|w| i32::try_from(w.group).ok()).and_then(Pid::from_raw)
+        && let Some(pid) =
+            wanted.first().and_then(|[group, _]| i32::try_from(group >> 32).ok()).and_then(Pid::from_raw)
     {
         told(pid, Verdict::Failed(e));
     }

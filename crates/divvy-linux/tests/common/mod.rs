@@ -32,6 +32,17 @@ impl Victim {
         Self::shell("while :; do :; done")
     }
 
+    /// A process that computes for ever with what nobody else wants.
+    pub fn nice_spinner() -> Self {
+        let victim = Self::shell("exec nice -n 19 sh -c 'while :; do :; done'");
+        wait_for("it to be nice", || victim.stat().comm.as_bytes() == b"sh" && victim.is_nice());
+        victim
+    }
+
+    fn is_nice(&self) -> bool {
+        rustix::process::getpriority_process(Some(self.pid())).is_ok_and(|nice| nice == 19)
+    }
+
     fn start(script: &str, leads_group: bool) -> Self {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());

@@ -1,150 +1,368 @@
-//! One way to run clients under a gate on a simulated machine, for all tests.
-#![allow(dead_code, reason = "each test binary uses its part")]
+//! Small policies, written for clearness and not for speed, to try the simulator with.
+#![allow(dead_code, reason = "each test file uses a part")]
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use divvy_policy::{ClientId, CpuId, Event, EventError, Grant, Instant, Nanos, Policy};
+use divvy_sim::scenario::{
+    Params, PolicyContext, PolicyError, PolicyFactory, PolicySpec, PolicyVisitor, Scenario,
+};
 
-use divvy_engine::policies::{AnyGate, GateSpec};
-use divvy_engine::{Engine, Recorder, TraceHeader, TraceLine};
-use divvy_policy::{ClientId, Instant, Nanos, Share};
-use divvy_sim::live::{MachineSpec, MachineStats, Program, SimHost};
-
-pub type Sim = Engine<AnyGate, SimHost>;
-
-/// A client: its share and the programs of its threads.
+/// How a [`Small`] policy chooses.
 #[derive(Clone, Debug)]
-pub struct Load {
-    pub share: u64,
-    pub threads: Vec<Program>,
+pub enum Rule {
+    /// In order of waking, to the end.
+    Fcfs,
+    /// In turns of a quantum.
+    Rr,
+    /// Least service first, a quantum at a time.
+    Las,
+    /// Weighted fair queueing, all runnable from the start: least (quanta + 1) / share, then the larger share, then id.
+    Wfq,
+    /// Largest share first, as many quanta as it has shares.
+    Wrr,
+    /// PBS in floating point, as the paper writes it.
+    Pbs(Pbs),
 }
 
-pub fn computes(share: u64) -> Load {
-    Load { share, threads: vec![Program::compute()] }
-}
-
-pub fn sleeps(share: u64, on_ms: u64, off_ms: u64) -> Load {
-    let program = Program::on_off(Nanos::from_millis(on_ms), Nanos::from_millis(off_ms));
-    Load { share, threads: vec![program] }
-}
-
-pub fn all_compute(shares: &[u64]) -> Vec<Load> {
-    shares.iter().map(|&s| computes(s)).collect()
-}
-
-pub fn gate(policy: &str, cpus: u32) -> GateSpec {
-    GateSpec { policy: policy.into(), cpus, ..GateSpec::default() }
-}
-
-/// What came of a run, start-up left out.
+/// Parameters of PBS (paper, sections 2, 4 and 5).
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    /// CPU time of each client.
-    pub used: Vec<u64>,
-    pub wall: u64,
-    pub cpus: u32,
-    /// RMS relative error of a cycle.
-    pub median: f64,
-    pub mean: f64,
-    pub cycles: u64,
-    pub stats: MachineStats,
-    pub own_cpu: f64,
-    pub wakeups: u64,
+pub struct Pbs {
+    pub main: Term,
+    pub gamma: f64,
+    pub eps: f64,
+    pub second: Term,
 }
 
-impl Outcome {
-    /// CPU time used by the clients, as a fraction of what there was.
-    pub fn utilization(&self) -> f64 {
-        self.used.iter().sum::<u64>() as f64 / (self.wall as f64 * f64::from(self.cpus))
+/// alpha and beta with its sign.
+#[derive(Clone, Copy, Debug)]
+pub struct Term {
+    pub alpha: f64,
+    pub beta: f64,
+    pub exclude: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    start: Instant,
+    service: u64,
+    inactive: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Client {
+    share: u64,
+    ready: bool,
+    left: bool,
+    cpu: Option<usize>,
+    service: u64,
+    order: u64,
+    activated: bool,
+    blocked_at: Instant,
+    nr_inactive: u64,
+    sum_inactive: u64,
+    sessions: [Session; 2],
+}
+
+pub struct Small {
+    rule: Rule,
+    quantum: u64,
+    clients: Vec<Option<Client>>,
+    /// Those that are ready, in no order: every rule's order is total.
+    ready: Vec<usize>,
+    holders: Vec<Option<usize>>,
+    asking: Vec<bool>,
+    current: Option<usize>,
+    next_order: u64,
+    woken: bool,
+}
+
+impl Small {
+    pub fn new(rule: Rule, cpus: u32, quantum: Nanos) -> Self {
+        let n = cpus as usize;
+        Self {
+            rule,
+            quantum: quantum.0,
+            clients: Vec::new(),
+            ready: Vec::new(),
+            holders: vec![None; n],
+            asking: vec![false; n],
+            current: None,
+            next_order: 0,
+            woken: false,
+        }
     }
 
-    /// Fractions of what the clients used.
-    pub fn fractions(&self) -> Vec<f64> {
-        let sum = self.used.iter().sum::<u64>() as f64;
-        self.used.iter().map(|&u| u as f64 / sum).collect()
+    fn get(&mut self, client: ClientId) -> Result<&mut Client, EventError> {
+        match self.clients.get_mut(client.index()) {
+            Some(Some(c)) if !c.left => Ok(c),
+            _ => Err(EventError::UnknownClient(client)),
+        }
     }
 
-    /// The largest relative distance between the fractions and `due`.
-    pub fn worst_against(&self, due: &[f64]) -> f64 {
-        let sum: f64 = due.iter().sum();
-        let pairs = self.fractions().into_iter().zip(due);
-        pairs.map(|(got, d)| (got / (d / sum) - 1.0).abs()).fold(0.0, f64::max)
+    fn terms(&self) -> Option<[Term; 2]> {
+        if let Rule::Pbs(pbs) = &self.rule { Some([pbs.main, pbs.second]) } else { None }
+    }
+
+    fn wake(&mut self, now: Instant, client: ClientId) -> Result<(), EventError> {
+        let (order, terms) = (self.next_order, self.terms());
+        let c = self.get(client)?;
+        if c.ready {
+            return Ok(());
+        }
+        c.ready = true;
+        c.order = order;
+        if !c.activated {
+            c.activated = true;
+            for (session, term) in c.sessions.iter_mut().zip(terms.into_iter().flatten()) {
+                if term.beta.is_finite() || term.exclude {
+                    session.start = now;
+                }
+            }
+        } else {
+            let span = now.since(c.blocked_at).0;
+            for (session, term) in c.sessions.iter_mut().zip(terms.into_iter().flatten()) {
+                let average = c.sum_inactive as f64 / c.nr_inactive as f64;
+                let long = c.nr_inactive > 0 && span as f64 >= term.beta * average;
+                if long || term.beta == 0.0 {
+                    *session = Session { start: now, service: 0, inactive: 0 };
+                } else {
+                    session.inactive += span;
+                }
+            }
+            c.nr_inactive += 1;
+            c.sum_inactive += span;
+        }
+        self.next_order += 1;
+        self.woken = true;
+        self.ready.push(client.index());
+        Ok(())
+    }
+
+    fn block(&mut self, now: Instant, client: ClientId) -> Result<(), EventError> {
+        let c = self.get(client)?;
+        if c.ready {
+            c.ready = false;
+            c.blocked_at = now;
+            if let Some(cpu) = c.cpu.take() {
+                self.holders[cpu] = None;
+            }
+            self.ready.retain(|&index| index != client.index());
+        }
+        if self.current == Some(client.index()) {
+            self.current = None;
+        }
+        Ok(())
+    }
+
+    fn priority(&self, pbs: &Pbs, now: Instant, index: usize) -> f64 {
+        let c = self.clients[index].as_ref().unwrap();
+        let term = |term: &Term, session: &Session| {
+            let mut t = now.since(session.start).0;
+            if term.exclude {
+                t -= session.inactive;
+            }
+            let (t, s) = ((t as f64).log2(), session.service as f64);
+            if term.alpha == 0.0 {
+                t
+            } else if s == 0.0 {
+                f64::INFINITY
+            } else if term.alpha.is_infinite() {
+                -s
+            } else {
+                t - term.alpha * s.log2()
+            }
+        };
+        let bonus = if self.current == Some(index) { pbs.gamma } else { 0.0 };
+        let offset = if c.share > 1 { pbs.main.alpha * (c.share as f64).log2() } else { 0.0 };
+        let second = if pbs.eps == 0.0 { 0.0 } else { pbs.eps * term(&pbs.second, &c.sessions[1]) };
+        term(&pbs.main, &c.sessions[0]) + second + bonus + offset
+    }
+
+    /// The best of the ready clients that are on no CPU, or on CPU `also`.
+    fn best(&self, now: Instant, also: Option<usize>) -> Option<usize> {
+        let candidates = self.ready.iter().filter_map(|&i| {
+            let c = self.clients[i].as_ref()?;
+            (c.cpu.is_none() || c.cpu == also).then_some((i, c))
+        });
+        match &self.rule {
+            Rule::Fcfs | Rule::Rr => candidates.min_by_key(|(_, c)| c.order).map(|(i, _)| i),
+            Rule::Las => candidates.min_by_key(|(_, c)| (c.service, c.order)).map(|(i, _)| i),
+            Rule::Wrr => candidates
+                .min_by_key(|(i, c)| (c.service / (c.share * self.quantum), std::cmp::Reverse(c.share), *i))
+                .map(|(i, _)| i),
+            Rule::Wfq => candidates
+                .min_by(|(i, a), (j, b)| {
+                    let finish =
+                        |c: &Client, d: &Client| (c.service / self.quantum + 1) as u128 * u128::from(d.share);
+                    finish(a, b).cmp(&finish(b, a)).then(b.share.cmp(&a.share)).then(i.cmp(j))
+                })
+                .map(|(i, _)| i),
+            Rule::Pbs(pbs) => candidates
+                .map(|(i, c)| (self.priority(pbs, now, i), c.sessions[0].start, i))
+                .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)).then(b.2.cmp(&a.2)))
+                .map(|(.., i)| i),
+        }
+    }
+
+    fn grant(&mut self, now: Instant, cpu: usize, index: usize) -> Grant {
+        self.asking[cpu] = false;
+        self.holders[cpu] = Some(index);
+        self.current = Some(index);
+        let c = self.clients[index].as_mut().unwrap();
+        c.cpu = Some(cpu);
+        let slice = match &self.rule {
+            Rule::Fcfs => u64::MAX,
+            Rule::Pbs(_) => self.quantum - now.0 % self.quantum,
+            Rule::Wrr => self.quantum * (c.share - c.service / self.quantum % c.share),
+            _ => self.quantum,
+        };
+        Grant { cpu: CpuId(cpu as u32), client: ClientId(index as u32), slice: Nanos(slice) }
     }
 }
 
-pub fn build(machine: MachineSpec, spec: &GateSpec, loads: &[Load]) -> Sim {
-    let mut host = SimHost::new(machine);
-    for load in loads {
-        host.add_client(load.threads.clone());
+impl Policy for Small {
+    type Decision = Grant;
+
+    fn on_event(&mut self, now: Instant, event: Event) -> Result<(), EventError> {
+        match event {
+            Event::Join { client, share } => {
+                let index = client.index();
+                if self.clients.len() <= index {
+                    self.clients.resize_with(index + 1, || None);
+                }
+                if self.clients[index].is_some() {
+                    return Err(EventError::DuplicateClient(client));
+                }
+                let session = Session { start: now, service: 0, inactive: 0 };
+                self.clients[index] = Some(Client {
+                    share: share.get(),
+                    ready: false,
+                    left: false,
+                    cpu: None,
+                    service: 0,
+                    order: 0,
+                    activated: false,
+                    blocked_at: now,
+                    nr_inactive: 0,
+                    sum_inactive: 0,
+                    sessions: [session; 2],
+                });
+                Ok(())
+            }
+            Event::Wake { client } => self.wake(now, client),
+            Event::Block { client } => self.block(now, client),
+            Event::Leave { client } => {
+                self.block(now, client)?;
+                self.get(client)?.left = true;
+                Ok(())
+            }
+            Event::Reshare { client, share } => {
+                self.get(client)?.share = share.get();
+                Ok(())
+            }
+            Event::Charge { client, used } => {
+                let c = self.get(client)?;
+                c.service += used.0;
+                c.sessions.iter_mut().for_each(|session| session.service += used.0);
+                Ok(())
+            }
+            Event::Width { client, .. } => self.get(client).map(|_| ()),
+            Event::Free { cpu } => {
+                if cpu.index() >= self.asking.len() {
+                    return Err(EventError::UnknownCpu(cpu));
+                }
+                self.asking[cpu.index()] = true;
+                if let Some(index) = self.holders[cpu.index()].take() {
+                    let c = self.clients[index].as_mut().unwrap();
+                    c.cpu = None;
+                    // Round robin: to the end of the line.
+                    c.order = self.next_order;
+                    self.next_order += 1;
+                }
+                Ok(())
+            }
+        }
     }
-    let mut engine = Engine::new(spec.make().unwrap(), host, spec.cpus);
-    for load in loads {
-        engine.join(Share::new(load.share).unwrap()).unwrap();
+
+    fn poll_decision(&mut self, now: Instant) -> Option<Grant> {
+        if let Some(cpu) = self.asking.iter().position(|&asking| asking) {
+            let index = self.best(now, None)?;
+            return Some(self.grant(now, cpu, index));
+        }
+        // Only on one CPU do these preempt.
+        let preempts = matches!(self.rule, Rule::Las | Rule::Pbs(_)) && self.holders.len() == 1;
+        if std::mem::take(&mut self.woken) && preempts {
+            let index = self.best(now, Some(0))?;
+            if self.holders[0] != Some(index) {
+                let old = self.holders[0].take()?;
+                self.clients[old].as_mut().unwrap().cpu = None;
+                return Some(self.grant(now, 0, index));
+            }
+        }
+        None
     }
-    engine
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
 }
 
-pub fn turn_until(engine: &mut Sim, at: Instant) {
-    while engine.host().time() < at {
-        engine.turn(Some(at)).unwrap();
+/// Makes [`Small`] policies.
+pub struct Smalls;
+
+impl PolicyFactory for Smalls {
+    fn with_policy<V: PolicyVisitor>(
+        &self,
+        spec: &PolicySpec,
+        context: &PolicyContext,
+        visitor: V,
+    ) -> Result<V::Output, PolicyError> {
+        let mut params = Params::new(&spec.params);
+        let rule = match spec.name.as_str() {
+            "fcfs" => Rule::Fcfs,
+            "rr" => Rule::Rr,
+            "las" => Rule::Las,
+            "wfq" => Rule::Wfq,
+            "wrr" => Rule::Wrr,
+            "pbs" => {
+                let sign = [("+", false), ("-", true)];
+                let alpha = params.number("alpha")?.unwrap_or(1.0);
+                let beta = params.number("beta")?.unwrap_or(f64::INFINITY);
+                let main = Term { alpha, beta, exclude: params.choice("sign", &sign)? };
+                let alpha = params.number("alpha2")?.unwrap_or(1.0);
+                let beta = params.number("beta2")?.unwrap_or(f64::INFINITY);
+                let second = Term { alpha, beta, exclude: params.choice("sign2", &sign)? };
+                let gamma = params.number("gamma")?.unwrap_or(0.0);
+                Rule::Pbs(Pbs { main, gamma, eps: params.number("eps")?.unwrap_or(0.0), second })
+            }
+            name => return Err(PolicyError::unknown(name, &["fcfs", "rr", "las", "wfq", "wrr", "pbs"])),
+        };
+        let quantum = params.time("quantum", context.quantum)?;
+        params.finish()?;
+        Ok(visitor.visit(Small::new(rule, context.cpus, quantum.nanos())))
     }
 }
 
-/// Runs `loads` for `start_up` and then for `measured`, in seconds.
-pub fn run_for(
-    machine: MachineSpec,
-    spec: &GateSpec,
-    loads: &[Load],
-    start_up: u64,
-    measured: u64,
-) -> Outcome {
-    let cpus = machine.cpus;
-    let mut engine = build(machine, spec, loads);
-    turn_until(&mut engine, Instant(start_up * 1_000_000_000));
-    let used = |engine: &Sim| -> Vec<u64> {
-        (0..loads.len()).map(|i| engine.host().used(ClientId(i as u32)).0).collect()
-    };
-    let (from, before, stats) = (engine.host().time().0, used(&engine), engine.host().stats());
-    let (cost, wakeups) = (engine.self_cost(), engine.wakeups());
-    turn_until(&mut engine, Instant((start_up + measured) * 1_000_000_000));
-    let wall = engine.host().time().0 - from;
-    let after = engine.host().stats();
-    let errors = engine.ledger().cycles().errors().unwrap_or_default();
-    Outcome {
-        used: used(&engine).iter().zip(&before).map(|(a, b)| a - b).collect(),
-        wall,
-        cpus,
-        median: errors.median,
-        mean: errors.mean,
-        cycles: engine.ledger().cycles().ended,
-        stats: MachineStats {
-            idle: after.idle.saturating_sub(stats.idle),
-            wasted: after.wasted.saturating_sub(stats.wasted),
-            ..after
-        },
-        own_cpu: (engine.self_cost().cpu.0 - cost.cpu.0) as f64 / wall as f64,
-        wakeups: engine.wakeups() - wakeups,
-    }
+/// Reads a golden file of the repository.
+pub fn golden(name: &str) -> serde_json::Value {
+    let path = format!("{}/../../golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("read {path}: {error}"));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("parse {path}: {error}"))
 }
 
-/// Keeps the lines of a trace.
-#[derive(Clone, Default)]
-pub struct Lines(pub Rc<RefCell<Vec<String>>>);
-
-impl Recorder for Lines {
-    fn record(&mut self, line: &TraceLine) {
-        self.0.borrow_mut().push(serde_json::to_string(line).unwrap());
-    }
+/// Reads a scenario in TOML.
+pub fn toml(text: &str) -> Scenario {
+    Scenario::parse(text, divvy_sim::scenario::Format::Toml).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-impl Lines {
-    /// A recorder whose trace begins with the header of `spec`.
-    pub fn of(spec: &GateSpec) -> Self {
-        let header =
-            TraceHeader { divvy_trace: divvy_engine::TRACE_VERSION, gate: spec.clone(), clients: vec![] };
-        Self(Rc::new(RefCell::new(vec![serde_json::to_string(&header).unwrap()])))
-    }
+/// Reads a scenario in JSON.
+pub fn json(value: &serde_json::Value) -> Scenario {
+    let text = value.to_string();
+    Scenario::parse(&text, divvy_sim::scenario::Format::Json)
+        .unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
 
-    pub fn text(&self) -> Vec<String> {
-        self.0.borrow().clone()
-    }
+/// Runs a scenario with its own seed.
+pub fn run(scenario: &Scenario) -> divvy_sim::output::Report {
+    divvy_sim::simulate::simulate(scenario, scenario.seed, &[], &Smalls)
+        .unwrap_or_else(|error| panic!("{error}"))
 }

@@ -1,0 +1,117 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    it ended as asked: the time was up, or every command exited with 0
+  1    a command failed (rescue, replay: something is left to be repaired, or differs)
+  2    the arguments cannot be used
+  3    a command cannot be started; nothing is left running
+  4    a file cannot be read or written
+  5    the system refused: a permission, a limit, a failed call
+  128+N  signal N asked for the end (130: Ctrl-C)";
+
+/// Divide one machine's CPU among programs in proportion to shares, with or without privilege.
+#[derive(Debug, Parser)]
+#[command(name = "divvy", version, after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run commands and divide the CPU among them by share
+    Share(Box<ShareArgs>),
+    /// Resume what a divvy that was killed together with its guardian left suspended
+    Rescue(RescueArgs),
+    /// Feed a recorded trace to its policy anew and compare every decision
+    Replay(ReplayArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct ShareArgs {
+    /// A share (1 to 1000000) and a command for the shell: 2:'make -j4'
+    #[arg(value_name = "SHARE:COMMAND", required_unless_present = "file")]
+    pub(crate) tasks: Vec<String>,
+
+    /// More tasks, from a TOML file (see docs/tasks.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// End after this time: 30s, 2m, 500ms. Without it, divvy ends with its last command
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) time: Option<Duration>,
+
+    /// CPU time of one share in one cycle (rate: time between decisions), 1ms to 10s
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = humantime::parse_duration)]
+    pub(crate) quantum: Duration,
+
+    /// exact, alps, alps-basic or rate
+    #[arg(long, value_name = "NAME", default_value = "exact")]
+    pub(crate) policy: String,
+
+    /// CPUs that the commands may use: 0,2-3. All that divvy itself may use if not given
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<String>,
+
+    /// Longest run in one go (exact): even inside the cycle, for more signals
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) slice: Option<Duration>,
+
+    /// Commands released for each CPU at a time (exact): how many strangers compete with
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) presence: u32,
+
+    /// Time after which the past is forgotten (rate)
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    pub(crate) period: Duration,
+
+    /// Do not divide the shares by their greatest common divisor: 10:20 has ten times the cycle of 1:2
+    #[arg(long)]
+    pub(crate) unscaled: bool,
+
+    /// Leave the commands in this terminal's session. They can open /dev/tty then, but if divvy is killed outright the
+    /// kernel hangs up on those that stand held
+    #[arg(long)]
+    pub(crate) keep_terminal: bool,
+
+    /// Time between SIGTERM and SIGKILL at the end
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub(crate) grace: Duration,
+
+    /// Write the report (JSON, docs/report.schema.json) to FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// Record every event and decision (JSON lines, docs/trace.md) in FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// Print the report as JSON on standard output instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// No table and no summary
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RescueArgs {
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReplayArgs {
+    /// A file that `divvy share --trace` wrote
+    #[arg(value_name = "FILE")]
+    pub(crate) trace: PathBuf,
+}

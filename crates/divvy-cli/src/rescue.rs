@@ -1,0 +1,48 @@
+//! `divvy rescue`: resume what a divvy that died together with its guardian left suspended.
+
+use divvy_linux::guard::{Environment, Report, rescue};
+use divvy_linux::{Error, Pid};
+use serde_json::json;
+
+use crate::args::RescueArgs;
+use crate::{Code, Failure};
+
+pub(crate) fn run(args: &RescueArgs) -> Result<Code, Failure> {
+    // A table may have been left by a divvy that saw another environment: every place is looked at.
+    let mut reports = Vec::new();
+    let mut errors: Vec<Error> = Vec::new();
+    for dir in Environment::read().open_all() {
+        match dir.and_then(|dir| rescue(&dir)) {
+            Ok(report) => reports.push(report),
+            Err(e) => errors.push(e),
+        }
+    }
+    let pids = |of: fn(&Report) -> &Vec<Pid>| -> Vec<i32> {
+        reports.iter().flat_map(of).map(|pid| pid.as_raw_nonzero().get()).collect()
+    };
+    let (resumed, gone, foreign) = (pids(|r| &r.resumed), pids(|r| &r.gone), pids(|r| &r.foreign));
+    let failed: Vec<String> = reports
+        .iter()
+        .flat_map(|r| &r.failed)
+        .map(|f| format!("resume process {}: {}", f.pid, f.cause))
+        .chain(reports.iter().flat_map(|r| &r.errors).map(Error::to_string))
+        .chain(errors.iter().map(Error::to_string))
+        .collect();
+    if args.json {
+        println!(
+            "{}",
+            json!({ "version": 1, "resumed": resumed, "gone": gone, "foreign": foreign, "errors": failed })
+        );
+    } else {
+        println!(
+            "resumed {}, ended meanwhile {}, recycled pids left alone {}",
+            resumed.len(),
+            gone.len(),
+            foreign.len()
+        );
+        for line in &failed {
+            eprintln!("divvy: {line}");
+        }
+    }
+    Ok(if failed.is_empty() { Code::Done } else { Code::Failed })
+}

@@ -1,0 +1,154 @@
+//! `divvy share`: run commands and divide the CPU among them.
+
+mod report;
+mod run;
+mod screen;
+mod table;
+mod tasks;
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use divvy_engine::policies::GateSpec;
+use divvy_engine::{Recorder, TraceHeader, TraceLine};
+use divvy_linux::CpuMask;
+
+use crate::args::ShareArgs;
+use crate::{Code, Failure};
+
+/// A cycle longer than this cannot be meant.
+const CYCLE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
+    let tasks = tasks::all(&args.tasks, args.file.as_deref())?;
+    let cpus = args.cpus.as_deref().map(parse_cpus).transpose()?;
+    check_cycle(&args, &tasks)?;
+    // What cannot be written later is better known before anything runs.
+    let report = args.report.as_deref().map(create).transpose()?;
+    let trace = args.trace.as_deref().map(create).transpose()?;
+    run::Run::start(&args, tasks, cpus, trace)?.finish(report)
+}
+
+fn create(path: &Path) -> Result<(File, String), Failure> {
+    let file = File::create(path);
+    let file = file.map_err(|e| Failure::new(Code::File, format!("create {}: {e}", path.display())))?;
+    Ok((file, path.display().to_string()))
+}
+
+/// `0,2-3` as a set of CPUs.
+fn parse_cpus(list: &str) -> Result<CpuMask, Failure> {
+    let bad = |what: &str| {
+        let text = format!("--cpus {list}: {what}; write numbers and ranges, as in 0,2-3");
+        Failure::new(Code::Usage, text)
+    };
+    let number = |text: &str| text.trim().parse::<u32>().map_err(|_| bad(&format!("'{text}' is no CPU")));
+    let mut mask = CpuMask::default();
+    for part in list.split(',') {
+        let (first, last) = match part.split_once('-') {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (number(part)?, number(part)?),
+        };
+        if last < first {
+            return Err(bad(&format!("the range {part} is empty")));
+        }
+        if last >= CpuMask::CPUS {
+            return Err(bad(&format!("there is no CPU {last}")));
+        }
+        (first..=last).for_each(|cpu| mask.insert(cpu));
+    }
+    Ok(mask)
+}
+
+fn check_cycle(args: &ShareArgs, tasks: &[tasks::Task]) -> Result<(), Failure> {
+    let unit = if args.unscaled { 1 } else { tasks.iter().fold(0, |unit, t| gcd(unit, t.share.get())) };
+    let quanta: u64 = tasks.iter().map(|t| t.share.get() / unit.max(1)).sum();
+    let cycle = args.quantum.as_secs_f64() * quanta as f64;
+    if cycle > CYCLE_MAX.as_secs_f64() {
+        let text = format!(
+            "shares of {quanta} in all at a quantum of {}: a cycle of {:.0} hours; use smaller shares or a shorter quantum",
+            humantime::format_duration(args.quantum),
+            cycle / 3600.0
+        );
+        return Err(Failure::new(Code::Usage, text));
+    }
+    Ok(())
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn gate_spec(args: &ShareArgs, cpus: u32) -> GateSpec {
+    GateSpec {
+        policy: args.policy.clone(),
+        quantum_ns: nanos(args.quantum),
+        cpus,
+        scale_shares: !args.unscaled,
+        slice_ns: args.slice.map(nanos),
+        presence: args.presence,
+        period_ns: nanos(args.period),
+    }
+}
+
+/// Writes a trace as lines of JSON; the first error ends it, and is told at the end.
+struct TraceFile {
+    out: BufWriter<File>,
+    failed: std::rc::Rc<std::cell::RefCell<Option<std::io::Error>>>,
+}
+
+impl TraceFile {
+    fn new(
+        file: File,
+        header: &TraceHeader,
+        failed: std::rc::Rc<std::cell::RefCell<Option<std::io::Error>>>,
+    ) -> Self {
+        let mut trace = Self { out: BufWriter::with_capacity(1 << 18, file), failed };
+        trace.line(header);
+        trace
+    }
+
+    fn line(&mut self, line: &impl serde::Serialize) {
+        let mut failed = self.failed.borrow_mut();
+        if failed.is_none() {
+            let written = serde_json::to_writer(&mut self.out, line).map_err(std::io::Error::from);
+            *failed = written.and_then(|()| self.out.write_all(b"\n")).err();
+        }
+    }
+}
+
+impl Recorder for TraceFile {
+    fn record(&mut self, line: &TraceLine) {
+        self.line(line);
+    }
+}
+
+impl Drop for TraceFile {
+    fn drop(&mut self) {
+        if let Err(e) = self.out.flush() {
+            self.failed.borrow_mut().get_or_insert(e);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus() {
+        let cpus = |list| parse_cpus(list).map(|mask| mask.iter().collect::<Vec<_>>()).map_err(|f| f.text);
+        assert_eq!(cpus("0,2-3"), Ok(vec![0, 2, 3]));
+        assert_eq!(cpus("1"), Ok(vec![1]));
+        let fix = "; write numbers and ranges, as in 0,2-3";
+        assert_eq!(cpus("x"), Err(format!("--cpus x: 'x' is no CPU{fix}")));
+        assert_eq!(cpus("3-2"), Err(format!("--cpus 3-2: the range 3-2 is empty{fix}")));
+        assert_eq!(cpus("1,"), Err(format!("--cpus 1,: '' is no CPU{fix}")));
+        assert_eq!(cpus("5000"), Err(format!("--cpus 5000: there is no CPU 5000{fix}")));
+    }
+}

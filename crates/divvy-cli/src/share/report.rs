@@ -1,0 +1,182 @@
+//! What a run was: `--report`, `--json` and the summary. Its schema is `docs/report.schema.json`.
+
+use divvy_engine::{Engine, Host, Ledger};
+use divvy_linux::Exit;
+use divvy_policy::{Gate, Policy};
+use serde::Serialize;
+
+use super::tasks::Task;
+
+/// The version of the report's format.
+pub(crate) const REPORT_VERSION: u32 = 1;
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) version: u32,
+    pub(crate) divvy: &'static str,
+    pub(crate) policy: String,
+    pub(crate) quantum_ns: u64,
+    pub(crate) cpus: Vec<u32>,
+    pub(crate) wall_ns: u64,
+    /// CPU time of all clients as a fraction of the wall time of all CPUs.
+    pub(crate) utilization: f64,
+    pub(crate) ended_by: String,
+    pub(crate) clients: Vec<ClientReport>,
+    pub(crate) cycles: CyclesReport,
+    #[serde(rename = "self")]
+    pub(crate) own: OwnReport,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ClientReport {
+    pub(crate) name: String,
+    pub(crate) share: u64,
+    /// What the share comes to on these CPUs, in the same unit: less where a client cannot use so much.
+    pub(crate) effective_share: f64,
+    pub(crate) service_ns: u64,
+    /// Effective share as a fraction of all effective shares.
+    pub(crate) target_fraction: f64,
+    /// Service as a fraction of all service.
+    pub(crate) achieved_fraction: f64,
+    /// `achieved / target - 1`.
+    pub(crate) relative_error: f64,
+    /// `None` while it runs.
+    pub(crate) exit: Option<ExitReport>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ExitReport {
+    Code(i32),
+    Signal(i32),
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CyclesReport {
+    /// Cycles that count: the first four do not.
+    pub(crate) count: u64,
+    pub(crate) rms_relative_error: Option<ErrorsReport>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ErrorsReport {
+    pub(crate) mean: f64,
+    pub(crate) median: f64,
+    pub(crate) max: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct OwnReport {
+    pub(crate) cpu_ns: u64,
+    /// CPU time as a fraction of the wall time of one CPU.
+    pub(crate) overhead: f64,
+    pub(crate) wakeups: u64,
+    pub(crate) reads: u64,
+    pub(crate) signals: u64,
+}
+
+impl From<Exit> for ExitReport {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Code(code) => Self::Code(code),
+            Exit::Signal(signal) => Self::Signal(signal),
+        }
+    }
+}
+
+/// What one share comes to: the largest CPU time for each share is what a client gets that is not capped.
+fn effective_shares(ledger: &Ledger, fractions: &[f64]) -> Vec<f64> {
+    let shares = ledger.clients().iter().map(|c| c.share.get() as f64);
+    let rate = shares.zip(fractions).map(|(share, f)| f / share).fold(0.0, f64::max);
+    fractions.iter().map(|f| if rate > 0.0 { f / rate } else { 0.0 }).collect()
+}
+
+/// The clients' part of the report, as of now. Exits are filled in as they come.
+pub(crate) fn clients(ledger: &Ledger, tasks: &[Task]) -> Vec<ClientReport> {
+    let fractions = ledger.effective(|_| true);
+    let effective = effective_shares(ledger, &fractions);
+    let all: u64 = ledger.clients().iter().map(|c| c.service.0).sum();
+    let rows = ledger.clients().iter().zip(tasks).zip(fractions.iter().zip(&effective));
+    rows.map(|((client, task), (&target, &effective_share))| {
+        let achieved = if all == 0 { 0.0 } else { client.service.0 as f64 / all as f64 };
+        ClientReport {
+            name: task.name.clone(),
+            share: client.share.get(),
+            effective_share,
+            service_ns: client.service.0,
+            target_fraction: target,
+            achieved_fraction: achieved,
+            relative_error: if all == 0 { 0.0 } else { achieved / target - 1.0 },
+            exit: None,
+        }
+    })
+    .collect()
+}
+
+/// The statistics' part of the report, as of now.
+pub(crate) fn statistics<P: Policy<Decision = Gate>, H: Host>(
+    engine: &mut Engine<P, H>,
+    wall_ns: u64,
+) -> (CyclesReport, OwnReport) {
+    let cost = engine.self_cost();
+    let cycles = engine.ledger().cycles();
+    let errors = cycles.errors().map(|e| ErrorsReport { mean: e.mean, median: e.median, max: e.max });
+    (
+        CyclesReport { count: cycles.counted(), rms_relative_error: errors },
+        OwnReport {
+            cpu_ns: cost.cpu.0,
+            overhead: cost.cpu.0 as f64 / wall_ns.max(1) as f64,
+            wakeups: engine.wakeups(),
+            reads: cost.reads,
+            signals: cost.signals,
+        },
+    )
+}
+
+impl Report {
+    /// The summary that ends a run, in lines.
+    pub(crate) fn summary(&self, color: bool) -> Vec<String> {
+        let mut lines = vec![format!(
+            "{:.1} s on {} CPU{} ({}), policy {}, quantum {} ms; {:.1} % of the CPU time used",
+            self.wall_ns as f64 / 1e9,
+            self.cpus.len(),
+            if self.cpus.len() == 1 { "" } else { "s" },
+            self.ended_by,
+            self.policy,
+            self.quantum_ns as f64 / 1e6,
+            self.utilization * 100.0,
+        )];
+        let rows = self.clients.iter().map(|c| super::table::Row {
+            name: c.name.clone(),
+            share: c.share,
+            target: c.target_fraction,
+            achieved: c.achieved_fraction,
+            error: c.relative_error,
+            state: match c.exit {
+                None => "running".to_owned(),
+                Some(ExitReport::Code(code)) => format!("exit {code}"),
+                Some(ExitReport::Signal(signal)) => format!("signal {signal}"),
+            },
+            cpu_ns: c.service_ns,
+        });
+        lines.extend(super::table::lines(&rows.collect::<Vec<_>>(), color));
+        lines.push(match &self.cycles.rms_relative_error {
+            Some(e) => format!(
+                "error per cycle (RMS, {} cycles): median {:.3} %, mean {:.3} %, largest {:.2} %",
+                self.cycles.count,
+                e.median * 100.0,
+                e.mean * 100.0,
+                e.max * 100.0
+            ),
+            None => "error per cycle: the run ended before the fifth cycle".to_owned(),
+        });
+        lines.push(format!(
+            "divvy itself: {:.3} % of a CPU, {} wake-ups, {} reads, {} signals",
+            self.own.overhead * 100.0,
+            self.own.wakeups,
+            self.own.reads,
+            self.own.signals
+        ));
+        lines
+    }
+}

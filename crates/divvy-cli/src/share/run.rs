@@ -1,0 +1,318 @@
+//! One run from its first command to its report.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{IsTerminal as _, Write as _};
+use std::rc::Rc;
+
+use divvy_engine::policies::AnyGate;
+use divvy_engine::{Engine, EngineError, Host as _, HostError, News, TraceHeader};
+use divvy_linux::{Asked, Command, CpuMask, Exit, HostParams, LinuxHost, Signal, clock};
+use divvy_policy::{ClientId, Instant, Nanos};
+
+use super::report::{self, ExitReport, REPORT_VERSION, Report};
+use super::screen::{Pipes, Screen};
+use super::table::{self, Row};
+use super::tasks::Task;
+use super::{TraceFile, gate_spec, nanos};
+use crate::args::ShareArgs;
+use crate::{Code, Failure};
+
+/// The table on a terminal is redrawn this often.
+const REDRAW: Nanos = Nanos::from_millis(200);
+/// Where there is no terminal, lines come this often.
+const PLAIN: Nanos = Nanos::from_secs(5);
+/// Slots for members outside of their commands' process groups.
+const SPARE_SLOTS: u32 = 16 * 1024;
+
+pub(super) struct Run<'a> {
+    args: &'a ShareArgs,
+    tasks: Vec<Task>,
+    engine: Engine<AnyGate, LinuxHost>,
+    screen: Option<Screen>,
+    started: Instant,
+    ended_by: Ended,
+    trace_failed: Rc<RefCell<Option<std::io::Error>>>,
+    trace_name: Option<String>,
+    warnings: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Commands,
+    Time,
+    Signal(Asked),
+}
+
+fn broken(e: EngineError) -> Failure {
+    Failure::new(Code::System, e)
+}
+
+impl<'a> Run<'a> {
+    /// Starts everything, held; on error nothing is left running.
+    pub(super) fn start(
+        args: &'a ShareArgs,
+        tasks: Vec<Task>,
+        cpus: Option<CpuMask>,
+        trace: Option<(File, String)>,
+    ) -> Result<Self, Failure> {
+        let nr_cpus = cpus.map(|cpus| cpus.iter().count() as u32);
+        // The policy's parameters are checked before anything is touched.
+        let usage = |e: divvy_engine::policies::SpecError| Failure::new(Code::Usage, e);
+        gate_spec(args, nr_cpus.unwrap_or(1)).make().map_err(usage)?;
+        let host = LinuxHost::new(&HostParams { cpus, capacity: tasks.len() as u32 + SPARE_SLOTS })?;
+        let spec = gate_spec(args, host.cpus().len() as u32);
+        let gate = spec.make().map_err(usage)?;
+        let nr_cpus = spec.cpus;
+        let trace_failed = Rc::new(RefCell::new(None));
+        let mut engine = Engine::new(gate, host, nr_cpus);
+        let mut trace_name = None;
+        if let Some((file, name)) = trace {
+            let clients = tasks.iter().map(|t| t.name.clone()).collect();
+            let header = TraceHeader { divvy_trace: divvy_engine::TRACE_VERSION, gate: spec, clients };
+            engine.record_to(Box::new(TraceFile::new(file, &header, Rc::clone(&trace_failed))));
+            trace_name = Some(name);
+        }
+        let warnings = Vec::new();
+        let (started, ended_by) = (clock::now(), Ended::Commands);
+        let mut run =
+            Self { args, tasks, engine, screen: None, started, ended_by, trace_failed, trace_name, warnings };
+        if let Err(failure) = run.start_commands() {
+            run.kill_all();
+            return Err(failure);
+        }
+        Ok(run)
+    }
+
+    fn shows_table(&self) -> bool {
+        !self.args.quiet && !self.args.json && std::io::stderr().is_terminal()
+    }
+
+    fn start_commands(&mut self) -> Result<(), Failure> {
+        let rescued = self.engine.host().rescued().resumed.len();
+        if rescued > 0 {
+            self.warnings
+                .push(format!("resumed {rescued} processes that an earlier divvy had left suspended"));
+        }
+        let mut pipes = Pipes::default();
+        let table = self.shows_table();
+        for i in 0..self.tasks.len() {
+            let task = self.tasks[i].clone();
+            let no_pipe = |e| Failure::new(Code::System, format!("open a pipe for {}: {e}", task.name));
+            let (stdout, stderr) = if table { pipes.for_command().map_err(no_pipe)? } else { (None, None) };
+            let own_session = !self.args.keep_terminal;
+            let command =
+                Command { argv: task.argv, dir: task.dir, env: task.env, stdout, stderr, own_session };
+            self.engine.host_mut().spawn(command)?;
+            self.engine.join(task.share).map_err(broken)?;
+        }
+        if table {
+            let screen = Screen::start(pipes);
+            self.screen =
+                Some(screen.map_err(|e| Failure::new(Code::System, format!("start the screen: {e}")))?);
+        }
+        self.started = clock::now();
+        self.engine.serve().map_err(broken)
+    }
+
+    /// Schedules until the end, ends what still runs, and reports.
+    pub(super) fn finish(mut self, report_to: Option<(File, String)>) -> Result<Code, Failure> {
+        let scheduled = self.schedule();
+        self.engine.audit();
+        let wall_ns = clock::now().since(self.started).0.max(1);
+        let clients = report::clients(self.engine.ledger(), &self.tasks);
+        let (cycles, own) = report::statistics(&mut self.engine, wall_ns);
+        self.end_commands();
+        scheduled?;
+        let used: u64 = clients.iter().map(|c| c.service_ns).sum();
+        let cpus = self.engine.host().cpus().to_vec();
+        let mut report = Report {
+            version: REPORT_VERSION,
+            divvy: env!("CARGO_PKG_VERSION"),
+            policy: self.args.policy.clone(),
+            quantum_ns: nanos(self.args.quantum),
+            wall_ns,
+            utilization: used as f64 / (wall_ns as f64 * cpus.len() as f64),
+            cpus,
+            ended_by: match self.ended_by {
+                Ended::Commands => "commands".to_owned(),
+                Ended::Time => "time".to_owned(),
+                Ended::Signal(signal) => signal.as_str().to_owned(),
+            },
+            clients,
+            cycles,
+            own,
+        };
+        for (i, client) in report.clients.iter_mut().enumerate() {
+            client.exit = self.engine.host().exit(ClientId(i as u32)).map(ExitReport::from);
+        }
+        self.publish(&report, report_to)?;
+        Ok(self.code(&report))
+    }
+
+    fn schedule(&mut self) -> Result<(), Failure> {
+        let end = self.args.time.map(|time| self.started + Nanos(nanos(time)));
+        let interval = if self.screen.is_some() { REDRAW } else { PLAIN };
+        let tells = !self.args.quiet && !self.args.json;
+        let mut show = self.started + interval;
+        self.show(tells && self.screen.is_some());
+        while self.engine.nr_clients() > 0 {
+            let until = if tells { Some(end.map_or(show, |end| end.min(show))) } else { end };
+            self.engine.turn(until).map_err(broken)?;
+            self.note_lost();
+            let asked = self.engine.host_mut().take_asked();
+            if let Some(&signal) = asked.iter().find(|s| **s != Asked::SIGWINCH) {
+                self.ended_by = Ended::Signal(signal);
+                return Ok(());
+            }
+            let now = clock::now();
+            if end.is_some_and(|end| now >= end) {
+                self.ended_by = Ended::Time;
+                return Ok(());
+            }
+            if tells && now >= show {
+                self.show(true);
+                show = now + interval;
+            }
+        }
+        Ok(())
+    }
+
+    /// A client that left for another reason than its end goes on without us; the user is told.
+    fn note_lost(&mut self) {
+        for lost in self.engine.take_lost() {
+            if lost.why != HostError::Gone {
+                let text =
+                    format!("{}: {}; not scheduled any more", self.tasks[lost.client.index()].name, lost.why);
+                match &mut self.screen {
+                    Some(screen) => screen.print(vec![format!("divvy: {text}")]),
+                    None => eprintln!("divvy: {text}"),
+                }
+                self.warnings.push(text);
+            }
+        }
+    }
+
+    fn state(&self, client: ClientId) -> String {
+        let host = self.engine.host();
+        match host.exit(client) {
+            Some(Exit::Code(code)) => return format!("exit {code}"),
+            Some(Exit::Signal(signal)) => return format!("signal {signal}"),
+            None => {}
+        }
+        let ledger = &self.engine.ledger().clients()[client.index()];
+        if !ledger.present {
+            "left"
+        } else if host.is_stopped_elsewhere(client) {
+            "stopped"
+        } else if ledger.blocked {
+            "asleep"
+        } else if self.engine.is_released(client) {
+            "running"
+        } else {
+            "held"
+        }
+        .to_owned()
+    }
+
+    fn show(&mut self, really: bool) {
+        if !really {
+            return;
+        }
+        let rows: Vec<Row> = report::clients(self.engine.ledger(), &self.tasks)
+            .into_iter()
+            .enumerate()
+            .map(|(i, c)| Row {
+                state: self.state(ClientId(i as u32)),
+                name: c.name,
+                share: c.share,
+                target: c.target_fraction,
+                achieved: c.achieved_fraction,
+                error: c.relative_error,
+                cpu_ns: c.service_ns,
+            })
+            .collect();
+        let lines = table::lines(&rows, self.screen.is_some());
+        match &mut self.screen {
+            Some(screen) => screen.table(lines),
+            None => lines.iter().for_each(|line| eprintln!("{line}")),
+        }
+    }
+
+    /// Ends what still runs: SIGTERM, then, after the grace or at a second Ctrl-C, SIGKILL. Everything is released
+    /// first, so that it can end.
+    fn end_commands(&mut self) {
+        if self.engine.nr_clients() == 0 {
+            return;
+        }
+        let all: Vec<ClientId> = (0..self.tasks.len() as u32).map(ClientId).collect();
+        let signal_all = |engine: &mut Engine<AnyGate, LinuxHost>, signal| {
+            for &client in &all {
+                // What cannot be signalled has ended, or is not ours to end.
+                let _ = engine.host_mut().signal(client, signal);
+            }
+        };
+        signal_all(&mut self.engine, Signal::TERM);
+        self.engine.release_all();
+        let mut left = self.engine.nr_clients();
+        let mut kill_at = Some(clock::now() + Nanos(nanos(self.args.grace)));
+        // After SIGKILL they end at once, but for those that sleep where the kernel lets nobody in.
+        let give_up = clock::now() + Nanos(nanos(self.args.grace)) + Nanos::from_secs(10);
+        while left > 0 && clock::now() < give_up {
+            let host = self.engine.host_mut();
+            if host.wait(Some(kill_at.unwrap_or(give_up))).is_err() {
+                break;
+            }
+            while let Some(news) = host.next_news() {
+                left -= usize::from(matches!(news, News::Gone(_)));
+            }
+            let again = host.take_asked().iter().any(|s| *s != Asked::SIGWINCH);
+            if again || kill_at.is_some_and(|at| clock::now() >= at) {
+                signal_all(&mut self.engine, Signal::KILL);
+                kill_at = None;
+            }
+        }
+    }
+
+    /// For a start that failed: nothing that was started goes on.
+    fn kill_all(&mut self) {
+        for i in 0..self.tasks.len() as u32 {
+            let _ = self.engine.host_mut().signal(ClientId(i), Signal::KILL);
+        }
+    }
+
+    fn publish(&mut self, report: &Report, report_to: Option<(File, String)>) -> Result<(), Failure> {
+        self.screen = None; // The table makes room for the summary.
+        let json = serde_json::to_string_pretty(report).map_err(|e| Failure::new(Code::System, e))?;
+        if self.args.json {
+            println!("{json}");
+        } else if !self.args.quiet {
+            for line in report.summary(std::io::stderr().is_terminal()) {
+                eprintln!("{line}");
+            }
+        }
+        for warning in &self.warnings {
+            eprintln!("divvy: {warning}");
+        }
+        if let Some((mut file, name)) = report_to {
+            let written = file.write_all(json.as_bytes()).and_then(|()| file.write_all(b"\n"));
+            written.map_err(|e| Failure::new(Code::File, format!("write {name}: {e}")))?;
+        }
+        self.engine.stop_recording();
+        match (self.trace_failed.borrow_mut().take(), &self.trace_name) {
+            (Some(e), Some(name)) => Err(Failure::new(Code::File, format!("write {name}: {e}"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn code(&self, report: &Report) -> Code {
+        match self.ended_by {
+            Ended::Signal(signal) => Code::Signalled(signal as i32),
+            Ended::Time => Code::Done,
+            Ended::Commands => {
+                let failed = report.clients.iter().any(|c| c.exit != Some(ExitReport::Code(0)));
+                if failed { Code::Failed } else { Code::Done }
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Standard error as a live screen: a table that is redrawn in place, and the commands' output above it.
+//!
+//! A thread of its own draws and forwards, so that neither a slow terminal nor a talkative command holds the
+//! scheduling thread up. A command's output is forwarded only where it would otherwise be written over the table:
+//! where it goes to the same terminal. Whole lines are kept whole.
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// A line longer than this is forwarded in parts.
+const LINE_MAX: usize = 64 * 1024;
+
+/// Where a stream of a command goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    Out,
+    Err,
+}
+
+enum Message {
+    /// The table's lines from now on.
+    Table(Vec<String>),
+    /// These stay where they are, above the table.
+    Print(Vec<String>),
+    End,
+}
+
+/// The drawing thread's handle. Dropping it takes the table off the screen.
+pub(crate) struct Screen {
+    messages: Sender<Message>,
+    wake: std::io::PipeWriter,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Pipes that commands write into, collected before the drawing thread starts.
+#[derive(Default)]
+pub(crate) struct Pipes {
+    ends: Vec<(std::io::PipeReader, To)>,
+}
+
+impl Pipes {
+    /// Descriptors for a command's standard output and error: pipes to the screen where they would go to a terminal,
+    /// `None` (as they are) elsewhere.
+    ///
+    /// # Errors
+    /// Where no pipe can be had.
+    pub(crate) fn for_command(&mut self) -> std::io::Result<(Option<OwnedFd>, Option<OwnedFd>)> {
+        let mut end = |terminal: bool, to| -> std::io::Result<Option<OwnedFd>> {
+            if !terminal {
+                return Ok(None);
+            }
+            let (reader, writer) = std::io::pipe()?;
+            self.ends.push((reader, to));
+            Ok(Some(writer.into()))
+        };
+        let out = end(std::io::stdout().is_terminal(), To::Out)?;
+        let err = end(std::io::stderr().is_terminal(), To::Err)?;
+        Ok((out, err))
+    }
+}
+
+impl Screen {
+    /// Starts drawing and forwarding.
+    ///
+    /// # Errors
+    /// Where neither pipe nor thread can be had.
+    pub(crate) fn start(pipes: Pipes) -> std::io::Result<Self> {
+        let (messages, inbox) = channel();
+        let (woken, wake) = std::io::pipe()?;
+        let thread = std::thread::Builder::new().name("divvy-screen".into()).spawn(move || {
+            Drawing {
+                pipes: pipes.ends.into_iter().map(Stream::from).collect(),
+                table: Vec::new(),
+                drawn: 0,
+            }
+            .run(&inbox, woken);
+        })?;
+        Ok(Self { messages, wake, thread: Some(thread) })
+    }
+
+    fn send(&mut self, message: Message) {
+        // A drawing thread that has ended has nothing to show any more.
+        if self.messages.send(message).is_ok() {
+            let _ = self.wake.write_all(b"!");
+        }
+    }
+
+    /// Shows `lines` as the table.
+    pub(crate) fn table(&mut self, lines: Vec<String>) {
+        self.send(Message::Table(lines));
+    }
+
+    /// Leaves `lines` on the screen for good.
+    pub(crate) fn print(&mut self, lines: Vec<String>) {
+        self.send(Message::Print(lines));
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.send(Message::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Stream {
+    reader: std::io::PipeReader,
+    to: To,
+    partial: Vec<u8>,
+    open: bool,
+}
+
+impl From<(std::io::PipeReader, To)> for Stream {
+    fn from((reader, to): (std::io::PipeReader, To)) -> Self {
+        Self { reader, to, partial: Vec::new(), open: true }
+    }
+}
+
+struct Drawing {
+    pipes: Vec<Stream>,
+    table: Vec<String>,
+    /// Lines of the table that are on the screen.
+    drawn: usize,
+}
+
+impl Drawing {
+    fn run(mut self, inbox: &Receiver<Message>, mut woken: std::io::PipeReader) {
+        loop {
+            let open: Vec<usize> = (0..self.pipes.len()).filter(|&i| self.pipes[i].open).collect();
+            let mut polled = vec![PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN)];
+            polled.extend(
+                open.iter().map(|&i| PollFd::from_borrowed_fd(self.pipes[i].reader.as_fd(), PollFlags::IN)),
+            );
+            if poll(&mut polled, None).is_err() {
+                continue; // Interrupted.
+            }
+            let ready: Vec<bool> = polled.iter().map(|p| !p.revents().is_empty()).collect();
+            drop(polled);
+            for (&i, _) in open.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
+                self.forward(i);
+            }
+            if ready[0] {
+                let mut bytes = [0; 64];
+                let _ = woken.read(&mut bytes);
+                if self.take(inbox) {
+                    return;
+                }
+            }
+            self.draw();
+        }
+    }
+
+    /// Takes all messages; says whether it is the end.
+    fn take(&mut self, inbox: &Receiver<Message>) -> bool {
+        for message in inbox.try_iter() {
+            match message {
+                Message::Table(lines) => {
+                    self.table = lines;
+                    self.erase();
+                }
+                Message::Print(lines) => {
+                    self.erase();
+                    let mut err = std::io::stderr().lock();
+                    for line in lines {
+                        let _ = writeln!(err, "{line}");
+                    }
+                }
+                Message::End => {
+                    self.table.clear();
+                    self.erase();
+                    self.flush();
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn forward(&mut self, i: usize) {
+        let mut bytes = [0; 16 * 1024];
+        let stream = &mut self.pipes[i];
+        match stream.reader.read(&mut bytes) {
+            Ok(0) | Err(_) => stream.open = false,
+            Ok(n) => stream.partial.extend_from_slice(&bytes[..n]),
+        }
+        let whole = match stream.partial.iter().rposition(|&b| b == b'\n') {
+            _ if !stream.open || stream.partial.len() > LINE_MAX => stream.partial.len(),
+            Some(end) => end + 1,
+            None => return,
+        };
+        let mut text: Vec<u8> = stream.partial.drain(..whole).collect();
+        if text.last().is_some_and(|&b| b != b'\n') {
+            text.push(b'\n'); // The table begins on a line of its own.
+        }
+        let to = stream.to;
+        self.erase();
+        // A terminal that is gone takes nothing any more; scheduling goes on.
+        let _ = match to {
+            To::Out => std::io::stdout().lock().write_all(&text).and_then(|()| std::io::stdout().flush()),
+            To::Err => std::io::stderr().lock().write_all(&text),
+        };
+    }
+
+    /// At the end: what commands have written and nobody has read, without waiting for those that go on.
+    fn flush(&mut self) {
+        for i in 0..self.pipes.len() {
+            for _ in 0..64 {
+                let ready = {
+                    let reader = self.pipes[i].reader.as_fd();
+                    let mut polled = [PollFd::from_borrowed_fd(reader, PollFlags::IN)];
+                    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+                    self.pipes[i].open && poll(&mut polled, Some(&now)).is_ok_and(|n| n > 0)
+                };
+                if !ready {
+                    break;
+                }
+                self.forward(i);
+            }
+        }
+    }
+
+    fn erase(&mut self) {
+        if self.drawn > 0 {
+            let _ = write!(std::io::stderr().lock(), "\x1b[{}A\r\x1b[J", self.drawn);
+            self.drawn = 0;
+        }
+    }
+
+    fn draw(&mut self) {
+        if self.drawn > 0 || self.table.is_empty() {
+            return;
+        }
+        let size = rustix::termios::tcgetwinsize(std::io::stderr());
+        let (columns, rows) = size.map_or((80, 24), |s| (usize::from(s.ws_col), usize::from(s.ws_row)));
+        let mut text = String::new();
+        let room = rows.saturating_sub(2).max(1);
+        let shown = if self.table.len() > room { room.saturating_sub(1) } else { self.table.len() };
+        for line in &self.table[..shown] {
+            text.push_str(&cut(line, columns.max(20)));
+            text.push('\n');
+        }
+        if shown < self.table.len() {
+            text.push_str(&format!("... and {} more\n", self.table.len() - shown));
+        }
+        self.drawn = text.matches('\n').count();
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    }
+}
+
+/// The first `columns` characters of a line; escape sequences take no room.
+fn cut(line: &str, columns: usize) -> String {
+    let (mut room, mut escape, mut text) = (columns, false, String::new());
+    for c in line.chars() {
+        if c == '\x1b' {
+            escape = true;
+        } else if !escape {
+            if room == 0 {
+                continue;
+            }
+            room -= 1;
+        }
+        text.push(c);
+        escape &= c != 'm';
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_cut_and_keep_their_colours() {
+        assert_eq!(cut("abcdef", 3), "abc");
+        assert_eq!(cut("\x1b[1mabcdef\x1b[0m", 3), "\x1b[1mabc\x1b[0m");
+        assert_eq!(cut("ab", 3), "ab");
+    }
+}

@@ -1,0 +1,74 @@
+//! The table of clients, as lines of text.
+
+/// One client's line.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) share: u64,
+    pub(crate) target: f64,
+    pub(crate) achieved: f64,
+    pub(crate) error: f64,
+    pub(crate) state: String,
+    pub(crate) cpu_ns: u64,
+}
+
+const NAME_MAX: usize = 24;
+
+/// A header and one line for each row. Fractions are of all CPU time that the rows have received; the error is of the
+/// target.
+pub(crate) fn lines(rows: &[Row], color: bool) -> Vec<String> {
+    let width = rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0).clamp(7, NAME_MAX);
+    let bold = |text: String| if color { format!("\x1b[1m{text}\x1b[0m") } else { text };
+    let header = format!(
+        "{:<width$} {:>7} {:>9} {:>10} {:>9}  {:<9} {:>10}",
+        "command", "share", "target %", "achieved %", "error %", "state", "CPU time"
+    );
+    let mut lines = vec![bold(header)];
+    for row in rows {
+        let mut name: String = row.name.chars().take(width).collect();
+        if row.name.chars().count() > width {
+            name.pop();
+            name.push('…');
+        }
+        let line = format!(
+            "{name:<width$} {:>7} {:>9.2} {:>10.2} {:>+9.2}  {:<9} {:>8.2} s",
+            row.share,
+            row.target * 100.0,
+            row.achieved * 100.0,
+            row.error * 100.0,
+            row.state,
+            row.cpu_ns as f64 / 1e9,
+        );
+        let dim = color && row.state != "running" && row.state != "held";
+        lines.push(if dim { format!("\x1b[2m{line}\x1b[0m") } else { line });
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_lines_up() {
+        let row = |name: &str, share, error| Row {
+            name: name.into(),
+            share,
+            target: 1.0 / 6.0,
+            achieved: 0.1669,
+            error,
+            state: "running".into(),
+            cpu_ns: 1_669_000_000,
+        };
+        let lines =
+            lines(&[row("a", 1, 0.0014), row("a-name-that-is-far-too-long-for-it", 1_000_000, -1.0)], false);
+        assert_eq!(
+            lines,
+            [
+                "command                    share  target % achieved %   error %  state       CPU time",
+                "a                              1     16.67      16.69     +0.14  running       1.67 s",
+                "a-name-that-is-far-too-… 1000000     16.67      16.69   -100.00  running       1.67 s",
+            ]
+        );
+    }
+}

@@ -1,0 +1,279 @@
+//! What is to be run: `SHARE:COMMAND` words and task files.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use divvy_policy::Share;
+use serde::Deserialize;
+
+use crate::{Code, Failure};
+
+/// The largest share on the command line: more only makes cycles too long to come to an end.
+const SHARE_MAX: u64 = 1_000_000;
+
+/// One command with its share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub(crate) name: String,
+    pub(crate) share: Share,
+    pub(crate) argv: Vec<OsString>,
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) env: Vec<(OsString, OsString)>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskFile {
+    task: Vec<FileTask>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileTask {
+    name: Option<String>,
+    share: i64,
+    command: FileCommand,
+    dir: Option<PathBuf>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+}
+
+/// A string goes through the shell, a list is an argument vector.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a string for the shell or a list of arguments")]
+enum FileCommand {
+    Shell(String),
+    Argv(Vec<String>),
+}
+
+fn usage(text: impl std::fmt::Display) -> Failure {
+    Failure::new(Code::Usage, text)
+}
+
+fn parse_share(n: i128, whose: &str) -> Result<Share, Failure> {
+    let share =
+        u64::try_from(n).ok().filter(|n| (1..=SHARE_MAX).contains(n)).and_then(|n| Share::new(n).ok());
+    share.ok_or_else(|| usage(format!("{whose}: share {n}: a share is a whole number from 1 to {SHARE_MAX}")))
+}
+
+/// All tasks of the command line and the file, named, and looked up before anything is started.
+///
+/// # Errors
+/// [`Failure`] with [`Code::Usage`], [`Code::File`] or [`Code::NotStarted`], and one line that says what to change.
+pub(crate) fn all(words: &[String], file: Option<&Path>) -> Result<Vec<Task>, Failure> {
+    let mut tasks = Vec::new();
+    for word in words {
+        tasks.push(from_word(word)?);
+    }
+    if let Some(file) = file {
+        tasks.extend(from_file(file)?);
+    }
+    for task in &tasks {
+        check_program(task)?;
+    }
+    name_apart(&mut tasks);
+    Ok(tasks)
+}
+
+fn from_word(word: &str) -> Result<Task, Failure> {
+    let quoted = format!("'{word}'");
+    let Some((share, command)) = word.split_once(':') else {
+        return Err(usage(format!("{quoted}: no share; write SHARE:COMMAND, as in 2:'make -j4'")));
+    };
+    let number = share.trim().parse::<i128>();
+    let number = number.map_err(|_| {
+        usage(format!("{quoted}: '{share}' is no share; a share is a whole number from 1 to {SHARE_MAX}"))
+    })?;
+    let share = parse_share(number, &quoted)?;
+    if command.trim().is_empty() {
+        return Err(usage(format!(
+            "{quoted}: the command is empty; write SHARE:COMMAND, as in 2:'make -j4'"
+        )));
+    }
+    Ok(Task { name: first_word(command), share, argv: shell(command), dir: None, env: Vec::new() })
+}
+
+fn shell(command: &str) -> Vec<OsString> {
+    ["/bin/sh", "-c", command].map(OsString::from).to_vec()
+}
+
+fn first_word(command: &str) -> String {
+    let word = command.split_whitespace().next().unwrap_or_default();
+    Path::new(word).file_name().map_or_else(|| word.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
+    let failed = |text: String| Failure::new(Code::File, format!("{}: {text}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| failed(format!("read: {e}")))?;
+    let file: TaskFile = toml::from_str(&text).map_err(|e| {
+        let line = e.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        failed(format!("line {line}: {}", e.message().trim_end()))
+    })?;
+    let mut tasks = Vec::new();
+    for (index, task) in file.task.into_iter().enumerate() {
+        let whose =
+            format!("{}: task {} ({})", path.display(), index + 1, task.name.as_deref().unwrap_or("unnamed"));
+        let share = parse_share(i128::from(task.share), &whose)?;
+        let (first, argv) = match task.command {
+            FileCommand::Shell(line) => (first_word(&line), shell(&line)),
+            FileCommand::Argv(argv) => (
+                argv.first().map(|a| first_word(a)).unwrap_or_default(),
+                argv.into_iter().map(OsString::from).collect(),
+            ),
+        };
+        if first.is_empty() {
+            return Err(usage(format!("{whose}: the command is empty")));
+        }
+        if let Some(dir) = task.dir.as_deref().filter(|dir| !dir.is_dir()) {
+            return Err(Failure::new(
+                Code::NotStarted,
+                format!("{whose}: dir {}: no such directory", dir.display()),
+            ));
+        }
+        let env = task.env.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+        tasks.push(Task { name: task.name.unwrap_or(first), share, argv, dir: task.dir, env });
+    }
+    if tasks.is_empty() {
+        return Err(usage(format!("{}: no task; write at least one [[task]]", path.display())));
+    }
+    Ok(tasks)
+}
+
+/// Several tasks of one name become `name#1`, `name#2`, ...
+fn name_apart(tasks: &mut [Task]) {
+    let mut count: HashMap<String, u32> = HashMap::new();
+    for task in tasks.iter() {
+        *count.entry(task.name.clone()).or_default() += 1;
+    }
+    let mut next: HashMap<String, u32> = HashMap::new();
+    for task in tasks {
+        if count[&task.name] > 1 {
+            let n = next.entry(task.name.clone()).or_default();
+            *n += 1;
+            task.name = format!("{}#{n}", task.name);
+        }
+    }
+}
+
+/// Finds a program that is not there before anything is started: an argument vector's first word, or the first word
+/// of a shell command where that is a plain name.
+fn check_program(task: &Task) -> Result<(), Failure> {
+    let (program, by_shell) = match task.argv.as_slice() {
+        [sh, flag, line] if sh == "/bin/sh" && flag == "-c" => {
+            let line = line.to_string_lossy();
+            let word = line.split_whitespace().next().unwrap_or_default().to_owned();
+            // Anything that the shell would read as more than a name is the shell's business.
+            let plain = |c: char| c.is_ascii_alphanumeric() || "._+-/".contains(c);
+            if !word.chars().all(plain) {
+                return Ok(());
+            }
+            (word, true)
+        }
+        [program, ..] => (program.to_string_lossy().into_owned(), false),
+        [] => return Ok(()),
+    };
+    if in_path(&program, task.dir.as_deref()) || (by_shell && shell_knows(&program)) {
+        return Ok(());
+    }
+    let text = format!("{}: command not found: '{program}'; check the name or give its full path", task.name);
+    Err(Failure::new(Code::NotStarted, text))
+}
+
+#[expect(clippy::disallowed_methods, reason = "programs are looked up where the commands will be")]
+fn in_path(program: &str, dir: Option<&Path>) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    let executable = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return executable(&dir.map_or_else(|| PathBuf::from(program), |dir| dir.join(program)));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    std::env::split_paths(&path).any(|dir| executable(&dir.join(program)))
+}
+
+/// Builtins and keywords are no files.
+fn shell_knows(word: &str) -> bool {
+    let mut asked = std::process::Command::new("/bin/sh");
+    asked.args(["-c", "command -v -- \"$1\"", "sh", word]);
+    asked.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    asked.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(words: &[&str]) -> (Code, String) {
+        let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+        let failure = all(&words, None).unwrap_err();
+        (failure.code, failure.text)
+    }
+
+    #[test]
+    fn words_that_cannot_be_used_are_named_with_their_fix() {
+        let rows = [
+            ("sleep 1", "'sleep 1': no share; write SHARE:COMMAND, as in 2:'make -j4'"),
+            ("0:true", "'0:true': share 0: a share is a whole number from 1 to 1000000"),
+            ("-3:true", "'-3:true': share -3: a share is a whole number from 1 to 1000000"),
+            ("1000001:true", "'1000001:true': share 1000001: a share is a whole number from 1 to 1000000"),
+            (":true", "':true': '' is no share; a share is a whole number from 1 to 1000000"),
+            ("1.5:true", "'1.5:true': '1.5' is no share; a share is a whole number from 1 to 1000000"),
+            ("1: ", "'1: ': the command is empty; write SHARE:COMMAND, as in 2:'make -j4'"),
+        ];
+        for (word, text) in rows {
+            assert_eq!(error(&[word]), (Code::Usage, text.to_owned()));
+        }
+        let (code, text) = error(&["1:true", "2:no-such-program-here --now"]);
+        assert_eq!(code, Code::NotStarted);
+        assert!(text.contains("command not found: 'no-such-program-here'"), "{text}");
+    }
+
+    #[test]
+    fn what_only_the_shell_knows_is_left_to_it() {
+        for word in ["1:while :; do :; done", "1:X=1 env", "1:cd /", "1:(true)", "1:\"$HOME\"/x"] {
+            assert!(all(&[word.to_owned()], None).is_ok(), "{word}");
+        }
+    }
+
+    #[test]
+    fn names_are_told_apart() {
+        let words = ["1:/bin/sleep 1", "2:sleep 2", "3:true"].map(str::to_owned);
+        let names: Vec<String> = all(&words, None).unwrap().into_iter().map(|t| t.name).collect();
+        assert_eq!(names, ["sleep#1", "sleep#2", "true"]);
+    }
+
+    #[test]
+    fn files_are_refused_with_their_line() {
+        let dir = std::env::temp_dir().join(format!("divvy-tasks-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let check = |text: &str, expected: &str| {
+            let path = dir.join("tasks.toml");
+            std::fs::write(&path, text).unwrap();
+            let failure = from_file(&path).unwrap_err();
+            let text = failure.text.replace(&path.display().to_string(), "FILE");
+            assert!(text.starts_with(expected), "{text}");
+        };
+        check("[[task]]\nshare = 1\ncomand = 'true'\n", "FILE: line 3: unknown field `comand`");
+        check("[[task]]\nshare = 'x'\ncommand = 'true'\n", "FILE: line 2: invalid type: string \"x\"");
+        check("[[task]]\nshare = 0\ncommand = 'true'\n", "FILE: task 1 (unnamed): share 0: a share is");
+        check("[[task]]\nshare = 1\ncommand = []\n", "FILE: task 1 (unnamed): the command is empty");
+        check(
+            "[[task]]\nshare = 1\ncommand = 7\n",
+            "FILE: line 3: expected a string for the shell or a list",
+        );
+        check("task = []\n", "FILE: no task;");
+        std::fs::write(
+            dir.join("ok.toml"),
+            "[[task]]\nname = 'a'\nshare = 2\ncommand = ['echo', 'a b']\ndir = '/'\nenv = { K = 'V' }\n",
+        )
+        .unwrap();
+        let tasks = from_file(&dir.join("ok.toml")).unwrap();
+        assert_eq!(tasks[0].argv, ["echo", "a b"]);
+        assert_eq!((tasks[0].name.as_str(), tasks[0].share.get()), ("a", 2));
+        assert_eq!(tasks[0].env, [("K".into(), "V".into())]);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

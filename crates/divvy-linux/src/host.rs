@@ -1,0 +1,600 @@
+//! Live processes as an engine's host: signals hold and release, the kernel's CPU clocks measure.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::AsFd as _;
+
+use divvy_engine::{Host, HostError, News, Observed, SelfCost};
+use divvy_policy::{ClientId, CpuId, Instant, Nanos};
+use nix::sys::signal::Signal as NixSignal;
+
+use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, SavedAffinity, Table, rescue};
+use crate::members::{Members, Scan};
+use crate::procfs::LastPid;
+use crate::reactor::Reactor;
+use crate::spawn::{Command, Inherit, spawn};
+use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own};
+
+/// A guardian without a round for this long (it makes about ten a second) is replaced.
+const GUARDIAN_SILENCE: Nanos = Nanos::from_secs(3);
+/// How long a client's list of processes is good for while processes are made somewhere.
+const SCAN_INTERVAL: Nanos = Nanos::from_millis(100);
+/// Every held client is looked at this often, lest somebody else has resumed it.
+const AUDIT_INTERVAL: Nanos = Nanos::from_millis(200);
+/// Held clients looked at in one wake-up, at most.
+const AUDITS_MAX: usize = 16;
+/// CPU time that a held client may show beyond what it had when it was held: the way to its stop.
+const AUDIT_SLACK: Nanos = Nanos::from_micros(500);
+
+/// How a [`LinuxHost`] is made.
+#[derive(Clone, Debug)]
+pub struct HostParams {
+    /// The kernel's numbers of the CPUs that clients may use; what this process may use itself if `None`.
+    pub cpus: Option<CpuMask>,
+    /// Slots in the table of held processes: clients, and members outside of their client's process group.
+    pub capacity: u32,
+}
+
+/// How a client ended: its leader's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+#[derive(Debug)]
+struct Client {
+    members: Members,
+    held: bool,
+    /// Somebody else stopped it: not ours to resume.
+    stopped_elsewhere: bool,
+    /// Its clock at the first audit since it was held.
+    audited: Option<Nanos>,
+    scanned: Instant,
+    scanned_pid: u64,
+    width: u32,
+    cpu: Option<u32>,
+    exit: Option<Exit>,
+    gone: bool,
+}
+
+/// The host of live processes. Dropping it releases everything that it holds and ends the guardian.
+#[derive(Debug)]
+pub struct LinuxHost {
+    reactor: Reactor,
+    table: Table,
+    guardian: Option<Guardian>,
+    guardian_watch: u64,
+    /// Its rounds, and when they were last seen to rise.
+    guardian_beats: (u64, Instant),
+    generation: u64,
+    clients: Vec<Client>,
+    by_pid: HashMap<Pid, ClientId>,
+    news: VecDeque<News>,
+    asked: Vec<NixSignal>,
+    inherit: Inherit,
+    cpus: Vec<u32>,
+    last_pid: Option<LastPid>,
+    audit_next: usize,
+    audited: Instant,
+    beaten: Instant,
+    reads: u64,
+    signals: u64,
+    rescued: Report,
+}
+
+impl LinuxHost {
+    /// A host without clients: takes the signals, opens the table of held processes, starts the guardian, and resumes
+    /// whatever an earlier divvy of this user left suspended.
+    ///
+    /// # Errors
+    /// [`Error`] names what could not be had: the runtime directory, the table, a CPU, the guardian.
+    pub fn new(params: &HostParams) -> Result<Self> {
+        let allowed = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
+        let cpus: Vec<u32> = params.cpus.unwrap_or(allowed).iter().collect();
+        if let Some(&cpu) = cpus.iter().find(|&&cpu| !allowed.contains(cpu)) {
+            return Err(Error::Cpu { cpu, allowed: allowed.to_string() });
+        }
+        let files = own::raise_open_files().ok();
+        own::adopt_orphans()?;
+        let dir = Environment::read().open_or_create()?;
+        let rescued = rescue(&dir)?;
+        let table = Table::create(&dir, params.capacity)?;
+        let reactor = Reactor::new()?;
+        let inherit = Inherit { mask: reactor.outer_mask(), files, cpus: params.cpus };
+        if params.cpus.is_some() && cpus.len() == 1 {
+            // A CPU clock is exact on the CPU where its process runs: read it there.
+            CpuMask::only(cpus[0]).apply(rustix::process::getpid())?;
+        }
+        // Late wake-ups only cost accuracy; an old kernel knows no slices of one's own choice.
+        let _ = own::ask_for_short_slices();
+        let generation = table.generation();
+        let mut host = Self {
+            reactor,
+            table,
+            guardian: None,
+            guardian_watch: 0,
+            guardian_beats: (0, clock::now()),
+            generation,
+            clients: Vec::new(),
+            by_pid: HashMap::new(),
+            news: VecDeque::new(),
+            asked: Vec::new(),
+            inherit,
+            cpus,
+            last_pid: LastPid::open().ok(),
+            audit_next: 0,
+            audited: Instant::ZERO,
+            beaten: Instant::ZERO,
+            reads: 0,
+            signals: 0,
+            rescued,
+        };
+        host.beat();
+        let guardian = Guardian::start(&host.table)?;
+        host.guardian_watch = host.reactor.watch(guardian.as_fd())?;
+        host.guardian = Some(guardian);
+        Ok(host)
+    }
+
+    /// The kernel's numbers of the CPUs that are divided.
+    #[must_use]
+    pub fn cpus(&self) -> &[u32] {
+        &self.cpus
+    }
+
+    /// What an earlier divvy had left suspended.
+    #[must_use]
+    pub fn rescued(&self) -> &Report {
+        &self.rescued
+    }
+
+    /// The guardian's pid.
+    #[must_use]
+    pub fn guardian(&self) -> Option<Pid> {
+        self.guardian.as_ref().map(Guardian::pid)
+    }
+
+    /// Starts `command` as the client with the next id, held.
+    ///
+    /// # Errors
+    /// [`Error::Spawn`] where it cannot be executed; the table's errors. Nothing is left running on error.
+    pub fn spawn(&mut self, command: Command) -> Result<ClientId> {
+        let leader = spawn(command, &self.inherit)?;
+        let pid = leader.pid();
+        let client = ClientId(self.clients.len() as u32);
+        let members = match Members::new(leader, &mut self.table) {
+            Ok(members) => members,
+            Err(e) => {
+                let _ = rustix::process::kill_process(pid, Signal::KILL); // Our child, not waited for: its pid is its own.
+                return Err(e);
+            }
+        };
+        self.clients.push(Client {
+            members,
+            held: false,
+            stopped_elsewhere: false,
+            audited: None,
+            scanned: Instant::ZERO,
+            scanned_pid: 0,
+            width: 1,
+            cpu: None,
+            exit: None,
+            gone: false,
+        });
+        self.by_pid.insert(pid, client);
+        self.hold_client(client.index()).map_err(|(e, _)| e)?;
+        Ok(client)
+    }
+
+    /// The leader's pid.
+    #[must_use]
+    pub fn leader(&self, client: ClientId) -> Option<Pid> {
+        self.clients.get(client.index()).map(|c| c.members.leader())
+    }
+
+    /// How a client's leader ended, once it has.
+    #[must_use]
+    pub fn exit(&self, client: ClientId) -> Option<Exit> {
+        self.clients.get(client.index()).and_then(|c| c.exit)
+    }
+
+    /// Processes that the client is known to have.
+    #[must_use]
+    pub fn nr_members(&self, client: ClientId) -> usize {
+        self.clients.get(client.index()).map_or(0, |c| c.members.len())
+    }
+
+    /// Whether somebody else stopped the client.
+    #[must_use]
+    pub fn is_stopped_elsewhere(&self, client: ClientId) -> bool {
+        self.clients.get(client.index()).is_some_and(|c| c.stopped_elsewhere)
+    }
+
+    /// Sends a signal to every process of a client that has not ended.
+    ///
+    /// # Errors
+    /// As [`crate::ProcessRef::signal`].
+    pub fn signal(&mut self, client: ClientId, signal: Signal) -> Result<Delivery> {
+        let Some(c) = self.clients.get_mut(client.index()).filter(|c| !c.gone) else {
+            return Ok(Delivery::Gone);
+        };
+        // Processes that have been made since the last look shall not survive.
+        let _ = c.members.scan(&mut self.table, c.held, true, &mut self.reads);
+        c.members.signal(signal, &mut self.signals)
+    }
+
+    /// Signals that asked this process for something (SIGINT, SIGTERM, ...) since the last call.
+    pub fn take_asked(&mut self) -> Vec<NixSignal> {
+        std::mem::take(&mut self.asked)
+    }
+
+    fn beat(&mut self) {
+        let now = clock::now();
+        self.beaten = now;
+        self.table.beat(now);
+    }
+
+    /// A guardian that somebody suspended shows no rounds, and is of no use: it is replaced as if it had died.
+    fn watch_guardian(&mut self) -> std::result::Result<(), HostError> {
+        let beats = self.table.guardian_beats();
+        if beats != self.guardian_beats.0 {
+            self.guardian_beats = (beats, self.beaten);
+        } else if self.beaten.since(self.guardian_beats.1) > GUARDIAN_SILENCE {
+            // If it was us who did not run, the next round shows.
+            self.guardian_beats.1 = self.beaten;
+            return self.replace_guardian();
+        }
+        Ok(())
+    }
+
+    fn replace_guardian(&mut self) -> std::result::Result<(), HostError> {
+        let Some(mut guardian) = self.guardian.take() else { return Ok(()) };
+        let broken = |e: Error| HostError::Broken(e.to_string());
+        self.reactor.unwatch(guardian.as_fd());
+        guardian.respawn(&self.table).map_err(broken)?;
+        self.guardian_watch = self.reactor.watch(guardian.as_fd()).map_err(broken)?;
+        self.guardian = Some(guardian);
+        Ok(())
+    }
+
+    /// Waits for every child that has ended, and finds whose it was.
+    fn reap(&mut self) {
+        loop {
+            let Some((pid, exit)) = next_ended() else { return };
+            if self.guardian.as_ref().is_some_and(|g| g.pid() == pid) {
+                let _ = wait_for(pid); // Its pidfd tells us as well, and it is replaced there.
+                continue;
+            }
+            // While it is a zombie it can still be read: whose group was it in?
+            let group = crate::procfs::stat(pid).ok().flatten().and_then(|s| s.pgrp);
+            let known = self.by_pid.remove(&pid);
+            let owner =
+                known.or_else(|| self.clients_of(pid)).or_else(|| group.and_then(|g| self.by_leader(g)));
+            let usage = wait_for(pid);
+            let Some(client) = owner else { continue };
+            let c = &mut self.clients[client.index()];
+            c.members.reap(pid, usage, &mut self.table);
+            if pid == c.members.leader() {
+                c.exit = Some(exit);
+            }
+            self.check_gone(client);
+        }
+    }
+
+    fn clients_of(&self, pid: Pid) -> Option<ClientId> {
+        let has = |c: &Client| !c.gone && c.members.pids().any(|(p, _)| p == pid);
+        self.clients.iter().position(has).map(|i| ClientId(i as u32))
+    }
+
+    fn by_leader(&self, leader: Pid) -> Option<ClientId> {
+        let leads = |c: &Client| !c.gone && c.members.leader() == leader;
+        self.clients.iter().position(leads).map(|i| ClientId(i as u32))
+    }
+
+    /// A client is gone when its last process is. Processes that it has made since the last look are children of
+    /// members, or, as orphans, ours.
+    fn check_gone(&mut self, client: ClientId) {
+        let own = rustix::process::getpid();
+        let mut orphans = Vec::new();
+        let _ = crate::procfs::children(own, own, &mut orphans);
+        let c = &mut self.clients[client.index()];
+        if c.exit.is_none() {
+            return;
+        }
+        for pid in orphans {
+            let in_group = crate::procfs::stat(pid)
+                .ok()
+                .flatten()
+                .is_some_and(|s| s.pgrp == Some(c.members.leader()) && !s.state.is_ended());
+            if in_group {
+                let _ = c.members.add(pid, &mut self.table, c.held);
+            }
+        }
+        // Members that their own parents waited for are found to be gone when their clocks are read.
+        let _ = c.members.total(&mut self.reads);
+        if c.members.is_empty() && !c.gone {
+            c.gone = true;
+            c.members.leave_table(&mut self.table);
+            self.news.push_back(News::Gone(client));
+        }
+    }
+
+    /// Looks at some held clients: one that has run was resumed by somebody else.
+    fn audit(&mut self, now: Instant) {
+        let n = self.clients.len();
+        if n == 0 {
+            return;
+        }
+        let elapsed = now.since(self.audited).0.min(AUDIT_INTERVAL.0);
+        let share = (n as u64 * elapsed / AUDIT_INTERVAL.0) as usize;
+        if share == 0 {
+            return;
+        }
+        self.audited = now;
+        for _ in 0..share.min(AUDITS_MAX) {
+            let i = self.audit_next % n;
+            self.audit_next = i + 1;
+            let c = &mut self.clients[i];
+            if !c.held || c.gone || c.stopped_elsewhere {
+                continue;
+            }
+            let Ok(total) = c.members.total(&mut self.reads) else { continue };
+            match c.audited {
+                None => c.audited = Some(total),
+                Some(before) if total > before + AUDIT_SLACK => {
+                    c.audited = None;
+                    if c.members.all_suspended(&mut self.reads) {
+                        continue; // Time of children that was only booked now.
+                    }
+                    c.held = false;
+                    self.news.push_back(News::Resumed(ClientId(i as u32)));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
+        let c = &mut self.clients[i];
+        if c.stopped_elsewhere {
+            return Ok(Delivery::Sent); // It stands already, and whoever stopped it resumes it.
+        }
+        c.audited = None;
+        // A second stop signal to one that stands would look like somebody else's.
+        if std::mem::replace(&mut c.held, true) && c.members.all_suspended(&mut self.reads) {
+            return Ok(Delivery::Sent);
+        }
+        c.members.suspend(&self.table, &mut self.signals).map_err(|e| {
+            let host = host_error(&e);
+            (e, host)
+        })
+    }
+
+    fn release_client(&mut self, i: usize, cpu: Option<CpuId>) -> Result<Delivery> {
+        let cpu = cpu.and_then(|cpu| self.cpus.get(cpu.index()).copied());
+        let c = &mut self.clients[i];
+        c.cpu = cpu;
+        if c.held && c.members.stop_is_pending(&mut self.reads)? {
+            // Somebody stopped it while we held it. It stays as it is, and is no longer ours to resume.
+            c.held = false;
+            c.stopped_elsewhere = true;
+            c.members.disown(&self.table);
+            self.news.push_back(News::Stopped(ClientId(i as u32)));
+            return Ok(Delivery::Sent);
+        }
+        if let Some(cpu) = cpu {
+            steer(&c.members, &self.table, cpu)?;
+        }
+        let delivery = c.members.resume(&self.table, &mut self.signals)?;
+        c.held = false;
+        Ok(delivery)
+    }
+
+    /// Whether the list of a client's processes may be out of date.
+    fn needs_scan(&mut self, i: usize, now: Instant) -> bool {
+        let c = &self.clients[i];
+        if now.since(c.scanned) < SCAN_INTERVAL {
+            return false;
+        }
+        let last = self.last_pid.as_ref().and_then(|f| f.read().ok());
+        let made = last.is_none_or(|last| last != c.scanned_pid);
+        // Threads go to sleep and wake without a new process: how many run matters on several CPUs.
+        let threads = self.cpus.len() > 1 && (c.width > 1 || c.members.only_thread().is_none());
+        if made {
+            self.clients[i].scanned_pid = last.unwrap_or(0);
+        }
+        made || threads
+    }
+
+    /// Reads the states of a client's threads, and, where its list of processes may be out of date, brings that up to
+    /// date first.
+    fn scan(&mut self, i: usize, now: Instant, children: bool) -> Result<Scan> {
+        let c = &mut self.clients[i];
+        if children {
+            c.scanned = now;
+        }
+        let scan = c.members.scan(&mut self.table, c.held, children, &mut self.reads)?;
+        let most = self.cpus.len() as u32;
+        // What stands suspended says nothing of how many would run.
+        let width = scan.running.clamp(1, most);
+        if scan.running > 0 && width != c.width {
+            c.width = width;
+            self.news.push_back(News::Width(ClientId(i as u32), width));
+        }
+        Ok(scan)
+    }
+}
+
+/// Moves a client's only thread to `cpu`, or brings its clock up to date if it runs there, and puts its affinity back
+/// at once. The guardian knows what to put back should we die in between.
+fn steer(members: &Members, table: &Table, cpu: u32) -> Result<()> {
+    let Some((process, slot)) = members.only_thread() else { return Ok(()) };
+    let tid = process.pid();
+    let Some(mask) = CpuMask::of_thread(tid)?.filter(|mask| mask.contains(cpu)) else { return Ok(()) };
+    if mask == CpuMask::only(cpu) {
+        return Ok(());
+    }
+    table.set_affinity(slot, &SavedAffinity { tid, start: process.start(), mask });
+    CpuMask::only(cpu).apply(tid)?;
+    mask.apply(tid)?;
+    table.clear_affinity(slot);
+    Ok(())
+}
+
+fn host_error(e: &Error) -> HostError {
+    match e {
+        Error::Permission { .. } => HostError::NotPermitted(e.to_string()),
+        e if e.errno() == Some(rustix::io::Errno::SRCH) => HostError::Gone,
+        _ => HostError::Broken(e.to_string()),
+    }
+}
+
+fn delivered(delivery: Result<Delivery>) -> std::result::Result<(), HostError> {
+    match delivery {
+        Ok(Delivery::Sent) => Ok(()),
+        // A client that has just ended will be reaped, and its end told, when its SIGCHLD comes.
+        Ok(Delivery::Gone) => Ok(()),
+        Err(e) => Err(host_error(&e)),
+    }
+}
+
+/// A child that has ended and its status, left as it is.
+fn next_ended() -> Option<(Pid, Exit)> {
+    // SAFETY: an all-zero `siginfo_t` is a value of it.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: `info` is ours to be written to.
+    let waited = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
+    if waited != 0 {
+        return None;
+    }
+    // SAFETY: waitid filled in the fields of SIGCHLD, or left zeroes.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    let exit = if info.si_code == libc::CLD_EXITED { Exit::Code(status) } else { Exit::Signal(status) };
+    Pid::from_raw(pid).map(|pid| (pid, exit))
+}
+
+/// Waits for a child that has ended: the CPU time of it and of the children that it waited for.
+fn wait_for(pid: Pid) -> Nanos {
+    // SAFETY: an all-zero `rusage` is a value of it.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let raw = pid.as_raw_nonzero().get();
+    // SAFETY: the status may be null, and `usage` is ours to be written to.
+    let waited =
+        unsafe { libc::wait4(raw, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL, &raw mut usage) };
+    if waited != raw {
+        return Nanos::ZERO;
+    }
+    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
+    Nanos(ns(usage.ru_utime) + ns(usage.ru_stime))
+}
+
+impl Host for LinuxHost {
+    fn now(&mut self) -> Instant {
+        clock::now()
+    }
+
+    fn wait(&mut self, until: Option<Instant>) -> std::result::Result<(), HostError> {
+        if !self.news.is_empty() {
+            return Ok(());
+        }
+        let now = clock::now();
+        // The guardian is told that we live, however far away the next decision is.
+        let beat = self.beaten + BEAT_INTERVAL;
+        let until = until.map_or(beat, |t| t.min(beat));
+        let woken = self.reactor.wait(Some(until), now).map_err(|e| HostError::Broken(e.to_string()))?;
+        self.beat();
+        self.watch_guardian()?;
+        if self.table.generation() != self.generation {
+            self.generation = self.table.generation();
+            self.news.push_back(News::AllResumed);
+        }
+        if woken.child {
+            self.reap();
+        }
+        self.asked.extend(woken.signals);
+        if woken.ready.contains(&self.guardian_watch) {
+            self.replace_guardian()?;
+        }
+        self.audit(self.beaten);
+        Ok(())
+    }
+
+    fn next_news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    fn release(&mut self, client: ClientId, cpu: Option<CpuId>) -> std::result::Result<(), HostError> {
+        if self.clients[client.index()].gone {
+            return Err(HostError::Gone);
+        }
+        delivered(self.release_client(client.index(), cpu))
+    }
+
+    fn hold(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
+        if self.clients[client.index()].gone {
+            return Err(HostError::Gone);
+        }
+        self.hold_client(client.index()).map(|_| ()).map_err(|(_, e)| e)
+    }
+
+    fn measure(&mut self, client: ClientId) -> std::result::Result<Nanos, HostError> {
+        let i = client.index();
+        if self.clients[i].gone {
+            return Ok(self.clients[i].members.last_total());
+        }
+        let now = clock::now();
+        let mut measure = || -> Result<Nanos> {
+            if !self.clients[i].held && self.needs_scan(i, now) {
+                self.scan(i, now, true)?;
+            }
+            let c = &mut self.clients[i];
+            if self.cpus.len() > 1
+                && !c.held
+                && let Some(cpu) = c.cpu
+            {
+                steer(&c.members, &self.table, cpu)?;
+            }
+            c.members.total(&mut self.reads)
+        };
+        measure().map_err(|e| host_error(&e))
+    }
+
+    fn observe(&mut self, client: ClientId) -> std::result::Result<Observed, HostError> {
+        let i = client.index();
+        if self.clients[i].gone {
+            return Err(HostError::Gone);
+        }
+        let now = clock::now();
+        let children = self.needs_scan(i, now);
+        let scan = self.scan(i, now, children).map_err(|e| host_error(&e))?;
+        let c = &mut self.clients[i];
+        if !c.held {
+            // Nobody but somebody else can have suspended it while it was released.
+            c.stopped_elsewhere = scan.suspended > 0 && scan.running == 0;
+        }
+        Ok(if scan.running > 0 || c.held { Observed::Runnable } else { Observed::Blocked })
+    }
+
+    fn self_cost(&mut self) -> SelfCost {
+        SelfCost { cpu: clock::own_process_cpu(), reads: self.reads, signals: self.signals }
+    }
+}
+
+impl Drop for LinuxHost {
+    fn drop(&mut self) {
+        for c in self.clients.iter_mut().filter(|c| !c.gone) {
+            if c.held {
+                let _ = c.members.resume(&self.table, &mut self.signals);
+            }
+        }
+        // Where something could not be resumed the guardian stays, and tries again once we are gone.
+        if self.table.nr_held() == 0
+            && let Some(guardian) = self.guardian.take()
+        {
+            let _ = guardian.dismiss();
+        }
+    }
+}

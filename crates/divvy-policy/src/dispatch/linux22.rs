@@ -1,0 +1,255 @@
+//! `linux-2.2`: the goodness scheduler of Linux 2.2, against which VTRR was measured.
+//!
+//! **Problem.** A comparator that everybody knew: what a stock kernel did before constant-time schedulers.
+//! **Idea.** Each client has a counter of ticks left; the most goodness, counter + priority, runs; when all runnable
+//! counters are used up, everyone's becomes half of what is left plus its priority, so that sleepers gain up to twice.
+//! **Terms.** *Tick*: 10 ms. *Priority*: ticks handed out at a reset, here share times a constant (20 by default).
+//! **Algorithm.** A walk over the runnable clients at every decision. A tick that finds a counter at 0 takes the CPU, so
+//! priority 20 runs for 21 ticks or 210 ms (VTRR, section 4). Goodness is 0 where the counter is 0. A client gets 15
+//! more on the CPU where it ran last, if there are several. Who wakes with more goodness than the running one takes
+//! its CPU. Partial ticks are carried, so charges may be split.
+//!
+//! **Properties** (`tests/laws_pbs.rs`): `linux22_runs_a_quantum_of_priority_plus_one_ticks`,
+//! `linux22_sleepers_gain_at_most_twice`, and the laws every dispatcher there is put to.
+//!
+//! **Weak spots.** O(n) for every choice and every reset. (priority + 1) ticks are not in proportion to shares. Ties go
+//! to the client that ran last, then by id; the kernel took the first of its list, which had the latest waker in front.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::frame::{Frame, Occasion, Rows, Rule, Standing, policy_of_frame};
+use super::ring::NONE;
+use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
+
+/// What `divvy policies` says of Linux 2.2.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "linux-2.2",
+    kind: Kind::Dispatcher,
+    summary: "goodness: ticks left plus priority, all counters renewed when the runnable have used theirs",
+    complexity: "O(n)",
+    source: "VTRR, section 4",
+    params: &[
+        ParamInfo { name: "tick", range: "1ns to 1s", default: "10ms", summary: "length of a timer tick" },
+        ParamInfo {
+            name: "ticks_per_share",
+            range: "1 to 1000",
+            default: "20",
+            summary: "priority of a client with share 1, in ticks",
+        },
+    ],
+};
+
+/// Goodness added on the CPU where a client ran last, if there are several.
+const SAME_CPU_BONUS: u64 = 15;
+
+/// Everything that can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linux22Params {
+    /// Length of a timer tick.
+    pub tick: Nanos,
+    /// Priority of a client with share 1, in ticks, 1 to 1000.
+    pub ticks_per_share: u32,
+    /// CPUs to divide, at least 1.
+    pub cpus: u32,
+}
+
+impl Default for Linux22Params {
+    fn default() -> Self {
+        Self { tick: Nanos::from_millis(10), ticks_per_share: 20, cpus: 1 }
+    }
+}
+
+/// Which parameter is impossible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linux22Error {
+    /// The tick must be 1 ns to 1 s.
+    Tick(Nanos),
+    /// Ticks per share must be 1 to 1000.
+    TicksPerShare(u32),
+    /// There must be a CPU.
+    NoCpu,
+}
+
+impl fmt::Display for Linux22Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tick(tick) => write!(f, "tick is {} ns; must be 1 ns to 1 s", tick.0),
+            Self::TicksPerShare(n) => write!(f, "ticks_per_share is {n}; must be 1 to 1000"),
+            Self::NoCpu => f.write_str("cpus is 0; must be at least 1"),
+        }
+    }
+}
+
+impl core::error::Error for Linux22Error {}
+
+/// The goodness scheduler as a [`crate::Policy`].
+#[derive(Clone, Debug)]
+pub struct Linux22 {
+    frame: Frame<Linux22Rule>,
+}
+
+policy_of_frame!(Linux22);
+
+impl Linux22 {
+    /// A policy without clients.
+    ///
+    /// # Errors
+    /// [`Linux22Error`] names the first parameter that is impossible.
+    pub fn new(params: Linux22Params) -> Result<Self, Linux22Error> {
+        if params.tick == Nanos::ZERO || params.tick > Nanos::from_secs(1) {
+            return Err(Linux22Error::Tick(params.tick));
+        }
+        if !(1..=1000).contains(&params.ticks_per_share) {
+            return Err(Linux22Error::TicksPerShare(params.ticks_per_share));
+        }
+        if params.cpus == 0 {
+            return Err(Linux22Error::NoCpu);
+        }
+        Ok(Self { frame: Frame::new(Linux22Rule { params, active: Vec::new(), resets: 0 }, params.cpus) })
+    }
+
+    /// Ticks left to `client`; `None` where it is unknown.
+    #[must_use]
+    pub fn counter(&self, client: ClientId) -> Option<u64> {
+        let slot = self.frame.slot(client).ok()?;
+        Some(self.frame.rows[slot as usize].data.counter)
+    }
+
+    /// How often all counters have been renewed.
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        self.frame.rule.resets
+    }
+}
+
+/// What is kept about a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Account {
+    counter: u64,
+    priority: u64,
+    /// Used of the present tick.
+    partial: u64,
+    last_cpu: u32,
+    /// Index in `active`, while runnable.
+    place: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Linux22Rule {
+    params: Linux22Params,
+    /// Slots of the runnable.
+    active: Vec<u32>,
+    resets: u64,
+}
+
+impl Linux22Rule {
+    fn priority(&self, share: Share) -> u64 {
+        share.get() * u64::from(self.params.ticks_per_share)
+    }
+
+    fn goodness(&self, account: &Account, cpu: u32) -> u64 {
+        if account.counter == 0 {
+            return 0;
+        }
+        let bonus = if self.params.cpus > 1 && account.last_cpu == cpu { SAME_CPU_BONUS } else { 0 };
+        account.counter + account.priority + bonus
+    }
+
+    /// The best of the ready clients and the holder, with its goodness.
+    fn best(&self, occasion: Occasion, rows: &Rows<Account>) -> (u64, u32) {
+        let mut best = (0, NONE);
+        for &slot in &self.active {
+            let row = &rows[slot as usize];
+            if row.standing != Standing::Ready && slot != occasion.holder {
+                continue;
+            }
+            let goodness = self.goodness(&row.data, occasion.cpu);
+            let wins_tie = || {
+                slot == occasion.current || (best.1 != occasion.current && row.id < rows[best.1 as usize].id)
+            };
+            if best.1 == NONE || goodness > best.0 || (goodness == best.0 && wins_tie()) {
+                best = (goodness, slot);
+            }
+        }
+        best
+    }
+}
+
+impl Rule for Linux22Rule {
+    type Data = Account;
+
+    fn join(&mut self, _now: Instant, _id: ClientId, share: Share) -> Account {
+        let priority = self.priority(share);
+        Account { counter: priority, priority, partial: 0, last_cpu: NONE, place: NONE }
+    }
+
+    fn wake(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>, _current: u32) {
+        rows[slot as usize].data.place = self.active.len() as u32;
+        self.active.push(slot);
+    }
+
+    fn block(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>, _was: Standing) {
+        let place = core::mem::replace(&mut rows[slot as usize].data.place, NONE);
+        self.active.swap_remove(place as usize);
+        if let Some(&moved) = self.active.get(place as usize) {
+            rows[moved as usize].data.place = place;
+        }
+    }
+
+    fn leave(&mut self, slot: u32, rows: &mut Rows<Account>) {
+        // The row stays in the table until its slot is used again; a reset must not overflow it meanwhile.
+        rows[slot as usize].data.priority = 0;
+    }
+
+    fn reshare(&mut self, _now: Instant, slot: u32, share: Share, rows: &mut Rows<Account>) {
+        rows[slot as usize].data.priority = self.priority(share);
+    }
+
+    fn charge(&mut self, _now: Instant, slot: u32, used: Nanos, rows: &mut Rows<Account>) {
+        let account = &mut rows[slot as usize].data;
+        let total = account.partial.saturating_add(used.0);
+        // A counter does not fall below 0, whatever a late charge brings.
+        account.counter = account.counter.saturating_sub(total / self.params.tick.0);
+        account.partial = total % self.params.tick.0;
+    }
+
+    fn put_back(&mut self, _now: Instant, _slot: u32, _rows: &mut Rows<Account>) {}
+
+    fn take(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
+        let row = &mut rows[slot as usize];
+        if let Standing::Holding(cpu) = row.standing {
+            row.data.last_cpu = cpu;
+        }
+    }
+
+    fn choose(&mut self, occasion: Occasion, rows: &mut Rows<Account>) -> u32 {
+        let (goodness, slot) = self.best(occasion, rows);
+        if goodness > 0 {
+            return slot;
+        }
+        self.resets += 1;
+        for row in rows.iter_mut() {
+            row.data.counter = row.data.counter / 2 + row.data.priority;
+        }
+        self.best(occasion, rows).1
+    }
+
+    fn slice(&mut self, _now: Instant, slot: u32, rows: &Rows<Account>) -> Nanos {
+        // The tick that finds 0 takes the CPU: counter + 1 ticks, less what of the first is gone.
+        let account = &rows[slot as usize].data;
+        Nanos((account.counter + 1).saturating_mul(self.params.tick.0) - account.partial)
+    }
+
+    fn preempts(&self) -> bool {
+        true
+    }
+
+    fn precedes(&self, _now: Instant, a: u32, b: u32, rows: &Rows<Account>) -> bool {
+        let key = |slot: u32| {
+            let row = &rows[slot as usize];
+            (core::cmp::Reverse(self.goodness(&row.data, NONE)), row.id)
+        };
+        key(a) < key(b)
+    }
+}

@@ -1,0 +1,228 @@
+//! `mlfb`: multi-level feedback, the form in which operating systems approximate LAS.
+//!
+//! **Problem.** Favour short jobs without knowing sizes, in constant time. **Idea.** Sink by a level whenever an
+//! allotment is used up; serve the highest level that has anyone. **Terms.** *Level* 0 is the highest; its *allotment*
+//! is a quantum, and each level below has twice the one above. **Algorithm.** A linked queue for each level. A charge
+//! beyond the allotment carries over to the next level, so that charges may be split or lumped; the last level is round
+//! robin. Who wakes at a higher level takes the CPU at once; whether waking lifts to the top is [`OnWake`].
+//!
+//! **Properties** (`tests/laws_pbs.rs`): `mlfb_sinks_by_service`, and the laws every dispatcher there is put to.
+//!
+//! **Weak spots.** Starves long jobs as LAS does (PBS, section 3.3). With [`OnWake::Top`] a client that sleeps just
+//! before its allotment ends stays at the top. Shares have no effect.
+
+use core::fmt;
+
+use super::frame::{Frame, Occasion, Rows, Rule, Standing, policy_of_frame};
+use super::ring::{NONE, Queues};
+use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
+
+/// What `divvy policies` says of multi-level feedback.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "mlfb",
+    kind: Kind::Dispatcher,
+    summary: "sink by a level with each allotment used up; highest level first; shares have no effect",
+    complexity: "O(levels)",
+    source: "PBS, sections 1 and 5.5",
+    params: &[
+        ParamInfo {
+            name: "quantum",
+            range: "1ns to 1h",
+            default: "4ms",
+            summary: "allotment of the top level",
+        },
+        ParamInfo { name: "levels", range: "1 to 32", default: "8", summary: "number of queues" },
+        ParamInfo {
+            name: "on_wake",
+            range: "keep or top",
+            default: "keep",
+            summary: "level of a client that wakes",
+        },
+    ],
+};
+
+/// Most levels: the last allotment is then 2^31 quanta.
+pub const LEVELS_MAX: u32 = 32;
+
+/// Where a client goes that wakes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnWake {
+    /// To the level that it had.
+    #[default]
+    Keep,
+    /// To the top, with a whole allotment.
+    Top,
+}
+
+/// Everything that can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MlfbParams {
+    /// Allotment of the top level; it doubles with each level below.
+    pub quantum: Nanos,
+    /// Number of queues, 1 to [`LEVELS_MAX`].
+    pub levels: u32,
+    /// Where a client goes that wakes.
+    pub on_wake: OnWake,
+    /// CPUs to divide, at least 1.
+    pub cpus: u32,
+}
+
+impl Default for MlfbParams {
+    fn default() -> Self {
+        Self { quantum: Nanos::from_millis(4), levels: 8, on_wake: OnWake::Keep, cpus: 1 }
+    }
+}
+
+/// Which parameter is impossible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MlfbError {
+    /// The quantum must be 1 ns to 1 h.
+    Quantum(Nanos),
+    /// There must be 1 to [`LEVELS_MAX`] levels.
+    Levels(u32),
+    /// There must be a CPU.
+    NoCpu,
+}
+
+impl fmt::Display for MlfbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quantum(q) => write!(f, "quantum is {} ns; must be 1 ns to 1 h", q.0),
+            Self::Levels(n) => write!(f, "levels is {n}; must be 1 to {LEVELS_MAX}"),
+            Self::NoCpu => f.write_str("cpus is 0; must be at least 1"),
+        }
+    }
+}
+
+impl core::error::Error for MlfbError {}
+
+/// Multi-level feedback as a [`crate::Policy`].
+#[derive(Clone, Debug)]
+pub struct Mlfb {
+    frame: Frame<MlfbRule>,
+}
+
+policy_of_frame!(Mlfb);
+
+impl Mlfb {
+    /// A policy without clients.
+    ///
+    /// # Errors
+    /// [`MlfbError`] names the first parameter that is impossible.
+    pub fn new(params: MlfbParams) -> Result<Self, MlfbError> {
+        if params.quantum == Nanos::ZERO || params.quantum > Nanos::from_secs(3600) {
+            return Err(MlfbError::Quantum(params.quantum));
+        }
+        if !(1..=LEVELS_MAX).contains(&params.levels) {
+            return Err(MlfbError::Levels(params.levels));
+        }
+        if params.cpus == 0 {
+            return Err(MlfbError::NoCpu);
+        }
+        let ready = Queues::new(params.levels as usize);
+        Ok(Self { frame: Frame::new(MlfbRule { params, ready }, params.cpus) })
+    }
+
+    /// The level of `client`, 0 the highest; `None` where it is unknown.
+    #[must_use]
+    pub fn level(&self, client: ClientId) -> Option<u32> {
+        let slot = self.frame.slot(client).ok()?;
+        Some(self.frame.rows[slot as usize].data.level)
+    }
+}
+
+/// What is kept about a client.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Account {
+    level: u32,
+    /// Used of the level's allotment, always less than it.
+    used: u64,
+}
+
+#[derive(Clone, Debug)]
+struct MlfbRule {
+    params: MlfbParams,
+    ready: Queues,
+}
+
+impl MlfbRule {
+    /// A quantum, doubled for each level; at most 2^31 hours, which fits.
+    fn allotment(&self, level: u32) -> u64 {
+        self.params.quantum.0 << level
+    }
+}
+
+impl Rule for MlfbRule {
+    type Data = Account;
+
+    fn join(&mut self, _now: Instant, _id: ClientId, _share: Share) -> Account {
+        Account::default()
+    }
+
+    fn wake(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>, _current: u32) {
+        let account = &mut rows[slot as usize].data;
+        if self.params.on_wake == OnWake::Top {
+            *account = Account::default();
+        }
+        self.ready.push_back(account.level as usize, slot);
+    }
+
+    fn block(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>, was: Standing) {
+        if was == Standing::Ready {
+            self.ready.remove(rows[slot as usize].data.level as usize, slot);
+        }
+    }
+
+    fn reshare(&mut self, _now: Instant, _slot: u32, _share: Share, _rows: &mut Rows<Account>) {}
+
+    fn charge(&mut self, _now: Instant, slot: u32, used: Nanos, rows: &mut Rows<Account>) {
+        let row = &mut rows[slot as usize];
+        let Account { mut level, used: before } = row.data;
+        let mut total = before.saturating_add(used.0);
+        while total >= self.allotment(level) {
+            if level + 1 == self.params.levels {
+                // Round robin at the bottom: only the place within the allotment matters.
+                total %= self.allotment(level);
+                break;
+            }
+            total -= self.allotment(level);
+            level += 1;
+        }
+        if row.standing == Standing::Ready && level != row.data.level {
+            self.ready.remove(row.data.level as usize, slot);
+            self.ready.push_back(level as usize, slot);
+        }
+        row.data = Account { level, used: total };
+    }
+
+    fn put_back(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
+        self.ready.push_back(rows[slot as usize].data.level as usize, slot);
+    }
+
+    fn take(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
+        self.ready.remove(rows[slot as usize].data.level as usize, slot);
+    }
+
+    fn choose(&mut self, occasion: Occasion, rows: &mut Rows<Account>) -> u32 {
+        let kept = match occasion.holder {
+            NONE => self.params.levels,
+            holder => rows[holder as usize].data.level,
+        };
+        let higher = (0..kept as usize).map(|level| self.ready.first(level)).find(|&slot| slot != NONE);
+        higher.unwrap_or(occasion.holder)
+    }
+
+    fn slice(&mut self, _now: Instant, slot: u32, rows: &Rows<Account>) -> Nanos {
+        let account = rows[slot as usize].data;
+        Nanos(self.allotment(account.level) - account.used)
+    }
+
+    fn preempts(&self) -> bool {
+        true
+    }
+
+    fn precedes(&self, _now: Instant, a: u32, b: u32, rows: &Rows<Account>) -> bool {
+        let key = |slot: u32| (rows[slot as usize].data.level, rows[slot as usize].id);
+        key(a) < key(b)
+    }
+}

@@ -1,0 +1,37 @@
+//! Dispatchers: policies that say which client runs next on a free CPU, and for how long at the most.
+//!
+//! One module a policy, each with its `INFO`. A grant for a CPU that has not been handed back takes it from its
+//! client: the driver charges that client first, then lets the other one run. No CPU is granted before its first
+//! [`Event::Free`](crate::Event::Free).
+
+mod engine;
+mod fair;
+mod float;
+mod frame;
+mod pbs_params;
+mod ring;
+mod rounds;
+
+pub mod drr;
+pub mod eevdf;
+pub mod error;
+pub mod fcfs;
+pub mod fixed;
+pub mod gps;
+pub mod las;
+pub mod linux22;
+pub mod lottery;
+pub mod mlfb;
+pub mod pbs;
+pub mod pbs_fluid;
+pub mod rng;
+pub mod rr;
+pub mod static_run;
+pub mod stride;
+pub mod vtime;
+pub mod vtrr;
+pub mod wf2q;
+pub mod wfq;
+pub mod wrr;
+
+pub use engine::ParamError;

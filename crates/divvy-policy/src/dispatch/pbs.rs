@@ -1,0 +1,633 @@
+//! `pbs`: priority-based blind scheduling, one tunable policy from FCFS through PS to LAS.
+//!
+//! **Problem.** No blind policy is best everywhere: FCFS has the shortest mean response when sizes vary little, LAS
+//! when they vary much, PS is the fairest. An operator wants one policy with one knob, not three schedulers.
+//!
+//! **Idea.** Run the client with the greatest `T / S^alpha`: T is how long it has been here, S what it has got. With
+//! alpha = 0 only age counts (FCFS), with alpha = 1 it is the slowdown (close to PS), with alpha towards infinity only
+//! service counts (LAS).
+//!
+//! **Terms.** *Sojourn* T: time since the session began, with or without inactive periods (the sign of beta).
+//! *Attained service* S: CPU time received in the session. *Session* (section 4.1): begins when a client wakes after an
+//! inactive period of at least *beta* times the mean of its earlier ones. *Bonus* gamma: added to whoever ran last on
+//! the CPU. *Offset* delta: `|alpha| * log2(share)`, which gives kappa times the share kappa times the CPU (section
+//! 5.2; the paper's `exp(delta / alpha)` is `2^(delta / alpha)`, its logarithms being base 2). *Second term*
+//! (section 5.3): `epsilon * (log2 T' - alpha' * log2 S')` under sessions of its own.
+//!
+//! **Algorithm.** `p = log2 T - alpha * log2 S + delta`, integers in units of 2^-32, greatest first. Ties: earliest
+//! session, then id. S = 0 with alpha above 0 is above everything. For alpha < 0 the paper's extension
+//! `sgn(alpha) T / S^alpha` is `p = -log2 T - |alpha| log2 S`: PLCFS towards 0, LAS towards minus infinity.
+//! Decisions fall on the grid of quanta, when a CPU is handed back, and when a client wakes.
+//! Only log2 T changes while a client waits, so the rest of its priority is kept and the scan needs one logarithm a
+//! client, and none where an upper bound from the leading zeros of T already loses. Algorithm 1 (section 5.5) looks at
+//! L + M clients whatever n is, predicting priorities half a turn of its sampling ahead.
+//!
+//! **Properties** (tests in `tests/paper_pbs.rs` and `tests/laws_pbs.rs`)
+//! - `golden_slice`: the fifteen recorded schedules come out run by run.
+//! - `properties_*`: the eleven of section 3.2, on the fluid model.
+//! - `a_wait_is_bounded`: with clients that never block, on one CPU, a client of share k waits for at most
+//!   `A + (n - 1) (q + K/k * S * 2^(1/alpha))`, where A is the age of the oldest, K the largest share. This is why
+//!   [`Guard::StarvationFree`] keeps alpha within 1/16 to 16: at the ends `2^(1/alpha)` and the sojourns that undo a
+//!   doubled service, `2^alpha`, reach 65,536.
+//! - `stretched_time_changes_nothing`, `one_session_ever_forgets_alpha_when_all_is_equal`,
+//!   `a_split_charge_equals_the_whole`, `renaming_permutes`, `no_cpu_idles_with_work`, `a_rejected_event_changes_nothing`.
+//! - `shares_come_out_in_the_long_run`, `the_bonus_lengthens_runs_in_proportion_to_service`,
+//!   `algorithm_1_stays_close_to_the_scan` (50 clients, L = M = 2: service within 3%).
+//! - `alpha_zero_from_below_is_plcfs`, `the_limits_are_approached_from_both_sides`.
+//! - `alpha_zero_is_fcfs`, `alpha_infinite_is_las`, `equal_arrivals_share_equally`.
+//!
+//! **Weak spots.** With a finite beta a client that times its sleeps starts sessions at will, and each begins above
+//! everything: the paper assumes a lower bound on thinking time. Algorithm 1 is a heuristic; with `|L| >= L` taken
+//! literally an arrival throws out one more than it must, so L = 2 keeps one. Shares act through S only once S is well
+//! above a quantum, and not at all at alpha = 0. A late charge leaves a client's priority too high meanwhile.
+//! LAS and FCFS starve clients (section 3.3); they must be asked for by [`Guard::Study`].
+
+use alloc::vec::Vec;
+
+use super::fixed::{FIXED_BITS, Fixed, log2};
+use super::frame::{Frame, Grid, Occasion, Row, Rows, Rule, Standing, policy_of_frame};
+use super::ring::{NONE, Queues};
+
+pub use super::pbs_params::{
+    ALPHA_SAFE_MAX, ALPHA_SAFE_MIN, ALPHA_STUDY_MAX, ALPHA_STUDY_MIN, Alpha, BETA_MAX, BONUS_MAX, Guard,
+    Inactive, PbsError, PbsParams, SAMPLE_MAX, Search, SecondTerm, Sessions, Threshold,
+};
+use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
+
+/// What `divvy policies` says of PBS.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "pbs",
+    kind: Kind::Dispatcher,
+    summary: "greatest sojourn / service^alpha first: FCFS at 0, close to PS at 1, LAS at infinity",
+    complexity: "O(n) scan, or O(L + M) by Algorithm 1",
+    source: "PBS, sections 2, 4.1 and 5",
+    params: &[
+        ParamInfo {
+            name: "alpha",
+            range: "1/16 to 16; with guard=study 0, inf, and 2^-20 to 1024 of either sign",
+            default: "1",
+            summary: "weight of attained service against age",
+        },
+        ParamInfo {
+            name: "guard",
+            range: "safe or study",
+            default: "safe",
+            summary: "whether alpha may starve clients",
+        },
+        ParamInfo { name: "quantum", range: "1ns to 1h", default: "4ms", summary: "grid of decisions" },
+        ParamInfo {
+            name: "beta",
+            range: "0 to 2^30, or inf; - in front leaves inactive periods out of the sojourn",
+            default: "inf",
+            summary: "a sleep of beta times the mean begins a new session",
+        },
+        ParamInfo {
+            name: "gamma",
+            range: "0 to 64",
+            default: "0",
+            summary: "bonus of the client that ran last",
+        },
+        ParamInfo {
+            name: "epsilon",
+            range: "0 to 64, with alpha2 in 0 to 1024 and beta2 as beta",
+            default: "0",
+            summary: "weight of a second priority term, for interactive clients",
+        },
+        ParamInfo { name: "keep", range: "2 to 64", default: "off: scan all", summary: "L of Algorithm 1" },
+        ParamInfo { name: "sample", range: "1 to 64", default: "2", summary: "M of Algorithm 1" },
+    ],
+};
+
+/// Priority-based blind scheduling as a [`crate::Policy`]. See the module for the idea and its properties.
+///
+/// ```
+/// use divvy_policy::dispatch::pbs::{Pbs, PbsError, PbsParams, Alpha};
+/// use divvy_policy::dispatch::fixed::Fixed;
+/// use divvy_policy::{ClientId, CpuId, Event, Instant, Nanos, Policy, Share};
+///
+/// let mut pbs = Pbs::new(PbsParams::default())?;
+/// let client = ClientId(0);
+/// pbs.on_event(Instant(0), Event::Join { client, share: Share::ONE }).unwrap();
+/// pbs.on_event(Instant(0), Event::Wake { client }).unwrap();
+/// pbs.on_event(Instant(0), Event::Free { cpu: CpuId(0) }).unwrap();
+/// let grant = pbs.poll_decision(Instant(0)).unwrap();
+/// assert_eq!((grant.client, grant.slice), (client, Nanos::from_millis(4)));
+///
+/// let wild = PbsParams { alpha: Alpha::Finite(Fixed::int(17)), ..PbsParams::default() };
+/// assert!(matches!(Pbs::new(wild), Err(PbsError::AlphaOutOfBounds { .. })));
+/// # Ok::<(), PbsError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pbs {
+    frame: Frame<PbsRule>,
+}
+
+policy_of_frame!(Pbs);
+
+impl Pbs {
+    /// A policy without clients.
+    ///
+    /// # Errors
+    /// [`PbsError`] names the first parameter that is impossible.
+    pub fn new(params: PbsParams) -> Result<Self, PbsError> {
+        params.check()?;
+        Ok(Self { frame: Frame::new(PbsRule::new(params), params.cpus) })
+    }
+
+    /// What `client` is worth at `now` (p of eq. 2 with its offset, without the bonus), in units of 2^-32 of a binary
+    /// logarithm; `None` where it is unknown or blocked. [`Fixed`]`(i64::MAX)` is "above everything": S = 0. For the
+    /// limits of alpha it is the sojourn, or minus the service per share, in whole nanoseconds instead.
+    #[must_use]
+    pub fn priority(&self, now: Instant, client: ClientId) -> Option<Fixed> {
+        let row = &self.frame.rows[self.frame.slot(client).ok()? as usize];
+        if row.standing == Standing::Blocked {
+            return None;
+        }
+        Some(Fixed(self.frame.rule.value(row.data.place as usize, now, Nanos::ZERO)))
+    }
+
+    /// T and S of the client's session at `now`; `None` where it is unknown or blocked.
+    #[must_use]
+    pub fn session(&self, now: Instant, client: ClientId) -> Option<(Nanos, Nanos)> {
+        let row = &self.frame.rows[self.frame.slot(client).ok()? as usize];
+        let main = row.data.main;
+        (row.standing != Standing::Blocked).then(|| (now.since(main.origin), main.service))
+    }
+}
+
+/// T and S of one session, under one beta.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    /// When the session began.
+    begin: Instant,
+    /// T = now - origin while runnable: the beginning, moved on by the periods that are left out.
+    origin: Instant,
+    /// S.
+    service: Nanos,
+}
+
+/// What is kept about a client.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    main: Clock,
+    second: Clock,
+    /// Start of the present inactive period; `None` before the first activation.
+    blocked_at: Option<Instant>,
+    ever_active: bool,
+    /// Inactive periods that ended, and their total length.
+    nr_inactive: u64,
+    inactive: u128,
+    share: Share,
+    /// delta.
+    offset: i64,
+    /// Index in `active`, while runnable.
+    place: u32,
+}
+
+/// What the search looks at; kept together, 24 bytes a runnable client.
+#[derive(Clone, Copy, Debug)]
+struct Contender {
+    origin: u64,
+    /// What is subtracted from log2 T (or from T, see [`Order`]); [`FIRST`] where S = 0.
+    cost: i64,
+    slot: u32,
+    held: bool,
+}
+
+/// The cost of a client that goes before all others.
+const FIRST: i64 = i64::MIN / 4;
+
+/// Which integers are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// log2 T - cost.
+    Priority,
+    /// log2 T - cost + epsilon log2 T'.
+    Combined,
+    /// -log2 T - cost, alpha < 0; with the second term if there is one.
+    Negative,
+    /// T.
+    Eldest,
+    /// -T.
+    Youngest,
+    /// -S / share.
+    LeastServed,
+}
+
+/// A candidate with its priority.
+#[derive(Clone, Copy, Debug)]
+struct Ranked {
+    value: i64,
+    place: u32,
+}
+
+#[derive(Clone, Debug)]
+struct PbsRule {
+    order: Order,
+    alpha: Fixed,
+    gamma: i64,
+    grid: Grid,
+    sessions: Sessions,
+    second: Option<SecondTerm>,
+    search: Search,
+    active: Vec<Contender>,
+    /// Origins of the second term, by place; empty without one.
+    second_origin: Vec<u64>,
+    /// Algorithm 1: the kept set by slot, the ring of runnable clients, who is sampled next, and room to rank.
+    kept: Vec<u32>,
+    ring: Queues,
+    cursor: u32,
+    ranked: Vec<Ranked>,
+}
+
+impl PbsRule {
+    fn new(params: PbsParams) -> Self {
+        let second = params.second.filter(|second| second.epsilon != Fixed::ZERO);
+        let (order, alpha) = match params.alpha {
+            Alpha::Finite(alpha) if alpha < Fixed::ZERO => (Order::Negative, Fixed(-alpha.0)),
+            Alpha::Finite(alpha) => (Order::Priority, alpha),
+            // Age alone needs no logarithm, unless something is to be added to it.
+            Alpha::Fcfs if second.is_none() && params.gamma == Fixed::ZERO => (Order::Eldest, Fixed::ZERO),
+            Alpha::Fcfs => (Order::Priority, Fixed::ZERO),
+            Alpha::Las => (Order::LeastServed, Fixed::ZERO),
+            Alpha::Plcfs => (Order::Youngest, Fixed::ZERO),
+        };
+        let order = if order == Order::Priority && second.is_some() { Order::Combined } else { order };
+        // In the limits of alpha a finite bonus weighs nothing.
+        let gamma = if matches!(order, Order::Youngest | Order::LeastServed | Order::Eldest) {
+            0
+        } else {
+            params.gamma.0
+        };
+        Self {
+            order,
+            alpha,
+            gamma,
+            grid: Grid::new(params.quantum),
+            sessions: params.sessions,
+            second,
+            search: params.search,
+            active: Vec::new(),
+            second_origin: Vec::new(),
+            kept: Vec::new(),
+            ring: Queues::new(1),
+            cursor: NONE,
+            ranked: Vec::new(),
+        }
+    }
+
+    /// delta of a share: `|alpha| * log2(share)`.
+    fn offset(&self, share: Share) -> i64 {
+        self.alpha.times(log2(share.get())).0
+    }
+
+    /// The part of a priority that does not change while the client waits.
+    #[inline]
+    fn cost(&self, account: &Account) -> i64 {
+        match self.order {
+            Order::Eldest | Order::Youngest => return 0,
+            Order::LeastServed => {
+                return (account.main.service.0 / account.share.get()).min(i64::MAX as u64) as i64;
+            }
+            Order::Priority | Order::Combined | Order::Negative => {}
+        }
+        let mut cost = -account.offset;
+        if self.alpha != Fixed::ZERO {
+            if account.main.service == Nanos::ZERO {
+                return FIRST;
+            }
+            cost += self.alpha.times(log2(account.main.service.0)).0;
+        }
+        if let Some(second) = self.second
+            && second.alpha != Fixed::ZERO
+        {
+            if account.second.service == Nanos::ZERO {
+                return FIRST;
+            }
+            cost += second.epsilon.times(second.alpha.times(log2(account.second.service.0))).0;
+        }
+        cost
+    }
+
+    /// The priority of the client at `place`, if its sojourn were longer by `ahead`.
+    #[inline]
+    fn value(&self, place: usize, now: Instant, ahead: Nanos) -> i64 {
+        let contender = &self.active[place];
+        let t = (now.0.saturating_sub(contender.origin)).saturating_add(ahead.0);
+        match self.order {
+            Order::Eldest => t.min(i64::MAX as u64) as i64,
+            Order::Youngest => -(t.min(i64::MAX as u64) as i64),
+            Order::LeastServed => -contender.cost,
+            Order::Priority | Order::Combined | Order::Negative => {
+                if contender.cost == FIRST {
+                    return i64::MAX;
+                }
+                let age = log2(t).0;
+                let sum = if self.order == Order::Negative { -age } else { age } - contender.cost;
+                match self.second {
+                    None => sum,
+                    Some(second) => {
+                        let t2 = now.0.saturating_sub(self.second_origin[place]).saturating_add(ahead.0);
+                        sum + second.epsilon.times(log2(t2)).0
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the client at `a` comes before the one at `b`, by value, then earliest session, then id.
+    #[inline]
+    fn before(&self, a: Ranked, b: Ranked, rows: &Rows<Account>) -> bool {
+        if a.value != b.value {
+            return a.value > b.value;
+        }
+        let row = |r: Ranked| -> &Row<Account> { &rows[self.active[r.place as usize].slot as usize] };
+        let (a, b) = (row(a), row(b));
+        if self.order == Order::LeastServed {
+            // Equal in whole nanoseconds of S / share: cross-multiply, 96 bits at the most.
+            let mine = u128::from(a.data.main.service.0) * u128::from(b.data.share.get());
+            let theirs = u128::from(b.data.main.service.0) * u128::from(a.data.share.get());
+            if mine != theirs {
+                return mine < theirs;
+            }
+        }
+        (a.data.main.begin, a.id) < (b.data.main.begin, b.id)
+    }
+
+    /// The value of the client at `place` with the bonus of whoever ran last.
+    #[inline]
+    fn rank(&self, place: usize, now: Instant, ahead: Nanos, current: u32) -> Ranked {
+        let value = self.value(place, now, ahead);
+        let bonus = if self.active[place].slot == current { self.gamma } else { 0 };
+        Ranked { value: value.saturating_add(bonus), place: place as u32 }
+    }
+
+    /// The best of all.
+    fn scan(&self, occasion: Occasion, rows: &Rows<Account>) -> u32 {
+        if self.order == Order::Priority {
+            return self.scan_priorities(occasion, rows);
+        }
+        let mut best: Option<Ranked> = None;
+        for (place, contender) in self.active.iter().enumerate() {
+            if contender.held && contender.slot != occasion.holder {
+                continue;
+            }
+            let ranked = self.rank(place, occasion.now, Nanos::ZERO, occasion.current);
+            if best.is_none_or(|best| self.before(ranked, best, rows)) {
+                best = Some(ranked);
+            }
+        }
+        best.map_or(NONE, |best| self.active[best.place as usize].slot)
+    }
+
+    /// The same for the usual priority: one logarithm for each client that its bound does not rule out.
+    #[inline]
+    fn scan_priorities(&self, occasion: Occasion, rows: &Rows<Account>) -> u32 {
+        let mut best = Ranked { value: i64::MIN, place: NONE };
+        for (place, contender) in self.active.iter().enumerate() {
+            let bonus = if contender.slot == occasion.current { self.gamma } else { 0 };
+            let t = occasion.now.0.saturating_sub(contender.origin);
+            // log2 T < 64 - zeros(T), so below this a client cannot even tie. A cost of FIRST passes.
+            let bound = (i64::from(64 - t.leading_zeros()) << FIXED_BITS) - contender.cost + bonus;
+            if bound <= best.value || (contender.held && contender.slot != occasion.holder) {
+                continue;
+            }
+            let value = match contender.cost {
+                FIRST => i64::MAX,
+                cost => log2(t).0 - cost + bonus,
+            };
+            let ranked = Ranked { value, place: place as u32 };
+            if value > best.value || (value == best.value && self.before(ranked, best, rows)) {
+                best = ranked;
+            }
+        }
+        if best.place == NONE { NONE } else { self.active[best.place as usize].slot }
+    }
+
+    /// Algorithm 1: ranks L and M by predicted priority, keeps the best L, answers the best that may run.
+    fn sample(&mut self, keep: u32, sample: u32, occasion: Occasion, rows: &Rows<Account>) -> u32 {
+        // A sampled client comes round again after |A|/M decisions: predict for half of that time.
+        let nr_active = self.active.len() as u64;
+        let ahead = Nanos(nr_active.saturating_mul(self.grid.quantum().0) / (2 * u64::from(sample)));
+        let mut ranked = core::mem::take(&mut self.ranked);
+        ranked.clear();
+        for &slot in &self.kept {
+            let place = rows[slot as usize].data.place as usize;
+            ranked.push(self.rank(place, occasion.now, ahead, occasion.current));
+        }
+        let wanted = (sample + keep) as usize;
+        let mut steps = 0;
+        let mut runnable = ranked.iter().any(|r| self.may_run(*r, occasion));
+        // Where other CPUs hold all of L and M, sampling goes on: at most one step more for each of those.
+        while steps < nr_active && (ranked.len() < wanted || !runnable) {
+            steps += 1;
+            let slot = if self.cursor == NONE { self.ring.first(0) } else { self.cursor };
+            self.cursor = self.ring.next(slot);
+            if !self.kept.contains(&slot) {
+                let place = rows[slot as usize].data.place as usize;
+                let entry = self.rank(place, occasion.now, ahead, occasion.current);
+                runnable |= self.may_run(entry, occasion);
+                ranked.push(entry);
+            }
+        }
+        // Best first; at most L + M and the CPUs, so insertion sort it is.
+        for i in 1..ranked.len() {
+            let mut j = i;
+            while j > 0 && self.before(ranked[j], ranked[j - 1], rows) {
+                ranked.swap(j, j - 1);
+                j -= 1;
+            }
+        }
+        self.kept.clear();
+        self.kept.extend(ranked.iter().take(keep as usize).map(|r| self.active[r.place as usize].slot));
+        let best = ranked.iter().find(|r| self.may_run(**r, occasion));
+        let slot = best.map_or(NONE, |r| self.active[r.place as usize].slot);
+        self.ranked = ranked;
+        slot
+    }
+
+    fn may_run(&self, ranked: Ranked, occasion: Occasion) -> bool {
+        let contender = &self.active[ranked.place as usize];
+        !contender.held || contender.slot == occasion.holder
+    }
+
+    /// "At the arrival of task j": into L, and out with the least if L is full then, the paper's `>=` taken literally.
+    fn arrive(&mut self, now: Instant, slot: u32, rows: &Rows<Account>, current: u32) {
+        let Search::Sample { keep, .. } = self.search else { return };
+        self.ring.push_back(0, slot);
+        self.kept.push(slot);
+        if self.kept.len() < keep as usize {
+            return;
+        }
+        let mut least: Option<(usize, Ranked)> = None;
+        for (i, &slot) in self.kept.iter().enumerate() {
+            let place = rows[slot as usize].data.place as usize;
+            let ranked = self.rank(place, now, Nanos::ZERO, current);
+            if least.is_none_or(|(_, least)| self.before(least, ranked, rows)) {
+                least = Some((i, ranked));
+            }
+        }
+        if let Some((i, _)) = least {
+            self.kept.swap_remove(i);
+        }
+    }
+
+    /// Whether a session ends with an inactive period of `last` that came after `nr` others, of length `total`.
+    fn begins_session(sessions: Sessions, last: Nanos, nr: u64, total: u128) -> bool {
+        match sessions.threshold {
+            Threshold::Never => false,
+            Threshold::Multiple(Fixed::ZERO) => true,
+            // last >= beta * total / nr, with beta in units of 2^-32. A beta below 2^62 times a total of years fits;
+            // saturation means "longer than any sleep".
+            Threshold::Multiple(beta) => {
+                let bar = total.saturating_mul(beta.0 as u128);
+                nr > 0 && (u128::from(last.0) * u128::from(nr)).saturating_mul(1 << FIXED_BITS) >= bar
+            }
+        }
+    }
+
+    /// Brings T and S of the account up to an activation at `now`.
+    fn activate(&self, now: Instant, account: &mut Account) {
+        if !account.ever_active {
+            account.ever_active = true;
+            let clocks = [
+                (&mut account.main, Some(self.sessions)),
+                (&mut account.second, self.second.map(|s| s.sessions)),
+            ];
+            for (clock, sessions) in clocks {
+                // Sleep before the first activation is no inactive period; only beta = +inf counts it in T.
+                if sessions != Some(Sessions::LIFETIME) {
+                    (clock.begin, clock.origin) = (now, now);
+                }
+            }
+            return;
+        }
+        let Some(since) = account.blocked_at else { return };
+        let last = now.since(since);
+        // Blocked and woken at one instant: no inactive period at all.
+        if last == Nanos::ZERO {
+            return;
+        }
+        let (nr, total) = (account.nr_inactive, account.inactive);
+        let resume = |clock: &mut Clock, sessions: Sessions| {
+            if Self::begins_session(sessions, last, nr, total) {
+                *clock = Clock { begin: now, origin: now, service: Nanos::ZERO };
+            } else if sessions.inactive == Inactive::Excluded {
+                clock.origin = clock.origin + last;
+            }
+        };
+        resume(&mut account.main, self.sessions);
+        if let Some(second) = self.second {
+            resume(&mut account.second, second.sessions);
+        }
+        account.nr_inactive += 1;
+        account.inactive += u128::from(last.0);
+    }
+}
+
+impl Rule for PbsRule {
+    type Data = Account;
+
+    fn join(&mut self, now: Instant, _id: ClientId, share: Share) -> Account {
+        let clock = Clock { begin: now, origin: now, service: Nanos::ZERO };
+        Account {
+            main: clock,
+            second: clock,
+            blocked_at: None,
+            ever_active: false,
+            nr_inactive: 0,
+            inactive: 0,
+            share,
+            offset: self.offset(share),
+            place: NONE,
+        }
+    }
+
+    #[inline]
+    fn wake(&mut self, now: Instant, slot: u32, rows: &mut Rows<Account>, current: u32) {
+        let account = &mut rows[slot as usize].data;
+        self.activate(now, account);
+        account.place = self.active.len() as u32;
+        let cost = self.cost(account);
+        self.active.push(Contender { origin: account.main.origin.0, cost, slot, held: false });
+        if self.second.is_some() {
+            self.second_origin.push(account.second.origin.0);
+        }
+        self.arrive(now, slot, rows, current);
+    }
+
+    #[inline]
+    fn block(&mut self, now: Instant, slot: u32, rows: &mut Rows<Account>, _was: Standing) {
+        let account = &mut rows[slot as usize].data;
+        account.blocked_at = Some(now);
+        let place = core::mem::replace(&mut account.place, NONE);
+        self.active.swap_remove(place as usize);
+        if self.second.is_some() {
+            self.second_origin.swap_remove(place as usize);
+        }
+        if let Some(moved) = self.active.get(place as usize) {
+            rows[moved.slot as usize].data.place = place;
+        }
+        if matches!(self.search, Search::Sample { .. }) {
+            if self.cursor == slot {
+                self.cursor = self.ring.next(slot);
+            }
+            self.ring.remove(0, slot);
+            if let Some(i) = self.kept.iter().position(|&kept| kept == slot) {
+                self.kept.swap_remove(i);
+            }
+        }
+    }
+
+    fn reshare(&mut self, _now: Instant, slot: u32, share: Share, rows: &mut Rows<Account>) {
+        let account = &mut rows[slot as usize].data;
+        account.share = share;
+        account.offset = self.offset(share);
+        if account.place != NONE {
+            self.active[account.place as usize].cost = self.cost(account);
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, _now: Instant, slot: u32, used: Nanos, rows: &mut Rows<Account>) {
+        let account = &mut rows[slot as usize].data;
+        account.main.service += used;
+        account.second.service += used;
+        if account.place != NONE {
+            self.active[account.place as usize].cost = self.cost(account);
+        }
+    }
+
+    #[inline]
+    fn put_back(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
+        self.active[rows[slot as usize].data.place as usize].held = false;
+    }
+
+    #[inline]
+    fn take(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
+        self.active[rows[slot as usize].data.place as usize].held = true;
+    }
+
+    #[inline]
+    fn choose(&mut self, occasion: Occasion, rows: &mut Rows<Account>) -> u32 {
+        match self.search {
+            Search::Scan if self.active.len() == 1 => self.active[0].slot,
+            Search::Scan => self.scan(occasion, rows),
+            Search::Sample { keep, sample } => self.sample(keep, sample, occasion, rows),
+        }
+    }
+
+    #[inline]
+    fn slice(&mut self, now: Instant, _slot: u32, _rows: &Rows<Account>) -> Nanos {
+        self.grid.until_next(now)
+    }
+
+    fn preempts(&self) -> bool {
+        true
+    }
+
+    fn precedes(&self, now: Instant, a: u32, b: u32, rows: &Rows<Account>) -> bool {
+        let rank = |slot: u32| self.rank(rows[slot as usize].data.place as usize, now, Nanos::ZERO, NONE);
+        self.before(rank(a), rank(b), rows)
+    }
+}

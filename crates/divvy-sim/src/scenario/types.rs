@@ -1,0 +1,609 @@
+//! The tables of a scenario file. What a key means is said once, here: the schema is made of these comments.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::de::value::MapAccessDeserializer;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::Span;
+use crate::workload::Dist;
+
+/// Everything about a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Scenario {
+    /// A title, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Seed of all random numbers. Equal seeds give equal runs.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// Who decides: a name, `name:key=value,...`, or a table of `name` and `params`.
+    pub policy: PolicySpec,
+    /// The length of a quantum: handed to the policy (unless its own parameters say otherwise), and the unit of service
+    /// errors and schedules. 10ms if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantum: Option<Span>,
+    /// The hardware.
+    #[serde(default)]
+    pub machine: MachineSpec,
+    /// CPU-bound clients, one for each share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Shares>,
+    /// Clients with programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<ClientSpec>,
+    /// Closed users, who think between requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<UserSpec>,
+    /// Open sources of jobs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arrivals: Vec<ArrivalSpec>,
+    /// Single jobs: each is a client that joins, runs and leaves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobSpec>,
+    /// Workloads kept in other files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub traces: Vec<TraceSpec>,
+    /// What is done to clients from outside, by time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventSpec>,
+    /// When the run ends.
+    #[serde(default)]
+    pub run: RunSpec,
+    /// What is kept of it.
+    #[serde(default)]
+    pub measure: MeasureSpec,
+    /// How often the run is repeated with other seeds, for confidence intervals. At least 1.
+    #[serde(default = "one_u32")]
+    pub replications: u32,
+    /// A grid: keys of this file, dots between tables, with the values that each takes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sweep: BTreeMap<String, Vec<serde_json::Value>>,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+const fn one_u32() -> u32 {
+    1
+}
+
+impl Scenario {
+    /// A scenario in which nobody wants the CPU yet.
+    #[must_use]
+    pub fn new(policy: PolicySpec) -> Self {
+        Self {
+            name: None,
+            seed: 1,
+            policy,
+            quantum: None,
+            machine: MachineSpec::default(),
+            shares: None,
+            clients: Vec::new(),
+            users: Vec::new(),
+            arrivals: Vec::new(),
+            jobs: Vec::new(),
+            traces: Vec::new(),
+            events: Vec::new(),
+            run: RunSpec::default(),
+            measure: MeasureSpec::default(),
+            replications: 1,
+            sweep: BTreeMap::new(),
+        }
+    }
+}
+
+/// A policy and its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PolicySpec {
+    /// As `divvy policies` lists it.
+    pub name: String,
+    /// What is set; the rest has its default.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub params: BTreeMap<String, ParamValue>,
+}
+
+/// The table form of [`PolicySpec`].
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct PolicyTable {
+    /// As `divvy policies` lists it.
+    name: String,
+    /// What is set; the rest has its default.
+    #[serde(default)]
+    params: BTreeMap<String, ParamValue>,
+}
+
+impl PolicySpec {
+    /// The policy `name` with all its defaults.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), params: BTreeMap::new() }
+    }
+
+    /// This policy with one parameter set.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl Into<ParamValue>) -> Self {
+        self.params.insert(key.into(), value.into());
+        self
+    }
+}
+
+impl std::str::FromStr for PolicySpec {
+    type Err = String;
+
+    /// Reads `name` or `name:key=value,key=value`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        let mut spec = Self::new(name.trim());
+        if spec.name.is_empty() {
+            return Err(format!("\"{text}\" names no policy, expected name or name:key=value,..."));
+        }
+        for pair in rest.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(format!("\"{pair}\" has no value, expected key=value"));
+            };
+            let value = ParamValue::Text(value.trim().into());
+            if spec.params.insert(key.trim().into(), value).is_some() {
+                return Err(format!("\"{}\" is given twice", key.trim()));
+            }
+        }
+        Ok(spec)
+    }
+}
+
+impl<'de> Deserialize<'de> for PolicySpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = PolicySpec;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a policy's name, or a table of name and params")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<PolicySpec, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<PolicySpec, A::Error> {
+                let table = PolicyTable::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(PolicySpec { name: table.name, params: table.params })
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for PolicySpec {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Policy".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let table = generator.subschema_for::<PolicyTable>();
+        schemars::json_schema!({
+            "description": "A policy: `name`, `name:key=value,...`, or a table.",
+            "anyOf": [{ "type": "string" }, table]
+        })
+    }
+}
+
+/// A parameter's value as written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ParamValue {
+    /// `true`, `false`.
+    Flag(bool),
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// A word, a time, `inf`, a fraction; or any of the others, where it came from `name:key=value`.
+    Text(String),
+}
+
+impl From<&str> for ParamValue {
+    fn from(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<i64> for ParamValue {
+    fn from(n: i64) -> Self {
+        Self::Int(n)
+    }
+}
+
+impl From<f64> for ParamValue {
+    fn from(x: f64) -> Self {
+        Self::Float(x)
+    }
+}
+
+impl From<bool> for ParamValue {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+impl fmt::Display for ParamValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => write!(f, "{flag}"),
+            Self::Int(n) => write!(f, "{n}"),
+            Self::Float(x) => write!(f, "{x}"),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Serialize for ParamValue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Flag(flag) => serializer.serialize_bool(*flag),
+            Self::Int(n) => serializer.serialize_i64(*n),
+            // JSON has no infinity.
+            Self::Float(x) if !x.is_finite() => serializer.collect_str(x),
+            Self::Float(x) => serializer.serialize_f64(*x),
+            Self::Text(text) => serializer.serialize_str(text),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ParamValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = ParamValue;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, a text, true or false")
+            }
+            fn visit_bool<E>(self, flag: bool) -> Result<ParamValue, E> {
+                Ok(ParamValue::Flag(flag))
+            }
+            fn visit_i64<E>(self, n: i64) -> Result<ParamValue, E> {
+                Ok(ParamValue::Int(n))
+            }
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<ParamValue, E> {
+                i64::try_from(n).map(ParamValue::Int).map_err(|_| E::custom(format!("{n} is too large")))
+            }
+            fn visit_f64<E>(self, x: f64) -> Result<ParamValue, E> {
+                Ok(ParamValue::Float(x))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<ParamValue, E> {
+                Ok(ParamValue::Text(text.into()))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for ParamValue {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ParamValue".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": ["boolean", "number", "string"] })
+    }
+}
+
+/// The hardware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct MachineSpec {
+    /// How many CPUs, 1 to 4096.
+    #[serde(default = "one_u32")]
+    pub cpus: u32,
+    /// Time a CPU loses when it turns to another client.
+    #[serde(default)]
+    pub switch_cost: Span,
+    /// Decisions on a grid of this period only; at any moment if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tick: Option<Span>,
+    /// With `tick`: what a CPU does whose client blocks between two ticks.
+    #[serde(default)]
+    pub on_block: OnBlockSpec,
+    /// What a client that wakes does to running ones.
+    #[serde(default)]
+    pub on_wake: OnWakeSpec,
+}
+
+impl Default for MachineSpec {
+    fn default() -> Self {
+        Self {
+            cpus: 1,
+            switch_cost: Span(0),
+            tick: None,
+            on_block: OnBlockSpec::AtOnce,
+            on_wake: OnWakeSpec::PolicyDecides,
+        }
+    }
+}
+
+/// What a CPU does whose client blocks between two ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnBlockSpec {
+    /// It is given to the next client at once.
+    #[default]
+    AtOnce,
+    /// It idles until the tick.
+    NextTick,
+}
+
+/// What a client that wakes does to running ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnWakeSpec {
+    /// Nothing, unless the policy takes a CPU away itself.
+    #[default]
+    PolicyDecides,
+    /// Every CPU is decided anew.
+    Redecide,
+}
+
+/// CPU-bound clients by their shares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Shares {
+    /// One client for each number.
+    List(Vec<u64>),
+    /// Drawn at random.
+    Random(RandomShares),
+}
+
+/// A table with the one key `random`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct RandomShares {
+    /// Uniform numbers scaled to a sum.
+    pub random: RandomSpec,
+}
+
+/// Uniform numbers scaled to `total` by largest remainders, at least 1 each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct RandomSpec {
+    /// How many shares (N).
+    pub clients: u32,
+    /// Their sum (S), at least `clients`.
+    pub total: u64,
+}
+
+impl<'de> Deserialize<'de> for Shares {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Shares;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of shares, or a table with the key random")
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Shares, A::Error> {
+                let mut list = Vec::new();
+                while let Some(share) = seq.next_element()? {
+                    list.push(share);
+                }
+                Ok(Shares::List(list))
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Shares, A::Error> {
+                RandomShares::deserialize(MapAccessDeserializer::new(map)).map(Shares::Random)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// Clients with a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ClientSpec {
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How many of them.
+    #[serde(default = "one_u32")]
+    pub count: u32,
+    /// The share of each.
+    #[serde(default = "one")]
+    pub share: u64,
+    /// When they join.
+    #[serde(default)]
+    pub start: Span,
+    /// What they do; without it they want the CPU all the time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub program: Vec<StepSpec>,
+    /// How often they do it; 0 is for ever.
+    #[serde(default = "one")]
+    pub repeat: u64,
+}
+
+/// One step of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum StepSpec {
+    /// Use this much CPU time.
+    Run(Span),
+    /// Sleep this long.
+    Sleep(Span),
+    /// Sleep until the next multiple of this since the start.
+    Period(Span),
+}
+
+/// Closed users.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct UserSpec {
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How many of them.
+    #[serde(default = "one_u32")]
+    pub count: u32,
+    /// The share of each.
+    #[serde(default = "one")]
+    pub share: u64,
+    /// Time from an answer to the next request, and before the first.
+    pub think: Dist,
+    /// Stretches of CPU time in a request.
+    #[serde(default = "one_u32")]
+    pub segments: u32,
+    /// CPU time of each stretch.
+    pub work: Dist,
+    /// Inactive time between two stretches.
+    #[serde(default = "no_gap")]
+    pub gap: Dist,
+}
+
+const fn no_gap() -> Dist {
+    Dist::Const(Span(0))
+}
+
+/// An open source of jobs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ArrivalSpec {
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The share of each job.
+    #[serde(default = "one")]
+    pub share: u64,
+    /// Time from one arrival to the next, and before the first.
+    pub between: Dist,
+    /// CPU time of each job.
+    pub size: Dist,
+    /// How many; without end if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<u64>,
+}
+
+/// A single job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct JobSpec {
+    /// When it arrives.
+    pub at: Span,
+    /// Its CPU time.
+    pub size: Span,
+    /// Its share.
+    #[serde(default = "one")]
+    pub share: u64,
+}
+
+/// A workload in another file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct TraceSpec {
+    /// Its path, from the scenario's folder.
+    pub file: String,
+    /// How it is written.
+    pub format: TraceFormat,
+}
+
+/// How a trace is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TraceFormat {
+    /// Lines of `arrival,size[,share]`.
+    Csv,
+    /// rt-app's JSON.
+    RtApp,
+}
+
+/// One thing done to a client from outside. Events of one moment happen in the order of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct EventSpec {
+    /// When.
+    pub at: Span,
+    /// What.
+    pub op: EventOp,
+    /// To whom: the client's index, counting `shares`, then clients made by events, then `clients`, then `users`.
+    pub client: u32,
+    /// With `create`, `new` and `share`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<u64>,
+}
+
+/// What is done to a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventOp {
+    /// A CPU-bound client joins, blocked.
+    Create,
+    /// A CPU-bound client joins and wakes.
+    New,
+    /// A blocked client goes on.
+    Wake,
+    /// A client is stopped.
+    Block,
+    /// A client leaves.
+    Exit,
+    /// A client's share changes.
+    Share,
+}
+
+/// When the run ends. Without `until` and `quanta`, when nobody is left; `decisions` bounds it in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct RunSpec {
+    /// Simulated time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Span>,
+    /// Simulated time in quanta.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quanta: Option<u64>,
+    /// The most decisions; a run that reaches this could not end, and says so.
+    #[serde(default = "decision_limit")]
+    pub decisions: u64,
+    /// Random times are cut down to multiples of this.
+    #[serde(default = "one_ns")]
+    pub resolution: Span,
+    /// Answers before this do not count.
+    #[serde(default)]
+    pub warmup: Span,
+    /// Answers in the last so much before `until` do not count.
+    #[serde(default)]
+    pub cooldown: Span,
+}
+
+const fn decision_limit() -> u64 {
+    100_000_000
+}
+
+const fn one_ns() -> Span {
+    Span(1)
+}
+
+impl Default for RunSpec {
+    fn default() -> Self {
+        Self {
+            until: None,
+            quanta: None,
+            decisions: decision_limit(),
+            resolution: one_ns(),
+            warmup: Span(0),
+            cooldown: Span(0),
+        }
+    }
+}
+
+/// What is kept of a run. All of it costs memory; nothing else grows with simulated time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct MeasureSpec {
+    /// Exact service errors. If not given: on, unless there are users, sources, jobs or traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_error: Option<bool>,
+    /// The most entries of the schedule (one CPU only). If not given: 10000 where service errors are on, else none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<u32>,
+    /// The most runs kept for the timeline; the default is 0, and then they are not even counted.
+    #[serde(default)]
+    pub runs: u32,
+    /// The most response times listed one by one.
+    #[serde(default)]
+    pub responses: u32,
+}
