@@ -2,9 +2,9 @@
 
 mod gate_common;
 
-use gate_common::{Charges, MS, World};
 use divvy_policy::Nanos;
 use divvy_policy::gate::{Alps, AlpsParams, AlpsVariant, Scale};
+use gate_common::{Charges, MS, World};
 use proptest::prelude::*;
 
 fn alps(variant: AlpsVariant) -> Alps {

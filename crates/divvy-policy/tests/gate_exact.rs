@@ -2,10 +2,10 @@
 
 mod gate_common;
 
-use gate_common::{Charges, MS, World};
 use divvy_policy::feasible::{Claim, water_fill};
 use divvy_policy::gate::{Exact, ExactParams, Scale};
 use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
+use gate_common::{Charges, MS, World};
 use proptest::prelude::*;
 
 fn exact(cpus: u32) -> Exact {

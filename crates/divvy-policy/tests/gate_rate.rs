@@ -2,9 +2,9 @@
 
 mod gate_common;
 
-use gate_common::{Charges, MS, World};
 use divvy_policy::Nanos;
 use divvy_policy::gate::{Rate, RateParams};
+use gate_common::{Charges, MS, World};
 
 fn rate(interval_ms: u64, period_ms: u64) -> Rate {
     let (interval, period) = (Nanos::from_millis(interval_ms), Nanos::from_millis(period_ms));
