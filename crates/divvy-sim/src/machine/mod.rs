@@ -107,8 +107,10 @@ pub enum End {
     Until,
     /// [`Limits::decisions`] was reached: the run could not end by itself.
     DecisionLimit,
-    /// Nothing can happen any more: all clients sleep for ever.
+    /// Nothing can happen any more: all clients sleep for ever, and the run has no limit in time.
     Quiet,
+    /// Nothing can happen any more: clients run for ever in slices without end, and the run has no limit in time.
+    Endless,
     /// Clients want to run, and the policy neither grants a CPU nor asks to be called again.
     Stalled,
 }
@@ -122,6 +124,7 @@ impl End {
             Self::Until => "until",
             Self::DecisionLimit => "decision-limit",
             Self::Quiet => "quiet",
+            Self::Endless => "endless",
             Self::Stalled => "stalled",
         }
     }
