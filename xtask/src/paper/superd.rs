@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::page::{Limit, number, percent};
 use super::plot::{Plot, Style};
 use super::stats::{mean, median, received, relative_errors, rms, slope};
-use super::{Setting, gate};
+use super::{Part, Setting, gate};
 use crate::PaperArgs;
 use crate::live::{RunResult, RunSpec, Snapshot, Snapshots};
 
@@ -26,8 +26,7 @@ fn rate(interval_ms: u64) -> GateSpec {
 /// The first run or file that fails; everything that was started has ended then.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut setting = Setting::new(args, "superd")?;
-    let parts: [(&str, fn(&mut Setting) -> Result<()>); 3] =
-        [("rates", rates), ("skewed", skewed), ("overhead", overhead)];
+    let parts: [(&str, Part); 3] = [("rates", rates), ("skewed", skewed), ("overhead", overhead)];
     for (name, part) in parts {
         if setting.wants(name) {
             part(&mut setting)?;
@@ -148,20 +147,11 @@ fn rates(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    let head = [
-        "policy",
-        "S, ms",
-        "periods",
-        "paper",
-        "of the wall",
-        "ratio",
-        "of received",
-        "median of periods",
-        "own CPU",
-        "used",
-        "strangers",
-    ];
-    s.page.table(&head, &table);
+    s.page.table(
+        "policy | S, ms | periods | paper | of the wall | ratio | of received | \
+         median of periods | own CPU | used | strangers",
+        &table,
+    );
     s.page.csv("rates", &rows)?;
     if let Some(exact) = rows.iter().find(|r| r.policy == "exact") {
         let error = exact.median_period_rms * 100.0;
@@ -210,6 +200,23 @@ fn absolute_errors(snapshots: &[Snapshot], client: usize, due_ms: f64) -> Vec<f6
     got.map(|ms| ms - due_ms).collect()
 }
 
+/// Fig. 4: the mean over runs of each client's absolute error in each period.
+fn error_plot(policy: &str, interval_ms: u64, shares: &[u64], runs: &[&RunResult]) -> Plot {
+    let title = format!("Fig. 4: absolute error, {{1, 4, 95}}, {policy}, {interval_ms} ms");
+    let mut plot = Plot::new(title, "period", "mean absolute error, ms");
+    for (i, share) in shares.iter().enumerate() {
+        let all: Vec<Vec<f64>> =
+            runs.iter().map(|r| absolute_errors(&r.snapshots, i, *share as f64 * 10.0)).collect();
+        let periods = all.iter().map(Vec::len).min().unwrap_or(0);
+        let points = (0..periods).filter_map(|p| {
+            let at: Vec<f64> = all.iter().map(|errors| errors[p].abs()).collect();
+            Some(((p + 1) as f64, mean(&at)?))
+        });
+        plot.add(format!("P{share}"), Style::Line, points.collect());
+    }
+    plot
+}
+
 /// {1, 4, 95} at three intervals (section 4.3, Fig. 4).
 fn skewed(s: &mut Setting) -> Result<()> {
     let shares = [1_u64, 4, 95];
@@ -254,21 +261,7 @@ fn skewed(s: &mut Setting) -> Result<()> {
                 periods: errors.len(),
             });
         }
-        let mut plot = Plot::new(
-            format!("Fig. 4: absolute error, {{1, 4, 95}}, {}, {interval} ms", spec.gate.policy),
-            "period",
-            "mean absolute error, ms",
-        );
-        for (i, share) in shares.iter().enumerate() {
-            let all: Vec<Vec<f64>> =
-                these.iter().map(|r| absolute_errors(&r.snapshots, i, *share as f64 * 10.0)).collect();
-            let periods = all.iter().map(Vec::len).min().unwrap_or(0);
-            let points = (0..periods).filter_map(|p| {
-                let at: Vec<f64> = all.iter().map(|errors| errors[p].abs()).collect();
-                Some(((p + 1) as f64, mean(&at)?))
-            });
-            plot.add(format!("P{share}"), Style::Line, points.collect());
-        }
+        let plot = error_plot(&spec.gate.policy, *interval, &shares, &these);
         if kind == 0 {
             s.page.heading("Rates {1, 4, 95} (section 4.3, Fig. 4)");
         }
@@ -294,9 +287,11 @@ fn skewed(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    let head =
-        ["policy", "S (exact: Q), ms", "client", "due, ms", "periods", "paper", "ours", "ratio", "signed"];
-    s.page.table(&head, &table);
+    s.page.table(
+        "policy | S (exact: Q), ms | client | due, ms | periods | paper | ours | ratio | \
+         signed",
+        &table,
+    );
     s.page.csv("skewed", &rows)
 }
 
@@ -368,9 +363,11 @@ fn overhead(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    let head =
-        ["clients", "policy", "S (exact: Q), ms", "paper", "own CPU", "late by > S", "used", "strangers"];
-    s.page.table(&head, &table);
+    s.page.table(
+        "clients | policy | S (exact: Q), ms | paper | own CPU | late by > S | used | \
+         strangers",
+        &table,
+    );
     s.page.csv("overhead", &rows)?;
     let mut plot = Plot::new("Fig. 3: overhead by number of clients", "clients", "own CPU, %");
     let mut slopes = Vec::new();

@@ -119,18 +119,11 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    let head = [
-        "policy",
-        "phase",
-        "share",
-        "target",
-        "paper",
-        "paper's error",
-        "ours",
-        "our error",
-        "ratio of errors",
-    ];
-    s.page.table(&head, &table);
+    s.page.table(
+        "policy | phase | share | target | paper | paper's error | ours | our error | \
+         ratio of errors",
+        &table,
+    );
     s.page.text("Error per cycle in each phase (RMS over the three clients), %:");
     let table: Vec<Vec<String>> = cycle_rows
         .iter()
@@ -146,7 +139,7 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    s.page.table(&["policy", "phase", "group", "cycles", "median", "mean", "max"], &table);
+    s.page.table("policy | phase | group | cycles | median | mean | max", &table);
     s.page.csv("groups", &rows)?;
     s.page.csv("groups-cycles", &cycle_rows)?;
     let medians = cycle_rows.iter().filter(|r| r.policy == "exact" && r.phase == 3).map(|r| r.error_median);
