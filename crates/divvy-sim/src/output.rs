@@ -5,7 +5,7 @@ use std::fmt::Write;
 use divvy_policy::Nanos;
 use serde::Serialize;
 
-use crate::metrics::{ErrorRow, Fraction, GroupResponses, Run};
+use crate::metrics::{ErrorRow, Fraction, GroupResponses, Run, Series};
 
 /// Everything that was measured on one run. Indexes of clients count from 0; fractions are exact, in quanta.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -23,7 +23,7 @@ pub struct Report {
     pub quantum_ns: u64,
     /// CPUs.
     pub cpus: u32,
-    /// Why the run ended: `finished`, `until`, `decision-limit`, `quiet` or `stalled`.
+    /// Why the run ended: `finished`, `until`, `decision-limit`, `quiet`, `endless` or `stalled`.
     pub ended: &'static str,
     /// Simulated time, in nanoseconds.
     pub time_ns: u64,
@@ -53,6 +53,9 @@ pub struct Report {
     /// Runs, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeline: Option<Timeline>,
+    /// Service over time under a fluid model, if runs were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
 }
 
 /// The range of service errors.
@@ -148,11 +151,13 @@ impl ResponseReport {
     }
 }
 
-/// Jain's index of service divided by share, over the clients that were there from the start: 1 is perfectly fair.
+/// How evenly the clients that were there from the start were served at the end of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fairness {
-    /// The index.
+    /// Jain's index of service divided by share: 1 is perfectly fair.
     pub jain: f64,
+    /// The largest difference between two clients' service divided by share, in quanta: 0 is perfectly fair.
+    pub gap: Fraction,
 }
 
 /// What the scheduler had to do.
@@ -202,6 +207,27 @@ impl Report {
             None | Some("") => format!("client {client}"),
             Some(name) => name.into(),
         }
+    }
+
+    /// The part that each client had of each of `nr` windows of equal length: client by client, then window by window.
+    /// With P CPUs the parts of one window sum to at most P. `None` unless runs were asked for and all could be kept.
+    #[must_use]
+    pub fn windows(&self, nr: usize) -> Option<Vec<Vec<f64>>> {
+        if let Some(series) = &self.series {
+            return Some(series.windows(nr));
+        }
+        let timeline = self.timeline.as_ref().filter(|line| line.nr_runs == line.runs.len() as u64)?;
+        let nr_clients = timeline.runs.iter().map(|run| run.2 as usize + 1).max().unwrap_or(0);
+        let mut parts = vec![vec![0.0; nr]; nr_clients.max(self.per_client.len())];
+        let length = self.time_ns as f64 / nr.max(1) as f64;
+        for &(from, to, client, _) in &timeline.runs {
+            let (from, to) = (from as f64 / length, to as f64 / length);
+            for window in from as usize..nr.min(to.ceil() as usize) {
+                let inside = to.min(window as f64 + 1.0) - from.max(window as f64);
+                parts[client as usize][window] += inside;
+            }
+        }
+        Some(parts)
     }
 
     /// The report as JSON.

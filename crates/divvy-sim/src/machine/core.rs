@@ -111,7 +111,17 @@ where
         self.pending = true;
         self.decide()?;
         let end = loop {
-            let Some(next) = self.next_instant() else { break self.end_of_events() };
+            let Some(next) = self.next_instant() else {
+                if self.nr_running == 0 {
+                    break self.end_of_events();
+                }
+                // Who runs has a slice without end, as under FCFS.
+                if limits.until == NEVER {
+                    break End::Endless;
+                }
+                self.advance(limits.until);
+                break End::Until;
+            };
             if next > limits.until {
                 self.advance(limits.until);
                 break End::Until;

@@ -26,11 +26,13 @@
 
 mod control;
 mod core;
+mod fluid;
 mod observe;
 pub mod quanta;
 mod slots;
 
 pub use self::core::Machine;
+pub use self::fluid::FluidMachine;
 pub use control::{Control, Next, Token, Workload};
 pub use observe::{Change, Observer, Response};
 
@@ -109,6 +111,8 @@ pub enum End {
     DecisionLimit,
     /// Nothing can happen any more: all clients sleep for ever.
     Quiet,
+    /// Somebody runs for ever, and nothing else will happen: the run could not end by itself.
+    Endless,
     /// Clients want to run, and the policy neither grants a CPU nor asks to be called again.
     Stalled,
 }
@@ -122,6 +126,7 @@ impl End {
             Self::Until => "until",
             Self::DecisionLimit => "decision-limit",
             Self::Quiet => "quiet",
+            Self::Endless => "endless",
             Self::Stalled => "stalled",
         }
     }
