@@ -128,9 +128,12 @@ pub struct ResponseReport {
 impl ResponseReport {
     /// The report on `responses`, answered in a stretch of `span`.
     pub(crate) fn new(name: &str, responses: &GroupResponses, span: Nanos) -> Self {
-        let quantile =
-            |part| responses.histogram.quantile(part).map_or(f64::NAN, |ns| Nanos(ns).as_secs_f64());
         let seconds = &responses.seconds;
+        // Classes reach beyond the largest number in them.
+        let quantile = |part| {
+            let class = responses.histogram.quantile(part);
+            class.map_or(f64::NAN, |ns| Nanos(ns).as_secs_f64().min(seconds.max()))
+        };
         Self {
             name: name.into(),
             count: seconds.count(),
@@ -222,9 +225,9 @@ impl Report {
         let length = self.time_ns as f64 / nr.max(1) as f64;
         for &(from, to, client, _) in &timeline.runs {
             let (from, to) = (from as f64 / length, to as f64 / length);
-            for window in from as usize..nr.min(to.ceil() as usize) {
-                let inside = to.min(window as f64 + 1.0) - from.max(window as f64);
-                parts[client as usize][window] += inside;
+            let (first, last) = (from as usize, nr.min(to.ceil() as usize));
+            for (window, part) in parts[client as usize].iter_mut().enumerate().take(last).skip(first) {
+                *part += to.min(window as f64 + 1.0) - from.max(window as f64);
             }
         }
         Some(parts)

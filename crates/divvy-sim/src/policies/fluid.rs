@@ -11,7 +11,7 @@ use crate::simulate::{Always, Ran, Runner, SimError};
 use crate::workload::{Mix, Step};
 
 /// Moments at which a fluid PBS is looked at, if its service over time is asked for.
-const POINTS: u64 = 600;
+const POINTS: u64 = 900;
 /// Departures are computed in floating point: they are looked for this much, in ns, beyond the last that can be.
 const SLACK: u64 = 1000;
 
