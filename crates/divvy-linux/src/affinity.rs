@@ -2,9 +2,8 @@
 
 use rustix::io::Errno;
 use rustix::process::Pid;
-use rustix::thread::CpuSet;
 
-use crate::{Delivery, Error, Result};
+use crate::{Delivery, Error, Result, own};
 
 /// Words in a mask.
 pub(crate) const MASK_WORDS: usize = CpuMask::CPUS as usize / 64;
@@ -69,14 +68,14 @@ impl CpuMask {
     /// # Errors
     /// [`Error::System`] where the kernel refuses, or has more than [`CpuMask::CPUS`] CPUs (`EINVAL`).
     pub fn of_thread(tid: Pid) -> Result<Option<Self>> {
-        match rustix::thread::sched_getaffinity(Some(tid)) {
-            Ok(set) => {
-                let mut mask = Self::default();
-                (0..Self::CPUS).filter(|&cpu| set.is_set(cpu as usize)).for_each(|cpu| mask.insert(cpu));
-                Ok(Some(mask))
-            }
-            Err(Errno::SRCH) => Ok(None),
-            Err(e) => Err(Error::system("read the affinity of thread", tid, e)),
+        let mut mask = Self::default();
+        let (size, words) = (size_of_val(&mask.words), mask.words.as_mut_ptr());
+        // SAFETY: a mask is as many bytes as we say, laid out as the kernel lays out its own: bits of machine words.
+        let got = unsafe { libc::sched_getaffinity(tid.as_raw_nonzero().get(), size, words.cast()) };
+        match (got, own::last_errno()) {
+            (0, _) => Ok(Some(mask)),
+            (_, Errno::SRCH) => Ok(None),
+            (_, e) => Err(Error::system("read the affinity of thread", tid, e)),
         }
     }
 
@@ -90,14 +89,13 @@ impl CpuMask {
 
     /// As [`CpuMask::apply`], for places that may not allocate.
     pub(crate) fn apply_raw(&self, tid: Pid) -> rustix::io::Result<Delivery> {
-        let mut set = CpuSet::new();
-        for cpu in self.iter() {
-            set.set(cpu as usize);
-        }
-        match rustix::thread::sched_setaffinity(Some(tid), &set) {
-            Ok(()) => Ok(Delivery::Sent),
-            Err(Errno::SRCH) => Ok(Delivery::Gone),
-            Err(e) => Err(e),
+        let (size, words) = (size_of_val(&self.words), self.words.as_ptr());
+        // SAFETY: a mask is as many bytes as we say, laid out as the kernel lays out its own: bits of machine words.
+        let set = unsafe { libc::sched_setaffinity(tid.as_raw_nonzero().get(), size, words.cast()) };
+        match (set, own::last_errno()) {
+            (0, _) => Ok(Delivery::Sent),
+            (_, Errno::SRCH) => Ok(Delivery::Gone),
+            (_, e) => Err(e),
         }
     }
 }

@@ -70,7 +70,8 @@ pub struct LinuxHost {
     guardian_beats: (u64, Instant),
     generation: u64,
     clients: Vec<Client>,
-    by_pid: HashMap<Pid, ClientId>,
+    /// Clients by their leaders, which their process groups are named after.
+    by_leader: HashMap<Pid, ClientId>,
     news: VecDeque<News>,
     asked: Vec<NixSignal>,
     inherit: Inherit,
@@ -118,7 +119,7 @@ impl LinuxHost {
             guardian_beats: (0, clock::now()),
             generation,
             clients: Vec::new(),
-            by_pid: HashMap::new(),
+            by_leader: HashMap::new(),
             news: VecDeque::new(),
             asked: Vec::new(),
             inherit,
@@ -183,7 +184,7 @@ impl LinuxHost {
             exit: None,
             gone: false,
         });
-        self.by_pid.insert(pid, client);
+        self.by_leader.insert(pid, client);
         self.hold_client(client.index()).map_err(|(e, _)| e)?;
         Ok(client)
     }
@@ -269,9 +270,9 @@ impl LinuxHost {
             }
             // While it is a zombie it can still be read: whose group was it in?
             let group = crate::procfs::stat(pid).ok().flatten().and_then(|s| s.pgrp);
-            let known = self.by_pid.remove(&pid);
-            let owner =
-                known.or_else(|| self.clients_of(pid)).or_else(|| group.and_then(|g| self.by_leader(g)));
+            let leads =
+                |pid| self.by_leader.get(&pid).copied().filter(|c: &ClientId| !self.clients[c.index()].gone);
+            let owner = leads(pid).or_else(|| group.and_then(leads)).or_else(|| self.clients_of(pid));
             let usage = wait_for(pid);
             let Some(client) = owner else { continue };
             let c = &mut self.clients[client.index()];
@@ -288,20 +289,17 @@ impl LinuxHost {
         self.clients.iter().position(has).map(|i| ClientId(i as u32))
     }
 
-    fn by_leader(&self, leader: Pid) -> Option<ClientId> {
-        let leads = |c: &Client| !c.gone && c.members.leader() == leader;
-        self.clients.iter().position(leads).map(|i| ClientId(i as u32))
-    }
-
     /// A client is gone when its last process is. Processes that it has made since the last look are children of
     /// members, or, as orphans, ours.
     fn check_gone(&mut self, client: ClientId) {
-        let own = rustix::process::getpid();
-        let mut orphans = Vec::new();
-        let _ = crate::procfs::children(own, own, &mut orphans);
         let c = &mut self.clients[client.index()];
         if c.exit.is_none() {
             return;
+        }
+        let mut orphans = Vec::new();
+        if !c.members.all_ended() {
+            let own = rustix::process::getpid();
+            let _ = crate::procfs::children(own, own, &mut orphans);
         }
         for pid in orphans {
             let in_group = crate::procfs::stat(pid)
@@ -384,11 +382,12 @@ impl LinuxHost {
             self.news.push_back(News::Stopped(ClientId(i as u32)));
             return Ok(Delivery::Sent);
         }
+        let delivery = c.members.resume(&self.table, &mut self.signals)?;
+        c.held = false;
+        // Only what is runnable is moved by a change of affinity; what sleeps is placed anew when it wakes.
         if let Some(cpu) = cpu {
             steer(&c.members, &self.table, cpu)?;
         }
-        let delivery = c.members.resume(&self.table, &mut self.signals)?;
-        c.held = false;
         Ok(delivery)
     }
 

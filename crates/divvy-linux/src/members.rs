@@ -109,7 +109,16 @@ impl Members {
         self.members.len()
     }
 
-    /// Whether all have ended.
+    /// Whether it is certain that nobody is left: no member is known, none ever had children, and the leader's group is
+    /// empty. Cheap, and for most clients the end.
+    #[must_use]
+    pub fn all_ended(&self) -> bool {
+        self.members.is_empty()
+            && !self.has_forked
+            && self.leader.group_has_members().is_ok_and(|has| has == Some(false))
+    }
+
+    /// Whether all that are known have ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()

@@ -64,5 +64,8 @@ pub fn adopt_orphans() -> Result<()> {
 }
 
 pub(crate) fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+    match nix::errno::Errno::last_raw() {
+        0 => Errno::IO, // Nothing has failed yet: the caller's own result says which.
+        raw => Errno::from_raw_os_error(raw),
+    }
 }

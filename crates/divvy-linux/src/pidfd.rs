@@ -119,6 +119,20 @@ impl ProcessRef {
         signal_group_raw(self.fd.as_fd(), signal)
             .map_err(|e| Error::system("signal process group", self.pid, e))
     }
+
+    /// Whether the process group that this process leads or led has members, ended ones that nobody has waited for
+    /// included; `None` where this kernel does not tell. One system call.
+    ///
+    /// # Errors
+    /// [`Error::System`] where the kernel refuses for another reason than a permission.
+    pub fn group_has_members(&self) -> Result<Option<bool>> {
+        match signal_group_number(self.fd.as_fd(), 0) {
+            Ok(GroupDelivery::Sent) | Err(Errno::PERM) => Ok(Some(true)),
+            Ok(GroupDelivery::Gone) => Ok(Some(false)),
+            Ok(GroupDelivery::Unsupported) => Ok(None),
+            Err(e) => Err(Error::system("look for members of process group", self.pid, e)),
+        }
+    }
 }
 
 impl AsFd for ProcessRef {
@@ -159,13 +173,17 @@ pub(crate) fn signal_raw(fd: BorrowedFd<'_>, signal: Signal) -> rustix::io::Resu
 }
 
 pub(crate) fn signal_group_raw(fd: BorrowedFd<'_>, signal: Signal) -> rustix::io::Result<GroupDelivery> {
+    signal_group_number(fd, signal.as_raw())
+}
+
+fn signal_group_number(fd: BorrowedFd<'_>, signal: i32) -> rustix::io::Result<GroupDelivery> {
     // SAFETY: the descriptor is open for the call, the null pointer asks for an ordinary signal's information, and
     // the kernel reads no other memory.
     let done = unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
             fd.as_raw_fd(),
-            signal.as_raw(),
+            signal,
             std::ptr::null::<libc::siginfo_t>(),
             PIDFD_SIGNAL_PROCESS_GROUP,
         )

@@ -3,7 +3,9 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use divvy_policy::Instant;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal as NixSignal, sigprocmask};
+use nix::sys::signal::{
+    SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal as NixSignal, sigaction, sigprocmask,
+};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -58,6 +60,10 @@ impl Reactor {
         let sys = |what| move |e: nix::Error| Error::system(what, "", Errno::from_raw_os_error(e as i32));
         let (taken, mut mask) = (TAKEN.into_iter().collect::<SigSet>(), SigSet::empty());
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&taken), Some(&mut mask)).map_err(sys("block signals"))?;
+        // We hear of children that end, not of each one that we suspend and resume.
+        let quiet = SigAction::new(SigHandler::SigDfl, SaFlags::SA_NOCLDSTOP, SigSet::empty());
+        // SAFETY: the default action runs no code of ours.
+        unsafe { sigaction(NixSignal::SIGCHLD, &quiet) }.map_err(sys("set the action for SIGCHLD"))?;
         let signals = SignalFd::with_flags(&taken, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
             .map_err(sys("open a signalfd"))?;
         let sys = |what| move |e| Error::system(what, "", e);

@@ -109,7 +109,7 @@ fn wrapped<DB: DrawingBackend>(canvas: &Canvas<'_, DB>, label: &str, room: f64) 
     if fits(label) {
         return vec![label.to_owned()];
     }
-    let breaks =
+    let mut breaks =
         label.char_indices().filter(|(_, c)| matches!(c, ':' | ',')).map(|(at, c)| at + c.len_utf8());
     let cut = breaks.rfind(|&at| at < label.len() && fits(&label[..at]));
     match cut {

@@ -9,11 +9,13 @@ use divvy_policy::dispatch::static_run::{Extremes, SharesError, StaticRun, TOTAL
 use divvy_policy::dispatch::{vtrr, wfq, wrr};
 use support::{Dispatcher, golden, populate, run};
 
+type Kernel = fn(&mut StaticRun) -> Extremes;
+
 fn check_kernels(kernels: &mut StaticRun, shares: &[u32]) {
     let wide: Vec<u64> = shares.iter().map(|&s| s.into()).collect();
     let total: u32 = shares.iter().sum();
     let quantum = Nanos(1);
-    let policies: [(Dispatcher, fn(&mut StaticRun) -> Extremes); 3] = [
+    let policies: [(Dispatcher, Kernel); 3] = [
         (Box::new(wrr::Wrr::new(wrr::WrrParams { quantum, ..Default::default() }).unwrap()), |k| k.wrr()),
         (Box::new(wfq::Wfq::new(wfq::WfqParams { quantum, ..Default::default() }).unwrap()), StaticRun::wfq),
         (

@@ -95,3 +95,32 @@ fn one_more_draw_in_one_concern_leaves_the_others_alone() {
     let begin = |segments| run(&toml(&text(segments))).timeline.unwrap().runs[0].0;
     assert_eq!(begin(1), begin(2));
 }
+
+#[test]
+fn traces_come_in_as_texts() {
+    let scenario = toml(
+        "policy = \"fcfs\"
+         traces = [{ file = \"a.csv\", format = \"csv\" }, { file = \"b.json\", format = \"rt-app\" }]",
+    );
+    let csv = String::from("arrival,size\n5ms,2ms\n");
+    let rt_app = String::from(
+        r#"{"tasks": {"t": {"loop": 2, "run": 1000, "sleep": 500}}, "global": {"duration": 1}}"#,
+    );
+    let simulate = |files: &[String]| divvy_sim::simulate::simulate(&scenario, 1, files, &Smalls);
+    let report = simulate(&[csv.clone(), rt_app]).unwrap();
+    // The task runs 0-1 and 1.5-2.5 ms (a millisecond each to the answer) and sleeps to 3; the job runs 5-7 ms.
+    assert_eq!((report.ended, report.time_ns), ("finished", 7_000_000));
+    assert_eq!(
+        (report.per_client[0].name.as_str(), report.per_client[0].finished_ns),
+        ("t", Some(3_000_000))
+    );
+    let times: Vec<_> =
+        report.groups.iter().map(|group| (group.name.as_str(), group.count, group.mean)).collect();
+    assert_eq!(times, [("a.csv", 1, 0.002), ("t", 2, 0.001)]);
+    let error = |files: &[String]| simulate(files).unwrap_err().to_string();
+    assert_eq!(error(std::slice::from_ref(&csv)), "traces[1].file: b.json: was not read");
+    assert_eq!(
+        error(&["1s".into(), csv]),
+        "traces[0].file: a.csv: line 1, row: 1 values, expected arrival,size[,share]"
+    );
+}

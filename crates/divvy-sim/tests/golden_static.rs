@@ -5,7 +5,9 @@ mod common;
 use common::{Rule, Small, golden, json, run};
 use divvy_policy::{Nanos, Share};
 use divvy_sim::machine::quanta::{StaticErrors, run_static};
-use divvy_sim::metrics::fnv1a64;
+use divvy_sim::metrics::{Welford, fnv1a64};
+use divvy_sim::rng::{Concern, stream};
+use divvy_sim::workload::random_shares;
 use serde_json::{Value, json};
 
 /// Golden cases that the small policies stand for.
@@ -76,6 +78,44 @@ fn the_bare_loop_agrees_with_the_machine() {
         let most = ranges.iter().map(|range| range.max).max().unwrap();
         assert_eq!(json!([least, most]), json!([case["err_min"], case["err_max"]]), "{id}");
     }
+}
+
+/// Mean and standard error of the smallest and largest error over `nr` random assignments.
+fn study_of_shares(rule: &Rule, clients: usize, total: u64, nr: u64) -> [f64; 4] {
+    let (mut least, mut most) = (Welford::default(), Welford::default());
+    let mut rng = stream(1, Concern::Shares, 0);
+    for _ in 0..nr {
+        let numbers = random_shares(clients, total, &mut rng);
+        let shares: Vec<Share> = numbers.iter().map(|&n| Share::new(n).unwrap()).collect();
+        let mut errors = StaticErrors::new(&numbers);
+        let mut policy = Small::new(rule.clone(), 1, Nanos(1));
+        let nr_run = run_static(&mut policy, &shares, Nanos(1), total, |c| errors.on_quantum(c.index()));
+        assert_eq!(nr_run, Ok(total));
+        let (min, max) = errors.range_scaled();
+        least.push(min as f64 / total as f64);
+        most.push(max as f64 / total as f64);
+    }
+    let (least, most) = (least.estimate(), most.estimate());
+    [least.mean, most.mean, least.standard_error, most.standard_error]
+}
+
+#[test]
+fn random_shares_reproduce_the_study_of_vtrr() {
+    let golden = golden("fig12_uniform.json");
+    let mut nr_checked = 0;
+    for row in golden["rows"].as_array().unwrap().iter().filter(|row| row["S"] == 128) {
+        for (name, rule) in [("wrr", Rule::Wrr), ("wfq", Rule::Wfq)] {
+            let theirs: Vec<f64> =
+                row[name].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+            let ours = study_of_shares(&rule, row["N"].as_u64().unwrap() as usize, 128, 300);
+            for i in 0..2 {
+                let room = 4.0 * theirs[i + 2].hypot(ours[i + 2]);
+                assert!((ours[i] - theirs[i]).abs() <= room, "{name} {}: {ours:?} {theirs:?}", row["N"]);
+            }
+            nr_checked += 1;
+        }
+    }
+    assert_eq!(nr_checked, 16);
 }
 
 /// A golden case of `vtrr_dynamic.json` as a scenario; times there are in quanta.

@@ -125,9 +125,18 @@ fn a_run_that_cannot_end_says_so() {
     assert_eq!((report.ended, report.time_ns), ("until", 1_000_000_000));
     let report = run(&toml("policy = \"rr\"\njobs = [{ at = \"1s\", size = \"1s\" }]"));
     assert_eq!((report.ended, report.time_ns), ("finished", 2_000_000_000));
+    // FCFS never asks again once an endless client runs.
+    let forever = "policy = \"fcfs\"\nshares = [1, 2]\n";
+    let report = run(&toml(forever));
+    assert_eq!((report.ended, report.time_ns), ("endless", 0));
+    let report = run(&toml(&format!("{forever}run.until = \"3s\"")));
+    assert_eq!((report.ended, report.time_ns, report.utilisation), ("until", 3_000_000_000, 1.0));
     let stopped = "policy = \"rr\"\nshares = [1]\nevents = [{ at = \"25ms\", op = \"block\", client = 0 }]";
     let report = run(&toml(stopped));
     assert_eq!((report.ended, report.time_ns), ("quiet", 25_000_000));
+    let report = run(&toml(&format!("run.quanta = 5\n{stopped}")));
+    assert_eq!((report.ended, report.time_ns), ("until", 50_000_000));
+    assert_eq!(report.schedule, Some(vec![Some(0), Some(0), Some(0), None, None, None]));
 }
 
 /// Grants whatever it is told to, once.

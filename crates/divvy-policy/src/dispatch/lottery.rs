@@ -9,9 +9,9 @@
 //! winners. A client that gave up its CPU after a fraction `f` of the quantum weighs `1 / f` times as much until it next
 //! wins (at most 1024 times). A blocked client may lend its funding to the client that it waits for ([`Lottery::lend`]);
 //! the loan passes through borrowers that wait in turn, and ends when the lender wakes or either leaves.
-//! **Properties** (`tests/laws.rs`): `list_equals_tree`, `compensation_makes_half_users_whole`,
-//! `a_loan_moves_the_lenders_share`, `renaming_permutes`, `scaling_shares_changes_nothing`, `work_conserving`,
-//! `rejected_events_change_nothing`; draws of `golden/lottery.json` (`tests/paper_lottery.rs`).
+//! **Properties** (`tests/laws.rs`): `list_equals_tree`, `split_charges_equal_the_whole`, `renaming_permutes`,
+//! `scaling_shares_changes_nothing`, `work_conserving`, `rejected_events_change_nothing`; `tests/paper_lottery.rs`:
+//! `draws_are_the_golden_ones`, `compensation_makes_half_users_whole`, `a_loan_moves_the_lenders_share`.
 //! **Weak spots.** The error grows with the square root of the number of quanta. Weights carry 16 bits below the point,
 //! so compensation is right within 1 / 65536 of a ticket. On several CPUs the draw is among those that wait, which
 //! favours small shares.

@@ -59,10 +59,21 @@ impl SimHost {
         self.kernel.clients[client.index()].held
     }
 
+    /// Whether `client` sleeps, was stopped by somebody else, or has ended.
+    #[must_use]
+    pub fn is_blocked(&self, client: ClientId) -> bool {
+        !self.kernel.wants_cpu(client.index())
+    }
+
     /// How the machine's time was spent so far.
     #[must_use]
     pub fn stats(&self) -> MachineStats {
         self.kernel.stats
+    }
+
+    /// Begins to count anew how the machine's time is spent.
+    pub fn forget_stats(&mut self) {
+        self.kernel.stats = MachineStats::default();
     }
 
     /// The simulated time.

@@ -237,11 +237,11 @@ impl Kernel {
         self.enqueue(cpu, tid);
     }
 
-    /// Whether the thread's client is held by the scheduler, and not by somebody else.
+    /// Whether the thread's client is held by the scheduler, which could release it.
     fn counts_as_held(&self, tid: usize) -> bool {
         self.threads[tid].client.is_some_and(|c| {
             let c = &self.clients[c];
-            c.held && !c.stopped && !c.vanished
+            c.held && !c.stopped && !c.vanished && !c.refused
         })
     }
 
@@ -393,7 +393,7 @@ impl Kernel {
 
     /// Lets the machine run to `until`. `busy`: the scheduler itself computes meanwhile, and needs that long of CPU 0.
     pub(super) fn run_to(&mut self, mut until: u64, busy: bool, stop: Until) {
-        while self.now < until && !(stop == Until::TimeOrNews && !self.news.is_empty()) {
+        while self.now < until && (stop != Until::TimeOrNews || self.news.is_empty()) {
             let stolen = self.now < self.stolen_until;
             let mut next = until.min(self.next_tick).min(self.next_theft);
             if stolen {
@@ -527,7 +527,7 @@ impl Kernel {
                 self.change(client.index(), None, |c| c.vanished = true);
                 self.late_news.push_back((self.now + NEWS_DELAY, client));
             }
-            Fault::Refuse(client) => self.clients[client.index()].refused = true,
+            Fault::Refuse(client) => self.change(client.index(), None, |c| c.refused = true),
             Fault::Resume(client) => {
                 if self.clients[client.index()].held {
                     self.change(client.index(), None, |c| c.held = false);

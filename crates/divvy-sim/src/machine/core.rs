@@ -111,17 +111,7 @@ where
         self.pending = true;
         self.decide()?;
         let end = loop {
-            let Some(next) = self.next_instant() else {
-                if self.nr_running == 0 {
-                    break self.end_of_events();
-                }
-                // Who runs has a slice without end, as under FCFS.
-                if limits.until == NEVER {
-                    break End::Endless;
-                }
-                self.advance(limits.until);
-                break End::Until;
-            };
+            let Some(next) = self.next_instant() else { break self.end_of_events(limits) };
             if next > limits.until {
                 self.advance(limits.until);
                 break End::Until;
@@ -198,14 +188,19 @@ where
         }
     }
 
-    fn end_of_events(&self) -> End {
+    /// Nothing will ever happen: what there is now lasts until the run's end, or for ever.
+    fn end_of_events(&mut self, limits: &Limits) -> End {
         if self.slots.len() == 0 {
-            End::Finished
-        } else if self.nr_runnable > 0 {
-            End::Stalled
-        } else {
-            End::Quiet
+            return End::Finished;
         }
+        if self.nr_runnable > 0 && self.nr_running == 0 {
+            return End::Stalled;
+        }
+        if limits.until < NEVER {
+            self.advance(limits.until);
+            return End::Until;
+        }
+        if self.nr_running > 0 { End::Endless } else { End::Quiet }
     }
 
     #[inline]

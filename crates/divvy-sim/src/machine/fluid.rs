@@ -105,17 +105,15 @@ impl<W: Workload, O: Observer> FluidMachine<W, O> {
     }
 
     fn end_of_events(&mut self, more: bool, limits: &Limits) -> End {
-        let active = self.clients.values().any(|entry| entry.active);
-        if limits.until != Instant(u64::MAX) && (more || active) {
-            self.now = limits.until;
-            End::Until
-        } else if active {
-            End::Endless
-        } else if self.clients.is_empty() {
-            End::Finished
-        } else {
-            End::Quiet
+        if self.clients.is_empty() && !more {
+            return End::Finished;
         }
+        if limits.until != Instant(u64::MAX) {
+            self.now = limits.until;
+            return End::Until;
+        }
+        let active = self.clients.values().any(|entry| entry.active);
+        if active { End::Endless } else { End::Quiet }
     }
 
     fn tell(&mut self, event: Event) -> Result<(), MachineError> {

@@ -109,9 +109,9 @@ pub enum End {
     Until,
     /// [`Limits::decisions`] was reached: the run could not end by itself.
     DecisionLimit,
-    /// Nothing can happen any more: all clients sleep for ever.
+    /// Nothing can happen any more: all clients sleep for ever, and the run has no limit in time.
     Quiet,
-    /// Somebody runs for ever, and nothing else will happen: the run could not end by itself.
+    /// Nothing can happen any more: clients run for ever in slices without end, and the run has no limit in time.
     Endless,
     /// Clients want to run, and the policy neither grants a CPU nor asks to be called again.
     Stalled,

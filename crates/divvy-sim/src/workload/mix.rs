@@ -17,7 +17,7 @@ pub enum Step {
     Period(Nanos),
 }
 
-/// A client that runs a list of steps.
+/// A client that runs a list of steps. Each round counts as a request, from its start to the end of its last run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// Its group in the responses.
@@ -294,15 +294,20 @@ impl Mix {
             return Move::Exit;
         };
         let spec = &self.population.programs[*program as usize];
+        let runs = |step: &Step| matches!(step, Step::Run(burst) if *burst > Nanos::ZERO);
+        let (past, coming) = spec.steps.split_at(*next as usize);
+        if past.last().is_some_and(runs) && !coming.iter().any(runs) {
+            // The last run of this round is over: that is the answer, whatever sleep follows it.
+            control.respond(Response {
+                client: Self::id(index),
+                group: spec.group,
+                arrived: *began,
+                finished: now,
+                work: *work,
+            });
+        }
         loop {
             let Some(&step) = spec.steps.get(*next as usize) else {
-                control.respond(Response {
-                    client: Self::id(index),
-                    group: spec.group,
-                    arrived: *began,
-                    finished: now,
-                    work: *work,
-                });
                 *done += 1;
                 if spec.repeat.is_some_and(|times| *done >= times) {
                     return Move::Exit;

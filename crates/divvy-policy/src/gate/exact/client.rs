@@ -45,6 +45,8 @@ pub(super) struct Client {
     pub(super) share: Share,
     /// CPUs that it can use at once.
     pub(super) width: u32,
+    /// CPUs that it was last found to use at once when it ran, 1 to `width`: threads that sleep need none.
+    pub(super) active: u32,
     /// CPU time left in this cycle, ns, as of `epoch`.
     pub(super) allowance: i128,
     /// The cycle up to which the allowance has been replenished.
@@ -78,6 +80,7 @@ impl Client {
         Self {
             share,
             width: 1,
+            active: 1,
             allowance: 0,
             epoch: cycle,
             place: Place::Out,
@@ -103,9 +106,9 @@ impl Client {
         self.suspect_until.is_some_and(|until| cycle <= until)
     }
 
-    /// Time that its allowance takes at full width, ns.
+    /// Time that its allowance takes on the CPUs that it uses at once, ns.
     pub(super) fn need(&self) -> i128 {
-        self.allowance.max(0) / i128::from(self.width)
+        self.allowance.max(0) / i128::from(self.active)
     }
 
     /// Whether the queue's entry with this stamp is its present one.

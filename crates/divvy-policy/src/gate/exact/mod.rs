@@ -148,8 +148,8 @@ pub struct Exact {
     /// Suspects that ran in one of the last two cycles: looked at before a cycle ends.
     light: BTreeSet<ClientId>,
     due: BTreeSet<(Instant, ClientId)>,
-    /// Whether a lane was empty when last looked: suspects are looked at more often then.
-    idle_lane: bool,
+    /// Lanes that were empty after the last plan: suspects are looked at more often then.
+    empty_lanes: usize,
     /// Heads that were found runnable without having run all the time: somebody shares their CPUs; several CPUs only.
     disturbed: Vec<ClientId>,
     /// When a waiting client's laxity will be gone.
@@ -209,7 +209,7 @@ impl Exact {
             lanes: vec![None; (params.cpus * params.presence) as usize],
             light: BTreeSet::new(),
             due: BTreeSet::new(),
-            idle_lane: false,
+            empty_lanes: 0,
             disturbed: Vec::new(),
             laxity_gone: None,
             leaving: Vec::new(),
@@ -291,21 +291,43 @@ impl Exact {
         let width = cpus.min(self.params.cpus);
         self.requeued(client, |gate| {
             if let Some(c) = gate.clients[slot].as_mut() {
-                c.width = width;
+                (c.width, c.active) = (width, width);
             }
         });
-        // A head that has become narrower gives up what it cannot use, but not its first lane.
-        let Some(Place::Head(first)) = self.client(client).map(|c| c.place) else { return Ok(()) };
+        self.give_up_lanes(client, width);
+        Ok(())
+    }
+
+    /// A client was found to use so many CPUs at once. Fewer than it is thought to use count only if it had as many for
+    /// itself: else others may have been in its way.
+    fn set_active(&mut self, client: ClientId, active: u32) {
+        let Some(slot) = self.slots.get(client) else { return };
+        let Some(c) = self.clients[slot].as_ref() else { return };
+        let active = active.clamp(1, c.width);
+        let own = self.lanes.iter().filter(|&&head| head == Some(client)).count();
+        let lanes = own + self.empty_lanes;
+        if active > c.active || active < c.active && lanes >= c.active as usize {
+            self.requeued(client, |gate| {
+                if let Some(c) = gate.clients[slot].as_mut() {
+                    c.active = active;
+                }
+            });
+            self.give_up_lanes(client, active);
+        }
+    }
+
+    /// A head that has become narrower gives up the lanes that it cannot use, but not its first.
+    fn give_up_lanes(&mut self, client: ClientId, lanes: u32) {
+        let Some(Place::Head(first)) = self.client(client).map(|c| c.place) else { return };
         let mut kept = 1;
         for (lane, head) in self.lanes.iter_mut().enumerate() {
             if *head == Some(client) && lane != first as usize {
                 kept += 1;
-                if kept > width {
+                if kept > lanes {
                     *head = None;
                 }
             }
         }
-        Ok(())
     }
 
     /// Changes a client's share or width, by which it is sorted and capped.

@@ -11,7 +11,7 @@ use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 /// Looks at clients that have slept for long fall on multiples of this.
 const SLEEP_GRID: Nanos = Nanos::from_millis(10);
 /// A client that used all but this much of the time, or an eighth of it, ran all the time.
-const IDLE_MIN: Nanos = Nanos::from_micros(200);
+const IDLE_MIN: Nanos = Nanos::from_micros(100);
 
 fn nanos(ns: i128) -> Nanos {
     Nanos(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
@@ -140,7 +140,7 @@ impl Exact {
         let Some(c) = self.client_mut(client) else { return };
         c.place = Place::Head(lane as u32);
         c.turn_used = Nanos::ZERO;
-        let mut wanted = c.width as usize;
+        let mut wanted = c.active as usize;
         // A wide client takes more lanes where they are empty; it gets the others as they empty.
         let others = (0..self.lanes.len()).filter(|&l| l != lane);
         for l in core::iter::once(lane).chain(others) {
@@ -161,13 +161,18 @@ impl Exact {
     /// Sets the time of the next look at a client that runs.
     fn arm(&mut self, client: ClientId) {
         self.disarm(client);
-        let idle_lane = self.idle_lane;
+        let idle_lane = self.empty_lanes > 0;
         let slice = self.params.slice;
         let Some(c) = self.client_mut(client) else { return };
-        let through = nanos(c.need()).max(GRAIN);
+        // What was charged since the last look was still to come then.
+        let since_look = c.used_since_look;
+        let left = (c.allowance + i128::from(since_look.0)).max(0) / i128::from(c.width);
+        let through = nanos(left).max(GRAIN);
         let span = match c.place {
             Place::Head(_) => {
-                let turn = slice.map_or(Nanos::MAX, |s| s.saturating_sub(c.turn_used).max(GRAIN));
+                let turn = slice.map_or(Nanos::MAX, |s| {
+                    s.saturating_sub(c.turn_used.saturating_sub(since_look)).max(GRAIN)
+                });
                 through.min(c.tick).min(turn)
             }
             Place::Beside if c.blocked => {
@@ -183,6 +188,9 @@ impl Exact {
             _ => return,
         };
         let at = c.looked + span;
+        if at == Instant(u64::MAX) {
+            return; // No clock gets there.
+        }
         c.due = Some(at);
         self.due.insert((at, client));
     }
@@ -235,12 +243,21 @@ impl Exact {
             c.last_used = now;
             c.last_used_cycle = cycle;
         }
+        // Runs of several threads: an eighth of a CPU is none.
+        let cpus = (used.0.saturating_add(elapsed.0 - elapsed.0 / 8)).checked_div(elapsed.0);
+        let wide = (c.width > 1 && used.0 > 0).then_some(cpus).flatten();
         let all = used.0 > 0 && used + IDLE_MIN.max(Nanos(elapsed.0 / 8)) >= elapsed;
-        if all {
+        // A client of several threads that rests on one of its CPUs is looked at soon again.
+        let steady = all && cpus.is_none_or(|cpus| cpus >= u64::from(c.active));
+        if steady {
             c.tick = Nanos(c.tick.0.saturating_mul(2)).min(tick_max);
         } else {
             c.tick = tick_min;
         }
+        if let Some(cpus) = wide {
+            self.set_active(client, u32::try_from(cpus).unwrap_or(u32::MAX));
+        }
+        let Some(c) = self.client_mut(client) else { return };
         // A sleeper that used nothing sleeps on: its state need not be read.
         let sleeps_on = c.blocked && used.0 == 0;
         let runs_on = !c.blocked && all;
@@ -413,7 +430,7 @@ impl Exact {
             let least = heads.filter(|c| c.width == 1).map(Client::need).min()?;
             // Not before it would take a lane: when the least need is less than its own.
             let wait = (self.time_left() - need).max(least + 2 * Self::grain() - need);
-            Some(now + nanos(wait).max(GRAIN))
+            Some(now + nanos(wait).max(GRAIN)).filter(|&at| at < Instant(u64::MAX))
         });
     }
 
@@ -426,9 +443,9 @@ impl Exact {
             self.lanes.iter().enumerate().filter_map(|(lane, head)| {
                 self.client((*head)?).filter(|c| c.place == Place::Head(lane as u32))
             });
-        let heads: u32 = heads.map(|c| c.width).sum();
+        let heads: u32 = heads.map(|c| c.active).sum();
         let beside = self.light.iter().filter_map(|&client| self.client(client));
-        let awake: u32 = beside.filter(|c| !c.blocked).map(|c| c.width).sum();
+        let awake: u32 = beside.filter(|c| !c.blocked).map(|c| c.active).sum();
         heads + awake < self.params.cpus
     }
 
@@ -445,11 +462,11 @@ impl Exact {
 
     /// Looks at suspects more often as soon as a CPU would idle if they blocked.
     fn watch_suspects(&mut self) {
-        let idle_lane = self.lanes.iter().any(Option::is_none);
-        if idle_lane && !self.idle_lane {
+        let empty = self.lanes.iter().filter(|head| head.is_none()).count();
+        if empty > 0 && self.empty_lanes == 0 {
             self.coming.extend(self.light.iter().copied());
         }
-        self.idle_lane = idle_lane;
+        self.empty_lanes = empty;
     }
 
     /// Cycles until the first of those who wait for the next one has allowance again, at least 1.
@@ -652,7 +669,7 @@ impl Exact {
 impl Exact {
     fn claim_key(&self, client: ClientId) -> Option<(Reverse<u128>, ClientId)> {
         let c = self.client(client)?;
-        Some((Reverse((u128::from(c.share.get()) << 32) / u128::from(c.width)), client))
+        Some((Reverse((u128::from(c.share.get()) << 32) / u128::from(c.active)), client))
     }
 
     /// Counts a client in; no effect on one CPU, or if it counts already.
@@ -698,7 +715,7 @@ impl Exact {
         let (mut shares, mut cpus) = (self.claimed_shares, u128::from(self.params.cpus));
         for &(_, client) in &self.claims {
             let Some(c) = self.client(client) else { continue };
-            let (share, width) = (u128::from(c.share.get()), u128::from(c.width));
+            let (share, width) = (u128::from(c.share.get()), u128::from(c.active));
             if cpus == 0 || share * cpus <= shares * width {
                 break;
             }
@@ -720,7 +737,7 @@ impl Exact {
         for index in 0..self.capped.len() {
             let client = self.capped[index];
             if let Some(c) = self.client_mut(client) {
-                c.cap = Some((length * u128::from(c.width)).max(1) as i128);
+                c.cap = Some((length * u128::from(c.active)).max(1) as i128);
             }
         }
         changed.extend(&self.capped);

@@ -1,0 +1,317 @@
+//! The engine over a host that answers what a script says.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use divvy_engine::policies::GateSpec;
+use divvy_engine::{Engine, EngineError, Host, HostError, News, Observed, SelfCost};
+use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
+
+/// What the engine asked of the host, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Release(u32),
+    Hold(u32),
+    Measure(u32),
+    Observe(u32),
+}
+
+#[derive(Default)]
+struct Script {
+    now: u64,
+    /// Time passed by each wait, if later than asked for.
+    late: VecDeque<u64>,
+    used: BTreeMap<u32, u64>,
+    errors: BTreeMap<(u32, &'static str), HostError>,
+    blocked: Vec<u32>,
+    news: VecDeque<News>,
+    calls: Vec<Call>,
+    broken: bool,
+}
+
+impl Script {
+    fn answer(&self, client: ClientId, call: &'static str) -> Result<(), HostError> {
+        self.errors.get(&(client.0, call)).map_or(Ok(()), |e| Err(e.clone()))
+    }
+}
+
+impl Host for Script {
+    fn now(&mut self) -> Instant {
+        Instant(self.now)
+    }
+
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), HostError> {
+        if self.broken {
+            return Err(HostError::Broken("epoll_wait: EBADF".into()));
+        }
+        self.now = self.now.max(until.map_or(self.now, |t| t.0)) + self.late.pop_front().unwrap_or(0);
+        Ok(())
+    }
+
+    fn next_news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    fn release(&mut self, client: ClientId, _: Option<CpuId>) -> Result<(), HostError> {
+        self.calls.push(Call::Release(client.0));
+        self.answer(client, "release")
+    }
+
+    fn hold(&mut self, client: ClientId) -> Result<(), HostError> {
+        self.calls.push(Call::Hold(client.0));
+        self.answer(client, "hold")
+    }
+
+    fn measure(&mut self, client: ClientId) -> Result<Nanos, HostError> {
+        self.calls.push(Call::Measure(client.0));
+        self.answer(client, "measure").map(|()| Nanos(self.used.get(&client.0).copied().unwrap_or(0)))
+    }
+
+    fn observe(&mut self, client: ClientId) -> Result<Observed, HostError> {
+        self.calls.push(Call::Observe(client.0));
+        let blocked = self.blocked.contains(&client.0);
+        self.answer(client, "observe").map(|()| if blocked { Observed::Blocked } else { Observed::Runnable })
+    }
+
+    fn self_cost(&mut self) -> SelfCost {
+        SelfCost::default()
+    }
+}
+
+/// A policy that decides what it was told to, and keeps the events.
+#[derive(Clone, Default)]
+struct Told(Rc<RefCell<(VecDeque<Gate>, Vec<Event>)>>);
+
+impl Told {
+    fn decide(&self, decisions: &[Gate]) {
+        self.0.borrow_mut().0.extend(decisions);
+    }
+
+    fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.0.borrow_mut().1)
+    }
+}
+
+impl Policy for Told {
+    type Decision = Gate;
+
+    fn on_event(&mut self, _: Instant, event: Event) -> Result<(), EventError> {
+        self.0.borrow_mut().1.push(event);
+        Ok(())
+    }
+
+    fn poll_decision(&mut self, _: Instant) -> Option<Gate> {
+        self.0.borrow_mut().0.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+const A: ClientId = ClientId(0);
+const B: ClientId = ClientId(1);
+
+const RELEASE_A: Gate = Gate::Release { client: A, cpu: None };
+const HOLD_A: Gate = Gate::Hold { client: A };
+const MEASURE_A: Gate = Gate::Measure { client: A };
+
+/// Two clients that have joined; what that told the policy is forgotten.
+fn engine() -> (Engine<Told, Script>, Told) {
+    let told = Told::default();
+    let mut engine = Engine::new(told.clone(), Script::default(), 1);
+    for share in [1, 2] {
+        engine.join(Share::new(share).unwrap()).unwrap();
+    }
+    let events = told.take_events();
+    assert_eq!(events[..2], [Event::Join { client: A, share: Share::ONE }, Event::Wake { client: A }]);
+    (engine, told)
+}
+
+fn used(client: ClientId, ns: u64) -> Event {
+    Event::Charge { client, used: Nanos(ns) }
+}
+
+#[test]
+fn clients_that_joined_are_served_before_the_first_wait() {
+    let told = Told::default();
+    let mut engine = Engine::new(told.clone(), Script::default(), 1);
+    engine.join(Share::ONE).unwrap();
+    told.decide(&[RELEASE_A]);
+    engine.host_mut().broken = true; // The wait fails, but what was to be done before it is done.
+    assert!(engine.turn(None).is_err());
+    assert_eq!(engine.host().calls, [Call::Release(0)]);
+    assert!(engine.is_released(A));
+}
+
+#[test]
+fn a_client_that_is_gone_is_charged_and_leaves_at_any_call() {
+    let questions = [
+        ("release", RELEASE_A),
+        ("hold", HOLD_A),
+        ("measure", MEASURE_A),
+        ("observe", Gate::Observe { client: A }),
+    ];
+    for (call, decision) in questions {
+        let (mut engine, told) = engine();
+        engine.host_mut().errors.insert((0, call), HostError::Gone);
+        engine.host_mut().used.insert(0, 77);
+        told.decide(&[decision, RELEASE_A, HOLD_A, MEASURE_A]);
+        engine.serve().unwrap();
+        let leave = Event::Leave { client: A };
+        let events = if call == "measure" { vec![leave] } else { vec![used(A, 77), leave] };
+        assert_eq!(told.take_events(), events, "{call}: once, and nothing after it");
+        assert_eq!(engine.take_lost().len(), 1, "{call}");
+        assert!(!engine.is_released(A) && engine.nr_clients() == 1);
+        // Late news of it changes nothing.
+        engine.host_mut().news.extend([News::Gone(A), News::Resumed(A), News::Stopped(A), News::Width(A, 2)]);
+        engine.serve().unwrap();
+        assert!(told.take_events().is_empty() && engine.take_lost().is_empty());
+    }
+}
+
+#[test]
+fn a_refusal_is_kept_with_its_reason() {
+    let (mut engine, told) = engine();
+    let why = HostError::NotPermitted("signal 4711: EPERM".into());
+    engine.host_mut().errors.insert((0, "hold"), why.clone());
+    told.decide(&[RELEASE_A, HOLD_A]);
+    engine.serve().unwrap();
+    let lost = engine.take_lost();
+    assert_eq!((lost.len(), lost[0].client, &lost[0].why), (1, A, &why));
+}
+
+#[test]
+fn a_broken_host_ends_the_loop_at_any_call() {
+    for (call, decision) in [("release", RELEASE_A), ("hold", HOLD_A), ("measure", MEASURE_A)] {
+        let (mut engine, told) = engine();
+        engine.host_mut().errors.insert((0, call), HostError::Broken("kaput".into()));
+        told.decide(&[decision]);
+        let error = engine.serve().unwrap_err();
+        assert!(matches!(&error, EngineError::Host(HostError::Broken(what)) if what == "kaput"), "{error}");
+    }
+}
+
+#[test]
+fn a_held_client_that_ran_is_held_again_and_charged() {
+    let (mut engine, told) = engine();
+    engine.host_mut().used.insert(0, 5);
+    engine.host_mut().news.push_back(News::Resumed(A));
+    engine.serve().unwrap();
+    assert_eq!(engine.host().calls, [Call::Hold(0), Call::Measure(0)]);
+    assert_eq!(told.take_events(), [used(A, 5)]);
+    // One that may run may also be resumed: nothing to do.
+    told.decide(&[RELEASE_A]);
+    engine.host_mut().news.push_back(News::Resumed(A));
+    engine.serve().unwrap();
+    engine.host_mut().calls.clear();
+    engine.host_mut().news.push_back(News::Resumed(A));
+    engine.serve().unwrap();
+    assert!(engine.host().calls.is_empty());
+}
+
+#[test]
+fn a_released_client_that_somebody_stopped_is_blocked() {
+    let (mut engine, told) = engine();
+    engine.host_mut().news.push_back(News::Stopped(A));
+    engine.serve().unwrap();
+    assert!(told.take_events().is_empty(), "it was held: nobody can tell who stopped it");
+    told.decide(&[RELEASE_A]);
+    engine.serve().unwrap();
+    engine.host_mut().news.push_back(News::Stopped(A));
+    engine.serve().unwrap();
+    assert_eq!(told.take_events(), [Event::Block { client: A }]);
+    assert!(engine.ledger().clients()[0].blocked);
+}
+
+#[test]
+fn all_that_are_held_are_held_again_after_a_rescue() {
+    let (mut engine, told) = engine();
+    told.decide(&[RELEASE_A]);
+    engine.serve().unwrap();
+    engine.host_mut().calls.clear();
+    engine.host_mut().news.push_back(News::AllResumed);
+    engine.serve().unwrap();
+    assert_eq!(engine.host().calls, [Call::Hold(1)]);
+    // One of them is gone by then.
+    engine.host_mut().errors.insert((1, "hold"), HostError::Gone);
+    engine.host_mut().news.push_back(News::AllResumed);
+    engine.serve().unwrap();
+    assert_eq!(engine.take_lost()[0].client, B);
+}
+
+#[test]
+fn a_clock_that_goes_back_is_no_credit() {
+    let (mut engine, told) = engine();
+    for (total, told_of) in [(100, 100), (90, 0), (95, 0), (130, 30)] {
+        engine.host_mut().used.insert(0, total);
+        told.decide(&[MEASURE_A]);
+        engine.serve().unwrap();
+        assert_eq!(told.take_events(), [used(A, told_of)]);
+    }
+    assert_eq!(engine.ledger().clients()[0].service, Nanos(130));
+}
+
+#[test]
+fn a_width_is_at_least_one() {
+    let (mut engine, told) = engine();
+    engine.host_mut().news.extend([News::Width(A, 0), News::Width(A, 3)]);
+    engine.serve().unwrap();
+    assert_eq!(told.take_events(), [1, 3].map(|cpus| Event::Width { client: A, cpus }));
+}
+
+#[test]
+fn what_a_cycles_end_audits_the_policy_is_told_once() {
+    let (mut engine, told) = engine();
+    told.decide(&[RELEASE_A]);
+    engine.host_mut().used.insert(0, 40);
+    told.decide(&[Gate::CycleEnd { cycles: 1 }]);
+    engine.serve().unwrap();
+    assert!(told.take_events().is_empty());
+    assert_eq!(engine.ledger().clients()[0].service, Nanos(40));
+    engine.host_mut().used.insert(0, 50);
+    told.decide(&[MEASURE_A]);
+    engine.serve().unwrap();
+    assert_eq!(told.take_events(), [used(A, 50)]);
+    assert_eq!(engine.ledger().clients()[0].service, Nanos(50));
+}
+
+#[test]
+fn wake_ups_that_come_late_are_charged_for_what_they_cost() {
+    let gate = GateSpec::default().make().unwrap();
+    let mut engine = Engine::new(gate, Script::default(), 1);
+    for _ in 0..2 {
+        engine.join(Share::ONE).unwrap();
+    }
+    engine.turn(Some(Instant(0))).unwrap();
+    assert!(engine.is_released(A) && !engine.is_released(B));
+    // A has 10 ms; the look at 5 ms comes 12 ms late, and A ran all the time: 17 ms, 7 of them owed.
+    engine.host_mut().late.push_back(12_000_000);
+    engine.host_mut().used.insert(0, 17_000_000);
+    engine.turn(None).unwrap();
+    assert!(!engine.is_released(A) && engine.is_released(B));
+    // B is through after its 10 ms, in two looks; then A has 3 ms, and its next look is for that moment.
+    for ns in [5_000_000, 10_000_000] {
+        engine.host_mut().used.insert(1, ns);
+        engine.turn(None).unwrap();
+    }
+    assert!(engine.is_released(A) && !engine.is_released(B));
+    let from = engine.host().now;
+    engine.host_mut().used.insert(0, 20_000_000);
+    engine.turn(None).unwrap();
+    assert_eq!(engine.host().now - from, 3_000_000);
+    assert!(engine.is_released(B));
+}
+
+#[test]
+fn release_all_releases_whoever_is_left() {
+    let (mut engine, told) = engine();
+    told.decide(&[RELEASE_A]);
+    engine.serve().unwrap();
+    engine.host_mut().calls.clear();
+    engine.host_mut().errors.insert((1, "release"), HostError::Gone);
+    engine.release_all();
+    assert_eq!(engine.host().calls, [Call::Release(1)]);
+    assert!(engine.is_released(A) && !engine.is_released(B));
+}

@@ -1,0 +1,379 @@
+//! The exact gate, driven by hand and over a machine without latency.
+
+mod gate_common;
+
+use divvy_policy::feasible::{Claim, water_fill};
+use divvy_policy::gate::{Exact, ExactParams, Scale};
+use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
+use gate_common::{Charges, MS, World};
+use proptest::prelude::*;
+
+fn exact(cpus: u32) -> Exact {
+    Exact::new(ExactParams { cpus, ..ExactParams::default() }).unwrap()
+}
+
+fn sliced(ms: u64) -> Exact {
+    Exact::new(ExactParams { slice: Some(Nanos::from_millis(ms)), ..ExactParams::default() }).unwrap()
+}
+
+fn world(policy: Exact, cpus: u64, shares: &[u64]) -> World<Exact> {
+    let mut w = World::new(policy, cpus);
+    for &share in shares {
+        w.join(share);
+    }
+    w
+}
+
+/// Joining and leaving in the middle, sleepers among them, for whatever compares two runs.
+fn busy_run(w: &mut World<Exact>, scale: u64) {
+    w.join(scale);
+    w.join_sleeper(2 * scale, 2 * MS, 2 * MS);
+    let leaver = w.join(3 * scale);
+    w.run_until(200 * MS);
+    w.join(2 * scale);
+    w.run_until(333 * MS);
+    w.leave(leaver);
+    w.join_sleeper(scale, 80 * MS, 240 * MS);
+    w.run_until(1000 * MS);
+}
+
+#[test]
+fn one_cycle_by_hand() {
+    let mut w = world(exact(1), 1, &[1, 2]);
+    // Quotas 10 and 20 ms. A runs alone first, looked at after Q/2 and when it could be through.
+    w.run_until(10 * MS - 1);
+    assert_eq!(w.released(), [0]);
+    w.run_until(10 * MS);
+    assert_eq!(w.released(), [1]);
+    w.run_until(30 * MS);
+    assert_eq!((w.used(), w.released()), (vec![10 * MS, 20 * MS], vec![0]));
+    assert_eq!(w.cycles(), 1);
+}
+
+#[test]
+fn the_account_depends_only_on_the_total() {
+    for cpus in [1, 2] {
+        let runs = [Charges::Whole, Charges::Split].map(|charges| {
+            let mut w = World::new(exact(cpus), u64::from(cpus));
+            w.charges = charges;
+            busy_run(&mut w, 1);
+            w
+        });
+        if cpus == 1 {
+            assert_eq!(runs[0].moves(), runs[1].moves());
+        }
+        // On several CPUs laxity is reckoned from what is known, so a part that is told early may move a hand-over; it
+        // moves who runs first, not what they get.
+        for (whole, split) in runs[0].used().into_iter().zip(runs[1].used()) {
+            assert!(
+                whole.abs_diff(split) <= u64::from(cpus - 1) * 10 * MS,
+                "{whole} and {split} on {cpus} CPUs"
+            );
+        }
+    }
+}
+
+#[test]
+fn scaled_shares_decide_the_same() {
+    for cpus in [1, 2, 4] {
+        let logs = [1, 10, 1_000_000].map(|scale| {
+            let mut w = World::new(exact(cpus), u64::from(cpus));
+            busy_run(&mut w, scale);
+            w.log
+        });
+        assert!(logs[0].len() > 100);
+        assert_eq!(logs[0], logs[1]);
+        assert_eq!(logs[0], logs[2]);
+    }
+    // As given, the same shares make longer cycles.
+    let params = ExactParams { scale: Scale::AsGiven, ..ExactParams::default() };
+    let mut w = world(Exact::new(params).unwrap(), 1, &[10, 20]);
+    w.run_until(299 * MS);
+    assert_eq!(w.cycles(), 0);
+    w.run_until(301 * MS);
+    assert_eq!(w.cycles(), 1);
+}
+
+#[test]
+fn a_rejected_event_changes_nothing() {
+    let mut w = world(exact(2), 2, &[1, 2, 3, 4]);
+    w.run_until(25 * MS);
+    w.leave(ClientId(1));
+    let client = ClientId(0);
+    let (gone, unknown) = (ClientId(1), ClientId(77));
+    let share = Share::ONE;
+    let rejected = [
+        (Event::Join { client, share }, EventError::DuplicateClient(client)),
+        (Event::Join { client: gone, share }, EventError::DuplicateClient(gone)),
+        (Event::Leave { client: gone }, EventError::UnknownClient(gone)),
+        (Event::Reshare { client: unknown, share }, EventError::UnknownClient(unknown)),
+        (Event::Wake { client: gone }, EventError::UnknownClient(gone)),
+        (Event::Block { client: unknown }, EventError::UnknownClient(unknown)),
+        (Event::Charge { client: gone, used: Nanos(1) }, EventError::UnknownClient(gone)),
+        (Event::Width { client: gone, cpus: 1 }, EventError::UnknownClient(gone)),
+        (Event::Width { client, cpus: 0 }, EventError::ZeroWidth(client)),
+        (Event::Free { cpu: CpuId(0) }, EventError::UnknownCpu(CpuId(0))),
+    ];
+    for (event, error) in rejected {
+        let before = format!("{:?}", w.policy);
+        assert_eq!(w.event(event), Err(error));
+        assert_eq!(format!("{:?}", w.policy), before, "{event:?}");
+    }
+}
+
+#[test]
+fn leaving_and_rejoining_earns_nothing() {
+    // One of two equal clients leaves whenever it has had its quota, and joins anew at once.
+    let mut w = world(exact(1), 1, &[1, 1]);
+    let mut trickster = ClientId(1);
+    let mut total = 0;
+    while w.now < 2000 * MS {
+        w.run_until(w.now + MS);
+        if w.clients[trickster.index()].used >= 10 * MS {
+            total += w.clients[trickster.index()].used;
+            w.leave(trickster);
+            trickster = w.join(1);
+        }
+    }
+    total += w.clients[trickster.index()].used;
+    let honest = w.used()[0];
+    // It has no more than the honest one, but for the cycle under way.
+    assert!(total <= honest + 10 * MS, "{total} against {honest}");
+    assert!(total + honest == 2000 * MS, "and no CPU time is lost");
+}
+
+#[test]
+fn a_newcomer_runs_in_the_next_cycle() {
+    let mut w = world(exact(1), 1, &[1, 1]);
+    w.run_until(5 * MS);
+    w.join(1);
+    w.run_until(20 * MS); // The cycle of the first two.
+    assert_eq!(w.used(), [10 * MS, 10 * MS, 0]);
+    w.run_until(50 * MS);
+    assert_eq!(w.used(), [20 * MS, 20 * MS, 10 * MS]);
+}
+
+#[test]
+fn a_change_of_unit_waits_for_the_next_cycle() {
+    // Shares 10 and 20 have quotas of 1 and 2 quanta. A third of 15 makes the unit 5: 2, 4 and 3.
+    let mut w = world(exact(1), 1, &[10, 20]);
+    w.run_until(5 * MS);
+    w.join(15);
+    w.run_until(30 * MS);
+    assert_eq!(w.used(), [10 * MS, 20 * MS, 0]);
+    w.run_until((30 + 90) * MS);
+    assert_eq!(w.used(), [30 * MS, 60 * MS, 30 * MS]);
+    w.event(Event::Reshare { client: ClientId(0), share: Share::new(15).unwrap() }).unwrap();
+    let before = w.used();
+    // 15, 20, 15 in units of 5: 3, 4, 3. It has 2 quanta left by its old share: the next cycle, 100 ms, is by the new.
+    w.run_until((120 + 90 + 100) * MS);
+    let got: Vec<u64> = w.used().iter().zip(&before).map(|(a, b)| a - b).collect();
+    assert_eq!(got, [(20 + 30) * MS, (40 + 40) * MS, (30 + 30) * MS]);
+}
+
+#[test]
+fn infeasible_shares_are_capped() {
+    /// Of what a client can have; a cycle's end and a grain for each of them.
+    const MAX_ERROR: f64 = 0.01;
+    let rows: [(u32, &[u64]); 5] = [
+        (2, &[1, 1, 6]),
+        (2, &[1, 2, 3, 2]),
+        (4, &[1, 15, 12, 9, 6, 3]),
+        (4, &[7, 1, 1]),
+        (3, &[1, 1, 1, 1]),
+    ];
+    for (cpus, shares) in rows {
+        let mut w = world(exact(cpus), u64::from(cpus), shares);
+        w.run_until(10_000 * MS);
+        let claims: Vec<Claim> =
+            shares.iter().map(|&s| Claim { share: Share::new(s).unwrap(), width: 1 }).collect();
+        for (used, due) in w.used().into_iter().zip(water_fill(&claims, cpus)) {
+            let due = due.as_f64() * 10_000.0 * MS as f64;
+            assert!((used as f64 / due - 1.0).abs() <= MAX_ERROR, "{shares:?} on {cpus}: {used} of {due}");
+        }
+    }
+}
+
+#[test]
+fn debts_of_hours_are_repaid_in_one_call() {
+    let mut w = world(exact(1), 1, &[1, 3]);
+    w.run_until(5 * MS);
+    // Each is found to have used an hour more for each of its shares; nobody waits for hours.
+    for (client, hours) in [(ClientId(0), 1), (ClientId(1), 3)] {
+        w.event(Event::Charge { client, used: Nanos::from_secs(3600 * hours) }).unwrap();
+    }
+    w.run_until(10 * MS);
+    assert_eq!(w.released().len(), 1);
+    let before = w.used();
+    w.run_until(4010 * MS);
+    let got: Vec<u64> = w.used().iter().zip(&before).map(|(a, b)| a - b).collect();
+    assert!(got[0].abs_diff(1000 * MS) <= 30 * MS, "{got:?}");
+}
+
+#[test]
+fn lanes_beyond_the_cpus_are_no_cpus() {
+    let params = ExactParams { cpus: 2, presence: 3, ..ExactParams::default() };
+    let mut w = world(Exact::new(params).unwrap(), 2, &[1; 9]);
+    w.run_until(5 * MS);
+    assert_eq!(w.released().len(), 6);
+    w.run_until(300 * MS);
+    for (_, decision) in &w.log {
+        if let Gate::Release { cpu: Some(cpu), .. } = decision {
+            assert!(cpu.0 < 2);
+        }
+    }
+    let used = w.used();
+    assert!(used.iter().all(|&u| u.abs_diff(600 * MS / 9) <= 10 * MS), "{used:?}");
+}
+
+#[test]
+fn slices_even_out_the_cycle() {
+    // Of a cycle of 1:2:3 the first has its 10 ms at once without slices; with slices of 2 ms, spread over it.
+    let mut w = world(sliced(2), 1, &[1, 2, 3]);
+    w.run_until(60 * MS);
+    for half in 1..6 {
+        w.run_until((60 + half * 10) * MS);
+        for (used, share) in w.used().into_iter().zip(1..) {
+            let due = (60 + half * 10) * MS * share / 6;
+            assert!(used.abs_diff(due) <= 3 * MS, "{used} of {due} after {half} sixths");
+        }
+    }
+    w.run_until(600 * MS);
+    for (used, share) in w.used().into_iter().zip(1..) {
+        assert!(used.abs_diff(100 * MS * share) <= 3 * MS);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the loads, no CPU idles beside a client that computes, and nobody is more than a cycle ahead.
+    #[test]
+    fn cpus_are_busy_and_shares_are_met(
+        shares in prop::collection::vec(1u64..20, 1..12), cpus in 1u32..5, slice in prop::option::of(1u64..20),
+    ) {
+        let params = ExactParams { cpus, slice: slice.map(Nanos::from_millis), ..ExactParams::default() };
+        let mut w = world(Exact::new(params).unwrap(), u64::from(cpus), &shares);
+        w.run_until(20_000 * MS);
+        let busy = u64::from(cpus).min(shares.len() as u64);
+        prop_assert_eq!(w.used().iter().sum::<u64>(), busy * 20_000 * MS);
+        let claims: Vec<Claim> =
+            shares.iter().map(|&s| Claim { share: Share::new(s).unwrap(), width: 1 }).collect();
+        let cycle: u64 = shares.iter().sum::<u64>() * 10 * MS;
+        for (used, due) in w.used().into_iter().zip(water_fill(&claims, cpus)) {
+            let due = (due.as_f64() * 20_000.0 * MS as f64) as u64;
+            prop_assert!(used.abs_diff(due) <= cycle, "{} of {}", used, due);
+        }
+    }
+}
+
+/// What a hostile driver may do.
+#[derive(Clone, Debug)]
+enum Op {
+    Event(Event),
+    /// Time passes.
+    Pass(u64),
+    /// Takes so many decisions and answers each question with this, or not at all.
+    Poll(u8, Option<u64>, bool),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let client = (0u32..8).prop_map(ClientId);
+    let share = prop_oneof![1u64..10, Just(Share::MAX.get())].prop_map(|s| Share::new(s).unwrap());
+    let ns = prop_oneof![Just(0), 0u64..100 * MS, Just(u64::MAX)];
+    prop_oneof![
+        (client.clone(), share.clone()).prop_map(|(client, share)| Op::Event(Event::Join { client, share })),
+        client.clone().prop_map(|client| Op::Event(Event::Leave { client })),
+        (client.clone(), share).prop_map(|(client, share)| Op::Event(Event::Reshare { client, share })),
+        client.clone().prop_map(|client| Op::Event(Event::Wake { client })),
+        client.clone().prop_map(|client| Op::Event(Event::Wake { client })),
+        client.clone().prop_map(|client| Op::Event(Event::Block { client })),
+        (client.clone(), ns.clone())
+            .prop_map(|(client, ns)| Op::Event(Event::Charge { client, used: Nanos(ns) })),
+        (client, 0u32..6).prop_map(|(client, cpus)| Op::Event(Event::Width { client, cpus })),
+        prop_oneof![0u64..50 * MS, Just(u64::MAX / 8)].prop_map(Op::Pass),
+        (0u8..20, prop::option::of(ns), any::<bool>())
+            .prop_map(|(n, answer, state)| Op::Poll(n, answer, state)),
+    ]
+}
+
+/// Plays `ops`, then answers whatever is asked until the policy comes to an end.
+fn survive<P: Policy<Decision = Gate>>(mut policy: P, ops: &[Op]) -> Result<(), TestCaseError> {
+    const MOST_DECISIONS: usize = 500;
+    let mut now = 0u64;
+    let mut present = std::collections::BTreeSet::new();
+    let mut unanswered = Vec::new();
+    for op in ops {
+        match *op {
+            Op::Event(event) => {
+                let done = policy.on_event(Instant(now), event);
+                match (event, done) {
+                    (Event::Join { client, .. }, Ok(())) => drop(present.insert(client)),
+                    (Event::Leave { client }, Ok(())) => drop(present.remove(&client)),
+                    _ => {}
+                }
+            }
+            Op::Pass(ns) => now = now.saturating_add(ns),
+            Op::Poll(n, answer, blocked) => {
+                for _ in 0..n {
+                    let Some(decision) = policy.poll_decision(Instant(now)) else { break };
+                    match answer {
+                        Some(ns) => reply(&mut policy, now, decision, ns, blocked)?,
+                        None => unanswered.push(decision),
+                    }
+                }
+            }
+        }
+    }
+    for decision in unanswered {
+        reply(&mut policy, now, decision, 0, false)?;
+    }
+    for _ in 0..MOST_DECISIONS {
+        let Some(decision) = policy.poll_decision(Instant(now)) else { return Ok(()) };
+        if let Gate::Release { client, .. } | Gate::Hold { client } | Gate::Measure { client } = decision {
+            prop_assert!(present.contains(&client), "{decision:?} about a client that left");
+        }
+        reply(&mut policy, now, decision, 0, false)?;
+    }
+    prop_assert!(false, "the policy does not come to an end");
+    Ok(())
+}
+
+fn reply<P: Policy<Decision = Gate>>(
+    policy: &mut P,
+    now: u64,
+    decision: Gate,
+    ns: u64,
+    blocked: bool,
+) -> Result<(), TestCaseError> {
+    let event = match decision {
+        Gate::Measure { client } => Event::Charge { client, used: Nanos(ns) },
+        Gate::Observe { client } if blocked => Event::Block { client },
+        Gate::Observe { client } => Event::Wake { client },
+        _ => return Ok(()),
+    };
+    match policy.on_event(Instant(now), event) {
+        Ok(()) | Err(EventError::UnknownClient(_)) => Ok(()), // It left before its answer came.
+        Err(other) => Err(TestCaseError::fail(format!("{other:?}"))),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_sequence_of_events_is_survived(
+        ops in prop::collection::vec(op(), 0..80), long in any::<bool>(), cpus in 1u32..5, presence in 1u32..4,
+        slice in prop::option::of(1u64..30), scale in any::<bool>(),
+    ) {
+        use divvy_policy::gate::{Alps, AlpsParams, AlpsVariant, QUANTUM_MAX, QUANTUM_MIN, Rate, RateParams};
+        let quantum = if long { QUANTUM_MAX } else { QUANTUM_MIN };
+        let scale = if scale { Scale::ByGcd } else { Scale::AsGiven };
+        let slice = slice.map(Nanos::from_millis);
+        survive(Exact::new(ExactParams { quantum, cpus, scale, slice, presence }).unwrap(), &ops)?;
+        for variant in [AlpsVariant::Basic, AlpsVariant::Optimized, AlpsVariant::OptimizedIo] {
+            survive(Alps::new(AlpsParams { quantum, variant, scale }).unwrap(), &ops)?;
+        }
+        survive(Rate::new(RateParams { interval: quantum, period: Nanos(quantum.0 * 10) }).unwrap(), &ops)?;
+    }
+}

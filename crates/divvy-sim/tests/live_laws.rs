@@ -1,0 +1,157 @@
+//! The bounds of the exact gate, through the engine and over a simulated kernel.
+
+mod live_common;
+
+use divvy_engine::policies::GateSpec;
+use divvy_policy::{ClientId, Instant, Nanos};
+use divvy_sim::live::{Latency, MachineSpec, Placement, Program};
+use live_common::{Load, all_compute, build, computes, gate, run_for, sleeps, turn_until};
+use proptest::prelude::*;
+
+/// l: one wake-up at its latest, 4 ms, and the hand-over.
+const LATENESS_NS: i128 = 4_200_000;
+/// g: the least allowance that is worth a hand-over.
+const GRAIN_NS: i128 = 100_000;
+const QUANTUM_NS: i128 = 10_000_000;
+
+#[test]
+fn errors_do_not_accumulate() {
+    for shares in [&[1u64, 2, 3][..], &[1, 1, 1, 1, 21], &[4, 7, 1, 9, 2, 2, 8]] {
+        let mut engine = build(MachineSpec::typical(1, 11), &gate("exact", 1), &all_compute(shares));
+        let mut ended = 0;
+        while engine.host().time() < Instant(200_000_000_000) {
+            engine.turn(None).unwrap();
+            let now_ended = engine.ledger().cycles().ended;
+            if now_ended == ended {
+                continue;
+            }
+            ended = now_ended;
+            // What each is still due of all cycles so far, however many: at most a grain, and at most l too much.
+            for (c, &share) in engine.ledger().clients().iter().zip(shares) {
+                let due = i128::from(share) * QUANTUM_NS * i128::from(ended);
+                let missing = due - i128::from(c.service.0);
+                assert!((-LATENESS_NS..=GRAIN_NS).contains(&missing), "cycle {ended}: {missing} ns");
+            }
+        }
+        assert!(ended > 500);
+    }
+}
+
+/// The largest and smallest service error of any client at any wake-up, each as a fraction of its bound without
+/// slices, `q_i * (1 - s_i / S) + l`.
+fn worst_errors(spec: &GateSpec, shares: &[u64], seed: u64) -> (f64, f64) {
+    let sum: i128 = shares.iter().map(|&s| i128::from(s)).sum();
+    let mut engine = build(MachineSpec::typical(1, seed), spec, &all_compute(shares));
+    let (mut least, mut most) = (0.0f64, 0.0f64);
+    while engine.host().time() < Instant(5_000_000_000) {
+        engine.turn(None).unwrap();
+        let used: Vec<i128> =
+            (0..shares.len()).map(|i| i128::from(engine.host().used(ClientId(i as u32)).0)).collect();
+        let total: i128 = used.iter().sum();
+        for (&used, &share) in used.iter().zip(shares) {
+            let share = i128::from(share);
+            let bound = share * QUANTUM_NS * (sum - share) / sum + LATENESS_NS;
+            let error = (used - total * share / sum) as f64 / bound as f64;
+            (least, most) = (least.min(error), most.max(error));
+        }
+    }
+    (least, most)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn error_at_any_instant_is_bounded(shares in prop::collection::vec(1u64..20, 2..10), seed in any::<u64>()) {
+        let unscaled = GateSpec { scale_shares: false, ..gate("exact", 1) };
+        let (least, most) = worst_errors(&unscaled, &shares, seed);
+        prop_assert!(least >= -1.0 && most <= 1.0, "{} to {} of the bound", least, most);
+    }
+}
+
+#[test]
+fn slices_are_smoother() {
+    /// Of the bound without slices, which is nearly reached without them.
+    const SLICED_PART: f64 = 0.4;
+    let shares = [5, 6, 7, 8, 9];
+    let (least, most) = worst_errors(&gate("exact", 1), &shares, 3);
+    assert!(least < -0.8 && most > 0.8, "{least} {most}");
+    let sliced = GateSpec { slice_ns: Some(5_000_000), ..gate("exact", 1) };
+    let (least, most) = worst_errors(&sliced, &shares, 3);
+    assert!(least > -SLICED_PART && most < SLICED_PART, "{least} {most}");
+}
+
+fn program() -> impl Strategy<Value = Program> {
+    prop_oneof![
+        2 => Just(Program::compute()),
+        3 => (1u64..100, 1u64..300).prop_map(|(on, off)| {
+            Program::on_off(Nanos::from_millis(on), Nanos::from_millis(off))
+        }),
+        1 => (1u64..3000).prop_map(|ms| Program::finite(Nanos::from_millis(ms))),
+    ]
+}
+
+fn loads(most: usize) -> impl Strategy<Value = Vec<Load>> {
+    let load = (1u64..10, prop::collection::vec(program(), 1..3));
+    prop::collection::vec(load.prop_map(|(share, threads)| Load { share, threads }), 1..most)
+}
+
+/// The longest tick, 4Q, an eighth of it that a look does not see, and the lateness of the look at its end.
+const IDLE_MAX: Nanos = Nanos(4 * 10_000_000 + 5_000_000 + 5_000_000);
+/// Where clients have several threads: the first look sees on how many CPUs they ran on average; one or two more, Q/2
+/// after, on how many they run.
+const IDLE_MAX_WIDE: Nanos = Nanos(IDLE_MAX.0 + 2 * 5_000_000 + 2 * 5_000_000);
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Whatever the programs, a CPU never idles for longer while a held client would run on it.
+    #[test]
+    fn a_cpu_idles_for_at_most_a_tick(
+        loads in loads(8), cpus in 1u32..5, seed in any::<u64>(), stack in any::<bool>(),
+        slice in prop::option::of(1u64..20),
+    ) {
+        // Balancing between CPUs is the kernel's: threads that stand on one CPU while another idles are not held.
+        let placement = if stack { Placement::Stack } else { Placement::Spread };
+        let machine = MachineSpec { placement, ..MachineSpec::typical(cpus, seed) };
+        let spec = GateSpec { slice_ns: slice.map(|ms| ms * 1_000_000), ..gate("exact", cpus) };
+        let outcome = run_for(machine, &spec, &loads, 0, 5);
+        let wide = cpus > 1 && loads.iter().any(|l| l.threads.len() > 1);
+        let most = if wide { IDLE_MAX_WIDE } else { IDLE_MAX };
+        let longest = outcome.stats.wasted_longest;
+        prop_assert!(longest <= most, "{:?} idle in a row", longest);
+    }
+}
+
+#[test]
+fn a_known_sleeper_idles_a_cpu_for_at_most_two_looks() {
+    /// Running suspects are looked at every ms; a pause of less than an eighth is seen only the next time.
+    const IDLE_MAX: Nanos = Nanos(2_000_000 + 125_000 + 2 * 65_000);
+    let quiet = Latency { late_one_in: 0, ..MachineSpec::typical(1, 1).latency };
+    let machine = MachineSpec { latency: quiet, ..MachineSpec::typical(1, 1) };
+    let loads = [computes(1), sleeps(2, 6, 6), computes(3), sleeps(4, 3, 5)];
+    let mut engine = build(machine, &gate("exact", 1), &loads);
+    turn_until(&mut engine, Instant(1_000_000_000));
+    engine.host_mut().forget_stats();
+    turn_until(&mut engine, Instant(30_000_000_000));
+    let stats = engine.host().stats();
+    assert!(stats.wasted > Nanos::ZERO && stats.wasted_longest <= IDLE_MAX, "{stats:?}");
+}
+
+#[test]
+fn exact_and_alps_serve_alike_in_the_long_run() {
+    /// Over 30 s: the cycle under way of the one and of the other.
+    const CYCLES: u64 = 2;
+    for shares in [&[1u64, 2, 3][..], &[5, 5, 5, 5], &[1, 4, 9, 16]] {
+        let runs = ["exact", "alps", "alps-basic"].map(|policy| {
+            let spec = GateSpec { scale_shares: false, ..gate(policy, 1) };
+            run_for(MachineSpec::ideal(1), &spec, &all_compute(shares), 0, 30).used
+        });
+        for other in &runs[1..] {
+            for ((a, b), &share) in runs[0].iter().zip(other).zip(shares) {
+                let quota = share * 10_000_000;
+                assert!(a.abs_diff(*b) <= CYCLES * quota, "{a} and {b} for share {share} of {shares:?}");
+            }
+        }
+    }
+}

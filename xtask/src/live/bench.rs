@@ -1,0 +1,202 @@
+//! Carries out runs in processes of their own: one after the other, or side by side on CPUs of their own.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, bail};
+use divvy_linux::{CpuMask, Pid, ProcessRef, Signal};
+use indicatif::{ProgressBar, ProgressStyle};
+use nix::sys::signal::{SigSet, Signal as NixSignal};
+
+use super::{RUN, RunResult, RunSpec};
+
+/// Processes that are to be ended when this one is asked to.
+#[derive(Debug, Default)]
+struct Running {
+    next: AtomicU64,
+    asked: AtomicBool,
+    processes: Mutex<BTreeMap<u64, ProcessRef>>,
+}
+
+impl Running {
+    fn with<T>(&self, f: impl FnOnce(&mut BTreeMap<u64, ProcessRef>) -> T) -> T {
+        f(&mut self.processes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn end_all(&self) {
+        self.asked.store(true, Ordering::SeqCst);
+        self.with(|all| {
+            for process in all.values() {
+                // What cannot be signalled has ended.
+                let _ = process.signal(Signal::TERM);
+            }
+        });
+    }
+
+    fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+/// Where runs are made.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    cpus: Vec<u32>,
+    lanes: usize,
+    running: Arc<Running>,
+    bar: ProgressBar,
+}
+
+impl Bench {
+    /// A bench on the CPUs that this process may use, with at most `lanes` runs at a time. Ctrl-C and SIGTERM end what
+    /// runs from now on, and make every later run an error.
+    ///
+    /// # Errors
+    /// Where the CPUs or the signals cannot be had.
+    pub(crate) fn new(lanes: usize) -> Result<Self> {
+        let cpus: Vec<u32> =
+            CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default().iter().collect();
+        let running = Arc::new(Running::default());
+        let asked: SigSet = [NixSignal::SIGINT, NixSignal::SIGTERM, NixSignal::SIGHUP].into_iter().collect();
+        asked.thread_block().context("block signals")?;
+        let watched = Arc::clone(&running);
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            while asked.wait().is_ok() {
+                watched.end_all();
+            }
+        })?;
+        let bar = ProgressBar::new(0);
+        bar.set_style(ProgressStyle::with_template("{bar:30} {pos:>4}/{len} s {eta:>4} left  {msg}")?);
+        Ok(Self { lanes: lanes.clamp(1, cpus.len().max(1)), cpus, running, bar })
+    }
+
+    /// The kernel's numbers of the CPUs there are.
+    pub(crate) fn cpus(&self) -> &[u32] {
+        &self.cpus
+    }
+
+    /// Runs made at a time.
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// Carries out all of `specs`, several at a time on CPUs of their own where they name none; results in their order.
+    ///
+    /// # Errors
+    /// The first run's that fails; the others are ended.
+    pub(crate) fn run_all(&self, what: &str, specs: &[RunSpec]) -> Result<Vec<RunResult>> {
+        let lanes = if specs.iter().all(|s| s.cpus.is_empty()) { self.lanes } else { 1 };
+        let seconds: f64 = specs.iter().map(|s| s.seconds).sum();
+        self.begin(what, seconds / lanes as f64);
+        let next = AtomicU64::new(0);
+        let results: Vec<Mutex<Option<Result<RunResult>>>> = specs.iter().map(|_| Mutex::new(None)).collect();
+        std::thread::scope(|scope| {
+            for lane in 0..lanes {
+                let (next, results) = (&next, &results);
+                scope.spawn(move || {
+                    while let i = next.fetch_add(1, Ordering::SeqCst) as usize
+                        && i < specs.len()
+                        && !self.running.is_asked()
+                    {
+                        let mut spec = specs[i].clone();
+                        if spec.cpus.is_empty() {
+                            spec.cpus = vec![self.cpus[lane]];
+                        }
+                        self.bar.set_message(format!("{what}: {}", spec.name));
+                        let result = self.run_one(&spec);
+                        if result.is_err() {
+                            self.running.end_all();
+                        }
+                        self.bar.inc((spec.seconds / lanes as f64).round() as u64);
+                        *results[i].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                    }
+                });
+            }
+        });
+        self.bar.finish_and_clear();
+        collect(results)
+    }
+
+    /// Carries out all of `specs` at the same time, on the CPUs that they name.
+    ///
+    /// # Errors
+    /// As [`Bench::run_all`].
+    pub(crate) fn run_together(&self, what: &str, specs: &[RunSpec]) -> Result<Vec<RunResult>> {
+        let seconds = specs.iter().map(|s| s.delay + s.seconds).fold(0.0, f64::max);
+        self.begin(what, seconds);
+        let results: Vec<Mutex<Option<Result<RunResult>>>> = specs.iter().map(|_| Mutex::new(None)).collect();
+        std::thread::scope(|scope| {
+            for (spec, slot) in specs.iter().zip(&results) {
+                scope.spawn(move || {
+                    let result = self.run_one(spec);
+                    if result.is_err() {
+                        self.running.end_all();
+                    }
+                    *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                });
+            }
+        });
+        self.bar.finish_and_clear();
+        collect(results)
+    }
+
+    fn begin(&self, what: &str, seconds: f64) {
+        self.bar.reset();
+        self.bar.set_length(seconds.round() as u64);
+        self.bar.set_message(what.to_owned());
+        if self.bar.is_hidden() {
+            eprintln!("{what}: {seconds:.0} s");
+        }
+    }
+
+    /// One run in a process of its own. The calling thread outlives it: the run ends itself when the thread does.
+    fn run_one(&self, spec: &RunSpec) -> Result<RunResult> {
+        let failed = || format!("run {}", spec.name);
+        let own = std::env::current_exe().context("find this program")?;
+        let mut child = Command::new(own)
+            .arg(RUN)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(failed)?;
+        let number = self.running.next.fetch_add(1, Ordering::SeqCst);
+        let pid = Pid::from_raw(child.id() as i32).context("a child's pid")?;
+        let process = ProcessRef::open_child(pid)?;
+        self.running.with(|all| all.insert(number, process));
+        if self.running.is_asked() {
+            self.running.end_all(); // Asked between the check and the entry above.
+        }
+        let text = serde_json::to_string(spec)?;
+        // A run that does not read has failed, and its status says so.
+        let _ = child.stdin.take().map(|mut input| writeln!(input, "{text}"));
+        let mut line = String::new();
+        if let Some(output) = child.stdout.take() {
+            BufReader::new(output).read_line(&mut line).with_context(failed)?;
+        }
+        let status = child.wait();
+        self.running.with(|all| all.remove(&number));
+        let status = status.with_context(failed)?;
+        if !status.success() {
+            bail!("run {}: {status}", spec.name);
+        }
+        serde_json::from_str(&line).with_context(failed)
+    }
+}
+
+fn collect(results: Vec<Mutex<Option<Result<RunResult>>>>) -> Result<Vec<RunResult>> {
+    let mut all = Vec::with_capacity(results.len());
+    let mut missing = false;
+    for slot in results {
+        match slot.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(result) => all.push(result?),
+            None => missing = true,
+        }
+    }
+    if missing {
+        bail!("interrupted");
+    }
+    Ok(all)
+}

@@ -1,0 +1,268 @@
+//! One run, in the process made for it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use divvy_engine::{Engine, Host as _, News};
+use divvy_linux::{Asked, Command, CpuMask, HostParams, LinuxHost, Signal, clock};
+use divvy_policy::{ClientId, Instant, Nanos, Share};
+
+use super::watch::{Delays, Watched, summary};
+use super::{Errors, RunResult, RunSpec, Snapshot, Snapshots, Work};
+use crate::client;
+use crate::paper::machine::{Busy, busy};
+
+/// Slots for processes that are no client's leader.
+const SPARE_SLOTS: u32 = 64;
+/// After each so many clients started the guardian is shown that we live.
+const BEAT_EVERY: usize = 50;
+/// Killed clients are gone within this.
+const END_WITHIN: Nanos = Nanos::from_secs(20);
+
+/// Reads a [`RunSpec`] from standard input, carries it out, and writes a [`RunResult`] to standard output, each as one
+/// line. Ends when the process that started it does.
+pub(crate) fn serve_run() -> Result<()> {
+    client::die_with_parent(libc::SIGTERM);
+    let nothing = nix::sys::signal::SigSet::empty();
+    nix::sys::signal::sigprocmask(nix::sys::signal::SigmaskHow::SIG_SETMASK, Some(&nothing), None)?;
+    let mut text = String::new();
+    std::io::stdin().read_line(&mut text).context("read the specification of a run")?;
+    let spec: RunSpec = serde_json::from_str(&text).context("the specification of a run")?;
+    let result = Live::start(&spec)?.finish()?;
+    writeln!(std::io::stdout(), "{}", serde_json::to_string(&result)?).context("write a run's result")
+}
+
+struct Live<'a> {
+    spec: &'a RunSpec,
+    engine: Engine<Watched, LinuxHost>,
+    delays: Delays,
+    logs: Vec<File>,
+    snapshots: Vec<Snapshot>,
+    first: Vec<u64>,
+}
+
+/// What had been spent when scheduling began.
+struct Start {
+    at: Instant,
+    own: Nanos,
+    busy: Option<Busy>,
+    reads: u64,
+    signals: u64,
+    wakeups: u64,
+}
+
+fn arguments(work: Work) -> Result<Vec<OsString>> {
+    let own = std::env::current_exe().context("find this program")?;
+    let pid = std::process::id().to_string();
+    let words = match work {
+        Work::Spin => vec![client::SPIN.to_owned(), pid],
+        Work::Io { run_ms, sleep_ms, log } => {
+            let numbers = [run_ms, sleep_ms, u64::from(log)].map(|n| n.to_string());
+            [client::IO.to_owned(), pid].into_iter().chain(numbers).collect()
+        }
+    };
+    Ok(std::iter::once(own.into_os_string()).chain(words.into_iter().map(OsString::from)).collect())
+}
+
+impl<'a> Live<'a> {
+    fn start(spec: &'a RunSpec) -> Result<Self> {
+        clock::sleep(Nanos((spec.delay * 1e9) as u64));
+        let mut mask = CpuMask::default();
+        spec.cpus.iter().for_each(|&cpu| mask.insert(cpu));
+        ensure!(spec.gate.cpus as usize == spec.cpus.len(), "{}: the gate divides other CPUs", spec.name);
+        let (gate, delays) = Watched::new(spec.gate.make()?);
+        let capacity = spec.clients.len() as u32 + SPARE_SLOTS;
+        let host = LinuxHost::new(&HostParams { cpus: Some(mask), capacity })?;
+        let engine = Engine::new(gate, host, spec.gate.cpus);
+        let mut live =
+            Self { spec, engine, delays, logs: Vec::new(), snapshots: Vec::new(), first: Vec::new() };
+        if let Err(e) = live.start_clients() {
+            live.end_clients();
+            return Err(e);
+        }
+        Ok(live)
+    }
+
+    fn start_clients(&mut self) -> Result<()> {
+        for (i, c) in self.spec.clients.iter().enumerate() {
+            let stdout = if let Work::Io { log: true, .. } = c.work {
+                let memory = rustix::fs::memfd_create("sleeps", rustix::fs::MemfdFlags::CLOEXEC)?;
+                let log = File::from(memory);
+                let end = OwnedFd::from(log.try_clone()?);
+                self.logs.push(log);
+                end
+            } else {
+                OwnedFd::from(File::options().write(true).open("/dev/null")?)
+            };
+            let command = Command {
+                argv: arguments(c.work)?,
+                stdout: Some(stdout),
+                own_session: self.spec.own_session,
+                ..Command::default()
+            };
+            self.engine.host_mut().spawn(command)?;
+            if i % BEAT_EVERY == 0 {
+                let now = clock::now();
+                self.engine.host_mut().wait(Some(now))?;
+                self.check_asked()?;
+            }
+        }
+        // All join at one moment: a gate's first quantum begins when its first client joins.
+        for c in &self.spec.clients {
+            self.engine.join(Share::new(c.share)?)?;
+        }
+        Ok(())
+    }
+
+    fn check_asked(&mut self) -> Result<()> {
+        match self.engine.host_mut().take_asked().iter().find(|&&s| s != Asked::SIGWINCH) {
+            Some(signal) => bail!("{}: ended by {signal}", self.spec.name),
+            None => Ok(()),
+        }
+    }
+
+    fn own_cpu(&mut self) -> Nanos {
+        let guardian = self.engine.host().guardian();
+        let guardian = guardian.and_then(|pid| clock::process_cpu(pid).ok().flatten()).unwrap_or_default();
+        self.engine.self_cost().cpu + guardian
+    }
+
+    fn service(&self) -> Vec<u64> {
+        let clients = self.engine.ledger().clients().iter();
+        let used = clients.map(|c| c.service.0);
+        if self.first.is_empty() {
+            return used.collect();
+        }
+        used.zip(&self.first).map(|(now, first)| now - first).collect()
+    }
+
+    fn snapshot(&mut self) {
+        if self.spec.snapshots == Snapshots::CyclesAudited {
+            self.engine.audit();
+        }
+        let snapshot = Snapshot { t_ns: clock::now().0, service_ns: self.service() };
+        self.snapshots.push(snapshot);
+    }
+
+    fn finish(mut self) -> Result<RunResult> {
+        let done = self.schedule();
+        self.end_clients();
+        done
+    }
+
+    fn schedule(&mut self) -> Result<RunResult> {
+        self.engine.audit();
+        self.first = self.service();
+        let cost = self.engine.self_cost();
+        let start = Start {
+            at: clock::now(),
+            own: self.own_cpu(),
+            busy: busy(&self.spec.cpus),
+            reads: cost.reads,
+            signals: cost.signals,
+            wakeups: self.engine.wakeups(),
+        };
+        let keeps = self.spec.snapshots != Snapshots::Never;
+        if keeps {
+            self.snapshot();
+        }
+        self.engine.serve()?;
+        let end = start.at + Nanos((self.spec.seconds * 1e9) as u64);
+        let mut cycles = 0;
+        loop {
+            self.engine.turn(Some(end))?;
+            self.check_asked()?;
+            if let Some(lost) = self.engine.take_lost().first() {
+                bail!("{}: client {} was lost: {}", self.spec.name, lost.client.0, lost.why);
+            }
+            let ended = self.engine.ledger().cycles().ended;
+            if ended != cycles {
+                cycles = ended;
+                if keeps {
+                    self.snapshot();
+                }
+                if self.spec.cycles_max.is_some_and(|most| cycles >= most) {
+                    break;
+                }
+            }
+            if clock::now() >= end {
+                break;
+            }
+        }
+        Ok(self.result(&start))
+    }
+
+    fn result(&mut self, start: &Start) -> RunResult {
+        let wall_ns = clock::now().since(start.at).0.max(1);
+        let own_ns = self.own_cpu().saturating_sub(start.own).0;
+        let busy_now = busy(&self.spec.cpus);
+        let cost = self.engine.self_cost();
+        self.engine.audit();
+        let service_ns = self.service();
+        let ours = service_ns.iter().sum::<u64>() + own_ns;
+        let fraction = ours as f64 / (wall_ns as f64 * self.spec.cpus.len() as f64);
+        let strangers = start.busy.zip(busy_now).map(|(a, b)| (b.fraction_since(a) - fraction).max(0.0));
+        let ledger = self.engine.ledger();
+        let cycles = ledger.cycles();
+        let errors = cycles.errors().map(|e| Errors {
+            count: cycles.counted(),
+            median: e.median,
+            mean: e.mean,
+            max: e.max,
+        });
+        RunResult {
+            started_ns: start.at.0,
+            wall_ns,
+            cpus: self.spec.gate.cpus,
+            targets: ledger.effective(|_| true),
+            service_ns,
+            cycles: cycles.ended,
+            errors,
+            snapshots: std::mem::take(&mut self.snapshots),
+            own_ns,
+            wakeups: self.engine.wakeups() - start.wakeups,
+            reads: cost.reads - start.reads,
+            signals: cost.signals - start.signals,
+            lateness: summary(&self.delays, self.spec.gate.quantum_ns),
+            strangers,
+            sleeps: self.logs.iter_mut().flat_map(sleeps).collect(),
+        }
+    }
+
+    /// Kills every client, whatever its state, and waits until each has ended.
+    fn end_clients(&mut self) {
+        let all = self.spec.clients.len() as u32;
+        for i in 0..all {
+            // What cannot be signalled has ended.
+            let _ = self.engine.host_mut().signal(ClientId(i), Signal::KILL);
+        }
+        let give_up = clock::now() + END_WITHIN;
+        let mut left = self.engine.nr_clients();
+        while left > 0 && clock::now() < give_up {
+            let host = self.engine.host_mut();
+            if host.wait(Some(give_up)).is_err() {
+                return;
+            }
+            while let Some(news) = host.next_news() {
+                left -= usize::from(matches!(news, News::Gone(_)));
+            }
+        }
+    }
+}
+
+/// The lines that a client of [`Work::Io`] wrote.
+fn sleeps(log: &mut File) -> Vec<(u64, u64)> {
+    let mut text = String::new();
+    if log.rewind().and_then(|()| log.read_to_string(&mut text)).is_err() {
+        return Vec::new();
+    }
+    text.lines()
+        .filter_map(|line| {
+            let (from, to) = line.split_once(' ')?;
+            Some((from.parse().ok()?, to.parse().ok()?))
+        })
+        .collect()
+}

@@ -1,0 +1,92 @@
+//! `cargo xtask`: checks, manual pages, and the papers' experiments over live processes.
+//!
+//! This program never decides who runs: it starts workloads, lets divvy's engine divide the CPU among them, and
+//! writes down what came of it.
+
+mod ci;
+mod client;
+mod live;
+mod man;
+mod paper;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+
+/// What the project does to itself.
+#[derive(Debug, Parser)]
+#[command(name = "xtask", bin_name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a paper's experiments over live processes and write docs/results
+    Paper {
+        /// Which paper
+        #[command(subcommand)]
+        paper: Paper,
+    },
+    /// Check everything: format, lints, documentation, purity, tests
+    Ci,
+    /// Write manual pages and shell completions of divvy
+    Man {
+        /// Where to
+        #[arg(long, value_name = "DIR", default_value = "target/man")]
+        out: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Paper {
+    /// ALPS: Table 1 (accuracy and overhead), Fig. 9 (I/O), Table 3 (several schedulers), Figs 11-12 (scale)
+    Alps(PaperArgs),
+    /// superd: section 4 (accuracy of the rate policy), Figs 2-4
+    Superd(PaperArgs),
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+struct PaperArgs {
+    /// Fewer and shorter runs: about two minutes
+    #[arg(long)]
+    quick: bool,
+    /// Where the page, the data and the plots go
+    #[arg(long, value_name = "DIR", default_value = "docs/results")]
+    out: PathBuf,
+    /// Runs on one CPU that are made at the same time, each on a CPU of its own; as many as there are CPUs at the most
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    lanes: usize,
+    /// Only the parts whose names contain this
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+}
+
+fn main() -> ExitCode {
+    // What this program starts copies of itself as comes first: it shall not cost the time of a command line's parser.
+    let mut args = std::env::args();
+    let done = match args.nth(1).as_deref() {
+        Some(client::SPIN) => client::spin(args),
+        Some(client::IO) => client::io(args),
+        Some(live::RUN) => live::serve_run(),
+        _ => dispatch(Args::parse()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("xtask: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: Args) -> anyhow::Result<()> {
+    match args.command {
+        Command::Paper { paper: Paper::Alps(args) } => paper::alps::run(&args),
+        Command::Paper { paper: Paper::Superd(args) } => paper::superd::run(&args),
+        Command::Ci => ci::run(),
+        Command::Man { out } => man::run(&out),
+    }
+}

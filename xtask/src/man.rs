@@ -1,0 +1,43 @@
+//! Manual pages and shell completions of `divvy`, made from its own command line.
+
+#[path = "../../crates/divvy-cli/src/args.rs"]
+mod divvy_args;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+/// Writes `DIR/divvy.1`, one page for each subcommand, and `DIR/completions/`.
+///
+/// # Errors
+/// Where a file cannot be written.
+pub(crate) fn run(out: &Path) -> Result<()> {
+    let completions = out.join("completions");
+    std::fs::create_dir_all(&completions).with_context(|| format!("create {}", completions.display()))?;
+    let mut command = divvy_args::Args::command();
+    clap_mangen::generate_to(command.clone(), out).with_context(|| format!("write to {}", out.display()))?;
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut command, "divvy", &completions)
+            .with_context(|| format!("write to {}", completions.display()))?;
+    }
+    eprintln!("man: pages and completions are in {}", out.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subcommand_has_a_page() {
+        let out = std::env::temp_dir().join(format!("divvy-man-{}", std::process::id()));
+        run(&out).expect("pages");
+        for page in ["divvy.1", "divvy-share.1", "completions/divvy.bash", "completions/_divvy"] {
+            let text = std::fs::read_to_string(out.join(page)).expect(page);
+            assert!(text.contains("divvy"), "{page}");
+        }
+        std::fs::remove_dir_all(&out).expect("clean up");
+    }
+}
