@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
-const EXIT_CODES: &str = "\
+use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
+
+pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    it ended as asked: the time was up, or every command exited with 0
-  1    a command failed (rescue, replay: something is left to be repaired, or differs)
+  1    a command failed (rescue, replay: something is left to be repaired, or differs; sim, compare: a run could
+       not end and was cut off at its limit)
   2    the arguments cannot be used
   3    a command cannot be started; nothing is left running
   4    a file cannot be read or written
@@ -31,6 +34,12 @@ pub(crate) enum Command {
     Rescue(RescueArgs),
     /// Feed a recorded trace to its policy anew and compare every decision
     Replay(ReplayArgs),
+    /// Simulate a scenario, or shares given here, under a policy
+    Sim(Box<SimArgs>),
+    /// Simulate one scenario under several policies, side by side
+    Compare(Box<CompareArgs>),
+    /// List the policies: what each does, its parameters and its paper
+    Policies(PoliciesArgs),
 }
 
 #[derive(Debug, ClapArgs)]

@@ -7,6 +7,7 @@ mod args;
 mod replay;
 mod rescue;
 mod share;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -17,7 +18,8 @@ use clap::Parser as _;
 pub(crate) enum Code {
     /// It ended as was asked.
     Done,
-    /// A command failed; `rescue`, `replay`: something is left to be repaired, or differs.
+    /// A command failed; `rescue`, `replay`: something is left to be repaired, or differs; `sim`, `compare`: a run was
+    /// cut off at its limit.
     Failed,
     /// The arguments cannot be used.
     Usage,
@@ -76,6 +78,9 @@ fn main() -> ExitCode {
         args::Command::Share(args) => share::run(args),
         args::Command::Rescue(args) => rescue::run(&args),
         args::Command::Replay(args) => replay::run(&args),
+        args::Command::Sim(args) => sim::run(&args),
+        args::Command::Compare(args) => sim::compare::run(&args),
+        args::Command::Policies(args) => sim::policies::run(&args),
     };
     let code = done.unwrap_or_else(|failure| {
         eprintln!("divvy: {}", failure.text);

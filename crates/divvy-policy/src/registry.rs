@@ -1,12 +1,14 @@
 //! What a policy tells about itself: name, parameters with ranges, cost, and the place it comes from.
 
-/// Gate or dispatcher.
+/// Gate, dispatcher or model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Decides who may run for now ([`crate::Gate`]).
     Gate,
     /// Decides who runs next on a CPU ([`crate::Grant`]).
     Dispatcher,
+    /// Says what each client is entitled to at every instant; grants nothing.
+    Model,
 }
 
 /// One parameter of a policy, as a user may set it.
@@ -27,7 +29,7 @@ pub struct ParamInfo {
 pub struct PolicyInfo {
     /// The name that users type.
     pub name: &'static str,
-    /// Gate or dispatcher.
+    /// Gate, dispatcher or model.
     pub kind: Kind,
     /// What it does, in one line.
     pub summary: &'static str,

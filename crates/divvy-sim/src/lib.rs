@@ -8,6 +8,7 @@
 //! - [`machine`]: CPUs that a dispatcher divides, event by event.
 //! - [`workload`]: programs, users, open arrivals, traces.
 //! - [`metrics`]: exact service errors, response times, fairness, confidence intervals.
+//! - [`policies`]: every policy by name.
 //! - [`scenario`]: all of it in a file; [`simulate`] runs one, [`study`] many.
 //! - [`analytic`]: what queueing theory says about some of them.
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ pub mod live;
 pub mod machine;
 pub mod metrics;
 pub mod output;
+pub mod policies;
 pub mod rng;
 pub mod scenario;
 pub mod simulate;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use divvy_policy::Nanos;
 use serde::Serialize;
 
-use crate::metrics::{ErrorRow, Fraction, GroupResponses, Run};
+use crate::metrics::{ErrorRow, Fraction, GroupResponses, Run, Series};
 
 /// Everything that was measured on one run. Indexes of clients count from 0; fractions are exact, in quanta.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -53,6 +53,9 @@ pub struct Report {
     /// Runs, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeline: Option<Timeline>,
+    /// Service over time under a fluid model, if runs were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
 }
 
 /// The range of service errors.
@@ -125,9 +128,12 @@ pub struct ResponseReport {
 impl ResponseReport {
     /// The report on `responses`, answered in a stretch of `span`.
     pub(crate) fn new(name: &str, responses: &GroupResponses, span: Nanos) -> Self {
-        let quantile =
-            |part| responses.histogram.quantile(part).map_or(f64::NAN, |ns| Nanos(ns).as_secs_f64());
         let seconds = &responses.seconds;
+        // Classes reach beyond the largest number in them.
+        let quantile = |part| {
+            let class = responses.histogram.quantile(part);
+            class.map_or(f64::NAN, |ns| Nanos(ns).as_secs_f64().min(seconds.max()))
+        };
         Self {
             name: name.into(),
             count: seconds.count(),
@@ -148,11 +154,13 @@ impl ResponseReport {
     }
 }
 
-/// Jain's index of service divided by share, over the clients that were there from the start: 1 is perfectly fair.
+/// How evenly the clients that were there from the start were served at the end of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fairness {
-    /// The index.
+    /// Jain's index of service divided by share: 1 is perfectly fair.
     pub jain: f64,
+    /// The largest difference between two clients' service divided by share, in quanta: 0 is perfectly fair.
+    pub gap: Fraction,
 }
 
 /// What the scheduler had to do.
@@ -202,6 +210,27 @@ impl Report {
             None | Some("") => format!("client {client}"),
             Some(name) => name.into(),
         }
+    }
+
+    /// The part that each client had of each of `nr` windows of equal length: client by client, then window by window.
+    /// With P CPUs the parts of one window sum to at most P. `None` unless runs were asked for and all could be kept.
+    #[must_use]
+    pub fn windows(&self, nr: usize) -> Option<Vec<Vec<f64>>> {
+        if let Some(series) = &self.series {
+            return Some(series.windows(nr));
+        }
+        let timeline = self.timeline.as_ref().filter(|line| line.nr_runs == line.runs.len() as u64)?;
+        let nr_clients = timeline.runs.iter().map(|run| run.2 as usize + 1).max().unwrap_or(0);
+        let mut parts = vec![vec![0.0; nr]; nr_clients.max(self.per_client.len())];
+        let length = self.time_ns as f64 / nr.max(1) as f64;
+        for &(from, to, client, _) in &timeline.runs {
+            let (from, to) = (from as f64 / length, to as f64 / length);
+            let (first, last) = (from as usize, nr.min(to.ceil() as usize));
+            for (window, part) in parts[client as usize].iter_mut().enumerate().take(last).skip(first) {
+                *part += to.min(window as f64 + 1.0) - from.max(window as f64);
+            }
+        }
+        Some(parts)
     }
 
     /// The report as JSON.

@@ -58,16 +58,16 @@ pub fn simulate<F: PolicyFactory>(
         .map_err(|error| SimError::Scenario(error.into_scenario_error()))?
 }
 
-struct Runner<'a> {
-    scenario: &'a Scenario,
-    seed: u64,
-    plan: Plan,
+pub(crate) struct Runner<'a> {
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) seed: u64,
+    pub(crate) plan: Plan,
 }
 
 /// What every run watches.
-type Always = (Responses, ClientTable);
+pub(crate) type Always = (Responses, ClientTable);
 /// What is watched if it is asked for.
-type Asked = (Option<FluidErrors>, (Option<Schedule>, Option<RunLog>));
+pub(crate) type Asked = (Option<FluidErrors>, (Option<Schedule>, Option<RunLog>));
 
 impl PolicyVisitor for Runner<'_> {
     type Output = Result<Report, SimError>;
@@ -87,15 +87,15 @@ impl PolicyVisitor for Runner<'_> {
 }
 
 /// What a machine leaves behind, its type forgotten.
-struct Ran {
-    end: End,
-    now: Instant,
-    stats: Stats,
-    services: Vec<(divvy_policy::ClientId, Nanos)>,
+pub(crate) struct Ran {
+    pub(crate) end: End,
+    pub(crate) now: Instant,
+    pub(crate) stats: Stats,
+    pub(crate) services: Vec<(divvy_policy::ClientId, Nanos)>,
 }
 
 impl Runner<'_> {
-    fn always(&self) -> Always {
+    pub(crate) fn always(&self) -> Always {
         let run = &self.scenario.run;
         let until = Instant(self.plan.limits.until.0 - run.cooldown.0);
         let keep = self.scenario.measure.responses as usize;
@@ -132,7 +132,12 @@ impl Runner<'_> {
         Ok((ran, machine.into_parts().2))
     }
 
-    fn report(&self, ran: &Ran, (responses, mut table): Always, (fluid, (schedule, log)): Asked) -> Report {
+    pub(crate) fn report(
+        &self,
+        ran: &Ran,
+        (responses, mut table): Always,
+        (fluid, (schedule, log)): Asked,
+    ) -> Report {
         let quantum = self.plan.context.quantum;
         table.complete(ran.services.iter().copied());
         let errors = fluid.as_ref().map(|fluid| fluid.errors(quantum.nanos()));
@@ -157,7 +162,7 @@ impl Runner<'_> {
                 max: most(errors.iter().map(|e| e.max)),
                 exact: fluid.as_ref().is_some_and(FluidErrors::is_exact),
             }),
-            fairness: Fairness { jain: jain(received) },
+            fairness: Fairness { jain: jain(received), gap: gap(&per_client, quantum) },
             per_client,
             responses: self.responses(&responses, ran.now),
             groups: self.groups(&responses, ran.now),
@@ -171,6 +176,7 @@ impl Runner<'_> {
                 idle_with_work_ns: ran.stats.idle_with_work.0,
             },
             timeline: log.as_ref().map(Timeline::new),
+            series: None,
         }
     }
 
@@ -219,6 +225,21 @@ impl Runner<'_> {
         let rows = self.plan.groups.iter().zip(responses.groups());
         rows.map(|(name, group)| ResponseReport::new(name, group, self.counted(now))).collect()
     }
+}
+
+/// The largest service divided by share, less the smallest, in quanta.
+fn gap(clients: &[ClientReport], quantum: Span) -> Fraction {
+    let ratio = |row: &ClientReport| Fraction::new(i128::from(row.service_ns), i128::from(row.share));
+    let ratios = || clients.iter().filter(|row| row.share > 0).map(ratio);
+    let (Some(low), Some(high)) = (ratios().min(), ratios().max()) else { return Fraction::ZERO };
+    // Shares are below 2^32 and times below 2^64, so the products fit.
+    let over = high.numerator() * low.denominator() - low.numerator() * high.denominator();
+    let (share, unit) = (high.denominator() * low.denominator(), i128::from(quantum.0.max(1)));
+    let common = Fraction::new(over, unit);
+    if share.checked_mul(common.denominator()).is_none() {
+        return Fraction::new(over / unit, share);
+    }
+    Fraction::new(common.numerator(), common.denominator() * share)
 }
 
 fn least(errors: impl Iterator<Item = Fraction>) -> Fraction {

@@ -24,7 +24,7 @@ use crate::{ClientId, Event, EventError, Instant, Kind, Nanos, PolicyInfo, Share
 /// What `divvy policies` says of GPS.
 pub const INFO: PolicyInfo = PolicyInfo {
     name: "gps",
-    kind: Kind::Dispatcher,
+    kind: Kind::Model,
     summary: "the ideal: every active client gets its fraction at every instant (a model, not a schedule)",
     complexity: "O(log n) an event",
     source: "VTRR, section 2; PBS, section 5.6",

@@ -64,7 +64,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     params: &[
         ParamInfo {
             name: "alpha",
-            range: "1/16 to 16; with guard=study 0, inf, and 2^-20 to 1024 of either sign",
+            range: "1/16 to 16; with guard=study 0, -0, inf, and 2^-20 to 1024 of either sign",
             default: "1",
             summary: "weight of attained service against age",
         },
@@ -89,10 +89,12 @@ pub const INFO: PolicyInfo = PolicyInfo {
         },
         ParamInfo {
             name: "epsilon",
-            range: "0 to 64, with alpha2 in 0 to 1024 and beta2 as beta",
+            range: "0 to 64",
             default: "0",
             summary: "weight of a second priority term, for interactive clients",
         },
+        ParamInfo { name: "alpha2", range: "0 to 1024", default: "1", summary: "alpha of the second term" },
+        ParamInfo { name: "beta2", range: "as beta", default: "inf", summary: "beta of the second term" },
         ParamInfo { name: "keep", range: "2 to 64", default: "off: scan all", summary: "L of Algorithm 1" },
         ParamInfo { name: "sample", range: "1 to 64", default: "2", summary: "M of Algorithm 1" },
     ],

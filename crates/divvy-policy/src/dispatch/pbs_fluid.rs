@@ -29,7 +29,7 @@ use crate::{Kind, ParamInfo, PolicyInfo};
 /// What `divvy policies` says of the fluid PBS.
 pub const INFO: PolicyInfo = PolicyInfo {
     name: "pbs-fluid",
-    kind: Kind::Dispatcher,
+    kind: Kind::Model,
     summary: "PBS with infinitesimal quanta: exact processor shares (a model, not a schedule)",
     complexity: "O(n^2) a step of the search for the next change of the set",
     source: "PBS, section 3 and appendix A.1",

@@ -26,11 +26,13 @@
 
 mod control;
 mod core;
+mod fluid;
 mod observe;
 pub mod quanta;
 mod slots;
 
 pub use self::core::Machine;
+pub use self::fluid::FluidMachine;
 pub use control::{Control, Next, Token, Workload};
 pub use observe::{Change, Observer, Response};
 

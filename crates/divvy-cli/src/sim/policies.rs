@@ -1,0 +1,118 @@
+//! `divvy policies`: the registry.
+
+use divvy_policy::{Kind, PolicyInfo};
+use serde_json::{Value, json};
+
+use super::args::PoliciesArgs;
+use super::print_out;
+use super::source::usage;
+use crate::{Code, Failure};
+
+pub(crate) fn run(args: &PoliciesArgs) -> Result<Code, Failure> {
+    let infos: Vec<&PolicyInfo> = match &args.name {
+        None => divvy_sim::policies::all().collect(),
+        Some(name) => {
+            let known = || divvy_sim::policies::all().map(|info| info.name).collect::<Vec<_>>().join(", ");
+            let info = divvy_sim::policies::find(name);
+            vec![info.ok_or_else(|| {
+                usage(format!("no policy is called \"{name}\", expected one of {}", known()))
+            })?]
+        }
+    };
+    if args.json {
+        let list: Vec<Value> = infos.iter().map(|info| json_of(info)).collect();
+        let value =
+            if args.name.is_some() { list.into_iter().next().unwrap_or_default() } else { json!(list) };
+        print_out(&serde_json::to_string_pretty(&value).unwrap_or_default())?;
+    } else if args.name.is_some() {
+        print_out(&infos.iter().map(|info| details(info)).collect::<Vec<_>>().join("\n"))?;
+    } else {
+        print_out(&overview(&infos))?;
+    }
+    Ok(Code::Done)
+}
+
+/// Parameters for which a scenario's quantum stands.
+const QUANTA: [&str; 3] = ["quantum", "tick", "slice"];
+
+const fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Gate => "gate",
+        Kind::Dispatcher => "dispatcher",
+        Kind::Model => "model",
+    }
+}
+
+fn overview(infos: &[&PolicyInfo]) -> String {
+    let mut out = Vec::new();
+    for (which, about) in [
+        (Kind::Dispatcher, "Dispatchers say who runs next on a CPU: divvy sim, divvy compare"),
+        (Kind::Model, "Models say what everybody is entitled to at every instant: divvy sim, divvy compare"),
+        (Kind::Gate, "Gates say who may run for now, over live processes: divvy share"),
+    ] {
+        out.push(about.to_owned());
+        let width = infos.iter().map(|info| info.name.len()).max().unwrap_or(0);
+        for info in infos.iter().filter(|info| info.kind == which) {
+            out.push(format!("  {:<width$}  {}", info.name, info.summary));
+        }
+        out.push(String::new());
+    }
+    out.push("divvy policies NAME tells everything about one.".into());
+    out.join("\n")
+}
+
+fn details(info: &PolicyInfo) -> String {
+    let mut out = vec![
+        format!("{}, a {}: {}", info.name, kind(info.kind), info.summary),
+        format!("  cost    {}", info.complexity),
+        format!("  source  {}", info.source),
+    ];
+    if info.params.is_empty() {
+        out.push("  no parameters".into());
+    } else {
+        let mut rows = vec![["parameter", "default", "values"].map(String::from).to_vec()];
+        for param in info.params {
+            rows.push([param.name, param.default, param.range].map(String::from).to_vec());
+        }
+        // Ranges are texts: they stand to the left, each with what it is about below.
+        let widths = [0, 1].map(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
+        out.push(String::new());
+        for (i, row) in rows.iter().enumerate() {
+            out.push(format!(
+                "  {:<w0$}  {:<w1$}  {}",
+                row[0],
+                row[1],
+                row[2],
+                w0 = widths[0],
+                w1 = widths[1]
+            ));
+            if i > 0 {
+                out.push(format!("  {:<w0$}  {}", "", info.params[i - 1].summary, w0 = widths[0]));
+            }
+        }
+        if info.kind == Kind::Dispatcher && info.params.iter().any(|param| QUANTA.contains(&param.name)) {
+            let name = info
+                .params
+                .iter()
+                .map(|param| param.name)
+                .find(|name| QUANTA.contains(name))
+                .unwrap_or_default();
+            out.push(format!("\n  In a simulation {name} is the scenario's quantum unless it is set."));
+        }
+    }
+    out.join("\n")
+}
+
+fn json_of(info: &PolicyInfo) -> Value {
+    let params: Vec<Value> = info
+        .params
+        .iter()
+        .map(|param| {
+            json!({ "name": param.name, "range": param.range, "default": param.default, "summary": param.summary })
+        })
+        .collect();
+    json!({
+        "name": info.name, "kind": kind(info.kind), "summary": info.summary, "complexity": info.complexity,
+        "source": info.source, "params": params
+    })
+}

@@ -1,0 +1,170 @@
+//! From the command line to a scenario: a file and what is set over it, or shares alone.
+
+use std::path::{Path, PathBuf};
+
+use divvy_policy::PolicyInfo;
+use divvy_sim::scenario::{Format, ParamValue, PolicySpec, Scenario, ScenarioError};
+use divvy_sim::simulate::SimError;
+
+use super::args::{PolicyArgs, ScenarioArgs};
+use crate::{Code, Failure};
+
+/// The most entries of a schedule that is asked for by `--quanta`.
+const SCHEDULE_MAX: u64 = 10_000_000;
+
+/// A scenario, and where it came from.
+pub(super) struct Source {
+    pub(super) scenario: Scenario,
+    /// The texts of its traces.
+    pub(super) files: Vec<String>,
+    file: Option<(PathBuf, String, Format)>,
+}
+
+impl Source {
+    /// Reads the file, if there is one, and sets what the arguments say.
+    pub(super) fn new(args: &ScenarioArgs, policy: Option<&PolicyArgs>) -> Result<Self, Failure> {
+        let mut source = match &args.file {
+            Some(path) => Self::read(path)?,
+            None => Self {
+                scenario: Scenario::of_shares(
+                    PolicySpec::new("vtrr"),
+                    &args.shares,
+                    quantum(args),
+                    one_cycle(args),
+                ),
+                files: Vec::new(),
+                file: None,
+            },
+        };
+        source.set(args);
+        if let Some(policy) = policy {
+            source.set_policy(policy)?;
+        }
+        divvy_sim::scenario::check(&source.scenario).map_err(|error| source.failure(error))?;
+        Ok(source)
+    }
+
+    fn read(path: &Path) -> Result<Self, Failure> {
+        let text = read_text(path)?;
+        let is_json = path.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("json"));
+        let format = if is_json { Format::Json } else { Format::Toml };
+        let scenario =
+            Scenario::parse(&text, format).map_err(|error| Failure::new(Code::File, placed(path, &error)))?;
+        let mut source = Self { scenario, files: Vec::new(), file: Some((path.to_owned(), text, format)) };
+        let folder = path.parent().unwrap_or_else(|| Path::new(""));
+        for (index, trace) in source.scenario.traces.iter().enumerate() {
+            let text = read_text(&folder.join(&trace.file)).map_err(|failure| {
+                source.failure(ScenarioError::new(&format!("traces[{index}].file"), failure.text))
+            })?;
+            source.files.push(text);
+        }
+        Ok(source)
+    }
+
+    fn set(&mut self, args: &ScenarioArgs) {
+        let scenario = &mut self.scenario;
+        if let Some(quanta) = args.quanta {
+            (scenario.run.quanta, scenario.run.until) = (Some(quanta), None);
+            if scenario.measure.schedule.is_none() && args.file.is_none() {
+                scenario.measure.schedule = Some(quanta.clamp(10_000, SCHEDULE_MAX) as u32);
+            }
+        }
+        if let Some(until) = args.until {
+            (scenario.run.quanta, scenario.run.until) = (None, Some(until));
+        }
+        scenario.quantum = args.quantum.or(scenario.quantum);
+        scenario.machine.cpus = args.cpus.unwrap_or(scenario.machine.cpus);
+        scenario.seed = args.seed.unwrap_or(scenario.seed);
+    }
+
+    fn set_policy(&mut self, args: &PolicyArgs) -> Result<(), Failure> {
+        if let Some(text) = &args.policy {
+            self.scenario.policy = parse_policy(text)?;
+        }
+        for pair in &args.param {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(usage(format!("--param {pair}: no value, expected key=value")));
+            };
+            let value = ParamValue::Text(value.trim().into());
+            self.scenario.policy.params.insert(key.trim().into(), value);
+        }
+        Ok(())
+    }
+
+    /// An error of this scenario, with the file and the line if it is in the file.
+    pub(super) fn failure(&self, error: ScenarioError) -> Failure {
+        match &self.file {
+            Some((path, text, format)) => {
+                Failure::new(Code::File, placed(path, &error.located(text, *format)))
+            }
+            None => usage(error),
+        }
+    }
+
+    /// What a run answered, as a failure.
+    pub(super) fn sim_failure(&self, error: SimError) -> Failure {
+        match error {
+            SimError::Scenario(error) => self.failure(error),
+            SimError::Machine(error) => Failure::new(Code::Failed, error),
+        }
+    }
+}
+
+pub(super) fn usage(text: impl std::fmt::Display) -> Failure {
+    Failure::new(Code::Usage, text)
+}
+
+/// `NAME` or `NAME:KEY=VALUE,...`.
+pub(super) fn parse_policy(text: &str) -> Result<PolicySpec, Failure> {
+    text.parse().map_err(|error: String| usage(format!("--policy: {error}")))
+}
+
+fn quantum(args: &ScenarioArgs) -> divvy_sim::scenario::Span {
+    args.quantum.unwrap_or(divvy_sim::scenario::Span(10_000_000))
+}
+
+/// Quanta of one cycle: the sum of shares.
+fn one_cycle(args: &ScenarioArgs) -> u64 {
+    args.shares.iter().fold(0u64, |sum, &share| sum.saturating_add(share)).max(1)
+}
+
+fn read_text(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(Code::File, format!("read {}: {error}", path.display())))
+}
+
+/// `file:line: key: what`.
+fn placed(path: &Path, error: &ScenarioError) -> String {
+    let mut text = path.display().to_string();
+    if let Some(line) = error.line {
+        text += &format!(":{line}");
+    }
+    let key = error.key();
+    if !key.is_empty() {
+        text += &format!(": {key}");
+    }
+    format!("{text}: {}", error.message)
+}
+
+/// A policy with its parameters as the command line takes it.
+pub(super) fn label(policy: &PolicySpec) -> String {
+    let params: Vec<String> = policy.params.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if params.is_empty() { policy.name.clone() } else { format!("{}:{}", policy.name, params.join(",")) }
+}
+
+/// Shares as people write them: `3:2:1`, the middle left out where there are many.
+pub(super) fn shares_text(shares: &[u64]) -> String {
+    const SHOWN: usize = 8;
+    let text = |shares: &[u64]| shares.iter().map(u64::to_string).collect::<Vec<_>>().join(":");
+    if shares.len() <= SHOWN + 1 {
+        text(shares)
+    } else {
+        format!("{}:…:{}", text(&shares[..SHOWN - 1]), shares[shares.len() - 1])
+    }
+}
+
+/// Whether the policy called `name` has a parameter called `key`.
+pub(super) fn has_param(name: &str, key: &str) -> bool {
+    let info: Option<&PolicyInfo> = divvy_sim::policies::find(name);
+    info.is_some_and(|info| info.params.iter().any(|param| param.name == key))
+}
