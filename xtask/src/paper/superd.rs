@@ -404,7 +404,7 @@ mod tests {
         assert!((wall[0] + 0.12).abs() < 1e-12 && (wall[1] + 0.04).abs() < 1e-12);
         let of_received = period_errors(&run, 1, false);
         assert!((of_received[0] - (22.0 / 23.5 - 1.0)).abs() < 1e-12);
-        assert_eq!(period_errors(&run, 9, true), []);
+        assert!(period_errors(&run, 9, true).is_empty());
         assert_eq!(fractions(&run.snapshots, 0), [(1.0, 50.0), (2.0, 22.0)]);
     }
 
