@@ -388,7 +388,7 @@ impl LinuxHost {
         }
         let c = &mut self.clients[client.index()];
         // Members that their own parents waited for are found to be gone when their clocks are read.
-        let _ = c.members.total(&mut self.reads);
+        let _ = c.members.total(&mut self.table, c.held, &mut self.reads);
         if c.members.is_empty() && !c.gone {
             c.gone = true;
             c.members.leave_table(&mut self.table);
@@ -419,7 +419,7 @@ impl LinuxHost {
             if !c.held || c.gone || c.stopped_elsewhere {
                 continue;
             }
-            let Ok(total) = c.members.total(&mut self.reads) else { continue };
+            let Ok(total) = c.members.total(&mut self.table, c.held, &mut self.reads) else { continue };
             match c.audited {
                 None => c.audited = Some(total),
                 Some(before) if total > before + AUDIT_SLACK => {
@@ -660,7 +660,7 @@ impl Host for LinuxHost {
             {
                 steer(&c.members, &self.table, cpu)?;
             }
-            c.members.total(&mut self.reads)
+            c.members.total(&mut self.table, c.held, &mut self.reads)
         };
         measure().map_err(|e| host_error(&e))
     }
