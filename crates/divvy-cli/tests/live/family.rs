@@ -76,6 +76,41 @@ fn shell_times(text: &str) -> f64 {
     text.split_whitespace().map(|word| seconds(word).unwrap_or_else(|| panic!("{text}"))).sum()
 }
 
+/// A child leaves its parent's group when it has long been known, while no process is made that would call for another
+/// look. It is held and ended all the same.
+#[test]
+fn a_child_that_leaves_its_group_late() {
+    let sandbox = Sandbox::own();
+    // The shell waits without making a process, and setsid takes the place of the one that waited.
+    let late = format!("(: late; while [ ! -e go ]; do :; done; exec setsid sh -c ': late; {SPIN}') & wait");
+    let mut running = sandbox.start(&[
+        "share",
+        "--quiet",
+        "--quantum",
+        "300ms",
+        "--cpus",
+        &one_cpu(),
+        &format!("1:{late}"),
+        &format!("1:{SPIN}"),
+    ]);
+    sandbox.wait_for(2, "late");
+    std::thread::sleep(Duration::from_millis(500));
+    sandbox.write("go", "");
+    let session = eventually("it to leave", || {
+        sandbox.with("late").into_iter().find(|p| p.command.starts_with("sh -c : late"))
+    });
+    for _ in 0..2 {
+        let state = |held: bool| {
+            sandbox.with("late").iter().any(|p| p.pid == session.pid && (p.state == 'T') == held)
+        };
+        eventually("it to be held", || state(true).then_some(()));
+        eventually("it to be released", || state(false).then_some(()));
+    }
+    running.signal(rustix::process::Signal::INT);
+    assert_eq!(running.wait(), Some(130));
+    assert_eq!(sandbox.processes(), [], "it was left behind");
+}
+
 /// A child that was made while its parent was released is held with it the next time.
 #[test]
 fn children_are_held_with_their_parent() {

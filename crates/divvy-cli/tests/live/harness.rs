@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
@@ -270,19 +271,23 @@ impl Running {
         rustix::process::kill_process(self.pid(), signal).expect("signal divvy");
     }
 
-    /// Waits for the end.
+    /// Waits for the end of divvy and of all that hold its output open.
     pub fn end(mut self) -> Outcome {
-        let (mut out, mut err) = (self.child.stdout.take(), self.child.stderr.take());
         // Read side by side: a full pipe would stop the writer.
-        let read = |pipe: &mut dyn std::io::Read| {
-            let mut bytes = Vec::new();
-            pipe.read_to_end(&mut bytes).map(|_| bytes).unwrap_or_default()
-        };
-        let reader = std::thread::spawn(move || err.as_mut().map(|err| read(err)).unwrap_or_default());
-        let stdout = out.as_mut().map(|out| read(out)).unwrap_or_default();
-        let stderr = String::from_utf8_lossy(&reader.join().expect("the reader")).into_owned();
+        fn read(pipe: Option<impl std::io::Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+                bytes
+            })
+        }
+        let (out, err) = (read(self.child.stdout.take()), read(self.child.stderr.take()));
         let code = self.wait();
-        Outcome { code, stdout, stderr }
+        eventually("the end of the output: did a command outlive divvy?", || {
+            (out.is_finished() && err.is_finished()).then_some(())
+        });
+        let (stdout, stderr) = (out.join().expect("a reader"), err.join().expect("a reader"));
+        Outcome { code, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() }
     }
 
     /// Waits for the end of divvy itself; `None` where a signal ended it.
