@@ -9,6 +9,7 @@ mod rescue;
 mod share;
 mod sim;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -72,8 +73,40 @@ impl From<divvy_linux::Error> for Failure {
     }
 }
 
+/// Writes a line to standard error. Nobody may be reading any more, which ends nothing.
+pub(crate) fn tell(line: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Writes the text that was asked for to standard output.
+///
+/// # Errors
+/// [`Failure`] with [`Code::File`] where it cannot be written: whoever asked has not got it.
+pub(crate) fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let written = writeln!(out, "{text}").and_then(|()| out.flush());
+    written.map_err(|e| Failure::new(Code::File, format!("write to standard output: {e}")))
+}
+
+/// What is wrong with the arguments, in one line like every other failure.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let cause = text.split("\n\n").next().unwrap_or(&text);
+    let words: Vec<&str> = cause.split_whitespace().collect();
+    let words = words.join(" ");
+    format!("{}; see --help", words.strip_prefix("error: ").unwrap_or(&words))
+}
+
 fn main() -> ExitCode {
-    let args = args::Args::parse();
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        // Help and version are no errors.
+        Err(e) if !e.use_stderr() => e.exit(),
+        Err(e) => {
+            tell(format_args!("divvy: {}", one_line(&e)));
+            return ExitCode::from(Code::Usage.number());
+        }
+    };
     let done = match args.command {
         args::Command::Share(args) => share::run(args),
         args::Command::Rescue(args) => rescue::run(&args),
@@ -83,7 +116,7 @@ fn main() -> ExitCode {
         args::Command::Policies(args) => sim::policies::run(&args),
     };
     let code = done.unwrap_or_else(|failure| {
-        eprintln!("divvy: {}", failure.text);
+        tell(format_args!("divvy: {}", failure.text));
         failure.code
     });
     ExitCode::from(code.number())
