@@ -166,7 +166,7 @@ fn text(value: &serde_json::Value) -> String {
 }
 
 /// A key as people call it.
-fn short(key: &str) -> &str {
+pub(super) fn short(key: &str) -> &str {
     key.strip_prefix("policy.params.").unwrap_or(key)
 }
 
