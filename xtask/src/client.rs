@@ -54,7 +54,7 @@ pub(crate) fn io(mut args: impl Iterator<Item = String>) -> Result<()> {
     // Due on the CPU clock, so that what is computed too much in one turn is taken from the next.
     let mut due = clock::own_thread_cpu();
     loop {
-        due = due + run;
+        due += run;
         while clock::own_thread_cpu() < due {
             for _ in 0..2_000 {
                 x = std::hint::black_box(x.wrapping_mul(31).wrapping_add(7));

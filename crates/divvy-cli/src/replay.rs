@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 
 use crate::args::ReplayArgs;
-use crate::{Code, Failure};
+use crate::{Code, Failure, print};
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<Code, Failure> {
     let unreadable =
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Code, Failure> {
     }
     match replayed {
         Ok(decisions) => {
-            println!("{decisions} decisions, all as recorded");
+            print(format_args!("{decisions} decisions, all as recorded"))?;
             Ok(Code::Done)
         }
         Err(e) => Err(Failure::new(Code::Failed, format!("{}: {e}", args.trace.display()))),

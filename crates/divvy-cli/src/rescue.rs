@@ -5,7 +5,7 @@ use divvy_linux::{Error, Pid};
 use serde_json::json;
 
 use crate::args::RescueArgs;
-use crate::{Code, Failure};
+use crate::{Code, Failure, print, tell};
 
 pub(crate) fn run(args: &RescueArgs) -> Result<Code, Failure> {
     // A table may have been left by a divvy that saw another environment: every place is looked at.
@@ -29,19 +29,18 @@ pub(crate) fn run(args: &RescueArgs) -> Result<Code, Failure> {
         .chain(errors.iter().map(Error::to_string))
         .collect();
     if args.json {
-        println!(
-            "{}",
-            json!({ "version": 1, "resumed": resumed, "gone": gone, "foreign": foreign, "errors": failed })
-        );
+        print(json!({
+            "version": 1, "resumed": resumed, "gone": gone, "foreign": foreign, "errors": failed
+        }))?;
     } else {
-        println!(
+        print(format_args!(
             "resumed {}, ended meanwhile {}, recycled pids left alone {}",
             resumed.len(),
             gone.len(),
             foreign.len()
-        );
+        ))?;
         for line in &failed {
-            eprintln!("divvy: {line}");
+            tell(format_args!("divvy: {line}"));
         }
     }
     Ok(if failed.is_empty() { Code::Done } else { Code::Failed })

@@ -18,6 +18,8 @@ use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own};
 const GUARDIAN_SILENCE: Nanos = Nanos::from_secs(3);
 /// How long a client's list of processes is good for while processes are made somewhere.
 const SCAN_INTERVAL: Nanos = Nanos::from_millis(100);
+/// So many clients that all of our children can be looked at whenever one ends.
+const FEW_CLIENTS: usize = 64;
 /// Every held client is looked at this often, lest somebody else has resumed it.
 const AUDIT_INTERVAL: Nanos = Nanos::from_millis(200);
 /// Held clients looked at in one wake-up, at most.
@@ -32,6 +34,18 @@ pub struct HostParams {
     pub cpus: Option<CpuMask>,
     /// Slots in the table of held processes: clients, and members outside of their client's process group.
     pub capacity: u32,
+}
+
+/// Checks that this process may use every CPU of `cpus`.
+///
+/// # Errors
+/// [`Error::Cpu`] names the first that it may not.
+pub fn check_cpus(cpus: &CpuMask) -> Result<()> {
+    let allowed = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
+    match cpus.iter().find(|&cpu| !allowed.contains(cpu)) {
+        Some(cpu) => Err(Error::Cpu { cpu, allowed: allowed.to_string() }),
+        None => Ok(()),
+    }
 }
 
 /// How a client ended: its leader's status.
@@ -49,6 +63,8 @@ struct Client {
     held: bool,
     /// Somebody else stopped it: not ours to resume.
     stopped_elsewhere: bool,
+    /// It was to be held when it was stopped already: if somebody else resumes it, it is held after all.
+    hold_owed: bool,
     /// Its clock at the first audit since it was held.
     audited: Option<Nanos>,
     scanned: Instant,
@@ -72,11 +88,15 @@ pub struct LinuxHost {
     clients: Vec<Client>,
     /// Clients by their leaders, which their process groups are named after.
     by_leader: HashMap<Pid, ClientId>,
+    /// Processes of clients that are our own children, their parents having ended.
+    orphans: HashMap<Pid, ClientId>,
     news: VecDeque<News>,
     asked: Vec<NixSignal>,
     inherit: Inherit,
     cpus: Vec<u32>,
     last_pid: Option<LastPid>,
+    /// When orphans were last looked for, and the last process that had been made by then.
+    adopted: (Instant, u64),
     audit_next: usize,
     audited: Instant,
     beaten: Instant,
@@ -93,10 +113,9 @@ impl LinuxHost {
     /// [`Error`] names what could not be had: the runtime directory, the table, a CPU, the guardian.
     pub fn new(params: &HostParams) -> Result<Self> {
         let allowed = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
-        let cpus: Vec<u32> = params.cpus.unwrap_or(allowed).iter().collect();
-        if let Some(&cpu) = cpus.iter().find(|&&cpu| !allowed.contains(cpu)) {
-            return Err(Error::Cpu { cpu, allowed: allowed.to_string() });
-        }
+        let asked = params.cpus.unwrap_or(allowed);
+        check_cpus(&asked)?;
+        let cpus: Vec<u32> = asked.iter().collect();
         let files = own::raise_open_files().ok();
         own::adopt_orphans()?;
         let dir = Environment::read().open_or_create()?;
@@ -120,11 +139,13 @@ impl LinuxHost {
             generation,
             clients: Vec::new(),
             by_leader: HashMap::new(),
+            orphans: HashMap::new(),
             news: VecDeque::new(),
             asked: Vec::new(),
             inherit,
             cpus,
             last_pid: LastPid::open().ok(),
+            adopted: (Instant::ZERO, 0),
             audit_next: 0,
             audited: Instant::ZERO,
             beaten: Instant::ZERO,
@@ -162,9 +183,11 @@ impl LinuxHost {
     /// # Errors
     /// [`Error::Spawn`] where it cannot be executed; the table's errors. Nothing is left running on error.
     pub fn spawn(&mut self, command: Command) -> Result<ClientId> {
+        let client = ClientId(self.clients.len() as u32);
+        let mut command = command;
+        command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
         let leader = spawn(command, &self.inherit)?;
         let pid = leader.pid();
-        let client = ClientId(self.clients.len() as u32);
         let members = match Members::new(leader, &mut self.table) {
             Ok(members) => members,
             Err(e) => {
@@ -176,6 +199,7 @@ impl LinuxHost {
             members,
             held: false,
             stopped_elsewhere: false,
+            hold_owed: false,
             audited: None,
             scanned: Instant::ZERO,
             scanned_pid: 0,
@@ -218,10 +242,15 @@ impl LinuxHost {
     /// # Errors
     /// As [`crate::ProcessRef::signal`].
     pub fn signal(&mut self, client: ClientId, signal: Signal) -> Result<Delivery> {
-        let Some(c) = self.clients.get_mut(client.index()).filter(|c| !c.gone) else {
+        if self.clients.get(client.index()).is_none_or(|c| c.gone) {
             return Ok(Delivery::Gone);
-        };
-        // Processes that have been made since the last look shall not survive.
+        }
+        // Processes that have been made since the last look shall not survive. All clients are ended in one go: what
+        // was found for the first holds for the others.
+        if self.adopt_is_due() {
+            self.adopt_orphans();
+        }
+        let Some(c) = self.clients.get_mut(client.index()) else { return Ok(Delivery::Gone) };
         let _ = c.members.scan(&mut self.table, c.held, true, &mut self.reads);
         c.members.signal(signal, &mut self.signals)
     }
@@ -270,9 +299,9 @@ impl LinuxHost {
             }
             // While it is a zombie it can still be read: whose group was it in?
             let group = crate::procfs::stat(pid).ok().flatten().and_then(|s| s.pgrp);
-            let leads =
-                |pid| self.by_leader.get(&pid).copied().filter(|c: &ClientId| !self.clients[c.index()].gone);
-            let owner = leads(pid).or_else(|| group.and_then(leads)).or_else(|| self.clients_of(pid));
+            let adopted = self.orphans.remove(&pid);
+            let by_group = || group.and_then(|g| self.led_by(g));
+            let owner = self.led_by(pid).or(adopted).or_else(by_group).or_else(|| self.clients_of(pid));
             let usage = wait_for(pid);
             let Some(client) = owner else { continue };
             let c = &mut self.clients[client.index()];
@@ -289,29 +318,77 @@ impl LinuxHost {
         self.clients.iter().position(has).map(|i| ClientId(i as u32))
     }
 
-    /// A client is gone when its last process is. Processes that it has made since the last look are children of
-    /// members, or, as orphans, ours.
+    /// The client that `pid` leads or led.
+    fn led_by(&self, pid: Pid) -> Option<ClientId> {
+        self.by_leader.get(&pid).copied().filter(|c| !self.clients[c.index()].gone)
+    }
+
+    /// Takes in our own children whose client is not known: their parents ended before anybody looked. They are told by
+    /// their process group, or, where they have left it, by the mark in their environment. The cost is that of the
+    /// clients' number, so it is done when processes have been made, and the less often the more clients there are.
+    fn adopt_orphans(&mut self) {
+        self.adopted.0 = clock::now();
+        let own = rustix::process::getpid();
+        let guardian = self.guardian();
+        let mut children = Vec::new();
+        // What cannot be read now is read the next time.
+        let _ = crate::procfs::children(own, own, &mut children);
+        for pid in children {
+            let known = self.by_leader.contains_key(&pid) || self.orphans.contains_key(&pid);
+            if known || Some(pid) == guardian {
+                continue;
+            }
+            let Ok(Some(stat)) = crate::procfs::stat(pid) else { continue };
+            if stat.state.is_ended() {
+                continue;
+            }
+            let by_group = || stat.pgrp.and_then(|g| self.led_by(g));
+            let by_mark =
+                || mark_of(pid, own).filter(|c| self.clients.get(c.index()).is_some_and(|c| !c.gone));
+            let Some(client) = self.clients_of(pid).or_else(by_group).or_else(by_mark) else { continue };
+            let c = &mut self.clients[client.index()];
+            if c.members.add(pid, &mut self.table, c.held).is_ok() {
+                self.orphans.insert(pid, client);
+            }
+        }
+    }
+
+    fn adopt_interval(&self) -> Nanos {
+        SCAN_INTERVAL + Nanos::from_micros(200 * self.clients.len() as u64)
+    }
+
+    /// Whether it is worth while to look for orphans where it matters just now.
+    fn adopt_is_due(&self) -> bool {
+        clock::now().since(self.adopted.0) > Nanos(self.adopt_interval().0 / 10)
+    }
+
+    fn adopt_orphans_if_due(&mut self) {
+        if self.beaten.since(self.adopted.0) < self.adopt_interval() {
+            return;
+        }
+        let last = self.last_pid.as_ref().and_then(|f| f.read().ok()).unwrap_or(0);
+        let made = last == 0 || last != self.adopted.1;
+        self.adopted = (self.beaten, last);
+        if made {
+            self.adopt_orphans();
+        }
+    }
+
+    /// A client is gone when its last process is.
     fn check_gone(&mut self, client: ClientId) {
-        let c = &mut self.clients[client.index()];
+        let c = &self.clients[client.index()];
         if c.exit.is_none() {
             return;
         }
-        let mut orphans = Vec::new();
-        if !c.members.all_ended() {
-            let own = rustix::process::getpid();
-            let _ = crate::procfs::children(own, own, &mut orphans);
+        // An empty group tells with one call that nobody is left in it, but not whether somebody left it. Where
+        // thousands end at once, not all of our children are looked at for each of them.
+        let few = self.clients.len() <= FEW_CLIENTS;
+        if few || !c.members.all_ended() || self.adopt_is_due() {
+            self.adopt_orphans();
         }
-        for pid in orphans {
-            let in_group = crate::procfs::stat(pid)
-                .ok()
-                .flatten()
-                .is_some_and(|s| s.pgrp == Some(c.members.leader()) && !s.state.is_ended());
-            if in_group {
-                let _ = c.members.add(pid, &mut self.table, c.held);
-            }
-        }
+        let c = &mut self.clients[client.index()];
         // Members that their own parents waited for are found to be gone when their clocks are read.
-        let _ = c.members.total(&mut self.reads);
+        let _ = c.members.total(&mut self.table, c.held, &mut self.reads);
         if c.members.is_empty() && !c.gone {
             c.gone = true;
             c.members.leave_table(&mut self.table);
@@ -335,10 +412,14 @@ impl LinuxHost {
             let i = self.audit_next % n;
             self.audit_next = i + 1;
             let c = &mut self.clients[i];
+            if c.hold_owed && !c.gone && !c.members.all_suspended(&mut self.reads) {
+                (c.hold_owed, c.stopped_elsewhere) = (false, false);
+                self.news.push_back(News::Resumed(ClientId(i as u32)));
+            }
             if !c.held || c.gone || c.stopped_elsewhere {
                 continue;
             }
-            let Ok(total) = c.members.total(&mut self.reads) else { continue };
+            let Ok(total) = c.members.total(&mut self.table, c.held, &mut self.reads) else { continue };
             match c.audited {
                 None => c.audited = Some(total),
                 Some(before) if total > before + AUDIT_SLACK => {
@@ -356,9 +437,11 @@ impl LinuxHost {
 
     fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
         let c = &mut self.clients[i];
-        if c.stopped_elsewhere {
+        if c.stopped_elsewhere && c.members.all_suspended(&mut self.reads) {
+            c.hold_owed = true;
             return Ok(Delivery::Sent); // It stands already, and whoever stopped it resumes it.
         }
+        c.stopped_elsewhere = false;
         c.audited = None;
         // A second stop signal to one that stands would look like somebody else's.
         if std::mem::replace(&mut c.held, true) && c.members.all_suspended(&mut self.reads) {
@@ -374,6 +457,10 @@ impl LinuxHost {
         let cpu = cpu.and_then(|cpu| self.cpus.get(cpu.index()).copied());
         let c = &mut self.clients[i];
         c.cpu = cpu;
+        c.hold_owed = false;
+        if c.stopped_elsewhere {
+            return Ok(Delivery::Sent); // Whoever stopped it resumes it; a look at its state tells when.
+        }
         if c.held && c.members.stop_is_pending(&mut self.reads)? {
             // Somebody stopped it while we held it. It stays as it is, and is no longer ours to resume.
             c.held = false;
@@ -459,6 +546,22 @@ fn delivered(delivery: Result<Delivery>) -> std::result::Result<(), HostError> {
     }
 }
 
+/// The variable in a command's environment that says whose its processes are, whatever session they go to.
+const MARK: &str = "DIVVY_CLIENT";
+
+fn mark(divvy: Pid, client: ClientId) -> String {
+    format!("{divvy}.{}", client.0)
+}
+
+/// The client that a process descends from, by the environment that it was started with.
+fn mark_of(pid: Pid, divvy: Pid) -> Option<ClientId> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split(|&b| b == 0).filter_map(|v| std::str::from_utf8(v).ok());
+    let value = variables.find_map(|v| v.strip_prefix(MARK)?.strip_prefix('='))?;
+    let (owner, client) = value.split_once('.')?;
+    (owner == divvy.to_string()).then(|| client.parse().ok().map(ClientId))?
+}
+
 /// A child that has ended and its status, left as it is.
 fn next_ended() -> Option<(Pid, Exit)> {
     // SAFETY: an all-zero `siginfo_t` is a value of it.
@@ -517,6 +620,7 @@ impl Host for LinuxHost {
         if woken.ready.contains(&self.guardian_watch) {
             self.replace_guardian()?;
         }
+        self.adopt_orphans_if_due();
         self.audit(self.beaten);
         Ok(())
     }
@@ -556,7 +660,7 @@ impl Host for LinuxHost {
             {
                 steer(&c.members, &self.table, cpu)?;
             }
-            c.members.total(&mut self.reads)
+            c.members.total(&mut self.table, c.held, &mut self.reads)
         };
         measure().map_err(|e| host_error(&e))
     }

@@ -21,7 +21,7 @@ mod spawn;
 
 pub use affinity::CpuMask;
 pub use error::{Error, Result};
-pub use host::{Exit, HostParams, LinuxHost};
+pub use host::{Exit, HostParams, LinuxHost, check_cpus};
 pub use nix::sys::signal::Signal as Asked;
 pub use pidfd::{Delivery, GroupDelivery, ProcessRef};
 pub use procfs::{StartTime, State};

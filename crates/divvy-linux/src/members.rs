@@ -134,11 +134,12 @@ impl Members {
     }
 
     /// CPU time used by all members since the client began. Never goes back; may lag by less than 10 ms where members
-    /// have children that came and went, and by a tick of the kernel where they run on other CPUs.
+    /// have children that came and went, and by a tick of the kernel where they run on other CPUs. `held` is what the
+    /// members are meant to be: one that is found to have left the process group is suspended by itself.
     ///
     /// # Errors
-    /// As [`clock::process_cpu`].
-    pub fn total(&mut self, reads: &mut u64) -> Result<Nanos> {
+    /// As [`clock::process_cpu`], [`Table::add`].
+    pub fn total(&mut self, table: &mut Table, held: bool, reads: &mut u64) -> Result<Nanos> {
         let mut i = 0;
         while i < self.members.len() {
             *reads += 1;
@@ -149,11 +150,11 @@ impl Members {
                     m.clock = now;
                     i += 1;
                 }
-                None => self.vanish(i),
+                None => self.vanish(i, table),
             }
         }
         if self.has_forked {
-            self.read_children(reads)?;
+            self.read_children(table, held, reads)?;
         }
         let sum = self.members.iter().fold(self.reaped + self.vanished, |sum, m| sum + m.clock + m.children);
         self.told = self.told.max(sum);
@@ -166,22 +167,46 @@ impl Members {
         self.told
     }
 
-    fn read_children(&mut self, reads: &mut u64) -> Result<()> {
-        for m in &mut self.members {
+    fn read_children(&mut self, table: &mut Table, held: bool, reads: &mut u64) -> Result<()> {
+        for i in 0..self.members.len() {
             *reads += 1;
+            let m = &mut self.members[i];
             if let Some(stat) = procfs::stat(m.process.pid())?.filter(|s| s.start == m.process.start()) {
                 let children = Nanos((stat.cutime + stat.cstime) * TICK_NS);
                 // What a parent has waited for is counted there from now on.
                 self.vanished = self.vanished.saturating_sub(children.saturating_sub(m.children));
                 m.children = m.children.max(children);
+                self.regroup(i, stat.pgrp, table, held)?;
             }
         }
         Ok(())
     }
 
+    /// A member that has left the leader's process group (`setsid`, `setpgid`) is reached by itself from now on.
+    fn regroup(&mut self, i: usize, pgrp: Option<Pid>, table: &mut Table, held: bool) -> Result<()> {
+        let leader = self.leader.pid();
+        let m = &mut self.members[i];
+        if !m.in_group || pgrp == Some(leader) || pgrp.is_none() {
+            return Ok(());
+        }
+        let slot = table.add(m.process.pid(), m.process.start(), Reach::Process)?;
+        m.in_group = false;
+        if held {
+            table.set_held(&slot, true);
+        }
+        m.slot = Some(slot);
+        if held {
+            m.process.signal(Signal::STOP)?;
+        }
+        Ok(())
+    }
+
     /// A member has gone, and it was not us who waited for it.
-    fn vanish(&mut self, i: usize) {
-        let gone = self.members.swap_remove(i);
+    fn vanish(&mut self, i: usize, table: &mut Table) {
+        let mut gone = self.members.swap_remove(i);
+        if let Some(slot) = gone.slot.take() {
+            table.remove(slot);
+        }
         let used = gone.clock + gone.children;
         self.vanished += used;
         self.lost.push((gone.process.pid(), used));
@@ -223,10 +248,11 @@ impl Members {
             let pid = m.process.pid();
             *reads += 1 + u64::from(children);
             let Some(stat) = procfs::stat(pid)?.filter(|s| s.start == m.process.start()) else {
-                self.vanish(i);
+                self.vanish(i, table);
                 continue;
             };
             m.threads = stat.num_threads;
+            self.regroup(i, stat.pgrp, table, held)?;
             if stat.num_threads > 1 {
                 procfs::threads(pid, |thread| {
                     scan.count(thread.state);

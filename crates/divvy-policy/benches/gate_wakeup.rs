@@ -1,7 +1,6 @@
 //! Cost of one wake-up of a gate: the time it waits for, the question, its answer, and all decisions until there are none.
 //!
 //! Clients compute and have 5 shares each. The cost of `exact` must be flat from 10 to 100,000 clients, within 2x.
-#![expect(missing_docs, reason = "criterion's macros make undocumented items")]
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use divvy_policy::gate::{Alps, AlpsParams, AlpsVariant, Exact, ExactParams, Scale};

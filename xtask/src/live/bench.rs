@@ -7,11 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
-use divvy_linux::{CpuMask, Pid, ProcessRef, Signal};
+use divvy_linux::{CpuMask, Pid, ProcessRef, Signal, clock};
+use divvy_policy::Nanos;
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::sys::signal::{SigSet, Signal as NixSignal};
 
 use super::{RUN, RunResult, RunSpec};
+
+/// Runs that are made together begin so long after they were started.
+const LEAD: Nanos = Nanos::from_millis(300);
 
 /// Processes that are to be ended when this one is asked to.
 #[derive(Debug, Default)]
@@ -83,6 +87,14 @@ impl Bench {
         self.lanes
     }
 
+    /// Nothing, unless this program was asked to end.
+    ///
+    /// # Errors
+    /// Says that it was.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.running.is_asked() { bail!("interrupted") } else { Ok(()) }
+    }
+
     /// Carries out all of `specs`, several at a time on CPUs of their own where they name none; results in their order.
     ///
     /// # Errors
@@ -128,10 +140,13 @@ impl Bench {
         let seconds = specs.iter().map(|s| s.delay + s.seconds).fold(0.0, f64::max);
         self.begin(what, seconds);
         let results: Vec<Mutex<Option<Result<RunResult>>>> = specs.iter().map(|_| Mutex::new(None)).collect();
+        let begin = clock::now() + LEAD;
         std::thread::scope(|scope| {
             for (spec, slot) in specs.iter().zip(&results) {
+                let at = begin + Nanos((spec.delay * 1e9) as u64);
+                let spec = RunSpec { start_at_ns: Some(at.0), ..spec.clone() };
                 scope.spawn(move || {
-                    let result = self.run_one(spec);
+                    let result = self.run_one(&spec);
                     if result.is_err() {
                         self.running.end_all();
                     }

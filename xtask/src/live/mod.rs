@@ -68,8 +68,10 @@ pub(crate) struct RunSpec {
     pub(crate) seconds: f64,
     /// Ends it earlier, after so many cycles.
     pub(crate) cycles_max: Option<u64>,
-    /// Waits for this long before it starts, s.
+    /// Begins so long after the others that are made together with it, s.
     pub(crate) delay: f64,
+    /// When it begins, and `seconds` start to count, monotonic, ns; at once if `None`.
+    pub(crate) start_at_ns: Option<u64>,
     /// Gives each client a session, and with it an autogroup, of its own.
     pub(crate) own_session: bool,
     /// What is kept.
@@ -88,6 +90,7 @@ impl RunSpec {
             seconds,
             cycles_max: None,
             delay: 0.0,
+            start_at_ns: None,
             own_session: false,
             snapshots: Snapshots::Cycles,
         }
@@ -156,6 +159,8 @@ pub(crate) struct RunResult {
     pub(crate) snapshots: Vec<Snapshot>,
     /// CPU time of scheduler and guardian, ns.
     pub(crate) own_ns: u64,
+    /// The guardian's part of it, ns.
+    pub(crate) guardian_ns: u64,
     /// How often the scheduler woke.
     pub(crate) wakeups: u64,
     /// Clocks and states that it read.

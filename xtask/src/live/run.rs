@@ -48,6 +48,7 @@ struct Live<'a> {
 struct Start {
     at: Instant,
     own: Nanos,
+    guardian: Nanos,
     busy: Option<Busy>,
     reads: u64,
     signals: u64,
@@ -69,7 +70,9 @@ fn arguments(work: Work) -> Result<Vec<OsString>> {
 
 impl<'a> Live<'a> {
     fn start(spec: &'a RunSpec) -> Result<Self> {
-        clock::sleep(Nanos((spec.delay * 1e9) as u64));
+        if let Some(at) = spec.start_at_ns {
+            clock::sleep(Instant(at).since(clock::now()));
+        }
         let mut mask = CpuMask::default();
         spec.cpus.iter().for_each(|&cpu| mask.insert(cpu));
         ensure!(spec.gate.cpus as usize == spec.cpus.len(), "{}: the gate divides other CPUs", spec.name);
@@ -124,10 +127,9 @@ impl<'a> Live<'a> {
         }
     }
 
-    fn own_cpu(&mut self) -> Nanos {
+    fn guardian_cpu(&self) -> Nanos {
         let guardian = self.engine.host().guardian();
-        let guardian = guardian.and_then(|pid| clock::process_cpu(pid).ok().flatten()).unwrap_or_default();
-        self.engine.self_cost().cpu + guardian
+        guardian.and_then(|pid| clock::process_cpu(pid).ok().flatten()).unwrap_or_default()
     }
 
     fn service(&self) -> Vec<u64> {
@@ -159,7 +161,8 @@ impl<'a> Live<'a> {
         let cost = self.engine.self_cost();
         let start = Start {
             at: clock::now(),
-            own: self.own_cpu(),
+            own: cost.cpu,
+            guardian: self.guardian_cpu(),
             busy: busy(&self.spec.cpus),
             reads: cost.reads,
             signals: cost.signals,
@@ -170,7 +173,9 @@ impl<'a> Live<'a> {
             self.snapshot();
         }
         self.engine.serve()?;
-        let end = start.at + Nanos((self.spec.seconds * 1e9) as u64);
+        // Runs that are made together end together, however long their starts took.
+        let begin = self.spec.start_at_ns.map_or(start.at, Instant);
+        let end = begin + Nanos((self.spec.seconds * 1e9) as u64);
         let mut cycles = 0;
         loop {
             self.engine.turn(Some(end))?;
@@ -197,9 +202,11 @@ impl<'a> Live<'a> {
 
     fn result(&mut self, start: &Start) -> RunResult {
         let wall_ns = clock::now().since(start.at).0.max(1);
-        let own_ns = self.own_cpu().saturating_sub(start.own).0;
-        let busy_now = busy(&self.spec.cpus);
         let cost = self.engine.self_cost();
+        // A guardian that was replaced meanwhile counts from its own beginning.
+        let guardian_ns = self.guardian_cpu().saturating_sub(start.guardian).0;
+        let own_ns = cost.cpu.saturating_sub(start.own).0 + guardian_ns;
+        let busy_now = busy(&self.spec.cpus);
         self.engine.audit();
         let service_ns = self.service();
         let ours = service_ns.iter().sum::<u64>() + own_ns;
@@ -223,6 +230,7 @@ impl<'a> Live<'a> {
             errors,
             snapshots: std::mem::take(&mut self.snapshots),
             own_ns,
+            guardian_ns,
             wakeups: self.engine.wakeups() - start.wakeups,
             reads: cost.reads - start.reads,
             signals: cost.signals - start.signals,

@@ -17,6 +17,9 @@ use crate::live::Bench;
 use machine::Machine;
 use page::Page;
 
+/// An experiment: makes its runs, and writes its part of the page.
+type Part = fn(&mut Setting) -> Result<()>;
+
 /// What every experiment has at hand.
 struct Setting {
     bench: Bench,

@@ -81,10 +81,10 @@ impl Page {
         let _ = write!(self.body, "{text}\n\n");
     }
 
-    /// A table.
-    pub(crate) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
+    /// A table; the names in its head stand between ` | `.
+    pub(crate) fn table(&mut self, head: &str, rows: &[Vec<String>]) {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let head: Vec<String> = head.iter().map(|&h| h.to_owned()).collect();
+        let head: Vec<String> = head.split(" | ").map(str::to_owned).collect();
         self.body += &line(&head);
         self.body += &format!("|{}\n", "---|".repeat(head.len()));
         for row in rows {
@@ -114,6 +114,10 @@ impl Page {
     /// # Errors
     /// Where it cannot be drawn or written.
     pub(crate) fn plot(&mut self, file: &str, plot: &Plot) -> Result<()> {
+        if plot.is_empty() {
+            self.text(&format!("No plot of \"{}\": nothing was seen that could be drawn.", plot.title));
+            return Ok(());
+        }
         plot.write(&self.dir.join(&self.name), file)?;
         let (name, title) = (&self.name, &plot.title);
         let _ = write!(self.body, "![{title}]({name}/{file}.svg)\n([PNG]({name}/{file}.png))\n\n");

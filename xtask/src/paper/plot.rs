@@ -9,7 +9,9 @@ use plotters::style::register_font;
 
 /// DejaVu Sans, cut down to ASCII and a few signs; licence beside it.
 const FONT: &[u8] = include_bytes!("../../fonts/DejaVuSans-subset.ttf");
-const SIZE: (u32, u32) = (900, 540);
+const SIZE: (u32, u32) = (960, 540);
+/// Where the names of the series stand, right of the plot.
+const LEGEND: i32 = 190;
 /// Okabe and Ito's colours, which the colour-blind can tell apart.
 const COLORS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
@@ -83,6 +85,11 @@ impl Plot {
         self.series.push(Series { label: label.into(), style, points });
     }
 
+    /// Whether no series has a point that its axes can show.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.series.iter().all(|s| self.scaled(s).points.is_empty())
+    }
+
     /// Writes `DIR/NAME.svg` and `DIR/NAME.png`.
     ///
     /// # Errors
@@ -110,12 +117,14 @@ impl Plot {
             .ok_or_else(|| anyhow!("nothing to draw"))?;
         let y_range = span(&ys, self.y_axis, 0.06).ok_or_else(|| anyhow!("nothing to draw"))?;
         area.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&area)
+        let named = series.len() > 1;
+        let (plot_area, names_area) = area.split_horizontally(SIZE.0 as i32 - if named { LEGEND } else { 0 });
+        let mut chart = ChartBuilder::on(&plot_area)
             .caption(&self.title, ("sans-serif", 20))
             .margin(14)
             .x_label_area_size(48)
             .y_label_area_size(76)
-            .build_cartesian_2d(x_range, y_range)?;
+            .build_cartesian_2d(x_range.clone(), y_range.clone())?;
         let (x_axis, y_axis, names) = (self.x_axis, self.y_axis, &self.x_names);
         let x_text = |x: &f64| {
             if names.is_empty() {
@@ -125,13 +134,14 @@ impl Plot {
             let named = (x - at).abs() < 1e-6 && at >= 0.0;
             if named { names.get(at as usize).cloned().unwrap_or_default() } else { String::new() }
         };
-        let x_labels = if names.is_empty() { 12 } else { names.len() * 2 };
+        let x_labels = if names.is_empty() { ticks(&x_range, x_axis) } else { names.len() * 2 };
+        let y_labels = ticks(&y_range, y_axis);
         chart
             .configure_mesh()
             .x_desc(&self.x)
             .y_desc(&self.y)
             .x_labels(x_labels)
-            .y_labels(10)
+            .y_labels(y_labels)
             .light_line_style(WHITE)
             .bold_line_style(RGBColor(225, 225, 225))
             .label_style(("sans-serif", 14))
@@ -142,31 +152,24 @@ impl Plot {
         for (i, s) in series.iter().enumerate() {
             let color = COLORS[i % COLORS.len()];
             let dots = s.points.iter().map(|&p| Circle::new(p, 3, color.filled()));
-            let drawn = match s.style {
+            match s.style {
                 Style::Line => {
-                    let drawn = chart
-                        .draw_series(LineSeries::new(s.points.iter().copied(), color.stroke_width(2)))?;
-                    if s.points.len() > 60 { drawn } else { chart.draw_series(dots)? }
+                    let line = LineSeries::new(s.points.iter().copied(), color.stroke_width(2));
+                    chart.draw_series(line)?;
+                    if s.points.len() <= 60 {
+                        chart.draw_series(dots)?;
+                    }
                 }
                 Style::Dashed => {
                     let line = DashedLineSeries::new(s.points.iter().copied(), 6, 4, color.stroke_width(2));
-                    chart.draw_series(line)?
+                    chart.draw_series(line)?;
                 }
-                Style::Points => chart.draw_series(dots)?,
-            };
-            drawn
-                .label(&s.label)
-                .legend(move |(x, y)| Rectangle::new([(x, y - 2), (x + 18, y + 2)], color.filled()));
+                Style::Points => {
+                    chart.draw_series(dots)?;
+                }
+            }
         }
-        if series.len() > 1 {
-            chart
-                .configure_series_labels()
-                .background_style(WHITE.mix(0.85))
-                .border_style(RGBColor(200, 200, 200))
-                .label_font(("sans-serif", 14))
-                .position(SeriesLabelPosition::UpperRight)
-                .draw()?;
-        }
+        legend(&names_area, &series)?;
         area.present()?;
         Ok(())
     }
@@ -174,12 +177,34 @@ impl Plot {
     /// A series as it is drawn: logarithms where an axis is logarithmic.
     fn scaled(&self, s: &Series) -> Series {
         let scale = |v: f64, axis| match axis {
-            Axis::Linear => Some(v),
+            Axis::Linear => v.is_finite().then_some(v),
             Axis::Log => (v > 0.0).then(|| v.log10()),
         };
         let point = |&(x, y): &(f64, f64)| Some((scale(x, self.x_axis)?, scale(y, self.y_axis)?));
         Series { points: s.points.iter().filter_map(point).collect(), ..s.clone() }
     }
+}
+
+/// How many labels a scale gets; logarithms are labelled at whole powers of ten.
+fn ticks(range: &std::ops::Range<f64>, axis: Axis) -> usize {
+    match axis {
+        Axis::Linear => 11,
+        Axis::Log => (range.end - range.start).round() as usize + 1,
+    }
+}
+
+/// The names of the series, below each other; none where there is only one.
+fn legend<B: DrawingBackend>(area: &DrawingArea<B, plotters::coord::Shift>, series: &[Series]) -> Result<()>
+where
+    B::ErrorType: 'static,
+{
+    for (i, s) in series.iter().enumerate().filter(|_| series.len() > 1) {
+        let (y, color) = (56 + 22 * i as i32, COLORS[i % COLORS.len()]);
+        let thin = if s.style == Style::Dashed { 1 } else { 2 };
+        area.draw(&Rectangle::new([(4, y - thin), (22, y + thin)], color.filled()))?;
+        area.draw(&Text::new(s.label.clone(), (28, y - 7), ("sans-serif", 14)))?;
+    }
+    Ok(())
 }
 
 /// The range that holds all values, a little wider; from 0 for a linear axis of values that are not negative.
@@ -239,6 +264,8 @@ mod tests {
         let png = std::fs::read(dir.join("p.png")).expect("png");
         assert!(png.starts_with(b"\x89PNG") && png.len() > 2_000);
         std::fs::remove_dir_all(&dir).expect("clean up");
-        assert!(Plot::new("empty", "x", "y").write(&dir, "q").is_err());
+        let mut empty = Plot::new("empty", "x", "y");
+        empty.add("not a number", Style::Line, vec![(0.0, f64::NAN)]);
+        assert!(empty.is_empty() && !plot.is_empty() && empty.write(&dir, "q").is_err());
     }
 }

@@ -172,9 +172,8 @@ mod tests {
 
     #[test]
     fn the_long_run_is_measured_after_the_start_up() {
-        let mut run = RunResult::default();
-        run.targets = vec![0.5, 0.5];
-        run.snapshots = vec![at(0, &[0, 0]), at(1, &[90, 10]), at(2, &[140, 60]), at(3, &[195, 105])];
+        let snapshots = vec![at(0, &[0, 0]), at(1, &[90, 10]), at(2, &[140, 60]), at(3, &[195, 105])];
+        let mut run = RunResult { targets: vec![0.5, 0.5], snapshots, ..RunResult::default() };
         // After the first cycle: 105 and 95 of 200.
         close(long_run_error(&run).unwrap(), 0.05);
         run.snapshots.truncate(1);

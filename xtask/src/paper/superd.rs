@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::page::{Limit, number, percent};
 use super::plot::{Plot, Style};
 use super::stats::{mean, median, received, relative_errors, rms, slope};
-use super::{Setting, gate};
+use super::{Part, Setting, gate};
 use crate::PaperArgs;
 use crate::live::{RunResult, RunSpec, Snapshot, Snapshots};
 
@@ -26,8 +26,7 @@ fn rate(interval_ms: u64) -> GateSpec {
 /// The first run or file that fails; everything that was started has ended then.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut setting = Setting::new(args, "superd")?;
-    let parts: [(&str, fn(&mut Setting) -> Result<()>); 3] =
-        [("rates", rates), ("skewed", skewed), ("overhead", overhead)];
+    let parts: [(&str, Part); 3] = [("rates", rates), ("skewed", skewed), ("overhead", overhead)];
     for (name, part) in parts {
         if setting.wants(name) {
             part(&mut setting)?;
@@ -89,7 +88,7 @@ fn median_rms(run: &RunResult, skip: usize) -> f64 {
 
 /// {1, 2, 3, 4} at four intervals (section 4.1, Fig. 2).
 fn rates(s: &mut Setting) -> Result<()> {
-    let shares = [1, 2, 3, 4];
+    let shares = [1_u64, 2, 3, 4];
     let (seconds, skip) = s.pick((12.2, 2), (66.2, START_UP_PERIODS));
     let mut cells: Vec<(u64, Option<f64>, RunSpec)> = [(10, 0.68), (20, 0.86), (50, 1.4), (100, 2.2)]
         .map(|(interval, paper)| {
@@ -148,21 +147,16 @@ fn rates(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    let head = [
-        "policy",
-        "S, ms",
-        "periods",
-        "paper",
-        "of the wall",
-        "ratio",
-        "of received",
-        "median of periods",
-        "own CPU",
-        "used",
-        "strangers",
-    ];
-    s.page.table(&head, &table);
+    s.page.table(
+        "policy | S, ms | periods | paper | of the wall | ratio | of received | \
+         median of periods | own CPU | used | strangers",
+        &table,
+    );
     s.page.csv("rates", &rows)?;
+    rates_goal_and_plot(s, &rows, &shares, &runs)
+}
+
+fn rates_goal_and_plot(s: &mut Setting, rows: &[RateRow], shares: &[u64], runs: &[RunResult]) -> Result<()> {
     if let Some(exact) = rows.iter().find(|r| r.policy == "exact") {
         let error = exact.median_period_rms * 100.0;
         s.page.goal(
@@ -210,6 +204,23 @@ fn absolute_errors(snapshots: &[Snapshot], client: usize, due_ms: f64) -> Vec<f6
     got.map(|ms| ms - due_ms).collect()
 }
 
+/// Fig. 4: the mean over runs of each client's absolute error in each period.
+fn error_plot(policy: &str, interval_ms: u64, shares: &[u64], runs: &[&RunResult]) -> Plot {
+    let title = format!("Fig. 4: absolute error, {{1, 4, 95}}, {policy}, {interval_ms} ms");
+    let mut plot = Plot::new(title, "period", "mean absolute error, ms");
+    for (i, share) in shares.iter().enumerate() {
+        let all: Vec<Vec<f64>> =
+            runs.iter().map(|r| absolute_errors(&r.snapshots, i, *share as f64 * 10.0)).collect();
+        let periods = all.iter().map(Vec::len).min().unwrap_or(0);
+        let points = (0..periods).filter_map(|p| {
+            let at: Vec<f64> = all.iter().map(|errors| errors[p].abs()).collect();
+            Some(((p + 1) as f64, mean(&at)?))
+        });
+        plot.add(format!("P{share}"), Style::Line, points.collect());
+    }
+    plot
+}
+
 /// {1, 4, 95} at three intervals (section 4.3, Fig. 4).
 fn skewed(s: &mut Setting) -> Result<()> {
     let shares = [1_u64, 4, 95];
@@ -230,7 +241,7 @@ fn skewed(s: &mut Setting) -> Result<()> {
     let runs = s.bench.run_all("rates 1, 4, 95", &specs)?;
     s.page.strangers(runs.iter().map(|r| r.strangers));
     let kinds = paper.len() + 1;
-    let mut rows = Vec::new();
+    let (mut rows, mut plots) = (Vec::new(), Vec::new());
     for (kind, (interval, values, spec)) in cells[..kinds].iter().enumerate() {
         let these: Vec<&RunResult> = runs.iter().skip(kind).step_by(kinds).collect();
         for (i, &share) in shares.iter().enumerate() {
@@ -254,26 +265,12 @@ fn skewed(s: &mut Setting) -> Result<()> {
                 periods: errors.len(),
             });
         }
-        let mut plot = Plot::new(
-            format!("Fig. 4: absolute error, {{1, 4, 95}}, {}, {interval} ms", spec.gate.policy),
-            "period",
-            "mean absolute error, ms",
-        );
-        for (i, share) in shares.iter().enumerate() {
-            let all: Vec<Vec<f64>> =
-                these.iter().map(|r| absolute_errors(&r.snapshots, i, *share as f64 * 10.0)).collect();
-            let periods = all.iter().map(Vec::len).min().unwrap_or(0);
-            let points = (0..periods).filter_map(|p| {
-                let at: Vec<f64> = all.iter().map(|errors| errors[p].abs()).collect();
-                Some(((p + 1) as f64, mean(&at)?))
-            });
-            plot.add(format!("P{share}"), Style::Line, points.collect());
-        }
-        if kind == 0 {
-            s.page.heading("Rates {1, 4, 95} (section 4.3, Fig. 4)");
-        }
-        s.page.plot(&format!("skewed-{}-{interval}", spec.gate.policy), &plot)?;
+        plots.push((
+            format!("skewed-{}-{interval}", spec.gate.policy),
+            error_plot(&spec.gate.policy, *interval, &shares, &these),
+        ));
     }
+    s.page.heading("Rates {1, 4, 95} (section 4.3, Fig. 4)");
     s.page.text(
         "Mean absolute error per period (1 s of wall time; for `exact` a cycle of 1 s of CPU time), ms, without the first \
          period. The paper's values are those of its text (ten runs, 30 periods); \"signed\" is our mean with its sign.",
@@ -288,16 +285,19 @@ fn skewed(s: &mut Setting) -> Result<()> {
                 number(r.due_ms),
                 r.periods.to_string(),
                 r.paper_ms.map_or_else(|| "-".to_owned(), |p| format!("about {}", number(p))),
-                format!("{:.3}", r.mean_absolute_error_ms),
+                number(r.mean_absolute_error_ms),
                 r.ratio.map_or_else(|| "-".to_owned(), number),
-                format!("{:+.3}", r.mean_error_ms),
+                number(r.mean_error_ms),
             ]
         })
         .collect();
-    let head =
-        ["policy", "S (exact: Q), ms", "client", "due, ms", "periods", "paper", "ours", "ratio", "signed"];
-    s.page.table(&head, &table);
-    s.page.csv("skewed", &rows)
+    s.page.table(
+        "policy | S (exact: Q), ms | client | due, ms | periods | paper | ours | ratio | \
+         signed",
+        &table,
+    );
+    s.page.csv("skewed", &rows)?;
+    plots.iter().try_for_each(|(name, plot)| s.page.plot(name, plot))
 }
 
 #[derive(Debug, Serialize)]
@@ -368,9 +368,11 @@ fn overhead(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    let head =
-        ["clients", "policy", "S (exact: Q), ms", "paper", "own CPU", "late by > S", "used", "strangers"];
-    s.page.table(&head, &table);
+    s.page.table(
+        "clients | policy | S (exact: Q), ms | paper | own CPU | late by > S | used | \
+         strangers",
+        &table,
+    );
     s.page.csv("overhead", &rows)?;
     let mut plot = Plot::new("Fig. 3: overhead by number of clients", "clients", "own CPU, %");
     let mut slopes = Vec::new();
@@ -404,7 +406,7 @@ mod tests {
         assert!((wall[0] + 0.12).abs() < 1e-12 && (wall[1] + 0.04).abs() < 1e-12);
         let of_received = period_errors(&run, 1, false);
         assert!((of_received[0] - (22.0 / 23.5 - 1.0)).abs() < 1e-12);
-        assert_eq!(period_errors(&run, 9, true), []);
+        assert!(period_errors(&run, 9, true).is_empty());
         assert_eq!(fractions(&run.snapshots, 0), [(1.0, 50.0), (2.0, 22.0)]);
     }
 

@@ -24,7 +24,12 @@ const CYCLE_MAX: Duration = Duration::from_secs(24 * 3600);
 pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     let tasks = tasks::all(&args.tasks, args.file.as_deref())?;
     let cpus = args.cpus.as_deref().map(parse_cpus).transpose()?;
+    if let Some(cpus) = &cpus {
+        divvy_linux::check_cpus(cpus)?;
+    }
     check_cycle(&args, &tasks)?;
+    // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
+    gate_spec(&args, 1).make().map_err(|e| Failure::new(Code::Usage, e))?;
     // What cannot be written later is better known before anything runs.
     let report = args.report.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(create).transpose()?;

@@ -16,7 +16,7 @@ use super::table::{self, Row};
 use super::tasks::Task;
 use super::{TraceFile, gate_spec, nanos};
 use crate::args::ShareArgs;
-use crate::{Code, Failure};
+use crate::{Code, Failure, print, tell};
 
 /// The table on a terminal is redrawn this often.
 const REDRAW: Nanos = Nanos::from_millis(200);
@@ -56,10 +56,7 @@ impl<'a> Run<'a> {
         cpus: Option<CpuMask>,
         trace: Option<(File, String)>,
     ) -> Result<Self, Failure> {
-        let nr_cpus = cpus.map(|cpus| cpus.iter().count() as u32);
-        // The policy's parameters are checked before anything is touched.
         let usage = |e: divvy_engine::policies::SpecError| Failure::new(Code::Usage, e);
-        gate_spec(args, nr_cpus.unwrap_or(1)).make().map_err(usage)?;
         let host = LinuxHost::new(&HostParams { cpus, capacity: tasks.len() as u32 + SPARE_SLOTS })?;
         let spec = gate_spec(args, host.cpus().len() as u32);
         let gate = spec.make().map_err(usage)?;
@@ -186,7 +183,7 @@ impl<'a> Run<'a> {
                     format!("{}: {}; not scheduled any more", self.tasks[lost.client.index()].name, lost.why);
                 match &mut self.screen {
                     Some(screen) => screen.print(vec![format!("divvy: {text}")]),
-                    None => eprintln!("divvy: {text}"),
+                    None => tell(format_args!("divvy: {text}")),
                 }
                 self.warnings.push(text);
             }
@@ -235,7 +232,7 @@ impl<'a> Run<'a> {
         let lines = table::lines(&rows, self.screen.is_some());
         match &mut self.screen {
             Some(screen) => screen.table(lines),
-            None => lines.iter().for_each(|line| eprintln!("{line}")),
+            None => lines.iter().for_each(tell),
         }
     }
 
@@ -284,15 +281,16 @@ impl<'a> Run<'a> {
     fn publish(&mut self, report: &Report, report_to: Option<(File, String)>) -> Result<(), Failure> {
         self.screen = None; // The table makes room for the summary.
         let json = serde_json::to_string_pretty(report).map_err(|e| Failure::new(Code::System, e))?;
+        let mut said = Ok(());
         if self.args.json {
-            println!("{json}");
+            said = print(&json);
         } else if !self.args.quiet {
             for line in report.summary(std::io::stderr().is_terminal()) {
-                eprintln!("{line}");
+                tell(line);
             }
         }
         for warning in &self.warnings {
-            eprintln!("divvy: {warning}");
+            tell(format_args!("divvy: {warning}"));
         }
         if let Some((mut file, name)) = report_to {
             let written = file.write_all(json.as_bytes()).and_then(|()| file.write_all(b"\n"));
@@ -301,7 +299,7 @@ impl<'a> Run<'a> {
         self.engine.stop_recording();
         match (self.trace_failed.borrow_mut().take(), &self.trace_name) {
             (Some(e), Some(name)) => Err(Failure::new(Code::File, format!("write {name}: {e}"))),
-            _ => Ok(()),
+            _ => said,
         }
     }
 

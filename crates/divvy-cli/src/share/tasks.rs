@@ -174,10 +174,16 @@ fn check_program(task: &Task) -> Result<(), Failure> {
         [program, ..] => (program.to_string_lossy().into_owned(), false),
         [] => return Ok(()),
     };
-    if in_path(&program, task.dir.as_deref()) || (by_shell && shell_knows(&program)) {
+    if in_path(&program, task.dir.as_deref()) || (by_shell && !program.contains('/') && shell_knows(&program))
+    {
         return Ok(());
     }
-    let text = format!("{}: command not found: '{program}'; check the name or give its full path", task.name);
+    let found = |name: &str| task.dir.as_deref().unwrap_or(Path::new("")).join(name).exists();
+    let text = if program.contains('/') && found(&program) {
+        format!("{}: '{program}' cannot be executed; check what it is, and its permissions", task.name)
+    } else {
+        format!("{}: command not found: '{program}'; check the name or give its full path", task.name)
+    };
     Err(Failure::new(Code::NotStarted, text))
 }
 

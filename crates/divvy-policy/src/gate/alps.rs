@@ -14,7 +14,8 @@
 //! gives up one quantum). All loops are O(n), as printed; [`super::Exact`] is the one whose cost is not.
 //!
 //! **Properties.** (tests) `a_cycle_gives_shares_in_proportion`, `errors_are_repaid_in_the_next_cycle`,
-//! `optimized_reads_less_and_decides_the_same`, `a_blocked_client_does_not_delay_the_cycle`.
+//! `optimized_reads_less_and_decides_the_same` (where the kernel gives whole quanta; else Optimized may end a cycle a
+//! quantum later), `a_blocked_client_does_not_delay_the_cycle`.
 //!
 //! **Weak spots.** What happens inside a quantum is seen only at its end: with kernel slices of 4 ms, RMS errors of
 //! 1 to 20 % a cycle. A client that sleeps for 2 ms in every 4 gets 24 % of its 33 %.

@@ -393,7 +393,7 @@ impl Kernel {
 
     /// Lets the machine run to `until`. `busy`: the scheduler itself computes meanwhile, and needs that long of CPU 0.
     pub(super) fn run_to(&mut self, mut until: u64, busy: bool, stop: Until) {
-        while self.now < until && (stop != Until::TimeOrNews || self.news.is_empty()) {
+        while self.now < until && (stop == Until::Time || self.news.is_empty()) {
             let stolen = self.now < self.stolen_until;
             let mut next = until.min(self.next_tick).min(self.next_theft);
             if stolen {

@@ -159,20 +159,11 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    let head = [
-        "B",
-        "policy",
-        "paper",
-        "A : C, B asleep",
-        "A : B : C, B awake",
-        "cycles",
-        "median error",
-        "mean error",
-        "CPU used",
-        "own CPU",
-        "strangers",
-    ];
-    s.page.table(&head, &table);
+    s.page.table(
+        "B | policy | paper | A : C, B asleep | A : B : C, B awake | cycles | \
+         median error | mean error | CPU used | own CPU | strangers",
+        &table,
+    );
     s.page.csv("blocking", &rows)?;
     goals(s, &rows);
     for (case, run) in cases.iter().zip(&runs) {

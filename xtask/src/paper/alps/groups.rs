@@ -69,26 +69,23 @@ struct CycleRow {
     error_max: f64,
 }
 
+/// The three runs: each group begins with its phase, all end together.
+fn specs(policy: &'static str, phases: &[f64; 3], cpu: u32) -> Vec<RunSpec> {
+    let spec = |(i, shares): (usize, &[u64; 3])| {
+        let (delay, seconds) = (phases[..i].iter().sum(), phases[i..].iter().sum());
+        let name = format!("{shares:?}, {policy}");
+        RunSpec { delay, cpus: vec![cpu], ..RunSpec::spin(name, shares, gate(policy, 10), seconds) }
+    };
+    GROUPS.iter().enumerate().map(spec).collect()
+}
+
 /// The part of the page.
 pub(super) fn run(s: &mut Setting) -> Result<()> {
     let phases = s.pick([2.5, 2.5, 5.0], [8.0, 8.0, 20.0]);
     let (mut rows, mut cycle_rows) = (Vec::new(), Vec::new());
     let mut shown = None;
     for policy in ["alps", "exact"] {
-        let specs: Vec<RunSpec> = GROUPS
-            .iter()
-            .enumerate()
-            .map(|(i, shares)| {
-                let delay: f64 = phases[..i].iter().sum();
-                let seconds: f64 = phases[i..].iter().sum();
-                let name = format!("{shares:?}, {policy}");
-                RunSpec {
-                    delay,
-                    cpus: vec![s.cpu()],
-                    ..RunSpec::spin(name, shares, gate(policy, 10), seconds)
-                }
-            })
-            .collect();
+        let specs = specs(policy, &phases, s.cpu());
         let runs = s.bench.run_together(&format!("three schedulers at once, {policy}"), &specs)?;
         tell(policy, &runs, &mut rows, &mut cycle_rows);
         shown = Some(runs);
@@ -119,18 +116,11 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    let head = [
-        "policy",
-        "phase",
-        "share",
-        "target",
-        "paper",
-        "paper's error",
-        "ours",
-        "our error",
-        "ratio of errors",
-    ];
-    s.page.table(&head, &table);
+    s.page.table(
+        "policy | phase | share | target | paper | paper's error | ours | our error | \
+         ratio of errors",
+        &table,
+    );
     s.page.text("Error per cycle in each phase (RMS over the three clients), %:");
     let table: Vec<Vec<String>> = cycle_rows
         .iter()
@@ -146,7 +136,7 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    s.page.table(&["policy", "phase", "group", "cycles", "median", "mean", "max"], &table);
+    s.page.table("policy | phase | group | cycles | median | mean | max", &table);
     s.page.csv("groups", &rows)?;
     s.page.csv("groups-cycles", &cycle_rows)?;
     let medians = cycle_rows.iter().filter(|r| r.policy == "exact" && r.phase == 3).map(|r| r.error_median);

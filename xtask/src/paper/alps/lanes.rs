@@ -90,19 +90,11 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    let head = [
-        "shares",
-        "policy",
-        "targets",
-        "cycles",
-        "median error",
-        "mean error",
-        "long run",
-        "used of 200",
-        "own CPU",
-        "strangers",
-    ];
-    s.page.table(&head, &table);
+    s.page.table(
+        "shares | policy | targets | cycles | median error | mean error | long run | \
+         used of 200 | own CPU | strangers",
+        &table,
+    );
     s.page.csv("cpus", &rows)?;
     for r in rows.iter().filter(|r| r.policy == "exact") {
         s.page.goal(

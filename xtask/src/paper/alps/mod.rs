@@ -10,7 +10,7 @@ mod workloads;
 
 use anyhow::Result;
 
-use super::Setting;
+use super::{Part, Setting};
 use crate::PaperArgs;
 
 /// The policies that are compared.
@@ -22,7 +22,7 @@ const POLICIES: [&str; 3] = ["alps-basic", "alps", "exact"];
 /// The first run or file that fails; everything that was started has ended then.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut setting = Setting::new(args, "alps")?;
-    let parts: [(&str, fn(&mut Setting) -> Result<()>); 7] = [
+    let parts: [(&str, Part); 7] = [
         ("workloads", workloads::run),
         ("blocking", blocking::run),
         ("groups", groups::run),

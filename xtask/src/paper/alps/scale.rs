@@ -24,7 +24,7 @@ fn paper_overhead(n: usize, quantum_ms: u64) -> Option<f64> {
         40 => (0.0172, 0.0160, 90),
         _ => return None,
     };
-    (n <= threshold).then(|| slope * n as f64 + offset)
+    (n <= threshold).then_some(slope * n as f64 + offset)
 }
 
 /// Error over what was seen where no cycle was: among those who had their whole turn or none, only the former can be
@@ -53,6 +53,7 @@ struct Row {
     turn_error: Option<f64>,
     turns_seen: u64,
     overhead: f64,
+    guardian_overhead: f64,
     paper_overhead_percent: Option<f64>,
     late_over_quantum: f64,
     late_p99_ms: f64,
@@ -86,6 +87,7 @@ fn row(n: usize, quantum_ms: u64, policy: &'static str, run: &RunResult) -> Row 
         turn_error: turn_error(&run.service_ns, quota).filter(|_| e.count == 0 && policy == "exact"),
         turns_seen: run.service_ns.iter().filter(|&&s| s * 10 >= quota * 9).count() as u64,
         overhead: run.overhead(),
+        guardian_overhead: run.guardian_ns as f64 / run.wall_ns as f64,
         paper_overhead_percent: paper_overhead(n, quantum_ms),
         late_over_quantum: run.lateness.over_quantum,
         late_p99_ms: run.lateness.p99_ns as f64 / 1e6,
@@ -152,24 +154,11 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    let head = [
-        "clients",
-        "Q, ms",
-        "policy",
-        "s",
-        "cycles",
-        "median error",
-        "mean error",
-        "error of turns",
-        "own CPU",
-        "paper's own CPU",
-        "ratio",
-        "late by > Q",
-        "control",
-        "used",
-        "strangers",
-    ];
-    s.page.table(&head, &table);
+    s.page.table(
+        "clients | Q, ms | policy | s | cycles | median error | mean error | \
+         error of turns | own CPU | paper's own CPU | ratio | late by > Q | control | used | strangers",
+        &table,
+    );
     s.page.csv("scale", &rows)?;
     let exact = || rows.iter().filter(|r| r.policy == "exact" && r.quantum_ms == 10);
     let controlled = exact().filter(|r| r.controlled).map(|r| r.clients).max().unwrap_or(0);

@@ -81,18 +81,11 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    let head = [
-        "shares",
-        "policy",
-        "sessions",
-        "cycles",
-        "median error",
-        "mean error",
-        "99 % of decisions late by less than, us",
-        "own CPU",
-        "strangers",
-    ];
-    s.page.table(&head, &table);
+    s.page.table(
+        "shares | policy | sessions | cycles | median error | mean error | \
+         99 % of decisions late by less than, us | own CPU | strangers",
+        &table,
+    );
     s.page.csv("short", &rows)?;
     let medians = rows.iter().filter(|r| r.policy == "exact" && r.own_session).map(|r| r.error_median);
     let worst = worst(medians);

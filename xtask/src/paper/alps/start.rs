@@ -76,37 +76,49 @@ fn guardian(pid: u32) -> Option<u32> {
     children.split_whitespace().filter_map(|c| c.parse().ok()).find(same)
 }
 
-/// Resident memory of divvy and its guardian, and the anonymous part of divvy's, MiB, while it divides among
-/// [`CLIENTS`] commands.
-fn memory(divvy: &Path, cpu: u32) -> Result<(f64, f64, f64)> {
+/// Resident memory of divvy at its largest, its anonymous part, and that of the guardian, MiB.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    resident: f64,
+    anonymous: f64,
+    guardian: f64,
+}
+
+/// The memory of a divvy that divides among [`CLIENTS`] commands.
+fn memory(divvy: &Path, s: &Setting) -> Result<Memory> {
     let mut tasks = String::new();
     for i in 0..CLIENTS {
         let _ = writeln!(tasks, "[[task]]\nname = \"{i}\"\nshare = 5\ncommand = [\"sleep\", \"1000\"]");
     }
     let file = std::env::temp_dir().join(format!("divvy-tasks-{}.toml", std::process::id()));
     std::fs::write(&file, tasks).with_context(|| format!("write {}", file.display()))?;
-    let mut command = Command::new(divvy);
-    command.args(["share", "--quiet", "--for", "60s", "--grace", "1s", "--cpus", &cpu.to_string(), "--file"]);
-    let child = command.arg(&file).stdin(Stdio::null()).spawn().context("start divvy");
-    let child = child?;
-    let pid = Pid::from_raw(child.id() as i32).context("a child's pid")?;
-    let mut running = Guarded { child, process: ProcessRef::open_child(pid)? };
-    let measured = wait_for_clients(&mut running).and_then(|id| {
-        let own = status(id)?;
-        let guardian = guardian(id).map(status).transpose()?;
-        let field = |text: &str, name| status_mib(text, name).with_context(|| format!("{name} is missing"));
-        let guardian = guardian.map_or(Ok(0.0), |text| field(&text, "RssAnon"))?;
-        Ok((field(&own, "VmHWM")?, field(&own, "RssAnon")?, guardian))
-    });
-    drop(running);
+    let measured = memory_with(divvy, &file, s);
     std::fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))?;
     measured
 }
 
-fn wait_for_clients(running: &mut Guarded) -> Result<u32> {
+fn memory_with(divvy: &Path, tasks: &Path, s: &Setting) -> Result<Memory> {
+    let mut command = Command::new(divvy);
+    let cpu = s.cpu().to_string();
+    command.args(["share", "--quiet", "--for", "60s", "--grace", "1s", "--cpus", &cpu, "--file"]).arg(tasks);
+    let child = command.stdin(Stdio::null()).spawn().context("start divvy")?;
+    let pid = Pid::from_raw(child.id() as i32).context("a child's pid")?;
+    let mut running = Guarded { child, process: ProcessRef::open_child(pid)? };
+    let id = wait_for_clients(&mut running, s)?;
+    let (own, guardian) = (status(id)?, guardian(id).map(status).transpose()?);
+    let field = |text: &str, name| status_mib(text, name).with_context(|| format!("{name} is missing"));
+    Ok(Memory {
+        resident: field(&own, "VmHWM")?,
+        anonymous: field(&own, "RssAnon")?,
+        guardian: guardian.map_or(Ok(0.0), |text| field(&text, "RssAnon"))?,
+    })
+}
+
+fn wait_for_clients(running: &mut Guarded, s: &Setting) -> Result<u32> {
     let id = running.child.id();
     let give_up = clock::now() + Nanos::from_secs(60);
     loop {
+        s.bench.check()?;
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
         if children.split_whitespace().count() > CLIENTS {
             clock::sleep(Nanos::from_secs(2)); // Some cycles.
@@ -127,6 +139,7 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
     let times = s.pick(15, 60);
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for _ in 0..times {
+        s.bench.check()?;
         let mut share = Command::new(&divvy);
         share.args(["share", "--quiet", "1:true"]);
         with.push(milliseconds(share)?);
@@ -136,27 +149,27 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
     }
     let (with_ms, without_ms) = (median(&with).unwrap_or(f64::NAN), median(&without).unwrap_or(f64::NAN));
     let p90 = quantile(&with, 0.9).unwrap_or(f64::NAN);
-    let (resident, anonymous, guardian) = memory(&divvy, s.cpu())?;
+    let memory = memory(&divvy, s)?;
     let rows = [
         Row { what: "`divvy share 1:true`, median", value: with_ms, unit: "ms" },
         Row { what: "`divvy share 1:true`, 9 of 10 within", value: p90, unit: "ms" },
         Row { what: "`sh -c true`, median", value: without_ms, unit: "ms" },
         Row { what: "added by divvy, median", value: with_ms - without_ms, unit: "ms" },
-        Row { what: "largest resident memory with 1,000 clients", value: resident, unit: "MiB" },
-        Row { what: "of it private to it at the end", value: anonymous, unit: "MiB" },
-        Row { what: "the guardian's private memory", value: guardian, unit: "MiB" },
+        Row { what: "largest resident memory with 1,000 clients", value: memory.resident, unit: "MiB" },
+        Row { what: "of it private to it at the end", value: memory.anonymous, unit: "MiB" },
+        Row { what: "the guardian's private memory", value: memory.guardian, unit: "MiB" },
     ];
     s.page.heading("Start-up and memory of `divvy share`");
     s.page.text(&format!("{times} starts of each, in turns. Not in the paper."));
     let table: Vec<Vec<String>> =
         rows.iter().map(|r| vec![r.what.to_owned(), format!("{} {}", number(r.value), r.unit)]).collect();
-    s.page.table(&["what", "ours"], &table);
+    s.page.table("what | ours", &table);
     s.page.csv("start", &rows)?;
     s.page.goal("start-up added to a command, median", Limit::Most(20.0), with_ms - without_ms, "ms");
     s.page.goal(
         "resident memory with 1,000 clients, guardian's included",
         Limit::Most(16.0),
-        resident + guardian,
+        memory.resident + memory.guardian,
         "MiB",
     );
     Ok(())

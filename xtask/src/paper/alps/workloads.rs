@@ -178,22 +178,11 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
             ]
         })
         .collect();
-    let head = [
-        "shares",
-        "Q, ms",
-        "policy",
-        "cycles",
-        "paper's mean",
-        "median",
-        "mean",
-        "max",
-        "ratio",
-        "long run",
-        "own CPU",
-        "used",
-        "strangers",
-    ];
-    s.page.table(&head, &table);
+    s.page.table(
+        "shares | Q, ms | policy | cycles | paper's mean | median | mean | max | ratio | \
+         long run | own CPU | used | strangers",
+        &table,
+    );
     s.page.csv("workloads", &rows)?;
     goals(s, &cells, &rows);
     plots(s, &cells, &rows, &runs)

@@ -1,0 +1,181 @@
+//! Whatever becomes of divvy, nothing that it suspended stays suspended.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::harness::{Running, SPIN, Sandbox, as_both_users, cpu, eventually, one_cpu};
+
+as_both_users! {
+    killed_at_random_moments
+    killed_together_with_its_guardian
+    a_guardian_that_was_killed_is_replaced
+    a_guardian_that_was_stopped_is_replaced
+    a_divvy_that_was_stopped_lets_go
+}
+
+/// Rounds of each user.
+const ROUNDS: u64 = 200;
+/// The latest moment of a kill, after the start of the process.
+const LATEST: Duration = Duration::from_millis(150);
+
+/// Three that compute, one that sleeps and one that makes children, on one CPU: all but one or two are held.
+fn start(sandbox: &Sandbox) -> Running {
+    let spin = format!("{SPIN} # client");
+    let family = format!("setsid sh -c '{SPIN} # client' & while :; do /bin/true; done # client");
+    let words = [
+        format!("1:{spin}"),
+        format!("2:{spin}"),
+        format!("3:{spin}"),
+        "1:while :; do sleep 0.005; done # client".to_owned(),
+        format!("1:{family}"),
+    ];
+    let mut args = vec!["share", "--quiet"];
+    let cpu = one_cpu();
+    args.extend(["--cpus", &cpu]);
+    args.extend(words.iter().map(String::as_str));
+    sandbox.start(&args)
+}
+
+/// Waits until divvy divides: until somebody is held and somebody has run.
+fn started(sandbox: &Sandbox) -> Running {
+    let running = start(sandbox);
+    eventually("somebody to be held while others run", || {
+        (!sandbox.suspended().is_empty() && cpu(&sandbox.with("client")) > 10).then_some(())
+    });
+    running
+}
+
+fn killed_at_random_moments(sandbox: &Sandbox) {
+    let seed = u64::from(std::process::id());
+    let mut random = seed;
+    let (mut held_rounds, mut slowest) = (0, Duration::ZERO);
+    for round in 0..ROUNDS {
+        // SplitMix64: any order of moments will do, and the seed tells it again.
+        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let after = Duration::from_nanos((mixed >> 16) % LATEST.as_nanos() as u64);
+        let mut running = start(sandbox);
+        std::thread::sleep(after);
+        running.signal(Signal::KILL);
+        let killed = Instant::now();
+        assert_eq!(running.wait(), None);
+        held_rounds += u64::from(!sandbox.suspended().is_empty());
+        eventually(&format!("nobody to be suspended (seed {seed}, round {round}, {after:?})"), || {
+            let left = sandbox.processes();
+            // The guardian's last deed is done once it is gone.
+            let done = left.iter().all(|p| p.state != 'T' && p.comm != "divvy-guardian");
+            done.then_some(())
+        });
+        slowest = slowest.max(killed.elapsed());
+        assert_eq!(sandbox.suspended(), [], "seed {seed}, round {round}, {after:?}");
+        sandbox.kill_clients();
+    }
+    println!(
+        "{ROUNDS} rounds (seed {seed}); in {held_rounds} somebody was seen suspended; all resumed within {slowest:?}"
+    );
+}
+
+fn rescue(sandbox: &Sandbox) -> Value {
+    let outcome = sandbox.run(&["rescue", "--json"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    serde_json::from_slice(&outcome.stdout).expect("JSON")
+}
+
+fn killed_together_with_its_guardian(sandbox: &Sandbox) {
+    let mut running = started(sandbox);
+    let guardian = sandbox.guardian().expect("a guardian");
+    // A stopped divvy cannot put another in its place meanwhile.
+    running.signal(Signal::STOP);
+    kill_process(guardian, Signal::KILL).unwrap();
+    running.signal(Signal::KILL);
+    running.wait();
+    let held = sandbox.suspended();
+    assert!(!held.is_empty(), "somebody was held");
+    // Nobody is left to resume them.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(sandbox.suspended().len() >= held.len(), "signals take effect late, and nobody undoes them");
+    let report = rescue(sandbox);
+    let resumed: Vec<i32> =
+        report["resumed"].as_array().unwrap().iter().map(|pid| pid.as_i64().unwrap() as i32).collect();
+    assert!(!resumed.is_empty(), "{report}");
+    assert_eq!(report["errors"], serde_json::json!([]), "{report}");
+    eventually("all to be resumed", || sandbox.suspended().is_empty().then_some(()));
+    assert_eq!(rescue(sandbox)["resumed"], serde_json::json!([]), "the table is gone");
+}
+
+/// The next start of divvy does what `divvy rescue` does.
+#[test]
+fn the_next_divvy_rescues() {
+    let sandbox = Sandbox::own();
+    let mut running = started(&sandbox);
+    let guardian = sandbox.guardian().expect("a guardian");
+    running.signal(Signal::STOP);
+    kill_process(guardian, Signal::KILL).unwrap();
+    running.signal(Signal::KILL);
+    running.wait();
+    assert!(!sandbox.suspended().is_empty(), "somebody was held");
+    let outcome = sandbox.run(&["share", "1:true"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("that an earlier divvy had left suspended"), "{}", outcome.stderr);
+    assert_eq!(sandbox.suspended(), []);
+}
+
+/// Somebody is held and somebody runs, now as before.
+fn check_divides(sandbox: &Sandbox) {
+    let before = cpu(&sandbox.with("client"));
+    eventually("scheduling to go on", || {
+        (!sandbox.suspended().is_empty() && cpu(&sandbox.with("client")) > before + 20).then_some(())
+    });
+}
+
+fn another_guardian(sandbox: &Sandbox, old: Pid) -> Pid {
+    eventually("another guardian", || sandbox.guardian().filter(|&pid| pid != old))
+}
+
+fn a_guardian_that_was_killed_is_replaced(sandbox: &Sandbox) {
+    let mut running = started(sandbox);
+    let mut guardian = sandbox.guardian().expect("a guardian");
+    for _ in 0..3 {
+        kill_process(guardian, Signal::KILL).unwrap();
+        guardian = another_guardian(sandbox, guardian);
+        check_divides(sandbox);
+    }
+    // The new one is as good as the first.
+    running.signal(Signal::KILL);
+    running.wait();
+    eventually("all to be resumed", || {
+        (sandbox.suspended().is_empty() && sandbox.guardian().is_none()).then_some(())
+    });
+}
+
+fn a_guardian_that_was_stopped_is_replaced(sandbox: &Sandbox) {
+    let mut running = started(sandbox);
+    let guardian = sandbox.guardian().expect("a guardian");
+    kill_process(guardian, Signal::STOP).unwrap();
+    another_guardian(sandbox, guardian);
+    check_divides(sandbox);
+    running.signal(Signal::KILL);
+    running.wait();
+    eventually("all to be resumed", || {
+        (sandbox.suspended().is_empty() && sandbox.guardian().is_none()).then_some(())
+    });
+}
+
+fn a_divvy_that_was_stopped_lets_go(sandbox: &Sandbox) {
+    let running = started(sandbox);
+    running.signal(Signal::STOP);
+    let clients = || sandbox.with("client");
+    eventually("all clients to run", || clients().iter().all(|p| p.state != 'T').then_some(()));
+    let stopped = Instant::now();
+    while stopped.elapsed() < Duration::from_secs(2) {
+        assert!(clients().iter().all(|p| p.state != 'T'), "held by nobody: {:?}", clients());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.signal(Signal::CONT);
+    check_divides(sandbox);
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code, Some(130));
+    assert_eq!(sandbox.processes(), []);
+}

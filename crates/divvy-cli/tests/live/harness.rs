@@ -1,0 +1,375 @@
+//! Runs divvy as a user would, and leaves nothing behind, whatever a test does.
+//!
+//! Every process that descends from a [`Sandbox`] carries its mark in the environment. That is how it is found again,
+//! in whatever session or process group it is and whoever its parent has become, and how nobody else's is touched.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long a test waits for what must come; a slow machine only makes the test slower.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How far a fraction of all CPU time may be from its target where the machine is busy with other things.
+pub const MAX_FRACTION_ERROR: f64 = 0.05;
+/// A shell that computes for ever.
+pub const SPIN: &str = "while :; do :; done";
+
+const MARK: &str = "DIVVY_TEST_MARK";
+const NOBODY: u32 = 65_534;
+
+/// Who runs divvy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    /// Whoever runs the tests.
+    Own,
+    /// A user without any privilege. Only root can become one.
+    Nobody,
+}
+
+/// A directory, a user, and every process that was started in it. Dropping it ends them.
+pub struct Sandbox {
+    dir: TempDir,
+    mark: String,
+    user: User,
+    divvy: PathBuf,
+}
+
+/// A process of a sandbox, as `/proc` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    pub pid: Pid,
+    pub parent: i32,
+    pub state: char,
+    pub comm: String,
+    pub command: String,
+    /// Ticks of 10 ms.
+    pub cpu: u64,
+}
+
+/// How a run of divvy ended.
+#[derive(Debug)]
+pub struct Outcome {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+/// A divvy that runs.
+pub struct Running {
+    pub child: Child,
+}
+
+/// Says why a test proves nothing here. `scripts/test.sh` lists and counts these.
+pub fn skip(test: &str, reason: &str) {
+    eprintln!("SKIPPED {test}: {reason}");
+    if let Some(path) = std::env::var_os("DIVVY_TEST_SKIPS") {
+        let file = std::fs::OpenOptions::new().append(true).open(path);
+        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
+    }
+}
+
+/// Runs a test as the user who runs the tests and as one without privilege.
+macro_rules! as_both_users {
+    ($($name:ident)*) => { $(mod $name {
+        #[test]
+        fn as_own_user() {
+            super::$name(&crate::harness::Sandbox::own());
+        }
+        #[test]
+        fn unprivileged() {
+            if let Some(sandbox) = crate::harness::Sandbox::nobody(stringify!($name)) {
+                super::$name(&sandbox);
+            }
+        }
+    })* };
+}
+pub(crate) use as_both_users;
+
+impl Sandbox {
+    pub fn own() -> Self {
+        Self::new(User::Own)
+    }
+
+    /// A sandbox of a user without privilege; `None`, and a word why, where there can be none, or where [`Sandbox::own`]
+    /// is one already.
+    pub fn nobody(test: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skip(test, "not root: the test as the own user is the one without privilege");
+            return None;
+        }
+        Some(Self::new(User::Nobody))
+    }
+
+    fn new(user: User) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let dir = tempfile::Builder::new().prefix("divvy-live-").tempdir().expect("a directory");
+        let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let mut divvy = PathBuf::from(env!("CARGO_BIN_EXE_divvy"));
+        if user == User::Nobody {
+            if !is_reachable(&divvy) {
+                let copy = dir.path().join("divvy");
+                std::fs::copy(&divvy, &copy).expect("copy divvy to where everybody can reach it");
+                divvy = copy;
+            }
+            std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY))
+                .expect("give the directory away");
+        }
+        Self { dir, mark, user, divvy }
+    }
+
+    /// A name in the sandbox's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a file that the sandbox's user can read.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).expect("write a file");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("let it be read");
+        path
+    }
+
+    /// The program under test.
+    pub fn program(&self) -> &Path {
+        &self.divvy
+    }
+
+    /// Any command, as the sandbox's user and with its mark and runtime directory.
+    pub fn command(&self, program: impl Into<OsString>) -> Command {
+        let mut command = match self.user {
+            User::Own => Command::new(program.into()),
+            User::Nobody => {
+                let mut command = Command::new("setpriv");
+                let id = NOBODY.to_string();
+                command.args([&format!("--reuid={id}"), &format!("--regid={id}"), "--clear-groups"]);
+                command.arg(program.into());
+                command
+            }
+        };
+        command
+            .env(MARK, &self.mark)
+            .env("DIVVY_RUNTIME_DIR", self.path("run"))
+            .env_remove("XDG_RUNTIME_DIR");
+        command.current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// divvy with these arguments.
+    pub fn divvy(&self, args: &[&str]) -> Command {
+        let mut command = self.command(&self.divvy);
+        command.args(args);
+        command
+    }
+
+    /// Runs divvy to its end.
+    pub fn run(&self, args: &[&str]) -> Outcome {
+        self.start(args).end()
+    }
+
+    /// Starts divvy; its output is kept for [`Running::end`].
+    pub fn start(&self, args: &[&str]) -> Running {
+        let mut command = self.divvy(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running { child: command.spawn().expect("start divvy") }
+    }
+
+    /// All living processes with the sandbox's mark.
+    pub fn processes(&self) -> Vec<Process> {
+        let mark = format!("{MARK}={}", self.mark).into_bytes();
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let dir = entry.path();
+            // What cannot be read has ended, or is another user's.
+            let Ok(environment) = std::fs::read(dir.join("environ")) else { continue };
+            if environment.split(|&b| b == 0).any(|variable| variable == mark) {
+                found.extend(process(pid, &dir));
+            }
+        }
+        found
+    }
+
+    /// Processes that were started with `word` in their command.
+    pub fn with(&self, word: &str) -> Vec<Process> {
+        let mut found = self.processes();
+        // divvy itself has all the commands among its arguments.
+        found.retain(|p| p.command.contains(word) && !p.is_divvy());
+        found
+    }
+
+    /// Those that stand suspended.
+    pub fn suspended(&self) -> Vec<Process> {
+        let mut found = self.processes();
+        found.retain(|p| p.state == 'T');
+        found
+    }
+
+    /// The guardian, if there is one.
+    pub fn guardian(&self) -> Option<Pid> {
+        self.processes().into_iter().find(|p| p.comm == "divvy-guardian").map(|p| p.pid)
+    }
+
+    /// Ends everything that is left in the sandbox.
+    pub fn kill_clients(&self) {
+        // What is killed may have just made another: until there is none.
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let left = self.processes();
+            if left.is_empty() {
+                return;
+            }
+            for process in left {
+                let _ = rustix::process::kill_process(process.pid, Signal::KILL);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        eprintln!("left behind: {:?}", self.processes());
+    }
+
+    /// Waits until `n` processes have `word` in their command.
+    pub fn wait_for(&self, n: usize, word: &str) -> Vec<Process> {
+        eventually(&format!("{n} processes with '{word}'"), || {
+            Some(self.with(word)).filter(|found| found.len() == n)
+        })
+    }
+
+    /// The report that divvy wrote, checked against its schema.
+    pub fn report(&self, name: &str) -> Value {
+        let text = std::fs::read_to_string(self.path(name)).expect("a report");
+        check_report(&text)
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        self.kill_clients();
+    }
+}
+
+impl Process {
+    fn is_divvy(&self) -> bool {
+        self.comm == "divvy" || self.comm == "divvy-guardian"
+    }
+}
+
+impl Running {
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(self.pid(), signal).expect("signal divvy");
+    }
+
+    /// Waits for the end of divvy and of all that hold its output open.
+    pub fn end(mut self) -> Outcome {
+        // Read side by side: a full pipe would stop the writer.
+        fn read(pipe: Option<impl std::io::Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+                bytes
+            })
+        }
+        let (out, err) = (read(self.child.stdout.take()), read(self.child.stderr.take()));
+        let code = self.wait();
+        eventually("the end of the output: did a command outlive divvy?", || {
+            (out.is_finished() && err.is_finished()).then_some(())
+        });
+        let (stdout, stderr) = (out.join().expect("a reader"), err.join().expect("a reader"));
+        Outcome { code, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() }
+    }
+
+    /// Waits for the end of divvy itself; `None` where a signal ended it.
+    pub fn wait(&mut self) -> Option<i32> {
+        eventually("divvy's end", || self.child.try_wait().expect("our child")).code()
+    }
+}
+
+fn process(pid: i32, dir: &Path) -> Option<Process> {
+    let stat = std::fs::read_to_string(dir.join("stat")).ok()?;
+    let (head, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let command = std::fs::read(dir.join("cmdline")).ok()?;
+    let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    Some(Process {
+        pid: Pid::from_raw(pid)?,
+        parent: fields.get(1)?.parse().ok()?,
+        state: fields.first()?.chars().next()?,
+        comm: head.split_once('(')?.1.to_owned(),
+        command: String::from_utf8_lossy(&command).replace('\0', " "),
+        cpu: ticks(11)? + ticks(12)?,
+    })
+    .filter(|p| p.state != 'Z')
+}
+
+fn is_reachable(path: &Path) -> bool {
+    path.ancestors().all(|part| std::fs::metadata(part).is_ok_and(|m| m.permissions().mode() & 0o001 != 0))
+}
+
+/// Waits until `look` finds something, with patience.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// CPU time in ticks of 10 ms of all `processes` together.
+pub fn cpu(processes: &[Process]) -> u64 {
+    processes.iter().map(|p| p.cpu).sum()
+}
+
+/// The number of a CPU that this process may use.
+pub fn one_cpu() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status");
+    let list =
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list of CPUs");
+    list.trim().split([',', '-']).next().expect("a CPU").to_owned()
+}
+
+/// Parses a report and checks it against `docs/report.schema.json`.
+pub fn check_report(text: &str) -> Value {
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../../docs/report.schema.json")).expect("a schema");
+    let report: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("no JSON ({e}): {text}"));
+    let validator = jsonschema::validator_for(&schema).expect("a valid schema");
+    let errors: Vec<String> =
+        validator.iter_errors(&report).map(|e| format!("{}: {e}", e.instance_path())).collect();
+    assert!(errors.is_empty(), "the report is not as its schema says: {errors:#?}\n{text}");
+    report
+}
+
+/// A client's member `field` in a report.
+pub fn client<'a>(report: &'a Value, index: usize, field: &str) -> &'a Value {
+    let value = &report["clients"][index][field];
+    assert!(!value.is_null() || field == "exit", "clients[{index}].{field} in {report}");
+    value
+}
+
+/// Checks that each client's fraction of all CPU time is its target, within [`MAX_FRACTION_ERROR`].
+pub fn check_fractions(report: &Value, targets: &[f64]) {
+    let clients = report["clients"].as_array().expect("clients");
+    assert_eq!(clients.len(), targets.len());
+    for (i, target) in targets.iter().enumerate() {
+        let achieved = client(report, i, "achieved_fraction").as_f64().expect("a number");
+        assert!(
+            (achieved - target).abs() <= MAX_FRACTION_ERROR,
+            "client {i}: {achieved} of {target}\n{report}"
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! What cannot be used is refused in one line, with the right code, before anything is started.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::harness::{Sandbox, as_both_users};
+
+as_both_users! { bad_input_starts_nothing }
+
+fn bad_input_starts_nothing(sandbox: &Sandbox) {
+    sandbox.write("no.toml", "[[task]]\nshare = 1\ncomand = 'true'\n");
+    sandbox.write("nodir.toml", "[[task]]\nshare = 1\ncommand = 'true'\ndir = '/no/such/dir'\n");
+    sandbox.write("zero.toml", "[[task]]\nshare = 0\ncommand = 'true'\n");
+    sandbox.write("noexec", "#!/bin/sh\n");
+    // (arguments, code, words that name the cause, words that name the fix)
+    let rows: &[(&[&str], i32, &str, &str)] = &[
+        (&["sleep 1"], 2, "no share", "SHARE:COMMAND"),
+        (&["0:true"], 2, "share 0", "from 1 to 1000000"),
+        (&["-3:true"], 2, "-3", ""),
+        (&["--", "-3:true"], 2, "share -3", "from 1 to 1000000"),
+        (&["1000001:true"], 2, "share 1000001", "from 1 to 1000000"),
+        (&["99999999999999999999999999999999999999999:true"], 2, "is no share", "from 1 to 1000000"),
+        (&["1.5:true"], 2, "'1.5' is no share", "whole number"),
+        (&["1:"], 2, "the command is empty", "SHARE:COMMAND"),
+        (&["1:   "], 2, "the command is empty", "SHARE:COMMAND"),
+        (&["1:no-such-program --at-all"], 3, "command not found: 'no-such-program'", "full path"),
+        (&["1:./noexec"], 3, "'./noexec' cannot be executed", "check"),
+        (&["--file", "nowhere.toml"], 4, "nowhere.toml", "read"),
+        (&["--file", "."], 4, "directory", "read"),
+        (&["--file", "no.toml"], 4, "line 3", "comand"),
+        (&["--file", "zero.toml"], 2, "share 0", "from 1 to 1000000"),
+        (&["--file", "nodir.toml"], 3, "/no/such/dir", "no such directory"),
+        (&["--policy", "fair"], 2, "unknown policy 'fair'", "exact, alps, alps-basic, rate"),
+        (&["--quantum", "999us"], 2, "quantum", "1 ms to 10 s"),
+        (&["--quantum", "11s"], 2, "quantum", "1 ms to 10 s"),
+        (&["--quantum", "0s"], 2, "quantum", "1 ms to 10 s"),
+        (&["--quantum", "10"], 2, "'10'", "--quantum"),
+        (&["--for", "soon"], 2, "'soon'", "--for"),
+        (&["--slice", "1us"], 2, "slice", "1 ms"),
+        (&["--presence", "0"], 2, "0 clients", "1 to 64"),
+        (
+            &["--policy", "rate", "--quantum", "30ms", "--period", "1s"],
+            2,
+            "period",
+            "whole number of intervals",
+        ),
+        (&["--cpus", "4000"], 2, "CPU 4000", ""),
+        (&["--cpus", "99999"], 2, "CPU 99999", "0,2-3"),
+        (&["--cpus", "x"], 2, "'x' is no CPU", "0,2-3"),
+        (&["--cpus", "3-2"], 2, "empty", "0,2-3"),
+        (&["--report", "/no/such/dir/report"], 4, "/no/such/dir/report", "create"),
+        (&["--trace", "."], 4, ".", "create"),
+        (&["--quantum", "10s", "--unscaled", "1000000:true"], 2, "a cycle of", "smaller shares"),
+        (&["--no-such-option"], 2, "--no-such-option", "--help"),
+    ];
+    for (args, code, cause, fix) in rows {
+        let mut all = vec!["share", "1:touch started"];
+        all.extend(*args);
+        check_refused(sandbox, &all, *code, cause, fix);
+    }
+    check_refused(sandbox, &["share"], 2, "SHARE:COMMAND", "--help");
+    check_refused(sandbox, &["shore", "1:touch started"], 2, "shore", "--help");
+    check_refused(sandbox, &["replay"], 2, "FILE", "--help");
+}
+
+fn check_refused(sandbox: &Sandbox, args: &[&str], code: i32, cause: &str, fix: &str) {
+    let outcome = sandbox.run(args);
+    assert_eq!(outcome.code, Some(code), "{args:?}: {}", outcome.stderr);
+    assert_eq!(outcome.stderr.lines().count(), 1, "one line: {}", outcome.stderr);
+    assert!(outcome.stderr.starts_with("divvy: "), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(cause), "{args:?}: no '{cause}' in {}", outcome.stderr);
+    assert!(outcome.stderr.contains(fix), "{args:?}: no '{fix}' in {}", outcome.stderr);
+    assert!(outcome.stdout.is_empty());
+    assert!(!sandbox.path("started").exists(), "{args:?}: something was started");
+    assert_eq!(sandbox.processes(), [], "{args:?}");
+}
+
+#[test]
+fn an_unsafe_runtime_directory_is_refused() {
+    let sandbox = Sandbox::own();
+    let run = sandbox.path("run");
+    std::fs::create_dir(&run).unwrap();
+    std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o777)).unwrap();
+    check_refused(&sandbox, &["share", "1:touch started"], 5, "others can write to it", "DIVVY_RUNTIME_DIR");
+    std::fs::remove_dir(&run).unwrap();
+    std::fs::write(&run, "").unwrap();
+    check_refused(&sandbox, &["share", "1:touch started"], 5, "it is not a directory", "DIVVY_RUNTIME_DIR");
+}
+
+/// The second command cannot be executed although it is there: what was started before it is ended.
+#[test]
+fn a_command_that_cannot_be_executed_undoes_the_start() {
+    let sandbox = Sandbox::own();
+    let broken = sandbox.write("broken", "#!/no/such/interpreter\n");
+    std::fs::set_permissions(&broken, std::fs::Permissions::from_mode(0o755)).unwrap();
+    sandbox.write(
+        "tasks.toml",
+        "[[task]]\nshare = 1\ncommand = 'sleep 1000'\n[[task]]\nshare = 1\ncommand = ['./broken']\n",
+    );
+    let outcome = sandbox.run(&["share", "--file", "tasks.toml"]);
+    assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
+    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("./broken"), "{}", outcome.stderr);
+    crate::harness::eventually("everything to be undone", || sandbox.processes().is_empty().then_some(()));
+}
+
+/// A bad argument leaves the files of an earlier run alone.
+#[test]
+fn a_refused_run_leaves_the_old_report() {
+    let sandbox = Sandbox::own();
+    sandbox.write("report.json", "old");
+    for bad in [["--policy", "fair"], ["--cpus", "4000"]] {
+        let mut args = vec!["share", "--report", "report.json", "1:true"];
+        args.extend(bad);
+        assert_eq!(sandbox.run(&args).code, Some(2));
+        assert_eq!(std::fs::read_to_string(sandbox.path("report.json")).unwrap(), "old");
+    }
+}

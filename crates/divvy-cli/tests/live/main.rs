@@ -1,0 +1,12 @@
+//! divvy as its users meet it: real processes, the real program, from the outside.
+#![allow(clippy::disallowed_methods, reason = "these tests live in real time")]
+
+mod crash;
+mod ends;
+mod family;
+mod harness;
+mod input;
+mod others;
+mod readme;
+mod share;
+mod terminal;

@@ -1,0 +1,170 @@
+//! On a terminal: the table is redrawn in place, and the commands' output stays readable above it.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::Child;
+use std::sync::mpsc::{Receiver, channel};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::harness::{SPIN, Sandbox, eventually, one_cpu};
+
+const ROWS: u16 = 24;
+const COLUMNS: u16 = 100;
+
+/// divvy on a terminal of its own, and what that shows.
+struct Session {
+    child: Child,
+    terminal: OwnedFd,
+    bytes: Receiver<Vec<u8>>,
+    screen: vt100::Parser,
+    raw: Vec<u8>,
+}
+
+impl Session {
+    fn start(sandbox: &Sandbox, args: &[&str]) -> Self {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a pty");
+        grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("a pty");
+        let name = ptsname(&terminal, Vec::new()).expect("a pty's name");
+        let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&terminal, size).expect("a size");
+        let open =
+            || File::options().read(true).write(true).open(name.to_str().expect("a path")).expect("the pty");
+        let mut command = sandbox.divvy(args);
+        command.stdin(open()).stdout(open()).stderr(open());
+        // SAFETY: between fork and exec only two system calls are made.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::process::setsid()?;
+                rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+                Ok(())
+            });
+        }
+        let child = command.spawn().expect("start divvy");
+        drop(command); // It holds the terminal open.
+        let (sender, bytes) = channel();
+        let mut reader = File::from(terminal.try_clone().expect("a second descriptor"));
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // The last one on the other side gone is an error here.
+            while let Ok(n @ 1..) = reader.read(&mut buffer) {
+                if sender.send(buffer[..n].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        let size = |n| std::num::NonZero::new(n).expect("some");
+        let parser = vt100::Parser::new(size(ROWS), size(COLUMNS), 1000);
+        Self { child, terminal, bytes, screen: parser, raw: Vec::new() }
+    }
+
+    fn lines(&mut self) -> Vec<String> {
+        for bytes in self.bytes.try_iter() {
+            self.screen.process(&bytes);
+            self.raw.extend(bytes);
+        }
+        let lines = self.screen.screen().rows(0, COLUMNS).map(|line| line.trim_end().to_owned());
+        lines.filter(|line| !line.is_empty()).collect()
+    }
+
+    fn wait_for(&mut self, what: &str, found: impl Fn(&[String]) -> bool) -> Vec<String> {
+        eventually(what, || Some(self.lines()).filter(|lines| found(lines)))
+    }
+
+    fn key(&mut self, byte: u8) {
+        File::from(self.terminal.try_clone().expect("a descriptor")).write_all(&[byte]).expect("press a key");
+    }
+
+    fn end(&mut self) -> (Option<i32>, Vec<String>) {
+        let status = eventually("divvy's end", || self.child.try_wait().expect("our child"));
+        // What it wrote last may still be on its way.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        (status.code(), self.lines())
+    }
+}
+
+fn headers(lines: &[String]) -> usize {
+    lines.iter().filter(|line| line.starts_with("command") && line.contains("achieved %")).count()
+}
+
+fn numbered<'a>(lines: &'a [String], word: &str) -> Vec<&'a str> {
+    lines.iter().filter(|line| line.starts_with(word)).map(String::as_str).collect()
+}
+
+#[test]
+fn table_and_output_leave_each_other_alone() {
+    let sandbox = Sandbox::own();
+    let talker = format!("1:for i in 1 2 3 4 5 6; do echo out-$i; echo err-$i >&2; sleep 0.15; done; {SPIN}");
+    let parts = format!("2:printf 'one '; sleep 0.5; echo line; {SPIN}");
+    let mut session =
+        Session::start(&sandbox, &["share", "--for", "3s", "--cpus", &one_cpu(), &talker, &parts]);
+    let lines = session.wait_for("all output and a table", |lines| {
+        headers(lines) == 1 && lines.iter().any(|l| l == "err-6") && lines.iter().any(|l| l == "one line")
+    });
+    let check = |lines: &[String]| {
+        for word in ["out-", "err-"] {
+            let all: Vec<String> = (1..=6).map(|i| format!("{word}{i}")).collect();
+            assert_eq!(numbered(lines, word), all, "{lines:#?}");
+        }
+        assert_eq!(numbered(lines, "one line").len(), 1, "{lines:#?}");
+        assert_eq!(headers(lines), 1, "{lines:#?}");
+        for row in ["for ", "printf "] {
+            assert_eq!(numbered(lines, row).len(), 1, "{lines:#?}");
+        }
+    };
+    check(&lines);
+    // The table is the last thing on the screen, and is drawn anew without moving: its numbers change.
+    let header = lines.iter().position(|line| line.starts_with("command")).unwrap();
+    assert_eq!(lines.len(), header + 3, "{lines:#?}");
+    let now = session
+        .wait_for("a redrawn table", |now| headers(now) == 1 && now.len() == lines.len() && now != lines);
+    assert_eq!(now[..header], lines[..header]);
+    let (code, lines) = session.end();
+    assert_eq!(code, Some(0));
+    check(&lines);
+    assert!(lines.last().unwrap().starts_with("divvy itself:"), "the summary ends it: {lines:#?}");
+}
+
+#[test]
+fn a_flood_of_output_comes_through_whole() {
+    let sandbox = Sandbox::own();
+    let mut session = Session::start(&sandbox, &["share", "1:seq -f flood-%.0f-doolf 5000", "1:sleep 0.6"]);
+    let (code, _) = session.end();
+    assert_eq!(code, Some(0));
+    let text = String::from_utf8_lossy(&session.raw).into_owned();
+    for i in 1..=5000 {
+        assert!(text.contains(&format!("flood-{i}-doolf\r\n")), "line {i} is missing or was cut");
+    }
+}
+
+#[test]
+fn control_c_on_the_terminal_ends_politely() {
+    let sandbox = Sandbox::own();
+    let polite = "1:trap 'echo was-asked; exit 0' TERM; echo ready; while :; do :; done";
+    let mut session = Session::start(&sandbox, &["share", polite]);
+    session.wait_for("the command", |lines| lines.iter().any(|l| l == "ready") && headers(lines) == 1);
+    session.key(3);
+    let (code, lines) = session.end();
+    assert_eq!(code, Some(130));
+    assert!(lines.iter().any(|line| line == "was-asked"), "{lines:#?}");
+    assert_eq!(sandbox.processes(), []);
+}
+
+/// More commands than lines: the table never scrolls.
+#[test]
+fn a_table_longer_than_the_screen_is_cut() {
+    let sandbox = Sandbox::own();
+    let words: Vec<String> = (0..40).map(|_| "1:sleep 1".to_owned()).collect();
+    let mut args = vec!["share"];
+    args.extend(words.iter().map(String::as_str));
+    let mut session = Session::start(&sandbox, &args);
+    let lines =
+        session.wait_for("a cut table", |lines| lines.last().is_some_and(|l| l.starts_with("... and ")));
+    assert_eq!(headers(&lines), 1, "{lines:#?}");
+    assert!(lines.len() < usize::from(ROWS));
+    let (code, _) = session.end();
+    assert_eq!(code, Some(0));
+}

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Makes a Debian (or Ubuntu) machine with Rust ready to build and test divvy. Does nothing where all is there already.
+set -eu
+cd "$(dirname "$0")/.."
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# Programs that building or testing needs, and the Debian package of each.
+missing=''
+for pair in cc:gcc ld:binutils sha256sum:coreutils setpriv:util-linux setsid:util-linux; do
+    command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
+done
+# A compiler without the C library's headers is no use.
+[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+
+if [ -n "$missing" ]; then
+    command -v apt-get >/dev/null 2>&1 || die "these packages are missing, and there is no apt-get:$missing"
+    if [ "$(id -u)" = 0 ]; then
+        as_root=''
+    elif command -v sudo >/dev/null 2>&1; then
+        as_root=sudo
+    else
+        die "install as root: apt-get install$missing"
+    fi
+    say "installing:$missing"
+    $as_root apt-get update -q
+    # shellcheck disable=SC2086  # a list of words
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
+fi
+
+command -v cargo >/dev/null 2>&1 || die "cargo is missing: install Rust as https://www.rust-lang.org says"
+wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+have=$(cargo --version | cut -d' ' -f2)
+oldest=$(printf '%s\n%s\n' "$wanted" "$have" | sort -V | head -n 1)
+[ "$oldest" = "$wanted" ] || die "Rust $have is too old, $wanted is needed: run 'rustup update stable'"
+
+for tool in fmt clippy; do
+    cargo "$tool" --version >/dev/null 2>&1 && continue
+    command -v rustup >/dev/null 2>&1 || die "cargo $tool is missing, and there is no rustup to add it"
+    case $tool in fmt) rustup component add rustfmt ;; clippy) rustup component add clippy ;; esac
+done
+
+say "ready: Rust $have"

@@ -1,0 +1,55 @@
+#!/bin/sh
+# Sets the machine up and runs every check and test. Ends at the first that fails.
+set -eu
+cd "$(dirname "$0")/.."
+
+step() { printf '\n== %s\n' "$*"; }
+
+step set-up
+scripts/setup.sh
+
+step format
+cargo fmt --all --check
+
+step lints
+cargo clippy --workspace --all-targets -- -D warnings
+
+step documentation
+RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet
+
+step purity
+# The pure crates depend on nothing but each other, have no std, and no unsafe code.
+for crate in divvy-policy divvy-market; do
+    [ -d "crates/$crate" ] || continue
+    if cargo tree -p "$crate" -e normal --prefix none | grep -v '^divvy-'; then
+        echo "$crate may depend on nothing but divvy's pure crates" >&2
+        exit 1
+    fi
+    for line in '#![no_std]' '#![forbid(unsafe_code)]'; do
+        grep -qxF "$line" "crates/$crate/src/lib.rs" || { echo "$crate: no line $line" >&2; exit 1; }
+    done
+    echo "$crate: pure"
+done
+# No arrow points outward: who knows no system call may not learn of one through a dependency either.
+for crate in divvy-engine divvy-sim; do
+    [ -d "crates/$crate" ] || continue
+    if cargo tree -p "$crate" -e normal --prefix none | grep -E '^(divvy-(linux|cli|daemon)|libc|nix|rustix) '; then
+        echo "$crate must not know the system" >&2
+        exit 1
+    fi
+    echo "$crate: knows no system call"
+done
+
+step tests
+skips=$(mktemp)
+trap 'rm -f "$skips"' EXIT
+export DIVVY_TEST_SKIPS="$skips"
+if cargo nextest --version >/dev/null 2>&1; then
+    cargo nextest run --workspace
+else
+    cargo test --workspace --lib --bins --tests
+fi
+cargo test --workspace --doc
+
+step "skipped: $(wc -l <"$skips")"
+cat "$skips"
