@@ -24,7 +24,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a paper's experiments over live processes and write docs/results
+    /// Run a paper's experiments, over live processes or simulated, and write docs/results
     Paper {
         /// Which paper
         #[command(subcommand)]
@@ -46,6 +46,10 @@ enum Paper {
     Alps(PaperArgs),
     /// superd: section 4 (accuracy of the rate policy), Figs 2-4
     Superd(PaperArgs),
+    /// VTRR: worked examples, Figs 1-2 (error surfaces), Fig. 3 (cost of choosing), Figs 4-6 (one second), simulated
+    Vtrr(PaperArgs),
+    /// PBS: Figs 2-3 (processor shares), the eleven properties, groups A, B, C, and queueing theory, simulated
+    Pbs(PaperArgs),
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -86,6 +90,8 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Paper { paper: Paper::Alps(args) } => paper::alps::run(&args),
         Command::Paper { paper: Paper::Superd(args) } => paper::superd::run(&args),
+        Command::Paper { paper: Paper::Vtrr(args) } => paper::vtrr::run(&args),
+        Command::Paper { paper: Paper::Pbs(args) } => paper::pbs::run(&args),
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),
     }

@@ -114,8 +114,21 @@ impl Page {
     /// # Errors
     /// Where it cannot be drawn or written.
     pub(crate) fn plot(&mut self, file: &str, plot: &Plot) -> Result<()> {
-        plot.write(&self.dir.join(&self.name), file)?;
-        let (name, title) = (&self.name, &plot.title);
+        self.picture(file, &plot.title, |dir| plot.write(dir, file))
+    }
+
+    /// A picture that `draw` writes as `FILE.svg` and `.png` into the directory it is given, shown and linked.
+    ///
+    /// # Errors
+    /// As `draw`.
+    pub(crate) fn picture(
+        &mut self,
+        file: &str,
+        title: &str,
+        draw: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<()> {
+        draw(&self.dir.join(&self.name))?;
+        let name = &self.name;
         let _ = write!(self.body, "![{title}]({name}/{file}.svg)\n([PNG]({name}/{file}.png))\n\n");
         Ok(())
     }
