@@ -30,6 +30,11 @@ enum Command {
         #[command(subcommand)]
         paper: Paper,
     },
+    /// Run a scenario in JSON and print what it took and what came of it, for scripts/peers/simulators.py
+    TimeScenario {
+        /// The scenario
+        file: PathBuf,
+    },
     /// Check everything: format, lints, documentation, purity, tests
     Ci,
     /// Write manual pages and shell completions of divvy
@@ -92,6 +97,7 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Paper { paper: Paper::Superd(args) } => paper::superd::run(&args),
         Command::Paper { paper: Paper::Vtrr(args) } => paper::vtrr::run(&args),
         Command::Paper { paper: Paper::Pbs(args) } => paper::pbs::run(&args),
+        Command::TimeScenario { file } => paper::pbs::time_scenario(&file),
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),
     }

@@ -141,7 +141,7 @@ impl Areas {
         let (from, to) = (panel.samples.first(), panel.samples.last());
         let (Some((from, _)), Some((to, _))) = (from, to) else { return Err(anyhow!("nothing to draw")) };
         // Room on the right for the legend.
-        let wide = to + (to - from) * 0.17;
+        let wide = to + (to - from) * 0.27;
         let mut chart = ChartBuilder::on(area)
             .caption(&panel.title, ("sans-serif", 15))
             .margin(8)
@@ -155,7 +155,10 @@ impl Areas {
             let upper = panel.samples.iter().map(|(x, h)| (*x, edge(h, k + 1)));
             let lower = panel.samples.iter().rev().map(|(x, h)| (*x, edge(h, k)));
             chart
-                .draw_series(std::iter::once(Polygon::new(upper.chain(lower).collect::<Vec<_>>(), color.filled())))?
+                .draw_series(std::iter::once(Polygon::new(
+                    upper.chain(lower).collect::<Vec<_>>(),
+                    color.filled(),
+                )))?
                 .label(label)
                 .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 14, y + 4)], color.filled()));
         }

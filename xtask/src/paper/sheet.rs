@@ -83,7 +83,9 @@ impl Sheet {
         )];
         lines.extend(preface.iter().map(|&line| line.to_owned()));
         if self.quick {
-            lines.push("**This is a quick run**: fewer and shorter runs than the goals are meant for.".to_owned());
+            lines.push(
+                "**This is a quick run**: fewer and shorter runs than the goals are meant for.".to_owned(),
+            );
         }
         if let Some(only) = &self.only {
             lines.push(format!("**Only the parts named `{only}` were run.**"));

@@ -65,7 +65,9 @@ pub(super) fn figure_2(sheet: &mut Sheet) -> Result<()> {
             worst = if off.is_nan() { f64::INFINITY } else { worst.max(off) };
         }
         near_limits.push(completions.clone());
-        table.push(std::iter::once(alpha.to_string()).chain(completions.iter().map(|c| format!("{c:.4}"))).collect());
+        table.push(
+            std::iter::once(alpha.to_string()).chain(completions.iter().map(|c| format!("{c:.4}"))).collect(),
+        );
         csv.extend(flat(alpha, &samples));
         panels.push(AreaPanel { title: format!("alpha = {alpha}"), samples });
     }
@@ -75,7 +77,9 @@ pub(super) fn figure_2(sheet: &mut Sheet) -> Result<()> {
          from `golden/pbs_fluid.json`."
     ));
     sheet.page.table(&["alpha", "task 1", "task 2", "task 3", "task 4"], &table);
-    let off = |at: usize, want: [f64; 4]| near_limits[at].iter().zip(want).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()));
+    let off = |at: usize, want: [f64; 4]| {
+        near_limits[at].iter().zip(want).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()))
+    };
     let (fcfs, las) = (off(0, [4.5, 7.0, 10.0, 12.0]), off(4, [12.0, 9.5, 10.5, 8.0]));
     sheet.claim(
         "alpha = 0.01 is almost FCFS, alpha = 100 almost LAS (Fig. 2)",
@@ -167,8 +171,10 @@ pub(super) fn properties(sheet: &mut Sheet) -> Result<()> {
         "Each is a property test over random arrivals in `crates/divvy-policy/tests/paper_pbs.rs`, for the fluid model; \
          `cargo test -p divvy-policy --test paper_pbs` runs them. This page names the tests, it does not run them.",
     );
-    let table: Vec<Vec<String>> =
-        ROWS.iter().map(|&(nr, what, test)| vec![nr.to_owned(), what.to_owned(), format!("`{test}`")]).collect();
+    let table: Vec<Vec<String>> = ROWS
+        .iter()
+        .map(|&(nr, what, test)| vec![nr.to_owned(), what.to_owned(), format!("`{test}`")])
+        .collect();
     sheet.page.table(&["", "property", "test"], &table);
     Ok(())
 }

@@ -53,7 +53,8 @@ impl Grid {
             scenario
         };
         let pbs = |beta: f64, alpha: f64| {
-            let beta = if beta.is_finite() { json!(beta) } else { json!(if beta > 0.0 { "inf" } else { "-inf" }) };
+            let beta =
+                if beta.is_finite() { json!(beta) } else { json!(if beta > 0.0 { "inf" } else { "-inf" }) };
             with(json!({ "name": "pbs", "params": { "alpha": alpha, "beta": beta } }))
         };
         let grid = betas.iter().flat_map(|&(_, beta)| alphas.iter().map(move |&alpha| pbs(beta, alpha)));
@@ -72,7 +73,9 @@ impl Grid {
 
     /// The range of `value` over the alphas below `below` of one beta.
     fn range(&self, beta: &str, below: f64, value: impl Fn(&Outcome) -> f64) -> (f64, f64) {
-        let Some(b) = self.betas.iter().position(|(name, _)| *name == beta) else { return (f64::NAN, f64::NAN) };
+        let Some(b) = self.betas.iter().position(|(name, _)| *name == beta) else {
+            return (f64::NAN, f64::NAN);
+        };
         let points = self.alphas.iter().enumerate().filter(|(_, alpha)| **alpha < below);
         points
             .map(|(a, _)| value(self.at(b, a)))
@@ -171,7 +174,12 @@ pub(super) fn group_a(sheet: &mut Sheet) -> Result<()> {
          1200 s), the first 400 s and the last 100 s left out. {agree} of {compared} points agree within four standard errors \
          with `golden/group_a.json` (200,000 s a point, by another program)."
     ));
-    sheet.page.goal("points that agree with the reference", Limit::Least(compared as f64), agree as f64, "points");
+    sheet.page.goal(
+        "points that agree with the reference",
+        Limit::Least(compared as f64),
+        agree as f64,
+        "points",
+    );
     grid.table(sheet, |o| interval(&o.mean));
     claims_a(sheet, &grid);
     let plot = grid.plot("Group A: mean response time", "mean response time, s", |o| o.mean.mean);
@@ -204,7 +212,12 @@ fn claims_a(sheet: &mut Sheet, grid: &Grid) {
             _ => Reproduces::No,
         };
         let paper = format!("{low:.0} to {high:.0} % less");
-        sheet.claim(&format!("Group A: additional delay under {what} against RR"), &paper, &text(range), reproduces);
+        sheet.claim(
+            &format!("Group A: additional delay under {what} against RR"),
+            &paper,
+            &text(range),
+            reproduces,
+        );
     }
     sheet.page.text(&format!(
         "FCFS, which the paper does not measure, gains {:.1} % of additional delay against RR.",
@@ -224,7 +237,8 @@ fn claims_a(sheet: &mut Sheet, grid: &Grid) {
     let near = (rr.sd - 3.6).abs() < 0.25 && (linux.sd - 3.7).abs() < 0.25;
     let ours = format!("RR {:.2} s, Linux 2.2 {:.2} s", rr.sd, linux.sd);
     sheet.claim("Group A: standard deviation, RR and Linux", "3.6 s, 3.7 s", &ours, Reproduces::when(near));
-    let rises = grid.range("-3", 0.06, |o| o.mean.mean).1 < grid.range("-3", f64::INFINITY, |o| o.mean.mean).1 - 0.5;
+    let rises =
+        grid.range("-3", 0.06, |o| o.mean.mean).1 < grid.range("-3", f64::INFINITY, |o| o.mean.mean).1 - 0.5;
     sheet.claim(
         "Group A: the mean rises with alpha under beta = -3",
         "significant",
@@ -292,7 +306,12 @@ pub(super) fn group_b(sheet: &mut Sheet) -> Result<()> {
     sheet.claim(
         "Group B: a large alpha reduces the mean",
         "beats RR and Linux",
-        &format!("alpha = 5: {}; alpha = 0.1: {}; RR {}", interval(&fifth.mean), interval(&grid.at(0, 0).mean), interval(&rr.mean)),
+        &format!(
+            "alpha = 5: {}; alpha = 0.1: {}; RR {}",
+            interval(&fifth.mean),
+            interval(&grid.at(0, 0).mean),
+            interval(&rr.mean)
+        ),
         if falls && best < rr.mean.mean && fifth.mean.mean < rr.mean.mean {
             Reproduces::Yes
         } else if falls {
@@ -305,10 +324,17 @@ pub(super) fn group_b(sheet: &mut Sheet) -> Result<()> {
     sheet.claim(
         "Group B: small requests, alpha > 2, as good as under Linux",
         "as good",
-        &format!("median: alpha = 5 {:.3} s, Linux 2.2 {:.3} s", fifth.median.mean, grid.other(1).median.mean),
+        &format!(
+            "median: alpha = 5 {:.3} s, Linux 2.2 {:.3} s",
+            fifth.median.mean,
+            grid.other(1).median.mean
+        ),
         Reproduces::when(small),
     );
-    sheet.page.plot("group-b", &grid.plot("Group B: mean response time", "mean response time, s", |o| o.mean.mean))?;
+    sheet.page.plot(
+        "group-b",
+        &grid.plot("Group B: mean response time", "mean response time, s", |o| o.mean.mean),
+    )?;
     let plot = grid.plot("Group B: median response time", "median response time, s", |o| o.median.mean);
     sheet.page.plot("group-b-small", &plot)?;
     sheet.page.csv("group-b", &grid.rows(None))
@@ -353,6 +379,9 @@ pub(super) fn group_c(sheet: &mut Sheet) -> Result<()> {
         &format!("alpha = 0.1, beta = +inf: {}", interval(&small.mean)),
         Reproduces::when(worse),
     );
-    sheet.page.plot("group-c", &grid.plot("Group C: mean response time", "mean response time, s", |o| o.mean.mean))?;
+    sheet.page.plot(
+        "group-c",
+        &grid.plot("Group C: mean response time", "mean response time, s", |o| o.mean.mean),
+    )?;
     sheet.page.csv("group-c", &grid.rows(None))
 }

@@ -5,6 +5,7 @@ mod groups;
 mod theory;
 
 use anyhow::{Result, anyhow};
+use divvy_linux::clock;
 use divvy_policy::dispatch::fcfs::{Fcfs, FcfsParams};
 use divvy_policy::dispatch::fixed::{FIXED_BITS, Fixed};
 use divvy_policy::dispatch::las::{Las, LasParams};
@@ -20,7 +21,7 @@ use divvy_sim::scenario::{
 use divvy_sim::simulate::simulate;
 use serde_json::Value;
 
-use super::sheet::{Sheet, on_all_cpus};
+use super::sheet::{Sheet, cpu_seconds, on_all_cpus};
 use crate::PaperArgs;
 
 /// Runs the experiments and writes `OUT/pbs.md`.
@@ -51,6 +52,30 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     )
 }
 
+/// Runs the scenario in `file` (JSON) and prints what it took and what came of it, as JSON.
+///
+/// # Errors
+/// Where the file cannot be read, or the scenario cannot be run.
+pub(crate) fn time_scenario(file: &std::path::Path) -> Result<()> {
+    let text = std::fs::read_to_string(file).map_err(|e| anyhow!("read {}: {e}", file.display()))?;
+    let scenario = Scenario::parse(&text, Format::Json).map_err(|e| anyhow!("{}: {e}", file.display()))?;
+    let (start, cpu) = (clock::now(), cpu_seconds());
+    let report = simulate(&scenario, scenario.seed, &[], &Policies).map_err(|e| anyhow!("{e}"))?;
+    let (cpu, wall) = (cpu_seconds() - cpu, clock::now().since(start).as_secs_f64());
+    let responses = report.responses.as_ref().ok_or_else(|| anyhow!("nobody asks for anything"))?;
+    println!(
+        "{}",
+        serde_json::json!({
+            "cpu_seconds": cpu,
+            "wall_seconds": wall,
+            "decisions": report.operations.decisions,
+            "jobs": responses.count,
+            "mean_response": responses.mean,
+        })
+    );
+    Ok(())
+}
+
 /// The policies of these experiments, by name.
 struct Policies;
 
@@ -69,9 +94,13 @@ impl PolicyFactory for Policies {
         params.finish()?;
         let refused = || PolicyError::unknown(&spec.name, &KNOWN);
         Ok(match spec.name.as_str() {
-            "fcfs" => visitor.visit(Fcfs::new(FcfsParams { cpus, ..FcfsParams::default() }).map_err(|_| refused())?),
-            "rr" => visitor.visit(Rr::new(RrParams { quantum, cpus, ..RrParams::default() }).map_err(|_| refused())?),
-            "las" => visitor.visit(Las::new(LasParams { quantum, cpus, ..LasParams::default() }).map_err(|_| refused())?),
+            "fcfs" => {
+                visitor.visit(Fcfs::new(FcfsParams { cpus, ..FcfsParams::default() }).map_err(|_| refused())?)
+            }
+            "rr" => visitor
+                .visit(Rr::new(RrParams { quantum, cpus, ..RrParams::default() }).map_err(|_| refused())?),
+            "las" => visitor
+                .visit(Las::new(LasParams { quantum, cpus, ..LasParams::default() }).map_err(|_| refused())?),
             "linux-2.2" => {
                 let params = Linux22Params { cpus, ..Linux22Params::default() };
                 visitor.visit(Linux22::new(params).map_err(|_| refused())?)
@@ -110,8 +139,10 @@ fn outcomes(name: &str, scenarios: &[Value], replications: u64) -> Result<Vec<Ou
         Scenario::parse(&value.to_string(), Format::Json).map_err(|e| anyhow!("{name}: {e}: {value}"))
     };
     let scenarios = scenarios.iter().map(read).collect::<Result<Vec<Scenario>>>()?;
-    let runs: Vec<(&Scenario, u64)> =
-        scenarios.iter().flat_map(|s| (0..replications).map(move |r| (s, replication_seed(s.seed, r)))).collect();
+    let runs: Vec<(&Scenario, u64)> = scenarios
+        .iter()
+        .flat_map(|s| (0..replications).map(move |r| (s, replication_seed(s.seed, r))))
+        .collect();
     let reports = on_all_cpus(name, &runs, |&(scenario, seed)| {
         simulate(scenario, seed, &[], &Policies).map_err(|e| anyhow!("{name}: {e}"))
     })?;

@@ -81,10 +81,12 @@ fn cells(clients: u32, patience: Patience) -> Result<Vec<Cost>> {
     let lottery = |search| Lottery::new(LotteryParams { search, ..LotteryParams::default() }).map_err(bad);
     let pbs = |search| {
         let alpha = Alpha::Finite(Fixed(3 << 30));
-        Pbs::new(PbsParams { alpha, search, guard: Guard::Study, ..PbsParams::default() }).map_err(|e| anyhow!("{e:?}"))
+        Pbs::new(PbsParams { alpha, search, guard: Guard::Study, ..PbsParams::default() })
+            .map_err(|e| anyhow!("{e:?}"))
     };
     let linux = Linux22::new(Linux22Params { ticks_per_share: 1, ..Linux22Params::default() });
-    let mut costs = vec![measure("VTRR, classes", vtrr(Insert::Classes { max_share: 1_000 })?, clients, patience)?];
+    let mut costs =
+        vec![measure("VTRR, classes", vtrr(Insert::Classes { max_share: 1_000 })?, clients, patience)?];
     if clients <= 10_000 {
         costs.push(measure("VTRR, traverse", vtrr(Insert::Traverse)?, clients, patience)?);
     }
@@ -125,7 +127,12 @@ pub(super) fn cost(sheet: &mut Sheet) -> Result<()> {
          to 100. Medians of batches of about 0.2 ms, in ns. \"Traverse\" is not built for 100,000 clients: inserting them one by \
          one along the queue is what `classes` is for; choosing is the same.",
     );
-    sheet.page.goal("VTRR from 10 to 100,000 clients: dearest over cheapest", Limit::Most(1.5), flat, "times");
+    sheet.page.goal(
+        "VTRR from 10 to 100,000 clients: dearest over cheapest",
+        Limit::Most(1.5),
+        flat,
+        "times",
+    );
     sheet.page.goal("heap WFQ over VTRR at 200 clients", Limit::Least(6.0), heap(200), "times");
     sheet.page.goal("heap WFQ over VTRR at 100,000 clients", Limit::Least(20.0), heap(100_000), "times");
     claims(sheet, &of);
@@ -153,7 +160,10 @@ pub(super) fn cost(sheet: &mut Sheet) -> Result<()> {
         }
         plot
     };
-    sheet.page.plot("cost-200", &draw("Figure 3: cost of choosing a client, 1 to 200 clients", 200, Axis::Linear))?;
+    sheet.page.plot(
+        "cost-200",
+        &draw("Figure 3: cost of choosing a client, 1 to 200 clients", 200, Axis::Linear),
+    )?;
     sheet.page.plot("cost", &draw("Cost of choosing a client, 1 to 100,000 clients", 100_000, Axis::Log))?;
     sheet.page.csv("cost", &costs)
 }

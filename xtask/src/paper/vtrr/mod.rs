@@ -81,7 +81,14 @@ fn examples(sheet: &mut Sheet) -> Result<()> {
         let gap = pair_errors(&shares, &order, 0, 1).map_err(|e| anyhow!("{e:?}"))?.virtual_gap;
         let order = order.iter().map(|&client| ["A", "B", "C"][client]).collect();
         let errors = format!("{} to {}", errors.min, errors.max);
-        rows.push(Example { policy, paper_order, paper_errors, order, errors, gap_of_a_and_b: gap.to_string() });
+        rows.push(Example {
+            policy,
+            paper_order,
+            paper_errors,
+            order,
+            errors,
+            gap_of_a_and_b: gap.to_string(),
+        });
     }
     for row in &rows {
         let order = row.paper_order == "-" || row.paper_order == row.order;
@@ -91,7 +98,12 @@ fn examples(sheet: &mut Sheet) -> Result<()> {
         };
         let ours = format!("{}; {}; A and B part by {}", row.order, row.errors, row.gap_of_a_and_b);
         let paper = format!("{}; {}", row.paper_order, row.paper_errors);
-        sheet.claim(&format!("3, 2, 1 under {}", row.policy), &paper, &ours, Reproduces::when(order && errors));
+        sheet.claim(
+            &format!("3, 2, 1 under {}", row.policy),
+            &paper,
+            &ours,
+            Reproduces::when(order && errors),
+        );
     }
     let together = rows.iter().any(|r| r.order == "ABABCA" && r.errors == "-5/6 to 1");
     sheet.claim(
@@ -102,11 +114,20 @@ fn examples(sheet: &mut Sheet) -> Result<()> {
     );
     sheet.page.heading("Worked examples: shares 3, 2, 1");
     let line = |r: &Example| {
-        [r.policy, r.paper_order, &r.order, r.paper_errors, &r.errors, &r.gap_of_a_and_b].map(str::to_owned).to_vec()
+        [r.policy, r.paper_order, &r.order, r.paper_errors, &r.errors, &r.gap_of_a_and_b]
+            .map(str::to_owned)
+            .to_vec()
     };
     let table: Vec<Vec<String>> = rows.iter().map(line).collect();
     sheet.page.table(
-        &["policy", "order, paper", "order, ours", "errors, paper", "errors, ours", "how far A and B part, quanta a share"],
+        &[
+            "policy",
+            "order, paper",
+            "order, ours",
+            "errors, paper",
+            "errors, ours",
+            "how far A and B part, quanta a share",
+        ],
         &table,
     );
     sheet.page.text(
@@ -184,7 +205,8 @@ impl Second {
 /// Figures 4 to 6: one second of five clients with shares 1 to 5.
 fn microscope(sheet: &mut Sheet) -> Result<()> {
     let quantum = MICRO_QUANTUM;
-    let linux = Linux22Params { tick: Nanos::from_millis(10), ticks_per_share: 2, ..Linux22Params::default() };
+    let linux =
+        Linux22Params { tick: Nanos::from_millis(10), ticks_per_share: 2, ..Linux22Params::default() };
     let seconds = [
         Second::of("Linux 2.2", Linux22::new(linux).map_err(|e| anyhow!("{e}"))?)?,
         Second::of(
@@ -212,7 +234,9 @@ fn microscope(sheet: &mut Sheet) -> Result<()> {
         vec![s.policy.to_owned(), s.runs.len().to_string(), period, number(low), number(high)]
     };
     let table: Vec<Vec<String>> = seconds.iter().map(line).collect();
-    sheet.page.table(&["policy", "runs", "repeats after, ms", "furthest behind, ms", "furthest ahead, ms"], &table);
+    sheet
+        .page
+        .table(&["policy", "runs", "repeats after, ms", "furthest behind, ms", "furthest ahead, ms"], &table);
     let width = |at: usize| seconds[at].extremes().1 - seconds[at].extremes().0;
     let repeats = [1, 2].iter().all(|&at| seconds[at].period_ms() == Some(300.0));
     let repeated = format!("WFQ {}, VTRR {} ms", table[1][2], table[2][2]);
@@ -244,8 +268,11 @@ fn microscope(sheet: &mut Sheet) -> Result<()> {
         });
         plot.add("runs", Style::Points, bars.collect());
         sheet.page.plot(&format!("schedule-{file}"), &plot)?;
-        let mut plot =
-            Plot::new(format!("Service error in one second: {}", second.policy), "time, ms", "service error, ms");
+        let mut plot = Plot::new(
+            format!("Service error in one second: {}", second.policy),
+            "time, ms",
+            "service error, ms",
+        );
         for (share, errors) in (1..).zip(&second.errors) {
             plot.add(format!("share {share}"), Style::Line, errors.clone());
         }

@@ -78,14 +78,18 @@ fn rows(pairs: &[(usize, u32)], done: &[Pair], rounds: u32) -> Result<Vec<Row>> 
     let mut rows = Vec::new();
     for (&(clients, total), pair) in pairs.iter().zip(done) {
         let of_pair = golden["rows"].as_array().and_then(|rows| {
-            rows.iter().find(|r| r["N"].as_u64() == Some(clients as u64) && r["S"].as_u64() == Some(total.into()))
+            rows.iter()
+                .find(|r| r["N"].as_u64() == Some(clients as u64) && r["S"].as_u64() == Some(total.into()))
         });
-        let of_pair = of_pair.ok_or_else(|| anyhow!("golden/fig12_uniform.json has no ({clients}, {total})"))?;
+        let of_pair =
+            of_pair.ok_or_else(|| anyhow!("golden/fig12_uniform.json has no ({clients}, {total})"))?;
         for (policy, sums) in POLICIES.into_iter().zip(pair.sums) {
             let reference = |at: usize| of_pair[policy][at].as_f64().unwrap_or(f64::NAN);
             let [(mean_min, se_min), (mean_max, se_max)] = sums.map(|sum| sum.mean(f64::from(rounds)));
             // Sums in floating point round where all values are equal.
-            let close = |mean: f64, se: f64, at| (mean - reference(at)).abs() <= 4.0 * se.hypot(reference(at + 2)) + 1e-9;
+            let close = |mean: f64, se: f64, at| {
+                (mean - reference(at)).abs() <= 4.0 * se.hypot(reference(at + 2)) + 1e-9
+            };
             rows.push(Row {
                 clients,
                 total,
@@ -114,7 +118,8 @@ fn heat(rows: &[Row]) -> Heat {
         let row = rows.iter().find(|r| r.policy == policy && r.total == total && r.clients == clients);
         row.map_or(f64::NAN, value)
     };
-    let ends: [(&str, fn(&Row) -> f64); 2] = [("least error", |r| r.mean_min), ("greatest error", |r| r.mean_max)];
+    let ends: [(&str, fn(&Row) -> f64); 2] =
+        [("least error", |r| r.mean_min), ("greatest error", |r| r.mean_max)];
     let panels = POLICIES.into_iter().flat_map(|policy| {
         ends.map(|(end, value)| HeatPanel {
             title: format!("{}: mean {end}, quanta", policy.to_uppercase()),
@@ -160,13 +165,25 @@ pub(super) fn surfaces(sheet: &mut Sheet) -> Result<()> {
         let same = near(ours_low, low) && near(ours_high, high);
         let (paper, ours) = (format!("{low} to {high}"), format!("{ours_low:.2} to {ours_high:.2}"));
         let upper = policy.to_uppercase();
-        sheet.claim(&format!("Mean error range of {upper} (Figs 1, 2)"), &paper, &ours, Reproduces::when(same));
+        sheet.claim(
+            &format!("Mean error range of {upper} (Figs 1, 2)"),
+            &paper,
+            &ours,
+            Reproduces::when(same),
+        );
         table.push(vec![upper, paper, ours, format!("{agree} of {}", of.len())]);
     }
-    sheet.page.table(&["policy", "paper, quanta", "ours, quanta", "pairs that agree with the reference"], &table);
+    sheet
+        .page
+        .table(&["policy", "paper, quanta", "ours, quanta", "pairs that agree with the reference"], &table);
     let agree = rows.iter().filter(|row| row.agrees).count();
     let least = rows.len() as f64;
-    sheet.page.goal("rows that agree with the reference within four standard errors", Limit::Least(least), agree as f64, "rows");
+    sheet.page.goal(
+        "rows that agree with the reference within four standard errors",
+        Limit::Least(least),
+        agree as f64,
+        "rows",
+    );
     let heat = heat(&rows);
     sheet.page.picture("surfaces", &heat.title, |dir| heat.write(dir, "surfaces"))?;
     sheet.page.csv("surfaces", &rows)
