@@ -220,7 +220,7 @@ fn claims_a(sheet: &mut Sheet, grid: &Grid) {
         );
     }
     sheet.page.text(&format!(
-        "FCFS, which the paper does not measure, gains {:.1} % of additional delay against RR.",
+        "FCFS by the order in which users came, which the paper does not measure, gains {:.1} % of additional delay against RR.",
         gain(fcfs)
     ));
     for (beta, low, high) in [("+inf", 6.0, 7.0), ("-3", 4.0, 5.0), ("0", 3.3, 3.7)] {
