@@ -5,13 +5,13 @@ from simso.core import Scheduler, Timer
 QUANTUM_MS = 4
 
 
-class RR(Scheduler):
+class simso_rr(Scheduler):  # SimSo wants the class to be called as its file is.
     """One queue; its head runs; a timer sends the head to the back."""
 
     def init(self):
         self.queue = []
         self.timer = Timer(
-            self.sim, RR.turn, (self, self.processors[0]), QUANTUM_MS, cpu=self.processors[0], in_ms=True, one_shot=False
+            self.sim, simso_rr.turn, (self, self.processors[0]), QUANTUM_MS, cpu=self.processors[0], in_ms=True, one_shot=False
         )
         self.timer.start()
 

@@ -23,7 +23,7 @@ struct Row {
 fn queue(policy: &Value, size: &Value, until: &str) -> Value {
     json!({
         "policy": policy,
-        "quantum": "50ms",
+        "quantum": "20ms",
         "arrivals": [{ "between": { "exponential": { "mean": "1428571429ns" } }, "size": size }],
         "run": { "until": until, "warmup": "1000s" }
     })
@@ -81,8 +81,9 @@ pub(super) fn theory(sheet: &mut Sheet) -> Result<()> {
     }
     sheet.page.heading("Against queueing theory");
     sheet.page.text(&format!(
-        "Mean response times in s at a load of 0.7; 16 replications of {until}, quanta of 50 ms; intervals of 95 %. Under M/M/1 all \
-         policies that do not know sizes are equal, PBS among them."
+        "Mean response times in s at a load of 0.7; 16 replications of {until}, quanta of 20 ms; intervals of 95 %. Under M/M/1 all \
+         policies that do not know sizes are equal, PBS among them. With sizes that are all equal a quantum shows: at 50 ms RR is \
+         5 % quicker than PS under M/D/1."
     ));
     sheet.page.columns(&["queue", "policy", "theory", "simulated", "off by, standard errors"], &table);
     let worst = rows.iter().map(|row| row.deviation.abs()).fold(0.0, f64::max);

@@ -265,7 +265,7 @@ fn microscope(sheet: &mut Sheet) -> Result<()> {
         // Close points make a bar.
         let bars = second.runs.iter().flat_map(|run| {
             let long = run.to_ms - run.from_ms;
-            (0..=8).map(move |k| (run.from_ms + long * f64::from(k) / 8.0, f64::from(run.client)))
+            (0..=40).map(move |k| (run.from_ms + long * f64::from(k) / 40.0, f64::from(run.client)))
         });
         plot.add("runs", Style::Points, bars.collect());
         sheet.page.plot(&format!("schedule-{file}"), &plot)?;
