@@ -3,14 +3,11 @@
 //! This program never decides who runs: it starts workloads, lets divvy's engine divide the CPU among them, and
 //! writes down what came of it.
 
-#[path = "../../crates/divvy-cli/src/args.rs"]
-mod args;
 mod ci;
 mod client;
 mod live;
 mod man;
 mod paper;
-mod sim;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

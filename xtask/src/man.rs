@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 /// Writes `DIR/divvy.1`, one page for each subcommand, and `DIR/completions/`.
@@ -13,7 +12,7 @@ use clap_complete::Shell;
 pub(crate) fn run(out: &Path) -> Result<()> {
     let completions = out.join("completions");
     std::fs::create_dir_all(&completions).with_context(|| format!("create {}", completions.display()))?;
-    let mut command = crate::args::Args::command();
+    let mut command = divvy_cli::command();
     clap_mangen::generate_to(command.clone(), out).with_context(|| format!("write to {}", out.display()))?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut command, "divvy", &completions)

@@ -1,0 +1,131 @@
+//! `divvy`: divide one machine's CPU among commands in proportion to shares.
+//!
+//! This crate reads arguments and files, prints, and draws; what it schedules with is in the other crates. It never
+//! decides who runs and makes no system call but to print.
+
+mod args;
+mod replay;
+mod rescue;
+mod share;
+mod sim;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+/// How a run of divvy ends; every code that it can return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// It ended as was asked.
+    Done,
+    /// A command failed; `rescue`, `replay`: something is left to be repaired, or differs; `sim`, `compare`: a run was
+    /// cut off at its limit.
+    Failed,
+    /// The arguments cannot be used.
+    Usage,
+    /// A command cannot be started. Nothing is left running.
+    NotStarted,
+    /// A file cannot be read or written.
+    File,
+    /// The system refused: a permission, a limit, a failed call.
+    System,
+    /// A signal asked for the end.
+    Signalled(i32),
+}
+
+impl Code {
+    fn number(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NotStarted => 3,
+            Self::File => 4,
+            Self::System => 5,
+            Self::Signalled(signal) => 128 + signal as u8,
+        }
+    }
+}
+
+/// What went wrong, in one line, and the exit code that scripts can use.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, text: impl std::fmt::Display) -> Self {
+        Self { code, text: text.to_string() }
+    }
+}
+
+impl From<divvy_linux::Error> for Failure {
+    fn from(e: divvy_linux::Error) -> Self {
+        use divvy_linux::Error;
+        let code = match e {
+            Error::Spawn { .. } => Code::NotStarted,
+            Error::Cpu { .. } => Code::Usage,
+            _ => Code::System,
+        };
+        Self::new(code, e)
+    }
+}
+
+/// Writes a line to standard error. Nobody may be reading any more, which ends nothing.
+pub(crate) fn tell(line: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Writes the text that was asked for to standard output.
+///
+/// # Errors
+/// [`Failure`] with [`Code::File`] where it cannot be written: whoever asked has not got it.
+pub(crate) fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let written = writeln!(out, "{text}").and_then(|()| out.flush());
+    written.map_err(|e| Failure::new(Code::File, format!("write to standard output: {e}")))
+}
+
+/// The command line as clap knows it, for manual pages and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    use clap::CommandFactory as _;
+    args::Args::command()
+}
+
+/// What is wrong with the arguments, in one line like every other failure.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let cause = text.split("\n\n").next().unwrap_or(&text);
+    let words: Vec<&str> = cause.split_whitespace().collect();
+    let words = words.join(" ");
+    format!("{}; see --help", words.strip_prefix("error: ").unwrap_or(&words))
+}
+
+/// Does what the command line of this process says; the code is for the shell.
+pub fn main() -> ExitCode {
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        // Help and version are no errors.
+        Err(e) if !e.use_stderr() => e.exit(),
+        Err(e) => {
+            tell(format_args!("divvy: {}", one_line(&e)));
+            return ExitCode::from(Code::Usage.number());
+        }
+    };
+    let done = match args.command {
+        args::Command::Share(args) => share::run(args),
+        args::Command::Rescue(args) => rescue::run(&args),
+        args::Command::Replay(args) => replay::run(&args),
+        args::Command::Sim(args) => sim::run(&args),
+        args::Command::Compare(args) => sim::compare::run(&args),
+        args::Command::Policies(args) => sim::policies::run(&args),
+    };
+    let code = done.unwrap_or_else(|failure| {
+        tell(format_args!("divvy: {}", failure.text));
+        failure.code
+    });
+    ExitCode::from(code.number())
+}
