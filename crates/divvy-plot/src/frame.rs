@@ -13,6 +13,8 @@ const TICK: f64 = 14.0;
 /// The most entries of a legend; the rest is counted.
 const LEGEND_MAX: usize = 19;
 const LEGEND_WIDTH: f64 = 190.0;
+/// As wide as what is said of entries left out.
+const REST: &str = "and 9999 more";
 
 /// One entry of a legend.
 pub(crate) struct Key {
@@ -130,7 +132,8 @@ pub(crate) fn legend_width<DB: DrawingBackend>(canvas: &Canvas<'_, DB>, legend: 
         return 0.0;
     }
     let widest = legend.iter().map(|key| canvas.text_width(&key.name, TICK)).fold(0.0, f64::max);
-    widest.min(LEGEND_WIDTH) + 18.0 + 24.0
+    let rest = if legend.len() > LEGEND_MAX { canvas.text_width(REST, TICK) } else { 0.0 };
+    widest.min(LEGEND_WIDTH).max(rest) + 18.0 + 24.0
 }
 
 /// The legend, from its upper left corner down.

@@ -5,12 +5,13 @@
 //!
 //! ```
 //! use divvy_plot::{Axis, Chart, Line, Lines};
-//! let line = Line::new("vtrr", [(10.0, 2.1), (100.0, 2.2)]);
+//! let vtrr = Line::new("vtrr", [(10.0, 2.1), (100.0, 2.2)]);
+//! let wfq = Line::new("wfq", [(10.0, 9.0), (100.0, 31.0)]);
 //! let chart = Chart::Lines(Lines {
 //!     title: "Cost of a choice".into(),
 //!     x: Axis::log("clients"),
 //!     y: Axis::linear("ns"),
-//!     lines: vec![line],
+//!     lines: vec![vtrr, wfq],
 //! });
 //! assert!(chart.to_svg()?.contains("vtrr"));
 //! assert_eq!(&chart.to_png()?[1..4], b"PNG");

@@ -101,7 +101,11 @@ impl Surface {
         let Some(z) = z else { return Err(PlotError::new("no heights to draw")) };
         let key =
             |(i, sheet): (usize, &Sheet)| Key { name: sheet.name.clone(), colour: colour(i), dashed: false };
-        let legend: Vec<Key> = self.sheets.iter().enumerate().map(key).collect();
+        let mut legend: Vec<Key> = self.sheets.iter().enumerate().map(key).collect();
+        if legend.len() == 1 {
+            // The axis says what it is.
+            legend.clear();
+        }
         draw_title(canvas, &self.title)?;
         let right = canvas.width - 30.0 - legend_width(canvas, &legend);
         draw_legend(canvas, (right + 18.0, 64.0), &legend)?;

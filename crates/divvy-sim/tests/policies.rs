@@ -134,7 +134,6 @@ fn a_slice_without_end_ends_with_the_run() {
     }
 }
 
-/// A golden case of `vtrr_dynamic.json` as a scenario; times there are in quanta.
 #[test]
 fn dynamic_schedules_of_vtrr_through_scenarios() {
     for case in golden("vtrr_dynamic.json").as_array().unwrap() {
@@ -245,5 +244,103 @@ fn models_refuse_what_they_do_not_know_by_name() {
         ),
     ] {
         assert_eq!(run(text).map(|_| ()), Err(expected.to_owned()), "{text}");
+    }
+}
+
+fn us(value: &Value) -> String {
+    format!("{}us", value.as_u64().unwrap())
+}
+
+/// PBS parameters of a golden file, as scenarios write them.
+fn pbs_params(golden: &Value) -> Value {
+    let beta = |beta: &str, sign: &str| {
+        let size = golden[beta].as_str().map_or_else(|| golden[beta].to_string(), str::to_owned);
+        json!(if golden[sign] == "-" { format!("-{size}") } else { size })
+    };
+    let mut params = json!({ "alpha": golden["alpha"], "guard": "study" });
+    for (ours, theirs) in
+        [("gamma", "gamma"), ("epsilon", "eps"), ("alpha2", "alpha2"), ("keep", "L"), ("sample", "M")]
+    {
+        if let Some(value) = golden.get(theirs) {
+            params[ours] = value.clone();
+        }
+    }
+    for (name, sign) in [("beta", "sign"), ("beta2", "sign2")] {
+        if golden.get(name).is_some() {
+            params[name] = beta(name, sign);
+        }
+    }
+    params
+}
+
+#[test]
+fn slices_of_pbs_through_scenarios() {
+    for case in golden("pbs_slice.json").as_array().unwrap() {
+        let alpha = case["params"]["alpha"].as_f64().unwrap_or(f64::INFINITY);
+        let client = |task: &Value| {
+            let steps = task["program"].as_array().unwrap().iter();
+            let program: Vec<Value> =
+                steps.map(|step| json!({ step[0].as_str().unwrap(): us(&step[1]) })).collect();
+            // delta = alpha * log2(share).
+            let delta = task["delta"].as_f64().unwrap();
+            let share = if delta == 0.0 { 1 } else { 2f64.powf(delta / alpha).round() as u64 };
+            json!({ "start": us(&task["create"]), "program": program, "share": share })
+        };
+        let clients: Vec<Value> = case["tasks"].as_array().unwrap().iter().map(client).collect();
+        let text = json!({
+            "policy": { "name": "pbs", "params": pbs_params(&case["params"]) },
+            "quantum": us(&case["params"]["q"]),
+            "clients": clients,
+            "run": { "until": us(&case["t_end"]), "resolution": "1us" },
+            "measure": { "runs": 10_000, "service-error": false }
+        });
+        let scenario = Scenario::parse(&text.to_string(), Format::Json).unwrap();
+        let report = policies::run(&scenario, 1, &[]).unwrap();
+        let timeline = report.timeline.as_ref().unwrap();
+        let id = &case["id"];
+        assert_eq!(timeline.nr_runs, case["n_runs"].as_u64().unwrap(), "{id}");
+        assert_eq!(json!(timeline.hash), case["run_log_fnv"], "{id}");
+        let done: Vec<Option<u64>> =
+            report.per_client.iter().map(|row| row.finished_ns.map(|ns| ns / 1000)).collect();
+        assert_eq!(json!(done), case["done"], "{id}");
+    }
+}
+
+#[test]
+fn short_runs_of_group_a_through_scenarios() {
+    for case in golden("group_a.json")["exact_short_runs"]["runs"].as_array().unwrap() {
+        let text = json!({
+            "seed": case["seed"],
+            "policy": { "name": "pbs", "params": pbs_params(case) },
+            "quantum": us(&case["q_us"]),
+            "users": [{
+                "count": 8, "think": { "exponential": { "mean": us(&case["think_mean_us"]) } },
+                "segments": case["nseg"], "work": { "const": us(&case["seg_us"]) }, "gap": { "const": us(&case["gap_us"]) }
+            }],
+            "run": { "until": us(&case["t_end_us"]), "resolution": "1us" },
+            "measure": { "responses": 10 }
+        });
+        let scenario = Scenario::parse(&text.to_string(), Format::Json).unwrap();
+        let responses = policies::run(&scenario, scenario.seed, &[]).unwrap().responses.unwrap();
+        let first: Vec<u64> = responses.first_ns.iter().map(|ns| ns / 1000).collect();
+        assert_eq!(json!(first), case["first10"], "{case}");
+        assert_eq!(
+            (responses.count, responses.sum_ns / 1000),
+            (case["n"].as_u64().unwrap(), case["sum_us"].as_u64().unwrap())
+        );
+    }
+}
+
+#[test]
+fn draws_of_the_lottery_through_scenarios() {
+    for case in golden("lottery.json")["cases"].as_array().unwrap() {
+        let text = json!({
+            "policy": format!("lottery:seed={}", case["seed"]), "shares": case["shares"],
+            "run": { "quanta": case["quanta"] }
+        });
+        let scenario = Scenario::parse(&text.to_string(), Format::Json).unwrap();
+        let schedule = policies::run(&scenario, 1, &[]).unwrap().schedule.unwrap();
+        let hash = divvy_sim::metrics::fnv1a64(schedule.iter().map(|who| u64::from(who.unwrap())));
+        assert_eq!(json!(format!("{hash:016x}")), case["seq_fnv1a64"], "{}", case["id"]);
     }
 }

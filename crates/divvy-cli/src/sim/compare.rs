@@ -124,6 +124,11 @@ fn table(columns: &[Column], rows: &[(&str, Cell<'_>)]) -> Vec<Vec<String>> {
 /// One run each: exact errors.
 fn exact_rows(columns: &[Column]) -> Vec<Vec<String>> {
     let report = |column: &Column| column.reports.first().cloned();
+    // Of one client, or of jobs that come and go, there is nothing to compare.
+    let fairness = |column: &Column| {
+        let report = column.reports.first()?;
+        (report.per_client.len() > 1).then_some(report.fairness)
+    };
     let response = |pick: fn(&divvy_sim::output::ResponseReport) -> f64| {
         move |column: &Column| {
             let responses = column.reports.first()?.responses.clone()?;
@@ -145,8 +150,8 @@ fn exact_rows(columns: &[Column]) -> Vec<Vec<String>> {
             ("schedule", &schedule),
             ("service error, min", &|c| Some(fraction(report(c)?.service_error?.min))),
             ("service error, max", &|c| Some(fraction(report(c)?.service_error?.max))),
-            ("Jain's index", &|c| Some(format!("{:.6}", report(c)?.fairness.jain))),
-            ("gap, service per share", &|c| Some(fraction(report(c)?.fairness.gap))),
+            ("Jain's index", &|c| Some(format!("{:.6}", fairness(c)?.jain))),
+            ("gap, service per share", &|c| Some(fraction(fairness(c)?.gap))),
             ("answers", &|c| Some(report(c)?.responses?.count.to_string())),
             ("response mean, s", &response(|r| r.mean)),
             ("± 95 % (batch means)", &response(|r| r.half_width)),

@@ -13,8 +13,10 @@ use crate::{Code, Failure};
 
 /// Windows of time in a picture.
 const WINDOWS: usize = 900;
-/// Clients with a row, a curve or an area of their own.
-const CLIENTS_DRAWN: usize = 400;
+/// Clients with a row of their own.
+const ROWS_MAX: usize = 400;
+/// Clients with a curve or an area of their own.
+const CURVES_MAX: usize = 18;
 
 /// Writes `chart` as the arguments ask.
 pub(super) fn write(args: &PictureArgs, chart: &Chart) -> Result<(), Failure> {
@@ -66,7 +68,13 @@ fn gantt(report: &Report) -> Result<Chart, Failure> {
     let (name, length) = unit(report.time_ns);
     let clients: BTreeSet<u32> =
         timeline.runs.iter().map(|run| run.2).chain(0..report.per_client.len() as u32).collect();
-    let clients: Vec<u32> = clients.into_iter().take(CLIENTS_DRAWN).collect();
+    let all = clients.len();
+    let clients: Vec<u32> = clients.into_iter().take(ROWS_MAX).collect();
+    let what = if all > ROWS_MAX {
+        format!("Who ran when (the first {ROWS_MAX} of {all})")
+    } else {
+        "Who ran when".into()
+    };
     let several = report.cpus > 1;
     let bars = timeline.runs.iter().filter_map(|&(from, to, client, cpu)| {
         let row = clients.binary_search(&client).ok()?;
@@ -76,7 +84,7 @@ fn gantt(report: &Report) -> Result<Chart, Failure> {
     let kept = timeline.runs.len() as u64 == timeline.nr_runs;
     let end = if kept { report.time_ns } else { timeline.runs.last().map_or(0, |run| run.1) };
     Ok(Chart::Gantt(Gantt {
-        title: title(report, "Who ran when"),
+        title: title(report, &what),
         time: Axis::linear(&format!("time, {name}")),
         rows: clients.iter().map(|&client| named(report, client)).collect(),
         colours: if several {
@@ -99,27 +107,49 @@ fn named(report: &Report, client: u32) -> String {
     }
 }
 
-fn windows(report: &Report) -> Result<Vec<Vec<f64>>, Failure> {
-    let mut parts = report.windows(WINDOWS).ok_or_else(|| {
+/// The clients to show, each with its part of every window: all, or those that received most; and the sum of the rest,
+/// with their number.
+struct Shown {
+    clients: Vec<(u32, Vec<f64>)>,
+    rest: Option<(usize, Vec<f64>)>,
+}
+
+fn shown(report: &Report) -> Result<Shown, Failure> {
+    let parts = report.windows(WINDOWS).ok_or_else(|| {
         let nr = report.timeline.as_ref().map_or(0, |timeline| timeline.nr_runs);
         let text =
             format!("{nr} runs are more than are kept for a picture: shorten the run, or raise measure.runs");
         Failure::new(Code::Failed, text)
     })?;
-    parts.truncate(CLIENTS_DRAWN);
-    Ok(parts)
+    let mut order: Vec<(u32, Vec<f64>)> = (0..).zip(parts).collect();
+    if order.len() <= CURVES_MAX {
+        return Ok(Shown { clients: order, rest: None });
+    }
+    let total = |parts: &[f64]| parts.iter().sum::<f64>();
+    order.sort_by(|a, b| total(&b.1).total_cmp(&total(&a.1)).then(a.0.cmp(&b.0)));
+    let rest = order.split_off(CURVES_MAX);
+    order.sort_by_key(|(client, _)| *client);
+    let mut sum = vec![0.0; WINDOWS];
+    for (_, parts) in &rest {
+        sum.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+    }
+    Ok(Shown { clients: order, rest: Some((rest.len(), sum)) })
 }
 
 fn areas(report: &Report) -> Result<Chart, Failure> {
     let (name, length) = unit(report.time_ns);
-    let parts = windows(report)?;
+    let Shown { clients, rest } = shown(report)?;
+    let names = clients.iter().map(|(client, _)| named(report, *client));
+    let names = names.chain(rest.iter().map(|(nr, _)| format!("{nr} others"))).collect();
+    let parts =
+        clients.into_iter().map(|(_, parts)| parts).chain(rest.into_iter().map(|(_, parts)| parts)).collect();
     Ok(Chart::Areas(Areas {
         title: title(report, "Processor shares"),
         x: Axis::linear(&format!("time, {name}")),
         y: Axis::linear(if report.cpus == 1 { "part of the CPU" } else { "CPUs" }),
         end: report.time_ns as f64 / length,
         top: f64::from(report.cpus),
-        names: (0..parts.len()).map(|client| named(report, client as u32)).collect(),
+        names,
         parts,
     }))
 }
@@ -127,17 +157,22 @@ fn areas(report: &Report) -> Result<Chart, Failure> {
 fn service(report: &Report) -> Result<Chart, Failure> {
     let (name, length) = unit(report.time_ns);
     let window = report.time_ns as f64 / length / WINDOWS as f64;
-    let lines = windows(report)?.into_iter().enumerate().map(|(client, parts)| {
+    let Shown { clients, rest } = shown(report)?;
+    let lines = clients.into_iter().map(|(client, parts)| {
         let mut received = 0.0;
         let mut points = vec![(0.0, 0.0)];
         for (i, part) in parts.iter().enumerate() {
             received += part * window;
             points.push(((i + 1) as f64 * window, received));
         }
-        Line::new(&named(report, client as u32), points)
+        Line::new(&named(report, client), points)
     });
+    let what = match rest {
+        None => String::from("Service over time"),
+        Some((nr, _)) => format!("Service over time (the largest; {nr} more)"),
+    };
     Ok(Chart::Lines(Lines {
-        title: title(report, "Service over time"),
+        title: title(report, &what),
         x: Axis::linear(&format!("time, {name}")),
         y: Axis::linear(&format!("CPU time received, {name}")),
         lines: lines.collect(),
@@ -166,7 +201,7 @@ fn text(value: &serde_json::Value) -> String {
 }
 
 /// A key as people call it.
-fn short(key: &str) -> &str {
+pub(super) fn short(key: &str) -> &str {
     key.strip_prefix("policy.params.").unwrap_or(key)
 }
 

@@ -150,7 +150,7 @@ fn measures(summary: &Summary, asked: &[String]) -> Result<Vec<String>, Failure>
 
 fn rows(summary: &Summary, keys: &[String], measures: &[String]) -> Vec<Vec<String>> {
     let replicated = summary.points.iter().any(|row| row.measures.values().any(|mean| mean.replications > 1));
-    let mut names: Vec<String> = keys.to_vec();
+    let mut names: Vec<String> = keys.iter().map(|key| picture::short(key).to_owned()).collect();
     if keys.is_empty() {
         names.push("policy".into());
     }

@@ -1,0 +1,129 @@
+//! Charts are drawn from any data that makes sense, equal data to equal bytes, and from no other.
+
+use divvy_plot::{Areas, Axis, Bar, Chart, Gantt, Line, Lines, Sheet, Surface};
+
+fn gantt(rows: usize, bars: Vec<Bar>) -> Chart {
+    let rows = (0..rows).map(|row| format!("client {row}")).collect();
+    let (title, time) = (String::from("runs"), Axis::linear("time, ms"));
+    Chart::Gantt(Gantt { title, time, rows, colours: Vec::new(), end: 60.0, bars })
+}
+
+fn lines(lines: Vec<Line>, x: Axis) -> Chart {
+    Chart::Lines(Lines { title: "lines".into(), x, y: Axis::linear("y"), lines })
+}
+
+fn areas(parts: Vec<Vec<f64>>) -> Chart {
+    let names = (0..parts.len()).map(|i| format!("part {i}")).collect();
+    let (x, y) = (Axis::linear("time, s"), Axis::linear("part of the CPU"));
+    Chart::Areas(Areas { title: "areas".into(), x, y, end: 10.0, top: 1.0, names, parts })
+}
+
+fn surface(heights: Vec<Vec<f64>>) -> Chart {
+    let ticks = |nr: usize| (0..nr).map(|i| i.to_string()).collect();
+    Chart::Surface(Surface {
+        title: "surface".into(),
+        x: Axis::linear("x"),
+        y: Axis::linear("y"),
+        z: Axis::linear("z"),
+        x_ticks: ticks(heights.first().map_or(0, Vec::len)),
+        y_ticks: ticks(heights.len()),
+        sheets: vec![Sheet { name: "sheet".into(), heights }],
+    })
+}
+
+fn attribute(element: &str, name: &str) -> f64 {
+    let value = element.split(&format!("{name}=\"")).nth(1).unwrap().split('"').next().unwrap();
+    value.parse().unwrap()
+}
+
+/// Filled rectangles of an SVG, the white ground left out: left, width.
+fn rectangles(svg: &str) -> Vec<(f64, f64)> {
+    let rects = svg.split("<rect").skip(2).map(|rest| rest.split("/>").next().unwrap());
+    rects.map(|rect| (attribute(rect, "x"), attribute(rect, "width"))).collect()
+}
+
+#[test]
+fn equal_data_are_drawn_to_equal_bytes() {
+    let bar = |row, from| Bar { row, colour: row, from, to: from + 10.0 };
+    for chart in [
+        gantt(3, vec![bar(0, 0.0), bar(1, 10.0), bar(2, 20.0)]),
+        lines(
+            vec![Line::new("a", [(1.0, 2.0), (2.0, 3.0)]), Line::new("b", [(1.0, 1.0)]).dashed()],
+            Axis::log("x"),
+        ),
+        areas(vec![vec![0.5, 1.0], vec![0.5, 0.0]]),
+        surface(vec![vec![0.0, 1.0], vec![-1.0, 2.0]]),
+    ] {
+        assert_eq!(chart.to_svg().unwrap(), chart.to_svg().unwrap());
+        let png = chart.to_png().unwrap();
+        assert_eq!(png, chart.to_png().unwrap());
+        // Twice the points of the SVG, and not an empty sheet.
+        let header = png::Decoder::new(std::io::Cursor::new(&png)).read_info().unwrap();
+        assert_eq!((header.info().width, header.info().height), (1800, 1080));
+        assert!(png.len() > 5_000, "{}", png.len());
+    }
+}
+
+#[test]
+fn bars_stand_where_their_runs_are() {
+    let bar = |row, from, to| Bar { row, colour: row, from, to };
+    let svg = gantt(2, vec![bar(0, 0.0, 30.0), bar(1, 30.0, 40.0), bar(0, 40.0, 60.0)]).to_svg().unwrap();
+    let bars = rectangles(&svg);
+    assert_eq!(bars.len(), 3);
+    // 30 : 10 : 20 of one length, less the gap of a point and what rounding takes.
+    let unit = (bars[2].0 - bars[0].0) / 40.0;
+    for ((_, width), length) in bars.iter().zip([30.0, 10.0, 20.0]) {
+        assert!((width + 1.0 - unit * length).abs() <= 2.0, "{width} {}", unit * length);
+    }
+    assert!((bars[1].0 - bars[0].0 - 30.0 * unit).abs() <= 1.0);
+}
+
+#[test]
+fn very_many_runs_make_no_very_large_picture() {
+    let bars = (0..200_000).map(|i| {
+        let from = f64::from(i) * 60.0 / 200_000.0;
+        Bar { row: i as usize % 2, colour: 0, from, to: from + 60.0 / 200_000.0 }
+    });
+    let svg = gantt(2, bars.collect()).to_svg().unwrap();
+    assert!(svg.len() < 2_000_000, "{}", svg.len());
+}
+
+#[test]
+fn long_names_are_cut_and_many_are_counted() {
+    let long = "a name that is far too long to stand beside anything at all, whoever gave it";
+    let many =
+        (0..60).map(|i| Line::new(&format!("{long} {i}"), [(0.0, f64::from(i)), (1.0, 1.0)])).collect();
+    let svg = lines(many, Axis::linear("x")).to_svg().unwrap();
+    assert!(svg.contains('…') && !svg.contains(long));
+    assert!(svg.contains("and 41 more"));
+    let words = vec!["pbs:alpha=0.3,beta=-3,gamma=0.07".to_owned(); 9];
+    let points = (0..9).map(|i| (f64::from(i), 1.0));
+    let svg = lines(vec![Line::new("one", points)], Axis::words("", words)).to_svg().unwrap();
+    assert!(svg.contains("pbs:") && svg.contains('…'));
+}
+
+#[test]
+fn what_cannot_be_drawn_is_refused() {
+    for (chart, answer) in [
+        (gantt(0, Vec::new()), "no rows to draw"),
+        (lines(Vec::new(), Axis::linear("x")), "no points to draw"),
+        (lines(vec![Line::new("nan", [(0.0, f64::NAN)])], Axis::linear("x")), "no points to draw"),
+        (areas(Vec::new()), "no windows to draw"),
+        (surface(vec![vec![1.0, 2.0]]), "a surface needs at least two places each way, and a height at each"),
+        (surface(vec![vec![1.0, 2.0], vec![f64::NAN, 1.0]]), "a height is not finite"),
+    ] {
+        assert_eq!(chart.to_svg().unwrap_err().to_string(), answer);
+        assert_eq!(chart.to_png().unwrap_err().to_string(), answer);
+    }
+}
+
+#[test]
+fn markup_in_names_stays_text() {
+    let svg = lines(
+        vec![Line::new("<b>&\"", [(0.0, 1.0), (1.0, 2.0)]), Line::new("c", [(0.0, 1.0)])],
+        Axis::linear("<i>"),
+    );
+    let svg = svg.to_svg().unwrap();
+    assert!(!svg.contains("<b>") && !svg.contains("<i>"));
+    assert!(svg.contains("&lt;b&gt;"));
+}
