@@ -24,13 +24,16 @@ use serde_json::Value;
 use super::sheet::{Sheet, cpu_seconds, on_all_cpus};
 use crate::PaperArgs;
 
+/// One part of the page.
+type Part = fn(&mut Sheet) -> Result<()>;
+
 /// Runs the experiments and writes `OUT/pbs.md`.
 ///
 /// # Errors
 /// The first experiment or file that fails.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut sheet = Sheet::new(args, "pbs")?;
-    let parts: [(&str, fn(&mut Sheet) -> Result<()>); 7] = [
+    let parts: [(&str, Part); 7] = [
         ("figure-2", fluid::figure_2),
         ("figure-3", fluid::figure_3),
         ("properties", fluid::properties),

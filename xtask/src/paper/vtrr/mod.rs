@@ -17,13 +17,16 @@ use super::plot::{Plot, Style};
 use super::sheet::{Busy, Reproduces, Sheet};
 use crate::PaperArgs;
 
+/// One part of the page.
+type Part = fn(&mut Sheet) -> Result<()>;
+
 /// Runs the experiments and writes `OUT/vtrr.md`.
 ///
 /// # Errors
 /// The first experiment or file that fails.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut sheet = Sheet::new(args, "vtrr")?;
-    let parts: [(&str, fn(&mut Sheet) -> Result<()>); 4] = [
+    let parts: [(&str, Part); 4] = [
         ("examples", examples),
         ("surfaces", surfaces::surfaces),
         ("cost", cost::cost),

@@ -118,8 +118,8 @@ fn heat(rows: &[Row]) -> Heat {
         let row = rows.iter().find(|r| r.policy == policy && r.total == total && r.clients == clients);
         row.map_or(f64::NAN, value)
     };
-    let ends: [(&str, fn(&Row) -> f64); 2] =
-        [("least error", |r| r.mean_min), ("greatest error", |r| r.mean_max)];
+    type End = fn(&Row) -> f64;
+    let ends: [(&str, End); 2] = [("least error", |r| r.mean_min), ("greatest error", |r| r.mean_max)];
     let panels = POLICIES.into_iter().flat_map(|policy| {
         ends.map(|(end, value)| HeatPanel {
             title: format!("{}: mean {end}, quanta", policy.to_uppercase()),
