@@ -65,6 +65,8 @@ struct Client {
     stopped_elsewhere: bool,
     /// It was to be held when it was stopped already: if somebody else resumes it, it is held after all.
     hold_owed: bool,
+    /// Found running while it was to be held, at least in part.
+    resumed: bool,
     /// Its clock at the first audit since it was held.
     audited: Option<Nanos>,
     scanned: Instant,
@@ -200,6 +202,7 @@ impl LinuxHost {
             held: false,
             stopped_elsewhere: false,
             hold_owed: false,
+            resumed: false,
             audited: None,
             scanned: Instant::ZERO,
             scanned_pid: 0,
@@ -413,7 +416,7 @@ impl LinuxHost {
             self.audit_next = i + 1;
             let c = &mut self.clients[i];
             if c.hold_owed && !c.gone && !c.members.all_suspended(&mut self.reads) {
-                (c.hold_owed, c.stopped_elsewhere) = (false, false);
+                (c.hold_owed, c.stopped_elsewhere, c.resumed) = (false, false, true);
                 self.news.push_back(News::Resumed(ClientId(i as u32)));
             }
             if !c.held || c.gone || c.stopped_elsewhere {
@@ -427,7 +430,7 @@ impl LinuxHost {
                     if c.members.all_suspended(&mut self.reads) {
                         continue; // Time of children that was only booked now.
                     }
-                    c.held = false;
+                    (c.held, c.resumed) = (false, true);
                     self.news.push_back(News::Resumed(ClientId(i as u32)));
                 }
                 Some(_) => {}
@@ -443,11 +446,14 @@ impl LinuxHost {
         }
         c.stopped_elsewhere = false;
         c.audited = None;
-        // A second stop signal to one that stands would look like somebody else's.
-        if std::mem::replace(&mut c.held, true) && c.members.all_suspended(&mut self.reads) {
-            return Ok(Delivery::Sent);
-        }
-        c.members.suspend(&self.table, &mut self.signals).map_err(|e| {
+        // Whoever was held before may stand in part: somebody else has resumed one of its processes, or the guardian all.
+        let again = std::mem::replace(&mut c.held, true) | std::mem::take(&mut c.resumed);
+        let done = if again {
+            c.members.suspend_the_others(&self.table, &mut self.reads, &mut self.signals)
+        } else {
+            c.members.suspend(&self.table, &mut self.signals)
+        };
+        done.map_err(|e| {
             let host = host_error(&e);
             (e, host)
         })
@@ -457,7 +463,7 @@ impl LinuxHost {
         let cpu = cpu.and_then(|cpu| self.cpus.get(cpu.index()).copied());
         let c = &mut self.clients[i];
         c.cpu = cpu;
-        c.hold_owed = false;
+        (c.hold_owed, c.resumed) = (false, false);
         if c.stopped_elsewhere {
             return Ok(Delivery::Sent); // Whoever stopped it resumes it; a look at its state tells when.
         }

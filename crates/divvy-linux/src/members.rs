@@ -309,6 +309,26 @@ impl Members {
         self.signal(Signal::STOP, signals)
     }
 
+    /// Suspends the members that do not stand suspended, each by itself: a second stop signal to one that stands would
+    /// stay pending, and look like somebody else's.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::signal`].
+    pub fn suspend_the_others(&self, table: &Table, reads: &mut u64, signals: &mut u64) -> Result<Delivery> {
+        for slot in self.slots() {
+            table.set_held(slot, true);
+        }
+        for m in &self.members {
+            *reads += 1;
+            let stat = procfs::stat(m.process.pid())?;
+            if stat.is_some_and(|s| !s.state.is_suspended() && !s.state.is_ended()) {
+                *signals += 1;
+                m.process.signal(Signal::STOP)?;
+            }
+        }
+        Ok(Delivery::Sent)
+    }
+
     /// Resumes all members; the table says so after the last signal was sent.
     ///
     /// # Errors
