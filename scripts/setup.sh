@@ -29,7 +29,7 @@ if [ -n "$missing" ]; then
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
 fi
 
-command -v cargo >/dev/null 2>&1 || die "cargo is missing: install Rust as https://www.rust-lang.org says"
+command -v cargo >/dev/null 2>&1 || die 'cargo is missing: install Rust with rustup'
 wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 have=$(cargo --version | cut -d' ' -f2)
 oldest=$(printf '%s\n%s\n' "$wanted" "$have" | sort -V | head -n 1)

@@ -24,11 +24,16 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a paper's experiments over live processes and write docs/results
+    /// Run a paper's experiments, over live processes or simulated, and write docs/results
     Paper {
         /// Which paper
         #[command(subcommand)]
         paper: Paper,
+    },
+    /// Run a scenario in JSON and print what it took and what came of it, for scripts/peers/simulators.py
+    TimeScenario {
+        /// The scenario
+        file: PathBuf,
     },
     /// Check everything: format, lints, documentation, purity, tests
     Ci,
@@ -46,6 +51,10 @@ enum Paper {
     Alps(PaperArgs),
     /// superd: section 4 (accuracy of the rate policy), Figs 2-4
     Superd(PaperArgs),
+    /// VTRR: worked examples, Figs 1-2 (error surfaces), Fig. 3 (cost of choosing), Figs 4-6 (one second), simulated
+    Vtrr(PaperArgs),
+    /// PBS: Figs 2-3 (processor shares), the eleven properties, groups A, B, C, and queueing theory, simulated
+    Pbs(PaperArgs),
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -86,6 +95,9 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Paper { paper: Paper::Alps(args) } => paper::alps::run(&args),
         Command::Paper { paper: Paper::Superd(args) } => paper::superd::run(&args),
+        Command::Paper { paper: Paper::Vtrr(args) } => paper::vtrr::run(&args),
+        Command::Paper { paper: Paper::Pbs(args) } => paper::pbs::run(&args),
+        Command::TimeScenario { file } => paper::pbs::time_scenario(&file),
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),
     }

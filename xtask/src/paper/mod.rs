@@ -1,11 +1,15 @@
-//! The papers' experiments, over live processes.
+//! The papers' experiments: ALPS and superd over live processes, VTRR and PBS by simulation.
 
 pub(crate) mod alps;
+mod areas;
 pub(crate) mod machine;
 mod page;
+pub(crate) mod pbs;
 mod plot;
+mod sheet;
 pub(crate) mod stats;
 pub(crate) mod superd;
+pub(crate) mod vtrr;
 
 use anyhow::Result;
 use divvy_engine::policies::GateSpec;

@@ -93,6 +93,11 @@ impl Page {
         self.body += "\n";
     }
 
+    /// As [`Page::table`], the names one by one.
+    pub(crate) fn columns(&mut self, head: &[&str], rows: &[Vec<String>]) {
+        self.table(&head.join(" | "), rows);
+    }
+
     /// The data behind a table, as `NAME/FILE.csv`, with a link.
     ///
     /// # Errors
@@ -118,8 +123,21 @@ impl Page {
             self.text(&format!("No plot of \"{}\": nothing was seen that could be drawn.", plot.title));
             return Ok(());
         }
-        plot.write(&self.dir.join(&self.name), file)?;
-        let (name, title) = (&self.name, &plot.title);
+        self.picture(file, &plot.title, |dir| plot.write(dir, file))
+    }
+
+    /// A picture that `draw` writes as `FILE.svg` and `.png` into the directory it is given, shown and linked.
+    ///
+    /// # Errors
+    /// As `draw`.
+    pub(crate) fn picture(
+        &mut self,
+        file: &str,
+        title: &str,
+        draw: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<()> {
+        draw(&self.dir.join(&self.name))?;
+        let name = &self.name;
         let _ = write!(self.body, "![{title}]({name}/{file}.svg)\n([PNG]({name}/{file}.png))\n\n");
         Ok(())
     }

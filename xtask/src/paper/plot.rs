@@ -13,7 +13,7 @@ const SIZE: (u32, u32) = (960, 540);
 /// Where the names of the series stand, right of the plot.
 const LEGEND: i32 = 190;
 /// Okabe and Ito's colours, which the colour-blind can tell apart.
-const COLORS: [RGBColor; 9] = [
+pub(super) const COLORS: [RGBColor; 10] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -23,7 +23,17 @@ const COLORS: [RGBColor; 9] = [
     RGBColor(90, 90, 90),
     RGBColor(148, 62, 15),
     RGBColor(120, 94, 200),
+    RGBColor(0, 0, 0),
 ];
+
+/// Makes the font known to the library, once.
+pub(super) fn register() {
+    static REGISTER: Once = Once::new();
+    REGISTER.call_once(|| {
+        // A font that cannot be read shows in the first plot's error.
+        let _ = register_font("sans-serif", FontStyle::Normal, FONT);
+    });
+}
 
 /// How a scale of a plot runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +74,16 @@ pub(crate) struct Plot {
     /// Names for x = 0, 1, 2, ... where x is no number.
     pub(crate) x_names: Vec<String>,
     pub(crate) series: Vec<Series>,
+    pub(crate) legend: Legend,
+}
+
+/// Where the legend stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Legend {
+    /// In the upper right corner.
+    Right,
+    /// In the upper left corner.
+    Left,
 }
 
 impl Plot {
@@ -77,6 +97,7 @@ impl Plot {
             y_axis: Axis::Linear,
             x_names: Vec::new(),
             series: Vec::new(),
+            legend: Legend::Right,
         }
     }
 
@@ -95,11 +116,7 @@ impl Plot {
     /// # Errors
     /// Where a file cannot be written, or there is nothing to draw.
     pub(crate) fn write(&self, dir: &Path, name: &str) -> Result<()> {
-        static REGISTER: Once = Once::new();
-        REGISTER.call_once(|| {
-            // A font that cannot be read shows in the first plot's error.
-            let _ = register_font("sans-serif", FontStyle::Normal, FONT);
-        });
+        register();
         let (svg, png) = (dir.join(format!("{name}.svg")), dir.join(format!("{name}.png")));
         self.draw(SVGBackend::new(&svg, SIZE).into_drawing_area())
             .and_then(|()| self.draw(BitMapBackend::new(&png, SIZE).into_drawing_area()))

@@ -102,6 +102,11 @@ impl Client {
         }
     }
 
+    /// CPUs that it uses beside the lanes, as far as is known.
+    pub(super) fn awake_beside(&self) -> u32 {
+        if self.place == Place::Beside && !self.blocked { self.active } else { 0 }
+    }
+
     pub(super) fn suspect(&self, cycle: u64) -> bool {
         self.suspect_until.is_some_and(|until| cycle <= until)
     }

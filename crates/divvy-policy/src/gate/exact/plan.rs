@@ -97,7 +97,9 @@ impl Exact {
         self.disarm(client);
         self.light.remove(&client);
         let Some(c) = self.client_mut(client) else { return };
+        let awake = c.awake_beside();
         let place = core::mem::replace(&mut c.place, Place::Out);
+        self.awake_beside -= awake;
         if let Place::Head(_) = place {
             for lane in self.lanes.iter_mut().filter(|l| **l == Some(client)) {
                 *lane = None;
@@ -131,6 +133,8 @@ impl Exact {
         self.detach(client);
         let Some(c) = self.client_mut(client) else { return };
         c.place = Place::Beside;
+        let awake = c.awake_beside();
+        self.awake_beside += awake;
         self.light.insert(client);
         self.coming.push(client);
     }
@@ -163,6 +167,11 @@ impl Exact {
         self.disarm(client);
         let idle_lane = self.empty_lanes > 0;
         let slice = self.params.slice;
+        // Of several that are awake all must fall asleep before a CPU idles: one look a ms for each CPU is enough.
+        let many = u64::from(self.awake_beside / self.params.cpus).max(1);
+        let suspect_tick = Nanos(SUSPECT_TICK.0 * many);
+        // And each waits its turn in the kernel's queue: whoever has little left is not through with it at once.
+        let turn_min = Nanos(if many > 1 { 2 * GRAIN.0 * many } else { 0 });
         let Some(c) = self.client_mut(client) else { return };
         // What was charged since the last look was still to come then.
         let since_look = c.used_since_look;
@@ -183,8 +192,8 @@ impl Exact {
                 let round_up = if span >= SLEEP_GRID { SLEEP_GRID.0 - at.0 % SLEEP_GRID.0 } else { 0 };
                 span + Nanos(round_up)
             }
-            Place::Beside if idle_lane => through.min(SUSPECT_TICK),
-            Place::Beside => through,
+            Place::Beside if idle_lane => through.max(turn_min).min(suspect_tick),
+            Place::Beside => through.max(turn_min),
             _ => return,
         };
         let at = c.looked + span;
@@ -277,13 +286,16 @@ impl Exact {
         self.refresh(slot);
         let cycle = self.cycle;
         let Some(c) = self.clients[slot].as_mut() else { return };
+        let before = c.awake_beside();
         c.blocked = blocked;
+        let after = c.awake_beside();
         if blocked {
             c.suspect_until = Some(cycle + SUSPECT_CYCLES);
         }
         let (place, spent) = (c.place, c.allowance <= Self::grain());
         let suspect = c.suspect(cycle);
         let deep = blocked && cycle > c.last_used_cycle + 1;
+        self.awake_beside = self.awake_beside - before + after;
         let slice_over = self.params.slice.is_some_and(|s| c.turn_used + GRAIN >= s);
         match place {
             Place::Out if blocked => return,
@@ -354,6 +366,10 @@ impl Exact {
             barren = true;
         }
         self.end_checked = false;
+        debug_assert_eq!(
+            self.awake_beside,
+            self.light.iter().filter_map(|&c| self.client(c)).map(Client::awake_beside).sum::<u32>()
+        );
         self.watch_suspects();
         self.tell(now);
         self.steer();
@@ -444,19 +460,26 @@ impl Exact {
                 self.client((*head)?).filter(|c| c.place == Place::Head(lane as u32))
             });
         let heads: u32 = heads.map(|c| c.active).sum();
-        let beside = self.light.iter().filter_map(|&client| self.client(client));
-        let awake: u32 = beside.filter(|c| !c.blocked).map(|c| c.active).sum();
-        heads + awake < self.params.cpus
+        heads + self.awake_beside < self.params.cpus
     }
 
     /// Before a cycle ends, light sleepers are looked at: one may have woken since. Says whether there were any.
+    ///
+    /// So that hundreds of sleepers do not cost a CPU, they are looked at all together at most every grain for each.
+    /// If that was lately, the cycle ends by what is known.
     fn ask_suspects(&mut self, now: Instant) -> bool {
+        if now < self.next_ask {
+            return false;
+        }
+        let mut asked = 0;
         for client in self.light.iter().copied().collect::<Vec<_>>() {
             if self.client(client).is_some_and(|c| c.released && now.since(c.looked) > GRAIN) {
                 self.disarm(client);
                 self.ask(client);
+                asked += 1;
             }
         }
+        self.next_ask = now + Nanos(GRAIN.0 * asked);
         self.owed > 0
     }
 
