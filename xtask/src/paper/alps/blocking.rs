@@ -111,7 +111,7 @@ fn row(case: &'static str, policy: &'static str, run: &RunResult) -> Row {
 
 /// The part of the page.
 pub(super) fn run(s: &mut Setting) -> Result<()> {
-    let (long, short) = s.pick((6.0, 4.0), (30.0, 15.0));
+    let (long, short) = s.pick((6.0, 4.0), (20.0, 8.0));
     let mut cases = Vec::new();
     for case in &CASES {
         let is_paper = case.name.starts_with("Fig");

@@ -81,7 +81,7 @@ fn specs(policy: &'static str, phases: &[f64; 3], cpu: u32) -> Vec<RunSpec> {
 
 /// The part of the page.
 pub(super) fn run(s: &mut Setting) -> Result<()> {
-    let phases = s.pick([2.5, 2.5, 5.0], [8.0, 8.0, 20.0]);
+    let phases = s.pick([2.5, 2.5, 5.0], [6.0, 6.0, 12.0]);
     let (mut rows, mut cycle_rows) = (Vec::new(), Vec::new());
     let mut shown = None;
     for policy in ["alps", "exact"] {

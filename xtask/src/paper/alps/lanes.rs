@@ -48,7 +48,7 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
         s.page.text("This machine has one CPU: not run.");
         return Ok(());
     };
-    let seconds = s.pick(3.0, 12.0);
+    let seconds = s.pick(3.0, 8.0);
     let policies: &[&'static str] = s.pick(&["exact"], &["alps", "exact"]);
     let mut cells = Vec::new();
     for shares in WORKLOADS {

@@ -136,7 +136,7 @@ fn wait_for_clients(running: &mut Guarded, s: &Setting) -> Result<u32> {
 pub(super) fn run(s: &mut Setting) -> Result<()> {
     let divvy = build()?;
     eprintln!("start-up and memory");
-    let times = s.pick(15, 60);
+    let times = s.pick(15, 30);
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for _ in 0..times {
         s.bench.check()?;

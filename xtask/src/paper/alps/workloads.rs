@@ -64,12 +64,12 @@ impl Cell {
         }
     }
 
-    /// Where a cycle is long, enough for two whole ones after the first; where it is short, 20 after the fourth.
+    /// Where a cycle is long, enough for two whole ones after the first; where it is short, 12 after the fourth.
     fn spec(&self, quick: bool) -> RunSpec {
         let shares = self.distribution.shares(self.n);
         let name = format!("{}, {} ms, {}", self.name(), self.quantum_ms, self.policy);
         let mut spec = RunSpec::spin(name, &shares, gate(self.policy, self.quantum_ms), 0.0);
-        let (most, cap) = if quick { (20.0, 4.0) } else { (24.4, 9.0) };
+        let (most, cap) = if quick { (20.0, 4.0) } else { (16.4, 7.0) };
         let cycle = spec.cycle_seconds();
         spec.seconds = (most * cycle).min(cap).max(3.4 * cycle);
         spec
