@@ -210,9 +210,18 @@ fn check_many(cpus: u32, shares: &[u64], seed: u64, most: f64) -> Result<(), Tes
     Ok(())
 }
 
-/// Median error of a cycle on 4 and 64 CPUs with any shares. The goal is 1 %, and most draws keep it; the worst found so
-/// far is 2.4 % ({24, 23, 4, 12, 8, 9, 16} on 4 CPUs). The draws are the same in every run.
-const MAX_ERROR_MANY_CPUS: f64 = 0.03;
+/// Median error of a cycle on 4 and 64 CPUs. The draws are the same in every run; most others keep to it as well, but not
+/// all: see `known_to_miss_the_bound`.
+const MAX_ERROR_MANY_CPUS: f64 = 0.01;
+/// What the worst shares that are known come to.
+const MAX_ERROR_KNOWN: f64 = 0.03;
+
+#[test]
+fn known_to_miss_the_bound() {
+    for seed in [4089367778169, 0, 1, 2] {
+        check_many(4, &[24, 23, 4, 12, 8, 9, 16], seed, MAX_ERROR_KNOWN).unwrap();
+    }
+}
 
 fn drawn(cases: u32) -> ProptestConfig {
     ProptestConfig {
@@ -232,7 +241,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(drawn(4))]
+    #![proptest_config(drawn(6))]
 
     #[test]
     fn any_shares_on_64_cpus(shares in prop::collection::vec(1u64..30, 60..250), seed in any::<u64>()) {
