@@ -88,7 +88,7 @@ pub enum HostError {
 /// What the scheduler itself has cost so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SelfCost {
-    /// CPU time of this process, all threads.
+    /// CPU time of this process since the host was made, all threads.
     pub cpu: Nanos,
     /// Clocks and states read.
     pub reads: u64,

@@ -102,6 +102,8 @@ pub struct LinuxHost {
     audit_next: usize,
     audited: Instant,
     beaten: Instant,
+    /// CPU time of this process before the host was made.
+    cpu_before: Nanos,
     reads: u64,
     signals: u64,
     rescued: Report,
@@ -114,6 +116,8 @@ impl LinuxHost {
     /// # Errors
     /// [`Error`] names what could not be had: the runtime directory, the table, a CPU, the guardian.
     pub fn new(params: &HostParams) -> Result<Self> {
+        // A program that ran in this process before us (`cargo run` turns into what it built) is no cost of ours.
+        let cpu_before = clock::own_process_cpu();
         let allowed = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
         let asked = params.cpus.unwrap_or(allowed);
         check_cpus(&asked)?;
@@ -151,6 +155,7 @@ impl LinuxHost {
             audit_next: 0,
             audited: Instant::ZERO,
             beaten: Instant::ZERO,
+            cpu_before,
             reads: 0,
             signals: 0,
             rescued,
@@ -688,7 +693,11 @@ impl Host for LinuxHost {
     }
 
     fn self_cost(&mut self) -> SelfCost {
-        SelfCost { cpu: clock::own_process_cpu(), reads: self.reads, signals: self.signals }
+        SelfCost {
+            cpu: clock::own_process_cpu().saturating_sub(self.cpu_before),
+            reads: self.reads,
+            signals: self.signals,
+        }
     }
 }
 
