@@ -10,7 +10,7 @@ use nix::sys::signal::Signal as NixSignal;
 use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, SavedAffinity, Table, rescue};
 use crate::members::{Members, Scan};
 use crate::procfs::LastPid;
-use crate::reactor::Reactor;
+use crate::reactor::{Reactor, Waker};
 use crate::spawn::{Command, Inherit, spawn};
 use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own};
 
@@ -266,6 +266,12 @@ impl LinuxHost {
     /// Signals that asked this process for something (SIGINT, SIGTERM, ...) since the last call.
     pub fn take_asked(&mut self) -> Vec<NixSignal> {
         std::mem::take(&mut self.asked)
+    }
+
+    /// What ends a wait of this host from another thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.reactor.waker()
     }
 
     fn beat(&mut self) {

@@ -8,6 +8,7 @@
 //! A process that vanished is a normal answer everywhere (`Ok(None)`, [`Delivery::Gone`]), never an error.
 
 mod affinity;
+pub mod background;
 pub mod clock;
 mod error;
 pub mod guard;
@@ -19,11 +20,12 @@ pub mod procfs;
 mod reactor;
 mod spawn;
 
-pub use affinity::CpuMask;
+pub use affinity::{CpuListError, CpuMask};
 pub use error::{Error, Result};
 pub use host::{Exit, HostParams, LinuxHost, check_cpus};
 pub use nix::sys::signal::Signal as Asked;
 pub use pidfd::{Delivery, GroupDelivery, ProcessRef};
 pub use procfs::{StartTime, State};
+pub use reactor::Waker;
 pub use rustix::process::{Pid, Signal};
 pub use spawn::Command;
