@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::{Error, Result};
+use crate::{Error, Pid, Result};
 
 const TIMER: u64 = 0;
 const SIGNALS: u64 = 1;
@@ -31,6 +31,9 @@ impl Waker {
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
+
+/// Processes that a caller watches have their pids for numbers, and this bit.
+const PROCESS: u64 = 1 << 63;
 
 /// What ended a wait.
 #[derive(Clone, Debug, Default)]
@@ -124,8 +127,24 @@ impl Reactor {
         Ok(number)
     }
 
+    /// Watches the pidfd of `pid` until the process ends or the descriptor is closed; it is told once.
+    ///
+    /// # Errors
+    /// [`Error::System`] where epoll refuses it.
+    pub fn watch_process(&mut self, fd: impl AsFd, pid: Pid) -> Result<()> {
+        let data = epoll::EventData::new_u64(PROCESS | u64::from(pid.as_raw_pid().unsigned_abs()));
+        epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)
+            .map_err(|e| Error::system("watch process", pid, e))
+    }
+
+    /// The process that a number in [`Woken::ready`] stands for, if it is one that was watched as such.
+    #[must_use]
+    pub fn watched_process(number: u64) -> Option<Pid> {
+        (number & PROCESS != 0).then(|| Pid::from_raw((number & 0x7fff_ffff) as i32)).flatten()
+    }
+
     /// Stops watching `fd`.
-    pub fn unwatch(&mut self, fd: BorrowedFd<'_>) {
+    pub fn unwatch(&mut self, fd: impl AsFd) {
         // A descriptor that is not watched any more is what was asked for.
         let _ = epoll::delete(&self.epoll, fd);
     }
