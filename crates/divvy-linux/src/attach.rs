@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use crate::census::{Census, LiveRegistry, Rule};
 use crate::events::{ProcessEvent, ProcessEvents};
-use crate::guard::{rescue_ticks, Table};
+use crate::guard::{Table, rescue_ticks};
 use crate::host::{Client, LinuxHost};
 use crate::members::{Ended, Look, Members, Tally};
-use crate::procfs::{State, StartTime};
+use crate::procfs::{StartTime, State};
 use crate::protect::Protection;
 use crate::quota::{self, Mounts, Quota};
 use crate::select::Selector;
@@ -186,7 +186,11 @@ impl LinuxHost {
         }
         if empty && selector.must_match() {
             self.undo_attach(client);
-            return Err(select_error(selector, "no process to be scheduled".into(), "look with 'divvy explain PID'"));
+            return Err(select_error(
+                selector,
+                "no process to be scheduled".into(),
+                "look with 'divvy explain PID'",
+            ));
         }
         self.update_cpus(client.index());
         Ok(client)
@@ -208,7 +212,10 @@ impl LinuxHost {
             }
             let taken = self.attached.rules.iter().find(|r| r.selector == *selector);
             if let Some(taken) = taken {
-                return refused(format!("client {} has it already", taken.client.0), "change that client's share");
+                return refused(
+                    format!("client {} has it already", taken.client.0),
+                    "change that client's share",
+                );
             }
             if process.may_signal()? == Some(false) {
                 return Err(Error::system("attach to process", pid, rustix::io::Errno::PERM));

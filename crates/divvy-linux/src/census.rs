@@ -77,7 +77,8 @@ pub fn real_user(pid: Pid) -> Option<u32> {
 pub fn cgroups_of(pid: Pid) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     // hierarchy:controllers:path, and the path may have colons.
-    let mut paths: Vec<String> = text.lines().filter_map(|l| l.splitn(3, ':').nth(2).map(str::to_owned)).collect();
+    let mut paths: Vec<String> =
+        text.lines().filter_map(|l| l.splitn(3, ':').nth(2).map(str::to_owned)).collect();
     paths.sort_unstable();
     paths.dedup();
     paths
@@ -238,7 +239,8 @@ impl<R: Registry> Census<R> {
         protection: &Protection,
     ) -> Option<ClientId> {
         let person = self.people.get(&pid)?;
-        if protection.why(pid, person.start, &person.comm, person.parent).is_some() || self.descends(pid, self.own)
+        if protection.why(pid, person.start, &person.comm, person.parent).is_some()
+            || self.descends(pid, self.own)
         {
             return None;
         }
@@ -247,7 +249,9 @@ impl<R: Registry> Census<R> {
             Selector::Pid(one) => pid == *one,
             // Whoever was in a tree stays in it: its parents may have ended.
             Selector::Tree(root) => {
-                pid == *root || owners.get(&pid) == Some(&rule.client) || self.grows_in(pid, rule.client, *root, owners)
+                pid == *root
+                    || owners.get(&pid) == Some(&rule.client)
+                    || self.grows_in(pid, rule.client, *root, owners)
             }
             Selector::Group(group) => person.group == Some(*group),
             Selector::Session(session) => person.session == Some(*session),
@@ -258,7 +262,8 @@ impl<R: Registry> Census<R> {
             Selector::Name(pattern) => {
                 let comm = String::from_utf8_lossy(person.comm.as_bytes());
                 let program = program.get_or_insert_with(|| self.registry.program(pid));
-                matches_glob(pattern, &comm) || program.as_deref().is_some_and(|name| matches_glob(pattern, name))
+                matches_glob(pattern, &comm)
+                    || program.as_deref().is_some_and(|name| matches_glob(pattern, name))
             }
             Selector::User(uid) => *user.get_or_insert_with(|| self.registry.user(pid)) == Some(*uid),
         };
@@ -374,7 +379,12 @@ mod tests {
         rules
     }
 
-    fn check_claims(census: &Census<Script>, selectors: &[&str], owners: &[(i32, u32)], expected: &[(i32, u32)]) {
+    fn check_claims(
+        census: &Census<Script>,
+        selectors: &[&str],
+        owners: &[(i32, u32)],
+        expected: &[(i32, u32)],
+    ) {
         let owners = owners.iter().map(|&(n, c)| (pid(n), ClientId(c))).collect();
         let rules = rules(selectors);
         let found: Vec<(i32, u32)> = census
@@ -405,7 +415,12 @@ mod tests {
     fn the_narrower_selector_has_a_process_and_then_the_first_client() {
         let (_, mut census) = machine();
         census.scan(&mut 0).unwrap();
-        check_claims(&census, &["user:1000", "name:make", "pid:12"], &[], &[(10, 0), (11, 1), (12, 2), (50, 0)]);
+        check_claims(
+            &census,
+            &["user:1000", "name:make", "pid:12"],
+            &[],
+            &[(10, 0), (11, 1), (12, 2), (50, 0)],
+        );
         check_claims(&census, &["user:1001", "user:1001"], &[], &[(20, 0)]);
     }
 

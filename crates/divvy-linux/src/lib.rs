@@ -26,6 +26,7 @@ pub mod quota;
 mod reactor;
 mod select;
 mod spawn;
+pub mod stand_in;
 mod world;
 
 pub use affinity::{CpuListError, CpuMask};
