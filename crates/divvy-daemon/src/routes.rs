@@ -50,7 +50,7 @@ pub(crate) fn router(context: Context) -> Router {
         .route("/v1/openapi.json", get(openapi))
         .fallback(no_path)
         .method_not_allowed_fallback(no_method)
-        .layer(middleware::from_fn(in_time))
+        .layer(middleware::from_fn(bounded))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(context)
 }
@@ -83,6 +83,10 @@ impl IntoResponse for Answer {
 
 type Answered = Result<Answer, Refusal>;
 
+fn too_large() -> Refusal {
+    Refusal::new(ErrorCode::TooLarge, format!("the body is longer than {BODY_MAX} bytes"), "send less")
+}
+
 fn bad_request(message: impl ToString) -> Refusal {
     Refusal::new(ErrorCode::BadRequest, message, "see GET /v1/openapi.json")
 }
@@ -91,8 +95,7 @@ fn bad_request(message: impl ToString) -> Refusal {
 fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Refusal> {
     let body = body.map_err(|e| {
         if e.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            let text = format!("the body is longer than {BODY_MAX} bytes");
-            return Refusal::new(ErrorCode::TooLarge, text, "send less");
+            return too_large();
         }
         bad_request(e.body_text())
     })?;
@@ -204,7 +207,12 @@ async fn no_method(request: Request) -> Refusal {
     Refusal::new(ErrorCode::NoSuchMethod, text, "see GET /v1/openapi.json")
 }
 
-async fn in_time(request: Request, next: Next) -> Response {
+/// Refuses what is too large by its own word, and gives up what takes too long.
+async fn bounded(request: Request, next: Next) -> Response {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length: u64| length > BODY_MAX as u64) {
+        return too_large().into_response();
+    }
     match tokio::time::timeout(REQUEST_TIME, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
