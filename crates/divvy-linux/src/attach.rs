@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::census::{Census, LiveRegistry, Rule};
 use crate::events::{ProcessEvent, ProcessEvents};
-use crate::guard::{rescue_ticks, Table};
+use crate::guard::{Table, rescue_ticks};
 use crate::host::{Client, LinuxHost};
 use crate::members::{Ended, Look, Members, Tally};
-use crate::procfs::{State, StartTime};
+use crate::procfs::{StartTime, State};
 use crate::protect::Protection;
 use crate::quota::{self, Mounts, Quota};
 use crate::select::Selector;
@@ -159,14 +159,14 @@ impl LinuxHost {
     /// names a process that another client has by as narrow a selector; [`Error::Permission`] where we may not signal it.
     /// Nothing is held then.
     pub fn attach(&mut self, selector: &Selector) -> Result<ClientId> {
-        self.check(selector)?;
+        let start = self.check(selector)?;
         let client = ClientId(self.clients.len() as u32);
         let members = Members::attached(Live, selector.children());
         let mut new = Client::new(members);
         (new.held, new.selector) = (true, Some(selector.clone()));
         new.since = rescue_ticks(clock::since_boot());
         self.clients.push(new);
-        let rule = Rule { client, selector: selector.clone() };
+        let rule = Rule { client, selector: selector.clone(), start };
         let order = (selector.rank(), client);
         let at = self.attached.rules.partition_point(|r| (r.selector.rank(), r.client) < order);
         self.attached.rules.insert(at, rule);
@@ -182,15 +182,19 @@ impl LinuxHost {
         }
         if empty && selector.must_match() {
             self.undo_attach(client);
-            return Err(select_error(selector, "no process to be scheduled".into(), "look with 'divvy explain PID'"));
+            return Err(select_error(
+                selector,
+                "no process to be scheduled".into(),
+                "look with 'divvy explain PID'",
+            ));
         }
         self.update_cpus(client.index());
         Ok(client)
     }
 
-    /// Refuses at once what cannot be meant.
-    fn check(&self, selector: &Selector) -> Result<()> {
-        let (Selector::Pid(pid) | Selector::Tree(pid)) = selector else { return Ok(()) };
+    /// Refuses at once what cannot be meant; when the process began that is meant by its number.
+    fn check(&self, selector: &Selector) -> Result<Option<StartTime>> {
+        let (Selector::Pid(pid) | Selector::Tree(pid)) = selector else { return Ok(None) };
         let refused = |what: String, fix| Err(select_error(selector, what, fix));
         let Some(process) = crate::ProcessRef::open(*pid)? else {
             return refused(format!("there is no process {pid}"), "look with ps which there are");
@@ -204,13 +208,16 @@ impl LinuxHost {
             }
             let taken = self.attached.rules.iter().find(|r| r.selector == *selector);
             if let Some(taken) = taken {
-                return refused(format!("client {} has it already", taken.client.0), "change that client's share");
+                return refused(
+                    format!("client {} has it already", taken.client.0),
+                    "change that client's share",
+                );
             }
             if process.may_signal()? == Some(false) {
                 return Err(Error::system("attach to process", pid, rustix::io::Errno::PERM));
             }
         }
-        Ok(())
+        Ok(Some(process.start()))
     }
 
     /// Takes back a client that nobody was told of.
@@ -513,8 +520,10 @@ impl LinuxHost {
         if !ends || c.gone || !c.had_members || !c.members.is_empty() {
             return;
         }
-        // The last may have made another that nobody has seen yet.
-        let _ = self.scan_processes(true);
+        if !matches!(c.selector, Some(Selector::Pid(_))) {
+            // The last may have made another that nobody has seen yet.
+            let _ = self.scan_processes(true);
+        }
         let c = &mut self.clients[client.index()];
         if !c.members.is_empty() || c.gone {
             return;

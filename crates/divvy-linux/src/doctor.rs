@@ -66,7 +66,12 @@ pub fn doctor() -> Vec<Finding> {
 
 fn process_events() -> Finding {
     match ProcessEvents::open() {
-        Ok(_) => finding("process events", Status::Good, "the kernel tells of forks: new members are known at once", None),
+        Ok(_) => finding(
+            "process events",
+            Status::Good,
+            "the kernel tells of forks: new members are known at once",
+            None,
+        ),
         Err(e) => finding(
             "process events",
             Status::Limited,
@@ -80,7 +85,12 @@ fn pidfds() -> Finding {
     let own = rustix::process::getpid();
     let Ok(Some(process)) = ProcessRef::open(own) else {
         let fix = Some("use Linux 5.3 or newer, with /proc mounted");
-        return finding("pidfds", Status::Missing, "processes cannot be named safely: divvy does not work", fix);
+        return finding(
+            "pidfds",
+            Status::Missing,
+            "processes cannot be named safely: divvy does not work",
+            fix,
+        );
     };
     match process.group_has_members() {
         Ok(None) => finding(
@@ -102,9 +112,12 @@ fn others_clocks() -> Finding {
 
 fn schedstat() -> Finding {
     match procfs::schedstat(rustix::process::getpid()) {
-        Ok(Some(_)) => {
-            finding("schedstat", Status::Good, "/proc/PID/schedstat tells how long a process waited for a CPU", None)
-        }
+        Ok(Some(_)) => finding(
+            "schedstat",
+            Status::Good,
+            "/proc/PID/schedstat tells how long a process waited for a CPU",
+            None,
+        ),
         _ => finding(
             "schedstat",
             Status::Limited,
@@ -151,7 +164,9 @@ fn hidden_processes() -> Finding {
             "/proc",
             Status::Limited,
             format!("it is mounted with hidepid={value}: only your own processes can be seen and divided"),
-            Some("that is enough for your own; for others', run as root or in the group that hidepid's gid= names"),
+            Some(
+                "that is enough for your own; for others', run as root or in the group that hidepid's gid= names",
+            ),
         ),
     }
 }
@@ -200,13 +215,16 @@ fn quota() -> Finding {
 
 /// Where cgroup v2 is mounted, in a `mountinfo`.
 fn cgroup2(mountinfo: &str) -> Option<PathBuf> {
-    let line = mountinfo.lines().find(|l| l.split_once(" - ").is_some_and(|(_, r)| r.starts_with("cgroup2 ")))?;
+    let line =
+        mountinfo.lines().find(|l| l.split_once(" - ").is_some_and(|(_, r)| r.starts_with("cgroup2 ")))?;
     line.split(' ').nth(4).map(PathBuf::from)
 }
 
 fn cgroup_delegation() -> Finding {
     let what = "cgroup delegation";
-    let fix = Some("not needed for shares by signals; for the cgroup back end: systemd-run --user --scope -p Delegate=yes");
+    let fix = Some(
+        "not needed for shares by signals; for the cgroup back end: systemd-run --user --scope -p Delegate=yes",
+    );
     let Some(mount) = cgroup2(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()) else {
         return finding(what, Status::Missing, "cgroup v2 is not mounted", fix);
     };
@@ -217,13 +235,23 @@ fn cgroup_delegation() -> Finding {
     let controllers = std::fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
     let has_cpu = controllers.split_whitespace().any(|c| c == "cpu");
     match (writable(&dir) && writable(&dir.join("cgroup.procs")), has_cpu) {
-        (true, true) => finding(what, Status::Good, format!("{} is ours, with the cpu controller", dir.display()), None),
-        (true, false) => {
-            finding(what, Status::Limited, format!("{} is ours, without the cpu controller", dir.display()), fix)
+        (true, true) => {
+            finding(what, Status::Good, format!("{} is ours, with the cpu controller", dir.display()), None)
         }
+        (true, false) => finding(
+            what,
+            Status::Limited,
+            format!("{} is ours, without the cpu controller", dir.display()),
+            fix,
+        ),
         (false, _) => {
             let paths = cgroups_of(rustix::process::getpid());
-            finding(what, Status::Missing, format!("our cgroup ({}) is not ours to change", paths.join(" ")), fix)
+            finding(
+                what,
+                Status::Missing,
+                format!("our cgroup ({}) is not ours to change", paths.join(" ")),
+                fix,
+            )
         }
     }
 }

@@ -71,7 +71,9 @@ impl ProcessEvents {
         let buffer = BUFFER;
         for option in [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF] {
             // SAFETY: the kernel reads one number. The first needs a privilege, the second does what it can.
-            if unsafe { libc::setsockopt(raw, libc::SOL_SOCKET, option, (&raw const buffer).cast(), size) } == 0 {
+            if unsafe { libc::setsockopt(raw, libc::SOL_SOCKET, option, (&raw const buffer).cast(), size) }
+                == 0
+            {
                 break;
             }
         }

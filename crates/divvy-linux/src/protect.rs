@@ -158,7 +158,10 @@ impl Protection {
 /// Whether `pid` is the parent of the kernel's own processes. In a namespace of pids number 2 is anybody's.
 fn is_kernel(pid: Pid) -> bool {
     pid.as_raw_pid() == 2
-        && procfs::stat(pid).ok().flatten().is_some_and(|s| s.comm.as_bytes() == b"kthreadd" && s.ppid.is_none())
+        && procfs::stat(pid)
+            .ok()
+            .flatten()
+            .is_some_and(|s| s.comm.as_bytes() == b"kthreadd" && s.ppid.is_none())
 }
 
 /// Whether divvy may schedule a process, why not, and what scheduling it would mean.
@@ -227,7 +230,8 @@ pub fn explain(pid: Pid, protection: &Protection) -> Result<Explanation> {
     let why = protection.why(pid, stat.start, &stat.comm, stat.ppid);
     (said.found, said.permitted) = (true, permitted);
     said.name = stat.comm.to_string();
-    said.user = real_user(pid).map_or_else(String::new, |uid| user_name(uid).unwrap_or_else(|| uid.to_string()));
+    said.user =
+        real_user(pid).map_or_else(String::new, |uid| user_name(uid).unwrap_or_else(|| uid.to_string()));
     said.state = state_name(stat.state);
     (said.parent, said.group, said.session) = (raw(stat.ppid), raw(stat.pgrp), raw(stat.session));
     said.cgroups = cgroups_of(pid);
@@ -270,12 +274,16 @@ fn sentences(
         ));
         return Ok(told);
     }
-    told.push("divvy would suspend it (SIGSTOP) while others have their turn, and resume it (SIGCONT).".into());
+    told.push(
+        "divvy would suspend it (SIGSTOP) while others have their turn, and resume it (SIGCONT).".into(),
+    );
     if stat.state.is_asleep() {
         told.push("It sleeps: it is left alone until it uses CPU time.".into());
     }
     if stat.state.is_suspended() {
-        told.push("Somebody else has suspended it: it stays so, and counts as blocked until they resume it.".into());
+        told.push(
+            "Somebody else has suspended it: it stays so, and counts as blocked until they resume it.".into(),
+        );
     }
     if is_foreground(process.pid()) && stat.ppid.is_some_and(has_job_control) {
         told.push(
@@ -374,7 +382,10 @@ mod tests {
         let said = explain(Pid::from_child(&child), &Protection::standard());
         child.kill().and_then(|()| child.wait()).expect("our child");
         let said = said.expect("readable");
-        assert!(said.schedulable && said.threads == 1 && said.parent == Some(std::process::id() as i32), "{said:?}");
+        assert!(
+            said.schedulable && said.threads == 1 && said.parent == Some(std::process::id() as i32),
+            "{said:?}"
+        );
         assert!(said.would[0].contains("SIGSTOP"), "{said:?}");
     }
 }

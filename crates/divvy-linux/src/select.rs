@@ -41,8 +41,7 @@ pub struct SelectorError {
     fix: &'static str,
 }
 
-const KINDS: &str =
-    "write pid:, tree:, user:, group:, session:, cgroup: or name: and then which, as in tree:123 or user:alice";
+const KINDS: &str = "write pid:, tree:, user:, group:, session:, cgroup: or name: and then which, as in tree:123 or user:alice";
 
 impl Selector {
     /// The kind of selector, as it is written.
@@ -158,7 +157,8 @@ fn cgroup_path(text: &str) -> Option<PathBuf> {
     if !path.is_absolute() {
         return None;
     }
-    let inside = path.strip_prefix("/sys/fs/cgroup").map_or_else(|_| path.to_owned(), |p| Path::new("/").join(p));
+    let inside =
+        path.strip_prefix("/sys/fs/cgroup").map_or_else(|_| path.to_owned(), |p| Path::new("/").join(p));
     // Collecting the components drops repeated slashes and the last one.
     Some(inside.components().collect())
 }

@@ -172,8 +172,12 @@ fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
                 let selector = parse_selector(&selector, &whose)?;
                 (selector.to_string(), What::Attach(selector))
             }
-            (Some(_), Some(_)) => return Err(usage(format!("{whose}: both command and attach; give one of them"))),
-            (None, None) => return Err(usage(format!("{whose}: neither command nor attach; give one of them"))),
+            (Some(_), Some(_)) => {
+                return Err(usage(format!("{whose}: both command and attach; give one of them")));
+            }
+            (None, None) => {
+                return Err(usage(format!("{whose}: neither command nor attach; give one of them")));
+            }
         };
         tasks.push(Task { name: task.name.unwrap_or(name), share, what });
     }
@@ -244,8 +248,7 @@ fn check_program(name: &str, command: &Command) -> Result<(), Failure> {
         [program, ..] => (program.to_string_lossy().into_owned(), false),
         [] => return Ok(()),
     };
-    if in_path(&program, dir) || (by_shell && !program.contains('/') && shell_knows(&program))
-    {
+    if in_path(&program, dir) || (by_shell && !program.contains('/') && shell_knows(&program)) {
         return Ok(());
     }
     let found = |name: &str| dir.unwrap_or(Path::new("")).join(name).exists();
@@ -318,11 +321,15 @@ mod tests {
     fn words_may_name_what_runs_already() {
         let words = ["2:@tree:77", "3:sleep 1", "1:@user:0"].map(str::to_owned);
         let tasks = all(&words, None).unwrap();
-        let seen: Vec<_> = tasks.iter().map(|t| (t.name.as_str(), t.selector().is_some(), t.ends())).collect();
+        let seen: Vec<_> =
+            tasks.iter().map(|t| (t.name.as_str(), t.selector().is_some(), t.ends())).collect();
         assert_eq!(seen, [("tree:77", true, true), ("sleep", false, true), ("user:root", true, false)]);
         let (code, text) = error(&["1:@pid:none"]);
         assert_eq!(code, Code::Usage);
-        assert_eq!(text, "'1:@pid:none': 'pid:none': 'none' is no process number; give a positive number, as ps prints it");
+        assert_eq!(
+            text,
+            "'1:@pid:none': 'pid:none': 'none' is no process number; give a positive number, as ps prints it"
+        );
     }
 
     #[test]

@@ -601,7 +601,8 @@ impl<W: World> Members<W> {
         if matches!(self.kind, Kind::Attached { .. }) {
             return self.scan_attached(look, enough);
         }
-        let mut scan = Scan { asleep: self.idle.len() as u32, threads: self.idle.len() as u32, ..Scan::default() };
+        let mut scan =
+            Scan { asleep: self.idle.len() as u32, threads: self.idle.len() as u32, ..Scan::default() };
         let mut found = Vec::new();
         let mut i = 0;
         while i < self.active.len() {

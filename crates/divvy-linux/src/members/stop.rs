@@ -62,7 +62,10 @@ impl<W: World> Members<W> {
             let m = &mut self.active[i];
             if let Some(stat) = stat {
                 m.stopped_elsewhere = attached && stat.state.is_suspended();
-                if stat.state.is_asleep() && self.may_idle(&self.active[i], look.now) && self.all_asleep(i, look)? {
+                if stat.state.is_asleep()
+                    && self.may_idle(&self.active[i], look.now)
+                    && self.all_asleep(i, look)?
+                {
                     self.lay_idle(i);
                     continue;
                 }

@@ -114,7 +114,9 @@ impl World for Script {
     }
     fn children(&self, of: Pid, _: Pid, found: &mut Vec<Pid>) -> Result<()> {
         let machine = self.0.borrow();
-        found.extend(machine.processes.iter().filter(|(_, p)| p.parent == of.as_raw_pid()).map(|(&n, _)| pid(n)));
+        found.extend(
+            machine.processes.iter().filter(|(_, p)| p.parent == of.as_raw_pid()).map(|(&n, _)| pid(n)),
+        );
         Ok(())
     }
     fn cpu(&self, pid: Pid) -> Result<Option<Nanos>> {
@@ -318,7 +320,8 @@ fn only_members_that_use_cpu_are_stopped() {
 
 #[test]
 fn who_may_not_be_signalled_counts_and_the_rest_goes_on() {
-    let script = Script::default().with(10, State::Running, 0).with(11, State::Running, 0).with(12, State::Running, 0);
+    let script =
+        Script::default().with(10, State::Running, 0).with(11, State::Running, 0).with(12, State::Running, 0);
     script.change(11, |p| p.refuses = true);
     let mut stage = Stage::new(script, 8);
     let mut members = stage.attached(Children::Counted, &[10, 11, 12]);
@@ -351,7 +354,8 @@ fn a_command_that_nobody_may_signal_is_told_of() {
 
 #[test]
 fn who_vanishes_in_the_middle_is_nobody() {
-    let script = Script::default().with(10, State::Running, 0).with(11, State::Running, 0).with(12, State::Running, 0);
+    let script =
+        Script::default().with(10, State::Running, 0).with(11, State::Running, 0).with(12, State::Running, 0);
     let mut stage = Stage::new(script, 8);
     let mut members = stage.attached(Children::Counted, &[10, 11, 12]);
     for n in 10..13 {
@@ -445,7 +449,11 @@ fn a_newcomer_of_a_held_client_is_held_at_once() {
 
 #[test]
 fn a_commands_idle_children_are_left_alone_but_not_its_leader() {
-    let script = Script::default().with(10, State::Sleeping, 0).with(11, State::Running, 0).with(12, State::Sleeping, 0);
+    let script = Script::default().with(10, State::Sleeping, 0).with(11, State::Running, 0).with(
+        12,
+        State::Sleeping,
+        0,
+    );
     for n in [11, 12] {
         script.change(n, |p| (p.parent, p.group) = (10, 10));
     }
