@@ -25,6 +25,7 @@ pub mod quota;
 mod reactor;
 mod select;
 mod spawn;
+mod steer;
 mod world;
 
 pub use affinity::CpuMask;
