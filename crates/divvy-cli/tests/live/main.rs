@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "these tests live in real time")]
 
 mod api;
+mod attach;
 mod attached;
 mod crash;
 mod daemon;
