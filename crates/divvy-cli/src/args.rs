@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
+use crate::remote::args::{AttachArgs, ClientArgs, DoctorArgs, ExplainArgs, LsArgs, RunArgs, SetArgs};
 use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
 
 pub(crate) const EXIT_CODES: &str = "\
@@ -13,9 +14,11 @@ Exit codes:
   1    a command failed (rescue, replay: something is left to be repaired, or differs; sim, compare: a run could
        not end and was cut off at its limit)
   2    the arguments cannot be used
-  3    a command cannot be started; nothing is left running
+  3    a command cannot be started, or a process not attached; nothing is left running
   4    a file cannot be read or written
   5    the system refused: a permission, a limit, a failed call
+  6    there is no such client, or no such process
+  7    the scheduler (divvyd) cannot be started or reached
   128+N  signal N asked for the end (130: Ctrl-C)";
 
 /// Divide one machine's CPU among programs in proportion to shares, with or without privilege.
@@ -28,8 +31,26 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run commands and divide the CPU among them by share
+    /// Divide the CPU among commands, and processes that run already, by share
     Share(Box<ShareArgs>),
+    /// Run a command as a client of your own scheduler, which is started if need be
+    Run(RunArgs),
+    /// Make a client of processes that run already: a pid, a tree, a user, a cgroup, a name
+    Attach(AttachArgs),
+    /// Give a client another share, at any moment
+    Set(SetArgs),
+    /// List the clients: shares requested, effective and achieved
+    Ls(LsArgs),
+    /// Let a client go: its processes run on undivided
+    Detach(ClientArgs),
+    /// Hold a client until it is resumed; its share goes to the others
+    Pause(ClientArgs),
+    /// Let a paused client run again
+    Resume(ClientArgs),
+    /// Say what would be done with a process, and why
+    Explain(ExplainArgs),
+    /// Say what this machine permits, and how to get more
+    Doctor(DoctorArgs),
     /// Resume what a divvy that was killed together with its guardian left suspended
     Rescue(RescueArgs),
     /// Feed a recorded trace to its policy anew and compare every decision
@@ -45,7 +66,8 @@ pub(crate) enum Command {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct ShareArgs {
-    /// A share (1 to 1000000) and a command for the shell: 2:'make -j4'
+    /// A share (1 to 1000000) and a command for the shell, 2:'make -j4', or what runs already: 1:@tree:123, 1:@user:bob
+    /// (pid, tree, group, session, user, name, cgroup)
     #[arg(value_name = "SHARE:COMMAND", required_unless_present = "file")]
     pub(crate) tasks: Vec<String>,
 

@@ -4,6 +4,7 @@
 //! decides who runs and makes no system call but to print.
 
 mod args;
+mod remote;
 mod replay;
 mod rescue;
 mod share;
@@ -24,12 +25,18 @@ pub(crate) enum Code {
     Failed,
     /// The arguments cannot be used.
     Usage,
-    /// A command cannot be started. Nothing is left running.
+    /// A command cannot be started, or a process not attached. Nothing is left running, or held.
     NotStarted,
     /// A file cannot be read or written.
     File,
     /// The system refused: a permission, a limit, a failed call.
     System,
+    /// There is no such client, or no such process.
+    NoSuch,
+    /// The scheduler cannot be started or reached.
+    Scheduler,
+    /// `run`: the command's own code.
+    Command(u8),
     /// A signal asked for the end.
     Signalled(i32),
 }
@@ -43,6 +50,9 @@ impl Code {
             Self::NotStarted => 3,
             Self::File => 4,
             Self::System => 5,
+            Self::NoSuch => 6,
+            Self::Scheduler => 7,
+            Self::Command(code) => code,
             Self::Signalled(signal) => 128 + signal as u8,
         }
     }
@@ -65,7 +75,7 @@ impl From<divvy_linux::Error> for Failure {
     fn from(e: divvy_linux::Error) -> Self {
         use divvy_linux::Error;
         let code = match e {
-            Error::Spawn { .. } => Code::NotStarted,
+            Error::Spawn { .. } | Error::Select { .. } => Code::NotStarted,
             Error::Cpu { .. } => Code::Usage,
             _ => Code::System,
         };
@@ -117,6 +127,15 @@ pub fn main() -> ExitCode {
     };
     let done = match args.command {
         args::Command::Share(args) => share::run(args),
+        args::Command::Run(args) => remote::run(&args),
+        args::Command::Attach(args) => remote::attach(&args),
+        args::Command::Set(args) => remote::set(&args),
+        args::Command::Ls(args) => remote::ls(&args),
+        args::Command::Detach(args) => remote::detach(&args),
+        args::Command::Pause(args) => remote::pause(&args),
+        args::Command::Resume(args) => remote::resume(&args),
+        args::Command::Explain(args) => remote::explain(&args),
+        args::Command::Doctor(args) => remote::doctor(&args),
         args::Command::Rescue(args) => rescue::run(&args),
         args::Command::Replay(args) => replay::run(&args),
         args::Command::Sim(args) => sim::run(&args),
