@@ -7,7 +7,9 @@ use crate::metrics::{
     ClientTable, ErrorRow, FluidErrors, Fraction, Responses, RunLog, Schedule, ServiceError, jain,
 };
 use crate::output::{ClientReport, ErrorSummary, Fairness, Operations, Report, ResponseReport, Timeline};
-use crate::scenario::{Files, Plan, PolicyFactory, PolicyVisitor, Scenario, ScenarioError, Span, build};
+use crate::scenario::{
+    Files, Plan, PolicyFactory, PolicyVisitor, Scenario, ScenarioError, Span, build, located,
+};
 use crate::workload::Mix;
 
 /// Entries of a schedule that is kept without being asked for.
@@ -55,7 +57,7 @@ pub fn simulate<F: PolicyFactory>(
     let runner = Runner { scenario, seed, plan };
     factory
         .with_policy(&scenario.policy, &context, runner)
-        .map_err(|error| SimError::Scenario(error.into_scenario_error()))?
+        .map_err(|error| SimError::Scenario(located(error)))?
 }
 
 pub(crate) struct Runner<'a> {

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "these tests live in real time")]
 
 mod crash;
+mod dispatch;
 mod ends;
 mod family;
 mod harness;

@@ -7,18 +7,16 @@
 mod build;
 mod check;
 mod error;
-mod params;
-mod policy;
-mod span;
 mod types;
 
 pub use build::{Files, Plan, build};
 pub use check::check;
+pub use divvy_engine::policies::{
+    ParamError, ParamValue, Params, PolicyContext, PolicyError, PolicyFactory, PolicySpec, PolicyVisitor,
+    Span,
+};
 pub(crate) use error::parse_path;
 pub use error::{Format, ScenarioError, Seg};
-pub use params::{ParamError, Params};
-pub use policy::{PolicyContext, PolicyError, PolicyFactory, PolicyVisitor};
-pub use span::Span;
 pub use types::*;
 
 impl Scenario {
@@ -40,6 +38,17 @@ impl Scenario {
         scenario.shares = Some(Shares::List(shares.to_vec()));
         scenario.run.quanta = Some(quanta);
         scenario
+    }
+}
+
+/// A policy's error at its place in a scenario.
+#[must_use]
+pub fn located(error: PolicyError) -> ScenarioError {
+    match &error {
+        PolicyError::Unknown { .. } => ScenarioError::new("policy.name", error.to_string()),
+        PolicyError::Param(wrong) => {
+            ScenarioError::new(&format!("policy.params.{}", wrong.name), wrong.message.clone())
+        }
     }
 }
 
