@@ -20,8 +20,10 @@ pub(super) struct Client {
     pub(super) active: u32,
     /// The lane that it was granted.
     pub(super) lane: Option<u32>,
-    /// Lanes that it took besides.
-    pub(super) further: u32,
+    /// The number of its grant, the CPUs that it then has, and whether it waits for older heads that use them all.
+    pub(super) granted: u64,
+    pub(super) cpus: u32,
+    pub(super) waits: bool,
     /// The slice of its grant, and the CPU time used since.
     pub(super) slice: Nanos,
     pub(super) slice_used: Nanos,
@@ -43,6 +45,8 @@ pub(super) struct Client {
     pub(super) used_since_look: Nanos,
     /// When it was last found to have used anything.
     pub(super) last_used: Instant,
+    /// CPU time used since it was last seen asleep; no end of it before the first time.
+    pub(super) used_since_sleep: Nanos,
     pub(super) tick: Nanos,
     pub(super) due: Option<Instant>,
 }
@@ -53,7 +57,9 @@ impl Client {
             width: 1,
             active: 1,
             lane: None,
-            further: 0,
+            granted: 0,
+            cpus: 1,
+            waits: false,
             slice: Nanos::MAX,
             slice_used: Nanos::ZERO,
             over: false,
@@ -67,6 +73,7 @@ impl Client {
             looked: now,
             used_since_look: Nanos::ZERO,
             last_used: now,
+            used_since_sleep: Nanos::MAX,
             tick,
             due: None,
         }
@@ -78,8 +85,6 @@ impl Client {
 pub(super) struct Lane {
     /// Who was granted it.
     pub(super) client: Option<ClientId>,
-    /// Who uses it besides a lane that it was granted.
-    pub(super) taken_by: Option<ClientId>,
     /// The dispatcher was told that it is free, and has not granted it since.
     pub(super) asking: bool,
     /// The driver's CPU that it stands for.
@@ -88,6 +93,6 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn empty(cpu: u32) -> Self {
-        Self { client: None, taken_by: None, asking: false, cpu }
+        Self { client: None, asking: false, cpu }
     }
 }

@@ -12,15 +12,16 @@
 //!
 //! **Algorithm.**
 //! 1. A head is looked at when its slice could be used up by the CPU time that it gets, and after its tick: Q/2 at first,
-//!    doubled to 4Q while it is found to have run all the time, 1 ms once it was seen asleep. `Charge` is what was measured.
+//!    doubled to 4Q while it is found to have run all the time; 1 ms once it was seen asleep, until it has used Q since.
+//!    `Charge` is what was measured.
 //! 2. A head that has at most a grain of its slice left, or is seen asleep, loses its lane: the dispatcher is told `Free`
 //!    (and `Block`) and grants it anew, to the same client or another. All heads are charged before.
 //! 3. A sleeper stays released, so that it can wake at all. Its clock is read when an eighth of the time that it has slept
 //!    has passed again, between 1 ms and 100 ms. If it has run, its state is read: awake, it is told of as `Wake`, and
 //!    held unless the dispatcher grants it a lane; asleep again after more than a grain, as `Wake`, `Charge`, `Block`: that
 //!    is how the sessions of PBS begin.
-//! 4. A client of several threads takes further lanes as they empty, as many as it was found to use, before the
-//!    dispatcher is asked for these.
+//! 4. Where a head of several threads was found to use several CPUs, the heads that were granted theirs last wait, held,
+//!    until there is a CPU for them. What it uses is charged to it, so that its slice ends sooner.
 //!
 //! **Properties.** (tests) `whoever_is_granted_a_cpu_is_released_and_nobody_else`, `a_slice_is_cpu_time`,
 //! `the_account_depends_only_on_the_total`, `a_rejected_event_changes_nothing`, `any_sequence_of_events_is_survived`,
@@ -68,6 +69,10 @@ pub struct Dispatched<D> {
     due: BTreeSet<(Instant, ClientId)>,
     /// Clients that can use several CPUs.
     nr_wide: usize,
+    /// Some head may wait for another that uses several CPUs.
+    shared_out: bool,
+    /// Grants so far.
+    grants: u64,
     /// Sleepers that were found awake, or to have been; the dispatcher has not been told.
     woken: Vec<ClientId>,
     /// All heads have been asked for since the dispatcher was last told anything.
@@ -100,6 +105,8 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
             lane_of_cpu: (0..params.cpus).collect(),
             due: BTreeSet::new(),
             nr_wide: 0,
+            shared_out: false,
+            grants: 0,
             woken: Vec::new(),
             heads_asked: false,
             leaving: Vec::new(),
@@ -152,7 +159,6 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
             c.active = c.width;
             self.nr_wide += usize::from(c.width > 1);
         }
-        self.give_up_lanes(client);
         Ok(())
     }
 
@@ -163,6 +169,7 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
         if c.lane.is_some() {
             c.slice_used += used;
         }
+        c.used_since_sleep += used;
         let answers = c.awaits == Await::Charge;
         if c.blocked {
             c.withheld += used; // Whether it woke for that, its state tells.
@@ -177,8 +184,7 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
 
     /// A look was answered with a charge: did a head run all the time, did a sleeper run at all?
     fn judge(&mut self, now: Instant, client: ClientId) {
-        let (tick_min, tick_max) = (self.tick_min(), self.tick_max());
-        let lanes = self.lanes_of(client);
+        let (tick_min, tick_max, quantum) = (self.tick_min(), self.tick_max(), self.params.quantum);
         let Some(c) = self.clients.get_mut(&client) else { return };
         let elapsed = now.since(c.looked);
         let used = core::mem::take(&mut c.used_since_look);
@@ -198,13 +204,12 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
         let steady = all && (c.width == 1 || cpus >= c.active);
         if !steady {
             c.tick = c.tick.min(tick_min);
-        } else if elapsed >= c.tick {
+        } else if elapsed >= c.tick && c.used_since_sleep >= quantum {
             c.tick = Nanos(c.tick.0.saturating_mul(2)).min(tick_max);
         }
         // Fewer CPUs than it is thought to use count only if it had as many for itself.
-        if c.width > 1 && (cpus > c.active || cpus < c.active && lanes >= c.active) {
+        if c.width > 1 && (cpus > c.active || cpus < c.active && c.cpus >= c.active) {
             c.active = cpus;
-            self.give_up_lanes(client);
         }
         self.answered(client, !all);
     }
@@ -258,7 +263,7 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
         self.take_off(client);
         if let Some(c) = self.clients.get_mut(&client) {
             c.blocked = true;
-            c.tick = SUSPECT_TICK;
+            (c.tick, c.used_since_sleep) = (SUSPECT_TICK, Nanos::ZERO);
             (c.looked, c.last_used) = (now, now);
         }
         self.leaving.push(client);
@@ -309,7 +314,9 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
         }
         if any && !core::mem::replace(&mut self.heads_asked, true) {
             for lane in 0..self.lanes.len() {
-                if let Some(client) = self.lanes[lane].client {
+                if let Some(client) = self.lanes[lane].client
+                    && self.clients.get(&client).is_some_and(|c| c.released)
+                {
                     self.ask(client);
                 }
             }
@@ -332,19 +339,11 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
                 self.leaving.push(client);
             }
         }
-        // Where somebody can use several lanes, each is decided on before the next.
-        let most = if self.nr_wide > 0 { 1 } else { usize::MAX };
-        loop {
-            let mut any = self.free_lanes(now, most);
-            while let Some(grant) = self.dispatcher.poll_decision(now) {
-                self.grant(&grant);
-                any = true;
-            }
-            // Whoever lost a CPU to another client may have had further lanes.
-            if !any {
-                break;
-            }
+        self.free_lanes(now);
+        while let Some(grant) = self.dispatcher.poll_decision(now) {
+            self.grant(&grant);
         }
+        self.share_out();
         self.tell(now);
         !self.out.is_empty()
     }
@@ -352,7 +351,6 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
     /// Sets the time of the next look at a client that is released.
     fn arm(&mut self, client: ClientId) {
         self.disarm(client);
-        let lanes = u64::from(self.lanes_of(client));
         let Some(c) = self.clients.get_mut(&client) else { return };
         if !c.released {
             return;
@@ -360,7 +358,7 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
         let span = if c.lane.is_some() {
             // What was charged since the last look was still to come then.
             let before = c.slice_used.saturating_sub(c.used_since_look);
-            let left = c.slice.saturating_sub(before).0 / lanes.max(u64::from(c.active));
+            let left = c.slice.saturating_sub(before).0 / u64::from(c.active);
             Nanos(left).max(GRAIN).min(c.tick)
         } else if c.blocked {
             let asleep = c.looked.since(c.last_used);
@@ -416,8 +414,18 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
             }
             coming.append(&mut self.coming);
         }
+        for &client in &coming {
+            let Some(c) = self.clients.get_mut(&client).filter(|c| c.lane.is_some() && c.waits) else {
+                continue;
+            };
+            c.told_cpu = None;
+            if core::mem::take(&mut c.released) {
+                self.out.push_back(Gate::Hold { client });
+            }
+            self.disarm(client);
+        }
         for client in coming {
-            let Some(c) = self.clients.get_mut(&client) else { continue };
+            let Some(c) = self.clients.get_mut(&client).filter(|c| !c.waits) else { continue };
             let Some(lane) = c.lane else { continue };
             let cpu = (steer && c.width == 1).then(|| self.lanes[lane as usize].cpu);
             let released = core::mem::replace(&mut c.released, true);
@@ -452,68 +460,23 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
 
 /// Lanes: which client has which.
 impl<D: Policy<Decision = Grant>> Dispatched<D> {
-    /// Lanes that a client has, further ones included.
-    fn lanes_of(&self, client: ClientId) -> u32 {
-        self.clients.get(&client).filter(|c| c.lane.is_some()).map_or(0, |c| 1 + c.further)
-    }
-
-    /// Takes a client off its lanes, if it has any.
+    /// Takes a client off its lane, if it has one.
     fn take_off(&mut self, client: ClientId) {
         let Some(c) = self.clients.get_mut(&client) else { return };
-        let Some(lane) = c.lane.take() else { return };
-        let further = core::mem::take(&mut c.further);
-        self.lanes[lane as usize].client = None;
-        if further > 0 {
-            for lane in self.lanes.iter_mut().filter(|lane| lane.taken_by == Some(client)) {
-                lane.taken_by = None;
-            }
+        if let Some(lane) = c.lane.take() {
+            self.lanes[lane as usize].client = None;
         }
     }
 
-    /// A client that uses fewer CPUs gives up the lanes that it cannot use, but not its first.
-    fn give_up_lanes(&mut self, client: ClientId) {
-        let Some(c) = self.clients.get_mut(&client) else { return };
-        for lane in &mut self.lanes {
-            if c.further + 1 > c.active && lane.taken_by == Some(client) {
-                lane.taken_by = None;
-                c.further -= 1;
-            }
-        }
-    }
-
-    /// Empty lanes go to heads that can use more of them; the dispatcher is told of `most` of the others. Says whether it
-    /// was told of any.
-    fn free_lanes(&mut self, now: Instant, most: usize) -> bool {
-        let mut freed = 0;
+    /// Tells the dispatcher of every lane that has become empty.
+    fn free_lanes(&mut self, now: Instant) {
         for lane in 0..self.lanes.len() {
-            if freed == most {
-                break;
+            let Lane { client, asking, .. } = self.lanes[lane];
+            if client.is_none() && !asking {
+                self.lanes[lane].asking = true;
+                self.pass_on(now, Event::Free { cpu: CpuId(lane as u32) });
             }
-            let Lane { client, taken_by, asking, .. } = self.lanes[lane];
-            if client.is_some() || taken_by.is_some() || asking {
-                continue;
-            }
-            if let Some(head) = self.wide_head() {
-                self.lanes[lane].taken_by = Some(head);
-                if let Some(c) = self.clients.get_mut(&head) {
-                    c.further += 1;
-                }
-                continue;
-            }
-            self.lanes[lane].asking = true;
-            self.pass_on(now, Event::Free { cpu: CpuId(lane as u32) });
-            freed += 1;
         }
-        freed > 0
-    }
-
-    /// A head that can use more lanes than it has.
-    fn wide_head(&self) -> Option<ClientId> {
-        if self.nr_wide == 0 {
-            return None;
-        }
-        let heads = self.lanes.iter().filter_map(|lane| lane.client);
-        heads.filter(|head| self.clients.get(head).is_some_and(|c| c.further + 1 < c.active)).min()
     }
 
     fn grant(&mut self, grant: &Grant) {
@@ -525,11 +488,33 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
         }
         self.lanes[lane].client = Some(client);
         self.lanes[lane].asking = false;
+        self.grants += 1;
         if let Some(c) = self.clients.get_mut(&client) {
             c.lane = Some(cpu.0);
             (c.slice, c.slice_used, c.over) = (slice, Nanos::ZERO, false);
+            (c.granted, c.cpus, c.waits) = (self.grants, 1, false);
         }
         self.coming.push(client);
+    }
+
+    /// Where a head uses several CPUs, the heads that were granted theirs last wait until it is done with them.
+    fn share_out(&mut self) {
+        if self.nr_wide == 0 && !self.shared_out {
+            return;
+        }
+        self.shared_out = self.nr_wide > 0;
+        let heads = self.lanes.iter().filter_map(|lane| lane.client);
+        let mut heads: Vec<(u64, ClientId)> =
+            heads.filter_map(|head| Some((self.clients.get(&head)?.granted, head))).collect();
+        heads.sort_unstable();
+        let mut left = self.params.cpus;
+        for (_, client) in heads {
+            let Some(c) = self.clients.get_mut(&client) else { continue };
+            c.cpus = c.active.min(left);
+            c.waits = left == 0;
+            left -= c.cpus;
+            self.coming.push(client);
+        }
     }
 
     /// A client that was never held and got another lane stays on its CPU: the lanes exchange theirs, unless the other
