@@ -105,7 +105,7 @@ impl Runner<'_> {
         (responses, ClientTable::new(self.plan.population.nr_static()))
     }
 
-    fn asked(&self) -> Asked {
+    pub(crate) fn asked(&self) -> Asked {
         let (scenario, measure) = (self.scenario, &self.scenario.measure);
         let closed = scenario.users.is_empty()
             && scenario.arrivals.is_empty()
@@ -149,7 +149,7 @@ impl Runner<'_> {
         let capacity = f64::from(self.plan.config.cpus) * ran.now.0 as f64;
         Report {
             name: self.scenario.name.clone(),
-            policy: self.scenario.policy.name.clone(),
+            policy: self.scenario.decider().name.clone(),
             seed: self.seed,
             shares: per_client.iter().map(|row| row.share).collect(),
             quantum_ns: quantum.0,
@@ -179,6 +179,7 @@ impl Runner<'_> {
             },
             timeline: log.as_ref().map(Timeline::new),
             series: None,
+            gate: None,
         }
     }
 

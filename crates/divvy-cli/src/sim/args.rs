@@ -188,6 +188,10 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Print a row with commas for each policy and measure
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
+
     #[command(flatten)]
     pub(crate) picture: PictureArgs,
 }

@@ -9,12 +9,16 @@ use crate::output::Report;
 use crate::scenario::{Files, PolicyError, Scenario, ScenarioError, located};
 use crate::simulate::{SimError, simulate};
 
-/// Runs `scenario` with `seed` under the dispatcher or model that it names. `files` are the texts of its traces.
+/// Runs `scenario` with `seed` under the dispatcher or model that it names, or under its gate above a simulated kernel.
+/// `files` are the texts of its traces.
 ///
 /// # Errors
 /// [`SimError`] where the scenario cannot be run: a name that is none or a gate's, an impossible parameter, a workload
 /// that the model does not know; and where the policy breaks its contract.
 pub fn run(scenario: &Scenario, seed: u64, files: Files<'_>) -> Result<Report, SimError> {
+    if scenario.gate.is_some() {
+        return crate::two_level::simulate(scenario, seed, files);
+    }
     let name = scenario.policy.name.as_str();
     match find(name).map(|info| info.kind) {
         Some(Kind::Dispatcher) => {
@@ -22,8 +26,10 @@ pub fn run(scenario: &Scenario, seed: u64, files: Files<'_>) -> Result<Report, S
         }
         Some(Kind::Model) => fluid::simulate(scenario, seed, files),
         Some(Kind::Gate) => {
-            let message =
-                format!("{name} is a gate, expected a dispatcher or a model: {}", names().join(", "));
+            let message = format!(
+                "{name} is a gate (gate = \"{name}\" runs it above a kernel), expected a dispatcher or a model: {}",
+                names().join(", ")
+            );
             Err(ScenarioError::new("policy.name", message).into())
         }
         None => Err(located(PolicyError::unknown(name, &names())).into()),

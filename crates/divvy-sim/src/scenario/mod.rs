@@ -30,6 +30,23 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// Who decides: the gate, where there is one, else the policy.
+    #[must_use]
+    pub fn decider(&self) -> &PolicySpec {
+        self.gate.as_ref().unwrap_or(&self.policy)
+    }
+
+    /// As [`Scenario::decider`], for whoever sets it.
+    pub fn decider_mut(&mut self) -> &mut PolicySpec {
+        self.gate.as_mut().unwrap_or(&mut self.policy)
+    }
+
+    /// The key of who decides: `gate` or `policy`.
+    #[must_use]
+    pub fn decider_key(&self) -> &'static str {
+        if self.gate.is_some() { "gate" } else { "policy" }
+    }
+
     /// The scenario of static shares, for `quanta` quanta: all clients want the CPU all the time.
     #[must_use]
     pub fn of_shares(policy: PolicySpec, shares: &[u64], quantum: Span, quanta: u64) -> Self {

@@ -20,8 +20,12 @@ pub struct Scenario {
     /// Seed of all random numbers. Equal seeds give equal runs.
     #[serde(default = "one")]
     pub seed: u64,
-    /// Who decides: a name, `name:key=value,...`, or a table of `name` and `params`.
+    /// Who decides: a name, `name:key=value,...`, or a table of `name` and `params`. Required unless there is a `gate`.
+    #[serde(default = "nobody", skip_serializing_if = "is_nobody")]
     pub policy: PolicySpec,
+    /// Who decides above a simulated kernel, as over live processes: a gate, or a dispatcher as one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<PolicySpec>,
     /// The length of a quantum: handed to the policy (unless its own parameters say otherwise), and the unit of service
     /// errors and schedules. 10ms if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,6 +33,9 @@ pub struct Scenario {
     /// The hardware.
     #[serde(default)]
     pub machine: MachineSpec,
+    /// The kernel beneath a `gate`. A typical one if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelSpec>,
     /// CPU-bound clients, one for each share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares: Option<Shares>,
@@ -68,6 +75,14 @@ const fn one() -> u64 {
     1
 }
 
+fn nobody() -> PolicySpec {
+    PolicySpec::new("")
+}
+
+fn is_nobody(policy: &PolicySpec) -> bool {
+    policy.name.is_empty()
+}
+
 const fn one_u32() -> u32 {
     1
 }
@@ -80,8 +95,10 @@ impl Scenario {
             name: None,
             seed: 1,
             policy,
+            gate: None,
             quantum: None,
             machine: MachineSpec::default(),
+            kernel: None,
             shares: None,
             clients: Vec::new(),
             users: Vec::new(),
@@ -150,6 +167,119 @@ pub enum OnWakeSpec {
     PolicyDecides,
     /// Every CPU is decided anew.
     Redecide,
+}
+
+/// The kernel beneath a gate, as far as the gate can feel it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct KernelSpec {
+    /// Its tick, on which slices between released clients end.
+    pub tick: Span,
+    /// Where it lets a client run that becomes runnable.
+    pub placement: PlacementSpec,
+    /// How fresh the CPU clocks of clients on other CPUs than the gate's are.
+    pub clock_lag: ClockLagSpec,
+    /// How late the gate wakes.
+    pub latency: LatencySpec,
+    /// CPU time of what the gate does, taken from CPU 0.
+    pub costs: CostsSpec,
+    /// Time that a hypervisor takes from everybody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steal: Option<StealSpec>,
+    /// CPU-bound processes that are nobody's clients and are never held.
+    pub strangers: u32,
+}
+
+impl Default for KernelSpec {
+    fn default() -> Self {
+        Self {
+            tick: Span(4_000_000),
+            placement: PlacementSpec::Spread,
+            clock_lag: ClockLagSpec::None,
+            latency: LatencySpec::default(),
+            costs: CostsSpec::default(),
+            steal: None,
+            strangers: 0,
+        }
+    }
+}
+
+/// Where a kernel lets a client run that becomes runnable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlacementSpec {
+    /// On its last CPU if that idles, else on one that does.
+    #[default]
+    Spread,
+    /// On its last CPU, idle or not: another takes it at the next tick.
+    Stack,
+}
+
+/// How fresh a CPU clock is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockLagSpec {
+    /// Up to date.
+    #[default]
+    None,
+    /// As of the CPU's last tick.
+    Tick,
+}
+
+/// How late the gate wakes: uniformly from `low` to `high`, and one time in `late-one-in` by 2 to 4 ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct LatencySpec {
+    /// At least this.
+    pub low: Span,
+    /// At most this.
+    pub high: Span,
+    /// 0 for never.
+    pub late_one_in: u64,
+}
+
+impl Default for LatencySpec {
+    fn default() -> Self {
+        Self { low: Span(5_000), high: Span(60_000), late_one_in: 500 }
+    }
+}
+
+/// CPU time of what a gate does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct CostsSpec {
+    /// Being woken.
+    pub wake: Span,
+    /// Reading one CPU clock.
+    pub read: Span,
+    /// Reading one state.
+    pub state: Span,
+    /// Releasing one client.
+    pub resume: Span,
+    /// Holding one client.
+    pub suspend: Span,
+}
+
+impl Default for CostsSpec {
+    fn default() -> Self {
+        Self {
+            wake: Span(3_000),
+            read: Span(220),
+            state: Span(3_000),
+            resume: Span(1_600),
+            suspend: Span(8_000),
+        }
+    }
+}
+
+/// Time that a hypervisor takes: the clock goes on and nobody runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct StealSpec {
+    /// Mean time from the end of one theft to the next.
+    pub every: Span,
+    /// A theft lasts up to this long, uniformly.
+    pub longest: Span,
 }
 
 /// CPU-bound clients by their shares.
