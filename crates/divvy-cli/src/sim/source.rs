@@ -81,6 +81,11 @@ impl Source {
         if let Some(text) = &args.policy {
             *self.scenario.decider_mut() = parse_policy(text)?;
         }
+        if let Some(text) = &args.gate {
+            self.scenario.gate =
+                Some(parse_policy(text).map_err(|e| usage(e.text.replace("--policy", "--gate")))?);
+            self.scenario.policy = PolicySpec::new("");
+        }
         for pair in &args.param {
             let Some((key, value)) = pair.split_once('=') else {
                 return Err(usage(format!("--param {pair}: no value, expected key=value")));
