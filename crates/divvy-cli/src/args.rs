@@ -79,12 +79,13 @@ pub(crate) struct ShareArgs {
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) time: Option<Duration>,
 
-    /// CPU time of one share in one cycle (rate: time between decisions), 1ms to 10s
+    /// CPU time of one share in one cycle (rate: time between decisions; dispatchers: of one slice), 1ms to 10s
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = humantime::parse_duration)]
     pub(crate) quantum: Duration,
 
-    /// exact, alps, alps-basic or rate
-    #[arg(long, value_name = "NAME", default_value = "exact")]
+    /// Who decides: NAME or NAME:KEY=VALUE,... A gate (exact, alps, alps-basic, rate) or a dispatcher (fcfs, las,
+    /// pbs:alpha=2, vtrr, lottery:seed=7, ...); `divvy policies` lists them
+    #[arg(long, value_name = "POLICY", default_value = "exact")]
     pub(crate) policy: String,
 
     /// CPUs that the commands may use: 0,2-3. All that divvy itself may use if not given

@@ -4,7 +4,8 @@ mod gate_common;
 
 use divvy_policy::feasible::{Claim, water_fill};
 use divvy_policy::gate::{Exact, ExactParams, Scale};
-use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
+use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Nanos, Share};
+use gate_common::hostile::{op, survive};
 use gate_common::{Charges, MS, World};
 use proptest::prelude::*;
 
@@ -267,103 +268,12 @@ proptest! {
     }
 }
 
-/// What a hostile driver may do.
-#[derive(Clone, Debug)]
-enum Op {
-    Event(Event),
-    /// Time passes.
-    Pass(u64),
-    /// Takes so many decisions and answers each question with this, or not at all.
-    Poll(u8, Option<u64>, bool),
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    let client = (0u32..8).prop_map(ClientId);
-    let share = prop_oneof![1u64..10, Just(Share::MAX.get())].prop_map(|s| Share::new(s).unwrap());
-    let ns = prop_oneof![Just(0), 0u64..100 * MS, Just(u64::MAX)];
-    prop_oneof![
-        (client.clone(), share.clone()).prop_map(|(client, share)| Op::Event(Event::Join { client, share })),
-        client.clone().prop_map(|client| Op::Event(Event::Leave { client })),
-        (client.clone(), share).prop_map(|(client, share)| Op::Event(Event::Reshare { client, share })),
-        client.clone().prop_map(|client| Op::Event(Event::Wake { client })),
-        client.clone().prop_map(|client| Op::Event(Event::Wake { client })),
-        client.clone().prop_map(|client| Op::Event(Event::Block { client })),
-        (client.clone(), ns.clone())
-            .prop_map(|(client, ns)| Op::Event(Event::Charge { client, used: Nanos(ns) })),
-        (client, 0u32..6).prop_map(|(client, cpus)| Op::Event(Event::Width { client, cpus })),
-        prop_oneof![0u64..50 * MS, Just(u64::MAX / 8)].prop_map(Op::Pass),
-        (0u8..20, prop::option::of(ns), any::<bool>())
-            .prop_map(|(n, answer, state)| Op::Poll(n, answer, state)),
-    ]
-}
-
-/// Plays `ops`, then answers whatever is asked until the policy comes to an end.
-fn survive<P: Policy<Decision = Gate>>(mut policy: P, ops: &[Op]) -> Result<(), TestCaseError> {
-    const MOST_DECISIONS: usize = 500;
-    let mut now = 0u64;
-    let mut present = std::collections::BTreeSet::new();
-    let mut unanswered = Vec::new();
-    for op in ops {
-        match *op {
-            Op::Event(event) => {
-                let done = policy.on_event(Instant(now), event);
-                match (event, done) {
-                    (Event::Join { client, .. }, Ok(())) => drop(present.insert(client)),
-                    (Event::Leave { client }, Ok(())) => drop(present.remove(&client)),
-                    _ => {}
-                }
-            }
-            Op::Pass(ns) => now = now.saturating_add(ns),
-            Op::Poll(n, answer, blocked) => {
-                for _ in 0..n {
-                    let Some(decision) = policy.poll_decision(Instant(now)) else { break };
-                    match answer {
-                        Some(ns) => reply(&mut policy, now, decision, ns, blocked)?,
-                        None => unanswered.push(decision),
-                    }
-                }
-            }
-        }
-    }
-    for decision in unanswered {
-        reply(&mut policy, now, decision, 0, false)?;
-    }
-    for _ in 0..MOST_DECISIONS {
-        let Some(decision) = policy.poll_decision(Instant(now)) else { return Ok(()) };
-        if let Gate::Release { client, .. } | Gate::Hold { client } | Gate::Measure { client } = decision {
-            prop_assert!(present.contains(&client), "{decision:?} about a client that left");
-        }
-        reply(&mut policy, now, decision, 0, false)?;
-    }
-    prop_assert!(false, "the policy does not come to an end");
-    Ok(())
-}
-
-fn reply<P: Policy<Decision = Gate>>(
-    policy: &mut P,
-    now: u64,
-    decision: Gate,
-    ns: u64,
-    blocked: bool,
-) -> Result<(), TestCaseError> {
-    let event = match decision {
-        Gate::Measure { client } => Event::Charge { client, used: Nanos(ns) },
-        Gate::Observe { client } if blocked => Event::Block { client },
-        Gate::Observe { client } => Event::Wake { client },
-        _ => return Ok(()),
-    };
-    match policy.on_event(Instant(now), event) {
-        Ok(()) | Err(EventError::UnknownClient(_)) => Ok(()), // It left before its answer came.
-        Err(other) => Err(TestCaseError::fail(format!("{other:?}"))),
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn any_sequence_of_events_is_survived(
-        ops in prop::collection::vec(op(), 0..80), long in any::<bool>(), cpus in 1u32..5, presence in 1u32..4,
+        ops in prop::collection::vec(op(u64::MAX), 0..80), long in any::<bool>(), cpus in 1u32..5, presence in 1u32..4,
         slice in prop::option::of(1u64..30), scale in any::<bool>(),
     ) {
         use divvy_policy::gate::{Alps, AlpsParams, AlpsVariant, QUANTUM_MAX, QUANTUM_MIN, Rate, RateParams};

@@ -23,4 +23,5 @@ pub mod rng;
 pub mod scenario;
 pub mod simulate;
 pub mod study;
+mod two_level;
 pub mod workload;

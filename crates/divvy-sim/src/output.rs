@@ -56,6 +56,45 @@ pub struct Report {
     /// Service over time under a fluid model, if runs were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
+    /// What a gate above a kernel did and cost, if the scenario has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateReport>,
+}
+
+/// What a gate above a kernel did and cost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct GateReport {
+    /// How often it woke.
+    pub wakeups: u64,
+    /// Clocks and states read.
+    pub reads: u64,
+    /// Clients held or released.
+    pub signals: u64,
+    /// Its own CPU time as a fraction of simulated time: of one CPU.
+    pub own_cpu: f64,
+    /// Cycles ended; 0 for dispatchers, which know none.
+    pub cycles: u64,
+    /// Root mean square relative error of a cycle (ALPS, section 3.3): median, mean and maximum over all but the first
+    /// four cycles. Absent if there were no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycle_error: Option<CycleErrorReport>,
+    /// CPU time in which nobody ran, the gate neither, in nanoseconds.
+    pub idle_ns: u64,
+    /// The longest time in a row in which a CPU idled while a held client would have run, in nanoseconds.
+    pub idle_with_held_longest_ns: u64,
+    /// Time that was stolen from the machine, in nanoseconds.
+    pub stolen_ns: u64,
+}
+
+/// The error of cycles, as fractions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CycleErrorReport {
+    /// Half the cycles are within this.
+    pub median: f64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// The worst cycle.
+    pub max: f64,
 }
 
 /// The range of service errors.

@@ -7,7 +7,9 @@ use crate::metrics::{
     ClientTable, ErrorRow, FluidErrors, Fraction, Responses, RunLog, Schedule, ServiceError, jain,
 };
 use crate::output::{ClientReport, ErrorSummary, Fairness, Operations, Report, ResponseReport, Timeline};
-use crate::scenario::{Files, Plan, PolicyFactory, PolicyVisitor, Scenario, ScenarioError, Span, build};
+use crate::scenario::{
+    Files, Plan, PolicyFactory, PolicyVisitor, Scenario, ScenarioError, Span, build, located,
+};
 use crate::workload::Mix;
 
 /// Entries of a schedule that is kept without being asked for.
@@ -55,7 +57,7 @@ pub fn simulate<F: PolicyFactory>(
     let runner = Runner { scenario, seed, plan };
     factory
         .with_policy(&scenario.policy, &context, runner)
-        .map_err(|error| SimError::Scenario(error.into_scenario_error()))?
+        .map_err(|error| SimError::Scenario(located(error)))?
 }
 
 pub(crate) struct Runner<'a> {
@@ -103,7 +105,7 @@ impl Runner<'_> {
         (responses, ClientTable::new(self.plan.population.nr_static()))
     }
 
-    fn asked(&self) -> Asked {
+    pub(crate) fn asked(&self) -> Asked {
         let (scenario, measure) = (self.scenario, &self.scenario.measure);
         let closed = scenario.users.is_empty()
             && scenario.arrivals.is_empty()
@@ -147,7 +149,7 @@ impl Runner<'_> {
         let capacity = f64::from(self.plan.config.cpus) * ran.now.0 as f64;
         Report {
             name: self.scenario.name.clone(),
-            policy: self.scenario.policy.name.clone(),
+            policy: self.scenario.decider().name.clone(),
             seed: self.seed,
             shares: per_client.iter().map(|row| row.share).collect(),
             quantum_ns: quantum.0,
@@ -177,6 +179,7 @@ impl Runner<'_> {
             },
             timeline: log.as_ref().map(Timeline::new),
             series: None,
+            gate: None,
         }
     }
 

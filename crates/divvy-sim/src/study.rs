@@ -120,7 +120,7 @@ impl Study {
             }
             SummaryRow {
                 values: point.values.clone(),
-                policy: point.scenario.policy.name.clone(),
+                policy: point.scenario.decider().name.clone(),
                 ended,
                 measures: measures.into_iter().map(|(name, stats)| (name, stats.estimate().into())).collect(),
             }
@@ -176,6 +176,13 @@ fn measures_of(report: &Report) -> Vec<(&'static str, f64)> {
         ("decisions", report.operations.decisions as f64),
         ("switches", report.operations.switches as f64),
     ];
+    if let Some(gate) = report.gate {
+        out.push(("own_cpu", gate.own_cpu));
+        if let Some(error) = gate.cycle_error {
+            out.push(("cycle_error_median", error.median));
+            out.push(("cycle_error_mean", error.mean));
+        }
+    }
     if let Some(error) = report.service_error {
         out.push(("error_min", error.min.to_f64()));
         out.push(("error_max", error.max.to_f64()));

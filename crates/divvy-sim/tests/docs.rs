@@ -21,7 +21,7 @@ fn every_example_is_a_scenario() {
         Study::new(&scenario).unwrap_or_else(|error| panic!("{error}\n{example}"));
         nr_examples += 1;
     }
-    assert_eq!(nr_examples, 7);
+    assert_eq!(nr_examples, 8);
 }
 
 /// On failure the text that the file should have is printed.
@@ -41,11 +41,13 @@ fn every_key_of_the_schema_is_described() {
     for (prefix, pointer) in [
         ("", "/properties"),
         ("machine.", "/$defs/MachineSpec/properties"),
+        ("kernel.", "/$defs/KernelSpec/properties"),
         ("run.", "/$defs/RunSpec/properties"),
         ("measure.", "/$defs/MeasureSpec/properties"),
     ] {
         for key in keys(pointer) {
-            let is_table = matches!(key.as_str(), "machine" | "run" | "measure") && prefix.is_empty();
+            let is_table =
+                matches!(key.as_str(), "machine" | "kernel" | "run" | "measure") && prefix.is_empty();
             assert!(is_table || text.contains(&format!("`{prefix}{key}`")), "{prefix}{key}");
         }
     }

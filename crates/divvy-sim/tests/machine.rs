@@ -140,6 +140,7 @@ fn a_run_that_cannot_end_says_so() {
 }
 
 /// Grants whatever it is told to, once.
+#[derive(Clone, Debug)]
 struct Scripted(Vec<Grant>);
 
 impl Policy for Scripted {

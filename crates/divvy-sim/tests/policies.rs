@@ -101,7 +101,7 @@ fn impossible_parameters_are_named_with_line_and_range() {
         ("pbs-fluid:alpha=-1", "line 1: policy.params.alpha: alpha is -1; must be 0, inf, or 0.001 to 1000"),
         (
             "alps",
-            "line 1: policy.name: alps is a gate, expected a dispatcher or a model: vtrr, pbs, wrr, drr, wfq, wf2q, \
+            "line 1: policy.name: alps is a gate (gate = \"alps\" runs it above a kernel), expected a dispatcher or a model: vtrr, pbs, wrr, drr, wfq, wf2q, \
              stride, lottery, fcfs, rr, las, mlfb, linux-2.2, eevdf, gps, pbs-fluid",
         ),
         (

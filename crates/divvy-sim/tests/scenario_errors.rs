@@ -30,7 +30,32 @@ fn errors_of_toml() {
             "line 3: users[0].think.exponential: unexpected keys in table: mena, available keys: mean",
         ),
         // Missing ones.
-        ("shares = [1]", "line 1: missing field `policy`"),
+        ("shares = [1]", "policy: missing, expected a policy's name, or a gate's as gate"),
+        (
+            "policy = \"rr\"\ngate = \"exact\"\nshares = [1]",
+            "line 1: policy: both policy and gate, expected one of them",
+        ),
+        (
+            "policy = \"rr\"\nshares = [1]\n[kernel]\ntick = \"1ms\"",
+            "line 3: kernel: has no meaning without gate: the policy is the kernel",
+        ),
+        (
+            "gate = \"exact\"\nshares = [1]\n[machine]\nswitch-cost = \"1us\"",
+            "line 3: machine: with a gate only cpus has a meaning; see kernel",
+        ),
+        (
+            "gate = \"exact\"\nshares = [1]\n[kernel]\ntick = \"0\"",
+            "line 4: kernel.tick: 0, expected more than 0",
+        ),
+        (
+            "gate = \"exact\"\nshares = [1]\n[kernel]\nlatency = { low = \"1ms\" }",
+            "line 4: kernel.latency.low: more than high",
+        ),
+        (
+            "gate = \"exact\"\nshares = [1]\n[kernel]\ntikc = \"1ms\"",
+            "line 4: kernel.tikc: unknown field `tikc`, expected one of `tick`, `placement`, `clock-lag`, `latency`, `costs`, \
+             `steal`, `strangers`",
+        ),
         ("policy = \"rr\"\n[[jobs]]\nat = \"1s\"", "line 2: jobs[0]: missing field `size`"),
         // The wrong kind.
         (

@@ -29,9 +29,10 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     if let Some(cpus) = &cpus {
         divvy_linux::check_cpus(cpus)?;
     }
-    check_cycle(&args, &tasks)?;
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
-    gate_spec(&args, 1).make().map_err(|e| Failure::new(Code::Usage, e))?;
+    let spec = gate_spec(&args, 1);
+    spec.make().map_err(|e| Failure::new(Code::Usage, e))?;
+    check_cycle(&args, &spec, &tasks)?;
     // What cannot be written later is better known before anything runs.
     let report = args.report.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(create).transpose()?;
@@ -52,14 +53,18 @@ fn parse_cpus(list: &str) -> Result<CpuMask, Failure> {
     })
 }
 
-fn check_cycle(args: &ShareArgs, tasks: &[tasks::Task]) -> Result<(), Failure> {
+fn check_cycle(args: &ShareArgs, spec: &GateSpec, tasks: &[tasks::Task]) -> Result<(), Failure> {
+    let Some(quantum) = spec.cycle_quantum().map_err(|e| Failure::new(Code::Usage, e))? else {
+        return Ok(()); // Dispatchers know no cycle.
+    };
+    let quantum = Duration::from_nanos(quantum.0);
     let unit = if args.unscaled { 1 } else { tasks.iter().fold(0, |unit, t| gcd(unit, t.share.get())) };
     let quanta: u64 = tasks.iter().map(|t| t.share.get() / unit.max(1)).sum();
-    let cycle = args.quantum.as_secs_f64() * quanta as f64;
+    let cycle = quantum.as_secs_f64() * quanta as f64;
     if cycle > CYCLE_MAX.as_secs_f64() {
         let text = format!(
             "shares of {quanta} in all at a quantum of {}: a cycle of {:.0} hours; use smaller shares or a shorter quantum",
-            humantime::format_duration(args.quantum),
+            humantime::format_duration(quantum),
             cycle / 3600.0
         );
         return Err(Failure::new(Code::Usage, text));

@@ -25,6 +25,9 @@ pub(crate) struct Report {
     pub(crate) cycles: CyclesReport,
     #[serde(rename = "self")]
     pub(crate) own: OwnReport,
+    /// Whether the policy gives everybody its due in cycles.
+    #[serde(skip)]
+    pub(crate) has_cycles: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -177,6 +180,7 @@ impl Report {
                 e.mean * 100.0,
                 e.max * 100.0
             ),
+            None if !self.has_cycles => "error per cycle: none, a dispatcher knows no cycles".to_owned(),
             None => "error per cycle: the run ended before the fifth cycle".to_owned(),
         });
         lines.push(format!(

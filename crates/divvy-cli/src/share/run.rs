@@ -32,6 +32,8 @@ pub(super) struct Run<'a> {
     screen: Option<Screen>,
     started: Instant,
     ended_by: Ended,
+    quantum_ns: u64,
+    has_cycles: bool,
     trace_failed: Rc<RefCell<Option<std::io::Error>>>,
     trace_name: Option<String>,
     warnings: Vec<String>,
@@ -60,6 +62,8 @@ impl<'a> Run<'a> {
         let host = LinuxHost::new(&HostParams { cpus, capacity: tasks.len() as u32 + SPARE_SLOTS })?;
         let spec = gate_spec(args, host.cpus().len() as u32);
         let gate = spec.make().map_err(usage)?;
+        let quantum_ns = spec.quantum().map_err(usage)?.0;
+        let has_cycles = spec.cycle_quantum().map_err(usage)?.is_some();
         let nr_cpus = spec.cpus;
         let trace_failed = Rc::new(RefCell::new(None));
         let mut engine = Engine::new(gate, host, nr_cpus);
@@ -72,8 +76,20 @@ impl<'a> Run<'a> {
         }
         let warnings = Vec::new();
         let (started, ended_by) = (clock::now(), Ended::Commands);
-        let mut run =
-            Self { args, tasks, engine, screen: None, started, ended_by, trace_failed, trace_name, warnings };
+        let screen = None;
+        let mut run = Self {
+            args,
+            tasks,
+            engine,
+            screen,
+            started,
+            ended_by,
+            quantum_ns,
+            has_cycles,
+            trace_failed,
+            trace_name,
+            warnings,
+        };
         if let Err(failure) = run.start_commands() {
             run.kill_all();
             return Err(failure);
@@ -138,7 +154,7 @@ impl<'a> Run<'a> {
             version: REPORT_VERSION,
             divvy: env!("CARGO_PKG_VERSION"),
             policy: self.args.policy.clone(),
-            quantum_ns: nanos(self.args.quantum),
+            quantum_ns: self.quantum_ns,
             wall_ns,
             utilization: used as f64 / (wall_ns as f64 * cpus.len() as f64),
             cpus,
@@ -150,6 +166,7 @@ impl<'a> Run<'a> {
             clients,
             cycles,
             own,
+            has_cycles: self.has_cycles,
         };
         for (i, client) in report.clients.iter_mut().enumerate() {
             client.exit = self.engine.host().exit(ClientId(i as u32)).map(ExitReport::from);

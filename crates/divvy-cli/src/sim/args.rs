@@ -60,6 +60,10 @@ pub(crate) struct PolicyArgs {
     #[arg(long, value_name = "POLICY")]
     pub(crate) policy: Option<String>,
 
+    /// A gate, or a dispatcher as one, above a simulated kernel, in the policy's place: what divvy share would do
+    #[arg(long, value_name = "POLICY", conflicts_with = "policy")]
+    pub(crate) gate: Option<String>,
+
     /// Set a parameter of the policy; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) param: Vec<String>,
@@ -187,6 +191,10 @@ pub(crate) struct CompareArgs {
     /// Print everything as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Print a row with commas for each policy and measure
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
 
     #[command(flatten)]
     pub(crate) picture: PictureArgs,

@@ -3,7 +3,7 @@
 use divvy_plot::{Axis, Chart, Line, Lines, Style};
 use divvy_sim::output::Report;
 use divvy_sim::scenario::PolicySpec;
-use divvy_sim::study::{Mean, Study, SummaryRow};
+use divvy_sim::study::{Mean, Study, Summary, SummaryRow};
 use serde_json::json;
 
 use super::args::CompareArgs;
@@ -30,12 +30,14 @@ pub(crate) fn run(args: &CompareArgs) -> Result<Code, Failure> {
     source.scenario.sweep.clear();
     let mut columns: Vec<Column> = Vec::new();
     for policy in split(&args.policies)? {
-        source.scenario.policy = policy;
+        *source.scenario.decider_mut() = policy;
         columns.push(column(&source)?);
     }
     let single = replications == 1;
     if args.json {
         print_out(&json_text(&columns, single))?;
+    } else if args.csv {
+        print_out(csv_text(&columns).trim_end())?;
     } else {
         let rows = if single { exact_rows(&columns) } else { mean_rows(&columns) };
         let head = source.scenario.name.clone().into_iter();
@@ -78,7 +80,7 @@ fn split(lists: &[String]) -> Result<Vec<PolicySpec>, Failure> {
 }
 
 fn column(source: &Source) -> Result<Column, Failure> {
-    let label = label(&source.scenario.policy);
+    let label = label(source.scenario.decider());
     let study = Study::new(&source.scenario).map_err(|error| source.failure(error))?;
     let reports = sweep::run_all(&study, source, &label).map_err(|failure| {
         // The policy came from the command line, whatever file the rest is from.
@@ -102,6 +104,12 @@ fn json_text(columns: &[Column], single: bool) -> String {
         })
         .collect();
     serde_json::to_string_pretty(&json!({ "results": results })).unwrap_or_default()
+}
+
+/// A row for each policy and measure.
+fn csv_text(columns: &[Column]) -> String {
+    let row = |column: &Column| SummaryRow { policy: column.label.clone(), ..column.summary.clone() };
+    Summary { points: columns.iter().map(row).collect() }.to_csv()
 }
 
 /// What one policy shows of a measure, if it has it.
@@ -162,6 +170,8 @@ fn exact_rows(columns: &[Column]) -> Vec<Vec<String>> {
             ("decisions", &operation(|o| o.decisions)),
             ("switches", &operation(|o| o.switches)),
             ("preemptions", &operation(|o| o.preemptions)),
+            ("error per cycle, median", &|c| Some(number(report(c)?.gate?.cycle_error?.median))),
+            ("own CPU, %", &|c| Some(format!("{:.3}", report(c)?.gate?.own_cpu * 100.0))),
             ("CPU used, %", &|c| Some(format!("{:.2}", report(c)?.utilisation * 100.0))),
             ("ended", &|c| Some(report(c)?.ended.to_owned())),
         ],
@@ -189,6 +199,8 @@ fn mean_rows(columns: &[Column]) -> Vec<Vec<String>> {
             ("answers per s", &mean("throughput")),
             ("decisions", &mean("decisions")),
             ("switches", &mean("switches")),
+            ("error per cycle, median", &mean("cycle_error_median")),
+            ("own CPU, part", &mean("own_cpu")),
             ("CPU used, part", &mean("utilisation")),
         ],
     )

@@ -52,7 +52,7 @@ fn run_one(args: &RunArgs) -> Result<Code, Failure> {
         _ if args.json => print_out(&report.to_json())?,
         Some(Csv::Clients) => print_out(report.clients_csv().trim_end())?,
         Some(Csv::Runs) => print_out(report.runs_csv().trim_end())?,
-        None => print_out(text::report(&report, &source::label(&scenario.policy)).trim_end())?,
+        None => print_out(text::report(&report, &source::label(scenario.decider())).trim_end())?,
     }
     let points: usize = scenario.sweep.values().map(Vec::len).product();
     let nr_runs = points as u64 * u64::from(scenario.replications);

@@ -202,7 +202,7 @@ fn text(value: &serde_json::Value) -> String {
 
 /// A key as people call it.
 pub(super) fn short(key: &str) -> &str {
-    key.strip_prefix("policy.params.").unwrap_or(key)
+    key.strip_prefix("policy.params.").or_else(|| key.strip_prefix("gate.params.")).unwrap_or(key)
 }
 
 /// A varied value as a number: a plain one, or a time in seconds.

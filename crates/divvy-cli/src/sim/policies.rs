@@ -1,5 +1,6 @@
 //! `divvy policies`: the registry.
 
+use divvy_engine::policies::QUANTA;
 use divvy_policy::{Kind, PolicyInfo};
 use serde_json::{Value, json};
 
@@ -32,9 +33,6 @@ pub(crate) fn run(args: &PoliciesArgs) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
-/// Parameters for which a scenario's quantum stands.
-const QUANTA: [&str; 3] = ["quantum", "tick", "slice"];
-
 const fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::Gate => "gate",
@@ -43,12 +41,33 @@ const fn kind(kind: Kind) -> &'static str {
     }
 }
 
+/// Whether live processes can be scheduled with it.
+const fn is_live(kind: Kind) -> bool {
+    !matches!(kind, Kind::Model)
+}
+
+const fn uses(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Gate => "live (divvy share --policy), simulated above a kernel (gate = ... in a scenario)",
+        Kind::Dispatcher => {
+            "live (divvy share --policy), simulated (policy = ... in a scenario; gate = ... above a kernel)"
+        }
+        Kind::Model => "simulated only (policy = ... in a scenario)",
+    }
+}
+
 fn overview(infos: &[&PolicyInfo]) -> String {
     let mut out = Vec::new();
     for (which, about) in [
-        (Kind::Dispatcher, "Dispatchers say who runs next on a CPU: divvy sim, divvy compare"),
+        (
+            Kind::Dispatcher,
+            "Dispatchers say who runs next on a CPU: divvy sim, divvy compare, and live, divvy share",
+        ),
         (Kind::Model, "Models say what everybody is entitled to at every instant: divvy sim, divvy compare"),
-        (Kind::Gate, "Gates say who may run for now, over live processes: divvy share"),
+        (
+            Kind::Gate,
+            "Gates say who may run for now, above a kernel: live, divvy share; divvy sim with a file's gate",
+        ),
     ] {
         out.push(about.to_owned());
         let width = infos.iter().map(|info| info.name.len()).max().unwrap_or(0);
@@ -66,6 +85,7 @@ fn details(info: &PolicyInfo) -> String {
         format!("{}, a {}: {}", info.name, kind(info.kind), info.summary),
         format!("  cost    {}", info.complexity),
         format!("  source  {}", info.source),
+        format!("  use     {}", uses(info.kind)),
     ];
     if info.params.is_empty() {
         out.push("  no parameters".into());
@@ -97,7 +117,9 @@ fn details(info: &PolicyInfo) -> String {
                 .map(|param| param.name)
                 .find(|name| QUANTA.contains(name))
                 .unwrap_or_default();
-            out.push(format!("\n  In a simulation {name} is the scenario's quantum unless it is set."));
+            out.push(format!(
+                "\n  Unless it is set, {name} is the scenario's quantum in a simulation, and --quantum live."
+            ));
         }
     }
     out.join("\n")
@@ -113,6 +135,6 @@ fn json_of(info: &PolicyInfo) -> Value {
         .collect();
     json!({
         "name": info.name, "kind": kind(info.kind), "summary": info.summary, "complexity": info.complexity,
-        "source": info.source, "params": params
+        "source": info.source, "live": is_live(info.kind), "params": params
     })
 }

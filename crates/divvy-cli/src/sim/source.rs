@@ -79,14 +79,19 @@ impl Source {
 
     fn set_policy(&mut self, args: &PolicyArgs) -> Result<(), Failure> {
         if let Some(text) = &args.policy {
-            self.scenario.policy = parse_policy(text)?;
+            *self.scenario.decider_mut() = parse_policy(text)?;
+        }
+        if let Some(text) = &args.gate {
+            self.scenario.gate =
+                Some(parse_policy(text).map_err(|e| usage(e.text.replace("--policy", "--gate")))?);
+            self.scenario.policy = PolicySpec::new("");
         }
         for pair in &args.param {
             let Some((key, value)) = pair.split_once('=') else {
                 return Err(usage(format!("--param {pair}: no value, expected key=value")));
             };
             let value = ParamValue::Text(value.trim().into());
-            self.scenario.policy.params.insert(key.trim().into(), value);
+            self.scenario.decider_mut().params.insert(key.trim().into(), value);
         }
         Ok(())
     }
@@ -148,8 +153,7 @@ fn placed(path: &Path, error: &ScenarioError) -> String {
 
 /// A policy with its parameters as the command line takes it.
 pub(super) fn label(policy: &PolicySpec) -> String {
-    let params: Vec<String> = policy.params.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    if params.is_empty() { policy.name.clone() } else { format!("{}:{}", policy.name, params.join(",")) }
+    policy.to_string()
 }
 
 /// Shares as people write them: `3:2:1`, the middle left out where there are many.

@@ -66,9 +66,9 @@ fn by_flag(error: ScenarioError, args: &SweepArgs, source: &Source) -> Failure {
 
 fn title(scenario: &Scenario) -> String {
     let mut parts: Vec<String> = scenario.name.iter().cloned().collect();
-    let mut policy = scenario.policy.clone();
-    policy.params.retain(|key, _| !scenario.sweep.contains_key(&format!("policy.params.{key}")));
-    if !scenario.sweep.contains_key("policy") {
+    let (mut policy, decider) = (scenario.decider().clone(), scenario.decider_key());
+    policy.params.retain(|key, _| !scenario.sweep.contains_key(&format!("{decider}.params.{key}")));
+    if !scenario.sweep.contains_key(decider) {
         parts.push(label(&policy));
     }
     if scenario.replications > 1 {
@@ -82,8 +82,8 @@ fn parse_vary(text: &str, scenario: &Scenario) -> Result<(String, Vec<Value>), F
     let Some((key, list)) = text.split_once('=') else {
         return Err(usage(format!("--vary {text}: no values, expected key=a,b,c")));
     };
-    let is_param = !key.contains('.') && has_param(&scenario.policy.name, key);
-    let key = if is_param { format!("policy.params.{key}") } else { key.to_owned() };
+    let is_param = !key.contains('.') && has_param(&scenario.decider().name, key);
+    let key = if is_param { format!("{}.params.{key}", scenario.decider_key()) } else { key.to_owned() };
     let values: Vec<Value> = list.split(',').map(str::trim).filter(|v| !v.is_empty()).map(value).collect();
     if values.is_empty() {
         return Err(usage(format!("--vary {text}: no values, expected key=a,b,c")));

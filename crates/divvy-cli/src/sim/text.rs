@@ -1,7 +1,7 @@
 //! A report for people.
 
 use divvy_sim::metrics::Fraction;
-use divvy_sim::output::{ClientReport, Report, ResponseReport};
+use divvy_sim::output::{ClientReport, GateReport, Report, ResponseReport};
 use divvy_sim::scenario::Span;
 
 use super::source::shares_text;
@@ -40,7 +40,8 @@ pub(super) fn report(report: &Report, policy: &str) -> String {
 
 fn head(report: &Report, policy: &str) -> Vec<String> {
     let mut out: Vec<String> = report.name.iter().cloned().collect();
-    let mut line = policy.to_owned();
+    let above = if report.gate.is_some() { " above a kernel" } else { "" };
+    let mut line = format!("{policy}{above}");
     let (nr, shares) = (report.shares.len(), shares_text(&report.shares));
     match nr {
         0 => {}
@@ -134,6 +135,9 @@ fn summary(report: &Report) -> Vec<Vec<String>> {
         let text = format!("Jain's index {jain:.6}, largest gap in service per share {gap} quanta");
         rows.push(("fairness", text));
     }
+    if let Some(gate) = &report.gate {
+        return gate_summary(report, gate, rows);
+    }
     let done = &report.operations;
     let text = format!(
         "{} decisions, {} switches, {} preemptions, {} events",
@@ -146,6 +150,45 @@ fn summary(report: &Report) -> Vec<Vec<String>> {
     }
     if done.idle_with_work_ns > 0 {
         text += &format!(", {} s idle with work waiting", number(done.idle_with_work_ns as f64 / 1e9));
+    }
+    rows.push(("CPU used", text));
+    rows.push(("ended", format!("at {}: {}", time(report.time_ns), end_text(report.ended))));
+    rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).map(left).collect()
+}
+
+/// The rest of the summary where a gate decides above a kernel.
+fn gate_summary(report: &Report, gate: &GateReport, mut rows: Vec<(&str, String)>) -> Vec<Vec<String>> {
+    let done = &report.operations;
+    let text = match gate.cycle_error {
+        Some(e) => format!(
+            "{} ended; RMS relative error: median {:.3} %, mean {:.3} %, largest {:.2} %",
+            gate.cycles,
+            e.median * 100.0,
+            e.mean * 100.0,
+            e.max * 100.0
+        ),
+        None => format!("{} ended", gate.cycles),
+    };
+    rows.push(("cycles", text));
+    let text = format!(
+        "{} wake-ups, {} reads, {} signals, {} events; {:.3} % of a CPU",
+        gate.wakeups,
+        gate.reads,
+        gate.signals,
+        done.events,
+        gate.own_cpu * 100.0
+    );
+    rows.push(("scheduling", text));
+    let mut text = format!("{:.2} %, {} switches", report.utilisation * 100.0, done.switches);
+    if done.idle_with_work_ns > 0 {
+        text += &format!(
+            ", {} s idle beside held clients, {} s at the longest",
+            number(done.idle_with_work_ns as f64 / 1e9),
+            number(gate.idle_with_held_longest_ns as f64 / 1e9)
+        );
+    }
+    if gate.stolen_ns > 0 {
+        text += &format!(", {} s stolen", number(gate.stolen_ns as f64 / 1e9));
     }
     rows.push(("CPU used", text));
     rows.push(("ended", format!("at {}: {}", time(report.time_ns), end_text(report.ended))));

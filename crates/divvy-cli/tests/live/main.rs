@@ -6,6 +6,7 @@ mod attach;
 mod attached;
 mod crash;
 mod daemon;
+mod dispatch;
 mod ends;
 mod family;
 mod harness;

@@ -52,6 +52,7 @@ impl Default for DrrParams {
 }
 
 /// Deficit round-robin; see the module.
+#[derive(Clone, Debug)]
 pub struct Drr(Dispatcher<Rounds>);
 
 impl Drr {

@@ -76,7 +76,7 @@ pub(super) trait Rule {
 
 /// A CPU. What a decision needs of the client on it stands here, so that choosing among very many clients does not
 /// touch their tables.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Lane {
     /// Who is on it, or [`NONE`].
     slot: Slot,
@@ -89,6 +89,7 @@ impl Lane {
 }
 
 /// A rule, its clients and its CPUs.
+#[derive(Clone, Debug)]
 pub(super) struct Dispatcher<R> {
     pub(super) rule: R,
     slice: Nanos,

@@ -36,7 +36,7 @@ pub enum Queue {
 }
 
 /// Which virtual time orders the clients.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Key {
     Start,
     Finish,
@@ -45,7 +45,7 @@ pub(super) enum Key {
 }
 
 /// What a client finds when it comes back.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Return {
     /// It stands where it stood, but not before the queue's virtual time.
     Clamp,
@@ -53,6 +53,7 @@ pub(super) enum Return {
     KeepLag,
 }
 
+#[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) quantum: u64,
     pub(super) tie: Tie,
@@ -63,6 +64,7 @@ pub(super) struct Setup {
     pub(super) stride1: Option<u64>,
 }
 
+#[derive(Clone, Debug)]
 struct Member {
     client: ClientId,
     share: u64,
@@ -76,7 +78,7 @@ struct Member {
     at: u32,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     key: VirtualTime,
     rank: u64,
@@ -91,6 +93,7 @@ impl Entry {
     }
 }
 
+#[derive(Clone, Debug)]
 pub(super) struct Fair {
     setup: Setup,
     members: Vec<Member>,

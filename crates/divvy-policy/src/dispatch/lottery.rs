@@ -113,7 +113,7 @@ impl fmt::Display for LendError {
 
 impl core::error::Error for LendError {}
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Holder {
     client: ClientId,
     share: u128,
@@ -133,6 +133,7 @@ impl Holder {
     }
 }
 
+#[derive(Clone, Debug)]
 struct Tickets {
     quantum: u64,
     search: Search,
@@ -322,6 +323,7 @@ impl Rule for Tickets {
 }
 
 /// Lottery scheduling; see the module.
+#[derive(Clone, Debug)]
 pub struct Lottery(Dispatcher<Tickets>);
 
 impl Lottery {

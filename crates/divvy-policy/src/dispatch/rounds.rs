@@ -13,7 +13,7 @@ pub(super) enum Rank {
     ByArrival,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Member {
     client: ClientId,
     share: u64,
@@ -27,6 +27,7 @@ struct Member {
     busy: bool,
 }
 
+#[derive(Clone, Debug)]
 pub(super) struct Rounds {
     rank: Rank,
     /// Credit of one round for a share of 1, in ns.

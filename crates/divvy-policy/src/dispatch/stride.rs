@@ -80,6 +80,7 @@ impl Default for StrideParams {
 }
 
 /// Stride scheduling; see the module.
+#[derive(Clone, Debug)]
 pub struct Stride(Dispatcher<Fair>);
 
 impl Stride {

@@ -51,6 +51,7 @@ impl Default for Wf2qParams {
 }
 
 /// WF2Q; see the module.
+#[derive(Clone, Debug)]
 pub struct Wf2q(Dispatcher<Fair>);
 
 impl Wf2q {

@@ -63,6 +63,7 @@ impl Default for WfqParams {
 }
 
 /// Weighted fair queueing; see the module.
+#[derive(Clone, Debug)]
 pub struct Wfq(Dispatcher<Fair>);
 
 impl Wfq {

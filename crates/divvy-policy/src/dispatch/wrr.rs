@@ -62,6 +62,7 @@ impl Default for WrrParams {
 }
 
 /// Weighted round-robin; see the module.
+#[derive(Clone, Debug)]
 pub struct Wrr(Dispatcher<Rounds>);
 
 impl Wrr {

@@ -1,12 +1,15 @@
 //! Gates: policies that say which clients may run for now, and leave the fine slicing to whoever runs them.
 //!
-//! [`Alps`] and [`Rate`] are the published algorithms, with their O(n) loops; [`Exact`] is our own and the default.
+//! [`Alps`] and [`Rate`] are the published algorithms, with their O(n) loops; [`Exact`] is our own and the default;
+//! [`Dispatched`] makes a gate of any dispatcher.
 
 mod alps;
+pub mod dispatched;
 pub mod exact;
 mod rate;
 
 pub use alps::{ALPS_BASIC_INFO, ALPS_INFO, Alps, AlpsParams, AlpsVariant};
+pub use dispatched::{Dispatched, DispatchedParams};
 pub use exact::{Exact, ExactParams};
 pub use rate::{RATE_INFO, Rate, RateParams};
 

@@ -1,6 +1,8 @@
 //! A driver that obeys the contract of `Policy`, over a machine that divides its CPUs evenly among whoever may run.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod hostile;
+
 use divvy_policy::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
 
 pub const MS: u64 = 1_000_000;
@@ -60,6 +62,13 @@ impl<P: Policy<Decision = Gate>> World<P> {
             asleep_until: None,
         });
         client
+    }
+
+    /// So many clients that compute, each with a share of 1.
+    pub fn join_all(&mut self, clients: usize) {
+        for _ in 0..clients {
+            self.join(1);
+        }
     }
 
     pub fn join_sleeper(&mut self, share: u64, on: u64, off: u64) -> ClientId {

@@ -1,12 +1,13 @@
 //! The simulated machine as a host.
 
 use divvy_engine::{Host, HostError, News, Observed, SelfCost};
-use divvy_policy::{ClientId, CpuId, Instant, Nanos};
+use divvy_policy::{ClientId, CpuId, Instant, Nanos, Share};
 
-use super::kernel::{Kernel, MachineStats, Until};
+use super::kernel::{Kernel, MachineStats, Seen, Until};
 use super::program::Program;
 use super::rng::Rng;
 use super::spec::{Fault, FaultAt, MachineSpec};
+use crate::workload::Mix;
 
 /// A simulated machine, as the engine sees it.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub struct SimHost {
     lateness: Rng,
     cost: SelfCost,
     horizon: u64,
+    /// Clients that the engine knows of; nobody else is news. All, unless the machine is driven by a workload.
+    joined: usize,
 }
 
 impl SimHost {
@@ -27,8 +30,43 @@ impl SimHost {
             lateness: Rng::new(spec.seed, 2),
             cost: SelfCost::default(),
             horizon: u64::MAX,
+            joined: usize::MAX,
             spec,
         }
+    }
+
+    /// Lets `workload` say who joins, sleeps and leaves, from time zero on. Clients get numbers as they join; the caller
+    /// tells the engine of each (`take_joins`), held as they are.
+    pub(crate) fn drive(&mut self, workload: Mix) {
+        self.joined = 0;
+        self.kernel.drive(workload);
+    }
+
+    /// Shares of the clients that have joined since this was last asked, in order.
+    pub(crate) fn take_joins(&mut self) -> Vec<Share> {
+        let joins = self.kernel.take_joins();
+        self.joined += joins.len();
+        joins
+    }
+
+    /// Clients whose share has changed since this was last asked.
+    pub(crate) fn take_reshares(&mut self) -> Vec<(ClientId, Share)> {
+        self.kernel.take_reshares()
+    }
+
+    /// What has truly happened since this was last asked.
+    pub(crate) fn take_seen(&mut self) -> Vec<Seen> {
+        self.kernel.take_seen()
+    }
+
+    /// Whether the workload has somebody to come.
+    pub(crate) fn expects_somebody(&self) -> bool {
+        self.kernel.expects_somebody()
+    }
+
+    /// CPU time of each client that ever was, by the workload's numbers; and how often CPUs turned to another.
+    pub(crate) fn services(&self) -> (Vec<(ClientId, Nanos)>, u64) {
+        self.kernel.services()
     }
 
     /// Adds a client with one thread for each program, held. Ids count up from 0, as the engine's do.
@@ -134,7 +172,13 @@ impl Host for SimHost {
     }
 
     fn next_news(&mut self) -> Option<News> {
-        self.kernel.news.pop_front()
+        let about = |news: &News| match *news {
+            News::Gone(c) | News::Resumed(c) | News::Stopped(c) | News::Width(c, _) => Some(c),
+            News::AllResumed => None,
+        };
+        let known = |news: &News| about(news).is_none_or(|c| c.index() < self.joined);
+        let first = self.kernel.news.iter().position(known)?;
+        self.kernel.news.remove(first)
     }
 
     fn release(&mut self, client: ClientId, cpu: Option<CpuId>) -> Result<(), HostError> {

@@ -1,5 +1,9 @@
 //! The kernel beneath: threads, run queues and ticks.
 
+mod driven;
+
+pub(crate) use self::driven::Seen;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -31,6 +35,8 @@ struct Thread {
     /// `None` for a stranger.
     client: Option<usize>,
     program: Program,
+    /// What it does is told by the machine's workload, not by its program.
+    driven: bool,
     next_step: usize,
     /// CPU time left in the present step.
     left: u64,
@@ -110,6 +116,7 @@ pub(super) struct Kernel {
     pub(super) stats: MachineStats,
     pub(super) late_by: u64,
     pub(super) broken: bool,
+    driver: Option<Box<driven::Driver>>,
 }
 
 impl Kernel {
@@ -132,6 +139,7 @@ impl Kernel {
             stats: MachineStats::default(),
             late_by: 0,
             broken: false,
+            driver: None,
             spec,
         };
         kernel.plan_theft();
@@ -164,6 +172,7 @@ impl Kernel {
         self.threads.push(Thread {
             client,
             program,
+            driven: false,
             next_step: 0,
             left: 0,
             state: State::Sleeping,
@@ -189,6 +198,9 @@ impl Kernel {
 
     /// The thread is through with a step: goes on to the next that takes time.
     fn begin_step(&mut self, tid: usize) {
+        if self.threads[tid].driven {
+            return self.next_burst(tid);
+        }
         loop {
             let thread = &mut self.threads[tid];
             if thread.next_step >= thread.program.steps.len() {
@@ -391,9 +403,14 @@ impl Kernel {
         Nanos(self.clients[client].threads.iter().map(of).sum())
     }
 
+    /// Whether there is something that a wait ends with.
+    fn has_news(&self) -> bool {
+        !self.news.is_empty() || self.driver.as_ref().is_some_and(|driver| driver.has_joins())
+    }
+
     /// Lets the machine run to `until`. `busy`: the scheduler itself computes meanwhile, and needs that long of CPU 0.
     pub(super) fn run_to(&mut self, mut until: u64, busy: bool, stop: Until) {
-        while self.now < until && (stop == Until::Time || self.news.is_empty()) {
+        while self.now < until && (stop == Until::Time || !self.has_news()) {
             let stolen = self.now < self.stolen_until;
             let mut next = until.min(self.next_tick).min(self.next_theft);
             if stolen {
@@ -402,12 +419,14 @@ impl Kernel {
             if let Some(&Reverse((at, _))) = self.wakes.peek() {
                 next = next.min(at);
             }
+            let timer = self.driver.as_ref().and_then(|driver| driver.next_timer_at());
+            next = timer.map_or(next, |at| next.min(at));
             next = self.faults.front().map_or(next, |f| next.min(f.at.0));
             next = self.late_news.front().map_or(next, |f| next.min(f.0));
             if !stolen {
                 for (i, cpu) in self.cpus.iter().enumerate() {
                     if let (Some(tid), false) = (cpu.current, busy && i == OWN_CPU) {
-                        next = next.min(self.now + self.threads[tid].left);
+                        next = next.min(self.now.saturating_add(self.threads[tid].left));
                     }
                 }
             }
@@ -447,6 +466,9 @@ impl Kernel {
                     thread.left -= span;
                     thread.used += span;
                     thread.vruntime += span;
+                    if let (Some(driver), Some(client)) = (&mut self.driver, thread.client) {
+                        driver.ran(i, client, self.now, self.now + span);
+                    }
                     cpu.min_vruntime = cpu.min_vruntime.max(thread.vruntime.saturating_sub(self.spec.tick.0));
                 }
                 None => idle += 1,
@@ -486,6 +508,7 @@ impl Kernel {
                 self.begin_step(tid);
             }
         }
+        self.fire_timers();
         while self.late_news.front().is_some_and(|f| f.0 <= self.now) {
             if let Some((_, client)) = self.late_news.pop_front() {
                 self.news.push_back(News::Gone(client));

@@ -23,6 +23,7 @@ mod spec;
 
 pub use host::SimHost;
 pub use kernel::MachineStats;
+pub(crate) use kernel::Seen;
 pub use program::{Program, Step};
 pub use spec::{ClockLag, Costs, Fault, FaultAt, Latency, MachineSpec, Placement, Steal};
 

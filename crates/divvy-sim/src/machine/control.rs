@@ -35,7 +35,7 @@ pub trait Workload {
 
 /// One thing that a workload did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Op {
+pub(crate) enum Op {
     Join { client: ClientId, share: Share, tag: u32 },
     Start { client: ClientId, burst: Nanos },
     Resume { client: ClientId },
@@ -46,12 +46,12 @@ pub(super) enum Op {
 }
 
 /// The handle through which a workload acts. Actions take effect at the present instant, in the order given.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Control {
     next_client: u32,
     next_timer: u64,
     timers: BinaryHeap<Reverse<(Instant, u64, Token)>>,
-    pub(super) ops: Vec<Op>,
+    pub(crate) ops: Vec<Op>,
 }
 
 impl Control {
@@ -103,11 +103,11 @@ impl Control {
         self.next_timer += 1;
     }
 
-    pub(super) fn next_timer_at(&self) -> Option<Instant> {
+    pub(crate) fn next_timer_at(&self) -> Option<Instant> {
         self.timers.peek().map(|Reverse((at, ..))| *at)
     }
 
-    pub(super) fn pop_timer(&mut self, now: Instant) -> Option<Token> {
+    pub(crate) fn pop_timer(&mut self, now: Instant) -> Option<Token> {
         if self.next_timer_at()? > now {
             return None;
         }

@@ -33,6 +33,7 @@ mod slots;
 
 pub use self::core::Machine;
 pub use self::fluid::FluidMachine;
+pub(crate) use control::Op;
 pub use control::{Control, Next, Token, Workload};
 pub use observe::{Change, Observer, Response};
 

@@ -6,7 +6,7 @@ use divvy_policy::{ClientId, Instant, Nanos, Share};
 use crate::machine::{Change, End, FluidMachine, Observer, Response, Stats};
 use crate::metrics::Series;
 use crate::output::Report;
-use crate::scenario::{EventOp, Files, Params, PolicyError, Scenario, ScenarioError, build};
+use crate::scenario::{EventOp, Files, Params, PolicyError, Scenario, ScenarioError, build, located};
 use crate::simulate::{Always, Ran, Runner, SimError};
 use crate::workload::{Mix, Step};
 
@@ -28,7 +28,7 @@ pub(super) fn simulate(scenario: &Scenario, seed: u64, files: Files<'_>) -> Resu
 }
 
 fn param(error: crate::scenario::ParamError) -> SimError {
-    PolicyError::from(error).into_scenario_error().into()
+    located(PolicyError::from(error)).into()
 }
 
 fn gps(runner: &Runner<'_>) -> Result<Report, SimError> {

@@ -46,10 +46,41 @@ fn check_machine(scenario: &Scenario) -> Checked {
     if scenario.quantum.is_some_and(|quantum| quantum.0 == 0) {
         return fail("quantum", "0, expected more than 0");
     }
-    if scenario.policy.name.is_empty() {
-        return fail("policy.name", "empty, expected a policy's name");
+    check_decider(scenario)
+}
+
+fn check_decider(scenario: &Scenario) -> Checked {
+    let Some(gate) = &scenario.gate else {
+        if scenario.policy.name.is_empty() {
+            return fail("policy", "missing, expected a policy's name, or a gate's as gate");
+        }
+        if scenario.kernel.is_some() {
+            return fail("kernel", "has no meaning without gate: the policy is the kernel");
+        }
+        return Ok(());
+    };
+    if gate.name.is_empty() {
+        return fail("gate.name", "empty, expected a gate's or dispatcher's name");
     }
-    Ok(())
+    if !scenario.policy.name.is_empty() {
+        return fail("policy", "both policy and gate, expected one of them");
+    }
+    let machine = &scenario.machine;
+    let plain = super::MachineSpec { cpus: machine.cpus, ..super::MachineSpec::default() };
+    if *machine != plain {
+        return fail("machine", "with a gate only cpus has a meaning; see kernel");
+    }
+    let kernel = scenario.kernel.unwrap_or_default();
+    if kernel.tick.0 == 0 {
+        return fail("kernel.tick", "0, expected more than 0");
+    }
+    if kernel.latency.low > kernel.latency.high {
+        return fail("kernel.latency.low", "more than high");
+    }
+    match kernel.steal {
+        Some(steal) if steal.every.0 == 0 => fail("kernel.steal.every", "0, expected more than 0"),
+        _ => Ok(()),
+    }
 }
 
 fn check_share(key: impl Fn() -> String, share: u64) -> Checked {

@@ -7,18 +7,16 @@
 mod build;
 mod check;
 mod error;
-mod params;
-mod policy;
-mod span;
 mod types;
 
 pub use build::{Files, Plan, build};
 pub use check::check;
+pub use divvy_engine::policies::{
+    ParamError, ParamValue, Params, PolicyContext, PolicyError, PolicyFactory, PolicySpec, PolicyVisitor,
+    Span,
+};
 pub(crate) use error::parse_path;
 pub use error::{Format, ScenarioError, Seg};
-pub use params::{ParamError, Params};
-pub use policy::{PolicyContext, PolicyError, PolicyFactory, PolicyVisitor};
-pub use span::Span;
 pub use types::*;
 
 impl Scenario {
@@ -32,6 +30,23 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// Who decides: the gate, where there is one, else the policy.
+    #[must_use]
+    pub fn decider(&self) -> &PolicySpec {
+        self.gate.as_ref().unwrap_or(&self.policy)
+    }
+
+    /// As [`Scenario::decider`], for whoever sets it.
+    pub fn decider_mut(&mut self) -> &mut PolicySpec {
+        self.gate.as_mut().unwrap_or(&mut self.policy)
+    }
+
+    /// The key of who decides: `gate` or `policy`.
+    #[must_use]
+    pub fn decider_key(&self) -> &'static str {
+        if self.gate.is_some() { "gate" } else { "policy" }
+    }
+
     /// The scenario of static shares, for `quanta` quanta: all clients want the CPU all the time.
     #[must_use]
     pub fn of_shares(policy: PolicySpec, shares: &[u64], quantum: Span, quanta: u64) -> Self {
@@ -40,6 +55,17 @@ impl Scenario {
         scenario.shares = Some(Shares::List(shares.to_vec()));
         scenario.run.quanta = Some(quanta);
         scenario
+    }
+}
+
+/// A policy's error at its place in a scenario.
+#[must_use]
+pub fn located(error: PolicyError) -> ScenarioError {
+    match &error {
+        PolicyError::Unknown { .. } => ScenarioError::new("policy.name", error.to_string()),
+        PolicyError::Param(wrong) => {
+            ScenarioError::new(&format!("policy.params.{}", wrong.name), wrong.message.clone())
+        }
     }
 }
 

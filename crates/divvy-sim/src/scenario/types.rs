@@ -5,9 +5,9 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::Span;
+use super::{PolicySpec, Span};
 use crate::workload::Dist;
 
 /// Everything about a run.
@@ -20,8 +20,12 @@ pub struct Scenario {
     /// Seed of all random numbers. Equal seeds give equal runs.
     #[serde(default = "one")]
     pub seed: u64,
-    /// Who decides: a name, `name:key=value,...`, or a table of `name` and `params`.
+    /// Who decides: a name, `name:key=value,...`, or a table of `name` and `params`. Required unless there is a `gate`.
+    #[serde(default = "nobody", skip_serializing_if = "is_nobody")]
     pub policy: PolicySpec,
+    /// Who decides above a simulated kernel, as over live processes: a gate, or a dispatcher as one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<PolicySpec>,
     /// The length of a quantum: handed to the policy (unless its own parameters say otherwise), and the unit of service
     /// errors and schedules. 10ms if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,6 +33,9 @@ pub struct Scenario {
     /// The hardware.
     #[serde(default)]
     pub machine: MachineSpec,
+    /// The kernel beneath a `gate`. A typical one if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelSpec>,
     /// CPU-bound clients, one for each share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares: Option<Shares>,
@@ -68,6 +75,14 @@ const fn one() -> u64 {
     1
 }
 
+fn nobody() -> PolicySpec {
+    PolicySpec::new("")
+}
+
+fn is_nobody(policy: &PolicySpec) -> bool {
+    policy.name.is_empty()
+}
+
 const fn one_u32() -> u32 {
     1
 }
@@ -80,8 +95,10 @@ impl Scenario {
             name: None,
             seed: 1,
             policy,
+            gate: None,
             quantum: None,
             machine: MachineSpec::default(),
+            kernel: None,
             shares: None,
             clients: Vec::new(),
             users: Vec::new(),
@@ -94,198 +111,6 @@ impl Scenario {
             replications: 1,
             sweep: BTreeMap::new(),
         }
-    }
-}
-
-/// A policy and its parameters.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PolicySpec {
-    /// As `divvy policies` lists it.
-    pub name: String,
-    /// What is set; the rest has its default.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub params: BTreeMap<String, ParamValue>,
-}
-
-/// The table form of [`PolicySpec`].
-#[derive(Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct PolicyTable {
-    /// As `divvy policies` lists it.
-    name: String,
-    /// What is set; the rest has its default.
-    #[serde(default)]
-    params: BTreeMap<String, ParamValue>,
-}
-
-impl PolicySpec {
-    /// The policy `name` with all its defaults.
-    #[must_use]
-    pub fn new(name: &str) -> Self {
-        Self { name: name.into(), params: BTreeMap::new() }
-    }
-
-    /// This policy with one parameter set.
-    #[must_use]
-    pub fn with(mut self, key: &str, value: impl Into<ParamValue>) -> Self {
-        self.params.insert(key.into(), value.into());
-        self
-    }
-}
-
-impl std::str::FromStr for PolicySpec {
-    type Err = String;
-
-    /// Reads `name` or `name:key=value,key=value`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-        let mut spec = Self::new(name.trim());
-        if spec.name.is_empty() {
-            return Err(format!("\"{text}\" names no policy, expected name or name:key=value,..."));
-        }
-        for pair in rest.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-            let Some((key, value)) = pair.split_once('=') else {
-                return Err(format!("\"{pair}\" has no value, expected key=value"));
-            };
-            let value = ParamValue::Text(value.trim().into());
-            if spec.params.insert(key.trim().into(), value).is_some() {
-                return Err(format!("\"{}\" is given twice", key.trim()));
-            }
-        }
-        Ok(spec)
-    }
-}
-
-impl<'de> Deserialize<'de> for PolicySpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = PolicySpec;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a policy's name, or a table of name and params")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<PolicySpec, E> {
-                text.parse().map_err(E::custom)
-            }
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<PolicySpec, A::Error> {
-                let table = PolicyTable::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(PolicySpec { name: table.name, params: table.params })
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
-impl JsonSchema for PolicySpec {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Policy".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let table = generator.subschema_for::<PolicyTable>();
-        schemars::json_schema!({
-            "description": "A policy: `name`, `name:key=value,...`, or a table.",
-            "anyOf": [{ "type": "string" }, table]
-        })
-    }
-}
-
-/// A parameter's value as written.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ParamValue {
-    /// `true`, `false`.
-    Flag(bool),
-    /// A whole number.
-    Int(i64),
-    /// A number.
-    Float(f64),
-    /// A word, a time, `inf`, a fraction; or any of the others, where it came from `name:key=value`.
-    Text(String),
-}
-
-impl From<&str> for ParamValue {
-    fn from(text: &str) -> Self {
-        Self::Text(text.into())
-    }
-}
-
-impl From<i64> for ParamValue {
-    fn from(n: i64) -> Self {
-        Self::Int(n)
-    }
-}
-
-impl From<f64> for ParamValue {
-    fn from(x: f64) -> Self {
-        Self::Float(x)
-    }
-}
-
-impl From<bool> for ParamValue {
-    fn from(flag: bool) -> Self {
-        Self::Flag(flag)
-    }
-}
-
-impl fmt::Display for ParamValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flag(flag) => write!(f, "{flag}"),
-            Self::Int(n) => write!(f, "{n}"),
-            Self::Float(x) => write!(f, "{x}"),
-            Self::Text(text) => f.write_str(text),
-        }
-    }
-}
-
-impl Serialize for ParamValue {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Flag(flag) => serializer.serialize_bool(*flag),
-            Self::Int(n) => serializer.serialize_i64(*n),
-            // JSON has no infinity.
-            Self::Float(x) if !x.is_finite() => serializer.collect_str(x),
-            Self::Float(x) => serializer.serialize_f64(*x),
-            Self::Text(text) => serializer.serialize_str(text),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for ParamValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = ParamValue;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, a text, true or false")
-            }
-            fn visit_bool<E>(self, flag: bool) -> Result<ParamValue, E> {
-                Ok(ParamValue::Flag(flag))
-            }
-            fn visit_i64<E>(self, n: i64) -> Result<ParamValue, E> {
-                Ok(ParamValue::Int(n))
-            }
-            fn visit_u64<E: de::Error>(self, n: u64) -> Result<ParamValue, E> {
-                i64::try_from(n).map(ParamValue::Int).map_err(|_| E::custom(format!("{n} is too large")))
-            }
-            fn visit_f64<E>(self, x: f64) -> Result<ParamValue, E> {
-                Ok(ParamValue::Float(x))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<ParamValue, E> {
-                Ok(ParamValue::Text(text.into()))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
-impl JsonSchema for ParamValue {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "ParamValue".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": ["boolean", "number", "string"] })
     }
 }
 
@@ -342,6 +167,119 @@ pub enum OnWakeSpec {
     PolicyDecides,
     /// Every CPU is decided anew.
     Redecide,
+}
+
+/// The kernel beneath a gate, as far as the gate can feel it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct KernelSpec {
+    /// Its tick, on which slices between released clients end.
+    pub tick: Span,
+    /// Where it lets a client run that becomes runnable.
+    pub placement: PlacementSpec,
+    /// How fresh the CPU clocks of clients on other CPUs than the gate's are.
+    pub clock_lag: ClockLagSpec,
+    /// How late the gate wakes.
+    pub latency: LatencySpec,
+    /// CPU time of what the gate does, taken from CPU 0.
+    pub costs: CostsSpec,
+    /// Time that a hypervisor takes from everybody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steal: Option<StealSpec>,
+    /// CPU-bound processes that are nobody's clients and are never held.
+    pub strangers: u32,
+}
+
+impl Default for KernelSpec {
+    fn default() -> Self {
+        Self {
+            tick: Span(4_000_000),
+            placement: PlacementSpec::Spread,
+            clock_lag: ClockLagSpec::None,
+            latency: LatencySpec::default(),
+            costs: CostsSpec::default(),
+            steal: None,
+            strangers: 0,
+        }
+    }
+}
+
+/// Where a kernel lets a client run that becomes runnable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlacementSpec {
+    /// On its last CPU if that idles, else on one that does.
+    #[default]
+    Spread,
+    /// On its last CPU, idle or not: another takes it at the next tick.
+    Stack,
+}
+
+/// How fresh a CPU clock is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockLagSpec {
+    /// Up to date.
+    #[default]
+    None,
+    /// As of the CPU's last tick.
+    Tick,
+}
+
+/// How late the gate wakes: uniformly from `low` to `high`, and one time in `late-one-in` by 2 to 4 ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct LatencySpec {
+    /// At least this.
+    pub low: Span,
+    /// At most this.
+    pub high: Span,
+    /// 0 for never.
+    pub late_one_in: u64,
+}
+
+impl Default for LatencySpec {
+    fn default() -> Self {
+        Self { low: Span(5_000), high: Span(60_000), late_one_in: 500 }
+    }
+}
+
+/// CPU time of what a gate does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct CostsSpec {
+    /// Being woken.
+    pub wake: Span,
+    /// Reading one CPU clock.
+    pub read: Span,
+    /// Reading one state.
+    pub state: Span,
+    /// Releasing one client.
+    pub resume: Span,
+    /// Holding one client.
+    pub suspend: Span,
+}
+
+impl Default for CostsSpec {
+    fn default() -> Self {
+        Self {
+            wake: Span(3_000),
+            read: Span(220),
+            state: Span(3_000),
+            resume: Span(1_600),
+            suspend: Span(8_000),
+        }
+    }
+}
+
+/// Time that a hypervisor takes: the clock goes on and nobody runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct StealSpec {
+    /// Mean time from the end of one theft to the next.
+    pub every: Span,
+    /// A theft lasts up to this long, uniformly.
+    pub longest: Span,
 }
 
 /// CPU-bound clients by their shares.

@@ -62,6 +62,7 @@ struct Client {
     sessions: [Session; 2],
 }
 
+#[derive(Clone, Debug)]
 pub struct Small {
     rule: Rule,
     quantum: u64,

@@ -9,6 +9,7 @@ use super::NONE;
 pub(super) const CLASS_MAX: u32 = (1 << 18) - 1;
 
 /// The last queue node of each share value, and a bitmap of three levels that finds the next value in use.
+#[derive(Clone, Debug)]
 pub(super) struct Classes {
     tails: Vec<u32>,
     bits: [Vec<u64>; 3],

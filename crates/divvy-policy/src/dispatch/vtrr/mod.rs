@@ -39,7 +39,7 @@ use super::vtime::{Clock, Step, VirtualTime};
 use crate::ClientId;
 
 /// A runnable client's place in the queue: one cache line.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Node {
     /// The virtual time; its divisor is the share.
@@ -56,6 +56,7 @@ struct Node {
 }
 
 /// What is known of a client wherever it is.
+#[derive(Clone, Debug)]
 struct Member {
     client: ClientId,
     share: u64,
@@ -70,6 +71,7 @@ struct Member {
     after: Option<(Slot, ClientId)>,
 }
 
+#[derive(Clone, Debug)]
 struct Ring {
     quantum: u64,
     reset: Reset,
@@ -585,6 +587,7 @@ impl Rule for Ring {
 }
 
 /// VTRR; see the module.
+#[derive(Clone, Debug)]
 pub struct Vtrr(Dispatcher<Ring>);
 
 impl Vtrr {

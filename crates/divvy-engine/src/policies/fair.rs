@@ -4,8 +4,8 @@ use divvy_policy::dispatch::{
     ParamError as Refused, drr, eevdf, fcfs, las, linux22, lottery, mlfb, rr, stride, vtrr, wf2q, wfq, wrr,
 };
 
-use super::{Maker, find};
-use crate::scenario::{ParamError, Params, Span};
+use super::factory::Maker;
+use super::{ParamError, Params, Span, find};
 
 type Made<P> = Result<P, ParamError>;
 

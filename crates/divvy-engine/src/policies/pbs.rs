@@ -5,8 +5,8 @@ use divvy_policy::dispatch::pbs::{
     Alpha, Guard, Inactive, Pbs, PbsParams, Search, SecondTerm, Sessions, Threshold,
 };
 
-use super::Maker;
-use crate::scenario::{ParamError, Params};
+use super::factory::Maker;
+use super::{ParamError, Params};
 
 /// A number as written, or one that a computation left with more digits than people write.
 fn fixed(text: &str) -> Option<Fixed> {

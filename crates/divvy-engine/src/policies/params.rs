@@ -134,7 +134,7 @@ impl<'a> Params<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::PolicySpec;
+    use crate::policies::PolicySpec;
 
     #[test]
     fn parameters_are_read_from_texts_and_numbers_alike() {
