@@ -14,7 +14,8 @@ use super::report::{self, ExitReport, REPORT_VERSION, Report};
 use super::screen::{Pipes, Screen};
 use super::table::{self, Row};
 use super::tasks::Task;
-use super::{TraceFile, gate_spec, nanos};
+use super::trace::{Failed, TraceFile};
+use super::{gate_spec, nanos};
 use crate::args::ShareArgs;
 use crate::{Code, Failure, print, tell};
 
@@ -32,7 +33,7 @@ pub(super) struct Run<'a> {
     screen: Option<Screen>,
     started: Instant,
     ended_by: Ended,
-    trace_failed: Rc<RefCell<Option<std::io::Error>>>,
+    trace_failed: Failed,
     trace_name: Option<String>,
     warnings: Vec<String>,
 }
@@ -67,7 +68,8 @@ impl<'a> Run<'a> {
         if let Some((file, name)) = trace {
             let clients = tasks.iter().map(|t| t.name.clone()).collect();
             let header = TraceHeader { divvy_trace: divvy_engine::TRACE_VERSION, gate: spec, clients };
-            engine.record_to(Box::new(TraceFile::new(file, &header, Rc::clone(&trace_failed))));
+            let failed: Failed = Rc::clone(&trace_failed);
+            engine.record_to(Box::new(TraceFile::new(file, args.trace_format, &header, failed)));
             trace_name = Some(name);
         }
         let warnings = Vec::new();
