@@ -7,6 +7,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::completions::CompletionsArgs;
 use crate::plot::PlotArgs;
+use crate::remote::args::{AttachArgs, ClientArgs, DoctorArgs, ExplainArgs, LsArgs, RunArgs, SetArgs};
 use crate::share::TraceFormat;
 use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
 use crate::top::TopArgs;
@@ -20,6 +21,8 @@ Exit codes:
   3    a command cannot be started; nothing is left running
   4    a file cannot be read or written
   5    the system refused: a permission, a limit, a failed call
+  6    there is no such client, or no such process
+  7    the scheduler (divvyd) cannot be started or reached
   128+N  signal N asked for the end (130: Ctrl-C)";
 
 /// Divide one machine's CPU among programs in proportion to shares, with or without privilege.
@@ -34,6 +37,24 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run commands and divide the CPU among them by share
     Share(Box<ShareArgs>),
+    /// Run a command as a client of your own scheduler, which is started if need be
+    Run(RunArgs),
+    /// Make a client of processes that run already: a pid, a tree, a user, a cgroup, a name
+    Attach(AttachArgs),
+    /// Give a client another share, at any moment
+    Set(SetArgs),
+    /// List the clients: shares requested, effective and achieved
+    Ls(LsArgs),
+    /// Let a client go: its processes run on undivided
+    Detach(ClientArgs),
+    /// Hold a client until it is resumed; its share goes to the others
+    Pause(ClientArgs),
+    /// Let a paused client run again
+    Resume(ClientArgs),
+    /// Say what would be done with a process, and why
+    Explain(ExplainArgs),
+    /// Say what this machine permits, and how to get more
+    Doctor(DoctorArgs),
     /// Resume what a divvy that was killed together with its guardian left suspended
     Rescue(RescueArgs),
     /// Feed a recorded trace to its policy anew and compare every decision

@@ -6,6 +6,7 @@
 mod args;
 mod completions;
 mod plot;
+mod remote;
 mod replay;
 mod rescue;
 mod share;
@@ -35,6 +36,12 @@ pub(crate) enum Code {
     File,
     /// The system refused: a permission, a limit, a failed call.
     System,
+    /// There is no such client, or no such process.
+    NoSuch,
+    /// The scheduler cannot be started or reached.
+    Scheduler,
+    /// `run`: the command's own code.
+    Command(u8),
     /// A signal asked for the end.
     Signalled(i32),
 }
@@ -48,6 +55,9 @@ impl Code {
             Self::NotStarted => 3,
             Self::File => 4,
             Self::System => 5,
+            Self::NoSuch => 6,
+            Self::Scheduler => 7,
+            Self::Command(code) => code,
             Self::Signalled(signal) => 128 + signal as u8,
         }
     }
@@ -122,6 +132,15 @@ pub fn main() -> ExitCode {
     };
     let done = match args.command {
         args::Command::Share(args) => share::run(args),
+        args::Command::Run(args) => remote::run(&args),
+        args::Command::Attach(args) => remote::attach(&args),
+        args::Command::Set(args) => remote::set(&args),
+        args::Command::Ls(args) => remote::ls(&args),
+        args::Command::Detach(args) => remote::detach(&args),
+        args::Command::Pause(args) => remote::pause(&args),
+        args::Command::Resume(args) => remote::resume(&args),
+        args::Command::Explain(args) => remote::explain(&args),
+        args::Command::Doctor(args) => remote::doctor(&args),
         args::Command::Rescue(args) => rescue::run(&args),
         args::Command::Replay(args) => replay::run(&args),
         args::Command::Plot(args) => plot::run(&args),

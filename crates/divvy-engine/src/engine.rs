@@ -35,6 +35,14 @@ struct Running {
     seen: Nanos,
     /// CPU time that the policy was told of. Less than `seen` where a cycle's end was audited.
     told: Nanos,
+    paused: Option<Wish>,
+}
+
+/// What the policy would have a paused client do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Released,
+    Held,
 }
 
 /// A gate, the host that enforces it, and the accounts. See the crate's text.
@@ -150,6 +158,55 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         Ok(())
     }
 
+    /// Whether `client` is held by [`pause`](Self::pause).
+    pub fn is_paused(&self, client: ClientId) -> bool {
+        self.clients.get(client.index()).is_some_and(|c| c.alive && c.paused.is_some())
+    }
+
+    /// Holds a client until [`resume`](Self::resume), whatever the policy decides. The policy is told that it blocked, and
+    /// gives its time to the others as it would for any sleeper (ALPS: once its cycle is over). No effect on one that is
+    /// paused already.
+    ///
+    /// # Errors
+    /// [`EngineError::Policy`] for a client that is not there; the client's own failure is none.
+    pub fn pause(&mut self, client: ClientId) -> Result<(), EngineError> {
+        self.check_present(client)?;
+        if self.is_paused(client) {
+            return Ok(());
+        }
+        let mut wish = Wish::Held;
+        if self.is_released(client) {
+            wish = Wish::Released;
+            self.hold(client)?;
+            self.carry_out(Gate::Measure { client })?;
+            if !self.alive(client) {
+                return Ok(());
+            }
+        }
+        self.clients[client.index()].paused = Some(wish);
+        self.ledger.set_blocked(client.index(), true);
+        self.ledger.set_paused(client.index(), true);
+        Ok(self.event(Event::Block { client })?)
+    }
+
+    /// Ends a pause: the client runs again as the policy decides. No effect on one that is not paused.
+    ///
+    /// # Errors
+    /// [`EngineError::Policy`] for a client that is not there; the client's own failure is none.
+    pub fn resume(&mut self, client: ClientId) -> Result<(), EngineError> {
+        self.check_present(client)?;
+        let Some(wish) = self.clients[client.index()].paused.take() else { return Ok(()) };
+        self.ledger.set_paused(client.index(), false);
+        self.ledger.set_blocked(client.index(), false);
+        if wish == Wish::Released {
+            self.carry_out(Gate::Release { client, cpu: None })?;
+        }
+        if self.alive(client) {
+            self.event(Event::Wake { client })?;
+        }
+        Ok(())
+    }
+
     /// Waits for the policy's next time, for news or for `until`, whichever is first, and does what is to be done.
     ///
     /// # Errors
@@ -242,7 +299,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
                 Ok(self.event(Event::Width { client, cpus })?)
             }
             News::Resumed(client) if self.alive(client) && !self.is_released(client) => {
-                self.carry_out(Gate::Hold { client })?;
+                self.hold(client)?;
                 self.carry_out(Gate::Measure { client })
             }
             News::Stopped(client) if self.alive(client) && self.is_released(client) => {
@@ -251,7 +308,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             }
             News::AllResumed => {
                 for client in self.held() {
-                    self.carry_out(Gate::Hold { client })?;
+                    self.hold(client)?;
                 }
                 Ok(())
             }
@@ -268,10 +325,32 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         self.clients.get(client.index()).is_some_and(|c| c.alive)
     }
 
+    fn check_present(&self, client: ClientId) -> Result<(), EventError> {
+        if self.alive(client) { Ok(()) } else { Err(EventError::UnknownClient(client)) }
+    }
+
+    fn hold(&mut self, client: ClientId) -> Result<(), EngineError> {
+        if self.alive(client) {
+            self.released.remove(&client);
+            let done = self.host.hold(client);
+            self.or_lose(client, done)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what the policy wishes for a client that is paused; says whether it is.
+    fn wish(&mut self, client: ClientId, wish: Wish) -> bool {
+        let paused = self.clients.get_mut(client.index()).and_then(|c| c.paused.as_mut());
+        paused.is_some_and(|kept| {
+            *kept = wish;
+            true
+        })
+    }
+
     fn carry_out(&mut self, decision: Gate) -> Result<(), EngineError> {
         match decision {
             Gate::Release { client, cpu } => {
-                if !self.alive(client) {
+                if !self.alive(client) || self.wish(client, Wish::Released) {
                     return Ok(());
                 }
                 self.released.insert(client);
@@ -279,12 +358,9 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
                 self.or_lose(client, done)?;
             }
             Gate::Hold { client } => {
-                if !self.alive(client) {
-                    return Ok(());
+                if !self.wish(client, Wish::Held) {
+                    self.hold(client)?;
                 }
-                self.released.remove(&client);
-                let done = self.host.hold(client);
-                self.or_lose(client, done)?;
             }
             Gate::Measure { client } => {
                 if !self.alive(client) {
@@ -299,6 +375,9 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             Gate::Observe { client } => {
                 if !self.alive(client) {
                     return Ok(());
+                }
+                if self.is_paused(client) {
+                    return Ok(self.event(Event::Block { client })?);
                 }
                 let seen = self.host.observe(client);
                 if let Some(seen) = self.or_lose(client, seen)? {

@@ -19,6 +19,8 @@ pub struct ClientLedger {
     pub present: bool,
     /// Seen blocked when last looked at.
     pub blocked: bool,
+    /// Held by the user's wish: its share goes to the others.
+    pub paused: bool,
     /// CPU time received.
     pub service: Nanos,
     /// Its effective share as a fraction of all that were present when the last cycle ended.
@@ -132,6 +134,7 @@ impl Ledger {
             width: 1,
             present: true,
             blocked: false,
+            paused: false,
             service: Nanos::ZERO,
             effective: 0.0,
             cycle: self.cycle,
@@ -168,6 +171,12 @@ impl Ledger {
             self.enter_cycle(i); // Whoever was blocked when the cycle began does not count in it.
         }
         self.recount(i, |c| c.blocked = blocked);
+    }
+
+    /// Takes a client out of the division, or in again; it is marked blocked meanwhile.
+    pub(crate) fn set_paused(&mut self, i: usize, paused: bool) {
+        self.clients[i].paused = paused;
+        self.stale = true;
     }
 
     /// Applies a change that may move a client in or out of those who count when a cycle begins.
@@ -260,7 +269,7 @@ impl Ledger {
         if !std::mem::take(&mut self.stale) {
             return;
         }
-        let effective = self.effective(|c| c.present);
+        let effective = self.effective(|c| c.present && !c.paused);
         self.counting_shares = 0.0;
         for (c, effective) in self.clients.iter_mut().zip(effective) {
             c.effective = effective;

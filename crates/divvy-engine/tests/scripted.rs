@@ -315,3 +315,73 @@ fn release_all_releases_whoever_is_left() {
     assert_eq!(engine.host().calls, [Call::Release(1)]);
     assert!(engine.is_released(A) && !engine.is_released(B));
 }
+
+fn blocked(client: ClientId) -> Event {
+    Event::Block { client }
+}
+
+#[test]
+fn a_paused_client_is_held_whatever_the_policy_decides() {
+    let (mut engine, told) = engine();
+    told.decide(&[RELEASE_A]);
+    engine.serve().unwrap();
+    engine.host_mut().used.insert(0, 700);
+    engine.host_mut().calls.clear();
+    engine.pause(A).unwrap();
+    engine.pause(A).unwrap(); // Twice is once.
+    assert_eq!(engine.host().calls, [Call::Hold(0), Call::Measure(0)]);
+    assert_eq!(told.take_events(), [used(A, 700), blocked(A)], "what it used until now is charged");
+    assert!(engine.is_paused(A) && !engine.is_released(A) && engine.ledger().clients()[0].paused);
+    // The policy goes on deciding; nothing of it reaches the host, and it sees a client that sleeps.
+    engine.host_mut().calls.clear();
+    told.decide(&[HOLD_A, RELEASE_A, Gate::Observe { client: A }, HOLD_A, RELEASE_A]);
+    engine.serve().unwrap();
+    assert_eq!((engine.host().calls.as_slice(), told.take_events()), (&[][..], vec![blocked(A)]));
+    // Whoever resumes it from outside, or all of them, is undone.
+    engine.host_mut().news.extend([News::Resumed(A), News::AllResumed]);
+    engine.serve().unwrap();
+    assert_eq!(engine.host().calls, [Call::Hold(0), Call::Measure(0), Call::Hold(0), Call::Hold(1)]);
+    told.take_events();
+    // The last wish holds.
+    engine.host_mut().calls.clear();
+    engine.resume(A).unwrap();
+    engine.resume(A).unwrap();
+    assert_eq!(engine.host().calls, [Call::Release(0)]);
+    assert_eq!(told.take_events(), [Event::Wake { client: A }]);
+    assert!(!engine.is_paused(A) && engine.is_released(A) && !engine.ledger().clients()[0].paused);
+}
+
+#[test]
+fn a_held_client_that_was_paused_stays_held_until_the_policy_releases_it() {
+    let (mut engine, told) = engine();
+    engine.pause(A).unwrap();
+    assert_eq!((engine.host().calls.as_slice(), told.take_events()), (&[][..], vec![blocked(A)]));
+    engine.resume(A).unwrap();
+    assert_eq!(
+        (engine.host().calls.as_slice(), told.take_events()),
+        (&[][..], vec![Event::Wake { client: A }])
+    );
+    told.decide(&[RELEASE_A]);
+    engine.serve().unwrap();
+    assert_eq!(engine.host().calls, [Call::Release(0)]);
+}
+
+#[test]
+fn a_paused_client_may_end_and_a_client_may_end_at_being_paused() {
+    let (mut engine, told) = engine();
+    engine.pause(A).unwrap();
+    engine.host_mut().news.push_back(News::Gone(A));
+    engine.serve().unwrap();
+    assert_eq!(engine.take_lost().len(), 1);
+    assert!(!engine.is_paused(A));
+    told.decide(&[Gate::Release { client: B, cpu: None }]);
+    engine.serve().unwrap();
+    engine.host_mut().errors.insert((1, "hold"), HostError::Gone);
+    engine.pause(B).unwrap();
+    assert_eq!(engine.nr_clients(), 0);
+    for client in [A, B, ClientId(2)] {
+        let unknown = EventError::UnknownClient(client);
+        assert!(matches!(engine.pause(client), Err(EngineError::Policy(e)) if e == unknown));
+        assert!(matches!(engine.resume(client), Err(EngineError::Policy(e)) if e == unknown));
+    }
+}

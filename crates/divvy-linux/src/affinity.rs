@@ -33,6 +33,45 @@ impl std::fmt::Display for CpuMask {
     }
 }
 
+/// Why a text is no list of CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CpuListError {
+    /// A part of it is no number.
+    #[error("'{0}' is no CPU")]
+    NoNumber(String),
+    /// A range that ends before it begins.
+    #[error("the range {0} is empty")]
+    EmptyRange(String),
+    /// A number beyond [`CpuMask::CPUS`].
+    #[error("there is no CPU {0}")]
+    NoCpu(u32),
+}
+
+impl std::str::FromStr for CpuMask {
+    type Err = CpuListError;
+
+    /// `0,2-3` as a set of CPUs.
+    fn from_str(list: &str) -> Result<Self, CpuListError> {
+        let number =
+            |text: &str| text.trim().parse().map_err(|_| CpuListError::NoNumber(text.trim().to_owned()));
+        let mut mask = Self::default();
+        for part in list.split(',') {
+            let (first, last) = match part.split_once('-') {
+                Some((first, last)) => (number(first)?, number(last)?),
+                None => (number(part)?, number(part)?),
+            };
+            if last < first {
+                return Err(CpuListError::EmptyRange(part.to_owned()));
+            }
+            if last >= Self::CPUS {
+                return Err(CpuListError::NoCpu(last));
+            }
+            (first..=last).for_each(|cpu| mask.insert(cpu));
+        }
+        Ok(mask)
+    }
+}
+
 impl CpuMask {
     /// How many CPUs a mask can name.
     pub const CPUS: u32 = 1024;

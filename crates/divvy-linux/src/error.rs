@@ -43,6 +43,16 @@ pub enum Error {
         /// Those that there are.
         allowed: String,
     },
+    /// A selector names nobody who can be scheduled.
+    #[error("attach {selector}: {what}; {fix}")]
+    Select {
+        /// The selector.
+        selector: String,
+        /// Why not.
+        what: String,
+        /// What would make it work.
+        fix: &'static str,
+    },
     /// A command could not be started.
     #[error("start '{command}': {cause}")]
     Spawn {

@@ -7,11 +7,15 @@ use divvy_engine::{Host, HostError, News, Observed, SelfCost};
 use divvy_policy::{ClientId, CpuId, Instant, Nanos};
 use nix::sys::signal::Signal as NixSignal;
 
+use crate::attach::Attached;
 use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, SavedAffinity, Table, rescue};
-use crate::members::{Members, Scan};
-use crate::procfs::LastPid;
-use crate::reactor::Reactor;
+use crate::members::{Look, Members, Scan, Tally};
+use crate::procfs::{LastPid, StartTime};
+use crate::quota::quota_of;
+use crate::reactor::{Reactor, Waker};
+use crate::select::Selector;
 use crate::spawn::{Command, Inherit, spawn};
+use crate::world::Live;
 use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own};
 
 /// A guardian without a round for this long (it makes about ten a second) is replaced.
@@ -58,9 +62,16 @@ pub enum Exit {
 }
 
 #[derive(Debug)]
-struct Client {
-    members: Members,
-    held: bool,
+pub(crate) struct Client {
+    pub(crate) members: Members,
+    pub(crate) held: bool,
+    /// What it was attached by; `None` for a command.
+    pub(crate) selector: Option<Selector>,
+    /// When it was attached: whoever began later has used nothing before.
+    pub(crate) since: StartTime,
+    pub(crate) had_members: bool,
+    /// CPUs that its members may use.
+    pub(crate) cpus_max: u32,
     /// Somebody else stopped it: not ours to resume.
     stopped_elsewhere: bool,
     /// It was to be held when it was stopped already: if somebody else resumes it, it is held after all.
@@ -74,29 +85,54 @@ struct Client {
     width: u32,
     cpu: Option<u32>,
     exit: Option<Exit>,
-    gone: bool,
+    pub(crate) gone: bool,
+}
+
+impl Client {
+    /// One of `members`, not held, of which nothing is known yet.
+    pub(crate) fn new(members: Members) -> Self {
+        Self {
+            members,
+            held: false,
+            selector: None,
+            since: StartTime(0),
+            had_members: false,
+            cpus_max: u32::MAX,
+            stopped_elsewhere: false,
+            hold_owed: false,
+            resumed: false,
+            audited: None,
+            scanned: Instant::ZERO,
+            scanned_pid: 0,
+            width: 1,
+            cpu: None,
+            exit: None,
+            gone: false,
+        }
+    }
 }
 
 /// The host of live processes. Dropping it releases everything that it holds and ends the guardian.
 #[derive(Debug)]
 pub struct LinuxHost {
-    reactor: Reactor,
-    table: Table,
+    pub(crate) reactor: Reactor,
+    pub(crate) table: Table,
     guardian: Option<Guardian>,
     guardian_watch: u64,
     /// Its rounds, and when they were last seen to rise.
     guardian_beats: (u64, Instant),
     generation: u64,
-    clients: Vec<Client>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) attached: Attached,
     /// Clients by their leaders, which their process groups are named after.
     by_leader: HashMap<Pid, ClientId>,
     /// Processes of clients that are our own children, their parents having ended.
     orphans: HashMap<Pid, ClientId>,
-    news: VecDeque<News>,
+    pub(crate) news: VecDeque<News>,
     asked: Vec<NixSignal>,
     inherit: Inherit,
-    cpus: Vec<u32>,
-    last_pid: Option<LastPid>,
+    pub(crate) cpus: Vec<u32>,
+    pub(crate) last_pid: Option<LastPid>,
     /// When orphans were last looked for, and the last process that had been made by then.
     adopted: (Instant, u64),
     audit_next: usize,
@@ -104,8 +140,7 @@ pub struct LinuxHost {
     beaten: Instant,
     /// CPU time of this process before the host was made.
     cpu_before: Nanos,
-    reads: u64,
-    signals: u64,
+    pub(crate) tally: Tally,
     rescued: Report,
 }
 
@@ -121,7 +156,11 @@ impl LinuxHost {
         let allowed = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
         let asked = params.cpus.unwrap_or(allowed);
         check_cpus(&asked)?;
-        let cpus: Vec<u32> = asked.iter().collect();
+        let mut cpus: Vec<u32> = asked.iter().collect();
+        // A quota on the cgroup around us is as good as fewer CPUs: to release more at once would only have all throttled.
+        if let Some(quota) = quota_of(rustix::process::getpid()) {
+            cpus.truncate(quota.cpus() as usize);
+        }
         let files = own::raise_open_files().ok();
         own::adopt_orphans()?;
         let dir = Environment::read().open_or_create()?;
@@ -144,6 +183,7 @@ impl LinuxHost {
             guardian_beats: (0, clock::now()),
             generation,
             clients: Vec::new(),
+            attached: Attached::new(),
             by_leader: HashMap::new(),
             orphans: HashMap::new(),
             news: VecDeque::new(),
@@ -156,8 +196,7 @@ impl LinuxHost {
             audited: Instant::ZERO,
             beaten: Instant::ZERO,
             cpu_before,
-            reads: 0,
-            signals: 0,
+            tally: Tally::default(),
             rescued,
         };
         host.beat();
@@ -195,36 +234,23 @@ impl LinuxHost {
         command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
         let leader = spawn(command, &self.inherit)?;
         let pid = leader.pid();
-        let members = match Members::new(leader, &mut self.table) {
+        let members = match Members::command(Live, leader, &mut self.table) {
             Ok(members) => members,
             Err(e) => {
                 let _ = rustix::process::kill_process(pid, Signal::KILL); // Our child, not waited for: its pid is its own.
                 return Err(e);
             }
         };
-        self.clients.push(Client {
-            members,
-            held: false,
-            stopped_elsewhere: false,
-            hold_owed: false,
-            resumed: false,
-            audited: None,
-            scanned: Instant::ZERO,
-            scanned_pid: 0,
-            width: 1,
-            cpu: None,
-            exit: None,
-            gone: false,
-        });
+        self.clients.push(Client::new(members));
         self.by_leader.insert(pid, client);
         self.hold_client(client.index()).map_err(|(e, _)| e)?;
         Ok(client)
     }
 
-    /// The leader's pid.
+    /// The leader's pid; `None` for an attached client.
     #[must_use]
     pub fn leader(&self, client: ClientId) -> Option<Pid> {
-        self.clients.get(client.index()).map(|c| c.members.leader())
+        self.clients.get(client.index()).and_then(|c| c.members.leader())
     }
 
     /// How a client's leader ended, once it has.
@@ -259,13 +285,20 @@ impl LinuxHost {
             self.adopt_orphans();
         }
         let Some(c) = self.clients.get_mut(client.index()) else { return Ok(Delivery::Gone) };
-        let _ = c.members.scan(&mut self.table, c.held, true, &mut self.reads);
-        c.members.signal(signal, &mut self.signals)
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+        let _ = c.members.scan(look, true, u32::MAX);
+        c.members.signal(signal, look)
     }
 
     /// Signals that asked this process for something (SIGINT, SIGTERM, ...) since the last call.
     pub fn take_asked(&mut self) -> Vec<NixSignal> {
         std::mem::take(&mut self.asked)
+    }
+
+    /// What ends a wait of this host from another thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.reactor.waker()
     }
 
     fn beat(&mut self) {
@@ -311,18 +344,22 @@ impl LinuxHost {
             let by_group = || group.and_then(|g| self.led_by(g));
             let owner = self.led_by(pid).or(adopted).or_else(by_group).or_else(|| self.clients_of(pid));
             let usage = wait_for(pid);
+            if let Some(detached) = self.by_leader.get(&pid).filter(|_| owner.is_none()) {
+                self.clients[detached.index()].exit = Some(exit);
+            }
             let Some(client) = owner else { continue };
             let c = &mut self.clients[client.index()];
             c.members.reap(pid, usage, &mut self.table);
-            if pid == c.members.leader() {
+            if Some(pid) == c.members.leader() {
                 c.exit = Some(exit);
             }
+            self.settle(client.index());
             self.check_gone(client);
         }
     }
 
     fn clients_of(&self, pid: Pid) -> Option<ClientId> {
-        let has = |c: &Client| !c.gone && c.members.pids().any(|(p, _)| p == pid);
+        let has = |c: &Client| !c.gone && c.selector.is_none() && c.members.pids().any(|(p, _)| p == pid);
         self.clients.iter().position(has).map(|i| ClientId(i as u32))
     }
 
@@ -355,7 +392,8 @@ impl LinuxHost {
                 || mark_of(pid, own).filter(|c| self.clients.get(c.index()).is_some_and(|c| !c.gone));
             let Some(client) = self.clients_of(pid).or_else(by_group).or_else(by_mark) else { continue };
             let c = &mut self.clients[client.index()];
-            if c.members.add(pid, &mut self.table, c.held).is_ok() {
+            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+            if c.members.add(pid, look).is_ok() {
                 self.orphans.insert(pid, client);
             }
         }
@@ -396,10 +434,11 @@ impl LinuxHost {
         }
         let c = &mut self.clients[client.index()];
         // Members that their own parents waited for are found to be gone when their clocks are read.
-        let _ = c.members.total(&mut self.table, c.held, &mut self.reads);
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+        let _ = c.members.total(look);
         if c.members.is_empty() && !c.gone {
             c.gone = true;
-            c.members.leave_table(&mut self.table);
+            c.members.leave_table(look);
             self.news.push_back(News::Gone(client));
         }
     }
@@ -420,19 +459,20 @@ impl LinuxHost {
             let i = self.audit_next % n;
             self.audit_next = i + 1;
             let c = &mut self.clients[i];
-            if c.hold_owed && !c.gone && !c.members.all_suspended(&mut self.reads) {
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+            if c.hold_owed && !c.gone && !c.members.all_suspended(look) {
                 (c.hold_owed, c.stopped_elsewhere, c.resumed) = (false, false, true);
                 self.news.push_back(News::Resumed(ClientId(i as u32)));
             }
             if !c.held || c.gone || c.stopped_elsewhere {
                 continue;
             }
-            let Ok(total) = c.members.total(&mut self.table, c.held, &mut self.reads) else { continue };
+            let Ok(total) = c.members.total(look) else { continue };
             match c.audited {
                 None => c.audited = Some(total),
                 Some(before) if total > before + AUDIT_SLACK => {
                     c.audited = None;
-                    if c.members.all_suspended(&mut self.reads) {
+                    if c.members.all_suspended(look) {
                         continue; // Time of children that was only booked now.
                     }
                     (c.held, c.resumed) = (false, true);
@@ -445,7 +485,8 @@ impl LinuxHost {
 
     fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
         let c = &mut self.clients[i];
-        if c.stopped_elsewhere && c.members.all_suspended(&mut self.reads) {
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), true);
+        if c.stopped_elsewhere && c.selector.is_none() && c.members.all_suspended(look) {
             c.hold_owed = true;
             return Ok(Delivery::Sent); // It stands already, and whoever stopped it resumes it.
         }
@@ -453,11 +494,7 @@ impl LinuxHost {
         c.audited = None;
         // Whoever was held before may stand in part: somebody else has resumed one of its processes, or the guardian all.
         let again = std::mem::replace(&mut c.held, true) | std::mem::take(&mut c.resumed);
-        let done = if again {
-            c.members.suspend_the_others(&self.table, &mut self.reads, &mut self.signals)
-        } else {
-            c.members.suspend(&self.table, &mut self.signals)
-        };
+        let done = if again { c.members.suspend_the_others(look) } else { c.members.suspend(look) };
         done.map_err(|e| {
             let host = host_error(&e);
             (e, host)
@@ -469,18 +506,22 @@ impl LinuxHost {
         let c = &mut self.clients[i];
         c.cpu = cpu;
         (c.hold_owed, c.resumed) = (false, false);
-        if c.stopped_elsewhere {
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+        if c.stopped_elsewhere && c.selector.is_none() {
             return Ok(Delivery::Sent); // Whoever stopped it resumes it; a look at its state tells when.
         }
-        if c.held && c.members.stop_is_pending(&mut self.reads)? {
+        if c.held {
+            c.members.leave_to_others(look)?;
+        }
+        if c.held && c.members.stop_is_pending(look)? {
             // Somebody stopped it while we held it. It stays as it is, and is no longer ours to resume.
             c.held = false;
             c.stopped_elsewhere = true;
-            c.members.disown(&self.table);
+            c.members.disown(look);
             self.news.push_back(News::Stopped(ClientId(i as u32)));
             return Ok(Delivery::Sent);
         }
-        let delivery = c.members.resume(&self.table, &mut self.signals)?;
+        let delivery = c.members.resume(look)?;
         c.held = false;
         // Only what is runnable is moved by a change of affinity; what sleeps is placed anew when it wakes.
         if let Some(cpu) = cpu {
@@ -512,8 +553,12 @@ impl LinuxHost {
         if children {
             c.scanned = now;
         }
-        let scan = c.members.scan(&mut self.table, c.held, children, &mut self.reads)?;
-        let most = self.cpus.len() as u32;
+        let most = (self.cpus.len() as u32).min(c.cpus_max);
+        let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+        let scan = c.members.scan(look, children, most)?;
+        if children {
+            c.members.account_children(look, false)?;
+        }
         // What stands suspended says nothing of how many would run.
         let width = scan.running.clamp(1, most);
         if scan.running > 0 && width != c.width {
@@ -631,8 +676,14 @@ impl Host for LinuxHost {
         if woken.ready.contains(&self.guardian_watch) {
             self.replace_guardian()?;
         }
+        for number in woken.ready {
+            if let Some(pid) = Reactor::watched_process(number) {
+                self.member_ended(pid);
+            }
+        }
         self.adopt_orphans_if_due();
         self.audit(self.beaten);
+        self.keep_members(self.beaten);
         Ok(())
     }
 
@@ -671,9 +722,12 @@ impl Host for LinuxHost {
             {
                 steer(&c.members, &self.table, cpu)?;
             }
-            c.members.total(&mut self.table, c.held, &mut self.reads)
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+            c.members.total(look)
         };
-        measure().map_err(|e| host_error(&e))
+        let total = measure().map_err(|e| host_error(&e));
+        self.settle(i);
+        total
     }
 
     fn observe(&mut self, client: ClientId) -> std::result::Result<Observed, HostError> {
@@ -695,8 +749,8 @@ impl Host for LinuxHost {
     fn self_cost(&mut self) -> SelfCost {
         SelfCost {
             cpu: clock::own_process_cpu().saturating_sub(self.cpu_before),
-            reads: self.reads,
-            signals: self.signals,
+            reads: self.tally.reads,
+            signals: self.tally.signals,
         }
     }
 }
@@ -705,7 +759,8 @@ impl Drop for LinuxHost {
     fn drop(&mut self) {
         for c in self.clients.iter_mut().filter(|c| !c.gone) {
             if c.held {
-                let _ = c.members.resume(&self.table, &mut self.signals);
+                let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);
+                let _ = c.members.resume(look);
             }
         }
         // Where something could not be resumed the guardian stays, and tries again once we are gone.

@@ -8,22 +8,37 @@
 //! A process that vanished is a normal answer everywhere (`Ok(None)`, [`Delivery::Gone`]), never an error.
 
 mod affinity;
+mod attach;
+pub mod background;
+mod census;
 pub mod clock;
+mod doctor;
 mod error;
+mod events;
 pub mod guard;
 mod host;
 mod members;
 mod own;
 pub mod pidfd;
 pub mod procfs;
+mod protect;
+pub mod quota;
 mod reactor;
+mod select;
 mod spawn;
+pub mod stand_in;
+mod world;
 
-pub use affinity::CpuMask;
+pub use affinity::{CpuListError, CpuMask};
+pub use attach::{Match, MemberInfo, Membership, Source};
+pub use doctor::{Finding, Status, doctor};
 pub use error::{Error, Result};
 pub use host::{Exit, HostParams, LinuxHost, check_cpus};
 pub use nix::sys::signal::Signal as Asked;
 pub use pidfd::{Delivery, GroupDelivery, ProcessRef};
 pub use procfs::{StartTime, State};
+pub use protect::{Explanation, Protection, Why, explain};
+pub use reactor::Waker;
 pub use rustix::process::{Pid, Signal};
+pub use select::{Selector, SelectorError, matches_glob, user_name};
 pub use spawn::Command;

@@ -109,6 +109,29 @@ impl ProcessRef {
         signal_raw(self.fd.as_fd(), signal).map_err(|e| Error::system("signal process", self.pid, e))
     }
 
+    /// Whether the kernel would let us signal it, which is asked without a signal; `None` if it has ended.
+    ///
+    /// # Errors
+    /// [`Error::System`] where the kernel refuses for another reason than a permission.
+    pub fn may_signal(&self) -> Result<Option<bool>> {
+        // SAFETY: the descriptor is open for the call, and the kernel reads no memory of ours.
+        let asked = unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.fd.as_raw_fd(),
+                0,
+                std::ptr::null::<libc::siginfo_t>(),
+                0,
+            )
+        };
+        match (asked, last_errno()) {
+            (0, _) => Ok(Some(true)),
+            (_, Errno::PERM) => Ok(Some(false)),
+            (_, Errno::SRCH) => Ok(None),
+            (_, e) => Err(Error::system("ask whether we may signal process", self.pid, e)),
+        }
+    }
+
     /// Sends `signal` to every member of the process group that this process leads or led: works on after it has
     /// ended, as long as the group has members. All members at once: none can fork its way out. A process that leads
     /// no group has none ([`GroupDelivery::Gone`]).

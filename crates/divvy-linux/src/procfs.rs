@@ -579,6 +579,22 @@ pub fn pending(pid: Pid) -> Result<Option<Pending>> {
     Pending::parse(read).map(Some).map_err(|what| RawError::Malformed(what).on(&path))
 }
 
+/// Who traces `pid` (a debugger, `strace`); `None` if nobody does, or there is no such process.
+///
+/// # Errors
+/// As [`stat`].
+pub fn tracer(pid: Pid) -> Result<Option<Pid>> {
+    let path = ProcPath::of(pid, "status");
+    let mut buffer = [0; 8192];
+    let read = match open_raw(&path).and_then(|fd| fd.map_or(Ok(None), |fd| pread_raw(fd, &mut buffer))) {
+        Ok(None | Some(0)) => return Ok(None),
+        Ok(Some(n)) => buffer.get(..n).unwrap_or_default(),
+        Err(e) => return Err(RawError::from(e).on(&path)),
+    };
+    let tracer = read.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"TracerPid:"));
+    Ok(tracer.and_then(|value| number(value.trim_ascii())).and_then(to_pid).flatten())
+}
+
 /// Appends to `found` the children that thread `tid` of process `pid` made (and that have not been handed to another
 /// parent); `None` if there is no such thread, or the kernel was built without `CONFIG_PROC_CHILDREN`. While children
 /// come and go the list may miss some: the kernel promises a whole one only of a process that stands still.
@@ -612,7 +628,7 @@ pub fn children(pid: Pid, tid: Pid, found: &mut Vec<Pid>) -> Result<Option<()>> 
 pub fn threads(pid: Pid, mut each: impl FnMut(Stat)) -> Result<Option<()>> {
     let path = ProcPath::of(pid, "task");
     let mut malformed = None;
-    let walked = numbered_entries(&path, |tid| {
+    let walked = numbered_entries(&path, |tid, _| {
         let path = ProcPath::of_thread(pid, tid, "stat");
         match stat_raw(&path) {
             Ok(Some(stat)) => each(stat),
@@ -660,7 +676,15 @@ impl LastPid {
 ///
 /// # Errors
 /// [`Error::System`] where `/proc` cannot be read.
-pub fn processes(each: impl FnMut(Pid)) -> Result<()> {
+pub fn processes(mut each: impl FnMut(Pid)) -> Result<()> {
+    processes_with_inode(|pid, _| each(pid))
+}
+
+/// As [`processes`], with the inode of each process's directory: a recycled pid has another one.
+///
+/// # Errors
+/// As [`processes`].
+pub fn processes_with_inode(each: impl FnMut(Pid, u64)) -> Result<()> {
     let path = ProcPath { bytes: [0; 64], len: 0 }.text("/proc");
     match numbered_entries(&path, each) {
         Ok(Some(())) => Ok(()),
@@ -670,14 +694,14 @@ pub fn processes(each: impl FnMut(Pid)) -> Result<()> {
 }
 
 /// As [`processes`], for places that may not allocate.
-pub(crate) fn processes_raw(each: impl FnMut(Pid)) -> rustix::io::Result<()> {
+pub(crate) fn processes_raw(mut each: impl FnMut(Pid)) -> rustix::io::Result<()> {
     let path = ProcPath { bytes: [0; 64], len: 0 }.text("/proc");
-    numbered_entries(&path, each)?.ok_or(Errno::NOENT)
+    numbered_entries(&path, |pid, _| each(pid))?.ok_or(Errno::NOENT)
 }
 
 /// Calls `each` with every entry of the directory `path` whose name is a number; `None` if it is gone. Allocates
 /// nothing.
-fn numbered_entries(path: &ProcPath, mut each: impl FnMut(Pid)) -> rustix::io::Result<Option<()>> {
+fn numbered_entries(path: &ProcPath, mut each: impl FnMut(Pid, u64)) -> rustix::io::Result<Option<()>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = match rustix::fs::open(path.as_c_str(), flags, Mode::empty()) {
         Ok(fd) => fd,
@@ -693,7 +717,7 @@ fn numbered_entries(path: &ProcPath, mut each: impl FnMut(Pid)) -> rustix::io::R
             Err(e) => return Err(e),
         };
         if let Some(pid) = number(entry.file_name().to_bytes()).and_then(to_pid).flatten() {
-            each(pid);
+            each(pid, entry.ino());
         }
     }
     Ok(Some(()))

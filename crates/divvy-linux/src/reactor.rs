@@ -1,22 +1,39 @@
 //! Waiting for a time, a signal or a child: epoll, an absolute timerfd and a signalfd on one thread.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use divvy_policy::Instant;
 use nix::sys::signal::{
     SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal as NixSignal, sigaction, sigprocmask,
 };
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use rustix::event::epoll;
+use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::{Error, Result};
+use crate::{Error, Pid, Result};
 
 const TIMER: u64 = 0;
 const SIGNALS: u64 = 1;
+const WAKE: u64 = 2;
 /// Descriptors that a caller watches get their numbers from here up.
-const WATCHED: u64 = 2;
+const WATCHED: u64 = 3;
+
+/// Wakes the scheduling thread out of its wait, from any thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// Ends the present wait, or the next one at once if there is none. Any number of calls before a wait is one.
+    pub fn wake(&self) {
+        // It can only fail where the counter is full, and then the wait has been ended 2^64 times already.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// Processes that a caller watches have their pids for numbers, and this bit.
+const PROCESS: u64 = 1 << 63;
 
 /// What ended a wait.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +52,7 @@ pub struct Reactor {
     epoll: std::os::fd::OwnedFd,
     timer: std::os::fd::OwnedFd,
     signals: SignalFd,
+    waker: Waker,
     armed: Option<Instant>,
     watched: u64,
     /// The mask that this process had, which its children get.
@@ -78,13 +96,23 @@ impl Reactor {
         let level = epoll::EventFlags::IN;
         epoll::add(&epoll, signals.as_fd(), epoll::EventData::new_u64(SIGNALS), level)
             .map_err(sys("watch the signals"))?;
-        Ok(Self { epoll, timer, signals, armed: None, watched: WATCHED, mask })
+        let wake = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(sys("open an eventfd"))?;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), edge).map_err(sys("watch the eventfd"))?;
+        let waker = Waker(Arc::new(wake));
+        Ok(Self { epoll, timer, signals, waker, armed: None, watched: WATCHED, mask })
     }
 
     /// The signal mask from before, for children.
     #[must_use]
     pub fn outer_mask(&self) -> SigSet {
         self.mask
+    }
+
+    /// What ends a wait from another thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
     }
 
     /// Watches `fd` until it is closed; the number tells it apart in [`Woken::ready`].
@@ -99,8 +127,24 @@ impl Reactor {
         Ok(number)
     }
 
+    /// Watches the pidfd of `pid` until the process ends or the descriptor is closed; it is told once.
+    ///
+    /// # Errors
+    /// [`Error::System`] where epoll refuses it.
+    pub fn watch_process(&mut self, fd: impl AsFd, pid: Pid) -> Result<()> {
+        let data = epoll::EventData::new_u64(PROCESS | u64::from(pid.as_raw_pid().unsigned_abs()));
+        epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)
+            .map_err(|e| Error::system("watch process", pid, e))
+    }
+
+    /// The process that a number in [`Woken::ready`] stands for, if it is one that was watched as such.
+    #[must_use]
+    pub fn watched_process(number: u64) -> Option<Pid> {
+        (number & PROCESS != 0).then(|| Pid::from_raw((number & 0x7fff_ffff) as i32)).flatten()
+    }
+
     /// Stops watching `fd`.
-    pub fn unwatch(&mut self, fd: BorrowedFd<'_>) {
+    pub fn unwatch(&mut self, fd: impl AsFd) {
         // A descriptor that is not watched any more is what was asked for.
         let _ = epoll::delete(&self.epoll, fd);
     }
@@ -127,6 +171,7 @@ impl Reactor {
             match event.data.u64() {
                 TIMER => self.armed = None,
                 SIGNALS => signals = true,
+                WAKE => {} // An edge: nothing to read, and whoever woke us says why elsewhere.
                 number => woken.ready.push(number),
             }
         }

@@ -167,3 +167,45 @@ fn exact_and_alps_serve_alike_in_the_long_run() {
         }
     }
 }
+
+/// How far a client may be from its due in twenty seconds under a gate that looks once a quantum.
+const PAUSE_ERROR_MAX: f64 = 0.02;
+
+#[test]
+fn a_paused_clients_share_goes_to_the_others_and_comes_back() {
+    for (policy, cpus) in [("exact", 1), ("alps", 1), ("exact", 2)] {
+        let shares = [1, 2, 3];
+        let mut engine = build(MachineSpec::typical(cpus, 5), &gate(policy, cpus), &all_compute(&shares));
+        let mut now = 0;
+        let mut check = |engine: &mut live_common::Sim, due: [f64; 3]| {
+            let used = |engine: &live_common::Sim| [0, 1, 2].map(|i| engine.host().used(ClientId(i)).0);
+            // What was under way when something changed is not part of it.
+            turn_until(engine, Instant(now + 2_000_000_000));
+            let before = used(engine);
+            now += 22_000_000_000;
+            turn_until(engine, Instant(now));
+            let got: Vec<u64> =
+                used(engine).iter().zip(before).map(|(after, before)| after - before).collect();
+            let all: u64 = got.iter().sum();
+            // ALPS waits for a sleeper until the cycle is over by its own rule, and for a paused client as well.
+            let least = if policy == "exact" { 0.97 } else { 0.3 };
+            assert!(all as f64 > least * 2e10 * f64::from(cpus), "{policy} on {cpus}: CPUs idle: {got:?}");
+            for (got, due) in got.iter().zip(due) {
+                let fraction = *got as f64 / all as f64;
+                assert!((fraction - due).abs() < PAUSE_ERROR_MAX, "{policy} on {cpus}: {fraction} of {due}");
+            }
+        };
+        check(&mut engine, [1.0 / 6.0, 2.0 / 6.0, 3.0 / 6.0]);
+        engine.pause(ClientId(2)).unwrap();
+        // On two CPUs each of two threads has one for itself.
+        check(&mut engine, if cpus == 1 { [1.0 / 3.0, 2.0 / 3.0, 0.0] } else { [0.5, 0.5, 0.0] });
+        assert!(engine.is_paused(ClientId(2)) && engine.host().is_held(ClientId(2)));
+        engine.resume(ClientId(2)).unwrap();
+        check(&mut engine, [1.0 / 6.0, 2.0 / 6.0, 3.0 / 6.0]);
+        engine.pause(ClientId(0)).unwrap();
+        engine.pause(ClientId(1)).unwrap();
+        if cpus == 1 {
+            check(&mut engine, [0.0, 0.0, 1.0]);
+        }
+    }
+}

@@ -14,6 +14,8 @@ use std::time::Duration;
 use divvy_engine::policies::GateSpec;
 use divvy_linux::CpuMask;
 
+pub(crate) use tasks::check_command;
+
 use crate::args::ShareArgs;
 use crate::{Code, Failure};
 
@@ -45,26 +47,10 @@ fn create(path: &Path) -> Result<(File, String), Failure> {
 
 /// `0,2-3` as a set of CPUs.
 fn parse_cpus(list: &str) -> Result<CpuMask, Failure> {
-    let bad = |what: &str| {
-        let text = format!("--cpus {list}: {what}; write numbers and ranges, as in 0,2-3");
+    list.parse().map_err(|e| {
+        let text = format!("--cpus {list}: {e}; write numbers and ranges, as in 0,2-3");
         Failure::new(Code::Usage, text)
-    };
-    let number = |text: &str| text.trim().parse::<u32>().map_err(|_| bad(&format!("'{text}' is no CPU")));
-    let mut mask = CpuMask::default();
-    for part in list.split(',') {
-        let (first, last) = match part.split_once('-') {
-            Some((first, last)) => (number(first)?, number(last)?),
-            None => (number(part)?, number(part)?),
-        };
-        if last < first {
-            return Err(bad(&format!("the range {part} is empty")));
-        }
-        if last >= CpuMask::CPUS {
-            return Err(bad(&format!("there is no CPU {last}")));
-        }
-        (first..=last).for_each(|cpu| mask.insert(cpu));
-    }
-    Ok(mask)
+    })
 }
 
 fn check_cycle(args: &ShareArgs, tasks: &[tasks::Task]) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! What is to be run: `SHARE:COMMAND` words and task files.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -185,6 +185,21 @@ fn check_program(task: &Task) -> Result<(), Failure> {
         format!("{}: command not found: '{program}'; check the name or give its full path", task.name)
     };
     Err(Failure::new(Code::NotStarted, text))
+}
+
+/// Finds out before anything is started whether a program of that name could be.
+///
+/// # Errors
+/// [`Failure`] with [`Code::NotStarted`].
+pub(crate) fn check_command(program: &OsStr) -> Result<(), Failure> {
+    let name = program.to_string_lossy();
+    check_program(&Task {
+        name: first_word(&name),
+        share: Share::ONE,
+        argv: vec![program.to_owned()],
+        dir: None,
+        env: Vec::new(),
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "programs are looked up where the commands will be")]

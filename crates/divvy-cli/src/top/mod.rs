@@ -1,6 +1,7 @@
 //! `divvy top`: the clients on a screen, while they run or from a recording.
 
 mod app;
+mod daemon;
 mod render;
 mod replay;
 mod source;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use divvy_policy::Nanos;
 
+use self::daemon::Daemon;
 use self::render::Look;
 use self::replay::Replay;
 use self::source::Source;
@@ -90,7 +92,7 @@ fn open(args: &TopArgs) -> Result<Box<dyn Source>, Failure> {
             let begin = args.at.map_or(if args.json { Nanos::MAX } else { Nanos::ZERO }, nanos);
             Ok(Box::new(Replay::open(path, begin, args.speed)?))
         }
-        None => Err(Failure::new(Code::System, "nothing runs that could be watched: give --replay TRACE")),
+        None => Ok(Box::new(Daemon::connect()?)),
     }
 }
 

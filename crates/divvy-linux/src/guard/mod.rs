@@ -24,6 +24,7 @@ mod walk;
 
 pub use dir::{Environment, RuntimeDir};
 pub use guardian::{BEAT_INTERVAL, Guardian, HUNG_AFTER, STOPPED_AFTER};
+pub(crate) use rescue::ticks as rescue_ticks;
 pub use rescue::{Failure, Place, Report, rescue, rescue_with};
 pub use table::{CAPACITY, Reach, SavedAffinity, Slot, Table};
 pub use walk::{Identity, Live, Processes};

@@ -1,0 +1,5 @@
+//! The `divvyd` program; everything is in the library of that crate.
+
+fn main() -> std::process::ExitCode {
+    divvy_daemon::main()
+}

@@ -1,0 +1,140 @@
+//! The command lines of what talks to divvyd.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args as ClapArgs};
+
+use crate::args::EXIT_CODES;
+
+const RUN_CODES: &str = "\
+Exit codes: the command's own, as if divvy were not there. Where it cannot be started:
+  2    the arguments cannot be used (or another client has the name)
+  3    the command cannot be started
+  5    the system refused: a permission, a limit, a failed call
+  7    the scheduler cannot be started or reached";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = RUN_CODES)]
+pub(crate) struct RunArgs {
+    /// Its share, 1 to 1000000
+    #[arg(long, short, value_name = "N", default_value_t = 1)]
+    pub(crate) share: u64,
+
+    /// What to call it; made from the command if not given
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// Print the client as JSON, in one line on standard error, before the command starts
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXIT_CODES)]
+#[command(group = ArgGroup::new("who").required(true).args(["pid", "tree", "user", "group", "session", "cgroup", "name"]))]
+pub(crate) struct AttachArgs {
+    /// Their share, 1 to 1000000
+    #[arg(long, short, value_name = "N", default_value_t = 1)]
+    pub(crate) share: u64,
+
+    /// One process, without its children
+    #[arg(value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+
+    /// A process with all its descendants
+    #[arg(long, value_name = "PID")]
+    pub(crate) tree: Option<u32>,
+
+    /// Everything that a user runs (name or number)
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
+
+    /// A process group
+    #[arg(long, value_name = "PGID")]
+    pub(crate) group: Option<u32>,
+
+    /// A session
+    #[arg(long, value_name = "SID")]
+    pub(crate) session: Option<u32>,
+
+    /// Everything in a cgroup and below it, by its path as in /proc/PID/cgroup
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cgroup: Option<PathBuf>,
+
+    /// Everything of that name; a pattern as for the shell, quoted: 'make*'
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) name: Option<String>,
+
+    /// What to call the client; made from what it is if not given
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) called: Option<String>,
+
+    /// Only say which processes it would be, and which of them would be left alone and why
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Print the client (or, with --dry-run, the plan) as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct SetArgs {
+    /// The client's name, or its number
+    #[arg(value_name = "CLIENT")]
+    pub(crate) client: String,
+
+    /// Its share from now on, 1 to 1000000
+    #[arg(long, short, value_name = "N")]
+    pub(crate) share: u64,
+
+    /// Print the client as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct ClientArgs {
+    /// The client's name, or its number
+    #[arg(value_name = "CLIENT")]
+    pub(crate) client: String,
+
+    /// Print the client as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct LsArgs {
+    /// Print the clients as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct ExplainArgs {
+    /// The process
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u32,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct DoctorArgs {
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,68 @@
+//! `divvy attach`: processes that run already become a client.
+
+use divvy_daemon::launch::with_divvyd;
+use divvy_daemon::types::{Client, NewClient, Plan};
+
+use super::args::AttachArgs;
+use super::json;
+use crate::{Code, Failure, print};
+
+/// The selector that the arguments name.
+fn selector(args: &AttachArgs) -> Option<String> {
+    let number = |kind: &str, n: Option<u32>| n.map(|n| format!("{kind}:{n}"));
+    let text = |kind: &str, t: Option<&str>| t.map(|t| format!("{kind}:{t}"));
+    number("pid", args.pid)
+        .or_else(|| number("tree", args.tree))
+        .or_else(|| number("group", args.group))
+        .or_else(|| number("session", args.session))
+        .or_else(|| text("user", args.user.as_deref()))
+        .or_else(|| args.cgroup.as_ref().map(|path| format!("cgroup:{}", path.display())))
+        .or_else(|| text("name", args.name.as_deref()))
+}
+
+pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
+    let new = NewClient {
+        name: args.called.clone(),
+        share: args.share,
+        selector: selector(args),
+        ..NewClient::default()
+    };
+    if args.dry_run {
+        let plan = with_divvyd(|api| api.plan(&new))?;
+        print(if args.json { json(&plan)? } else { planned(&plan) })?;
+    } else {
+        let client = with_divvyd(|api| api.add(&new))?;
+        print(if args.json { json(&client)? } else { attached(&client) })?;
+    }
+    Ok(Code::Done)
+}
+
+fn processes(n: usize) -> String {
+    if n == 1 { "1 process".to_owned() } else { format!("{n} processes") }
+}
+
+fn attached(c: &Client) -> String {
+    let refused = if c.not_permitted > 0 {
+        format!("; {} of them may not be signalled and run undivided", c.not_permitted)
+    } else {
+        String::new()
+    };
+    let members = processes(c.nr_members);
+    format!("{}: {} attached, {members}, share {}{refused}", c.name, c.selector, c.share)
+}
+
+fn planned(plan: &Plan) -> String {
+    let scheduled = plan.members.iter().filter(|m| m.scheduled).count();
+    let mut lines = vec![format!(
+        "{}: {} would be attached, {}, share {}; nothing was changed",
+        plan.name,
+        plan.selector,
+        processes(scheduled),
+        plan.share
+    )];
+    lines.extend(plan.members.iter().map(|m| {
+        let what = m.why.as_deref().map_or_else(|| "divided".to_owned(), |why| format!("left alone: {why}"));
+        format!("{:>8}  {:<15}  {what}", m.pid, m.name)
+    }));
+    lines.join("\n")
+}

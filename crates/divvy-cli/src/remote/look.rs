@@ -1,0 +1,67 @@
+//! `divvy explain` and `divvy doctor`: questions that change nothing, and for which no divvyd need be started.
+
+use divvy_daemon::client::Api;
+use divvy_daemon::types::{Explanation, Finding, FindingStatus};
+use divvy_linux::{Pid, Protection};
+
+use super::args::{DoctorArgs, ExplainArgs};
+use super::json;
+use crate::{Code, Failure, print};
+
+pub(crate) fn explain(args: &ExplainArgs) -> Result<Code, Failure> {
+    let number = i32::try_from(args.pid).ok().and_then(Pid::from_raw);
+    let pid = number.ok_or_else(|| {
+        let text = format!("'{}' is no process number; give a positive number, as ps prints it", args.pid);
+        Failure::new(Code::Usage, text)
+    })?;
+    // A divvyd knows what it was told never to touch; where none runs, the standard list says.
+    let said = match Api::of_user().and_then(|api| api.explain(pid.as_raw_nonzero().get())) {
+        Ok(said) => said,
+        Err(_) => Explanation::from(divvy_linux::explain(pid, &Protection::standard())?),
+    };
+    print(if args.json { json(&said)? } else { in_words(&said) })?;
+    Ok(if said.found { Code::Done } else { Code::NoSuch })
+}
+
+fn in_words(said: &Explanation) -> String {
+    let mut lines = Vec::new();
+    if said.found {
+        let number = |n: Option<i32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        lines.push(format!(
+            "{} {}: user {}, {}, {} thread{}, CPUs {}",
+            said.pid,
+            said.name,
+            said.user,
+            said.state,
+            said.threads,
+            if said.threads == 1 { "" } else { "s" },
+            said.cpus
+        ));
+        lines.push(format!(
+            "parent {}, group {}, session {}, cgroup {}",
+            number(said.parent),
+            number(said.group),
+            number(said.session),
+            said.cgroups.first().map_or("-", String::as_str)
+        ));
+    }
+    lines.extend(said.would.iter().cloned());
+    lines.join("\n")
+}
+
+pub(crate) fn doctor(args: &DoctorArgs) -> Result<Code, Failure> {
+    let findings: Vec<Finding> = divvy_linux::doctor().into_iter().map(Finding::from).collect();
+    if args.json {
+        print(json(&findings)?)?;
+    } else {
+        for f in &findings {
+            print(format_args!("{:<8} {:<18} {}", f.status.as_str(), f.what, f.found))?;
+            if let Some(fix) = f.fix.as_deref().filter(|_| f.status != FindingStatus::Good) {
+                print(format_args!("{:<27} more: {fix}", ""))?;
+            }
+        }
+    }
+    let missing =
+        findings.iter().any(|f| f.status == FindingStatus::Missing && f.what != "cgroup delegation");
+    Ok(if missing { Code::Failed } else { Code::Done })
+}

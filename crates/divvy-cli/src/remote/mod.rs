@@ -1,0 +1,121 @@
+//! What is asked of the user's own scheduler, divvyd: `run`, `attach`, `set`, `ls`, `detach`, `pause`, `resume`,
+//! `explain`, `doctor`.
+
+pub(crate) mod args;
+mod attach;
+mod look;
+mod run;
+mod table;
+
+use divvy_daemon::client::{Api, ApiError};
+use divvy_daemon::launch::LaunchError;
+use divvy_daemon::types::{Change, Client, Clients, ErrorCode};
+use serde::Serialize;
+
+use crate::{Code, Failure, print};
+use args::{ClientArgs, LsArgs, SetArgs};
+
+pub(crate) use attach::attach;
+pub(crate) use look::{doctor, explain};
+pub(crate) use run::run;
+
+impl From<ApiError> for Failure {
+    fn from(e: ApiError) -> Self {
+        let code = match &e {
+            ApiError::NotRunning(_) | ApiError::Broken { .. } => Code::Scheduler,
+            ApiError::Place(_) => Code::System,
+            ApiError::Refused(info) => match info.code {
+                ErrorCode::BadRequest | ErrorCode::NameTaken | ErrorCode::ProcessTaken => Code::Usage,
+                ErrorCode::NoSuchClient | ErrorCode::NoSuchProcess => Code::NoSuch,
+                ErrorCode::NotStarted => Code::NotStarted,
+                ErrorCode::Leaving => Code::Scheduler,
+                _ => Code::System,
+            },
+        };
+        Self::new(code, e)
+    }
+}
+
+impl From<LaunchError> for Failure {
+    fn from(e: LaunchError) -> Self {
+        match e {
+            LaunchError::Api(e) => e.into(),
+            LaunchError::NotFound { .. } => Self::new(Code::Scheduler, e),
+            LaunchError::Failed { code: 2, .. } => Self::new(Code::Usage, e),
+            LaunchError::Failed { code: 5, .. } => Self::new(Code::System, e),
+            LaunchError::Failed { .. } => Self::new(Code::Scheduler, e),
+        }
+    }
+}
+
+/// Something as JSON, for a program.
+fn json(what: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(what).map_err(|e| Failure::new(Code::System, e))
+}
+
+/// A divvyd that knows `client`: where none runs, there is no such client.
+fn api_for(client: &str) -> Result<Api, Failure> {
+    Api::of_user().map_err(|e| match e {
+        ApiError::NotRunning(_) => {
+            let text = format!("no client is called '{client}': no divvyd runs; start or attach one first");
+            Failure::new(Code::NoSuch, text)
+        }
+        e => e.into(),
+    })
+}
+
+fn told(client: &Client, as_json: bool, words: impl std::fmt::Display) -> Result<Code, Failure> {
+    if as_json {
+        print(json(client)?)?;
+    } else {
+        print(words)?;
+    }
+    Ok(Code::Done)
+}
+
+pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
+    let change = Change { share: Some(args.share), paused: None };
+    let client = api_for(&args.client)?.change(&args.client, change)?;
+    told(&client, args.json, format_args!("{}: share {}", client.name, client.share))
+}
+
+pub(crate) fn pause(args: &ClientArgs) -> Result<Code, Failure> {
+    let change = Change { share: None, paused: Some(true) };
+    let client = api_for(&args.client)?.change(&args.client, change)?;
+    let words = format!("{}: paused; its share goes to the others", client.name);
+    told(&client, args.json, words)
+}
+
+pub(crate) fn resume(args: &ClientArgs) -> Result<Code, Failure> {
+    let change = Change { share: None, paused: Some(false) };
+    let client = api_for(&args.client)?.change(&args.client, change)?;
+    told(&client, args.json, format_args!("{}: {}", client.name, client.state.as_str()))
+}
+
+pub(crate) fn detach(args: &ClientArgs) -> Result<Code, Failure> {
+    let client = api_for(&args.client)?.detach(&args.client)?;
+    let words = format!("{}: detached after {:.2} s of CPU time", client.name, seconds(client.service_ns));
+    told(&client, args.json, words)
+}
+
+pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
+    let clients = match Api::of_user().and_then(|api| api.clients()) {
+        Ok(clients) => clients,
+        // Nobody is divided; to know that, no divvyd need be started.
+        Err(ApiError::NotRunning(_)) => Clients { window_ns: 0, clients: Vec::new() },
+        Err(e) if e.code() == Some(ErrorCode::Leaving) => Clients { window_ns: 0, clients: Vec::new() },
+        Err(e) => return Err(e.into()),
+    };
+    if args.json {
+        print(json(&clients)?)?;
+    } else if clients.clients.is_empty() {
+        print("no clients: see `divvy run` and `divvy attach`")?;
+    } else {
+        table::lines(&clients).iter().try_for_each(print)?;
+    }
+    Ok(Code::Done)
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}

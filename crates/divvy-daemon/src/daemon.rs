@@ -1,0 +1,293 @@
+//! `divvyd`: its arguments, and its life from the lock to the last client.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use divvy_engine::policies::GateSpec;
+use divvy_linux::background::{self, Notice, Side, Word};
+use divvy_linux::guard::CAPACITY;
+use divvy_linux::{CpuMask, HostParams, LinuxHost, clock};
+use divvy_policy::Nanos;
+
+use crate::client::Api;
+use crate::local::Local;
+use crate::place::{Lock, Locked, Place};
+use crate::protect::Shelter;
+use crate::routes::{Context, router};
+use crate::scheduler::{End, Scheduler, Settings};
+use crate::server::Server;
+use crate::{message, say};
+
+/// Another divvyd that has the lock is given this long to serve or to end.
+const OTHER_TIME: Nanos = Nanos::from_secs(15);
+const OTHER_LOOK: Nanos = Nanos::from_millis(10);
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    it ended as it should: the last client left, or a signal asked for it; --background: a divvyd serves
+  1    another divvyd of this user runs already
+  2    the arguments cannot be used
+  5    the system refused: a directory that is not safe, a permission, a limit, a failed call";
+
+/// A user's own scheduler: divides the CPU among running programs in proportion to shares, as `divvy` asks it to.
+#[derive(Debug, Parser)]
+#[command(name = "divvyd", version, after_help = EXIT_CODES)]
+struct Args {
+    /// Serve the user who starts it, on a socket in $XDG_RUNTIME_DIR/divvy (else /tmp/divvy-UID)
+    #[arg(long, required = true)]
+    user: bool,
+
+    /// Go into the background; the command ends as soon as a divvyd serves
+    #[arg(long)]
+    background: bool,
+
+    /// The policy, as for `divvy share`
+    #[arg(long, value_name = "NAME", default_value = "exact")]
+    policy: String,
+
+    /// CPU time of one share in one cycle, 1ms to 10s
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = humantime::parse_duration)]
+    quantum: Duration,
+
+    /// CPUs to divide: 0,2-3. All that divvyd itself may use if not given
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuMask>,
+
+    /// Stay this long after the last client has left; `forever` stays until it is told to end
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_linger)]
+    linger: Linger,
+
+    /// Never touch processes of this name (repeat for more), beside those that are never touched anyway
+    #[arg(long, value_name = "NAME")]
+    protect: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Linger {
+    Time(Nanos),
+    Forever,
+}
+
+fn parse_linger(text: &str) -> Result<Linger, humantime::DurationError> {
+    if text == "forever" {
+        return Ok(Linger::Forever);
+    }
+    humantime::parse_duration(text).map(|time| Linger::Time(nanos(time)))
+}
+
+fn nanos(time: Duration) -> Nanos {
+    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The command line as clap knows it, for manual pages and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    use clap::CommandFactory as _;
+    Args::command()
+}
+
+/// Why divvyd cannot go on, and the code that it ends with.
+#[derive(Debug)]
+struct Failure {
+    code: u8,
+    text: String,
+}
+
+impl Failure {
+    fn usage(e: impl ToString) -> Self {
+        Self { code: 2, text: e.to_string() }
+    }
+
+    fn system(e: impl ToString) -> Self {
+        Self { code: 5, text: e.to_string() }
+    }
+}
+
+/// Does what the command line of this process says; the code is for the shell. To be called first in `main`: nothing
+/// may be open and no thread running beside the first.
+#[must_use]
+pub fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(e) if !e.use_stderr() => e.exit(),
+        Err(e) => {
+            let text = e.render().to_string();
+            let cause: Vec<&str> = text.split("\n\n").next().unwrap_or(&text).split_whitespace().collect();
+            let cause = cause.join(" ");
+            say(format_args!("{}; see --help", cause.strip_prefix("error: ").unwrap_or(&cause)));
+            return ExitCode::from(2);
+        }
+    };
+    let done =
+        if args.background { in_background(&args) } else { prepare(&args).and_then(|p| p.serve(None)) };
+    match done {
+        Ok(code) => code,
+        Err(failure) => {
+            say(&failure.text);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn in_background(args: &Args) -> Result<ExitCode, Failure> {
+    // SAFETY: nothing has been opened since the process began, but what whoever started it left open.
+    unsafe { background::close_inherited() };
+    let prepared = prepare(args)?;
+    // SAFETY: no thread has been started.
+    match unsafe { background::split(&prepared.place.log()) }.map_err(Failure::system)? {
+        Side::Background(notice) => prepared.serve(Some(notice)),
+        Side::Foreground(waiting) => match waiting.wait() {
+            Word::Ready => Ok(ExitCode::SUCCESS),
+            Word::Failed(code, text) => Err(Failure { code, text }),
+            Word::Silent => {
+                let log = prepared.place.log();
+                Err(Failure::system(format!("divvyd ended before it was ready; see {}", log.display())))
+            }
+        },
+    }
+}
+
+/// What was asked for, checked, and where.
+struct Prepared {
+    place: Place,
+    settings: Settings,
+    cpus: Option<CpuMask>,
+    protect: Vec<String>,
+}
+
+fn prepare(args: &Args) -> Result<Prepared, Failure> {
+    let quantum_ns = nanos(args.quantum).0;
+    let spec = GateSpec { policy: args.policy.clone(), quantum_ns, ..GateSpec::default() };
+    // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
+    spec.make().map_err(Failure::usage)?;
+    if let Some(cpus) = &args.cpus {
+        divvy_linux::check_cpus(cpus).map_err(Failure::usage)?;
+    }
+    let linger = match args.linger {
+        Linger::Time(time) => Some(time),
+        Linger::Forever => None,
+    };
+    let place = Place::open_or_create().map_err(Failure::system)?;
+    Ok(Prepared {
+        place,
+        settings: Settings { spec, linger },
+        cpus: args.cpus,
+        protect: args.protect.clone(),
+    })
+}
+
+impl Prepared {
+    /// Takes the lock and serves until the end. Whoever waits in the foreground is told how that begins.
+    fn serve(self, notice: Option<Notice>) -> Result<ExitCode, Failure> {
+        let begun = match self.take_lock(notice.is_some()) {
+            Ok(Some(lock)) => self.begin(lock),
+            Ok(None) => {
+                notice.map(Notice::ready); // Another one serves.
+                return Ok(ExitCode::SUCCESS);
+            }
+            Err(failure) => Err(failure),
+        };
+        match begun {
+            Ok(running) => {
+                notice.map(Notice::ready);
+                running.run()
+            }
+            Err(failure) => {
+                if let Some(notice) = notice {
+                    notice.failed(failure.code, &failure.text);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// The lock of the one who serves; `None` where another one does and that is as good.
+    fn take_lock(&self, another_will_do: bool) -> Result<Option<Lock>, Failure> {
+        let give_up = clock::now() + OTHER_TIME;
+        loop {
+            let theirs = match self.place.lock().map_err(Failure::system)? {
+                Locked::Ours(lock) => return Ok(Some(lock)),
+                Locked::Theirs(pid) => pid.map_or_else(String::new, |pid| format!(" (pid {pid})")),
+            };
+            if !another_will_do {
+                let text = format!("another divvyd of this user runs already{theirs}");
+                return Err(Failure { code: 1, text });
+            }
+            // It serves, or is about to, or is about to end.
+            if Api::connect(&self.place.socket()).is_ok() {
+                return Ok(None);
+            }
+            if clock::now() >= give_up {
+                let text = format!("another divvyd of this user{theirs} neither serves nor ends; kill it");
+                return Err(Failure { code: 1, text });
+            }
+            clock::sleep(OTHER_LOOK);
+        }
+    }
+
+    fn begin(self, lock: Lock) -> Result<Running, Failure> {
+        let host =
+            LinuxHost::new(&HostParams { cpus: self.cpus, capacity: CAPACITY }).map_err(Failure::system)?;
+        let rescued = host.rescued().resumed.len();
+        if rescued > 0 {
+            say(format_args!("resumed {rescued} processes that an earlier divvy had left suspended"));
+        }
+        let mut settings = self.settings;
+        settings.spec.cpus = host.cpus().len() as u32;
+        let gate = settings.spec.make().map_err(Failure::usage)?;
+        let shelter = Shelter::new(self.protect);
+        let (handle, requests) = message::channel(host.waker());
+        let listener = self.place.listen(&lock).map_err(Failure::system)?;
+        let owner = rustix::process::geteuid().as_raw();
+        let context = Context { scheduler: handle, local: Local::new(shelter.clone()) };
+        let server = Server::start(listener, router(context), owner);
+        let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
+        let scheduler = Scheduler::new(host, gate, settings, shelter, requests);
+        Ok(Running { scheduler, server, place: self.place, lock })
+    }
+}
+
+/// A divvyd that serves.
+struct Running {
+    scheduler: Scheduler,
+    server: Server,
+    place: Place,
+    lock: Lock,
+}
+
+impl Running {
+    fn run(mut self) -> Result<ExitCode, Failure> {
+        let ended = self.scheduler.run();
+        // Nobody new finds us; whoever has found us is told that we are ending, and starts another.
+        self.place.remove_socket();
+        drop(self.scheduler); // Everybody is released.
+        self.server.stop();
+        drop(self.lock);
+        match ended {
+            Ok(End::Idle) => Ok(ExitCode::SUCCESS),
+            Ok(End::Asked(signal)) => {
+                say(format_args!("ended by {signal}; all clients run on, undivided"));
+                Ok(ExitCode::SUCCESS)
+            }
+            Ok(End::ApiGone) => Err(Failure::system("the thread of the API has ended")),
+            Err(e) => Err(Failure::system(e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        command().debug_assert();
+        assert_eq!(parse_linger("2s").unwrap(), Linger::Time(Nanos::from_secs(2)));
+        assert_eq!(parse_linger("forever").unwrap(), Linger::Forever);
+        assert!(parse_linger("soon").is_err());
+        assert!(Args::try_parse_from(["divvyd"]).is_err(), "--user is to be said");
+        let args = Args::try_parse_from(["divvyd", "--user", "--cpus", "0,2-3", "--protect", "a"]).unwrap();
+        assert_eq!(args.cpus.unwrap().iter().collect::<Vec<_>>(), [0, 2, 3]);
+    }
+}

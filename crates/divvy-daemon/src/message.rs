@@ -1,0 +1,106 @@
+//! What the API's thread and the scheduling thread say to each other.
+//!
+//! The API's thread asks through a bounded queue and wakes the other, which never waits for it: an answer that nobody
+//! wants any more is dropped.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use divvy_linux::Waker;
+use tokio::sync::oneshot;
+
+use crate::types::{
+    Change, Client, Clients, ErrorBody, ErrorCode, ErrorInfo, Events, NewClient, Plan, Status,
+};
+
+/// Requests that wait for the scheduler at most; more are refused.
+const QUEUE: usize = 256;
+/// An answer that has not come by then is not waited for: the machine is busier than any promise.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the scheduler is asked to do.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Status,
+    Clients { members: usize },
+    Client { key: String, members: usize },
+    Add { new: NewClient, caller: Option<i32> },
+    Change { key: String, change: Change },
+    Detach { key: String },
+    Events { since: u64 },
+}
+
+/// What it says.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Status(Status),
+    Clients(Clients),
+    Client(Box<Client>),
+    /// A client that is there since this request.
+    Added(Box<Client>),
+    Plan(Plan),
+    Events(Events),
+}
+
+/// Why it does not do it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) code: ErrorCode,
+    pub(crate) message: String,
+    pub(crate) fix: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: ErrorCode, message: impl ToString, fix: impl ToString) -> Self {
+        Self { code, message: message.to_string(), fix: fix.to_string() }
+    }
+
+    pub(crate) fn body(self) -> ErrorBody {
+        ErrorBody { error: ErrorInfo { code: self.code, message: self.message, fix: self.fix } }
+    }
+}
+
+/// A command and where its answer goes.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) command: Command,
+    pub(crate) reply: oneshot::Sender<Result<Answer, Refusal>>,
+}
+
+/// The API's end.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    queue: SyncSender<Request>,
+    waker: Waker,
+}
+
+/// Both ends.
+pub(crate) fn channel(waker: Waker) -> (Handle, Receiver<Request>) {
+    let (queue, requests) = sync_channel(QUEUE);
+    (Handle { queue, waker }, requests)
+}
+
+impl Handle {
+    /// Asks the scheduler, and waits for its answer.
+    pub(crate) async fn ask(&self, command: Command) -> Result<Answer, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let leaving =
+            || Refusal::new(ErrorCode::Leaving, "divvyd is ending", "ask again: another one is started");
+        match self.queue.try_send(Request { command, reply }) {
+            Ok(()) => self.waker.wake(),
+            Err(TrySendError::Full(_)) => {
+                let text = format!("{QUEUE} requests wait already");
+                return Err(Refusal::new(ErrorCode::Busy, text, "ask again later"));
+            }
+            Err(TrySendError::Disconnected(_)) => return Err(leaving()),
+        }
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(leaving()),
+            Err(_) => {
+                let text = format!("the scheduler gave no answer within {} s", PATIENCE.as_secs());
+                Err(Refusal::new(ErrorCode::Busy, text, "ask again; what was asked for may have been done"))
+            }
+        }
+    }
+}

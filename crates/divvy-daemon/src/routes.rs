@@ -1,0 +1,215 @@
+//! The API's paths. What each takes and answers is in `docs/openapi.json`.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::local;
+use crate::message::{Answer, Command, Handle, Refusal};
+use crate::types::{Change, ErrorCode, MEMBERS_SHOWN, NewClient};
+
+/// The document of the API.
+pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
+/// Bytes in a request's body at most.
+const BODY_MAX: usize = 64 * 1024;
+/// Members that can be asked for.
+const MEMBERS_MAX: usize = 10_000;
+/// From a request's head to its answer: what comes more slowly is given up.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+
+/// Who asks: the pid at the other end of the socket, where the kernel tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller(pub(crate) Option<i32>);
+
+/// What the handlers need.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    pub(crate) scheduler: Handle,
+    pub(crate) local: local::Local,
+}
+
+/// All paths.
+pub(crate) fn router(context: Context) -> Router {
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/clients", get(list).post(add))
+        .route("/v1/clients/{client}", get(show).patch(change).delete(detach))
+        .route("/v1/explain/{pid}", get(explain))
+        .route("/v1/doctor", get(doctor))
+        .route("/v1/events", get(events))
+        .route("/v1/openapi.json", get(openapi))
+        .fallback(no_path)
+        .method_not_allowed_fallback(no_method)
+        .layer(middleware::from_fn(in_time))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(context)
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(self.body())).into_response()
+    }
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Status(status) => Json(status).into_response(),
+            Self::Clients(clients) => Json(clients).into_response(),
+            Self::Client(client) => Json(client).into_response(),
+            Self::Added(client) => {
+                let mut response = (StatusCode::CREATED, Json(&client)).into_response();
+                if let Ok(place) = HeaderValue::from_str(&format!("/v1/clients/{}", client.id)) {
+                    response.headers_mut().insert(header::LOCATION, place);
+                }
+                response
+            }
+            Self::Plan(plan) => Json(plan).into_response(),
+            Self::Events(events) => Json(events).into_response(),
+        }
+    }
+}
+
+type Answered = Result<Answer, Refusal>;
+
+fn bad_request(message: impl ToString) -> Refusal {
+    Refusal::new(ErrorCode::BadRequest, message, "see GET /v1/openapi.json")
+}
+
+/// The body as what it should be.
+fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Refusal> {
+    let body = body.map_err(|e| {
+        if e.status() == StatusCode::PAYLOAD_TOO_LARGE {
+            let text = format!("the body is longer than {BODY_MAX} bytes");
+            return Refusal::new(ErrorCode::TooLarge, text, "send less");
+        }
+        bad_request(e.body_text())
+    })?;
+    serde_json::from_slice(&body).map_err(|e| bad_request(format!("the body: {e}")))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MembersQuery {
+    members: Option<usize>,
+}
+
+type MembersAsked = Result<Query<MembersQuery>, QueryRejection>;
+
+fn members(query: MembersAsked) -> Result<usize, Refusal> {
+    let asked = query.map_err(|e| bad_request(e.body_text()))?.0.members.unwrap_or(MEMBERS_SHOWN);
+    if asked > MEMBERS_MAX {
+        return Err(bad_request(format!("members={asked}: at most {MEMBERS_MAX} are told")));
+    }
+    Ok(asked)
+}
+
+fn key(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
+    path.map(|Path(key)| key).map_err(|e| bad_request(e.body_text()))
+}
+
+async fn status(State(context): State<Context>) -> Answered {
+    context.scheduler.ask(Command::Status).await
+}
+
+async fn list(State(context): State<Context>, query: MembersAsked) -> Answered {
+    context.scheduler.ask(Command::Clients { members: members(query)? }).await
+}
+
+async fn show(
+    State(context): State<Context>,
+    path: Result<Path<String>, PathRejection>,
+    query: MembersAsked,
+) -> Answered {
+    context.scheduler.ask(Command::Client { key: key(path)?, members: members(query)? }).await
+}
+
+async fn add(
+    State(context): State<Context>,
+    Extension(Caller(caller)): Extension<Caller>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answered {
+    let new: NewClient = parse(body)?;
+    context.scheduler.ask(Command::Add { new, caller }).await
+}
+
+async fn change(
+    State(context): State<Context>,
+    path: Result<Path<String>, PathRejection>,
+    body: Result<Bytes, BytesRejection>,
+) -> Answered {
+    let change: Change = parse(body)?;
+    context.scheduler.ask(Command::Change { key: key(path)?, change }).await
+}
+
+async fn detach(State(context): State<Context>, path: Result<Path<String>, PathRejection>) -> Answered {
+    context.scheduler.ask(Command::Detach { key: key(path)? }).await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventsQuery {
+    since: Option<u64>,
+}
+
+async fn events(
+    State(context): State<Context>,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Answered {
+    let query = query.map_err(|e| bad_request(e.body_text()))?.0;
+    context.scheduler.ask(Command::Events { since: query.since.unwrap_or(0) }).await
+}
+
+async fn explain(
+    State(context): State<Context>,
+    Extension(Caller(caller)): Extension<Caller>,
+    path: Result<Path<String>, PathRejection>,
+) -> Response {
+    let pid = match key(path) {
+        Ok(text) => text,
+        Err(refusal) => return refusal.into_response(),
+    };
+    match context.local.explain(&pid, caller) {
+        Ok(explanation) => Json(explanation).into_response(),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+async fn doctor(State(context): State<Context>) -> Response {
+    Json(context.local.doctor()).into_response()
+}
+
+async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+async fn no_path(request: Request) -> Refusal {
+    let text = format!("there is nothing at {}", request.uri().path());
+    Refusal::new(ErrorCode::NoSuchPath, text, "see GET /v1/openapi.json")
+}
+
+async fn no_method(request: Request) -> Refusal {
+    let text = format!("{} does not take {}", request.uri().path(), request.method());
+    Refusal::new(ErrorCode::NoSuchMethod, text, "see GET /v1/openapi.json")
+}
+
+async fn in_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(REQUEST_TIME, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let text = format!("the request did not come to its end within {} s", REQUEST_TIME.as_secs());
+            Refusal::new(ErrorCode::TooSlow, text, "send it in one go").into_response()
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Taking in clients: commands that are started here, and processes that run already.
+
+use divvy_linux::{Command as HostCommand, Pid, Selector, user_name};
+use divvy_policy::{ClientId, Share};
+
+use super::book::Entry;
+use super::{Scheduler, internal, parse_share, system};
+use crate::message::{Answer, Refusal};
+use crate::types::{ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
+
+/// Arguments of a command and their bytes, at most: what the system takes is more.
+const ARGUMENTS_MAX: usize = 1024;
+
+fn bad_request(message: impl ToString, fix: &str) -> Refusal {
+    Refusal::new(ErrorCode::BadRequest, message, fix)
+}
+
+impl Scheduler {
+    /// Starts or attaches a client for the process `caller`, or says what attaching would do.
+    pub(super) fn add(&mut self, new: &NewClient, caller: Option<i32>) -> Result<Answer, Refusal> {
+        let share = parse_share(new.share)?;
+        self.check_cycle(share, None)?;
+        match (&new.command, &new.selector) {
+            (Some(_), None) if new.dry_run => Err(bad_request(
+                "a command has no dry run: nobody knows what it will do",
+                "leave out `dry_run`",
+            )),
+            (Some(command), None) => self.start(new, share, command),
+            (None, Some(text)) => {
+                let selector: Selector = text.parse().map_err(|e| bad_request(e, ""))?;
+                self.shelter_caller(&selector, caller);
+                if new.dry_run {
+                    self.plan(new, share, &selector)
+                } else {
+                    self.attach(new, share, &selector)
+                }
+            }
+            _ => {
+                Err(bad_request("neither or both of `command` and `selector` are given", "give one of them"))
+            }
+        }
+    }
+
+    /// The caller's shell and its ancestors are never touched. Who makes a client of itself names nobody else, and may
+    /// be a part of another client: its ancestors stay what they are.
+    fn shelter_caller(&mut self, selector: &Selector, caller: Option<i32>) {
+        let Some(caller) = caller.and_then(Pid::from_raw) else { return };
+        if *selector == Selector::Tree(caller) {
+            return;
+        }
+        self.shelter.add_caller(caller);
+        let protection = self.shelter.protection();
+        self.engine.host_mut().protect(protection);
+    }
+
+    fn start(&mut self, new: &NewClient, share: Share, command: &NewCommand) -> Result<Answer, Refusal> {
+        let program = command.argv.first().filter(|word| !word.is_empty());
+        let Some(program) = program else { return Err(bad_request("the command is empty", "give `argv`")) };
+        let (nul, blank) =
+            (|s: &String| s.contains('\0'), |k: &String| k.is_empty() || k.contains(['=', '\0']));
+        if command.argv.len() > ARGUMENTS_MAX
+            || command.argv.iter().any(nul)
+            || command.env.keys().any(blank)
+            || command.env.values().any(nul)
+        {
+            let text =
+                "an argument or variable cannot be passed on: too many, or NUL in it, or '=' in a name";
+            return Err(bad_request(text, "start it by a script"));
+        }
+        let base = program.rsplit('/').next().unwrap_or(program);
+        let name = self.book.name(new.name.as_deref(), new.numbered, base)?;
+        let host = self.engine.host_mut();
+        let client = host.spawn(HostCommand {
+            argv: command.argv.iter().map(Into::into).collect(),
+            dir: command.dir.as_ref().map(Into::into),
+            env: command.env.iter().map(|(k, v)| (k.into(), v.into())).collect(),
+            stdout: None,
+            stderr: None,
+            own_session: true,
+        });
+        let client = client.map_err(system)?;
+        let leader = self.engine.host().leader(client).map_or(0, |pid| pid.as_raw_nonzero().get());
+        self.join(client, share, Entry { name, selector: format!("tree:{leader}") })
+    }
+
+    fn attach(&mut self, new: &NewClient, share: Share, selector: &Selector) -> Result<Answer, Refusal> {
+        let text = selector.to_string();
+        if let Some((_, entry)) = self.book.present().find(|(_, e)| e.selector == text) {
+            let text = format!("client '{}' is {text} already", entry.name);
+            let fix = format!("change its share: divvy set {} -s {share}", entry.name);
+            return Err(Refusal::new(ErrorCode::ProcessTaken, text, fix));
+        }
+        let name = self.book.name(new.name.as_deref(), new.numbered, &made_name(selector))?;
+        let client = self.engine.host_mut().attach(selector).map_err(select)?;
+        self.join(client, share, Entry { name, selector: text })
+    }
+
+    /// Takes a client of the host into the engine and the book.
+    fn join(&mut self, client: ClientId, share: Share, entry: Entry) -> Result<Answer, Refusal> {
+        match self.engine.join(share) {
+            Ok(joined) if joined == client => {}
+            Ok(_) => {
+                return Err(super::internal_text("the host and the engine disagree about a client's number"));
+            }
+            Err(e) => {
+                let _ = self.engine.host_mut().detach(client);
+                return Err(internal(e));
+            }
+        }
+        self.book.join(client, entry);
+        self.rebase();
+        Ok(Answer::Added(Box::new(self.client(client, MEMBERS_SHOWN)?)))
+    }
+
+    fn plan(&mut self, new: &NewClient, share: Share, selector: &Selector) -> Result<Answer, Refusal> {
+        let name = self.book.name(new.name.as_deref(), new.numbered, &made_name(selector))?;
+        let matches = self.engine.host_mut().plan(selector).map_err(select)?;
+        let members = matches.into_iter().map(|m| {
+            let owner = m.owner.and_then(|owner| self.book.entry(owner));
+            let taken = || owner.map(|entry| format!("it belongs to client '{}'", entry.name));
+            let why = m.why.map(|why| why.to_string()).or_else(taken).or_else(|| {
+                (!m.permitted).then(|| "it may not be signalled: it is charged, and never held".to_owned())
+            });
+            Planned { pid: m.pid.as_raw_nonzero().get(), name: m.name, scheduled: why.is_none(), why }
+        });
+        Ok(Answer::Plan(Plan {
+            name,
+            selector: selector.to_string(),
+            share: share.get(),
+            members: members.collect(),
+        }))
+    }
+}
+
+/// What a client is called that nobody has named.
+fn made_name(selector: &Selector) -> String {
+    match selector {
+        Selector::Pid(pid) | Selector::Tree(pid) | Selector::Group(pid) | Selector::Session(pid) => {
+            let stat = divvy_linux::procfs::stat(*pid).ok().flatten();
+            stat.map_or_else(|| format!("{}-{pid}", selector.kind()), |s| s.comm.to_string())
+        }
+        Selector::User(uid) => user_name(*uid).unwrap_or_else(|| format!("user-{uid}")),
+        Selector::Cgroup(path) => {
+            path.file_name().map_or_else(|| "cgroup".to_owned(), |name| name.to_string_lossy().into_owned())
+        }
+        Selector::Name(pattern) => pattern.clone(),
+    }
+}
+
+/// The refusal for what cannot be selected.
+fn select(e: divvy_linux::Error) -> Refusal {
+    use divvy_linux::Error;
+    match e {
+        Error::Select { selector, what, fix } => {
+            let code = if what.contains("never touched") {
+                ErrorCode::Protected
+            } else if what.contains("has it already") || what.contains("belongs to") {
+                ErrorCode::ProcessTaken
+            } else {
+                ErrorCode::NoSuchProcess
+            };
+            Refusal::new(code, format!("{selector}: {what}"), fix)
+        }
+        e => system(e),
+    }
+}

@@ -1,0 +1,213 @@
+//! Who the clients are: names, selectors, and those who left lately.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use divvy_policy::ClientId;
+
+use crate::message::Refusal;
+use crate::types::{Client, ErrorCode};
+
+/// Clients that have left and can still be asked about.
+const LEFT_KEPT: usize = 64;
+/// Characters in a name at most.
+const NAME_MAX: usize = 64;
+
+/// What is known of a client beside its accounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) selector: String,
+}
+
+/// All clients by id, and those that left lately as they were then.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    present: BTreeMap<ClientId, Entry>,
+    left: VecDeque<Client>,
+}
+
+/// What a key (a name, or an id in digits) stands for.
+#[derive(Debug, PartialEq)]
+pub(super) enum Found<'a> {
+    Present(ClientId),
+    Left(&'a Client),
+}
+
+impl Book {
+    pub(super) fn present(&self) -> impl Iterator<Item = (ClientId, &Entry)> {
+        self.present.iter().map(|(&id, entry)| (id, entry))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.present.len()
+    }
+
+    pub(super) fn entry(&self, client: ClientId) -> Option<&Entry> {
+        self.present.get(&client)
+    }
+
+    pub(super) fn join(&mut self, client: ClientId, entry: Entry) {
+        self.present.insert(client, entry);
+    }
+
+    /// A client has left; `last` is what there is to tell about it from now on.
+    pub(super) fn leave(&mut self, client: ClientId, last: Client) {
+        if self.present.remove(&client).is_some() {
+            if self.left.len() == LEFT_KEPT {
+                self.left.pop_front();
+            }
+            self.left.push_back(last);
+        }
+    }
+
+    /// The client of that name or id: those that are there first, then the last that left.
+    pub(super) fn find(&self, key: &str) -> Result<Found<'_>, Refusal> {
+        let id = key.parse::<u32>().ok();
+        let present = self.present.iter().find(|(c, e)| e.name == key || id == Some(c.0));
+        if let Some((&client, _)) = present {
+            return Ok(Found::Present(client));
+        }
+        let left = self.left.iter().rev().find(|c| c.name == key || id == Some(c.id));
+        left.map(Found::Left).ok_or_else(|| no_such_client(key))
+    }
+
+    /// The client of that name or id, if it has not left.
+    pub(super) fn find_present(&self, key: &str) -> Result<ClientId, Refusal> {
+        match self.find(key)? {
+            Found::Present(client) => Ok(client),
+            Found::Left(_) => Err(no_such_client(key)),
+        }
+    }
+
+    /// `asked` if it can be a name and is free. Where there is none, or it may be `numbered`, a name made of it or of
+    /// `made`, told apart by a number if need be.
+    pub(super) fn name(&self, asked: Option<&str>, numbered: bool, made: &str) -> Result<String, Refusal> {
+        if let Some(name) = asked.filter(|_| !numbered) {
+            check_name(name)?;
+            if self.is_taken(name) {
+                let text = format!("there is a client '{name}' already");
+                return Err(Refusal::new(
+                    ErrorCode::NameTaken,
+                    text,
+                    "choose another name, or detach that one",
+                ));
+            }
+            return Ok(name.to_owned());
+        }
+        let mut base: String =
+            asked.unwrap_or(made).chars().map(|c| if is_of_names(c) { c } else { '-' }).collect();
+        base = base.trim_start_matches('-').chars().take(NAME_MAX - 8).collect();
+        if base.is_empty() || base.chars().all(|c| c.is_ascii_digit()) {
+            base.insert_str(0, "client");
+        }
+        let numbered = (2..).map(|n| format!("{base}#{n}"));
+        let free = std::iter::once(base.clone()).chain(numbered).find(|name| !self.is_taken(name));
+        Ok(free.unwrap_or(base))
+    }
+
+    fn is_taken(&self, name: &str) -> bool {
+        self.present.values().any(|e| e.name == name)
+    }
+}
+
+fn no_such_client(key: &str) -> Refusal {
+    Refusal::new(ErrorCode::NoSuchClient, format!("no client is called '{key}'"), "see `divvy ls`")
+}
+
+fn is_of_names(c: char) -> bool {
+    c.is_alphanumeric() || (c.is_ascii_graphic() && c != '/')
+}
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let count = name.chars().count();
+    let bad = if name.is_empty() || count > NAME_MAX {
+        "it has to have 1 to 64 characters"
+    } else if name.chars().any(|c| !is_of_names(c)) {
+        "it may have no blanks, slashes and control characters"
+    } else if name.chars().all(|c| c.is_ascii_digit()) {
+        "it may not be a number: ids are"
+    } else if name.starts_with('-') {
+        "it may not begin with '-'"
+    } else {
+        return Ok(());
+    };
+    let text = format!("'{}' cannot be a name: {bad}", name.escape_default());
+    Err(Refusal::new(ErrorCode::BadRequest, text, "choose another name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ClientState;
+
+    fn entry(name: &str) -> Entry {
+        Entry { name: name.into(), selector: "pid:1".into() }
+    }
+
+    fn client(id: u32, name: &str) -> Client {
+        Client {
+            id,
+            name: name.into(),
+            selector: "pid:1".into(),
+            share: 1,
+            effective_share: 0.0,
+            requested_fraction: 0.0,
+            effective_fraction: 0.0,
+            achieved_fraction: 0.0,
+            relative_error: 0.0,
+            service_ns: 0,
+            state: ClientState::Left,
+            width: 1,
+            nr_members: 0,
+            not_permitted: 0,
+            members: vec![],
+            exit: None,
+            why: None,
+        }
+    }
+
+    #[test]
+    fn names_are_checked_and_told_apart() {
+        let mut book = Book::default();
+        assert_eq!(book.name(None, false, "sleep").unwrap(), "sleep");
+        book.join(ClientId(0), entry("sleep"));
+        assert_eq!(book.name(None, false, "sleep").unwrap(), "sleep#2");
+        book.join(ClientId(1), entry("sleep#2"));
+        assert_eq!(book.name(None, false, "sleep").unwrap(), "sleep#3");
+        assert_eq!(book.name(Some("sleep"), true, "x").unwrap(), "sleep#3");
+        assert_eq!(book.name(None, false, "a b/c").unwrap(), "a-b-c");
+        assert_eq!(book.name(None, false, "123").unwrap(), "client123");
+        assert_eq!(book.name(None, false, "").unwrap(), "client");
+        assert_eq!(book.name(None, false, "--").unwrap(), "client");
+        assert_eq!(book.name(None, false, &"x".repeat(500)).unwrap().len(), 56);
+        assert_eq!(book.name(Some("büro"), false, "").unwrap(), "büro");
+        let code = |name| book.name(Some(name), false, "").unwrap_err().code;
+        assert_eq!(code("sleep"), ErrorCode::NameTaken);
+        let long = "x".repeat(65);
+        for bad in ["", "a b", "a/b", "12", "-s", "a\nb", &long] {
+            assert_eq!(code(bad), ErrorCode::BadRequest, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_a_name_or_an_id_and_the_present_come_first() {
+        let mut book = Book::default();
+        book.join(ClientId(0), entry("a"));
+        book.join(ClientId(7), entry("b"));
+        assert_eq!(book.find("a").unwrap(), Found::Present(ClientId(0)));
+        assert_eq!(book.find_present("7").unwrap(), ClientId(7));
+        book.leave(ClientId(0), client(0, "a"));
+        assert_eq!(book.find("0").unwrap(), Found::Left(&client(0, "a")));
+        assert_eq!(book.find_present("a").unwrap_err().code, ErrorCode::NoSuchClient);
+        book.join(ClientId(8), entry("a"));
+        assert_eq!(book.find("a").unwrap(), Found::Present(ClientId(8)));
+        assert_eq!(book.find("c").unwrap_err().message, "no client is called 'c'");
+        // Whoever left long ago is forgotten.
+        for i in 10..10 + LEFT_KEPT as u32 {
+            book.join(ClientId(i), entry("x"));
+            book.leave(ClientId(i), client(i, "x"));
+        }
+        assert_eq!(book.find("0").unwrap_err().code, ErrorCode::NoSuchClient);
+        assert_eq!(book.len(), 2);
+    }
+}

@@ -1,0 +1,319 @@
+//! The scheduling thread: it owns the engine, turns it, and between two turns does what the API asks for.
+//!
+//! It never waits for a client of the API: requests come through a bounded queue, an eventfd ends the engine's wait, and
+//! answers go to channels that take them at once.
+
+mod add;
+mod book;
+mod events;
+mod rows;
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use divvy_engine::policies::{AnyGate, GateSpec};
+use divvy_engine::{Engine, EngineError, HostError};
+use divvy_linux::{Asked, LinuxHost, Waker, clock};
+use divvy_policy::{ClientId, Instant, Nanos, Share};
+
+use crate::message::{Answer, Command, Refusal, Request};
+use crate::protect::Shelter;
+use crate::types::{Change, ErrorCode, OwnCost, SHARE_MAX, Status};
+use book::{Book, Found};
+use events::Log;
+
+/// Requests served between two turns; the others wait for the next.
+const BATCH: usize = 16;
+/// One that was started and has not had a client yet stays at least this long.
+const FIRST_LINGER: Nanos = Nanos::from_secs(10);
+/// A cycle longer than this cannot be meant.
+const CYCLE_MAX: Nanos = Nanos::from_secs(24 * 3600);
+
+/// How a scheduler is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) spec: GateSpec,
+    /// How long it stays after its last client has left; `None` stays for ever.
+    pub(crate) linger: Option<Nanos>,
+}
+
+/// Why the scheduling came to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// No client was left.
+    Idle,
+    /// A signal asked for it.
+    Asked(Asked),
+    /// The API's thread is gone.
+    ApiGone,
+}
+
+/// The engine and who its clients are.
+pub(crate) struct Scheduler {
+    engine: Engine<AnyGate, LinuxHost>,
+    settings: Settings,
+    shelter: Shelter,
+    requests: Receiver<Request>,
+    waker: Waker,
+    book: Book,
+    log: Log,
+    started: Instant,
+    leave_at: Option<Instant>,
+    /// When all clocks were last read for a report.
+    audited: Instant,
+    /// What everybody had received at the last change of who takes part or of a share.
+    base: HashMap<ClientId, Nanos>,
+    base_at: Instant,
+}
+
+impl Scheduler {
+    /// A scheduler of nobody yet, that never touches whom `shelter` names.
+    pub(crate) fn new(
+        host: LinuxHost,
+        gate: AnyGate,
+        settings: Settings,
+        shelter: Shelter,
+        requests: Receiver<Request>,
+    ) -> Self {
+        let (waker, now) = (host.waker(), clock::now());
+        let mut host = host;
+        host.protect(shelter.protection());
+        let mut engine = Engine::new(gate, host, settings.spec.cpus);
+        let log = Log::default();
+        engine.record_to(Box::new(log.clone()));
+        let leave_at = settings.linger.map(|linger| now + linger.max(FIRST_LINGER));
+        Self {
+            engine,
+            settings,
+            shelter,
+            requests,
+            waker,
+            book: Book::default(),
+            log,
+            started: now,
+            leave_at,
+            audited: Instant::ZERO,
+            base: HashMap::new(),
+            base_at: now,
+        }
+    }
+
+    /// Schedules until there is a reason to end.
+    ///
+    /// # Errors
+    /// [`EngineError`] where the host failed as a whole; everything is released when this is dropped.
+    pub(crate) fn run(&mut self) -> Result<End, EngineError> {
+        loop {
+            self.engine.turn(self.leave_at)?;
+            self.note_lost();
+            let asked = self.engine.host_mut().take_asked();
+            if let Some(&signal) = asked.iter().find(|s| **s != Asked::SIGWINCH) {
+                return Ok(End::Asked(signal));
+            }
+            if !self.serve_requests()? {
+                return Ok(End::ApiGone);
+            }
+            if self.leave_at.is_some_and(|at| clock::now() >= at) {
+                return Ok(End::Idle);
+            }
+        }
+    }
+
+    /// Does what waits in the queue, up to a batch; `false` where nobody can ask any more.
+    fn serve_requests(&mut self) -> Result<bool, EngineError> {
+        for _ in 0..BATCH {
+            let request = match self.requests.try_recv() {
+                Ok(request) => request,
+                Err(TryRecvError::Empty) => return Ok(true),
+                Err(TryRecvError::Disconnected) => return Ok(false),
+            };
+            let answer = self.answer(request.command);
+            self.note_lost();
+            // Whoever has gone meanwhile need not know.
+            let _ = request.reply.send(answer);
+            self.engine.serve()?;
+        }
+        self.waker.wake(); // There may be more: the next wait is none.
+        Ok(true)
+    }
+
+    fn answer(&mut self, command: Command) -> Result<Answer, Refusal> {
+        match command {
+            Command::Status => Ok(Answer::Status(self.status())),
+            Command::Clients { members } => Ok(Answer::Clients(self.clients(members))),
+            Command::Client { key, members } => match self.book.find(&key)? {
+                Found::Present(client) => Ok(Answer::Client(Box::new(self.client(client, members)?))),
+                Found::Left(left) => Ok(Answer::Client(Box::new(left.clone()))),
+            },
+            Command::Add { new, caller } => {
+                let answer = self.add(&new, caller);
+                self.stay_a_while();
+                answer
+            }
+            Command::Change { key, change } => {
+                let client = self.book.find_present(&key)?;
+                self.change(client, change)?;
+                Ok(Answer::Client(Box::new(self.client(client, crate::types::MEMBERS_SHOWN)?)))
+            }
+            Command::Detach { key } => {
+                let client = self.book.find_present(&key)?;
+                let mut last = self.client(client, 0)?;
+                self.detach(client)?;
+                last.state = crate::types::ClientState::Left;
+                Ok(Answer::Client(Box::new(last)))
+            }
+            Command::Events { since } => Ok(Answer::Events(self.log.since(since, clock::now()))),
+        }
+    }
+
+    fn status(&mut self) -> Status {
+        let uptime = clock::now().since(self.started);
+        let cost = self.engine.self_cost();
+        let host = self.engine.host();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: rustix::process::getpid().as_raw_nonzero().get(),
+            policy: self.settings.spec.policy.clone(),
+            quantum_ns: self.settings.spec.quantum_ns,
+            cpus: host.cpus().to_vec(),
+            uptime_ns: uptime.0,
+            own: OwnCost {
+                cpu_ns: cost.cpu.0,
+                overhead: cost.cpu.0 as f64 / uptime.0.max(1) as f64,
+                wakeups: self.engine.wakeups(),
+                reads: cost.reads,
+                signals: cost.signals,
+                scans: host.membership().scans,
+            },
+            clients: self.book.len(),
+        }
+    }
+
+    fn change(&mut self, client: ClientId, change: Change) -> Result<(), Refusal> {
+        if change == Change::default() {
+            let fix = "give `share`, `paused` or both";
+            return Err(Refusal::new(ErrorCode::BadRequest, "nothing is to be changed", fix));
+        }
+        let share = change.share.map(parse_share).transpose()?;
+        if let Some(share) = share {
+            self.check_cycle(share, Some(client))?;
+        }
+        self.rebase();
+        if let Some(share) = share {
+            self.engine.reshare(client, share).map_err(internal)?;
+        }
+        match change.paused {
+            Some(true) => {
+                self.log.pause(clock::now(), client, true);
+                self.engine.pause(client).map_err(internal)?;
+            }
+            Some(false) => {
+                self.engine.resume(client).map_err(internal)?;
+                self.log.pause(clock::now(), client, false);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn detach(&mut self, client: ClientId) -> Result<(), Refusal> {
+        self.engine.host_mut().detach(client).map_err(system)?;
+        // The host tells the engine, which lets it leave.
+        self.engine.serve().map_err(internal)?;
+        self.note_lost();
+        Ok(())
+    }
+
+    /// Takes clients out of the book that are out of the run.
+    fn note_lost(&mut self) {
+        for lost in self.engine.take_lost() {
+            let Ok(mut last) = self.client(lost.client, 0) else { continue };
+            last.state = crate::types::ClientState::Left;
+            if lost.why != HostError::Gone {
+                crate::say(format_args!("{}: {}; not divided any more", last.name, lost.why));
+                last.why = Some(lost.why.to_string());
+                // What cannot be scheduled is let go: it runs on undivided, as far as that is in our hands.
+                let _ = self.engine.host_mut().detach(lost.client);
+            }
+            self.book.leave(lost.client, last);
+            self.rebase();
+        }
+        match self.leave_at {
+            None if self.book.len() == 0 => {
+                self.leave_at = self.settings.linger.map(|linger| clock::now() + linger);
+            }
+            Some(_) if self.book.len() > 0 => self.leave_at = None,
+            _ => {}
+        }
+    }
+
+    /// Somebody has asked for something to be added: where it failed, there may be another attempt.
+    fn stay_a_while(&mut self) {
+        if let (Some(at), Some(linger)) = (self.leave_at, self.settings.linger) {
+            self.leave_at = Some(at.max(clock::now() + linger));
+        }
+        if self.book.len() > 0 {
+            self.leave_at = None;
+        }
+    }
+
+    /// Checks that a cycle does not become absurd with another client of this share, or with this share for `client`.
+    fn check_cycle(&self, share: Share, client: Option<ClientId>) -> Result<(), Refusal> {
+        let ledger = self.engine.ledger().clients();
+        let others = self.book.present().filter(|&(id, _)| Some(id) != client);
+        let shares = others.map(|(id, _)| ledger[id.index()].share.get()).chain([share.get()]);
+        let shares: Vec<u64> = shares.collect();
+        let unit = if self.settings.spec.scale_shares { shares.iter().fold(0, |a, &b| gcd(a, b)) } else { 1 };
+        let quanta: u64 = shares.iter().map(|s| s / unit.max(1)).sum();
+        let cycle = u128::from(quanta) * u128::from(self.settings.spec.quantum_ns);
+        if cycle > u128::from(CYCLE_MAX.0) {
+            let hours = cycle / 3_600_000_000_000;
+            let text = format!("shares of {quanta} in all make a cycle of {hours} hours");
+            return Err(Refusal::new(
+                ErrorCode::BadRequest,
+                text,
+                "use smaller shares, or multiples of one number",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn parse_share(n: u64) -> Result<Share, Refusal> {
+    let share = Share::new(n).ok().filter(|share| share.get() <= SHARE_MAX);
+    share.ok_or_else(|| {
+        let text = format!("share {n}: a share is a whole number from 1 to {SHARE_MAX}");
+        Refusal::new(ErrorCode::BadRequest, text, "give another share")
+    })
+}
+
+fn internal_text(text: &str) -> Refusal {
+    Refusal::new(ErrorCode::Internal, text, "")
+}
+
+fn internal(e: EngineError) -> Refusal {
+    Refusal::new(ErrorCode::Internal, e, "")
+}
+
+/// The refusal for what the system said.
+fn system(e: divvy_linux::Error) -> Refusal {
+    use divvy_linux::Error;
+    let (code, fix) = match &e {
+        Error::Spawn { .. } => (ErrorCode::NotStarted, "check the name, or give the full path"),
+        Error::Permission { .. } => (ErrorCode::NotPermitted, ""),
+        Error::TableFull { .. } => (ErrorCode::Busy, "detach what need not be divided"),
+        e => match e.errno() {
+            Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+                (ErrorCode::Busy, "raise the limit of open files (ulimit -n) and start divvyd anew")
+            }
+            Some(rustix::io::Errno::AGAIN) => (ErrorCode::Busy, "raise the limit of processes (ulimit -u)"),
+            Some(rustix::io::Errno::SRCH) => (ErrorCode::NoSuchProcess, "see `ps`"),
+            _ => (ErrorCode::Internal, ""),
+        },
+    };
+    Refusal::new(code, e, fix)
+}

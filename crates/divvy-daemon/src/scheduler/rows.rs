@@ -1,0 +1,165 @@
+//! Clients as the API shows them: accounts, states, members.
+
+use divvy_engine::ClientLedger;
+use divvy_linux::{Exit as HostExit, State, clock};
+use divvy_policy::{ClientId, Nanos};
+
+use super::{Scheduler, internal_text};
+use crate::message::Refusal;
+use crate::types::{Client, ClientState, Clients, Exit, Member, MemberState};
+
+/// All clocks are read anew for a report at most this often.
+const AUDIT_INTERVAL: Nanos = Nanos::from_millis(20);
+
+/// Members of all clients in one list at most: each is looked at in `/proc`, while the scheduler waits.
+const MEMBERS_LISTED: usize = 512;
+
+/// What all clients' numbers are fractions of.
+struct Totals {
+    /// Effective shares as fractions, by id.
+    effective: Vec<f64>,
+    /// Effective share per fraction.
+    rate: f64,
+    /// Shares of all that take part.
+    shares: u64,
+    /// CPU time that all have received since the last change.
+    service: u64,
+}
+
+fn takes_part(c: &ClientLedger) -> bool {
+    c.present && !c.paused
+}
+
+impl Scheduler {
+    /// Everybody, with so many members each at most.
+    pub(super) fn clients(&mut self, members: usize) -> Clients {
+        self.audit();
+        let totals = self.totals();
+        let ids: Vec<ClientId> = self.book.present().map(|(id, _)| id).collect();
+        let mut left = MEMBERS_LISTED;
+        let mut clients = Vec::with_capacity(ids.len());
+        for id in ids {
+            let row = self.row(id, &totals, members.min(left));
+            left -= row.as_ref().map_or(0, |row| row.members.len());
+            clients.extend(row);
+        }
+        Clients { window_ns: clock::now().since(self.base_at).0, clients }
+    }
+
+    /// One of them, as of now.
+    pub(super) fn client(&mut self, client: ClientId, members: usize) -> Result<Client, Refusal> {
+        self.audit();
+        let totals = self.totals();
+        self.row(client, &totals, members).ok_or_else(|| internal_text("a client without an entry"))
+    }
+
+    fn audit(&mut self) {
+        let now = clock::now();
+        if now.since(self.audited) >= AUDIT_INTERVAL {
+            self.audited = now;
+            self.engine.audit();
+        }
+    }
+
+    /// Who takes part, or a share, is about to change or has changed: what is achieved is measured from here.
+    pub(super) fn rebase(&mut self) {
+        self.audited = clock::now();
+        self.engine.audit();
+        let ledger = self.engine.ledger().clients();
+        self.base = self.book.present().map(|(id, _)| (id, ledger[id.index()].service)).collect();
+        self.base_at = self.audited;
+    }
+
+    /// CPU time that a client has received since the last change.
+    fn since_base(&self, client: ClientId) -> u64 {
+        let service = self.engine.ledger().clients()[client.index()].service;
+        service.saturating_sub(self.base.get(&client).copied().unwrap_or(Nanos::ZERO)).0
+    }
+
+    fn totals(&self) -> Totals {
+        let ledger = self.engine.ledger();
+        let effective = ledger.effective(takes_part);
+        let part = || ledger.clients().iter().zip(&effective).filter(|(c, _)| takes_part(c));
+        Totals {
+            // The largest fraction for each share is what a client gets that is not capped.
+            rate: part().map(|(c, f)| f / c.share.get() as f64).fold(0.0, f64::max),
+            shares: part().map(|(c, _)| c.share.get()).sum(),
+            service: self.book.present().map(|(id, _)| self.since_base(id)).sum(),
+            effective,
+        }
+    }
+
+    fn row(&mut self, client: ClientId, totals: &Totals, members: usize) -> Option<Client> {
+        let entry = self.book.entry(client)?.clone();
+        let account = self.engine.ledger().clients()[client.index()].clone();
+        let effective = totals.effective[client.index()];
+        let part = |of: f64, all: f64| if all > 0.0 { of / all } else { 0.0 };
+        let achieved = part(self.since_base(client) as f64, totals.service as f64);
+        let requested = if takes_part(&account) { account.share.get() as f64 } else { 0.0 };
+        let judged = totals.service > 0 && effective > 0.0;
+        let members = self.members(client, members);
+        let host = self.engine.host();
+        let (nr_members, not_permitted) = (host.nr_members(client), host.nr_not_permitted(client));
+        Some(Client {
+            id: client.0,
+            name: entry.name,
+            selector: entry.selector,
+            share: account.share.get(),
+            effective_share: part(effective, totals.rate),
+            requested_fraction: part(requested, totals.shares as f64),
+            effective_fraction: effective,
+            achieved_fraction: achieved,
+            relative_error: if judged { achieved / effective - 1.0 } else { 0.0 },
+            service_ns: account.service.0,
+            state: self.state(client, &account),
+            width: account.width,
+            nr_members,
+            not_permitted,
+            members,
+            exit: host.exit(client).map(|exit| match exit {
+                HostExit::Code(code) => Exit::Code(code),
+                HostExit::Signal(signal) => Exit::Signal(signal),
+            }),
+            why: None,
+        })
+    }
+
+    fn state(&self, client: ClientId, account: &ClientLedger) -> ClientState {
+        if !account.present {
+            ClientState::Left
+        } else if account.paused {
+            ClientState::Paused
+        } else if self.engine.host().is_stopped_elsewhere(client) {
+            ClientState::Stopped
+        } else if account.blocked {
+            ClientState::Asleep
+        } else if self.engine.is_released(client) {
+            ClientState::Running
+        } else {
+            ClientState::Held
+        }
+    }
+
+    fn members(&self, client: ClientId, shown: usize) -> Vec<Member> {
+        let first = self.engine.host().members_up_to(client, shown);
+        let members = first.into_iter().map(|m| Member {
+            pid: m.pid.as_raw_nonzero().get(),
+            name: m.name,
+            state: member_state(m.state),
+            permitted: m.permitted,
+        });
+        members.collect()
+    }
+}
+
+fn member_state(state: State) -> MemberState {
+    if state.is_ended() {
+        MemberState::Ended
+    } else if state.is_suspended() {
+        MemberState::Suspended
+    } else if state.is_asleep() {
+        MemberState::Asleep
+    } else {
+        MemberState::Running
+    }
+}

@@ -1,0 +1,121 @@
+//! The API's thread: one that accepts, reads and writes, on a runtime of its own.
+//!
+//! Everything that a client of the API can make it keep is bounded: connections, the time and size of a request's head
+//! and body, and the answers that are under way.
+
+use std::os::unix::net::UnixListener as StdListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::message::Refusal;
+use crate::routes::Caller;
+use crate::types::ErrorCode;
+
+/// Connections at a time; more wait until they are accepted.
+const CONNECTIONS: u32 = 64;
+/// A connection that has not sent a whole request's head by then, or sends no other, is closed.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+/// Bytes in a request's head at most.
+const HEAD_MAX: usize = 16 * 1024;
+/// Requests that are under way at the end are given this long.
+const END_TIME: Duration = Duration::from_millis(500);
+/// After an accept that failed (no descriptors left, say) there is a pause.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The running thread.
+#[derive(Debug)]
+pub(crate) struct Server {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts to serve `router` to user `owner` and to root.
+    ///
+    /// # Errors
+    /// Where the system gives no thread or event queue.
+    pub(crate) fn start(listener: StdListener, router: Router, owner: u32) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let listener = {
+            let _inside = runtime.enter();
+            UnixListener::from_std(listener)?
+        };
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("divvyd-api".to_owned())
+            .spawn(move || runtime.block_on(serve(listener, router, owner, stopped)))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Ends it, once what is under way has been answered or half a second has passed.
+    pub(crate) fn stop(mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // If it panicked, that has been told.
+        }
+    }
+}
+
+async fn serve(listener: UnixListener, router: Router, owner: u32, mut stopped: oneshot::Receiver<()>) {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS as usize));
+    loop {
+        let accepted = async {
+            // The semaphore is never closed.
+            let slot = Arc::clone(&slots).acquire_owned().await.ok();
+            (slot, listener.accept().await)
+        };
+        tokio::select! {
+            _ = &mut stopped => break,
+            (slot, accepted) = accepted => match (slot, accepted) {
+                (Some(slot), Ok((stream, _))) => {
+                    tokio::spawn(connection(stream, router.clone(), owner, slot));
+                }
+                _ => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(END_TIME, slots.acquire_many(CONNECTIONS)).await;
+}
+
+async fn connection(stream: UnixStream, router: Router, owner: u32, slot: OwnedSemaphorePermit) {
+    let caller = match stream.peer_cred() {
+        Ok(peer) if peer.uid() == owner || peer.uid() == 0 => Caller(peer.pid()),
+        peer => {
+            let _ = tokio::time::timeout(HEAD_TIME, refuse(stream, peer.ok().map(|p| p.uid()), owner)).await;
+            drop(slot);
+            return;
+        }
+    };
+    let service = TowerToHyperService::new(router.layer(Extension(caller)));
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(HEAD_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    // What is wrong with one connection ends that one: what could be answered has been.
+    let _ = served.await;
+    drop(slot);
+}
+
+/// Says no to somebody else's process. It gets as far as this only if the directory or the socket were opened to it.
+async fn refuse(mut stream: UnixStream, uid: Option<u32>, owner: u32) {
+    let who = uid.map_or_else(|| "nobody that the kernel tells".to_owned(), |uid| format!("user {uid}"));
+    let text = format!("this is the divvyd of user {owner}, and you are {who}");
+    let refusal = Refusal::new(ErrorCode::NotPermitted, text, "start your own: `divvy run`");
+    let body = serde_json::to_string(&refusal.body()).unwrap_or_default();
+    let answer = format!(
+        "HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let _ = stream.write_all(answer.as_bytes()).await;
+}

@@ -1,0 +1,475 @@
+//! What the API's requests and answers are made of. Their document is `docs/openapi.json`.
+//!
+//! Times are in nanoseconds, fractions numbers with 1 for all. Requested, effective and achieved are three different
+//! fractions: what the shares say, what the CPUs and the clients' threads allow, and what was measured.
+
+use serde::{Deserialize, Serialize};
+
+/// The largest share that a client can ask for: more only makes cycles too long to come to an end.
+pub const SHARE_MAX: u64 = 1_000_000;
+/// Members that a client is listed with, unless more are asked for.
+pub const MEMBERS_SHOWN: usize = 64;
+
+/// The scheduler itself: `GET /v1/status`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the divvyd that answers.
+    pub version: String,
+    /// Its process.
+    pub pid: i32,
+    /// Its policy, with parameters where it has any.
+    pub policy: String,
+    /// CPU time of one share in one cycle.
+    pub quantum_ns: u64,
+    /// The CPUs that it divides, by the kernel's numbers.
+    pub cpus: Vec<u32>,
+    /// Time since it began.
+    pub uptime_ns: u64,
+    /// What it has cost.
+    #[serde(rename = "self")]
+    pub own: OwnCost,
+    /// Clients that have not left.
+    pub clients: usize,
+}
+
+/// What the scheduler itself has cost since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OwnCost {
+    /// CPU time of all its threads.
+    pub cpu_ns: u64,
+    /// CPU time as a fraction of the time of one CPU since it began.
+    pub overhead: f64,
+    /// How often its scheduling loop woke.
+    pub wakeups: u64,
+    /// Looks at a process's clock or state.
+    pub reads: u64,
+    /// Signals sent, one for a whole process group.
+    pub signals: u64,
+    /// Scans of the machine's processes for new members.
+    pub scans: u64,
+}
+
+/// All clients that have not left: `GET /v1/clients`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clients {
+    /// What `achieved_fraction` is measured over: the time since the last change of who takes part or of a share.
+    pub window_ns: u64,
+    /// By rising id.
+    pub clients: Vec<Client>,
+}
+
+/// One client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Client {
+    /// Never given twice by the same divvyd.
+    pub id: u32,
+    /// Unique among those that have not left.
+    pub name: String,
+    /// Which processes it is: `tree:123`, `user:alice`, ...
+    pub selector: String,
+    /// What it asks for.
+    pub share: u64,
+    /// What the share comes to on these CPUs, in the same unit: less where it has too few threads to use it.
+    pub effective_share: f64,
+    /// Share as a fraction of the shares of all that take part: those neither paused nor gone. 0 for one that does not.
+    pub requested_fraction: f64,
+    /// Effective share as a fraction of all effective shares. 0 for one that does not take part.
+    pub effective_fraction: f64,
+    /// CPU time as a fraction of the CPU time of all clients, both since the last change (`window_ns`).
+    pub achieved_fraction: f64,
+    /// `achieved_fraction / effective_fraction - 1`; 0 where nothing was received or the client does not take part.
+    pub relative_error: f64,
+    /// CPU time received since it became a client.
+    pub service_ns: u64,
+    /// What it does just now.
+    pub state: ClientState,
+    /// CPUs that it can use at once, as far as is known: its threads that want one.
+    pub width: u32,
+    /// Processes that it is known to have.
+    pub nr_members: usize,
+    /// Of these, those that may not be signalled: they run undivided.
+    pub not_permitted: usize,
+    /// The first of them: 64, unless another number was asked for, and in a list 512 for all clients together.
+    pub members: Vec<Member>,
+    /// How its command ended, once it has. Only for commands that divvyd started itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// Why it left, if not because it ended or was detached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientState {
+    /// It may run, and wants to.
+    Running,
+    /// Suspended until it is its turn.
+    Held,
+    /// It may run and does not want to.
+    Asleep,
+    /// Somebody else stopped it.
+    Stopped,
+    /// Held by its user's wish until it is resumed.
+    Paused,
+    /// It ended, was detached, or was lost.
+    Left,
+}
+
+impl ClientState {
+    /// The word for it, as in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Held => "held",
+            Self::Asleep => "asleep",
+            Self::Stopped => "stopped",
+            Self::Paused => "paused",
+            Self::Left => "left",
+        }
+    }
+}
+
+/// One process of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its pid.
+    pub pid: i32,
+    /// Its name, as the kernel has it.
+    pub name: String,
+    /// What it does.
+    pub state: MemberState,
+    /// Whether divvyd may signal it.
+    pub permitted: bool,
+}
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MemberState {
+    /// Runs or waits for a CPU.
+    Running,
+    /// Sleeps.
+    Asleep,
+    /// Stands suspended, by us or by somebody else.
+    Suspended,
+    /// Has ended.
+    Ended,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Exit {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// Who is to become a client: `POST /v1/clients`. Either `command` or `selector` is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewClient {
+    /// What to call it; made from the command or selector if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Where another client has the name, add a number to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub numbered: bool,
+    /// Its share, 1 to [`SHARE_MAX`].
+    pub share: u64,
+    /// A command for divvyd to start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<NewCommand>,
+    /// Processes that run already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+    /// Only say what would be done; `selector` only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+}
+
+/// A command to start. Its standard input, output and error are `/dev/null`: a caller with a terminal starts its command
+/// itself and attaches it, as `divvy run` does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewCommand {
+    /// Program and arguments; the program is looked up in divvyd's `PATH` unless it has a slash.
+    pub argv: Vec<String>,
+    /// Working directory; `/` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dir: Option<String>,
+    /// Variables beside divvyd's own.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub env: std::collections::BTreeMap<String, String>,
+}
+
+/// What is to be changed about a client: `PATCH /v1/clients/{client}`. At least one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// Another share, 1 to [`SHARE_MAX`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<u64>,
+    /// Hold it until it is resumed, or resume it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+}
+
+/// What attaching a selector would do: the answer to a [`NewClient`] with `dry_run`. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What the client would be called.
+    pub name: String,
+    /// Which processes it would be.
+    pub selector: String,
+    /// What it would ask for.
+    pub share: u64,
+    /// Every process that the selector names just now.
+    pub members: Vec<Planned>,
+}
+
+/// What would become of one process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Planned {
+    /// Its pid.
+    pub pid: i32,
+    /// Its name, as the kernel has it.
+    pub name: String,
+    /// Whether it would be divided.
+    pub scheduled: bool,
+    /// Why not, if not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// What happened to clients: `GET /v1/events?since=N`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Events {
+    /// What to ask for next.
+    pub next: u64,
+    /// The clock of the events just now: ns since the machine's start.
+    pub now_ns: u64,
+    /// Events asked for that are forgotten already: divvyd keeps the last 65,536.
+    pub lost: u64,
+    /// By rising number; at most 8,192 in one answer.
+    pub events: Vec<Event>,
+}
+
+/// One thing that happened to a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Its number, from 0 without gaps.
+    pub seq: u64,
+    /// When, ns since the machine's start.
+    pub t_ns: u64,
+    /// To whom.
+    pub client: u32,
+    /// What.
+    pub what: Happening,
+}
+
+/// What can happen to a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Happening {
+    /// It became a client, held.
+    Joined,
+    /// It may run.
+    Released,
+    /// It was held.
+    Held,
+    /// It was seen asleep, or stopped by somebody else.
+    Asleep,
+    /// It was seen to want the CPU.
+    Awake,
+    /// Its share is another.
+    Reshared,
+    /// It was paused.
+    Paused,
+    /// It was resumed after a pause.
+    Resumed,
+    /// It is no client any more.
+    Left,
+}
+
+/// What divvyd would do with a process, and why: `GET /v1/explain/{pid}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The process.
+    pub pid: i32,
+    /// Whether it is there at all; where it is not, nothing else means anything.
+    pub found: bool,
+    /// The kernel's name of it.
+    pub name: String,
+    /// Its real user, by name where there is one.
+    pub user: String,
+    /// What it is doing: `running`, `asleep`, `stopped`, `traced`, `ended`.
+    pub state: String,
+    /// Its parent.
+    pub parent: Option<i32>,
+    /// Its process group.
+    pub group: Option<i32>,
+    /// Its session.
+    pub session: Option<i32>,
+    /// Its paths in the hierarchies of cgroups.
+    pub cgroups: Vec<String>,
+    /// Its threads.
+    pub threads: u32,
+    /// CPUs that it may use, as the kernel writes lists of them.
+    pub cpus: String,
+    /// Whether divvyd may send it signals.
+    pub permitted: bool,
+    /// Why it is never touched, if it is not.
+    pub protected: Option<String>,
+    /// Whether divvyd would schedule it.
+    pub schedulable: bool,
+    /// What divvyd would do, or what to do about it, in whole sentences.
+    pub would: Vec<String>,
+}
+
+/// One thing that was looked at: `GET /v1/doctor` answers with a list of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: String,
+    /// What was found, and what it means for divvy.
+    pub found: String,
+    /// Whether that is enough.
+    pub status: FindingStatus,
+    /// How to get more, where there is a way.
+    pub fix: Option<String>,
+}
+
+/// How much of something there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FindingStatus {
+    /// All that divvy can use.
+    Good,
+    /// Less; divvy works, with the loss that the finding names.
+    Limited,
+    /// None.
+    Missing,
+}
+
+impl FindingStatus {
+    /// The word for it, as in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Limited => "limited",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+impl From<divvy_linux::Explanation> for Explanation {
+    fn from(e: divvy_linux::Explanation) -> Self {
+        Self {
+            pid: e.pid,
+            found: e.found,
+            name: e.name,
+            user: e.user,
+            state: e.state.to_owned(),
+            parent: e.parent,
+            group: e.group,
+            session: e.session,
+            cgroups: e.cgroups,
+            threads: e.threads,
+            cpus: e.cpus,
+            permitted: e.permitted,
+            protected: e.protected,
+            schedulable: e.schedulable,
+            would: e.would,
+        }
+    }
+}
+
+impl From<divvy_linux::Finding> for Finding {
+    fn from(f: divvy_linux::Finding) -> Self {
+        let status = match f.status {
+            divvy_linux::Status::Good => FindingStatus::Good,
+            divvy_linux::Status::Limited => FindingStatus::Limited,
+            divvy_linux::Status::Missing => FindingStatus::Missing,
+        };
+        Self { what: f.what.to_owned(), found: f.found, status, fix: f.fix }
+    }
+}
+
+/// Every error's body.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The one member.
+    pub error: ErrorInfo,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorInfo {
+    /// For programs.
+    pub code: ErrorCode,
+    /// For people: what was tried, on what, and why it failed.
+    pub message: String,
+    /// What would make it work; empty where nothing does.
+    pub fix: String,
+}
+
+/// What kind of error it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorCode {
+    /// 400: the request cannot be read, or asks for what cannot be.
+    BadRequest,
+    /// 403: the process is on the list of those that are never touched.
+    Protected,
+    /// 403: the system, or divvyd, permits it to somebody else only.
+    NotPermitted,
+    /// 404: no such path.
+    NoSuchPath,
+    /// 404: no client has that name or id.
+    NoSuchClient,
+    /// 404: no such process.
+    NoSuchProcess,
+    /// 405: the path does not take that method.
+    NoSuchMethod,
+    /// 408: the request did not come to its end in time.
+    TooSlow,
+    /// 409: another client has that name.
+    NameTaken,
+    /// 409: another client has that process.
+    ProcessTaken,
+    /// 413: the request is too large.
+    TooLarge,
+    /// 422: the command cannot be started.
+    NotStarted,
+    /// 500: the system refused something that should work.
+    Internal,
+    /// 503: no room, for the moment: too many requests, or a limit of the system.
+    Busy,
+    /// 503: divvyd is ending; another one can be started.
+    Leaving,
+}
+
+impl ErrorCode {
+    /// The HTTP status that it comes with.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::Protected | Self::NotPermitted => 403,
+            Self::NoSuchPath | Self::NoSuchClient | Self::NoSuchProcess => 404,
+            Self::NoSuchMethod => 405,
+            Self::TooSlow => 408,
+            Self::NameTaken | Self::ProcessTaken => 409,
+            Self::TooLarge => 413,
+            Self::NotStarted => 422,
+            Self::Internal => 500,
+            Self::Busy | Self::Leaving => 503,
+        }
+    }
+}

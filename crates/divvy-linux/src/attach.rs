@@ -1,0 +1,555 @@
+//! Clients of processes that run already: who belongs to which, kept up to date at a bounded cost.
+
+mod plan;
+
+pub use plan::Match;
+
+use std::collections::HashMap;
+
+use divvy_engine::News;
+use divvy_policy::{ClientId, Instant, Nanos};
+use serde::Serialize;
+
+use crate::census::{Census, LiveRegistry, Rule};
+use crate::events::{ProcessEvent, ProcessEvents};
+use crate::guard::{Table, rescue_ticks};
+use crate::host::{Client, LinuxHost};
+use crate::members::{Ended, Look, Members, Tally};
+use crate::procfs::{StartTime, State};
+use crate::protect::Protection;
+use crate::quota::{self, Mounts, Quota};
+use crate::select::Selector;
+use crate::world::Live;
+use crate::{Error, Pid, Result, clock, procfs};
+
+/// The list of processes is read this often, and every idle member's clock.
+const SCAN_INTERVAL: Nanos = Nanos::from_secs(1);
+/// Scans take at most one part in this many of the time of one CPU: dear ones come less often.
+const SCAN_REST: u64 = 100;
+/// Scans that leave the list of processes out where nobody was made meanwhile, or events tell of everybody: at most.
+const SKIPS_MAX: u32 = 9;
+/// Idle members whose clocks are read at each wake-up.
+const SENTRY_LOOKS: usize = 32;
+/// Members by whose affinities the CPUs of a client are found.
+const AFFINITIES_MAX: usize = 64;
+
+/// How new members are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// By reading the list of processes, once a second or less often.
+    Scan,
+    /// The kernel tells of forks and executions; the list is read now and then.
+    ProcessEvents,
+}
+
+/// What keeping track of members costs, and what it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Membership {
+    /// How new members are found.
+    pub source: Source,
+    /// Scans so far.
+    pub scans: u64,
+    /// CPU time that they took, ns.
+    pub scan_ns: u64,
+    /// The time from one scan to the next at the moment, ns: longer where they are dear.
+    pub interval_ns: u64,
+    /// Process events so far.
+    pub events: u64,
+    /// How often the kernel had more events than we took, so that a scan had to find the rest.
+    pub overruns: u64,
+    /// Processes that were seen at the last scan, members or not.
+    pub processes: u64,
+    /// Members of attached clients.
+    pub members: u64,
+    /// Of those, how many do nothing and are left alone.
+    pub idle: u64,
+    /// Of those, how many may not be signalled.
+    pub not_permitted: u64,
+    /// From the first to the last stop signal of one client's hold, the last time, ns.
+    pub skew_ns: u64,
+    /// The same, the longest so far.
+    pub skew_ns_max: u64,
+}
+
+/// A member of a client, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberInfo {
+    /// Its pid.
+    pub pid: Pid,
+    /// The kernel's name of it; empty for one that has just ended.
+    pub name: String,
+    /// What it is doing.
+    pub state: State,
+    /// CPU time that the client was charged for it.
+    pub cpu: Nanos,
+    /// Whether it may be signalled.
+    pub permitted: bool,
+    /// Whether we have suspended it.
+    pub held: bool,
+}
+
+/// What a host knows of attached clients.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    census: Census,
+    /// In order of precedence.
+    rules: Vec<Rule>,
+    /// Whose every member is.
+    owners: HashMap<Pid, ClientId>,
+    protection: Protection,
+    mounts: Mounts,
+    /// `None` before the first client; `Some(None)` where the kernel does not tell.
+    events: Option<Option<ProcessEvents>>,
+    next_scan: Instant,
+    interval: Nanos,
+    /// Scans since the list of processes was read.
+    skipped: u32,
+    last_pid: u64,
+    sentry_next: usize,
+    scans: u64,
+    scan_cpu: Nanos,
+    nr_events: u64,
+    overruns: u64,
+}
+
+impl Attached {
+    pub(crate) fn new() -> Self {
+        Self {
+            census: Census::new(LiveRegistry, rustix::process::getpid()),
+            rules: Vec::new(),
+            owners: HashMap::new(),
+            protection: Protection::standard(),
+            mounts: Mounts::default(),
+            events: None,
+            next_scan: Instant::ZERO,
+            interval: SCAN_INTERVAL,
+            skipped: 0,
+            last_pid: 0,
+            sentry_next: 0,
+            scans: 0,
+            scan_cpu: Nanos::ZERO,
+            nr_events: 0,
+            overruns: 0,
+        }
+    }
+}
+
+fn select_error(selector: &Selector, what: String, fix: &'static str) -> Error {
+    Error::Select { selector: selector.to_string(), what, fix }
+}
+
+impl LinuxHost {
+    /// Never touches those whom `protection` names, from now on; [`Protection::standard`] where nothing is said.
+    pub fn protect(&mut self, protection: Protection) {
+        self.attached.protection = protection;
+        self.attached.next_scan = Instant::ZERO;
+        self.reassign_all();
+    }
+
+    /// Who is never touched.
+    #[must_use]
+    pub fn protection(&self) -> &Protection {
+        &self.attached.protection
+    }
+
+    /// Takes the processes that `selector` names as the client with the next id, held as far as they use CPU time.
+    ///
+    /// What they used before is not charged. Whoever comes to match later joins the client, whoever ceases to leaves it,
+    /// and none of them is waited for, ended or killed by us.
+    ///
+    /// # Errors
+    /// [`Error::Select`] where `pid:` or `tree:` names nobody, a protected process or one of our own commands', where `pid:`
+    /// names a process that another client has by as narrow a selector; [`Error::Permission`] where we may not signal it.
+    /// Nothing is held then.
+    pub fn attach(&mut self, selector: &Selector) -> Result<ClientId> {
+        self.check(selector)?;
+        let client = ClientId(self.clients.len() as u32);
+        let members = Members::attached(Live, selector.children());
+        let mut new = Client::new(members);
+        (new.held, new.selector) = (true, Some(selector.clone()));
+        new.since = rescue_ticks(clock::since_boot());
+        self.clients.push(new);
+        let rule = Rule { client, selector: selector.clone() };
+        let order = (selector.rank(), client);
+        let at = self.attached.rules.partition_point(|r| (r.selector.rank(), r.client) < order);
+        self.attached.rules.insert(at, rule);
+        if self.attached.events.is_none() {
+            self.attached.mounts = Mounts::read();
+            self.attached.events = Some(ProcessEvents::open().ok());
+        }
+        let scanned = self.scan_processes(true).map(|()| self.reassign_all());
+        let empty = self.clients[client.index()].members.is_empty();
+        if let Err(e) = scanned {
+            self.undo_attach(client);
+            return Err(e);
+        }
+        if empty && selector.must_match() {
+            self.undo_attach(client);
+            return Err(select_error(
+                selector,
+                "no process to be scheduled".into(),
+                "look with 'divvy explain PID'",
+            ));
+        }
+        self.update_cpus(client.index());
+        Ok(client)
+    }
+
+    /// Refuses at once what cannot be meant.
+    fn check(&self, selector: &Selector) -> Result<()> {
+        let (Selector::Pid(pid) | Selector::Tree(pid)) = selector else { return Ok(()) };
+        let refused = |what: String, fix| Err(select_error(selector, what, fix));
+        let Some(process) = crate::ProcessRef::open(*pid)? else {
+            return refused(format!("there is no process {pid}"), "look with ps which there are");
+        };
+        if self.clients.iter().any(|c| c.selector.is_none() && !c.gone && c.members.process(*pid).is_some()) {
+            return refused("it belongs to a command of this divvy".into(), "change that command's share");
+        }
+        if let Selector::Pid(_) = selector {
+            if let Some(why) = self.attached.protection.check(*pid) {
+                return refused(format!("it is never touched: {why}"), "choose another process");
+            }
+            let taken = self.attached.rules.iter().find(|r| r.selector == *selector);
+            if let Some(taken) = taken {
+                return refused(
+                    format!("client {} has it already", taken.client.0),
+                    "change that client's share",
+                );
+            }
+            if process.may_signal()? == Some(false) {
+                return Err(Error::system("attach to process", pid, rustix::io::Errno::PERM));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back a client that nobody was told of.
+    fn undo_attach(&mut self, client: ClientId) {
+        self.attached.rules.retain(|r| r.client != client);
+        self.let_go(client);
+        self.clients.pop();
+    }
+
+    /// Releases a client for good: its processes go on, undivided, and the engine is told that it has left. Processes that
+    /// a broader selector names join that one's client.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::signal`](crate::ProcessRef::signal): what could not be resumed stays in the table, for the
+    /// guardian and `divvy rescue`.
+    pub fn detach(&mut self, client: ClientId) -> Result<()> {
+        let i = client.index();
+        if self.clients.get(i).is_none_or(|c| c.gone) {
+            return Ok(());
+        }
+        self.attached.rules.retain(|r| r.client != client);
+        let freed = if self.clients[i].selector.is_some() {
+            self.let_go(client)
+        } else {
+            let c = &mut self.clients[i];
+            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);
+            let _ = c.members.total(look); // What can be read counts.
+            c.members.resume(look)?;
+            c.members.leave_table(look);
+            Vec::new()
+        };
+        let c = &mut self.clients[i];
+        (c.held, c.gone) = (false, true);
+        self.news.push_back(News::Gone(client));
+        for pid in freed {
+            self.reassign(pid, false);
+        }
+        Ok(())
+    }
+
+    /// Resumes and forgets all members of an attached client; who they were.
+    fn let_go(&mut self, client: ClientId) -> Vec<Pid> {
+        let c = &mut self.clients[client.index()];
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);
+        let _ = c.members.total(look);
+        let pids: Vec<Pid> = c.members.pids().map(|(pid, _)| pid).collect();
+        for &pid in &pids {
+            if let Some(process) = c.members.process(pid) {
+                self.reactor.unwatch(process);
+            }
+            // What cannot be resumed stays in the table, for the guardian and the rescue.
+            let _ = c.members.take(pid, look);
+        }
+        let _ = c.members.total(look);
+        self.attached.owners.retain(|_, owner| *owner != client);
+        pids
+    }
+
+    /// The members of `client` that are known, by pid.
+    #[must_use]
+    pub fn members(&self, client: ClientId) -> Vec<MemberInfo> {
+        self.members_up_to(client, usize::MAX)
+    }
+
+    /// What the client was attached by; `None` for a command.
+    #[must_use]
+    pub fn selector(&self, client: ClientId) -> Option<&Selector> {
+        self.clients.get(client.index())?.selector.as_ref()
+    }
+
+    /// What keeping track of the members of attached clients costs, and what it found.
+    #[must_use]
+    pub fn membership(&self) -> Membership {
+        let attached = || self.clients.iter().filter(|c| c.selector.is_some() && !c.gone);
+        let sum = |count: fn(&Members) -> usize| attached().map(|c| count(&c.members) as u64).sum();
+        let skews = || self.clients.iter().map(|c| c.members.skew());
+        let a = &self.attached;
+        Membership {
+            source: if matches!(a.events, Some(Some(_))) { Source::ProcessEvents } else { Source::Scan },
+            scans: a.scans,
+            scan_ns: a.scan_cpu.0,
+            interval_ns: a.interval.0,
+            events: a.nr_events,
+            overruns: a.overruns,
+            processes: a.census.len() as u64,
+            members: sum(Members::len),
+            idle: sum(Members::nr_idle),
+            not_permitted: sum(Members::nr_not_permitted),
+            skew_ns: skews().map(|s| s.last.0).max().unwrap_or(0),
+            skew_ns_max: skews().map(|s| s.max.0).max().unwrap_or(0),
+        }
+    }
+
+    /// Members of `client` that may not be signalled.
+    #[must_use]
+    pub fn nr_not_permitted(&self, client: ClientId) -> usize {
+        self.clients.get(client.index()).map_or(0, |c| c.members.nr_not_permitted())
+    }
+
+    /// Whether the client is made of processes that were there before it.
+    #[must_use]
+    pub fn is_attached(&self, client: ClientId) -> bool {
+        self.selector(client).is_some()
+    }
+
+    /// At every wake-up: takes in what the kernel tells, looks at some idle members, and scans if it is time.
+    pub(crate) fn keep_members(&mut self, now: Instant) {
+        if self.attached.rules.is_empty() {
+            return;
+        }
+        self.take_events();
+        self.look_at_idle(now);
+        if now >= self.attached.next_scan {
+            let before = clock::own_thread_cpu();
+            // What cannot be read now is read the next time.
+            let _ = self.scan_processes(false);
+            self.review(now);
+            let cost = clock::own_thread_cpu().saturating_sub(before);
+            let a = &mut self.attached;
+            a.scans += 1;
+            a.scan_cpu += cost;
+            a.interval = SCAN_INTERVAL.max(Nanos(cost.0 * SCAN_REST));
+            a.next_scan = now + a.interval;
+        }
+    }
+
+    fn take_events(&mut self) {
+        let Some(Some(events)) = &self.attached.events else { return };
+        let (mut changed, mut lost) = (Vec::new(), false);
+        let census = &mut self.attached.census;
+        let nr_events = &mut self.attached.nr_events;
+        events.drain(|event| {
+            *nr_events += 1;
+            match event {
+                ProcessEvent::Fork { parent, child } => {
+                    census.fork(parent, child);
+                    changed.push((child, false));
+                }
+                ProcessEvent::Changed(pid) => changed.push((pid, true)),
+                ProcessEvent::Lost => lost = true,
+            }
+        });
+        if lost {
+            self.attached.overruns += 1;
+            self.attached.skipped = SKIPS_MAX;
+            self.attached.next_scan = Instant::ZERO;
+        }
+        for (pid, looks) in changed {
+            if looks {
+                self.attached.census.touch(pid, &mut self.tally.reads);
+            }
+            self.reassign(pid, true);
+        }
+    }
+
+    fn look_at_idle(&mut self, now: Instant) {
+        let n = self.clients.len();
+        let mut left = SENTRY_LOOKS;
+        for _ in 0..n {
+            if left == 0 {
+                break;
+            }
+            let i = self.attached.sentry_next % n;
+            let c = &mut self.clients[i];
+            let some = c.members.nr_idle().min(left);
+            left -= some;
+            if some < c.members.nr_idle() && some > 0 {
+                // Not all of this one: it goes on here the next time.
+            } else {
+                self.attached.sentry_next = i + 1;
+            }
+            if some > 0 && !c.gone {
+                let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+                let _ = c.members.look_at_idle(look, some);
+                self.settle(i);
+            }
+        }
+    }
+
+    /// Reads the list of processes, if somebody may have come or changed, and assigns whoever is new.
+    fn scan_processes(&mut self, surely: bool) -> Result<()> {
+        let last = self.last_pid.as_ref().and_then(|f| f.read().ok()).unwrap_or(0);
+        let told = matches!(self.attached.events, Some(Some(_)));
+        let quiet = last != 0 && last == self.attached.last_pid || told;
+        if quiet && !surely && self.attached.skipped < SKIPS_MAX {
+            self.attached.skipped += 1;
+            return Ok(());
+        }
+        (self.attached.skipped, self.attached.last_pid) = (0, last);
+        let changes = self.attached.census.scan(&mut self.tally.reads)?;
+        for pid in changes.gone {
+            self.member_ended(pid);
+        }
+        for pid in changes.seen {
+            self.reassign(pid, true);
+        }
+        Ok(())
+    }
+
+    fn reassign_all(&mut self) {
+        for pid in self.attached.census.everybody() {
+            self.reassign(pid, true);
+        }
+    }
+
+    /// Gives a process to the client that it belongs to by now, and takes it from the one that had it. One that began after
+    /// its client did has used nothing before (`may_be_born`: unless it was another's).
+    fn reassign(&mut self, pid: Pid, may_be_born: bool) {
+        let a = &self.attached;
+        let owner = a.owners.get(&pid).copied();
+        let claim = a.census.claim(pid, &a.rules, &a.owners, &a.protection);
+        if claim == owner {
+            return;
+        }
+        let now = clock::now();
+        if let Some(old) = owner {
+            let c = &mut self.clients[old.index()];
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+            if let Some(process) = c.members.process(pid) {
+                self.reactor.unwatch(process);
+            }
+            let _ = c.members.take(pid, look);
+            self.attached.owners.remove(&pid);
+            self.check_gone_attached(old);
+        }
+        if let Some(new) = claim {
+            self.admit(pid, new, may_be_born && owner.is_none());
+        }
+    }
+
+    fn admit(&mut self, pid: Pid, client: ClientId, may_be_born: bool) {
+        let c = &mut self.clients[client.index()];
+        if c.gone {
+            return;
+        }
+        let since: StartTime = c.since;
+        let born = may_be_born && procfs::stat(pid).ok().flatten().is_some_and(|s| s.start > since);
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+        // One that cannot be had (no descriptor is left, say) is tried again at a later scan.
+        let Ok(Some(_)) = c.members.admit(pid, born, look) else { return };
+        c.had_members = true;
+        if let Some(process) = c.members.process(pid) {
+            // Without it, its end shows in its clock.
+            let _ = self.reactor.watch_process(process, pid);
+        }
+        self.attached.owners.insert(pid, client);
+        let parent = self.attached.census.parent(pid);
+        if let Some((parent, of)) = parent.and_then(|p| Some((p, *self.attached.owners.get(&p)?))) {
+            self.clients[of.index()].members.note_parent(parent);
+        }
+    }
+
+    /// The pidfd of a member, or the list of processes, says that it has ended.
+    pub(crate) fn member_ended(&mut self, pid: Pid) {
+        let Some(&owner) = self.attached.owners.get(&pid) else { return };
+        let c = &mut self.clients[owner.index()];
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+        let _ = c.members.end(pid, look);
+        self.attached.owners.remove(&pid);
+        self.settle(owner.index());
+    }
+
+    /// Books the ends of members: their parents, whosever they are, will show their time as their children's.
+    pub(crate) fn settle(&mut self, i: usize) {
+        let ended = self.clients[i].members.take_ended();
+        if ended.is_empty() {
+            return;
+        }
+        for Ended { pid, parent, time } in ended {
+            self.attached.owners.remove(&pid);
+            let of = parent.and_then(|p| Some((p, *self.attached.owners.get(&p)?)));
+            if let Some((parent, of)) = of.filter(|_| time > Nanos::ZERO) {
+                self.clients[of.index()].members.expect(parent, time);
+            }
+        }
+        self.check_gone_attached(ClientId(i as u32));
+    }
+
+    /// A client is gone when its last process is, if none can come any more.
+    fn check_gone_attached(&mut self, client: ClientId) {
+        let c = &self.clients[client.index()];
+        let ends = c.selector.as_ref().is_some_and(Selector::ends);
+        if !ends || c.gone || !c.had_members || !c.members.is_empty() {
+            return;
+        }
+        // The last may have made another that nobody has seen yet.
+        let _ = self.scan_processes(true);
+        let c = &mut self.clients[client.index()];
+        if !c.members.is_empty() || c.gone {
+            return;
+        }
+        c.gone = true;
+        self.attached.rules.retain(|r| r.client != client);
+        self.news.push_back(News::Gone(client));
+    }
+
+    /// Once in a while: every clock, permissions, children's time, and the CPUs that each client may use.
+    fn review(&mut self, now: Instant) {
+        for i in 0..self.clients.len() {
+            let c = &mut self.clients[i];
+            if c.gone || c.selector.is_none() {
+                continue;
+            }
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+            let _ = c.members.review(look);
+            self.settle(i);
+            self.update_cpus(i);
+        }
+    }
+
+    /// How many CPUs client `i` may use: by the affinities of its members, and its cgroup's quota.
+    pub(crate) fn update_cpus(&mut self, i: usize) {
+        if self.cpus.len() < 2 {
+            return;
+        }
+        let c = &mut self.clients[i];
+        let pids = || c.members.pids().map(|(pid, _)| pid).take(AFFINITIES_MAX);
+        let first = pids().next();
+        let quota: Option<Quota> =
+            first.and_then(|pid| self.attached.mounts.tightest(&crate::census::cgroups_of(pid)));
+        self.tally.reads += pids().count() as u64 + 1;
+        let most = quota::usable(pids(), &self.cpus, quota);
+        c.cpus_max = if first.is_some() { most } else { self.cpus.len() as u32 };
+    }
+}
+
+impl<'a> Look<'a> {
+    pub(crate) fn new(table: &'a mut Table, tally: &'a mut Tally, now: Instant, held: bool) -> Self {
+        Self { table, tally, now, held }
+    }
+}

@@ -1,0 +1,88 @@
+//! What attaching would do, and who the members are: looks that change nothing.
+
+use divvy_policy::ClientId;
+
+use super::{MemberInfo, select_error};
+use crate::census::Rule;
+use crate::host::LinuxHost;
+use crate::procfs::{self, State};
+use crate::protect::{Protection, Why};
+use crate::select::Selector;
+use crate::{Pid, ProcessRef, Result};
+
+/// A process that a selector names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// Its pid.
+    pub pid: Pid,
+    /// The kernel's name of it.
+    pub name: String,
+    /// Whether it may be signalled.
+    pub permitted: bool,
+    /// Why it is never touched, if it is not.
+    pub why: Option<Why>,
+    /// The client that has it and would keep it, by as narrow a selector.
+    pub owner: Option<ClientId>,
+}
+
+impl LinuxHost {
+    /// The processes that `selector` names just now, by pid, and what would become of each. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`Error::Select`](crate::Error::Select) where `pid:` or `tree:` names nobody; as [`procfs::stat`] where the list of
+    /// processes cannot be read.
+    pub fn plan(&mut self, selector: &Selector) -> Result<Vec<Match>> {
+        if let Selector::Pid(pid) | Selector::Tree(pid) = selector
+            && ProcessRef::open(*pid)?.is_none()
+        {
+            let what = format!("there is no process {pid}");
+            return Err(select_error(selector, what, "look with ps which there are"));
+        }
+        self.scan_processes(true)?;
+        let new = ClientId(self.clients.len() as u32);
+        let only = [Rule { client: new, selector: selector.clone() }];
+        let a = &self.attached;
+        let mut rules = a.rules.clone();
+        let order = (selector.rank(), new);
+        let at = rules.partition_point(|r| (r.selector.rank(), r.client) < order);
+        rules.insert(at, only[0].clone());
+        let nobody = Protection::none();
+        let mut found = Vec::new();
+        for pid in a.census.everybody() {
+            if a.census.claim(pid, &only, &a.owners, &nobody).is_none() {
+                continue;
+            }
+            // What has ended since the look is nobody's.
+            let Some(stat) = procfs::stat(pid)?.filter(|s| !s.state.is_ended()) else { continue };
+            let permitted = ProcessRef::open(pid)?.map(|p| p.may_signal()).transpose()?.flatten();
+            let why = a.protection.why(pid, stat.start, &stat.comm, stat.ppid);
+            let owner = a.census.claim(pid, &rules, &a.owners, &nobody).filter(|&owner| owner != new);
+            let permitted = permitted.unwrap_or(false);
+            found.push(Match { pid, name: stat.comm.to_string(), permitted, why, owner });
+        }
+        Ok(found)
+    }
+
+    /// The first `most` members of `client` that are known, by pid. Each costs a look at `/proc`, about 5 us.
+    #[must_use]
+    pub fn members_up_to(&self, client: ClientId, most: usize) -> Vec<MemberInfo> {
+        let Some(c) = self.clients.get(client.index()).filter(|c| !c.gone && most > 0) else {
+            return Vec::new();
+        };
+        let mut known: Vec<_> = c.members.known().collect();
+        known.sort_unstable_by_key(|m| m.pid.as_raw_pid());
+        known.truncate(most);
+        let info = known.into_iter().map(|known| {
+            let stat = procfs::stat(known.pid).ok().flatten().filter(|s| s.start == known.start);
+            MemberInfo {
+                pid: known.pid,
+                name: stat.map_or_else(String::new, |s| s.comm.to_string()),
+                state: stat.map_or(State::Dead, |s| s.state),
+                cpu: known.used,
+                permitted: known.permitted,
+                held: known.held,
+            }
+        });
+        info.collect()
+    }
+}

@@ -1,0 +1,511 @@
+//! Everybody who runs, and which attached client each belongs to.
+//!
+//! A scan reads the list of processes and looks closely only at those that are new, and at a few of the others in turn; a
+//! number that another process has got meanwhile shows in the directory's inode. So a scan of 10,000 processes among
+//! which little happens costs the reading of one directory. Between scans, process events tell of single processes.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use divvy_policy::ClientId;
+
+use crate::procfs::{self, Comm, StartTime, Stat};
+use crate::protect::Protection;
+use crate::select::{Selector, is_below, matches_glob};
+use crate::{Pid, Result};
+
+/// Processes that a scan looks at again although nothing says that they have changed.
+const AGAIN: usize = 256;
+/// So many parents are followed at most: a chain of them that never ends was read while it changed.
+const DEPTH_MAX: usize = 4096;
+
+/// The list of processes, and what each is like; a test scripts another.
+pub trait Registry {
+    /// Calls `each` with every process that we can see, and what tells it from another with its number.
+    ///
+    /// # Errors
+    /// As [`procfs::processes`].
+    fn each(&self, each: &mut dyn FnMut(Pid, u64)) -> Result<()>;
+
+    /// As [`procfs::stat`]; `None` too for one that we may not look at.
+    fn stat(&self, pid: Pid) -> Option<Stat>;
+
+    /// Its real user.
+    fn user(&self, pid: Pid) -> Option<u32>;
+
+    /// Its paths in all hierarchies of cgroups.
+    fn cgroups(&self, pid: Pid) -> Vec<String>;
+
+    /// The base name of the program as it was called.
+    fn program(&self, pid: Pid) -> Option<String>;
+}
+
+/// This machine's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LiveRegistry;
+
+impl Registry for LiveRegistry {
+    fn each(&self, each: &mut dyn FnMut(Pid, u64)) -> Result<()> {
+        procfs::processes_with_inode(each)
+    }
+
+    fn stat(&self, pid: Pid) -> Option<Stat> {
+        procfs::stat(pid).ok().flatten()
+    }
+
+    fn user(&self, pid: Pid) -> Option<u32> {
+        real_user(pid)
+    }
+
+    fn cgroups(&self, pid: Pid) -> Vec<String> {
+        cgroups_of(pid)
+    }
+
+    fn program(&self, pid: Pid) -> Option<String> {
+        program_of(pid)
+    }
+}
+
+/// The real user of `pid`, who started it; `None` where that cannot be read.
+pub fn real_user(pid: Pid) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// The paths of `pid` in all hierarchies of cgroups, each once.
+pub fn cgroups_of(pid: Pid) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    // hierarchy:controllers:path, and the path may have colons.
+    let mut paths: Vec<String> =
+        text.lines().filter_map(|l| l.splitn(3, ':').nth(2).map(str::to_owned)).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// The base name of the program of `pid` as it was called; `None` for a kernel thread, or where it cannot be read.
+pub fn program_of(pid: Pid) -> Option<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let first = line.split(|&b| b == 0).next().filter(|first| !first.is_empty())?;
+    let name = String::from_utf8_lossy(first).into_owned();
+    Path::new(&name).file_name().map(|base| base.to_string_lossy().into_owned())
+}
+
+/// What a client is made of.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub client: ClientId,
+    pub selector: Selector,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Person {
+    inode: u64,
+    start: StartTime,
+    parent: Option<Pid>,
+    group: Option<Pid>,
+    session: Option<Pid>,
+    comm: Comm,
+}
+
+impl Person {
+    fn of(stat: &Stat, inode: u64) -> Self {
+        let (parent, group, session) = (stat.ppid, stat.pgrp, stat.session);
+        Self { inode, start: stat.start, parent, group, session, comm: stat.comm }
+    }
+}
+
+/// What a scan found.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// New, other than they were, or looked at again.
+    pub seen: Vec<Pid>,
+    /// Not there any more.
+    pub gone: Vec<Pid>,
+}
+
+/// Everybody who runs, as far as we can see.
+#[derive(Debug)]
+pub struct Census<R: Registry = LiveRegistry> {
+    registry: R,
+    people: HashMap<Pid, Person>,
+    /// Where the next look at those that were known before begins.
+    again: i32,
+    own: Pid,
+}
+
+impl<R: Registry> Census<R> {
+    /// A census by process `own`, that has not looked at anybody yet.
+    pub fn new(registry: R, own: Pid) -> Self {
+        Self { registry, people: HashMap::new(), again: 0, own }
+    }
+
+    /// Processes that are known.
+    pub fn len(&self) -> usize {
+        self.people.len()
+    }
+
+    /// Looks who runs.
+    ///
+    /// # Errors
+    /// As [`Registry::each`].
+    pub fn scan(&mut self, reads: &mut u64) -> Result<Changes> {
+        let mut present = HashSet::with_capacity(self.people.len() + 64);
+        let mut listed = Vec::with_capacity(self.people.len() + 64);
+        self.registry.each(&mut |pid, inode| listed.push((pid, inode)))?;
+        let mut changes = Changes::default();
+        listed.sort_unstable_by_key(|(pid, _)| pid.as_raw_pid());
+        // Round and round, a few of those that seem to be as they were.
+        let from = listed.partition_point(|(pid, _)| pid.as_raw_pid() < self.again);
+        let again: HashSet<Pid> =
+            listed.iter().cycle().skip(from).take(AGAIN.min(listed.len())).map(|(pid, _)| *pid).collect();
+        self.again = match listed.get((from + AGAIN) % listed.len().max(1)) {
+            Some((pid, _)) if listed.len() > AGAIN => pid.as_raw_pid(),
+            _ => 0,
+        };
+        for (pid, inode) in listed {
+            present.insert(pid);
+            let known = self.people.get(&pid).is_some_and(|p| p.inode == inode);
+            if !known || again.contains(&pid) {
+                *reads += 1;
+                if self.look(pid, inode) {
+                    changes.seen.push(pid);
+                }
+            }
+        }
+        changes.gone = self.people.keys().filter(|pid| !present.contains(pid)).copied().collect();
+        changes.gone.sort_unstable_by_key(|pid| pid.as_raw_pid());
+        for pid in &changes.gone {
+            self.people.remove(pid);
+        }
+        Ok(changes)
+    }
+
+    /// Looks at one process; whether it is there.
+    fn look(&mut self, pid: Pid, inode: u64) -> bool {
+        match self.registry.stat(pid).filter(|stat| !stat.state.is_ended()) {
+            Some(stat) => {
+                self.people.insert(pid, Person::of(&stat, inode));
+                true
+            }
+            None => {
+                self.people.remove(&pid);
+                false
+            }
+        }
+    }
+
+    /// Somebody was told to have changed; whether it is still there.
+    pub fn touch(&mut self, pid: Pid, reads: &mut u64) -> bool {
+        *reads += 1;
+        let inode = self.people.get(&pid).map_or(0, |p| p.inode);
+        self.look(pid, inode)
+    }
+
+    /// `parent` was told to have made `child`, which is as its parent is until it is told to have changed.
+    pub fn fork(&mut self, parent: Pid, child: Pid) {
+        if let Some(&like) = self.people.get(&parent) {
+            let person = Person { parent: Some(parent), inode: 0, ..like };
+            self.people.insert(child, person);
+        }
+    }
+
+    /// Everybody, in order.
+    pub fn everybody(&self) -> Vec<Pid> {
+        let mut all: Vec<Pid> = self.people.keys().copied().collect();
+        all.sort_unstable_by_key(|pid| pid.as_raw_pid());
+        all
+    }
+
+    /// When the process that has `pid` began, if it is known.
+    #[cfg(test)]
+    fn start(&self, pid: Pid) -> Option<StartTime> {
+        self.people.get(&pid).map(|p| p.start)
+    }
+
+    /// The parent of `pid`, if it is known.
+    pub fn parent(&self, pid: Pid) -> Option<Pid> {
+        self.people.get(&pid)?.parent
+    }
+
+    /// The client that `pid` belongs to by `rules`, which are in order of precedence; `owners` says whose everybody is by
+    /// now. Our own descendants belong to commands, and protected processes to nobody.
+    pub fn claim(
+        &self,
+        pid: Pid,
+        rules: &[Rule],
+        owners: &HashMap<Pid, ClientId>,
+        protection: &Protection,
+    ) -> Option<ClientId> {
+        let person = self.people.get(&pid)?;
+        if protection.why(pid, person.start, &person.comm, person.parent).is_some()
+            || self.descends(pid, self.own)
+        {
+            return None;
+        }
+        let (mut user, mut cgroups, mut program) = (None, None, None);
+        let mut matches = |rule: &Rule| match &rule.selector {
+            Selector::Pid(one) => pid == *one,
+            // Whoever was in a tree stays in it: its parents may have ended.
+            Selector::Tree(root) => {
+                pid == *root
+                    || owners.get(&pid) == Some(&rule.client)
+                    || self.grows_in(pid, rule.client, *root, owners)
+            }
+            Selector::Group(group) => person.group == Some(*group),
+            Selector::Session(session) => person.session == Some(*session),
+            Selector::Cgroup(path) => {
+                let paths = cgroups.get_or_insert_with(|| self.registry.cgroups(pid));
+                paths.iter().any(|p| is_below(p, path))
+            }
+            Selector::Name(pattern) => {
+                let comm = String::from_utf8_lossy(person.comm.as_bytes());
+                let program = program.get_or_insert_with(|| self.registry.program(pid));
+                matches_glob(pattern, &comm)
+                    || program.as_deref().is_some_and(|name| matches_glob(pattern, name))
+            }
+            Selector::User(uid) => *user.get_or_insert_with(|| self.registry.user(pid)) == Some(*uid),
+        };
+        rules.iter().find(|rule| matches(rule)).map(|rule| rule.client)
+    }
+
+    /// Whether `pid` has an ancestor that is `root`, or that is in `client`.
+    fn grows_in(&self, pid: Pid, client: ClientId, root: Pid, owners: &HashMap<Pid, ClientId>) -> bool {
+        self.ancestors(pid).any(|a| a == root || owners.get(&a) == Some(&client))
+    }
+
+    /// Whether `ancestor` is one of `pid`'s.
+    pub fn descends(&self, pid: Pid, ancestor: Pid) -> bool {
+        self.ancestors(pid).any(|a| a == ancestor)
+    }
+
+    fn ancestors(&self, pid: Pid) -> impl Iterator<Item = Pid> + '_ {
+        std::iter::successors(self.parent(pid), |&p| self.parent(p)).take(DEPTH_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::State;
+
+    fn pid(n: i32) -> Pid {
+        Pid::from_raw(n).expect("not zero")
+    }
+
+    #[derive(Clone, Debug)]
+    struct Entry {
+        inode: u64,
+        stat: Stat,
+        user: u32,
+        cgroup: String,
+        program: String,
+        hidden: bool,
+    }
+
+    /// A machine as a table.
+    #[derive(Clone, Debug, Default)]
+    struct Script(Rc<RefCell<HashMap<i32, Entry>>>);
+
+    impl Registry for Script {
+        fn each(&self, each: &mut dyn FnMut(Pid, u64)) -> Result<()> {
+            self.0.borrow().iter().for_each(|(&n, e)| each(pid(n), e.inode));
+            Ok(())
+        }
+        fn stat(&self, pid: Pid) -> Option<Stat> {
+            self.0.borrow().get(&pid.as_raw_pid()).filter(|e| !e.hidden).map(|e| e.stat)
+        }
+        fn user(&self, pid: Pid) -> Option<u32> {
+            self.0.borrow().get(&pid.as_raw_pid()).filter(|e| !e.hidden).map(|e| e.user)
+        }
+        fn cgroups(&self, pid: Pid) -> Vec<String> {
+            self.0.borrow().get(&pid.as_raw_pid()).map(|e| e.cgroup.clone()).into_iter().collect()
+        }
+        fn program(&self, pid: Pid) -> Option<String> {
+            self.0.borrow().get(&pid.as_raw_pid()).map(|e| e.program.clone())
+        }
+    }
+
+    impl Script {
+        /// `n (comm)`, child of `parent`, leading or in group and session `group`, of `user`.
+        fn with(self, n: i32, comm: &str, parent: i32, group: i32, user: u32) -> Self {
+            let line = format!(
+                "{n} ({comm}) S {parent} {group} {group} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {} 1 1",
+                1000 + n
+            );
+            let entry = Entry {
+                inode: 7_000 + n as u64,
+                stat: Stat::parse(line.as_bytes()).expect("a line"),
+                user,
+                cgroup: "/".into(),
+                program: comm.into(),
+                hidden: false,
+            };
+            self.0.borrow_mut().insert(n, entry);
+            self
+        }
+
+        fn change(&self, n: i32, change: impl FnOnce(&mut Entry)) {
+            change(self.0.borrow_mut().get_mut(&n).expect("there"));
+        }
+    }
+
+    const OWN: i32 = 50;
+
+    fn machine() -> (Script, Census<Script>) {
+        let script = Script::default()
+            .with(1, "init", 0, 1, 0)
+            .with(10, "sh", 1, 10, 1000)
+            .with(11, "make", 10, 11, 1000)
+            .with(12, "cc1", 11, 11, 1000)
+            .with(20, "sh", 1, 20, 1001)
+            .with(OWN, "divvy", 10, OWN, 1000)
+            .with(51, "sh", OWN, 51, 1000);
+        let census = Census::new(script.clone(), pid(OWN));
+        (script, census)
+    }
+
+    fn rules(selectors: &[&str]) -> Vec<Rule> {
+        let rule = |(i, s): (usize, &&str)| Rule {
+            client: ClientId(i as u32),
+            selector: s.parse().expect("a selector"),
+        };
+        let mut rules: Vec<Rule> = selectors.iter().enumerate().map(rule).collect();
+        rules.sort_by_key(|r| (r.selector.rank(), r.client));
+        rules
+    }
+
+    fn check_claims(
+        census: &Census<Script>,
+        selectors: &[&str],
+        owners: &[(i32, u32)],
+        expected: &[(i32, u32)],
+    ) {
+        let owners = owners.iter().map(|&(n, c)| (pid(n), ClientId(c))).collect();
+        let rules = rules(selectors);
+        let found: Vec<(i32, u32)> = census
+            .everybody()
+            .into_iter()
+            .filter_map(|p| Some((p.as_raw_pid(), census.claim(p, &rules, &owners, &Protection::none())?.0)))
+            .collect();
+        assert_eq!(found, expected, "{selectors:?}");
+    }
+
+    #[test]
+    fn each_selector_has_its_processes() {
+        let (script, mut census) = machine();
+        script.change(20, |e| e.cgroup = "/a/b".into());
+        census.scan(&mut 0).unwrap();
+        check_claims(&census, &["pid:11"], &[], &[(11, 0)]);
+        check_claims(&census, &["tree:11"], &[], &[(11, 0), (12, 0)]);
+        check_claims(&census, &["group:11"], &[], &[(11, 0), (12, 0)]);
+        check_claims(&census, &["session:20"], &[], &[(20, 0)]);
+        check_claims(&census, &["cgroup:/a"], &[], &[(20, 0)]);
+        check_claims(&census, &["name:c*"], &[], &[(12, 0)]);
+        // divvy itself is 50, and its children are its commands'. Protection is somebody else's test.
+        check_claims(&census, &["user:1000"], &[], &[(10, 0), (11, 0), (12, 0), (50, 0)]);
+        check_claims(&census, &["name:nobody-has-it"], &[], &[]);
+    }
+
+    #[test]
+    fn the_narrower_selector_has_a_process_and_then_the_first_client() {
+        let (_, mut census) = machine();
+        census.scan(&mut 0).unwrap();
+        check_claims(
+            &census,
+            &["user:1000", "name:make", "pid:12"],
+            &[],
+            &[(10, 0), (11, 1), (12, 2), (50, 0)],
+        );
+        check_claims(&census, &["user:1001", "user:1001"], &[], &[(20, 0)]);
+    }
+
+    #[test]
+    fn whoever_is_in_a_tree_stays_in_it() {
+        let (script, mut census) = machine();
+        census.scan(&mut 0).unwrap();
+        // The root ends, and its child is init's from now on.
+        script.0.borrow_mut().remove(&11);
+        script.change(12, |e| e.stat.ppid = Some(pid(1)));
+        let changes = census.scan(&mut 0).unwrap();
+        assert_eq!(changes.gone, [pid(11)]);
+        check_claims(&census, &["tree:11"], &[(12, 0)], &[(12, 0)]);
+        check_claims(&census, &["tree:11"], &[], &[]);
+        // A child of a member that has lost its root is one as well.
+        let script = script.with(13, "as", 12, 11, 1000);
+        census.scan(&mut 0).unwrap();
+        check_claims(&census, &["tree:11"], &[(12, 0)], &[(12, 0), (13, 0)]);
+        drop(script);
+    }
+
+    #[test]
+    fn a_recycled_number_is_looked_at_anew() {
+        let mut script = Script::default();
+        for n in 1..=2000 {
+            script = script.with(n, "worker", 0, 1, 1000);
+        }
+        let mut census = Census::new(script.clone(), pid(5000));
+        let mut reads = 0;
+        census.scan(&mut reads).unwrap();
+        assert_eq!((census.len(), reads), (2000, 2000));
+        // Far from those that are looked at again next, somebody else gets a number.
+        script.change(1900, |e| {
+            e.inode += 100_000;
+            e.stat.start = StartTime(99_999);
+        });
+        reads = 0;
+        let changes = census.scan(&mut reads).unwrap();
+        assert!(changes.seen.contains(&pid(1900)));
+        assert_eq!(census.start(pid(1900)), Some(StartTime(99_999)));
+        assert_eq!(reads, 1 + AGAIN as u64, "nobody else was looked at");
+        // Eight rounds of 256 see everybody again.
+        let mut seen = HashSet::new();
+        for _ in 0..8 {
+            seen.extend(census.scan(&mut reads).unwrap().seen);
+        }
+        assert_eq!(seen.len(), 2000);
+    }
+
+    #[test]
+    fn whoever_hides_or_has_ended_is_nobody() {
+        let (script, mut census) = machine();
+        script.change(11, |e| e.hidden = true);
+        script.change(12, |e| e.stat.state = State::Zombie);
+        census.scan(&mut 0).unwrap();
+        check_claims(&census, &["user:1000"], &[], &[(10, 0), (50, 0)]);
+        script.change(11, |e| e.hidden = false);
+        census.scan(&mut 0).unwrap();
+        check_claims(&census, &["user:1000"], &[], &[(10, 0), (11, 0), (50, 0)]);
+    }
+
+    #[test]
+    fn events_tell_of_one_process() {
+        let (script, mut census) = machine();
+        let mut reads = 0;
+        census.scan(&mut reads).unwrap();
+        reads = 0;
+        census.fork(pid(11), pid(14));
+        check_claims(&census, &["group:11"], &[], &[(11, 0), (12, 0), (14, 0)]);
+        assert_eq!(reads, 0, "a child is as its parent");
+        let script = script.with(14, "as", 11, 14, 1000);
+        assert!(census.touch(pid(14), &mut reads));
+        check_claims(&census, &["group:11"], &[], &[(11, 0), (12, 0)]);
+        script.0.borrow_mut().remove(&14);
+        assert!(!census.touch(pid(14), &mut reads));
+        assert_eq!(census.start(pid(14)), None);
+        census.fork(pid(999), pid(15));
+        assert_eq!(census.start(pid(15)), None, "the child of somebody unknown waits for a scan");
+    }
+
+    #[test]
+    fn parents_in_a_ring_end() {
+        let script = Script::default().with(30, "a", 31, 30, 0).with(31, "b", 30, 30, 0);
+        let mut census = Census::new(script, pid(OWN));
+        census.scan(&mut 0).unwrap();
+        check_claims(&census, &["tree:77"], &[], &[]);
+    }
+}

@@ -1,0 +1,872 @@
+//! The processes of one client, and the CPU time that all of them have used, those gone included.
+//!
+//! **Two kinds.** A *command* is a process that we started, the leader of a process group, with all its descendants: they
+//! are ours to wait for, and the group can be signalled at once. An *attached* client is any set of processes that ran
+//! before we came or come from elsewhere: who belongs to it is said from outside ([`Members::admit`], [`Members::take`]),
+//! and each is signalled by itself.
+//!
+//! **Time.** A client's time is `settled + vanished + sum over members of (own clock + time of the children it waited for)`,
+//! each counted from when the process became a member. When a member ends and its parent waits for it, the kernel
+//! moves its time to the parent's children's time, so it must not be counted there again.
+//! - Command: what nobody waited for is kept in `vanished` until the parent's children's time shows that it was counted
+//!   after all; what we waited for ourselves is settled.
+//! - Attached: what a member had is settled at its end, and its parent, if it is a member of any client, is told to
+//!   expect as much ([`Members::expect`]): that part of its children's time is not charged.
+//!
+//! Children's time comes in ticks of 10 ms: the sum may lag behind by less than one, or go back by as much, which
+//! whoever charges makes up later. What a process used between the last look and its end is known only where its parent is
+//! a member whose children are counted; else nobody tells.
+//!
+//! **Idle members.** Only members that use CPU are suspended. One that sleeps and has not used any for a second (or slept
+//! when it was attached) is *idle*: it is neither signalled nor its state read. Its clock is looked at in turn, a few at
+//! each look, and all of them once a second; when it shows CPU time it is active again, and held if its client is. In a
+//! command, the leader and parents of members are never idle: they could make others while their client is held.
+
+mod stop;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+
+use divvy_policy::{Instant, Nanos};
+
+use crate::guard::{Reach, Slot, Table};
+use crate::procfs::{StartTime, Stat, State};
+use crate::world::{Live, World};
+use crate::{Pid, Result};
+
+/// Nanoseconds in one of `/proc`'s clock ticks (`USER_HZ` is 100 on every Linux).
+const TICK_NS: u64 = 10_000_000;
+/// How many vanished members are remembered.
+const LOST_MAX: usize = 16;
+/// A member that sleeps and has not used any CPU for this long is left alone.
+pub const IDLE_AFTER: Nanos = Nanos::from_secs(1);
+/// Idle members whose clocks are read at each look at their client.
+const IDLE_LOOKS: usize = 16;
+/// Idle members whose clocks are read where somebody asks whether the client wants the CPU.
+const IDLE_LOOKS_MANY: usize = 64;
+/// A look at all states that cost more than this is not repeated at once.
+const SCAN_CHEAP: Nanos = Nanos::from_micros(100);
+/// Looks at all states take at most one part in this many of the time.
+const SCAN_REST: u64 = 200;
+
+/// What looks and signals have cost, counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub reads: u64,
+    pub signals: u64,
+}
+
+/// What a look at a client's processes needs.
+pub struct Look<'a> {
+    pub table: &'a mut Table,
+    pub tally: &'a mut Tally,
+    pub now: Instant,
+    /// What the members are meant to be.
+    pub held: bool,
+}
+
+#[derive(Debug)]
+struct Member<P> {
+    process: Rc<P>,
+    pid: Pid,
+    start: StartTime,
+    /// In a command's process group: signalled with it.
+    in_group: bool,
+    /// Its slot in the table of held processes, where it is not covered by the group's.
+    slot: Option<Slot>,
+    clock: Nanos,
+    /// What its clock showed when it became a member.
+    clock_before: Nanos,
+    /// CPU time of the children that it waited for.
+    children: Nanos,
+    /// Of that, what is not this client's to pay, or has been charged already.
+    children_before: Nanos,
+    /// CPU time of members that have ended and that it has yet to wait for: charged already.
+    expected: Nanos,
+    threads: u32,
+    parent: Option<Pid>,
+    /// It has, or had, children.
+    forks: bool,
+    permitted: bool,
+    /// We have suspended it.
+    stopped: bool,
+    /// Somebody else has suspended it: not ours to resume.
+    stopped_elsewhere: bool,
+    /// When its clock was last seen to rise.
+    used_at: Instant,
+    /// Its clock when it was last released.
+    released_at: Nanos,
+}
+
+impl<P> Member<P> {
+    fn used(&self) -> Nanos {
+        let children = self.children.saturating_sub(self.children_before);
+        self.clock.saturating_sub(self.clock_before) + children
+    }
+
+    fn see(&mut self, clock: Nanos, now: Instant) {
+        if clock > self.clock {
+            (self.clock, self.used_at) = (clock, now);
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Kind<P> {
+    Command {
+        /// Kept after its end: the group can be signalled through its pidfd as long as it has members.
+        leader: Rc<P>,
+        /// The whole group's slot in the table.
+        slot: Option<Slot>,
+        /// The group was suspended at once.
+        at_once: bool,
+    },
+    Attached {
+        /// Whether the time of children that members have waited for is the client's.
+        children: Children,
+    },
+}
+
+/// Whether the time of children that a member waited for belongs to its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Children {
+    /// Children of members are members: what one used that came and went unseen is charged by its parent's account.
+    Counted,
+    /// Children are members only if they are chosen themselves.
+    NotOurs,
+}
+
+/// What a scan of a client's processes found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Threads that run or wait for a CPU.
+    pub running: u32,
+    /// Threads that stand suspended.
+    pub suspended: u32,
+    /// Threads that sleep.
+    pub asleep: u32,
+    /// All threads.
+    pub threads: u32,
+}
+
+/// The last look at the states of an attached client's members.
+#[derive(Clone, Copy, Debug, Default)]
+struct Scanned {
+    found: Scan,
+    /// When another may be made.
+    again: Instant,
+    /// The client's CPU time then.
+    total: Nanos,
+}
+
+/// A member that was found to have ended, for whoever keeps lists of all members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    pub pid: Pid,
+    /// Its parent when it was last seen.
+    pub parent: Option<Pid>,
+    /// All CPU time that its parent's account shows once it has been waited for; zero where that account settles it.
+    pub time: Nanos,
+}
+
+/// What a member is like, as far as it is known without another look.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    pub pid: Pid,
+    pub start: StartTime,
+    pub used: Nanos,
+    pub permitted: bool,
+    pub held: bool,
+}
+
+/// How long it took to send a client's members their stop signals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skew {
+    /// From the first to the last signal, the last time.
+    pub last: Nanos,
+    /// The longest so far.
+    pub max: Nanos,
+}
+
+/// The processes of one client.
+#[derive(Debug)]
+pub struct Members<W: World = Live> {
+    world: W,
+    kind: Kind<W::Process>,
+    active: Vec<Member<W::Process>>,
+    idle: Vec<Member<W::Process>>,
+    /// What the idle ones have used.
+    idle_used: Nanos,
+    idle_next: usize,
+    /// CPU time of members that have ended, where no account will show it again.
+    settled: Nanos,
+    /// CPU time of a command's members that somebody else waited for, or nobody, as far as no parent has shown it.
+    vanished: Nanos,
+    /// The last of those that vanished: one that we wait for after all is counted once.
+    lost: Vec<(Pid, Nanos)>,
+    /// Some member has had children: their time has to be read too.
+    has_forked: bool,
+    /// The largest total told so far: totals do not go back.
+    told: Nanos,
+    ended: Vec<Ended>,
+    skew: Skew,
+    scanned: Scanned,
+    pending_next: usize,
+}
+
+impl<W: World> Members<W> {
+    /// The client of a process that leads a process group, entered in the table.
+    ///
+    /// # Errors
+    /// As [`Table::add`], [`World::stat`].
+    pub fn command(world: W, leader: W::Process, table: &mut Table) -> Result<Self> {
+        let (pid, start) = W::identity(&leader);
+        let session = world.stat(pid)?.and_then(|s| s.session).unwrap_or(pid);
+        let slot = Some(table.add(pid, start, Reach::Group { session })?);
+        let leader = Rc::new(leader);
+        let first = Member {
+            process: Rc::clone(&leader),
+            in_group: true,
+            pid,
+            start,
+            slot: None,
+            clock: Nanos::ZERO,
+            clock_before: Nanos::ZERO,
+            children: Nanos::ZERO,
+            children_before: Nanos::ZERO,
+            expected: Nanos::ZERO,
+            threads: 1,
+            parent: None,
+            forks: true, // A leader is never idle.
+            permitted: true,
+            stopped: false,
+            stopped_elsewhere: false,
+            used_at: Instant::ZERO,
+            released_at: Nanos::ZERO,
+        };
+        let mut members = Self::of(world, Kind::Command { leader, slot, at_once: false });
+        members.active.push(first);
+        Ok(members)
+    }
+
+    /// A client of processes that will be [admitted](Members::admit).
+    pub fn attached(world: W, children: Children) -> Self {
+        Self::of(world, Kind::Attached { children })
+    }
+
+    fn of(world: W, kind: Kind<W::Process>) -> Self {
+        Self {
+            world,
+            kind,
+            active: Vec::new(),
+            idle: Vec::new(),
+            idle_used: Nanos::ZERO,
+            idle_next: 0,
+            settled: Nanos::ZERO,
+            vanished: Nanos::ZERO,
+            lost: Vec::new(),
+            has_forked: false,
+            told: Nanos::ZERO,
+            ended: Vec::new(),
+            skew: Skew::default(),
+            scanned: Scanned::default(),
+            pending_next: 0,
+        }
+    }
+
+    /// The pid of a command's leader, which is the process group's number.
+    pub fn leader(&self) -> Option<Pid> {
+        match &self.kind {
+            Kind::Command { leader, .. } => Some(W::identity(leader).0),
+            Kind::Attached { .. } => None,
+        }
+    }
+
+    /// Members that are known.
+    pub fn len(&self) -> usize {
+        self.active.len() + self.idle.len()
+    }
+
+    /// Members that are left alone because they do nothing.
+    pub fn nr_idle(&self) -> usize {
+        self.idle.len()
+    }
+
+    /// Members that may not be signalled.
+    pub fn nr_not_permitted(&self) -> usize {
+        self.active.iter().chain(&self.idle).filter(|m| !m.permitted).count()
+    }
+
+    /// How far apart the stop signals of one hold were.
+    pub fn skew(&self) -> Skew {
+        self.skew
+    }
+
+    /// Whether all that are known have ended.
+    pub fn is_empty(&self) -> bool {
+        self.active.is_empty() && self.idle.is_empty()
+    }
+
+    /// Whether it is certain that nobody is left of a command: no member is known, none ever had children, and the
+    /// leader's group is empty. Cheap, and for most clients the end.
+    pub fn all_ended(&self) -> bool {
+        let Kind::Command { leader, .. } = &self.kind else { return self.is_empty() };
+        self.is_empty()
+            && !self.has_forked
+            && self.world.group_has_members(leader).is_ok_and(|has| has == Some(false))
+    }
+
+    /// The only thread of a client that has just one, with the slot for its saved affinity.
+    pub fn only_thread(&self) -> Option<(&W::Process, &Slot)> {
+        let [one] = self.active.as_slice() else { return None };
+        let slot = match &self.kind {
+            Kind::Command { slot, .. } => slot.as_ref(),
+            Kind::Attached { .. } => one.slot.as_ref(),
+        };
+        (one.threads == 1 && self.idle.is_empty()).then_some(())?;
+        Some((&one.process, slot?))
+    }
+
+    /// The members that are known.
+    pub fn pids(&self) -> impl Iterator<Item = (Pid, StartTime)> + '_ {
+        self.active.iter().chain(&self.idle).map(|m| (m.pid, m.start))
+    }
+
+    /// What is known of each member.
+    pub fn known(&self) -> impl Iterator<Item = Known> + '_ {
+        self.active.iter().chain(&self.idle).map(|m| Known {
+            pid: m.pid,
+            start: m.start,
+            used: m.used(),
+            permitted: m.permitted,
+            held: m.stopped,
+        })
+    }
+
+    /// The members that have been found to have ended since this was last asked.
+    pub fn take_ended(&mut self) -> Vec<Ended> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// CPU time used by all members since the client began. Never goes back; may lag by less than 10 ms where members
+    /// have children that came and went, and by a tick of the kernel where they run on other CPUs. Reads the clocks
+    /// of active members, and of some idle ones in turn.
+    ///
+    /// # Errors
+    /// As [`World::cpu`], [`Table::add`].
+    pub fn total(&mut self, look: &mut Look<'_>) -> Result<Nanos> {
+        let mut i = 0;
+        while i < self.active.len() {
+            look.tally.reads += 1;
+            let m = &mut self.active[i];
+            // A clock that goes back is that of a stranger with a recycled pid.
+            match self.world.cpu(m.pid)?.filter(|&now| now >= m.clock) {
+                Some(now) => {
+                    m.see(now, look.now);
+                    i += 1;
+                }
+                None => {
+                    let gone = self.active.swap_remove(i);
+                    self.vanish(gone, look);
+                }
+            }
+        }
+        self.look_at_idle(look, IDLE_LOOKS)?;
+        if self.has_forked && matches!(self.kind, Kind::Command { .. }) {
+            self.read_children(look, |_| true)?;
+        }
+        Ok(self.sum())
+    }
+
+    fn sum(&mut self) -> Nanos {
+        let ended = self.settled + self.vanished + self.idle_used;
+        self.told = self.told.max(self.active.iter().fold(ended, |sum, m| sum + m.used()));
+        self.told
+    }
+
+    /// The total as last read.
+    pub fn last_total(&self) -> Nanos {
+        self.told
+    }
+
+    /// Reads the clocks of `most` idle members, in turn; who has used CPU time is active from now on.
+    ///
+    /// # Errors
+    /// As [`World::cpu`], [`Table::add`].
+    pub fn look_at_idle(&mut self, look: &mut Look<'_>, most: usize) -> Result<()> {
+        for _ in 0..most.min(self.idle.len()) {
+            if self.idle.is_empty() {
+                break;
+            }
+            let i = self.idle_next % self.idle.len();
+            self.idle_next = i + 1;
+            look.tally.reads += 1;
+            let m = &self.idle[i];
+            match self.world.cpu(m.pid)?.filter(|&now| now >= m.clock) {
+                Some(now) if now == m.clock => {}
+                Some(now) => {
+                    let mut woken = self.take_idle(i);
+                    woken.see(now, look.now);
+                    self.activate(woken, look)?;
+                }
+                None => {
+                    let gone = self.take_idle(i);
+                    self.vanish(gone, look);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_idle(&mut self, i: usize) -> Member<W::Process> {
+        let member = self.idle.swap_remove(i);
+        self.idle_used = self.idle_used.saturating_sub(member.used());
+        member
+    }
+
+    /// The active member `i` does nothing: it is left alone from now on.
+    fn lay_idle(&mut self, i: usize) {
+        let member = self.active.swap_remove(i);
+        self.idle_used += member.used();
+        self.idle.push(member);
+    }
+
+    /// Whether an active member that was found asleep is to be left alone.
+    fn may_idle(&self, m: &Member<W::Process>, now: Instant) -> bool {
+        let kind = matches!(self.kind, Kind::Attached { .. }) || !m.forks;
+        kind && !m.stopped && !m.stopped_elsewhere && now.since(m.used_at) >= IDLE_AFTER
+    }
+
+    /// A member that may have to be held: entered in the table, and held if its client is. Where the table has no room
+    /// it is never held.
+    fn activate(&mut self, mut m: Member<W::Process>, look: &mut Look<'_>) -> Result<()> {
+        if let Some(leader) = self.leader()
+            && m.in_group
+            && let Some(stat) = self.world.stat(m.pid)?
+        {
+            m.in_group = stat.pgrp.is_none_or(|pgrp| pgrp == leader);
+        }
+        if m.slot.is_none() && !m.in_group {
+            m.slot = look.table.add(m.pid, m.start, Reach::Process).ok();
+        }
+        if look.held {
+            self.stop_one(&mut m, look)?;
+        }
+        self.active.push(m);
+        Ok(())
+    }
+
+    /// Reads the children's time of those active members that `choose` names.
+    fn read_children(
+        &mut self,
+        look: &mut Look<'_>,
+        choose: impl Fn(&Member<W::Process>) -> bool,
+    ) -> Result<()> {
+        for i in 0..self.active.len() {
+            let m = &self.active[i];
+            if !choose(m) {
+                continue;
+            }
+            look.tally.reads += 1;
+            if let Some(stat) = self.world.stat(m.pid)?.filter(|s| s.start == m.start) {
+                self.book_children(i, &stat);
+                self.regroup(i, stat.pgrp, look)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges what the children's time of active member `i` has risen by, as far as it was not charged already.
+    fn book_children(&mut self, i: usize, stat: &Stat) {
+        let m = &mut self.active[i];
+        let children = Nanos((stat.cutime + stat.cstime) * TICK_NS);
+        let rise = children.saturating_sub(m.children);
+        if rise == Nanos::ZERO {
+            return;
+        }
+        m.children += rise;
+        m.forks = true;
+        match self.kind {
+            // What a parent has waited for is counted there from now on.
+            Kind::Command { .. } => self.vanished = self.vanished.saturating_sub(rise),
+            Kind::Attached { children: Children::Counted } => {
+                let known = rise.min(m.expected);
+                m.expected = m.expected.saturating_sub(known);
+                m.children_before += known;
+            }
+            Kind::Attached { children: Children::NotOurs } => m.children_before = m.children,
+        }
+    }
+
+    /// Charges what short-lived children of an attached client's members used: of those known to make any, or, once in a
+    /// while, of all that use CPU.
+    ///
+    /// # Errors
+    /// As [`World::stat`].
+    pub fn account_children(&mut self, look: &mut Look<'_>, all: bool) -> Result<()> {
+        if matches!(self.kind, Kind::Attached { children: Children::Counted }) {
+            self.read_children(look, |m| all || m.forks)?;
+        }
+        Ok(())
+    }
+
+    /// The parent of somebody who has ended, and whose `time` was charged, will show it as its children's.
+    pub fn expect(&mut self, parent: Pid, time: Nanos) {
+        if let Some(m) = self.active.iter_mut().chain(&mut self.idle).find(|m| m.pid == parent) {
+            m.expected += time;
+            m.forks = true;
+        }
+    }
+
+    /// Notes that `parent` has made a member.
+    pub fn note_parent(&mut self, parent: Pid) {
+        self.expect(parent, Nanos::ZERO);
+    }
+
+    /// A member that has left the command's process group (`setsid`, `setpgid`) is reached by itself from now on.
+    fn regroup(&mut self, i: usize, pgrp: Option<Pid>, look: &mut Look<'_>) -> Result<()> {
+        let leader = self.leader();
+        let m = &mut self.active[i];
+        if !m.in_group || pgrp == leader || pgrp.is_none() {
+            return Ok(());
+        }
+        let slot = look.table.add(m.pid, m.start, Reach::Process)?;
+        m.in_group = false;
+        if look.held {
+            look.table.set_held(&slot, true);
+        }
+        m.slot = Some(slot);
+        if look.held {
+            self.world.signal(&self.active[i].process, crate::Signal::STOP)?;
+            self.active[i].stopped = true;
+        }
+        Ok(())
+    }
+
+    /// A member has gone, and it was not us who waited for it.
+    fn vanish(&mut self, mut gone: Member<W::Process>, look: &mut Look<'_>) {
+        if let Some(slot) = gone.slot.take() {
+            look.table.remove(slot);
+        }
+        let used = gone.used();
+        let mut time = Nanos::ZERO;
+        match self.kind {
+            Kind::Command { .. } => {
+                self.vanished += used;
+                self.lost.push((gone.pid, used));
+                if self.lost.len() > LOST_MAX {
+                    self.lost.remove(0);
+                }
+                self.has_forked = true; // It was somebody's child.
+            }
+            Kind::Attached { .. } => {
+                self.settled += used;
+                time = gone.clock + gone.children;
+            }
+        }
+        self.ended.push(Ended { pid: gone.pid, parent: gone.parent, time });
+    }
+
+    /// We have waited for `pid`, a member or one too short-lived to be known; `usage` is its own time and that of
+    /// children that it waited for.
+    pub fn reap(&mut self, pid: Pid, usage: Nanos, table: &mut Table) {
+        self.settled += usage;
+        let of = |members: &[Member<W::Process>]| members.iter().position(|m| m.pid == pid);
+        let gone = match (of(&self.active), of(&self.idle)) {
+            (Some(i), _) => self.active.swap_remove(i),
+            (None, Some(i)) => self.take_idle(i),
+            (None, None) => {
+                if let Some(i) = self.lost.iter().position(|&(lost, _)| lost == pid) {
+                    let (_, used) = self.lost.swap_remove(i);
+                    self.vanished = self.vanished.saturating_sub(used);
+                }
+                self.has_forked |= Some(pid) != self.leader();
+                return;
+            }
+        };
+        if let Some(slot) = gone.slot {
+            table.remove(slot);
+        }
+        self.ended.push(Ended { pid, parent: None, time: Nanos::ZERO });
+    }
+
+    /// Looks at the threads of active members: at every one of a command's, and at an attached client's until `enough`
+    /// run. With `children`, looks for new members of a command too: children of members, in the group or not.
+    ///
+    /// # Errors
+    /// As [`World::stat`], [`World::threads`].
+    pub fn scan(&mut self, look: &mut Look<'_>, children: bool, enough: u32) -> Result<Scan> {
+        self.look_at_idle(look, IDLE_LOOKS_MANY)?;
+        if matches!(self.kind, Kind::Attached { .. }) {
+            return self.scan_attached(look, enough);
+        }
+        let mut scan =
+            Scan { asleep: self.idle.len() as u32, threads: self.idle.len() as u32, ..Scan::default() };
+        let mut found = Vec::new();
+        let mut i = 0;
+        while i < self.active.len() {
+            let pid = self.active[i].pid;
+            look.tally.reads += 1 + u64::from(children);
+            let Some(stat) = self.world.stat(pid)?.filter(|s| s.start == self.active[i].start) else {
+                let gone = self.active.swap_remove(i);
+                self.vanish(gone, look);
+                continue;
+            };
+            self.active[i].threads = stat.num_threads;
+            self.regroup(i, stat.pgrp, look)?;
+            if stat.num_threads > 1 {
+                let world = &self.world;
+                world.threads(pid, &mut |thread| {
+                    scan.count(thread.state);
+                    if children {
+                        // A thread that has just ended had handed its children on: the next scan sees them.
+                        let _ = world.children(pid, thread.pid, &mut found);
+                    }
+                })?;
+            } else {
+                scan.count(stat.state);
+                if children {
+                    self.world.children(pid, pid, &mut found)?;
+                }
+            }
+            self.active[i].forks |= !found.is_empty();
+            // New members are appended, and looked at in their turn.
+            for child in found.drain(..) {
+                self.add(child, look)?;
+            }
+            i += 1;
+        }
+        Ok(scan)
+    }
+
+    /// States of an attached client's active members, until `enough` threads were found to run. Where that is dear it is
+    /// not done at every call: clocks tell as well that somebody runs.
+    fn scan_attached(&mut self, look: &mut Look<'_>, enough: u32) -> Result<Scan> {
+        let total = self.total(look)?;
+        let ran = total > std::mem::replace(&mut self.scanned.total, total);
+        if look.now < self.scanned.again {
+            let running = if ran { self.scanned.found.running.max(1) } else { self.scanned.found.running };
+            return Ok(Scan { running, ..self.scanned.found });
+        }
+        let begun = crate::clock::now();
+        let idle = self.idle.len() as u32;
+        let mut scan = Scan { asleep: idle, threads: idle, ..Scan::default() };
+        let mut i = 0;
+        while i < self.active.len() && scan.running < enough {
+            let (pid, start) = (self.active[i].pid, self.active[i].start);
+            look.tally.reads += 1;
+            let Some(stat) = self.world.stat(pid)?.filter(|s| s.start == start && !s.state.is_ended()) else {
+                let gone = self.active.swap_remove(i);
+                self.vanish(gone, look);
+                continue;
+            };
+            let before = scan;
+            if stat.num_threads > 1 {
+                look.tally.reads += u64::from(stat.num_threads);
+                self.world.threads(pid, &mut |thread| scan.count(thread.state))?;
+            } else {
+                scan.count(stat.state);
+            }
+            let m = &mut self.active[i];
+            (m.threads, m.parent) = (stat.num_threads, stat.ppid);
+            m.stopped_elsewhere = !m.stopped && stat.state.is_suspended();
+            let asleep = scan.asleep - before.asleep == scan.threads - before.threads;
+            if asleep && self.may_idle(&self.active[i], look.now) {
+                self.lay_idle(i);
+            } else {
+                i += 1;
+            }
+        }
+        let cost = crate::clock::now().since(begun);
+        let rest = if cost > SCAN_CHEAP { Nanos(cost.0 * SCAN_REST) } else { Nanos::ZERO };
+        (self.scanned.found, self.scanned.again) = (scan, look.now + rest);
+        Ok(scan)
+    }
+
+    /// Takes in a process that was found to be a descendant of a command, unless it is known or has ended.
+    ///
+    /// # Errors
+    /// As [`World::open`], [`Table::add`].
+    pub fn add(&mut self, pid: Pid, look: &mut Look<'_>) -> Result<()> {
+        if self.pids().any(|(known, _)| known == pid) {
+            return Ok(());
+        }
+        self.has_forked = true;
+        let Some(mut member) = self.meet(pid, look.now)? else { return Ok(()) };
+        if let Some(parent) = member.parent {
+            self.note_parent(parent);
+        }
+        // All that it has used is the command's: its clock counts from zero.
+        (member.clock, member.clock_before) = (Nanos::ZERO, Nanos::ZERO);
+        (member.children, member.children_before) = (Nanos::ZERO, Nanos::ZERO);
+        member.used_at = look.now;
+        self.activate(member, look)
+    }
+
+    /// Takes in a process that belongs to an attached client from now on; what it used before is not charged, unless it
+    /// was `born` in the client. Says whether it is there to be taken in: one that has ended is not.
+    ///
+    /// # Errors
+    /// As [`World::open`], [`World::stat`].
+    pub fn admit(&mut self, pid: Pid, born: bool, look: &mut Look<'_>) -> Result<Option<StartTime>> {
+        look.tally.reads += 3;
+        let Some(mut m) = self.meet(pid, look.now)? else { return Ok(None) };
+        if born {
+            (m.clock_before, m.children_before, m.used_at) = (Nanos::ZERO, Nanos::ZERO, look.now);
+        }
+        let start = m.start;
+        if !born && m.used_at == Instant::ZERO && !m.stopped_elsewhere {
+            self.idle_used += m.used();
+            self.idle.push(m);
+        } else {
+            self.activate(m, look)?;
+        }
+        Ok(Some(start))
+    }
+
+    /// A process that is to become a member, as it is now; `None` if it has ended. [`Member::used_at`] is zero for one that
+    /// sleeps.
+    fn meet(&mut self, pid: Pid, now: Instant) -> Result<Option<Member<W::Process>>> {
+        let Some(process) = self.world.open(pid)? else { return Ok(None) };
+        let (_, start) = W::identity(&process);
+        let Some(stat) = self.world.stat(pid)?.filter(|s| s.start == start && !s.state.is_ended()) else {
+            return Ok(None);
+        };
+        let (Some(clock), Some(permitted)) = (self.world.cpu(pid)?, self.world.may_signal(&process)?) else {
+            return Ok(None);
+        };
+        let children = Nanos((stat.cutime + stat.cstime) * TICK_NS);
+        Ok(Some(Member {
+            process: Rc::new(process),
+            pid,
+            start,
+            in_group: self.leader().is_some() && stat.pgrp == self.leader(),
+            slot: None,
+            clock,
+            clock_before: clock,
+            children,
+            children_before: children,
+            expected: Nanos::ZERO,
+            threads: stat.num_threads,
+            parent: stat.ppid,
+            forks: false,
+            permitted,
+            stopped: false,
+            stopped_elsewhere: stat.state.is_suspended() && matches!(self.kind, Kind::Attached { .. }),
+            used_at: if stat.state == State::Running { now } else { Instant::ZERO },
+            released_at: clock,
+        }))
+    }
+
+    /// Lets a member go, resumed if it was held: it belongs to nobody, or to another client, from now on. What it used
+    /// so far stays charged. Whether it was one.
+    ///
+    /// # Errors
+    /// As [`World::signal`].
+    pub fn take(&mut self, pid: Pid, look: &mut Look<'_>) -> Result<bool> {
+        let of = |members: &[Member<W::Process>]| members.iter().position(|m| m.pid == pid);
+        let mut m = match (of(&self.active), of(&self.idle)) {
+            (Some(i), _) => self.active.swap_remove(i),
+            (None, Some(i)) => self.take_idle(i),
+            (None, None) => return Ok(false),
+        };
+        if let Some(clock) = self.world.cpu(pid)?.filter(|&now| now >= m.clock) {
+            m.clock = clock;
+        }
+        self.settled += m.used();
+        let resumed = self.resume_one(&mut m, look);
+        if let Some(slot) = m.slot.take() {
+            // One that could not be resumed stays in the table, for the guardian and the rescue.
+            if resumed.is_ok() {
+                look.table.remove(slot);
+            }
+        }
+        resumed.map(|()| true)
+    }
+
+    /// The pidfd of `pid` says that it has ended, be it waited for or not: its clock is read for the last time.
+    ///
+    /// # Errors
+    /// As [`World::cpu`].
+    pub fn end(&mut self, pid: Pid, look: &mut Look<'_>) -> Result<()> {
+        let of = |members: &[Member<W::Process>]| members.iter().position(|m| m.pid == pid);
+        let mut gone = match (of(&self.active), of(&self.idle)) {
+            (Some(i), _) => self.active.swap_remove(i),
+            (None, Some(i)) => self.take_idle(i),
+            (None, None) => return Ok(()),
+        };
+        look.tally.reads += 1;
+        // As long as it is a zombie its clock and its children's time can be read, and its pid is its own.
+        if let Some(stat) = self.world.stat(pid)?.filter(|s| s.start == gone.start) {
+            if let Some(clock) = self.world.cpu(pid)? {
+                gone.see(clock, look.now);
+            }
+            gone.parent = stat.ppid;
+            self.active.push(gone);
+            let last = self.active.len() - 1;
+            self.book_children(last, &stat);
+            gone = self.active.swap_remove(last);
+        }
+        self.vanish(gone, look);
+        Ok(())
+    }
+
+    /// The pidfds of members can be watched.
+    pub fn process(&self, pid: Pid) -> Option<&W::Process> {
+        self.active.iter().chain(&self.idle).find(|m| m.pid == pid).map(|m| &*m.process)
+    }
+
+    /// Once in a while: members that may be signalled now, members that sleep, the CPU of all.
+    ///
+    /// # Errors
+    /// As [`World::cpu`], [`World::stat`].
+    pub fn review(&mut self, look: &mut Look<'_>) -> Result<()> {
+        self.look_at_idle(look, usize::MAX)?;
+        self.account_children(look, true)?;
+        let now = look.now;
+        let mut i = 0;
+        while i < self.active.len() {
+            let m = &mut self.active[i];
+            if !m.permitted {
+                look.tally.reads += 1;
+                m.permitted = self.world.may_signal(&m.process)?.unwrap_or(false);
+            }
+            let quiet = self.may_idle(&self.active[i], now) && self.all_asleep(i, look)?;
+            if quiet {
+                self.lay_idle(i);
+            } else {
+                i += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn all_asleep(&self, i: usize, look: &mut Look<'_>) -> Result<bool> {
+        let m = &self.active[i];
+        look.tally.reads += u64::from(m.threads);
+        let mut scan = Scan::default();
+        if m.threads > 1 {
+            self.world.threads(m.pid, &mut |thread| scan.count(thread.state))?;
+        } else if let Some(stat) = self.world.stat(m.pid)? {
+            scan.count(stat.state);
+        }
+        Ok(scan.threads == scan.asleep)
+    }
+}
+
+impl Scan {
+    fn count(&mut self, state: State) {
+        if state.is_ended() {
+            return;
+        }
+        self.threads += 1;
+        if state.is_suspended() {
+            self.suspended += 1;
+        } else if state.is_asleep() {
+            self.asleep += 1;
+        } else {
+            self.running += 1;
+        }
+    }
+}

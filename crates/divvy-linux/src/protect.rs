@@ -1,0 +1,391 @@
+//! Who is never touched, and why; and what divvy would do about a process.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::census::{cgroups_of, real_user};
+use crate::procfs::{self, Comm, StartTime};
+use crate::select::{matches_glob, user_name};
+use crate::{CpuMask, Pid, ProcessRef, Result};
+
+/// Suspending one of these takes the desktop with it, or somebody's way to the machine.
+const SERVERS: [(&str, Why); 25] = [
+    ("X", Why::Display),
+    ("Xorg*", Why::Display),
+    ("Xwayland", Why::Display),
+    ("Xvnc*", Why::Display),
+    ("gnome-shell", Why::Display),
+    ("mutter*", Why::Display),
+    ("kwin*", Why::Display),
+    ("plasmashell", Why::Display),
+    ("sway", Why::Display),
+    ("weston*", Why::Display),
+    ("[Hh]yprland", Why::Display),
+    ("wayfire", Why::Display),
+    ("labwc", Why::Display),
+    ("cosmic-comp", Why::Display),
+    ("pipewire*", Why::Sound),
+    ("wireplumber", Why::Sound),
+    ("pulseaudio", Why::Sound),
+    ("jackd*", Why::Sound),
+    ("systemd*", Why::Session),
+    ("(sd-pam)", Why::Session),
+    ("dbus-daemon", Why::Session),
+    ("dbus-broker*", Why::Session),
+    ("sshd*", Why::Session),
+    ("tmux: server", Why::Session),
+    ("divvy*", Why::OtherDivvy),
+];
+
+/// Why a process is never touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is divvy itself.
+    Divvy,
+    /// It is another divvy, or a guardian.
+    OtherDivvy,
+    /// It is the shell that divvy was called from, or one of that shell's ancestors.
+    Ancestor,
+    /// It is the first process.
+    Init,
+    /// It is a part of the kernel.
+    Kernel,
+    /// It serves a display.
+    Display,
+    /// It serves sound.
+    Sound,
+    /// It keeps a user's session together.
+    Session,
+    /// The user has listed it.
+    Listed,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Divvy => "it is divvy itself",
+            Self::OtherDivvy => "it is another divvy or its guardian",
+            Self::Ancestor => "it is the shell that divvy was called from, or one of its ancestors",
+            Self::Init => "it is the first process",
+            Self::Kernel => "it is a part of the kernel",
+            Self::Display => "it serves a display",
+            Self::Sound => "it serves sound",
+            Self::Session => "it keeps a session together",
+            Self::Listed => "it is on your list of processes not to be touched",
+        })
+    }
+}
+
+/// The processes that are never touched: divvy itself and any other, the caller's shell and its ancestors, the first
+/// process, the kernel's, display, sound and session servers, and what the user adds.
+#[derive(Clone, Debug, Default)]
+pub struct Protection {
+    own: Option<Pid>,
+    ancestors: Vec<(Pid, StartTime)>,
+    servers: bool,
+    names: Vec<String>,
+    pids: Vec<Pid>,
+}
+
+impl Protection {
+    /// Protects this process, its parent and all ancestors, and everybody who is protected by name.
+    #[must_use]
+    pub fn standard() -> Self {
+        let own = rustix::process::getpid();
+        let mut protection = Self { own: Some(own), servers: true, ..Self::default() };
+        protection.add_caller(own);
+        protection
+    }
+
+    /// Protects nobody but the first process and the kernel's.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Protects the ancestors of `caller` too: the shell that asked a daemon, say.
+    pub fn add_caller(&mut self, caller: Pid) {
+        let mut next = Some(caller);
+        // A chain that was read while it changed may have a ring.
+        while let Some(pid) = next.filter(|&pid| !self.ancestors.iter().any(|&(known, _)| known == pid)) {
+            let Ok(Some(stat)) = procfs::stat(pid) else { return };
+            self.ancestors.push((pid, stat.start));
+            next = stat.ppid;
+        }
+    }
+
+    /// Protects whoever has a name that matches `pattern`, as in `name:` selectors.
+    pub fn add_name(&mut self, pattern: impl Into<String>) {
+        self.names.push(pattern.into());
+    }
+
+    /// Protects `pid`, whoever has it.
+    pub fn add_pid(&mut self, pid: Pid) {
+        self.pids.push(pid);
+    }
+
+    /// Why whoever has `pid` now is never touched; `None` if it may be, or is not there.
+    #[must_use]
+    pub fn check(&self, pid: Pid) -> Option<Why> {
+        let stat = procfs::stat(pid).ok().flatten()?;
+        self.why(pid, stat.start, &stat.comm, stat.ppid)
+    }
+
+    /// As [`check`](Self::check), for a process that has been looked at.
+    pub(crate) fn why(&self, pid: Pid, start: StartTime, comm: &Comm, parent: Option<Pid>) -> Option<Why> {
+        if self.own == Some(pid) {
+            return Some(Why::Divvy);
+        }
+        if pid.as_raw_pid() == 1 {
+            return Some(Why::Init);
+        }
+        if comm.as_bytes() == b"kthreadd" && parent.is_none() || parent.is_some_and(is_kernel) {
+            return Some(Why::Kernel);
+        }
+        if self.ancestors.contains(&(pid, start)) {
+            return Some(Why::Ancestor);
+        }
+        let name = String::from_utf8_lossy(comm.as_bytes());
+        if self.pids.contains(&pid) || self.names.iter().any(|pattern| matches_glob(pattern, &name)) {
+            return Some(Why::Listed);
+        }
+        let server = SERVERS.iter().find(|(pattern, _)| self.servers && matches_glob(pattern, &name));
+        server.map(|(_, why)| *why)
+    }
+}
+
+/// Whether `pid` is the parent of the kernel's own processes. In a namespace of pids number 2 is anybody's.
+fn is_kernel(pid: Pid) -> bool {
+    pid.as_raw_pid() == 2
+        && procfs::stat(pid)
+            .ok()
+            .flatten()
+            .is_some_and(|s| s.comm.as_bytes() == b"kthreadd" && s.ppid.is_none())
+}
+
+/// Whether divvy may schedule a process, why not, and what scheduling it would mean.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// The process.
+    pub pid: i32,
+    /// Whether it is there at all; where it is not, nothing else means anything.
+    pub found: bool,
+    /// The kernel's name of it.
+    pub name: String,
+    /// Its real user, by name where there is one.
+    pub user: String,
+    /// What it is doing: `running`, `asleep`, `stopped`, `traced`, `ended`.
+    pub state: &'static str,
+    /// Its parent.
+    pub parent: Option<i32>,
+    /// Its process group.
+    pub group: Option<i32>,
+    /// Its session.
+    pub session: Option<i32>,
+    /// Its paths in the hierarchies of cgroups.
+    pub cgroups: Vec<String>,
+    /// Its threads.
+    pub threads: u32,
+    /// CPUs that it may use, as the kernel writes lists of them.
+    pub cpus: String,
+    /// Whether we may send it signals.
+    pub permitted: bool,
+    /// Why it is never touched, if it is not.
+    pub protected: Option<String>,
+    /// Whether divvy would schedule it.
+    pub schedulable: bool,
+    /// What divvy would do, or what to do about it, in whole sentences.
+    pub would: Vec<String>,
+}
+
+/// What divvy would do about whoever has `pid` now.
+///
+/// # Errors
+/// As [`procfs::stat`], [`ProcessRef::open`].
+pub fn explain(pid: Pid, protection: &Protection) -> Result<Explanation> {
+    let raw = |pid: Option<Pid>| pid.map(Pid::as_raw_pid);
+    let mut said = Explanation {
+        pid: pid.as_raw_pid(),
+        found: false,
+        name: String::new(),
+        user: String::new(),
+        state: "ended",
+        parent: None,
+        group: None,
+        session: None,
+        cgroups: Vec::new(),
+        threads: 0,
+        cpus: String::new(),
+        permitted: false,
+        protected: None,
+        schedulable: false,
+        would: Vec::new(),
+    };
+    let (Some(stat), Some(process)) = (procfs::stat(pid)?, ProcessRef::open(pid)?) else {
+        said.would.push(format!("There is no process {pid}, or it has ended, or /proc hides it."));
+        return Ok(said);
+    };
+    let Some(permitted) = process.may_signal()? else { return Ok(said) };
+    let why = protection.why(pid, stat.start, &stat.comm, stat.ppid);
+    (said.found, said.permitted) = (true, permitted);
+    said.name = stat.comm.to_string();
+    said.user =
+        real_user(pid).map_or_else(String::new, |uid| user_name(uid).unwrap_or_else(|| uid.to_string()));
+    said.state = state_name(stat.state);
+    (said.parent, said.group, said.session) = (raw(stat.ppid), raw(stat.pgrp), raw(stat.session));
+    said.cgroups = cgroups_of(pid);
+    said.threads = stat.num_threads;
+    said.cpus = CpuMask::of_thread(pid).ok().flatten().map_or_else(String::new, |mask| mask.to_string());
+    said.protected = why.map(|why| why.to_string());
+    said.schedulable = permitted && why.is_none();
+    said.would = sentences(&said, why, &stat, &process)?;
+    Ok(said)
+}
+
+/// The state of a process in a word.
+pub fn state_name(state: procfs::State) -> &'static str {
+    use procfs::State;
+    match state {
+        State::Running => "running",
+        State::Stopped => "stopped",
+        State::Traced => "traced",
+        State::Zombie | State::Dead => "ended",
+        _ => "asleep",
+    }
+}
+
+fn sentences(
+    said: &Explanation,
+    why: Option<Why>,
+    stat: &procfs::Stat,
+    process: &ProcessRef,
+) -> Result<Vec<String>> {
+    let mut told = Vec::new();
+    if let Some(why) = why {
+        told.push(format!("divvy never touches it: {why}."));
+        return Ok(told);
+    }
+    if !said.permitted {
+        told.push(format!(
+            "divvy may not signal it: it runs as another user ({}). As a part of a client it counts and is charged, and \
+             is never held. Run divvy as that user, or as root.",
+            said.user
+        ));
+        return Ok(told);
+    }
+    told.push(
+        "divvy would suspend it (SIGSTOP) while others have their turn, and resume it (SIGCONT).".into(),
+    );
+    if stat.state.is_asleep() {
+        told.push("It sleeps: it is left alone until it uses CPU time.".into());
+    }
+    if stat.state.is_suspended() {
+        told.push(
+            "Somebody else has suspended it: it stays so, and counts as blocked until they resume it.".into(),
+        );
+    }
+    if is_foreground(process.pid()) && stat.ppid.is_some_and(has_job_control) {
+        told.push(
+            "It is a foreground job of an interactive shell: at its first hold the shell takes it for stopped by Ctrl-Z \
+             and shows its prompt. Start it with 'divvy share', or in the background."
+                .into(),
+        );
+    }
+    if procfs::tracer(process.pid())?.is_some() {
+        told.push("A debugger is attached to it: the debugger sees each of divvy's signals first.".into());
+    }
+    Ok(told)
+}
+
+/// Whether `pid` is in the foreground process group of its terminal.
+fn is_foreground(pid: Pid) -> bool {
+    let Ok(line) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let Some((_, rest)) = line.rsplit_once(')') else { return false };
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    // State, parent, group, session, terminal, the terminal's foreground group.
+    matches!(fields.as_slice(), [_, _, group, _, terminal, foreground, ..] if terminal != &"0" && group == foreground)
+}
+
+/// Whether `pid` leads a session on a terminal, as an interactive shell does.
+fn has_job_control(pid: Pid) -> bool {
+    procfs::stat(pid).ok().flatten().is_some_and(|s| s.session == Some(pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pid(n: i32) -> Pid {
+        Pid::from_raw(n).expect("not zero")
+    }
+
+    fn why(protection: &Protection, n: i32, comm: &str, parent: i32) -> Option<Why> {
+        let line = format!("{n} ({comm}) S {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 77 1 1");
+        let stat = procfs::Stat::parse(line.as_bytes()).expect("a line");
+        protection.why(pid(n), stat.start, &stat.comm, stat.ppid)
+    }
+
+    #[test]
+    fn whoever_holds_the_session_together_is_left_alone() {
+        let standard = Protection::standard();
+        let rows = [
+            (1, "anything", 0, Some(Why::Init)),
+            (2, "kthreadd", 0, Some(Why::Kernel)),
+            (999_999, "Xorg", 1, Some(Why::Display)),
+            (999_999, "Xorg.bin", 1, Some(Why::Display)),
+            (999_999, "Hyprland", 1, Some(Why::Display)),
+            (999_999, "pipewire-pulse", 1, Some(Why::Sound)),
+            (999_999, "systemd-logind", 1, Some(Why::Session)),
+            (999_999, "divvy-guardian", 1, Some(Why::OtherDivvy)),
+            (999_999, "divvyd", 1, Some(Why::OtherDivvy)),
+            (999_999, "Xeyes", 1, None),
+            (999_999, "make", 1, None),
+        ];
+        for (n, comm, parent, expected) in rows {
+            assert_eq!(why(&standard, n, comm, parent), expected, "{comm}");
+        }
+        assert_eq!(why(&Protection::none(), 999_999, "Xorg", 1), None);
+    }
+
+    #[test]
+    fn the_caller_and_its_ancestors_are_left_alone() {
+        let standard = Protection::standard();
+        assert_eq!(standard.check(rustix::process::getpid()), Some(Why::Divvy));
+        let parent = rustix::process::getppid().expect("a parent");
+        assert!(matches!(standard.check(parent), Some(Why::Ancestor | Why::Init)));
+        // The number alone does not protect whoever gets it next.
+        assert_eq!(why(&standard, parent.as_raw_pid().max(2), "make", 1), None);
+        let mut of_nobody = Protection::none();
+        of_nobody.add_caller(rustix::process::getpid());
+        assert_eq!(of_nobody.check(rustix::process::getpid()), Some(Why::Ancestor));
+    }
+
+    #[test]
+    fn the_user_may_list_more() {
+        let mut protection = Protection::standard();
+        protection.add_name("emac*");
+        protection.add_pid(pid(4_000_000));
+        assert_eq!(why(&protection, 999_999, "emacs", 1), Some(Why::Listed));
+        assert_eq!(why(&protection, 4_000_000, "vi", 1), Some(Why::Listed));
+        assert_eq!(why(&protection, 999_999, "vi", 1), None);
+    }
+
+    #[test]
+    fn processes_are_explained() {
+        let own = explain(rustix::process::getpid(), &Protection::standard()).expect("readable");
+        assert!(own.found && own.permitted && !own.schedulable);
+        assert_eq!(own.would, ["divvy never touches it: it is divvy itself."]);
+        let nobody = explain(pid((1 << 22) + 1), &Protection::standard()).expect("normal");
+        assert!(!nobody.found && !nobody.schedulable && nobody.would[0].starts_with("There is no process"));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let said = explain(Pid::from_child(&child), &Protection::standard());
+        child.kill().and_then(|()| child.wait()).expect("our child");
+        let said = said.expect("readable");
+        assert!(
+            said.schedulable && said.threads == 1 && said.parent == Some(std::process::id() as i32),
+            "{said:?}"
+        );
+        assert!(said.would[0].contains("SIGSTOP"), "{said:?}");
+    }
+}

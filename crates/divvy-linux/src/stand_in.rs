@@ -1,0 +1,145 @@
+//! Standing in for a child: for a caller that shall see an ordinary process that runs, while the child is suspended and
+//! resumed.
+//!
+//! The child stays in our process group, so the terminal's signals reach both, and Ctrl-Z and `fg` work on both. What
+//! somebody sends to us alone is passed on.
+
+use nix::sys::signal::{
+    SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal as NixSignal, sigaction, sigprocmask,
+};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::io::Errno;
+
+use crate::error::last_errno;
+use crate::{Error, Exit, Pid, ProcessRef, Result, Signal};
+
+/// Signals that are passed on rather than taken.
+const PASSED_ON: [NixSignal; 7] = [
+    NixSignal::SIGINT,
+    NixSignal::SIGQUIT,
+    NixSignal::SIGTERM,
+    NixSignal::SIGHUP,
+    NixSignal::SIGUSR1,
+    NixSignal::SIGUSR2,
+    NixSignal::SIGALRM,
+];
+
+/// Which of the two goes on with the call's return.
+#[derive(Debug)]
+pub enum Fork {
+    /// The new one, with the signal mask from before.
+    Child,
+    /// The one that was there.
+    Parent(StandIn),
+}
+
+/// The parent of a child that it stands in for.
+#[derive(Debug)]
+pub struct StandIn {
+    child: ProcessRef,
+    signals: SignalFd,
+}
+
+fn system(what: &'static str) -> impl Fn(nix::Error) -> Error {
+    move |e| Error::system(what, "", Errno::from_raw_os_error(e as i32))
+}
+
+/// Forks; the child is called `name`, lest it be taken for a divvy that is never touched.
+///
+/// # Errors
+/// [`Error::System`] where the kernel gives no process or descriptor: in the parent, before there is a child.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn fork(name: &str) -> Result<Fork> {
+    // A child could not be waited for whose end is ignored.
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action runs no code of ours.
+    unsafe { sigaction(NixSignal::SIGCHLD, &default) }.map_err(system("set the action for SIGCHLD"))?;
+    let taken: SigSet = PASSED_ON.into_iter().chain([NixSignal::SIGCHLD]).collect();
+    let mut before = SigSet::empty();
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&taken), Some(&mut before)).map_err(system("block signals"))?;
+    let signals = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC).map_err(system("open a signalfd"))?;
+    // SAFETY: there is one thread, by this function's own condition; the child may do what a process may.
+    match unsafe { libc::fork() } {
+        -1 => Err(Error::system("start", "a process", last_errno())),
+        0 => {
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None).map_err(system("unblock signals"))?;
+            let short: Vec<u8> = name.bytes().filter(|&b| b != 0).take(15).collect();
+            if let Ok(name) = std::ffi::CString::new(short) {
+                let _ = rustix::thread::set_name(&name); // Only a name.
+            }
+            Ok(Fork::Child)
+        }
+        child => {
+            let pid = Pid::from_raw(child).ok_or_else(|| Error::system("start", "a process", Errno::SRCH))?;
+            Ok(Fork::Parent(StandIn { child: ProcessRef::open_child(pid)?, signals }))
+        }
+    }
+}
+
+impl StandIn {
+    /// Waits for the child's end and passes signals on until then: how it ended. A signal of the terminal has reached the
+    /// child already.
+    ///
+    /// # Errors
+    /// [`Error::System`] where the signalfd or the child cannot be waited for.
+    pub fn wait(self) -> Result<Exit> {
+        loop {
+            if let Some(exit) = self.ended()? {
+                return Ok(exit);
+            }
+            let info = match self.signals.read_signal() {
+                Ok(Some(info)) => info,
+                Ok(None) | Err(nix::Error::EINTR) => continue,
+                Err(e) => return Err(system("read the signalfd")(e)),
+            };
+            let by_terminal = info.ssi_code == libc::SI_KERNEL;
+            if let (Some(signal), false) = (passed_on(info.ssi_signo), by_terminal) {
+                // One that has ended meanwhile is waited for next; one that became another user's is left to itself.
+                let _ = self.child.signal(signal);
+            }
+        }
+    }
+
+    fn ended(&self) -> Result<Option<Exit>> {
+        let (pid, mut status) = (self.child.pid(), 0);
+        // SAFETY: waits for our own child; `status` is ours to be written to.
+        let waited = unsafe { libc::waitpid(pid.as_raw_nonzero().get(), &raw mut status, libc::WNOHANG) };
+        match waited {
+            0 => Ok(None),
+            -1 if last_errno() == Errno::INTR => Ok(None),
+            -1 => Err(Error::system("wait for child", pid, last_errno())),
+            _ if libc::WIFSIGNALED(status) => Ok(Some(Exit::Signal(libc::WTERMSIG(status)))),
+            _ => Ok(Some(Exit::Code(libc::WEXITSTATUS(status)))),
+        }
+    }
+}
+
+fn passed_on(number: u32) -> Option<Signal> {
+    let signal = NixSignal::try_from(number as i32).ok().filter(|s| PASSED_ON.contains(s))?;
+    Some(match signal {
+        NixSignal::SIGINT => Signal::INT,
+        NixSignal::SIGQUIT => Signal::QUIT,
+        NixSignal::SIGTERM => Signal::TERM,
+        NixSignal::SIGHUP => Signal::HUP,
+        NixSignal::SIGUSR1 => Signal::USR1,
+        NixSignal::SIGUSR2 => Signal::USR2,
+        _ => Signal::ALARM,
+    })
+}
+
+/// Ends this process by `signal`, without a core of its own: a shell that waits for it sees what ended the child. Returns
+/// where the signal ends nobody.
+pub fn end_by_signal(signal: i32) {
+    let Ok(signal) = NixSignal::try_from(signal) else { return };
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel reads one whole struct.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action runs no code of ours. SIGKILL's cannot be set, and need not be.
+    let _ = unsafe { sigaction(signal, &default) };
+    let only: SigSet = [signal].into_iter().collect();
+    let _ = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&only), None);
+    let _ = nix::sys::signal::raise(signal);
+}

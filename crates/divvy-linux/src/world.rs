@@ -1,0 +1,127 @@
+//! The processes of a machine, as far as a client's members need them: this machine, or one that a test scripts.
+
+use divvy_policy::Nanos;
+
+use crate::procfs::{self, Pending, Stat};
+use crate::{Delivery, GroupDelivery, Pid, ProcessRef, Result, Signal, StartTime, clock};
+
+/// What can be asked of processes, and done to them. A process that vanished is `None` or [`Delivery::Gone`].
+pub trait World {
+    /// Names one process for good, as a pidfd with a start time does.
+    type Process: std::fmt::Debug;
+
+    /// The process that has `pid` now.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::open`].
+    fn open(&self, pid: Pid) -> Result<Option<Self::Process>>;
+
+    /// Its pid and start time.
+    fn identity(process: &Self::Process) -> (Pid, StartTime);
+
+    /// What whoever has `pid` now is and does.
+    ///
+    /// # Errors
+    /// As [`procfs::stat`].
+    fn stat(&self, pid: Pid) -> Result<Option<Stat>>;
+
+    /// Calls `each` with every thread of `pid`.
+    ///
+    /// # Errors
+    /// As [`procfs::threads`].
+    fn threads(&self, pid: Pid, each: &mut dyn FnMut(Stat)) -> Result<()>;
+
+    /// Appends to `found` the children that thread `tid` of `pid` made.
+    ///
+    /// # Errors
+    /// As [`procfs::children`].
+    fn children(&self, pid: Pid, tid: Pid, found: &mut Vec<Pid>) -> Result<()>;
+
+    /// CPU time of whoever has `pid` now.
+    ///
+    /// # Errors
+    /// As [`clock::process_cpu`].
+    fn cpu(&self, pid: Pid) -> Result<Option<Nanos>>;
+
+    /// Signals that wait to be delivered to whoever has `pid` now.
+    ///
+    /// # Errors
+    /// As [`procfs::pending`].
+    fn pending(&self, pid: Pid) -> Result<Option<Pending>>;
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::signal`].
+    fn signal(&self, process: &Self::Process, signal: Signal) -> Result<Delivery>;
+
+    /// Whether we may signal it; `None` if it has ended.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::may_signal`].
+    fn may_signal(&self, process: &Self::Process) -> Result<Option<bool>>;
+
+    /// Sends a signal to the group that it leads or led.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::signal_group`].
+    fn signal_group(&self, process: &Self::Process, signal: Signal) -> Result<GroupDelivery>;
+
+    /// Whether the group that it leads or led has members.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::group_has_members`].
+    fn group_has_members(&self, process: &Self::Process) -> Result<Option<bool>>;
+}
+
+/// This machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Live;
+
+impl World for Live {
+    type Process = ProcessRef;
+
+    fn open(&self, pid: Pid) -> Result<Option<ProcessRef>> {
+        ProcessRef::open(pid)
+    }
+
+    fn identity(process: &ProcessRef) -> (Pid, StartTime) {
+        (process.pid(), process.start())
+    }
+
+    fn stat(&self, pid: Pid) -> Result<Option<Stat>> {
+        procfs::stat(pid)
+    }
+
+    fn threads(&self, pid: Pid, each: &mut dyn FnMut(Stat)) -> Result<()> {
+        procfs::threads(pid, each).map(drop)
+    }
+
+    fn children(&self, pid: Pid, tid: Pid, found: &mut Vec<Pid>) -> Result<()> {
+        procfs::children(pid, tid, found).map(drop)
+    }
+
+    fn cpu(&self, pid: Pid) -> Result<Option<Nanos>> {
+        clock::process_cpu(pid)
+    }
+
+    fn pending(&self, pid: Pid) -> Result<Option<Pending>> {
+        procfs::pending(pid)
+    }
+
+    fn signal(&self, process: &ProcessRef, signal: Signal) -> Result<Delivery> {
+        process.signal(signal)
+    }
+
+    fn may_signal(&self, process: &ProcessRef) -> Result<Option<bool>> {
+        process.may_signal()
+    }
+
+    fn signal_group(&self, process: &ProcessRef, signal: Signal) -> Result<GroupDelivery> {
+        process.signal_group(signal)
+    }
+
+    fn group_has_members(&self, process: &ProcessRef) -> Result<Option<bool>> {
+        process.group_has_members()
+    }
+}
