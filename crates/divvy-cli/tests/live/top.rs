@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use rustix::termios::{LocalModes, Termios, tcgetattr};
 use serde_json::Value;
 
-use crate::harness::{Sandbox, eventually};
+use crate::harness::{Running, SPIN, Sandbox, eventually};
 use crate::terminal::Session;
 
 const COLUMNS: u16 = 80;
@@ -36,8 +36,14 @@ fn trace(sandbox: &Sandbox) {
 }
 
 fn top(sandbox: &Sandbox, args: &[&str]) -> Command {
-    let mut command = sandbox.divvy(&["top", "--replay", "run.jsonl"]);
+    let mut command = sandbox.divvy(&["top"]);
     command.args(args).env("LANG", "C.UTF-8").env("TERM", "xterm-256color").env_remove("LC_ALL");
+    command
+}
+
+fn replay(sandbox: &Sandbox, args: &[&str]) -> Command {
+    let mut command = top(sandbox, &["--replay", "run.jsonl"]);
+    command.args(args);
     command
 }
 
@@ -61,8 +67,8 @@ fn check_restored(session: &mut Session, before: &Termios) {
     assert!(!screen.alternate_screen() && !screen.hide_cursor());
 }
 
-fn start(sandbox: &Sandbox, args: &[&str]) -> (Session, Termios) {
-    let mut session = Session::start_command(top(sandbox, args), COLUMNS);
+fn start(sandbox: &Sandbox, command: Command) -> (Session, Termios) {
+    let mut session = Session::start_command(command, COLUMNS);
     session.wait_for("the dashboard", |lines| {
         lines.iter().any(|line| line.contains("builder")) && lines.iter().any(|line| line.contains("q quit"))
     });
@@ -77,7 +83,7 @@ fn start(sandbox: &Sandbox, args: &[&str]) -> (Session, Termios) {
 fn it_shows_a_run_takes_keys_and_gives_the_terminal_back() {
     let sandbox = Sandbox::own();
     trace(&sandbox);
-    let (mut session, before) = start(&sandbox, &["--interval", "100ms", "--speed", "5"]);
+    let (mut session, before) = start(&sandbox, replay(&sandbox, &["--interval", "100ms", "--speed", "5"]));
     // It has the whole screen: the last line is at its lower edge.
     let last = session.screen.screen().rows(0, COLUMNS).last().unwrap_or_default();
     assert!(last.starts_with("q quit"), "{last}");
@@ -106,7 +112,7 @@ fn signals_and_control_c_give_the_terminal_back() {
     let sandbox = Sandbox::own();
     trace(&sandbox);
     for signal in [None, Some(Signal::TERM), Some(Signal::HUP), Some(Signal::INT)] {
-        let (mut session, before) = start(&sandbox, &[]);
+        let (mut session, before) = start(&sandbox, replay(&sandbox, &[]));
         match signal {
             None => session.keys(&[3]),
             Some(signal) => {
@@ -156,7 +162,7 @@ fn json_is_one_look() {
     let sandbox = Sandbox::own();
     trace(&sandbox);
     let look = |args: &[&str]| -> Value {
-        let output = top(&sandbox, args).arg("--json").output().expect("divvy");
+        let output = replay(&sandbox, args).arg("--json").output().expect("divvy");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("JSON")
     };
@@ -167,4 +173,98 @@ fn json_is_one_look() {
     let early = look(&["--at", "500ms"]);
     assert_eq!(early["clients"].as_array().expect("clients").len(), 2);
     assert_eq!((&early["ended"], &early["now_ns"]), (&false.into(), &500_000_000u64.into()));
+}
+
+/// Clients of the sandbox's own divvyd, by name: share and state.
+fn clients(sandbox: &Sandbox) -> Vec<(String, u64, String)> {
+    let listed = sandbox.run(&["ls", "--json"]);
+    assert_eq!(listed.code, Some(0), "{}", listed.stderr);
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    let clients = listed["clients"].as_array().expect("clients");
+    let text = |value: &Value| value.as_str().expect("a word").to_owned();
+    clients
+        .iter()
+        .map(|c| (text(&c["name"]), c["share"].as_u64().expect("a share"), text(&c["state"])))
+        .collect()
+}
+
+/// Two spinners with shares 1 and 2 under a divvyd.
+fn two_clients(sandbox: &Sandbox) -> Vec<Running> {
+    let run = |(name, share): (&str, &str)| {
+        let running = sandbox.start(&["run", "-s", share, "--name", name, "--", "/bin/sh", "-c", SPIN]);
+        eventually("a client", || clients(sandbox).iter().any(|c| c.0 == name).then_some(()));
+        running
+    };
+    [("builder", "1"), ("tester", "2")].map(run).into_iter().collect()
+}
+
+fn share_in_row(lines: &[String], name: &str) -> Option<u64> {
+    let row = lines.iter().find(|line| line[1.min(line.len())..].starts_with(name))?;
+    row.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[test]
+fn it_changes_what_runs_and_leaves_it_running() {
+    let sandbox = Sandbox::own();
+    let running = two_clients(&sandbox);
+    let (mut session, before) = start(&sandbox, top(&sandbox, &["--interval", "100ms"]));
+    session.wait_for("both clients", |lines| {
+        share_in_row(lines, "builder") == Some(1) && share_in_row(lines, "tester") == Some(2)
+    });
+    session.wait_for("its processes", |lines| lines.iter().any(|line| line.ends_with("sh")));
+    session.keys(b"s5\r");
+    session.wait_for("another share", |lines| share_in_row(lines, "builder") == Some(5));
+    session.keys(b"+");
+    session.wait_for("one more", |lines| share_in_row(lines, "builder") == Some(6));
+    assert_eq!(clients(&sandbox)[0].1, 6);
+    session.keys(b"\x1b[Bp"); // Down.
+    session.wait_for("a pause", |lines| {
+        lines.iter().any(|line| line.starts_with(">tester") && line.contains("paused"))
+    });
+    assert_eq!(clients(&sandbox)[1].2, "paused");
+    session.keys(b"p");
+    session.wait_for("the end of the pause", |lines| {
+        lines.iter().any(|line| line.starts_with(">tester") && !line.contains("paused"))
+    });
+    session.keys(b"q");
+    assert_eq!(session.end().0, Some(0));
+    check_restored(&mut session, &before);
+    assert_eq!(clients(&sandbox).len(), 2);
+    drop(running);
+}
+
+/// divvyd ends while it is watched: the dashboard says so, and can still be left.
+#[test]
+fn a_scheduler_that_is_gone_is_told() {
+    let sandbox = Sandbox::own();
+    let running = two_clients(&sandbox);
+    let (mut session, before) = start(&sandbox, top(&sandbox, &["--interval", "100ms"]));
+    let divvyd = sandbox.processes().into_iter().find(|p| p.comm == "divvyd").expect("a divvyd");
+    rustix::process::kill_process(divvyd.pid, Signal::KILL).expect("kill divvyd");
+    let lines = session.wait_for("why", |lines| lines.iter().any(|line| line.contains("no divvyd runs")));
+    assert!(lines.iter().any(|line| line.contains("tester")), "what was known stays: {lines:#?}");
+    session.keys(b"q");
+    assert_eq!(session.end().0, Some(0));
+    check_restored(&mut session, &before);
+    drop(running);
+}
+
+#[test]
+fn without_a_scheduler_it_says_how_to_get_one() {
+    let sandbox = Sandbox::own();
+    let refused = sandbox.run(&["top", "--json"]);
+    assert_eq!((refused.code, refused.stderr.lines().count()), (Some(7), 1), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("divvy run") && refused.stderr.contains("--replay"),
+        "{}",
+        refused.stderr
+    );
+    let _running = two_clients(&sandbox);
+    let look = sandbox.run(&["top", "--json"]);
+    let look: Value = serde_json::from_slice(&look.stdout).expect("JSON");
+    assert_eq!(look["clients"][1]["name"], "tester");
+    assert_eq!(look["clients"][1]["requested_fraction"], 2.0 / 3.0);
+    assert!(look["self"]["cpu_ns"].as_u64().is_some_and(|ns| ns > 0), "{look}");
+    let members = look["clients"][0]["members"].as_array().expect("members");
+    assert!(members.iter().any(|m| m["name"] == "sh"), "{look}");
 }
