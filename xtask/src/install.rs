@@ -2,13 +2,14 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args as ClapArgs;
 
 use crate::{ci, man};
 
-/// Programs that are installed where they were built: the first must be there.
+/// What is installed; `divvyd` must be where `divvy` is.
 const PROGRAMS: [&str; 2] = ["divvy", "divvyd"];
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -42,12 +43,14 @@ struct Item {
 /// # Errors
 /// Names the file that could not be read or written; what was written before stays.
 pub(crate) fn run(args: &InstallArgs) -> Result<()> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
     ensure!(args.prefix.is_absolute(), "--prefix {}: give a path that begins with /", args.prefix.display());
     let root = match &args.destdir {
         Some(dir) => dir.join(args.prefix.strip_prefix("/").unwrap_or(&args.prefix)),
         None => args.prefix.clone(),
     };
-    let work = std::env::temp_dir().join(format!("divvy-install-{}", std::process::id()));
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let work = std::env::temp_dir().join(format!("divvy-install-{}-{count}", std::process::id()));
     let done = items(args, &work).and_then(|items| {
         items.iter().try_for_each(|item| if args.uninstall { remove(item, &root) } else { put(item, &root) })
     });
@@ -59,7 +62,7 @@ pub(crate) fn run(args: &InstallArgs) -> Result<()> {
 fn items(args: &InstallArgs, work: &Path) -> Result<Vec<Item>> {
     man::run(work)?;
     let mut items = Vec::new();
-    for (index, program) in PROGRAMS.iter().enumerate() {
+    for program in PROGRAMS {
         let to = Path::new("bin").join(program);
         if args.uninstall {
             items.push(Item { from: PathBuf::new(), to, mode: 0 });
@@ -67,11 +70,10 @@ fn items(args: &InstallArgs, work: &Path) -> Result<Vec<Item>> {
         }
         let from = match &args.from {
             Some(dir) => dir.join(program),
-            None => built(program, index == 0)?,
+            None => built(program)?,
         };
-        if index == 0 || from.exists() {
-            items.push(Item { from, to, mode: 0o755 });
-        }
+        ensure!(from.is_file(), "{}: no such program; build it, or leave --from out", from.display());
+        items.push(Item { from, to, mode: 0o755 });
     }
     let mut pages: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(work).with_context(|| format!("read {}", work.display()))? {
@@ -85,22 +87,24 @@ fn items(args: &InstallArgs, work: &Path) -> Result<Vec<Item>> {
         let name = from.file_name().unwrap_or_default();
         items.push(Item { to: Path::new("share/man/man1").join(name), from, mode: 0o644 });
     }
-    for (file, to) in [
-        ("divvy.bash", "share/bash-completion/completions/divvy"),
-        ("_divvy", "share/zsh/site-functions/_divvy"),
-        ("divvy.fish", "share/fish/vendor_completions.d/divvy.fish"),
-    ] {
-        items.push(Item { from: work.join("completions").join(file), to: to.into(), mode: 0o644 });
+    for program in PROGRAMS {
+        for (file, to) in [
+            (format!("{program}.bash"), format!("share/bash-completion/completions/{program}")),
+            (format!("_{program}"), format!("share/zsh/site-functions/_{program}")),
+            (format!("{program}.fish"), format!("share/fish/vendor_completions.d/{program}.fish")),
+        ] {
+            items.push(Item { from: work.join("completions").join(file), to: to.into(), mode: 0o644 });
+        }
     }
     Ok(items)
 }
 
-/// Builds a program for release, if the workspace has it.
-fn built(program: &str, needed: bool) -> Result<PathBuf> {
+/// Builds a program for release.
+fn built(program: &str) -> Result<PathBuf> {
     let root = ci::root();
     let status = ci::cargo(&root).args(["build", "--release", "--bin", program]).status();
     let status = status.context("start cargo")?;
-    ensure!(status.success() || !needed, "cargo build --release --bin {program}: {status}");
+    ensure!(status.success(), "cargo build --release --bin {program}: {status}");
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
     Ok(target.join("release").join(program))
@@ -154,6 +158,14 @@ mod tests {
             Self(dir)
         }
 
+        /// Programs that say their names.
+        fn build(&self) {
+            for program in PROGRAMS {
+                let text = format!("#!/bin/sh\necho {program}\n");
+                std::fs::write(self.0.join("built").join(program), text).unwrap();
+            }
+        }
+
         fn args(&self) -> InstallArgs {
             InstallArgs {
                 prefix: "/opt/divvy".into(),
@@ -187,26 +199,28 @@ mod tests {
     #[test]
     fn everything_goes_where_programs_look_and_away_again() {
         let scratch = Scratch::new("all");
-        let program = scratch.0.join("built/divvy");
-        std::fs::write(&program, "#!/bin/sh\necho installed\n").unwrap();
+        scratch.build();
         run(&scratch.args()).unwrap();
         let files = scratch.files();
         for file in [
             "bin/divvy",
+            "bin/divvyd",
             "share/man/man1/divvy.1",
             "share/man/man1/divvy-share.1",
             "share/man/man1/divvy-top.1",
+            "share/man/man1/divvyd.1",
             "share/bash-completion/completions/divvy",
             "share/zsh/site-functions/_divvy",
             "share/fish/vendor_completions.d/divvy.fish",
         ] {
             assert!(files.iter().any(|found| found == file), "{file}: {files:#?}");
         }
-        // The daemon was not built, so it is not there; and no half-written file is left.
-        assert!(!files.iter().any(|file| file.contains("divvyd") || file.contains(".new-")), "{files:#?}");
+        assert!(!files.iter().any(|file| file.contains(".new-")), "a half-written file is left: {files:#?}");
         let root = scratch.0.join("root/opt/divvy");
-        let said = Command::new(root.join("bin/divvy")).output().unwrap();
-        assert_eq!(said.stdout, b"installed\n");
+        for program in PROGRAMS {
+            let said = Command::new(root.join("bin").join(program)).output().unwrap();
+            assert_eq!(said.stdout, format!("{program}\n").as_bytes());
+        }
         let page = std::fs::metadata(root.join("share/man/man1/divvy.1")).unwrap();
         assert_eq!(page.permissions().mode() & 0o777, 0o644);
         run(&scratch.args()).unwrap(); // Over itself.
@@ -220,7 +234,7 @@ mod tests {
     fn a_program_that_is_not_there_is_named_and_nothing_is_installed() {
         let scratch = Scratch::new("none");
         let error = format!("{:#}", run(&scratch.args()).unwrap_err());
-        assert!(error.contains("built/divvy"), "{error}");
+        assert!(error.contains("built/divvy: no such program"), "{error}");
         assert_eq!(scratch.files(), Vec::<String>::new());
         let relative = InstallArgs { prefix: "opt".into(), ..scratch.args() };
         assert!(run(&relative).unwrap_err().to_string().contains("begins with /"));
@@ -230,7 +244,7 @@ mod tests {
     #[test]
     fn bash_completes() {
         let scratch = Scratch::new("bash");
-        std::fs::write(scratch.0.join("built/divvy"), "").unwrap();
+        scratch.build();
         run(&scratch.args()).unwrap();
         let script = scratch.0.join("root/opt/divvy/share/bash-completion/completions/divvy");
         let line = "source \"$1\"; COMP_WORDS=(divvy comp); COMP_CWORD=1; \
