@@ -230,4 +230,57 @@ mod tests {
         released.kind = KeyEventKind::Release;
         assert_eq!(key_of(released), None);
     }
+
+    /// This test runs itself once more, on a terminal of its own, and there panics with the screen open.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test tells its own child by the environment what it is")]
+    fn a_panic_gives_the_terminal_back() {
+        use std::io::Read as _;
+        use std::process::Command;
+
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+        const CHILD: &str = "DIVVY_TEST_PANIC";
+        if std::env::var_os(CHILD).is_some() {
+            let _screen = Screen::open().unwrap_or_else(|e| panic!("{}", e.text));
+            let other = std::thread::spawn(|| panic!("on another thread"));
+            assert!(other.join().is_err());
+            panic!("and on this one");
+        }
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&terminal).and_then(|()| unlockpt(&terminal)).unwrap();
+        let name = ptsname(&terminal, Vec::new()).unwrap();
+        let line = std::fs::File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let size = rustix::termios::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&terminal, size).unwrap();
+        let before = rustix::termios::tcgetattr(&line).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "top::terminal::tests::a_panic_gives_the_terminal_back", "--nocapture"]);
+        command.env(CHILD, "1").env("TERM", "xterm-256color");
+        let end = || line.try_clone().unwrap();
+        let mut child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        drop(command);
+        let reader = std::thread::spawn({
+            let mut terminal = std::fs::File::from(terminal.try_clone().unwrap());
+            move || {
+                let (mut all, mut bytes) = (Vec::new(), [0; 4096]);
+                while let Ok(n @ 1..) = terminal.read(&mut bytes) {
+                    all.extend_from_slice(&bytes[..n]);
+                }
+                String::from_utf8_lossy(&all).into_owned()
+            }
+        });
+        assert!(!child.wait().unwrap().success());
+        let after = rustix::termios::tcgetattr(&line).unwrap();
+        assert_eq!(
+            (after.local_modes, after.input_modes, after.output_modes),
+            (before.local_modes, before.input_modes, before.output_modes)
+        );
+        drop(line); // Nobody is left on the other side: the reader ends.
+        let text = reader.join().unwrap();
+        let (enter, leave) = ("\x1b[?1049h", "\x1b[?1049l");
+        assert!(text.contains(enter), "the screen was open: {text:?}");
+        assert!(text.rfind(leave) > text.rfind(enter), "{text:?}");
+        assert!(text.contains("on another thread") && text.contains("and on this one"), "{text:?}");
+    }
 }

@@ -190,3 +190,21 @@ fn a_trace_that_cannot_be_used_is_refused_in_one_line() {
     assert!(outcome.stderr.contains("the last line is incomplete"), "{}", outcome.stderr);
     assert_eq!(json(&outcome)["cut_off"], true);
 }
+
+/// The commands that docs/seeing.md shows, over a run of that name.
+#[test]
+fn every_example_of_the_page_runs() {
+    let sandbox = Sandbox::own();
+    record(&sandbox, &[]);
+    let page = include_str!("../../../../docs/seeing.md");
+    let blocks = page.split("```sh\n").skip(1).map(|block| block.split("```").next().expect("a block"));
+    let lines: Vec<&str> = blocks.flat_map(str::lines).collect();
+    assert!(lines.len() >= 2, "{lines:?}");
+    for line in lines {
+        let args: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(args[0], "divvy", "{line}");
+        let outcome = sandbox.run(&args[1..]);
+        assert_eq!(outcome.code, Some(0), "{line}: {}", outcome.stderr);
+    }
+    assert!(sandbox.path("run.png").exists() && sandbox.path("run.json").exists());
+}
