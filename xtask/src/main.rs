@@ -1,10 +1,11 @@
-//! `cargo xtask`: checks, manual pages, and the papers' experiments over live processes.
+//! `cargo xtask`: checks, manual pages, installation, and the papers' experiments over live processes.
 //!
 //! This program never decides who runs: it starts workloads, lets divvy's engine divide the CPU among them, and
 //! writes down what came of it.
 
 mod ci;
 mod client;
+mod install;
 mod live;
 mod man;
 mod paper;
@@ -43,6 +44,8 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = "target/man")]
         out: PathBuf,
     },
+    /// Install divvy with its manual pages and completions
+    Install(install::InstallArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -100,5 +103,6 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::TimeScenario { file } => paper::pbs::time_scenario(&file),
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),
+        Command::Install(args) => install::run(&args),
     }
 }

@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
+use crate::completions::CompletionsArgs;
+use crate::plot::PlotArgs;
 use crate::remote::args::{AttachArgs, ClientArgs, DoctorArgs, ExplainArgs, LsArgs, RunArgs, SetArgs};
+use crate::share::TraceFormat;
 use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
+use crate::top::TopArgs;
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
@@ -55,12 +59,18 @@ pub(crate) enum Command {
     Rescue(RescueArgs),
     /// Feed a recorded trace to its policy anew and compare every decision
     Replay(ReplayArgs),
+    /// Draw a recorded trace: CPU time received, the error of each cycle, and who was released when
+    Plot(PlotArgs),
+    /// Watch the clients of the running divvy, and change their shares; or watch a recorded trace
+    Top(TopArgs),
     /// Simulate a scenario, or shares given here, under a policy
     Sim(Box<SimArgs>),
     /// Simulate one scenario under several policies, side by side
     Compare(Box<CompareArgs>),
     /// List the policies: what each does, its parameters and its paper
     Policies(PoliciesArgs),
+    /// Print a script that completes divvy's command line in a shell
+    Completions(CompletionsArgs),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -121,9 +131,13 @@ pub(crate) struct ShareArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
-    /// Record every event and decision (JSON lines, docs/trace.md) in FILE
+    /// Record every event and decision in FILE, for divvy replay, plot and top
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
+
+    /// What the trace is written as
+    #[arg(long, value_name = "FORMAT", default_value = "lines", requires = "trace")]
+    pub(crate) trace_format: TraceFormat,
 
     /// Print the report as JSON on standard output instead of the table
     #[arg(long)]
@@ -146,4 +160,8 @@ pub(crate) struct ReplayArgs {
     /// A file that `divvy share --trace` wrote
     #[arg(value_name = "FILE")]
     pub(crate) trace: PathBuf,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -4,11 +4,16 @@
 //! decides who runs and makes no system call but to print.
 
 mod args;
+mod completions;
+mod plot;
 mod remote;
 mod replay;
 mod rescue;
 mod share;
 mod sim;
+mod strip;
+mod top;
+mod trace_file;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -138,13 +143,39 @@ pub fn main() -> ExitCode {
         args::Command::Doctor(args) => remote::doctor(&args),
         args::Command::Rescue(args) => rescue::run(&args),
         args::Command::Replay(args) => replay::run(&args),
+        args::Command::Plot(args) => plot::run(&args),
+        args::Command::Top(args) => top::run(&args),
         args::Command::Sim(args) => sim::run(&args),
         args::Command::Compare(args) => sim::compare::run(&args),
         args::Command::Policies(args) => sim::policies::run(&args),
+        args::Command::Completions(args) => completions::run(&args),
     };
     let code = done.unwrap_or_else(|failure| {
         tell(format_args!("divvy: {}", failure.text));
         failure.code
     });
     ExitCode::from(code.number())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Programs read what divvy says: whatever a command tells, it tells as JSON too.
+    #[test]
+    fn every_command_has_json() {
+        fn check(command: &clap::Command) {
+            let has = command.get_arguments().any(|arg| arg.get_long() == Some("json"));
+            assert!(has, "divvy {} has no --json", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        let command = command();
+        assert!(command.get_subcommands().count() >= 9);
+        command.get_subcommands().for_each(check);
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
 }

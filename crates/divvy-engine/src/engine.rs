@@ -258,10 +258,20 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
     /// Brings the accounts of all clients up to date, without telling the policy: for a report.
     pub fn audit(&mut self) {
         for i in 0..self.clients.len() {
-            if self.clients[i].alive
-                && let Ok(total) = self.host.measure(ClientId(i as u32))
-            {
-                self.enter(i, total);
+            if self.clients[i].alive {
+                self.audit_client(ClientId(i as u32));
+            }
+        }
+    }
+
+    /// Enters what a client has used by now. A recording keeps it, for what it adds up to; the policy hears of it with
+    /// the next charge.
+    fn audit_client(&mut self, client: ClientId) {
+        if let Ok(total) = self.host.measure(client) {
+            let used = self.enter(client.index(), total);
+            if self.recorder.is_some() && used > Nanos::ZERO {
+                let now = self.host.now();
+                self.record(|| TraceLine::audit(now, client, used));
             }
         }
     }
@@ -380,10 +390,8 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             Gate::CycleEnd { .. } => {
                 // The cycle's error is of what was really used by now, whatever the policy has looked at.
                 for client in self.released.iter().copied().collect::<Vec<_>>() {
-                    if !self.ledger.clients()[client.index()].blocked
-                        && let Ok(total) = self.host.measure(client)
-                    {
-                        self.enter(client.index(), total);
+                    if !self.ledger.clients()[client.index()].blocked {
+                        self.audit_client(client);
                     }
                 }
                 self.ledger.end_cycle();
@@ -392,12 +400,14 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         Ok(())
     }
 
-    /// Enters a client's total into the ledger. A total that went back is no credit: a clock's lag is made up later.
-    fn enter(&mut self, i: usize, total: Nanos) {
+    /// Enters a client's total into the ledger, and returns what it has used since. A total that went back is no credit:
+    /// a clock's lag is made up later.
+    fn enter(&mut self, i: usize, total: Nanos) -> Nanos {
         let c = &mut self.clients[i];
         let used = total.saturating_sub(c.seen);
         c.seen = c.seen.max(total);
         self.ledger.charge(i, used);
+        used
     }
 
     /// Tells the policy what it has not been told yet.

@@ -61,6 +61,12 @@ impl CycleStats {
         self.errors.iter().map(|&e| f64::from(e))
     }
 
+    /// The error of the last cycle that counts, as a fraction.
+    #[must_use]
+    pub fn last(&self) -> Option<f64> {
+        self.errors.last().map(|&e| f64::from(e))
+    }
+
     /// Mean, median and maximum over the cycles that count; `None` if there are none.
     #[must_use]
     pub fn errors(&self) -> Option<CycleErrors> {

@@ -5,13 +5,16 @@
 //! by itself, and records all of it on request, so that a run can be replayed.
 #![forbid(unsafe_code)]
 
+pub mod chrome;
 mod engine;
 mod host;
 mod ledger;
 pub mod policies;
+mod timeline;
 mod trace;
 
 pub use engine::{Engine, EngineError, Lost};
 pub use host::{Host, HostError, News, Observed, SelfCost};
 pub use ledger::{ClientLedger, CycleErrors, CycleStats, Ledger};
-pub use trace::{Divergence, Recorder, TRACE_VERSION, Trace, TraceHeader, TraceLine, replay};
+pub use timeline::{ClientState, ClientTimeline, CycleEnd, Playback, PlaybackError, Stretch, Timeline};
+pub use trace::{Divergence, Recorder, TRACE_VERSION, Trace, TraceHeader, TraceLine, TraceReader, replay};

@@ -1,19 +1,21 @@
 //! A run as a file of lines, and the proof that replaying it gives the same decisions.
 //!
 //! The first line is a [`TraceHeader`], every other a [`TraceLine`], each a JSON object (format: `docs/trace.md`).
+//! [`TraceReader`] reads them, [`replay`] feeds them to a policy anew, [`Playback`](crate::Playback) keeps the accounts.
 
 use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy, Share, ShareError};
 use serde::{Deserialize, Serialize};
 
 use crate::policies::{GateSpec, SpecError};
 
-/// The version of the format, which a header carries.
-pub const TRACE_VERSION: u32 = 1;
+/// The version of the format that is written, which a header carries. Version 1, which has no [`Trace::Audit`], is read
+/// as well.
+pub const TRACE_VERSION: u32 = 2;
 
 /// What was run: enough to make the same policy again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceHeader {
-    /// [`TRACE_VERSION`].
+    /// [`TRACE_VERSION`], or an older one.
     pub divvy_trace: u32,
     /// The gate.
     pub gate: GateSpec,
@@ -34,7 +36,7 @@ pub struct TraceLine {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "e")]
-#[expect(missing_docs, reason = "each is the event or decision of its name")]
+#[expect(missing_docs, reason = "each is the event or decision of its name; `Audit` is neither")]
 pub enum Trace {
     Join { c: u32, share: u64 },
     Leave { c: u32 },
@@ -49,6 +51,7 @@ pub enum Trace {
     Measure { c: u32 },
     Observe { c: u32 },
     Cycle { n: u64 },
+    Audit { c: u32, ns: u64 },
     Idle,
 }
 
@@ -89,6 +92,12 @@ impl TraceLine {
         Self { t: now.0, what }
     }
 
+    /// The line for CPU time that was entered into the accounts and that the policy was not told of yet.
+    #[must_use]
+    pub fn audit(now: Instant, client: ClientId, used: Nanos) -> Self {
+        Self { t: now.0, what: Trace::Audit { c: client.0, ns: used.0 } }
+    }
+
     /// The event of this line, if it is one.
     ///
     /// # Errors
@@ -125,6 +134,12 @@ pub enum Divergence {
         /// What is wrong with it.
         why: String,
     },
+    /// The last line is incomplete: whoever wrote the trace was killed.
+    #[error("line {line}: the trace ends in the middle of it")]
+    CutOff {
+        /// Counted from 1.
+        line: usize,
+    },
     /// The policy refused an event that it once took.
     #[error("line {line}: {why}")]
     Refused {
@@ -145,25 +160,67 @@ pub enum Divergence {
     },
 }
 
+/// The lines of a trace, read one by one, each with its number (the header is line 1).
+#[derive(Debug)]
+pub struct TraceReader<I: Iterator<Item = String>> {
+    header: TraceHeader,
+    lines: std::iter::Peekable<I>,
+    /// The number of the line that was read last.
+    line: usize,
+}
+
+impl<I: Iterator<Item = String>> TraceReader<I> {
+    /// Reads the header of a trace from its lines.
+    ///
+    /// # Errors
+    /// [`Divergence::Header`] if the first line is no header of a version that is known.
+    pub fn new(mut lines: I) -> Result<Self, Divergence> {
+        let first = lines.next().ok_or_else(|| Divergence::Header("the trace is empty".into()))?;
+        let header: TraceHeader =
+            serde_json::from_str(&first).map_err(|e| Divergence::Header(e.to_string()))?;
+        if !(1..=TRACE_VERSION).contains(&header.divvy_trace) {
+            let text = format!("trace version {}; this divvy reads 1 to {TRACE_VERSION}", header.divvy_trace);
+            return Err(Divergence::Header(text));
+        }
+        Ok(Self { header, lines: lines.peekable(), line: 1 })
+    }
+
+    /// What was run.
+    pub fn header(&self) -> &TraceHeader {
+        &self.header
+    }
+}
+
+impl<I: Iterator<Item = String>> Iterator for TraceReader<I> {
+    type Item = Result<(usize, TraceLine), Divergence>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let text = self.lines.next()?;
+        self.line += 1;
+        let line = self.line;
+        Some(match serde_json::from_str(&text) {
+            Ok(read) => Ok((line, read)),
+            Err(e) if e.is_eof() && self.lines.peek().is_none() => Err(Divergence::CutOff { line }),
+            Err(e) => Err(Divergence::Line { line, why: e.to_string() }),
+        })
+    }
+}
+
 /// Feeds a trace's events to a new policy of the same kind, and compares every decision: how many there were.
 ///
 /// # Errors
 /// [`Divergence`] at the first line that differs or cannot be read.
 pub fn replay(text: impl Iterator<Item = String>) -> Result<u64, Divergence> {
-    let mut lines = text.enumerate();
-    let (_, first) = lines.next().ok_or_else(|| Divergence::Header("the trace is empty".into()))?;
-    let header: TraceHeader = serde_json::from_str(&first).map_err(|e| Divergence::Header(e.to_string()))?;
-    if header.divvy_trace != TRACE_VERSION {
-        let text = format!("trace version {}; this divvy reads {TRACE_VERSION}", header.divvy_trace);
-        return Err(Divergence::Header(text));
-    }
-    let mut policy = header.gate.make()?;
+    let reader = TraceReader::new(text)?;
+    let mut policy = reader.header().gate.make()?;
     let mut decisions = 0;
-    for (index, text) in lines {
-        let line = index + 1;
+    for read in reader {
+        let (line, recorded) = read?;
         let bad = |why: String| Divergence::Line { line, why };
-        let recorded: TraceLine = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
         let now = Instant(recorded.t);
+        if matches!(recorded.what, Trace::Audit { .. }) {
+            continue; // The policy never heard of it.
+        }
         match recorded.as_event().map_err(|e| bad(e.to_string()))? {
             Some(event) => {
                 policy.on_event(now, event).map_err(|why| Divergence::Refused { line, why })?;

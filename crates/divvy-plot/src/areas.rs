@@ -27,9 +27,12 @@ pub struct Areas {
 }
 
 impl Areas {
-    pub(crate) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), PlotError> {
-        let nr = self.parts.iter().map(Vec::len).max().unwrap_or(0);
-        if nr == 0 {
+    fn windows(&self) -> usize {
+        self.parts.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
+    pub(crate) fn around(&self) -> Result<Surroundings<'_>, PlotError> {
+        if self.windows() == 0 {
             return Err(PlotError::new("no windows to draw"));
         }
         let x = Range::of([0.0, self.end].into_iter(), Scale::Linear, 8, false);
@@ -39,7 +42,7 @@ impl Areas {
         let legend = self.names.iter().enumerate().rev();
         let legend =
             legend.map(|(i, name)| Key { name: name.clone(), colour: colour(i), dashed: false }).collect();
-        let around = Surroundings {
+        Ok(Surroundings {
             title: &self.title,
             x_label: &self.x.label,
             y_label: &self.y.label,
@@ -48,8 +51,12 @@ impl Areas {
             across: true,
             legend,
             inset: 0.0,
-        };
-        let frame = Frame::draw(canvas, around)?;
+        })
+    }
+
+    pub(crate) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), PlotError> {
+        let nr = self.windows();
+        let frame = Frame::draw(canvas, self.around()?)?;
         let mut base = vec![0.0; nr];
         for (i, part) in self.parts.iter().enumerate() {
             let above: Vec<f64> =

@@ -60,8 +60,12 @@ pub(crate) enum Anchor {
 /// An area that is drawn on in points.
 pub(crate) struct Canvas<'a, DB: DrawingBackend> {
     area: &'a DrawingArea<DB, Shift>,
+    /// Where its upper left corner is on the area, in points.
+    origin: Point,
     pub(crate) width: f64,
     pub(crate) height: f64,
+    /// The least room to the left and to the right of a plane chart's frame, in points.
+    pub(crate) rooms: (f64, f64),
     scale: f64,
 }
 
@@ -79,10 +83,17 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
             let _ = register_font("sans-serif", FontStyle::Normal, bytes);
         });
         area.fill(&WHITE).map_err(PlotError::new)?;
-        Ok(Self { area, width: f64::from(size.0), height: f64::from(size.1), scale: f64::from(scale) })
+        let (width, height) = (f64::from(size.0), f64::from(size.1));
+        Ok(Self { area, origin: (0.0, 0.0), width, height, rooms: (0.0, 0.0), scale: f64::from(scale) })
+    }
+
+    /// A stripe of this canvas over its whole width, in which a chart has at least these rooms beside it.
+    pub(crate) fn stripe(&self, top: f64, height: f64, rooms: (f64, f64)) -> Self {
+        Self { origin: (self.origin.0, self.origin.1 + top), height, rooms, ..*self }
     }
 
     fn pixel(&self, (x, y): Point) -> (i32, i32) {
+        let (x, y) = (x + self.origin.0, y + self.origin.1);
         ((x * self.scale).round() as i32, (y * self.scale).round() as i32)
     }
 

@@ -54,14 +54,12 @@ impl Frame {
         canvas: &Canvas<'_, DB>,
         around: Surroundings<'_>,
     ) -> Result<Self, PlotError> {
+        let (left, right) = rooms(canvas, &around);
         let Surroundings { title, x_label, y_label, x, y, across, legend, inset } = around;
         draw_title(canvas, title)?;
-        let ticks_width =
-            y.ticks.iter().map(|(_, label)| canvas.text_width(label, TICK)).fold(0.0, f64::max).min(220.0);
-        let y_room = if y_label.is_empty() { 0.0 } else { LABEL + 10.0 };
         let frame = Self {
-            left: MARGIN + y_room + ticks_width + 8.0,
-            right: canvas.width - MARGIN - legend_width(canvas, &legend),
+            left: left.max(canvas.rooms.0),
+            right: canvas.width - right.max(canvas.rooms.1),
             top: MARGIN + TITLE + 20.0,
             bottom: canvas.height - MARGIN - LABEL - TICK - 12.0,
             x,
@@ -103,6 +101,16 @@ impl Frame {
             self.bottom - self.y.part(y) * (self.bottom - self.top),
         )
     }
+}
+
+/// The room that a chart takes to the left and to the right of its frame.
+pub(crate) fn rooms<DB: DrawingBackend>(canvas: &Canvas<'_, DB>, around: &Surroundings<'_>) -> (f64, f64) {
+    let ticks = around.y.ticks.iter().map(|(_, label)| canvas.text_width(label, TICK));
+    let y_room = if around.y_label.is_empty() { 0.0 } else { LABEL + 10.0 };
+    (
+        MARGIN + y_room + ticks.fold(0.0, f64::max).min(220.0) + 8.0,
+        MARGIN + legend_width(canvas, &around.legend),
+    )
 }
 
 /// `label` in at most two lines, broken after a colon or comma where it is wider than `room`.

@@ -18,6 +18,8 @@ pub struct Gantt {
     pub rows: Vec<String>,
     /// What the colours mean, in order; empty if each row has its own.
     pub colours: Vec<String>,
+    /// The beginning of time.
+    pub start: f64,
     /// The end of time.
     pub end: f64,
     /// The runs.
@@ -41,28 +43,30 @@ pub struct Bar {
 const FINEST: f64 = 0.25;
 
 impl Gantt {
-    pub(crate) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), PlotError> {
-        let nr = self.rows.len();
-        if nr == 0 {
+    pub(crate) fn around(&self) -> Result<Surroundings<'_>, PlotError> {
+        if self.rows.is_empty() {
             return Err(PlotError::new("no rows to draw"));
         }
-        let x = Range::of([0.0, self.end].into_iter(), Scale::Linear, 8, false);
+        let x = Range::of([self.start, self.end].into_iter(), Scale::Linear, 8, false);
         let Some(x) = x else { return Err(PlotError::new("the end of time is not finite")) };
-        let y = rows(&self.rows);
         let legend = self.colours.iter().enumerate();
         let legend =
             legend.map(|(i, name)| Key { name: name.clone(), colour: colour(i), dashed: false }).collect();
-        let around = Surroundings {
+        Ok(Surroundings {
             title: &self.title,
             x_label: &self.time.label,
             y_label: "",
             x,
-            y,
+            y: rows(&self.rows),
             across: false,
             legend,
             inset: 0.0,
-        };
-        let frame = Frame::draw(canvas, around)?;
+        })
+    }
+
+    pub(crate) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), PlotError> {
+        let nr = self.rows.len();
+        let frame = Frame::draw(canvas, self.around()?)?;
         let height = (frame.bottom - frame.top) / nr as f64;
         let middle = |row: usize| frame.top + (row as f64 + 0.5) * height;
         if nr <= 60 {

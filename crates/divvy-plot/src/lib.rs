@@ -1,4 +1,4 @@
-//! Charts as SVG and PNG, without system libraries or fonts: what `divvy sim` and the papers' pages draw.
+//! Charts as SVG and PNG, without system libraries or fonts: what `divvy sim`, `divvy plot` and the papers' pages draw.
 //!
 //! A [`Chart`] is plain data; [`Chart::to_svg`] and [`Chart::to_png`] draw it, equal data to equal bytes. Letters are
 //! measured, and in PNG drawn, with DejaVu Sans, which is built in (`fonts/LICENSE-DejaVu.txt`).
@@ -25,6 +25,7 @@ mod canvas;
 mod frame;
 mod gantt;
 mod lines;
+mod panels;
 mod surface;
 
 use std::fmt;
@@ -35,6 +36,7 @@ pub use areas::Areas;
 pub use axis::{Axis, Scale};
 pub use gantt::{Bar, Gantt};
 pub use lines::{Line, Lines, Style};
+pub use panels::{Panel, Panels};
 pub use surface::{Sheet, Surface};
 
 use canvas::Canvas;
@@ -73,6 +75,8 @@ pub enum Chart {
     Areas(Areas),
     /// Heights over a plane.
     Surface(Surface),
+    /// Several, one below the other.
+    Panels(Panels),
 }
 
 impl Chart {
@@ -81,10 +85,10 @@ impl Chart {
     /// # Errors
     /// [`PlotError`] where there is nothing to draw, or a number is not finite.
     pub fn to_svg(&self) -> Result<String, PlotError> {
-        let mut text = String::new();
+        let (size, mut text) = (self.size()?, String::new());
         {
-            let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-            self.draw(&Canvas::new(&area, SIZE, 1)?)?;
+            let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
+            self.draw(&Canvas::new(&area, size, 1)?)?;
             area.present().map_err(PlotError::new)?;
         }
         Ok(text)
@@ -95,11 +99,12 @@ impl Chart {
     /// # Errors
     /// As [`Chart::to_svg`].
     pub fn to_png(&self) -> Result<Vec<u8>, PlotError> {
-        let (width, height) = (SIZE.0 * PNG_SCALE, SIZE.1 * PNG_SCALE);
+        let size = self.size()?;
+        let (width, height) = (size.0 * PNG_SCALE, size.1 * PNG_SCALE);
         let mut pixels = vec![0; (width * height * 3) as usize];
         {
             let area = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
-            self.draw(&Canvas::new(&area, SIZE, PNG_SCALE)?)?;
+            self.draw(&Canvas::new(&area, size, PNG_SCALE)?)?;
             area.present().map_err(PlotError::new)?;
         }
         let mut file = Vec::new();
@@ -111,12 +116,31 @@ impl Chart {
         Ok(file)
     }
 
+    fn size(&self) -> Result<(u32, u32), PlotError> {
+        match self {
+            Self::Panels(panels) => panels.size(),
+            _ => Ok(SIZE),
+        }
+    }
+
+    /// The room that it takes to the left and to the right of its frame, if it has one.
+    fn rooms<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(f64, f64), PlotError> {
+        let around = match self {
+            Self::Gantt(chart) => chart.around()?,
+            Self::Lines(chart) => chart.around()?,
+            Self::Areas(chart) => chart.around()?,
+            Self::Surface(_) | Self::Panels(_) => return Ok((0.0, 0.0)),
+        };
+        Ok(frame::rooms(canvas, &around))
+    }
+
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), PlotError> {
         match self {
             Self::Gantt(chart) => chart.draw(canvas),
             Self::Lines(chart) => chart.draw(canvas),
             Self::Areas(chart) => chart.draw(canvas),
             Self::Surface(chart) => chart.draw(canvas),
+            Self::Panels(chart) => chart.draw(canvas),
         }
     }
 }

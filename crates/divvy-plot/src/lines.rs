@@ -79,7 +79,7 @@ impl Lines {
         self.lines.iter().filter(some).count()
     }
 
-    pub(crate) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), PlotError> {
+    pub(crate) fn around(&self) -> Result<Surroundings<'_>, PlotError> {
         let xs = self.lines.iter().flat_map(|line| line.points.iter().map(|point| point.0));
         let ys = self.lines.iter().flat_map(Line::ends);
         let x = if self.x.words.is_empty() {
@@ -94,7 +94,7 @@ impl Lines {
             colour: colour(i),
             dashed: line.style == Style::Dashed,
         };
-        let around = Surroundings {
+        Ok(Surroundings {
             title: &self.title,
             x_label: &self.x.label,
             y_label: &self.y.label,
@@ -108,8 +108,11 @@ impl Lines {
                 Vec::new()
             },
             inset: if self.with_bars() > 0 { 16.0 } else { 0.0 },
-        };
-        let frame = Frame::draw(canvas, around)?;
+        })
+    }
+
+    pub(crate) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), PlotError> {
+        let frame = Frame::draw(canvas, self.around()?)?;
         for (i, line) in self.lines.iter().enumerate() {
             self.draw_line(canvas, &frame, i, line)?;
         }

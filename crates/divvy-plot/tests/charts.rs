@@ -1,11 +1,11 @@
 //! Charts are drawn from any data that makes sense, equal data to equal bytes, and from no other.
 
-use divvy_plot::{Areas, Axis, Bar, Chart, Gantt, Line, Lines, Sheet, Surface};
+use divvy_plot::{Areas, Axis, Bar, Chart, Gantt, Line, Lines, Panel, Panels, Sheet, Surface};
 
 fn gantt(rows: usize, bars: Vec<Bar>) -> Chart {
     let rows = (0..rows).map(|row| format!("client {row}")).collect();
     let (title, time) = (String::from("runs"), Axis::linear("time, ms"));
-    Chart::Gantt(Gantt { title, time, rows, colours: Vec::new(), end: 60.0, bars })
+    Chart::Gantt(Gantt { title, time, rows, colours: Vec::new(), start: 0.0, end: 60.0, bars })
 }
 
 fn lines(lines: Vec<Line>, x: Axis) -> Chart {
@@ -126,4 +126,28 @@ fn markup_in_names_stays_text() {
     let svg = svg.to_svg().unwrap();
     assert!(!svg.contains("<b>") && !svg.contains("<i>"));
     assert!(svg.contains("&lt;b&gt;"));
+}
+
+#[test]
+fn panels_stand_below_each_other_with_common_edges() {
+    let bar = |row, from, to| Bar { row, colour: row, from, to };
+    let upper = gantt(1, vec![bar(0, 0.0, 60.0)]);
+    // Its marks are wider, so that alone it would begin further to the right.
+    let lower = lines(vec![Line::new("a", [(0.0, 1e7), (60.0, 2e7)])], Axis::linear("x"));
+    let panel = |chart: &Chart, height| Panel { chart: chart.clone(), height };
+    let both = Chart::Panels(Panels(vec![panel(&upper, 200), panel(&lower, 300)]));
+    let png = both.to_png().unwrap();
+    let header = png::Decoder::new(std::io::Cursor::new(&png)).read_info().unwrap();
+    assert_eq!((header.info().width, header.info().height), (1800, 1000));
+    let svg = both.to_svg().unwrap();
+    let (left, width) = rectangles(&svg)[0];
+    let curve = svg.split("<polyline").find(|line| line.contains("stroke-width=\"2\"")).unwrap();
+    let points = curve.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
+    let xs: Vec<f64> =
+        points.split_whitespace().map(|p| p.split(',').next().unwrap().parse().unwrap()).collect();
+    assert!((xs[0] - left).abs() <= 2.0, "{xs:?} {left}");
+    assert!((xs[xs.len() - 1] - left - width).abs() <= 3.0, "{xs:?} {left} {width}");
+    for bad in [vec![], vec![panel(&upper, 20)], vec![panel(&upper, 5_000), panel(&lower, 5_000)]] {
+        assert!(Chart::Panels(Panels(bad)).to_svg().unwrap_err().to_string().starts_with("panels need"));
+    }
 }

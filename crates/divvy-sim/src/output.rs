@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use divvy_engine::chrome::{ChromeTrace, Run};
 use divvy_policy::Nanos;
 use serde::Serialize;
 
-use crate::metrics::{ErrorRow, Fraction, GroupResponses, Run, Series};
+use crate::metrics::{self, ErrorRow, Fraction, GroupResponses, Series};
 
 /// Everything that was measured on one run. Indexes of clients count from 0; fractions are exact, in quanta.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -232,7 +233,7 @@ pub struct Timeline {
 
 impl Timeline {
     pub(crate) fn new(log: &crate::metrics::RunLog) -> Self {
-        let row = |run: &Run| (run.from.0, run.to.0, run.client.0, run.cpu.0);
+        let row = |run: &metrics::Run| (run.from.0, run.to.0, run.client.0, run.cpu.0);
         Self {
             nr_runs: log.nr_runs(),
             hash: format!("{:016x}", log.hash()),
@@ -286,24 +287,23 @@ impl Report {
     /// Empty of runs unless the scenario asks for them (`measure.runs`).
     #[must_use]
     pub fn to_chrome_trace(&self) -> String {
-        let mut events = Vec::new();
+        // Writing to memory cannot fail, and what is written is text.
+        let bytes = self.write_chrome_trace(Vec::new()).unwrap_or_default();
+        String::from_utf8(bytes).unwrap_or_default()
+    }
+
+    fn write_chrome_trace(&self, out: Vec<u8>) -> std::io::Result<Vec<u8>> {
+        let about = serde_json::json!({ "policy": self.policy, "seed": self.seed });
+        let mut trace = ChromeTrace::new(out, &format!("divvy sim: {}", self.policy), &about)?;
         for cpu in 0..self.cpus {
-            events.push(serde_json::json!({
-                "name": "thread_name", "ph": "M", "pid": 0, "tid": cpu, "args": { "name": format!("CPU {cpu}") }
-            }));
+            trace.row(cpu, &format!("CPU {cpu}"))?;
         }
-        for &(from, to, client, cpu) in self.timeline.iter().flat_map(|timeline| &timeline.runs) {
-            events.push(serde_json::json!({
-                "name": self.client_name(client), "cat": "run", "ph": "X", "pid": 0, "tid": cpu,
-                "ts": from as f64 / 1e3, "dur": (to - from) as f64 / 1e3, "args": { "client": client }
-            }));
+        for &(from_ns, to_ns, client, row) in self.timeline.iter().flat_map(|timeline| &timeline.runs) {
+            let name = self.client_name(client);
+            let args = serde_json::json!({ "client": client });
+            trace.run(&Run { row, name: &name, category: "run", from_ns, to_ns, args })?;
         }
-        let trace = serde_json::json!({
-            "displayTimeUnit": "ms",
-            "otherData": { "policy": self.policy, "seed": self.seed },
-            "traceEvents": events
-        });
-        trace.to_string()
+        trace.finish()
     }
 
     /// One row for each client that was there from the start, below a line of names.

@@ -1,24 +1,25 @@
 //! `divvy share`: run commands and divide the CPU among them.
 
-mod report;
+pub(crate) mod report;
 mod run;
 mod screen;
-mod table;
+pub(crate) mod table;
 mod tasks;
+mod trace;
 
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
 use divvy_engine::policies::GateSpec;
-use divvy_engine::{Recorder, TraceHeader, TraceLine};
 use divvy_linux::CpuMask;
 
 pub(crate) use tasks::check_command;
 
 use crate::args::ShareArgs;
 use crate::{Code, Failure};
+
+pub(crate) use trace::TraceFormat;
 
 /// A cycle longer than this cannot be meant.
 const CYCLE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -89,46 +90,6 @@ fn gate_spec(args: &ShareArgs, cpus: u32) -> GateSpec {
         slice_ns: args.slice.map(nanos),
         presence: args.presence,
         period_ns: nanos(args.period),
-    }
-}
-
-/// Writes a trace as lines of JSON; the first error ends it, and is told at the end.
-struct TraceFile {
-    out: BufWriter<File>,
-    failed: std::rc::Rc<std::cell::RefCell<Option<std::io::Error>>>,
-}
-
-impl TraceFile {
-    fn new(
-        file: File,
-        header: &TraceHeader,
-        failed: std::rc::Rc<std::cell::RefCell<Option<std::io::Error>>>,
-    ) -> Self {
-        let mut trace = Self { out: BufWriter::with_capacity(1 << 18, file), failed };
-        trace.line(header);
-        trace
-    }
-
-    fn line(&mut self, line: &impl serde::Serialize) {
-        let mut failed = self.failed.borrow_mut();
-        if failed.is_none() {
-            let written = serde_json::to_writer(&mut self.out, line).map_err(std::io::Error::from);
-            *failed = written.and_then(|()| self.out.write_all(b"\n")).err();
-        }
-    }
-}
-
-impl Recorder for TraceFile {
-    fn record(&mut self, line: &TraceLine) {
-        self.line(line);
-    }
-}
-
-impl Drop for TraceFile {
-    fn drop(&mut self) {
-        if let Err(e) = self.out.flush() {
-            self.failed.borrow_mut().get_or_insert(e);
-        }
     }
 }
 

@@ -94,7 +94,7 @@ impl From<Exit> for ExitReport {
 }
 
 /// What one share comes to: the largest CPU time for each share is what a client gets that is not capped.
-fn effective_shares(ledger: &Ledger, fractions: &[f64]) -> Vec<f64> {
+pub(crate) fn effective_shares(ledger: &Ledger, fractions: &[f64]) -> Vec<f64> {
     let shares = ledger.clients().iter().map(|c| c.share.get() as f64);
     let rate = shares.zip(fractions).map(|(share, f)| f / share).fold(0.0, f64::max);
     fractions.iter().map(|f| if rate > 0.0 { f / rate } else { 0.0 }).collect()

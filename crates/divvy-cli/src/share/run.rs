@@ -14,7 +14,8 @@ use super::report::{self, ExitReport, REPORT_VERSION, Report};
 use super::screen::{Pipes, Screen};
 use super::table::{self, Row};
 use super::tasks::{Task, What};
-use super::{TraceFile, gate_spec, nanos};
+use super::trace::{Failed, TraceFile};
+use super::{gate_spec, nanos};
 use crate::args::ShareArgs;
 use crate::{Code, Failure, print, tell};
 
@@ -34,7 +35,7 @@ pub(super) struct Run<'a> {
     ended_by: Ended,
     quantum_ns: u64,
     has_cycles: bool,
-    trace_failed: Rc<RefCell<Option<std::io::Error>>>,
+    trace_failed: Failed,
     trace_name: Option<String>,
     warnings: Vec<String>,
 }
@@ -71,7 +72,8 @@ impl<'a> Run<'a> {
         if let Some((file, name)) = trace {
             let clients = tasks.iter().map(|t| t.name.clone()).collect();
             let header = TraceHeader { divvy_trace: divvy_engine::TRACE_VERSION, gate: spec, clients };
-            engine.record_to(Box::new(TraceFile::new(file, &header, Rc::clone(&trace_failed))));
+            let failed: Failed = Rc::clone(&trace_failed);
+            engine.record_to(Box::new(TraceFile::new(file, args.trace_format, &header, failed)));
             trace_name = Some(name);
         }
         let warnings = Vec::new();

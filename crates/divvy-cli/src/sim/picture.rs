@@ -92,6 +92,7 @@ fn gantt(report: &Report) -> Result<Chart, Failure> {
         } else {
             Vec::new()
         },
+        start: 0.0,
         end: end as f64 / length,
         bars: bars.collect(),
     }))

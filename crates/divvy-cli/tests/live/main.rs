@@ -12,6 +12,8 @@ mod family;
 mod harness;
 mod input;
 mod others;
+mod plot;
 mod readme;
 mod share;
 mod terminal;
+mod top;

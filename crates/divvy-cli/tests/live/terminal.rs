@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, channel};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -16,24 +16,30 @@ const ROWS: u16 = 24;
 const COLUMNS: u16 = 100;
 
 /// divvy on a terminal of its own, and what that shows.
-struct Session {
-    child: Child,
-    terminal: OwnedFd,
+pub struct Session {
+    pub child: Child,
+    pub terminal: OwnedFd,
+    /// Keeps the terminal there when divvy has ended.
+    _line: File,
     bytes: Receiver<Vec<u8>>,
-    screen: vt100::Parser,
+    pub screen: vt100::Parser,
     raw: Vec<u8>,
 }
 
 impl Session {
     fn start(sandbox: &Sandbox, args: &[&str]) -> Self {
+        Self::start_command(sandbox.divvy(args), COLUMNS)
+    }
+
+    /// Any command on a terminal of `columns` columns.
+    pub fn start_command(mut command: Command, columns: u16) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a pty");
         grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("a pty");
         let name = ptsname(&terminal, Vec::new()).expect("a pty's name");
-        let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize { ws_row: ROWS, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&terminal, size).expect("a size");
         let open =
             || File::options().read(true).write(true).open(name.to_str().expect("a path")).expect("the pty");
-        let mut command = sandbox.divvy(args);
         command.stdin(open()).stdout(open()).stderr(open());
         // SAFETY: between fork and exec only two system calls are made.
         unsafe {
@@ -57,28 +63,33 @@ impl Session {
             }
         });
         let size = |n| std::num::NonZero::new(n).expect("some");
-        let parser = vt100::Parser::new(size(ROWS), size(COLUMNS), 1000);
-        Self { child, terminal, bytes, screen: parser, raw: Vec::new() }
+        let parser = vt100::Parser::new(size(ROWS), size(columns), 1000);
+        Self { child, terminal, _line: open(), bytes, screen: parser, raw: Vec::new() }
     }
 
-    fn lines(&mut self) -> Vec<String> {
+    pub fn lines(&mut self) -> Vec<String> {
         for bytes in self.bytes.try_iter() {
             self.screen.process(&bytes);
             self.raw.extend(bytes);
         }
-        let lines = self.screen.screen().rows(0, COLUMNS).map(|line| line.trim_end().to_owned());
+        let columns = self.screen.screen().size().1;
+        let lines = self.screen.screen().rows(0, columns.get()).map(|line| line.trim_end().to_owned());
         lines.filter(|line| !line.is_empty()).collect()
     }
 
-    fn wait_for(&mut self, what: &str, found: impl Fn(&[String]) -> bool) -> Vec<String> {
+    pub fn wait_for(&mut self, what: &str, found: impl Fn(&[String]) -> bool) -> Vec<String> {
         eventually(what, || Some(self.lines()).filter(|lines| found(lines)))
     }
 
     fn key(&mut self, byte: u8) {
-        File::from(self.terminal.try_clone().expect("a descriptor")).write_all(&[byte]).expect("press a key");
+        self.keys(&[byte]);
     }
 
-    fn end(&mut self) -> (Option<i32>, Vec<String>) {
+    pub fn keys(&mut self, bytes: &[u8]) {
+        File::from(self.terminal.try_clone().expect("a descriptor")).write_all(bytes).expect("press keys");
+    }
+
+    pub fn end(&mut self) -> (Option<i32>, Vec<String>) {
         let status = eventually("divvy's end", || self.child.try_wait().expect("our child"));
         // What it wrote last may still be on its way.
         std::thread::sleep(std::time::Duration::from_millis(100));

@@ -1,0 +1,134 @@
+//! Where the dashboard's data come from, and what they are.
+
+use divvy_policy::Nanos;
+use serde::Serialize;
+
+/// The version of what `divvy top --json` prints.
+pub(crate) const SNAPSHOT_VERSION: u32 = 1;
+
+/// What is there at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Snapshot {
+    pub(super) version: u32,
+    /// Where it comes from.
+    pub(super) source: String,
+    pub(super) policy: String,
+    pub(super) quantum_ns: u64,
+    /// How many CPUs are divided.
+    pub(super) cpus: u32,
+    /// Since the scheduler began.
+    pub(super) now_ns: u64,
+    /// Nothing more will come.
+    pub(super) ended: bool,
+    /// Errors of cycles, where the source knows them.
+    pub(super) cycles: Option<Cycles>,
+    #[serde(rename = "self")]
+    pub(super) own: Own,
+    pub(super) clients: Vec<Client>,
+}
+
+/// Errors of the cycles that count, as fractions: RMS over the clients of (service - due) / due.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Cycles {
+    pub(super) count: u64,
+    pub(super) median: f64,
+    pub(super) mean: f64,
+    pub(super) max: f64,
+}
+
+/// What divvy itself has cost, in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Own {
+    /// `None` where the source does not know.
+    pub(super) cpu_ns: Option<u64>,
+    pub(super) wakeups: u64,
+    pub(super) reads: u64,
+    pub(super) signals: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Client {
+    pub(super) id: u32,
+    pub(super) name: String,
+    /// What belongs to it: `tree:123`, `user:alice`; empty where the source does not say.
+    pub(super) selector: String,
+    pub(super) share: u64,
+    /// What the share comes to on these CPUs, in the same unit.
+    pub(super) effective_share: f64,
+    /// Share as a fraction of all shares.
+    pub(super) requested_fraction: f64,
+    /// Effective share as a fraction of all effective shares.
+    pub(super) effective_fraction: f64,
+    /// CPU time as a fraction of that of all clients.
+    pub(super) achieved_fraction: f64,
+    /// `achieved / effective - 1`.
+    pub(super) relative_error: f64,
+    pub(super) service_ns: u64,
+    pub(super) state: State,
+    /// CPUs that it can use at once.
+    pub(super) width: u32,
+    /// Processes that may not be signalled.
+    pub(super) not_permitted: u32,
+    /// Its processes.
+    pub(super) nr_members: usize,
+    /// The first of them; `None` where the source does not know them.
+    pub(super) members: Option<Vec<Member>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Member {
+    pub(super) pid: i32,
+    pub(super) name: String,
+    pub(super) state: String,
+    /// Whether divvy may signal it.
+    pub(super) permitted: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    Running,
+    Held,
+    Asleep,
+    /// By somebody else.
+    Stopped,
+    /// By the user's wish.
+    Paused,
+    Left,
+}
+
+impl State {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Held => "held",
+            Self::Asleep => "asleep",
+            Self::Stopped => "stopped",
+            Self::Paused => "paused",
+            Self::Left => "left",
+        }
+    }
+}
+
+/// What a user can change about a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Share(u64),
+    /// Paused: held until it is resumed; its share goes to the others.
+    Pause(bool),
+}
+
+/// Where snapshots come from. It may block; it has a thread of its own.
+pub(super) trait Source: Send {
+    /// What is there now. `elapsed` is how long the dashboard has been looking, without the time in which it was frozen.
+    ///
+    /// # Errors
+    /// One line for the user. The dashboard goes on with what it has and asks again.
+    fn snapshot(&mut self, elapsed: Nanos) -> Result<Snapshot, String>;
+
+    /// Changes a client; says in one line what was done.
+    ///
+    /// # Errors
+    /// One line for the user: what cannot be done, and what can.
+    fn change(&mut self, client: u32, change: Change) -> Result<String, String>;
+}
