@@ -353,10 +353,9 @@ impl Market {
             while let Some(ticket) = self.first_backing(node, resource) {
                 self.remove_ticket(ticket);
             }
-            let pool = self.nodes[node].pools[resource.index()];
-            if pool != NONE {
-                self.pools.remove(pool);
-            }
+        }
+        for pool in self.nodes[node].pools.into_iter().filter(|&pool| pool != NONE) {
+            self.pools.remove(pool);
         }
         self.dirty.retain(|&(dirty, _)| dirty != node);
         if let Some(bounded) = self.bounded.get_mut(&self.nodes[node].broker.owner) {
