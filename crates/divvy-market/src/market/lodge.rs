@@ -51,14 +51,14 @@ impl Market {
         let burden = self.rare(node, resource).map_or(0, |rare| rare.burden);
         let carriers: Vec<u32> =
             self.backing(node, resource).filter(|ticket| self.lodged.contains_key(ticket)).collect();
-        let total: u128 = carriers.iter().map(|ticket| u128::from(self.lodged[ticket].weight)).sum();
-        if total == 0 {
-            return;
-        }
+        // Where those that were worth something are gone, the rest carry equally.
+        let worth: u64 = carriers.iter().map(|ticket| self.lodged[ticket].weight).sum();
+        let weigh = |lodged: &Lodged| if worth == 0 { 1 } else { u128::from(lodged.weight) };
+        let total: u128 = carriers.iter().map(|ticket| weigh(&self.lodged[ticket])).sum();
         let size = burden.unsigned_abs();
         let (mut weight, mut given) = (0u128, 0u128);
         for ticket in carriers {
-            weight += u128::from(self.lodged[&ticket].weight);
+            weight += weigh(&self.lodged[&ticket]);
             let until_here = size / total * weight + size % total * weight / total;
             let part = (until_here - given).cast_signed() * burden.signum();
             given = until_here;

@@ -18,6 +18,8 @@ pub(super) struct Cache {
     value: Ratio,
     /// Of an active soft ticket; zero where there is none.
     price: Ratio,
+    /// Hard tickets are worth `value * amount / total`.
+    total: u32,
     /// The market's clock at the last look, and at the last look that found a change.
     seen: u64,
     changed: u64,
@@ -163,9 +165,10 @@ impl Market {
             };
             let price = self.price(node, resource, &value);
             let pool = self.pool_mut(node, resource);
-            let same = pool.cache.as_ref().is_some_and(|cache| cache.value == value && cache.price == price);
-            let changed = if same { pool.cache.as_ref().map_or(clock, |cache| cache.changed) } else { clock };
-            let cache = Cache { value, price, seen: clock, changed, stale: false };
+            let total = pool.hard_total;
+            let same = |old: &&Box<Cache>| old.value == value && old.price == price && old.total == total;
+            let changed = pool.cache.as_ref().filter(same).map_or(clock, |old| old.changed);
+            let cache = Cache { value, price, total, seen: clock, changed, stale: false };
             match &mut pool.cache {
                 Some(old) => **old = cache,
                 none => *none = Some(Box::new(cache)),
@@ -183,13 +186,41 @@ impl Market {
     }
 
     /// What all clients that compete for `resource` are worth together: the whole that a client's value is a part of.
+    ///
+    /// It is what the base's active tickets are worth and what exchanges added, less what hard tickets of idle holders
+    /// keep from everybody. So it is no sum over the clients, whose fractions together would be very long. Cost: a look at
+    /// each currency and client.
     pub fn total(&mut self, resource: Resource) -> Ratio {
-        let clients = self.competitors(resource);
+        let issuers: Vec<u32> = self.nodes.iter().map(|(index, _)| index).collect();
         let mut total = Ratio::ZERO;
-        for client in clients {
-            total += &self.node_value(client, resource);
+        for node in issuers {
+            if !self.active(node, resource) {
+                continue;
+            }
+            total += &self.burden(node, resource);
+            let (claimed, whole) = self.claimed(node, resource);
+            if node == BASE {
+                total += &Ratio::from(claimed);
+            } else if claimed < whole {
+                let value = self.node_value(node, resource);
+                total = &total - &value.mul_div(whole - claimed, whole);
+            }
         }
         total
+    }
+
+    /// How much of a node's rights its active tickets have a claim on, and the whole: hard tickets of how many, or, for a
+    /// base without these, soft tickets. A node that issued nothing keeps all for itself.
+    fn claimed(&self, node: u32, resource: Resource) -> (u64, u64) {
+        let Some(pool) = self.pool(node, resource) else { return (0, 0) };
+        let (issued, whole) = (u64::from(pool.issued_hard), u64::from(pool.hard_total));
+        if issued == 0 {
+            return if node == BASE { (pool.active_soft, pool.active_soft) } else { (whole, whole) };
+        }
+        let active = |&ticket: &u32| self.tickets[ticket].active && self.tickets[ticket].kind == Kind::Hard;
+        let hard =
+            self.issued(node, resource).filter(active).map(|ticket| u64::from(self.tickets[ticket].amount));
+        (hard.sum::<u64>() + if pool.active_soft > 0 { whole - issued } else { 0 }, whole)
     }
 
     fn competitors(&self, resource: Resource) -> Vec<u32> {
@@ -203,11 +234,13 @@ impl Market {
     pub fn apportion(&mut self, resource: Resource, scale: u32) -> Vec<(CurrencyId, u64)> {
         let clients = self.competitors(resource);
         let mut weights = Vec::with_capacity(clients.len());
-        let mut total = Ratio::ZERO;
+        let mut total = self.total(resource);
         for client in clients {
             let id = self.currency_id(client);
             let weight = self.weight(id, resource).unwrap_or(Ratio::ZERO);
-            total += &weight;
+            if self.rare(client, resource).is_some_and(|rare| rare.compensation.is_some()) {
+                total += &(&weight - &self.node_value(client, resource));
+            }
             weights.push((id, weight));
         }
         let mut parts = Vec::with_capacity(weights.len());

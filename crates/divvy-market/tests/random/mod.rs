@@ -409,6 +409,30 @@ pub fn check_values(market: &mut Market) {
         for (id, value) in values(market, resource) {
             assert_eq!(value, oracle.value(id).to_string(), "{resource} of {id}");
         }
+        let competing: Vec<CurrencyId> = oracle.competing.iter().copied().collect();
+        let total: Exact = competing.iter().map(|&id| oracle.value(id)).sum();
+        assert_eq!(market.total(resource).to_string(), total.to_string(), "{resource} of all");
+        check_apportion(market, resource, &total, &mut oracle);
+    }
+}
+
+/// Parts add up to the scale, and each is less than one off its exact size.
+fn check_apportion(market: &mut Market, resource: Resource, total: &Exact, oracle: &mut Oracle) {
+    let scale = 1_000_003u32;
+    let parts = market.apportion(resource, scale);
+    let mut whole = total.clone();
+    let mut weights = Vec::new();
+    for &(id, _) in &parts {
+        let (value, weight) = (oracle.value(id), market.weight(id, resource).expect("a client"));
+        let weight: Exact = weight.to_string().parse().expect("a fraction");
+        whole += &weight - value;
+        weights.push(weight);
+    }
+    let sum: u64 = parts.iter().map(|&(_, part)| part).sum();
+    assert_eq!(sum, if whole == exact(0) { 0 } else { scale.into() }, "{resource}");
+    for ((id, part), weight) in parts.iter().zip(weights) {
+        let off = exact(*part) * &whole - weight * exact(scale);
+        assert!(off.clone() <= whole && -off <= whole, "{resource} of {id}: {part} of {scale}");
     }
 }
 
