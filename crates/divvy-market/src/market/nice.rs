@@ -1,0 +1,151 @@
+//! Limited permission to issue base tickets, and what it is for: `nice`.
+
+use super::scratch::Scratch;
+use super::{BASE, Bounded, Market, Niced, NodeKind, Ticket};
+use crate::broker::{Broker, Caller, Permission};
+use crate::op::{Amount, CurrencyId, Kind, Made, Refusal};
+use crate::ratio::Ratio;
+use crate::resource::{Resource, Resources};
+use alloc::vec::Vec;
+
+impl Market {
+    pub(super) fn op_set_bound(
+        &mut self,
+        caller: &Caller,
+        uid: u32,
+        resource: Resource,
+        bound: Option<u64>,
+    ) -> Result<(), Refusal> {
+        if !caller.superuser {
+            return Err(Refusal::SuperuserOnly);
+        }
+        if !self.bounded.contains_key(&uid) {
+            let owned = self.nodes.iter().filter(|(index, node)| *index != BASE && node.broker.owner == uid);
+            let owned = owned.map(|(index, _)| index).collect();
+            self.bounded.insert(uid, Bounded { bounds: [None; 3], owned });
+        }
+        let bounded = self.bounded.get_mut(&uid).expect("just made");
+        bounded.bounds[resource.index()] = bound;
+        if bounded.bounds == [None; 3] {
+            self.bounded.remove(&uid);
+        }
+        Ok(())
+    }
+
+    /// Asks whether `caller`, who may not issue base tickets as such, may issue `more` to `holder` within its bound.
+    ///
+    /// Source: section 3.4. What counts is what the caller's currencies get from currencies of others, the base among
+    /// them, were everybody active and no exchange made. So nobody's sleep, and no trade, widens anybody's bound.
+    pub(super) fn check_bound(
+        &self,
+        caller: &Caller,
+        holder: u32,
+        resource: Resource,
+        more: u64,
+        otherwise: Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let bounded = self.bounded.get(&caller.uid).filter(|bounded| bounded.owned.contains(&holder));
+        let Some((bounded, bound)) = bounded.and_then(|b| Some((b, b.bounds[resource.index()]?))) else {
+            return otherwise;
+        };
+        let mut scratch = Scratch::nominal(self, resource, more);
+        let mut income = scratch.base_price().mul_div(more, 1);
+        for &node in &bounded.owned {
+            for ticket in self.backing(node, resource) {
+                if self.nodes[self.tickets[ticket].issuer].broker.owner != caller.uid {
+                    income += &scratch.ticket(ticket);
+                }
+            }
+        }
+        if income > Ratio::from(bound) { Err(Refusal::AboveBound { bound }) } else { Ok(()) }
+    }
+
+    /// Source: section 4.6 and Fig. 4. We differ: the paper's utility leaves the tickets with the new currency for ever;
+    /// here they go back when it funds nobody any more, else a user would get poorer with every nice job.
+    pub(super) fn op_nice(
+        &mut self,
+        caller: &Caller,
+        client: CurrencyId,
+        from: CurrencyId,
+        resource: Resource,
+        amount: Amount,
+    ) -> Result<Made, Refusal> {
+        let (client, from) = (self.client(client)?, self.inner(from)?);
+        self.check_permission(caller, from, Permission::Change)?;
+        self.check_permission(caller, client, Permission::Change)?;
+        let funding: u64 =
+            self.base_funding(from, resource).iter().map(|&t| u64::from(self.tickets[t].amount)).sum();
+        if funding < amount.get() {
+            return Err(Refusal::NotEnough(self.currency_id(from)));
+        }
+        self.check_depth(client, 2)?;
+        self.check_room(1, 2)?;
+        let Broker { owner, group, mode } = self.nodes[from].broker;
+        let nice = self.create(Broker { owner, group, mode }, NodeKind::Currency, Resources::NONE);
+        // First the new funding, then the old goes: the client is never without, so no exchange of it ends needlessly.
+        self.add_ticket(nice, BASE, resource, amount.raw(), Kind::Soft);
+        self.add_ticket(client, nice, resource, amount.raw(), Kind::Soft);
+        for ticket in self.between(from, client, resource) {
+            self.remove_ticket(ticket);
+        }
+        self.take_base_funding(from, resource, amount.raw());
+        self.niced.insert(nice, Niced { origin: from, resource, amount: amount.raw() });
+        Ok(Made::Currency(self.currency_id(nice)))
+    }
+
+    /// Takes so many soft base tickets from `node`, which has them, newest first.
+    fn take_base_funding(&mut self, node: u32, resource: Resource, mut amount: u32) {
+        for ticket in self.base_funding(node, resource) {
+            let has = self.tickets[ticket].amount;
+            if has > amount {
+                self.change_amount(ticket, has - amount);
+                return;
+            }
+            self.remove_ticket(ticket);
+            amount -= has;
+            if amount == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Before `node` ends: if `nice` made it, what it still has of its base tickets goes back where it came from; what
+    /// was made from it in turn will go there too.
+    pub(super) fn give_back(&mut self, node: u32) {
+        let niced = self.niced.remove(&node);
+        for other in self.niced.values_mut().filter(|other| other.origin == node) {
+            other.origin = niced.as_ref().map_or(BASE, |niced| niced.origin);
+        }
+        // What was made from a currency that ends for good has nowhere to go back to.
+        self.niced.retain(|_, other| other.origin != BASE);
+        let Some(Niced { origin, resource, amount }) = niced else { return };
+        let mut left = amount;
+        for ticket in self.base_funding(node, resource) {
+            let Ticket { amount: has, .. } = self.tickets[ticket];
+            let back = has.min(left);
+            left -= back;
+            if has > back {
+                self.change_amount(ticket, has - back);
+            } else {
+                self.remove_ticket(ticket);
+            }
+            if back > 0 {
+                self.return_to(origin, resource, back);
+            }
+        }
+    }
+
+    fn return_to(&mut self, origin: u32, resource: Resource, amount: u32) {
+        let tickets: Vec<u32> = self.base_funding(origin, resource);
+        let grown = tickets
+            .iter()
+            .find_map(|&ticket| Some((ticket, self.tickets[ticket].amount.checked_add(amount)?)));
+        match grown {
+            Some((ticket, amount)) => self.change_amount(ticket, amount),
+            // There is room: at least as much was taken away for this currency to be made.
+            None => {
+                self.add_ticket(origin, BASE, resource, amount, Kind::Soft);
+            }
+        }
+    }
+}
