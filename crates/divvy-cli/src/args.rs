@@ -18,7 +18,7 @@ Exit codes:
   1    a command failed (rescue, replay: something is left to be repaired, or differs; sim, compare: a run could
        not end and was cut off at its limit)
   2    the arguments cannot be used
-  3    a command cannot be started; nothing is left running
+  3    a command cannot be started, or a process not attached; nothing is left running
   4    a file cannot be read or written
   5    the system refused: a permission, a limit, a failed call
   6    there is no such client, or no such process
@@ -35,7 +35,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run commands and divide the CPU among them by share
+    /// Divide the CPU among commands, and processes that run already, by share
     Share(Box<ShareArgs>),
     /// Run a command as a client of your own scheduler, which is started if need be
     Run(RunArgs),
@@ -76,7 +76,8 @@ pub(crate) enum Command {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct ShareArgs {
-    /// A share (1 to 1000000) and a command for the shell: 2:'make -j4'
+    /// A share (1 to 1000000) and a command for the shell, 2:'make -j4', or what runs already: 1:@tree:123, 1:@user:bob
+    /// (pid, tree, group, session, user, name, cgroup)
     #[arg(value_name = "SHARE:COMMAND", required_unless_present = "file")]
     pub(crate) tasks: Vec<String>,
 

@@ -30,7 +30,7 @@ pub(crate) enum Code {
     Failed,
     /// The arguments cannot be used.
     Usage,
-    /// A command cannot be started. Nothing is left running.
+    /// A command cannot be started, or a process not attached. Nothing is left running, or held.
     NotStarted,
     /// A file cannot be read or written.
     File,
@@ -80,7 +80,7 @@ impl From<divvy_linux::Error> for Failure {
     fn from(e: divvy_linux::Error) -> Self {
         use divvy_linux::Error;
         let code = match e {
-            Error::Spawn { .. } => Code::NotStarted,
+            Error::Spawn { .. } | Error::Select { .. } => Code::NotStarted,
             Error::Cpu { .. } => Code::Usage,
             _ => Code::System,
         };

@@ -22,7 +22,7 @@ use crate::types::{
 };
 
 /// An answer that has not come by then is not waited for.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(45);
 /// Bytes in an answer at most.
 const ANSWER_MAX: usize = 64 << 20;
 

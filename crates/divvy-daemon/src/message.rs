@@ -16,7 +16,7 @@ use crate::types::{
 /// Requests that wait for the scheduler at most; more are refused.
 const QUEUE: usize = 256;
 /// An answer that has not come by then is not waited for: the machine is busier than any promise.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the scheduler is asked to do.
 #[derive(Debug)]

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Extension, Path, Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -24,8 +25,8 @@ pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 const BODY_MAX: usize = 64 * 1024;
 /// Members that can be asked for.
 const MEMBERS_MAX: usize = 10_000;
-/// From a request's head to its answer: what comes more slowly is given up.
-const REQUEST_TIME: Duration = Duration::from_secs(10);
+/// From a request's head to the end of its body.
+const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// Who asks: the pid at the other end of the socket, where the kernel tells.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +51,7 @@ pub(crate) fn router(context: Context) -> Router {
         .route("/v1/openapi.json", get(openapi))
         .fallback(no_path)
         .method_not_allowed_fallback(no_method)
-        .layer(middleware::from_fn(in_time))
-        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(middleware::from_fn(bounded))
         .with_state(context)
 }
 
@@ -83,20 +83,17 @@ impl IntoResponse for Answer {
 
 type Answered = Result<Answer, Refusal>;
 
+fn too_large() -> Refusal {
+    Refusal::new(ErrorCode::TooLarge, format!("the body is longer than {BODY_MAX} bytes"), "send less")
+}
+
 fn bad_request(message: impl ToString) -> Refusal {
     Refusal::new(ErrorCode::BadRequest, message, "see GET /v1/openapi.json")
 }
 
 /// The body as what it should be.
-fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Refusal> {
-    let body = body.map_err(|e| {
-        if e.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            let text = format!("the body is longer than {BODY_MAX} bytes");
-            return Refusal::new(ErrorCode::TooLarge, text, "send less");
-        }
-        bad_request(e.body_text())
-    })?;
-    serde_json::from_slice(&body).map_err(|e| bad_request(format!("the body: {e}")))
+fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
+    serde_json::from_slice(body).map_err(|e| bad_request(format!("the body: {e}")))
 }
 
 #[derive(Debug, Deserialize)]
@@ -138,18 +135,18 @@ async fn show(
 async fn add(
     State(context): State<Context>,
     Extension(Caller(caller)): Extension<Caller>,
-    body: Result<Bytes, BytesRejection>,
+    body: Bytes,
 ) -> Answered {
-    let new: NewClient = parse(body)?;
+    let new: NewClient = parse(&body)?;
     context.scheduler.ask(Command::Add { new, caller }).await
 }
 
 async fn change(
     State(context): State<Context>,
     path: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    body: Bytes,
 ) -> Answered {
-    let change: Change = parse(body)?;
+    let change: Change = parse(&body)?;
     context.scheduler.ask(Command::Change { key: key(path)?, change }).await
 }
 
@@ -204,12 +201,22 @@ async fn no_method(request: Request) -> Refusal {
     Refusal::new(ErrorCode::NoSuchMethod, text, "see GET /v1/openapi.json")
 }
 
-async fn in_time(request: Request, next: Next) -> Response {
-    match tokio::time::timeout(REQUEST_TIME, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => {
-            let text = format!("the request did not come to its end within {} s", REQUEST_TIME.as_secs());
-            Refusal::new(ErrorCode::TooSlow, text, "send it in one go").into_response()
-        }
+/// Hands a request on once all of it is there: refuses what is too large, by its own word or in fact, and gives up what
+/// takes too long to come.
+async fn bounded(request: Request, next: Next) -> Response {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length: u64| length > BODY_MAX as u64) {
+        return too_large().into_response();
     }
+    let (parts, body) = request.into_parts();
+    let body = match tokio::time::timeout(BODY_TIME, Limited::new(body, BODY_MAX).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(e)) if e.is::<LengthLimitError>() => return too_large().into_response(),
+        Ok(Err(e)) => return bad_request(format!("the body: {e}")).into_response(),
+        Err(_) => {
+            let text = format!("the request did not come to its end within {} s", BODY_TIME.as_secs());
+            return Refusal::new(ErrorCode::TooSlow, text, "send it in one go").into_response();
+        }
+    };
+    next.run(Request::from_parts(parts, Body::from(body))).await
 }

@@ -163,14 +163,14 @@ impl LinuxHost {
     /// names a process that another client has by as narrow a selector; [`Error::Permission`] where we may not signal it.
     /// Nothing is held then.
     pub fn attach(&mut self, selector: &Selector) -> Result<ClientId> {
-        self.check(selector)?;
+        let start = self.check(selector)?;
         let client = ClientId(self.clients.len() as u32);
         let members = Members::attached(Live, selector.children());
         let mut new = Client::new(members);
         (new.held, new.selector) = (true, Some(selector.clone()));
         new.since = rescue_ticks(clock::since_boot());
         self.clients.push(new);
-        let rule = Rule { client, selector: selector.clone() };
+        let rule = Rule { client, selector: selector.clone(), start };
         let order = (selector.rank(), client);
         let at = self.attached.rules.partition_point(|r| (r.selector.rank(), r.client) < order);
         self.attached.rules.insert(at, rule);
@@ -196,9 +196,9 @@ impl LinuxHost {
         Ok(client)
     }
 
-    /// Refuses at once what cannot be meant.
-    fn check(&self, selector: &Selector) -> Result<()> {
-        let (Selector::Pid(pid) | Selector::Tree(pid)) = selector else { return Ok(()) };
+    /// Refuses at once what cannot be meant; when the process began that is meant by its number.
+    fn check(&self, selector: &Selector) -> Result<Option<StartTime>> {
+        let (Selector::Pid(pid) | Selector::Tree(pid)) = selector else { return Ok(None) };
         let refused = |what: String, fix| Err(select_error(selector, what, fix));
         let Some(process) = crate::ProcessRef::open(*pid)? else {
             return refused(format!("there is no process {pid}"), "look with ps which there are");
@@ -221,7 +221,7 @@ impl LinuxHost {
                 return Err(Error::system("attach to process", pid, rustix::io::Errno::PERM));
             }
         }
-        Ok(())
+        Ok(Some(process.start()))
     }
 
     /// Takes back a client that nobody was told of.
@@ -507,8 +507,10 @@ impl LinuxHost {
         if !ends || c.gone || !c.had_members || !c.members.is_empty() {
             return;
         }
-        // The last may have made another that nobody has seen yet.
-        let _ = self.scan_processes(true);
+        if !matches!(c.selector, Some(Selector::Pid(_))) {
+            // The last may have made another that nobody has seen yet.
+            let _ = self.scan_processes(true);
+        }
         let c = &mut self.clients[client.index()];
         if !c.members.is_empty() || c.gone {
             return;

@@ -97,6 +97,8 @@ pub fn program_of(pid: Pid) -> Option<String> {
 pub struct Rule {
     pub client: ClientId,
     pub selector: Selector,
+    /// When the process that the selector names by its number began: whoever has the number later is not meant.
+    pub start: Option<StartTime>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -246,12 +248,12 @@ impl<R: Registry> Census<R> {
         }
         let (mut user, mut cgroups, mut program) = (None, None, None);
         let mut matches = |rule: &Rule| match &rule.selector {
-            Selector::Pid(one) => pid == *one,
+            Selector::Pid(one) => pid == *one && self.is(*one, rule.start),
             // Whoever was in a tree stays in it: its parents may have ended.
             Selector::Tree(root) => {
-                pid == *root
-                    || owners.get(&pid) == Some(&rule.client)
-                    || self.grows_in(pid, rule.client, *root, owners)
+                let is_root = |p: Pid| p == *root && self.is(p, rule.start);
+                let is_in = |p: Pid| owners.get(&p) == Some(&rule.client);
+                is_in(pid) || is_root(pid) || self.ancestors(pid).any(|a| is_root(a) || is_in(a))
             }
             Selector::Group(group) => person.group == Some(*group),
             Selector::Session(session) => person.session == Some(*session),
@@ -270,9 +272,9 @@ impl<R: Registry> Census<R> {
         rules.iter().find(|rule| matches(rule)).map(|rule| rule.client)
     }
 
-    /// Whether `pid` has an ancestor that is `root`, or that is in `client`.
-    fn grows_in(&self, pid: Pid, client: ClientId, root: Pid, owners: &HashMap<Pid, ClientId>) -> bool {
-        self.ancestors(pid).any(|a| a == root || owners.get(&a) == Some(&client))
+    /// Whether `pid` is still the process that began at `start`.
+    fn is(&self, pid: Pid, start: Option<StartTime>) -> bool {
+        start.is_none_or(|start| self.people.get(&pid).is_some_and(|p| p.start == start))
     }
 
     /// Whether `ancestor` is one of `pid`'s.
@@ -373,6 +375,7 @@ mod tests {
         let rule = |(i, s): (usize, &&str)| Rule {
             client: ClientId(i as u32),
             selector: s.parse().expect("a selector"),
+            start: None,
         };
         let mut rules: Vec<Rule> = selectors.iter().enumerate().map(rule).collect();
         rules.sort_by_key(|r| (r.selector.rank(), r.client));
@@ -468,6 +471,24 @@ mod tests {
             seen.extend(census.scan(&mut reads).unwrap().seen);
         }
         assert_eq!(seen.len(), 2000);
+    }
+
+    #[test]
+    fn a_number_means_the_process_that_had_it() {
+        let (script, mut census) = machine();
+        census.scan(&mut 0).unwrap();
+        for selector in ["pid:11", "tree:11"] {
+            let mut rules = rules(&[selector]);
+            rules[0].start = census.start(pid(11));
+            let claim = |census: &Census<Script>, n| {
+                census.claim(pid(n), &rules, &HashMap::new(), &Protection::none()).is_some()
+            };
+            assert!(claim(&census, 11) && claim(&census, 12) == (selector == "tree:11"));
+            // The number is given again, and a child of the first has that for its parent's.
+            script.change(11, |e| (e.inode, e.stat.start) = (e.inode + 1, StartTime(e.stat.start.0 + 1)));
+            census.scan(&mut 0).unwrap();
+            assert!(!claim(&census, 11) && !claim(&census, 12), "{selector}");
+        }
     }
 
     #[test]

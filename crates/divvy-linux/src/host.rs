@@ -8,13 +8,14 @@ use divvy_policy::{ClientId, CpuId, Instant, Nanos};
 use nix::sys::signal::Signal as NixSignal;
 
 use crate::attach::Attached;
-use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, SavedAffinity, Table, rescue};
+use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, Table, rescue};
 use crate::members::{Look, Members, Scan, Tally};
 use crate::procfs::{LastPid, StartTime};
 use crate::quota::quota_of;
 use crate::reactor::{Reactor, Waker};
 use crate::select::Selector;
-use crate::spawn::{Command, Inherit, spawn};
+use crate::spawn::{Command, Inherit, next_ended, spawn, wait_for};
+use crate::steer::{Steered, steer};
 use crate::world::Live;
 use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own};
 
@@ -129,6 +130,8 @@ pub struct LinuxHost {
     /// Processes of clients that are our own children, their parents having ended.
     orphans: HashMap<Pid, ClientId>,
     pub(crate) news: VecDeque<News>,
+    /// Clients to be held as soon as whoever follows them has been released.
+    deferred: Vec<ClientId>,
     asked: Vec<NixSignal>,
     inherit: Inherit,
     pub(crate) cpus: Vec<u32>,
@@ -187,6 +190,7 @@ impl LinuxHost {
             by_leader: HashMap::new(),
             orphans: HashMap::new(),
             news: VecDeque::new(),
+            deferred: Vec::new(),
             asked: Vec::new(),
             inherit,
             cpus,
@@ -521,13 +525,35 @@ impl LinuxHost {
             self.news.push_back(News::Stopped(ClientId(i as u32)));
             return Ok(Delivery::Sent);
         }
-        let delivery = c.members.resume(look)?;
+        // It shall wake up on its CPU and nowhere else: on ours it would take our place.
+        let steered = match cpu {
+            Some(cpu) => Steered::begin(&c.members, look.table, cpu)?,
+            None => None,
+        };
+        let delivery = c.members.resume(look);
         c.held = false;
-        // Only what is runnable is moved by a change of affinity; what sleeps is placed anew when it wakes.
-        if let Some(cpu) = cpu {
-            steer(&c.members, &self.table, cpu)?;
+        if let Some(steered) = steered {
+            steered.end(&c.members, &self.table)?;
         }
-        Ok(delivery)
+        delivery
+    }
+
+    /// Whether a client is better held after the next one was released: its CPU would be idle in between. Where we run
+    /// on that CPU ourselves it runs us, and whoever is released there could take our place before we are through.
+    fn defers_hold(&self, i: usize) -> bool {
+        self.cpus.len() > 1
+            && self.clients[i].cpu.is_some_and(|cpu| cpu as usize != rustix::thread::sched_getcpu())
+    }
+
+    fn hold_deferred(&mut self) {
+        for client in std::mem::take(&mut self.deferred) {
+            if self.clients[client.index()].gone {
+                continue;
+            }
+            if let Err((_, e)) = self.hold_client(client.index()) {
+                self.news.push_back(News::Failed(client, e));
+            }
+        }
     }
 
     /// Whether the list of a client's processes may be out of date.
@@ -569,22 +595,6 @@ impl LinuxHost {
     }
 }
 
-/// Moves a client's only thread to `cpu`, or brings its clock up to date if it runs there, and puts its affinity back
-/// at once. The guardian knows what to put back should we die in between.
-fn steer(members: &Members, table: &Table, cpu: u32) -> Result<()> {
-    let Some((process, slot)) = members.only_thread() else { return Ok(()) };
-    let tid = process.pid();
-    let Some(mask) = CpuMask::of_thread(tid)?.filter(|mask| mask.contains(cpu)) else { return Ok(()) };
-    if mask == CpuMask::only(cpu) {
-        return Ok(());
-    }
-    table.set_affinity(slot, &SavedAffinity { tid, start: process.start(), mask });
-    CpuMask::only(cpu).apply(tid)?;
-    mask.apply(tid)?;
-    table.clear_affinity(slot);
-    Ok(())
-}
-
 fn host_error(e: &Error) -> HostError {
     match e {
         Error::Permission { .. } => HostError::NotPermitted(e.to_string()),
@@ -618,43 +628,13 @@ fn mark_of(pid: Pid, divvy: Pid) -> Option<ClientId> {
     (owner == divvy.to_string()).then(|| client.parse().ok().map(ClientId))?
 }
 
-/// A child that has ended and its status, left as it is.
-fn next_ended() -> Option<(Pid, Exit)> {
-    // SAFETY: an all-zero `siginfo_t` is a value of it.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: `info` is ours to be written to.
-    let waited = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
-    if waited != 0 {
-        return None;
-    }
-    // SAFETY: waitid filled in the fields of SIGCHLD, or left zeroes.
-    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-    let exit = if info.si_code == libc::CLD_EXITED { Exit::Code(status) } else { Exit::Signal(status) };
-    Pid::from_raw(pid).map(|pid| (pid, exit))
-}
-
-/// Waits for a child that has ended: the CPU time of it and of the children that it waited for.
-fn wait_for(pid: Pid) -> Nanos {
-    // SAFETY: an all-zero `rusage` is a value of it.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    let raw = pid.as_raw_nonzero().get();
-    // SAFETY: the status may be null, and `usage` is ours to be written to.
-    let waited =
-        unsafe { libc::wait4(raw, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL, &raw mut usage) };
-    if waited != raw {
-        return Nanos::ZERO;
-    }
-    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
-    Nanos(ns(usage.ru_utime) + ns(usage.ru_stime))
-}
-
 impl Host for LinuxHost {
     fn now(&mut self) -> Instant {
         clock::now()
     }
 
     fn wait(&mut self, until: Option<Instant>) -> std::result::Result<(), HostError> {
+        self.hold_deferred();
         if !self.news.is_empty() {
             return Ok(());
         }
@@ -695,6 +675,9 @@ impl Host for LinuxHost {
         if self.clients[client.index()].gone {
             return Err(HostError::Gone);
         }
+        if self.deferred.contains(&client) {
+            self.hold_deferred();
+        }
         delivered(self.release_client(client.index(), cpu))
     }
 
@@ -702,11 +685,16 @@ impl Host for LinuxHost {
         if self.clients[client.index()].gone {
             return Err(HostError::Gone);
         }
+        if self.defers_hold(client.index()) {
+            self.deferred.push(client);
+            return Ok(());
+        }
         self.hold_client(client.index()).map(|_| ()).map_err(|(_, e)| e)
     }
 
     fn measure(&mut self, client: ClientId) -> std::result::Result<Nanos, HostError> {
         let i = client.index();
+        self.hold_deferred();
         if self.clients[i].gone {
             return Ok(self.clients[i].members.last_total());
         }
@@ -732,6 +720,7 @@ impl Host for LinuxHost {
 
     fn observe(&mut self, client: ClientId) -> std::result::Result<Observed, HostError> {
         let i = client.index();
+        self.hold_deferred();
         if self.clients[i].gone {
             return Err(HostError::Gone);
         }

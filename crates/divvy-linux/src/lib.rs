@@ -27,6 +27,7 @@ mod reactor;
 mod select;
 mod spawn;
 pub mod stand_in;
+mod steer;
 mod world;
 
 pub use affinity::{CpuListError, CpuMask};

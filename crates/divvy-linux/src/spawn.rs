@@ -1,4 +1,4 @@
-//! Starting a command in a process group, or session, of its own.
+//! Starting a command in a process group, or session, of its own, and waiting for children.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,10 @@ use std::process::Stdio;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
+use divvy_policy::Nanos;
+
 use crate::affinity::CpuMask;
+use crate::host::Exit;
 use crate::{Error, Pid, ProcessRef, Result};
 
 /// A command to start.
@@ -89,4 +92,35 @@ pub fn spawn(command: Command, inherit: &Inherit) -> Result<ProcessRef> {
     let pid = Pid::from_raw(child.id() as i32).expect("a child's pid is positive");
     // Ours and not waited for: the pid is still the child's, even if it has ended already.
     ProcessRef::open_child(pid)
+}
+
+/// A child that has ended and its status, left as it is.
+pub fn next_ended() -> Option<(Pid, Exit)> {
+    // SAFETY: an all-zero `siginfo_t` is a value of it.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: `info` is ours to be written to.
+    let waited = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
+    if waited != 0 {
+        return None;
+    }
+    // SAFETY: waitid filled in the fields of SIGCHLD, or left zeroes.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    let exit = if info.si_code == libc::CLD_EXITED { Exit::Code(status) } else { Exit::Signal(status) };
+    Pid::from_raw(pid).map(|pid| (pid, exit))
+}
+
+/// Waits for a child that has ended: the CPU time of it and of the children that it waited for.
+pub fn wait_for(pid: Pid) -> Nanos {
+    // SAFETY: an all-zero `rusage` is a value of it.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let raw = pid.as_raw_nonzero().get();
+    // SAFETY: the status may be null, and `usage` is ours to be written to.
+    let waited =
+        unsafe { libc::wait4(raw, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL, &raw mut usage) };
+    if waited != raw {
+        return Nanos::ZERO;
+    }
+    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
+    Nanos(ns(usage.ru_utime) + ns(usage.ru_stime))
 }

@@ -1,7 +1,7 @@
 //! What a run was: `--report`, `--json` and the summary. Its schema is `docs/report.schema.json`.
 
 use divvy_engine::{Engine, Host, Ledger};
-use divvy_linux::Exit;
+use divvy_linux::{Exit, Membership};
 use divvy_policy::{Gate, Policy};
 use serde::Serialize;
 
@@ -40,7 +40,10 @@ pub(crate) struct ClientReport {
     pub(crate) achieved_fraction: f64,
     /// `achieved / target - 1`.
     pub(crate) relative_error: f64,
-    /// `None` while it runs.
+    /// What it was attached by; `None` for a command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) selector: Option<String>,
+    /// `None` while it runs, and for what is not our child.
     pub(crate) exit: Option<ExitReport>,
 }
 
@@ -73,6 +76,9 @@ pub(crate) struct OwnReport {
     pub(crate) wakeups: u64,
     pub(crate) reads: u64,
     pub(crate) signals: u64,
+    /// What keeping track of attached clients' members cost; part of `cpu_ns`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) membership: Option<Membership>,
 }
 
 impl From<Exit> for ExitReport {
@@ -107,6 +113,7 @@ pub(crate) fn clients(ledger: &Ledger, tasks: &[Task]) -> Vec<ClientReport> {
             target_fraction: target,
             achieved_fraction: achieved,
             relative_error: if all == 0 { 0.0 } else { achieved / target - 1.0 },
+            selector: None,
             exit: None,
         }
     })
@@ -129,6 +136,7 @@ pub(crate) fn statistics<P: Policy<Decision = Gate>, H: Host>(
             wakeups: engine.wakeups(),
             reads: cost.reads,
             signals: cost.signals,
+            membership: None,
         },
     )
 }
@@ -153,6 +161,7 @@ impl Report {
             achieved: c.achieved_fraction,
             error: c.relative_error,
             state: match c.exit {
+                None if c.selector.is_some() => "released".to_owned(),
                 None => "running".to_owned(),
                 Some(ExitReport::Code(code)) => format!("exit {code}"),
                 Some(ExitReport::Signal(signal)) => format!("signal {signal}"),
@@ -177,6 +186,19 @@ impl Report {
             self.own.reads,
             self.own.signals
         ));
+        if let Some(m) = &self.own.membership {
+            lines.push(format!(
+                "members: {} of {} processes ({} idle, {} not permitted); {} scans, {:.3} % of a CPU; stops reach a client \
+                 within {:.0} us",
+                m.members,
+                m.processes,
+                m.idle,
+                m.not_permitted,
+                m.scans,
+                m.scan_ns as f64 / self.wall_ns.max(1) as f64 * 100.0,
+                m.skew_ns_max as f64 / 1e3,
+            ));
+        }
         lines
     }
 }

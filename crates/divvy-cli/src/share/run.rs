@@ -13,7 +13,7 @@ use divvy_policy::{ClientId, Instant, Nanos};
 use super::report::{self, ExitReport, REPORT_VERSION, Report};
 use super::screen::{Pipes, Screen};
 use super::table::{self, Row};
-use super::tasks::Task;
+use super::tasks::{Task, What};
 use super::trace::{Failed, TraceFile};
 use super::{gate_spec, nanos};
 use crate::args::ShareArgs;
@@ -97,11 +97,19 @@ impl<'a> Run<'a> {
         let table = self.shows_table();
         for i in 0..self.tasks.len() {
             let task = self.tasks[i].clone();
+            let start = match task.what {
+                What::Command(command) => command,
+                What::Attach(selector) => {
+                    self.engine.host_mut().attach(&selector)?;
+                    self.engine.join(task.share).map_err(broken)?;
+                    continue;
+                }
+            };
             let no_pipe = |e| Failure::new(Code::System, format!("open a pipe for {}: {e}", task.name));
             let (stdout, stderr) = if table { pipes.for_command().map_err(no_pipe)? } else { (None, None) };
             let own_session = !self.args.keep_terminal;
             let command =
-                Command { argv: task.argv, dir: task.dir, env: task.env, stdout, stderr, own_session };
+                Command { argv: start.argv, dir: start.dir, env: start.env, stdout, stderr, own_session };
             self.engine.host_mut().spawn(command)?;
             self.engine.join(task.share).map_err(broken)?;
         }
@@ -120,7 +128,10 @@ impl<'a> Run<'a> {
         self.engine.audit();
         let wall_ns = clock::now().since(self.started).0.max(1);
         let clients = report::clients(self.engine.ledger(), &self.tasks);
-        let (cycles, own) = report::statistics(&mut self.engine, wall_ns);
+        let (cycles, mut own) = report::statistics(&mut self.engine, wall_ns);
+        if self.tasks.iter().any(|t| t.selector().is_some()) {
+            own.membership = Some(self.engine.host().membership());
+        }
         self.end_commands();
         scheduled?;
         let used: u64 = clients.iter().map(|c| c.service_ns).sum();
@@ -144,6 +155,7 @@ impl<'a> Run<'a> {
         };
         for (i, client) in report.clients.iter_mut().enumerate() {
             client.exit = self.engine.host().exit(ClientId(i as u32)).map(ExitReport::from);
+            client.selector = self.tasks[i].selector().map(ToString::to_string);
         }
         self.publish(&report, report_to)?;
         Ok(self.code(&report))
@@ -155,7 +167,7 @@ impl<'a> Run<'a> {
         let tells = !self.args.quiet && !self.args.json;
         let mut show = self.started + interval;
         self.show(tells && self.screen.is_some());
-        while self.engine.nr_clients() > 0 {
+        while self.goes_on() {
             let until = if tells { Some(end.map_or(show, |end| end.min(show))) } else { end };
             self.engine.turn(until).map_err(broken)?;
             self.note_lost();
@@ -175,6 +187,14 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether somebody is there to be waited for. A client that never ends by itself (`@user:`, `@name:`, `@cgroup:`) is
+    /// waited for only where all are such.
+    fn goes_on(&self) -> bool {
+        let clients = self.engine.ledger().clients().iter().zip(&self.tasks);
+        let all_open = self.tasks.iter().all(|t| !t.ends());
+        clients.into_iter().any(|(client, task)| client.present && (all_open || task.ends()))
     }
 
     /// A client that left for another reason than its end goes on without us; the user is told.
@@ -238,13 +258,28 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Processes that ran before us are released, and go on as they did.
+    fn detach_all(&mut self) {
+        for client in (0..self.tasks.len() as u32).map(ClientId) {
+            let host = self.engine.host_mut();
+            if host.is_attached(client)
+                && let Err(e) = host.detach(client)
+            {
+                self.warnings.push(format!("{}: {e}; try divvy rescue", self.tasks[client.index()].name));
+            }
+        }
+        // The engine hears that they have left: nobody decides about them any more.
+        let _ = self.engine.serve();
+    }
+
     /// Ends what still runs: SIGTERM, then, after the grace or at a second Ctrl-C, SIGKILL. Everything is released
     /// first, so that it can end.
     fn end_commands(&mut self) {
+        self.detach_all();
         if self.engine.nr_clients() == 0 {
             return;
         }
-        let all: Vec<ClientId> = (0..self.tasks.len() as u32).map(ClientId).collect();
+        let all = self.commands();
         let signal_all = |engine: &mut Engine<AnyGate, LinuxHost>, signal| {
             for &client in &all {
                 // What cannot be signalled has ended, or is not ours to end.
@@ -273,11 +308,18 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The clients that we have started, and may end.
+    fn commands(&self) -> Vec<ClientId> {
+        let all = self.tasks.iter().enumerate().filter(|(_, task)| task.selector().is_none());
+        all.map(|(i, _)| ClientId(i as u32)).collect()
+    }
+
     /// For a start that failed: nothing that was started goes on.
     fn kill_all(&mut self) {
-        for i in 0..self.tasks.len() as u32 {
-            let _ = self.engine.host_mut().signal(ClientId(i), Signal::KILL);
+        for client in self.commands() {
+            let _ = self.engine.host_mut().signal(client, Signal::KILL);
         }
+        self.detach_all();
     }
 
     fn publish(&mut self, report: &Report, report_to: Option<(File, String)>) -> Result<(), Failure> {
@@ -310,7 +352,9 @@ impl<'a> Run<'a> {
             Ended::Signal(signal) => Code::Signalled(signal as i32),
             Ended::Time => Code::Done,
             Ended::Commands => {
-                let failed = report.clients.iter().any(|c| c.exit != Some(ExitReport::Code(0)));
+                // How processes end that are not our children nobody tells us.
+                let commands = report.clients.iter().filter(|c| c.selector.is_none());
+                let failed = commands.into_iter().any(|c| c.exit != Some(ExitReport::Code(0)));
                 if failed { Code::Failed } else { Code::Done }
             }
         }

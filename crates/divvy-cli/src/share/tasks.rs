@@ -1,10 +1,11 @@
-//! What is to be run: `SHARE:COMMAND` words and task files.
+//! What is to be divided among: `SHARE:COMMAND` and `SHARE:@SELECTOR` words, and task files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use divvy_linux::Selector;
 use divvy_policy::Share;
 use serde::Deserialize;
 
@@ -13,14 +14,47 @@ use crate::{Code, Failure};
 /// The largest share on the command line: more only makes cycles too long to come to an end.
 const SHARE_MAX: u64 = 1_000_000;
 
-/// One command with its share.
+/// One client with its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
     pub(crate) name: String,
     pub(crate) share: Share,
+    pub(crate) what: What,
+}
+
+/// What a client is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A command, started by divvy and ended with it.
+    Command(Command),
+    /// Processes that run already, left alone at the end.
+    Attach(Selector),
+}
+
+/// A command to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Command {
     pub(crate) argv: Vec<OsString>,
     pub(crate) dir: Option<PathBuf>,
     pub(crate) env: Vec<(OsString, OsString)>,
+}
+
+impl Task {
+    /// Whether the client comes to an end by itself.
+    pub(crate) fn ends(&self) -> bool {
+        match &self.what {
+            What::Command(_) => true,
+            What::Attach(selector) => selector.ends(),
+        }
+    }
+
+    /// What it was attached by; `None` for a command.
+    pub(crate) fn selector(&self) -> Option<&Selector> {
+        match &self.what {
+            What::Command(_) => None,
+            What::Attach(selector) => Some(selector),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -34,7 +68,8 @@ struct TaskFile {
 struct FileTask {
     name: Option<String>,
     share: i64,
-    command: FileCommand,
+    command: Option<FileCommand>,
+    attach: Option<String>,
     dir: Option<PathBuf>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -71,7 +106,9 @@ pub(crate) fn all(words: &[String], file: Option<&Path>) -> Result<Vec<Task>, Fa
         tasks.extend(from_file(file)?);
     }
     for task in &tasks {
-        check_program(task)?;
+        if let What::Command(command) = &task.what {
+            check_program(&task.name, command)?;
+        }
     }
     name_apart(&mut tasks);
     Ok(tasks)
@@ -92,7 +129,16 @@ fn from_word(word: &str) -> Result<Task, Failure> {
             "{quoted}: the command is empty; write SHARE:COMMAND, as in 2:'make -j4'"
         )));
     }
-    Ok(Task { name: first_word(command), share, argv: shell(command), dir: None, env: Vec::new() })
+    if let Some(selector) = command.trim().strip_prefix('@') {
+        let selector = parse_selector(selector, &quoted)?;
+        return Ok(Task { name: selector.to_string(), share, what: What::Attach(selector) });
+    }
+    let what = What::Command(Command { argv: shell(command), dir: None, env: Vec::new() });
+    Ok(Task { name: first_word(command), share, what })
+}
+
+fn parse_selector(text: &str, whose: &str) -> Result<Selector, Failure> {
+    text.parse().map_err(|e| usage(format!("{whose}: {e}")))
 }
 
 fn shell(command: &str) -> Vec<OsString> {
@@ -116,29 +162,56 @@ fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
         let whose =
             format!("{}: task {} ({})", path.display(), index + 1, task.name.as_deref().unwrap_or("unnamed"));
         let share = parse_share(i128::from(task.share), &whose)?;
-        let (first, argv) = match task.command {
-            FileCommand::Shell(line) => (first_word(&line), shell(&line)),
-            FileCommand::Argv(argv) => (
-                argv.first().map(|a| first_word(a)).unwrap_or_default(),
-                argv.into_iter().map(OsString::from).collect(),
-            ),
+        let (name, what) = match (task.command, task.attach) {
+            (Some(command), None) => from_command(command, task.dir, task.env, &whose)?,
+            (None, Some(selector)) => {
+                if task.dir.is_some() || !task.env.is_empty() {
+                    let fix = "leave them out, or give a command instead";
+                    return Err(usage(format!("{whose}: dir and env are for commands; {fix}")));
+                }
+                let selector = parse_selector(&selector, &whose)?;
+                (selector.to_string(), What::Attach(selector))
+            }
+            (Some(_), Some(_)) => {
+                return Err(usage(format!("{whose}: both command and attach; give one of them")));
+            }
+            (None, None) => {
+                return Err(usage(format!("{whose}: neither command nor attach; give one of them")));
+            }
         };
-        if first.is_empty() {
-            return Err(usage(format!("{whose}: the command is empty")));
-        }
-        if let Some(dir) = task.dir.as_deref().filter(|dir| !dir.is_dir()) {
-            return Err(Failure::new(
-                Code::NotStarted,
-                format!("{whose}: dir {}: no such directory", dir.display()),
-            ));
-        }
-        let env = task.env.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
-        tasks.push(Task { name: task.name.unwrap_or(first), share, argv, dir: task.dir, env });
+        tasks.push(Task { name: task.name.unwrap_or(name), share, what });
     }
     if tasks.is_empty() {
         return Err(usage(format!("{}: no task; write at least one [[task]]", path.display())));
     }
     Ok(tasks)
+}
+
+/// A command of a task file, and its program's name.
+fn from_command(
+    command: FileCommand,
+    dir: Option<PathBuf>,
+    env: BTreeMap<String, String>,
+    whose: &str,
+) -> Result<(String, What), Failure> {
+    let (first, argv) = match command {
+        FileCommand::Shell(line) => (first_word(&line), shell(&line)),
+        FileCommand::Argv(argv) => (
+            argv.first().map(|a| first_word(a)).unwrap_or_default(),
+            argv.into_iter().map(OsString::from).collect(),
+        ),
+    };
+    if first.is_empty() {
+        return Err(usage(format!("{whose}: the command is empty")));
+    }
+    if let Some(dir) = dir.as_deref().filter(|dir| !dir.is_dir()) {
+        return Err(Failure::new(
+            Code::NotStarted,
+            format!("{whose}: dir {}: no such directory", dir.display()),
+        ));
+    }
+    let env = env.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+    Ok((first, What::Command(Command { argv, dir, env })))
 }
 
 /// Several tasks of one name become `name#1`, `name#2`, ...
@@ -159,8 +232,9 @@ fn name_apart(tasks: &mut [Task]) {
 
 /// Finds a program that is not there before anything is started: an argument vector's first word, or the first word
 /// of a shell command where that is a plain name.
-fn check_program(task: &Task) -> Result<(), Failure> {
-    let (program, by_shell) = match task.argv.as_slice() {
+fn check_program(name: &str, command: &Command) -> Result<(), Failure> {
+    let dir = command.dir.as_deref();
+    let (program, by_shell) = match command.argv.as_slice() {
         [sh, flag, line] if sh == "/bin/sh" && flag == "-c" => {
             let line = line.to_string_lossy();
             let word = line.split_whitespace().next().unwrap_or_default().to_owned();
@@ -174,15 +248,14 @@ fn check_program(task: &Task) -> Result<(), Failure> {
         [program, ..] => (program.to_string_lossy().into_owned(), false),
         [] => return Ok(()),
     };
-    if in_path(&program, task.dir.as_deref()) || (by_shell && !program.contains('/') && shell_knows(&program))
-    {
+    if in_path(&program, dir) || (by_shell && !program.contains('/') && shell_knows(&program)) {
         return Ok(());
     }
-    let found = |name: &str| task.dir.as_deref().unwrap_or(Path::new("")).join(name).exists();
+    let found = |name: &str| dir.unwrap_or(Path::new("")).join(name).exists();
     let text = if program.contains('/') && found(&program) {
-        format!("{}: '{program}' cannot be executed; check what it is, and its permissions", task.name)
+        format!("{name}: '{program}' cannot be executed; check what it is, and its permissions")
     } else {
-        format!("{}: command not found: '{program}'; check the name or give its full path", task.name)
+        format!("{name}: command not found: '{program}'; check the name or give its full path")
     };
     Err(Failure::new(Code::NotStarted, text))
 }
@@ -260,6 +333,21 @@ mod tests {
     }
 
     #[test]
+    fn words_may_name_what_runs_already() {
+        let words = ["2:@tree:77", "3:sleep 1", "1:@user:0"].map(str::to_owned);
+        let tasks = all(&words, None).unwrap();
+        let seen: Vec<_> =
+            tasks.iter().map(|t| (t.name.as_str(), t.selector().is_some(), t.ends())).collect();
+        assert_eq!(seen, [("tree:77", true, true), ("sleep", false, true), ("user:root", true, false)]);
+        let (code, text) = error(&["1:@pid:none"]);
+        assert_eq!(code, Code::Usage);
+        assert_eq!(
+            text,
+            "'1:@pid:none': 'pid:none': 'none' is no process number; give a positive number, as ps prints it"
+        );
+    }
+
+    #[test]
     fn names_are_told_apart() {
         let words = ["1:/bin/sleep 1", "2:sleep 2", "3:true"].map(str::to_owned);
         let names: Vec<String> = all(&words, None).unwrap().into_iter().map(|t| t.name).collect();
@@ -285,6 +373,16 @@ mod tests {
             "[[task]]\nshare = 1\ncommand = 7\n",
             "FILE: line 3: expected a string for the shell or a list",
         );
+        check("[[task]]\nshare = 1\n", "FILE: task 1 (unnamed): neither command nor attach;");
+        check(
+            "[[task]]\nshare = 1\ncommand = 'true'\nattach = 'pid:1'\n",
+            "FILE: task 1 (unnamed): both command and attach;",
+        );
+        check("[[task]]\nshare = 1\nattach = 'pid'\n", "FILE: task 1 (unnamed): 'pid': it does not say");
+        check(
+            "[[task]]\nshare = 1\nattach = 'pid:1'\ndir = '/'\n",
+            "FILE: task 1 (unnamed): dir and env are for commands;",
+        );
         check("task = []\n", "FILE: no task;");
         std::fs::write(
             dir.join("ok.toml"),
@@ -292,9 +390,10 @@ mod tests {
         )
         .unwrap();
         let tasks = from_file(&dir.join("ok.toml")).unwrap();
-        assert_eq!(tasks[0].argv, ["echo", "a b"]);
         assert_eq!((tasks[0].name.as_str(), tasks[0].share.get()), ("a", 2));
-        assert_eq!(tasks[0].env, [("K".into(), "V".into())]);
+        let What::Command(command) = &tasks[0].what else { panic!("{tasks:?}") };
+        assert_eq!(command.argv, ["echo", "a b"]);
+        assert_eq!(command.env, [("K".into(), "V".into())]);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -116,9 +116,11 @@ impl Sandbox {
         let mut divvy = PathBuf::from(env!("CARGO_BIN_EXE_divvy"));
         if user == User::Nobody {
             if !is_reachable(&divvy) {
-                let copy = dir.path().join("divvy");
-                std::fs::copy(&divvy, &copy).expect("copy divvy to where everybody can reach it");
-                divvy = copy;
+                for program in [divvy.as_path(), Path::new(env!("CARGO_BIN_EXE_divvyd"))] {
+                    let copy = dir.path().join(program.file_name().expect("a name"));
+                    std::fs::copy(program, &copy).expect("copy divvy to where everybody can reach it");
+                }
+                divvy = dir.path().join("divvy");
             }
             std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY))
                 .expect("give the directory away");
@@ -219,6 +221,14 @@ impl Sandbox {
         self.processes().into_iter().find(|p| p.comm == "divvy-guardian").map(|p| p.pid)
     }
 
+    /// The schedulers that run, without those that only start one.
+    pub fn schedulers(&self) -> Vec<Process> {
+        let mut found = self.processes();
+        // One in the background has been left by its parent.
+        found.retain(|p| p.comm == "divvyd" && !found_parent(p));
+        found
+    }
+
     /// Ends everything that is left in the sandbox.
     pub fn kill_clients(&self) {
         // What is killed may have just made another: until there is none.
@@ -258,7 +268,7 @@ impl Drop for Sandbox {
 
 impl Process {
     fn is_divvy(&self) -> bool {
-        self.comm == "divvy" || self.comm == "divvy-guardian"
+        ["divvy", "divvyd", "divvy-guardian"].contains(&self.comm.as_str())
     }
 }
 
@@ -311,6 +321,12 @@ fn process(pid: i32, dir: &Path) -> Option<Process> {
         cpu: ticks(11)? + ticks(12)?,
     })
     .filter(|p| p.state != 'Z')
+}
+
+/// Whether its parent is a divvy or divvyd: it has not gone into the background yet.
+fn found_parent(process: &Process) -> bool {
+    let comm = std::fs::read_to_string(format!("/proc/{}/comm", process.parent)).unwrap_or_default();
+    comm.starts_with("divvy")
 }
 
 fn is_reachable(path: &Path) -> bool {

@@ -1,7 +1,11 @@
 //! divvy as its users meet it: real processes, the real program, from the outside.
 #![allow(clippy::disallowed_methods, reason = "these tests live in real time")]
 
+mod api;
+mod attach;
+mod attached;
 mod crash;
+mod daemon;
 mod ends;
 mod family;
 mod harness;

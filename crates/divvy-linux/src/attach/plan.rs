@@ -32,15 +32,17 @@ impl LinuxHost {
     /// [`Error::Select`](crate::Error::Select) where `pid:` or `tree:` names nobody; as [`procfs::stat`] where the list of
     /// processes cannot be read.
     pub fn plan(&mut self, selector: &Selector) -> Result<Vec<Match>> {
-        if let Selector::Pid(pid) | Selector::Tree(pid) = selector
-            && ProcessRef::open(*pid)?.is_none()
-        {
-            let what = format!("there is no process {pid}");
-            return Err(select_error(selector, what, "look with ps which there are"));
+        let mut start = None;
+        if let Selector::Pid(pid) | Selector::Tree(pid) = selector {
+            let Some(process) = ProcessRef::open(*pid)? else {
+                let what = format!("there is no process {pid}");
+                return Err(select_error(selector, what, "look with ps which there are"));
+            };
+            start = Some(process.start());
         }
         self.scan_processes(true)?;
         let new = ClientId(self.clients.len() as u32);
-        let only = [Rule { client: new, selector: selector.clone() }];
+        let only = [Rule { client: new, selector: selector.clone(), start }];
         let a = &self.attached;
         let mut rules = a.rules.clone();
         let order = (selector.rank(), new);

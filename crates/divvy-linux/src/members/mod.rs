@@ -222,7 +222,7 @@ impl<W: World> Members<W> {
     /// As [`Table::add`], [`World::stat`].
     pub fn command(world: W, leader: W::Process, table: &mut Table) -> Result<Self> {
         let (pid, start) = W::identity(&leader);
-        let session = world.stat(pid)?.and_then(|s| s.session).unwrap_or(pid);
+        let session = world.stat(pid)?.map_or(Some(pid), |s| s.session);
         let slot = Some(table.add(pid, start, Reach::Group { session })?);
         let leader = Rc::new(leader);
         let first = Member {
@@ -324,7 +324,7 @@ impl<W: World> Members<W> {
             Kind::Command { slot, .. } => slot.as_ref(),
             Kind::Attached { .. } => one.slot.as_ref(),
         };
-        (one.threads == 1 && self.idle.is_empty()).then_some(())?;
+        (one.threads == 1 && one.permitted && self.idle.is_empty()).then_some(())?;
         Some((&one.process, slot?))
     }
 

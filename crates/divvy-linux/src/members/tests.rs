@@ -1,1 +1,484 @@
+//! Members on a machine that the test scripts: what vanishes, recycles, refuses and stops at the wrong moment.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::*;
+use crate::guard::RuntimeDir;
+use crate::procfs::{Pending, SignalSet};
+use crate::{Delivery, Error, GroupDelivery, Signal};
+
+#[derive(Clone, Debug)]
+struct Process {
+    start: u64,
+    state: State,
+    cpu: Nanos,
+    /// Ticks of 10 ms.
+    children: u64,
+    parent: i32,
+    group: i32,
+    refuses: bool,
+    pending_stop: bool,
+}
+
+#[derive(Debug, Default)]
+struct Machine {
+    processes: BTreeMap<i32, Process>,
+    /// Signals that were sent: to whom, and which.
+    sent: Vec<(i32, Signal)>,
+    /// States that were read.
+    stats: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Script(Rc<RefCell<Machine>>);
+
+fn pid(n: i32) -> Pid {
+    Pid::from_raw(n).expect("not zero")
+}
+
+const MS: u64 = 1_000_000;
+
+impl Script {
+    fn with(self, n: i32, state: State, cpu_ms: u64) -> Self {
+        let process = Process {
+            start: 100,
+            state,
+            cpu: Nanos(cpu_ms * MS),
+            children: 0,
+            parent: 1,
+            group: n,
+            refuses: false,
+            pending_stop: false,
+        };
+        self.0.borrow_mut().processes.insert(n, process);
+        self
+    }
+
+    fn change(&self, n: i32, change: impl FnOnce(&mut Process)) {
+        change(self.0.borrow_mut().processes.get_mut(&n).expect("there"));
+    }
+
+    fn runs(&self, n: i32, ms: u64) {
+        self.change(n, |p| p.cpu += Nanos(ms * MS));
+    }
+
+    fn ends(&self, n: i32) {
+        self.0.borrow_mut().processes.remove(&n);
+    }
+
+    fn sent(&self) -> Vec<(i32, Signal)> {
+        std::mem::take(&mut self.0.borrow_mut().sent)
+    }
+
+    fn state(&self, n: i32) -> State {
+        self.0.borrow().processes[&n].state
+    }
+
+    fn get(&self, pid: Pid) -> Option<Process> {
+        self.0.borrow().processes.get(&pid.as_raw_pid()).cloned()
+    }
+}
+
+impl World for Script {
+    type Process = (Pid, StartTime);
+
+    fn open(&self, pid: Pid) -> Result<Option<Self::Process>> {
+        Ok(self.get(pid).filter(|p| !p.state.is_ended()).map(|p| (pid, StartTime(p.start))))
+    }
+    fn identity(process: &Self::Process) -> (Pid, StartTime) {
+        *process
+    }
+    fn stat(&self, pid: Pid) -> Result<Option<Stat>> {
+        self.0.borrow_mut().stats += 1;
+        Ok(self.get(pid).map(|p| {
+            let letter = match p.state {
+                State::Running => 'R',
+                State::Stopped => 'T',
+                State::Zombie => 'Z',
+                _ => 'S',
+            };
+            let line = format!(
+                "{pid} (x) {letter} {} {g} {g} 0 -1 0 0 0 0 0 0 0 {} 0 20 0 1 0 {} 1 1",
+                p.parent,
+                p.children,
+                p.start,
+                g = p.group
+            );
+            Stat::parse(line.as_bytes()).expect("a line")
+        }))
+    }
+    fn threads(&self, _: Pid, _: &mut dyn FnMut(Stat)) -> Result<()> {
+        unreachable!("every process here has one thread")
+    }
+    fn children(&self, of: Pid, _: Pid, found: &mut Vec<Pid>) -> Result<()> {
+        let machine = self.0.borrow();
+        found.extend(
+            machine.processes.iter().filter(|(_, p)| p.parent == of.as_raw_pid()).map(|(&n, _)| pid(n)),
+        );
+        Ok(())
+    }
+    fn cpu(&self, pid: Pid) -> Result<Option<Nanos>> {
+        Ok(self.get(pid).map(|p| p.cpu))
+    }
+    fn pending(&self, pid: Pid) -> Result<Option<Pending>> {
+        Ok(self.get(pid).map(|p| Pending {
+            suspended: p.state.is_suspended(),
+            thread: SignalSet::default(),
+            process: if p.pending_stop { SignalSet::STOPS } else { SignalSet::default() },
+        }))
+    }
+    fn signal(&self, (pid, start): &Self::Process, signal: Signal) -> Result<Delivery> {
+        let Some(now) = self.get(*pid).filter(|p| p.start == start.0) else { return Ok(Delivery::Gone) };
+        if now.refuses {
+            return Err(Error::system("signal process", pid, rustix::io::Errno::PERM));
+        }
+        self.0.borrow_mut().sent.push((pid.as_raw_pid(), signal));
+        self.change(pid.as_raw_pid(), |p| match signal {
+            Signal::STOP => p.state = State::Stopped,
+            Signal::CONT if p.state == State::Stopped => p.state = State::Running,
+            _ => {}
+        });
+        Ok(Delivery::Sent)
+    }
+    fn may_signal(&self, (pid, start): &Self::Process) -> Result<Option<bool>> {
+        Ok(self.get(*pid).filter(|p| p.start == start.0).map(|p| !p.refuses))
+    }
+    fn signal_group(&self, (leader, _): &Self::Process, signal: Signal) -> Result<GroupDelivery> {
+        let members: Vec<i32> = {
+            let machine = self.0.borrow();
+            let in_group = machine.processes.iter().filter(|(_, p)| p.group == leader.as_raw_pid());
+            in_group.map(|(&n, _)| n).collect()
+        };
+        for n in &members {
+            let start = StartTime(self.0.borrow().processes[n].start);
+            self.signal(&(pid(*n), start), signal)?;
+        }
+        Ok(if members.is_empty() { GroupDelivery::Gone } else { GroupDelivery::Sent })
+    }
+    fn group_has_members(&self, (leader, _): &Self::Process) -> Result<Option<bool>> {
+        Ok(Some(self.0.borrow().processes.values().any(|p| p.group == leader.as_raw_pid())))
+    }
+}
+
+/// A script, a table, and the time.
+struct Stage {
+    script: Script,
+    table: Table,
+    tally: Tally,
+    now: Instant,
+    _dir: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new(script: Script, capacity: u32) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let runtime = RuntimeDir::open_or_create(&dir.path().join("run")).expect("a runtime directory");
+        let table = Table::create(&runtime, capacity).expect("a table");
+        Self { script, table, tally: Tally::default(), now: Instant(5_000 * MS), _dir: dir }
+    }
+
+    fn look(&mut self, held: bool) -> Look<'_> {
+        Look { table: &mut self.table, tally: &mut self.tally, now: self.now, held }
+    }
+
+    /// An attached client of `pids`, released.
+    fn attached(&mut self, children: Children, pids: &[i32]) -> Members<Script> {
+        let mut members = Members::attached(self.script.clone(), children);
+        for &n in pids {
+            members.admit(pid(n), false, &mut self.look(false)).expect("scripted").expect("there");
+        }
+        members
+    }
+
+    fn total(&mut self, members: &mut Members<Script>) -> u64 {
+        members.total(&mut self.look(false)).expect("scripted").0 / MS
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now = self.now + Nanos(ms * MS);
+    }
+}
+
+fn held(members: &Members<Script>) -> Vec<i32> {
+    let mut held: Vec<i32> = members.known().filter(|k| k.held).map(|k| k.pid.as_raw_pid()).collect();
+    held.sort_unstable();
+    held
+}
+
+#[test]
+fn what_was_used_before_is_not_charged_and_what_came_after_is() {
+    let script = Script::default().with(10, State::Running, 500).with(11, State::Sleeping, 70);
+    let mut stage = Stage::new(script, 8);
+    let mut members = stage.attached(Children::Counted, &[10, 11]);
+    assert_eq!(stage.total(&mut members), 0);
+    stage.script.runs(10, 30);
+    stage.script.runs(11, 5);
+    assert_eq!(stage.total(&mut members), 35);
+    // Born in the client: its whole time is the client's.
+    let script = stage.script.clone().with(12, State::Running, 9);
+    members.admit(pid(12), true, &mut stage.look(false)).unwrap();
+    assert_eq!(stage.total(&mut members), 44);
+    // A clock that goes back is a stranger's; the total does not.
+    script.change(10, |p| p.cpu = Nanos(3 * MS));
+    assert_eq!(stage.total(&mut members), 44);
+    assert_eq!(members.len(), 2);
+}
+
+#[test]
+fn a_members_end_is_charged_once_whoever_waits_for_it() {
+    let script = Script::default().with(10, State::Running, 1000).with(11, State::Running, 200);
+    script.change(11, |p| p.parent = 10);
+    let mut stage = Stage::new(script, 8);
+    let mut members = stage.attached(Children::Counted, &[10, 11]);
+    stage.script.runs(11, 60);
+    assert_eq!(stage.total(&mut members), 60);
+    // It ends as a zombie after 20 ms more; its parent waits, which shows its whole 280 ms as its children's time.
+    stage.script.runs(11, 20);
+    stage.script.change(11, |p| p.state = State::Zombie);
+    members.end(pid(11), &mut stage.look(false)).unwrap();
+    let ended = members.take_ended();
+    assert_eq!(ended, [Ended { pid: pid(11), parent: Some(pid(10)), time: Nanos(280 * MS) }]);
+    members.expect(pid(10), ended[0].time);
+    stage.script.ends(11);
+    stage.script.change(10, |p| p.children = 28);
+    members.account_children(&mut stage.look(false), true).unwrap();
+    assert_eq!(stage.total(&mut members), 80);
+    // A short-lived child that nobody saw: 50 ms.
+    stage.script.change(10, |p| p.children = 33);
+    members.account_children(&mut stage.look(false), false).unwrap();
+    assert_eq!(stage.total(&mut members), 130);
+}
+
+#[test]
+fn children_that_are_not_chosen_are_not_charged() {
+    let mut stage = Stage::new(Script::default().with(10, State::Running, 0), 8);
+    let mut members = stage.attached(Children::NotOurs, &[10]);
+    stage.script.change(10, |p| p.children = 100);
+    stage.script.runs(10, 7);
+    members.review(&mut stage.look(false)).unwrap();
+    assert_eq!(stage.total(&mut members), 7);
+}
+
+#[test]
+fn a_member_that_goes_to_another_client_is_charged_there_from_then_on() {
+    let mut stage = Stage::new(Script::default().with(10, State::Running, 40), 8);
+    let mut first = stage.attached(Children::Counted, &[10]);
+    stage.script.runs(10, 11);
+    first.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(stage.script.sent(), [(10, Signal::STOP)]);
+    assert!(first.take(pid(10), &mut stage.look(true)).unwrap());
+    assert_eq!(stage.script.sent(), [(10, Signal::CONT)], "whoever gets it decides about it");
+    assert_eq!((stage.table.nr_held(), first.len()), (0, 0));
+    let mut second = stage.attached(Children::Counted, &[10]);
+    stage.script.runs(10, 5);
+    assert_eq!((stage.total(&mut first), stage.total(&mut second)), (11, 5));
+    assert!(!first.take(pid(10), &mut stage.look(true)).unwrap(), "it is no member any more");
+}
+
+#[test]
+fn only_members_that_use_cpu_are_stopped() {
+    let mut script = Script::default().with(10, State::Running, 0);
+    for n in 11..60 {
+        script = script.with(n, State::Sleeping, 300);
+    }
+    let mut stage = Stage::new(script, 64);
+    let all: Vec<i32> = (10..60).collect();
+    let mut members = stage.attached(Children::Counted, &all);
+    assert_eq!(members.nr_idle(), 49);
+    stage.script.runs(10, 10);
+    stage.total(&mut members);
+    stage.script.sent();
+    stage.script.0.borrow_mut().stats = 0;
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(stage.script.sent(), [(10, Signal::STOP)]);
+    assert_eq!(stage.script.0.borrow().stats, 0, "nobody's state was read");
+    assert_eq!(stage.table.nr_held(), 1);
+    // One wakes while the others are held: a few looks in turn find it, and it is held like them.
+    stage.script.runs(40, 2);
+    for _ in 0..49_usize.div_ceil(IDLE_LOOKS) {
+        members.total(&mut stage.look(true)).unwrap();
+    }
+    assert_eq!(stage.script.sent(), [(40, Signal::STOP)]);
+    assert_eq!(held(&members), [10, 40]);
+    members.resume(&mut stage.look(false)).unwrap();
+    let mut sent = stage.script.sent();
+    sent.sort_by_key(|(n, _)| *n);
+    assert_eq!(sent, [(10, Signal::CONT), (40, Signal::CONT)]);
+    assert_eq!(stage.table.nr_held(), 0);
+    // It sleeps for more than a second: it is left alone again.
+    stage.script.change(40, |p| p.state = State::Sleeping);
+    stage.pass(IDLE_AFTER.0 / MS + 1);
+    stage.script.runs(10, 10);
+    stage.total(&mut members);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(stage.script.sent(), [(10, Signal::STOP)]);
+    assert_eq!(members.nr_idle(), 49);
+    assert_eq!(members.total(&mut stage.look(true)).unwrap(), Nanos(22 * MS), "idle or not, all is charged");
+}
+
+#[test]
+fn who_may_not_be_signalled_counts_and_the_rest_goes_on() {
+    let script =
+        Script::default().with(10, State::Running, 0).with(11, State::Running, 0).with(12, State::Running, 0);
+    script.change(11, |p| p.refuses = true);
+    let mut stage = Stage::new(script, 8);
+    let mut members = stage.attached(Children::Counted, &[10, 11, 12]);
+    assert_eq!(members.nr_not_permitted(), 1);
+    for n in 10..13 {
+        stage.script.runs(n, 10);
+    }
+    assert_eq!(stage.total(&mut members), 30);
+    // One runs a setuid program between the look and the signal.
+    stage.script.change(12, |p| p.refuses = true);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!((held(&members), members.nr_not_permitted(), stage.table.nr_held()), (vec![10], 2, 1));
+    members.resume(&mut stage.look(false)).unwrap();
+    // And is itself again later.
+    stage.script.change(12, |p| p.refuses = false);
+    members.review(&mut stage.look(false)).unwrap();
+    assert_eq!(members.nr_not_permitted(), 1);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(held(&members), [10, 12]);
+}
+
+#[test]
+fn a_command_that_nobody_may_signal_is_told_of() {
+    let script = Script::default().with(10, State::Running, 0);
+    let mut stage = Stage::new(script.clone(), 8);
+    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
+    script.change(10, |p| p.refuses = true);
+    assert!(matches!(members.suspend(&mut stage.look(true)), Err(Error::Permission { .. })));
+}
+
+#[test]
+fn who_vanishes_in_the_middle_is_nobody() {
+    let script =
+        Script::default().with(10, State::Running, 0).with(11, State::Running, 0).with(12, State::Running, 0);
+    let mut stage = Stage::new(script, 8);
+    let mut members = stage.attached(Children::Counted, &[10, 11, 12]);
+    for n in 10..13 {
+        stage.script.runs(n, 10);
+    }
+    stage.total(&mut members);
+    // Between the look and the signal one ends, and another's number goes to a stranger.
+    stage.script.ends(10);
+    stage.script.change(11, |p| p.start = 999);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(stage.script.sent(), [(12, Signal::STOP)], "the stranger was not touched");
+    assert_eq!(stage.script.state(11), State::Running);
+    let scan = members.scan(&mut stage.look(false), false, 8).unwrap();
+    assert_eq!((scan.suspended, members.len()), (1, 1));
+    assert_eq!(stage.total(&mut members), 30);
+    let mut ended: Vec<i32> = members.take_ended().iter().map(|e| e.pid.as_raw_pid()).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, [10, 11]);
+    assert_eq!(stage.table.nr_held(), 1, "the slots of the others are free");
+    stage.script.ends(12);
+    members.end(pid(12), &mut stage.look(false)).unwrap();
+    assert!(members.is_empty() && stage.table.nr_held() == 0);
+    assert!(members.admit(pid(12), false, &mut stage.look(false)).unwrap().is_none(), "it was too late");
+}
+
+#[test]
+fn whoever_somebody_else_has_stopped_is_not_resumed() {
+    let script = Script::default().with(10, State::Running, 0).with(11, State::Stopped, 0);
+    let mut stage = Stage::new(script, 8);
+    let mut members = stage.attached(Children::Counted, &[10, 11]);
+    stage.script.runs(10, 10);
+    stage.total(&mut members);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(held(&members), [10]);
+    // The other is stopped by somebody else while it is ours: that signal waits behind ours.
+    stage.script.change(10, |p| p.pending_stop = true);
+    stage.script.sent();
+    members.leave_to_others(&mut stage.look(true)).unwrap();
+    members.resume(&mut stage.look(false)).unwrap();
+    assert_eq!(stage.script.sent(), []);
+    assert_eq!(stage.table.nr_held(), 0);
+    // Whoever stopped them resumes them: they are ours to hold again.
+    for n in [10, 11] {
+        stage.script.change(n, |p| (p.state, p.pending_stop) = (State::Running, false));
+        stage.script.runs(n, 5);
+    }
+    let scan = members.scan(&mut stage.look(false), false, 8).unwrap();
+    assert_eq!(scan.running, 2);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(held(&members), [10, 11]);
+}
+
+#[test]
+fn one_that_somebody_resumed_is_held_again_and_nobody_else_is_signalled() {
+    let script = Script::default().with(10, State::Running, 0).with(11, State::Running, 0);
+    let mut stage = Stage::new(script, 8);
+    let mut members = stage.attached(Children::Counted, &[10, 11]);
+    for n in [10, 11] {
+        stage.script.runs(n, 10);
+    }
+    stage.total(&mut members);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert!(members.all_suspended(&mut stage.look(true)));
+    stage.script.change(11, |p| p.state = State::Running);
+    assert!(!members.all_suspended(&mut stage.look(true)));
+    stage.script.sent();
+    members.suspend_the_others(&mut stage.look(true)).unwrap();
+    assert_eq!(stage.script.sent(), [(11, Signal::STOP)]);
+}
+
+#[test]
+fn without_room_in_the_table_nobody_is_held_unseen() {
+    let script = Script::default().with(10, State::Running, 0).with(11, State::Running, 0);
+    let mut stage = Stage::new(script, 1);
+    let mut members = stage.attached(Children::Counted, &[10, 11]);
+    for n in [10, 11] {
+        stage.script.runs(n, 10);
+    }
+    stage.total(&mut members);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!((held(&members).len(), stage.table.nr_held()), (1, 1));
+}
+
+#[test]
+fn a_newcomer_of_a_held_client_is_held_at_once() {
+    let mut stage = Stage::new(Script::default().with(10, State::Running, 0), 8);
+    let mut members = Members::attached(stage.script.clone(), Children::Counted);
+    members.admit(pid(10), true, &mut stage.look(true)).unwrap();
+    assert_eq!((stage.script.sent(), stage.table.nr_held()), (vec![(10, Signal::STOP)], 1));
+}
+
+#[test]
+fn a_commands_idle_children_are_left_alone_but_not_its_leader() {
+    let script = Script::default().with(10, State::Sleeping, 0).with(11, State::Running, 0).with(
+        12,
+        State::Sleeping,
+        0,
+    );
+    for n in [11, 12] {
+        script.change(n, |p| (p.parent, p.group) = (10, 10));
+    }
+    let mut stage = Stage::new(script.clone(), 8);
+    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
+    members.scan(&mut stage.look(false), true, 8).unwrap();
+    assert_eq!(members.len(), 3);
+    // All are stopped at once, as a group, as long as nobody is known to be idle.
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(stage.script.sent().len(), 3);
+    members.resume(&mut stage.look(false)).unwrap();
+    for n in [10, 12] {
+        stage.script.change(n, |p| p.state = State::Sleeping);
+    }
+    stage.script.sent();
+    stage.pass(2000);
+    stage.script.runs(11, 10);
+    stage.total(&mut members);
+    members.suspend(&mut stage.look(true)).unwrap();
+    let mut sent = stage.script.sent();
+    sent.sort_by_key(|(n, _)| *n);
+    assert_eq!(sent, [(10, Signal::STOP), (11, Signal::STOP)]);
+    assert_eq!((members.nr_idle(), stage.table.nr_held()), (1, 1), "the group's slot stands for both");
+    members.resume(&mut stage.look(false)).unwrap();
+    let mut sent = stage.script.sent();
+    sent.sort_by_key(|(n, _)| *n);
+    assert_eq!(sent, [(10, Signal::CONT), (11, Signal::CONT)]);
+}

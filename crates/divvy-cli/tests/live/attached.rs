@@ -1,0 +1,146 @@
+//! Processes that run already, divided by the user's own scheduler.
+
+use std::process::Child;
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::daemon::{client, clients, start_divvyd};
+use crate::harness::{MAX_FRACTION_ERROR, PATIENCE, SPIN, Sandbox, as_both_users, eventually, one_cpu};
+
+as_both_users! {
+    running_spinners_are_divided_and_shares_change_while_they_run
+}
+
+/// CPU time of all clients after which fractions are looked at: some cycles, and no more.
+const WINDOW: u64 = 1_200_000_000;
+
+/// Spinners on one CPU, of which divvy knows nothing yet.
+fn spinners(sandbox: &Sandbox, n: usize) -> Vec<Child> {
+    let cpu = one_cpu();
+    let spin = || sandbox.command("taskset").args(["-c", &cpu, "sh", "-c", SPIN]).spawn().expect("a spinner");
+    (0..n).map(|_| spin()).collect()
+}
+
+fn check(sandbox: &Sandbox, args: &[&str]) -> String {
+    let outcome = sandbox.run(args);
+    assert_eq!(outcome.code, Some(0), "{args:?}: {}", outcome.stderr);
+    String::from_utf8(outcome.stdout).expect("text")
+}
+
+/// Waits until the clients have received enough since the last change, and checks what each got of it.
+fn check_fractions(sandbox: &Sandbox, due: &[(&str, f64)]) {
+    let before: u64 = clients(sandbox).iter().map(|c| c["service_ns"].as_u64().unwrap()).sum();
+    let all = eventually("some cycles", || {
+        let all = clients(sandbox);
+        let now: u64 = all.iter().map(|c| c["service_ns"].as_u64().unwrap()).sum();
+        (now >= before + WINDOW).then_some(all)
+    });
+    for (name, due) in due {
+        let c = all.iter().find(|c| c["name"] == *name).expect(name);
+        let number = |field: &str| c[field].as_f64().expect(field);
+        assert!((number("effective_fraction") - due).abs() < 1e-9, "{c:#}");
+        assert!(
+            (number("achieved_fraction") - due).abs() < MAX_FRACTION_ERROR,
+            "{name}: {due} is due: {c:#}"
+        );
+    }
+}
+
+fn running_spinners_are_divided_and_shares_change_while_they_run(sandbox: &Sandbox) {
+    start_divvyd(sandbox, &["--cpus", &one_cpu()]);
+    let mut running = spinners(sandbox, 3);
+    for (i, child) in running.iter().enumerate() {
+        let (pid, share) = (child.id().to_string(), (i + 1).to_string());
+        let said = check(sandbox, &["attach", "-s", &share, "--tree", &pid, "--as", ["a", "b", "c"][i]]);
+        assert!(said.ends_with(&format!("tree:{pid} attached, 1 process, share {share}\n")), "{said}");
+    }
+    check_fractions(sandbox, &[("a", 1.0 / 6.0), ("b", 2.0 / 6.0), ("c", 3.0 / 6.0)]);
+    let said = check(sandbox, &["set", "a", "-s", "5"]);
+    assert_eq!(said, "a: share 5\n");
+    check_fractions(sandbox, &[("a", 0.5), ("b", 0.2), ("c", 0.3)]);
+    // Paused: it stands, and the others have its share.
+    check(sandbox, &["pause", "a"]);
+    let state = || client(sandbox, "a").expect("a")["state"].clone();
+    assert_eq!(state(), "paused");
+    check_fractions(sandbox, &[("a", 0.0), ("b", 0.4), ("c", 0.6)]);
+    let a = Pid::from_child(&running[0]);
+    let stands = || sandbox.suspended().iter().any(|p| p.pid == a);
+    assert!(stands());
+    // Somebody else's resuming does not end a pause.
+    kill_process(a, Signal::CONT).unwrap();
+    eventually("it to stand again", || stands().then_some(()));
+    check(sandbox, &["resume", "a"]);
+    check_fractions(sandbox, &[("a", 0.5), ("b", 0.2), ("c", 0.3)]);
+    // Let go, it runs on whatever the others do; the number is as good as the name.
+    let id = client(sandbox, "b").expect("b")["id"].to_string();
+    check(sandbox, &["detach", &id]);
+    check_fractions(sandbox, &[("a", 0.625), ("c", 0.375)]);
+    let b = Pid::from_child(&running[1]);
+    assert!(sandbox.processes().iter().any(|p| p.pid == b && p.state == 'R'));
+    // One that ends leaves by itself, and its share goes to the others.
+    running[2].kill().unwrap();
+    running[2].wait().unwrap();
+    eventually("c to leave", || client(sandbox, "c").is_none().then_some(()));
+    check_fractions(sandbox, &[("a", 1.0)]);
+    sandbox.kill_clients();
+    running.iter_mut().for_each(|child| {
+        let _ = child.wait();
+    });
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_and_changes_nothing() {
+    let sandbox = Sandbox::own();
+    let mut tree = sandbox.command("sh").args(["-c", "sleep 60 & sleep 60; wait"]).spawn().unwrap();
+    eventually("both to run", || (sandbox.with("sleep 60").len() >= 3).then_some(()));
+    let pid = tree.id().to_string();
+    let said = check(&sandbox, &["attach", "--tree", &pid, "--dry-run", "--json"]);
+    let plan: Value = serde_json::from_str(&said).unwrap();
+    let members = plan["members"].as_array().unwrap();
+    assert_eq!(members.len(), 3, "{plan:#}");
+    assert!(members.iter().all(|m| m["scheduled"] == true), "{plan:#}");
+    assert_eq!((&plan["name"], &plan["share"]), (&"sh".into(), &1.into()));
+    assert_eq!(clients(&sandbox), [] as [Value; 0]);
+    // In words, and with what is left alone: this test's own process called divvy.
+    let own = std::process::id().to_string();
+    let said = check(&sandbox, &["attach", "--tree", &own, "--dry-run"]);
+    assert!(said.contains("nothing was changed"), "{said}");
+    let line = said.lines().find(|l| l.trim_start().starts_with(&format!("{own} "))).expect("our own line");
+    assert!(line.contains("left alone: it is the shell that divvy was called from"), "{said}");
+    // A second client of the same tree is refused, by its name.
+    check(&sandbox, &["attach", "--tree", &pid, "--as", "first"]);
+    let outcome = sandbox.run(&["attach", "--tree", &pid]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.contains("client 'first' is tree:"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("divvy set first -s 1"), "{}", outcome.stderr);
+    let outcome = sandbox.run(&["attach", &pid, "--as", "first"]);
+    assert_eq!(outcome.code, Some(2), "the name is taken: {}", outcome.stderr);
+    sandbox.kill_clients();
+    let _ = tree.wait();
+}
+
+/// The examples of docs/daemon.md, as one script after another.
+#[test]
+fn the_examples_in_the_docs_run() {
+    let docs = include_str!("../../../../docs/daemon.md");
+    let sandbox = Sandbox::own();
+    let mut path = sandbox.program().parent().expect("a directory").as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let blocks: Vec<&str> =
+        docs.split("```sh\n").skip(1).map(|rest| rest.split("```").next().expect("a block")).collect();
+    assert!(blocks.len() >= 5, "{blocks:#?}");
+    for block in blocks {
+        let start = Instant::now();
+        let mut shell = sandbox.command("sh");
+        // A subshell of its own for each: what it leaves in the background ends with the sandbox.
+        let mut child = shell.args(["-euc", block]).env("PATH", &path).spawn().unwrap();
+        let status = eventually(&format!("the end of:\n{block}"), || child.try_wait().unwrap());
+        assert!(status.success(), "{status}: {block}");
+        eprintln!("ran in {:?}:\n{block}", start.elapsed());
+        assert!(start.elapsed() < PATIENCE);
+    }
+    sandbox.kill_clients();
+}
