@@ -15,7 +15,7 @@ use crate::select::{Selector, is_below, matches_glob};
 use crate::{Pid, Result};
 
 /// Processes that a scan looks at again although nothing says that they have changed.
-const AGAIN: usize = 256;
+const AGAIN: usize = 64;
 /// So many parents are followed at most: a chain of them that never ends was read while it changed.
 const DEPTH_MAX: usize = 4096;
 
@@ -465,9 +465,9 @@ mod tests {
         assert!(changes.seen.contains(&pid(1900)));
         assert_eq!(census.start(pid(1900)), Some(StartTime(99_999)));
         assert_eq!(reads, 1 + AGAIN as u64, "nobody else was looked at");
-        // Eight rounds of 256 see everybody again.
+        // In turn, everybody is looked at again.
         let mut seen = HashSet::new();
-        for _ in 0..8 {
+        for _ in 0..2000_usize.div_ceil(AGAIN) {
             seen.extend(census.scan(&mut reads).unwrap().seen);
         }
         assert_eq!(seen.len(), 2000);
