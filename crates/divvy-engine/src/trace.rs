@@ -176,8 +176,14 @@ impl<I: Iterator<Item = String>> TraceReader<I> {
     /// [`Divergence::Header`] if the first line is no header of a version that is known.
     pub fn new(mut lines: I) -> Result<Self, Divergence> {
         let first = lines.next().ok_or_else(|| Divergence::Header("the trace is empty".into()))?;
-        let header: TraceHeader =
-            serde_json::from_str(&first).map_err(|e| Divergence::Header(e.to_string()))?;
+        let header: TraceHeader = serde_json::from_str(&first).map_err(|e| {
+            Divergence::Header(if first.contains("\"traceEvents\"") {
+                "it was written for Perfetto, which cannot be read back; record with --trace-format lines"
+                    .into()
+            } else {
+                e.to_string()
+            })
+        })?;
         if !(1..=TRACE_VERSION).contains(&header.divvy_trace) {
             let text = format!("trace version {}; this divvy reads 1 to {TRACE_VERSION}", header.divvy_trace);
             return Err(Divergence::Header(text));

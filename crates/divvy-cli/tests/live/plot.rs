@@ -144,6 +144,7 @@ fn a_run_opens_in_perfetto() {
     // What was written for Perfetto is no trace for divvy, which says so.
     let refused = sandbox.run(&["plot", "run.jsonl"]);
     assert_eq!((refused.code, refused.stderr.lines().count()), (Some(4), 1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("it was written for Perfetto"), "{}", refused.stderr);
 }
 
 #[test]
