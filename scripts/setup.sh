@@ -32,6 +32,7 @@ fi
 command -v cargo >/dev/null 2>&1 || die 'cargo is missing: install Rust with rustup'
 wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 have=$(cargo --version | cut -d' ' -f2)
+[ -n "$have" ] || die 'cargo does not run: repair the installation of Rust with rustup'
 oldest=$(printf '%s\n%s\n' "$wanted" "$have" | sort -V | head -n 1)
 [ "$oldest" = "$wanted" ] || die "Rust $have is too old, $wanted is needed: run 'rustup update stable'"
 

@@ -21,7 +21,8 @@ step purity
 # The pure crates depend on nothing but each other, have no std, and no unsafe code.
 for crate in divvy-policy divvy-market; do
     [ -d "crates/$crate" ] || continue
-    if cargo tree -p "$crate" -e normal --prefix none | grep -v '^divvy-'; then
+    known=$(cargo tree -p "$crate" -e normal --prefix none)
+    if printf '%s\n' "$known" | grep -v '^divvy-'; then
         echo "$crate may depend on nothing but divvy's pure crates" >&2
         exit 1
     fi
@@ -33,7 +34,8 @@ done
 # No arrow points outward: who knows no system call may not learn of one through a dependency either.
 for crate in divvy-engine divvy-sim; do
     [ -d "crates/$crate" ] || continue
-    if cargo tree -p "$crate" -e normal --prefix none | grep -E '^(divvy-(linux|cli|daemon)|libc|nix|rustix) '; then
+    known=$(cargo tree -p "$crate" -e normal --prefix none)
+    if printf '%s\n' "$known" | grep -E '^(divvy-(linux|cli|daemon)|libc|nix|rustix) '; then
         echo "$crate must not know the system" >&2
         exit 1
     fi

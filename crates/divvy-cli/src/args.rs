@@ -106,13 +106,13 @@ pub(crate) struct ShareArgs {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) slice: Option<Duration>,
 
-    /// Commands released for each CPU at a time (exact): how many strangers compete with
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) presence: u32,
+    /// Commands released for each CPU at a time (exact): how many strangers compete with [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) presence: Option<u32>,
 
-    /// Time after which the past is forgotten (rate)
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
-    pub(crate) period: Duration,
+    /// Time after which the past is forgotten (rate) [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) period: Option<Duration>,
 
     /// Do not divide the shares by their greatest common divisor: 10:20 has ten times the cycle of 1:2
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! `divvy replay`: does the same policy decide the same again?
 
+use divvy_engine::Divergence;
 use serde_json::json;
 
 use crate::args::ReplayArgs;
@@ -15,6 +16,13 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Code, Failure> {
             print(format_args!("{decisions} decisions, all as recorded"))?;
             Ok(Code::Done)
         }
+        // A file that is no whole trace says nothing of the policy.
+        Err(
+            e @ (Divergence::Header(_)
+            | Divergence::Spec(_)
+            | Divergence::Line { .. }
+            | Divergence::CutOff { .. }),
+        ) => Err(Failure::new(Code::File, format!("{}: {e}; is it a whole trace?", args.trace.display()))),
         Err(e) => {
             if args.json {
                 let difference = e.to_string();

@@ -117,6 +117,11 @@ impl TraceLine {
     }
 }
 
+/// As a trace writes it.
+fn shown(what: &Trace) -> String {
+    serde_json::to_string(what).unwrap_or_else(|_| format!("{what:?}"))
+}
+
 /// Where a replay parted from its trace.
 #[derive(Debug, thiserror::Error)]
 pub enum Divergence {
@@ -149,7 +154,7 @@ pub enum Divergence {
         why: EventError,
     },
     /// The policy decided something else.
-    #[error("line {line}: the trace says {recorded:?}, the policy decides {decided:?}")]
+    #[error("line {line}: the trace says {}, the policy decides {}", shown(recorded), shown(decided))]
     Decision {
         /// Counted from 1.
         line: usize,

@@ -33,11 +33,29 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
     let spec = gate_spec(&args, 1);
     spec.make().map_err(|e| Failure::new(Code::Usage, e))?;
+    check_options(&args)?;
     check_cycle(&args, &spec, &tasks)?;
     // What cannot be written later is better known before anything runs.
     let report = args.report.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(create).transpose()?;
     run::Run::start(&args, tasks, cpus, trace)?.finish(report)
+}
+
+/// An option that the policy knows nothing of was meant for another.
+fn check_options(args: &ShareArgs) -> Result<(), Failure> {
+    let policy = args.policy.split(':').next().unwrap_or_default();
+    let foreign = [
+        ("--slice", args.slice.is_some(), "exact"),
+        ("--presence", args.presence.is_some(), "exact"),
+        ("--period", args.period.is_some(), "rate"),
+    ];
+    match foreign.iter().find(|(_, given, owner)| *given && *owner != policy) {
+        None => Ok(()),
+        Some((option, _, owner)) => {
+            let text = format!("{option} is an option of --policy {owner}, not of {policy}; leave it out");
+            Err(Failure::new(Code::Usage, text))
+        }
+    }
 }
 
 fn create(path: &Path) -> Result<(File, String), Failure> {
@@ -82,14 +100,15 @@ fn nanos(time: Duration) -> u64 {
 }
 
 fn gate_spec(args: &ShareArgs, cpus: u32) -> GateSpec {
+    let default = GateSpec::default();
     GateSpec {
         policy: args.policy.clone(),
         quantum_ns: nanos(args.quantum),
         cpus,
         scale_shares: !args.unscaled,
         slice_ns: args.slice.map(nanos),
-        presence: args.presence,
-        period_ns: nanos(args.period),
+        presence: args.presence.unwrap_or(default.presence),
+        period_ns: args.period.map_or(default.period_ns, nanos),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
 use divvy_engine::policies::AnyGate;
@@ -67,7 +68,8 @@ impl<'a> Run<'a> {
         let has_cycles = spec.cycle_quantum().map_err(usage)?.is_some();
         let nr_cpus = spec.cpus;
         let trace_failed = Rc::new(RefCell::new(None));
-        let mut engine = Engine::new(gate, host, nr_cpus);
+        // What each is due is judged by what the policy aims at: a published gate caps no share.
+        let mut engine = Engine::new(gate, host, if spec.caps_shares() { nr_cpus } else { 1 });
         let mut trace_name = None;
         if let Some((file, name)) = trace {
             let clients = tasks.iter().map(|t| t.name.clone()).collect();
@@ -113,6 +115,7 @@ impl<'a> Run<'a> {
         for selector in self.tasks.iter().filter_map(Task::selector) {
             self.engine.host().can_attach(selector)?;
         }
+        self.started = clock::now();
         let mut pipes = Pipes::default();
         let table = self.shows_table();
         for i in 0..self.tasks.len() {
@@ -126,7 +129,14 @@ impl<'a> Run<'a> {
                 }
             };
             let no_pipe = |e| Failure::new(Code::System, format!("open a pipe for {}: {e}", task.name));
-            let (stdout, stderr) = if table { pipes.for_command().map_err(no_pipe)? } else { (None, None) };
+            let (stdout, stderr) = if table {
+                pipes.for_command().map_err(no_pipe)?
+            } else if self.args.json {
+                // Standard output is the report's alone.
+                (Some(std::io::stderr().as_fd().try_clone_to_owned().map_err(no_pipe)?), None)
+            } else {
+                (None, None)
+            };
             let own_session = !self.args.keep_terminal;
             let command =
                 Command { argv: start.argv, dir: start.dir, env: start.env, stdout, stderr, own_session };
@@ -138,7 +148,6 @@ impl<'a> Run<'a> {
             self.screen =
                 Some(screen.map_err(|e| Failure::new(Code::System, format!("start the screen: {e}")))?);
         }
-        self.started = clock::now();
         self.engine.serve().map_err(broken)
     }
 
@@ -309,6 +318,12 @@ impl<'a> Run<'a> {
         };
         signal_all(&mut self.engine, Signal::TERM);
         self.engine.release_all();
+        if let Some(screen) = &mut self.screen {
+            let grace = humantime::format_duration(self.args.grace);
+            screen.print(vec![format!(
+                "divvy: ending: SIGTERM sent, SIGKILL in {grace}; Ctrl-C again kills at once"
+            )]);
+        }
         let mut left = self.engine.nr_clients();
         let mut kill_at = Some(clock::now() + Nanos(nanos(self.args.grace)));
         // After SIGKILL they end at once, but for those that sleep where the kernel lets nobody in.

@@ -124,6 +124,13 @@ impl PolicyVisitor for Around {
 }
 
 impl GateSpec {
+    /// Whether the policy gives nobody more CPUs than it can use, and what is left to the others: the published gates
+    /// divide by shares as they are, and leave CPUs idle where those are infeasible.
+    #[must_use]
+    pub fn caps_shares(&self) -> bool {
+        !["alps", "alps-basic", "rate"].contains(&self.policy.as_str())
+    }
+
     /// The policy that this names, and its parameters.
     ///
     /// # Errors
