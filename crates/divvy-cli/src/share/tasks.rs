@@ -266,13 +266,8 @@ fn check_program(name: &str, command: &Command) -> Result<(), Failure> {
 /// [`Failure`] with [`Code::NotStarted`].
 pub(crate) fn check_command(program: &OsStr) -> Result<(), Failure> {
     let name = program.to_string_lossy();
-    check_program(&Task {
-        name: first_word(&name),
-        share: Share::ONE,
-        argv: vec![program.to_owned()],
-        dir: None,
-        env: Vec::new(),
-    })
+    let command = Command { argv: vec![program.to_owned()], dir: None, env: Vec::new() };
+    check_program(&first_word(&name), &command)
 }
 
 #[expect(clippy::disallowed_methods, reason = "programs are looked up where the commands will be")]
