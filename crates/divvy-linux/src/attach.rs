@@ -10,7 +10,7 @@ use divvy_engine::News;
 use divvy_policy::{ClientId, Instant, Nanos};
 use serde::Serialize;
 
-use crate::census::{Census, LiveRegistry, Rule};
+use crate::census::{Census, LiveRegistry, Rule, User};
 use crate::events::{ProcessEvent, ProcessEvents};
 use crate::guard::{Table, rescue_ticks};
 use crate::host::{Client, LinuxHost};
@@ -26,6 +26,8 @@ use crate::{Error, Pid, Result, clock, procfs};
 const SCAN_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Scans take at most one part in this many of the time of one CPU: dear ones come less often.
 const SCAN_REST: u64 = 100;
+/// Where events were lost a scan comes sooner, but not sooner than this after the last.
+const SCAN_INTERVAL_LOST: Nanos = Nanos::from_millis(100);
 /// Scans that leave the list of processes out where nobody was made meanwhile, or events tell of everybody: at most.
 const SKIPS_MAX: u32 = 9;
 /// Idle members whose clocks are read at each wake-up.
@@ -102,6 +104,8 @@ pub(crate) struct Attached {
     /// `None` before the first client; `Some(None)` where the kernel does not tell.
     events: Option<Option<ProcessEvents>>,
     next_scan: Instant,
+    /// When a scan may be made if events were lost.
+    soonest: Instant,
     interval: Nanos,
     /// Scans since the list of processes was read.
     skipped: u32,
@@ -123,6 +127,7 @@ impl Attached {
             mounts: Mounts::default(),
             events: None,
             next_scan: Instant::ZERO,
+            soonest: Instant::ZERO,
             interval: SCAN_INTERVAL,
             skipped: 0,
             last_pid: 0,
@@ -174,6 +179,9 @@ impl LinuxHost {
         let order = (selector.rank(), client);
         let at = self.attached.rules.partition_point(|r| (r.selector.rank(), r.client) < order);
         self.attached.rules.insert(at, rule);
+        if matches!(selector, Selector::User(_)) {
+            self.attached.census.ask_for_users();
+        }
         if self.attached.events.is_none() {
             self.attached.mounts = Mounts::read();
             self.attached.events = Some(ProcessEvents::open().ok());
@@ -222,6 +230,14 @@ impl LinuxHost {
             }
         }
         Ok(Some(process.start()))
+    }
+
+    /// Says whether `selector` can be attached, as far as that can be said beforehand. Holds nobody.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach).
+    pub fn can_attach(&self, selector: &Selector) -> Result<()> {
+        self.check(selector).map(|_| ())
     }
 
     /// Takes back a client that nobody was told of.
@@ -345,6 +361,7 @@ impl LinuxHost {
             a.scan_cpu += cost;
             a.interval = SCAN_INTERVAL.max(Nanos(cost.0 * SCAN_REST));
             a.next_scan = now + a.interval;
+            a.soonest = now + SCAN_INTERVAL_LOST.max(Nanos(cost.0 * SCAN_REST));
         }
     }
 
@@ -358,20 +375,21 @@ impl LinuxHost {
             match event {
                 ProcessEvent::Fork { parent, child } => {
                     census.fork(parent, child);
-                    changed.push((child, false));
+                    changed.push((child, None));
                 }
-                ProcessEvent::Changed(pid) => changed.push((pid, true)),
+                ProcessEvent::Changed(pid) => changed.push((pid, Some(User::AsBefore))),
+                ProcessEvent::User(pid) => changed.push((pid, Some(User::Anew))),
                 ProcessEvent::Lost => lost = true,
             }
         });
         if lost {
             self.attached.overruns += 1;
             self.attached.skipped = SKIPS_MAX;
-            self.attached.next_scan = Instant::ZERO;
+            self.attached.next_scan = self.attached.next_scan.min(self.attached.soonest);
         }
-        for (pid, looks) in changed {
-            if looks {
-                self.attached.census.touch(pid, &mut self.tally.reads);
+        for (pid, look) in changed {
+            if let Some(user) = look {
+                self.attached.census.touch(pid, user, &mut self.tally.reads);
             }
             self.reassign(pid, true);
         }

@@ -15,7 +15,7 @@ use crate::select::{Selector, is_below, matches_glob};
 use crate::{Pid, Result};
 
 /// Processes that a scan looks at again although nothing says that they have changed.
-const AGAIN: usize = 256;
+const AGAIN: usize = 64;
 /// So many parents are followed at most: a chain of them that never ends was read while it changed.
 const DEPTH_MAX: usize = 4096;
 
@@ -109,13 +109,24 @@ struct Person {
     group: Option<Pid>,
     session: Option<Pid>,
     comm: Comm,
+    /// Its real user, once somebody has asked.
+    user: Option<u32>,
 }
 
 impl Person {
-    fn of(stat: &Stat, inode: u64) -> Self {
+    fn of(stat: &Stat, inode: u64, user: Option<u32>) -> Self {
         let (parent, group, session) = (stat.ppid, stat.pgrp, stat.session);
-        Self { inode, start: stat.start, parent, group, session, comm: stat.comm }
+        Self { inode, start: stat.start, parent, group, session, comm: stat.comm, user }
     }
+}
+
+/// Whether a process's user is read again, or still the one that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    /// It may be another.
+    Anew,
+    /// Nothing says that it has changed.
+    AsBefore,
 }
 
 /// What a scan found.
@@ -135,12 +146,19 @@ pub struct Census<R: Registry = LiveRegistry> {
     /// Where the next look at those that were known before begins.
     again: i32,
     own: Pid,
+    /// Somebody asks for users.
+    users: bool,
 }
 
 impl<R: Registry> Census<R> {
     /// A census by process `own`, that has not looked at anybody yet.
     pub fn new(registry: R, own: Pid) -> Self {
-        Self { registry, people: HashMap::new(), again: 0, own }
+        Self { registry, people: HashMap::new(), again: 0, own, users: false }
+    }
+
+    /// Reads everybody's user from now on: forks hand it on, so that few have to be read.
+    pub fn ask_for_users(&mut self) {
+        self.users = true;
     }
 
     /// Processes that are known.
@@ -171,7 +189,7 @@ impl<R: Registry> Census<R> {
             let known = self.people.get(&pid).is_some_and(|p| p.inode == inode);
             if !known || again.contains(&pid) {
                 *reads += 1;
-                if self.look(pid, inode) {
+                if self.look(pid, inode, User::Anew) {
                     changes.seen.push(pid);
                 }
             }
@@ -185,10 +203,13 @@ impl<R: Registry> Census<R> {
     }
 
     /// Looks at one process; whether it is there.
-    fn look(&mut self, pid: Pid, inode: u64) -> bool {
+    fn look(&mut self, pid: Pid, inode: u64, user: User) -> bool {
         match self.registry.stat(pid).filter(|stat| !stat.state.is_ended()) {
             Some(stat) => {
-                self.people.insert(pid, Person::of(&stat, inode));
+                let before = self.people.get(&pid).and_then(|p| p.user).filter(|_| user == User::AsBefore);
+                let asked = || if self.users { self.registry.user(pid) } else { None };
+                let user = before.or_else(asked);
+                self.people.insert(pid, Person::of(&stat, inode, user));
                 true
             }
             None => {
@@ -199,10 +220,10 @@ impl<R: Registry> Census<R> {
     }
 
     /// Somebody was told to have changed; whether it is still there.
-    pub fn touch(&mut self, pid: Pid, reads: &mut u64) -> bool {
+    pub fn touch(&mut self, pid: Pid, user: User, reads: &mut u64) -> bool {
         *reads += 1;
         let inode = self.people.get(&pid).map_or(0, |p| p.inode);
-        self.look(pid, inode)
+        self.look(pid, inode, user)
     }
 
     /// `parent` was told to have made `child`, which is as its parent is until it is told to have changed.
@@ -241,12 +262,7 @@ impl<R: Registry> Census<R> {
         protection: &Protection,
     ) -> Option<ClientId> {
         let person = self.people.get(&pid)?;
-        if protection.why(pid, person.start, &person.comm, person.parent).is_some()
-            || self.descends(pid, self.own)
-        {
-            return None;
-        }
-        let (mut user, mut cgroups, mut program) = (None, None, None);
+        let (mut cgroups, mut program) = (None, None);
         let mut matches = |rule: &Rule| match &rule.selector {
             Selector::Pid(one) => pid == *one && self.is(*one, rule.start),
             // Whoever was in a tree stays in it: its parents may have ended.
@@ -267,9 +283,12 @@ impl<R: Registry> Census<R> {
                 matches_glob(pattern, &comm)
                     || program.as_deref().is_some_and(|name| matches_glob(pattern, name))
             }
-            Selector::User(uid) => *user.get_or_insert_with(|| self.registry.user(pid)) == Some(*uid),
+            Selector::User(uid) => person.user.or_else(|| self.registry.user(pid)) == Some(*uid),
         };
-        rules.iter().find(|rule| matches(rule)).map(|rule| rule.client)
+        let rule = rules.iter().find(|rule| matches(rule))?;
+        // Last, for it costs more than most rules, and most processes match none.
+        let never = protection.why(pid, person.start, &person.comm, person.parent).is_some();
+        (!never && !self.descends(pid, self.own)).then_some(rule.client)
     }
 
     /// Whether `pid` is still the process that began at `start`.
@@ -465,9 +484,9 @@ mod tests {
         assert!(changes.seen.contains(&pid(1900)));
         assert_eq!(census.start(pid(1900)), Some(StartTime(99_999)));
         assert_eq!(reads, 1 + AGAIN as u64, "nobody else was looked at");
-        // Eight rounds of 256 see everybody again.
+        // In turn, everybody is looked at again.
         let mut seen = HashSet::new();
-        for _ in 0..8 {
+        for _ in 0..2000_usize.div_ceil(AGAIN) {
             seen.extend(census.scan(&mut reads).unwrap().seen);
         }
         assert_eq!(seen.len(), 2000);
@@ -513,13 +532,27 @@ mod tests {
         check_claims(&census, &["group:11"], &[], &[(11, 0), (12, 0), (14, 0)]);
         assert_eq!(reads, 0, "a child is as its parent");
         let script = script.with(14, "as", 11, 14, 1000);
-        assert!(census.touch(pid(14), &mut reads));
+        assert!(census.touch(pid(14), User::AsBefore, &mut reads));
         check_claims(&census, &["group:11"], &[], &[(11, 0), (12, 0)]);
         script.0.borrow_mut().remove(&14);
-        assert!(!census.touch(pid(14), &mut reads));
+        assert!(!census.touch(pid(14), User::AsBefore, &mut reads));
         assert_eq!(census.start(pid(14)), None);
         census.fork(pid(999), pid(15));
         assert_eq!(census.start(pid(15)), None, "the child of somebody unknown waits for a scan");
+    }
+
+    #[test]
+    fn users_are_handed_on_and_read_anew_where_they_may_have_changed() {
+        let (script, mut census) = machine();
+        census.ask_for_users();
+        census.scan(&mut 0).unwrap();
+        script.change(12, |e| e.user = 1001);
+        assert!(census.touch(pid(12), User::AsBefore, &mut 0));
+        check_claims(&census, &["user:1001"], &[], &[(20, 0)]);
+        assert!(census.touch(pid(12), User::Anew, &mut 0));
+        check_claims(&census, &["user:1001"], &[], &[(12, 0), (20, 0)]);
+        census.fork(pid(12), pid(13));
+        check_claims(&census, &["user:1001"], &[], &[(12, 0), (13, 0), (20, 0)]);
     }
 
     #[test]

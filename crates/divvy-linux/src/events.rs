@@ -15,7 +15,7 @@ use crate::{Error, Pid, Result};
 /// Messages that wait for us at the most, in bytes.
 const BUFFER: libc::c_int = 4 << 20;
 /// Messages taken at one wake-up, at the most.
-const MESSAGES_MAX: usize = 1024;
+const MESSAGES_MAX: usize = 4096;
 
 const NLMSG_HEADER: usize = 16;
 const CN_HEADER: usize = 20;
@@ -39,8 +39,10 @@ pub enum ProcessEvent {
         /// The new process.
         child: Pid,
     },
-    /// It runs another program, or has another name, user or session.
+    /// It runs another program, or has another name or session.
     Changed(Pid),
+    /// It has another user.
+    User(Pid),
     /// Some events were lost: only a scan tells what happened.
     Lost,
 }
@@ -188,7 +190,8 @@ fn parse(what: u32, event: &[u8]) -> Option<ProcessEvent> {
         }
         EVENT_EXEC | EVENT_UID | EVENT_SID | EVENT_COMM => {
             let (thread, process) = (pid(0)?, pid(1)?);
-            (thread == process).then_some(ProcessEvent::Changed(process))
+            let event = if what == EVENT_UID { ProcessEvent::User } else { ProcessEvent::Changed };
+            (thread == process).then_some(event(process))
         }
         _ => None,
     }
@@ -217,7 +220,8 @@ mod tests {
         assert_eq!(read(&message(EVENT_FORK, &[11, 10, 20, 20])), Some(fork));
         assert_eq!(read(&message(EVENT_FORK, &[11, 10, 21, 10])), None, "a thread");
         for what in [EVENT_EXEC, EVENT_UID, EVENT_SID, EVENT_COMM] {
-            assert_eq!(read(&message(what, &[20, 20, 5, 5])), Some(ProcessEvent::Changed(pid(20))));
+            let event = if what == EVENT_UID { ProcessEvent::User } else { ProcessEvent::Changed };
+            assert_eq!(read(&message(what, &[20, 20, 5, 5])), Some(event(pid(20))));
             assert_eq!(read(&message(what, &[21, 20, 5, 5])), None, "a thread's");
         }
         assert_eq!(read(&message(0x8000_0000, &[20, 20, 0, 0])), None, "ends are told by pidfds");

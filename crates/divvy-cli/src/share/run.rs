@@ -91,6 +91,10 @@ impl<'a> Run<'a> {
             self.warnings
                 .push(format!("resumed {rescued} processes that an earlier divvy had left suspended"));
         }
+        // What cannot be attached is better known before anything runs.
+        for selector in self.tasks.iter().filter_map(Task::selector) {
+            self.engine.host().can_attach(selector)?;
+        }
         let mut pipes = Pipes::default();
         let table = self.shows_table();
         for i in 0..self.tasks.len() {

@@ -1,7 +1,7 @@
 //! Processes that ran before divvy came: divided among like commands, and left alone at the end.
 
 use std::collections::HashSet;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,15 +27,30 @@ const ROUNDS: u64 = 60;
 /// The latest moment of a kill, after the start of the process.
 const LATEST: Duration = Duration::from_millis(250);
 
-/// A shell of the sandbox's user that runs `script` on one CPU, in a session of its own.
-fn outside(sandbox: &Sandbox, script: &str) -> Child {
-    let mut command = sandbox.command("setsid");
-    command.args(["taskset", "-c", &one_cpu(), "sh", "-c", script]);
-    command.stdout(Stdio::null()).spawn().expect("a shell")
+/// A process that is not divvy's. Dropping it ends it.
+struct Outsider(Child);
+
+impl Outsider {
+    fn start(command: &mut Command) -> Self {
+        Self(command.stdout(Stdio::null()).spawn().expect("a process"))
+    }
 }
 
-fn pid(child: &Child) -> Pid {
-    Pid::from_child(child)
+impl Drop for Outsider {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// A shell of the sandbox's user that runs `script` on one CPU, in a session of its own.
+fn outside(sandbox: &Sandbox, script: &str) -> Outsider {
+    let mut command = sandbox.command("setsid");
+    command.args(["taskset", "-c", &one_cpu(), "sh", "-c", script]);
+    Outsider::start(&mut command)
+}
+
+fn pid(outsider: &Outsider) -> Pid {
+    Pid::from_child(&outsider.0)
 }
 
 /// Runs divvy on one CPU beside what was started outside; its report.
@@ -86,7 +101,7 @@ fn each_selector_finds_its_processes(sandbox: &Sandbox) {
     std::fs::copy("/bin/sh", &program).expect("a copy of the shell");
     let mut named = sandbox.command("taskset");
     named.args(["-c", &one_cpu()]).arg(&program).args(["-c", SPIN]);
-    let _named = named.spawn().expect("a shell");
+    let _named = Outsider::start(&mut named);
     sandbox.wait_for(2, "# group");
     sandbox.wait_for(1, &name);
     sandbox.write(
@@ -126,7 +141,7 @@ fn users_are_clients() {
             "taskset",
             "-c",
         ]);
-        command.args([&one_cpu(), "sh", "-c", script]).stdout(Stdio::null()).spawn().expect("a shell")
+        Outsider::start(command.args([&one_cpu(), "sh", "-c", script]))
     };
     let _first = [start(SOMEBODY, SPIN), start(SOMEBODY, SPIN), start(SOMEBODY + 1, SPIN)];
     let late = format!("sleep 2; {SPIN}");
@@ -172,7 +187,7 @@ fn members_of_another_user_are_counted_and_left_alone() {
         let program = sandbox.path(&name);
         std::fs::copy("/bin/sh", &program).expect("a copy of the shell");
         let mut command = sandbox.command("taskset");
-        command.args(["-c", &one_cpu()]).arg(&program).args(["-c", SPIN]).spawn().expect("a shell")
+        Outsider::start(command.args(["-c", &one_cpu()]).arg(&program).args(["-c", SPIN]))
     };
     let (_ours, theirs) = (start(&sandbox), start(&root));
     sandbox.wait_for(1, &name);
@@ -291,7 +306,7 @@ fn a_member_stopped_by_somebody_else_stays_stopped(sandbox: &Sandbox) {
 }
 
 /// Three groups outside: one that computes, one that forks all the time, one of sleepers.
-fn herd(sandbox: &Sandbox) -> [String; 3] {
+fn herd(sandbox: &Sandbox) -> ([Outsider; 3], [String; 3]) {
     let forks = format!(": herd; setsid sh -c ': herd; {SPIN}' & while :; do /bin/true; done");
     let scripts = [
         format!(": herd; (: herd; {SPIN}) & {SPIN}"),
@@ -300,8 +315,13 @@ fn herd(sandbox: &Sandbox) -> [String; 3] {
     ];
     let children = scripts.map(|script| outside(sandbox, &script));
     eventually("the herd", || (sandbox.with("herd").len() >= 5).then_some(()));
-    let [one, two, three] = children.map(|c| pid(&c));
-    [format!("1:@tree:{one}"), format!("2:@tree:{two}"), format!("1:@group:{three}")]
+    let [one, two, three] = &children;
+    let words = [
+        format!("1:@tree:{}", pid(one)),
+        format!("2:@tree:{}", pid(two)),
+        format!("1:@group:{}", pid(three)),
+    ];
+    (children, words)
 }
 
 fn start(sandbox: &Sandbox, herd: &[String; 3]) -> crate::harness::Running {
@@ -312,7 +332,7 @@ fn start(sandbox: &Sandbox, herd: &[String; 3]) -> crate::harness::Running {
 }
 
 fn killed_at_random_moments_with_members_that_fork(sandbox: &Sandbox) {
-    let herd = herd(sandbox);
+    let (_outsiders, herd) = herd(sandbox);
     let seed = u64::from(std::process::id());
     let mut random = seed;
     let (mut held_rounds, mut slowest) = (0, Duration::ZERO);
@@ -341,7 +361,7 @@ fn killed_at_random_moments_with_members_that_fork(sandbox: &Sandbox) {
 }
 
 fn killed_together_with_its_guardian(sandbox: &Sandbox) {
-    let herd = herd(sandbox);
+    let (_outsiders, herd) = herd(sandbox);
     let mut running = start(sandbox, &herd);
     eventually("somebody to be held", || (!sandbox.suspended().is_empty()).then_some(()));
     let guardian = sandbox.guardian().expect("a guardian");
@@ -380,7 +400,7 @@ fn a_recycled_number_is_not_a_member() {
         ]);
         eventually("it to be held", || sandbox.with(": member").iter().any(|p| p.state == 'T').then_some(()));
         kill_process(number, Signal::KILL).expect("our child");
-        member.wait().expect("our child");
+        member.0.wait().expect("our child");
         if let Err(e) = std::fs::write(LAST, (number.as_raw_nonzero().get() - 1).to_string()) {
             return skip(TEST, &format!("{LAST}: {e}"));
         }

@@ -11,6 +11,7 @@ fn bad_input_starts_nothing(sandbox: &Sandbox) {
     sandbox.write("nodir.toml", "[[task]]\nshare = 1\ncommand = 'true'\ndir = '/no/such/dir'\n");
     sandbox.write("zero.toml", "[[task]]\nshare = 0\ncommand = 'true'\n");
     sandbox.write("noexec", "#!/bin/sh\n");
+    sandbox.write("both.toml", "[[task]]\nshare = 1\ncommand = 'true'\nattach = 'pid:1'\n");
     // (arguments, code, words that name the cause, words that name the fix)
     let rows: &[(&[&str], i32, &str, &str)] = &[
         (&["sleep 1"], 2, "no share", "SHARE:COMMAND"),
@@ -24,6 +25,15 @@ fn bad_input_starts_nothing(sandbox: &Sandbox) {
         (&["1:   "], 2, "the command is empty", "SHARE:COMMAND"),
         (&["1:no-such-program --at-all"], 3, "command not found: 'no-such-program'", "full path"),
         (&["1:./noexec"], 3, "'./noexec' cannot be executed", "check"),
+        (&["1:@"], 2, "what kind of selector", "tree:123 or user:alice"),
+        (&["1:@slice:a"], 2, "'slice' is no kind of selector", "tree:123 or user:alice"),
+        (&["1:@pid:x"], 2, "'x' is no process number", "positive number"),
+        (&["1:@user:no-such-user"], 2, "no user 'no-such-user'", "id(1)"),
+        (&["1:@cgroup:a"], 2, "'a' is no absolute path", "/proc/PID/cgroup"),
+        (&["1:@pid:1"], 3, "never touched: it is the first process", "another process"),
+        (&["1:@pid:4194305"], 3, "there is no process 4194305", "ps"),
+        (&["1:@tree:4194305"], 3, "there is no process 4194305", "ps"),
+        (&["--file", "both.toml"], 2, "both command and attach", "one of them"),
         (&["--file", "nowhere.toml"], 4, "nowhere.toml", "read"),
         (&["--file", "."], 4, "directory", "read"),
         (&["--file", "no.toml"], 4, "line 3", "comand"),

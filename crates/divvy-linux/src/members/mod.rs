@@ -213,6 +213,7 @@ pub struct Members<W: World = Live> {
     skew: Skew,
     scanned: Scanned,
     pending_next: usize,
+    quiet_next: usize,
 }
 
 impl<W: World> Members<W> {
@@ -272,6 +273,7 @@ impl<W: World> Members<W> {
             skew: Skew::default(),
             scanned: Scanned::default(),
             pending_next: 0,
+            quiet_next: 0,
         }
     }
 

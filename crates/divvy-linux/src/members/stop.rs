@@ -36,14 +36,18 @@ impl<W: World> Members<W> {
     }
 
     /// Members that have done nothing while they might: those that sleep are idle now, and those that somebody else has
-    /// suspended are not ours.
+    /// suspended are not ours. In a client of many only a few are looked at each time, in turn.
     fn leave_out(&mut self, look: &mut Look<'_>) -> Result<()> {
         if self.len() == 1 && matches!(self.kind, Kind::Command { .. }) {
             return Ok(());
         }
         let few = self.len() <= FEW;
-        let mut i = 0;
-        while i < self.active.len() {
+        let mut left = FEW;
+        for _ in 0..self.active.len() {
+            if left == 0 || self.active.is_empty() {
+                break;
+            }
+            let i = self.quiet_next % self.active.len();
             let m = &self.active[i];
             let quiet = look.now.since(m.used_at);
             let unused = m.clock == m.released_at && !m.stopped;
@@ -52,25 +56,23 @@ impl<W: World> Members<W> {
                 Kind::Attached { .. } => few || quiet >= SURELY_ACTIVE,
             };
             if !(unused && looks) {
-                i += 1;
+                self.quiet_next = i + 1;
                 continue;
             }
+            left -= 1;
             look.tally.reads += 1;
             let (pid, start) = (m.pid, m.start);
             let stat = self.world.stat(pid)?.filter(|s| s.start == start);
             let attached = matches!(self.kind, Kind::Attached { .. });
-            let m = &mut self.active[i];
             if let Some(stat) = stat {
-                m.stopped_elsewhere = attached && stat.state.is_suspended();
-                if stat.state.is_asleep()
-                    && self.may_idle(&self.active[i], look.now)
-                    && self.all_asleep(i, look)?
-                {
-                    self.lay_idle(i);
+                self.active[i].stopped_elsewhere = attached && stat.state.is_suspended();
+                let idle = stat.state.is_asleep() && self.may_idle(&self.active[i], look.now);
+                if idle && self.all_asleep(i, look)? {
+                    self.lay_idle(i); // Another stands in its place now, and is next.
                     continue;
                 }
             }
-            i += 1;
+            self.quiet_next = i + 1;
         }
         Ok(())
     }

@@ -1,4 +1,9 @@
 //! Calls that wait, and how they take a suspension.
+#![expect(
+    clippy::undocumented_unsafe_blocks,
+    reason = "one argument holds for all: the pointers are to live values of the types that the kernel expects, or null \
+              where it allows that"
+)]
 
 use std::os::fd::{AsRawFd as _, RawFd};
 
@@ -27,8 +32,6 @@ const MINUTE: libc::timespec = libc::timespec { tv_sec: 60, tv_nsec: 0 };
 
 /// Every call of the document's table.
 pub const CALLS: [Call; 20] = [
-    // SAFETY (all of these): the pointers are to live values of the types that the kernel expects, or null where it
-    // allows that.
     call!("nanosleep", |_, _| errno(unsafe { libc::nanosleep(&MINUTE, std::ptr::null_mut()) })),
     call!("clock_nanosleep", |_, _| unsafe {
         libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &MINUTE, std::ptr::null_mut())
