@@ -183,14 +183,14 @@ impl Prepared {
         let begun = match self.take_lock(notice.is_some()) {
             Ok(Some(lock)) => self.begin(lock),
             Ok(None) => {
-                notice.map(Notice::ready); // Another one serves.
+                notice.into_iter().for_each(Notice::ready); // Another one serves.
                 return Ok(ExitCode::SUCCESS);
             }
             Err(failure) => Err(failure),
         };
         match begun {
             Ok(running) => {
-                notice.map(Notice::ready);
+                notice.into_iter().for_each(Notice::ready);
                 running.run()
             }
             Err(failure) => {

@@ -89,7 +89,7 @@ async fn serve(listener: UnixListener, router: Router, owner: u32, mut stopped: 
 
 async fn connection(stream: UnixStream, router: Router, owner: u32, slot: OwnedSemaphorePermit) {
     let caller = match stream.peer_cred() {
-        Ok(peer) if peer.uid() == owner || peer.uid() == 0 => Caller(peer.pid()),
+        Ok(peer) if may_talk(peer.uid(), owner) => Caller(peer.pid()),
         peer => {
             let _ = tokio::time::timeout(HEAD_TIME, refuse(stream, peer.ok().map(|p| p.uid()), owner)).await;
             drop(slot);
@@ -107,6 +107,10 @@ async fn connection(stream: UnixStream, router: Router, owner: u32, slot: OwnedS
     drop(slot);
 }
 
+fn may_talk(uid: u32, owner: u32) -> bool {
+    uid == owner || uid == 0
+}
+
 /// Says no to somebody else's process. It gets as far as this only if the directory or the socket were opened to it.
 async fn refuse(mut stream: UnixStream, uid: Option<u32>, owner: u32) {
     let who = uid.map_or_else(|| "nobody that the kernel tells".to_owned(), |uid| format!("user {uid}"));
@@ -118,4 +122,65 @@ async fn refuse(mut stream: UnixStream, uid: Option<u32>, owner: u32) {
         body.len()
     );
     let _ = stream.write_all(answer.as_bytes()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// What the server at `path` says to a thread that has become user `uid`, if it is to be another.
+    fn said(path: &Path, uid: Option<u32>) -> String {
+        let path = path.to_owned();
+        let asked = std::thread::spawn(move || {
+            if let Some(uid) = uid {
+                // Of this thread alone, which ends soon.
+                let (uid, same) = (rustix::process::Uid::from_raw(uid), None::<rustix::process::Uid>);
+                rustix::thread::set_thread_res_uid(same, Some(uid), same).expect("root may");
+            }
+            let mut stream = std::os::unix::net::UnixStream::connect(path).expect("somebody listens");
+            stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").expect("send");
+            let mut text = String::new();
+            stream.read_to_string(&mut text).expect("an answer");
+            text
+        });
+        asked.join().expect("a thread")
+    }
+
+    fn serve_to(dir: &Path, owner: u32) -> (Server, PathBuf) {
+        let path = dir.join(format!("{owner}.sock"));
+        let listener = StdListener::bind(&path).expect("a socket");
+        listener.set_nonblocking(true).expect("a socket");
+        // Open to everybody: only the kernel's word about who is there is left.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).expect("ours");
+        let router = Router::new().route("/", axum::routing::get(|| async { "welcome" }));
+        (Server::start(listener, router, owner).expect("a thread"), path)
+    }
+
+    #[test]
+    fn only_the_owner_and_root_are_answered() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711)).expect("ours");
+        let own = rustix::process::geteuid().as_raw();
+        let another = own + 54_321;
+        let (of_us, ours) = serve_to(dir.path(), own);
+        let (of_another, theirs) = serve_to(dir.path(), another);
+        assert!(said(&ours, None).ends_with("welcome"));
+        let check_refused = |text: &str| {
+            assert!(text.starts_with("HTTP/1.1 403") && text.contains("\"not-permitted\""), "{text}");
+        };
+        if own == 0 {
+            assert!(said(&theirs, None).ends_with("welcome"), "root may");
+            assert!(said(&theirs, Some(another)).ends_with("welcome"), "the owner may");
+            check_refused(&said(&theirs, Some(another + 1)));
+            check_refused(&said(&ours, Some(another)));
+        } else {
+            check_refused(&said(&theirs, None));
+        }
+        of_us.stop();
+        of_another.stop();
+    }
 }

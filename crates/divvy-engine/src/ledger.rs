@@ -2,6 +2,8 @@
 //!
 //! Floats only print here: nothing in this module decides who runs.
 
+use std::collections::VecDeque;
+
 use divvy_policy::feasible::{Claim, water_fill};
 use divvy_policy::{Nanos, Share};
 
@@ -41,12 +43,15 @@ pub struct CycleErrors {
     pub max: f64,
 }
 
-/// Root-mean-square relative errors, one for each cycle.
+/// Cycles whose errors are kept: the last ones, hours of them, in 4 MiB.
+const CYCLES_KEPT: usize = 1 << 20;
+
+/// Root-mean-square relative errors, one for each cycle; where there were more than 2^20, the last of them.
 #[derive(Clone, Debug, Default)]
 pub struct CycleStats {
     /// Cycles ended, start-up cycles included.
     pub ended: u64,
-    errors: Vec<f32>,
+    errors: VecDeque<f32>,
 }
 
 impl CycleStats {
@@ -70,7 +75,7 @@ impl CycleStats {
     /// Mean, median and maximum over the cycles that count; `None` if there are none.
     #[must_use]
     pub fn errors(&self) -> Option<CycleErrors> {
-        let mut sorted = self.errors.clone();
+        let mut sorted: Vec<f32> = self.errors.iter().copied().collect();
         sorted.sort_by(f32::total_cmp);
         let (n, max) = (sorted.len(), *sorted.last()?);
         let median = (f64::from(sorted[(n - 1) / 2]) + f64::from(sorted[n / 2])) / 2.0;
@@ -242,7 +247,10 @@ impl Ledger {
         if self.stats.ended > START_UP_CYCLES && s.n > 0 && s.service > 0.0 {
             let unit = s.shares / s.service;
             let sum = unit * unit * s.squares - 2.0 * unit * s.rates + s.n as f64;
-            self.stats.errors.push((sum.max(0.0) / s.n as f64).sqrt() as f32);
+            if self.stats.errors.len() == CYCLES_KEPT {
+                self.stats.errors.pop_front();
+            }
+            self.stats.errors.push_back((sum.max(0.0) / s.n as f64).sqrt() as f32);
         }
         self.cycle += 1;
         self.update_effective();
