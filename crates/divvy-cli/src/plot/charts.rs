@@ -108,7 +108,8 @@ fn errors(run: &Timeline, window: Window) -> Option<Chart> {
 fn summed_up(run: &Timeline, window: Window, errors: &[(Instant, f64)]) -> Vec<Line> {
     let (mut medians, mut largest) = (Vec::new(), Vec::new());
     let place = |at: Instant| {
-        u128::from(at.since(window.from).0) * u128::from(WINDOWS) / u128::from(window.length().0.max(1))
+        let part = u128::from(at.since(window.from).0) * u128::from(WINDOWS);
+        (part / u128::from(window.length().0.max(1))).min(u128::from(WINDOWS) - 1)
     };
     for group in errors.chunk_by(|a, b| place(a.0) == place(b.0)) {
         let mut sorted: Vec<f64> = group.iter().map(|&(_, error)| error.max(ERROR_MIN)).collect();
@@ -117,7 +118,7 @@ fn summed_up(run: &Timeline, window: Window, errors: &[(Instant, f64)]) -> Vec<L
         medians.push((at, sorted[sorted.len() / 2]));
         largest.push((at, sorted[sorted.len() - 1]));
     }
-    let each = format!("of {:.1} s", window.length().as_secs_f64() / WINDOWS as f64);
+    let each = format!("of each {:.1} s", window.length().as_secs_f64() / WINDOWS as f64);
     vec![Line::new(&format!("median {each}"), medians), Line::new(&format!("largest {each}"), largest)]
 }
 
@@ -176,4 +177,84 @@ fn strips(run: &Timeline, window: Window) -> Chart {
         end: seconds(run, window.to),
         bars,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two clients that share a CPU 1:1 in turns of 10 ms, the first 1 % ahead in every tenth cycle.
+    fn run(cycles: u64) -> Timeline {
+        let mut lines = vec![
+            r#"{"divvy_trace":2,"gate":{"policy":"exact","quantum_ns":10000000,"cpus":1,"scale_shares":true,"presence":1,"period_ns":1000000000},"clients":["a","b"]}"#.to_owned(),
+            r#"{"t":0,"e":"join","c":0,"share":1}"#.to_owned(),
+            r#"{"t":0,"e":"join","c":1,"share":1}"#.to_owned(),
+        ];
+        for cycle in 0..cycles {
+            for c in 0..2 {
+                let t = cycle * 20_000_000 + c * 10_000_000;
+                let ns = if cycle % 10 == 9 && c == 0 { 10_200_000 } else { 10_000_000 };
+                lines.push(format!(r#"{{"t":{t},"e":"release","c":{c},"cpu":0}}"#));
+                lines.push(format!(r#"{{"t":{},"e":"charge","c":{c},"ns":{ns}}}"#, t + 10_000_000));
+                lines.push(format!(r#"{{"t":{},"e":"hold","c":{c}}}"#, t + 10_000_000));
+            }
+            lines.push(format!(r#"{{"t":{},"e":"cycle","n":{}}}"#, (cycle + 1) * 20_000_000, cycle + 1));
+        }
+        Timeline::read(lines.into_iter()).unwrap()
+    }
+
+    fn panels(cycles: u64, chosen: bool) -> Vec<Chart> {
+        let run = run(cycles);
+        let window = Window { from: run.start, to: run.end };
+        let Chart::Panels(Panels(panels)) =
+            chart(&run, window, &[Show::Service, Show::Errors, Show::Strips], chosen)
+        else {
+            panic!("no panels")
+        };
+        panels.into_iter().map(|panel| panel.chart).collect()
+    }
+
+    #[test]
+    fn few_cycles_are_dots_and_many_are_summed_up() {
+        let [_, Chart::Lines(few), _] = &panels(100, false)[..] else { panic!("three charts") };
+        // The first four do not count.
+        assert_eq!((few.lines[0].points.len(), few.lines[0].style), (96, Style::Dots));
+        // 10.2 and 10 of 20.2: both are 0.99 % off.
+        let largest = few.lines[0].points.iter().map(|p| p.1).fold(0.0, f64::max);
+        assert!((largest - 100.0 * 0.1 / 10.1).abs() < 1e-3, "{largest}");
+        let [_, Chart::Lines(many), _] = &panels(3000, false)[..] else { panic!("three charts") };
+        let [medians, largest, _] = &many.lines[..] else { panic!("three curves") };
+        assert_eq!((medians.points.len(), largest.points.len()), (150, 150));
+        assert!(medians.points.iter().all(|p| p.1 == ERROR_MIN), "nothing is drawn at its least");
+        assert!(largest.points.iter().all(|p| (p.1 - 0.990_1).abs() < 1e-3));
+        // Before the fifth cycle there is nothing to show of errors.
+        assert_eq!(panels(4, false).len(), 2);
+    }
+
+    #[test]
+    fn strips_show_the_last_cycles_unless_a_time_was_chosen() {
+        let strips = |chosen| match panels(100, chosen).pop() {
+            Some(Chart::Gantt(strips)) => strips,
+            _ => panic!("strips come last"),
+        };
+        let last = strips(false);
+        // 12 cycles of 20 ms, in each of which each client runs once.
+        assert!(
+            (last.start - 1.76).abs() < 1e-9 && (last.end - 2.0).abs() < 1e-9,
+            "{} {}",
+            last.start,
+            last.end
+        );
+        assert_eq!(last.bars.len(), 24);
+        let all = strips(true);
+        assert_eq!((all.start, all.bars.len()), (0.0, 200));
+    }
+
+    #[test]
+    fn curves_end_at_what_was_received() {
+        let [Chart::Lines(service), ..] = &panels(100, false)[..] else { panic!("three charts") };
+        let ends: Vec<f64> = service.lines.iter().map(|line| line.points.last().unwrap().1).collect();
+        // 10 ms in each of 100 cycles; 0.2 ms more in each tenth for the first.
+        assert!((ends[0] - 1.002).abs() < 1e-9 && (ends[1] - 1.0).abs() < 1e-9, "{ends:?}");
+    }
 }
