@@ -226,6 +226,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
     fn on_news(&mut self, news: News) -> Result<(), EngineError> {
         match news {
             News::Gone(client) => self.lose(client, HostError::Gone),
+            News::Failed(client, why) => self.or_lose(client, Err::<(), _>(why)).map(|_| ()),
             News::Width(client, cpus) if self.alive(client) => {
                 let cpus = cpus.max(1);
                 self.ledger.widen(client.index(), cpus);

@@ -57,10 +57,12 @@ pub enum Observed {
 }
 
 /// Something that happened without being asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// A client has ended.
     Gone(ClientId),
+    /// What was asked for a client was put off, and could not be done then.
+    Failed(ClientId, HostError),
     /// A held client has run: somebody else resumed it. It is held again by the engine.
     Resumed(ClientId),
     /// A client was stopped by somebody else.

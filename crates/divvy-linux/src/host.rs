@@ -7,7 +7,7 @@ use divvy_engine::{Host, HostError, News, Observed, SelfCost};
 use divvy_policy::{ClientId, CpuId, Instant, Nanos};
 use nix::sys::signal::Signal as NixSignal;
 
-use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, SavedAffinity, Table, rescue};
+use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, SavedAffinity, Slot, Table, rescue};
 use crate::members::{Members, Scan};
 use crate::procfs::LastPid;
 use crate::reactor::Reactor;
@@ -93,6 +93,8 @@ pub struct LinuxHost {
     /// Processes of clients that are our own children, their parents having ended.
     orphans: HashMap<Pid, ClientId>,
     news: VecDeque<News>,
+    /// Clients to be held as soon as whoever follows them has been released.
+    deferred: Vec<ClientId>,
     asked: Vec<NixSignal>,
     inherit: Inherit,
     cpus: Vec<u32>,
@@ -147,6 +149,7 @@ impl LinuxHost {
             by_leader: HashMap::new(),
             orphans: HashMap::new(),
             news: VecDeque::new(),
+            deferred: Vec::new(),
             asked: Vec::new(),
             inherit,
             cpus,
@@ -480,13 +483,35 @@ impl LinuxHost {
             self.news.push_back(News::Stopped(ClientId(i as u32)));
             return Ok(Delivery::Sent);
         }
-        let delivery = c.members.resume(&self.table, &mut self.signals)?;
+        // It shall wake up on its CPU and nowhere else: on ours it would take our place.
+        let steered = match cpu {
+            Some(cpu) => Steered::begin(&c.members, &self.table, cpu)?,
+            None => None,
+        };
+        let delivery = c.members.resume(&self.table, &mut self.signals);
         c.held = false;
-        // Only what is runnable is moved by a change of affinity; what sleeps is placed anew when it wakes.
-        if let Some(cpu) = cpu {
-            steer(&c.members, &self.table, cpu)?;
+        if let Some(steered) = steered {
+            steered.end(&self.table)?;
         }
-        Ok(delivery)
+        delivery
+    }
+
+    /// Whether a client is better held after the next one was released: its CPU would be idle in between. Where we run
+    /// on that CPU ourselves it runs us, and whoever is released there could take our place before we are through.
+    fn defers_hold(&self, i: usize) -> bool {
+        self.cpus.len() > 1
+            && self.clients[i].cpu.is_some_and(|cpu| cpu as usize != rustix::thread::sched_getcpu())
+    }
+
+    fn hold_deferred(&mut self) {
+        for client in std::mem::take(&mut self.deferred) {
+            if self.clients[client.index()].gone {
+                continue;
+            }
+            if let Err((_, e)) = self.hold_client(client.index()) {
+                self.news.push_back(News::Failed(client, e));
+            }
+        }
     }
 
     /// Whether the list of a client's processes may be out of date.
@@ -524,20 +549,41 @@ impl LinuxHost {
     }
 }
 
-/// Moves a client's only thread to `cpu`, or brings its clock up to date if it runs there, and puts its affinity back
-/// at once. The guardian knows what to put back should we die in between.
-fn steer(members: &Members, table: &Table, cpu: u32) -> Result<()> {
-    let Some((process, slot)) = members.only_thread() else { return Ok(()) };
-    let tid = process.pid();
-    let Some(mask) = CpuMask::of_thread(tid)?.filter(|mask| mask.contains(cpu)) else { return Ok(()) };
-    if mask == CpuMask::only(cpu) {
-        return Ok(());
+/// The only thread of a client while it may run on one CPU only. The guardian knows what to put back should we die
+/// meanwhile.
+struct Steered<'a> {
+    slot: &'a Slot,
+    tid: Pid,
+    mask: CpuMask,
+}
+
+impl<'a> Steered<'a> {
+    /// Confines a client's only thread to `cpu`: it moves there, or, if it runs there, its clock is brought up to date.
+    /// `None` for a client of several threads, and for one that may not run there or nowhere else.
+    fn begin(members: &'a Members, table: &Table, cpu: u32) -> Result<Option<Self>> {
+        let Some((process, slot)) = members.only_thread() else { return Ok(None) };
+        let tid = process.pid();
+        let Some(mask) = CpuMask::of_thread(tid)?.filter(|mask| mask.contains(cpu)) else { return Ok(None) };
+        if mask == CpuMask::only(cpu) {
+            return Ok(None);
+        }
+        table.set_affinity(slot, &SavedAffinity { tid, start: process.start(), mask });
+        CpuMask::only(cpu).apply(tid)?;
+        Ok(Some(Self { slot, tid, mask }))
     }
-    table.set_affinity(slot, &SavedAffinity { tid, start: process.start(), mask });
-    CpuMask::only(cpu).apply(tid)?;
-    mask.apply(tid)?;
-    table.clear_affinity(slot);
-    Ok(())
+
+    /// Puts the affinity back.
+    fn end(self, table: &Table) -> Result<()> {
+        self.mask.apply(self.tid)?;
+        table.clear_affinity(self.slot);
+        Ok(())
+    }
+}
+
+/// Moves a client's only thread to `cpu`, or brings its clock up to date if it runs there, and puts its affinity back
+/// at once.
+fn steer(members: &Members, table: &Table, cpu: u32) -> Result<()> {
+    Steered::begin(members, table, cpu)?.map_or(Ok(()), |steered| steered.end(table))
 }
 
 fn host_error(e: &Error) -> HostError {
@@ -610,6 +656,7 @@ impl Host for LinuxHost {
     }
 
     fn wait(&mut self, until: Option<Instant>) -> std::result::Result<(), HostError> {
+        self.hold_deferred();
         if !self.news.is_empty() {
             return Ok(());
         }
@@ -644,6 +691,9 @@ impl Host for LinuxHost {
         if self.clients[client.index()].gone {
             return Err(HostError::Gone);
         }
+        if self.deferred.contains(&client) {
+            self.hold_deferred();
+        }
         delivered(self.release_client(client.index(), cpu))
     }
 
@@ -651,11 +701,16 @@ impl Host for LinuxHost {
         if self.clients[client.index()].gone {
             return Err(HostError::Gone);
         }
+        if self.defers_hold(client.index()) {
+            self.deferred.push(client);
+            return Ok(());
+        }
         self.hold_client(client.index()).map(|_| ()).map_err(|(_, e)| e)
     }
 
     fn measure(&mut self, client: ClientId) -> std::result::Result<Nanos, HostError> {
         let i = client.index();
+        self.hold_deferred();
         if self.clients[i].gone {
             return Ok(self.clients[i].members.last_total());
         }
@@ -678,6 +733,7 @@ impl Host for LinuxHost {
 
     fn observe(&mut self, client: ClientId) -> std::result::Result<Observed, HostError> {
         let i = client.index();
+        self.hold_deferred();
         if self.clients[i].gone {
             return Err(HostError::Gone);
         }

@@ -73,7 +73,7 @@ impl Members {
     /// As [`Table::add`], [`procfs::stat`].
     pub fn new(leader: ProcessRef, table: &mut Table) -> Result<Self> {
         let pid = leader.pid();
-        let session = procfs::stat(pid)?.and_then(|s| s.session).unwrap_or(pid);
+        let session = procfs::stat(pid)?.map_or(Some(pid), |s| s.session);
         let slot = table.add(pid, leader.start(), Reach::Group { session })?;
         let (in_group, slot) = (true, Some(slot));
         let leader = Rc::new(leader);

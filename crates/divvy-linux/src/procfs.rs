@@ -333,6 +333,19 @@ fn pread_raw(fd: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<Option<usiz
     }
 }
 
+/// Reads all of a file of `/proc` that the kernel writes in one go (`single_open`) and that `buffer` has room for: one
+/// call, where [`pread_raw`] needs another to see the end.
+fn pread_whole(fd: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<Option<usize>> {
+    loop {
+        match rustix::io::pread(&fd, &mut *buffer, 0) {
+            Ok(n) => return Ok(Some(n)),
+            Err(Errno::INTR) => {}
+            Err(e) if is_gone(e) => return Ok(None),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
 /// Why a raw reading failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RawError {
@@ -365,7 +378,7 @@ pub(crate) fn stat_raw(path: &ProcPath) -> Result<Option<Stat>, RawError> {
 
 fn stat_of(fd: impl AsFd) -> Result<Option<Stat>, RawError> {
     let mut buffer = [0; STAT_BYTES];
-    match pread_raw(fd, &mut buffer)? {
+    match pread_whole(fd, &mut buffer)? {
         None | Some(0) => Ok(None),
         Some(n) => Stat::parse(buffer.get(..n).unwrap_or_default()).map(Some).map_err(RawError::Malformed),
     }
@@ -571,7 +584,7 @@ fn hexadecimal(field: &[u8]) -> Option<u64> {
 pub fn pending(pid: Pid) -> Result<Option<Pending>> {
     let path = ProcPath::of(pid, "status");
     let mut buffer = [0; 8192];
-    let read = match open_raw(&path).and_then(|fd| fd.map_or(Ok(None), |fd| pread_raw(fd, &mut buffer))) {
+    let read = match open_raw(&path).and_then(|fd| fd.map_or(Ok(None), |fd| pread_whole(fd, &mut buffer))) {
         Ok(None | Some(0)) => return Ok(None),
         Ok(Some(n)) => buffer.get(..n).unwrap_or_default(),
         Err(e) => return Err(RawError::from(e).on(&path)),

@@ -265,7 +265,7 @@ fn computing_group() -> (Victim, Vec<(Pid, Reach)>) {
     let mut members: Vec<Pid> =
         (0..3).map(|_| Pid::from_raw(leader.line().parse().expect("a pid")).expect("not zero")).collect();
     members.push(leader.pid());
-    let session = leader.stat().session.expect("a session");
+    let session = leader.stat().session;
     (leader, members.into_iter().map(|pid| (pid, Reach::Group { session })).collect())
 }
 
@@ -356,7 +356,7 @@ fn survives_its_parents_death(own_session: bool) -> bool {
         }
         let client = Pid::from_child(&command.spawn().expect("sleep"));
         let process = ProcessRef::open(client).expect("pidfd").expect("alive");
-        let session = procfs::stat(client).expect("readable").and_then(|s| s.session).expect("a session");
+        let session = procfs::stat(client).expect("readable").expect("alive").session;
         let slot = held.table.add(client, process.start(), Reach::Group { session }).expect("room");
         held.clients.push((process, slot, true));
         held.hold(0);

@@ -149,29 +149,34 @@ fn a_zombie_is_gone() {
 
 #[test]
 fn a_group_is_its_members_in_its_session_and_nobody_else() {
-    for (groups, led) in [(true, true), (false, true), (true, false), (false, false)] {
+    // 0 is what a session is called whose leader is in no pid namespace that we see into.
+    let cases = [5, 0].into_iter().flat_map(|session| {
+        [(true, true), (false, true), (true, false), (false, false)]
+            .map(|(groups, led)| (session, groups, led))
+    });
+    for (session, groups, led) in cases {
         let (_parent, dir) = runtime_dir();
         let mut table = table(&dir);
-        hold(&mut table, 20, 100, Reach::Group { session: pid(5) });
+        hold(&mut table, 20, 100, Reach::Group { session: Pid::from_raw(session) });
         let now = clock::since_boot().0 / 10_000_000;
         let mut world = World { groups, ..World::default() }
-            .with(21, 100, 20, 5)
-            .with(22, 150, 20, 5)
-            .with(30, 150, 30, 5)
-            .with(31, 150, 5, 5);
+            .with(21, 100, 20, session)
+            .with(22, 150, 20, session)
+            .with(30, 150, 30, session)
+            .with(31, 150, 5, session);
         if led {
-            world = world.with(20, 100, 20, 5);
+            world = world.with(20, 100, 20, session);
         } else {
             // The number may be another group's by now: one of another session, one that is older than the leader
             // was, and one that came long after the owner's last heartbeat (here an hour) are no members.
-            world = world.with(23, 150, 20, 6).with(24, 99, 20, 5).with(25, now + 360_000, 20, 5);
+            world = world.with(23, 150, 20, 6).with(24, 99, 20, session).with(25, now + 360_000, 20, session);
         }
         let report = check_rescue(&dir, &world);
         let mut resumed = world.resumed.borrow().clone();
         resumed.sort_unstable();
         resumed.dedup();
         let expected: &[i32] = if led { &[20, 21, 22] } else { &[21, 22] };
-        assert_eq!(resumed, expected, "groups {groups}, led {led}");
+        assert_eq!(resumed, expected, "session {session}, groups {groups}, led {led}");
         check_pids("gone", &report.gone, if led { &[] } else { &[20] });
         assert!(report.is_clean(), "{report:?}");
     }
@@ -182,7 +187,7 @@ fn a_recycled_leader_means_that_the_whole_group_is_gone() {
     for groups in [true, false] {
         let (_parent, dir) = runtime_dir();
         let mut table = table(&dir);
-        hold(&mut table, 20, 100, Reach::Group { session: pid(5) });
+        hold(&mut table, 20, 100, Reach::Group { session: Some(pid(5)) });
         let world = World { groups, ..World::default() }.with(20, 170, 20, 5).with(21, 171, 20, 5);
         let report = check_rescue(&dir, &world);
         check_pids("foreign", &report.foreign, &[20]);
@@ -194,7 +199,7 @@ fn a_recycled_leader_means_that_the_whole_group_is_gone() {
 fn a_leader_that_left_its_group_is_resumed_by_itself() {
     let (_parent, dir) = runtime_dir();
     let mut table = table(&dir);
-    hold(&mut table, 20, 100, Reach::Group { session: pid(5) });
+    hold(&mut table, 20, 100, Reach::Group { session: Some(pid(5)) });
     let world = World { groups: true, ..World::default() }.with(20, 100, 7, 5).with(21, 120, 20, 5);
     check_pids("resumed", &check_rescue(&dir, &world).resumed, &[20]);
     assert_eq!(*world.resumed.borrow(), [21, 20]);

@@ -57,6 +57,7 @@ const GROWTH: u32 = 256;
 const USED: u32 = 1;
 const HELD: u32 = 2;
 const AFFINITY: u32 = 4;
+const GROUP: u32 = 8;
 
 /// How far the suspension of a held slot reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +66,9 @@ pub enum Reach {
     Process,
     /// Every member of the process group that the process leads or led, in this session.
     Group {
-        /// The group's session.
-        session: Pid,
+        /// The group's session; `None` for one whose leader is in no pid namespace that we see into, as where a
+        /// container's command was started from outside.
+        session: Option<Pid>,
     },
 }
 
@@ -184,7 +186,7 @@ pub(crate) struct SlotCells {
     flags: AtomicU32,
     pid: AtomicU32,
     start: AtomicU64,
-    /// The group's session; 0 for a process alone.
+    /// The group's session; 0 for a process alone, and for a session that has no number here.
     session: AtomicU32,
     thread: AtomicU32,
     thread_start: AtomicU64,
@@ -224,7 +226,10 @@ impl SlotCells {
         Some(SlotImage {
             pid: pid(&self.pid)?,
             start: StartTime(self.start.load(Ordering::Relaxed)),
-            reach: pid(&self.session).map_or(Reach::Process, |session| Reach::Group { session }),
+            reach: match flags & GROUP {
+                0 => Reach::Process,
+                _ => Reach::Group { session: pid(&self.session) },
+            },
             held: flags & HELD != 0,
             affinity,
         })
@@ -387,12 +392,12 @@ impl Table {
             let raw = |pid: Pid| pid.as_raw_nonzero().get().unsigned_abs();
             cells.pid.store(raw(pid), Ordering::Relaxed);
             cells.start.store(start.0, Ordering::Relaxed);
-            let session = match reach {
-                Reach::Process => 0,
-                Reach::Group { session } => raw(session),
+            let (session, group) = match reach {
+                Reach::Process => (0, 0),
+                Reach::Group { session } => (session.map_or(0, raw), GROUP),
             };
             cells.session.store(session, Ordering::Relaxed);
-            cells.flags.store(USED, Ordering::Release);
+            cells.flags.store(USED | group, Ordering::Release);
         }
         Ok(Slot(index))
     }

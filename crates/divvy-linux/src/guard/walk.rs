@@ -22,7 +22,7 @@ pub struct Identity {
     pub state: State,
     /// Its process group.
     pub pgrp: Option<Pid>,
-    /// Its session.
+    /// Its session; `None` for one whose leader no pid namespace of ours has.
     pub session: Option<Pid>,
 }
 
@@ -142,9 +142,9 @@ pub(crate) enum Verdict {
 /// leader's start time, for no member began before it. An array, so that a vector of zeros costs no memory.
 pub(crate) type Wanted = [u64; 2];
 
-fn group_key(group: Pid, session: Pid) -> u64 {
+fn group_key(group: Pid, session: Option<Pid>) -> u64 {
     let half = |pid: Pid| u64::from(pid.as_raw_nonzero().get().unsigned_abs());
-    half(group) << 32 | half(session)
+    half(group) << 32 | session.map_or(0, half)
 }
 
 /// Resumes everything held in `slots`, tells `told` what became of each process, and puts saved affinities back.
@@ -255,8 +255,8 @@ fn resume_members<P: Processes>(
     told: &mut dyn FnMut(Pid, Verdict),
 ) {
     let is_ours = |identity: &Identity| {
-        let (Some(pgrp), Some(session)) = (identity.pgrp, identity.session) else { return false };
-        let key = group_key(pgrp, session);
+        let Some(pgrp) = identity.pgrp else { return false };
+        let key = group_key(pgrp, identity.session);
         let at = wanted.partition_point(|[group, _]| *group < key);
         wanted
             .get(at)

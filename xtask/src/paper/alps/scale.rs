@@ -100,7 +100,7 @@ fn row(n: usize, quantum_ms: u64, policy: &'static str, run: &RunResult) -> Row 
 /// The part of the page.
 pub(super) fn run(s: &mut Setting) -> Result<()> {
     let quick: (&[u64], &[usize], &[usize]) = (&[10], &[5, 20, 60], &[1000]);
-    let full: (&[u64], &[usize], &[usize]) = (&[10], &[5, 20, 40, 60, 90, 120], &[160, 1000, 5000]);
+    let full: (&[u64], &[usize], &[usize]) = (&[10, 20, 40], &[5, 20, 40, 60, 90, 120], &[160, 1000, 5000]);
     let (quanta, small, large) = s.pick(quick, full);
     let mut cells = Vec::new();
     for &quantum_ms in quanta {

@@ -44,7 +44,8 @@
 //! - On several CPUs errors of a cycle are repaid as far as the next has room: none is where a client needs all of a CPU.
 //!
 //! **Cost.** One wake-up costs O(lanes + clients due + clients that change state): none of it depends on how many
-//! clients are held. With slices or several CPUs the queue is sorted, O(log n) an operation; it is sorted anew, O(n log n),
+//! clients are held. With slices the queue is sorted, on several CPUs too, but there in steps of a tenth of the grain,
+//! so that its depth is that of the different needs: O(log n) an operation at the most. It is sorted anew, O(n log n),
 //! when the greatest common divisor of the shares changes. A cycle's end visits the suspects that ran lately.
 //!
 //! **Properties.** (tests) the bounds above; `the_account_depends_only_on_the_total`, `a_rejected_event_changes_nothing`,

@@ -5,7 +5,7 @@ use core::cmp::Reverse;
 
 use super::client::{Await, Client, Place};
 use super::queue::Ticket;
-use super::{Exact, GRAIN, SLEEP_LOOK_MAX, SUSPECT_CYCLES, SUSPECT_TICK};
+use super::{Exact, GRAIN, SLEEP_LOOK_MAX, SUSPECT_CYCLES, SUSPECT_TICK, SlotMap};
 use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 
 /// Looks at clients that have slept for long fall on multiples of this.
@@ -15,6 +15,13 @@ const IDLE_MIN: Nanos = Nanos::from_micros(100);
 
 fn nanos(ns: i128) -> Nanos {
     Nanos(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
+}
+
+/// Whether a queue's entry, a client with its stamp, is that client's present one.
+fn stands<'a>(slots: &'a SlotMap, clients: &'a [Option<Client>]) -> impl Fn(ClientId, u64) -> bool + 'a {
+    move |client, stamp| {
+        slots.get(client).and_then(|slot| clients[slot].as_ref()).is_some_and(|c| c.stands(stamp))
+    }
 }
 
 impl Exact {
@@ -380,12 +387,7 @@ impl Exact {
     /// Gives every empty lane to the best client that waits, and lanes to those whose laxity is gone.
     fn fill(&mut self) {
         while let Some(lane) = self.lanes.iter().position(Option::is_none) {
-            let clients = (&self.slots, &self.clients);
-            let stands = |client, stamp| {
-                let c = clients.0.get(client).and_then(|slot| clients.1[slot].as_ref());
-                c.is_some_and(|c| c.stands(stamp))
-            };
-            let Some(client) = self.ready.best(stands) else { break };
+            let Some(client) = self.ready.best(stands(&self.slots, &self.clients)) else { break };
             self.take_turn(client, lane);
         }
         if self.params.cpus > 1 {
@@ -421,9 +423,15 @@ impl Exact {
         left / i128::from(self.params.cpus)
     }
 
+    /// The waiting client with the largest need, to the grain, and that need.
+    fn neediest(&self) -> Option<(ClientId, i128)> {
+        let client = self.ready.neediest()?;
+        self.client(client).map(|c| (client, c.ticket.need))
+    }
+
     /// Gives the lane of the smallest need to the waiting client of the largest, if that has no time to lose.
     fn preempt(&mut self) -> bool {
-        let Some((client, need)) = self.ready.neediest() else { return false };
+        let Some((client, need)) = self.neediest() else { return false };
         if self.time_left() - need > Self::grain() {
             return false;
         }
@@ -441,7 +449,7 @@ impl Exact {
     }
 
     fn set_laxity(&mut self, now: Instant) {
-        self.laxity_gone = self.ready.neediest().and_then(|(_, need)| {
+        self.laxity_gone = self.neediest().and_then(|(_, need)| {
             let heads = self.lanes.iter().flatten().filter_map(|&client| self.client(client));
             let least = heads.filter(|c| c.width == 1).map(Client::need).min()?;
             // Not before it would take a lane: when the least need is less than its own.
@@ -494,7 +502,7 @@ impl Exact {
 
     /// Cycles until the first of those who wait for the next one has allowance again, at least 1.
     fn cycles_until_credit(&self) -> u64 {
-        let waiting = self.next.all(|client, stamp| self.client(client).is_some_and(|c| c.stands(stamp)));
+        let waiting = self.next.all(stands(&self.slots, &self.clients));
         let all = waiting.iter().chain(&self.next_suspects).filter_map(|&client| self.client(client));
         let cycles = all.map(|c| {
             let missing = Self::grain() + 1 - c.allowance;
@@ -550,8 +558,7 @@ impl Exact {
         self.set_cut();
         let recapped = self.cap_infeasible();
         if rescaled && self.ready.sorted() {
-            let stands = |client, stamp| self.client(client).is_some_and(|c: &Client| c.stands(stamp));
-            for client in self.ready.all(stands) {
+            for client in self.ready.all(stands(&self.slots, &self.clients)) {
                 self.requeue(client);
             }
         } else {
@@ -651,8 +658,7 @@ impl Exact {
         }
     }
 
-    /// Tells the driver what changed: first who is held, then who is released, then when to look.
-    fn tell(&mut self, now: Instant) {
+    fn tell_holds(&mut self) {
         for client in core::mem::take(&mut self.leaving) {
             let Some(c) = self.client_mut(client) else { continue };
             if c.released && !c.place.runs() {
@@ -660,6 +666,11 @@ impl Exact {
                 self.out.push_back(Gate::Hold { client });
             }
         }
+    }
+
+    /// Tells the driver what changed: first who is held, then who is released, then when to look.
+    fn tell(&mut self, now: Instant) {
+        self.tell_holds();
         let cpus = self.params.cpus;
         let steer = cpus > 1;
         let coming = core::mem::take(&mut self.coming);

@@ -1,19 +1,23 @@
 //! Who waits for a CPU, in the order in which they get it.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
+use super::GRAIN;
 use crate::ClientId;
+
+/// Clients with their stamps, first come, first served.
+type Fifo = VecDeque<(ClientId, u64)>;
 
 /// Held clients, best first.
 ///
-/// On one CPU without slices the order is first come, first served, and every operation is O(1); otherwise clients
-/// are sorted, by need (several CPUs) or by virtual time (slices), and operations are O(log n).
+/// On one CPU without slices the order is first come, first served, and every operation is O(1). On several CPUs it is
+/// by need in steps of [`STEP`]; with slices by virtual time. Operations are O(log n) then.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
-    fifo: VecDeque<(ClientId, u64)>,
+    fifo: Fifo,
     by_time: Option<BTreeSet<(i128, ClientId)>>,
-    by_need: Option<BTreeSet<(i128, ClientId)>>,
+    by_need: Option<Needs>,
     /// Needs of all that wait, ns; what [`Exact`](super::Exact) reckons laxity from.
     pub(super) need_sum: i128,
     pub(super) len: usize,
@@ -32,7 +36,7 @@ impl Waiting {
         Self {
             fifo: VecDeque::new(),
             by_time: slices.then(BTreeSet::new),
-            by_need: several_cpus.then(BTreeSet::new),
+            by_need: several_cpus.then(Needs::default),
             need_sum: 0,
             len: 0,
         }
@@ -50,7 +54,7 @@ impl Waiting {
             q.insert((time, client));
         }
         if let Some(q) = &mut self.by_need {
-            q.insert((-need, client));
+            q.push(client, ticket);
         }
         if !self.sorted() {
             self.fifo.push_back((client, ticket.stamp));
@@ -61,7 +65,7 @@ impl Waiting {
 
     /// Drops old entries of a FIFO in which nobody waits.
     pub(super) fn drop_old(&mut self) {
-        debug_assert_eq!(self.len, 0);
+        debug_assert!(self.len == 0 && self.by_need.as_ref().is_none_or(|q| q.steps.is_empty()));
         self.fifo.clear();
     }
 
@@ -71,7 +75,7 @@ impl Waiting {
             q.remove(&(ticket.time, client));
         }
         if let Some(q) = &mut self.by_need {
-            q.remove(&(-ticket.need, client));
+            q.remove(client, ticket);
         }
         self.need_sum -= ticket.need;
         self.len -= 1;
@@ -79,8 +83,11 @@ impl Waiting {
 
     /// All that wait, in no order that matters; `valid` tells whether a FIFO entry still stands.
     pub(super) fn all(&self, valid: impl Fn(ClientId, u64) -> bool) -> Vec<ClientId> {
-        if let Some(q) = self.by_time.as_ref().or(self.by_need.as_ref()) {
+        if let Some(q) = &self.by_time {
             return q.iter().map(|&(_, client)| client).collect();
+        }
+        if let Some(q) = &self.by_need {
+            return q.steps.values().flatten().copied().collect();
         }
         let standing = self.fifo.iter().filter(|&&(client, stamp)| valid(client, stamp));
         standing.map(|&(client, _)| client).collect()
@@ -88,8 +95,11 @@ impl Waiting {
 
     /// The best client, which the caller then takes out; `valid` tells whether a FIFO entry still stands.
     pub(super) fn best(&mut self, valid: impl Fn(ClientId, u64) -> bool) -> Option<ClientId> {
-        if let Some(q) = self.by_time.as_ref().or(self.by_need.as_ref()) {
+        if let Some(q) = &self.by_time {
             return q.first().map(|&(_, client)| client);
+        }
+        if let Some(q) = &self.by_need {
+            return q.first();
         }
         while let Some(&(client, stamp)) = self.fifo.front() {
             if valid(client, stamp) {
@@ -105,8 +115,42 @@ impl Waiting {
         self.by_time.as_ref().and_then(|q| q.first().copied())
     }
 
-    /// The client with the largest need, and that need; several CPUs only.
-    pub(super) fn neediest(&self) -> Option<(ClientId, i128)> {
-        self.by_need.as_ref().and_then(|q| q.first()).map(|&(need, client)| (client, -need))
+    /// The client with the largest need, to [`STEP`]; several CPUs only.
+    pub(super) fn neediest(&self) -> Option<ClientId> {
+        self.by_need.as_ref().and_then(Needs::first)
+    }
+}
+
+/// Needs that differ by less are one and the same, ns: a tenth of the grain.
+const STEP: i128 = GRAIN.0 as i128 / 10;
+
+/// Clients by need, the largest first, in steps of [`STEP`], and by id within a step: who is ahead of whom is the same
+/// in every cycle then, which keeps errors small where every CPU is nearly full.
+#[derive(Clone, Debug, Default)]
+struct Needs {
+    /// By the negated step, so that the largest need is first. None is empty.
+    steps: BTreeMap<i128, BTreeSet<ClientId>>,
+}
+
+impl Needs {
+    fn step(ticket: Ticket) -> i128 {
+        -(ticket.need / STEP)
+    }
+
+    fn push(&mut self, client: ClientId, ticket: Ticket) {
+        self.steps.entry(Self::step(ticket)).or_default().insert(client);
+    }
+
+    fn remove(&mut self, client: ClientId, ticket: Ticket) {
+        if let Some(step) = self.steps.get_mut(&Self::step(ticket)) {
+            step.remove(&client);
+            if step.is_empty() {
+                self.steps.remove(&Self::step(ticket));
+            }
+        }
+    }
+
+    fn first(&self) -> Option<ClientId> {
+        self.steps.values().next()?.first().copied()
     }
 }

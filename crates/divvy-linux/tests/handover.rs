@@ -1,0 +1,74 @@
+//! A hand-over on several CPUs: the predecessor's hold may be put off until its successor runs, but no longer. Alone in
+//! its file, for a host takes the process's signals and children.
+#![allow(clippy::disallowed_methods, reason = "this test lives in real time")]
+
+mod common;
+
+use common::wait_for;
+use divvy_engine::Host as _;
+use divvy_linux::{Command, CpuMask, HostParams, LinuxHost, Pid, Signal, clock, procfs};
+use divvy_policy::{ClientId, CpuId};
+
+const ROUNDS: usize = 50;
+
+/// Ends what the test started, whatever becomes of it. (A host's own reaping needs SIGCHLD, which the test harness's
+/// first thread does not leave to it.)
+struct Ended(Vec<Pid>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            let _ = rustix::process::kill_process(*pid, Signal::KILL);
+            let _ = rustix::process::waitpid(Some(*pid), rustix::process::WaitOptions::empty());
+        }
+    }
+}
+
+fn is_suspended(pid: Pid) -> bool {
+    procfs::stat(pid).expect("readable").expect("our child").state.is_suspended()
+}
+
+fn affinity(pid: Pid) -> CpuMask {
+    CpuMask::of_thread(pid).expect("readable").expect("our child")
+}
+
+/// Whatever comes after a hold, it finds the client suspended: a wait, a question about anybody, or its own release.
+#[test]
+fn a_hold_that_is_put_off_is_done_before_anything_else() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // SAFETY: the only thread of the test, before any other reads the environment.
+    unsafe { std::env::set_var("DIVVY_RUNTIME_DIR", dir.path().join("run")) };
+    let mut host = LinuxHost::new(&HostParams { cpus: None, capacity: 8 }).expect("a host");
+    let cpus = host.cpus().len() as u32;
+    let own = affinity(rustix::process::getpid());
+    let mut ended = Ended(Vec::new());
+    let mut start = || -> (ClientId, Pid) {
+        let argv = ["/bin/sh", "-c", "while :; do :; done"].map(Into::into).to_vec();
+        let client = host.spawn(Command { argv, ..Command::default() }).expect("a shell");
+        let pid = host.leader(client).expect("a leader");
+        ended.0.push(pid);
+        (client, pid)
+    };
+    let ((first, first_pid), (second, second_pid)) = (start(), start());
+    for round in 0..ROUNDS {
+        let lane = Some(CpuId(round as u32 % cpus));
+        host.release(first, lane).expect("alive");
+        wait_for("the first to run", || !is_suspended(first_pid));
+        host.hold(first).expect("alive");
+        host.release(second, lane).expect("alive");
+        wait_for("the second to run", || !is_suspended(second_pid));
+        match round % 3 {
+            0 => host.wait(Some(clock::now())).expect("the host works"),
+            1 => drop(host.measure(second).expect("alive")),
+            _ => drop(host.observe(second).expect("alive")),
+        }
+        wait_for("the first to be held", || is_suspended(first_pid));
+        // Held and released in one go: it runs, and stays so.
+        host.hold(second).expect("alive");
+        host.release(second, lane).expect("alive");
+        host.wait(Some(clock::now())).expect("the host works");
+        wait_for("the second to run", || !is_suspended(second_pid));
+        assert_eq!((affinity(first_pid), affinity(second_pid)), (own, own), "round {round}");
+        host.hold(second).expect("alive");
+    }
+}
