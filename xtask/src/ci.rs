@@ -56,31 +56,34 @@ fn installed(subcommand: &str) -> bool {
 
 /// What the pure crates may not have: dependencies, `std`, `unsafe`.
 fn purity(root: &Path) -> Result<()> {
-    eprintln!("ci: purity of divvy-policy");
-    let tree = cargo(root)
-        .args(["tree", "--package", "divvy-policy", "--edges", "normal", "--prefix", "none"])
-        .output()
-        .context("start cargo tree")?;
-    ensure!(tree.status.success(), "cargo tree: {}", String::from_utf8_lossy(&tree.stderr).trim());
-    let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
-    check_tree(&tree)?;
-    let path = root.join("crates/divvy-policy/src/lib.rs");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    check_attributes(&text)
-}
-
-fn check_tree(tree: &str) -> Result<()> {
-    let lines: Vec<&str> = tree.lines().filter(|l| !l.trim().is_empty()).collect();
-    if lines.len() != 1 {
-        bail!("divvy-policy has dependencies; it may have none:\n{tree}");
+    for package in ["divvy-policy", "divvy-market"] {
+        eprintln!("ci: purity of {package}");
+        let tree = cargo(root)
+            .args(["tree", "--package", package, "--edges", "normal", "--prefix", "none"])
+            .output()
+            .context("start cargo tree")?;
+        ensure!(tree.status.success(), "cargo tree: {}", String::from_utf8_lossy(&tree.stderr).trim());
+        let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
+        check_tree(package, &tree)?;
+        let path = root.join("crates").join(package).join("src/lib.rs");
+        let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        check_attributes(package, &text)?;
     }
     Ok(())
 }
 
-fn check_attributes(lib: &str) -> Result<()> {
+fn check_tree(package: &str, tree: &str) -> Result<()> {
+    let lines: Vec<&str> = tree.lines().filter(|l| !l.trim().is_empty()).collect();
+    if lines.len() != 1 {
+        bail!("{package} has dependencies; it may have none:\n{tree}");
+    }
+    Ok(())
+}
+
+fn check_attributes(package: &str, lib: &str) -> Result<()> {
     for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
         let there = lib.lines().any(|line| line.trim() == attribute);
-        ensure!(there, "crates/divvy-policy/src/lib.rs: {attribute} is missing");
+        ensure!(there, "crates/{package}/src/lib.rs: {attribute} is missing");
     }
     Ok(())
 }
@@ -91,15 +94,15 @@ mod tests {
 
     #[test]
     fn a_dependency_is_found() {
-        assert!(check_tree("divvy-policy v0.1.0 (/x)\n").is_ok());
-        assert!(check_tree("divvy-policy v0.1.0 (/x)\nserde v1.0.0\n").is_err());
-        assert!(check_tree("").is_err());
+        assert!(check_tree("divvy-policy", "divvy-policy v0.1.0 (/x)\n").is_ok());
+        assert!(check_tree("divvy-policy", "divvy-policy v0.1.0 (/x)\nserde v1.0.0\n").is_err());
+        assert!(check_tree("divvy-policy", "").is_err());
     }
 
     #[test]
     fn a_missing_attribute_is_found() {
-        assert!(check_attributes("//! x\n#![no_std]\n#![forbid(unsafe_code)]\n").is_ok());
-        assert!(check_attributes("#![no_std]\n").is_err());
-        assert!(check_attributes("// #![no_std]\n#![forbid(unsafe_code)]\n").is_err());
+        assert!(check_attributes("divvy-policy", "//! x\n#![no_std]\n#![forbid(unsafe_code)]\n").is_ok());
+        assert!(check_attributes("divvy-policy", "#![no_std]\n").is_err());
+        assert!(check_attributes("divvy-policy", "// #![no_std]\n#![forbid(unsafe_code)]\n").is_err());
     }
 }

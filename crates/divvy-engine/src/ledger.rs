@@ -69,7 +69,7 @@ impl CycleStats {
     /// The error of the last cycle that counts, as a fraction.
     #[must_use]
     pub fn last(&self) -> Option<f64> {
-        self.errors.last().map(|&e| f64::from(e))
+        self.errors.back().map(|&e| f64::from(e))
     }
 
     /// Mean, median and maximum over the cycles that count; `None` if there are none.

@@ -1,6 +1,7 @@
 //! What a large market costs: writes docs/results/market.md.
 //!
-//! `cargo run --release -p divvy-market --example measure -- docs/results/market.md`
+//! `cargo run --release -p divvy-market --example measure -- docs/results/market.md [STRESS...]`, where each STRESS is a file
+//! with what the stress run of this crate printed.
 
 #[path = "../benches/big/mod.rs"]
 mod big;
@@ -118,9 +119,27 @@ fn machine() -> String {
     format!("{count} CPUs ({model}), Linux {}", read("/proc/sys/kernel/osrelease").trim())
 }
 
+/// The last part of a stress run's output, or the end of this program if the run did not come to its end.
+fn laws(path: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| {
+        eprintln!("measure: read {path}: {error}");
+        std::process::exit(1)
+    });
+    let report = text.find(" operations from seed ").filter(|_| text.contains("\nevery law held"));
+    let Some(report) = report.map(|at| text[..at].rfind('\n').map_or(0, |line| line + 1)) else {
+        eprintln!("measure: {path} is not the output of a stress run in which every law held");
+        std::process::exit(1)
+    };
+    let end = text.find("every law held").map_or(text.len(), |at| at + "every law held".len());
+    format!(
+        "\n## Laws\n\nFrom the stress run (`--example stress`):\n\n```text\n{}\n```\n",
+        &text[report..end]
+    )
+}
+
 fn main() {
     let Some(path) = std::env::args().nth(1) else {
-        eprintln!("measure: no file to write; usage: measure FILE");
+        eprintln!("measure: no file to write; usage: measure FILE [STRESS...]");
         std::process::exit(2)
     };
     let before = IN_USE.load(Ordering::Relaxed);
@@ -174,6 +193,9 @@ fn main() {
         met(bytes <= BYTES_MAX),
     )
     .expect("a string grows");
+    for stress in std::env::args().skip(2) {
+        page += &laws(&stress);
+    }
     if let Err(error) = std::fs::write(&path, &page) {
         eprintln!("measure: write {path}: {error}");
         std::process::exit(1);

@@ -75,3 +75,31 @@ fn a_worthless_funder_carries_what_nobody_else_can() {
     does(&mut market, exchange);
     assert_eq!(market.value(sibling, Resource::Disk).unwrap().to_string(), "20");
 }
+
+/// Two exchanges of an idle party weighed each other up, so its ticket carried nothing; one of them ended with a currency
+/// above, and the other's part was then lost when that currency's tickets went.
+#[test]
+fn exchanges_that_weigh_each_other_up_go_together() {
+    let mut market = Market::new();
+    let base = market.base();
+    let side = |resource, n| Side { resource, amount: Amount::new(n).unwrap() };
+    let [top, upper, lower] = [0; 3].map(|_| made(&mut market, Op::CreateCurrency { broker: BROKER }));
+    let [party, other, stays] =
+        [0; 3].map(|_| made(&mut market, Op::CreateClient { broker: BROKER, competes: Resources::ALL }));
+    for resource in [Resource::Cpu, Resource::Disk] {
+        funds(&mut market, top, base, resource, 100, Kind::Soft);
+        funds(&mut market, upper, top, resource, 1, Kind::Soft);
+        funds(&mut market, stays, top, resource, 1, Kind::Soft);
+        funds(&mut market, lower, upper, resource, 1, Kind::Soft);
+        funds(&mut market, party, lower, resource, 1, Kind::Soft);
+        funds(&mut market, other, base, resource, 100, Kind::Soft);
+    }
+    let (cpu, disk) = (side(Resource::Cpu, 5), side(Resource::Disk, 5));
+    does(&mut market, Op::Exchange { a: lower, a_gives: disk, b: party, b_gives: cpu });
+    does(&mut market, Op::Exchange { a: other, a_gives: cpu, b: party, b_gives: disk });
+    does(&mut market, Op::SetPresence { client: party, resource: Resource::Disk, presence: Presence::Idle });
+    assert_eq!(market.value(stays, Resource::Disk).unwrap().to_string(), "95");
+    does(&mut market, Op::Destroy { currency: upper });
+    assert_eq!(market.exchanges().count(), 0);
+    assert_eq!(market.value(stays, Resource::Disk).unwrap().to_string(), "100");
+}

@@ -182,7 +182,8 @@ impl Market {
         let Ticket { kind, resource, amount, issuer, holder, .. } = self.tickets[ticket];
         if self.lodged.contains_key(&ticket) {
             self.undo_through(holder, resource);
-            self.lodged.remove(&ticket);
+            let lodged = self.lodged.remove(&ticket);
+            assert!(lodged.is_none_or(|lodged| lodged.part == 0), "what a ticket carried goes back first");
         }
         self.set_active(ticket, false);
         if self.is_watched(holder, resource) {

@@ -118,9 +118,9 @@ impl Market {
         found
     }
 
-    /// Undoes all exchanges whose tickets `node` passed on, newest first.
+    /// Undoes all exchanges whose tickets `node` passed on, newest first. One that goes can show others that it weighed up.
     pub(super) fn undo_through(&mut self, node: u32, resource: Resource) {
-        for exchange in self.through(node, resource, |rare| &rare.exchanges).into_iter().rev() {
+        while let Some(exchange) = self.through(node, resource, |rare| &rare.exchanges).pop() {
             self.undo(exchange);
         }
     }

@@ -166,8 +166,8 @@ impl Market {
             let price = self.price(node, resource, &value);
             let pool = self.pool_mut(node, resource);
             let total = pool.hard_total;
-            let same = |old: &&Box<Cache>| old.value == value && old.price == price && old.total == total;
-            let changed = pool.cache.as_ref().filter(same).map_or(clock, |old| old.changed);
+            let same = |old: &&Cache| old.value == value && old.price == price && old.total == total;
+            let changed = pool.cache.as_deref().filter(same).map_or(clock, |old| old.changed);
             let cache = Cache { value, price, total, seen: clock, changed, stale: false };
             match &mut pool.cache {
                 Some(old) => **old = cache,
