@@ -1,0 +1,139 @@
+//! Looking at the states of a client's threads: who runs, who sleeps, who is new.
+
+use divvy_policy::Nanos;
+
+use super::{Kind, Look, Members, Scan};
+use crate::Result;
+use crate::procfs::State;
+use crate::world::World;
+
+/// Idle members whose clocks are read where somebody asks whether the client wants the CPU.
+const IDLE_LOOKS_MANY: usize = 64;
+/// A look at all states that cost more than this is not repeated at once.
+const SCAN_CHEAP: Nanos = Nanos::from_micros(100);
+/// Looks at all states take at most one part in this many of the time.
+const SCAN_REST: u64 = 200;
+
+impl<W: World> Members<W> {
+    /// Looks at the threads of active members: at every one of a command's, and at an attached client's until `enough`
+    /// run. With `children`, looks for new members of a command too: children of members, in the group or not.
+    ///
+    /// # Errors
+    /// As [`World::stat`], [`World::threads`].
+    pub fn scan(&mut self, look: &mut Look<'_>, children: bool, enough: u32) -> Result<Scan> {
+        self.look_at_idle(look, IDLE_LOOKS_MANY)?;
+        if matches!(self.kind, Kind::Attached { .. }) {
+            return self.scan_attached(look, enough);
+        }
+        let mut scan =
+            Scan { asleep: self.idle.len() as u32, threads: self.idle.len() as u32, ..Scan::default() };
+        let mut found = Vec::new();
+        let mut i = 0;
+        while i < self.active.len() {
+            let pid = self.active[i].pid;
+            look.tally.reads += 1 + u64::from(children);
+            let Some(stat) = self.world.stat(pid)?.filter(|s| s.start == self.active[i].start) else {
+                let gone = self.active.swap_remove(i);
+                self.vanish(gone, look);
+                continue;
+            };
+            self.active[i].threads = stat.num_threads;
+            self.regroup(i, stat.pgrp, look)?;
+            if stat.num_threads > 1 {
+                let world = &self.world;
+                world.threads(pid, &mut |thread| {
+                    scan.count(thread.state);
+                    if children {
+                        // A thread that has just ended had handed its children on: the next scan sees them.
+                        let _ = world.children(pid, thread.pid, &mut found);
+                    }
+                })?;
+            } else {
+                scan.count(stat.state);
+                if children {
+                    self.world.children(pid, pid, &mut found)?;
+                }
+            }
+            self.active[i].forks |= !found.is_empty();
+            // New members are appended, and looked at in their turn.
+            for child in found.drain(..) {
+                self.add(child, look)?;
+            }
+            i += 1;
+        }
+        Ok(scan)
+    }
+
+    /// States of an attached client's active members, until `enough` threads were found to run. Where that is dear it is
+    /// not done at every call: clocks tell as well that somebody runs.
+    fn scan_attached(&mut self, look: &mut Look<'_>, enough: u32) -> Result<Scan> {
+        let total = self.total(look)?;
+        let ran = total > std::mem::replace(&mut self.scanned.total, total);
+        if look.now < self.scanned.again {
+            let running = if ran { self.scanned.found.running.max(1) } else { self.scanned.found.running };
+            return Ok(Scan { running, ..self.scanned.found });
+        }
+        let begun = crate::clock::now();
+        let idle = self.idle.len() as u32;
+        let mut scan = Scan { asleep: idle, threads: idle, ..Scan::default() };
+        let mut i = 0;
+        while i < self.active.len() && scan.running < enough {
+            let (pid, start) = (self.active[i].pid, self.active[i].start);
+            look.tally.reads += 1;
+            let Some(stat) = self.world.stat(pid)?.filter(|s| s.start == start && !s.state.is_ended()) else {
+                let gone = self.active.swap_remove(i);
+                self.vanish(gone, look);
+                continue;
+            };
+            let before = scan;
+            if stat.num_threads > 1 {
+                look.tally.reads += u64::from(stat.num_threads);
+                self.world.threads(pid, &mut |thread| scan.count(thread.state))?;
+            } else {
+                scan.count(stat.state);
+            }
+            let m = &mut self.active[i];
+            (m.threads, m.parent) = (stat.num_threads, stat.ppid);
+            m.stopped_elsewhere = !m.stopped && stat.state.is_suspended();
+            let asleep = scan.asleep - before.asleep == scan.threads - before.threads;
+            if asleep && self.may_idle(&self.active[i], look.now) {
+                self.lay_idle(i);
+            } else {
+                i += 1;
+            }
+        }
+        let cost = crate::clock::now().since(begun);
+        let rest = if cost > SCAN_CHEAP { Nanos(cost.0 * SCAN_REST) } else { Nanos::ZERO };
+        (self.scanned.found, self.scanned.again) = (scan, look.now + rest);
+        Ok(scan)
+    }
+
+    /// Whether every thread of active member `i` sleeps.
+    pub(super) fn all_asleep(&self, i: usize, look: &mut Look<'_>) -> Result<bool> {
+        let m = &self.active[i];
+        look.tally.reads += u64::from(m.threads);
+        let mut scan = Scan::default();
+        if m.threads > 1 {
+            self.world.threads(m.pid, &mut |thread| scan.count(thread.state))?;
+        } else if let Some(stat) = self.world.stat(m.pid)? {
+            scan.count(stat.state);
+        }
+        Ok(scan.threads == scan.asleep)
+    }
+}
+
+impl Scan {
+    fn count(&mut self, state: State) {
+        if state.is_ended() {
+            return;
+        }
+        self.threads += 1;
+        if state.is_suspended() {
+            self.suspended += 1;
+        } else if state.is_asleep() {
+            self.asleep += 1;
+        } else {
+            self.running += 1;
+        }
+    }
+}
