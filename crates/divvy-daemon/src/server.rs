@@ -12,7 +12,7 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -113,6 +113,14 @@ fn may_talk(uid: u32, owner: u32) -> bool {
 
 /// Says no to somebody else's process. It gets as far as this only if the directory or the socket were opened to it.
 async fn refuse(mut stream: UnixStream, uid: Option<u32>, owner: u32) {
+    // A socket that is closed with something unread takes back what was said.
+    let (mut head, mut some) = (Vec::new(), [0; 1024]);
+    while head.len() < HEAD_MAX && !head.windows(4).any(|w| w == b"\r\n\r\n") {
+        match stream.read(&mut some).await {
+            Ok(n) if n > 0 => head.extend_from_slice(&some[..n]),
+            _ => break,
+        }
+    }
     let who = uid.map_or_else(|| "nobody that the kernel tells".to_owned(), |uid| format!("user {uid}"));
     let text = format!("this is the divvyd of user {owner}, and you are {who}");
     let refusal = Refusal::new(ErrorCode::NotPermitted, text, "start your own: `divvy run`");

@@ -142,7 +142,20 @@ fn every_path_answers_as_its_document_says() {
     assert_eq!(call("GET", "/v1/explain/4194305", &nothing, 200)["found"], false);
     assert!(call("GET", "/v1/doctor", &nothing, 200).as_array().unwrap().len() >= 8);
 
-    // What a command came to, and what happened to whom.
+    check_events(&sandbox, &mut call);
+
+    let gone = call("DELETE", "/v1/clients/sh", &nothing, 200);
+    assert_eq!((&gone["state"], &gone["id"]), (&json!("left"), &json!(1)));
+    check_refusals(&mut call, &spinner.id().to_string());
+
+    check_all_asked(&seen);
+    spinner.kill().unwrap();
+    spinner.wait().unwrap();
+}
+
+/// What a command came to, and what happened to whom.
+fn check_events(sandbox: &Sandbox, call: &mut impl FnMut(&str, &str, &Value, u16) -> Value) {
+    let nothing = Value::Null;
     let quick = call(
         "POST",
         "/v1/clients",
@@ -151,7 +164,7 @@ fn every_path_answers_as_its_document_says() {
     );
     let id = quick["id"].as_u64().unwrap();
     let left = eventually("its end", || {
-        let answer = ask(&sandbox, "GET", &format!("/v1/clients/{id}"), "");
+        let answer = ask(sandbox, "GET", &format!("/v1/clients/{id}"), "");
         let client: Value = serde_json::from_str(&answer.body).unwrap();
         (client["state"] == "left").then_some(client)
     });
@@ -172,11 +185,10 @@ fn every_path_answers_as_its_document_says() {
     assert!(
         call("GET", &format!("/v1/events?since={next}"), &nothing, 200)["next"].as_u64().unwrap() >= next
     );
+}
 
-    let gone = call("DELETE", "/v1/clients/sh", &nothing, 200);
-    assert_eq!((&gone["state"], &gone["id"]), (&json!("left"), &json!(1)));
-    check_refusals(&mut call, &spinner.id().to_string());
-
+/// Every answer of the document that is no error has been seen.
+fn check_all_asked(seen: &Seen) {
     let document = document();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for method in ["get", "post", "patch", "delete"].into_iter().filter(|m| methods[m].is_object()) {
@@ -188,8 +200,6 @@ fn every_path_answers_as_its_document_says() {
             }
         }
     }
-    spinner.kill().unwrap();
-    spinner.wait().unwrap();
 }
 
 /// Requests that cannot be fulfilled: each is refused with its code, a cause and a fix, and changes nothing.
