@@ -193,8 +193,9 @@ fn main() {
         met(bytes <= BYTES_MAX),
     )
     .expect("a string grows");
-    for stress in std::env::args().skip(2) {
-        page += &laws(&stress);
+    let runs: String = std::env::args().skip(2).map(|path| laws(&path)).collect();
+    if !runs.is_empty() {
+        write!(page, "\n## Laws\n\nFrom runs of `--example stress`:\n{runs}").expect("a string grows");
     }
     if let Err(error) = std::fs::write(&path, &page) {
         eprintln!("measure: write {path}: {error}");
