@@ -131,10 +131,7 @@ fn laws(path: &str) -> String {
         std::process::exit(1)
     };
     let end = text.find("every law held").map_or(text.len(), |at| at + "every law held".len());
-    format!(
-        "\n## Laws\n\nFrom the stress run (`--example stress`):\n\n```text\n{}\n```\n",
-        &text[report..end]
-    )
+    format!("\n```text\n{}\n```\n", &text[report..end])
 }
 
 fn main() {
