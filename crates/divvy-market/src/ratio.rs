@@ -118,7 +118,7 @@ impl Ratio {
         wide.reduce()
     }
 
-    /// `self / other`; `other` is not zero.
+    /// `self / other`, or `None` where `other` is zero.
     #[must_use]
     pub fn over(&self, other: &Self) -> Option<Self> {
         if other.is_zero() {

@@ -15,7 +15,7 @@ fn seeds() -> impl Strategy<Value = Vec<u64>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     /// Values equal those of a from-scratch calculation with another library's fractions; what a currency's tickets are
     /// worth together is what it is worth; no total is negative; exchange tickets add up.
