@@ -186,12 +186,12 @@ fn a_trace_replays_and_a_tampered_one_does_not() {
         sandbox.write("tampered.jsonl", &(lines.join("\n") + "\n"));
         let outcome = sandbox.run(&["replay", "tampered.jsonl"]);
         assert_eq!(outcome.code, Some(1));
-        let line = format!("line {}: the trace says Measure", at + 1);
+        let line = format!("line {}: the trace says {{\"e\":\"measure\"", at + 1);
         assert!(outcome.stderr.contains(&line), "no '{line}' in {}", outcome.stderr);
 
         sandbox.write("cut.jsonl", &text[..text.trim_end().len() - 1]);
         let outcome = sandbox.run(&["replay", "cut.jsonl"]);
-        assert_eq!(outcome.code, Some(1));
+        assert_eq!(outcome.code, Some(4), "half a trace says nothing of the policy: {}", outcome.stderr);
         assert!(outcome.stderr.contains(&format!("line {}:", tampered.len())), "{}", outcome.stderr);
     }
     for (text, why) in [("", "the trace is empty"), ("{}\n", "line 1:"), ("\u{0}\n", "line 1:")] {
