@@ -1,5 +1,6 @@
 //! `divvy share`: run commands and divide the CPU among them.
 
+mod outlet;
 pub(crate) mod report;
 mod run;
 mod screen;
