@@ -3,6 +3,8 @@
 //! This crate reads arguments and files, prints, and draws; what it schedules with is in the other crates. It never
 //! decides who runs and makes no system call but to print.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // They panic where nothing can be written; print and tell do not.
+
 mod args;
 mod completions;
 mod plot;
@@ -17,6 +19,7 @@ mod trace_file;
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -160,6 +163,9 @@ fn one_line(error: &clap::Error) -> String {
 
 /// Does what the command line of this process says; the code is for the shell.
 pub fn main() -> ExitCode {
+    // A file that reaches `ulimit -f` is a file that cannot be written, and not the end of whoever holds others. A handler
+    // that does nothing, because commands do not inherit it. What cannot be had is gone without.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let args = match args::Args::try_parse() {
         Ok(args) => args,
         // Help and version are no errors.
