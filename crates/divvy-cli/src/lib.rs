@@ -3,6 +3,8 @@
 //! This crate reads arguments and files, prints, and draws; what it schedules with is in the other crates. It never
 //! decides who runs and makes no system call but to print.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // They panic where nothing can be written; print and tell do not.
+
 mod args;
 mod completions;
 mod plot;
@@ -17,8 +19,13 @@ mod trace_file;
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use clap::Parser as _;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 /// How a run of divvy ends; every code that it can return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +95,44 @@ impl From<divvy_linux::Error> for Failure {
     }
 }
 
+/// What is left to be said or recorded at the end is waited for this long, where waiting would keep somebody from ending.
+pub(crate) const END_WAIT: Duration = Duration::from_secs(2);
+
+/// Standard error has taken nothing for as long as we wait; it is not waited for again.
+static DEAF: AtomicBool = AtomicBool::new(false);
+
 /// Writes a line to standard error. Nobody may be reading any more, which ends nothing.
 pub(crate) fn tell(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Writes a line to standard error, unless it takes nothing for [`END_WAIT`]: a pipe that nobody reads, a terminal that
+/// was stopped. Whoever has all of standard error's lock stops this no more than they do.
+pub(crate) fn tell_in_time(line: impl std::fmt::Display) {
+    // A pipe that can be written to takes so much at once.
+    const AT_ONCE: usize = 4096;
+    let text = format!("{line}\n");
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        let wait = if DEAF.load(Ordering::Relaxed) { 0 } else { END_WAIT.as_secs() as i64 };
+        let wait = Timespec { tv_sec: wait, tv_nsec: 0 };
+        let mut polled = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
+        match poll(&mut polled, Some(&wait)) {
+            Ok(0) => return give_up_on_stderr(),
+            Err(Errno::INTR) => continue,
+            Ok(_) | Err(_) => {}
+        }
+        match rustix::io::write(rustix::stdio::stderr(), &rest[..rest.len().min(AT_ONCE)]) {
+            Ok(n) => rest = &rest[n..],
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Standard error is not waited for any more.
+pub(crate) fn give_up_on_stderr() {
+    DEAF.store(true, Ordering::Relaxed);
 }
 
 /// Writes the text that was asked for to standard output.
@@ -121,6 +163,9 @@ fn one_line(error: &clap::Error) -> String {
 
 /// Does what the command line of this process says; the code is for the shell.
 pub fn main() -> ExitCode {
+    // A file that reaches `ulimit -f` is a file that cannot be written, and not the end of whoever holds others. A handler
+    // that does nothing, because commands do not inherit it. What cannot be had is gone without.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let args = match args::Args::try_parse() {
         Ok(args) => args,
         // Help and version are no errors.
@@ -130,6 +175,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(Code::Usage.number());
         }
     };
+    let schedules = matches!(args.command, args::Command::Share(_));
     let done = match args.command {
         args::Command::Share(args) => share::run(args),
         args::Command::Run(args) => remote::run(&args),
@@ -151,7 +197,12 @@ pub fn main() -> ExitCode {
         args::Command::Completions(args) => completions::run(&args),
     };
     let code = done.unwrap_or_else(|failure| {
-        tell(format_args!("divvy: {}", failure.text));
+        let text = format!("divvy: {}", failure.text);
+        if schedules {
+            tell_in_time(text)
+        } else {
+            tell(text)
+        }
         failure.code
     });
     ExitCode::from(code.number())

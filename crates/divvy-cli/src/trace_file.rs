@@ -1,10 +1,52 @@
 //! Recorded traces, as files.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead, BufReader, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use crate::{Code, Failure};
+
+/// A line longer than this is no line of a trace.
+const LINE_MAX: u64 = 64 << 20;
+
+fn open(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    // A pipe comes to its end; /dev/zero does not.
+    if file.metadata()?.file_type().is_char_device() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a device, not a file"));
+    }
+    Ok(file)
+}
+
+fn next_line(file: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut line = String::new();
+    if file.take(LINE_MAX).read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    if line.len() as u64 == LINE_MAX {
+        let text = format!("a line of more than {} MiB", LINE_MAX >> 20);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    line.truncate(line.strip_suffix('\n').map_or(line.len(), |l| l.strip_suffix('\r').unwrap_or(l).len()));
+    Ok(Some(line))
+}
+
+/// The text of a file, or of a pipe, of up to `max` bytes.
+///
+/// # Errors
+/// Where it cannot be read, is longer, or is a device, which may have no end.
+pub(crate) fn read_text(path: &Path, max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    open(path)?.take(max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > max {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {} MiB", max >> 20),
+        ));
+    }
+    Ok(text)
+}
 
 /// Does `read` with the lines of a file.
 ///
@@ -15,11 +57,40 @@ pub(crate) fn with_lines<T>(
     read: impl FnOnce(&mut dyn Iterator<Item = String>) -> T,
 ) -> Result<T, Failure> {
     let unreadable = |e: std::io::Error| Failure::new(Code::File, format!("read {}: {e}", path.display()));
-    let file = BufReader::new(File::open(path).map_err(unreadable)?);
+    let mut file = BufReader::new(open(path).map_err(unreadable)?);
     let mut broken = None;
-    let done = read(&mut file.lines().map_while(|line| line.map_err(|e| broken = Some(e)).ok()));
+    let lines = std::iter::from_fn(|| next_line(&mut file).transpose());
+    let done = read(&mut lines.map_while(|line| line.map_err(|e| broken = Some(e)).ok()));
     match broken {
         Some(e) => Err(unreadable(e)),
         None => Ok(done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_end_is_not_read() {
+        let zero = Path::new("/dev/zero");
+        let why = "it is a device, not a file";
+        assert_eq!(read_text(zero, 10).unwrap_err().to_string(), why);
+        let failure = with_lines(zero, |lines| lines.count()).unwrap_err();
+        assert_eq!(failure.text, format!("read /dev/zero: {why}"));
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "one\r\ntwo\n\nfour").unwrap();
+        assert_eq!(read_text(&file, 14).unwrap().len(), 14);
+        assert_eq!(read_text(&file, 13).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        let lines = with_lines(&file, |lines| lines.collect::<Vec<_>>()).unwrap();
+        assert_eq!(lines, ["one", "two", "", "four"]);
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused() {
+        let endless = BufReader::new(std::io::repeat(b'x'));
+        let error = next_line(&mut { endless }).unwrap_err().to_string();
+        assert_eq!(error, "a line of more than 64 MiB");
     }
 }

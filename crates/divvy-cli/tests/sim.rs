@@ -441,3 +441,56 @@ fn the_registry_is_printed_whole() {
         assert!(list.as_array().unwrap().iter().any(|info| info["kind"] == kind), "{kind}");
     }
 }
+
+/// Nothing can be said to a full disk, and that is no reason to panic.
+#[test]
+fn standard_error_that_takes_nothing_changes_no_exit_code() {
+    let folder = Folder::new("full");
+    folder.write("endless.toml", "policy = \"vtrr\"\nshares = [2, 1]\nrun.decisions = 1000\n");
+    for args in [
+        &["sim", "endless.toml"][..],
+        &["sim", "sweep", "endless.toml", "--replications", "2"],
+        &["compare", "endless.toml", "--policies", "vtrr"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_divvy"));
+        let output = command.args(args).current_dir(&folder.0).stderr(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+    }
+}
+
+/// What would fill the memory, or never end, is answered in one line.
+#[test]
+fn what_is_too_much_is_refused() {
+    let folder = Folder::new("too-much");
+    folder.write("few.toml", "policy = \"vtrr\"\nshares = [2, 1]\nrun.quanta = 3\n");
+    folder.write("zero.toml", "policy = \"vtrr\"\n[[traces]]\nfile = \"/dev/zero\"\nformat = \"csv\"\n");
+    for (args, code, why) in [
+        (
+            &["sim", "sweep", "few.toml", "--replications", "4294967295"][..],
+            4,
+            "replications: 4294967295 replications at 1 points: more than 1000000 runs",
+        ),
+        (
+            &["compare", "few.toml", "--policies", "vtrr", "--replications", "4294967295"],
+            4,
+            "replications: 4294967295 replications at 1 points: more than 1000000 runs",
+        ),
+        (&["sim", "/dev/zero"], 4, "divvy: read /dev/zero: it is a device, not a file"),
+        (&["sim", "zero.toml"], 4, "read /dev/zero: it is a device, not a file"),
+        (&["replay", "/dev/zero"], 4, "divvy: read /dev/zero: it is a device, not a file"),
+        (&["share", "--file", "/dev/zero"], 4, "it is a device, not a file"),
+        (&["share", "--for", "0s", "1:true"], 2, "--for 0s: no time at all"),
+        (
+            &["sim", "--shares", "a,b"],
+            2,
+            "'a' is no share; expected whole numbers of at least 1, as in 3,2,1",
+        ),
+    ] {
+        let output = folder.divvy(args);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(why) && said.lines().count() == 1, "{args:?}: {said}");
+    }
+    assert!(!text(&folder.divvy(&["sim", "--help"]).stdout).contains("surface"));
+}

@@ -24,7 +24,7 @@ pub struct Report {
     pub quantum_ns: u64,
     /// CPUs.
     pub cpus: u32,
-    /// Why the run ended: `finished`, `until`, `decision-limit`, `quiet`, `endless` or `stalled`.
+    /// Why the run ended: `finished`, `until`, `decision-limit`, `event-limit`, `client-limit`, `quiet`, `endless` or `stalled`.
     pub ended: &'static str,
     /// Simulated time, in nanoseconds.
     pub time_ns: u64,

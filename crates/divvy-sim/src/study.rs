@@ -18,6 +18,9 @@ use crate::simulate::{SimError, simulate};
 /// The most points of a grid.
 const POINTS_MAX: usize = 1_000_000;
 
+/// The most runs: points times replications.
+const RUNS_MAX: usize = 1_000_000;
+
 /// All runs of a scenario.
 #[derive(Clone, Debug)]
 pub struct Study {
@@ -65,6 +68,12 @@ impl Study {
         let size = scenario.sweep.values().try_fold(1usize, |n, values| n.checked_mul(values.len()));
         if size.is_none_or(|size| size > POINTS_MAX) {
             return Err(ScenarioError::new("sweep", format!("more than {POINTS_MAX} points")));
+        }
+        let points = size.unwrap_or(usize::MAX);
+        if points.saturating_mul(replications as usize) > RUNS_MAX {
+            let message =
+                format!("{replications} replications at {points} points: more than {RUNS_MAX} runs");
+            return Err(ScenarioError::new("replications", message));
         }
         let base = serde_json::to_value(&plain).map_err(|e| ScenarioError::new("", e.to_string()))?;
         let mut grid: Vec<BTreeMap<String, Value>> = vec![BTreeMap::new()];

@@ -11,7 +11,7 @@ use divvy_engine::{Engine, Recorder, Trace, TraceLine};
 use divvy_policy::Instant;
 
 use crate::live::{ClockLag, Costs, Latency, MachineSpec, Placement, Program, Seen, SimHost, Steal};
-use crate::machine::{End, Observer, Stats};
+use crate::machine::{CLIENTS_MAX, End, Observer, Stats};
 use crate::output::{CycleErrorReport, GateReport, Report};
 use crate::rng::{Concern, stream};
 use crate::scenario::{
@@ -41,6 +41,7 @@ pub(crate) fn simulate(scenario: &Scenario, seed: u64, files: Files<'_>) -> Resu
     }
     host.drive(Mix::new(runner.plan.population.clone(), seed));
     host.set_horizon(runner.plan.limits.until);
+    host.set_steps_max(runner.plan.limits.steps());
     let counts = Counts::default();
     let mut engine = Engine::new(gate, host, scenario.machine.cpus);
     engine.record_to(Box::new(counts.clone()));
@@ -97,6 +98,12 @@ fn run(
         }
         if engine.wakeups() >= limits.decisions {
             return Ok(End::DecisionLimit);
+        }
+        if engine.host().stands_still() {
+            return Ok(End::EventLimit);
+        }
+        if engine.nr_clients() > CLIENTS_MAX {
+            return Ok(End::ClientLimit);
         }
         engine.turn(Some(limits.until)).map_err(|error| broken(&error))?;
     }

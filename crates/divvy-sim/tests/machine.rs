@@ -5,7 +5,9 @@ mod common;
 use common::{Rule, Small, Smalls, run, toml};
 use divvy_policy::{ClientId, CpuId, Event, EventError, Grant, Instant, Nanos, Policy};
 use divvy_sim::machine::{Config, End, Limits, Machine, MachineError};
-use divvy_sim::scenario::{PolicyContext, PolicyError, PolicyFactory, PolicySpec, PolicyVisitor};
+use divvy_sim::scenario::{
+    Format, PolicyContext, PolicyError, PolicyFactory, PolicySpec, PolicyVisitor, Scenario,
+};
 use divvy_sim::simulate::{SimError, simulate};
 use divvy_sim::workload::{Endless, Mix, Population};
 
@@ -233,4 +235,19 @@ fn memory_does_not_grow_with_time() {
     // And the report's size neither.
     let json = |until| simulate(&scenario(until), 1, &[], &Smalls).unwrap().to_json().lines().count();
     assert_eq!(json(100), json(10_000));
+}
+
+/// Instants without decisions count too: none of these ends by itself, and `run.decisions` never bites.
+#[test]
+fn runs_that_do_much_and_decide_little_are_cut_off() {
+    let naps = "[[clients]]\nprogram = [{ sleep = \"1ns\" }]\nrepeat = 0\n";
+    let bursts = "[[users]]\ncount = 1\nthink = { const = \"0\" }\nwork = { uniform = { low = \"1ns\", high = \"3ns\" } }\n";
+    for decider in ["policy = \"vtrr\"", "gate = \"exact\""] {
+        for workload in [naps, bursts] {
+            let text = format!("{decider}\n{workload}\n[run]\nuntil = \"100h\"\ndecisions = 1000\n");
+            let scenario = Scenario::parse(&text, Format::Toml).unwrap();
+            let report = divvy_sim::policies::run(&scenario, 1, &[]).unwrap();
+            assert_eq!(report.ended, "event-limit", "{text}");
+        }
+    }
 }

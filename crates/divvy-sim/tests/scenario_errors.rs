@@ -29,6 +29,30 @@ fn errors_of_toml() {
             "policy = \"rr\"\n[[users]]\nthink = { exponential = { mena = \"1s\" } }\nwork = { const = \"1s\" }",
             "line 3: users[0].think.exponential: unexpected keys in table: mena, available keys: mean",
         ),
+        // Too much together, or too little to move time on.
+        (
+            "policy = \"rr\"\n[shares.random]\nclients = 4000000000\ntotal = 4294967295",
+            "line 3: shares.random.clients: 4000000000, expected a whole number from 1 to 10000000",
+        ),
+        (
+            "policy = \"rr\"\n[[clients]]\ncount = 10000000\n[[clients]]\ncount = 1",
+            "line 5: clients[1].count: more than 10000000 clients in all",
+        ),
+        (
+            "policy = \"rr\"\n[[clients]]\ncount = 6000000\nprogram = [{ run = \"1s\" }, { sleep = \"1s\" }]",
+            "line 3: clients[0].count: more than 10000000 steps of programs in all",
+        ),
+        (
+            "policy = \"rr\"\n[[users]]\nthink = { const = \"0\" }\nwork = { uniform = { low = \"0\", high = \"1ns\" } }",
+            "run.resolution: 1ns, expected at most the mean of users[0].work, 0.0000000005 s: most of its times would be \
+             cut down to 0",
+        ),
+        (
+            "policy = \"rr\"\n[run]\nresolution = \"1h\"\n[[arrivals]]\nbetween = { exponential = { mean = \"1s\" } }\n\
+             size = { const = \"1s\" }",
+            "line 3: run.resolution: 1h, expected at most the mean of arrivals[0].between, 1 s: most of its times \
+             would be cut down to 0",
+        ),
         // Missing ones.
         ("shares = [1]", "policy: missing, expected a policy's name, or a gate's as gate"),
         (

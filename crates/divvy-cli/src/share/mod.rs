@@ -1,5 +1,6 @@
 //! `divvy share`: run commands and divide the CPU among them.
 
+mod outlet;
 pub(crate) mod report;
 mod run;
 mod screen;
@@ -25,6 +26,9 @@ pub(crate) use trace::TraceFormat;
 const CYCLE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
+    if args.time.is_some_and(|time| time.is_zero()) {
+        return Err(Failure::new(Code::Usage, "--for 0s: no time at all; give more than 0, or leave it out"));
+    }
     let tasks = tasks::all(&args.tasks, args.file.as_deref())?;
     let cpus = args.cpus.as_deref().map(parse_cpus).transpose()?;
     if let Some(cpus) = &cpus {

@@ -11,19 +11,22 @@ use divvy_engine::{Engine, EngineError, Host as _, HostError, News, TraceHeader}
 use divvy_linux::{Asked, Command, CpuMask, Exit, HostParams, LinuxHost, Signal, clock};
 use divvy_policy::{ClientId, Instant, Nanos};
 
+use super::outlet::Outlet;
 use super::report::{self, ExitReport, REPORT_VERSION, Report};
 use super::screen::{Pipes, Screen};
 use super::table::{self, Row};
 use super::tasks::{Task, What};
-use super::trace::{Failed, TraceFile};
+use super::trace::{self, Failed, TraceFile};
 use super::{gate_spec, nanos};
 use crate::args::ShareArgs;
-use crate::{Code, Failure, print, tell};
+use crate::{Code, END_WAIT, Failure, give_up_on_stderr, print, tell_in_time};
 
 /// The table on a terminal is redrawn this often.
 const REDRAW: Nanos = Nanos::from_millis(200);
 /// Where there is no terminal, lines come this often.
 const PLAIN: Nanos = Nanos::from_secs(5);
+/// Bytes of such lines that may wait for whoever reads them.
+const PLAIN_ROOM: usize = 64 * 1024;
 /// Slots for members outside of their commands' process groups.
 const SPARE_SLOTS: u32 = 16 * 1024;
 
@@ -32,6 +35,10 @@ pub(super) struct Run<'a> {
     tasks: Vec<Task>,
     engine: Engine<AnyGate, LinuxHost>,
     screen: Option<Screen>,
+    /// Where there is no terminal: standard error, for as long as it is scheduled.
+    plain: Option<Outlet>,
+    /// What it did not take.
+    plain_dropped: u64,
     started: Instant,
     ended_by: Ended,
     quantum_ns: u64,
@@ -46,6 +53,10 @@ enum Ended {
     Commands,
     Time,
     Signal(Asked),
+}
+
+fn no_thread(e: std::io::Error) -> Failure {
+    Failure::new(Code::System, format!("start a thread: {e}"))
 }
 
 fn broken(e: EngineError) -> Failure {
@@ -75,17 +86,21 @@ impl<'a> Run<'a> {
             let clients = tasks.iter().map(|t| t.name.clone()).collect();
             let header = TraceHeader { divvy_trace: divvy_engine::TRACE_VERSION, gate: spec, clients };
             let failed: Failed = Rc::clone(&trace_failed);
-            engine.record_to(Box::new(TraceFile::new(file, args.trace_format, &header, failed)));
+            let outlet = Outlet::start("divvy-trace", file, trace::ROOM).map_err(no_thread)?;
+            engine.record_to(Box::new(TraceFile::new(outlet, args.trace_format, &header, failed)));
             trace_name = Some(name);
         }
         let warnings = Vec::new();
         let (started, ended_by) = (clock::now(), Ended::Commands);
         let screen = None;
+        let plain = None;
         let mut run = Self {
             args,
             tasks,
             engine,
             screen,
+            plain,
+            plain_dropped: 0,
             started,
             ended_by,
             quantum_ns,
@@ -108,8 +123,8 @@ impl<'a> Run<'a> {
     fn start_commands(&mut self) -> Result<(), Failure> {
         let rescued = self.engine.host().rescued().resumed.len();
         if rescued > 0 {
-            self.warnings
-                .push(format!("resumed {rescued} processes that an earlier divvy had left suspended"));
+            let what = if rescued == 1 { "1 process".to_owned() } else { format!("{rescued} processes") };
+            self.warnings.push(format!("resumed {what} that an earlier divvy had left suspended"));
         }
         // What cannot be attached is better known before anything runs.
         for selector in self.tasks.iter().filter_map(Task::selector) {
@@ -147,6 +162,9 @@ impl<'a> Run<'a> {
             let screen = Screen::start(pipes);
             self.screen =
                 Some(screen.map_err(|e| Failure::new(Code::System, format!("start the screen: {e}")))?);
+        } else if let Ok(stderr) = std::io::stderr().as_fd().try_clone_to_owned() {
+            self.plain =
+                Some(Outlet::start("divvy-plain", File::from(stderr), PLAIN_ROOM).map_err(no_thread)?);
         }
         self.engine.serve().map_err(broken)
     }
@@ -187,8 +205,9 @@ impl<'a> Run<'a> {
             client.exit = self.engine.host().exit(ClientId(i as u32)).map(ExitReport::from);
             client.selector = self.tasks[i].selector().map(ToString::to_string);
         }
+        let code = self.code(&report);
         self.publish(&report, report_to)?;
-        Ok(self.code(&report))
+        Ok(code)
     }
 
     fn schedule(&mut self) -> Result<(), Failure> {
@@ -235,10 +254,18 @@ impl<'a> Run<'a> {
                     format!("{}: {}; not scheduled any more", self.tasks[lost.client.index()].name, lost.why);
                 match &mut self.screen {
                     Some(screen) => screen.print(vec![format!("divvy: {text}")]),
-                    None => tell(format_args!("divvy: {text}")),
+                    None => self.say(&[format!("divvy: {text}")]),
                 }
                 self.warnings.push(text);
             }
+        }
+    }
+
+    /// Says lines where there is no table, if whoever reads them keeps up.
+    fn say(&mut self, lines: &[String]) {
+        let text = lines.join("\n") + "\n";
+        if self.plain.as_mut().is_none_or(|plain| plain.write_all(text.as_bytes()).is_err()) {
+            self.plain_dropped += 1;
         }
     }
 
@@ -284,7 +311,7 @@ impl<'a> Run<'a> {
         let lines = table::lines(&rows, self.screen.is_some());
         match &mut self.screen {
             Some(screen) => screen.table(lines),
-            None => lines.iter().for_each(tell),
+            None => self.say(&lines),
         }
     }
 
@@ -358,26 +385,37 @@ impl<'a> Run<'a> {
         self.detach_all();
     }
 
-    fn publish(&mut self, report: &Report, report_to: Option<(File, String)>) -> Result<(), Failure> {
+    fn publish(mut self, report: &Report, report_to: Option<(File, String)>) -> Result<(), Failure> {
         self.screen = None; // The table makes room for the summary.
+        self.engine.stop_recording();
+        let Self { engine, args, plain, plain_dropped, mut warnings, trace_failed, trace_name, .. } = self;
+        // Nothing is left to be scheduled, and signals do again what they do to everybody: whatever is waited for from
+        // here on, Ctrl-C ends it.
+        drop(engine);
+        if plain.is_some_and(|plain| plain.finish(END_WAIT).is_err()) {
+            give_up_on_stderr();
+        }
+        if plain_dropped > 0 {
+            let times = if plain_dropped == 1 { "once".to_owned() } else { format!("{plain_dropped} times") };
+            warnings.push(format!(
+                "nobody read standard error in time: what was to be said was left out {times}"
+            ));
+        }
         let json = serde_json::to_string_pretty(report).map_err(|e| Failure::new(Code::System, e))?;
-        let mut said = Ok(());
-        if self.args.json {
-            said = print(&json);
-        } else if !self.args.quiet {
+        if !args.json && !args.quiet {
             for line in report.summary(std::io::stderr().is_terminal()) {
-                tell(line);
+                tell_in_time(line);
             }
         }
-        for warning in &self.warnings {
-            tell(format_args!("divvy: {warning}"));
+        for warning in &warnings {
+            tell_in_time(format_args!("divvy: {warning}"));
         }
+        let said = if args.json { print(&json) } else { Ok(()) };
         if let Some((mut file, name)) = report_to {
             let written = file.write_all(json.as_bytes()).and_then(|()| file.write_all(b"\n"));
             written.map_err(|e| Failure::new(Code::File, format!("write {name}: {e}")))?;
         }
-        self.engine.stop_recording();
-        match (self.trace_failed.borrow_mut().take(), &self.trace_name) {
+        match (trace_failed.borrow_mut().take(), &trace_name) {
             (Some(e), Some(name)) => Err(Failure::new(Code::File, format!("write {name}: {e}"))),
             _ => said,
         }

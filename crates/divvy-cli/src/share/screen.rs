@@ -6,10 +6,12 @@
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::{END_WAIT, give_up_on_stderr};
 
 /// A line longer than this is forwarded in parts.
 const LINE_MAX: usize = 64 * 1024;
@@ -21,19 +23,27 @@ enum To {
     Err,
 }
 
-enum Message {
+/// More lines that nobody has taken than this are left out.
+const PRINT_MAX: usize = 1000;
+
+/// What the drawing thread has not taken yet. It has an end: a terminal that is stopped takes nothing for hours.
+#[derive(Default)]
+struct Inbox {
     /// The table's lines from now on.
-    Table(Vec<String>),
+    table: Option<Vec<String>>,
     /// These stay where they are, above the table.
-    Print(Vec<String>),
-    End,
+    print: Vec<String>,
+    end: bool,
+    /// A byte is in the pipe.
+    woken: bool,
 }
 
 /// The drawing thread's handle. Dropping it takes the table off the screen.
 pub(crate) struct Screen {
-    messages: Sender<Message>,
+    inbox: Arc<Mutex<Inbox>>,
     wake: std::io::PipeWriter,
-    thread: Option<JoinHandle<()>>,
+    /// Nothing comes through it; it is closed when the drawing thread has ended.
+    ended: Receiver<()>,
 }
 
 /// Pipes that commands write into, collected before the drawing thread starts.
@@ -69,42 +79,51 @@ impl Screen {
     /// # Errors
     /// Where neither pipe nor thread can be had.
     pub(crate) fn start(pipes: Pipes) -> std::io::Result<Self> {
-        let (messages, inbox) = channel();
+        let inbox = Arc::new(Mutex::new(Inbox::default()));
+        let (ending, ended) = channel();
         let (woken, wake) = std::io::pipe()?;
-        let thread = std::thread::Builder::new().name("divvy-screen".into()).spawn(move || {
+        let messages = Arc::clone(&inbox);
+        std::thread::Builder::new().name("divvy-screen".into()).spawn(move || {
+            let _ending: Sender<()> = ending;
             Drawing {
                 pipes: pipes.ends.into_iter().map(Stream::from).collect(),
                 table: Vec::new(),
                 drawn: 0,
             }
-            .run(&inbox, woken);
+            .run(&messages, woken);
         })?;
-        Ok(Self { messages, wake, thread: Some(thread) })
+        Ok(Self { inbox, wake, ended })
     }
 
-    fn send(&mut self, message: Message) {
-        // A drawing thread that has ended has nothing to show any more.
-        if self.messages.send(message).is_ok() {
+    fn send(&mut self, put: impl FnOnce(&mut Inbox)) {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        put(&mut inbox);
+        // One byte at a time, so that the pipe is never full. A drawing thread that has ended shows nothing any more.
+        if !std::mem::replace(&mut inbox.woken, true) {
             let _ = self.wake.write_all(b"!");
         }
     }
 
     /// Shows `lines` as the table.
     pub(crate) fn table(&mut self, lines: Vec<String>) {
-        self.send(Message::Table(lines));
+        self.send(|inbox| inbox.table = Some(lines));
     }
 
     /// Leaves `lines` on the screen for good.
     pub(crate) fn print(&mut self, lines: Vec<String>) {
-        self.send(Message::Print(lines));
+        self.send(|inbox| {
+            inbox.print.extend(lines);
+            inbox.print.truncate(PRINT_MAX);
+        });
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.send(Message::End);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        self.send(|inbox| inbox.end = true);
+        // A terminal that takes nothing keeps nobody from ending.
+        if self.ended.recv_timeout(END_WAIT) == Err(RecvTimeoutError::Timeout) {
+            give_up_on_stderr();
         }
     }
 }
@@ -130,7 +149,7 @@ struct Drawing {
 }
 
 impl Drawing {
-    fn run(mut self, inbox: &Receiver<Message>, mut woken: std::io::PipeReader) {
+    fn run(mut self, inbox: &Mutex<Inbox>, mut woken: std::io::PipeReader) {
         loop {
             let open: Vec<usize> = (0..self.pipes.len()).filter(|&i| self.pipes[i].open).collect();
             let mut polled = vec![PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN)];
@@ -157,29 +176,26 @@ impl Drawing {
     }
 
     /// Takes all messages; says whether it is the end.
-    fn take(&mut self, inbox: &Receiver<Message>) -> bool {
-        for message in inbox.try_iter() {
-            match message {
-                Message::Table(lines) => {
-                    self.table = lines;
-                    self.erase();
-                }
-                Message::Print(lines) => {
-                    self.erase();
-                    let mut err = std::io::stderr().lock();
-                    for line in lines {
-                        let _ = writeln!(err, "{line}");
-                    }
-                }
-                Message::End => {
-                    self.table.clear();
-                    self.erase();
-                    self.flush();
-                    return true;
-                }
+    fn take(&mut self, inbox: &Mutex<Inbox>) -> bool {
+        let Inbox { table, print, end, .. } =
+            std::mem::take(&mut *inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        if !print.is_empty() {
+            self.erase();
+            let mut err = std::io::stderr().lock();
+            for line in print {
+                let _ = writeln!(err, "{line}");
             }
         }
-        false
+        if let Some(lines) = table {
+            self.table = lines;
+            self.erase();
+        }
+        if end {
+            self.table.clear();
+            self.erase();
+            self.flush();
+        }
+        end
     }
 
     fn forward(&mut self, i: usize) {

@@ -14,6 +14,9 @@ use crate::{Code, Failure};
 /// The largest share on the command line: more only makes cycles too long to come to an end.
 const SHARE_MAX: u64 = 1_000_000;
 
+/// A task file of more bytes was not meant.
+const FILE_MAX: u64 = 16 << 20;
+
 /// One client with its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
@@ -107,15 +110,17 @@ pub(crate) fn all(words: &[String], file: Option<&Path>) -> Result<Vec<Task>, Fa
     }
     for task in &tasks {
         if let What::Command(command) = &task.what {
-            check_program(&task.name, command)?;
+            check_program(&plain(&task.name), command)?;
         }
     }
+    // Names are for people and programs to read, in tables and reports: one line each.
+    tasks.iter_mut().for_each(|task| task.name = plain(&task.name));
     name_apart(&mut tasks);
     Ok(tasks)
 }
 
 fn from_word(word: &str) -> Result<Task, Failure> {
-    let quoted = format!("'{word}'");
+    let quoted = format!("'{}'", first_line(word));
     let Some((share, command)) = word.split_once(':') else {
         return Err(usage(format!("{quoted}: no share; write SHARE:COMMAND, as in 2:'make -j4'")));
     };
@@ -150,17 +155,41 @@ fn first_word(command: &str) -> String {
     Path::new(word).file_name().map_or_else(|| word.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
+/// The first line of what may be a whole script, for people: nothing in it moves the cursor.
+fn first_line(text: &str) -> String {
+    let text = text.trim_matches('\n');
+    let line = text.lines().next().unwrap_or_default();
+    let more = if line.len() < text.len() { " ..." } else { "" };
+    plain(line) + more
+}
+
+/// A text that a terminal shows as it is: what would move its cursor, or colour it, is written out.
+fn plain(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        if c.is_control() {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
+        }
+        out
+    })
+}
+
 fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
     let failed = |text: String| Failure::new(Code::File, format!("{}: {text}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|e| failed(format!("read: {e}")))?;
+    let text = crate::trace_file::read_text(path, FILE_MAX).map_err(|e| failed(format!("read: {e}")))?;
     let file: TaskFile = toml::from_str(&text).map_err(|e| {
         let line = e.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         failed(format!("line {line}: {}", e.message().trim_end()))
     })?;
     let mut tasks = Vec::new();
     for (index, task) in file.task.into_iter().enumerate() {
-        let whose =
-            format!("{}: task {} ({})", path.display(), index + 1, task.name.as_deref().unwrap_or("unnamed"));
+        let whose = format!(
+            "{}: task {} ({})",
+            path.display(),
+            index + 1,
+            task.name.as_deref().map_or("unnamed".into(), plain)
+        );
         let share = parse_share(i128::from(task.share), &whose)?;
         let (name, what) = match (task.command, task.attach) {
             (Some(command), None) => from_command(command, task.dir, task.env, &whose)?,
@@ -209,6 +238,14 @@ fn from_command(
             Code::NotStarted,
             format!("{whose}: dir {}: no such directory", dir.display()),
         ));
+    }
+    if let Some(key) = env.keys().find(|key| key.is_empty() || key.contains(['=', '\0'])) {
+        return Err(usage(format!(
+            "{whose}: env: {key:?} is no variable's name; a name has no '=' and is not empty"
+        )));
+    }
+    if let Some((key, _)) = env.iter().find(|(_, value)| value.contains('\0')) {
+        return Err(usage(format!("{whose}: env: the value of {key} has a NUL in it; leave it out")));
     }
     let env = env.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
     Ok((first, What::Command(Command { argv, dir, env })))
@@ -318,6 +355,27 @@ mod tests {
         let (code, text) = error(&["1:true", "2:no-such-program-here --now"]);
         assert_eq!(code, Code::NotStarted);
         assert!(text.contains("command not found: 'no-such-program-here'"), "{text}");
+    }
+
+    #[test]
+    fn scripts_and_names_stay_on_one_line() {
+        let (code, text) = error(&["0:echo one\necho two"]);
+        assert_eq!(code, Code::Usage);
+        assert!(text.starts_with("'0:echo one ...': share 0:") && !text.contains("two"), "{text}");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tasks.toml");
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            all(&[], Some(&file))
+        };
+        let tasks = read("[[task]]\nname = \"a\\nb\\u001b[2J\"\nshare = 1\ncommand = 'true'\n").unwrap();
+        assert_eq!(tasks[0].name, "a\\nb\\u{1b}[2J");
+        for key in ["\"\"", "\"A=B\""] {
+            let text = format!("[[task]]\nshare = 1\ncommand = 'true'\nenv = {{ {key} = 'x' }}\n");
+            let failure = read(&text).unwrap_err();
+            assert_eq!(failure.code, Code::Usage);
+            assert!(failure.text.contains(&format!("env: {key} is no variable's name")), "{}", failure.text);
+        }
     }
 
     #[test]

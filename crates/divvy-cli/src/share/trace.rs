@@ -1,13 +1,16 @@
 //! `--trace`: the recording of a run, as it happens.
 
 use std::cell::RefCell;
-use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::rc::Rc;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use divvy_engine::chrome::TraceEvents;
 use divvy_engine::{Recorder, TraceHeader, TraceLine};
+
+use super::outlet::Outlet;
+use crate::END_WAIT;
 
 /// What a trace is written as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -23,20 +26,24 @@ pub(crate) enum TraceFormat {
 pub(super) type Failed = Rc<RefCell<Option<io::Error>>>;
 
 enum Out {
-    Lines(BufWriter<File>),
+    Lines(BufWriter<Outlet>),
     /// `None` once it has ended.
-    Perfetto(Option<Box<TraceEvents<BufWriter<File>>>>),
+    Perfetto(Option<Box<TraceEvents<BufWriter<Outlet>>>>),
 }
+
+/// Bytes of a trace that may wait to be written: seconds of a run that decides much.
+pub(super) const ROOM: usize = 32 << 20;
 
 /// Writes a trace to a file. The first error ends it; scheduling goes on.
 pub(super) struct TraceFile {
     out: Out,
+    file: Outlet,
     failed: Failed,
 }
 
 impl TraceFile {
-    pub(super) fn new(file: File, format: TraceFormat, header: &TraceHeader, failed: Failed) -> Self {
-        let mut file = BufWriter::with_capacity(1 << 18, file);
+    pub(super) fn new(outlet: Outlet, format: TraceFormat, header: &TraceHeader, failed: Failed) -> Self {
+        let mut file = BufWriter::with_capacity(1 << 18, outlet.clone());
         let out = match format {
             TraceFormat::Lines => {
                 let written = line(&mut file, header);
@@ -51,11 +58,11 @@ impl TraceFile {
                 }
             }),
         };
-        Self { out, failed }
+        Self { out, file: outlet, failed }
     }
 }
 
-fn line(out: &mut BufWriter<File>, line: &impl serde::Serialize) -> io::Result<()> {
+fn line(out: &mut BufWriter<Outlet>, line: &impl serde::Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, line)?;
     out.write_all(b"\n")
 }
@@ -78,7 +85,9 @@ impl Drop for TraceFile {
             Out::Lines(out) => out.flush(),
             Out::Perfetto(events) => events.take().map_or(Ok(()), |events| events.finish().map(drop)),
         };
-        if let Err(e) = ended {
+        // What has failed already is not waited for.
+        let limit = if self.failed.borrow().is_some() { Duration::ZERO } else { END_WAIT };
+        if let Err(e) = ended.and(self.file.finish(limit)) {
             self.failed.borrow_mut().get_or_insert(e);
         }
     }

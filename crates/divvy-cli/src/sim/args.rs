@@ -14,7 +14,7 @@ pub(crate) struct ScenarioArgs {
     pub(crate) file: Option<PathBuf>,
 
     /// CPU-bound clients with these shares, in the place of a file: 3,2,1
-    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "file")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "file", value_parser = one_share)]
     pub(crate) shares: Vec<u64>,
 
     /// End after so many quanta (with --shares: one cycle, the sum of shares, if not given)
@@ -36,6 +36,12 @@ pub(crate) struct ScenarioArgs {
     /// Seed of all random numbers
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
+}
+
+fn one_share(text: &str) -> Result<u64, String> {
+    text.trim()
+        .parse()
+        .map_err(|_| format!("'{text}' is no share; expected whole numbers of at least 1, as in 3,2,1"))
 }
 
 #[derive(Debug, ClapArgs)]
@@ -124,7 +130,8 @@ pub(crate) enum Plot {
     Service,
     /// Processor shares over time
     Areas,
-    /// A measure over two varied keys (sweep only)
+    /// A measure over two varied keys: refused here with the command that draws it
+    #[value(hide = true)]
     Surface,
 }
 

@@ -11,7 +11,7 @@ use super::source::{Source, label, parse_policy, shares_text, usage};
 use super::table::{lines, number};
 use super::text::{cut_off, fraction};
 use super::{picture, print_out, sweep};
-use crate::{Code, Failure};
+use crate::{Code, Failure, tell};
 
 /// A policy with what its runs gave.
 struct Column {
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<Code, Failure> {
     let mut code = Code::Done;
     for column in &columns {
         if let Some(why) = column.reports.iter().find_map(cut_off) {
-            eprintln!("divvy: {}: {why}", column.label);
+            tell(format_args!("divvy: {}: {why}", column.label));
             code = Code::Failed;
         }
     }

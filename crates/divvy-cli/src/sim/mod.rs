@@ -15,7 +15,7 @@ use divvy_sim::output::Report;
 
 use self::args::{Csv, Plot, RunArgs, SimArgs, SimCommand};
 use self::source::{Source, usage};
-use crate::{Code, Failure};
+use crate::{Code, Failure, tell};
 
 /// Runs that are kept for a picture or a trace.
 const RUNS_KEPT: u32 = 1_000_000;
@@ -57,7 +57,9 @@ fn run_one(args: &RunArgs) -> Result<Code, Failure> {
     let points: usize = scenario.sweep.values().map(Vec::len).product();
     let nr_runs = points as u64 * u64::from(scenario.replications);
     if nr_runs > 1 {
-        eprintln!("divvy: the scenario describes {nr_runs} runs; this is one. divvy sim sweep does them all");
+        tell(format_args!(
+            "divvy: the scenario describes {nr_runs} runs; this is one. divvy sim sweep does them all"
+        ));
     }
     Ok(end_code(&report))
 }
@@ -67,7 +69,7 @@ fn end_code(report: &Report) -> Code {
     match text::cut_off(report) {
         None => Code::Done,
         Some(why) => {
-            eprintln!("divvy: {why}");
+            tell(format_args!("divvy: {why}"));
             Code::Failed
         }
     }
@@ -80,7 +82,7 @@ fn write_trace(file: &Path, report: &Report) -> Result<(), Failure> {
     write_file(file, report.to_chrome_trace().as_bytes())?;
     let kept = timeline.runs.len() as u64;
     if kept < timeline.nr_runs {
-        eprintln!("divvy: {} holds the first {kept} of {} runs", file.display(), timeline.nr_runs);
+        tell(format_args!("divvy: {} holds the first {kept} of {} runs", file.display(), timeline.nr_runs));
     }
     Ok(())
 }

@@ -9,6 +9,8 @@ use divvy_sim::simulate::SimError;
 use super::args::{PolicyArgs, ScenarioArgs};
 use crate::{Code, Failure};
 
+/// A scenario or trace of more bytes is not read: it is held in memory as a whole.
+const FILE_MAX: u64 = 256 << 20;
 /// The most entries of a schedule that is asked for by `--quanta`.
 const SCHEDULE_MAX: u64 = 10_000_000;
 
@@ -134,7 +136,7 @@ fn one_cycle(args: &ScenarioArgs) -> u64 {
 }
 
 fn read_text(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path)
+    crate::trace_file::read_text(path, FILE_MAX)
         .map_err(|error| Failure::new(Code::File, format!("read {}: {error}", path.display())))
 }
 

@@ -11,7 +11,7 @@ use super::args::SweepArgs;
 use super::source::{Source, has_param, label, usage};
 use super::table::{lines, number};
 use super::{picture, print_out};
-use crate::{Code, Failure};
+use crate::{Code, Failure, tell};
 
 pub(super) fn run(args: &SweepArgs) -> Result<Code, Failure> {
     let mut source = Source::new(&args.scenario, Some(&args.policy))?;
@@ -49,7 +49,10 @@ pub(super) fn run(args: &SweepArgs) -> Result<Code, Failure> {
         picture::write(&args.picture, &chart)?;
     }
     if cut > 0 {
-        eprintln!("divvy: {cut} of {} runs could not end and were cut off at their limit", study.len());
+        tell(format_args!(
+            "divvy: {cut} of {} runs could not end and were cut off at their limit",
+            study.len()
+        ));
         return Ok(Code::Failed);
     }
     Ok(Code::Done)

@@ -206,6 +206,8 @@ fn end_text(ended: &str) -> &str {
         "finished" => "everybody has left",
         "until" => "the time was up",
         "decision-limit" => "the limit of decisions",
+        "event-limit" => "the limit of events",
+        "client-limit" => "the limit of clients",
         "quiet" => "everybody sleeps for ever",
         "endless" => "somebody runs for ever",
         other => other,
@@ -219,6 +221,16 @@ pub(super) fn cut_off(report: &Report) -> Option<String> {
         "decision-limit" => Some(format!(
             "the run could not end: cut off after {decisions} decisions, at {} (run.decisions is the limit; run.until, \
              run.quanta or --until end a run)",
+            time(report.time_ns)
+        )),
+        "event-limit" => Some(format!(
+            "the run could not end: cut off after more than ten events for each of run.decisions, with {decisions} \
+             decisions, at {} (run.until, run.quanta or --until end a run)",
+            time(report.time_ns)
+        )),
+        "client-limit" => Some(format!(
+            "more clients came than left: cut off at {} clients, at {} (run.until, run.quanta or --until end a run)",
+            divvy_sim::machine::CLIENTS_MAX,
             time(report.time_ns)
         )),
         "endless" => Some(format!(

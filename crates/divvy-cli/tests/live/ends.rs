@@ -1,11 +1,14 @@
 //! How runs end: by themselves, by time, by signals; and what comes through of the commands.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{SPIN, Sandbox, as_both_users, check_report, client, eventually};
+use crate::harness::{
+    PATIENCE, Running, SPIN, Sandbox, as_both_users, check_report, client, eventually, one_cpu,
+};
 
 as_both_users! { a_signal_ends_politely a_second_signal_kills }
 
@@ -160,4 +163,56 @@ fn a_reader_that_has_gone_ends_nothing() {
     drop(running.child.stdout.take());
     assert_eq!(running.wait(), Some(4), "what it had to say could not be said");
     assert!(sandbox.path("again").exists());
+}
+
+/// A pipe that is full, and both its ends: nobody reads, and nobody has gone.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    // As many bytes as a pipe holds.
+    std::io::Write::write_all(&mut writer, &[b' '; 65536]).expect("fill it");
+    (reader, writer)
+}
+
+/// Lines are due every 5 s, and a summary at the end: neither can be written.
+#[test]
+fn standard_error_that_nobody_reads_holds_nothing_up() {
+    let sandbox = Sandbox::own();
+    let (reader, writer) = full_pipe();
+    let mut command = sandbox.divvy(&["share", "--for", "6s", "--cpus", &one_cpu(), &format!("1:{SPIN}")]);
+    command.stderr(writer).stdout(Stdio::null());
+    let start = Instant::now();
+    let mut running = Running { child: command.spawn().expect("start divvy") };
+    assert_eq!(running.wait(), Some(0));
+    assert!(start.elapsed() < PATIENCE / 2, "it ended after {:?}", start.elapsed());
+    assert_eq!(sandbox.processes(), []);
+    drop(reader);
+}
+
+#[test]
+fn a_signal_ends_a_run_whose_standard_error_nobody_reads() {
+    let sandbox = Sandbox::own();
+    let (reader, writer) = full_pipe();
+    let mut command = sandbox.divvy(&["share", &format!("1:{SPIN}")]);
+    command.stderr(writer).stdout(Stdio::null());
+    let mut running = Running { child: command.spawn().expect("start divvy") };
+    sandbox.wait_for(1, "while");
+    std::thread::sleep(Duration::from_secs(6));
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait(), Some(143));
+    assert_eq!(sandbox.processes(), []);
+    drop(reader);
+}
+
+#[test]
+fn a_trace_that_nobody_reads_fails_alone() {
+    let sandbox = Sandbox::own();
+    let fifo = sandbox.path("fifo");
+    assert!(sandbox.command("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    let mut both = std::fs::File::options().read(true).write(true).open(&fifo).expect("the fifo");
+    std::io::Write::write_all(&mut both, &[b' '; 65536]).expect("fill it");
+    let outcome = sandbox.run(&["share", "--for", "1s", "--trace", "fifo", &format!("1:{SPIN}")]);
+    assert_eq!(outcome.code, Some(4));
+    assert!(outcome.stderr.contains("divvy: write fifo: whoever reads it is too slow"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("divvy itself:"), "the run was a run: {}", outcome.stderr);
+    assert_eq!(sandbox.processes(), []);
 }

@@ -130,3 +130,17 @@ fn a_refused_run_leaves_the_old_report() {
         assert_eq!(std::fs::read_to_string(sandbox.path("report.json")).unwrap(), "old");
     }
 }
+
+/// A file that may not grow is a file that cannot be written; SIGXFSZ ends nobody.
+#[test]
+fn a_limit_of_file_sizes_is_an_error_of_the_file() {
+    let sandbox = Sandbox::own();
+    let mut command = sandbox.command("/bin/sh");
+    command
+        .args(["-c", "ulimit -f 0; exec \"$0\" sim --shares 2,1 --svg picture.svg"])
+        .arg(sandbox.program());
+    let output = command.output().expect("run divvy");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("picture.svg"), "{said}");
+}

@@ -164,6 +164,18 @@ fn control_c_on_the_terminal_ends_politely() {
     assert_eq!(sandbox.processes(), []);
 }
 
+/// Ctrl-S: the terminal takes nothing any more, and whoever scheduled must end all the same.
+#[test]
+fn a_stopped_terminal_keeps_nobody_from_ending() {
+    let sandbox = Sandbox::own();
+    let mut session = Session::start(&sandbox, &["share", "--for", "3s", &format!("1:{SPIN}")]);
+    session.wait_for("a table", |lines| headers(lines) == 1);
+    session.key(0x13);
+    let (code, _) = session.end();
+    assert_eq!(code, Some(0));
+    assert_eq!(sandbox.processes(), []);
+}
+
 /// More commands than lines: the table never scrolls.
 #[test]
 fn a_table_longer_than_the_screen_is_cut() {

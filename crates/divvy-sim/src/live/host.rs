@@ -125,6 +125,16 @@ impl SimHost {
         self.horizon = at.0;
     }
 
+    /// After so many steps of the machine its time stands still.
+    pub(crate) fn set_steps_max(&mut self, steps: u64) {
+        self.kernel.steps_max = steps;
+    }
+
+    /// Whether that has happened.
+    pub(crate) fn stands_still(&self) -> bool {
+        self.kernel.nr_steps >= self.kernel.steps_max
+    }
+
     fn spend(&mut self, time: Nanos) {
         self.cost.cpu += time;
         self.kernel.run_to(self.kernel.now + time.0, true, Until::Time);

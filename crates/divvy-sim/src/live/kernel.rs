@@ -116,6 +116,9 @@ pub(super) struct Kernel {
     pub(super) stats: MachineStats,
     pub(super) late_by: u64,
     pub(super) broken: bool,
+    /// Steps of the machine so far, and how many it may do.
+    pub(super) nr_steps: u64,
+    pub(super) steps_max: u64,
     driver: Option<Box<driven::Driver>>,
 }
 
@@ -139,6 +142,8 @@ impl Kernel {
             stats: MachineStats::default(),
             late_by: 0,
             broken: false,
+            nr_steps: 0,
+            steps_max: u64::MAX,
             driver: None,
             spec,
         };
@@ -410,7 +415,9 @@ impl Kernel {
 
     /// Lets the machine run to `until`. `busy`: the scheduler itself computes meanwhile, and needs that long of CPU 0.
     pub(super) fn run_to(&mut self, mut until: u64, busy: bool, stop: Until) {
-        while self.now < until && (stop == Until::Time || !self.has_news()) {
+        while self.now < until && (stop == Until::Time || !self.has_news()) && self.nr_steps < self.steps_max
+        {
+            self.nr_steps += 1;
             let stolen = self.now < self.stolen_until;
             let mut next = until.min(self.next_tick).min(self.next_theft);
             if stolen {

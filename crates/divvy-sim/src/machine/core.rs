@@ -5,8 +5,8 @@ use divvy_policy::{ClientId, CpuId, Event, Grant, Instant, Nanos, Policy, Share}
 use super::control::Op;
 use super::slots::{NONE, Slot, Slots};
 use super::{
-    Change, Clock, Config, Control, End, Limits, MachineError, Next, Observer, OnBlock, OnWake, Stats,
-    Workload,
+    CLIENTS_MAX, Change, Clock, Config, Control, End, Limits, MachineError, Next, Observer, OnBlock, OnWake,
+    Stats, Workload,
 };
 
 /// Never.
@@ -52,6 +52,8 @@ pub struct Machine<P, W, O = ()> {
     cpus: Vec<Cpu>,
     now: Instant,
     stats: Stats,
+    /// Instants and timers so far.
+    nr_steps: u64,
     nr_runnable: u32,
     nr_running: u32,
     /// Somebody woke, joined or changed at this instant.
@@ -88,6 +90,7 @@ where
             cpus: vec![IDLE; config.cpus as usize],
             now: Instant::ZERO,
             stats: Stats::default(),
+            nr_steps: 0,
             nr_runnable: 0,
             nr_running: 0,
             woken: false,
@@ -118,6 +121,13 @@ where
             }
             if self.stats.decisions >= limits.decisions {
                 break End::DecisionLimit;
+            }
+            self.nr_steps += 1;
+            if self.nr_steps > limits.steps() {
+                break End::EventLimit;
+            }
+            if self.slots.len() > CLIENTS_MAX {
+                break End::ClientLimit;
             }
             self.advance(next);
             self.end_slices()?;
@@ -356,6 +366,7 @@ where
     fn fire_timers(&mut self) -> Result<(), MachineError> {
         let mut first = true;
         while let Some(token) = self.control.pop_timer(self.now) {
+            self.nr_steps += 1;
             if std::mem::take(&mut first) {
                 self.charge_all()?;
             }

@@ -10,7 +10,7 @@ use divvy_policy::dispatch::gps::Gps;
 use divvy_policy::{ClientId, Event, EventError, Instant, Nanos};
 
 use super::control::Op;
-use super::{Change, Control, End, Limits, MachineError, Next, Observer, Stats, Workload};
+use super::{CLIENTS_MAX, Change, Control, End, Limits, MachineError, Next, Observer, Stats, Workload};
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -63,6 +63,9 @@ impl<W: Workload, O: Observer> FluidMachine<W, O> {
             };
             if self.stats.events >= limits.decisions {
                 break End::DecisionLimit;
+            }
+            if self.clients.len() > CLIENTS_MAX {
+                break End::ClientLimit;
             }
             self.stats.events += 1;
             self.now = next;

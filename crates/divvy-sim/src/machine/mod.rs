@@ -101,6 +101,20 @@ pub struct Limits {
     pub decisions: u64,
 }
 
+/// The most clients that may be there at one time: a queue that only grows fills the memory.
+pub const CLIENTS_MAX: usize = 10_000_000;
+
+impl Limits {
+    /// The most instants and timers. A run that does much and decides little (naps of a nanosecond, bursts that are
+    /// over at once) ends by these.
+    #[must_use]
+    pub const fn steps(&self) -> u64 {
+        const FEWEST: u64 = 1_000_000;
+        let steps = self.decisions.saturating_mul(10);
+        if steps > FEWEST { steps } else { FEWEST }
+    }
+}
+
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -110,6 +124,10 @@ pub enum End {
     Until,
     /// [`Limits::decisions`] was reached: the run could not end by itself.
     DecisionLimit,
+    /// [`Limits::steps`] was reached: the run could not end by itself either.
+    EventLimit,
+    /// [`CLIENTS_MAX`] was reached: more come than leave.
+    ClientLimit,
     /// Nothing can happen any more: all clients sleep for ever, and the run has no limit in time.
     Quiet,
     /// Nothing can happen any more: clients run for ever in slices without end, and the run has no limit in time.
@@ -126,6 +144,8 @@ impl End {
             Self::Finished => "finished",
             Self::Until => "until",
             Self::DecisionLimit => "decision-limit",
+            Self::EventLimit => "event-limit",
+            Self::ClientLimit => "client-limit",
             Self::Quiet => "quiet",
             Self::Endless => "endless",
             Self::Stalled => "stalled",

@@ -22,8 +22,10 @@ pub fn check(scenario: &Scenario) -> Checked {
     check_machine(scenario)?;
     check_shares(scenario)?;
     check_clients(scenario)?;
+    check_totals(scenario)?;
     check_events(scenario)?;
     check_run(scenario)?;
+    check_resolution(scenario)?;
     if scenario.replications == 0 {
         return fail("replications", "0, expected at least 1");
     }
@@ -106,6 +108,7 @@ fn check_shares(scenario: &Scenario) -> Checked {
                     format!("S = {total} is less than N = {clients}, expected a share of at least 1 each");
                 return fail("shares.random.total", message);
             }
+            check_count("shares.random.clients".into(), clients)?;
             check_share(|| "shares.random.total".into(), total)
         }
     }
@@ -183,6 +186,49 @@ fn check_clients(scenario: &Scenario) -> Checked {
             "",
             "nobody wants the CPU, expected shares, clients, users, arrivals, jobs, traces or events",
         );
+    }
+    Ok(())
+}
+
+/// What fits one by one may be too much together.
+fn check_totals(scenario: &Scenario) -> Checked {
+    let mut clients = u64::from(nr_share_clients(scenario));
+    let mut steps = 0u64;
+    let too_many = |key: String, what: &str| fail(key, format!("more than {CLIENTS_MAX} {what} in all"));
+    for (i, spec) in scenario.clients.iter().enumerate() {
+        clients += u64::from(spec.count);
+        steps = steps.saturating_add(u64::from(spec.count) * spec.program.len() as u64);
+        if clients > CLIENTS_MAX {
+            return too_many(format!("clients[{i}].count"), "clients");
+        }
+        if steps > CLIENTS_MAX {
+            return too_many(format!("clients[{i}].count"), "steps of programs");
+        }
+    }
+    for (i, users) in scenario.users.iter().enumerate() {
+        clients += u64::from(users.count);
+        if clients > CLIENTS_MAX {
+            return too_many(format!("users[{i}].count"), "clients");
+        }
+    }
+    Ok(())
+}
+
+/// Random times that are cut down to 0 move no time on.
+fn check_resolution(scenario: &Scenario) -> Checked {
+    let resolution = scenario.run.resolution;
+    let users = scenario.users.iter().enumerate().map(|(i, u)| (format!("users[{i}].work"), u.work));
+    let sources = scenario.arrivals.iter().enumerate().flat_map(|(i, s)| {
+        [(format!("arrivals[{i}].between"), s.between), (format!("arrivals[{i}].size"), s.size)]
+    });
+    for (key, dist) in users.chain(sources) {
+        if !matches!(dist, Dist::Const(_)) && resolution.secs() > dist.mean() {
+            let message = format!(
+                "{resolution}, expected at most the mean of {key}, {} s: most of its times would be cut down to 0",
+                dist.mean()
+            );
+            return fail("run.resolution", message);
+        }
     }
     Ok(())
 }

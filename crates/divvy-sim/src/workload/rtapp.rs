@@ -11,6 +11,9 @@ use serde_json::{Map, Value};
 
 use super::{Program, Step};
 
+/// The most steps of all tasks together: instances, phases and loops multiply.
+const STEPS_MAX: usize = 10_000_000;
+
 /// The kernel's weight of each nice value from -20 to 19 (`sched_prio_to_weight`).
 const NICE_WEIGHTS: [u64; 40] = [
     88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904, 3906, 3121,
@@ -74,12 +77,17 @@ pub fn parse_rt_app(text: &str, first_group: u32) -> Result<RtApp, RtAppError> {
             _ => return fail("global.duration", "expected whole seconds, or -1"),
         },
     };
-    let mut programs = Vec::new();
+    let (mut programs, mut nr_steps) = (Vec::new(), 0usize);
     for (index, (name, task)) in tasks.iter().enumerate() {
         let key = format!("tasks.{name}");
         let Some(task) = task.as_object() else { return fail(&key, "expected a table") };
         let program = read_task(&key, task, first_group + index as u32)?;
         let instances = count(&key, task, "instance", 1)?;
+        // As much as a program's own place for each instance, however few its steps.
+        nr_steps = nr_steps.saturating_add((instances as usize).saturating_mul(program.steps.len() + 1));
+        if nr_steps > STEPS_MAX {
+            return fail(&key, format!("more than {STEPS_MAX} steps of all instances in all"));
+        }
         for instance in 0..instances {
             let name = if instances == 1 { name.clone() } else { format!("{name}-{instance}") };
             programs.push((name, program.clone()));
@@ -126,7 +134,11 @@ fn read_task(key: &str, task: &Map<String, Value>, group: u32) -> Result<Program
                 let Some(phase) = phase.as_object() else { return fail(&key, "expected a table") };
                 let mut once = Vec::new();
                 read_events(&key, phase, &mut once)?;
-                for _ in 0..count(&key, phase, "loop", 1)? {
+                let times = count(&key, phase, "loop", 1)?;
+                if steps.len().saturating_add(once.len().saturating_mul(times as usize)) > STEPS_MAX {
+                    return fail(&key, format!("more than {STEPS_MAX} steps in one task"));
+                }
+                for _ in 0..times {
                     steps.extend_from_slice(&once);
                 }
             }
@@ -239,6 +251,22 @@ mod tests {
         let once = [Step::Run(us(100)), Step::Sleep(us(200)), Step::Run(us(300))];
         assert_eq!(phased.steps, [&once[..], &once[..], &[Step::Sleep(us(1))]].concat());
         assert_eq!((phased.repeat, phased.start, phased.share.get()), (None, Instant(500_000), 3121));
+    }
+
+    #[test]
+    fn what_multiplies_beyond_memory_is_refused() {
+        let error = |text: &str| parse_rt_app(text, 0).unwrap_err().to_string();
+        let phases = r#""phases": {"p": {"loop": 100000, "run": 1}}"#;
+        assert_eq!(
+            error(&format!(r#"{{"tasks": {{"a": {{"instance": 100000, {phases}}}}}}}"#)),
+            "tasks.a: more than 10000000 steps of all instances in all"
+        );
+        let runs: Vec<String> = (0..101).map(|i| format!(r#""run{i}": 1"#)).collect();
+        let text = format!(
+            r#"{{"tasks": {{"a": {{"phases": {{"p": {{"loop": 100000, {}}}}}}}}}}}"#,
+            runs.join(", ")
+        );
+        assert_eq!(error(&text), "tasks.a.phases.p: more than 10000000 steps in one task");
     }
 
     #[test]
