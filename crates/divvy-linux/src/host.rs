@@ -514,10 +514,11 @@ impl LinuxHost {
         if c.stopped_elsewhere && c.selector.is_none() {
             return Ok(Delivery::Sent); // Whoever stopped it resumes it; a look at its state tells when.
         }
+        // What cannot be looked at keeps nobody from being resumed.
         if c.held {
-            c.members.leave_to_others(look)?;
+            let _ = c.members.leave_to_others(look);
         }
-        if c.held && c.members.stop_is_pending(look)? {
+        if c.held && c.members.stop_is_pending(look).unwrap_or(false) {
             // Somebody stopped it while we held it. It stays as it is, and is no longer ours to resume.
             c.held = false;
             c.stopped_elsewhere = true;
@@ -527,7 +528,7 @@ impl LinuxHost {
         }
         // It shall wake up on its CPU and nowhere else: on ours it would take our place.
         let steered = match cpu {
-            Some(cpu) => Steered::begin(&c.members, look.table, cpu)?,
+            Some(cpu) => Steered::begin(&c.members, look.table, cpu).ok().flatten(),
             None => None,
         };
         let delivery = c.members.resume(look);
@@ -747,10 +748,9 @@ impl Host for LinuxHost {
 impl Drop for LinuxHost {
     fn drop(&mut self) {
         for c in self.clients.iter_mut().filter(|c| !c.gone) {
-            if c.held {
-                let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);
-                let _ = c.members.resume(look);
-            }
+            // Those released too: one of their members may have been left suspended by an error.
+            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);
+            let _ = c.members.resume(look);
         }
         // Where something could not be resumed the guardian stays, and tries again once we are gone.
         if self.table.nr_held() == 0

@@ -446,11 +446,10 @@ impl<W: World> Members<W> {
         if m.slot.is_none() && !m.in_group {
             m.slot = look.table.add(m.pid, m.start, Reach::Process).ok();
         }
-        if look.held {
-            self.stop_one(&mut m, look)?;
-        }
+        // It is a member whatever comes of it, and keeps its slot as long as it is one.
+        let done = if look.held { self.stop_one(&mut m, look) } else { Ok(()) };
         self.active.push(m);
-        Ok(())
+        done
     }
 
     /// Reads the children's time of those active members that `choose` names.
@@ -527,17 +526,19 @@ impl<W: World> Members<W> {
         if !m.in_group || pgrp == leader || pgrp.is_none() {
             return Ok(());
         }
-        let slot = look.table.add(m.pid, m.start, Reach::Process)?;
         m.in_group = false;
-        if look.held {
-            look.table.set_held(&slot, true);
-        }
-        m.slot = Some(slot);
-        if look.held {
-            self.world.signal(&self.active[i].process, crate::Signal::STOP)?;
-            self.active[i].stopped = true;
-        }
-        Ok(())
+        // Without room in the table it is never held; but what the group's slot stood for is resumed first.
+        m.slot = look.table.add(m.pid, m.start, Reach::Process).ok();
+        let mut m = self.active.swap_remove(i);
+        let done = match look.held {
+            true if m.slot.is_none() => self.resume_one(&mut m, look),
+            true => self.stop_one(&mut m, look),
+            false => Ok(()),
+        };
+        self.active.push(m);
+        let last = self.active.len() - 1;
+        self.active.swap(i, last);
+        done
     }
 
     /// A member has gone, and it was not us who waited for it.
