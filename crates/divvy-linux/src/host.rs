@@ -29,6 +29,8 @@ const FEW_CLIENTS: usize = 64;
 const AUDIT_INTERVAL: Nanos = Nanos::from_millis(200);
 /// Held clients looked at in one wake-up, at most.
 const AUDITS_MAX: usize = 16;
+/// The table's file is looked at this often, lest somebody has removed it.
+const TABLE_INTERVAL: Nanos = Nanos::from_secs(10);
 /// CPU time that a held client may show beyond what it had when it was held: the way to its stop.
 const AUDIT_SLACK: Nanos = Nanos::from_micros(500);
 
@@ -145,6 +147,20 @@ pub struct LinuxHost {
     cpu_before: Nanos,
     pub(crate) tally: Tally,
     rescued: Report,
+    warnings: Vec<Warning>,
+    /// How many clients have told of members that cannot be held.
+    unheld: u64,
+    /// When the table's file was last looked at; `None` once it was found to be gone.
+    table_checked: Option<Instant>,
+}
+
+/// What the user should know, though everything goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Whom it is about; `None` for all.
+    pub client: Option<ClientId>,
+    /// What it is.
+    pub text: String,
 }
 
 impl LinuxHost {
@@ -202,6 +218,9 @@ impl LinuxHost {
             cpu_before,
             tally: Tally::default(),
             rescued,
+            warnings: Vec::new(),
+            unheld: 0,
+            table_checked: Some(Instant::ZERO),
         };
         host.beat();
         let guardian = Guardian::start(&host.table)?;
@@ -297,6 +316,37 @@ impl LinuxHost {
     /// Signals that asked this process for something (SIGINT, SIGTERM, ...) since the last call.
     pub fn take_asked(&mut self) -> Vec<NixSignal> {
         std::mem::take(&mut self.asked)
+    }
+
+    /// What the user should know, since the last call. Each thing once.
+    pub fn take_warnings(&mut self) -> Vec<Warning> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    fn gather_warnings(&mut self) {
+        if std::mem::replace(&mut self.unheld, self.tally.unheld) != self.tally.unheld {
+            for (i, c) in self.clients.iter_mut().enumerate() {
+                let told = c.members.take_unheld().map(|why| Warning {
+                    client: Some(ClientId(i as u32)),
+                    text: format!("one of its processes is not held: {why}"),
+                });
+                self.warnings.extend(told);
+            }
+        }
+        if self.table_checked.is_some_and(|at| self.beaten.since(at) >= TABLE_INTERVAL) {
+            self.table_checked = Some(self.beaten);
+            if self.table.is_unlinked() {
+                self.table_checked = None;
+                let path = self.table.path();
+                self.warnings.push(Warning {
+                    client: None,
+                    text: format!(
+                        "{} was removed: if divvy and its guardian are killed, no rescue knows who is suspended",
+                        path.display()
+                    ),
+                });
+            }
+        }
     }
 
     /// What ends a wait of this host from another thread.
@@ -665,6 +715,7 @@ impl Host for LinuxHost {
         self.adopt_orphans_if_due();
         self.audit(self.beaten);
         self.keep_members(self.beaten);
+        self.gather_warnings();
         Ok(())
     }
 

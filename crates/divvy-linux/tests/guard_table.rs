@@ -551,3 +551,12 @@ fn a_table_of_another_user_is_left_alone() {
     assert!(told.len() == 1 && told[0].contains("belongs to user 12345"), "{told:?}");
     assert_eq!(files(&dir), [path]);
 }
+
+#[test]
+fn a_table_knows_when_its_file_was_removed() {
+    let (_parent, dir) = runtime_dir();
+    let table = table(&dir);
+    assert!(!table.is_unlinked());
+    std::fs::remove_file(table.path()).expect("ours");
+    assert!(table.is_unlinked());
+}

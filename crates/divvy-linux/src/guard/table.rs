@@ -388,6 +388,12 @@ impl Table {
         self.dir.path_of(&self.name)
     }
 
+    /// Whether somebody has removed the file: it still serves the guardian, but no rescue would find it.
+    #[must_use]
+    pub fn is_unlinked(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
     /// Enters a process that may be held later on, with how far its suspension reaches. Nothing is held yet.
     ///
     /// # Errors

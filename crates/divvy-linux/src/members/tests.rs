@@ -19,6 +19,8 @@ struct Process {
     parent: i32,
     group: i32,
     refuses: bool,
+    /// No descriptor is left for it.
+    unopenable: bool,
     pending_stop: bool,
 }
 
@@ -50,6 +52,7 @@ impl Script {
             parent: 1,
             group: n,
             refuses: false,
+            unopenable: false,
             pending_stop: false,
         };
         self.0.borrow_mut().processes.insert(n, process);
@@ -85,6 +88,9 @@ impl World for Script {
     type Process = (Pid, StartTime);
 
     fn open(&self, pid: Pid) -> Result<Option<Self::Process>> {
+        if self.get(pid).is_some_and(|p| p.unopenable) {
+            return Err(Error::system("open a pidfd of process", pid, rustix::io::Errno::MFILE));
+        }
         Ok(self.get(pid).filter(|p| !p.state.is_ended()).map(|p| (pid, StartTime(p.start))))
     }
     fn identity(process: &Self::Process) -> (Pid, StartTime) {
@@ -569,4 +575,43 @@ fn a_newcomer_that_refuses_gives_its_slot_back_at_its_end() {
         members.total(&mut stage.look(true)).unwrap();
     }
     assert_eq!(members.len(), 1);
+}
+
+#[test]
+fn a_newcomer_that_cannot_be_had_is_told_of_once_and_the_rest_goes_on() {
+    let script = four();
+    for n in 11..=13 {
+        script.change(n, |p| (p.parent, p.unopenable) = (10, n == 12));
+    }
+    // The command's own slot, and one more: 11 gets it, and 13 goes without.
+    let mut stage = Stage::new(script.clone(), 2);
+    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
+    assert!(members.take_unheld().is_none());
+    for _ in 0..2 {
+        members.scan(&mut stage.look(false), true, 8).unwrap();
+    }
+    assert_eq!((members.len(), stage.tally.unheld), (3, 1));
+    let told = members.take_unheld().expect("told").to_string();
+    assert!(told.contains("process 12") && told.contains("ulimit -n"), "{told}");
+    members.scan(&mut stage.look(false), true, 8).unwrap();
+    assert!(members.take_unheld().is_none() && stage.tally.unheld == 1);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(held(&members), [10, 11]);
+    members.resume(&mut stage.look(false)).unwrap();
+    assert_eq!(stage.table.nr_held(), 0);
+}
+
+#[test]
+fn a_member_that_leaves_the_group_of_a_full_table_goes_free_and_is_told_of() {
+    let script = four();
+    script.change(11, |p| (p.parent, p.group) = (10, 10));
+    let mut stage = Stage::new(script.clone(), 1);
+    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
+    members.scan(&mut stage.look(false), true, 8).unwrap();
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(held(&members), [10, 11]);
+    script.change(11, |p| p.group = 11);
+    members.scan(&mut stage.look(true), true, 8).unwrap();
+    assert_eq!((held(&members), script.state(11)), (vec![10], State::Running));
+    assert!(matches!(members.take_unheld(), Some(Error::TableFull { capacity: 1, .. })));
 }
