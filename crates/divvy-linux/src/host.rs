@@ -113,6 +113,18 @@ impl Client {
             gone: false,
         }
     }
+
+    /// Holds children of a held command that were made between the last look at it and its stop, if any process was made
+    /// on this machine since then (`last` is the latest). A member that stands makes none, so this ends.
+    fn catch_children(&mut self, last: Option<u64>, look: &mut Look<'_>) {
+        if self.selector.is_some() || last.is_some_and(|last| last == self.scanned_pid) {
+            return;
+        }
+        // What cannot be read now is read at the next audit.
+        if self.members.scan(look, true, u32::MAX).is_ok() {
+            self.scanned_pid = last.unwrap_or(0);
+        }
+    }
 }
 
 /// The host of live processes. Dropping it releases everything that it holds and ends the guardian.
@@ -509,6 +521,7 @@ impl LinuxHost {
             return;
         }
         self.audited = now;
+        let last = self.last_pid();
         for _ in 0..share.min(AUDITS_MAX) {
             let i = self.audit_next % n;
             self.audit_next = i + 1;
@@ -521,6 +534,7 @@ impl LinuxHost {
             if !c.held || c.gone || c.stopped_elsewhere {
                 continue;
             }
+            c.catch_children(last, look);
             let Ok(total) = c.members.total(look) else { continue };
             match c.audited {
                 None => c.audited = Some(total),
@@ -537,6 +551,11 @@ impl LinuxHost {
         }
     }
 
+    /// The last process that was made on this machine, if the kernel tells.
+    fn last_pid(&self) -> Option<u64> {
+        self.last_pid.as_ref().and_then(|f| f.read().ok())
+    }
+
     fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
         let c = &mut self.clients[i];
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), true);
@@ -549,6 +568,11 @@ impl LinuxHost {
         // Whoever was held before may stand in part: somebody else has resumed one of its processes, or the guardian all.
         let again = std::mem::replace(&mut c.held, true) | std::mem::take(&mut c.resumed);
         let done = if again { c.members.suspend_the_others(look) } else { c.members.suspend(look) };
+        // Whoever makes children may have made one since the last look.
+        if c.members.has_forked() {
+            let last = self.last_pid.as_ref().and_then(|f| f.read().ok());
+            c.catch_children(last, look);
+        }
         done.map_err(|e| {
             let host = host_error(&e);
             (e, host)

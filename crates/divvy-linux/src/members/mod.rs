@@ -331,6 +331,11 @@ impl<W: World> Members<W> {
         self.skew
     }
 
+    /// Whether some member is known to have had children.
+    pub fn has_forked(&self) -> bool {
+        self.has_forked
+    }
+
     /// Whether all that are known have ended.
     pub fn is_empty(&self) -> bool {
         self.active.is_empty() && self.idle.is_empty()
