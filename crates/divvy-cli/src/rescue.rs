@@ -21,6 +21,7 @@ pub(crate) fn run(args: &RescueArgs) -> Result<Code, Failure> {
         reports.iter().flat_map(of).map(|pid| pid.as_raw_nonzero().get()).collect()
     };
     let (resumed, gone, foreign) = (pids(|r| &r.resumed), pids(|r| &r.gone), pids(|r| &r.foreign));
+    let stopped = pids(|r| &r.stopped_owners);
     let failed: Vec<String> = reports
         .iter()
         .flat_map(|r| &r.failed)
@@ -30,7 +31,8 @@ pub(crate) fn run(args: &RescueArgs) -> Result<Code, Failure> {
         .collect();
     if args.json {
         print(json!({
-            "version": 1, "resumed": resumed, "gone": gone, "foreign": foreign, "errors": failed
+            "version": 1, "resumed": resumed, "gone": gone, "foreign": foreign, "stopped_owners": stopped,
+            "errors": failed
         }))?;
     } else {
         print(format_args!(
@@ -39,6 +41,11 @@ pub(crate) fn run(args: &RescueArgs) -> Result<Code, Failure> {
             gone.len(),
             foreign.len()
         ))?;
+        for pid in &stopped {
+            tell(format_args!(
+                "divvy {pid} is itself stopped: what it held was resumed; kill -CONT {pid} lets it go on"
+            ));
+        }
         for line in &failed {
             tell(format_args!("divvy: {line}"));
         }

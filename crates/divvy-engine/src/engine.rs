@@ -426,12 +426,17 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         }
     }
 
-    /// A client is out of the run; what it used up to its end is charged first.
+    /// A client is out of the run; what it used up to its end is charged first. One that has not ended goes on by
+    /// itself: it is released, as far as that can be done, whatever was asked of it.
     fn lose(&mut self, client: ClientId, why: HostError) -> Result<(), EngineError> {
         if !self.alive(client) {
             return Ok(());
         }
-        if let Ok(total) = self.host.measure(client) {
+        let total = self.host.measure(client);
+        if why != HostError::Gone {
+            let _ = self.host.release(client, None);
+        }
+        if let Ok(total) = total {
             self.enter(client.index(), total);
             self.charge(client)?;
         }

@@ -180,6 +180,20 @@ fn a_refusal_is_kept_with_its_reason() {
     engine.serve().unwrap();
     let lost = engine.take_lost();
     assert_eq!((lost.len(), lost[0].client, &lost[0].why), (1, A, &why));
+    // It lives, and must not be left held in part.
+    let released = |c: &&Call| **c == Call::Release(A.0);
+    assert_eq!(engine.host_mut().calls.iter().filter(released).count(), 2);
+    assert_eq!(engine.host_mut().calls.last(), Some(&Call::Release(A.0)));
+}
+
+#[test]
+fn who_has_ended_is_not_released() {
+    let (mut engine, told) = engine();
+    engine.host_mut().errors.insert((0, "hold"), HostError::Gone);
+    told.decide(&[RELEASE_A, HOLD_A]);
+    engine.serve().unwrap();
+    assert_eq!(engine.take_lost().len(), 1);
+    assert_eq!(engine.host_mut().calls.iter().filter(|c| **c == Call::Release(A.0)).count(), 1);
 }
 
 #[test]

@@ -35,6 +35,17 @@ pub enum Error {
         #[source]
         cause: Errno,
     },
+    /// There is no file descriptor left, and one is needed for each process.
+    #[error("{operation} {object}: {cause}; raise the limit of open files (ulimit -n)")]
+    OpenFiles {
+        /// What was tried.
+        operation: &'static str,
+        /// What it was tried on.
+        object: String,
+        /// What the kernel said.
+        #[source]
+        cause: Errno,
+    },
     /// A CPU was asked for that this process may not use, or that is not there.
     #[error("CPU {cpu} cannot be used: this process may run on {allowed}")]
     Cpu {
@@ -110,6 +121,7 @@ impl Error {
                 fix: "run divvy as the user who owns it, or as root",
                 cause,
             },
+            Errno::MFILE | Errno::NFILE => Self::OpenFiles { operation, object, cause },
             _ => Self::System { operation, object, cause },
         }
     }
@@ -118,7 +130,9 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            Self::System { cause, .. } | Self::Permission { cause, .. } => Some(*cause),
+            Self::System { cause, .. } | Self::Permission { cause, .. } | Self::OpenFiles { cause, .. } => {
+                Some(*cause)
+            }
             _ => None,
         }
     }
@@ -130,5 +144,18 @@ pub(crate) fn last_errno() -> Errno {
         // No failure at all would be ours, and must not become a panic in the guardian.
         ..=0 => Errno::IO,
         code => Errno::from_raw_os_error(code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_descriptors_names_its_fix() {
+        let error = Error::system("open a pidfd of process", 7, Errno::MFILE);
+        assert_eq!(error.errno(), Some(Errno::MFILE));
+        let text = error.to_string();
+        assert!(text.starts_with("open a pidfd of process 7: ") && text.ends_with("(ulimit -n)"), "{text}");
     }
 }

@@ -29,6 +29,8 @@ const FEW_CLIENTS: usize = 64;
 const AUDIT_INTERVAL: Nanos = Nanos::from_millis(200);
 /// Held clients looked at in one wake-up, at most.
 const AUDITS_MAX: usize = 16;
+/// The table's file is looked at this often, lest somebody has removed it.
+const TABLE_INTERVAL: Nanos = Nanos::from_secs(10);
 /// CPU time that a held client may show beyond what it had when it was held: the way to its stop.
 const AUDIT_SLACK: Nanos = Nanos::from_micros(500);
 
@@ -111,6 +113,18 @@ impl Client {
             gone: false,
         }
     }
+
+    /// Holds children of a held command that were made between the last look at it and its stop, if any process was made
+    /// on this machine since then (`last` is the latest). A member that stands makes none, so this ends.
+    fn catch_children(&mut self, last: Option<u64>, look: &mut Look<'_>) {
+        if self.selector.is_some() || last.is_some_and(|last| last == self.scanned_pid) {
+            return;
+        }
+        // What cannot be read now is read at the next audit.
+        if self.members.scan(look, true, u32::MAX).is_ok() {
+            self.scanned_pid = last.unwrap_or(0);
+        }
+    }
 }
 
 /// The host of live processes. Dropping it releases everything that it holds and ends the guardian.
@@ -145,6 +159,20 @@ pub struct LinuxHost {
     cpu_before: Nanos,
     pub(crate) tally: Tally,
     rescued: Report,
+    warnings: Vec<Warning>,
+    /// How many clients have told of members that cannot be held.
+    unheld: u64,
+    /// When the table's file was last looked at; `None` once it was found to be gone.
+    table_checked: Option<Instant>,
+}
+
+/// What the user should know, though everything goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Whom it is about; `None` for all.
+    pub client: Option<ClientId>,
+    /// What it is.
+    pub text: String,
 }
 
 impl LinuxHost {
@@ -202,6 +230,9 @@ impl LinuxHost {
             cpu_before,
             tally: Tally::default(),
             rescued,
+            warnings: Vec::new(),
+            unheld: 0,
+            table_checked: Some(Instant::ZERO),
         };
         host.beat();
         let guardian = Guardian::start(&host.table)?;
@@ -297,6 +328,37 @@ impl LinuxHost {
     /// Signals that asked this process for something (SIGINT, SIGTERM, ...) since the last call.
     pub fn take_asked(&mut self) -> Vec<NixSignal> {
         std::mem::take(&mut self.asked)
+    }
+
+    /// What the user should know, since the last call. Each thing once.
+    pub fn take_warnings(&mut self) -> Vec<Warning> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    fn gather_warnings(&mut self) {
+        if std::mem::replace(&mut self.unheld, self.tally.unheld) != self.tally.unheld {
+            for (i, c) in self.clients.iter_mut().enumerate() {
+                let told = c.members.take_unheld().map(|why| Warning {
+                    client: Some(ClientId(i as u32)),
+                    text: format!("one of its processes is not held: {why}"),
+                });
+                self.warnings.extend(told);
+            }
+        }
+        if self.table_checked.is_some_and(|at| self.beaten.since(at) >= TABLE_INTERVAL) {
+            self.table_checked = Some(self.beaten);
+            if self.table.is_unlinked() {
+                self.table_checked = None;
+                let path = self.table.path();
+                self.warnings.push(Warning {
+                    client: None,
+                    text: format!(
+                        "{} was removed: if divvy and its guardian are killed, no rescue knows who is suspended",
+                        path.display()
+                    ),
+                });
+            }
+        }
     }
 
     /// What ends a wait of this host from another thread.
@@ -459,6 +521,7 @@ impl LinuxHost {
             return;
         }
         self.audited = now;
+        let last = self.last_pid();
         for _ in 0..share.min(AUDITS_MAX) {
             let i = self.audit_next % n;
             self.audit_next = i + 1;
@@ -471,6 +534,7 @@ impl LinuxHost {
             if !c.held || c.gone || c.stopped_elsewhere {
                 continue;
             }
+            c.catch_children(last, look);
             let Ok(total) = c.members.total(look) else { continue };
             match c.audited {
                 None => c.audited = Some(total),
@@ -487,6 +551,11 @@ impl LinuxHost {
         }
     }
 
+    /// The last process that was made on this machine, if the kernel tells.
+    fn last_pid(&self) -> Option<u64> {
+        self.last_pid.as_ref().and_then(|f| f.read().ok())
+    }
+
     fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
         let c = &mut self.clients[i];
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), true);
@@ -499,6 +568,11 @@ impl LinuxHost {
         // Whoever was held before may stand in part: somebody else has resumed one of its processes, or the guardian all.
         let again = std::mem::replace(&mut c.held, true) | std::mem::take(&mut c.resumed);
         let done = if again { c.members.suspend_the_others(look) } else { c.members.suspend(look) };
+        // Whoever makes children may have made one since the last look.
+        if c.members.has_forked() {
+            let last = self.last_pid.as_ref().and_then(|f| f.read().ok());
+            c.catch_children(last, look);
+        }
         done.map_err(|e| {
             let host = host_error(&e);
             (e, host)
@@ -514,10 +588,11 @@ impl LinuxHost {
         if c.stopped_elsewhere && c.selector.is_none() {
             return Ok(Delivery::Sent); // Whoever stopped it resumes it; a look at its state tells when.
         }
+        // What cannot be looked at keeps nobody from being resumed.
         if c.held {
-            c.members.leave_to_others(look)?;
+            let _ = c.members.leave_to_others(look);
         }
-        if c.held && c.members.stop_is_pending(look)? {
+        if c.held && c.members.stop_is_pending(look).unwrap_or(false) {
             // Somebody stopped it while we held it. It stays as it is, and is no longer ours to resume.
             c.held = false;
             c.stopped_elsewhere = true;
@@ -527,7 +602,7 @@ impl LinuxHost {
         }
         // It shall wake up on its CPU and nowhere else: on ours it would take our place.
         let steered = match cpu {
-            Some(cpu) => Steered::begin(&c.members, look.table, cpu)?,
+            Some(cpu) => Steered::begin(&c.members, look.table, cpu).ok().flatten(),
             None => None,
         };
         let delivery = c.members.resume(look);
@@ -664,6 +739,7 @@ impl Host for LinuxHost {
         self.adopt_orphans_if_due();
         self.audit(self.beaten);
         self.keep_members(self.beaten);
+        self.gather_warnings();
         Ok(())
     }
 
@@ -747,10 +823,9 @@ impl Host for LinuxHost {
 impl Drop for LinuxHost {
     fn drop(&mut self) {
         for c in self.clients.iter_mut().filter(|c| !c.gone) {
-            if c.held {
-                let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);
-                let _ = c.members.resume(look);
-            }
+            // Those released too: one of their members may have been left suspended by an error.
+            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);
+            let _ = c.members.resume(look);
         }
         // Where something could not be resumed the guardian stays, and tries again once we are gone.
         if self.table.nr_held() == 0

@@ -34,7 +34,7 @@ pub use affinity::{CpuListError, CpuMask};
 pub use attach::{Match, MemberInfo, Membership, Source};
 pub use doctor::{Finding, Status, doctor};
 pub use error::{Error, Result};
-pub use host::{Exit, HostParams, LinuxHost, check_cpus};
+pub use host::{Exit, HostParams, LinuxHost, Warning, check_cpus};
 pub use nix::sys::signal::Signal as Asked;
 pub use pidfd::{Delivery, GroupDelivery, ProcessRef};
 pub use procfs::{StartTime, State};

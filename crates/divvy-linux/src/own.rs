@@ -1,5 +1,7 @@
 //! What divvy asks the kernel for its own sake: to be woken in time, to open many files, to adopt orphans.
 
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
 use rustix::io::Errno;
 
 use crate::{Error, Result};
@@ -49,6 +51,12 @@ pub fn raise_open_files() -> Result<libc::rlimit> {
         return Err(failed("raise the limit"));
     }
     Ok(limit)
+}
+
+/// How many descriptors there may be above `fd`. The kernel gives the lowest that is free, so no more are left.
+pub fn open_files_left(fd: BorrowedFd<'_>) -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    limit.saturating_sub(1 + fd.as_raw_fd().unsigned_abs() as u64)
 }
 
 /// Makes this process the parent of descendants whose own parents have ended.

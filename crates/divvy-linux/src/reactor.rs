@@ -59,7 +59,8 @@ pub struct Reactor {
     mask: SigSet,
 }
 
-/// Signals that are asked for through the signalfd rather than delivered.
+/// Signals that are asked for through the signalfd rather than delivered. Those of [`IGNORABLE`] only where whoever
+/// started us does not have them ignored.
 const TAKEN: [NixSignal; 6] = [
     NixSignal::SIGCHLD,
     NixSignal::SIGINT,
@@ -69,6 +70,20 @@ const TAKEN: [NixSignal; 6] = [
     NixSignal::SIGWINCH,
 ];
 
+/// `nohup` has SIGHUP ignored, and a shell without job control SIGINT and SIGQUIT for what it runs in the background. A
+/// signalfd would take them all the same.
+const IGNORABLE: [NixSignal; 3] = [NixSignal::SIGHUP, NixSignal::SIGINT, NixSignal::SIGQUIT];
+
+fn is_ignored(signal: NixSignal) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: no new action is given, and the old one is written to room of its type; all zeros are a value of it too.
+    let action = unsafe {
+        let _ = libc::sigaction(signal as libc::c_int, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    action.sa_sigaction == libc::SIG_IGN
+}
+
 impl Reactor {
     /// Blocks the signals that it takes, for the calling thread and those it makes later, and opens the descriptors.
     ///
@@ -76,7 +91,8 @@ impl Reactor {
     /// [`Error::System`] where the kernel refuses one of them.
     pub fn new() -> Result<Self> {
         let sys = |what| move |e: nix::Error| Error::system(what, "", Errno::from_raw_os_error(e as i32));
-        let (taken, mut mask) = (TAKEN.into_iter().collect::<SigSet>(), SigSet::empty());
+        let is_taken = |signal: &NixSignal| !(IGNORABLE.contains(signal) && is_ignored(*signal));
+        let (taken, mut mask) = (TAKEN.into_iter().filter(is_taken).collect::<SigSet>(), SigSet::empty());
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&taken), Some(&mut mask)).map_err(sys("block signals"))?;
         // We hear of children that end, not of each one that we suspend and resume.
         let quiet = SigAction::new(SigHandler::SigDfl, SaFlags::SA_NOCLDSTOP, SigSet::empty());
@@ -215,5 +231,32 @@ impl Drop for Reactor {
     fn drop(&mut self) {
         // Whoever goes on without us gets its signals back.
         let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::signal::raise;
+
+    use super::*;
+
+    #[test]
+    fn what_was_ignored_on_entry_stays_ignored() {
+        let ignored = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+        // SAFETY: nobody else in this process has an action for it, and none runs code.
+        let before = unsafe { sigaction(NixSignal::SIGHUP, &ignored) }.expect("ours");
+        let mut reactor = Reactor::new().expect("a reactor");
+        // To this thread only: the others have not blocked them.
+        raise(NixSignal::SIGHUP).expect("ignored");
+        raise(NixSignal::SIGQUIT).expect("blocked");
+        let woken = reactor.wait(Some(Instant(1)), Instant(2)).expect("a look");
+        assert_eq!(woken.signals, [NixSignal::SIGQUIT]);
+        drop(reactor);
+        // SAFETY: as above.
+        unsafe { sigaction(NixSignal::SIGHUP, &before) }.expect("ours");
+        let mut reactor = Reactor::new().expect("a reactor");
+        raise(NixSignal::SIGHUP).expect("blocked");
+        let woken = reactor.wait(Some(Instant(1)), Instant(2)).expect("a look");
+        assert_eq!(woken.signals, [NixSignal::SIGHUP]);
     }
 }

@@ -1,9 +1,11 @@
 //! The processes of a machine, as far as a client's members need them: this machine, or one that a test scripts.
 
+use std::os::fd::AsFd as _;
+
 use divvy_policy::Nanos;
 
 use crate::procfs::{self, Pending, Stat};
-use crate::{Delivery, GroupDelivery, Pid, ProcessRef, Result, Signal, StartTime, clock};
+use crate::{Delivery, Error, GroupDelivery, Pid, ProcessRef, Result, Signal, StartTime, clock, own};
 
 /// What can be asked of processes, and done to them. A process that vanished is `None` or [`Delivery::Gone`].
 pub trait World {
@@ -74,6 +76,9 @@ pub trait World {
     fn group_has_members(&self, process: &Self::Process) -> Result<Option<bool>>;
 }
 
+/// Descriptors kept for reading `/proc`, another guardian, and what else comes up.
+const DESCRIPTORS_KEPT: u64 = 32;
+
 /// This machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Live;
@@ -81,8 +86,14 @@ pub struct Live;
 impl World for Live {
     type Process = ProcessRef;
 
+    /// The last descriptors are not given to members: without any, nobody's state could be read.
     fn open(&self, pid: Pid) -> Result<Option<ProcessRef>> {
-        ProcessRef::open(pid)
+        let process = ProcessRef::open(pid)?;
+        let is_last = |p: &ProcessRef| own::open_files_left(p.as_fd()) < DESCRIPTORS_KEPT;
+        if process.as_ref().is_some_and(is_last) {
+            return Err(Error::system("keep a pidfd of process", pid, rustix::io::Errno::MFILE));
+        }
+        Ok(process)
     }
 
     fn identity(process: &ProcessRef) -> (Pid, StartTime) {

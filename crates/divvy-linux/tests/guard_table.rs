@@ -477,3 +477,86 @@ fn heartbeats_do_not_touch_the_generation() {
     }
     assert_eq!((table.generation(), table.guardian_beats(), table.nr_held()), (0, 0, 0));
 }
+
+#[test]
+fn a_stopped_owners_clients_are_resumed_and_its_table_stays() {
+    let (_parent, dir) = runtime_dir();
+    let mut table = table(&dir);
+    hold(&mut table, 11, 100, Reach::Process);
+    let owner = rustix::process::getpid();
+    let start = procfs::stat(owner).expect("readable").expect("this is us").start;
+    let n = owner.as_raw_pid();
+    let mut world = World::default().with(n, start.0, n, n).with(11, 100, 11, 11);
+    for _ in 0..2 {
+        let report = rescue_with(&dir, &world, &Place::here().expect("readable")).expect("readable");
+        check_pids("resumed", &report.resumed, &[11]);
+        assert_eq!((&report.still_owned, &report.stopped_owners), (&vec![owner], &vec![owner]));
+        assert_eq!((report.repaired, files(&dir).len()), (0, 1), "it is the owner's still");
+    }
+    // One that runs looks after its own.
+    for state in [State::Running, State::Sleeping, State::Traced] {
+        world.processes.get_mut(&n).expect("there").state = state;
+        let report = rescue_with(&dir, &world, &Place::here().expect("readable")).expect("readable");
+        assert!(report.resumed.is_empty() && report.stopped_owners.is_empty(), "{report:?}");
+    }
+}
+
+/// The header as another program would write it.
+fn header_of(capacity: u32) -> Vec<u8> {
+    let place = Place::here().expect("readable");
+    let mut bytes = b"DIVVYTBL".to_vec();
+    for word in [1, 4096, 192, capacity, 1, 0] {
+        bytes.extend(u32::to_ne_bytes(word));
+    }
+    bytes.extend(u64::MAX.to_ne_bytes()); // Nobody began then.
+    bytes.extend(place.boot_id);
+    bytes.extend(place.pid_namespace.to_ne_bytes());
+    let step = |h: u64, &b: &u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
+    let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);
+    bytes.extend(sum.to_ne_bytes());
+    bytes
+}
+
+#[test]
+fn a_sparse_file_of_very_many_slots_is_refused_before_it_is_read() {
+    for (capacity, refused) in [(1000, false), (1 << 20, false), ((1 << 20) + 1, true), (u32::MAX, true)] {
+        let (_parent, dir) = runtime_dir();
+        let file = std::fs::File::create(dir.path().join("held-1-1-0.table")).expect("ours");
+        file.write_all_at(&header_of(capacity), 0).expect("ours");
+        // The high-water mark follows the four words of 64 bits that begin at 256.
+        let high_water = if refused { capacity } else { 0 };
+        file.write_all_at(&high_water.to_ne_bytes(), 256 + 32).expect("ours");
+        file.set_len(4096 + u64::from(capacity) * 192).expect("sparse");
+        let report = rescue(&dir).expect("readable");
+        let told: Vec<_> = report.errors.iter().map(ToString::to_string).collect();
+        match refused {
+            true => assert!(told.len() == 1 && told[0].contains("more slots than any table"), "{told:?}"),
+            false => assert_eq!((report.repaired, told.len()), (1, 0), "{told:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_table_of_another_user_is_left_alone() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can give a file away");
+        return;
+    }
+    let (_parent, dir) = runtime_dir();
+    let path = dir.path().join("held-1-1-0.table");
+    std::fs::write(&path, vec![0; 8192]).expect("ours");
+    std::os::unix::fs::chown(&path, Some(12345), None).expect("root may");
+    let report = rescue(&dir).expect("readable");
+    let told: Vec<_> = report.errors.iter().map(ToString::to_string).collect();
+    assert!(told.len() == 1 && told[0].contains("belongs to user 12345"), "{told:?}");
+    assert_eq!(files(&dir), [path]);
+}
+
+#[test]
+fn a_table_knows_when_its_file_was_removed() {
+    let (_parent, dir) = runtime_dir();
+    let table = table(&dir);
+    assert!(!table.is_unlinked());
+    std::fs::remove_file(table.path()).expect("ours");
+    assert!(table.is_unlinked());
+}

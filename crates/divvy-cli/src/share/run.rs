@@ -220,6 +220,7 @@ impl<'a> Run<'a> {
             let until = if tells { Some(end.map_or(show, |end| end.min(show))) } else { end };
             self.engine.turn(until).map_err(broken)?;
             self.note_lost();
+            self.note_warnings();
             let asked = self.engine.host_mut().take_asked();
             if let Some(&signal) = asked.iter().find(|s| **s != Asked::SIGWINCH) {
                 self.ended_by = Ended::Signal(signal);
@@ -252,11 +253,7 @@ impl<'a> Run<'a> {
             if lost.why != HostError::Gone {
                 let text =
                     format!("{}: {}; not scheduled any more", self.tasks[lost.client.index()].name, lost.why);
-                match &mut self.screen {
-                    Some(screen) => screen.print(vec![format!("divvy: {text}")]),
-                    None => self.say(&[format!("divvy: {text}")]),
-                }
-                self.warnings.push(text);
+                self.warn(text);
             }
         }
     }
@@ -267,6 +264,23 @@ impl<'a> Run<'a> {
         if self.plain.as_mut().is_none_or(|plain| plain.write_all(text.as_bytes()).is_err()) {
             self.plain_dropped += 1;
         }
+    }
+
+    /// What the host found on its way.
+    fn note_warnings(&mut self) {
+        for warning in self.engine.host_mut().take_warnings() {
+            let name = warning.client.map_or("", |client| self.tasks[client.index()].name.as_str());
+            let text = if name.is_empty() { warning.text } else { format!("{name}: {}", warning.text) };
+            self.warn(text);
+        }
+    }
+
+    fn warn(&mut self, text: String) {
+        match &mut self.screen {
+            Some(screen) => screen.print(vec![format!("divvy: {text}")]),
+            None => self.say(&[format!("divvy: {text}")]),
+        }
+        self.warnings.push(text);
     }
 
     fn state(&self, client: ClientId) -> String {

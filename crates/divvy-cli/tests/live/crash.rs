@@ -13,6 +13,7 @@ as_both_users! {
     a_guardian_that_was_killed_is_replaced
     a_guardian_that_was_stopped_is_replaced
     a_divvy_that_was_stopped_lets_go
+    stopped_together_with_its_guardian
 }
 
 /// Rounds of each user.
@@ -178,4 +179,27 @@ fn a_divvy_that_was_stopped_lets_go(sandbox: &Sandbox) {
     running.signal(Signal::INT);
     assert_eq!(running.end().code, Some(130));
     assert_eq!(sandbox.processes(), []);
+}
+
+fn stopped_together_with_its_guardian(sandbox: &Sandbox) {
+    let running = started(sandbox);
+    let guardian = sandbox.guardian().expect("a guardian");
+    kill_process(guardian, Signal::STOP).unwrap();
+    running.signal(Signal::STOP);
+    let held = || sandbox.with("client").iter().filter(|p| p.state == 'T').count();
+    eventually("divvy to stand", || sandbox.suspended().iter().any(|p| p.pid == running.pid()).then_some(()));
+    assert!(held() > 0, "somebody was held");
+    let report = rescue(sandbox);
+    assert_eq!(
+        report["stopped_owners"],
+        serde_json::json!([running.pid().as_raw_nonzero().get()]),
+        "{report}"
+    );
+    assert!(!report["resumed"].as_array().unwrap().is_empty(), "{report}");
+    eventually("all clients to run", || (held() == 0).then_some(()));
+    kill_process(guardian, Signal::CONT).unwrap();
+    running.signal(Signal::CONT);
+    check_divides(sandbox);
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code, Some(130));
 }

@@ -216,3 +216,22 @@ fn a_trace_that_nobody_reads_fails_alone() {
     assert!(outcome.stderr.contains("divvy itself:"), "the run was a run: {}", outcome.stderr);
     assert_eq!(sandbox.processes(), []);
 }
+
+/// As `nohup` and a script's `divvy &` have it.
+#[test]
+fn signals_that_were_ignored_before_end_nothing() {
+    let sandbox = Sandbox::own();
+    let mut command = sandbox.command("sh");
+    command.args(["-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh"]).arg(sandbox.program());
+    let mut divvy = command.args(["share", "--quiet", &format!("1:{SPIN}")]).spawn().expect("start a shell");
+    eventually("a guardian", || sandbox.guardian());
+    let pid = rustix::process::Pid::from_child(&divvy);
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT] {
+        rustix::process::kill_process(pid, signal).expect("signal divvy");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(divvy.try_wait().expect("our child"), None, "ended by a signal that was ignored");
+    rustix::process::kill_process(pid, Signal::TERM).expect("signal divvy");
+    let status = eventually("divvy's end", || divvy.try_wait().expect("our child"));
+    assert_eq!(status.code(), Some(143));
+}

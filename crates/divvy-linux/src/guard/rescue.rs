@@ -14,7 +14,7 @@ use super::table::{
     BEAT_NS_OFFSET, HEADER_BYTES, HIGH_WATER_OFFSET, Header, Reach, SLOT_BYTES, SlotCells, SlotImage,
 };
 use super::walk::{Live, Processes, Verdict, Wanted, resume_held};
-use crate::{Error, Result, StartTime, clock};
+use crate::{Error, Result, StartTime, State, clock};
 
 /// Where and when we are: what decides whether the pids of a table mean anything to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,9 @@ pub struct Report {
     pub failed: Vec<Failure>,
     /// Owners that live: their tables were left alone.
     pub still_owned: Vec<Pid>,
+    /// Of these, the ones that stand suspended themselves: what they held was resumed, as their guardians would have
+    /// done, and their tables were left.
+    pub stopped_owners: Vec<Pid>,
     /// Tables of another boot, deleted: nobody of them is suspended any more.
     pub stale_boot: u32,
     /// Tables of another pid namespace (a container's), left alone: their pids mean nothing here.
@@ -86,7 +89,13 @@ impl Report {
 
     fn finish(mut self) -> Self {
         let key = |pid: &Pid| pid.as_raw_pid();
-        for pids in [&mut self.resumed, &mut self.gone, &mut self.foreign, &mut self.still_owned] {
+        for pids in [
+            &mut self.resumed,
+            &mut self.gone,
+            &mut self.foreign,
+            &mut self.still_owned,
+            &mut self.stopped_owners,
+        ] {
             pids.sort_unstable_by_key(key);
             pids.dedup();
         }
@@ -160,9 +169,18 @@ fn rescue_table<P: Processes>(
         report.elsewhere += 1;
         return Ok(());
     }
-    if is_same_and_alive(processes, header.owner, header.owner_start)? {
+    let owned = is_same_and_alive(processes, header.owner, header.owner_start)?;
+    if owned {
         report.still_owned.push(header.owner);
-        return Ok(());
+        // An owner that stands has nobody released in time. Its guardian does, unless that was suspended with it; a
+        // second SIGCONT changes nothing, and an owner that goes on finds its clients running and holds them anew.
+        let identity = processes
+            .identify(header.owner)
+            .map_err(|e| Error::system("find the owner, process", header.owner, e))?;
+        if identity.is_none_or(|i| i.state != State::Stopped) {
+            return Ok(());
+        }
+        report.stopped_owners.push(header.owner);
     }
 
     let slots = read_slots(dir, name, &file, &header, &first)?;
@@ -180,7 +198,7 @@ fn rescue_table<P: Processes>(
             }
         }
     });
-    if !failed {
+    if !failed && !owned {
         dir.remove(name)?;
         report.repaired += 1;
     }
@@ -202,6 +220,13 @@ fn read_header(dir: &RuntimeDir, name: &std::ffi::CStr) -> Result<Option<(Header
     let stat = rustix::fs::fstat(&file).map_err(|e| failed("stat", e))?;
     if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
         return Err(corrupt("it is not a regular file"));
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    if stat.st_uid != uid {
+        return Err(corrupt(&format!(
+            "it belongs to user {}, not to user {uid} who runs divvy",
+            stat.st_uid
+        )));
     }
     let bytes = u64::try_from(stat.st_size).unwrap_or(0);
     if bytes < HEADER_BYTES as u64 {

@@ -46,6 +46,9 @@ use crate::{Error, Result, StartTime, procfs};
 /// used part costs memory.
 pub const CAPACITY: u32 = 65_536;
 
+/// No table has more slots: a file that says so is none of ours, and reading it would take all memory.
+pub(crate) const CAPACITY_MAX: u32 = 16 * CAPACITY;
+
 /// The first page: what never changes ([`Header`]), then what does ([`LiveCells`]).
 pub(crate) const HEADER_BYTES: usize = 4096;
 const LIVE_OFFSET: usize = 256;
@@ -143,6 +146,9 @@ impl Header {
         if (header as usize, slot as usize) != (HEADER_BYTES, size_of::<SlotCells>()) {
             return Err("its sizes are not this version's");
         }
+        if capacity > CAPACITY_MAX {
+            return Err("it has more slots than any table (1048576)");
+        }
         let owner = i32::try_from(owner).ok().and_then(Pid::from_raw).ok_or("its owner is no pid")?;
         let mut boot_id = [0; 16];
         for (to, from) in
@@ -164,6 +170,8 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
+
+const _: () = assert!(CAPACITY_MAX == 1_048_576);
 
 /// What changes in the first page.
 #[repr(C)]
@@ -304,7 +312,7 @@ unsafe impl Send for Table {}
 unsafe impl Sync for Table {}
 
 impl Table {
-    /// A new table of `capacity` slots (see [`CAPACITY`]) in `dir`, owned by this process.
+    /// A new table of `capacity` slots (see [`CAPACITY`]; at most 16 times as many) in `dir`, owned by this process.
     ///
     /// # Errors
     /// [`Error::System`] or [`Error::Permission`] where the file cannot be made, filled, renamed or mapped: nothing is
@@ -312,6 +320,7 @@ impl Table {
     pub fn create(dir: &RuntimeDir, capacity: u32) -> Result<Self> {
         // More tables than one in a process are for tests only, but must not share a name.
         static MADE: AtomicU32 = AtomicU32::new(0);
+        let capacity = capacity.min(CAPACITY_MAX);
         let place = Place::here()?;
         let owner = rustix::process::getpid();
         let owner_start = procfs::stat(owner)?
@@ -377,6 +386,12 @@ impl Table {
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.dir.path_of(&self.name)
+    }
+
+    /// Whether somebody has removed the file: it still serves the guardian, but no rescue would find it.
+    #[must_use]
+    pub fn is_unlinked(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
     /// Enters a process that may be held later on, with how far its suspension reaches. Nothing is held yet.

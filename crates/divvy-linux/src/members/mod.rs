@@ -49,6 +49,8 @@ const IDLE_LOOKS: usize = 16;
 pub struct Tally {
     pub reads: u64,
     pub signals: u64,
+    /// Clients that have told of a member that cannot be held.
+    pub unheld: u64,
 }
 
 /// What a look at a client's processes needs.
@@ -208,6 +210,16 @@ pub struct Members<W: World = Live> {
     scanned: Scanned,
     pending_next: usize,
     quiet_next: usize,
+    unheld: Unheld,
+}
+
+/// The first reason why a member could not be held, for whoever tells the user; later ones are the same story.
+#[derive(Debug, Default)]
+enum Unheld {
+    #[default]
+    Nobody,
+    ToTell(crate::Error),
+    Told,
 }
 
 impl<W: World> Members<W> {
@@ -268,6 +280,26 @@ impl<W: World> Members<W> {
             scanned: Scanned::default(),
             pending_next: 0,
             quiet_next: 0,
+            unheld: Unheld::Nobody,
+        }
+    }
+
+    /// A member is not held, and the client goes on: the first time, that is to be told.
+    fn note_unheld(&mut self, why: crate::Error, look: &mut Look<'_>) {
+        if matches!(self.unheld, Unheld::Nobody) {
+            self.unheld = Unheld::ToTell(why);
+            look.tally.unheld += 1;
+        }
+    }
+
+    /// Why some member is not held, once.
+    pub fn take_unheld(&mut self) -> Option<crate::Error> {
+        match std::mem::replace(&mut self.unheld, Unheld::Told) {
+            Unheld::ToTell(why) => Some(why),
+            before => {
+                self.unheld = before;
+                None
+            }
         }
     }
 
@@ -297,6 +329,11 @@ impl<W: World> Members<W> {
     /// How far apart the stop signals of one hold were.
     pub fn skew(&self) -> Skew {
         self.skew
+    }
+
+    /// Whether some member is known to have had children.
+    pub fn has_forked(&self) -> bool {
+        self.has_forked
     }
 
     /// Whether all that are known have ended.
@@ -439,18 +476,17 @@ impl<W: World> Members<W> {
     fn activate(&mut self, mut m: Member<W::Process>, look: &mut Look<'_>) -> Result<()> {
         if let Some(leader) = self.leader()
             && m.in_group
-            && let Some(stat) = self.world.stat(m.pid)?
+            && let Ok(Some(stat)) = self.world.stat(m.pid)
         {
             m.in_group = stat.pgrp.is_none_or(|pgrp| pgrp == leader);
         }
         if m.slot.is_none() && !m.in_group {
-            m.slot = look.table.add(m.pid, m.start, Reach::Process).ok();
+            m.slot = self.enter(m.pid, m.start, look);
         }
-        if look.held {
-            self.stop_one(&mut m, look)?;
-        }
+        // It is a member whatever comes of it, and keeps its slot as long as it is one.
+        let done = if look.held { self.stop_one(&mut m, look) } else { Ok(()) };
         self.active.push(m);
-        Ok(())
+        done
     }
 
     /// Reads the children's time of those active members that `choose` names.
@@ -527,17 +563,31 @@ impl<W: World> Members<W> {
         if !m.in_group || pgrp == leader || pgrp.is_none() {
             return Ok(());
         }
-        let slot = look.table.add(m.pid, m.start, Reach::Process)?;
         m.in_group = false;
-        if look.held {
-            look.table.set_held(&slot, true);
+        // Without room in the table it is never held; but what the group's slot stood for is resumed first.
+        let (pid, start) = (m.pid, m.start);
+        self.active[i].slot = self.enter(pid, start, look);
+        let mut m = self.active.swap_remove(i);
+        let done = match look.held {
+            true if m.slot.is_none() => self.resume_one(&mut m, look),
+            true => self.stop_one(&mut m, look),
+            false => Ok(()),
+        };
+        self.active.push(m);
+        let last = self.active.len() - 1;
+        self.active.swap(i, last);
+        done
+    }
+
+    /// A member's own slot in the table; without one it is never held.
+    fn enter(&mut self, pid: Pid, start: StartTime, look: &mut Look<'_>) -> Option<Slot> {
+        match look.table.add(pid, start, Reach::Process) {
+            Ok(slot) => Some(slot),
+            Err(why) => {
+                self.note_unheld(why, look);
+                None
+            }
         }
-        m.slot = Some(slot);
-        if look.held {
-            self.world.signal(&self.active[i].process, crate::Signal::STOP)?;
-            self.active[i].stopped = true;
-        }
-        Ok(())
     }
 
     /// A member has gone, and it was not us who waited for it.
@@ -587,16 +637,24 @@ impl<W: World> Members<W> {
         self.ended.push(Ended { pid, parent: None, time: Nanos::ZERO });
     }
 
-    /// Takes in a process that was found to be a descendant of a command, unless it is known or has ended.
+    /// Takes in a process that was found to be a descendant of a command, unless it is known or has ended. One that
+    /// cannot be had (no descriptor is left, say) is tried again at a later scan, and told of once.
     ///
     /// # Errors
-    /// As [`World::open`], [`Table::add`].
+    /// As [`World::signal`]: it is a member then, but not held.
     pub fn add(&mut self, pid: Pid, look: &mut Look<'_>) -> Result<()> {
         if self.pids().any(|(known, _)| known == pid) {
             return Ok(());
         }
         self.has_forked = true;
-        let Some(mut member) = self.meet(pid, look.now)? else { return Ok(()) };
+        let mut member = match self.meet(pid, look.now) {
+            Ok(Some(member)) => member,
+            Ok(None) => return Ok(()),
+            Err(why) => {
+                self.note_unheld(why, look);
+                return Ok(());
+            }
+        };
         if let Some(parent) = member.parent {
             self.note_parent(parent);
         }
@@ -623,7 +681,10 @@ impl<W: World> Members<W> {
             self.idle_used += m.used();
             self.idle.push(m);
         } else {
-            self.activate(m, look)?;
+            // It is a member all the same.
+            if let Err(why) = self.activate(m, look) {
+                self.note_unheld(why, look);
+            }
         }
         Ok(Some(start))
     }

@@ -84,9 +84,9 @@ impl<W: World> Members<W> {
         self.mark_all(look, true);
         look.tally.signals += 1;
         let Kind::Command { leader, at_once, .. } = &mut self.kind else { return Ok(Delivery::Gone) };
-        let group = self.world.signal_group(leader, Signal::STOP)?;
-        *at_once = group == GroupDelivery::Sent;
-        if group != GroupDelivery::Sent {
+        // Where the group refuses, each member answers for itself.
+        *at_once = matches!(self.world.signal_group(leader, Signal::STOP), Ok(GroupDelivery::Sent));
+        if !*at_once {
             return self.suspend_each(look, |_| true);
         }
         self.active.iter_mut().filter(|m| m.in_group).for_each(|m| m.stopped = true);
@@ -103,22 +103,27 @@ impl<W: World> Members<W> {
         // The table first: one store each, before any signal.
         self.mark_all(look, true);
         let mut delivery = Delivery::Gone;
+        let mut left = None;
         for i in 0..self.active.len() {
             if !choose(&self.active[i]) {
                 continue;
             }
-            // The member is put back whatever happens.
+            // The member is put back whatever happens, and those after it are tried all the same.
             let mut m = self.active.swap_remove(i);
-            let done = self.stop_one(&mut m, look);
+            if let Err(e) = self.stop_one(&mut m, look) {
+                left = Some(e);
+            }
             if m.stopped {
                 delivery = Delivery::Sent;
             }
             self.active.push(m);
             let last = self.active.len() - 1;
             self.active.swap(i, last);
-            done?;
         }
-        self.check_permitted(delivery)
+        match left {
+            Some(e) => Err(e),
+            None => self.check_permitted(delivery),
+        }
     }
 
     /// A command that nobody may signal cannot be divided; in any other client the rest goes on.
@@ -158,15 +163,19 @@ impl<W: World> Members<W> {
         match self.world.signal(&m.process, Signal::STOP) {
             Ok(Delivery::Sent) => m.stopped = true,
             Ok(Delivery::Gone) => {}
-            Err(Error::Permission { .. }) => {
-                m.permitted = false;
-                if let Some(slot) = &m.slot {
-                    look.table.set_held(slot, false);
-                }
-            }
+            Err(Error::Permission { .. }) => Self::give_up(m, look),
             Err(e) => return Err(e),
         }
         Ok(())
+    }
+
+    /// A member that may not be signalled: it counts, but nothing says any more that we hold it. It keeps its slot for
+    /// when it may be signalled again.
+    fn give_up(m: &mut Member<W::Process>, look: &Look<'_>) {
+        (m.permitted, m.stopped) = (false, false);
+        if let Some(slot) = &m.slot {
+            look.table.set_held(slot, false);
+        }
     }
 
     /// Suspends the members that do not stand suspended, each by itself: a second stop signal to one that stands would
@@ -176,15 +185,17 @@ impl<W: World> Members<W> {
     /// As [`World::signal`].
     pub fn suspend_the_others(&mut self, look: &mut Look<'_>) -> Result<Delivery> {
         let mut runs = Vec::new();
+        let mut left = None;
         for m in &self.active {
             look.tally.reads += 1;
-            let stat = self.world.stat(m.pid)?;
-            if stat.is_some_and(|s| !s.state.is_suspended() && !s.state.is_ended()) {
-                runs.push(m.pid);
+            match self.world.stat(m.pid) {
+                Ok(Some(s)) if !s.state.is_suspended() && !s.state.is_ended() => runs.push(m.pid),
+                Ok(_) => {}
+                Err(e) => left = Some(e),
             }
         }
         self.suspend_each(look, |m| runs.contains(&m.pid))?;
-        self.check_permitted(Delivery::Sent)
+        left.map_or_else(|| self.check_permitted(Delivery::Sent), Err)
     }
 
     /// Resumes all that we have suspended; the table says so after the last signal was sent.
@@ -196,9 +207,9 @@ impl<W: World> Members<W> {
         let at_once = match &mut self.kind {
             Kind::Command { leader, at_once, .. } if *at_once => {
                 look.tally.signals += 1;
-                let sent = self.world.signal_group(leader, Signal::CONT)? == GroupDelivery::Sent;
                 *at_once = false;
-                sent
+                // Where the group refuses, each member is resumed by itself.
+                matches!(self.world.signal_group(leader, Signal::CONT), Ok(GroupDelivery::Sent))
             }
             _ => false,
         };
@@ -231,13 +242,28 @@ impl<W: World> Members<W> {
     pub(super) fn resume_one(&self, m: &mut Member<W::Process>, look: &mut Look<'_>) -> Result<()> {
         if m.stopped {
             look.tally.signals += 1;
-            self.world.signal(&m.process, Signal::CONT)?;
+            match self.world.signal(&m.process, Signal::CONT) {
+                Err(Error::Permission { .. }) if !self.stands(m) => {
+                    // It never stood: its group was signalled, and it was left out. It is not ours to hold.
+                    Self::give_up(m, look);
+                    return Ok(());
+                }
+                done => done?,
+            };
             m.stopped = false;
         }
         if let Some(slot) = &m.slot {
             look.table.set_held(slot, false);
         }
         Ok(())
+    }
+
+    /// Whether a member stands suspended; one that cannot be looked at may.
+    fn stands(&self, m: &Member<W::Process>) -> bool {
+        match self.world.stat(m.pid) {
+            Ok(stat) => stat.is_some_and(|s| s.start == m.start && s.state.is_suspended()),
+            Err(_) => true,
+        }
     }
 
     /// Whether all members that we have suspended stand suspended.
@@ -268,12 +294,13 @@ impl<W: World> Members<W> {
             return Ok(Delivery::Gone);
         }
         let mut delivery = Delivery::Gone;
+        let mut left = None;
         let mut group = None;
         if let Kind::Command { leader, .. } = &self.kind {
             look.tally.signals += 1;
-            let sent = self.world.signal_group(leader, signal)?;
-            group = Some(sent);
-            if sent == GroupDelivery::Sent {
+            // Where the group refuses, each member answers for itself.
+            group = self.world.signal_group(leader, signal).ok();
+            if group == Some(GroupDelivery::Sent) {
                 delivery = Delivery::Sent;
             }
         }
@@ -285,10 +312,10 @@ impl<W: World> Members<W> {
             match self.world.signal(&m.process, signal) {
                 Ok(Delivery::Sent) => delivery = Delivery::Sent,
                 Ok(Delivery::Gone) | Err(Error::Permission { .. }) => {}
-                Err(e) => return Err(e),
+                Err(e) => left = Some(e),
             }
         }
-        Ok(delivery)
+        left.map_or(Ok(delivery), Err)
     }
 
     /// Whether somebody else has sent a stop signal to a command that waits behind our own suspension. We send one only to

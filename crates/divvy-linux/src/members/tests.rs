@@ -19,6 +19,8 @@ struct Process {
     parent: i32,
     group: i32,
     refuses: bool,
+    /// No descriptor is left for it.
+    unopenable: bool,
     pending_stop: bool,
 }
 
@@ -50,6 +52,7 @@ impl Script {
             parent: 1,
             group: n,
             refuses: false,
+            unopenable: false,
             pending_stop: false,
         };
         self.0.borrow_mut().processes.insert(n, process);
@@ -85,6 +88,9 @@ impl World for Script {
     type Process = (Pid, StartTime);
 
     fn open(&self, pid: Pid) -> Result<Option<Self::Process>> {
+        if self.get(pid).is_some_and(|p| p.unopenable) {
+            return Err(Error::system("open a pidfd of process", pid, rustix::io::Errno::MFILE));
+        }
         Ok(self.get(pid).filter(|p| !p.state.is_ended()).map(|p| (pid, StartTime(p.start))))
     }
     fn identity(process: &Self::Process) -> (Pid, StartTime) {
@@ -151,11 +157,17 @@ impl World for Script {
             let in_group = machine.processes.iter().filter(|(_, p)| p.group == leader.as_raw_pid());
             in_group.map(|(&n, _)| n).collect()
         };
+        // As the kernel does it: whoever may not be signalled is left out, and only if nobody may it is an error.
+        let mut done = Ok(GroupDelivery::Gone);
         for n in &members {
             let start = StartTime(self.0.borrow().processes[n].start);
-            self.signal(&(pid(*n), start), signal)?;
+            match (self.signal(&(pid(*n), start), signal), &done) {
+                (Ok(_), _) => done = Ok(GroupDelivery::Sent),
+                (Err(e), Ok(GroupDelivery::Gone)) => done = Err(e),
+                (Err(_), _) => {}
+            }
         }
-        Ok(if members.is_empty() { GroupDelivery::Gone } else { GroupDelivery::Sent })
+        done
     }
     fn group_has_members(&self, (leader, _): &Self::Process) -> Result<Option<bool>> {
         Ok(Some(self.0.borrow().processes.values().any(|p| p.group == leader.as_raw_pid())))
@@ -481,4 +493,139 @@ fn a_commands_idle_children_are_left_alone_but_not_its_leader() {
     let mut sent = stage.script.sent();
     sent.sort_by_key(|(n, _)| *n);
     assert_eq!(sent, [(10, Signal::CONT), (11, Signal::CONT)]);
+}
+
+/// A command of 10, with 11 in its group, and 12 and 13 in sessions of their own.
+fn scattered_command(script: &Script, stage: &mut Stage) -> Members<Script> {
+    for n in 11..=13 {
+        script.change(n, |p| p.parent = 10);
+    }
+    script.change(11, |p| p.group = 10);
+    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
+    members.scan(&mut stage.look(false), true, 8).unwrap();
+    assert_eq!(members.len(), 4);
+    members
+}
+
+fn four() -> Script {
+    (10..=13).fold(Script::default(), |script, n| script.with(n, State::Running, 0))
+}
+
+#[test]
+fn one_member_of_another_user_keeps_no_other_from_being_stopped_resumed_or_ended() {
+    // Whoever it is: the leader, one in its group, one outside of it.
+    for refuses in [10, 11, 12] {
+        let script = four();
+        let mut stage = Stage::new(script.clone(), 8);
+        let mut members = scattered_command(&script, &mut stage);
+        script.change(refuses, |p| p.refuses = true);
+        let rest: Vec<i32> = (10..=13).filter(|&n| n != refuses).collect();
+        let standing = || (10..=13).filter(|&n| script.state(n) == State::Stopped).collect::<Vec<_>>();
+        for _ in 0..2 {
+            members.suspend(&mut stage.look(true)).unwrap();
+            assert_eq!(standing(), rest, "held, {refuses} refuses");
+            members.suspend_the_others(&mut stage.look(true)).unwrap();
+            members.resume(&mut stage.look(false)).unwrap();
+            assert_eq!((standing(), stage.table.nr_held()), (vec![], 0), "released, {refuses} refuses");
+        }
+        assert_eq!(members.nr_not_permitted(), 1);
+        for signal in [Signal::TERM, Signal::KILL] {
+            script.sent();
+            members.signal(signal, &mut stage.look(false)).unwrap();
+            let mut sent = script.sent();
+            sent.sort_by_key(|(n, _)| *n);
+            assert_eq!(sent, rest.iter().map(|&n| (n, signal)).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn a_group_that_refuses_as_a_whole_leaves_its_members_elsewhere_to_be_resumed() {
+    let script = four();
+    let mut stage = Stage::new(script.clone(), 8);
+    let mut members = scattered_command(&script, &mut stage);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(held(&members), [10, 11, 12, 13]);
+    // Both of the group may not be signalled any more: they stand, and stay on record; the others go on.
+    for n in [10, 11] {
+        script.change(n, |p| p.refuses = true);
+    }
+    assert!(matches!(members.resume(&mut stage.look(false)), Err(Error::Permission { .. })));
+    assert_eq!((script.state(12), script.state(13)), (State::Running, State::Running));
+    assert!(stage.table.nr_held() > 0, "the guardian and the rescue try again");
+    for n in [10, 11] {
+        script.change(n, |p| p.refuses = false);
+    }
+    members.resume(&mut stage.look(false)).unwrap();
+    assert_eq!((held(&members), stage.table.nr_held()), (vec![], 0));
+}
+
+#[test]
+fn a_newcomer_that_refuses_gives_its_slot_back_at_its_end() {
+    let script = Script::default().with(10, State::Running, 0);
+    let mut stage = Stage::new(script.clone(), 2);
+    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
+    // One slot is left. Were it lost at the first refusal, the last of these would never be held.
+    for n in 20..30 {
+        script.clone().with(n, State::Running, 0);
+        script.change(n, |p| (p.parent, p.refuses) = (10, n < 29));
+        members.scan(&mut stage.look(true), true, 8).unwrap();
+        assert_eq!(script.state(n) == State::Stopped, n == 29);
+        script.ends(n);
+        members.total(&mut stage.look(true)).unwrap();
+    }
+    assert_eq!(members.len(), 1);
+}
+
+#[test]
+fn a_newcomer_that_cannot_be_had_is_told_of_once_and_the_rest_goes_on() {
+    let script = four();
+    for n in 11..=13 {
+        script.change(n, |p| (p.parent, p.unopenable) = (10, n == 12));
+    }
+    // The command's own slot, and one more: 11 gets it, and 13 goes without.
+    let mut stage = Stage::new(script.clone(), 2);
+    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
+    assert!(members.take_unheld().is_none());
+    for _ in 0..2 {
+        members.scan(&mut stage.look(false), true, 8).unwrap();
+    }
+    assert_eq!((members.len(), stage.tally.unheld), (3, 1));
+    let told = members.take_unheld().expect("told").to_string();
+    assert!(told.contains("process 12") && told.contains("ulimit -n"), "{told}");
+    members.scan(&mut stage.look(false), true, 8).unwrap();
+    assert!(members.take_unheld().is_none() && stage.tally.unheld == 1);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(held(&members), [10, 11]);
+    members.resume(&mut stage.look(false)).unwrap();
+    assert_eq!(stage.table.nr_held(), 0);
+}
+
+#[test]
+fn a_member_that_leaves_the_group_of_a_full_table_goes_free_and_is_told_of() {
+    let script = four();
+    script.change(11, |p| (p.parent, p.group) = (10, 10));
+    let mut stage = Stage::new(script.clone(), 1);
+    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
+    members.scan(&mut stage.look(false), true, 8).unwrap();
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(held(&members), [10, 11]);
+    script.change(11, |p| p.group = 11);
+    members.scan(&mut stage.look(true), true, 8).unwrap();
+    assert_eq!((held(&members), script.state(11)), (vec![10], State::Running));
+    assert!(matches!(members.take_unheld(), Some(Error::TableFull { capacity: 1, .. })));
+}
+
+#[test]
+fn a_child_made_on_the_way_to_a_stop_is_held_at_the_next_look() {
+    let script = four();
+    let mut stage = Stage::new(script.clone(), 8);
+    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
+    members.suspend(&mut stage.look(true)).unwrap();
+    // It went to a session of its own, and has a child itself.
+    script.change(11, |p| p.parent = 10);
+    script.change(12, |p| p.parent = 11);
+    members.scan(&mut stage.look(true), true, 8).unwrap();
+    assert_eq!((held(&members), stage.table.nr_held()), (vec![10, 11, 12], 3));
+    assert_eq!((script.state(12), script.state(13)), (State::Stopped, State::Running));
 }
