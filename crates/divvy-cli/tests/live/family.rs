@@ -140,3 +140,37 @@ fn children_are_held_with_their_parent() {
     std::thread::sleep(Duration::from_millis(1));
     assert_eq!(sandbox.processes(), [], "a child was left behind");
 }
+
+/// As with `sudo` in a script: its process of another user is left alone, and the rest of the command is divided and ended.
+#[test]
+fn a_child_of_another_user() {
+    let Some(sandbox) = Sandbox::nobody("a_child_of_another_user") else { return };
+    let setpriv = sandbox.path("as-root");
+    let path = std::env::split_paths("/usr/bin:/bin:/usr/sbin").map(|dir| dir.join("setpriv"));
+    let original = path.into_iter().find(|p| p.exists()).expect("setpriv, which the sandbox uses itself");
+    std::fs::copy(original, &setpriv).expect("a copy");
+    std::fs::set_permissions(&setpriv, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).expect("ours");
+    let child = format!("{} --reuid=0 --regid=0 --clear-groups sleep 3071 & {SPIN}", setpriv.display());
+    let running = sandbox.start(&[
+        "share",
+        "--for",
+        "3s",
+        "--cpus",
+        &one_cpu(),
+        "--report",
+        "report.json",
+        "--quiet",
+        &format!("1:{child}"),
+        &format!("1:{SPIN}"),
+    ]);
+    let sleeper = eventually("a child of another user", || {
+        let found = sandbox.with("3071").into_iter().find(|p| p.comm == "sleep")?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", found.pid.as_raw_nonzero())).ok()?;
+        status.contains("Uid:\t0\t0\t0\t0").then_some(found.pid)
+    });
+    let mut running = running;
+    assert_eq!(running.wait(), Some(0));
+    check_fractions(&sandbox.report("report.json"), &[0.5, 0.5]);
+    let left = sandbox.processes();
+    assert!(left.iter().all(|p| p.pid == sleeper && p.state != 'T'), "{left:?}");
+}
