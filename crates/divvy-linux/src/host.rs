@@ -272,7 +272,10 @@ impl LinuxHost {
         let members = match Members::command(Live, leader, &mut self.table) {
             Ok(members) => members,
             Err(e) => {
-                let _ = rustix::process::kill_process(pid, Signal::KILL); // Our child, not waited for: its pid is its own.
+                // Our child, not waited for: it still has its pid.
+                if let Ok(Some(child)) = crate::ProcessRef::open(pid) {
+                    let _ = child.signal(Signal::KILL);
+                }
                 return Err(e);
             }
         };

@@ -197,7 +197,7 @@ fn a_trace_replays_and_a_tampered_one_does_not() {
     for (text, why) in [("", "the trace is empty"), ("{}\n", "line 1:"), ("\u{0}\n", "line 1:")] {
         sandbox.write("no.jsonl", text);
         let outcome = sandbox.run(&["replay", "no.jsonl"]);
-        assert_eq!(outcome.code, Some(1));
+        assert_eq!(outcome.code, Some(4));
         assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
     }
     assert_eq!(sandbox.run(&["replay", "nowhere.jsonl"]).code, Some(4));
