@@ -369,7 +369,14 @@ fn survives_its_parents_death(own_session: bool) -> bool {
     owner.kill();
     wait_for("it not to be suspended", || !is_stopped(client));
     wait_for("the table to be removed", || nr_files(&dir) == 0);
-    let alive = process.is_alive().expect("poll");
+    // A hang-up is on its way by now, and takes its time on a busy machine.
+    let is_alive = || process.is_alive().expect("poll");
+    if own_session {
+        clock::sleep(Nanos::from_millis(300));
+    } else {
+        wait_for("the hang-up to end it", || !is_alive());
+    }
+    let alive = is_alive();
     process.signal(Signal::KILL).expect("our own");
     alive
 }
