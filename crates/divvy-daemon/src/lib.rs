@@ -8,6 +8,7 @@ pub mod client;
 mod daemon;
 pub mod launch;
 mod local;
+pub mod market;
 mod message;
 pub mod place;
 mod protect;

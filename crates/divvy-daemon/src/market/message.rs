@@ -1,0 +1,161 @@
+//! What is asked of the market's thread, and what it says.
+//!
+//! The market has a thread of its own: the scheduler never waits for it, nor for the disk.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use divvy_market::Resource;
+use tokio::sync::oneshot;
+
+use super::types::{
+    Audit, Bound, Changed, Currency, CurrencyChange, Exchange, Explained, Graph, NewCurrency, NewExchange,
+    NewNice, NewOffer, NewTicket, Offer, Offered, Ticket, TicketChange,
+};
+use crate::message::Refusal;
+use crate::types::ErrorCode;
+
+/// Questions that wait for the market at most; more are refused.
+const QUEUE: usize = 1024;
+/// An answer that has not come by then is not waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Who asks, as the kernel tells: never as a request says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Who {
+    /// The effective user of the process at the other end of the socket.
+    pub(crate) uid: u32,
+    /// Its effective group first, then its other groups.
+    pub(crate) gids: Vec<u32>,
+    /// Its pid; 0 where the kernel does not tell.
+    pub(crate) pid: i32,
+}
+
+/// A process that is to be, or is, a client: by pid and start time, so that another of the same pid is told apart.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Identity {
+    /// The selector as text: `tree:123`, `user:alice`.
+    pub(crate) selector: String,
+    /// The pid that the selector names, if it names one, and its start time in clock ticks since the machine's start.
+    pub(crate) process: Option<(i32, u64)>,
+    /// The machine's start, as `/proc/sys/kernel/random/boot_id` has it: pids mean nothing after another one.
+    pub(crate) boot: String,
+}
+
+/// A client that the scheduler is to divide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Admitted {
+    /// The market's id of it.
+    pub(crate) currency: divvy_market::CurrencyId,
+    /// The name that it has there and in the scheduler.
+    pub(crate) name: String,
+    /// The user that owns it.
+    pub(crate) uid: u32,
+    /// Which processes it is.
+    pub(crate) identity: Identity,
+    /// The tickets that its user gave it: what `divvy ls` shows as share.
+    pub(crate) amount: u64,
+}
+
+/// What the market is asked.
+#[derive(Clone, Debug)]
+pub(crate) enum Ask {
+    Graph,
+    Currency(String),
+    CreateCurrency(NewCurrency),
+    ChangeCurrency(String, CurrencyChange),
+    DestroyCurrency(String),
+    Ticket(String),
+    CreateTicket(NewTicket),
+    ChangeTicket(String, TicketChange),
+    DestroyTicket(String),
+    CreateExchange(NewExchange),
+    CancelExchange(u64),
+    CreateOffer(NewOffer),
+    WithdrawOffer(u64),
+    Nice(NewNice),
+    SetBound(String, Bound),
+    Explain(String, Resource),
+    Audit {
+        since: u64,
+    },
+    /// Makes a market client, funded by the caller's own currency (made on first use) with `amount` soft cpu tickets; one
+    /// whose process descends from a client of the same user is funded by the issuer of that client's first ticket.
+    Admit {
+        name: String,
+        amount: u64,
+        identity: Identity,
+        parent: Option<divvy_market::CurrencyId>,
+    },
+    /// Changes the amount of a client's first cpu ticket: `divvy set`.
+    SetShare {
+        client: divvy_market::CurrencyId,
+        amount: u64,
+    },
+    /// The client has left the scheduler, or could not be scheduled after all.
+    Leave {
+        client: divvy_market::CurrencyId,
+    },
+}
+
+/// What the market says.
+#[derive(Clone, Debug)]
+pub(crate) enum Said {
+    Graph(Graph),
+    Currency(Currency),
+    ChangedCurrency(Changed<Currency>),
+    Ticket(Ticket),
+    ChangedTicket(Changed<Ticket>),
+    Exchange(Changed<Exchange>),
+    Offer(Changed<Offer>),
+    Offered(Changed<Offered>),
+    Explained(Explained),
+    Audit(Audit),
+    Admitted(Admitted),
+    Done,
+}
+
+/// A question and where the answer goes.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) who: Who,
+    pub(crate) ask: Ask,
+    pub(crate) reply: oneshot::Sender<Result<Said, Refusal>>,
+}
+
+/// The asking end.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle(SyncSender<Question>);
+
+/// Both ends.
+pub(crate) fn channel() -> (Handle, Receiver<Question>) {
+    let (queue, questions) = sync_channel(QUEUE);
+    (Handle(queue), questions)
+}
+
+impl Handle {
+    /// Asks the market's thread, and waits for its answer: what it says is done is on disk.
+    ///
+    /// # Errors
+    /// The market's refusal; `busy` where too many wait; `leaving` where divvyd is ending.
+    pub(crate) async fn ask(&self, who: Who, ask: Ask) -> Result<Said, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let leaving = || Refusal::new(ErrorCode::Leaving, "divvyd is ending", "ask again later");
+        match self.0.try_send(Question { who, ask, reply }) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                let text = format!("{QUEUE} requests wait for the market already");
+                return Err(Refusal::new(ErrorCode::Busy, text, "ask again later"));
+            }
+            Err(TrySendError::Disconnected(_)) => return Err(leaving()),
+        }
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(said)) => said,
+            Ok(Err(_)) => Err(leaving()),
+            Err(_) => {
+                let text = format!("the market gave no answer within {} s", PATIENCE.as_secs());
+                Err(Refusal::new(ErrorCode::Busy, text, "ask again; what was asked for may have been done"))
+            }
+        }
+    }
+}
