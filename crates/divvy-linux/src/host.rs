@@ -12,7 +12,7 @@ use nix::sys::signal::Signal as NixSignal;
 use crate::attach::Attached;
 use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, Table, rescue};
 use crate::members::{Look, Members, Scan, Tally};
-use crate::procfs::{LastPid, StartTime};
+use crate::procfs::{LastPid, Latest, StartTime};
 use crate::quota::quota_of;
 use crate::reactor::{Reactor, Waker};
 use crate::select::Selector;
@@ -85,7 +85,7 @@ pub(crate) struct Client {
     /// Its clock at the first audit since it was held.
     audited: Option<Nanos>,
     scanned: Instant,
-    scanned_pid: u64,
+    scanned_pid: Latest,
     width: u32,
     cpu: Option<u32>,
     exit: Option<Exit>,
@@ -107,7 +107,7 @@ impl Client {
             resumed: false,
             audited: None,
             scanned: Instant::ZERO,
-            scanned_pid: 0,
+            scanned_pid: Latest::default(),
             width: 1,
             cpu: None,
             exit: None,
@@ -116,14 +116,14 @@ impl Client {
     }
 
     /// Holds children of a held command that were made between the last look at it and its stop, if any process was made
-    /// on this machine since then (`last` is the latest). A member that stands makes none, so this ends.
-    fn catch_children(&mut self, last: Option<u64>, look: &mut Look<'_>) {
-        if self.selector.is_some() || last.is_some_and(|last| last == self.scanned_pid) {
+    /// on this machine since then (`latest` is the last). A member that stands makes none, so this ends.
+    fn catch_children(&mut self, latest: Latest, look: &mut Look<'_>) {
+        if self.selector.is_some() || !latest.has_changed_since(self.scanned_pid) {
             return;
         }
         // What cannot be read now is read at the next audit.
         if self.members.scan(look, true, u32::MAX).is_ok() {
-            self.scanned_pid = last.unwrap_or(0);
+            self.scanned_pid = latest;
         }
     }
 }
@@ -150,9 +150,9 @@ pub struct LinuxHost {
     asked: Vec<NixSignal>,
     inherit: Inherit,
     pub(crate) cpus: Vec<u32>,
-    pub(crate) last_pid: Option<LastPid>,
+    last_pid: Option<LastPid>,
     /// When orphans were last looked for, and the last process that had been made by then.
-    adopted: (Instant, u64),
+    adopted: (Instant, Latest),
     audit_next: usize,
     audited: Instant,
     beaten: Instant,
@@ -224,7 +224,7 @@ impl LinuxHost {
             inherit,
             cpus,
             last_pid: LastPid::open().ok(),
-            adopted: (Instant::ZERO, 0),
+            adopted: (Instant::ZERO, Latest::default()),
             audit_next: 0,
             audited: Instant::ZERO,
             beaten: Instant::ZERO,
@@ -412,7 +412,7 @@ impl LinuxHost {
             return;
         }
         self.audited = now;
-        let last = self.last_pid();
+        let latest = self.latest_pid();
         for _ in 0..share.min(AUDITS_MAX) {
             let i = self.audit_next % n;
             self.audit_next = i + 1;
@@ -425,7 +425,7 @@ impl LinuxHost {
             if !c.held || c.gone || c.stopped_elsewhere {
                 continue;
             }
-            c.catch_children(last, look);
+            c.catch_children(latest, look);
             let Ok(total) = c.members.total(look) else { continue };
             match c.audited {
                 None => c.audited = Some(total),
@@ -442,9 +442,9 @@ impl LinuxHost {
         }
     }
 
-    /// The last process that was made on this machine, if the kernel tells.
-    fn last_pid(&self) -> Option<u64> {
-        self.last_pid.as_ref().and_then(|f| f.read().ok())
+    /// The last process that was made on this machine by now.
+    pub(crate) fn latest_pid(&self) -> Latest {
+        Latest::of(self.last_pid.as_ref())
     }
 
     fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
@@ -461,8 +461,7 @@ impl LinuxHost {
         let done = if again { c.members.suspend_the_others(look) } else { c.members.suspend(look) };
         // Whoever makes children may have made one since the last look.
         if c.members.has_forked() {
-            let last = self.last_pid.as_ref().and_then(|f| f.read().ok());
-            c.catch_children(last, look);
+            c.catch_children(Latest::of(self.last_pid.as_ref()), look);
         }
         done.map_err(|e| {
             let host = host_error(&e);
@@ -528,12 +527,12 @@ impl LinuxHost {
         if now.since(c.scanned) < SCAN_INTERVAL {
             return false;
         }
-        let last = self.last_pid.as_ref().and_then(|f| f.read().ok());
-        let made = last.is_none_or(|last| last != c.scanned_pid);
+        let latest = self.latest_pid();
+        let made = latest.has_changed_since(c.scanned_pid);
         // Threads go to sleep and wake without a new process: how many run matters on several CPUs.
         let threads = self.cpus.len() > 1 && (c.width > 1 || c.members.only_thread().is_none());
         if made {
-            self.clients[i].scanned_pid = last.unwrap_or(0);
+            self.clients[i].scanned_pid = latest;
         }
         made || threads
     }

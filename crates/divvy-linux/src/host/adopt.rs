@@ -117,9 +117,9 @@ impl LinuxHost {
         if self.beaten.since(self.adopted.0) < self.adopt_interval() {
             return;
         }
-        let last = self.last_pid.as_ref().and_then(|f| f.read().ok()).unwrap_or(0);
-        let made = last == 0 || last != self.adopted.1;
-        self.adopted = (self.beaten, last);
+        let latest = self.latest_pid();
+        let made = latest.has_changed_since(self.adopted.1);
+        self.adopted = (self.beaten, latest);
         if made {
             self.adopt_orphans();
         }
