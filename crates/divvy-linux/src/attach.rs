@@ -497,7 +497,7 @@ impl LinuxHost {
         let Some(&owner) = self.attached.owners.get(&pid) else { return };
         let c = &mut self.clients[owner.index()];
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
-        let _ = c.members.end(pid, look);
+        c.members.end(pid, look);
         self.attached.owners.remove(&pid);
         self.settle(owner.index());
     }

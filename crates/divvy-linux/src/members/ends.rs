@@ -8,11 +8,20 @@ use crate::world::World;
 use crate::{Pid, Result};
 
 impl<W: World> Members<W> {
-    /// A member has gone, and it was not us who waited for it.
-    pub(super) fn vanish(&mut self, mut gone: Member<W::Process>, look: &mut Look<'_>) {
-        if let Some(slot) = gone.slot.take() {
+    /// Undoes what we did to somebody who is no member any more, be it readable or not: it is resumed if we have suspended
+    /// it, and its slot is free. One that cannot be resumed stays in the table, for the guardian and the rescue.
+    fn withdraw(&self, m: &mut Member<W::Process>, look: &mut Look<'_>) -> Result<()> {
+        self.resume_one(m, look)?;
+        if let Some(slot) = m.slot.take() {
             look.table.remove(slot);
         }
+        Ok(())
+    }
+
+    /// A member has gone, and it was not us who waited for it.
+    pub(super) fn vanish(&mut self, mut gone: Member<W::Process>, look: &mut Look<'_>) {
+        // It may only be hidden from us. Who cannot be resumed stays in the table; there is nothing else to do about it.
+        let _ = self.withdraw(&mut gone, look);
         let used = gone.used();
         let mut time = Nanos::ZERO;
         match self.kind {
@@ -59,7 +68,7 @@ impl<W: World> Members<W> {
     /// so far stays charged. Whether it was one.
     ///
     /// # Errors
-    /// As [`World::signal`].
+    /// As [`World::signal`]: it could not be resumed, and stays in the table.
     pub fn take(&mut self, pid: Pid, look: &mut Look<'_>) -> Result<bool> {
         let of = |members: &[Member<W::Process>]| members.iter().position(|m| m.pid == pid);
         let mut m = match (of(&self.active), of(&self.idle)) {
@@ -67,35 +76,27 @@ impl<W: World> Members<W> {
             (None, Some(i)) => self.take_idle(i),
             (None, None) => return Ok(false),
         };
-        if let Some(clock) = self.world.cpu(pid)?.filter(|&now| now >= m.clock) {
-            m.clock = clock;
+        // What cannot be read is charged as it was last read.
+        if let Ok(Some(clock)) = self.world.cpu(pid) {
+            m.clock = m.clock.max(clock);
         }
         self.settled += m.used();
-        let resumed = self.resume_one(&mut m, look);
-        if let Some(slot) = m.slot.take() {
-            // One that could not be resumed stays in the table, for the guardian and the rescue.
-            if resumed.is_ok() {
-                look.table.remove(slot);
-            }
-        }
-        resumed.map(|()| true)
+        self.withdraw(&mut m, look).map(|()| true)
     }
 
-    /// The pidfd of `pid` says that it has ended, be it waited for or not: its clock is read for the last time.
-    ///
-    /// # Errors
-    /// As [`World::cpu`].
-    pub fn end(&mut self, pid: Pid, look: &mut Look<'_>) -> Result<()> {
+    /// The pidfd of `pid` says that it has ended, be it waited for or not: its clock is read for the last time, if it can be.
+    pub fn end(&mut self, pid: Pid, look: &mut Look<'_>) {
         let of = |members: &[Member<W::Process>]| members.iter().position(|m| m.pid == pid);
         let mut gone = match (of(&self.active), of(&self.idle)) {
             (Some(i), _) => self.active.swap_remove(i),
             (None, Some(i)) => self.take_idle(i),
-            (None, None) => return Ok(()),
+            (None, None) => return,
         };
         look.tally.reads += 1;
         // As long as it is a zombie its clock and its children's time can be read, and its pid is its own.
-        if let Some(stat) = self.world.stat(pid)?.filter(|s| s.start == gone.start) {
-            if let Some(clock) = self.world.cpu(pid)? {
+        let stat = self.world.stat(pid).ok().flatten();
+        if let Some(stat) = stat.filter(|s| s.start == gone.start) {
+            if let Ok(Some(clock)) = self.world.cpu(pid) {
                 gone.see(clock, look.now);
             }
             gone.parent = stat.ppid;
@@ -105,7 +106,6 @@ impl<W: World> Members<W> {
             gone = self.active.swap_remove(last);
         }
         self.vanish(gone, look);
-        Ok(())
     }
 
     /// The parent of somebody who has ended, and whose `time` was charged, will show it as its children's.
