@@ -78,7 +78,7 @@ impl Scheduler {
         let (waker, now) = (host.waker(), clock::now());
         let mut host = host;
         host.protect(shelter.protection());
-        let mut engine = Engine::new(gate, host, settings.spec.cpus);
+        let mut engine = Engine::new(gate, host, settings.spec.cpus_of_dues());
         let log = Log::default();
         engine.record_to(Box::new(log.clone()));
         let leave_at = settings.linger.map(|linger| now + linger.max(FIRST_LINGER));
