@@ -106,6 +106,7 @@ impl Scheduler {
         loop {
             self.engine.turn(self.leave_at)?;
             self.note_lost();
+            self.note_warnings();
             let asked = self.engine.host_mut().take_asked();
             if let Some(&signal) = asked.iter().find(|s| **s != Asked::SIGWINCH) {
                 return Ok(End::Asked(signal));
@@ -222,6 +223,16 @@ impl Scheduler {
         self.engine.serve().map_err(internal)?;
         self.note_lost();
         Ok(())
+    }
+
+    /// What the host found on its way goes to the log.
+    fn note_warnings(&mut self) {
+        for warning in self.engine.host_mut().take_warnings() {
+            match warning.client.and_then(|client| self.book.entry(client)) {
+                Some(entry) => crate::say(format_args!("{}: {}", entry.name, warning.text)),
+                None => crate::say(&warning.text),
+            }
+        }
     }
 
     /// Takes clients out of the book that are out of the run.
