@@ -114,7 +114,7 @@ pub(crate) struct ShareArgs {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) period: Option<Duration>,
 
-    /// Do not divide the shares by their greatest common divisor: 10:20 has ten times the cycle of 1:2
+    /// Do not divide the shares by their greatest common divisor (exact, alps): 10:20 has ten times the cycle of 1:2
     #[arg(long)]
     pub(crate) unscaled: bool,
 

@@ -81,7 +81,7 @@ impl Playback {
     pub fn new(header: &TraceHeader) -> Self {
         Self {
             header: header.clone(),
-            ledger: Ledger::new(header.gate.cpus),
+            ledger: Ledger::new(header.gate.cpus_of_dues()),
             clients: Vec::new(),
             start: None,
             now: Instant(0),

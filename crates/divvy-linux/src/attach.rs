@@ -15,7 +15,7 @@ use crate::events::{ProcessEvent, ProcessEvents};
 use crate::guard::{Table, rescue_ticks};
 use crate::host::{Client, LinuxHost};
 use crate::members::{Ended, Look, Members, Tally};
-use crate::procfs::{StartTime, State};
+use crate::procfs::{Latest, StartTime, State};
 use crate::protect::Protection;
 use crate::quota::{self, Mounts, Quota};
 use crate::select::Selector;
@@ -109,7 +109,7 @@ pub(crate) struct Attached {
     interval: Nanos,
     /// Scans since the list of processes was read.
     skipped: u32,
-    last_pid: u64,
+    last_pid: Latest,
     sentry_next: usize,
     scans: u64,
     scan_cpu: Nanos,
@@ -130,7 +130,7 @@ impl Attached {
             soonest: Instant::ZERO,
             interval: SCAN_INTERVAL,
             skipped: 0,
-            last_pid: 0,
+            last_pid: Latest::default(),
             sentry_next: 0,
             scans: 0,
             scan_cpu: Nanos::ZERO,
@@ -421,14 +421,14 @@ impl LinuxHost {
 
     /// Reads the list of processes, if somebody may have come or changed, and assigns whoever is new.
     fn scan_processes(&mut self, surely: bool) -> Result<()> {
-        let last = self.last_pid.as_ref().and_then(|f| f.read().ok()).unwrap_or(0);
+        let latest = self.latest_pid();
         let told = matches!(self.attached.events, Some(Some(_)));
-        let quiet = last != 0 && last == self.attached.last_pid || told;
+        let quiet = told || !latest.has_changed_since(self.attached.last_pid);
         if quiet && !surely && self.attached.skipped < SKIPS_MAX {
             self.attached.skipped += 1;
             return Ok(());
         }
-        (self.attached.skipped, self.attached.last_pid) = (0, last);
+        (self.attached.skipped, self.attached.last_pid) = (0, latest);
         let changes = self.attached.census.scan(&mut self.tally.reads)?;
         for pid in changes.gone {
             self.member_ended(pid);
@@ -497,7 +497,7 @@ impl LinuxHost {
         let Some(&owner) = self.attached.owners.get(&pid) else { return };
         let c = &mut self.clients[owner.index()];
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
-        let _ = c.members.end(pid, look);
+        c.members.end(pid, look);
         self.attached.owners.remove(&pid);
         self.settle(owner.index());
     }

@@ -1,5 +1,7 @@
 //! Live processes as an engine's host: signals hold and release, the kernel's CPU clocks measure.
 
+mod adopt;
+
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd as _;
 
@@ -10,21 +12,20 @@ use nix::sys::signal::Signal as NixSignal;
 use crate::attach::Attached;
 use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, Table, rescue};
 use crate::members::{Look, Members, Scan, Tally};
-use crate::procfs::{LastPid, StartTime};
+use crate::procfs::{LastPid, Latest, StartTime};
 use crate::quota::quota_of;
 use crate::reactor::{Reactor, Waker};
 use crate::select::Selector;
-use crate::spawn::{Command, Inherit, next_ended, spawn, wait_for};
+use crate::spawn::{Command, Inherit, spawn};
 use crate::steer::{Steered, steer};
 use crate::world::Live;
 use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own};
+use adopt::{MARK, mark};
 
 /// A guardian without a round for this long (it makes about ten a second) is replaced.
 const GUARDIAN_SILENCE: Nanos = Nanos::from_secs(3);
 /// How long a client's list of processes is good for while processes are made somewhere.
 const SCAN_INTERVAL: Nanos = Nanos::from_millis(100);
-/// So many clients that all of our children can be looked at whenever one ends.
-const FEW_CLIENTS: usize = 64;
 /// Every held client is looked at this often, lest somebody else has resumed it.
 const AUDIT_INTERVAL: Nanos = Nanos::from_millis(200);
 /// Held clients looked at in one wake-up, at most.
@@ -84,7 +85,7 @@ pub(crate) struct Client {
     /// Its clock at the first audit since it was held.
     audited: Option<Nanos>,
     scanned: Instant,
-    scanned_pid: u64,
+    scanned_pid: Latest,
     width: u32,
     cpu: Option<u32>,
     exit: Option<Exit>,
@@ -106,7 +107,7 @@ impl Client {
             resumed: false,
             audited: None,
             scanned: Instant::ZERO,
-            scanned_pid: 0,
+            scanned_pid: Latest::default(),
             width: 1,
             cpu: None,
             exit: None,
@@ -115,14 +116,14 @@ impl Client {
     }
 
     /// Holds children of a held command that were made between the last look at it and its stop, if any process was made
-    /// on this machine since then (`last` is the latest). A member that stands makes none, so this ends.
-    fn catch_children(&mut self, last: Option<u64>, look: &mut Look<'_>) {
-        if self.selector.is_some() || last.is_some_and(|last| last == self.scanned_pid) {
+    /// on this machine since then (`latest` is the last). A member that stands makes none, so this ends.
+    fn catch_children(&mut self, latest: Latest, look: &mut Look<'_>) {
+        if self.selector.is_some() || !latest.has_changed_since(self.scanned_pid) {
             return;
         }
         // What cannot be read now is read at the next audit.
         if self.members.scan(look, true, u32::MAX).is_ok() {
-            self.scanned_pid = last.unwrap_or(0);
+            self.scanned_pid = latest;
         }
     }
 }
@@ -149,9 +150,9 @@ pub struct LinuxHost {
     asked: Vec<NixSignal>,
     inherit: Inherit,
     pub(crate) cpus: Vec<u32>,
-    pub(crate) last_pid: Option<LastPid>,
+    last_pid: Option<LastPid>,
     /// When orphans were last looked for, and the last process that had been made by then.
-    adopted: (Instant, u64),
+    adopted: (Instant, Latest),
     audit_next: usize,
     audited: Instant,
     beaten: Instant,
@@ -223,7 +224,7 @@ impl LinuxHost {
             inherit,
             cpus,
             last_pid: LastPid::open().ok(),
-            adopted: (Instant::ZERO, 0),
+            adopted: (Instant::ZERO, Latest::default()),
             audit_next: 0,
             audited: Instant::ZERO,
             beaten: Instant::ZERO,
@@ -399,119 +400,6 @@ impl LinuxHost {
         Ok(())
     }
 
-    /// Waits for every child that has ended, and finds whose it was.
-    fn reap(&mut self) {
-        loop {
-            let Some((pid, exit)) = next_ended() else { return };
-            if self.guardian.as_ref().is_some_and(|g| g.pid() == pid) {
-                let _ = wait_for(pid); // Its pidfd tells us as well, and it is replaced there.
-                continue;
-            }
-            // While it is a zombie it can still be read: whose group was it in?
-            let group = crate::procfs::stat(pid).ok().flatten().and_then(|s| s.pgrp);
-            let adopted = self.orphans.remove(&pid);
-            let by_group = || group.and_then(|g| self.led_by(g));
-            let owner = self.led_by(pid).or(adopted).or_else(by_group).or_else(|| self.clients_of(pid));
-            let usage = wait_for(pid);
-            if let Some(detached) = self.by_leader.get(&pid).filter(|_| owner.is_none()) {
-                self.clients[detached.index()].exit = Some(exit);
-            }
-            let Some(client) = owner else { continue };
-            let c = &mut self.clients[client.index()];
-            c.members.reap(pid, usage, &mut self.table);
-            if Some(pid) == c.members.leader() {
-                c.exit = Some(exit);
-            }
-            self.settle(client.index());
-            self.check_gone(client);
-        }
-    }
-
-    fn clients_of(&self, pid: Pid) -> Option<ClientId> {
-        let has = |c: &Client| !c.gone && c.selector.is_none() && c.members.pids().any(|(p, _)| p == pid);
-        self.clients.iter().position(has).map(|i| ClientId(i as u32))
-    }
-
-    /// The client that `pid` leads or led.
-    fn led_by(&self, pid: Pid) -> Option<ClientId> {
-        self.by_leader.get(&pid).copied().filter(|c| !self.clients[c.index()].gone)
-    }
-
-    /// Takes in our own children whose client is not known: their parents ended before anybody looked. They are told by
-    /// their process group, or, where they have left it, by the mark in their environment. The cost is that of the
-    /// clients' number, so it is done when processes have been made, and the less often the more clients there are.
-    fn adopt_orphans(&mut self) {
-        self.adopted.0 = clock::now();
-        let own = rustix::process::getpid();
-        let guardian = self.guardian();
-        let mut children = Vec::new();
-        // What cannot be read now is read the next time.
-        let _ = crate::procfs::children(own, own, &mut children);
-        for pid in children {
-            let known = self.by_leader.contains_key(&pid) || self.orphans.contains_key(&pid);
-            if known || Some(pid) == guardian {
-                continue;
-            }
-            let Ok(Some(stat)) = crate::procfs::stat(pid) else { continue };
-            if stat.state.is_ended() {
-                continue;
-            }
-            let by_group = || stat.pgrp.and_then(|g| self.led_by(g));
-            let by_mark =
-                || mark_of(pid, own).filter(|c| self.clients.get(c.index()).is_some_and(|c| !c.gone));
-            let Some(client) = self.clients_of(pid).or_else(by_group).or_else(by_mark) else { continue };
-            let c = &mut self.clients[client.index()];
-            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
-            if c.members.add(pid, look).is_ok() {
-                self.orphans.insert(pid, client);
-            }
-        }
-    }
-
-    fn adopt_interval(&self) -> Nanos {
-        SCAN_INTERVAL + Nanos::from_micros(200 * self.clients.len() as u64)
-    }
-
-    /// Whether it is worth while to look for orphans where it matters just now.
-    fn adopt_is_due(&self) -> bool {
-        clock::now().since(self.adopted.0) > Nanos(self.adopt_interval().0 / 10)
-    }
-
-    fn adopt_orphans_if_due(&mut self) {
-        if self.beaten.since(self.adopted.0) < self.adopt_interval() {
-            return;
-        }
-        let last = self.last_pid.as_ref().and_then(|f| f.read().ok()).unwrap_or(0);
-        let made = last == 0 || last != self.adopted.1;
-        self.adopted = (self.beaten, last);
-        if made {
-            self.adopt_orphans();
-        }
-    }
-
-    /// A client is gone when its last process is.
-    fn check_gone(&mut self, client: ClientId) {
-        let c = &self.clients[client.index()];
-        if c.exit.is_none() {
-            return;
-        }
-        // An empty group tells with one call that nobody is left in it, but not whether somebody left it. Where
-        // thousands end at once, not all of our children are looked at for each of them.
-        let few = self.clients.len() <= FEW_CLIENTS;
-        if few || !c.members.all_ended() || self.adopt_is_due() {
-            self.adopt_orphans();
-        }
-        let c = &mut self.clients[client.index()];
-        // Members that their own parents waited for are found to be gone when their clocks are read.
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
-        let _ = c.members.total(look);
-        if c.members.is_empty() && !c.gone {
-            c.gone = true;
-            c.members.leave_table(look);
-            self.news.push_back(News::Gone(client));
-        }
-    }
-
     /// Looks at some held clients: one that has run was resumed by somebody else.
     fn audit(&mut self, now: Instant) {
         let n = self.clients.len();
@@ -524,7 +412,7 @@ impl LinuxHost {
             return;
         }
         self.audited = now;
-        let last = self.last_pid();
+        let latest = self.latest_pid();
         for _ in 0..share.min(AUDITS_MAX) {
             let i = self.audit_next % n;
             self.audit_next = i + 1;
@@ -537,7 +425,7 @@ impl LinuxHost {
             if !c.held || c.gone || c.stopped_elsewhere {
                 continue;
             }
-            c.catch_children(last, look);
+            c.catch_children(latest, look);
             let Ok(total) = c.members.total(look) else { continue };
             match c.audited {
                 None => c.audited = Some(total),
@@ -554,9 +442,9 @@ impl LinuxHost {
         }
     }
 
-    /// The last process that was made on this machine, if the kernel tells.
-    fn last_pid(&self) -> Option<u64> {
-        self.last_pid.as_ref().and_then(|f| f.read().ok())
+    /// The last process that was made on this machine by now.
+    pub(crate) fn latest_pid(&self) -> Latest {
+        Latest::of(self.last_pid.as_ref())
     }
 
     fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
@@ -573,8 +461,7 @@ impl LinuxHost {
         let done = if again { c.members.suspend_the_others(look) } else { c.members.suspend(look) };
         // Whoever makes children may have made one since the last look.
         if c.members.has_forked() {
-            let last = self.last_pid.as_ref().and_then(|f| f.read().ok());
-            c.catch_children(last, look);
+            c.catch_children(Latest::of(self.last_pid.as_ref()), look);
         }
         done.map_err(|e| {
             let host = host_error(&e);
@@ -640,12 +527,12 @@ impl LinuxHost {
         if now.since(c.scanned) < SCAN_INTERVAL {
             return false;
         }
-        let last = self.last_pid.as_ref().and_then(|f| f.read().ok());
-        let made = last.is_none_or(|last| last != c.scanned_pid);
+        let latest = self.latest_pid();
+        let made = latest.has_changed_since(c.scanned_pid);
         // Threads go to sleep and wake without a new process: how many run matters on several CPUs.
         let threads = self.cpus.len() > 1 && (c.width > 1 || c.members.only_thread().is_none());
         if made {
-            self.clients[i].scanned_pid = last.unwrap_or(0);
+            self.clients[i].scanned_pid = latest;
         }
         made || threads
     }
@@ -688,22 +575,6 @@ fn delivered(delivery: Result<Delivery>) -> std::result::Result<(), HostError> {
         Ok(Delivery::Gone) => Ok(()),
         Err(e) => Err(host_error(&e)),
     }
-}
-
-/// The variable in a command's environment that says whose its processes are, whatever session they go to.
-const MARK: &str = "DIVVY_CLIENT";
-
-fn mark(divvy: Pid, client: ClientId) -> String {
-    format!("{divvy}.{}", client.0)
-}
-
-/// The client that a process descends from, by the environment that it was started with.
-fn mark_of(pid: Pid, divvy: Pid) -> Option<ClientId> {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let mut variables = environment.split(|&b| b == 0).filter_map(|v| std::str::from_utf8(v).ok());
-    let value = variables.find_map(|v| v.strip_prefix(MARK)?.strip_prefix('='))?;
-    let (owner, client) = value.split_once('.')?;
-    (owner == divvy.to_string()).then(|| client.parse().ok().map(ClientId))?
 }
 
 impl Host for LinuxHost {

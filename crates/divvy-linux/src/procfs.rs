@@ -685,6 +685,22 @@ impl LastPid {
     }
 }
 
+/// The pid that was made last at some moment, as far as the kernel tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Latest(Option<u64>);
+
+impl Latest {
+    /// The pid made last by now. Where it cannot be read, that is unknown.
+    pub(crate) fn of(file: Option<&LastPid>) -> Self {
+        Self(file.and_then(|file| file.read().ok()))
+    }
+
+    /// Whether a process or thread may have been made since it was `before`: surely not only where both are known.
+    pub(crate) fn has_changed_since(self, before: Self) -> bool {
+        self.0.is_none() || self != before
+    }
+}
+
 /// Calls `each` with the pid of every process that we can see.
 ///
 /// # Errors
@@ -734,4 +750,22 @@ fn numbered_entries(path: &ProcPath, mut each: impl FnMut(Pid, u64)) -> rustix::
         }
     }
     Ok(Some(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_where_it_is_known_has_nobody_been_made() {
+        let file = LastPid::open().expect("readable");
+        let before = Latest::of(Some(&file));
+        assert_ne!(before, Latest::default());
+        std::process::Command::new("true").status().expect("run");
+        assert!(Latest::of(Some(&file)).has_changed_since(before));
+        assert!(!before.has_changed_since(before));
+        assert!(before.has_changed_since(Latest::default()));
+        // Not known: somebody may always have been made.
+        assert!(Latest::of(None).has_changed_since(Latest::of(None)));
+    }
 }

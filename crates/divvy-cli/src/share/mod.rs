@@ -48,15 +48,17 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
 /// An option that the policy knows nothing of was meant for another.
 fn check_options(args: &ShareArgs) -> Result<(), Failure> {
     let policy = args.policy.split(':').next().unwrap_or_default();
-    let foreign = [
-        ("--slice", args.slice.is_some(), "exact"),
-        ("--presence", args.presence.is_some(), "exact"),
-        ("--period", args.period.is_some(), "rate"),
+    let foreign: [(_, _, &[&str]); 4] = [
+        ("--slice", args.slice.is_some(), &["exact"]),
+        ("--presence", args.presence.is_some(), &["exact"]),
+        ("--period", args.period.is_some(), &["rate"]),
+        ("--unscaled", args.unscaled, &["exact", "alps", "alps-basic"]),
     ];
-    match foreign.iter().find(|(_, given, owner)| *given && *owner != policy) {
+    match foreign.iter().find(|(_, given, owners)| *given && !owners.contains(&policy)) {
         None => Ok(()),
-        Some((option, _, owner)) => {
-            let text = format!("{option} is an option of --policy {owner}, not of {policy}; leave it out");
+        Some((option, _, owners)) => {
+            let owners = owners.join(", ");
+            let text = format!("{option} is an option of --policy {owners}, not of {policy}; leave it out");
             Err(Failure::new(Code::Usage, text))
         }
     }

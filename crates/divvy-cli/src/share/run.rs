@@ -77,10 +77,8 @@ impl<'a> Run<'a> {
         let gate = spec.make().map_err(usage)?;
         let quantum_ns = spec.quantum().map_err(usage)?.0;
         let has_cycles = spec.cycle_quantum().map_err(usage)?.is_some();
-        let nr_cpus = spec.cpus;
         let trace_failed = Rc::new(RefCell::new(None));
-        // What each is due is judged by what the policy aims at: a published gate caps no share.
-        let mut engine = Engine::new(gate, host, if spec.caps_shares() { nr_cpus } else { 1 });
+        let mut engine = Engine::new(gate, host, spec.cpus_of_dues());
         let mut trace_name = None;
         if let Some((file, name)) = trace {
             let clients = tasks.iter().map(|t| t.name.clone()).collect();

@@ -134,6 +134,50 @@ fn a_scheduler_that_cannot_be_had_is_told_with_its_own_code() {
     assert!(said.contains("install divvyd beside divvy"), "{said}");
 }
 
+/// divvyd tells what its host found on its way, once, in its log.
+#[test]
+fn warnings_are_in_the_log() {
+    let sandbox = Sandbox::own();
+    start_divvyd(&sandbox, &["--linger", "forever"]);
+    let files = || std::fs::read_dir(sandbox.path("run")).unwrap().flatten().map(|e| e.path());
+    let table =
+        eventually("its table", || files().find(|path| path.extension().is_some_and(|e| e == "table")));
+    std::fs::remove_file(&table).unwrap();
+    let log = || std::fs::read_to_string(sandbox.path("run/divvyd.log")).unwrap_or_default();
+    let said = eventually("the warning", || Some(log()).filter(|log| log.contains("was removed")));
+    let line =
+        format!("divvyd: {} was removed: if divvy and its guardian are killed, no rescue", table.display());
+    assert_eq!(said.lines().filter(|l| l.starts_with(&line)).count(), 1, "{said}");
+    kill_process(sandbox.schedulers()[0].pid, Signal::TERM).unwrap();
+    eventually("its end", || sandbox.schedulers().is_empty().then_some(()));
+}
+
+/// As for divvy share: a published gate does not cap shares, so what a client is due is what was asked for.
+#[test]
+fn dues_are_those_of_the_policy() {
+    let sandbox = Sandbox::own();
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return skip("dues_are_those_of_the_policy", "on one CPU no share is capped");
+    }
+    for (policy, due) in [("alps:quantum=20ms", 0.9), ("exact", 0.5)] {
+        start_divvyd(&sandbox, &["--policy", policy]);
+        let names = [("a", "1"), ("b", "9")];
+        let mut running = names.map(|(name, share)| {
+            let started = sandbox.start(&["run", "-s", share, "--name", name, "--", "sh", "-c", SPIN]);
+            eventually("the client", || client(&sandbox, name));
+            started
+        });
+        let big = client(&sandbox, "b").unwrap();
+        assert_eq!(big["effective_fraction"].as_f64(), Some(due), "{policy}: {big}");
+        kill_process(sandbox.schedulers()[0].pid, Signal::TERM).unwrap();
+        sandbox.kill_clients();
+        for r in &mut running {
+            eventually("its end", || r.child.try_wait().unwrap());
+        }
+        eventually("the scheduler to end", || sandbox.schedulers().is_empty().then_some(()));
+    }
+}
+
 /// Calls that all find no scheduler, at once.
 const CALLS: usize = 8;
 

@@ -99,6 +99,23 @@ fn every_policy_divides() {
     }
 }
 
+/// Whatever the commands and divvy itself have to say, standard output is one JSON document.
+#[test]
+fn json_has_standard_output_to_itself() {
+    let sandbox = Sandbox::own();
+    let noise = "1:echo noise; echo more >&2; echo '{'; exit 3";
+    let outcome = sandbox.run(&["share", "--json", "--cpus", &one_cpu(), noise, "2:printf 'no end of line'"]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    let report = check_report(&String::from_utf8(outcome.stdout).unwrap());
+    assert_eq!(client(&report, 0, "exit"), &serde_json::json!({ "code": 3 }));
+    for said in ["noise", "more", "{", "no end of line"] {
+        assert!(outcome.stderr.contains(said), "no '{said}' in {}", outcome.stderr);
+    }
+    // What is refused leaves it empty.
+    let outcome = sandbox.run(&["share", "--json", "0:true"]);
+    assert_eq!((outcome.code, outcome.stdout.len()), (Some(2), 0));
+}
+
 #[test]
 fn task_files_name_place_and_equip_commands() {
     let sandbox = Sandbox::own();

@@ -78,7 +78,7 @@ impl Scheduler {
         let (waker, now) = (host.waker(), clock::now());
         let mut host = host;
         host.protect(shelter.protection());
-        let mut engine = Engine::new(gate, host, settings.spec.cpus);
+        let mut engine = Engine::new(gate, host, settings.spec.cpus_of_dues());
         let log = Log::default();
         engine.record_to(Box::new(log.clone()));
         let leave_at = settings.linger.map(|linger| now + linger.max(FIRST_LINGER));
@@ -106,6 +106,7 @@ impl Scheduler {
         loop {
             self.engine.turn(self.leave_at)?;
             self.note_lost();
+            self.note_warnings();
             let asked = self.engine.host_mut().take_asked();
             if let Some(&signal) = asked.iter().find(|s| **s != Asked::SIGWINCH) {
                 return Ok(End::Asked(signal));
@@ -222,6 +223,16 @@ impl Scheduler {
         self.engine.serve().map_err(internal)?;
         self.note_lost();
         Ok(())
+    }
+
+    /// What the host found on its way goes to the log.
+    fn note_warnings(&mut self) {
+        for warning in self.engine.host_mut().take_warnings() {
+            match warning.client.and_then(|client| self.book.entry(client)) {
+                Some(entry) => crate::say(format_args!("{}: {}", entry.name, warning.text)),
+                None => crate::say(&warning.text),
+            }
+        }
     }
 
     /// Takes clients out of the book that are out of the run.

@@ -124,11 +124,15 @@ impl PolicyVisitor for Around {
 }
 
 impl GateSpec {
-    /// Whether the policy gives nobody more CPUs than it can use, and what is left to the others: the published gates
-    /// divide by shares as they are, and leave CPUs idle where those are infeasible.
+    /// CPUs that what each client is due is reckoned with, by an [`Engine`](crate::Engine) or a [`Ledger`](crate::Ledger):
+    /// those that are divided, for a policy that gives nobody more of them than it can use, and what is left to the
+    /// others. One for the published gates, which divide by shares as they are, and leave CPUs idle where those are
+    /// infeasible: on one CPU no share is.
     #[must_use]
-    pub fn caps_shares(&self) -> bool {
-        !["alps", "alps-basic", "rate"].contains(&self.policy.as_str())
+    pub fn cpus_of_dues(&self) -> u32 {
+        let caps = |(info, _): (&PolicyInfo, _)| info.kind != Kind::Gate || info.name == exact::INFO.name;
+        // What names no policy makes no gate either.
+        if self.parse().is_ok_and(caps) { self.cpus } else { 1 }
     }
 
     /// The policy that this names, and its parameters.
@@ -318,6 +322,22 @@ mod tests {
         }
         let error = GateSpec { quantum_ns: 999_999, ..spec("las") }.make().unwrap_err();
         assert_eq!(error.to_string(), "a quantum of 999999 ns is outside 1 ms to 10 s");
+    }
+
+    #[test]
+    fn published_gates_cap_no_share_whatever_their_parameters() {
+        for (policy, cpus) in [
+            ("exact", 4),
+            ("exact:quantum=20ms", 4),
+            ("las", 4),
+            ("pbs:alpha=2", 4),
+            ("alps", 1),
+            ("alps-basic", 1),
+            ("alps:quantum=20ms", 1),
+            ("rate:period=2s", 1),
+        ] {
+            assert_eq!(GateSpec { cpus: 4, ..spec(policy) }.cpus_of_dues(), cpus, "{policy}");
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! each look, and all of them once a second; when it shows CPU time it is active again, and held if its client is. In a
 //! command, the leader and parents of members are never idle: they could make others while their client is held.
 
+mod ends;
 mod scan;
 mod stop;
 #[cfg(test)]
@@ -543,19 +544,6 @@ impl<W: World> Members<W> {
         Ok(())
     }
 
-    /// The parent of somebody who has ended, and whose `time` was charged, will show it as its children's.
-    pub fn expect(&mut self, parent: Pid, time: Nanos) {
-        if let Some(m) = self.active.iter_mut().chain(&mut self.idle).find(|m| m.pid == parent) {
-            m.expected += time;
-            m.forks = true;
-        }
-    }
-
-    /// Notes that `parent` has made a member.
-    pub fn note_parent(&mut self, parent: Pid) {
-        self.expect(parent, Nanos::ZERO);
-    }
-
     /// A member that has left the command's process group (`setsid`, `setpgid`) is reached by itself from now on.
     fn regroup(&mut self, i: usize, pgrp: Option<Pid>, look: &mut Look<'_>) -> Result<()> {
         let leader = self.leader();
@@ -588,53 +576,6 @@ impl<W: World> Members<W> {
                 None
             }
         }
-    }
-
-    /// A member has gone, and it was not us who waited for it.
-    fn vanish(&mut self, mut gone: Member<W::Process>, look: &mut Look<'_>) {
-        if let Some(slot) = gone.slot.take() {
-            look.table.remove(slot);
-        }
-        let used = gone.used();
-        let mut time = Nanos::ZERO;
-        match self.kind {
-            Kind::Command { .. } => {
-                self.vanished += used;
-                self.lost.push((gone.pid, used));
-                if self.lost.len() > LOST_MAX {
-                    self.lost.remove(0);
-                }
-                self.has_forked = true; // It was somebody's child.
-            }
-            Kind::Attached { .. } => {
-                self.settled += used;
-                time = gone.clock + gone.children;
-            }
-        }
-        self.ended.push(Ended { pid: gone.pid, parent: gone.parent, time });
-    }
-
-    /// We have waited for `pid`, a member or one too short-lived to be known; `usage` is its own time and that of
-    /// children that it waited for.
-    pub fn reap(&mut self, pid: Pid, usage: Nanos, table: &mut Table) {
-        self.settled += usage;
-        let of = |members: &[Member<W::Process>]| members.iter().position(|m| m.pid == pid);
-        let gone = match (of(&self.active), of(&self.idle)) {
-            (Some(i), _) => self.active.swap_remove(i),
-            (None, Some(i)) => self.take_idle(i),
-            (None, None) => {
-                if let Some(i) = self.lost.iter().position(|&(lost, _)| lost == pid) {
-                    let (_, used) = self.lost.swap_remove(i);
-                    self.vanished = self.vanished.saturating_sub(used);
-                }
-                self.has_forked |= Some(pid) != self.leader();
-                return;
-            }
-        };
-        if let Some(slot) = gone.slot {
-            table.remove(slot);
-        }
-        self.ended.push(Ended { pid, parent: None, time: Nanos::ZERO });
     }
 
     /// Takes in a process that was found to be a descendant of a command, unless it is known or has ended. One that
@@ -721,59 +662,6 @@ impl<W: World> Members<W> {
             used_at: if stat.state == State::Running { now } else { Instant::ZERO },
             released_at: clock,
         }))
-    }
-
-    /// Lets a member go, resumed if it was held: it belongs to nobody, or to another client, from now on. What it used
-    /// so far stays charged. Whether it was one.
-    ///
-    /// # Errors
-    /// As [`World::signal`].
-    pub fn take(&mut self, pid: Pid, look: &mut Look<'_>) -> Result<bool> {
-        let of = |members: &[Member<W::Process>]| members.iter().position(|m| m.pid == pid);
-        let mut m = match (of(&self.active), of(&self.idle)) {
-            (Some(i), _) => self.active.swap_remove(i),
-            (None, Some(i)) => self.take_idle(i),
-            (None, None) => return Ok(false),
-        };
-        if let Some(clock) = self.world.cpu(pid)?.filter(|&now| now >= m.clock) {
-            m.clock = clock;
-        }
-        self.settled += m.used();
-        let resumed = self.resume_one(&mut m, look);
-        if let Some(slot) = m.slot.take() {
-            // One that could not be resumed stays in the table, for the guardian and the rescue.
-            if resumed.is_ok() {
-                look.table.remove(slot);
-            }
-        }
-        resumed.map(|()| true)
-    }
-
-    /// The pidfd of `pid` says that it has ended, be it waited for or not: its clock is read for the last time.
-    ///
-    /// # Errors
-    /// As [`World::cpu`].
-    pub fn end(&mut self, pid: Pid, look: &mut Look<'_>) -> Result<()> {
-        let of = |members: &[Member<W::Process>]| members.iter().position(|m| m.pid == pid);
-        let mut gone = match (of(&self.active), of(&self.idle)) {
-            (Some(i), _) => self.active.swap_remove(i),
-            (None, Some(i)) => self.take_idle(i),
-            (None, None) => return Ok(()),
-        };
-        look.tally.reads += 1;
-        // As long as it is a zombie its clock and its children's time can be read, and its pid is its own.
-        if let Some(stat) = self.world.stat(pid)?.filter(|s| s.start == gone.start) {
-            if let Some(clock) = self.world.cpu(pid)? {
-                gone.see(clock, look.now);
-            }
-            gone.parent = stat.ppid;
-            self.active.push(gone);
-            let last = self.active.len() - 1;
-            self.book_children(last, &stat);
-            gone = self.active.swap_remove(last);
-        }
-        self.vanish(gone, look);
-        Ok(())
     }
 
     /// The pidfds of members can be watched.

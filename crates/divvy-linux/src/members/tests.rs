@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use rustix::io::Errno;
+
 use super::*;
 use crate::guard::RuntimeDir;
 use crate::procfs::{Pending, SignalSet};
@@ -21,6 +23,8 @@ struct Process {
     refuses: bool,
     /// No descriptor is left for it.
     unopenable: bool,
+    /// Neither its clock nor its state can be read, for this reason.
+    unreadable: Option<Errno>,
     pending_stop: bool,
 }
 
@@ -53,6 +57,7 @@ impl Script {
             group: n,
             refuses: false,
             unopenable: false,
+            unreadable: None,
             pending_stop: false,
         };
         self.0.borrow_mut().processes.insert(n, process);
@@ -82,6 +87,13 @@ impl Script {
     fn get(&self, pid: Pid) -> Option<Process> {
         self.0.borrow().processes.get(&pid.as_raw_pid()).cloned()
     }
+
+    fn read(&self, pid: Pid) -> Result<Option<Process>> {
+        match self.get(pid) {
+            Some(Process { unreadable: Some(why), .. }) => Err(Error::system("read process", pid, why)),
+            process => Ok(process),
+        }
+    }
 }
 
 impl World for Script {
@@ -89,7 +101,7 @@ impl World for Script {
 
     fn open(&self, pid: Pid) -> Result<Option<Self::Process>> {
         if self.get(pid).is_some_and(|p| p.unopenable) {
-            return Err(Error::system("open a pidfd of process", pid, rustix::io::Errno::MFILE));
+            return Err(Error::system("open a pidfd of process", pid, Errno::MFILE));
         }
         Ok(self.get(pid).filter(|p| !p.state.is_ended()).map(|p| (pid, StartTime(p.start))))
     }
@@ -98,7 +110,7 @@ impl World for Script {
     }
     fn stat(&self, pid: Pid) -> Result<Option<Stat>> {
         self.0.borrow_mut().stats += 1;
-        Ok(self.get(pid).map(|p| {
+        Ok(self.read(pid)?.map(|p| {
             let letter = match p.state {
                 State::Running => 'R',
                 State::Stopped => 'T',
@@ -126,7 +138,7 @@ impl World for Script {
         Ok(())
     }
     fn cpu(&self, pid: Pid) -> Result<Option<Nanos>> {
-        Ok(self.get(pid).map(|p| p.cpu))
+        Ok(self.read(pid)?.map(|p| p.cpu))
     }
     fn pending(&self, pid: Pid) -> Result<Option<Pending>> {
         Ok(self.get(pid).map(|p| Pending {
@@ -138,7 +150,7 @@ impl World for Script {
     fn signal(&self, (pid, start): &Self::Process, signal: Signal) -> Result<Delivery> {
         let Some(now) = self.get(*pid).filter(|p| p.start == start.0) else { return Ok(Delivery::Gone) };
         if now.refuses {
-            return Err(Error::system("signal process", pid, rustix::io::Errno::PERM));
+            return Err(Error::system("signal process", pid, Errno::PERM));
         }
         self.0.borrow_mut().sent.push((pid.as_raw_pid(), signal));
         self.change(pid.as_raw_pid(), |p| match signal {
@@ -249,7 +261,7 @@ fn a_members_end_is_charged_once_whoever_waits_for_it() {
     // It ends as a zombie after 20 ms more; its parent waits, which shows its whole 280 ms as its children's time.
     stage.script.runs(11, 20);
     stage.script.change(11, |p| p.state = State::Zombie);
-    members.end(pid(11), &mut stage.look(false)).unwrap();
+    members.end(pid(11), &mut stage.look(false));
     let ended = members.take_ended();
     assert_eq!(ended, [Ended { pid: pid(11), parent: Some(pid(10)), time: Nanos(280 * MS) }]);
     members.expect(pid(10), ended[0].time);
@@ -287,6 +299,60 @@ fn a_member_that_goes_to_another_client_is_charged_there_from_then_on() {
     stage.script.runs(10, 5);
     assert_eq!((stage.total(&mut first), stage.total(&mut second)), (11, 5));
     assert!(!first.take(pid(10), &mut stage.look(true)).unwrap(), "it is no member any more");
+}
+
+#[test]
+fn who_cannot_be_read_is_let_go_all_the_same() {
+    for why in [Errno::MFILE, Errno::SRCH, Errno::PERM] {
+        // Room for as many as there are members: a slot that is not given back is missed below.
+        let mut stage = Stage::new(four(), 4);
+        let mut members = stage.attached(Children::Counted, &[10, 11, 12, 13]);
+        for n in 10..14 {
+            stage.script.runs(n, 10);
+        }
+        stage.total(&mut members);
+        members.suspend(&mut stage.look(true)).unwrap();
+        assert_eq!((held(&members), stage.table.nr_held()), (vec![10, 11, 12, 13], 4));
+        stage.script.sent();
+        for n in 10..13 {
+            stage.script.change(n, |p| p.unreadable = Some(why));
+        }
+        // One goes to another client, one is said to have ended, and one is hidden from us by now.
+        assert!(members.take(pid(10), &mut stage.look(true)).unwrap(), "{why}");
+        members.end(pid(11), &mut stage.look(true));
+        assert_eq!(stage.script.sent(), [(10, Signal::CONT), (11, Signal::CONT)], "{why}");
+        assert_eq!((held(&members), stage.table.nr_held()), (vec![12, 13], 2));
+        assert!(members.total(&mut stage.look(true)).is_err());
+        assert_eq!(members.last_total(), Nanos(40 * MS), "charged as it was last read");
+        stage.script.change(12, |p| p.unreadable = None);
+        // A number that is another's: nobody is signalled, and the slot is free all the same.
+        stage.script.change(12, |p| (p.start, p.cpu) = (999, Nanos::ZERO));
+        stage.total(&mut members);
+        assert_eq!((stage.script.sent(), stage.table.nr_held()), (vec![], 1));
+        for n in 20..23 {
+            let script = stage.script.clone().with(n, State::Running, 0);
+            members.admit(pid(n), true, &mut stage.look(true)).unwrap().expect("there");
+            assert_eq!(script.state(n), State::Stopped);
+        }
+        assert_eq!((held(&members), stage.table.nr_held()), (vec![13, 20, 21, 22], 4));
+    }
+}
+
+#[test]
+fn who_cannot_be_resumed_stays_on_record_when_it_is_let_go() {
+    let mut stage = Stage::new(four(), 4);
+    let mut members = stage.attached(Children::Counted, &[10, 11]);
+    for n in [10, 11] {
+        stage.script.runs(n, 10);
+    }
+    stage.total(&mut members);
+    members.suspend(&mut stage.look(true)).unwrap();
+    for n in [10, 11] {
+        stage.script.change(n, |p| p.refuses = true);
+    }
+    assert!(matches!(members.take(pid(10), &mut stage.look(true)), Err(Error::Permission { .. })));
+    members.end(pid(11), &mut stage.look(true));
+    assert_eq!((members.len(), stage.table.nr_held()), (0, 2), "the guardian and the rescue try again");
 }
 
 #[test]
@@ -388,7 +454,7 @@ fn who_vanishes_in_the_middle_is_nobody() {
     assert_eq!(ended, [10, 11]);
     assert_eq!(stage.table.nr_held(), 1, "the slots of the others are free");
     stage.script.ends(12);
-    members.end(pid(12), &mut stage.look(false)).unwrap();
+    members.end(pid(12), &mut stage.look(false));
     assert!(members.is_empty() && stage.table.nr_held() == 0);
     assert!(members.admit(pid(12), false, &mut stage.look(false)).unwrap().is_none(), "it was too late");
 }

@@ -1,0 +1,143 @@
+//! Children of ours that end, and those whose parents have ended: whose they are.
+
+use divvy_engine::News;
+use divvy_policy::{ClientId, Nanos};
+
+use super::{Client, LinuxHost, SCAN_INTERVAL};
+use crate::members::Look;
+use crate::spawn::{next_ended, wait_for};
+use crate::{Pid, clock};
+
+/// So many clients that all of our children can be looked at whenever one ends.
+const FEW_CLIENTS: usize = 64;
+
+impl LinuxHost {
+    /// Waits for every child that has ended, and finds whose it was.
+    pub(super) fn reap(&mut self) {
+        loop {
+            let Some((pid, exit)) = next_ended() else { return };
+            if self.guardian.as_ref().is_some_and(|g| g.pid() == pid) {
+                let _ = wait_for(pid); // Its pidfd tells us as well, and it is replaced there.
+                continue;
+            }
+            // While it is a zombie it can still be read: whose group was it in?
+            let group = crate::procfs::stat(pid).ok().flatten().and_then(|s| s.pgrp);
+            let adopted = self.orphans.remove(&pid);
+            let by_group = || group.and_then(|g| self.led_by(g));
+            let owner = self.led_by(pid).or(adopted).or_else(by_group).or_else(|| self.clients_of(pid));
+            let usage = wait_for(pid);
+            if let Some(detached) = self.by_leader.get(&pid).filter(|_| owner.is_none()) {
+                self.clients[detached.index()].exit = Some(exit);
+            }
+            let Some(client) = owner else { continue };
+            let c = &mut self.clients[client.index()];
+            c.members.reap(pid, usage, &mut self.table);
+            if Some(pid) == c.members.leader() {
+                c.exit = Some(exit);
+            }
+            self.settle(client.index());
+            self.check_gone(client);
+        }
+    }
+
+    /// A client is gone when its last process is.
+    fn check_gone(&mut self, client: ClientId) {
+        let c = &self.clients[client.index()];
+        if c.exit.is_none() {
+            return;
+        }
+        // An empty group tells with one call that nobody is left in it, but not whether somebody left it. Where
+        // thousands end at once, not all of our children are looked at for each of them.
+        let few = self.clients.len() <= FEW_CLIENTS;
+        if few || !c.members.all_ended() || self.adopt_is_due() {
+            self.adopt_orphans();
+        }
+        let c = &mut self.clients[client.index()];
+        // Members that their own parents waited for are found to be gone when their clocks are read.
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+        let _ = c.members.total(look);
+        if c.members.is_empty() && !c.gone {
+            c.gone = true;
+            c.members.leave_table(look);
+            self.news.push_back(News::Gone(client));
+        }
+    }
+
+    fn clients_of(&self, pid: Pid) -> Option<ClientId> {
+        let has = |c: &Client| !c.gone && c.selector.is_none() && c.members.pids().any(|(p, _)| p == pid);
+        self.clients.iter().position(has).map(|i| ClientId(i as u32))
+    }
+
+    /// The client that `pid` leads or led.
+    fn led_by(&self, pid: Pid) -> Option<ClientId> {
+        self.by_leader.get(&pid).copied().filter(|c| !self.clients[c.index()].gone)
+    }
+
+    /// Takes in our own children whose client is not known: their parents ended before anybody looked. They are told by
+    /// their process group, or, where they have left it, by the mark in their environment. The cost is that of the
+    /// clients' number, so it is done when processes have been made, and the less often the more clients there are.
+    pub(super) fn adopt_orphans(&mut self) {
+        self.adopted.0 = clock::now();
+        let own = rustix::process::getpid();
+        let guardian = self.guardian();
+        let mut children = Vec::new();
+        // What cannot be read now is read the next time.
+        let _ = crate::procfs::children(own, own, &mut children);
+        for pid in children {
+            let known = self.by_leader.contains_key(&pid) || self.orphans.contains_key(&pid);
+            if known || Some(pid) == guardian {
+                continue;
+            }
+            let Ok(Some(stat)) = crate::procfs::stat(pid) else { continue };
+            if stat.state.is_ended() {
+                continue;
+            }
+            let by_group = || stat.pgrp.and_then(|g| self.led_by(g));
+            let by_mark =
+                || mark_of(pid, own).filter(|c| self.clients.get(c.index()).is_some_and(|c| !c.gone));
+            let Some(client) = self.clients_of(pid).or_else(by_group).or_else(by_mark) else { continue };
+            let c = &mut self.clients[client.index()];
+            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+            if c.members.add(pid, look).is_ok() {
+                self.orphans.insert(pid, client);
+            }
+        }
+    }
+
+    fn adopt_interval(&self) -> Nanos {
+        SCAN_INTERVAL + Nanos::from_micros(200 * self.clients.len() as u64)
+    }
+
+    /// Whether it is worth while to look for orphans where it matters just now.
+    pub(super) fn adopt_is_due(&self) -> bool {
+        clock::now().since(self.adopted.0) > Nanos(self.adopt_interval().0 / 10)
+    }
+
+    pub(super) fn adopt_orphans_if_due(&mut self) {
+        if self.beaten.since(self.adopted.0) < self.adopt_interval() {
+            return;
+        }
+        let latest = self.latest_pid();
+        let made = latest.has_changed_since(self.adopted.1);
+        self.adopted = (self.beaten, latest);
+        if made {
+            self.adopt_orphans();
+        }
+    }
+}
+
+/// The variable in a command's environment that says whose its processes are, whatever session they go to.
+pub(super) const MARK: &str = "DIVVY_CLIENT";
+
+pub(super) fn mark(divvy: Pid, client: ClientId) -> String {
+    format!("{divvy}.{}", client.0)
+}
+
+/// The client that a process descends from, by the environment that it was started with.
+fn mark_of(pid: Pid, divvy: Pid) -> Option<ClientId> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split(|&b| b == 0).filter_map(|v| std::str::from_utf8(v).ok());
+    let value = variables.find_map(|v| v.strip_prefix(MARK)?.strip_prefix('='))?;
+    let (owner, client) = value.split_once('.')?;
+    (owner == divvy.to_string()).then(|| client.parse().ok().map(ClientId))?
+}
