@@ -9,6 +9,7 @@ use std::time::Duration;
 use divvy_linux::Waker;
 use tokio::sync::oneshot;
 
+use crate::market::message::Who;
 use crate::types::{
     Change, Client, Clients, ErrorBody, ErrorCode, ErrorInfo, Events, NewClient, Plan, Status,
 };
@@ -24,7 +25,7 @@ pub(crate) enum Command {
     Status,
     Clients { members: usize },
     Client { key: String, members: usize },
-    Add { new: NewClient, caller: Option<i32> },
+    Add { new: NewClient, who: Who },
     Change { key: String, change: Change },
     Detach { key: String },
     Events { since: u64 },

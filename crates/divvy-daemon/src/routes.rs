@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::local;
+use crate::market::message::Who;
 use crate::message::{Answer, Command, Handle, Refusal};
 use crate::types::{Change, ErrorCode, MEMBERS_SHOWN, NewClient};
 
@@ -27,10 +28,6 @@ const BODY_MAX: usize = 64 * 1024;
 const MEMBERS_MAX: usize = 10_000;
 /// From a request's head to the end of its body.
 const BODY_TIME: Duration = Duration::from_secs(10);
-
-/// Who asks: the pid at the other end of the socket, where the kernel tells.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller(pub(crate) Option<i32>);
 
 /// What the handlers need.
 #[derive(Clone, Debug)]
@@ -132,13 +129,9 @@ async fn show(
     context.scheduler.ask(Command::Client { key: key(path)?, members: members(query)? }).await
 }
 
-async fn add(
-    State(context): State<Context>,
-    Extension(Caller(caller)): Extension<Caller>,
-    body: Bytes,
-) -> Answered {
+async fn add(State(context): State<Context>, Extension(who): Extension<Who>, body: Bytes) -> Answered {
     let new: NewClient = parse(&body)?;
-    context.scheduler.ask(Command::Add { new, caller }).await
+    context.scheduler.ask(Command::Add { new, who }).await
 }
 
 async fn change(
@@ -170,14 +163,14 @@ async fn events(
 
 async fn explain(
     State(context): State<Context>,
-    Extension(Caller(caller)): Extension<Caller>,
+    Extension(who): Extension<Who>,
     path: Result<Path<String>, PathRejection>,
 ) -> Response {
     let pid = match key(path) {
         Ok(text) => text,
         Err(refusal) => return refusal.into_response(),
     };
-    match context.local.explain(&pid, caller) {
+    match context.local.explain(&pid, &who) {
         Ok(explanation) => Json(explanation).into_response(),
         Err(refusal) => refusal.into_response(),
     }

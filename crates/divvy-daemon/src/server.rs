@@ -16,8 +16,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use crate::market::message::Who;
 use crate::message::Refusal;
-use crate::routes::Caller;
 use crate::types::ErrorCode;
 
 /// Connections at a time; more wait until they are accepted.
@@ -88,15 +88,15 @@ async fn serve(listener: UnixListener, router: Router, owner: u32, mut stopped: 
 }
 
 async fn connection(stream: UnixStream, router: Router, owner: u32, slot: OwnedSemaphorePermit) {
-    let caller = match stream.peer_cred() {
-        Ok(peer) if may_talk(peer.uid(), owner) => Caller(peer.pid()),
+    let who = match peer(&stream) {
+        Ok(who) if may_talk(who.uid, owner) => who,
         peer => {
-            let _ = tokio::time::timeout(HEAD_TIME, refuse(stream, peer.ok().map(|p| p.uid()), owner)).await;
+            let _ = tokio::time::timeout(HEAD_TIME, refuse(stream, peer.ok().map(|p| p.uid), owner)).await;
             drop(slot);
             return;
         }
     };
-    let service = TowerToHyperService::new(router.layer(Extension(caller)));
+    let service = TowerToHyperService::new(router.layer(Extension(who)));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
@@ -105,6 +105,17 @@ async fn connection(stream: UnixStream, router: Router, owner: u32, slot: OwnedS
     // What is wrong with one connection ends that one: what could be answered has been.
     let _ = served.await;
     drop(slot);
+}
+
+/// Who is at the other end, as it was when it connected: asked once for the whole connection.
+fn peer(stream: &UnixStream) -> std::io::Result<Who> {
+    let peer = stream.peer_cred()?;
+    let mut gids = vec![peer.gid()];
+    // Where the kernel does not tell, nobody has rights by a group but the first.
+    gids.extend(
+        divvy_linux::peer_groups(stream).unwrap_or_default().into_iter().filter(|&g| g != peer.gid()),
+    );
+    Ok(Who { uid: peer.uid(), gids, pid: peer.pid().unwrap_or(0) })
 }
 
 fn may_talk(uid: u32, owner: u32) -> bool {
@@ -190,5 +201,23 @@ mod tests {
         }
         of_us.stop();
         of_another.stop();
+    }
+
+    #[test]
+    fn the_handlers_know_who_asks() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("api.sock");
+        let listener = StdListener::bind(&path).expect("a socket");
+        listener.set_nonblocking(true).expect("a socket");
+        let tell = |Extension(who): Extension<Who>| async move { format!("{who:?}") };
+        let router = Router::new().route("/", axum::routing::get(tell));
+        let own = rustix::process::geteuid().as_raw();
+        let server = Server::start(listener, router, own).expect("a thread");
+        let mut gids = vec![rustix::process::getegid().as_raw()];
+        let others = rustix::process::getgroups().expect("ours");
+        gids.extend(others.iter().map(|g| g.as_raw()).filter(|g| *g != gids[0]).collect::<Vec<_>>());
+        let we = Who { uid: own, gids, pid: std::process::id() as i32 };
+        assert!(said(&path, None).ends_with(&format!("\r\n{we:?}")), "{}", said(&path, None));
+        server.stop();
     }
 }

@@ -78,7 +78,7 @@ impl<W: World> Members<W> {
         };
         // What cannot be read is charged as it was last read.
         if let Ok(Some(clock)) = self.world.cpu(pid) {
-            m.clock = m.clock.max(clock);
+            m.see(clock, look.now);
         }
         self.settled += m.used();
         self.withdraw(&mut m, look).map(|()| true)
