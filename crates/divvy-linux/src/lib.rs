@@ -11,6 +11,7 @@ mod affinity;
 mod attach;
 pub mod background;
 mod census;
+pub mod cgroup;
 pub mod clock;
 mod doctor;
 mod error;
