@@ -30,13 +30,21 @@ pub enum Backend {
     Cgroup,
 }
 
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Backend {
+    /// As `--backend` has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::Signals => "signals",
             Self::Freezer => "freezer",
             Self::Cgroup => "cgroup",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
