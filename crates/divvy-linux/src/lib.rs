@@ -26,6 +26,9 @@ mod protect;
 pub mod quota;
 mod reactor;
 mod select;
+#[cfg(test)]
+#[path = "../tests/common/skip.rs"]
+mod skip;
 mod spawn;
 pub mod stand_in;
 mod steer;

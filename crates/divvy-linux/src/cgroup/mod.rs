@@ -13,6 +13,7 @@ mod tree;
 mod weights;
 
 pub use choose::{Asked, Backend, Chosen, Means, Refused, Wish, choose};
+pub(crate) use survey::FIX;
 pub use survey::{Enable, Ground, Survey};
 pub(crate) use tree::{Leaf, Tree};
 pub use weights::{Knob, Weights, scale};
