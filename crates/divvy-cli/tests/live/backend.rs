@@ -441,3 +441,68 @@ fn killed_with_weights_nothing_is_left_but_the_clients() {
     check_let_go(&sandbox, &ground, pid);
     assert_eq!(sandbox.with("client").len(), 2);
 }
+
+/// Two clients that compute on one CPU, a and b, with `more` arguments.
+fn two(sandbox: &Sandbox, more: &[&str]) -> Running {
+    let (a, b) = (format!("1:: client-a; {SPIN}"), format!("1:: client-b; {SPIN}"));
+    let cpu = one_cpu();
+    let args = ["share", "--quiet", "--backend", "freezer", "--cpus", &cpu];
+    let running = sandbox.start(&[&args[..], more, &[&a, &b]].concat());
+    let _ = (sandbox.wait_for(1, "client-a"), sandbox.wait_for(1, "client-b"));
+    running
+}
+
+fn one(sandbox: &Sandbox, name: &str) -> Process {
+    sandbox.wait_for(1, name).remove(0)
+}
+
+/// With signals a stop that comes together with our own is lost. Here none is: our hold is no signal.
+#[test]
+fn a_frozen_client_stopped_by_somebody_else_stays_stopped() {
+    let Some(ground) = freezer("a_frozen_client_stopped_by_somebody_else_stays_stopped") else { return };
+    let sandbox = Sandbox::own();
+    let running = two(&sandbox, &[]);
+    let pid = running.pid();
+    for round in 0..4 {
+        std::thread::sleep(Duration::from_millis(100 + round * 3));
+        kill_process(one(&sandbox, "client-a").pid, Signal::STOP).unwrap();
+        eventually("it to stand", || (one(&sandbox, "client-a").state == 'T').then_some(()));
+        let (stopped, other) = (one(&sandbox, "client-a"), one(&sandbox, "client-b").cpu);
+        eventually("the other to go on", || {
+            let now = one(&sandbox, "client-a");
+            assert_eq!((now.state, now.cpu), ('T', stopped.cpu), "it stays so");
+            (one(&sandbox, "client-b").cpu >= other + 20).then_some(())
+        });
+        kill_process(stopped.pid, Signal::CONT).unwrap();
+        eventually("it to go on", || (one(&sandbox, "client-a").cpu >= stopped.cpu + 20).then_some(()));
+    }
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code, Some(130));
+    assert_eq!(trees(&ground, pid), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_client_thawed_by_somebody_else_is_frozen_again() {
+    let Some(ground) = freezer("a_client_thawed_by_somebody_else_is_frozen_again") else { return };
+    let sandbox = Sandbox::own();
+    // A quantum so long that nobody's turn ends while we look.
+    let running = two(&sandbox, &["--quantum", "10s"]);
+    let tree = eventually("a tree", || trees(&ground, running.pid()).pop());
+    let files = [tree.join("c0/cgroup.freeze"), tree.join("c1/cgroup.freeze")];
+    let is_frozen = |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "1");
+    let held = eventually("one to be held", || {
+        let found: Vec<&PathBuf> = files.iter().filter(|path| is_frozen(path)).collect();
+        (found.len() == 1).then(|| found[0].clone())
+    });
+    for _ in 0..3 {
+        std::fs::write(&held, "0").expect("ours");
+        eventually("it to be frozen again", || is_frozen(&held).then_some(()));
+        assert_eq!(
+            files.iter().filter(|path| is_frozen(path)).count(),
+            1,
+            "it was its turn, which proves nothing"
+        );
+    }
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code, Some(130));
+}
