@@ -8,7 +8,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use crate::completions::CompletionsArgs;
 use crate::plot::PlotArgs;
 use crate::remote::args::{AttachArgs, ClientArgs, DoctorArgs, ExplainArgs, LsArgs, RunArgs, SetArgs};
-use crate::share::TraceFormat;
+use crate::share::{BackendArg, TraceFormat};
 use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
 use crate::top::TopArgs;
 
@@ -94,9 +94,14 @@ pub(crate) struct ShareArgs {
     pub(crate) quantum: Duration,
 
     /// Who decides: NAME or NAME:KEY=VALUE,... A gate (exact, alps, alps-basic, rate) or a dispatcher (fcfs, las,
-    /// pbs:alpha=2, vtrr, lottery:seed=7, ...); `divvy policies` lists them
-    #[arg(long, value_name = "POLICY", default_value = "exact")]
-    pub(crate) policy: String,
+    /// pbs:alpha=2, vtrr, lottery:seed=7, ...); `divvy policies` lists them [default: exact]
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) policy: Option<String>,
+
+    /// By what clients are held or weighed: signals (SIGSTOP), freezer (cgroup.freeze), cgroup (the kernel's CPU weights,
+    /// without a policy), or auto: the best of them that there is (docs/backends.md)
+    #[arg(long, value_name = "BACKEND", default_value = "signals")]
+    pub(crate) backend: BackendArg,
 
     /// CPUs that the commands may use: 0,2-3. All that divvy itself may use if not given
     #[arg(long, value_name = "LIST")]

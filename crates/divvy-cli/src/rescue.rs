@@ -22,6 +22,8 @@ pub(crate) fn run(args: &RescueArgs) -> Result<Code, Failure> {
     };
     let (resumed, gone, foreign) = (pids(|r| &r.resumed), pids(|r| &r.gone), pids(|r| &r.foreign));
     let stopped = pids(|r| &r.stopped_owners);
+    let (thawed, removed) =
+        reports.iter().fold((0, 0), |(thawed, removed), r| (thawed + r.thawed, removed + r.cgroups));
     let failed: Vec<String> = reports
         .iter()
         .flat_map(|r| &r.failed)
@@ -32,7 +34,7 @@ pub(crate) fn run(args: &RescueArgs) -> Result<Code, Failure> {
     if args.json {
         print(json!({
             "version": 1, "resumed": resumed, "gone": gone, "foreign": foreign, "stopped_owners": stopped,
-            "errors": failed
+            "thawed": thawed, "cgroups_removed": removed, "errors": failed
         }))?;
     } else {
         print(format_args!(
@@ -41,6 +43,9 @@ pub(crate) fn run(args: &RescueArgs) -> Result<Code, Failure> {
             gone.len(),
             foreign.len()
         ))?;
+        if thawed + removed > 0 {
+            print(format_args!("cgroups: thawed {thawed}, removed {removed}"))?;
+        }
         for pid in &stopped {
             tell(format_args!(
                 "divvy {pid} is itself stopped: what it held was resumed; kill -CONT {pid} lets it go on"

@@ -1,11 +1,9 @@
 //! What this machine permits, and how to get more.
 
-use std::path::{Path, PathBuf};
-
 use rustix::process::Resource;
 use serde::Serialize;
 
-use crate::census::cgroups_of;
+use crate::cgroup::{Knob, Survey};
 use crate::events::ProcessEvents;
 use crate::guard::Environment;
 use crate::quota::quota_of;
@@ -49,6 +47,7 @@ fn finding(what: &'static str, status: Status, found: impl Into<String>, fix: Op
 /// directory (which is made if it is not there).
 #[must_use]
 pub fn doctor() -> Vec<Finding> {
+    let survey = Survey::new();
     vec![
         process_events(),
         pidfds(),
@@ -59,7 +58,8 @@ pub fn doctor() -> Vec<Finding> {
         open_files(),
         cpus(),
         quota(),
-        cgroup_delegation(),
+        cgroup_delegation(&survey),
+        cpu_weights(&survey),
         runtime_directory(),
     ]
 }
@@ -213,47 +213,49 @@ fn quota() -> Finding {
     }
 }
 
-/// Where cgroup v2 is mounted, in a `mountinfo`.
-fn cgroup2(mountinfo: &str) -> Option<PathBuf> {
-    let line =
-        mountinfo.lines().find(|l| l.split_once(" - ").is_some_and(|(_, r)| r.starts_with("cgroup2 ")))?;
-    line.split(' ').nth(4).map(PathBuf::from)
+fn cgroup_delegation(survey: &Survey) -> Finding {
+    let what = "cgroup delegation";
+    match &survey.freezer {
+        Ok(ground) => finding(
+            what,
+            Status::Good,
+            format!("{} is ours: --backend freezer can hold clients unseen", ground.dir.display()),
+            None,
+        ),
+        Err(why) => finding(
+            what,
+            Status::Missing,
+            format!("no cgroup is ours to change ({})", reason(why)),
+            Some(
+                "not needed for --backend signals; for the freezer: systemd-run --user --scope -p Delegate=yes",
+            ),
+        ),
+    }
 }
 
-fn cgroup_delegation() -> Finding {
-    let what = "cgroup delegation";
-    let fix = Some(
-        "not needed for shares by signals; for the cgroup back end: systemd-run --user --scope -p Delegate=yes",
-    );
-    let Some(mount) = cgroup2(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()) else {
-        return finding(what, Status::Missing, "cgroup v2 is not mounted", fix);
-    };
-    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let own = text.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("/").to_owned();
-    let dir = mount.join(own.trim_start_matches('/'));
-    let writable = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
-    let controllers = std::fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
-    let has_cpu = controllers.split_whitespace().any(|c| c == "cpu");
-    match (writable(&dir) && writable(&dir.join("cgroup.procs")), has_cpu) {
-        (true, true) => {
-            finding(what, Status::Good, format!("{} is ours, with the cpu controller", dir.display()), None)
+fn cpu_weights(survey: &Survey) -> Finding {
+    let what = "CPU weights";
+    match &survey.weights {
+        Ok(ground) => {
+            let version = match ground.knob {
+                Knob::Weight => "cpu.weight of version 2",
+                Knob::Shares => "cpu.shares of version 1",
+            };
+            let found = format!("{} in {}: --backend cgroup can divide", version, ground.dir.display());
+            finding(what, Status::Good, found, None)
         }
-        (true, false) => finding(
+        Err(why) => finding(
             what,
             Status::Limited,
-            format!("{} is ours, without the cpu controller", dir.display()),
-            fix,
+            format!("the kernel's weights cannot be used ({})", reason(why)),
+            Some("not needed for --backend signals; for weights: systemd-run --user --scope -p Delegate=yes"),
         ),
-        (false, _) => {
-            let paths = cgroups_of(rustix::process::getpid());
-            finding(
-                what,
-                Status::Missing,
-                format!("our cgroup ({}) is not ours to change", paths.join(" ")),
-                fix,
-            )
-        }
     }
+}
+
+/// A reason of the survey without its fix, which is told beside it.
+fn reason(why: &str) -> String {
+    why.replace(&format!("; {}", crate::cgroup::FIX), "")
 }
 
 fn runtime_directory() -> Finding {
@@ -271,7 +273,7 @@ mod tests {
     #[test]
     fn every_finding_says_something_and_a_lack_says_how_to_get_more() {
         let findings = doctor();
-        assert_eq!(findings.len(), 11);
+        assert_eq!(findings.len(), 12);
         for f in &findings {
             assert!(!f.found.is_empty() && !f.found.contains('\n'), "{f:?}");
             assert!(f.status == Status::Good || f.fix.is_some() || f.what == "CPU clocks", "{f:?}");
@@ -289,13 +291,5 @@ mod tests {
         assert_eq!(hidepid(&format!("{}{}", line("rw"), line("rw,hidepid=invisible,gid=4"))), "invisible");
         assert_eq!(hidepid(&format!("{}{}", line("rw,hidepid=1"), line("rw"))), "");
         assert_eq!(hidepid("22 1 0:21 / /elsewhere/proc rw - proc proc rw,hidepid=2\n"), "");
-    }
-
-    #[test]
-    fn cgroup2_is_found_wherever_it_is() {
-        let text = "30 20 0:1 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
-                    31 20 0:26 / /sys/fs/cgroup/unified rw shared:4 - cgroup2 cgroup2 rw\n";
-        assert_eq!(cgroup2(text), Some("/sys/fs/cgroup/unified".into()));
-        assert_eq!(cgroup2("30 20 0:1 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"), None);
     }
 }

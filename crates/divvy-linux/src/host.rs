@@ -10,6 +10,7 @@ use divvy_policy::{ClientId, CpuId, Instant, Nanos};
 use nix::sys::signal::Signal as NixSignal;
 
 use crate::attach::Attached;
+use crate::cgroup::{Leaf, Means, Tree};
 use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, Table, rescue};
 use crate::members::{Look, Members, Scan, Tally};
 use crate::procfs::{LastPid, Latest, StartTime};
@@ -90,6 +91,8 @@ pub(crate) struct Client {
     cpu: Option<u32>,
     exit: Option<Exit>,
     pub(crate) gone: bool,
+    /// Its cgroup, where that is what holds it, or weighs it.
+    leaf: Option<Leaf>,
 }
 
 impl Client {
@@ -112,7 +115,18 @@ impl Client {
             cpu: None,
             exit: None,
             gone: false,
+            leaf: None,
         }
+    }
+
+    /// Whether its members are to be stopped one by one: those in a cgroup are held with it.
+    pub(crate) fn stops(&self) -> bool {
+        self.held && self.leaf.is_none()
+    }
+
+    /// Whether it stands, as far as it was our doing.
+    fn stands(&self, look: &mut Look<'_>) -> bool {
+        self.leaf.as_ref().map_or_else(|| self.members.all_suspended(look), Leaf::is_frozen)
     }
 
     /// Holds children of a held command that were made between the last look at it and its stop, if any process was made
@@ -165,6 +179,8 @@ pub struct LinuxHost {
     unheld: u64,
     /// When the table's file was last looked at; `None` once it was found to be gone.
     table_checked: Option<Instant>,
+    /// The clients' cgroups, where there are any.
+    tree: Option<Tree>,
 }
 
 /// What the user should know, though everything goes on.
@@ -183,6 +199,15 @@ impl LinuxHost {
     /// # Errors
     /// [`Error`] names what could not be had: the runtime directory, the table, a CPU, the guardian.
     pub fn new(params: &HostParams) -> Result<Self> {
+        Self::with_means(params, Means::Signals)
+    }
+
+    /// As [`LinuxHost::new`], with another way to enforce what was decided. Cgroups are for commands: what is attached
+    /// is held by signals.
+    ///
+    /// # Errors
+    /// As [`LinuxHost::new`], and where the cgroups cannot be made.
+    pub fn with_means(params: &HostParams, means: Means) -> Result<Self> {
         // A program that ran in this process before us (`cargo run` turns into what it built) is no cost of ours.
         let cpu_before = clock::own_process_cpu();
         let allowed = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
@@ -198,6 +223,8 @@ impl LinuxHost {
         let dir = Environment::read().open_or_create()?;
         let rescued = rescue(&dir)?;
         let table = Table::create(&dir, params.capacity)?;
+        // Before the guardian is forked: it goes where we go.
+        let tree = Tree::grow(means, &table, cpus.len())?;
         let reactor = Reactor::new()?;
         let inherit = Inherit { mask: reactor.outer_mask(), files, cpus: params.cpus };
         if params.cpus.is_some() && cpus.len() == 1 {
@@ -234,6 +261,7 @@ impl LinuxHost {
             warnings: Vec::new(),
             unheld: 0,
             table_checked: Some(Instant::ZERO),
+            tree,
         };
         host.beat();
         let guardian = Guardian::start(&host.table)?;
@@ -268,7 +296,8 @@ impl LinuxHost {
         let client = ClientId(self.clients.len() as u32);
         let mut command = command;
         command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
-        let leader = spawn(command, &self.inherit)?;
+        let leaf = self.tree.as_ref().map(|tree| tree.leaf(client.index())).transpose()?;
+        let leader = spawn(command, &self.inherit, leaf.as_ref().map(Leaf::procs))?;
         let pid = leader.pid();
         let members = match Members::command(Live, leader, &mut self.table) {
             Ok(members) => members,
@@ -280,7 +309,7 @@ impl LinuxHost {
                 return Err(e);
             }
         };
-        self.clients.push(Client::new(members));
+        self.clients.push(Client { leaf, ..Client::new(members) });
         self.by_leader.insert(pid, client);
         self.hold_client(client.index()).map_err(|(e, _)| e)?;
         Ok(client)
@@ -324,7 +353,7 @@ impl LinuxHost {
             self.adopt_orphans();
         }
         let Some(c) = self.clients.get_mut(client.index()) else { return Ok(Delivery::Gone) };
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         let _ = c.members.scan(look, true, u32::MAX);
         c.members.signal(signal, look)
     }
@@ -417,7 +446,7 @@ impl LinuxHost {
             let i = self.audit_next % n;
             self.audit_next = i + 1;
             let c = &mut self.clients[i];
-            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
             if c.hold_owed && !c.gone && !c.members.all_suspended(look) {
                 (c.hold_owed, c.stopped_elsewhere, c.resumed) = (false, false, true);
                 self.news.push_back(News::Resumed(ClientId(i as u32)));
@@ -431,7 +460,7 @@ impl LinuxHost {
                 None => c.audited = Some(total),
                 Some(before) if total > before + AUDIT_SLACK => {
                     c.audited = None;
-                    if c.members.all_suspended(look) {
+                    if c.stands(look) {
                         continue; // Time of children that was only booked now.
                     }
                     (c.held, c.resumed) = (false, true);
@@ -456,6 +485,14 @@ impl LinuxHost {
         }
         c.stopped_elsewhere = false;
         c.audited = None;
+        if let Some(leaf) = &c.leaf {
+            (c.held, c.resumed) = (true, false);
+            look.tally.signals += 1;
+            return leaf.freeze().map(|()| Delivery::Sent).map_err(|e| {
+                let host = host_error(&e);
+                (e, host)
+            });
+        }
         // Whoever was held before may stand in part: somebody else has resumed one of its processes, or the guardian all.
         let again = std::mem::replace(&mut c.held, true) | std::mem::take(&mut c.resumed);
         let done = if again { c.members.suspend_the_others(look) } else { c.members.suspend(look) };
@@ -474,7 +511,7 @@ impl LinuxHost {
         let c = &mut self.clients[i];
         c.cpu = cpu;
         (c.hold_owed, c.resumed) = (false, false);
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         if c.stopped_elsewhere && c.selector.is_none() {
             return Ok(Delivery::Sent); // Whoever stopped it resumes it; a look at its state tells when.
         }
@@ -495,7 +532,13 @@ impl LinuxHost {
             Some(cpu) => Steered::begin(&c.members, look.table, cpu).ok().flatten(),
             None => None,
         };
-        let delivery = c.members.resume(look);
+        let delivery = match &c.leaf {
+            Some(leaf) => {
+                look.tally.signals += 1;
+                leaf.thaw().map(|()| Delivery::Sent)
+            }
+            None => c.members.resume(look),
+        };
         c.held = false;
         if let Some(steered) = steered {
             steered.end(&c.members, &self.table)?;
@@ -545,7 +588,7 @@ impl LinuxHost {
             c.scanned = now;
         }
         let most = (self.cpus.len() as u32).min(c.cpus_max);
-        let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+        let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
         let scan = c.members.scan(look, children, most)?;
         if children {
             c.members.account_children(look, false)?;
@@ -660,8 +703,11 @@ impl Host for LinuxHost {
             {
                 steer(&c.members, &self.table, cpu)?;
             }
-            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
-            c.members.total(look)
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
+            let total = c.members.total(look)?;
+            // What children used that came and went unseen the kernel has added up there.
+            let usage = c.leaf.as_ref().filter(|_| c.members.has_forked()).and_then(Leaf::usage);
+            Ok(usage.map_or(total, |usage| usage.max(total)))
         };
         let total = measure().map_err(|e| host_error(&e));
         self.settle(i);
@@ -700,9 +746,16 @@ impl Drop for LinuxHost {
             // Those released too: one of their members may have been left suspended by an error.
             let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);
             let _ = c.members.resume(look);
+            c.leaf = None;
+        }
+        if let Some(mut tree) = self.tree.take()
+            && tree.dissolve().is_ok()
+        {
+            self.table.view().tree().erase();
         }
         // Where something could not be resumed the guardian stays, and tries again once we are gone.
         if self.table.nr_held() == 0
+            && !self.table.view().tree().is_noted()
             && let Some(guardian) = self.guardian.take()
         {
             let _ = guardian.dismiss();

@@ -11,6 +11,7 @@ mod affinity;
 mod attach;
 pub mod background;
 mod census;
+pub mod cgroup;
 pub mod clock;
 mod doctor;
 mod error;
@@ -27,6 +28,9 @@ mod protect;
 pub mod quota;
 mod reactor;
 mod select;
+#[cfg(test)]
+#[path = "../tests/common/skip.rs"]
+mod skip;
 mod spawn;
 pub mod stand_in;
 mod steer;

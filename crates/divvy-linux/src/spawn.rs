@@ -1,7 +1,7 @@
 //! Starting a command in a process group, or session, of its own, and waiting for children.
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -45,11 +45,12 @@ pub struct Inherit {
 }
 
 /// Starts `command` as the leader of a new process group. Standard input is `/dev/null`: several commands cannot share
-/// a keyboard. The child is ours to wait for.
+/// a keyboard. The child is ours to wait for. Where there is a `leaf`, the `cgroup.procs` of a cgroup, it goes there
+/// before it becomes the command: none of its children is ever elsewhere.
 ///
 /// # Errors
 /// [`Error::Spawn`] where it cannot be executed.
-pub fn spawn(command: Command, inherit: &Inherit) -> Result<ProcessRef> {
+pub fn spawn(command: Command, inherit: &Inherit, leaf: Option<BorrowedFd<'_>>) -> Result<ProcessRef> {
     let failed = |e: std::io::Error, argv: &[OsString]| {
         let name = argv.first().cloned().unwrap_or_default().to_string_lossy().into_owned();
         Error::Spawn { command: name, cause: e }
@@ -69,9 +70,15 @@ pub fn spawn(command: Command, inherit: &Inherit) -> Result<ProcessRef> {
         process.stderr(fd);
     }
     let (inherit, own_session) = (*inherit, command.own_session);
+    // The child has its own copy until it executes the command, and the number is open for as long as we are here.
+    let leaf = leaf.map(|leaf| leaf.as_raw_fd());
     // SAFETY: between fork and exec the closure makes only async-signal-safe system calls, and allocates nothing.
     unsafe {
         process.pre_exec(move || {
+            if let Some(leaf) = leaf {
+                // SAFETY: the caller keeps the descriptor open until the child was made.
+                rustix::io::write(BorrowedFd::borrow_raw(leaf), b"0")?; // 0 is whoever writes.
+            }
             if own_session {
                 rustix::process::setsid()?;
             } else {

@@ -4,10 +4,13 @@
 //! does a case without a row.
 #![allow(clippy::disallowed_methods, reason = "these tests live in real time")]
 
+#[path = "common/skip.rs"]
+mod skip;
 mod suspend;
 
 use std::collections::BTreeMap;
 
+use skip::skip;
 use suspend::calls::{CALLS, outcome_of};
 use suspend::{Method, cases};
 
@@ -29,16 +32,6 @@ fn table(first: &str) -> Vec<Vec<String>> {
     }
     assert!(!rows.is_empty(), "docs/stopped.md has no table '{first}'");
     rows
-}
-
-/// Says why a test proves nothing here. `scripts/test.sh` lists and counts these.
-fn skip(test: &str, reason: &str) {
-    use std::io::Write as _;
-    eprintln!("SKIPPED {test}: {reason}");
-    if let Some(path) = std::env::var_os("DIVVY_TEST_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
 }
 
 /// Compares a column of a table with what happened.

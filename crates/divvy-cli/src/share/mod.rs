@@ -1,5 +1,6 @@
 //! `divvy share`: run commands and divide the CPU among them.
 
+mod backend;
 mod outlet;
 pub(crate) mod report;
 mod run;
@@ -12,14 +13,16 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use divvy_engine::policies::GateSpec;
+use divvy_engine::policies::{GateSpec, KERNEL};
 use divvy_linux::CpuMask;
+use divvy_linux::cgroup::{Backend, Chosen};
 
 pub(crate) use tasks::check_command;
 
 use crate::args::ShareArgs;
 use crate::{Code, Failure};
 
+pub(crate) use backend::BackendArg;
 pub(crate) use trace::TraceFormat;
 
 /// A cycle longer than this cannot be meant.
@@ -34,20 +37,21 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     if let Some(cpus) = &cpus {
         divvy_linux::check_cpus(cpus)?;
     }
+    let backend = backend::choose(&args, &tasks)?;
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
-    let spec = gate_spec(&args, 1);
+    let spec = gate_spec(&args, &backend, 1);
     spec.make().map_err(|e| Failure::new(Code::Usage, e))?;
-    check_options(&args)?;
+    check_options(&args, &spec.policy)?;
     check_cycle(&args, &spec, &tasks)?;
     // What cannot be written later is better known before anything runs.
     let report = args.report.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(create).transpose()?;
-    run::Run::start(&args, tasks, cpus, trace)?.finish(report)
+    run::Run::start(&args, tasks, cpus, backend, trace)?.finish(report)
 }
 
 /// An option that the policy knows nothing of was meant for another.
-fn check_options(args: &ShareArgs) -> Result<(), Failure> {
-    let policy = args.policy.split(':').next().unwrap_or_default();
+fn check_options(args: &ShareArgs, policy: &str) -> Result<(), Failure> {
+    let policy = policy.split(':').next().unwrap_or_default();
     let foreign: [(_, _, &[&str]); 4] = [
         ("--slice", args.slice.is_some(), &["exact"]),
         ("--presence", args.presence.is_some(), &["exact"]),
@@ -105,10 +109,14 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn gate_spec(args: &ShareArgs, cpus: u32) -> GateSpec {
+fn gate_spec(args: &ShareArgs, backend: &Chosen, cpus: u32) -> GateSpec {
     let default = GateSpec::default();
+    let policy = match backend.backend {
+        Backend::Cgroup => KERNEL.to_owned(),
+        Backend::Signals | Backend::Freezer => args.policy.clone().unwrap_or_else(|| default.policy.clone()),
+    };
     GateSpec {
-        policy: args.policy.clone(),
+        policy,
         quantum_ns: nanos(args.quantum),
         cpus,
         scale_shares: !args.unscaled,

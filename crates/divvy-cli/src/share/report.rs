@@ -5,6 +5,7 @@ use divvy_linux::{Exit, Membership};
 use divvy_policy::{Gate, Policy};
 use serde::Serialize;
 
+use super::backend::BackendReport;
 use super::tasks::Task;
 
 /// The version of the report's format.
@@ -15,6 +16,7 @@ pub(crate) struct Report {
     pub(crate) version: u32,
     pub(crate) divvy: &'static str,
     pub(crate) policy: String,
+    pub(crate) backend: BackendReport,
     pub(crate) quantum_ns: u64,
     pub(crate) cpus: Vec<u32>,
     pub(crate) wall_ns: u64,
@@ -172,6 +174,7 @@ impl Report {
             cpu_ns: c.service_ns,
         });
         lines.extend(super::table::lines(&rows.collect::<Vec<_>>(), color));
+        lines.extend(self.backend.line());
         lines.push(match &self.cycles.rms_relative_error {
             Some(e) => format!(
                 "error per cycle (RMS, {} cycles): median {:.3} %, mean {:.3} %, largest {:.2} %",
@@ -184,11 +187,12 @@ impl Report {
             None => "error per cycle: the run ended before the fifth cycle".to_owned(),
         });
         lines.push(format!(
-            "divvy itself: {:.3} % of a CPU, {} wake-ups, {} reads, {} signals",
+            "divvy itself: {:.3} % of a CPU, {} wake-ups, {} reads, {} {}",
             self.own.overhead * 100.0,
             self.own.wakeups,
             self.own.reads,
-            self.own.signals
+            self.own.signals,
+            self.backend.deeds(),
         ));
         if let Some(m) = &self.own.membership {
             lines.push(format!(

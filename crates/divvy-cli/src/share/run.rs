@@ -8,9 +8,11 @@ use std::rc::Rc;
 
 use divvy_engine::policies::AnyGate;
 use divvy_engine::{Engine, EngineError, Host as _, HostError, News, TraceHeader};
+use divvy_linux::cgroup::Chosen;
 use divvy_linux::{Asked, Command, CpuMask, Exit, HostParams, LinuxHost, Signal, clock};
 use divvy_policy::{ClientId, Instant, Nanos};
 
+use super::backend::{self, BackendReport};
 use super::outlet::Outlet;
 use super::report::{self, ExitReport, REPORT_VERSION, Report};
 use super::screen::{Pipes, Screen};
@@ -46,6 +48,8 @@ pub(super) struct Run<'a> {
     trace_failed: Failed,
     trace_name: Option<String>,
     warnings: Vec<String>,
+    policy: String,
+    backend: Chosen,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +73,14 @@ impl<'a> Run<'a> {
         args: &'a ShareArgs,
         tasks: Vec<Task>,
         cpus: Option<CpuMask>,
+        backend: Chosen,
         trace: Option<(File, String)>,
     ) -> Result<Self, Failure> {
         let usage = |e: divvy_engine::policies::SpecError| Failure::new(Code::Usage, e);
-        let host = LinuxHost::new(&HostParams { cpus, capacity: tasks.len() as u32 + SPARE_SLOTS })?;
-        let spec = gate_spec(args, host.cpus().len() as u32);
+        let params = HostParams { cpus, capacity: tasks.len() as u32 + SPARE_SLOTS };
+        let host = LinuxHost::with_means(&params, backend.means.clone())?;
+        let spec = gate_spec(args, &backend, host.cpus().len() as u32);
+        let policy = spec.policy.clone();
         let gate = spec.make().map_err(usage)?;
         let quantum_ns = spec.quantum().map_err(usage)?.0;
         let has_cycles = spec.cycle_quantum().map_err(usage)?.is_some();
@@ -88,7 +95,7 @@ impl<'a> Run<'a> {
             engine.record_to(Box::new(TraceFile::new(outlet, args.trace_format, &header, failed)));
             trace_name = Some(name);
         }
-        let warnings = Vec::new();
+        let warnings = backend.warning().into_iter().collect();
         let (started, ended_by) = (clock::now(), Ended::Commands);
         let screen = None;
         let plain = None;
@@ -106,6 +113,8 @@ impl<'a> Run<'a> {
             trace_failed,
             trace_name,
             warnings,
+            policy,
+            backend,
         };
         if let Err(failure) = run.start_commands() {
             run.kill_all();
@@ -119,10 +128,21 @@ impl<'a> Run<'a> {
     }
 
     fn start_commands(&mut self) -> Result<(), Failure> {
+        let thawed = self.engine.host().rescued().thawed;
+        if thawed > 0 {
+            let what = if thawed == 1 { "1 cgroup".to_owned() } else { format!("{thawed} cgroups") };
+            self.warnings.push(format!("thawed {what} that an earlier divvy had left frozen"));
+        }
         let rescued = self.engine.host().rescued().resumed.len();
         if rescued > 0 {
             let what = if rescued == 1 { "1 process".to_owned() } else { format!("{rescued} processes") };
             self.warnings.push(format!("resumed {what} that an earlier divvy had left suspended"));
+        }
+        if let Some(text) = backend::choice(self.args.backend, &self.backend)
+            && !self.args.quiet
+            && !self.args.json
+        {
+            tell_in_time(format_args!("divvy: {text}"));
         }
         // What cannot be attached is better known before anything runs.
         for selector in self.tasks.iter().filter_map(Task::selector) {
@@ -184,7 +204,8 @@ impl<'a> Run<'a> {
         let mut report = Report {
             version: REPORT_VERSION,
             divvy: env!("CARGO_PKG_VERSION"),
-            policy: self.args.policy.clone(),
+            policy: self.policy.clone(),
+            backend: BackendReport::new(self.args.backend, &self.backend),
             quantum_ns: self.quantum_ns,
             wall_ns,
             utilization: used as f64 / (wall_ns as f64 * cpus.len() as f64),

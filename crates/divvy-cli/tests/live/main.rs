@@ -4,6 +4,7 @@
 mod api;
 mod attach;
 mod attached;
+mod backend;
 mod crash;
 mod daemon;
 mod dispatch;

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use divvy_policy::gate::{
-    Alps, AlpsParams, AlpsVariant, Dispatched, DispatchedParams, Exact, ExactParams, GateParamError, Rate,
-    RateParams, Scale, exact,
+    Alps, AlpsParams, AlpsVariant, Dispatched, DispatchedParams, Exact, ExactParams, GateParamError, Kernel,
+    KernelParams, Rate, RateParams, Scale, exact,
 };
 use divvy_policy::{Event, EventError, Gate, Instant, Kind, Nanos, Policy, PolicyInfo};
 use serde::{Deserialize, Serialize};
@@ -88,6 +88,8 @@ pub enum AnyGate {
     Alps(Alps),
     /// superd's rate enforcement.
     Rate(Rate),
+    /// Nobody is held.
+    Kernel(Kernel),
     /// Any dispatcher.
     Dispatched(BoxedGate),
 }
@@ -233,6 +235,7 @@ impl GateSpec {
             "rate" => {
                 AnyGate::Rate(Rate::new(RateParams { interval: quantum, period: Nanos(self.period_ns) })?)
             }
+            "kernel" => AnyGate::Kernel(Kernel::new(KernelParams { quantum, cpus: self.cpus, scale })?),
             other => return Err(SpecError::UnknownPolicy(other.to_owned())),
         })
     }
@@ -246,6 +249,7 @@ impl Policy for AnyGate {
             Self::Exact(p) => p.on_event(now, event),
             Self::Alps(p) => p.on_event(now, event),
             Self::Rate(p) => p.on_event(now, event),
+            Self::Kernel(p) => p.on_event(now, event),
             Self::Dispatched(p) => p.0.on_event(now, event),
         }
     }
@@ -255,6 +259,7 @@ impl Policy for AnyGate {
             Self::Exact(p) => p.poll_decision(now),
             Self::Alps(p) => p.poll_decision(now),
             Self::Rate(p) => p.poll_decision(now),
+            Self::Kernel(p) => p.poll_decision(now),
             Self::Dispatched(p) => p.0.poll_decision(now),
         }
     }
@@ -264,6 +269,7 @@ impl Policy for AnyGate {
             Self::Exact(p) => p.poll_timeout(),
             Self::Alps(p) => p.poll_timeout(),
             Self::Rate(p) => p.poll_timeout(),
+            Self::Kernel(p) => p.poll_timeout(),
             Self::Dispatched(p) => p.0.poll_timeout(),
         }
     }

@@ -16,7 +16,7 @@ use divvy_policy::dispatch::{
     drr, eevdf, fcfs, gps, las, linux22, lottery, mlfb, pbs as pbs_policy, pbs_fluid, rr, stride, vtrr, wf2q,
     wfq, wrr,
 };
-use divvy_policy::gate::{ALPS_BASIC_INFO, ALPS_INFO, RATE_INFO, exact};
+use divvy_policy::gate::{ALPS_BASIC_INFO, ALPS_INFO, KERNEL_INFO, RATE_INFO, exact};
 
 pub use factory::{Dispatch, Policies, PolicyContext, PolicyError, PolicyFactory, PolicyVisitor};
 pub use gates::{AnyGate, BoxedGate, GateSpec, SpecError};
@@ -61,8 +61,11 @@ pub fn live() -> impl Iterator<Item = &'static PolicyInfo> {
     GATES.into_iter().chain(DISPATCHERS)
 }
 
+/// What comes with the back end that divides by weights: a gate that holds nobody, and in no list.
+pub const KERNEL: &str = KERNEL_INFO.name;
+
 /// The policy called `name`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static PolicyInfo> {
-    all().find(|info| info.name == name)
+    all().chain([&KERNEL_INFO]).find(|info| info.name == name)
 }

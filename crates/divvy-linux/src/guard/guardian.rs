@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 use super::rescue::ticks;
 use super::table::{SlotImage, Table, View};
 use super::walk::{Live, Verdict, Wanted, resume_held};
+use crate::cgroup::raw;
 use crate::error::last_errno;
 use crate::procfs::{ProcPath, stat_raw};
 use crate::{Error, Result, clock, pidfd};
@@ -209,7 +210,7 @@ extern "C" fn watch(duty: &mut Duty<'_>) -> ! {
         let mut polled = [PollFd::from_borrowed_fd(duty.owner_fd, PollFlags::IN)];
         let ended = matches!(rustix::event::poll(&mut polled, Some(&ROUND)), Ok(1..));
         if ended {
-            if duty.resume_all() {
+            if duty.resume_all() & duty.dissolve() {
                 // Removed or not: the owner is dead, nobody is held, and the next rescue would do it.
                 let _ = rustix::fs::unlinkat(duty.dir, duty.name, AtFlags::empty());
             }
@@ -231,10 +232,15 @@ impl Duty<'_> {
         (0..view.len()).filter_map(move |index| view.image(index))
     }
 
+    /// Takes the tree of cgroups apart, if the dead owner had one; whether nothing is left of it.
+    fn dissolve(&self) -> bool {
+        self.view.tree().image().is_none_or(|tree| raw::dissolve(&tree).failed.is_none())
+    }
+
     /// Resumes everything held; whether nothing was left undone.
     fn resume_all(&mut self) -> bool {
         let latest = ticks(clock::since_boot());
-        let mut done = true;
+        let mut done = self.view.tree().image().is_none_or(|tree| raw::thaw(&tree).failed.is_none());
         let images = self.images();
         resume_held(&Live::default(), images, latest, self.wanted, &mut |_, verdict| {
             done &= !matches!(verdict, Verdict::Failed(_));
@@ -252,8 +258,8 @@ impl Duty<'_> {
             return;
         }
         self.seen.silent += round;
-        if self.seen.silent < STOPPED_AFTER || !self.images().any(|slot| slot.held || slot.affinity.is_some())
-        {
+        let holds = || self.images().any(|slot| slot.held || slot.affinity.is_some());
+        if self.seen.silent < STOPPED_AFTER || !(holds() || self.view.tree().is_noted()) {
             return;
         }
         // Read before resuming: an owner that runs meanwhile shows in the next round.

@@ -20,6 +20,7 @@ mod dir;
 mod guardian;
 mod rescue;
 mod table;
+mod tree;
 mod walk;
 
 pub use dir::{Environment, RuntimeDir};

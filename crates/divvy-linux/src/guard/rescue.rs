@@ -12,8 +12,11 @@ use super::dir::RuntimeDir;
 use super::guardian::HUNG_AFTER;
 use super::table::{
     BEAT_NS_OFFSET, HEADER_BYTES, HIGH_WATER_OFFSET, Header, Reach, SLOT_BYTES, SlotCells, SlotImage,
+    TREE_OFFSET,
 };
+use super::tree::TreeCells;
 use super::walk::{Live, Processes, Verdict, Wanted, resume_held};
+use crate::cgroup::raw::{self, Undone};
 use crate::{Error, Result, StartTime, State, clock};
 
 /// Where and when we are: what decides whether the pids of a table mean anything to us.
@@ -59,6 +62,10 @@ pub struct Failure {
 pub struct Report {
     /// SIGCONT was sent to these.
     pub resumed: Vec<Pid>,
+    /// So many cgroups were frozen, and are thawed.
+    pub thawed: u32,
+    /// So many cgroups of dead owners were removed.
+    pub cgroups: u32,
     /// These had ended.
     pub gone: Vec<Pid>,
     /// The pids of these belong to other processes by now, which were not touched.
@@ -118,7 +125,8 @@ impl fmt::Display for Report {
         )?;
         write!(f, "; tables: repaired {}, of living owners {}", self.repaired, self.still_owned.len())?;
         write!(f, ", of another boot {}, of another namespace {}", self.stale_boot, self.elsewhere)?;
-        write!(f, ", with errors {}", self.errors.len())
+        write!(f, "; cgroups: thawed {}, removed {}", self.thawed, self.cgroups)?;
+        write!(f, "; with errors {}", self.errors.len())
     }
 }
 
@@ -183,10 +191,24 @@ fn rescue_table<P: Processes>(
         report.stopped_owners.push(header.owner);
     }
 
+    let path = dir.path_of(name);
+    let tree = first
+        .get(TREE_OFFSET..)
+        .and_then(|bytes| bytes.first_chunk())
+        .map_or(Ok(None), TreeCells::image_of_bytes);
+    let tree = tree.map_err(|what| Error::CorruptTable { path: path.clone(), what: what.to_owned() })?;
+    let undone =
+        tree.map_or_else(Undone::default, |tree| if owned { raw::thaw(&tree) } else { raw::dissolve(&tree) });
+    report.thawed += undone.thawed;
+    report.cgroups += undone.removed;
+    if let (Some(cause), Some(tree)) = (undone.failed, tree) {
+        let root = String::from_utf8_lossy(tree.root.bytes()).into_owned();
+        report.errors.push(Error::system("thaw and remove cgroup", root, cause));
+    }
     let slots = read_slots(dir, name, &file, &header, &first)?;
     let nr_groups = slots.iter().filter(|slot| matches!(slot.reach, Reach::Group { .. })).count();
     let mut wanted = vec![Wanted::default(); nr_groups];
-    let mut failed = false;
+    let mut failed = undone.failed.is_some();
     resume_held(processes, slots.into_iter(), latest_member(&first), &mut wanted, &mut |pid, verdict| {
         match verdict {
             Verdict::Resumed => report.resumed.push(pid),

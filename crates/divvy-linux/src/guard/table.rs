@@ -39,6 +39,7 @@ use rustix::process::Pid;
 
 use super::dir::RuntimeDir;
 use super::rescue::Place;
+use super::tree::{TREE_BYTES, TreeCells};
 use crate::affinity::{CpuMask, MASK_WORDS};
 use crate::{Error, Result, StartTime, procfs};
 
@@ -52,8 +53,10 @@ pub(crate) const CAPACITY_MAX: u32 = 16 * CAPACITY;
 /// The first page: what never changes ([`Header`]), then what does ([`LiveCells`]).
 pub(crate) const HEADER_BYTES: usize = 4096;
 const LIVE_OFFSET: usize = 256;
+/// Where in the file the tree of cgroups is.
+pub(crate) const TREE_OFFSET: usize = 512;
 const MAGIC: [u8; 8] = *b"DIVVYTBL";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Slots whose space is allocated at a time.
 const GROWTH: u32 = 256;
 
@@ -201,7 +204,8 @@ pub(crate) struct SlotCells {
     mask: [AtomicU64; MASK_WORDS],
 }
 
-const _: () = assert!(size_of::<SlotCells>() == 192 && LIVE_OFFSET + size_of::<LiveCells>() <= HEADER_BYTES);
+const _: () = assert!(size_of::<SlotCells>() == 192 && LIVE_OFFSET + size_of::<LiveCells>() <= TREE_OFFSET);
+const _: () = assert!(TREE_OFFSET + TREE_BYTES <= HEADER_BYTES);
 
 /// What a slot said when it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,6 +275,12 @@ impl View {
         // SAFETY: the mapping lives as long as the `Table` (or, in the guardian, the process), is page-aligned, and
         // has the header's page; the cells are atomics, for which shared and outside writes are no data race.
         unsafe { self.base.add(LIVE_OFFSET).cast::<LiveCells>().as_ref() }
+    }
+
+    /// The tree of cgroups, if the owner has one.
+    pub fn tree(&self) -> &TreeCells {
+        // SAFETY: as in `live`.
+        unsafe { self.base.add(TREE_OFFSET).cast::<TreeCells>().as_ref() }
     }
 
     fn cells(&self, index: u32) -> Option<&SlotCells> {
@@ -523,6 +533,10 @@ impl Table {
         self.header.owner
     }
 
+    pub(crate) const fn owner_identity(&self) -> (Pid, StartTime) {
+        (self.header.owner, self.header.owner_start)
+    }
+
     pub(crate) const fn dir(&self) -> &RuntimeDir {
         &self.dir
     }
@@ -542,10 +556,11 @@ impl std::fmt::Debug for Table {
 }
 
 impl Drop for Table {
-    /// Removes the file if nothing is held and no affinity is to be put back; else it stays, for the guardian and the
-    /// rescue to work on.
+    /// Removes the file if nothing is held, no affinity is to be put back and no tree of cgroups is left; else it stays,
+    /// for the guardian and the rescue to work on.
     fn drop(&mut self) {
-        if !self.images().any(|image| image.held || image.affinity.is_some()) {
+        let held = self.images().any(|image| image.held || image.affinity.is_some());
+        if !held && !self.view.tree().is_noted() {
             // A file that cannot be removed names nobody who is held: the next rescue removes it.
             let _ = self.dir.remove(&self.name);
         }

@@ -54,11 +54,14 @@ impl LinuxHost {
         }
         let c = &mut self.clients[client.index()];
         // Members that their own parents waited for are found to be gone when their clocks are read.
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         let _ = c.members.total(look);
         if c.members.is_empty() && !c.gone {
             c.gone = true;
             c.members.leave_table(look);
+            if let Some(leaf) = c.leaf.take() {
+                leaf.remove();
+            }
             self.news.push_back(News::Gone(client));
         }
     }
@@ -97,7 +100,7 @@ impl LinuxHost {
                 || mark_of(pid, own).filter(|c| self.clients.get(c.index()).is_some_and(|c| !c.gone));
             let Some(client) = self.clients_of(pid).or_else(by_group).or_else(by_mark) else { continue };
             let c = &mut self.clients[client.index()];
-            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
             if c.members.add(pid, look).is_ok() {
                 self.orphans.insert(pid, client);
             }

@@ -1,6 +1,8 @@
 //! Processes that a test starts and that never outlive it, even when it fails.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod skip;
+
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 

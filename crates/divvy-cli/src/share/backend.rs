@@ -1,0 +1,105 @@
+//! `--backend`: by what a run's clients are held or weighed, and what is told of it.
+
+use clap::ValueEnum;
+use divvy_engine::policies::KERNEL;
+use divvy_linux::cgroup::{Asked, Backend, Chosen, Refused, Survey, Wish};
+use serde::Serialize;
+
+use super::tasks::Task;
+use crate::args::ShareArgs;
+use crate::{Code, Failure};
+
+/// What `--backend` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum BackendArg {
+    /// SIGSTOP and SIGCONT: needs nothing
+    Signals,
+    /// cgroup.freeze: parents, terminals and handlers do not see it
+    Freezer,
+    /// The kernel's CPU weights: nobody is ever held
+    Cgroup,
+    /// cgroup, else freezer, else signals
+    Auto,
+}
+
+/// The back end's part of the report.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct BackendReport {
+    asked: BackendArg,
+    used: &'static str,
+    why: String,
+    /// What each client's cgroup weighs, in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weights: Option<Vec<u64>>,
+    /// The largest relative deviation of the weights from the shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weights_deviation: Option<f64>,
+    #[serde(skip)]
+    backend: Backend,
+}
+
+/// The back end for these tasks on this machine.
+///
+/// # Errors
+/// Where one was asked for by name that does not go with the other arguments, or that the machine does not have.
+pub(super) fn choose(args: &ShareArgs, tasks: &[Task]) -> Result<Chosen, Failure> {
+    if args.policy.as_deref().is_some_and(|p| p.split(':').next() == Some(KERNEL)) {
+        let text =
+            format!("--policy {KERNEL}: holds nobody, and comes with --backend cgroup; give that instead");
+        return Err(Failure::new(Code::Usage, text));
+    }
+    let asked = match args.backend {
+        BackendArg::Signals => Asked::Signals,
+        BackendArg::Freezer => Asked::Freezer,
+        BackendArg::Cgroup => Asked::Cgroup,
+        BackendArg::Auto => Asked::Auto,
+    };
+    let shares: Vec<u64> = tasks.iter().map(|task| task.share.get()).collect();
+    let attached = tasks.iter().find_map(Task::selector).map(ToString::to_string);
+    let policy = args.policy.as_deref();
+    let wish = Wish { asked, policy, attached: attached.as_deref(), shares: &shares };
+    divvy_linux::cgroup::choose(&wish, &Survey::new()).map_err(|refused| match refused {
+        Refused::Usage(text) => Failure::new(Code::Usage, text),
+        Refused::Machine(text) => Failure::new(Code::System, text),
+    })
+}
+
+/// What was chosen, for one who left the choice to divvy.
+pub(super) fn choice(asked: BackendArg, chosen: &Chosen) -> Option<String> {
+    (asked == BackendArg::Auto).then(|| format!("backend {}: {}", chosen.backend, chosen.why))
+}
+
+impl BackendReport {
+    pub(super) fn new(asked: BackendArg, chosen: &Chosen) -> Self {
+        Self {
+            asked,
+            used: chosen.backend.name(),
+            why: chosen.why.clone(),
+            weights: chosen.weights.as_ref().map(|w| w.values.clone()),
+            weights_deviation: chosen.weights.as_ref().map(|w| w.deviation_ppm as f64 / 1e6),
+            backend: chosen.backend,
+        }
+    }
+
+    /// What is counted as `signals` in a report.
+    pub(super) fn deeds(&self) -> &'static str {
+        match self.backend {
+            Backend::Freezer => "freezes and thaws",
+            Backend::Signals | Backend::Cgroup => "signals",
+        }
+    }
+
+    /// A line of the summary, where there is something to be said.
+    pub(super) fn line(&self) -> Option<String> {
+        match (self.backend, self.asked) {
+            (Backend::Signals, BackendArg::Signals) => None,
+            (Backend::Cgroup, _) => Some(format!(
+                "backend cgroup ({}): the kernel divides, by weights of {:?}",
+                self.why,
+                self.weights.as_deref().unwrap_or_default()
+            )),
+            (backend, _) => Some(format!("backend {backend} ({})", self.why)),
+        }
+    }
+}

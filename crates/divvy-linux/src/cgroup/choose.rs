@@ -1,0 +1,282 @@
+//! Which back end a run gets: the one that was asked for, or the best that there is, and why.
+
+use std::fmt;
+
+use super::survey::{Ground, Survey};
+use super::weights::{DEVIATION_MAX_PPM, DEVIATION_WARN_PPM, Weights, scale};
+
+/// What a user can ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Asked {
+    /// SIGSTOP and SIGCONT.
+    #[default]
+    Signals,
+    /// `cgroup.freeze`.
+    Freezer,
+    /// CPU weights.
+    Cgroup,
+    /// The best that there is.
+    Auto,
+}
+
+/// What a run gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// SIGSTOP and SIGCONT.
+    Signals,
+    /// `cgroup.freeze`.
+    Freezer,
+    /// CPU weights.
+    Cgroup,
+}
+
+impl Backend {
+    /// As `--backend` has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Signals => "signals",
+            Self::Freezer => "freezer",
+            Self::Cgroup => "cgroup",
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// By what a host enforces what was decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Means {
+    /// Signals to processes and process groups.
+    #[default]
+    Signals,
+    /// Leaves that are frozen.
+    Freezer(Ground),
+    /// Leaves with weights, one for each client in order. Nobody is ever held.
+    Weights(Ground, Vec<u64>),
+}
+
+/// What the choice depends on beside the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// The back end asked for.
+    pub asked: Asked,
+    /// The gate policy that was asked for, if any was: weights have no use for one.
+    pub policy: Option<&'a str>,
+    /// What runs already and is to be a client, if any is.
+    pub attached: Option<&'a str>,
+    /// Each client's share.
+    pub shares: &'a [u64],
+}
+
+/// The back end that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Which.
+    pub backend: Backend,
+    /// How the host does it.
+    pub means: Means,
+    /// Why, in a few words.
+    pub why: String,
+    /// The weights, where they are what divides.
+    pub weights: Option<Weights>,
+}
+
+impl Chosen {
+    /// What the user should know of weights that are not exact.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        let off = self.weights.as_ref()?.deviation_ppm;
+        (off > DEVIATION_WARN_PPM).then(|| {
+            format!(
+                "the kernel's weights are up to {} % off these shares; signals divide them exactly",
+                percent(off)
+            )
+        })
+    }
+}
+
+/// Why a back end that was asked for by name cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Other arguments do not go with it.
+    Usage(String),
+    /// The machine does not have it, or does not permit it.
+    Machine(String),
+}
+
+fn percent(ppm: u64) -> String {
+    format!("{:.2}", ppm as f64 / 1e4)
+}
+
+fn signals(why: String) -> Chosen {
+    Chosen { backend: Backend::Signals, means: Means::Signals, why, weights: None }
+}
+
+/// What speaks against weights whatever the machine has.
+fn against_weights(wish: &Wish<'_>, weights: &Weights) -> Option<String> {
+    if let Some(policy) = wish.policy {
+        return Some(format!("--policy {policy} decides who runs, and with weights the kernel does"));
+    }
+    if let Some(selector) = wish.attached {
+        return Some(format!("@{selector} runs already, and stays in its cgroup"));
+    }
+    (weights.deviation_ppm > DEVIATION_MAX_PPM).then(|| {
+        format!("the kernel's weights would be {} % off these shares", percent(weights.deviation_ppm))
+    })
+}
+
+fn with_weights(ground: &Ground, weights: Weights, why: String) -> Chosen {
+    let means = Means::Weights(ground.clone(), weights.values.clone());
+    Chosen { backend: Backend::Cgroup, means, why, weights: Some(weights) }
+}
+
+fn with_freezer(ground: &Ground, why: String) -> Chosen {
+    Chosen { backend: Backend::Freezer, means: Means::Freezer(ground.clone()), why, weights: None }
+}
+
+/// The back end for `wish` on the machine that `survey` is about.
+///
+/// # Errors
+/// [`Refused`] where one was asked for by name that cannot be had; the text names the fix. `auto` is never refused.
+pub fn choose(wish: &Wish<'_>, survey: &Survey) -> Result<Chosen, Refused> {
+    let asked = || "asked for".to_owned();
+    match wish.asked {
+        Asked::Signals => Ok(signals(asked())),
+        Asked::Freezer => {
+            if let Some(selector) = wish.attached {
+                let text = format!(
+                    "--backend freezer: @{selector} runs already, and stays in its cgroup; use --backend signals for it"
+                );
+                return Err(Refused::Usage(text));
+            }
+            match &survey.freezer {
+                Ok(ground) => Ok(with_freezer(ground, asked())),
+                Err(why) => Err(Refused::Machine(format!("--backend freezer: {why}"))),
+            }
+        }
+        Asked::Cgroup => {
+            let fits = survey.weights.as_ref().map(|ground| scale(wish.shares, ground.knob));
+            let weights = fits.unwrap_or_else(|_| scale(&[], super::Knob::Weight));
+            if let Some(why) = against_weights(wish, &weights) {
+                let fix = match wish.policy {
+                    Some(_) => "leave --policy out, or use --backend signals or freezer",
+                    None => "use --backend signals",
+                };
+                return Err(Refused::Usage(format!("--backend cgroup: {why}; {fix}")));
+            }
+            match &survey.weights {
+                Ok(ground) => Ok(with_weights(ground, weights, asked())),
+                Err(why) => Err(Refused::Machine(format!("--backend cgroup: {why}"))),
+            }
+        }
+        Asked::Auto => Ok(best(wish, survey)),
+    }
+}
+
+fn best(wish: &Wish<'_>, survey: &Survey) -> Chosen {
+    let no_weights = match &survey.weights {
+        Err(why) => why.clone(),
+        Ok(ground) => {
+            let weights = scale(wish.shares, ground.knob);
+            match against_weights(wish, &weights) {
+                Some(why) => why,
+                None => {
+                    let why = format!(
+                        "{} is ours, and the kernel divides by {}",
+                        ground.dir.display(),
+                        ground.knob.file()
+                    );
+                    return with_weights(ground, weights, why);
+                }
+            }
+        }
+    };
+    if let Some(selector) = wish.attached {
+        return signals(format!("@{selector} runs already, and stays in its cgroup"));
+    }
+    match &survey.freezer {
+        Ok(ground) => {
+            let why = format!("{} is ours; no weights: {no_weights}", ground.dir.display());
+            with_freezer(ground, why)
+        }
+        Err(why) if *why == no_weights => signals(why.clone()),
+        Err(why) => signals(format!("no weights: {no_weights}; no freezer: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Enable, Knob};
+    use super::*;
+
+    fn ground(knob: Knob) -> Ground {
+        Ground { dir: "/own".into(), home: "/own".into(), knob, enable: Enable::Nothing }
+    }
+
+    fn survey(freezer: bool, weights: bool) -> Survey {
+        let or = |is: bool| if is { Ok(ground(Knob::Weight)) } else { Err("not ours; the fix".to_owned()) };
+        Survey { freezer: or(freezer), weights: or(weights) }
+    }
+
+    const ONE_TWO: &[u64] = &[1, 2];
+    const WISH: Wish<'_> = Wish { asked: Asked::Auto, policy: None, attached: None, shares: ONE_TWO };
+
+    #[track_caller]
+    fn check_auto(wish: &Wish<'_>, survey: &Survey, backend: Backend, why: &str) {
+        let chosen = choose(wish, survey).expect("auto is never refused");
+        assert_eq!((chosen.backend, chosen.why.as_str()), (backend, why));
+    }
+
+    #[test]
+    fn auto_takes_the_best_that_there_is_and_says_why() {
+        let (cgroup, freezer) = (Backend::Cgroup, Backend::Freezer);
+        check_auto(&WISH, &survey(true, true), cgroup, "/own is ours, and the kernel divides by cpu.weight");
+        check_auto(&WISH, &survey(true, false), freezer, "/own is ours; no weights: not ours; the fix");
+        check_auto(&WISH, &survey(false, false), Backend::Signals, "not ours; the fix");
+        let las = Wish { policy: Some("las"), ..WISH };
+        let no = "--policy las decides who runs, and with weights the kernel does";
+        check_auto(&las, &survey(true, true), freezer, &format!("/own is ours; no weights: {no}"));
+        let both = format!("no weights: {no}; no freezer: not ours; the fix");
+        check_auto(&las, &survey(false, true), Backend::Signals, &both);
+        let attached = Wish { attached: Some("user:bob"), ..WISH };
+        let stays = "@user:bob runs already, and stays in its cgroup";
+        check_auto(&attached, &survey(true, true), Backend::Signals, stays);
+        check_auto(&attached, &survey(true, false), Backend::Signals, stays);
+        let far = Wish { shares: &[1, 1_000_000], ..WISH };
+        assert_eq!(choose(&far, &survey(true, true)).map(|c| c.backend), Ok(freezer));
+    }
+
+    #[test]
+    fn what_was_asked_for_by_name_is_had_or_refused() {
+        let of = |asked, survey: &Survey| choose(&Wish { asked, ..WISH }, survey).map(|c| c.backend);
+        assert_eq!(of(Asked::Signals, &survey(true, true)), Ok(Backend::Signals));
+        assert_eq!(of(Asked::Freezer, &survey(true, false)), Ok(Backend::Freezer));
+        assert_eq!(of(Asked::Cgroup, &survey(false, true)), Ok(Backend::Cgroup));
+        for (asked, name) in [(Asked::Freezer, "freezer"), (Asked::Cgroup, "cgroup")] {
+            let text = format!("--backend {name}: not ours; the fix");
+            assert_eq!(of(asked, &survey(false, false)), Err(Refused::Machine(text)));
+            let wish = Wish { asked, attached: Some("pid:7"), ..WISH };
+            let refused = choose(&wish, &survey(true, true));
+            let Err(Refused::Usage(text)) = refused else { panic!("{refused:?}") };
+            assert!(text.contains("@pid:7 runs already") && text.contains("use --backend signals"), "{text}");
+        }
+        let wish = Wish { asked: Asked::Cgroup, policy: Some("exact"), ..WISH };
+        let Err(Refused::Usage(text)) = choose(&wish, &survey(true, true)) else { panic!("refused") };
+        assert!(text.contains("--policy exact") && text.contains("leave --policy out"), "{text}");
+    }
+
+    #[test]
+    fn weights_that_are_off_are_warned_of_or_refused() {
+        let of = |shares| choose(&Wish { asked: Asked::Cgroup, shares, ..WISH }, &survey(true, true));
+        assert_eq!(of(&[1, 400]).expect("exact").warning(), None);
+        let warned = of(&[1, 10_000]).expect("2.3 % off").warning().expect("a warning");
+        assert!(warned.starts_with("the kernel's weights are up to 2.34 % off"), "{warned}");
+        let Err(Refused::Usage(text)) = of(&[1, 1_000_000]) else { panic!("refused") };
+        assert!(text.contains("% off these shares; use --backend signals"), "{text}");
+    }
+}

@@ -1,0 +1,19 @@
+//! Back ends that use cgroups of our own: the freezer as the means to hold clients, and the kernel's CPU weights.
+//!
+//! divvy makes a tree (`divvy-PID-START`) below a cgroup that is ours to change, with a leaf for each client. A command's
+//! process writes itself into its leaf before it becomes the command, so nobody escapes; its children are born there.
+//! At the end, or when guardian or rescue find that divvy has died, everybody is thawed and moved back to where divvy
+//! was, and the tree is removed.
+
+mod choose;
+mod files;
+pub(crate) mod raw;
+mod survey;
+mod tree;
+mod weights;
+
+pub use choose::{Asked, Backend, Chosen, Means, Refused, Wish, choose};
+pub(crate) use survey::FIX;
+pub use survey::{Enable, Ground, Survey};
+pub(crate) use tree::{Leaf, Tree};
+pub use weights::{Knob, Weights, scale};

@@ -1,0 +1,281 @@
+//! Thawing and taking apart a tree of cgroups: the one algorithm of owner, guardian and rescue.
+//!
+//! Allocates nothing and cannot panic, for the guardian runs it in a forked process. Everything is found by the paths
+//! that the owner wrote into its table before it made the tree, and a tree with another inode than the one noted there is
+//! somebody else's and left alone: the kernel gives each cgroup a number that it does not use again.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+
+/// Longest path of a cgroup that a table keeps, without its end.
+pub(crate) const PATH_MAX: usize = 1400;
+/// A leaf whose processes make others while they are moved is looked at this often.
+const MOVES_MAX: u32 = 64;
+/// The file that freezes, and the one that moves.
+const FREEZE: &CStr = c"cgroup.freeze";
+const PROCS: &CStr = c"cgroup.procs";
+const CONTROL: &CStr = c"cgroup.subtree_control";
+
+/// A path that fits into a table, with its end.
+#[derive(Clone, Copy)]
+pub(crate) struct FixedPath {
+    bytes: [u8; PATH_MAX + 1],
+}
+
+impl FixedPath {
+    /// `bytes` as a path; `None` if it is empty, too long or no path.
+    pub(crate) fn new(bytes: &[u8]) -> Option<Self> {
+        let mut path = Self { bytes: [0; PATH_MAX + 1] };
+        if bytes.is_empty() || bytes.len() > PATH_MAX || bytes.contains(&0) {
+            return None;
+        }
+        path.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(path)
+    }
+
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.as_c_str().to_bytes()
+    }
+}
+
+/// A tree of cgroups as a table names it.
+#[derive(Clone, Copy)]
+pub(crate) struct TreeImage {
+    /// The tree's own directory, whose subdirectories are its leaves.
+    pub root: FixedPath,
+    /// Where processes go when the tree is taken apart.
+    pub home: FixedPath,
+    /// The inode of the root; 0 before it was made.
+    pub inode: u64,
+    /// `-cpu` is to be written into the `cgroup.subtree_control` of the directory around the root.
+    pub disable: bool,
+}
+
+/// What was done to a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Undone {
+    /// Leaves that were frozen and are no more.
+    pub thawed: u32,
+    /// Cgroups that were removed.
+    pub removed: u32,
+    /// The first thing that failed.
+    pub failed: Option<Errno>,
+}
+
+impl Undone {
+    fn fail(&mut self, e: Errno) {
+        self.failed.get_or_insert(e);
+    }
+}
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The tree's root, if it is there and the one that was meant.
+fn open_root(tree: &TreeImage) -> Result<Option<OwnedFd>, Errno> {
+    let root = match rustix::fs::open(tree.root.as_c_str(), DIRECTORY, Mode::empty()) {
+        Ok(root) => root,
+        Err(Errno::NOENT | Errno::NODEV) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let inode = rustix::fs::fstat(&root)?.st_ino;
+    Ok((tree.inode == 0 || inode == tree.inode).then_some(root))
+}
+
+/// Calls `each` with every subdirectory of `dir`.
+fn each_leaf(dir: BorrowedFd<'_>, mut each: impl FnMut(&CStr)) -> Result<(), Errno> {
+    // A descriptor of its own: reading moves its place.
+    let listed = rustix::fs::openat(dir, c".", DIRECTORY, Mode::empty())?;
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(listed, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if entry.file_type() == FileType::Directory && name != c"." && name != c".." {
+            each(name);
+        }
+    }
+    Ok(())
+}
+
+fn write_file(dir: impl AsFd, name: &CStr, text: &[u8]) -> Result<(), Errno> {
+    let file = rustix::fs::openat(dir, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    loop {
+        match rustix::io::write(&file, text) {
+            Err(Errno::INTR) => {}
+            done => return done.map(|_| ()),
+        }
+    }
+}
+
+/// Thaws every leaf. A tree that is gone, or another's, is none to thaw.
+pub(crate) fn thaw(tree: &TreeImage) -> Undone {
+    let mut undone = Undone::default();
+    match open_root(tree) {
+        Ok(Some(root)) => thaw_leaves(root.as_fd(), &mut undone),
+        Ok(None) => {}
+        Err(e) => undone.fail(e),
+    }
+    undone
+}
+
+fn thaw_leaves(root: BorrowedFd<'_>, undone: &mut Undone) {
+    let mut done = Undone::default();
+    let listed = each_leaf(root, |name| match thaw_one(root, name) {
+        Ok(frozen) => done.thawed += u32::from(frozen),
+        // Version 1 has no such file, and freezes nobody; a leaf that has gone holds nobody.
+        Err(Errno::NOENT | Errno::NODEV) => {}
+        Err(e) => done.fail(e),
+    });
+    undone.thawed += done.thawed;
+    if let Some(e) = done.failed.or(listed.err()) {
+        undone.fail(e);
+    }
+}
+
+/// Thaws one leaf; whether it was frozen.
+fn thaw_one(root: BorrowedFd<'_>, name: &CStr) -> Result<bool, Errno> {
+    let leaf = rustix::fs::openat(root, name, DIRECTORY, Mode::empty())?;
+    let file = rustix::fs::openat(&leaf, FREEZE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let mut state = [0; 4];
+    // Unknown counts as frozen.
+    let frozen = rustix::io::pread(&file, &mut state, 0).is_err() || state.first() != Some(&b'0');
+    loop {
+        match rustix::io::pwrite(&file, b"0", 0) {
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+            Ok(_) => return Ok(frozen),
+        }
+    }
+}
+
+/// Thaws every leaf, moves whoever is left in one home, and removes all of them and the root.
+pub(crate) fn dissolve(tree: &TreeImage) -> Undone {
+    let mut undone = Undone::default();
+    let root = match open_root(tree) {
+        Ok(Some(root)) => root,
+        Ok(None) => return undone,
+        Err(e) => {
+            undone.fail(e);
+            return undone;
+        }
+    };
+    thaw_leaves(root.as_fd(), &mut undone);
+    if tree.disable {
+        // Where the cpu controller is on for the leaves of a cgroup, that cgroup can have no processes.
+        for dir in [c".", c".."] {
+            let written = rustix::fs::openat(&root, dir, DIRECTORY, Mode::empty())
+                .and_then(|dir| write_file(&dir, CONTROL, b"-cpu"));
+            // Busy: another divvy has its tree beside ours, and the controller stays on for that one.
+            if let Err(e) = written
+                && e != Errno::BUSY
+            {
+                undone.fail(e);
+            }
+        }
+    }
+    let home = rustix::fs::open(tree.home.as_c_str(), DIRECTORY, Mode::empty())
+        .and_then(|home| rustix::fs::openat(&home, PROCS, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()));
+    let mut failed = None;
+    let mut removed = 0;
+    let listed = each_leaf(root.as_fd(), |name| {
+        let emptied = match &home {
+            Ok(home) => move_all(root.as_fd(), name, home.as_fd()),
+            Err(e) => Err(*e),
+        };
+        match remove(root.as_fd(), name) {
+            Ok(()) => removed += 1,
+            Err(e) => {
+                failed.get_or_insert(emptied.err().unwrap_or(e));
+            }
+        }
+    });
+    undone.removed += removed;
+    if let Some(e) = failed.or(listed.err()) {
+        undone.fail(e);
+        return undone;
+    }
+    match rustix::fs::rmdir(tree.root.as_c_str()) {
+        Ok(()) => undone.removed += 1,
+        Err(Errno::NOENT) => {}
+        Err(e) => undone.fail(e),
+    }
+    undone
+}
+
+/// A cgroup whose last process is about to be gone is busy for some moments more.
+fn remove(root: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    let mut tries = 0;
+    loop {
+        match rustix::fs::unlinkat(root, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::BUSY) if tries < 50 => {
+                tries += 1;
+                let _ =
+                    rustix::thread::nanosleep(&rustix::thread::Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Moves every process of a leaf, until a look finds none.
+fn move_all(root: BorrowedFd<'_>, name: &CStr, home: BorrowedFd<'_>) -> Result<(), Errno> {
+    let leaf = rustix::fs::openat(root, name, DIRECTORY, Mode::empty())?;
+    for _ in 0..MOVES_MAX {
+        let mut moved = false;
+        let mut refused = None;
+        each_number(leaf.as_fd(), |digits| match rustix::io::write(home, digits) {
+            Ok(_) => moved = true,
+            // It has ended.
+            Err(Errno::SRCH) => {}
+            Err(e) => refused = Some(e),
+        })?;
+        if let Some(e) = refused {
+            return Err(e);
+        }
+        if !moved {
+            return Ok(());
+        }
+    }
+    Err(Errno::BUSY)
+}
+
+/// Calls `each` with every line of a leaf's `cgroup.procs`. One longer than a pid is none.
+fn each_number(leaf: BorrowedFd<'_>, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
+    let procs = rustix::fs::openat(leaf, PROCS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let (mut buffer, mut line, mut length) = ([0; 4096], [0; 16], 0);
+    loop {
+        let read = match rustix::io::read(&procs, &mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(e),
+        };
+        for &byte in buffer.iter().take(read) {
+            match byte {
+                b'0'..=b'9' => {
+                    if let Some(digit) = line.get_mut(length) {
+                        *digit = byte;
+                    }
+                    length += 1;
+                }
+                _ => {
+                    // 0 stands for a process that our namespace does not have.
+                    if let Some(digits) = line.get(..length).filter(|d| !d.is_empty() && *d != b"0") {
+                        each(digits);
+                    }
+                    length = 0;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Where cgroups of our own can be made: found from `/proc/self/mountinfo` and `/proc/self/cgroup`.
+//!
+//! A directory is *ours* (delegated) if we may write to it and to its `cgroup.procs`. A process may be moved where its old
+//! and its new cgroup have an ancestor of both that is ours: so our own cgroup is looked at first, and then those around
+//! it as long as they are ours.
+//!
+//! To freeze, any cgroup of version 2 below one that is ours will do. Weights need the cpu controller: of version 2 where
+//! it is on for the children of such a cgroup, or can be put on, which the kernel refuses while processes are in it
+//! (our own we can move); else of version 1.
+
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::files::{Files, Real};
+use super::weights::Knob;
+
+/// What has to be done before children of a cgroup have weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enable {
+    /// Nothing: they have.
+    Nothing,
+    /// `+cpu` into its `cgroup.subtree_control`.
+    Control,
+    /// The same, after we have moved ourselves into a child: nobody else is in it.
+    MoveAndControl,
+}
+
+/// A cgroup below which we can make our own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ground {
+    /// Where children are made.
+    pub dir: PathBuf,
+    /// Our own cgroup in that hierarchy, where processes are moved at the end.
+    pub home: PathBuf,
+    /// The file that takes weights.
+    pub knob: Knob,
+    /// What is to be done before.
+    pub enable: Enable,
+}
+
+/// What this process can do with cgroups; where it cannot, why not, and what would help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// Where clients can be frozen.
+    pub freezer: Result<Ground, String>,
+    /// Where clients can have weights.
+    pub weights: Result<Ground, String>,
+}
+
+/// How to get a delegated cgroup.
+pub(crate) const FIX: &str = "start divvy with: systemd-run --user --scope -p Delegate=yes divvy share ...";
+
+/// Our own cgroup in one hierarchy: where it is mounted, and our directory below that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Own {
+    mount: PathBuf,
+    dir: PathBuf,
+}
+
+impl Survey {
+    /// What this process can do.
+    #[must_use]
+    pub fn new() -> Self {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        Self::of(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"), &Real)
+    }
+
+    pub(crate) fn of(mountinfo: &str, cgroup: &str, files: &dyn Files) -> Self {
+        let two = own(mountinfo, cgroup, &Version::Two);
+        let one = own(mountinfo, cgroup, &Version::One);
+        let freezer = two.clone().and_then(|own| freezer(&own, files));
+        let weights = two.and_then(|own| weights(&own, files)).or_else(|two| {
+            let one = one.and_then(|own| match is_ours(&own.dir, files) {
+                Ok(()) => Ok(ground(own.dir.clone(), own.dir, Knob::Shares, Enable::Nothing)),
+                Err(why) => Err(why),
+            });
+            one.map_err(|one| format!("{two}; version 1: {one}"))
+        });
+        Self { freezer, weights }
+    }
+}
+
+impl Default for Survey {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn ground(dir: PathBuf, home: PathBuf, knob: Knob, enable: Enable) -> Ground {
+    Ground { dir, home, knob, enable }
+}
+
+enum Version {
+    Two,
+    /// The hierarchy of the cpu controller.
+    One,
+}
+
+/// A path in `mountinfo`: blanks and the like are written in octal.
+fn unescape(text: &str) -> PathBuf {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\\') {
+        plain.push_str(before);
+        let byte = after.get(..3).and_then(|octal| u8::from_str_radix(octal, 8).ok());
+        match byte.filter(u8::is_ascii) {
+            Some(byte) => {
+                plain.push(char::from(byte));
+                rest = &after[3..];
+            }
+            None => {
+                plain.push('\\');
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(plain + rest)
+}
+
+fn own(mountinfo: &str, cgroup: &str, version: &Version) -> Result<Own, String> {
+    let missing = match version {
+        Version::Two => "cgroup v2 is not mounted",
+        Version::One => "no hierarchy with the cpu controller is mounted",
+    };
+    let (mut found, mut seen) = (None, false);
+    for line in mountinfo.lines() {
+        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let (kind, options) = (right.split(' ').next(), right.split(' ').nth(2).unwrap_or_default());
+        let fits = match version {
+            Version::Two => kind == Some("cgroup2"),
+            Version::One => kind == Some("cgroup") && options.split(',').any(|option| option == "cpu"),
+        };
+        let mut fields = left.split(' ').skip(3);
+        let (Some(root), Some(mount)) = (fields.next(), fields.next()) else { continue };
+        if !fits {
+            continue;
+        }
+        let path = cgroup.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+            let fits = match version {
+                Version::Two => line.starts_with("0::"),
+                Version::One => controllers.split(',').any(|name| name == "cpu"),
+            };
+            fits.then_some(path)
+        });
+        seen = true;
+        // A mount may show only a part of the hierarchy, and a container's `/proc` a path outside of it.
+        let below = path.and_then(|path| Path::new(path).strip_prefix(unescape(root)).ok());
+        if let Some(below) = below.filter(|below| !below.starts_with("..")) {
+            let mount = unescape(mount);
+            let dir = if below.as_os_str().is_empty() { mount.clone() } else { mount.join(below) };
+            found = Some(Own { mount, dir });
+        }
+    }
+    match found {
+        Some(own) => Ok(own),
+        None if seen => Err("our own cgroup is outside of what is mounted".to_owned()),
+        None => Err(missing.to_owned()),
+    }
+}
+
+fn is_ours(dir: &Path, files: &dyn Files) -> Result<(), String> {
+    let refused = |path: &Path, e: Errno| match e {
+        Errno::NOENT => format!("there is no {}; mount the cgroup file system", path.display()),
+        e => format!("{} is not ours to change ({e}); {FIX}", path.display()),
+    };
+    files.writable(dir).map_err(|e| refused(dir, e))?;
+    let procs = dir.join("cgroup.procs");
+    files.writable(&procs).map_err(|e| refused(&procs, e))
+}
+
+/// Our own cgroup and those around it, as far as they are ours.
+fn ours<'a>(own: &'a Own, files: &'a dyn Files) -> Result<impl Iterator<Item = &'a Path>, String> {
+    is_ours(&own.dir, files)?;
+    let up = own.dir.ancestors().take_while(|dir| dir.starts_with(&own.mount));
+    Ok(up.take_while(|dir| is_ours(dir, files).is_ok()))
+}
+
+fn freezer(own: &Own, files: &dyn Files) -> Result<Ground, String> {
+    let mut last = None;
+    for dir in ours(own, files)? {
+        // Where controllers are on for the children, or the cgroup is a threaded one, they may not be what they seem.
+        match files.read(&dir.join("cgroup.type")) {
+            Ok(kind) if kind.trim() != "domain" => {
+                last = Some(format!("{} is a {} cgroup", dir.display(), kind.trim()));
+            }
+            _ => return Ok(ground(dir.to_owned(), own.dir.clone(), Knob::Weight, Enable::Nothing)),
+        }
+    }
+    Err(format!("{}; {FIX}", last.unwrap_or_default()))
+}
+
+fn weights(own: &Own, files: &dyn Files) -> Result<Ground, String> {
+    let has_cpu = |dir: &Path, name: &str| {
+        files.read(&dir.join(name)).is_ok_and(|text| text.split_whitespace().any(|c| c == "cpu"))
+    };
+    let mut why = format!("{} has no cpu controller", own.dir.display());
+    for dir in ours(own, files)? {
+        if !has_cpu(dir, "cgroup.controllers") {
+            continue;
+        }
+        let at = |enable| ground(dir.to_owned(), own.dir.clone(), Knob::Weight, enable);
+        if has_cpu(dir, "cgroup.subtree_control") {
+            return Ok(at(Enable::Nothing));
+        }
+        // The real root alone has no type, and may have processes beside children with controllers.
+        if files.read(&dir.join("cgroup.type")) == Err(Errno::NOENT) {
+            return Ok(at(Enable::Control));
+        }
+        let procs = files.read(&dir.join("cgroup.procs")).unwrap_or_default();
+        let me = rustix::process::getpid().to_string();
+        if procs.split_whitespace().next().is_none() {
+            return Ok(at(Enable::Control));
+        }
+        if procs.split_whitespace().all(|pid| pid == me) && dir == own.dir {
+            return Ok(at(Enable::MoveAndControl));
+        }
+        why = format!(
+            "other processes are in {}, so the cpu controller cannot be put on for its children; {FIX}",
+            dir.display()
+        );
+    }
+    Err(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::fixture::Fixture;
+    use super::*;
+
+    const DOMAIN: &[(&str, &str)] = &[
+        ("cgroup.type", "domain\n"),
+        ("cgroup.procs", ""),
+        ("cgroup.controllers", "cpu memory\n"),
+        ("cgroup.subtree_control", "\n"),
+        ("cgroup.freeze", "0\n"),
+        ("cpu.weight", "100\n"),
+    ];
+
+    /// A machine of systemd: root, user.slice, a delegated user@7.service with an app in it.
+    fn systemd(different: &[(&str, &str)]) -> Fixture {
+        let fixture = Fixture::new(DOMAIN);
+        fixture.cgroup("v2", &[]);
+        std::fs::remove_file(fixture.path("v2/cgroup.type")).expect("the root has none");
+        fixture.cgroup("v2/user@7", &[("cgroup.subtree_control", "memory")]);
+        fixture.cgroup("v2/user@7/app", different);
+        fixture
+    }
+
+    fn survey(fixture: &Fixture, cgroup: &str) -> Survey {
+        let mounts = format!(
+            "31 20 0:26 / {} rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n\
+             32 20 0:27 /docker {} rw - cgroup cgroup rw,cpu,cpuacct\n\
+             33 20 0:28 / /memory rw - cgroup cgroup rw,memory\n",
+            fixture.path("v2").display(),
+            fixture.path("v1").display(),
+        );
+        Survey::of(&mounts, cgroup, fixture)
+    }
+
+    #[test]
+    fn our_own_cgroup_comes_first() {
+        let fixture = systemd(&[("cgroup.subtree_control", "cpu")]);
+        let found = survey(&fixture, "0::/user@7/app\n");
+        let app = fixture.path("v2/user@7/app");
+        assert_eq!(found.freezer, Ok(ground(app.clone(), app.clone(), Knob::Weight, Enable::Nothing)));
+        assert_eq!(found.weights, Ok(ground(app.clone(), app, Knob::Weight, Enable::Nothing)));
+    }
+
+    #[test]
+    fn the_controller_is_put_on_where_the_kernel_lets_us() {
+        let me = rustix::process::getpid().to_string();
+        let (app, around) = ("v2/user@7/app", "v2/user@7");
+        for (procs, dir, enable) in [
+            ("", app, Enable::Control),
+            (me.as_str(), app, Enable::MoveAndControl),
+            // Others are in ours; the one around it has no processes of its own.
+            ("1\n2\n", around, Enable::Control),
+        ] {
+            let fixture = systemd(&[("cgroup.procs", procs)]);
+            let expected = ground(fixture.path(dir), fixture.path(app), Knob::Weight, enable);
+            assert_eq!(survey(&fixture, "0::/user@7/app").weights, Ok(expected), "{procs:?}");
+        }
+        // And if that has some too, and the root is not ours:
+        let fixture = systemd(&[("cgroup.procs", "1\n")]);
+        std::fs::write(fixture.path("v2/user@7/cgroup.procs"), "5\n").expect("a file");
+        fixture.refuse("v2/cgroup.procs", Errno::ACCESS);
+        let found = survey(&fixture, "0::/user@7/app");
+        let why = found.weights.expect_err("processes are in the way");
+        assert!(why.starts_with("other processes are in "), "{why}");
+        assert!(why.contains(FIX) && why.contains("; version 1: our own cgroup is outside of"), "{why}");
+        assert!(found.freezer.is_ok(), "to freeze needs no controller");
+        // The root may have both.
+        fixture.refused.borrow_mut().clear();
+        let root = ground(fixture.path("v2"), fixture.path(app), Knob::Weight, Enable::Control);
+        assert_eq!(survey(&fixture, "0::/user@7/app").weights, Ok(root));
+    }
+
+    #[test]
+    fn what_is_not_delegated_is_told_with_the_fix() {
+        for (end, e) in [("app", Errno::ROFS), ("app", Errno::ACCESS), ("app/cgroup.procs", Errno::PERM)] {
+            let fixture = systemd(&[("cgroup.subtree_control", "cpu")]);
+            fixture.refuse(end, e);
+            let found = survey(&fixture, "0::/user@7/app");
+            for why in [found.freezer.expect_err("refused"), found.weights.expect_err("refused")] {
+                assert!(why.contains("is not ours to change") && why.contains(FIX), "{why}");
+            }
+        }
+        let fixture = systemd(&[]);
+        let found = survey(&fixture, "0::/gone\n");
+        assert!(found.freezer.expect_err("gone").starts_with("there is no "));
+        let found = survey(&fixture, "0::/../outside\n");
+        assert_eq!(found.freezer, Err("our own cgroup is outside of what is mounted".to_owned()));
+        assert_eq!(Survey::of("", "", &fixture).freezer, Err("cgroup v2 is not mounted".to_owned()));
+    }
+
+    #[test]
+    fn version_1_has_weights_where_version_2_has_none() {
+        let fixture = systemd(&[("cgroup.controllers", "memory")]);
+        for name in ["v2/cgroup.controllers", "v2/user@7/cgroup.controllers"] {
+            std::fs::write(fixture.path(name), "hugetlb\n").expect("a file");
+        }
+        fixture.cgroup("v1/box", &[("cpu.shares", "1024")]);
+        let found = survey(&fixture, "4:cpu,cpuacct:/docker/box\n0::/user@7/app\n");
+        let dir = fixture.path("v1/box");
+        assert_eq!(found.weights, Ok(ground(dir.clone(), dir, Knob::Shares, Enable::Nothing)));
+        fixture.refuse("v1/box", Errno::ACCESS);
+        let why = survey(&fixture, "4:cpu,cpuacct:/docker/box\n0::/user@7/app\n").weights.unwrap_err();
+        assert!(why.contains("has no cpu controller; version 1: "), "{why}");
+    }
+
+    #[test]
+    fn a_threaded_cgroup_is_no_ground() {
+        let fixture = systemd(&[("cgroup.type", "threaded\n")]);
+        let found = survey(&fixture, "0::/user@7/app").freezer.expect("the one around it");
+        assert_eq!(found.dir, fixture.path("v2/user@7"));
+    }
+
+    #[test]
+    fn blanks_in_mounts_are_written_in_octal() {
+        assert_eq!(unescape(r"/a\040b\134c"), PathBuf::from(r"/a b\c"));
+        assert_eq!(unescape(r"/a\9"), PathBuf::from(r"/a\9"));
+    }
+}

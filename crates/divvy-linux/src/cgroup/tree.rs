@@ -1,0 +1,439 @@
+//! The cgroups of one run: a root named after its owner, and a leaf for each client.
+//!
+//! Whoever makes a tree has entered it in the table of held processes before ([`super::raw`] undoes it from there), so
+//! that no moment is left in which a leaf could stay behind, frozen or not.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use divvy_policy::Nanos;
+use rustix::io::Errno;
+
+use super::choose::Means;
+use super::files::{Files, Real};
+use super::raw::{self, FixedPath, TreeImage, Undone};
+use super::survey::{Enable, FIX, Ground};
+use crate::guard::Table;
+use crate::{Error, Pid, Result, StartTime};
+
+/// What a tree is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Leaves are frozen and thawed.
+    Freeze,
+    /// Leaves have weights, one for each client in order.
+    Weigh(Vec<u64>),
+}
+
+/// A tree that is ours. Dropping it takes it apart.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: PathBuf,
+    ground: Ground,
+    purpose: Purpose,
+    inode: u64,
+    /// The controller is on for the children of the ground because of us.
+    enabled: bool,
+    files: Rc<dyn Files>,
+    made: bool,
+}
+
+/// The error for a cgroup's file; a lacking permission names the fix that holds for cgroups.
+fn failed(operation: &'static str, path: &Path, cause: Errno) -> Error {
+    let object = path.display().to_string();
+    match cause {
+        Errno::PERM | Errno::ACCESS | Errno::ROFS => Error::Permission { operation, object, fix: FIX, cause },
+        _ => Error::System { operation, object, cause },
+    }
+}
+
+impl Tree {
+    /// The tree for `means`, noted in the owner's table and then made; `None` where none is needed.
+    ///
+    /// # Errors
+    /// As [`Tree::make`]; nothing is left then.
+    pub(crate) fn grow(means: Means, table: &Table, cpus: usize) -> Result<Option<Self>> {
+        let (ground, purpose) = match means {
+            Means::Signals => return Ok(None),
+            Means::Freezer(ground) => (ground, Purpose::Freeze),
+            Means::Weights(ground, weights) => (ground, Purpose::Weigh(weights)),
+        };
+        let (pid, start) = table.owner_identity();
+        let mut tree = Self::plan(ground, purpose, pid, start);
+        let view = table.view();
+        let cells = view.tree();
+        cells.note(&tree.image()?);
+        if let Err(e) = tree.make(cpus) {
+            if tree.dissolve().is_ok() {
+                cells.erase();
+            }
+            return Err(e);
+        }
+        cells.note(&tree.image()?);
+        Ok(Some(tree))
+    }
+
+    /// A tree on `ground` for the owner `pid` that began at `start`; nothing is made yet.
+    pub(crate) fn plan(ground: Ground, purpose: Purpose, pid: Pid, start: StartTime) -> Self {
+        Self::with_files(ground, purpose, pid, start, Rc::new(Real))
+    }
+
+    fn with_files(
+        ground: Ground,
+        purpose: Purpose,
+        pid: Pid,
+        start: StartTime,
+        files: Rc<dyn Files>,
+    ) -> Self {
+        let root = ground.dir.join(format!("divvy-{pid}-{}", start.0));
+        Self { root, ground, purpose, inode: 0, enabled: false, files, made: false }
+    }
+
+    /// What a table has to say of it.
+    ///
+    /// # Errors
+    /// [`Error::System`] where a path is too long for a table.
+    pub(crate) fn image(&self) -> Result<TreeImage> {
+        let fixed = |path: &Path| {
+            let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+            FixedPath::new(bytes).ok_or_else(|| failed("note in the table", path, Errno::NAMETOOLONG))
+        };
+        let weighs = matches!(self.purpose, Purpose::Weigh(_));
+        Ok(TreeImage {
+            root: fixed(&self.root)?,
+            home: fixed(&self.ground.home)?,
+            inode: self.inode,
+            disable: weighs && self.ground.enable != Enable::Nothing,
+        })
+    }
+
+    fn write(&self, path: &Path, text: &str) -> Result<()> {
+        self.files.write(path, text).map_err(|e| failed("write to", path, e))
+    }
+
+    /// Makes the root; for weights, puts the controller on and gives the root the weight of an ordinary process on each
+    /// of `cpus` CPUs, as strangers see all clients together.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Permission`]; drop the tree then.
+    pub(crate) fn make(&mut self, cpus: usize) -> Result<()> {
+        self.files.make(&self.root).map_err(|e| failed("make cgroup", &self.root, e))?;
+        self.made = true;
+        self.inode = std::fs::metadata(&self.root).map_or(0, |m| m.ino());
+        if self.purpose == Purpose::Freeze {
+            return Ok(());
+        }
+        if self.ground.enable == Enable::MoveAndControl {
+            let own = self.root.join("self");
+            self.files.make(&own).map_err(|e| failed("make cgroup", &own, e))?;
+            self.write(&own.join("cgroup.procs"), "0")?;
+        }
+        if self.ground.knob == super::Knob::Weight {
+            if self.ground.enable != Enable::Nothing {
+                self.enabled = true;
+                self.write(&self.ground.dir.join("cgroup.subtree_control"), "+cpu")?;
+            }
+            self.write(&self.root.join("cgroup.subtree_control"), "+cpu")?;
+        }
+        let (_, high) = self.ground.knob.range();
+        let weight = self.ground.knob.ordinary().saturating_mul(cpus.max(1) as u64).min(high);
+        self.weigh(&self.root, weight)
+    }
+
+    /// Gives a cgroup a weight, and looks whether the kernel took it as it is.
+    fn weigh(&self, dir: &Path, weight: u64) -> Result<()> {
+        let path = dir.join(self.ground.knob.file());
+        self.write(&path, &weight.to_string())?;
+        let kept = self.files.read(&path).map_err(|e| failed("read", &path, e))?;
+        match kept.trim().parse::<u64>() {
+            Ok(kept) if kept == weight => Ok(()),
+            _ => {
+                Err(Error::Malformed { object: path.display().to_string(), what: "the weight just written" })
+            }
+        }
+    }
+
+    /// A leaf for client number `client`, thawed.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Permission`]; nothing is left of the leaf then.
+    pub(crate) fn leaf(&self, client: usize) -> Result<Leaf> {
+        let dir = self.root.join(format!("c{client}"));
+        self.files.make(&dir).map_err(|e| failed("make cgroup", &dir, e))?;
+        let leaf = self.open_leaf(&dir, client);
+        if leaf.is_err() {
+            // Empty, and ours.
+            let _ = rustix::fs::rmdir(&dir);
+        }
+        leaf
+    }
+
+    fn open_leaf(&self, dir: &Path, client: usize) -> Result<Leaf> {
+        let open = |name: &str| {
+            let path = dir.join(name);
+            let file = File::options().read(true).write(true).open(&path);
+            file.map_err(|e| failed("open", &path, Errno::from_io_error(&e).unwrap_or(Errno::IO)))
+        };
+        let mut freeze = None;
+        match &self.purpose {
+            Purpose::Freeze => {
+                let file = open("cgroup.freeze").map_err(|e| match e.errno() {
+                    Some(Errno::NOENT) => Error::Permission {
+                        operation: "open",
+                        object: dir.join("cgroup.freeze").display().to_string(),
+                        fix: "use Linux 5.2 or newer, or --backend signals",
+                        cause: Errno::NOENT,
+                    },
+                    _ => e,
+                })?;
+                freeze = Some(file);
+            }
+            Purpose::Weigh(weights) => {
+                let weight = weights.get(client).copied().unwrap_or_else(|| self.ground.knob.ordinary());
+                self.weigh(dir, weight)?;
+            }
+        }
+        let procs = open("cgroup.procs")?;
+        // Version 1 has a file of that name that says something else.
+        let usage = match self.ground.knob {
+            super::Knob::Weight => File::open(dir.join("cpu.stat")).ok(),
+            super::Knob::Shares => None,
+        };
+        Ok(Leaf { dir: dir.to_owned(), freeze, procs, usage })
+    }
+
+    /// Thaws all leaves, moves home whoever is left in one, and removes everything.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Permission`] where something is left; it can be tried again.
+    pub(crate) fn dissolve(&mut self) -> Result<Undone> {
+        if !self.made {
+            return Ok(Undone::default());
+        }
+        let mut image = self.image()?;
+        image.disable = self.enabled;
+        let undone = raw::dissolve(&image);
+        match undone.failed {
+            None => {
+                self.made = false;
+                Ok(undone)
+            }
+            Some(e) => Err(failed("take apart cgroup", &self.root, e)),
+        }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // What is left is in the table, for the rescue.
+        let _ = self.dissolve();
+    }
+}
+
+/// One client's cgroup.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    dir: PathBuf,
+    /// `cgroup.freeze`, where that is what the leaf is for.
+    freeze: Option<File>,
+    procs: File,
+    /// `cpu.stat`, where there is one that has a usage.
+    usage: Option<File>,
+}
+
+impl Leaf {
+    /// Its `cgroup.procs`, for a child that writes itself into it before it becomes what it is to be.
+    pub(crate) fn procs(&self) -> BorrowedFd<'_> {
+        self.procs.as_fd()
+    }
+
+    fn set_frozen(&self, frozen: bool) -> Result<()> {
+        let Some(file) = &self.freeze else { return Ok(()) };
+        let text: &[u8] = if frozen { b"1" } else { b"0" };
+        loop {
+            match file.write_at(text, 0) {
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    let operation = if frozen { "freeze cgroup" } else { "thaw cgroup" };
+                    return Err(failed(operation, &self.dir, Errno::from_io_error(&e).unwrap_or(Errno::IO)));
+                }
+            }
+        }
+    }
+
+    /// Keeps all of its processes from running: each at its next return from the kernel. Does nothing in a leaf that has
+    /// only a weight.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Permission`].
+    pub(crate) fn freeze(&self) -> Result<()> {
+        self.set_frozen(true)
+    }
+
+    /// Lets them run again.
+    ///
+    /// # Errors
+    /// As [`Leaf::freeze`].
+    pub(crate) fn thaw(&self) -> Result<()> {
+        self.set_frozen(false)
+    }
+
+    /// Whether the kernel was told to freeze it, and nobody has taken that back.
+    pub(crate) fn is_frozen(&self) -> bool {
+        let mut state = [0];
+        self.freeze.as_ref().is_some_and(|f| f.read_at(&mut state, 0).is_ok() && state == *b"1")
+    }
+
+    /// CPU time of all that ever were in it; `None` where the kernel does not tell. May be a tick behind a process that
+    /// runs just now.
+    pub(crate) fn usage(&self) -> Option<Nanos> {
+        let mut text = [0; 64];
+        let read = self.usage.as_ref()?.read_at(&mut text, 0).ok()?;
+        parse_usage(text.get(..read)?)
+    }
+
+    /// Removes it, if nobody is in it any more.
+    pub(crate) fn remove(self) {
+        // One that is busy for some moments more is removed with the tree.
+        let _ = rustix::fs::rmdir(&self.dir);
+    }
+}
+
+/// The first line of `cpu.stat`: `usage_usec 1234`.
+fn parse_usage(text: &[u8]) -> Option<Nanos> {
+    let line = text.split(|&b| b == b'\n').next()?;
+    let digits = std::str::from_utf8(line.strip_prefix(b"usage_usec ")?).ok()?;
+    digits.trim().parse::<u64>().ok()?.checked_mul(1_000).map(Nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::fixture::Fixture;
+    use super::super::survey::Survey;
+    use super::super::weights::Knob;
+    use super::*;
+
+    const FILES: &[(&str, &str)] = &[
+        ("cgroup.procs", ""),
+        ("cgroup.subtree_control", ""),
+        ("cgroup.freeze", "0"),
+        ("cpu.weight", "100"),
+        ("cpu.stat", "usage_usec 1234567\nuser_usec 1\n"),
+    ];
+
+    fn tree(fixture: &Rc<Fixture>, purpose: Purpose, enable: Enable) -> Tree {
+        fixture.cgroup("own", &[]);
+        let dir = fixture.path("own");
+        let ground = Ground { dir: dir.clone(), home: dir, knob: Knob::Weight, enable };
+        let pid = Pid::from_raw(7).expect("positive");
+        Tree::with_files(ground, purpose, pid, StartTime(9), Rc::<Fixture>::clone(fixture))
+    }
+
+    fn written(fixture: &Fixture) -> Vec<String> {
+        fixture.written.borrow().iter().map(|(path, text)| format!("{path}={text}")).collect()
+    }
+
+    #[test]
+    fn weights_are_written_after_the_controller_is_on() {
+        let fixture = Rc::new(Fixture::new(FILES));
+        let mut tree = tree(&fixture, Purpose::Weigh(vec![25, 50]), Enable::MoveAndControl);
+        tree.make(2).expect("nothing is refused");
+        let leaf = tree.leaf(1).expect("a leaf");
+        assert_eq!(leaf.usage(), Some(Nanos(1_234_567_000)));
+        assert_eq!(
+            written(&fixture),
+            [
+                "own/divvy-7-9/self/cgroup.procs=0",
+                "own/cgroup.subtree_control=+cpu",
+                "own/divvy-7-9/cgroup.subtree_control=+cpu",
+                "own/divvy-7-9/cpu.weight=200",
+                "own/divvy-7-9/c1/cpu.weight=50",
+            ]
+        );
+        let image = tree.image().expect("short paths");
+        assert!(image.disable && image.inode != 0);
+        assert_eq!(image.root.bytes(), fixture.path("own/divvy-7-9").to_str().unwrap().as_bytes());
+    }
+
+    #[test]
+    fn a_refusal_names_operation_object_and_cause() {
+        let weigh = || Purpose::Weigh(vec![1]);
+        for (end, e, purpose, answer) in [
+            ("divvy-7-9", Errno::ACCESS, weigh(), "make cgroup"),
+            ("own/cgroup.subtree_control", Errno::BUSY, weigh(), "write to"),
+            ("divvy-7-9/cpu.weight", Errno::INVAL, weigh(), "write to"),
+            ("divvy-7-9/cgroup.subtree_control", Errno::NOENT, weigh(), "write to"),
+            ("self/cgroup.procs", Errno::PERM, weigh(), "write to"),
+        ] {
+            let fixture = Rc::new(Fixture::new(FILES));
+            fixture.refuse(end, e);
+            let mut tree = tree(&fixture, purpose, Enable::MoveAndControl);
+            let error = tree.make(1).expect_err(end);
+            assert_eq!(error.errno(), Some(e), "{end}");
+            let text = error.to_string();
+            assert!(text.starts_with(answer) && text.contains(end), "{text}");
+            let permission = [Errno::ACCESS, Errno::PERM].contains(&e);
+            assert_eq!(text.contains(FIX), permission, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_leaf_that_cannot_be_used_is_not_left() {
+        let fixture = Rc::new(Fixture::new(&[("cgroup.procs", ""), ("cgroup.subtree_control", "")]));
+        let mut frozen = tree(&fixture, Purpose::Freeze, Enable::Nothing);
+        frozen.make(1).expect("nothing is refused");
+        let error = frozen.leaf(0).expect_err("no cgroup.freeze").to_string();
+        assert!(error.contains("Linux 5.2"), "{error}");
+        let fixture = Rc::new(Fixture::new(FILES));
+        let mut weighed = tree(&fixture, Purpose::Weigh(vec![1]), Enable::Nothing);
+        weighed.make(1).expect("nothing is refused");
+        fixture.refuse("c0/cpu.weight", Errno::INVAL);
+        assert_eq!(weighed.leaf(0).expect_err("refused").errno(), Some(Errno::INVAL));
+        assert_eq!(written(&fixture).len(), 2, "{:?}", written(&fixture));
+    }
+
+    #[test]
+    fn usage_is_read_in_us() {
+        assert_eq!(parse_usage(b"usage_usec 12\nuser_usec 3\n"), Some(Nanos(12_000)));
+        assert_eq!(parse_usage(b"nr_periods 0\n"), None);
+        assert_eq!(parse_usage(b""), None);
+    }
+
+    /// The kernel's own files: frozen, thawed, and taken apart with a process in it, which goes home.
+    #[test]
+    fn a_live_tree_is_taken_apart_whoever_is_in_it() {
+        let ground = match Survey::new().freezer {
+            Ok(ground) => ground,
+            Err(why) => {
+                return crate::skip::skip("a_live_tree_is_taken_apart_whoever_is_in_it", &why);
+            }
+        };
+        let own = rustix::process::getpid();
+        let start = crate::procfs::stat(own).expect("readable").expect("alive").start;
+        let mut tree = Tree::plan(ground, Purpose::Freeze, own, start);
+        let root = tree.root.clone();
+        tree.make(1).expect("it is ours");
+        let leaf = tree.leaf(0).expect("it is ours");
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        rustix::io::write(leaf.procs(), child.id().to_string().as_bytes()).expect("our child");
+        leaf.freeze().expect("it is ours");
+        assert!(leaf.is_frozen() && leaf.usage().is_some());
+        // Another tree in its place is not touched.
+        let mut foreign = tree.image().expect("short");
+        foreign.inode += 1;
+        assert_eq!(raw::dissolve(&foreign), Undone::default());
+        assert!(leaf.is_frozen());
+        let undone = tree.dissolve().expect("it is ours");
+        assert_eq!((undone.thawed, undone.removed), (1, 2));
+        assert!(!root.exists());
+        let home = std::fs::read_to_string(format!("/proc/{}/cgroup", child.id())).expect("alive");
+        let ours = std::fs::read_to_string("/proc/self/cgroup").expect("alive");
+        assert_eq!(home, ours);
+        child.kill().expect("ours");
+        child.wait().expect("ours");
+    }
+}

@@ -1,0 +1,127 @@
+//! The tree of cgroups in a table: written before the tree is made, erased after it was removed.
+//!
+//! Whoever finds it there thaws the tree, whatever state its leaves are in: to thaw one that runs changes nothing.
+//! Paths first, then the state in one store: cut short, there is no tree yet.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::cgroup::raw::{FixedPath, PATH_MAX, TreeImage};
+
+/// There is a tree.
+const NOTED: u32 = 1;
+/// `-cpu` goes into the control file around it.
+const DISABLE: u32 = 2;
+
+/// The tree, as owner and guardian see it.
+#[repr(C)]
+pub(crate) struct TreeCells {
+    state: AtomicU32,
+    root_length: AtomicU32,
+    home_length: AtomicU32,
+    _unused: AtomicU32,
+    inode: AtomicU64,
+    root: [AtomicU8; PATH_MAX],
+    home: [AtomicU8; PATH_MAX],
+}
+
+/// Bytes of it in the table's file.
+pub(crate) const TREE_BYTES: usize = size_of::<TreeCells>();
+
+fn store(cells: &[AtomicU8], length: &AtomicU32, bytes: &[u8]) {
+    for (cell, &byte) in cells.iter().zip(bytes) {
+        cell.store(byte, Ordering::Relaxed);
+    }
+    length.store(bytes.len().min(cells.len()) as u32, Ordering::Relaxed);
+}
+
+fn load(cells: &[AtomicU8], length: &AtomicU32) -> Option<FixedPath> {
+    let mut bytes = [0; PATH_MAX];
+    for (byte, cell) in bytes.iter_mut().zip(cells) {
+        *byte = cell.load(Ordering::Relaxed);
+    }
+    FixedPath::new(bytes.get(..length.load(Ordering::Relaxed) as usize)?)
+}
+
+impl TreeCells {
+    /// Says that `tree` is about to be made, or has been changed.
+    pub(crate) fn note(&self, tree: &TreeImage) {
+        // A reader sees the old tree, the new one, or none: the paths of one tree do not change.
+        store(&self.root, &self.root_length, tree.root.bytes());
+        store(&self.home, &self.home_length, tree.home.bytes());
+        self.inode.store(tree.inode, Ordering::Relaxed);
+        let disable = if tree.disable { DISABLE } else { 0 };
+        self.state.store(NOTED | disable, Ordering::Release);
+    }
+
+    /// Says that there is none any more.
+    pub(crate) fn erase(&self) {
+        self.state.store(0, Ordering::Release);
+    }
+
+    /// Whether there is one.
+    pub(crate) fn is_noted(&self) -> bool {
+        self.state.load(Ordering::Acquire) & NOTED != 0
+    }
+
+    /// The tree, if there is one. Allocates nothing.
+    pub(crate) fn image(&self) -> Option<TreeImage> {
+        let state = self.state.load(Ordering::Acquire);
+        if state & NOTED == 0 {
+            return None;
+        }
+        Some(TreeImage {
+            root: load(&self.root, &self.root_length)?,
+            home: load(&self.home, &self.home_length)?,
+            inode: self.inode.load(Ordering::Relaxed),
+            disable: state & DISABLE != 0,
+        })
+    }
+
+    /// The tree that these bytes of a file name.
+    ///
+    /// # Errors
+    /// Where they say that there is one, and do not name it.
+    pub(crate) fn image_of_bytes(bytes: &[u8; TREE_BYTES]) -> Result<Option<TreeImage>, &'static str> {
+        // SAFETY: a sequence of integers without padding, for which every bit pattern is a value; an atomic has the
+        // representation of its integer.
+        let cells: Self = unsafe { std::mem::transmute_copy(bytes) };
+        match cells.image() {
+            None if cells.is_noted() => Err("its tree of cgroups has no path"),
+            image => Ok(image),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blank() -> TreeCells {
+        // SAFETY: as in `image_of_bytes`.
+        unsafe { std::mem::zeroed() }
+    }
+
+    #[test]
+    fn a_tree_is_noted_and_erased() {
+        let cells = blank();
+        assert!(cells.image().is_none());
+        let path = |text: &str| FixedPath::new(text.as_bytes()).expect("short");
+        let tree = TreeImage { root: path("/a/divvy-1-2"), home: path("/a"), inode: 5, disable: true };
+        cells.note(&tree);
+        let image = cells.image().expect("noted");
+        assert_eq!((image.root.bytes(), image.home.bytes()), (b"/a/divvy-1-2".as_slice(), b"/a".as_slice()));
+        assert_eq!((image.inode, image.disable), (5, true));
+        cells.erase();
+        assert!(cells.image().is_none() && !cells.is_noted());
+    }
+
+    #[test]
+    fn a_length_that_no_path_has_is_corrupt() {
+        let mut bytes = [0; TREE_BYTES];
+        assert!(TreeCells::image_of_bytes(&bytes).is_ok_and(|tree| tree.is_none()));
+        bytes[0] = NOTED as u8;
+        assert!(TreeCells::image_of_bytes(&bytes).is_err(), "an empty path");
+        bytes[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
+        assert!(TreeCells::image_of_bytes(&bytes).is_err(), "a path longer than the table");
+    }
+}
