@@ -11,6 +11,7 @@ use divvy_linux::{CpuMask, HostParams, LinuxHost, clock};
 use divvy_policy::Nanos;
 
 use crate::client::Api;
+use crate::door::Door;
 use crate::local::Local;
 use crate::place::{Lock, Locked, Place};
 use crate::protect::Shelter;
@@ -241,7 +242,7 @@ impl Prepared {
         let listener = self.place.listen(&lock).map_err(Failure::system)?;
         let owner = rustix::process::geteuid().as_raw();
         let context = Context { scheduler: handle, local: Local::new(shelter.clone()) };
-        let server = Server::start(listener, router(context), owner);
+        let server = Server::start(listener, router(context), Door::of_user(owner), async {});
         let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
         let scheduler = Scheduler::new(host, gate, settings, shelter, requests);
         Ok(Running { scheduler, server, place: self.place, lock })
@@ -261,6 +262,7 @@ impl Running {
         let ended = self.scheduler.run();
         // Nobody new finds us; whoever has found us is told that we are ending, and starts another.
         self.place.remove_socket();
+        self.server.leave();
         drop(self.scheduler); // Everybody is released.
         self.server.stop();
         drop(self.lock);
