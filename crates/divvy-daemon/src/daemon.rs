@@ -13,6 +13,7 @@ use divvy_policy::Nanos;
 use crate::client::Api;
 use crate::door::Door;
 use crate::local::Local;
+use crate::metrics::Metrics;
 use crate::place::{Lock, Locked, Place};
 use crate::protect::Shelter;
 use crate::routes::{Context, router};
@@ -241,7 +242,12 @@ impl Prepared {
         let (handle, requests) = message::channel(host.waker());
         let listener = self.place.listen(&lock).map_err(Failure::system)?;
         let owner = rustix::process::geteuid().as_raw();
-        let context = Context { scheduler: handle, local: Local::new(shelter.clone()) };
+        let context = Context {
+            scheduler: handle,
+            local: Local::new(shelter.clone()),
+            market: None,
+            metrics: Metrics::new(None),
+        };
         let server = Server::start(listener, router(context), Door::of_user(owner), async {});
         let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
         let scheduler = Scheduler::new(host, gate, settings, shelter, requests);

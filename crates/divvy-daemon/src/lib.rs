@@ -11,6 +11,7 @@ pub mod launch;
 mod local;
 pub mod market;
 mod message;
+mod metrics;
 mod patient;
 pub mod place;
 mod protect;

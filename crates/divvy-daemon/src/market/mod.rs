@@ -3,4 +3,5 @@
 
 pub(crate) mod message;
 pub(crate) mod policy;
+pub(crate) mod routes;
 pub mod types;
