@@ -11,7 +11,7 @@ use nix::sys::signal::Signal as NixSignal;
 
 use crate::attach::Attached;
 use crate::cgroup::{Leaf, Means, Tree};
-use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, Table, rescue};
+use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, RuntimeDir, Table, rescue};
 use crate::members::{Look, Members, Scan, Tally};
 use crate::procfs::{LastPid, Latest, StartTime};
 use crate::quota::quota_of;
@@ -202,12 +202,24 @@ impl LinuxHost {
         Self::with_means(params, Means::Signals)
     }
 
+    /// As [`new`](Self::new), with the table in `dir` instead of where the environment says.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn new_in(params: &HostParams, dir: &RuntimeDir) -> Result<Self> {
+        Self::with(params, Means::Signals, dir)
+    }
+
     /// As [`LinuxHost::new`], with another way to enforce what was decided. Cgroups are for commands: what is attached
     /// is held by signals.
     ///
     /// # Errors
     /// As [`LinuxHost::new`], and where the cgroups cannot be made.
     pub fn with_means(params: &HostParams, means: Means) -> Result<Self> {
+        Self::with(params, means, &Environment::read().open_or_create()?)
+    }
+
+    fn with(params: &HostParams, means: Means, dir: &RuntimeDir) -> Result<Self> {
         // A program that ran in this process before us (`cargo run` turns into what it built) is no cost of ours.
         let cpu_before = clock::own_process_cpu();
         let allowed = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
@@ -220,9 +232,8 @@ impl LinuxHost {
         }
         let files = own::raise_open_files().ok();
         own::adopt_orphans()?;
-        let dir = Environment::read().open_or_create()?;
-        let rescued = rescue(&dir)?;
-        let table = Table::create(&dir, params.capacity)?;
+        let rescued = rescue(dir)?;
+        let table = Table::create(dir, params.capacity)?;
         // Before the guardian is forked: it goes where we go.
         let tree = Tree::grow(means, &table, cpus.len())?;
         let reactor = Reactor::new()?;
