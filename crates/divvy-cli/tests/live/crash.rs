@@ -80,7 +80,7 @@ fn killed_at_random_moments(sandbox: &Sandbox) {
 
 fn rescue(sandbox: &Sandbox) -> Value {
     let outcome = sandbox.run(&["rescue", "--json"]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(outcome.code, Some(0), "{}{}", outcome.stderr, String::from_utf8_lossy(&outcome.stdout));
     serde_json::from_slice(&outcome.stdout).expect("JSON")
 }
 
