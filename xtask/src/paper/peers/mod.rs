@@ -266,12 +266,14 @@ fn share_plots(s: &mut Setting, rows: &[Row], seconds: &[(Tool, Samples)]) -> Re
     let by_case = |title: &str, y: &str, value: fn(&Row) -> f64, axis| {
         let mut plot = Plot::new(title, "shares", y);
         (plot.y_axis, plot.x_names) = (axis, cases.iter().map(|&c| c.to_owned()).collect());
-        for tool in TOOLS {
+        for (i, tool) in TOOLS.into_iter().enumerate() {
             let of = rows.iter().filter(|r| r.tool == tool.name());
-            let at = |case| cases.iter().position(|&c| c == case).unwrap_or(0) as f64;
+            // Side by side: equal values would hide each other.
+            let aside = (i as f64 - (TOOLS.len() - 1) as f64 / 2.0) * 0.06;
+            let at = |case| cases.iter().position(|&c| c == case).unwrap_or(0) as f64 + aside;
             let points: Vec<(f64, f64)> = of.map(|r| (at(r.case), value(r) * 100.0)).collect();
             if !points.is_empty() {
-                plot.add(tool.name(), Style::Line, points);
+                plot.add(tool.name(), Style::Points, points);
             }
         }
         plot
