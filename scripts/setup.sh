@@ -8,7 +8,7 @@ die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # Programs that building or testing needs, and the Debian package of each.
 missing=''
-for pair in cc:gcc ld:binutils sha256sum:coreutils setpriv:util-linux setsid:util-linux; do
+for pair in cc:gcc ld:binutils sha256sum:coreutils setpriv:util-linux setsid:util-linux cpulimit:cpulimit; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 # A compiler without the C library's headers is no use.

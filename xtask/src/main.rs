@@ -61,6 +61,8 @@ enum Paper {
     Vtrr(PaperArgs),
     /// PBS: Figs 2-3 (processor shares), the eleven properties, groups A, B, C, and queueing theory, simulated
     Pbs(PaperArgs),
+    /// No paper: cpulimit, nice, kernel weights and divvy's back ends on the same work; what kill -9 leaves
+    Peers(PaperArgs),
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -82,11 +84,15 @@ struct PaperArgs {
 fn main() -> ExitCode {
     // What this program starts copies of itself as comes first: it shall not cost the time of a command line's parser.
     let mut args = std::env::args();
-    let done = match args.nth(1).as_deref() {
+    if args.next().as_deref() == Some(paper::peers::DIVVY) {
+        return divvy_cli::main(); // A tool among its peers, in this very build.
+    }
+    let done = match args.next().as_deref() {
         Some(client::SPIN) => client::spin(args),
         Some(client::IO) => client::io(args),
         Some(crowd::CROWD) => crowd::live(args),
         Some(live::RUN) => live::serve_run(),
+        Some(paper::peers::CLIENT) => paper::peers::client(args),
         _ => dispatch(Args::parse()),
     };
     match done {
@@ -105,6 +111,7 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Paper { paper: Paper::Superd(args) } => paper::superd::run(&args),
         Command::Paper { paper: Paper::Vtrr(args) } => paper::vtrr::run(&args),
         Command::Paper { paper: Paper::Pbs(args) } => paper::pbs::run(&args),
+        Command::Paper { paper: Paper::Peers(args) } => paper::peers::run(&args),
         Command::TimeScenario { file } => paper::pbs::time_scenario(&file),
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),

@@ -1,4 +1,4 @@
-//! The papers' experiments: ALPS and superd over live processes, VTRR and PBS by simulation.
+//! The papers' experiments: ALPS and superd over live processes, VTRR and PBS by simulation. And divvy beside its peers.
 
 pub(crate) mod alps;
 mod areas;
@@ -6,6 +6,7 @@ pub(crate) mod groups;
 pub(crate) mod machine;
 mod page;
 pub(crate) mod pbs;
+pub(crate) mod peers;
 mod plot;
 mod sheet;
 pub(crate) mod stats;

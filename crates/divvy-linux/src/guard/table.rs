@@ -56,7 +56,7 @@ const LIVE_OFFSET: usize = 256;
 /// Where in the file the tree of cgroups is.
 pub(crate) const TREE_OFFSET: usize = 512;
 const MAGIC: [u8; 8] = *b"DIVVYTBL";
-const VERSION: u32 = 2;
+const VERSION: u32 = 1;
 /// Slots whose space is allocated at a time.
 const GROWTH: u32 = 256;
 
