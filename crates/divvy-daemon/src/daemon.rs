@@ -221,7 +221,7 @@ fn prepare(args: &Overrides) -> Result<Prepared, Failure> {
     let place = Place::open_or_create().map_err(Failure::system)?;
     Ok(Prepared {
         place,
-        settings: Settings { spec, linger, reload: None },
+        settings: Settings { spec, linger, reload: None, market: None },
         cpus: args.cpus,
         protect: args.protect.clone(),
     })

@@ -118,7 +118,7 @@ fn settings(policy: &Policy, overrides: &Overrides) -> Result<Settings, Failure>
         ..GateSpec::default()
     };
     spec.make().map_err(Failure::usage)?;
-    Ok(Settings { spec, linger: overrides.linger.and_then(Linger::time), reload: None })
+    Ok(Settings { spec, linger: overrides.linger.and_then(Linger::time), reload: None, market: None })
 }
 
 /// A divvyd that serves.
