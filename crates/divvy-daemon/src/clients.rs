@@ -66,7 +66,7 @@ async fn admit(scheduler: Scheduler, market: Market, who: Who, new: NewClient) -
     let added = scheduler.ask(Command::Add { new, who, admitted: Some(Box::new(admitted)) }).await;
     if added.is_err() {
         // The refusal is the news; that the market has nothing to forget is none.
-        let _ = market.ask(divvyd(), Ask::Leave { client }).await;
+        let _ = market.ask(Who::divvyd(), Ask::Leave { client }).await;
     }
     added
 }
@@ -96,17 +96,12 @@ async fn let_go(scheduler: Scheduler, market: Market, who: Who, key: String) -> 
     let last = scheduler.ask(Command::Detach { key: id.to_string(), who }).await?;
     // Before the answer: after a crash nobody is divided again who was let go. The scheduler's own word that it has left
     // may have come first.
-    let _ = market.ask(divvyd(), Ask::Leave { client: owner.currency }).await;
+    let _ = market.ask(Who::divvyd(), Ask::Leave { client: owner.currency }).await;
     Ok(last)
 }
 
 fn unexpected() -> Refusal {
     Refusal::new(ErrorCode::Internal, "something else was answered than was asked", "see divvyd's log")
-}
-
-/// divvyd itself, which may everything.
-pub(crate) fn divvyd() -> Who {
-    Who { uid: 0, gids: vec![0], pid: 0 }
 }
 
 /// What tells the processes of `selector` from others that have the same numbers later. A process that is named by its

@@ -114,7 +114,7 @@ impl IntoResponse for Said {
             Self::Explained(explained) => Json(explained).into_response(),
             Self::Audit(audit) => Json(audit).into_response(),
             // No path asks for these alone: they are the scheduler's business.
-            Self::Admitted(_) | Self::Done => StatusCode::NO_CONTENT.into_response(),
+            Self::Admitted(_) | Self::Clients(_) | Self::Done => StatusCode::NO_CONTENT.into_response(),
         }
     }
 }
@@ -241,7 +241,9 @@ mod tests {
     use http_body_util::BodyExt as _;
     use tower_service::Service as _;
 
-    use super::super::message::{Question, channel};
+    use std::time::Duration;
+
+    use super::super::message::{Message, Question, channel};
     use super::super::types::{
         Aftermath, Audit, Changed, Currency, Exchange, Explained, Give, Graph, Offer, Offered, Ticket,
     };
@@ -340,7 +342,7 @@ mod tests {
         let (handle, questions) = channel();
         let asked = std::thread::spawn(move || {
             let mut asked = Vec::new();
-            for question in questions {
+            while let Ok(Message::Question(question)) = questions.take(Duration::from_secs(600)) {
                 assert_eq!((question.who.uid, question.who.pid), (1000, 77));
                 asked.push(format!("{:?}", question.ask));
                 let said = answer(&question);
