@@ -174,6 +174,8 @@ fn what_another_user_sends_malformed_oversized_or_slowly_is_bounded() {
             ("POST", "/v1/clients", "{\"name\": ", 400, "bad-request"),
             ("POST", "/v1/clients", "\u{0}\u{1}\u{2}", 400, "bad-request"),
             ("POST", "/v1/clients", "[[[[[[[[", 400, "bad-request"),
+            ("POST", "/v1/market/currencies", "{\"name\": ", 400, "bad-request"),
+            ("GET", "/v1/market/currencies/%FF%FE", "", 400, "bad-request"),
             ("GET", "/v1/clients/%FF%FE", "", 400, "bad-request"),
         ] {
             assert_eq!(error(&system.ask(method, path, body)), refused(status, code), "{method} {path}");
