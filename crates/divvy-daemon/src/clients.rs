@@ -4,6 +4,7 @@
 //! it again. What was begun is brought to its end even where the caller has gone meanwhile.
 
 use divvy_linux::{ProcessRef, Selector, users};
+use tokio::sync::watch;
 
 use crate::market::message::{Ask, Handle as Market, Identity, Said, Who};
 use crate::message::{Answer, Command, Handle as Scheduler, Prepared, Refusal};
@@ -16,12 +17,18 @@ type Answered = Result<Answer, Refusal>;
 pub(crate) struct Clients {
     pub(crate) scheduler: Scheduler,
     pub(crate) market: Option<Market>,
+    /// True once the clients of before the start have been found again; who comes before waits.
+    pub(crate) ready: Option<watch::Receiver<bool>>,
 }
 
 impl Clients {
     /// Takes a client in.
     pub(crate) async fn add(self, who: Who, new: NewClient) -> Answered {
-        let Self { scheduler, market } = self;
+        let Self { scheduler, market, ready } = self;
+        if let Some(mut ready) = ready {
+            // If that never comes we are ending, and whoever is asked says so.
+            let _ = ready.wait_for(|ready| *ready).await;
+        }
         match market {
             Some(market) if !new.dry_run => to_its_end(admit(scheduler, market, who, new)).await,
             _ => scheduler.ask(Command::Add { new, who, admitted: None }).await,
@@ -30,7 +37,7 @@ impl Clients {
 
     /// Changes a client.
     pub(crate) async fn change(self, who: Who, key: String, change: Change) -> Answered {
-        let Self { scheduler, market } = self;
+        let Self { scheduler, market, .. } = self;
         match (market, change.share) {
             (Some(market), Some(share)) => {
                 to_its_end(set_share(scheduler, market, who, key, change, share)).await
@@ -41,7 +48,7 @@ impl Clients {
 
     /// Lets a client go.
     pub(crate) async fn detach(self, who: Who, key: String) -> Answered {
-        let Self { scheduler, market } = self;
+        let Self { scheduler, market, .. } = self;
         match market {
             Some(market) => to_its_end(let_go(scheduler, market, who, key)).await,
             None => scheduler.ask(Command::Detach { key, who }).await,

@@ -15,6 +15,7 @@ use divvy_linux::clock;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 use crate::clients::Clients;
 use crate::market::message::Who;
@@ -40,11 +41,13 @@ pub(crate) struct Context {
     /// The market, where this divvyd keeps one.
     pub(crate) market: Option<market::message::Handle>,
     pub(crate) metrics: Metrics,
+    /// True once a system's divvyd has found its clients of before; nobody waits where there is none.
+    pub(crate) ready: Option<watch::Receiver<bool>>,
 }
 
 impl Context {
     fn clients(&self) -> Clients {
-        Clients { scheduler: self.scheduler.clone(), market: self.market.clone() }
+        Clients { scheduler: self.scheduler.clone(), market: self.market.clone(), ready: self.ready.clone() }
     }
 }
 

@@ -15,5 +15,6 @@ mod others;
 mod plot;
 mod readme;
 mod share;
+mod system;
 mod terminal;
 mod top;

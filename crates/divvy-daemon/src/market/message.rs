@@ -36,14 +36,14 @@ pub(crate) struct Who {
 }
 
 impl Who {
-    /// The process that asks, where the kernel tells.
-    pub(crate) fn process(&self) -> Option<Pid> {
-        Some(self.pid).filter(|&pid| pid > 0).and_then(Pid::from_raw)
-    }
-
     /// divvyd itself, which may everything.
     pub(crate) fn divvyd() -> Self {
         Self { uid: 0, gids: vec![0], pid: 0 }
+    }
+
+    /// The process that asks, where the kernel tells.
+    pub(crate) fn process(&self) -> Option<Pid> {
+        Some(self.pid).filter(|&pid| pid > 0).and_then(Pid::from_raw)
     }
 }
 

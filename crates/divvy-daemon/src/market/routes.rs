@@ -235,13 +235,13 @@ async fn audit(market: Market, query: Result<Query<AuditQuery>, QueryRejection>)
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use axum::body::Body;
     use axum::http::Request;
     use divvy_market::Kind;
     use http_body_util::BodyExt as _;
     use tower_service::Service as _;
-
-    use std::time::Duration;
 
     use super::super::message::{Message, Question, channel};
     use super::super::types::{
@@ -342,7 +342,8 @@ mod tests {
         let (handle, questions) = channel();
         let asked = std::thread::spawn(move || {
             let mut asked = Vec::new();
-            while let Ok(Message::Question(question)) = questions.take(Duration::from_secs(600)) {
+            while let Ok(message) = questions.take(Duration::from_secs(60)) {
+                let Message::Question(question) = message else { break };
                 assert_eq!((question.who.uid, question.who.pid), (1000, 77));
                 asked.push(format!("{:?}", question.ask));
                 let said = answer(&question);
@@ -429,7 +430,7 @@ mod tests {
                 "{method} {path}: {body}"
             );
         }
-        drop(handle);
+        handle.stop();
         let asked = asked.join().unwrap();
         assert_eq!(asked.len(), rows.len());
         for (row, asked) in rows.iter().zip(asked) {
