@@ -180,7 +180,7 @@ impl LinuxHost {
     /// names a process that another client has by as narrow a selector; [`Error::Permission`] where we may not signal it.
     /// Nothing is held then.
     pub fn attach(&mut self, selector: &Selector) -> Result<ClientId> {
-        self.attach_for(selector, None)
+        self.attach_for(selector, None, None)
     }
 
     /// As [`attach`](Self::attach), for a user: only processes that are `owner`'s in every way ([`Users::is_owned_by`]) are
@@ -188,9 +188,23 @@ impl LinuxHost {
     ///
     /// # Errors
     /// As [`attach`](Self::attach); [`Error::Permission`] where `pid:` or `tree:` names a process that is not the owner's,
-    /// by the users of the very process that is attached then.
-    pub fn attach_for(&mut self, selector: &Selector, owner: Option<u32>) -> Result<ClientId> {
+    /// by the users of the very process that is attached then; [`Error::Select`] where that did not begin at `start`, if that
+    /// is given: somebody else has got its number since whoever asks has looked.
+    pub fn attach_for(
+        &mut self,
+        selector: &Selector,
+        owner: Option<u32>,
+        start: Option<StartTime>,
+    ) -> Result<ClientId> {
+        let meant = start;
         let start = self.check(selector, owner)?;
+        if meant.is_some() && meant != start {
+            return Err(select_error(
+                selector,
+                "that process has ended, and another has got its number".into(),
+                "look with ps which there are",
+            ));
+        }
         let client = ClientId(self.clients.len() as u32);
         let members = Members::attached(Live, selector.children()).owned_by(owner);
         let mut new = Client::new(members);
@@ -323,6 +337,12 @@ impl LinuxHost {
     #[must_use]
     pub fn members(&self, client: ClientId) -> Vec<MemberInfo> {
         self.members_up_to(client, usize::MAX)
+    }
+
+    /// The attached client that has process `pid`.
+    #[must_use]
+    pub fn client_of(&self, pid: Pid) -> Option<ClientId> {
+        self.attached.owners.get(&pid).copied()
     }
 
     /// What the client was attached by; `None` for a command.
