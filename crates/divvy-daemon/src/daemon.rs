@@ -11,7 +11,9 @@ use divvy_linux::{CpuMask, HostParams, LinuxHost, clock};
 use divvy_policy::Nanos;
 
 use crate::client::Api;
+use crate::door::Door;
 use crate::local::Local;
+use crate::metrics::Metrics;
 use crate::place::{Lock, Locked, Place};
 use crate::protect::Shelter;
 use crate::routes::{Context, router};
@@ -240,8 +242,13 @@ impl Prepared {
         let (handle, requests) = message::channel(host.waker());
         let listener = self.place.listen(&lock).map_err(Failure::system)?;
         let owner = rustix::process::geteuid().as_raw();
-        let context = Context { scheduler: handle, local: Local::new(shelter.clone()) };
-        let server = Server::start(listener, router(context), owner);
+        let context = Context {
+            scheduler: handle,
+            local: Local::new(shelter.clone()),
+            market: None,
+            metrics: Metrics::new(None),
+        };
+        let server = Server::start(listener, router(context), Door::of_user(owner), async {});
         let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
         let scheduler = Scheduler::new(host, gate, settings, shelter, requests);
         Ok(Running { scheduler, server, place: self.place, lock })
@@ -261,6 +268,7 @@ impl Running {
         let ended = self.scheduler.run();
         // Nobody new finds us; whoever has found us is told that we are ending, and starts another.
         self.place.remove_socket();
+        self.server.leave();
         drop(self.scheduler); // Everybody is released.
         self.server.stop();
         drop(self.lock);

@@ -6,10 +6,13 @@
 
 pub mod client;
 mod daemon;
+mod door;
 pub mod launch;
 mod local;
 pub mod market;
 mod message;
+mod metrics;
+mod patient;
 pub mod place;
 mod protect;
 mod routes;

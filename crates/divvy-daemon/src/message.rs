@@ -9,6 +9,8 @@ use std::time::Duration;
 use divvy_linux::Waker;
 use tokio::sync::oneshot;
 
+use crate::market::message::Who;
+use crate::server::divvyd_leaves;
 use crate::types::{
     Change, Client, Clients, ErrorBody, ErrorCode, ErrorInfo, Events, NewClient, Plan, Status,
 };
@@ -24,7 +26,7 @@ pub(crate) enum Command {
     Status,
     Clients { members: usize },
     Client { key: String, members: usize },
-    Add { new: NewClient, caller: Option<i32> },
+    Add { new: NewClient, who: Who },
     Change { key: String, change: Change },
     Detach { key: String },
     Events { since: u64 },
@@ -84,19 +86,17 @@ impl Handle {
     /// Asks the scheduler, and waits for its answer.
     pub(crate) async fn ask(&self, command: Command) -> Result<Answer, Refusal> {
         let (reply, answer) = oneshot::channel();
-        let leaving =
-            || Refusal::new(ErrorCode::Leaving, "divvyd is ending", "ask again: another one is started");
         match self.queue.try_send(Request { command, reply }) {
             Ok(()) => self.waker.wake(),
             Err(TrySendError::Full(_)) => {
                 let text = format!("{QUEUE} requests wait already");
                 return Err(Refusal::new(ErrorCode::Busy, text, "ask again later"));
             }
-            Err(TrySendError::Disconnected(_)) => return Err(leaving()),
+            Err(TrySendError::Disconnected(_)) => return Err(divvyd_leaves()),
         }
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(leaving()),
+            Ok(Err(_)) => Err(divvyd_leaves()),
             Err(_) => {
                 let text = format!("the scheduler gave no answer within {} s", PATIENCE.as_secs());
                 Err(Refusal::new(ErrorCode::Busy, text, "ask again; what was asked for may have been done"))

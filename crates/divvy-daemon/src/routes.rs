@@ -6,18 +6,21 @@ use axum::Json;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Extension, Path, Query, Request, State};
+use axum::extract::{Extension, MatchedPath, Path, Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use divvy_linux::clock;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::local;
+use crate::market::message::Who;
 use crate::message::{Answer, Command, Handle, Refusal};
+use crate::metrics::{self, Metrics};
 use crate::types::{Change, ErrorCode, MEMBERS_SHOWN, NewClient};
+use crate::{local, market};
 
 /// The document of the API.
 pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
@@ -28,15 +31,14 @@ const MEMBERS_MAX: usize = 10_000;
 /// From a request's head to the end of its body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// Who asks: the pid at the other end of the socket, where the kernel tells.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller(pub(crate) Option<i32>);
-
 /// What the handlers need.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) scheduler: Handle,
     pub(crate) local: local::Local,
+    /// The market, where this divvyd keeps one.
+    pub(crate) market: Option<market::message::Handle>,
+    pub(crate) metrics: Metrics,
 }
 
 /// All paths.
@@ -49,9 +51,12 @@ pub(crate) fn router(context: Context) -> Router {
         .route("/v1/doctor", get(doctor))
         .route("/v1/events", get(events))
         .route("/v1/openapi.json", get(openapi))
+        .route("/metrics", get(metrics))
+        .merge(market::routes::router())
         .fallback(no_path)
         .method_not_allowed_fallback(no_method)
         .layer(middleware::from_fn(bounded))
+        .layer(middleware::from_fn_with_state(context.metrics.clone(), counted))
         .with_state(context)
 }
 
@@ -87,12 +92,12 @@ fn too_large() -> Refusal {
     Refusal::new(ErrorCode::TooLarge, format!("the body is longer than {BODY_MAX} bytes"), "send less")
 }
 
-fn bad_request(message: impl ToString) -> Refusal {
+pub(crate) fn bad_request(message: impl ToString) -> Refusal {
     Refusal::new(ErrorCode::BadRequest, message, "see GET /v1/openapi.json")
 }
 
 /// The body as what it should be.
-fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
+pub(crate) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|e| bad_request(format!("the body: {e}")))
 }
 
@@ -112,7 +117,7 @@ fn members(query: MembersAsked) -> Result<usize, Refusal> {
     Ok(asked)
 }
 
-fn key(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
+pub(crate) fn key(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
     path.map(|Path(key)| key).map_err(|e| bad_request(e.body_text()))
 }
 
@@ -132,13 +137,9 @@ async fn show(
     context.scheduler.ask(Command::Client { key: key(path)?, members: members(query)? }).await
 }
 
-async fn add(
-    State(context): State<Context>,
-    Extension(Caller(caller)): Extension<Caller>,
-    body: Bytes,
-) -> Answered {
+async fn add(State(context): State<Context>, Extension(who): Extension<Who>, body: Bytes) -> Answered {
     let new: NewClient = parse(&body)?;
-    context.scheduler.ask(Command::Add { new, caller }).await
+    context.scheduler.ask(Command::Add { new, who }).await
 }
 
 async fn change(
@@ -170,14 +171,14 @@ async fn events(
 
 async fn explain(
     State(context): State<Context>,
-    Extension(Caller(caller)): Extension<Caller>,
+    Extension(who): Extension<Who>,
     path: Result<Path<String>, PathRejection>,
 ) -> Response {
     let pid = match key(path) {
         Ok(text) => text,
         Err(refusal) => return refusal.into_response(),
     };
-    match context.local.explain(&pid, caller) {
+    match context.local.explain(&pid, &who) {
         Ok(explanation) => Json(explanation).into_response(),
         Err(refusal) => refusal.into_response(),
     }
@@ -189,6 +190,27 @@ async fn doctor(State(context): State<Context>) -> Response {
 
 async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+/// Everything that is counted, for Prometheus.
+async fn metrics(State(context): State<Context>) -> Response {
+    // What the scheduler has to tell is left out while it does not answer: the rest is worth having.
+    let status = match context.scheduler.ask(Command::Status).await {
+        Ok(Answer::Status(status)) => Some(status),
+        _ => None,
+    };
+    let text = context.metrics.text(status);
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+}
+
+/// Counts each request by what was asked for and what came of it.
+async fn counted(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let (method, begun) = (request.method().clone(), clock::now());
+    let response = next.run(request).await;
+    let path = path.as_ref().map_or("none", MatchedPath::as_str);
+    metrics.request(&method, path, response.status(), clock::now().since(begun));
+    response
 }
 
 async fn no_path(request: Request) -> Refusal {

@@ -435,6 +435,20 @@ pub enum ErrorCode {
     NoSuchClient,
     /// 404: no such process.
     NoSuchProcess,
+    /// 404: this divvyd keeps no market: it is a user's own.
+    NoMarket,
+    /// 404: no currency or client of the market has that name or id.
+    NoSuchCurrency,
+    /// 404: no ticket has that id.
+    NoSuchTicket,
+    /// 404: no exchange has that id, or not any more.
+    NoSuchExchange,
+    /// 404: no offer has that id, or not any more.
+    NoSuchOffer,
+    /// 404: this machine knows no such user.
+    NoSuchUser,
+    /// 404: this machine knows no such group.
+    NoSuchGroup,
     /// 405: the path does not take that method.
     NoSuchMethod,
     /// 408: the request did not come to its end in time.
@@ -443,10 +457,15 @@ pub enum ErrorCode {
     NameTaken,
     /// 409: another client has that process.
     ProcessTaken,
+    /// 409: the market as it stands does not allow it: a cycle, too deep, not enough left, above a bound.
+    Refused,
     /// 413: the request is too large.
     TooLarge,
     /// 422: the command cannot be started.
     NotStarted,
+    /// 429: the user has as much as one may have, of connections, requests a second, currencies, tickets, offers or
+    /// clients.
+    Limit,
     /// 500: the system refused something that should work.
     Internal,
     /// 503: no room, for the moment: too many requests, or a limit of the system.
@@ -462,12 +481,22 @@ impl ErrorCode {
         match self {
             Self::BadRequest => 400,
             Self::Protected | Self::NotPermitted => 403,
-            Self::NoSuchPath | Self::NoSuchClient | Self::NoSuchProcess => 404,
+            Self::NoSuchPath
+            | Self::NoSuchClient
+            | Self::NoSuchProcess
+            | Self::NoMarket
+            | Self::NoSuchCurrency
+            | Self::NoSuchTicket
+            | Self::NoSuchExchange
+            | Self::NoSuchOffer
+            | Self::NoSuchUser
+            | Self::NoSuchGroup => 404,
             Self::NoSuchMethod => 405,
             Self::TooSlow => 408,
-            Self::NameTaken | Self::ProcessTaken => 409,
+            Self::NameTaken | Self::ProcessTaken | Self::Refused => 409,
             Self::TooLarge => 413,
             Self::NotStarted => 422,
+            Self::Limit => 429,
             Self::Internal => 500,
             Self::Busy | Self::Leaving => 503,
         }

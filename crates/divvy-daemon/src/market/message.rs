@@ -5,6 +5,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use divvy_linux::Pid;
 use divvy_market::Resource;
 use tokio::sync::oneshot;
 
@@ -29,6 +30,13 @@ pub(crate) struct Who {
     pub(crate) gids: Vec<u32>,
     /// Its pid; 0 where the kernel does not tell.
     pub(crate) pid: i32,
+}
+
+impl Who {
+    /// The process that asks, where the kernel tells.
+    pub(crate) fn process(&self) -> Option<Pid> {
+        Some(self.pid).filter(|&pid| pid > 0).and_then(Pid::from_raw)
+    }
 }
 
 /// A process that is to be, or is, a client: by pid and start time, so that another of the same pid is told apart.

@@ -133,6 +133,13 @@ pub struct Graph {
     pub offers: Vec<Offer>,
 }
 
+/// Every currency and client: `GET /v1/market/currencies`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Currencies {
+    /// The base first, then by id.
+    pub currencies: Vec<Currency>,
+}
+
 /// A currency to make: `POST /v1/market/currencies`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

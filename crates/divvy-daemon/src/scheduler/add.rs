@@ -1,10 +1,11 @@
 //! Taking in clients: commands that are started here, and processes that run already.
 
-use divvy_linux::{Command as HostCommand, Pid, Selector, user_name};
+use divvy_linux::{Command as HostCommand, Selector, user_name};
 use divvy_policy::{ClientId, Share};
 
 use super::book::Entry;
 use super::{Scheduler, internal, parse_share, system};
+use crate::market::message::Who;
 use crate::message::{Answer, Refusal};
 use crate::types::{ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
 
@@ -16,8 +17,8 @@ fn bad_request(message: impl ToString, fix: &str) -> Refusal {
 }
 
 impl Scheduler {
-    /// Starts or attaches a client for the process `caller`, or says what attaching would do.
-    pub(super) fn add(&mut self, new: &NewClient, caller: Option<i32>) -> Result<Answer, Refusal> {
+    /// Starts or attaches a client for `who`, or says what attaching would do.
+    pub(super) fn add(&mut self, new: &NewClient, who: &Who) -> Result<Answer, Refusal> {
         let share = parse_share(new.share)?;
         self.check_cycle(share, None)?;
         match (&new.command, &new.selector) {
@@ -28,7 +29,7 @@ impl Scheduler {
             (Some(command), None) => self.start(new, share, command),
             (None, Some(text)) => {
                 let selector: Selector = text.parse().map_err(|e| bad_request(e, ""))?;
-                self.shelter_caller(&selector, caller);
+                self.shelter_caller(&selector, who);
                 if new.dry_run {
                     self.plan(new, share, &selector)
                 } else {
@@ -43,8 +44,8 @@ impl Scheduler {
 
     /// The caller's shell and its ancestors are never touched. Who makes a client of itself names nobody else, and may
     /// be a part of another client: its ancestors stay what they are.
-    fn shelter_caller(&mut self, selector: &Selector, caller: Option<i32>) {
-        let Some(caller) = caller.and_then(Pid::from_raw) else { return };
+    fn shelter_caller(&mut self, selector: &Selector, who: &Who) {
+        let Some(caller) = who.process() else { return };
         if *selector == Selector::Tree(caller) {
             return;
         }

@@ -145,8 +145,8 @@ impl Scheduler {
                 Found::Present(client) => Ok(Answer::Client(Box::new(self.client(client, members)?))),
                 Found::Left(left) => Ok(Answer::Client(Box::new(left.clone()))),
             },
-            Command::Add { new, caller } => {
-                let answer = self.add(&new, caller);
+            Command::Add { new, who } => {
+                let answer = self.add(&new, &who);
                 self.stay_a_while();
                 answer
             }

@@ -1,0 +1,431 @@
+//! The administrator's policy: `/etc/divvy/divvyd.toml`.
+//!
+//! Everything has a default, and whatever the file does not know how to mean is refused with its line: a key that was
+//! misspelt would otherwise be a rule that silently does not hold. Users and groups are kept as they were written, by
+//! name or number, and looked up when they are needed: one that is made later is found without a reload.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use divvy_engine::policies::GateSpec;
+use divvy_linux::CpuMask;
+use divvy_market::Amount;
+use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Base tickets of each resource that a user's currency has, unless the policy says otherwise.
+const GRANT_DEFAULT: u64 = 1000;
+/// The name under `[users]` that means everybody who is not named.
+const EVERYBODY: &str = "default";
+
+/// Why a policy cannot be used. Its text names the line, the key and what would do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PolicyError {
+    /// It is no TOML, or has a key or value that means nothing.
+    #[error("{0}")]
+    Text(#[from] toml::de::Error),
+    /// The scheduler takes no such policy or quantum.
+    #[error("[scheduler]: {0}")]
+    Scheduler(divvy_engine::policies::SpecError),
+}
+
+/// What the administrator decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Policy {
+    /// What users get, by name or number; `default` is everybody else.
+    users: BTreeMap<String, UserTerms>,
+    /// How many base tickets users may issue themselves, by name or number.
+    pub(crate) bounds: BTreeMap<String, Bounds>,
+    pub(crate) admins: Admins,
+    pub(crate) limits: Limits,
+    pub(crate) scheduler: SchedulerTerms,
+    pub(crate) presence: PresenceTerms,
+    pub(crate) audit: AuditTerms,
+}
+
+/// What the file says about a user; what it leaves out is as for everybody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct UserTerms {
+    #[serde(deserialize_with = "grant", skip_serializing_if = "Option::is_none")]
+    cpu: Option<Amount>,
+    #[serde(deserialize_with = "grant", skip_serializing_if = "Option::is_none")]
+    memory: Option<Amount>,
+    #[serde(deserialize_with = "grant", skip_serializing_if = "Option::is_none")]
+    disk: Option<Amount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    everything: Option<bool>,
+}
+
+/// What a user gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UserPolicy {
+    /// Base tickets of the user's own currency, cpu, memory and disk.
+    pub(crate) base: [Amount; 3],
+    /// Whether all processes of the user are a client from the start.
+    pub(crate) everything: bool,
+}
+
+/// How many base tickets a user may issue; none of a resource that is not named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Bounds {
+    #[serde(deserialize_with = "bound", skip_serializing_if = "Option::is_none")]
+    cpu: Option<u64>,
+    #[serde(deserialize_with = "bound", skip_serializing_if = "Option::is_none")]
+    memory: Option<u64>,
+    #[serde(deserialize_with = "bound", skip_serializing_if = "Option::is_none")]
+    disk: Option<u64>,
+}
+
+impl Bounds {
+    /// For cpu, memory and disk.
+    pub(crate) const fn all(self) -> [Option<u64>; 3] {
+        [self.cpu, self.memory, self.disk]
+    }
+}
+
+/// The superusers of the market, by name or number. User 0 always is one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Admins {
+    pub(crate) users: Vec<String>,
+    pub(crate) groups: Vec<String>,
+}
+
+impl Default for Admins {
+    fn default() -> Self {
+        Self { users: vec!["root".to_owned()], groups: Vec::new() }
+    }
+}
+
+/// What one user can have and ask for, at most. Superusers are not limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Limits {
+    /// Currencies beside the user's own.
+    #[serde(deserialize_with = "count")]
+    pub(crate) currencies: u32,
+    /// Tickets that the user issued.
+    #[serde(deserialize_with = "count")]
+    pub(crate) tickets: u32,
+    /// Offers that wait.
+    #[serde(deserialize_with = "count")]
+    pub(crate) offers: u32,
+    #[serde(deserialize_with = "count")]
+    pub(crate) clients: u32,
+    /// Requests a second, in the long run.
+    #[serde(deserialize_with = "count")]
+    pub(crate) requests_per_second: u32,
+    /// Requests at once.
+    #[serde(deserialize_with = "count")]
+    pub(crate) burst: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { currencies: 64, tickets: 1024, offers: 64, clients: 256, requests_per_second: 200, burst: 400 }
+    }
+}
+
+/// How CPUs are divided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct SchedulerTerms {
+    /// As for `divvy share --policy`.
+    pub(crate) policy: String,
+    /// CPU time of one share in one cycle.
+    #[serde(with = "span")]
+    pub(crate) quantum: Duration,
+    /// All that divvyd itself may use if not given.
+    #[serde(
+        deserialize_with = "cpus",
+        serialize_with = "cpus_text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) cpus: Option<CpuMask>,
+    /// Names of processes that are never touched, beside those that are never touched anyway.
+    pub(crate) protect: Vec<String>,
+}
+
+impl Default for SchedulerTerms {
+    fn default() -> Self {
+        let spec = GateSpec::default();
+        let quantum = Duration::from_nanos(spec.quantum_ns);
+        Self { policy: spec.policy, quantum, cpus: None, protect: Vec::new() }
+    }
+}
+
+/// When a client counts as one that does not compete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct PresenceTerms {
+    /// After it slept for so long; 1ms to 1h.
+    #[serde(with = "idle")]
+    pub(crate) idle_after: Duration,
+}
+
+impl Default for PresenceTerms {
+    fn default() -> Self {
+        Self { idle_after: Duration::from_secs(1) }
+    }
+}
+
+/// How much of the audit log is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AuditTerms {
+    /// Lines, at most; the oldest go first.
+    #[serde(deserialize_with = "rows")]
+    pub(crate) rows_max: u64,
+}
+
+impl Default for AuditTerms {
+    fn default() -> Self {
+        Self { rows_max: 1_000_000 }
+    }
+}
+
+impl Policy {
+    /// The policy that a file's `text` says.
+    ///
+    /// # Errors
+    /// [`PolicyError`] names the line and the key.
+    pub(crate) fn parse(text: &str) -> Result<Self, PolicyError> {
+        let policy: Self = toml::from_str(text)?;
+        let SchedulerTerms { policy: name, quantum, .. } = &policy.scheduler;
+        let quantum_ns = u64::try_from(quantum.as_nanos()).unwrap_or(u64::MAX);
+        let spec = GateSpec { policy: name.clone(), quantum_ns, ..GateSpec::default() };
+        spec.make().map_err(PolicyError::Scheduler)?;
+        Ok(policy)
+    }
+
+    /// What user `uid`, who is called `name`, gets.
+    pub(crate) fn user(&self, uid: u32, name: Option<&str>) -> UserPolicy {
+        let named = name.filter(|name| *name != EVERYBODY).and_then(|name| self.users.get(name));
+        let own = named.or_else(|| self.users.get(&uid.to_string())).copied().unwrap_or_default();
+        let all = self.users.get(EVERYBODY).copied().unwrap_or_default();
+        let usual = Amount::new(GRANT_DEFAULT).unwrap_or(Amount::MAX);
+        let grant = |own: Option<Amount>, all: Option<Amount>| own.or(all).unwrap_or(usual);
+        UserPolicy {
+            base: [grant(own.cpu, all.cpu), grant(own.memory, all.memory), grant(own.disk, all.disk)],
+            everything: own.everything.or(all.everything).unwrap_or(false),
+        }
+    }
+
+    /// The users, by name or number, all of whose processes are a client from the start. Those who are only meant by
+    /// `default` are not in the list: nobody knows who they are before they ask for something.
+    pub(crate) fn everything(&self) -> impl Iterator<Item = &str> {
+        let all = self.users.get(EVERYBODY).and_then(|terms| terms.everything).unwrap_or(false);
+        let named = self.users.iter().filter(|(name, _)| *name != EVERYBODY);
+        named.filter(move |(_, terms)| terms.everything.unwrap_or(all)).map(|(name, _)| name.as_str())
+    }
+}
+
+/// A whole number of TOML or JSON within a range. What is outside is refused in words, and so with its line.
+struct Whole {
+    least: u64,
+    most: u64,
+}
+
+impl de::Visitor<'_> for Whole {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from {} to {}", self.least, self.most)
+    }
+
+    fn visit_i64<E: de::Error>(self, n: i64) -> Result<u64, E> {
+        let wrong = || de::Error::invalid_value(de::Unexpected::Signed(n), &self);
+        u64::try_from(n).ok().filter(|n| (self.least..=self.most).contains(n)).ok_or_else(wrong)
+    }
+
+    fn visit_u64<E: de::Error>(self, n: u64) -> Result<u64, E> {
+        let wrong = || de::Error::invalid_value(de::Unexpected::Unsigned(n), &self);
+        Some(n).filter(|n| (self.least..=self.most).contains(n)).ok_or_else(wrong)
+    }
+}
+
+fn whole<'de, D: Deserializer<'de>>(from: D, least: u64, most: u64) -> Result<u64, D::Error> {
+    from.deserialize_u64(Whole { least, most })
+}
+
+fn grant<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Amount>, D::Error> {
+    let n = whole(from, 1, Amount::MAX.get())?;
+    Amount::new(n).map(Some).map_err(de::Error::custom)
+}
+
+fn bound<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    whole(from, 0, i64::MAX as u64).map(Some)
+}
+
+fn count<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    whole(from, 1, 1_000_000_000).map(|n| n as u32)
+}
+
+fn rows<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    whole(from, 1000, 1_000_000_000_000)
+}
+
+fn cpus<'de, D: Deserializer<'de>>(from: D) -> Result<Option<CpuMask>, D::Error> {
+    String::deserialize(from)?.parse().map(Some).map_err(de::Error::custom)
+}
+
+fn cpus_text<S: Serializer>(cpus: &Option<CpuMask>, to: S) -> Result<S::Ok, S::Error> {
+    match cpus {
+        Some(cpus) => to.collect_str(cpus),
+        None => to.serialize_none(),
+    }
+}
+
+/// Times as `10ms`, `1s`.
+mod span {
+    use super::{Deserialize, Deserializer, Duration, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&humantime::format_duration(*time))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(from)?;
+        let wrong = |e| {
+            de::Error::custom(format!("\"{text}\" is no time ({e}): write a number and a unit, as in 10ms"))
+        };
+        humantime::parse_duration(&text).map_err(wrong)
+    }
+}
+
+/// As [`span`], within the limits of a time after which somebody counts as idle.
+mod idle {
+    use super::{Deserializer, Duration, de, span};
+    pub(super) use span::serialize;
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let time = span::deserialize(from)?;
+        let fits = (Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&time);
+        let wrong =
+            || de::Error::custom(format!("{} is not from 1ms to 1h", humantime::format_duration(time)));
+        fits.then_some(time).ok_or_else(wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use divvy_market::Resource;
+
+    fn amounts(user: UserPolicy) -> [u64; 3] {
+        user.base.map(Amount::get)
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults() {
+        let policy = Policy::parse("").unwrap();
+        assert_eq!(policy, Policy::default());
+        assert_eq!(amounts(policy.user(1000, Some("alice"))), [1000; 3]);
+        assert!(!policy.user(1000, None).everything);
+        assert_eq!(policy.admins.users, ["root"]);
+        assert_eq!(policy.limits.tickets, 1024);
+        assert_eq!(policy.scheduler.quantum, Duration::from_millis(10));
+        assert_eq!(policy.presence.idle_after, Duration::from_secs(1));
+        assert_eq!(policy.audit.rows_max, 1_000_000);
+    }
+
+    #[test]
+    fn every_key_is_read_and_written_again() {
+        let text = r#"
+            [users.default]
+            cpu = 500
+            [users.alice]
+            cpu = 2000
+            everything = true
+            [users.1001]
+            disk = 7
+            [bounds.alice]
+            cpu = 500
+            [admins]
+            users = ["root", "carol"]
+            groups = ["wheel"]
+            [limits]
+            currencies = 1
+            tickets = 2
+            offers = 3
+            clients = 4
+            requests_per_second = 5
+            burst = 6
+            [scheduler]
+            policy = "exact"
+            quantum = "20ms"
+            cpus = "0,2-3"
+            protect = ["sshd"]
+            [presence]
+            idle_after = "1500ms"
+            [audit]
+            rows_max = 1000
+        "#;
+        let policy = Policy::parse(text).unwrap();
+        assert_eq!(amounts(policy.user(1000, Some("alice"))), [2000, 1000, 1000]);
+        assert_eq!(amounts(policy.user(1001, Some("bob"))), [500, 1000, 7], "by number, the rest as for all");
+        assert_eq!(amounts(policy.user(1002, None)), [500, 1000, 1000]);
+        assert_eq!(policy.everything().collect::<Vec<_>>(), ["alice"]);
+        assert_eq!(policy.bounds["alice"].all(), [Some(500), None, None]);
+        assert_eq!(policy.scheduler.cpus.unwrap().iter().collect::<Vec<_>>(), [0, 2, 3]);
+        assert_eq!(policy.limits.burst, 6);
+        assert_eq!(Policy::parse(&toml::to_string(&policy).unwrap()).unwrap(), policy);
+        let default = toml::to_string(&Policy::default()).unwrap();
+        assert_eq!(Policy::parse(&default).unwrap(), Policy::default());
+    }
+
+    #[test]
+    fn a_user_who_is_called_default_is_not_everybody() {
+        let policy = Policy::parse("[users.default]\ncpu = 5\n[users.77]\ncpu = 6").unwrap();
+        assert_eq!(policy.user(77, Some("default")).base[0].get(), 6);
+    }
+
+    /// What is wrong, where, and what would do.
+    #[test]
+    fn bad_input_is_refused_with_its_line() {
+        let table = [
+            ("[users.alice]\ncpu = 0", "line 2, column 7", "a whole number from 1 to 4294967295"),
+            ("[users.alice]\ncpu = -1", "line 2, column 7", "`-1`"),
+            ("[users.alice]\ncpu = 4294967296", "line 2, column 7", "a whole number from 1 to 4294967295"),
+            ("[users.alice]\ncpu = \"1000\"", "line 2, column 7", "string"),
+            ("[users.alice]\ncpu = 1.5", "line 2, column 7", "floating point"),
+            ("[users.alice]\ncpus = 1", "line 2, column 1", "unknown field `cpus`"),
+            ("[bounds.alice]\ncpu = -5", "line 2, column 7", "a whole number from 0"),
+            ("[user.alice]\ncpu = 1", "line 1, column 2", "unknown field `user`"),
+            ("[admins]\nusers = \"root\"", "line 2, column 9", "a sequence"),
+            ("[limits]\nburst = 0", "line 2, column 9", "a whole number from 1"),
+            ("[limits]\nticket = 5", "line 2, column 1", "unknown field `ticket`"),
+            ("[scheduler]\nquantum = \"10\"", "line 2, column 11", "is no time"),
+            ("[scheduler]\ncpus = \"3-1\"", "line 2, column 8", ""),
+            ("[presence]\nidle_after = \"2h\"", "line 2, column 14", "from 1ms to 1h"),
+            ("[audit]\nrows_max = 10", "line 2, column 12", "from 1000"),
+            ("[users.alice\ncpu = 1", "line 1", ""),
+            ("[limits]\nburst = 1\nburst = 2", "line 3", "duplicate"),
+        ];
+        for (text, place, words) in table {
+            let error = Policy::parse(text).unwrap_err().to_string();
+            assert!(error.contains(place) && error.contains(words), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_scheduler_checks_its_own() {
+        for (text, words) in [
+            ("[scheduler]\npolicy = \"fairest\"", "fairest"),
+            ("[scheduler]\nquantum = \"1ns\"", "quantum"),
+            ("[scheduler]\npolicy = \"exact:colour=3\"", "colour"),
+        ] {
+            let error = Policy::parse(text).unwrap_err().to_string();
+            assert!(error.starts_with("[scheduler]: ") && error.contains(words), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn resources_come_in_the_markets_order() {
+        assert_eq!(Resource::ALL.map(|resource| resource.to_string()), ["cpu", "memory", "disk"]);
+    }
+}
