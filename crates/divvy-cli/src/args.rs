@@ -22,7 +22,7 @@ Exit codes:
   3    a command cannot be started, or a process not attached; nothing is left running
   4    a file cannot be read or written
   5    the system refused: a permission, a limit, a failed call
-  6    there is no such client, process, currency, ticket, exchange or offer
+  6    there is no such client, process, currency, ticket, exchange, offer, user or group
   7    the scheduler (divvyd) cannot be started or reached
   8    the market does not permit you that: its owner, or a superuser, can
   9    the market cannot do that: a cycle, more than there is, above a bound or a limit

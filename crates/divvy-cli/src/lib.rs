@@ -45,7 +45,7 @@ pub(crate) enum Code {
     File,
     /// The system refused: a permission, a limit, a failed call.
     System,
-    /// There is no such client, process, currency, ticket, exchange or offer.
+    /// There is no such client, process, currency, ticket, exchange, offer, user or group.
     NoSuch,
     /// The scheduler cannot be started or reached.
     Scheduler,

@@ -12,11 +12,11 @@ use crate::{Code, Failure, print};
 const NAME_MAX: usize = 24;
 
 pub(super) fn currencies(args: &CurrenciesArgs) -> Result<Code, Failure> {
-    let graph = args.system.api()?.market().map_err(refused)?;
+    let currencies = args.system.api()?.currencies().map_err(refused)?;
     if args.json {
-        print(pretty(&graph.currencies)?)?;
+        print(pretty(&currencies)?)?;
     } else {
-        table(&graph.currencies, args.resource).iter().try_for_each(print)?;
+        table(&currencies, args.resource).iter().try_for_each(print)?;
     }
     Ok(Code::Done)
 }

@@ -26,18 +26,13 @@ use args::{
     FundArgs, HardTotalArgs, MarketCommand, NiceArgs, OfferArgs, UnfundArgs,
 };
 
-/// What the market refuses has codes of its own; all else is as for every command.
+/// What a broker does not permit has a code of its own; all else is as for every command.
 fn refused(e: ApiError) -> Failure {
     let ApiError::Refused(info) = &e else { return e.into() };
-    let code = match (info.code, info.code.status()) {
-        (ErrorCode::NotPermitted, _) => Code::Denied,
-        (ErrorCode::NameTaken, _) => Code::Usage,
-        (ErrorCode::NoSuchPath, _) => Code::Scheduler, // It has no market.
-        (_, 404) => Code::NoSuch,
-        (_, 409 | 429) => Code::Refused,
-        _ => return e.into(),
-    };
-    Failure::new(code, e)
+    match info.code {
+        ErrorCode::NotPermitted => Failure::new(Code::Denied, e),
+        _ => e.into(),
+    }
 }
 
 /// Says what was done, or all of it as JSON.

@@ -305,5 +305,14 @@ fn refusals_have_exit_codes_of_their_own() {
     assert_eq!(code(ErrorCode::NameTaken), Code::Usage);
     assert_eq!(code(ErrorCode::BadRequest), Code::Usage);
     assert_eq!(code(ErrorCode::Busy), Code::System);
+    assert_eq!(code(ErrorCode::NoMarket), Code::Scheduler);
+    assert_eq!([ErrorCode::Refused, ErrorCode::Limit].map(code), [Code::Refused; 2]);
+    let gone = [
+        ErrorCode::NoSuchCurrency,
+        ErrorCode::NoSuchTicket,
+        ErrorCode::NoSuchExchange,
+        ErrorCode::NoSuchOffer,
+    ];
+    assert_eq!(gone.map(code), [Code::NoSuch; 4]);
     assert_eq!(refused(ApiError::NoSystem("/x".into())).code, Code::Scheduler);
 }

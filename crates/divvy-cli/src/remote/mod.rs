@@ -29,10 +29,17 @@ impl From<ApiError> for Failure {
             ApiError::Mode(_) => Code::Usage,
             ApiError::Refused(info) => match info.code {
                 ErrorCode::BadRequest | ErrorCode::NameTaken | ErrorCode::ProcessTaken => Code::Usage,
-                ErrorCode::NoSuchClient | ErrorCode::NoSuchProcess => Code::NoSuch,
+                ErrorCode::NoSuchClient
+                | ErrorCode::NoSuchProcess
+                | ErrorCode::NoSuchCurrency
+                | ErrorCode::NoSuchTicket
+                | ErrorCode::NoSuchExchange
+                | ErrorCode::NoSuchOffer
+                | ErrorCode::NoSuchUser
+                | ErrorCode::NoSuchGroup => Code::NoSuch,
                 ErrorCode::NotStarted => Code::NotStarted,
-                ErrorCode::Leaving => Code::Scheduler,
-                code if matches!(code.status(), 409 | 429) => Code::Refused,
+                ErrorCode::Leaving | ErrorCode::NoMarket => Code::Scheduler,
+                ErrorCode::Refused | ErrorCode::Limit => Code::Refused,
                 _ => Code::System,
             },
         };

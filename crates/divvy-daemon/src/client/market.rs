@@ -5,8 +5,8 @@ use hyper::Method;
 
 use super::{Api, ApiError, encode};
 use crate::market::types::{
-    Audit, Bound, Changed, Currency, CurrencyChange, Exchange, Explained, Graph, NewCurrency, NewExchange,
-    NewNice, NewOffer, NewTicket, Offer, Offered, Ticket, TicketChange,
+    Audit, Bound, Changed, Currencies, Currency, CurrencyChange, Exchange, Explained, Graph, NewCurrency,
+    NewExchange, NewNice, NewOffer, NewTicket, Offer, Offered, Ticket, TicketChange,
 };
 
 fn currency_path(key: &str) -> String {
@@ -25,6 +25,14 @@ impl Api {
     /// [`ApiError`].
     pub fn market(&self) -> Result<Graph, ApiError> {
         self.get("/v1/market")
+    }
+
+    /// Every currency and client, the base first.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub fn currencies(&self) -> Result<Vec<Currency>, ApiError> {
+        self.get("/v1/market/currencies").map(|all: Currencies| all.currencies)
     }
 
     /// The currency or client of that name or id.
@@ -135,7 +143,7 @@ impl Api {
     ///
     /// # Errors
     /// [`ApiError`].
-    pub fn set_bound(&self, user: &str, bound: Bound) -> Result<serde_json::Value, ApiError> {
+    pub fn set_bound(&self, user: &str, bound: Bound) -> Result<Bound, ApiError> {
         self.call(Method::PUT, &format!("/v1/market/bounds/{}", encode(user)), Some(&bound))
     }
 

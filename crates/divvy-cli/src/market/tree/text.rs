@@ -86,9 +86,7 @@ pub(in crate::market) fn draw(drawn: &Drawn<'_>, signs: Lines) -> Vec<String> {
     lines.extend(drawn.graph.offers.iter().map(|o| format!("offer {}: {}, waits", o.id, offered(o))));
     lines.push(format!("{} client; (idle): does not compete now, others have its part", signs.client));
     if shared {
-        lines.push(
-            "* backed by several tickets; the numbers are of all of them together".to_owned(),
-        );
+        lines.push("* backed by several tickets; the numbers are of all of them together".to_owned());
     }
     lines.extend(legend(drawn.resource));
     lines
