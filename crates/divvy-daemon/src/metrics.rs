@@ -102,6 +102,8 @@ impl Metrics {
 
 impl Collector for SchedulerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        let help = "Lines of the log that were dropped, since nobody read them in time";
+        counter(&mut encoder, "log_lines_dropped", help, crate::logs::dropped())?;
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(status) = last.as_ref() else { return Ok(()) };
         let own = &status.own;

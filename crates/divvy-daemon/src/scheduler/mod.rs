@@ -9,12 +9,14 @@ mod events;
 mod rows;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use divvy_engine::policies::{AnyGate, GateSpec};
 use divvy_engine::{Engine, EngineError, HostError};
 use divvy_linux::{Asked, LinuxHost, Waker, clock};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
+use tokio::sync::Notify;
 
 use crate::message::{Answer, Command, Refusal, Request};
 use crate::protect::Shelter;
@@ -35,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) spec: GateSpec,
     /// How long it stays after its last client has left; `None` stays for ever.
     pub(crate) linger: Option<Nanos>,
+    /// Told when SIGHUP asks for a reload; where there is none, SIGHUP asks for the end.
+    pub(crate) reload: Option<Arc<Notify>>,
 }
 
 /// Why the scheduling came to an end.
@@ -106,7 +110,15 @@ impl Scheduler {
         loop {
             self.engine.turn(self.leave_at)?;
             self.note_lost();
-            let asked = self.engine.host_mut().take_asked();
+            let mut asked = self.engine.host_mut().take_asked();
+            if let Some(reload) = &self.settings.reload {
+                asked.retain(|&signal| {
+                    signal != Asked::SIGHUP || {
+                        reload.notify_one();
+                        false
+                    }
+                });
+            }
             if let Some(&signal) = asked.iter().find(|s| **s != Asked::SIGWINCH) {
                 return Ok(End::Asked(signal));
             }
