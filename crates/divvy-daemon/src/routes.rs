@@ -6,7 +6,7 @@ use axum::Json;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Extension, MatchedPath, Path, Query, Request, State};
+use axum::extract::{Extension, FromRef, MatchedPath, Path, Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -39,6 +39,12 @@ pub(crate) struct Context {
     /// The market, where this divvyd keeps one.
     pub(crate) market: Option<market::message::Handle>,
     pub(crate) metrics: Metrics,
+}
+
+impl FromRef<Context> for Option<market::message::Handle> {
+    fn from_ref(context: &Context) -> Self {
+        context.market.clone()
+    }
 }
 
 /// All paths.

@@ -4,7 +4,7 @@
 
 use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::extract::{FromRef, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -19,11 +19,15 @@ use super::types::{
 };
 use crate::client::encode;
 use crate::message::Refusal;
-use crate::routes::{Context, bad_request, key, parse};
+use crate::routes::{bad_request, key, parse};
 use crate::types::ErrorCode;
 
-/// All paths of the market.
-pub(crate) fn router() -> Router<Context> {
+/// All paths of the market, of a divvyd whose state has one or none.
+pub(crate) fn router<S>() -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Option<Handle>: FromRef<S>,
+{
     Router::new()
         .route("/v1/market", get(graph))
         .route("/v1/market/currencies", get(currencies).post(create_currency))
@@ -49,15 +53,19 @@ struct Market {
     who: Who,
 }
 
-impl FromRequestParts<Context> for Market {
+impl<S> FromRequestParts<S> for Market
+where
+    S: Send + Sync,
+    Option<Handle>: FromRef<S>,
+{
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refusal> {
-        let Some(handle) = context.market.clone() else {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let Some(handle) = Option::<Handle>::from_ref(state) else {
             let fix = "the market is kept by the system's divvyd: ask for it (divvyd --system)";
             return Err(Refusal::new(ErrorCode::NoMarket, "a user's own divvyd keeps no market", fix));
         };
-        let known = Extension::<Who>::from_request_parts(parts, context).await;
+        let known = Extension::<Who>::from_request_parts(parts, state).await;
         let Extension(who) = known.map_err(|e| Refusal::new(ErrorCode::Internal, e, ""))?;
         Ok(Self { handle, who })
     }
@@ -223,4 +231,226 @@ struct AuditQuery {
 async fn audit(market: Market, query: Result<Query<AuditQuery>, QueryRejection>) -> Asked {
     let query = query.map_err(|e| bad_request(e.body_text()))?.0;
     market.ask(Ask::Audit { since: query.since.unwrap_or(0) }).await
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::Request;
+    use divvy_market::Kind;
+    use http_body_util::BodyExt as _;
+    use tower_service::Service as _;
+
+    use super::super::message::{Question, channel};
+    use super::super::types::{
+        Aftermath, Audit, Changed, Currency, Exchange, Explained, Give, Graph, Offer, Offered, Ticket,
+    };
+    use super::*;
+
+    fn currency() -> Currency {
+        Currency {
+            id: "17.2".into(),
+            name: "alice/build".into(),
+            client: false,
+            scheduled: None,
+            owner: "alice".into(),
+            group: "alice".into(),
+            mode: "fci------".into(),
+            depth: 2,
+            niced_from: None,
+            standing: vec![],
+        }
+    }
+
+    fn ticket() -> Ticket {
+        Ticket {
+            id: "9".into(),
+            issuer: "base".into(),
+            holder: "alice".into(),
+            resource: Resource::Disk,
+            amount: 5,
+            kind: Kind::Hard,
+            active: true,
+            value: "5".into(),
+        }
+    }
+
+    fn changed<T>(result: T) -> Changed<T> {
+        Changed { result, aftermath: Aftermath::default() }
+    }
+
+    /// A market that does whatever it is asked, and nothing: one thing of each kind is there.
+    fn answer(question: &Question) -> Result<Said, Refusal> {
+        let give = Give { resource: Resource::Cpu, amount: 1 };
+        let exchange = Exchange { id: 3, a: "alice".into(), a_gives: give, b: "bob".into(), b_gives: give };
+        let offer = Offer { id: 4, party: "alice".into(), gives: give, wants: give, until_unix_ns: None };
+        Ok(match &question.ask {
+            Ask::Graph => Said::Graph(Graph {
+                currencies: vec![currency()],
+                tickets: vec![ticket()],
+                exchanges: vec![exchange],
+                offers: vec![offer],
+            }),
+            Ask::Currency(name) if name == "nobody" => {
+                return Err(Refusal::new(ErrorCode::NoSuchCurrency, "no currency 'nobody'", "see the tree"));
+            }
+            Ask::Currency(_) => Said::Currency(currency()),
+            Ask::CreateCurrency(_) | Ask::ChangeCurrency(..) | Ask::DestroyCurrency(_) | Ask::Nice(_) => {
+                Said::ChangedCurrency(changed(currency()))
+            }
+            Ask::Ticket(_) => Said::Ticket(ticket()),
+            Ask::CreateTicket(_) | Ask::ChangeTicket(..) | Ask::DestroyTicket(_) => {
+                Said::ChangedTicket(changed(ticket()))
+            }
+            Ask::CreateExchange(_) | Ask::CancelExchange(_) => Said::Exchange(changed(exchange)),
+            Ask::CreateOffer(_) => {
+                let offered = Offered { exchange: None, offer: Some(offer), conflicts: vec![] };
+                Said::Offered(changed(offered))
+            }
+            Ask::WithdrawOffer(_) => Said::Offer(changed(offer)),
+            Ask::Explain(_, resource) => {
+                Said::Explained(Explained { currency: currency(), resource: *resource, parts: vec![] })
+            }
+            Ask::Audit { since } => Said::Audit(Audit { next: *since, entries: vec![] }),
+            _ => Said::Done,
+        })
+    }
+
+    /// What came back: status, where something was made, and the body.
+    type Came = (u16, Option<String>, serde_json::Value);
+
+    fn ask(state: Option<Handle>, method: &str, path: &str, body: &str) -> Came {
+        let who = Who { uid: 1000, gids: vec![1000], pid: 77 };
+        let request =
+            Request::builder().method(method).uri(path).extension(who).body(Body::from(body.to_owned()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut router = router().with_state(state);
+            let response = router.call(request.unwrap()).await.unwrap();
+            let place = response.headers().get(header::LOCATION).map(|v| v.to_str().unwrap().to_owned());
+            let status = response.status().as_u16();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            (status, place, serde_json::from_slice(&body).unwrap_or_default())
+        })
+    }
+
+    /// Every path: what the market is asked, by whom, and how its answer comes back.
+    #[test]
+    fn every_path_asks_for_what_it_says() {
+        let (handle, questions) = channel();
+        let asked = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            for question in questions {
+                assert_eq!((question.who.uid, question.who.pid), (1000, 77));
+                asked.push(format!("{:?}", question.ask));
+                let said = answer(&question);
+                question.reply.send(said).unwrap();
+            }
+            asked
+        });
+        let give = r#"{"resource":"cpu","amount":1}"#;
+        let trade = format!(r#"{{"a":"alice","a_gives":{give},"b":"bob","b_gives":{give}}}"#);
+        let offer = format!(r#"{{"gives":{give},"wants":{give}}}"#);
+        let ticket = r#"{"holder":"alice","issuer":"base","resource":"disk","amount":5,"kind":"hard"}"#;
+        let (currency_at, ticket_at) = ("/v1/market/currencies/17.2", "/v1/market/tickets/9");
+        let rows: Vec<(&str, &str, &str, u16, Option<&str>, &str)> = vec![
+            ("GET", "/v1/market", "", 200, None, "Graph"),
+            ("GET", "/v1/market/currencies", "", 200, None, "Graph"),
+            ("GET", "/v1/market/currencies/alice%2Fbuild", "", 200, None, r#"Currency("alice/build")"#),
+            ("GET", "/v1/market/currencies/nobody", "", 404, None, r#"Currency("nobody")"#),
+            (
+                "POST",
+                "/v1/market/currencies",
+                r#"{"name":"build"}"#,
+                201,
+                Some(currency_at),
+                "CreateCurrency",
+            ),
+            ("PATCH", "/v1/market/currencies/a", r#"{"mode":"740"}"#, 200, None, r#"ChangeCurrency("a", "#),
+            ("DELETE", "/v1/market/currencies/a", "", 200, None, r#"DestroyCurrency("a")"#),
+            ("GET", "/v1/market/tickets/9", "", 200, None, r#"Ticket("9")"#),
+            ("POST", "/v1/market/tickets", ticket, 201, Some(ticket_at), "CreateTicket"),
+            (
+                "PATCH",
+                "/v1/market/tickets/9",
+                r#"{"amount":7}"#,
+                200,
+                None,
+                r#"ChangeTicket("9", TicketChange { amount: 7 })"#,
+            ),
+            ("DELETE", "/v1/market/tickets/9", "", 200, None, r#"DestroyTicket("9")"#),
+            ("POST", "/v1/market/exchanges", &trade, 201, None, "CreateExchange"),
+            ("DELETE", "/v1/market/exchanges/3", "", 200, None, "CancelExchange(3)"),
+            ("POST", "/v1/market/offers", &offer, 201, None, "CreateOffer"),
+            ("DELETE", "/v1/market/offers/4", "", 200, None, "WithdrawOffer(4)"),
+            ("POST", "/v1/market/nice", r#"{"client":"c","amount":2}"#, 201, Some(currency_at), "Nice"),
+            (
+                "PUT",
+                "/v1/market/bounds/bob",
+                r#"{"resource":"cpu","bound":null}"#,
+                200,
+                None,
+                r#"SetBound("bob", "#,
+            ),
+            ("GET", "/v1/market/explain/a", "", 200, None, r#"Explain("a", Cpu)"#),
+            ("GET", "/v1/market/explain/a?resource=memory", "", 200, None, r#"Explain("a", Memory)"#),
+            ("GET", "/v1/market/audit", "", 200, None, "Audit { since: 0 }"),
+            ("GET", "/v1/market/audit?since=12", "", 200, None, "Audit { since: 12 }"),
+        ];
+        for (method, path, body, status, place, _) in &rows {
+            let came = ask(Some(handle.clone()), method, path, body);
+            assert_eq!((came.0, came.1.as_deref()), (*status, *place), "{method} {path}: {}", came.2);
+            assert!(came.2.is_object(), "{method} {path}: every answer is an object");
+        }
+        // What cannot be meant never gets as far as the market.
+        for (method, path, body) in [
+            ("POST", "/v1/market/currencies", "{"),
+            ("POST", "/v1/market/currencies", r#"{"name":"a","color":"red"}"#),
+            ("PATCH", "/v1/market/currencies/a", "{}"),
+            ("PATCH", "/v1/market/tickets/9", r#"{"amount":-1}"#),
+            ("PATCH", "/v1/market/tickets/9", r#"{"amount":1.5}"#),
+            ("PATCH", "/v1/market/tickets/9", r#"{"amount":18446744073709551616}"#),
+            (
+                "POST",
+                "/v1/market/tickets",
+                r#"{"holder":"a","issuer":"b","resource":"gold","amount":5,"kind":"soft"}"#,
+            ),
+            ("DELETE", "/v1/market/exchanges/x", ""),
+            ("DELETE", "/v1/market/offers/-1", ""),
+            ("GET", "/v1/market/explain/a?resource=gold", ""),
+            ("GET", "/v1/market/audit?until=3", ""),
+        ] {
+            let (status, _, body) = ask(Some(handle.clone()), method, path, body);
+            assert_eq!(
+                (status, &body["error"]["code"]),
+                (400, &"bad-request".into()),
+                "{method} {path}: {body}"
+            );
+        }
+        drop(handle);
+        let asked = asked.join().unwrap();
+        assert_eq!(asked.len(), rows.len());
+        for (row, asked) in rows.iter().zip(asked) {
+            assert!(asked.starts_with(row.5), "{} {}: {asked}", row.0, row.1);
+        }
+    }
+
+    #[test]
+    fn where_there_is_no_market_one_is_told_where_there_is() {
+        for (method, path) in
+            [("GET", "/v1/market"), ("POST", "/v1/market/tickets"), ("PUT", "/v1/market/bounds/a")]
+        {
+            let (status, _, body) = ask(None, method, path, "no JSON");
+            assert_eq!((status, &body["error"]["code"]), (404, &"no-market".into()), "{method} {path}");
+            assert!(body["error"]["fix"].as_str().unwrap().contains("divvyd --system"), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_market_that_ends_says_so() {
+        let (handle, questions) = channel();
+        drop(questions);
+        let (status, _, body) = ask(Some(handle), "GET", "/v1/market", "");
+        assert_eq!((status, &body["error"]["code"]), (503, &"leaving".into()));
+    }
 }
