@@ -17,8 +17,11 @@ const AMOUNT_MAX: u64 = u32::MAX as u64;
 fn help() -> String {
     format!(
         "\
-Names: `build` is what you called so, `alice/build` what alice did; `alice` is that user's own currency, `base` where every
-right comes from, and an id (17, 17.2) is an id. Clients are named in the same way.
+Names:
+  build, alice/build  what you called so, or alice did: a currency or a client
+  alice               that user's own currency
+  base                where every right comes from
+  17, 17.2            an id
 
 {EXIT_CODES}"
     )
@@ -132,6 +135,10 @@ pub(crate) struct TreeArgs {
     /// Write to FILE instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+
+    /// Show the ids of tickets too, as `divvy unfund` takes them
+    #[arg(long, conflicts_with_all = ["dot", "svg", "json"])]
+    pub(crate) ids: bool,
 
     /// Draw the lines of the tree with ASCII only
     #[arg(long)]

@@ -5,15 +5,17 @@ use divvy_daemon::market::types::{AuditEntry, Offer, Offered};
 use divvy_market::{Kind, Resource};
 
 use super::fixtures::{Fair, all_kinds, an_exchange, deep, two_currencies, wide};
+use super::tree::text::Look;
 use super::tree::{Drawn, Lines};
 use super::*;
 use crate::args::{Args, Command};
 
 const COLUMNS: usize = 80;
+const PLAIN: Look = Look { signs: Lines::BOXES, ids: false };
 
 fn text(fair: &mut Fair, resource: Resource, root: Option<&str>) -> String {
     let graph = fair.graph();
-    let lines = tree::text::draw(&Drawn::new(&graph, resource, root), Lines::BOXES);
+    let lines = tree::text::draw(&Drawn::new(&graph, resource, root), &PLAIN);
     let wide = lines.iter().find(|line| line.chars().count() > COLUMNS);
     assert_eq!(wide, None, "fits {COLUMNS} columns");
     lines.join("\n")
@@ -62,10 +64,16 @@ fn tree_that_is_wide() {
 }
 
 #[test]
-fn tree_in_ascii() {
+fn tree_in_ascii_with_ids() {
     let graph = all_kinds().graph();
-    let lines = tree::text::draw(&Drawn::new(&graph, Resource::Cpu, None), Lines::ASCII);
+    let lines =
+        tree::text::draw(&Drawn::new(&graph, Resource::Cpu, None), &Look { signs: Lines::ASCII, ids: true });
     assert!(lines.iter().all(|line| line.is_ascii()), "{lines:#?}");
+    let ids = graph.tickets.iter().filter(|t| t.resource == Resource::Cpu);
+    for ticket in ids {
+        let row = format!("#{} {}", ticket.id, ticket.amount);
+        assert!(lines.iter().any(|line| line.contains(&row)), "{row}: {lines:#?}");
+    }
 }
 
 /// Whoever several back is drawn out once, however many ways lead there.

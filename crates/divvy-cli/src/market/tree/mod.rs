@@ -29,11 +29,12 @@ pub(super) fn run(args: &TreeArgs) -> Result<Code, Failure> {
         None => None,
     };
     let drawn = Drawn::new(&graph, args.resource, root.as_deref());
+    let signs = if args.ascii { Lines::ASCII } else { Lines::BOXES };
     let text = match (args.json, args.dot, args.svg) {
         (true, _, _) => json(&graph)?,
         (_, true, _) => dot::draw(&drawn),
         (_, _, true) => svg::draw(&drawn),
-        _ => text::draw(&drawn, if args.ascii { Lines::ASCII } else { Lines::BOXES }).join("\n"),
+        _ => text::draw(&drawn, &text::Look { signs, ids: args.ids }).join("\n"),
     };
     match &args.output {
         None => print(text)?,

@@ -33,6 +33,14 @@ impl Lines {
         Self { branch: '|', last: '`', down: '|', across: '-', client: "@", trade: "<>", cut: '~' };
 }
 
+/// How the tree is drawn.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::market) struct Look {
+    pub(in crate::market) signs: Lines,
+    /// Whether tickets have their ids before their amounts.
+    pub(in crate::market) ids: bool,
+}
+
 /// `name`, or as much of it as fits `width` columns.
 pub(in crate::market) fn cut(name: &str, width: usize) -> String {
     cut_with(name, width, Lines::BOXES.cut)
@@ -60,11 +68,12 @@ pub(in crate::market) fn legend(resource: Resource) -> Vec<String> {
 }
 
 /// The lines of the tree, under a header, with what they mean below.
-pub(in crate::market) fn draw(drawn: &Drawn<'_>, signs: Lines) -> Vec<String> {
+pub(in crate::market) fn draw(drawn: &Drawn<'_>, &Look { signs, ids }: &Look) -> Vec<String> {
     let header = format!("{} tickets", drawn.resource);
     let mut tree = Tree {
         drawn,
         signs,
+        ids,
         step: if depth(drawn) > WIDE_DEPTH_MAX { 1 } else { 3 },
         seen: vec![false; drawn.graph.currencies.len()],
         shared: false,
@@ -113,6 +122,7 @@ fn depth(drawn: &Drawn<'_>) -> usize {
 struct Tree<'a, 'b> {
     drawn: &'b Drawn<'a>,
     signs: Lines,
+    ids: bool,
     /// Columns a level.
     step: usize,
     /// Who is drawn out already.
@@ -152,7 +162,8 @@ impl Tree<'_, '_> {
             let here = here(trades.len() + k);
             let indent = self.indent(&here);
             let first = !self.seen[holder];
-            let amount = format!("{}{} ", ticket.amount, kind_word(ticket.kind));
+            let id = if self.ids { format!("#{} ", ticket.id) } else { String::new() };
+            let amount = format!("{id}{}{} ", ticket.amount, kind_word(ticket.kind));
             self.node(&indent, &amount, holder, first);
             self.below(holder, &here);
         }
