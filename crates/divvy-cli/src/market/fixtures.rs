@@ -120,12 +120,12 @@ impl Fair {
     /// As `GET /v1/market` has it. What is achieved is what is due, and a little less.
     pub(super) fn graph(&mut self) -> Graph {
         let mut promised = self.promised();
-        let side = |side: Side| Give { resource: side.resource, amount: side.amount.get().into() };
+        let side = |side: Side| Give { resource: side.resource, amount: side.amount.get() };
         let views: Vec<_> = self.market.currencies().collect();
         let mut currencies = Vec::new();
         for c in views {
             let standing = Resource::ALL.into_iter().map(|resource| {
-                let mut part = |market: &mut Market| {
+                let part = |market: &mut Market| {
                     let total = float(&market.total(resource));
                     if c.id == market.base() {
                         return f64::from(total > 0.0);
@@ -144,7 +144,7 @@ impl Fair {
                     value,
                     requested,
                     effective,
-                    achieved: (resource == Resource::Cpu).then_some(effective * 0.99),
+                    achieved: (resource == Resource::Cpu && c.client).then_some(effective * 0.99),
                     active: c.active.contains(resource),
                     hard_total: 1000,
                     hard_issued: 0,

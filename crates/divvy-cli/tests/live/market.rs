@@ -102,7 +102,7 @@ impl<'a> System<'a> {
     fn own(&self, uid: u32) -> String {
         let all = self.json(ROOT, "currency ls");
         let all = all.as_array().expect("currencies");
-        let own = all.iter().find(|c| c["owner"] == uid.to_string() && c["name"] == c["id"]);
+        let own = all.iter().find(|c| c["owner"].as_str() == Some(&uid) && c["name"] == c["id"]);
         own.unwrap_or_else(|| panic!("no currency of user {uid}: {all:#?}"))["name"]
             .as_str()
             .unwrap()
