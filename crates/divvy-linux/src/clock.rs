@@ -29,6 +29,12 @@ pub fn since_boot() -> Nanos {
     Nanos(known(rustix::time::ClockId::Boottime))
 }
 
+/// Now, in nanoseconds since 1970 (UTC): what a calendar says. It can be set, and then go back.
+#[must_use]
+pub fn unix() -> Nanos {
+    Nanos(known(rustix::time::ClockId::Realtime))
+}
+
 /// CPU time that this whole process has used.
 #[must_use]
 pub fn own_process_cpu() -> Nanos {

@@ -43,5 +43,7 @@ pub use procfs::{StartTime, State};
 pub use protect::{Explanation, Protection, Why, explain};
 pub use reactor::Waker;
 pub use rustix::process::{Pid, Signal};
-pub use select::{Selector, SelectorError, matches_glob, user_name};
+pub use select::{
+    Selector, SelectorError, group_id, group_name, matches_glob, user_group, user_id, user_name,
+};
 pub use spawn::Command;

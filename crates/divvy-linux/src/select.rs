@@ -147,8 +147,28 @@ pub fn user_name(uid: u32) -> Option<String> {
     nix::unistd::User::from_uid(uid.into()).ok().flatten().map(|user| user.name)
 }
 
-fn user_id(name: &str) -> Option<u32> {
+/// The number of the user called `name`; `None` where there is none.
+#[must_use]
+pub fn user_id(name: &str) -> Option<u32> {
     nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+}
+
+/// The group that user `uid` has when it logs in; `None` where there is no such user.
+#[must_use]
+pub fn user_group(uid: u32) -> Option<u32> {
+    nix::unistd::User::from_uid(uid.into()).ok().flatten().map(|user| user.gid.as_raw())
+}
+
+/// The name of group `gid`; `None` for one without.
+#[must_use]
+pub fn group_name(gid: u32) -> Option<String> {
+    nix::unistd::Group::from_gid(gid.into()).ok().flatten().map(|group| group.name)
+}
+
+/// The number of the group called `name`; `None` where there is none.
+#[must_use]
+pub fn group_id(name: &str) -> Option<u32> {
+    nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
 }
 
 /// A cgroup's path in its hierarchy, without the place where that is mounted and without a slash at its end.

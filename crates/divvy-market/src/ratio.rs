@@ -147,6 +147,14 @@ impl Ratio {
         }
     }
 
+    /// Numerator and denominator, where it is not negative and both fit.
+    pub(crate) const fn small(&self) -> Option<(u128, u128)> {
+        match self.0 {
+            Form::Small(n, d) if n >= 0 => Some((n.unsigned_abs(), d.unsigned_abs())),
+            _ => None,
+        }
+    }
+
     fn widen(&self) -> Wide {
         match &self.0 {
             Form::Small(n, d) => Wide {
@@ -186,7 +194,7 @@ fn add_small(a: i128, b: i128, c: i128, d: i128) -> Option<Ratio> {
 }
 
 /// Greatest common divisor; one of the two is not zero.
-fn gcd(mut a: u128, mut b: u128) -> u128 {
+pub(crate) fn gcd(mut a: u128, mut b: u128) -> u128 {
     while b != 0 {
         if let (Ok(a), Ok(b)) = (u64::try_from(a), u64::try_from(b)) {
             return gcd_u64(a, b).into();

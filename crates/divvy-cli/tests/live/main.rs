@@ -17,5 +17,6 @@ mod others;
 mod plot;
 mod readme;
 mod share;
+mod system;
 mod terminal;
 mod top;

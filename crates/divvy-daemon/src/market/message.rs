@@ -2,13 +2,16 @@
 //!
 //! The market has a thread of its own: the scheduler never waits for it, nor for the disk.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel as channel_of};
 use std::time::Duration;
 
 use divvy_linux::Pid;
-use divvy_market::Resource;
+use divvy_market::{Presence, Resource};
 use tokio::sync::oneshot;
 
+use super::policy::Policy;
 use super::types::{
     Audit, Bound, Changed, Currency, CurrencyChange, Exchange, Explained, Graph, NewCurrency, NewExchange,
     NewNice, NewOffer, NewTicket, Offer, Offered, Ticket, TicketChange,
@@ -33,6 +36,11 @@ pub(crate) struct Who {
 }
 
 impl Who {
+    /// divvyd itself, which may everything.
+    pub(crate) fn divvyd() -> Self {
+        Self { uid: 0, gids: vec![0], pid: 0 }
+    }
+
     /// The process that asks, where the kernel tells.
     pub(crate) fn process(&self) -> Option<Pid> {
         Some(self.pid).filter(|&pid| pid > 0).and_then(Pid::from_raw)
@@ -87,8 +95,9 @@ pub(crate) enum Ask {
     Audit {
         since: u64,
     },
-    /// Makes a market client, funded by the caller's own currency (made on first use) with `amount` soft cpu tickets; one
-    /// whose process descends from a client of the same user is funded by the issuer of that client's first ticket.
+    /// Makes a market client, funded by the caller's own currency (made on first use) with `amount` soft tickets of each
+    /// resource; one whose process descends from a client of the same user is funded by the issuer of that client's first
+    /// ticket.
     Admit {
         name: String,
         amount: u64,
@@ -104,6 +113,10 @@ pub(crate) enum Ask {
     Leave {
         client: divvy_market::CurrencyId,
     },
+    /// Every client that was admitted and has not left: after a start, those of before it.
+    Clients,
+    /// Another policy; superusers only. What it grants and bounds holds from then on.
+    Reload(Box<Policy>),
 }
 
 /// What the market says.
@@ -120,6 +133,7 @@ pub(crate) enum Said {
     Explained(Explained),
     Audit(Audit),
     Admitted(Admitted),
+    Clients(Vec<Admitted>),
     Done,
 }
 
@@ -131,14 +145,57 @@ pub(crate) struct Question {
     pub(crate) reply: oneshot::Sender<Result<Said, Refusal>>,
 }
 
+/// What comes to the market's thread.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Question(Question),
+    /// A client began or ceased to compete for the CPU.
+    Presence(divvy_market::CurrencyId, Presence),
+    /// Come to an end.
+    Stop,
+}
+
 /// The asking end.
 #[derive(Clone, Debug)]
-pub(crate) struct Handle(SyncSender<Question>);
+pub(crate) struct Handle {
+    queue: Sender<Message>,
+    /// Questions that were sent and not yet taken.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// The answering end.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    queue: Receiver<Message>,
+    waiting: Arc<AtomicUsize>,
+}
 
 /// Both ends.
-pub(crate) fn channel() -> (Handle, Receiver<Question>) {
-    let (queue, questions) = sync_channel(QUEUE);
-    (Handle(queue), questions)
+pub(crate) fn channel() -> (Handle, Inbox) {
+    let (sender, queue) = channel_of();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    (Handle { queue: sender, waiting: Arc::clone(&waiting) }, Inbox { queue, waiting })
+}
+
+impl Inbox {
+    /// The next message, waited for no longer than `patience`.
+    ///
+    /// # Errors
+    /// That none came, or that nobody is left who could send one.
+    pub(crate) fn take(&self, patience: Duration) -> Result<Message, RecvTimeoutError> {
+        self.queue.recv_timeout(patience).inspect(|message| self.taken(message))
+    }
+
+    /// The next message, if there is one.
+    pub(crate) fn try_take(&self) -> Option<Message> {
+        self.queue.try_recv().ok().inspect(|message| self.taken(message))
+    }
+
+    fn taken(&self, message: &Message) {
+        if let Message::Question(_) = message {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Handle {
@@ -149,13 +206,13 @@ impl Handle {
     pub(crate) async fn ask(&self, who: Who, ask: Ask) -> Result<Said, Refusal> {
         let (reply, answer) = oneshot::channel();
         let leaving = || Refusal::new(ErrorCode::Leaving, "divvyd is ending", "ask again later");
-        match self.0.try_send(Question { who, ask, reply }) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => {
-                let text = format!("{QUEUE} requests wait for the market already");
-                return Err(Refusal::new(ErrorCode::Busy, text, "ask again later"));
-            }
-            Err(TrySendError::Disconnected(_)) => return Err(leaving()),
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= QUEUE {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            let text = format!("{QUEUE} requests wait for the market already");
+            return Err(Refusal::new(ErrorCode::Busy, text, "ask again later"));
+        }
+        if self.queue.send(Message::Question(Question { who, ask, reply })).is_err() {
+            return Err(leaving());
         }
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(said)) => said,
@@ -165,5 +222,17 @@ impl Handle {
                 Err(Refusal::new(ErrorCode::Busy, text, "ask again; what was asked for may have been done"))
             }
         }
+    }
+
+    /// Says that a client began or ceased to compete for the CPU. Never waits, and cannot fail: news of a client that has
+    /// left is passed over. What is said counts at once, and is on disk a second later at the latest.
+    pub(crate) fn presence(&self, client: divvy_market::CurrencyId, presence: Presence) {
+        // Where the market's thread has ended, nobody needs to know.
+        let _ = self.queue.send(Message::Presence(client, presence));
+    }
+
+    /// Asks the thread to come to an end, after what it was asked before.
+    pub(crate) fn stop(&self) {
+        let _ = self.queue.send(Message::Stop);
     }
 }

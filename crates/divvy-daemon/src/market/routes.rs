@@ -114,7 +114,7 @@ impl IntoResponse for Said {
             Self::Explained(explained) => Json(explained).into_response(),
             Self::Audit(audit) => Json(audit).into_response(),
             // No path asks for these alone: they are the scheduler's business.
-            Self::Admitted(_) | Self::Done => StatusCode::NO_CONTENT.into_response(),
+            Self::Admitted(_) | Self::Clients(_) | Self::Done => StatusCode::NO_CONTENT.into_response(),
         }
     }
 }
@@ -235,13 +235,15 @@ async fn audit(market: Market, query: Result<Query<AuditQuery>, QueryRejection>)
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use axum::body::Body;
     use axum::http::Request;
     use divvy_market::Kind;
     use http_body_util::BodyExt as _;
     use tower_service::Service as _;
 
-    use super::super::message::{Question, channel};
+    use super::super::message::{Message, Question, channel};
     use super::super::types::{
         Aftermath, Audit, Changed, Currency, Exchange, Explained, Give, Graph, Offer, Offered, Ticket,
     };
@@ -340,7 +342,8 @@ mod tests {
         let (handle, questions) = channel();
         let asked = std::thread::spawn(move || {
             let mut asked = Vec::new();
-            for question in questions {
+            while let Ok(message) = questions.take(Duration::from_secs(60)) {
+                let Message::Question(question) = message else { break };
                 assert_eq!((question.who.uid, question.who.pid), (1000, 77));
                 asked.push(format!("{:?}", question.ask));
                 let said = answer(&question);
@@ -427,7 +430,7 @@ mod tests {
                 "{method} {path}: {body}"
             );
         }
-        drop(handle);
+        handle.stop();
         let asked = asked.join().unwrap();
         assert_eq!(asked.len(), rows.len());
         for (row, asked) in rows.iter().zip(asked) {

@@ -8,12 +8,18 @@ use tokio::sync::Notify;
 
 use super::PolicyFile;
 use super::notify::Notifier;
+use crate::market::message::{self as market, Ask, Who};
 use crate::market::policy::Policy;
 use crate::message::{Answer, Command, Handle};
+use crate::types::ErrorCode;
+
+/// So often it is looked whether every thread answers, where no manager wants to know.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// What they need. They run on the API's thread.
 pub(super) struct Chores {
     pub(super) scheduler: Handle,
+    pub(super) market: market::Handle,
     pub(super) notifier: Arc<Notifier>,
     /// The manager wants a sign of life at least so often.
     pub(super) watchdog: Option<Duration>,
@@ -26,9 +32,9 @@ pub(super) struct Chores {
 
 impl Chores {
     pub(super) async fn run(mut self) {
-        if let Some(every) = self.watchdog {
-            tokio::spawn(signs_of_life(self.scheduler.clone(), Arc::clone(&self.notifier), every));
-        }
+        let every = self.watchdog.unwrap_or(LOOK);
+        let (scheduler, market) = (self.scheduler.clone(), self.market.clone());
+        tokio::spawn(signs_of_life(scheduler, market, Arc::clone(&self.notifier), every));
         loop {
             self.reload.notified().await;
             self.notifier.reloading();
@@ -47,6 +53,12 @@ impl Chores {
                 return;
             }
         };
+        let asked = self.market.ask(Who::divvyd(), Ask::Reload(Box::new(new.clone()))).await;
+        if let Err(refusal) = asked {
+            let why = refusal.message;
+            tracing::error!(policy = path, "the market did not take the policy, the old one stays: {why}");
+            return;
+        }
         if new.scheduler != self.policy.scheduler {
             tracing::warn!(policy = path, "what [scheduler] says holds from the next start on");
         }
@@ -56,16 +68,30 @@ impl Chores {
 }
 
 /// Says that all is well as long as every thread answers: twice as often as it has to be, and never for one that hangs.
-async fn signs_of_life(scheduler: Handle, notifier: Arc<Notifier>, every: Duration) {
+async fn signs_of_life(scheduler: Handle, market: market::Handle, notifier: Arc<Notifier>, every: Duration) {
     let pause = every / 2;
+    // The least that the market can be asked.
+    let base = || Ask::Currency("base".to_owned());
     loop {
-        let asked = tokio::time::timeout(pause, scheduler.ask(Command::Status)).await;
-        match asked {
-            Ok(Ok(Answer::Status(status))) => {
+        let asked = async {
+            let status = scheduler.ask(Command::Status).await;
+            (status, market.ask(Who::divvyd(), base()).await)
+        };
+        match tokio::time::timeout(pause, asked).await {
+            // We are ending already.
+            Ok((Err(refusal), _)) if refusal.code == ErrorCode::Leaving => return,
+            Ok((_, Err(refusal))) if refusal.code == ErrorCode::Leaving => {
+                // It has ended by itself. So do we, in order; whoever manages us starts us anew.
+                tracing::error!("the thread of the market has ended");
+                let _ =
+                    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
+                return;
+            }
+            Ok((Ok(Answer::Status(status)), _)) => {
                 let text = format!("divides {} clients", status.clients);
                 notifier.tell(&[NotifyState::Watchdog, NotifyState::Status(&text)]);
             }
-            _ => tracing::warn!("the scheduler has not answered for {} ms", pause.as_millis()),
+            _ => tracing::warn!("a thread has not answered within {} ms", pause.as_millis()),
         }
         tokio::time::sleep(pause).await;
     }

@@ -22,6 +22,7 @@ use crate::door::Door;
 use crate::local::Local;
 use crate::logs;
 use crate::market::policy::Policy;
+use crate::market::{self, StoreConfig};
 use crate::message;
 use crate::metrics::Metrics;
 use crate::protect::Shelter;
@@ -129,6 +130,7 @@ struct Running {
     /// The socket is the manager's, which listens on.
     activated: bool,
     notifier: Arc<Notifier>,
+    market: market::Running,
 }
 
 fn begin(
@@ -156,18 +158,34 @@ fn begin(
         Some(socket) => socket,
         None => place.listen().map_err(Failure::system)?,
     };
+    let start = market::Start::at(StoreConfig::at(place.state_dir()), policy.clone());
+    let (to_market, market) = market::start(start).map_err(Failure::system)?;
+    let recovered = market.recovered();
+    tracing::info!(
+        replayed = recovered.replayed,
+        damaged_snapshots = recovered.damaged,
+        clients = market.clients().len(),
+        "the market is as it was acknowledged last"
+    );
     let context = Context {
         scheduler: handle.clone(),
         local: Local::new(shelter.clone()),
-        market: None,
+        market: Some(to_market.clone()),
         metrics: Metrics::new(None),
     };
-    let chores =
-        Chores { scheduler: handle, notifier: Arc::clone(&notifier), watchdog, reload, file, policy };
+    let chores = Chores {
+        scheduler: handle,
+        market: to_market,
+        notifier: Arc::clone(&notifier),
+        watchdog,
+        reload,
+        file,
+        policy,
+    };
     let server = Server::start(listener, router(context), Door::of_system(), chores.run());
     let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
     let scheduler = Scheduler::new(host, gate, settings, shelter, requests);
-    Ok(Running { scheduler, server, place, activated, notifier })
+    Ok(Running { scheduler, server, place, activated, notifier, market })
 }
 
 impl Running {
@@ -189,6 +207,12 @@ impl Running {
         }
         drop(self.scheduler); // Everybody is released.
         self.server.stop();
+        if self.market.is_over() {
+            return Err(Failure::system(
+                "the thread of the market has ended; what it acknowledged is on disk",
+            ));
+        }
+        self.market.stop().map_err(Failure::system)?;
         match ended {
             Ok(End::Idle) => Ok(ExitCode::SUCCESS),
             Ok(End::Asked(signal)) => {

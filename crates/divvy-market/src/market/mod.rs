@@ -15,11 +15,13 @@ mod fund;
 mod graph;
 mod lodge;
 mod nice;
+mod promise;
 mod scratch;
 mod value;
 mod view;
 
 pub use audit::Fault;
+pub use promise::Promises;
 pub use view::{CurrencyView, ExchangeView, OfferView, Source, TicketView};
 
 use crate::broker::{Broker, Caller, Permission};

@@ -223,7 +223,7 @@ impl Market {
         (hard.sum::<u64>() + if pool.active_soft > 0 { whole - issued } else { 0 }, whole)
     }
 
-    fn competitors(&self, resource: Resource) -> Vec<u32> {
+    pub(super) fn competitors(&self, resource: Resource) -> Vec<u32> {
         let competing = self.nodes.iter().filter(|(_, node)| node.competes.contains(resource));
         competing.map(|(index, _)| index).collect()
     }

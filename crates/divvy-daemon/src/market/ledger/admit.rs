@@ -1,0 +1,108 @@
+//! Clients: who funds one that comes.
+
+use divvy_market::{
+    Amount, Broker, CURRENCY_DEPTH_MAX, CurrencyId, Kind, Made, Mode, Op, Permission, Resource, Resources,
+};
+
+use super::users::Limited;
+use super::{Work, amount};
+use crate::market::message::{Identity, Said};
+use crate::market::record::Step;
+use crate::message::Refusal;
+
+impl Work<'_> {
+    /// A client of the caller. It competes for everything from the start: the scheduler says when it does not want the CPU;
+    /// memory and disk it is taken to want for as long as it is there.
+    ///
+    /// Source: section 4.2. A child is funded by the issuer of its parent's first ticket. We differ: its amount is the one
+    /// that was asked for (the share), not its parent's. Where that issuer would not let the caller issue, or stands too
+    /// deep, the child is funded as any other: by the caller's own currency, of each resource.
+    pub(super) fn admit(
+        &mut self,
+        name: &str,
+        n: u64,
+        identity: &Identity,
+        parent: Option<CurrencyId>,
+    ) -> Result<Said, Refusal> {
+        let (n, uid) = (amount(n)?, self.caller.uid);
+        self.check_client_name(name)?;
+        self.check_limit(Limited::Clients)?;
+        let group = self.own_group()?;
+        self.check_room(2, 6)?;
+        let inherited = parent.and_then(|parent| self.issuers_of(parent));
+        let issuers = match inherited {
+            Some(issuers) => issuers,
+            None => self.own_issuers()?,
+        };
+        // Nothing from here on can be refused: the caller makes something of its own, and the issuers were asked.
+        let broker = Broker { owner: uid, group, mode: Mode::PRIVATE };
+        let competes = Resources::ALL;
+        let Made::Currency(client) = self.op(Op::CreateClient { broker, competes })? else {
+            return Err(super::asks::unexpected());
+        };
+        for (resource, issuer) in issuers {
+            self.fund_client(client, issuer, resource, n)?;
+        }
+        self.note(Step::Name { currency: client, uid, name: name.to_owned() });
+        self.note(Step::Client { currency: client, uid, identity: identity.clone() });
+        self.ledger.admitted(self.names, client).map(Said::Admitted).ok_or_else(super::asks::unexpected)
+    }
+
+    fn fund_client(
+        &mut self,
+        holder: CurrencyId,
+        issuer: CurrencyId,
+        resource: Resource,
+        n: Amount,
+    ) -> Result<(), Refusal> {
+        self.op(Op::Fund { holder, issuer, resource, amount: n, kind: Kind::Soft }).map(|_| ())
+    }
+
+    /// Who funds the children of `parent`: of each resource the issuer of its first soft ticket. `None` where it is no
+    /// client of the caller's, or has no such cpu ticket. Base tickets are not passed on: a fork mints nothing.
+    fn issuers_of(&self, parent: CurrencyId) -> Option<Vec<(Resource, CurrencyId)>> {
+        let (market, base) = (&self.ledger.market, self.ledger.market.base());
+        self.ledger.clients.get(&parent).filter(|client| client.uid == self.caller.uid)?;
+        let issuer = |resource| {
+            let backing = market.backing_of(parent, resource);
+            let first =
+                backing.into_iter().find(|ticket| ticket.kind == Kind::Soft && ticket.issuer != base)?;
+            self.check_issuer(first.issuer).ok().map(|()| (resource, first.issuer))
+        };
+        let issuers: Vec<(Resource, CurrencyId)> = Resource::ALL.into_iter().filter_map(issuer).collect();
+        (issuers.first()?.0 == Resource::Cpu).then_some(issuers)
+    }
+
+    /// The caller's own currency, made if this is its first use, for all three resources.
+    fn own_issuers(&mut self) -> Result<Vec<(Resource, CurrencyId)>, Refusal> {
+        let own = self.ledger.users.get(&self.caller.uid).map(|user| user.currency);
+        let own = match own {
+            Some(own) => {
+                self.check_issuer(own)?;
+                own
+            }
+            // Made as the caller's own, below the base, with a mode that lets it do everything.
+            None => self.first_use(self.caller.uid)?,
+        };
+        Ok(Resource::ALL.map(|resource| (resource, own)).to_vec())
+    }
+
+    /// Whether the caller may issue the currency's tickets to something new.
+    fn check_issuer(&self, issuer: CurrencyId) -> Result<(), Refusal> {
+        use divvy_market::Refusal as No;
+        let Some(view) = self.ledger.market.currency(issuer) else {
+            return Err(self.in_words(No::UnknownCurrency(issuer)));
+        };
+        let permission = Permission::Issue;
+        if !view.broker.allows(&self.caller, permission) {
+            return Err(self.in_words(No::Denied { currency: issuer, permission }));
+        }
+        if view.client {
+            return Err(self.in_words(No::ClientsDoNotIssue(issuer)));
+        }
+        if view.depth >= CURRENCY_DEPTH_MAX {
+            return Err(self.in_words(No::TooDeep));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,353 @@
+//! Each request as operations.
+
+use divvy_market::{Broker, CurrencyId, ExchangeId, Made, Mode, Moment, OfferId, Op, Resource, Side};
+
+use super::resolve::Found;
+use super::users::Limited;
+use super::{Work, amount};
+use crate::market::message::{Ask, Said};
+use crate::market::record::{Charge, Step};
+use crate::market::types::{
+    Bound, Changed, CurrencyChange, Give, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, Offered,
+};
+use crate::message::Refusal;
+use crate::types::ErrorCode;
+
+impl Work<'_> {
+    pub(super) fn answer(&mut self, ask: &Ask) -> Result<Said, Refusal> {
+        match ask {
+            Ask::Graph => Ok(Said::Graph(self.graph())),
+            Ask::Currency(word) => {
+                let id = self.find(word)?;
+                self.currency(id).map(Said::Currency)
+            }
+            Ask::CreateCurrency(new) => self.create_currency(new),
+            Ask::ChangeCurrency(word, change) => self.change_currency(word, change),
+            Ask::DestroyCurrency(word) => self.destroy_currency(word),
+            Ask::Ticket(word) => {
+                let id = ticket_id(word)?;
+                self.ticket(id).map(Said::Ticket)
+            }
+            Ask::CreateTicket(new) => self.create_ticket(new),
+            Ask::ChangeTicket(word, change) => self.change_ticket(word, change.amount),
+            Ask::DestroyTicket(word) => self.destroy_ticket(word),
+            Ask::CreateExchange(new) => self.create_exchange(new),
+            Ask::CancelExchange(id) => self.cancel_exchange(*id),
+            Ask::CreateOffer(new) => self.create_offer(new),
+            Ask::WithdrawOffer(id) => self.withdraw_offer(*id),
+            Ask::Nice(new) => self.nice(new),
+            Ask::SetBound(user, bound) => self.set_bound(user, *bound),
+            Ask::Explain(word, resource) => {
+                let id = self.find(word)?;
+                self.explain(id, *resource).map(Said::Explained)
+            }
+            Ask::Admit { name, amount, identity, parent } => self.admit(name, *amount, identity, *parent),
+            Ask::SetShare { client, amount } => self.set_share(*client, *amount),
+            Ask::Leave { client } => self.leave(*client),
+            Ask::Clients => Ok(Said::Clients(self.ledger.clients(self.names))),
+            Ask::Reload(policy) => {
+                if !self.caller.superuser {
+                    return Err(self.in_words(divvy_market::Refusal::SuperuserOnly));
+                }
+                self.ledger.set_policy((**policy).clone());
+                self.follow_policy();
+                Ok(Said::Done)
+            }
+            Ask::Audit { .. } => {
+                Err(Refusal::new(ErrorCode::Internal, "the audit log is the store's", "report this"))
+            }
+        }
+    }
+
+    /// An answer with what else came of it.
+    fn changed<T>(&mut self, result: T) -> Changed<T> {
+        Changed { result, aftermath: std::mem::take(&mut self.aftermath) }
+    }
+
+    /// As [`Work::find`], for something that is to be changed: where a superuser names a user who has no currency yet, it
+    /// is made, and undone if nothing comes of it.
+    fn find_to_change(&mut self, word: &str) -> Result<CurrencyId, Refusal> {
+        match self.look_up(word)? {
+            Found::Newcomer(uid) if self.caller.superuser => {
+                if self.before.is_none() {
+                    self.before = Some(Box::new(self.ledger.clone()));
+                }
+                self.first_use(uid)
+            }
+            _ => self.find(word),
+        }
+    }
+
+    fn create_currency(&mut self, new: &NewCurrency) -> Result<Said, Refusal> {
+        let mode = new.mode.as_deref().map_or(Ok(Mode::PRIVATE), mode)?;
+        let group = match &new.group {
+            Some(word) => self.group_id(word)?,
+            None => self.own_group()?,
+        };
+        // By a user's name: that user's own currency, for whom it may be made.
+        if let Some(uid) = self.names.user_id(&new.name)
+            && (uid == self.caller.uid || self.caller.superuser)
+            && new.group.is_none()
+            && new.mode.is_none()
+        {
+            if self.ledger.users.contains_key(&uid) {
+                let text = format!("user {} has a currency already", new.name);
+                return Err(Refusal::new(ErrorCode::NameTaken, text, "see `divvy currency tree`"));
+            }
+            let id = self.first_use(uid)?;
+            let view = self.currency(id)?;
+            return Ok(Said::ChangedCurrency(self.changed(view)));
+        }
+        self.check_currency_name(&new.name)?;
+        self.check_limit(Limited::Currencies)?;
+        let broker = Broker { owner: self.caller.uid, group, mode };
+        if !self.caller.may_create(&broker) {
+            return Err(self.in_words(divvy_market::Refusal::NotYourIds));
+        }
+        self.check_room(2, 3)?;
+        self.own_or_first_use()?;
+        let Made::Currency(id) = self.op(Op::CreateCurrency { broker })? else { return Err(unexpected()) };
+        let uid = self.caller.uid;
+        self.note(Step::Name { currency: id, uid, name: new.name.clone() });
+        self.charge(Charge::Currency(id));
+        let view = self.currency(id)?;
+        Ok(Said::ChangedCurrency(self.changed(view)))
+    }
+
+    fn change_currency(&mut self, word: &str, change: &CurrencyChange) -> Result<Said, Refusal> {
+        if *change == CurrencyChange::default() {
+            let fix = "give mode, owner, group or hard_total";
+            return Err(Refusal::new(ErrorCode::BadRequest, "nothing is to be changed", fix));
+        }
+        let mode = change.mode.as_deref().map(mode).transpose()?;
+        let owner = change.owner.as_deref().map(|word| self.user_id(word)).transpose()?;
+        let group = change.group.as_deref().map(|word| self.group_id(word)).transpose()?;
+        let total =
+            change.hard_total.map(|give| amount(give.amount).map(|n| (give.resource, n))).transpose()?;
+        let id = self.find_to_change(word)?;
+        let Some(view) = self.ledger.market.currency(id) else { return Err(unexpected()) };
+        let (was, root) = (view.broker, self.caller.superuser);
+        // All that could refuse the second and third operation is asked before the first.
+        if (mode.is_some() || owner.is_some() || group.is_some()) && !root && was.owner != self.caller.uid {
+            return Err(self.in_words(divvy_market::Refusal::NotOwner(id)));
+        }
+        let (owner, group) = (owner.unwrap_or(was.owner), group.unwrap_or(was.group));
+        let moves = (owner, group) != (was.owner, was.group);
+        if moves {
+            if id == self.ledger.market.base() {
+                return Err(self.in_words(divvy_market::Refusal::BaseCurrency));
+            }
+            if !root && (owner != was.owner || !self.caller.groups.contains(&group)) {
+                return Err(self.in_words(divvy_market::Refusal::NotYourIds));
+            }
+        }
+        if owner != was.owner {
+            self.check_may_be_given(id, owner)?;
+        }
+        if let Some((resource, total)) = total {
+            self.op(Op::SetHardTotal { currency: id, resource, total })?;
+        }
+        if moves {
+            self.op(Op::SetOwner { currency: id, owner, group })?;
+        }
+        if let Some(mode) = mode {
+            self.op(Op::SetMode { currency: id, mode })?;
+        }
+        if owner != was.owner
+            && let Some(name) = self.ledger.named.get(&id).map(|name| name.name.clone())
+        {
+            self.note(Step::Name { currency: id, uid: owner, name });
+        }
+        let view = self.currency(id)?;
+        Ok(Said::ChangedCurrency(self.changed(view)))
+    }
+
+    /// A user's own currency stays that user's, and a client its maker's: what it stands for would not change with it.
+    fn check_may_be_given(&self, id: CurrencyId, owner: u32) -> Result<(), Refusal> {
+        let is_own = self.ledger.users.values().any(|user| user.currency == id);
+        if is_own || self.ledger.clients.contains_key(&id) {
+            let what = if is_own { "a user's own currency" } else { "a client" };
+            let text = format!("{} is {what}, and stays with its owner", self.name(id));
+            return Err(Refusal::new(ErrorCode::Refused, text, "make a currency, and give that away"));
+        }
+        match self.ledger.named.get(&id) {
+            Some(name) => self.check_free(&name.name, owner),
+            None => Ok(()),
+        }
+    }
+
+    fn destroy_currency(&mut self, word: &str) -> Result<Said, Refusal> {
+        let id = self.find(word)?;
+        let is_own = self.ledger.users.values().any(|user| user.currency == id);
+        if is_own && !self.caller.superuser {
+            // It would come back with all its base tickets at the next use.
+            let text = format!("not permitted: {} is a user's own currency", self.name(id));
+            return Err(Refusal::new(ErrorCode::NotPermitted, text, "ask an administrator"));
+        }
+        if self.ledger.clients.contains_key(&id) {
+            let text = format!("{} is a client that is divided just now", self.name(id));
+            return Err(Refusal::new(ErrorCode::Refused, text, "detach it: `divvy detach`"));
+        }
+        let view = self.currency(id)?;
+        self.op(Op::Destroy { currency: id })?;
+        Ok(Said::ChangedCurrency(self.changed(view)))
+    }
+
+    fn create_ticket(&mut self, new: &NewTicket) -> Result<Said, Refusal> {
+        let n = amount(new.amount)?;
+        self.check_limit(Limited::Tickets)?;
+        let issuer = self.find_to_change(&new.issuer)?;
+        let holder = self.find_to_change(&new.holder)?;
+        let (resource, kind) = (new.resource, new.kind);
+        let made = self.op(Op::Fund { holder, issuer, resource, amount: n, kind })?;
+        let Made::Ticket(id) = made else { return Err(unexpected()) };
+        self.charge(Charge::Ticket(id));
+        let view = self.ticket(id)?;
+        Ok(Said::ChangedTicket(self.changed(view)))
+    }
+
+    fn change_ticket(&mut self, word: &str, n: u64) -> Result<Said, Refusal> {
+        let (ticket, n) = (ticket_id(word)?, amount(n)?);
+        self.op(Op::SetAmount { ticket, amount: n })?;
+        let view = self.ticket(ticket)?;
+        Ok(Said::ChangedTicket(self.changed(view)))
+    }
+
+    fn destroy_ticket(&mut self, word: &str) -> Result<Said, Refusal> {
+        let ticket = ticket_id(word)?;
+        let view = self.ticket(ticket)?;
+        self.op(Op::Unfund { ticket })?;
+        Ok(Said::ChangedTicket(self.changed(view)))
+    }
+
+    fn create_exchange(&mut self, new: &NewExchange) -> Result<Said, Refusal> {
+        let (a_gives, b_gives) = (side(new.a_gives)?, side(new.b_gives)?);
+        let (a, b) = (self.find(&new.a)?, self.find(&new.b)?);
+        let made = self.op(Op::Exchange { a, a_gives, b, b_gives })?;
+        let Made::Exchange { exchange, .. } = made else { return Err(unexpected()) };
+        let view = self.exchange(exchange)?;
+        Ok(Said::Exchange(self.changed(view)))
+    }
+
+    fn cancel_exchange(&mut self, id: u64) -> Result<Said, Refusal> {
+        let view = self.exchange(ExchangeId(id))?;
+        self.op(Op::CancelExchange { exchange: ExchangeId(id) })?;
+        Ok(Said::Exchange(self.changed(view)))
+    }
+
+    fn create_offer(&mut self, new: &NewOffer) -> Result<Said, Refusal> {
+        let (gives, wants) = (side(new.gives)?, side(new.wants)?);
+        let party = self.find_or_own(new.party.as_ref())?;
+        self.check_limit(Limited::Offers)?;
+        let now = Moment(self.at_ns);
+        let until = match new.wait_ns {
+            None => None,
+            Some(wait) => Some(Moment(self.at_ns.checked_add(wait).ok_or_else(|| {
+                Refusal::new(
+                    ErrorCode::BadRequest,
+                    format!("{wait} ns is too long to wait"),
+                    "wait less, or for ever",
+                )
+            })?)),
+        };
+        let offered = match self.op(Op::Offer { party, gives, wants, now, until })? {
+            Made::Exchange { exchange, .. } => {
+                Offered { exchange: Some(self.exchange(exchange)?), offer: None, conflicts: Vec::new() }
+            }
+            Made::Offer { offer, conflicts } => {
+                self.charge(Charge::Offer(offer));
+                let conflicts = conflicts.iter().filter_map(|c| self.offer(c.offer).ok()).collect();
+                Offered { exchange: None, offer: Some(self.offer(offer)?), conflicts }
+            }
+            _ => return Err(unexpected()),
+        };
+        Ok(Said::Offered(self.changed(offered)))
+    }
+
+    fn withdraw_offer(&mut self, id: u64) -> Result<Said, Refusal> {
+        let view = self.offer(OfferId(id))?;
+        self.op(Op::Withdraw { offer: OfferId(id) })?;
+        Ok(Said::Offer(self.changed(view)))
+    }
+
+    fn nice(&mut self, new: &NewNice) -> Result<Said, Refusal> {
+        let (client, n) = (self.find(&new.client)?, amount(new.amount)?);
+        let from = self.find_or_own(new.from.as_ref())?;
+        let resource = new.resource.unwrap_or(Resource::Cpu);
+        self.check_limit(Limited::Currencies)?;
+        let Made::Currency(id) = self.op(Op::Nice { client, from, resource, amount: n })? else {
+            return Err(unexpected());
+        };
+        self.charge(Charge::Currency(id));
+        let view = self.currency(id)?;
+        Ok(Said::ChangedCurrency(self.changed(view)))
+    }
+
+    fn set_bound(&mut self, user: &str, Bound { resource, bound }: Bound) -> Result<Said, Refusal> {
+        let uid = self.user_id(user)?;
+        self.op(Op::SetBound { uid, resource, bound })?;
+        Ok(Said::Done)
+    }
+
+    fn set_share(&mut self, client: CurrencyId, n: u64) -> Result<Said, Refusal> {
+        let n = amount(n)?;
+        self.check_client(client)?;
+        let Some(ticket) = self.ledger.first_ticket(client) else {
+            let text = format!("{} holds no cpu ticket that could be changed", self.name(client));
+            return Err(Refusal::new(ErrorCode::Refused, text, "fund it: `divvy fund`"));
+        };
+        self.op(Op::SetAmount { ticket: ticket.id, amount: n })?;
+        Ok(Said::Done)
+    }
+
+    fn leave(&mut self, client: CurrencyId) -> Result<Said, Refusal> {
+        self.check_client(client)?;
+        self.op(Op::Destroy { currency: client })?;
+        Ok(Said::Done)
+    }
+
+    fn check_client(&self, id: CurrencyId) -> Result<(), Refusal> {
+        if self.ledger.market.currency(id).is_none() {
+            return Err(self.in_words(divvy_market::Refusal::UnknownCurrency(id)));
+        }
+        if !self.ledger.clients.contains_key(&id) {
+            return Err(self.in_words(divvy_market::Refusal::NotAClient(id)));
+        }
+        Ok(())
+    }
+}
+
+fn side(give: Give) -> Result<Side, Refusal> {
+    Ok(Side { resource: give.resource, amount: amount(give.amount)? })
+}
+
+fn ticket_id(word: &str) -> Result<divvy_market::TicketId, Refusal> {
+    word.parse().map_err(|e| {
+        let text = format!("'{}' names no ticket: {e}", super::resolve::brief(word));
+        Refusal::new(ErrorCode::NoSuchTicket, text, "see `divvy currency tree`")
+    })
+}
+
+/// Three octal digits, or nine letters of `fci` and `-`.
+fn mode(text: &str) -> Result<Mode, Refusal> {
+    let digits = || (text.len() == 3).then(|| u16::from_str_radix(text, 8).ok()).flatten();
+    let letters = || {
+        let bits = text.bytes().zip(b"fcifcifci").map(|(is, letter)| match is {
+            b'-' => Some(0u16),
+            is if is == *letter => Some(1),
+            _ => None,
+        });
+        let bits: Option<Vec<u16>> = bits.collect();
+        bits.filter(|_| text.len() == 9).map(|bits| bits.into_iter().fold(0, |mode, bit| mode << 1 | bit))
+    };
+    digits().or_else(letters).and_then(|bits| Mode::try_from(bits).ok()).ok_or_else(|| {
+        let text = format!("'{}' is no mode", super::resolve::brief(text));
+        let fix = "write three octal digits, as in 740, or nine letters, as in fcif-----: f fund, c change, i issue";
+        Refusal::new(ErrorCode::BadRequest, text, fix)
+    })
+}
+
+/// An operation made something else than it makes.
+pub(super) fn unexpected() -> Refusal {
+    Refusal::new(ErrorCode::Internal, "the market made something else than was asked for", "report this")
+}

@@ -1,0 +1,166 @@
+//! Names to ids, and back.
+
+use divvy_market::CurrencyId;
+
+use super::{Ledger, Name, Work};
+use crate::market::names::Names;
+use crate::market::types::CURRENCY_NAME_MAX;
+use crate::message::Refusal;
+use crate::types::ErrorCode;
+
+/// What a word names.
+pub(super) enum Found {
+    Currency(CurrencyId),
+    /// A user who has no currency yet.
+    Newcomer(u32),
+}
+
+impl Ledger {
+    /// How a currency is best named: `base`, `alice`, `alice/build`, or its id where it has no name.
+    pub(super) fn name_of(&self, names: &dyn Names, id: CurrencyId) -> String {
+        if id == self.market.base() {
+            return "base".to_owned();
+        }
+        let user = |uid: u32| names.user_name(uid).unwrap_or_else(|| uid.to_string());
+        if let Some(name) = self.named.get(&id) {
+            return format!("{}/{}", user(name.uid), name.name);
+        }
+        // Only an owner's own currency can be it; where it was given away or has no name, the id is the name.
+        let owner = self.market.currency(id).map(|view| view.broker.owner);
+        let own = owner.filter(|uid| self.users.get(uid).is_some_and(|user| user.currency == id));
+        own.and_then(|uid| names.user_name(uid)).unwrap_or_else(|| id.to_string())
+    }
+}
+
+impl Work<'_> {
+    pub(super) fn name(&self, id: CurrencyId) -> String {
+        self.ledger.name_of(self.names, id)
+    }
+
+    /// The currency or client that `word` names.
+    pub(super) fn find(&self, word: &str) -> Result<CurrencyId, Refusal> {
+        match self.look_up(word)? {
+            Found::Currency(id) => Ok(id),
+            Found::Newcomer(uid) => Err(self.no_currency_yet(uid)),
+        }
+    }
+
+    pub(super) fn look_up(&self, word: &str) -> Result<Found, Refusal> {
+        let none = || {
+            let text = format!("no currency or client is called '{}'", brief(word));
+            Refusal::new(ErrorCode::NoSuchCurrency, text, "see `divvy currency ls`")
+        };
+        let found = if word == "base" {
+            Some(self.ledger.market.base())
+        } else if let Ok(id) = word.parse::<CurrencyId>() {
+            self.ledger.market.currency(id).map(|view| view.id)
+        } else if let Some((user, name)) = word.split_once('/') {
+            let uid = self.names.user_id(user).or_else(|| user.parse().ok());
+            uid.and_then(|uid| self.named(uid, name))
+        } else if let Some(uid) = self.names.user_id(word) {
+            match self.ledger.users.get(&uid) {
+                Some(user) => Some(user.currency),
+                None => return Ok(Found::Newcomer(uid)),
+            }
+        } else {
+            self.named(self.caller.uid, word)
+        };
+        found.map(Found::Currency).ok_or_else(none)
+    }
+
+    pub(super) fn named(&self, uid: u32, name: &str) -> Option<CurrencyId> {
+        self.ledger.by_name.get(&Name { uid, name: name.to_owned() }).copied()
+    }
+
+    /// The caller's own currency.
+    pub(super) fn own(&self) -> Result<CurrencyId, Refusal> {
+        let user = self.ledger.users.get(&self.caller.uid);
+        user.map(|user| user.currency).ok_or_else(|| self.no_currency_yet(self.caller.uid))
+    }
+
+    /// The currency that is meant: the caller's own if none is named.
+    pub(super) fn find_or_own(&self, word: Option<&String>) -> Result<CurrencyId, Refusal> {
+        word.map_or_else(|| self.own(), |word| self.find(word))
+    }
+
+    fn no_currency_yet(&self, uid: u32) -> Refusal {
+        let user = self.user(uid);
+        let text = format!("user {user} has no currency yet");
+        let fix = format!(
+            "it is made when {user} first runs or attaches something, or by `divvy currency create {user}`"
+        );
+        Refusal::new(ErrorCode::NoSuchCurrency, text, fix)
+    }
+
+    /// A user's name, or number where there is none.
+    pub(super) fn user(&self, uid: u32) -> String {
+        self.names.user_name(uid).unwrap_or_else(|| uid.to_string())
+    }
+
+    pub(super) fn group(&self, gid: u32) -> String {
+        self.names.group_name(gid).unwrap_or_else(|| gid.to_string())
+    }
+
+    /// The user that `word`, a name or number, means.
+    pub(super) fn user_id(&self, word: &str) -> Result<u32, Refusal> {
+        self.names.user_id(word).or_else(|| word.parse().ok()).ok_or_else(|| {
+            let text = format!("there is no user '{}'", brief(word));
+            Refusal::new(ErrorCode::NoSuchUser, text, "give a name or a number that id(1) knows")
+        })
+    }
+
+    pub(super) fn group_id(&self, word: &str) -> Result<u32, Refusal> {
+        self.names.group_id(word).or_else(|| word.parse().ok()).ok_or_else(|| {
+            let text = format!("there is no group '{}'", brief(word));
+            Refusal::new(ErrorCode::NoSuchGroup, text, "give a name or a number that `getent group` knows")
+        })
+    }
+
+    /// Refuses a name that the user has given already, or that can be read as something else.
+    pub(super) fn check_currency_name(&self, name: &str) -> Result<(), Refusal> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let length = name.chars().count();
+        if length == 0 || length > CURRENCY_NAME_MAX || !name.chars().all(fits) || name.starts_with('-') {
+            let text = format!("'{}' cannot be a currency's name", brief(name));
+            let fix = format!(
+                "use 1 to {CURRENCY_NAME_MAX} letters, digits, '-', '_' and '.'; the first is no '-'"
+            );
+            return Err(Refusal::new(ErrorCode::BadRequest, text, fix));
+        }
+        let numeric = name.chars().all(|c| c.is_ascii_digit() || c == '.');
+        if numeric || name == "base" || self.names.user_id(name).is_some() {
+            let text = format!("'{name}' would be read as an id, a user or the base currency");
+            return Err(Refusal::new(ErrorCode::BadRequest, text, "choose another name"));
+        }
+        self.check_free(name, self.caller.uid)
+    }
+
+    /// Refuses a client's name that cannot be one, or that the user has given already.
+    pub(super) fn check_client_name(&self, name: &str) -> Result<(), Refusal> {
+        let fits = |c: char| c.is_alphanumeric() || (c.is_ascii_graphic() && c != '/');
+        let length = name.chars().count();
+        if length == 0 || length > CURRENCY_NAME_MAX || !name.chars().all(fits) {
+            let text = format!("'{}' cannot be a client's name", brief(name));
+            let fix = format!("use 1 to {CURRENCY_NAME_MAX} characters, no blank and no '/'");
+            return Err(Refusal::new(ErrorCode::BadRequest, text, fix));
+        }
+        self.check_free(name, self.caller.uid)
+    }
+
+    pub(super) fn check_free(&self, name: &str, uid: u32) -> Result<(), Refusal> {
+        if self.named(uid, name).is_none() {
+            return Ok(());
+        }
+        let text = format!("user {} has something called '{name}' already", self.user(uid));
+        Err(Refusal::new(ErrorCode::NameTaken, text, "choose another name, or end that one"))
+    }
+}
+
+/// As much of what a caller wrote as an error repeats.
+pub(super) fn brief(word: &str) -> String {
+    const SHOWN: usize = 80;
+    if word.chars().count() <= SHOWN {
+        return word.to_owned();
+    }
+    word.chars().take(SHOWN).chain("...".chars()).collect()
+}

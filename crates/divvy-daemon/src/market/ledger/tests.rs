@@ -1,0 +1,465 @@
+//! The ledger request by request.
+
+use divvy_market::{Kind, Presence, Resource};
+
+use super::*;
+use crate::market::names::scripted::Scripted;
+use crate::market::types::*;
+
+/// A ledger, and whoever asks it.
+pub(in crate::market) struct Bench {
+    pub(in crate::market) ledger: Ledger,
+    pub(in crate::market) now_ns: u64,
+    pub(in crate::market) log: Vec<Record>,
+}
+
+pub(in crate::market) const ROOT: u32 = 0;
+pub(in crate::market) const ALICE: u32 = 1001;
+pub(in crate::market) const BOB: u32 = 1002;
+pub(in crate::market) const CAROL: u32 = 1003;
+
+/// Whoever is `uid`: in the group of the same number, and alice and bob in `staff`.
+pub(in crate::market) fn who(uid: u32) -> Who {
+    let mut gids = vec![uid];
+    if uid == ALICE || uid == BOB {
+        gids.push(50);
+    }
+    Who { uid, gids, pid: 7 }
+}
+
+pub(in crate::market) fn identity(pid: i32) -> Identity {
+    Identity { selector: format!("tree:{pid}"), process: Some((pid, 5)), boot: "b".to_owned() }
+}
+
+pub(in crate::market) fn image(ledger: &Ledger) -> Vec<u8> {
+    ledger.to_bytes().unwrap()
+}
+
+impl Bench {
+    pub(in crate::market) fn new(policy: &str) -> Self {
+        Self { ledger: Ledger::new(Policy::parse(policy).unwrap()), now_ns: 1000, log: Vec::new() }
+    }
+
+    /// Asks, checks every law after it, and that a refusal changed nothing and a change can be replayed.
+    pub(in crate::market) fn ask(&mut self, uid: u32, ask: Ask) -> Result<Said, Refusal> {
+        self.now_ns += 1;
+        let before = image(&self.ledger);
+        let mut copy = Ledger::from_bytes(&before, Policy::default()).unwrap();
+        let done = self.ledger.apply(&Scripted, &who(uid), &ask, self.now_ns);
+        self.ledger.audit().unwrap_or_else(|fault| panic!("after {ask:?}: {fault}"));
+        let after = image(&self.ledger);
+        match done {
+            Ok(Done { said, record }) => {
+                match &record {
+                    None => assert_eq!(before, after, "{ask:?} says that it changed nothing"),
+                    Some(record) => {
+                        let line = serde_json::to_string(record).unwrap();
+                        let record: Record = serde_json::from_str(&line).unwrap();
+                        copy.replay(&record).unwrap_or_else(|e| panic!("{line}: {e}"));
+                        assert_eq!(image(&copy), after, "a replay of {line} is another ledger");
+                    }
+                }
+                self.log.extend(record);
+                Ok(said)
+            }
+            Err(Failed::Refused(refusal)) => {
+                assert_eq!(before, after, "{ask:?} was refused and changed something: {}", refusal.message);
+                Err(refusal)
+            }
+            Err(Failed::Broken(refusal)) => panic!("{ask:?} was done in part: {}", refusal.message),
+        }
+    }
+
+    pub(in crate::market) fn code(&mut self, uid: u32, ask: Ask) -> ErrorCode {
+        let said = format!("{ask:?}");
+        self.ask(uid, ask).map(|done| panic!("{said} was done: {done:?}")).unwrap_err().code
+    }
+
+    pub(in crate::market) fn admit(&mut self, uid: u32, name: &str, amount: u64) -> Admitted {
+        self.admit_child(uid, name, amount, None)
+    }
+
+    fn admit_child(&mut self, uid: u32, name: &str, amount: u64, parent: Option<CurrencyId>) -> Admitted {
+        let ask = Ask::Admit { name: name.to_owned(), amount, identity: identity(9), parent };
+        match self.ask(uid, ask) {
+            Ok(Said::Admitted(admitted)) => admitted,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(in crate::market) fn currency(&mut self, word: &str) -> Currency {
+        match self.ask(ROOT, Ask::Currency(word.to_owned())) {
+            Ok(Said::Currency(currency)) => currency,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn create(&mut self, uid: u32, name: &str, mode: &str) -> Currency {
+        let new = NewCurrency { name: name.to_owned(), group: None, mode: Some(mode.to_owned()) };
+        match self.ask(uid, Ask::CreateCurrency(new)) {
+            Ok(Said::ChangedCurrency(changed)) => changed.result,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn fund(&mut self, uid: u32, holder: &str, issuer: &str, n: u64) -> Result<Ticket, Refusal> {
+        match self.ask(uid, fund(holder, issuer, n)) {
+            Ok(Said::ChangedTicket(changed)) => Ok(changed.result),
+            Ok(other) => panic!("{other:?}"),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    fn value(&mut self, word: &str) -> String {
+        self.currency(word).standing[0].value.clone()
+    }
+
+    fn shares(&mut self) -> Vec<u64> {
+        self.ledger.shares(1000).into_iter().map(|(_, share)| share).collect()
+    }
+}
+
+fn fund(holder: &str, issuer: &str, amount: u64) -> Ask {
+    let (holder, issuer) = (holder.to_owned(), issuer.to_owned());
+    Ask::CreateTicket(NewTicket { holder, issuer, resource: Resource::Cpu, amount, kind: Kind::Soft })
+}
+
+fn change(word: &str, change: CurrencyChange) -> Ask {
+    Ask::ChangeCurrency(word.to_owned(), change)
+}
+
+fn give(resource: Resource, amount: u64) -> Give {
+    Give { resource, amount }
+}
+
+#[test]
+fn a_user_gets_a_currency_on_first_use() {
+    let mut bench = Bench::new("[users.bob]\ncpu = 500\n[users.default]\nmemory = 7");
+    assert_eq!(bench.code(ROOT, Ask::Currency("alice".to_owned())), ErrorCode::NoSuchCurrency);
+    let task = bench.admit(ALICE, "task", 3);
+    assert_eq!((task.name.as_str(), task.uid, task.amount), ("task", ALICE, 3));
+    let alice = bench.currency("alice");
+    assert_eq!(
+        (alice.owner.as_str(), alice.group.as_str(), alice.mode.as_str()),
+        ("alice", "alice", "fci------")
+    );
+    let values: Vec<&str> = alice.standing.iter().map(|standing| standing.value.as_str()).collect();
+    assert_eq!(values, ["1000", "7", "1000"]);
+    bench.admit(BOB, "task", 1);
+    assert_eq!(bench.value("bob/task"), "500");
+    let task = bench.currency("alice/task");
+    assert!(task.client && task.depth == 2);
+    assert_eq!(task.standing[0].requested, 1000.0 / 1500.0);
+    assert_eq!(bench.shares(), [2, 1]);
+    // Once more changes nothing about it.
+    bench.admit(ALICE, "other", 1);
+    assert_eq!(bench.value("alice"), "1000");
+    assert_eq!(bench.value("alice/task"), "750");
+}
+
+#[test]
+fn names_are_found_and_shown() {
+    let mut bench = Bench::new("");
+    let build = bench.create(ALICE, "build", "700");
+    assert_eq!(build.name, "alice/build");
+    for word in ["alice/build", "1001/build", &build.id] {
+        assert_eq!(bench.currency(word).id, build.id);
+    }
+    let Ok(Said::Currency(own)) = bench.ask(ALICE, Ask::Currency("build".to_owned())) else { panic!() };
+    assert_eq!(own.id, build.id);
+    assert_eq!(bench.code(BOB, Ask::Currency("build".to_owned())), ErrorCode::NoSuchCurrency);
+    assert_eq!(bench.currency("base").depth, 0);
+    for word in ["", "/", "alice/", "nobody/x", "99", "99.1", "bob", "alice/build/x"] {
+        assert_eq!(bench.code(ALICE, Ask::Currency(word.to_owned())), ErrorCode::NoSuchCurrency, "{word}");
+    }
+    for name in ["", "17", "1.2", "base", "bob", "a/b", "a b", "-a", "\u{e9}t\u{e9}", &"x".repeat(65)] {
+        let new = NewCurrency { name: name.to_owned(), ..NewCurrency::default() };
+        assert_eq!(bench.code(ALICE, Ask::CreateCurrency(new)), ErrorCode::BadRequest, "{name}");
+    }
+    let again = NewCurrency { name: "build".to_owned(), ..NewCurrency::default() };
+    assert_eq!(bench.code(ALICE, Ask::CreateCurrency(again.clone())), ErrorCode::NameTaken);
+    assert!(bench.ask(BOB, Ask::CreateCurrency(again)).is_ok(), "bob has names of his own");
+}
+
+#[test]
+fn a_name_is_free_again_when_its_currency_is_gone() {
+    let mut bench = Bench::new("");
+    let first = bench.create(ALICE, "build", "700");
+    bench.ask(ALICE, Ask::DestroyCurrency("build".to_owned())).unwrap();
+    let second = bench.create(ALICE, "build", "700");
+    assert_ne!(first.id, second.id, "ids are never given twice");
+}
+
+#[test]
+fn who_may_do_what_is_said_in_names() {
+    let mut bench = Bench::new("");
+    bench.create(ALICE, "build", "700");
+    bench.admit(BOB, "task", 1);
+    let refusal = bench.fund(BOB, "alice/build", "bob", 5).unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::NotPermitted);
+    assert_eq!(refusal.message, "not permitted: user bob needs f (fund) on alice/build");
+    assert!(refusal.fix.contains("alice") && refusal.fix.contains("divvy currency chmod"), "{}", refusal.fix);
+    bench
+        .ask(ALICE, change("build", CurrencyChange { mode: Some("704".to_owned()), ..Default::default() }))
+        .unwrap();
+    bench.fund(BOB, "alice/build", "bob", 5).unwrap();
+    let refusal = bench.fund(BOB, "bob", "base", 5).unwrap_err();
+    assert_eq!(refusal.message, "not permitted: user bob needs i (issue) on base");
+    assert_eq!(
+        bench.code(
+            BOB,
+            change("alice", CurrencyChange { mode: Some("777".to_owned()), ..Default::default() })
+        ),
+        ErrorCode::NotPermitted
+    );
+    assert_eq!(
+        bench.code(BOB, Ask::SetBound("bob".to_owned(), Bound { resource: Resource::Cpu, bound: Some(9) })),
+        ErrorCode::NotPermitted
+    );
+    assert_eq!(bench.code(BOB, Ask::Reload(Box::default())), ErrorCode::NotPermitted);
+}
+
+#[test]
+fn bad_requests_are_refused_by_name() {
+    let mut bench = Bench::new("");
+    bench.create(ALICE, "a", "700");
+    bench.create(ALICE, "b", "700");
+    let ticket = bench.fund(ALICE, "b", "a", 5).unwrap();
+    let cycle = bench.fund(ALICE, "a", "b", 5).unwrap_err();
+    assert_eq!(
+        (cycle.code, cycle.message.as_str()),
+        (ErrorCode::Refused, "a cycle: alice/a would come to back itself")
+    );
+    for (n, code) in
+        [(0, ErrorCode::BadRequest), (1 << 32, ErrorCode::BadRequest), (u64::MAX, ErrorCode::BadRequest)]
+    {
+        assert_eq!(bench.fund(ALICE, "b", "a", n).unwrap_err().code, code);
+        assert_eq!(bench.code(ALICE, Ask::ChangeTicket(ticket.id.clone(), TicketChange { amount: n })), code);
+    }
+    assert_eq!(bench.code(ALICE, Ask::Ticket("nine".to_owned())), ErrorCode::NoSuchTicket);
+    assert_eq!(bench.code(ALICE, Ask::DestroyTicket("999".to_owned())), ErrorCode::NoSuchTicket);
+    assert_eq!(bench.code(ALICE, Ask::CancelExchange(4)), ErrorCode::NoSuchExchange);
+    assert_eq!(bench.code(ALICE, Ask::WithdrawOffer(4)), ErrorCode::NoSuchOffer);
+    assert_eq!(bench.code(ALICE, change("a", CurrencyChange::default())), ErrorCode::BadRequest);
+    for mode in ["", "8", "778", "7777", "rwx------", "fcifcifc", "-f-------"] {
+        let bad = CurrencyChange { mode: Some(mode.to_owned()), ..Default::default() };
+        assert_eq!(bench.code(ALICE, change("a", bad)), ErrorCode::BadRequest, "{mode}");
+    }
+    let bad = CurrencyChange { owner: Some("nobody-here".to_owned()), ..Default::default() };
+    assert_eq!(bench.code(ALICE, change("a", bad)), ErrorCode::NoSuchUser);
+    let transfer = Ask::CreateTicket(NewTicket {
+        holder: "b".to_owned(),
+        issuer: "a".to_owned(),
+        resource: Resource::Cpu,
+        amount: 1,
+        kind: Kind::Transfer,
+    });
+    assert_eq!(bench.code(ALICE, transfer), ErrorCode::BadRequest);
+    assert_eq!(bench.code(ALICE, Ask::DestroyCurrency("base".to_owned())), ErrorCode::BadRequest);
+}
+
+#[test]
+fn a_change_of_several_things_is_whole_or_not_at_all() {
+    let mut bench = Bench::new("");
+    bench.create(ALICE, "a", "700");
+    let letters = CurrencyChange { mode: Some("fcif----i".to_owned()), ..Default::default() };
+    let Ok(Said::ChangedCurrency(changed)) = bench.ask(ALICE, change("a", letters)) else { panic!() };
+    assert_eq!(changed.result.mode, "fcif----i");
+    let all = |owner: &str, group: &str, total| CurrencyChange {
+        mode: Some("740".to_owned()),
+        owner: Some(owner.to_owned()),
+        group: Some(group.to_owned()),
+        hard_total: Some(give(Resource::Cpu, total)),
+    };
+    // Each of these is refused for another one of its parts (`ask` compares the ledger before and after).
+    assert_eq!(bench.code(ALICE, change("a", all("bob", "staff", 10))), ErrorCode::NotPermitted);
+    assert_eq!(bench.code(ALICE, change("a", all("alice", "carol", 10))), ErrorCode::NotPermitted);
+    assert_eq!(bench.code(BOB, change("alice/a", all("alice", "staff", 10))), ErrorCode::NotPermitted);
+    assert_eq!(bench.code(ALICE, change("a", all("alice", "staff", 0))), ErrorCode::BadRequest);
+    let Ok(Said::ChangedCurrency(changed)) = bench.ask(ALICE, change("a", all("alice", "staff", 10))) else {
+        panic!()
+    };
+    assert_eq!((changed.result.group.as_str(), changed.result.standing[0].hard_total), ("staff", 10));
+    bench.create(BOB, "a", "700");
+    assert_eq!(bench.code(ROOT, change("alice/a", all("bob", "staff", 20))), ErrorCode::NameTaken);
+    bench.ask(BOB, Ask::DestroyCurrency("a".to_owned())).unwrap();
+    bench.ask(ROOT, change("alice/a", all("bob", "staff", 20))).unwrap();
+    assert_eq!(bench.currency("bob/a").owner, "bob");
+}
+
+#[test]
+fn a_users_own_currency_and_clients_stay_where_they_are() {
+    let mut bench = Bench::new("");
+    let task = bench.admit(ALICE, "task", 1);
+    let to_bob = CurrencyChange { owner: Some("bob".to_owned()), ..Default::default() };
+    assert_eq!(bench.code(ROOT, change("alice", to_bob.clone())), ErrorCode::Refused);
+    assert_eq!(bench.code(ROOT, change("alice/task", to_bob)), ErrorCode::Refused);
+    assert_eq!(bench.code(ALICE, Ask::DestroyCurrency("alice".to_owned())), ErrorCode::NotPermitted);
+    assert_eq!(bench.code(ALICE, Ask::DestroyCurrency("task".to_owned())), ErrorCode::Refused);
+    assert_eq!(bench.code(BOB, Ask::Leave { client: task.currency }), ErrorCode::NotPermitted);
+    bench.ask(ALICE, Ask::Leave { client: task.currency }).unwrap();
+    assert_eq!(bench.code(ALICE, Ask::Leave { client: task.currency }), ErrorCode::NoSuchCurrency);
+    bench.ask(ROOT, Ask::DestroyCurrency("alice".to_owned())).unwrap();
+    bench.admit(ALICE, "task", 1);
+    assert_eq!(bench.value("alice"), "1000", "made anew");
+}
+
+#[test]
+fn a_superuser_can_name_a_user_who_was_never_there() {
+    let mut bench = Bench::new("");
+    // Refused in the end: bob's currency is not there either (`ask` compares).
+    assert_eq!(bench.fund(ROOT, "bob", "alice/none", 5).unwrap_err().code, ErrorCode::NoSuchCurrency);
+    assert_eq!(bench.fund(ROOT, "bob", "bob", 5).unwrap_err().code, ErrorCode::Refused);
+    let hard = NewTicket {
+        holder: "bob".to_owned(),
+        issuer: "base".to_owned(),
+        resource: Resource::Cpu,
+        amount: 2000,
+        kind: Kind::Hard,
+    };
+    assert_eq!(bench.code(ROOT, Ask::CreateTicket(hard)), ErrorCode::Refused);
+    assert_eq!(
+        bench.fund(ALICE, "bob", "base", 5).unwrap_err().code,
+        ErrorCode::NoSuchCurrency,
+        "not for anybody"
+    );
+    bench.fund(ROOT, "bob", "base", 500).unwrap();
+    bench.admit(BOB, "task", 1);
+    assert_eq!(bench.value("bob/task"), "1500");
+    let new = |name: &str| Ask::CreateCurrency(NewCurrency { name: name.to_owned(), ..Default::default() });
+    bench.ask(ROOT, new("alice")).unwrap();
+    assert_eq!(bench.code(ALICE, new("alice")), ErrorCode::NameTaken);
+    bench.ask(CAROL, new("carol")).unwrap();
+}
+
+#[test]
+fn a_child_joins_the_issuer_of_its_parents_first_ticket() {
+    let mut bench = Bench::new("");
+    let parent = bench.admit(ALICE, "make", 10);
+    bench.create(ALICE, "build", "700");
+    bench.fund(ALICE, "build", "alice", 10).unwrap();
+    let ticket = bench.fund(ALICE, "make", "build", 4).unwrap();
+    let child = bench.admit_child(ALICE, "cc", 5, Some(parent.currency));
+    let backing = bench.ledger.market.backing_of(child.currency, Resource::Cpu);
+    assert_eq!(backing.len(), 1);
+    assert_eq!(
+        (bench.ledger.name_of(&Scripted, backing[0].issuer), backing[0].amount),
+        ("alice".to_owned(), 5)
+    );
+    // The parent moves to the other currency: so do its children from then on.
+    let first = bench.ledger.first_ticket(parent.currency).unwrap();
+    bench.ask(ALICE, Ask::DestroyTicket(first.id.to_string())).unwrap();
+    assert_ne!(first.id.to_string(), ticket.id);
+    let child = bench.admit_child(ALICE, "ld", 5, Some(parent.currency));
+    let backing = bench.ledger.market.backing_of(child.currency, Resource::Cpu);
+    assert_eq!(bench.ledger.name_of(&Scripted, backing[0].issuer), "alice/build");
+    // Somebody else's client is nobody's parent, and base tickets are not passed on.
+    let child = bench.admit_child(BOB, "cc", 5, Some(parent.currency));
+    let backing = bench.ledger.market.backing_of(child.currency, Resource::Cpu);
+    assert_eq!(bench.ledger.name_of(&Scripted, backing[0].issuer), "bob");
+    let rooted = bench.admit(CAROL, "rooted", 1);
+    let first = bench.ledger.first_ticket(rooted.currency).unwrap();
+    bench.ask(ROOT, Ask::DestroyTicket(first.id.to_string())).unwrap();
+    bench.fund(ROOT, "carol/rooted", "base", 900).unwrap();
+    let before = bench.currency("base").standing[0].requested;
+    let child = bench.admit_child(CAROL, "forked", 1, Some(rooted.currency));
+    let backing = bench.ledger.market.backing_of(child.currency, Resource::Cpu);
+    assert_eq!(bench.ledger.name_of(&Scripted, backing[0].issuer), "carol");
+    assert_eq!(bench.currency("base").standing[0].requested, before);
+}
+
+#[test]
+fn a_share_is_the_first_cpu_ticket() {
+    let mut bench = Bench::new("");
+    let (one, two) = (bench.admit(ALICE, "one", 1), bench.admit(ALICE, "two", 1));
+    bench.ask(ALICE, Ask::SetShare { client: two.currency, amount: 3 }).unwrap();
+    assert_eq!(bench.shares(), [1, 3]);
+    assert_eq!(bench.code(BOB, Ask::SetShare { client: two.currency, amount: 3 }), ErrorCode::NotPermitted);
+    assert_eq!(bench.code(ALICE, Ask::SetShare { client: two.currency, amount: 0 }), ErrorCode::BadRequest);
+    let base = bench.ledger.market.base();
+    assert_eq!(bench.code(ROOT, Ask::SetShare { client: base, amount: 3 }), ErrorCode::BadRequest);
+    let first = bench.ledger.first_ticket(one.currency).unwrap();
+    bench.ask(ALICE, Ask::DestroyTicket(first.id.to_string())).unwrap();
+    assert_eq!(bench.code(ALICE, Ask::SetShare { client: one.currency, amount: 3 }), ErrorCode::Refused);
+}
+
+#[test]
+fn presence_counts_within_a_currency() {
+    let mut bench = Bench::new("");
+    let (a, b) = (bench.admit(ALICE, "a", 1), bench.admit(ALICE, "b", 1));
+    bench.admit(BOB, "c", 1);
+    assert_eq!(bench.shares(), [1, 1, 2]);
+    let record = bench.ledger.presences(&Scripted, &[(a.currency, Presence::Idle)], 5).unwrap();
+    assert_eq!(
+        bench.ledger.shares(1000).iter().map(|s| s.1).collect::<Vec<_>>(),
+        [1, 1],
+        "the sibling gains"
+    );
+    assert_eq!(record.steps.len(), 1);
+    assert_eq!(bench.ledger.presences(&Scripted, &[(a.currency, Presence::Idle)], 5), None, "old news");
+    bench.ask(ALICE, Ask::Leave { client: b.currency }).unwrap();
+    assert_eq!(bench.ledger.presences(&Scripted, &[(b.currency, Presence::Idle)], 5), None, "it has left");
+    let memory = bench.currency("alice").standing[1].active;
+    assert!(memory, "it has its memory while it sleeps");
+}
+
+#[test]
+fn limits_hold_for_each_user_and_not_for_superusers() {
+    let mut bench = Bench::new("[limits]\ncurrencies = 2\ntickets = 3\noffers = 1\nclients = 2");
+    bench.create(ALICE, "a", "700");
+    bench.create(ALICE, "b", "777");
+    let new = |name: &str| Ask::CreateCurrency(NewCurrency { name: name.to_owned(), ..Default::default() });
+    let refusal = bench.ask(ALICE, new("c")).unwrap_err();
+    assert_eq!(
+        (refusal.code, refusal.message.as_str()),
+        (ErrorCode::Limit, "user alice has 2 currencies, as many as one may have")
+    );
+    bench.ask(ALICE, Ask::DestroyCurrency("a".to_owned())).unwrap();
+    bench.create(ALICE, "a", "777");
+    for n in 1..=3 {
+        bench.fund(ALICE, "b", "a", n).unwrap();
+    }
+    assert_eq!(bench.code(ALICE, fund("b", "a", 1)), ErrorCode::Limit);
+    bench.fund(BOB, "alice/b", "alice/a", 4).unwrap();
+    bench.fund(ROOT, "alice/b", "alice/a", 5).unwrap();
+    bench.ask(ALICE, Ask::DestroyCurrency("b".to_owned())).unwrap();
+    bench.create(ALICE, "b", "777");
+    bench.fund(ALICE, "b", "a", 1).unwrap();
+    bench.admit(ALICE, "x", 1);
+    let y = bench.admit(ALICE, "y", 1);
+    let z = || Ask::Admit { name: "z".to_owned(), amount: 1, identity: identity(1), parent: None };
+    assert_eq!(bench.code(ALICE, z()), ErrorCode::Limit);
+    bench.ask(ALICE, Ask::Leave { client: y.currency }).unwrap();
+    bench.ask(ALICE, z()).unwrap();
+    let offer = |n| {
+        Ask::CreateOffer(NewOffer {
+            party: None,
+            gives: give(Resource::Disk, n),
+            wants: give(Resource::Cpu, 1),
+            wait_ns: Some(10),
+        })
+    };
+    bench.ask(ALICE, offer(1)).unwrap();
+    assert_eq!(bench.code(ALICE, offer(2)), ErrorCode::Limit);
+    bench.now_ns += 10;
+    let record = bench.ledger.tick(&Scripted, bench.now_ns).unwrap();
+    assert_eq!(record.steps.len(), 1);
+    bench.ask(ALICE, offer(2)).unwrap();
+}
+
+#[test]
+fn a_limit_holds_however_many_tickets_came_and_went() {
+    let mut bench = Bench::new("[limits]\ntickets = 5");
+    bench.create(ALICE, "a", "700");
+    bench.create(ALICE, "b", "700");
+    let mut tickets = std::collections::VecDeque::new();
+    for n in 1..=40 {
+        tickets.push_back(bench.fund(ALICE, "b", "a", n).unwrap());
+        if tickets.len() == 5 {
+            assert_eq!(bench.code(ALICE, fund("b", "a", 1)), ErrorCode::Limit);
+            let oldest = tickets.pop_front().unwrap();
+            bench.ask(ALICE, Ask::DestroyTicket(oldest.id)).unwrap();
+        }
+    }
+    assert!(bench.ledger.charged[&ALICE].tickets.len() <= 16, "what is gone is swept out now and then");
+}

@@ -1,0 +1,208 @@
+//! Users: their own currencies, the policy's part in them, and what they can have at most.
+
+use std::collections::BTreeMap;
+
+use divvy_market::{Amount, Broker, CurrencyId, Kind, Made, Op, Resource, TicketView};
+
+use super::Work;
+use super::asks::unexpected;
+use crate::market::record::{Charge, Step};
+use crate::message::Refusal;
+use crate::types::ErrorCode;
+
+/// What is limited per user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limited {
+    Currencies,
+    Tickets,
+    Offers,
+    Clients,
+}
+
+impl Work<'_> {
+    /// Refuses one more, where the caller has as many as one may have.
+    pub(super) fn check_limit(&self, what: Limited) -> Result<(), Refusal> {
+        if self.caller.superuser {
+            return Ok(());
+        }
+        let limits = self.ledger.policy.limits;
+        let (words, key, limit) = match what {
+            Limited::Currencies => ("currencies", "currencies", limits.currencies),
+            Limited::Tickets => ("tickets issued", "tickets", limits.tickets),
+            Limited::Offers => ("offers waiting", "offers", limits.offers),
+            Limited::Clients => ("clients", "clients", limits.clients),
+        };
+        let has = self.has(what, limit as usize);
+        if has < limit as usize {
+            return Ok(());
+        }
+        let text = format!("user {} has {has} {words}, as many as one may have", self.user(self.caller.uid));
+        let fix = format!("end some, or ask an administrator for more: [limits] {key} in the policy");
+        Err(Refusal::new(ErrorCode::Limit, text, fix))
+    }
+
+    /// How many of these the caller has. What is gone is only counted out where there would be `limit` with it.
+    fn has(&self, what: Limited, limit: usize) -> usize {
+        let (market, uid) = (&self.ledger.market, self.caller.uid);
+        if what == Limited::Clients {
+            return self.ledger.clients.values().filter(|client| client.uid == uid).count();
+        }
+        let Some(charged) = self.ledger.charged.get(&uid) else { return 0 };
+        let all = match what {
+            Limited::Currencies => charged.currencies.len(),
+            Limited::Tickets => charged.tickets.len(),
+            Limited::Offers | Limited::Clients => charged.offers.len(),
+        };
+        if all < limit {
+            return all;
+        }
+        match what {
+            Limited::Currencies => {
+                charged.currencies.iter().filter(|&&id| market.currency(id).is_some()).count()
+            }
+            Limited::Tickets => {
+                charged.tickets.iter().filter(|&&id| market.ticket_view(id).is_some()).count()
+            }
+            Limited::Offers | Limited::Clients => all,
+        }
+    }
+
+    /// Counts something against the caller's limits.
+    pub(super) fn charge(&mut self, what: Charge) {
+        if !self.caller.superuser {
+            let uid = self.caller.uid;
+            self.note(Step::Charge { uid, what });
+        }
+    }
+
+    /// Refuses where the market has no room: what is refused later cannot be this any more.
+    pub(super) fn check_room(&self, currencies: usize, tickets: usize) -> Result<(), Refusal> {
+        if self.ledger.market.has_room(currencies, tickets) {
+            Ok(())
+        } else {
+            Err(self.in_words(divvy_market::Refusal::Full))
+        }
+    }
+
+    /// The caller's effective group.
+    pub(super) fn own_group(&self) -> Result<u32, Refusal> {
+        match self.caller.groups.first() {
+            Some(&group) => Ok(group),
+            None if self.caller.superuser => Ok(0),
+            None => {
+                Err(Refusal::new(ErrorCode::NotPermitted, "the kernel tells no group of yours", "name one"))
+            }
+        }
+    }
+
+    pub(super) fn own_or_first_use(&mut self) -> Result<CurrencyId, Refusal> {
+        match self.ledger.users.get(&self.caller.uid) {
+            Some(user) => Ok(user.currency),
+            None => self.first_use(self.caller.uid),
+        }
+    }
+
+    /// Makes a user's own currency, with the base tickets that the policy says. The market must have room for one more
+    /// currency and three tickets; nothing else can refuse it.
+    pub(super) fn first_use(&mut self, uid: u32) -> Result<CurrencyId, Refusal> {
+        self.check_room(1, 3)?;
+        let name = self.names.user_name(uid);
+        let terms = self.ledger.policy.user(uid, name.as_deref());
+        let own = || (uid == self.caller.uid).then(|| self.caller.groups.first().copied()).flatten();
+        // A private group of the user's number is what is left where nobody knows better; the mode lets no group do anything.
+        let group = self.names.user_group(uid).or_else(own).unwrap_or(uid);
+        let made = self.divvyd_op(Op::CreateCurrency { broker: Broker::private(uid, group) });
+        let Ok(Made::Currency(currency)) = made else { return Err(unexpected()) };
+        let base = self.ledger.market.base();
+        for (resource, amount) in Resource::ALL.into_iter().zip(terms.base) {
+            let op = Op::Fund { holder: currency, issuer: base, resource, amount, kind: Kind::Soft };
+            self.divvyd_op(op).map_err(|refusal| self.in_words(refusal))?;
+        }
+        self.note(Step::User { uid, currency, granted: terms.base.map(Amount::get) });
+        let bounds = self.wanted_bounds().remove(&uid).unwrap_or_default();
+        self.set_policy_bounds(uid, bounds);
+        Ok(currency)
+    }
+
+    /// Makes grants and bounds what the policy says. What is not mentioned any more goes back to what everybody has.
+    pub(super) fn follow_policy(&mut self) {
+        let users: Vec<(u32, CurrencyId, [u64; 3])> =
+            self.ledger.users.iter().map(|(&uid, user)| (uid, user.currency, user.granted)).collect();
+        for (uid, currency, granted) in users {
+            let name = self.names.user_name(uid);
+            let wanted = self.ledger.policy.user(uid, name.as_deref()).base.map(Amount::get);
+            if wanted == granted {
+                continue;
+            }
+            for ((resource, was), is) in Resource::ALL.into_iter().zip(granted).zip(wanted) {
+                self.regrant(currency, resource, was, is);
+            }
+            self.note(Step::Granted { uid, granted: wanted });
+        }
+        let wanted = self.wanted_bounds();
+        let mut uids: Vec<u32> = wanted.keys().chain(self.ledger.bounds.keys()).copied().collect();
+        uids.sort_unstable();
+        uids.dedup();
+        for uid in uids {
+            self.set_policy_bounds(uid, wanted.get(&uid).copied().unwrap_or_default());
+        }
+    }
+
+    /// Adds or takes the difference between two grants: what the user or an administrator did with the rest stays. Tickets
+    /// that `nice` moved away come back in their time; less than none cannot be taken.
+    fn regrant(&mut self, holder: CurrencyId, resource: Resource, was: u64, is: u64) {
+        let base = self.ledger.market.base();
+        let granted = |ticket: &TicketView| ticket.issuer == base && ticket.kind == Kind::Soft;
+        let backing = self.ledger.market.backing_of(holder, resource);
+        let tickets: Vec<TicketView> = backing.into_iter().filter(granted).collect();
+        if is > was {
+            let more = is - was;
+            let op = match tickets.first() {
+                Some(ticket) => {
+                    let amount = Amount::new(ticket.amount.saturating_add(more)).unwrap_or(Amount::MAX);
+                    Op::SetAmount { ticket: ticket.id, amount }
+                }
+                None => {
+                    let amount = Amount::new(more).unwrap_or(Amount::MAX);
+                    Op::Fund { holder, issuer: base, resource, amount, kind: Kind::Soft }
+                }
+            };
+            // Refused only where the path below has become too deep for a new ticket: the user stays without it.
+            let _ = self.divvyd_op(op);
+            return;
+        }
+        let mut less = was - is;
+        for ticket in tickets {
+            if less == 0 {
+                return;
+            }
+            let op = match Amount::new(ticket.amount.saturating_sub(less)) {
+                Ok(amount) => Op::SetAmount { ticket: ticket.id, amount },
+                Err(_) => Op::Unfund { ticket: ticket.id },
+            };
+            less -= less.min(ticket.amount);
+            let _ = self.divvyd_op(op);
+        }
+    }
+
+    /// The bounds that the policy names, of users who are known.
+    fn wanted_bounds(&self) -> BTreeMap<u32, [Option<u64>; 3]> {
+        let known = |word: &String| self.names.user_id(word).or_else(|| word.parse().ok());
+        let bounds = &self.ledger.policy.bounds;
+        bounds.iter().filter_map(|(word, bounds)| Some((known(word)?, bounds.all()))).collect()
+    }
+
+    fn set_policy_bounds(&mut self, uid: u32, bounds: [Option<u64>; 3]) {
+        let before = self.ledger.bounds.get(&uid).copied().unwrap_or_default();
+        if before == bounds {
+            return;
+        }
+        for ((resource, was), bound) in Resource::ALL.into_iter().zip(before).zip(bounds) {
+            if was != bound {
+                // A superuser may, whoever the user is.
+                let _ = self.divvyd_op(Op::SetBound { uid, resource, bound });
+            }
+        }
+        self.note(Step::PolicyBounds { uid, bounds });
+    }
+}

@@ -1,0 +1,85 @@
+//! What the log is made of: who had what done, and when.
+//!
+//! Equal operations by equal callers give equal markets, so the log is the market; what the ledger knows beside the market
+//! (names, users, clients) is logged as steps of its own. A step says everything that it needs: replaying one looks up no
+//! name and no policy.
+
+use divvy_market::{Caller, CurrencyId, OfferId, Op, Outcome, TicketId};
+use serde::{Deserialize, Serialize};
+
+use super::message::Identity;
+
+/// What one request did, whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// When: ns since 1970 (UTC). Never less than in the record before.
+    pub(crate) at_ns: u64,
+    /// For whom.
+    pub(crate) caller: Caller,
+    /// In this order.
+    pub(crate) steps: Vec<Step>,
+    /// Of everything that came of the operations, so that a replay that goes another way is found out.
+    pub(crate) outcome: Fingerprint,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Step {
+    /// An operation by the caller.
+    Do(Op),
+    /// An operation by divvyd itself, as a superuser.
+    DoAsDivvyd(Op),
+    /// The currency is that user's own, with so many base tickets of each resource from the policy.
+    User { uid: u32, currency: CurrencyId, granted: [u64; 3] },
+    /// What the policy grants a user became this.
+    Granted { uid: u32, granted: [u64; 3] },
+    /// The bounds that the policy set for a user last.
+    PolicyBounds { uid: u32, bounds: [Option<u64>; 3] },
+    /// The currency has this name among the user's.
+    Name { currency: CurrencyId, uid: u32, name: String },
+    /// The currency is a client of these processes.
+    Client { currency: CurrencyId, uid: u32, identity: Identity },
+    /// Something counts against the limits of a user.
+    Charge { uid: u32, what: Charge },
+}
+
+/// What is limited per user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Charge {
+    Currency(CurrencyId),
+    Ticket(TicketId),
+    Offer(OfferId),
+}
+
+/// A short number made of everything it was shown (FNV-1a, 64 bits): it guards against mistakes, not against malice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Fingerprint(u64);
+
+impl Fingerprint {
+    pub(crate) const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
+
+    /// This and `bytes` after it.
+    #[must_use]
+    pub(crate) fn and(self, bytes: &[u8]) -> Self {
+        Self(bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
+    }
+
+    /// This and an outcome after it.
+    #[must_use]
+    pub(crate) fn and_outcome(self, outcome: &Outcome) -> Self {
+        // An outcome is ids in lists, which can always be written.
+        self.and(&serde_json::to_vec(outcome).unwrap_or_default())
+    }
+
+    /// As SQLite keeps it.
+    pub(crate) const fn bits(self) -> i64 {
+        self.0.cast_signed()
+    }
+
+    pub(crate) const fn from_bits(bits: i64) -> Self {
+        Self(bits.cast_unsigned())
+    }
+}
