@@ -585,3 +585,6 @@ fn words(ask: &Ask) -> serde_json::Value {
         Ask::Reload(policy) => json!({ "ask": "reload", "policy": policy }),
     }
 }
+
+#[cfg(test)]
+mod tests;

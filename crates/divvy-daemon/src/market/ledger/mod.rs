@@ -13,7 +13,7 @@ mod asks;
 mod explain;
 mod resolve;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod users;
 mod view;
 mod words;
