@@ -97,10 +97,13 @@ fn create(args: &CreateArgs) -> Result<Code, Failure> {
         NewCurrency { name: args.name.clone(), group: args.group.clone(), mode: Some(args.mode.clone()) };
     let made = args.system.api()?.create_currency(&new).map_err(refused)?;
     told(&made, args.json, |c| {
-        format!(
-            "{}: made, owner {}, group {}, mode {}\nnothing backs it yet: divvy fund {} --from {} AMOUNT",
-            c.name, c.owner, c.group, c.mode, c.name, c.owner
-        )
+        let made = format!("{}: made, owner {}, group {}, mode {}", c.name, c.owner, c.group, c.mode);
+        if c.depth > 0 {
+            return made; // A user's own comes with what the policy gives.
+        }
+        // Without an account, a user's own currency has no name but its id.
+        let from = if c.owner.parse::<u32>().is_ok() { "CURRENCY" } else { &c.owner };
+        format!("{made}\nnothing backs it yet: divvy fund {} --from {from} AMOUNT", c.name)
     })
 }
 

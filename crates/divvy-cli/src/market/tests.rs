@@ -263,12 +263,12 @@ fn an_audit_line_says_who_did_what() {
         t_unix_ns: 1_700_000_000_000_000_000,
         uid: 1000,
         pid: 4711,
-        what: serde_json::json!({ "op": "unfund", "ticket": "3" }),
+        what: serde_json::json!({ "ask": "destroy-ticket", "request": "3", "steps": [{ "do": "unfund" }] }),
         refused: Some("not permitted".to_owned()),
     };
     assert_eq!(
         audit::line(&entry),
-        r#"12 2023-11-14T22:13:20Z user 1000 pid 4711: {"op":"unfund","ticket":"3"}  REFUSED: not permitted"#
+        r#"12 2023-11-14T22:13:20Z user 1000 pid 4711: destroy-ticket "3"  REFUSED: not permitted"#
     );
 }
 

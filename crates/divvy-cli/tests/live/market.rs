@@ -100,9 +100,9 @@ impl<'a> System<'a> {
 
     /// The name of a user's own currency: users without accounts have only its id.
     fn own(&self, uid: u32) -> String {
-        let all = self.json(ROOT, "currency ls");
+        let (all, owner) = (self.json(ROOT, "currency ls"), uid.to_string());
         let all = all.as_array().expect("currencies");
-        let own = all.iter().find(|c| c["owner"].as_str() == Some(&uid) && c["name"] == c["id"]);
+        let own = all.iter().find(|c| c["owner"].as_str() == Some(&owner) && c["name"] == c["id"]);
         own.unwrap_or_else(|| panic!("no currency of user {uid}: {all:#?}"))["name"]
             .as_str()
             .unwrap()
