@@ -11,6 +11,7 @@ mod ends;
 mod family;
 mod harness;
 mod input;
+mod market_api;
 mod others;
 mod plot;
 mod readme;
