@@ -183,7 +183,7 @@ impl Sandbox {
             .env(MARK, &self.mark)
             .env("DIVVY_RUNTIME_DIR", self.path("run"))
             // Whatever serves this machine is none of a test's business.
-            .env("DIVVY_SYSTEM_SOCKET", self.path("system/api.sock"))
+            .env("DIVVY_SYSTEM_SOCKET", self.path("sys-run/api.sock"))
             .env_remove("DIVVY_MODE")
             .env_remove("XDG_RUNTIME_DIR");
         command.current_dir(self.dir.path()).stdin(Stdio::null());

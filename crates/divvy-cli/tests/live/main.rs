@@ -13,6 +13,7 @@ mod family;
 mod harness;
 mod input;
 mod market;
+mod market_api;
 mod others;
 mod plot;
 mod readme;

@@ -1,49 +1,32 @@
 //! The system's market, as users meet it: a real `divvyd --system`, and commands of several real users. They have no
 //! accounts; what the kernel says of them is their number.
 
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::harness::{Outcome, Running, SPIN, Sandbox, eventually, one_cpu};
+use crate::system::System;
 
 /// Users without accounts.
-pub const ALICE: u32 = 64_020;
-pub const BOB: u32 = 64_021;
+const ALICE: u32 = 64_020;
+const BOB: u32 = 64_021;
 const ROOT: u32 = 0;
 
 const DENIED: i32 = 8;
 const REFUSED: i32 = 9;
 const NO_SUCH: i32 = 6;
 
-/// The system's divvyd of a sandbox.
-pub struct System<'a> {
-    pub sandbox: &'a Sandbox,
-    divvyd: Child,
+/// The system's divvyd of a sandbox, and users who ask it by `divvy`.
+struct Fair<'a> {
+    sandbox: &'a Sandbox,
+    _system: System<'a>,
 }
 
-impl<'a> System<'a> {
-    /// Starts it with this policy, and waits until it serves.
-    pub fn start(sandbox: &'a Sandbox, policy: &str) -> Self {
-        let policy = sandbox.write("divvyd.toml", policy);
-        let log = std::fs::File::create(sandbox.path("log")).expect("a log");
-        let mut command = sandbox.command(sandbox.program().with_file_name("divvyd"));
-        command.arg("--system").arg("--run-dir").arg(sandbox.path("system"));
-        command.arg("--state-dir").arg(sandbox.path("state")).arg("--policy-file").arg(policy);
-        let divvyd = command.stdout(Stdio::null()).stderr(log).spawn().expect("start divvyd");
-        let mut system = Self { sandbox, divvyd };
-        eventually("the system's divvyd to serve", || {
-            let ended = system.divvyd.try_wait().expect("our child");
-            let log = || std::fs::read_to_string(sandbox.path("log")).unwrap_or_default();
-            assert!(ended.is_none(), "divvyd ended: {ended:?}\n{}", log());
-            (system.run(ROOT, "currency ls").code == Some(0)).then_some(())
-        });
-        system
-    }
-
-    pub fn pid(&self) -> Pid {
-        Pid::from_child(&self.divvyd)
+impl<'a> Fair<'a> {
+    fn open(sandbox: &'a Sandbox) -> Self {
+        Self { sandbox, _system: System::start(sandbox, &policy(), &[]) }
     }
 
     /// Starts `divvy` with these words as arguments, as user `uid`.
@@ -54,7 +37,7 @@ impl<'a> System<'a> {
     }
 
     /// Runs `divvy` with these words as arguments, as user `uid`.
-    pub fn run(&self, uid: u32, line: &str) -> Outcome {
+    fn run(&self, uid: u32, line: &str) -> Outcome {
         self.spawn(uid, &line.split_whitespace().collect::<Vec<_>>()).end()
     }
 
@@ -110,21 +93,6 @@ impl<'a> System<'a> {
     }
 }
 
-impl Drop for System<'_> {
-    fn drop(&mut self) {
-        let _ = kill_process(self.pid(), Signal::TERM);
-        let mut ended = || self.divvyd.try_wait().ok().flatten().map(|_| ());
-        for _ in 0..1000 {
-            if ended().is_some() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        let _ = self.divvyd.kill();
-        let _ = self.divvyd.wait();
-    }
-}
-
 fn policy() -> String {
     format!("[users.{ALICE}]\ncpu = 2000\n[users.{BOB}]\ncpu = 1000\n[scheduler]\ncpus = \"{}\"\n", one_cpu())
 }
@@ -137,113 +105,113 @@ fn value(currency: &Value, resource: usize) -> &str {
 #[test]
 fn each_user_minds_its_own_currencies() {
     let Some(sandbox) = Sandbox::shared("each_user_minds_its_own_currencies") else { return };
-    let system = System::start(&sandbox, &policy());
-    let said = system.must(ALICE, "currency create build --mode 700");
+    let fair = Fair::open(&sandbox);
+    let said = fair.must(ALICE, "currency create build --mode 700");
     assert!(
         said.starts_with(&format!("{ALICE}/build: made, owner {ALICE}, group {ALICE}, mode fci------")),
         "{said}"
     );
-    let (build, alice) = (format!("{ALICE}/build"), system.own(ALICE));
+    let (build, alice) = (format!("{ALICE}/build"), fair.own(ALICE));
     // Of her own she can give what she likes; under the name that is hers, or the one that all know.
-    let said = system.must(ALICE, &format!("fund build --from {alice} 300"));
+    let said = fair.must(ALICE, &format!("fund build --from {alice} 300"));
     assert!(said.contains(&format!("300 soft cpu of {alice} for {build}")), "{said}");
     assert!(said.contains("worth nothing until"), "nobody computes: {said}");
-    let ticket = system.json(ALICE, &format!("reserve {build} --from {alice} --resource disk 100"));
+    let ticket = fair.json(ALICE, &format!("reserve {build} --from {alice} --resource disk 100"));
     assert_eq!((&ticket["result"]["kind"], &ticket["result"]["amount"]), (&"hard".into(), &100.into()));
     // Bob can do nothing of it, and is told what it would take.
     let fund = format!("fund {build} --from {alice} 5");
-    system.refuses(BOB, &fund, DENIED, &["not permitted", &build, "chmod"]);
-    system.refuses(
+    fair.refuses(BOB, &fund, DENIED, &["not permitted", &build, "chmod"]);
+    fair.refuses(
         BOB,
         &format!("unfund {}", ticket["result"]["id"].as_str().unwrap()),
         DENIED,
         &["not permitted"],
     );
-    system.refuses(BOB, &format!("currency destroy {build}"), DENIED, &["not permitted", &build]);
-    system.refuses(BOB, &format!("currency chmod 777 {build}"), DENIED, &["not permitted"]);
-    system.refuses(BOB, &format!("currency chown {BOB} {build}"), DENIED, &["not permitted"]);
-    system.refuses(BOB, &format!("market bound {BOB} cpu:500"), DENIED, &["not permitted", "superuser"]);
-    system.refuses(BOB, &format!("fund {alice} --from base 5"), DENIED, &["not permitted"]);
+    fair.refuses(BOB, &format!("currency destroy {build}"), DENIED, &["not permitted", &build]);
+    fair.refuses(BOB, &format!("currency chmod 777 {build}"), DENIED, &["not permitted"]);
+    fair.refuses(BOB, &format!("currency chown {BOB} {build}"), DENIED, &["not permitted"]);
+    fair.refuses(BOB, &format!("market bound {BOB} cpu:500"), DENIED, &["not permitted", "superuser"]);
+    fair.refuses(BOB, &format!("fund {alice} --from base 5"), DENIED, &["not permitted"]);
     // Nor can anybody do what cannot be.
-    system.refuses(ALICE, &format!("fund {alice} --from build 5"), REFUSED, &["a cycle"]);
-    system.refuses(ALICE, "currency create build", 2, &["already"]);
-    system.refuses(ALICE, "currency create 17", 2, &["17"]);
-    system.refuses(ALICE, "unfund 4711.1", NO_SUCH, &["4711"]);
-    system.refuses(ALICE, "currency destroy no-such", NO_SUCH, &["no-such"]);
-    system.refuses(ALICE, "exchange cancel 4711", NO_SUCH, &["4711"]);
-    system.refuses(ALICE, "exchange cancel --offer 4711", NO_SUCH, &["4711"]);
-    system.refuses(ALICE, "market explain no-such", NO_SUCH, &["no-such"]);
-    system.refuses(ALICE, &format!("reserve build --from {alice} --resource disk 901"), REFUSED, &["900"]);
+    fair.refuses(ALICE, &format!("fund {alice} --from build 5"), REFUSED, &["a cycle"]);
+    fair.refuses(ALICE, "currency create build", 2, &["already"]);
+    fair.refuses(ALICE, "currency create 17", 2, &["17"]);
+    fair.refuses(ALICE, "unfund 4711.1", NO_SUCH, &["4711"]);
+    fair.refuses(ALICE, "currency destroy no-such", NO_SUCH, &["no-such"]);
+    fair.refuses(ALICE, "exchange cancel 4711", NO_SUCH, &["4711"]);
+    fair.refuses(ALICE, "exchange cancel --offer 4711", NO_SUCH, &["4711"]);
+    fair.refuses(ALICE, "market explain no-such", NO_SUCH, &["no-such"]);
+    fair.refuses(ALICE, &format!("reserve build --from {alice} --resource disk 901"), REFUSED, &["900"]);
     // What she permits, he can do: issue tickets of build to something of his own.
-    assert!(system.must(ALICE, "currency chmod 701 build").contains("mode fci-----i"));
-    system.must(BOB, "currency create mine");
-    system.must(BOB, &format!("fund mine --from {build} 7"));
+    assert!(fair.must(ALICE, "currency chmod 701 build").contains("mode fci-----i"));
+    fair.must(BOB, "currency create mine");
+    fair.must(BOB, &format!("fund mine --from {build} 7"));
     // Taken away by holder and issuer; what is not unique has to be named.
-    system.must(ALICE, &format!("fund build --from {alice} 1"));
-    system.refuses(ALICE, &format!("unfund build --from {alice}"), 2, &["2 cpu tickets", "--all"]);
-    system.must(ALICE, &format!("unfund build --from {alice} --all"));
-    system.refuses(ALICE, &format!("unfund build --from {alice}"), NO_SUCH, &["no cpu ticket"]);
+    fair.must(ALICE, &format!("fund build --from {alice} 1"));
+    fair.refuses(ALICE, &format!("unfund build --from {alice}"), 2, &["2 cpu tickets", "--all"]);
+    fair.must(ALICE, &format!("unfund build --from {alice} --all"));
+    fair.refuses(ALICE, &format!("unfund build --from {alice}"), NO_SUCH, &["no cpu ticket"]);
     // Who did what: root sees all of it, bob his own.
-    let entries = |uid| system.json(uid, "market audit")["entries"].as_array().expect("entries").clone();
+    let entries = |uid| fair.json(uid, "market audit")["entries"].as_array().expect("entries").clone();
     let (all, bobs) = (entries(ROOT), entries(BOB));
     assert!(
         bobs.iter().all(|e| e["uid"] == BOB) && bobs.iter().any(|e| e["refused"].is_string()),
         "{bobs:#?}"
     );
     assert!(all.len() > bobs.len() && all.iter().any(|e| e["uid"] == ALICE), "{all:#?}");
-    assert!(system.must(ROOT, "market audit").contains("REFUSED: "));
+    assert!(fair.must(ROOT, "market audit").contains("REFUSED: "));
     // Root can give it away, and end it.
-    assert!(system.must(ROOT, &format!("currency chown {BOB} {build}")).contains(&format!("owner {BOB}")));
-    system.must(BOB, "currency destroy build");
-    system.refuses(ALICE, &format!("currency destroy {build}"), NO_SUCH, &[&build]);
+    assert!(fair.must(ROOT, &format!("currency chown {BOB} {build}")).contains(&format!("owner {BOB}")));
+    fair.must(BOB, "currency destroy build");
+    fair.refuses(ALICE, &format!("currency destroy {build}"), NO_SUCH, &[&build]);
 }
 
 #[test]
 fn rights_are_exchanged_and_offers_wait_for_their_complement() {
     let Some(sandbox) = Sandbox::shared("rights_are_exchanged") else { return };
-    let system = System::start(&sandbox, &policy());
-    let (mut a, mut b) = (system.client(ALICE, "a"), system.client(BOB, "b"));
-    let (alice, bob) = (system.own(ALICE), system.own(BOB));
-    let said = system.must(ALICE, "exchange offer --give cpu:500 --want disk:400");
+    let fair = Fair::open(&sandbox);
+    let (mut a, mut b) = (fair.client(ALICE, "a"), fair.client(BOB, "b"));
+    let (alice, bob) = (fair.own(ALICE), fair.own(BOB));
+    let said = fair.must(ALICE, "exchange offer --give cpu:500 --want disk:400");
     assert!(
         said.contains(&format!("{alice} gives 500 cpu for 400 disk; it waits for its complement")),
         "{said}"
     );
-    let waiting = system.json(ALICE, "exchange ls")["offers"][0]["id"].to_string();
+    let waiting = fair.json(ALICE, "exchange ls")["offers"][0]["id"].to_string();
     // At another rate it waits too, and is told what is in its way and how to take it up.
-    let said = system.must(BOB, "exchange offer --give disk:300 --want cpu:500 --for 10m");
+    let said = fair.must(BOB, "exchange offer --give disk:300 --want cpu:500 --for 10m");
     let take = "divvy exchange offer --give disk:400 --want cpu:500";
     assert!(said.contains(&format!("to take up offer {waiting}: {take}")), "{said}");
     let own = said.split_whitespace().nth(1).unwrap().trim_end_matches(':').to_owned();
     assert!(said.contains(&format!("to withdraw yours: divvy exchange cancel --offer {own}")), "{said}");
-    system.refuses(ALICE, &format!("exchange cancel --offer {own}"), DENIED, &["not permitted"]);
-    system.must(BOB, &format!("exchange cancel --offer {own}"));
-    let said = system.must(BOB, take.trim_start_matches("divvy "));
+    fair.refuses(ALICE, &format!("exchange cancel --offer {own}"), DENIED, &["not permitted"]);
+    fair.must(BOB, &format!("exchange cancel --offer {own}"));
+    let said = fair.must(BOB, take.trim_start_matches("divvy "));
     assert!(said.contains(&format!("{alice} gives 500 cpu to {bob} for 400 disk")), "{said}");
     // 2000 and 1000 before; disk was 1000 each.
     let standing = |name: &str| {
-        let all = system.json(ROOT, "currency ls");
+        let all = fair.json(ROOT, "currency ls");
         all.as_array().unwrap().iter().find(|c| c["name"] == name).cloned().expect(name)
     };
     assert_eq!((value(&standing(&alice), 0), value(&standing(&bob), 0)), ("1500", "1500"));
     assert_eq!((value(&standing(&alice), 2), value(&standing(&bob), 2)), ("1400", "600"));
-    let tree = system.must(ROOT, "currency tree");
+    let tree = fair.must(ROOT, "currency tree");
     assert!(tree.contains("-500 cpu for 400 disk") && tree.contains("+500 cpu for 400 disk"), "{tree}");
     assert!(tree.lines().all(|line| line.chars().count() <= 80), "{tree}");
-    let said = system.must(BOB, &format!("market explain {bob}"));
+    let said = fair.must(BOB, &format!("market explain {bob}"));
     assert!(said.starts_with(&format!("{bob} is worth 1500 base tickets of cpu")), "{said}");
     assert!(said.contains("1000 base tickets") && said.contains("500: exchange "), "{said}");
     // More than there is, nobody can give.
-    system.refuses(BOB, "exchange offer --give disk:601 --want cpu:1", REFUSED, &["does not have"]);
-    system.refuses(
+    fair.refuses(BOB, "exchange offer --give disk:601 --want cpu:1", REFUSED, &["does not have"]);
+    fair.refuses(
         BOB,
         &format!("exchange offer --give disk:1 --want cpu:1 --party {alice}"),
         DENIED,
         &["not permitted"],
     );
     // Either party ends it, and has what it had.
-    let id = system.json(ROOT, "exchange ls")["exchanges"][0]["id"].to_string();
-    system.must(BOB, &format!("exchange cancel {id}"));
+    let id = fair.json(ROOT, "exchange ls")["exchanges"][0]["id"].to_string();
+    fair.must(BOB, &format!("exchange cancel {id}"));
     assert_eq!((value(&standing(&alice), 0), value(&standing(&bob), 0)), ("2000", "1000"));
     sandbox.kill_clients();
     let _ = (a.wait(), b.wait());
@@ -252,32 +220,31 @@ fn rights_are_exchanged_and_offers_wait_for_their_complement() {
 #[test]
 fn a_nice_client_stays_small_and_every_value_is_explained() {
     let Some(sandbox) = Sandbox::shared("a_nice_client_stays_small") else { return };
-    let system = System::start(&sandbox, &policy());
-    let mut running =
-        [system.client(ALICE, "big"), system.client(ALICE, "small"), system.client(BOB, "other")];
-    let alice = system.own(ALICE);
-    let said = system.must(ALICE, "nice small 100");
+    let fair = Fair::open(&sandbox);
+    let mut running = [fair.client(ALICE, "big"), fair.client(ALICE, "small"), fair.client(BOB, "other")];
+    let alice = fair.own(ALICE);
+    let said = fair.must(ALICE, "nice small 100");
     assert!(said.contains(&format!("has 100 of {alice}'s cpu base tickets")), "{said}");
-    let of = |name: &str| value(&system.currency(name).expect(name), 0).to_owned();
+    let of = |name: &str| value(&fair.currency(name).expect(name), 0).to_owned();
     assert_eq!((of("small"), of("big"), of("other")), ("100".into(), "1900".into(), "1000".into()));
-    let said = system.must(ALICE, "market explain small");
+    let said = fair.must(ALICE, "market explain small");
     assert!(said.starts_with(&format!("{ALICE}/small is worth 100 base tickets of cpu")), "{said}");
     assert!(said.contains("└─ 100: "), "{said}");
-    system.refuses(BOB, "nice 64020/big 10", DENIED, &["not permitted"]);
+    fair.refuses(BOB, "nice 64020/big 10", DENIED, &["not permitted"]);
     // Drawn every way.
-    let tree = system.must(BOB, "currency tree");
+    let tree = fair.must(BOB, "currency tree");
     for name in ["base", "big •", "small •", "other •"] {
         assert!(tree.contains(name), "{tree}");
     }
-    let dot = system.must(BOB, &format!("currency tree {alice} --dot"));
+    let dot = fair.must(BOB, &format!("currency tree {alice} --dot"));
     assert!(dot.starts_with("digraph market {") && dot.contains("/big") && !dot.contains("/other"), "{dot}");
     let picture = sandbox.path("picture.svg");
-    system.must(ROOT, &format!("currency tree --svg -o {}", picture.display()));
+    fair.must(ROOT, &format!("currency tree --svg -o {}", picture.display()));
     assert!(std::fs::read_to_string(&picture).unwrap().contains("/small</text>"));
     // It ends, and what it had goes back.
     let small = sandbox.wait_for(1, ": small;").remove(0);
     kill_process(small.pid, Signal::KILL).expect("end it");
-    eventually("small to leave", || system.currency("small").is_none().then_some(()));
+    eventually("small to leave", || fair.currency("small").is_none().then_some(()));
     assert_eq!(of("big"), "2000");
     sandbox.kill_clients();
     running.iter_mut().for_each(|running| {
