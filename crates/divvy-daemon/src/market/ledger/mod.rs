@@ -276,6 +276,11 @@ impl Ledger {
         self.market.shares(Resource::Cpu, scale)
     }
 
+    /// What the clients that compete for the CPU weigh, in parts of a base ticket: see [`Market::weights_in_parts`].
+    pub(crate) fn values(&mut self, parts: u64) -> Vec<(CurrencyId, u64)> {
+        self.market.weights_in_parts(Resource::Cpu, parts)
+    }
+
     /// Every client that was admitted and has not left.
     pub(crate) fn clients(&self, names: &dyn Names) -> Vec<Admitted> {
         self.clients.keys().filter_map(|&id| self.admitted(names, id)).collect()
