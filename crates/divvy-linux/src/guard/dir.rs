@@ -41,8 +41,8 @@ impl Environment {
     }
 
     /// Every place where a table may be, the preferred one first: `$DIVVY_RUNTIME_DIR`, `$XDG_RUNTIME_DIR/divvy`,
-    /// `/run/user/UID/divvy`, `/tmp/divvy-UID`, and root's last the [system's](SYSTEM_DIR). A parent that is not there or not the user's own is left out (`su` and
-    /// `sudo` leave that of another user behind).
+    /// `/run/user/UID/divvy`, `/tmp/divvy-UID`, and root's last the [system's](SYSTEM_DIR). A parent that is not there or
+    /// not the user's own is left out (`su` and `sudo` leave that of another user behind).
     #[must_use]
     pub fn candidates(&self) -> Vec<PathBuf> {
         let uid = self.uid;
