@@ -283,6 +283,10 @@ impl Prepared {
         if rescued > 0 {
             say(format_args!("resumed {rescued} processes that an earlier divvy had left suspended"));
         }
+        let thawed = host.rescued().thawed;
+        if thawed > 0 {
+            say(format_args!("thawed {thawed} cgroups that an earlier divvy had left frozen"));
+        }
         let mut settings = self.settings;
         settings.spec.cpus = host.cpus().len() as u32;
         let gate = settings.spec.make().map_err(Failure::usage)?;

@@ -308,7 +308,7 @@ impl LinuxHost {
         let mut command = command;
         command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
         let leaf = self.tree.as_ref().map(|tree| tree.leaf(client.index())).transpose()?;
-        let leader = spawn(command, &self.inherit, leaf.as_ref().map(Leaf::procs))?;
+        let leader = spawn(command, &self.inherit, leaf.as_ref().and_then(Leaf::procs))?;
         let pid = leader.pid();
         let members = match Members::command(Live, leader, &mut self.table) {
             Ok(members) => members,
@@ -320,6 +320,7 @@ impl LinuxHost {
                 return Err(e);
             }
         };
+        let leaf = leaf.map(Leaf::close);
         self.clients.push(Client { leaf, ..Client::new(members) });
         self.by_leader.insert(pid, client);
         self.hold_client(client.index()).map_err(|(e, _)| e)?;

@@ -8,7 +8,7 @@ use common::skip::skip;
 use common::wait_for;
 use divvy_engine::Host as _;
 use divvy_linux::cgroup::{Means, Survey};
-use divvy_linux::{Command, HostParams, LinuxHost, Pid, Signal, clock};
+use divvy_linux::{Command, HostParams, LinuxHost, Pid, Signal, clock, procfs};
 use divvy_policy::{ClientId, Nanos};
 use rustix::process::WaitOptions;
 
@@ -27,6 +27,7 @@ fn used(host: &mut LinuxHost, client: ClientId) -> Nanos {
 
 /// Holds and releases a shell that computes; how often its parent was told that it was stopped.
 fn reports(means: Means) -> usize {
+    let signals = means == Means::Signals;
     let params = HostParams { cpus: None, capacity: 8 };
     let mut host = LinuxHost::with_means(&params, means).expect("a host");
     let argv = ["/bin/sh", "-c", "while :; do :; done"].map(Into::into).to_vec();
@@ -38,11 +39,13 @@ fn reports(means: Means) -> usize {
         let before = used(&mut host, client);
         wait_for("it to run", || used(&mut host, client) > before);
         host.hold(client).expect("alive");
-        // It stands once its clock does.
+        let stopped = || procfs::stat(pid).expect("readable").expect("our child").state.is_suspended();
         let mut last = used(&mut host, client);
         wait_for("it to stand", || {
             clock::sleep(Nanos::from_millis(5));
-            std::mem::replace(&mut last, used(&mut host, client)) == last
+            // A frozen process looks like one that waits: it stands once its clock does.
+            let stands = std::mem::replace(&mut last, used(&mut host, client)) == last;
+            if signals { stopped() } else { stands }
         });
         reports += usize::from(told(pid));
     }

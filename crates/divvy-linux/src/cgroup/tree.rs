@@ -196,7 +196,7 @@ impl Tree {
                 self.weigh(dir, weight)?;
             }
         }
-        let procs = open("cgroup.procs")?;
+        let procs = Some(open("cgroup.procs")?);
         // Version 1 has a file of that name that says something else.
         let usage = match self.ground.knob {
             super::Knob::Weight => File::open(dir.join("cpu.stat")).ok(),
@@ -239,15 +239,22 @@ pub(crate) struct Leaf {
     dir: PathBuf,
     /// `cgroup.freeze`, where that is what the leaf is for.
     freeze: Option<File>,
-    procs: File,
+    /// `cgroup.procs`, until somebody is in it.
+    procs: Option<File>,
     /// `cpu.stat`, where there is one that has a usage.
     usage: Option<File>,
 }
 
 impl Leaf {
     /// Its `cgroup.procs`, for a child that writes itself into it before it becomes what it is to be.
-    pub(crate) fn procs(&self) -> BorrowedFd<'_> {
-        self.procs.as_fd()
+    pub(crate) fn procs(&self) -> Option<BorrowedFd<'_>> {
+        self.procs.as_ref().map(File::as_fd)
+    }
+
+    /// Nobody else is to go into it from here: a descriptor less for each client.
+    pub(crate) fn close(mut self) -> Self {
+        self.procs = None;
+        self
     }
 
     fn set_frozen(&self, frozen: bool) -> Result<()> {
@@ -419,7 +426,7 @@ mod tests {
         tree.make(1).expect("it is ours");
         let leaf = tree.leaf(0).expect("it is ours");
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
-        rustix::io::write(leaf.procs(), child.id().to_string().as_bytes()).expect("our child");
+        rustix::io::write(leaf.procs().expect("open"), child.id().to_string().as_bytes()).expect("our child");
         leaf.freeze().expect("it is ours");
         assert!(leaf.is_frozen() && leaf.usage().is_some());
         // Another tree in its place is not touched.
