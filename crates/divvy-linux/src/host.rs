@@ -199,13 +199,13 @@ impl LinuxHost {
         let rescued = rescue(&dir)?;
         let table = Table::create(&dir, params.capacity)?;
         let reactor = Reactor::new()?;
-        let inherit = Inherit { mask: reactor.outer_mask(), files, cpus: params.cpus };
         if params.cpus.is_some() && cpus.len() == 1 {
             // A CPU clock is exact on the CPU where its process runs: read it there.
             CpuMask::only(cpus[0]).apply(rustix::process::getpid())?;
         }
         // Late wake-ups only cost accuracy; an old kernel knows no slices of one's own choice.
-        let _ = own::ask_for_short_slices();
+        let slice = own::ask_for_short_slices();
+        let inherit = Inherit { mask: reactor.outer_mask(), files, cpus: params.cpus, slice };
         let generation = table.generation();
         let mut host = Self {
             reactor,
