@@ -5,6 +5,7 @@
 
 mod ci;
 mod client;
+mod crowd;
 mod install;
 mod live;
 mod man;
@@ -52,6 +53,8 @@ enum Command {
 enum Paper {
     /// ALPS: Table 1 (accuracy and overhead), Fig. 9 (I/O), Table 3 (several schedulers), Figs 11-12 (scale)
     Alps(PaperArgs),
+    /// Clients of many processes: users, thousands of processes, a fork storm, several schedulers, requests under load
+    Groups(PaperArgs),
     /// superd: section 4 (accuracy of the rate policy), Figs 2-4
     Superd(PaperArgs),
     /// VTRR: worked examples, Figs 1-2 (error surfaces), Fig. 3 (cost of choosing), Figs 4-6 (one second), simulated
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
     let done = match args.nth(1).as_deref() {
         Some(client::SPIN) => client::spin(args),
         Some(client::IO) => client::io(args),
+        Some(crowd::CROWD) => crowd::live(args),
         Some(live::RUN) => live::serve_run(),
         _ => dispatch(Args::parse()),
     };
@@ -97,6 +101,7 @@ fn main() -> ExitCode {
 fn dispatch(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Paper { paper: Paper::Alps(args) } => paper::alps::run(&args),
+        Command::Paper { paper: Paper::Groups(args) } => paper::groups::run(&args),
         Command::Paper { paper: Paper::Superd(args) } => paper::superd::run(&args),
         Command::Paper { paper: Paper::Vtrr(args) } => paper::vtrr::run(&args),
         Command::Paper { paper: Paper::Pbs(args) } => paper::pbs::run(&args),

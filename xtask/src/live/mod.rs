@@ -30,6 +30,16 @@ pub(crate) enum Work {
         /// Whether the sleeps are wanted in [`RunResult::sleeps`].
         log: bool,
     },
+    /// Whatever all processes of a user do: they run already.
+    User {
+        /// The user's number.
+        uid: u32,
+    },
+    /// Whatever a process and its descendants do: they run already.
+    Tree {
+        /// The process.
+        pid: i32,
+    },
 }
 
 /// One client.
@@ -138,6 +148,23 @@ pub(crate) struct Lateness {
     pub(crate) over_quantum: f64,
 }
 
+/// What it took to know the members of attached clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Scans {
+    /// CPU time of scans, ns.
+    pub(crate) scan_ns: u64,
+    /// How many there were.
+    pub(crate) scans: u64,
+    /// The kernel told of new processes.
+    pub(crate) told: bool,
+    /// Members at the end.
+    pub(crate) members: u64,
+    /// Of those, how many were left alone.
+    pub(crate) idle: u64,
+    /// From the first to the last stop signal of one hold, the longest, ns.
+    pub(crate) skew_ns_max: u64,
+}
+
 /// What one run was.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunResult {
@@ -151,6 +178,10 @@ pub(crate) struct RunResult {
     pub(crate) targets: Vec<f64>,
     /// CPU time of each client, ns.
     pub(crate) service_ns: Vec<u64>,
+    /// The same by the kernel's books of all its processes, where they ran before; read a moment earlier and later.
+    pub(crate) booked_ns: Vec<Option<u64>>,
+    /// Where clients were attached.
+    pub(crate) scans: Scans,
     /// Cycles that the gate ended.
     pub(crate) cycles: u64,
     /// The engine's own statistics of cycles; `None` before the fifth.

@@ -7,16 +7,16 @@ use std::os::fd::OwnedFd;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use divvy_engine::{Engine, Host as _, News};
-use divvy_linux::{Asked, Command, CpuMask, HostParams, LinuxHost, Signal, clock};
+use divvy_linux::{Asked, Command, CpuMask, HostParams, LinuxHost, Pid, Selector, Signal, Source, clock};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 
 use super::watch::{Delays, Watched, summary};
-use super::{Errors, RunResult, RunSpec, Snapshot, Snapshots, Work};
-use crate::client;
+use super::{Errors, RunResult, RunSpec, Scans, Snapshot, Snapshots, Work};
 use crate::paper::machine::{Busy, busy};
+use crate::{client, crowd};
 
 /// Slots for processes that are no client's leader.
-const SPARE_SLOTS: u32 = 64;
+const SPARE_SLOTS: u32 = 4096;
 /// After each so many clients started the guardian is shown that we live.
 const BEAT_EVERY: usize = 50;
 /// Killed clients are gone within this.
@@ -42,6 +42,7 @@ struct Live<'a> {
     logs: Vec<File>,
     snapshots: Vec<Snapshot>,
     first: Vec<u64>,
+    booked: Vec<Option<u64>>,
 }
 
 /// What had been spent when scheduling began.
@@ -60,12 +61,31 @@ fn arguments(work: Work) -> Result<Vec<OsString>> {
     let pid = std::process::id().to_string();
     let words = match work {
         Work::Spin => vec![client::SPIN.to_owned(), pid],
+        Work::User { .. } | Work::Tree { .. } => bail!("it runs already"),
         Work::Io { run_ms, sleep_ms, log } => {
             let numbers = [run_ms, sleep_ms, u64::from(log)].map(|n| n.to_string());
             [client::IO.to_owned(), pid].into_iter().chain(numbers).collect()
         }
     };
     Ok(std::iter::once(own.into_os_string()).chain(words.into_iter().map(OsString::from)).collect())
+}
+
+/// Who is attached; `None` for what is to be started.
+fn selector(work: Work) -> Result<Option<Selector>> {
+    Ok(match work {
+        Work::Spin | Work::Io { .. } => None,
+        Work::User { uid } => Some(Selector::User(uid)),
+        Work::Tree { pid } => Some(Selector::Tree(Pid::from_raw(pid).context("a crowd's pid")?)),
+    })
+}
+
+/// What the kernel has booked so far for a client that ran before; only differences mean anything.
+fn booked(work: Work) -> Option<u64> {
+    match work {
+        Work::Spin | Work::Io { .. } => None,
+        Work::User { uid } => Some(crowd::booked_by_user(uid).0),
+        Work::Tree { pid } => Pid::from_raw(pid).map(|pid| crowd::booked_by_tree(pid).0),
+    }
 }
 
 impl<'a> Live<'a> {
@@ -80,8 +100,15 @@ impl<'a> Live<'a> {
         let capacity = spec.clients.len() as u32 + SPARE_SLOTS;
         let host = LinuxHost::new(&HostParams { cpus: Some(mask), capacity })?;
         let engine = Engine::new(gate, host, spec.gate.cpus);
-        let mut live =
-            Self { spec, engine, delays, logs: Vec::new(), snapshots: Vec::new(), first: Vec::new() };
+        let mut live = Self {
+            spec,
+            engine,
+            delays,
+            logs: Vec::new(),
+            snapshots: Vec::new(),
+            first: Vec::new(),
+            booked: Vec::new(),
+        };
         if let Err(e) = live.start_clients() {
             live.end_clients();
             return Err(e);
@@ -91,6 +118,10 @@ impl<'a> Live<'a> {
 
     fn start_clients(&mut self) -> Result<()> {
         for (i, c) in self.spec.clients.iter().enumerate() {
+            if let Some(selector) = selector(c.work)? {
+                self.engine.host_mut().attach(&selector)?;
+                continue;
+            }
             let stdout = if let Work::Io { log: true, .. } = c.work {
                 let memory = rustix::fs::memfd_create("sleeps", rustix::fs::MemfdFlags::CLOEXEC)?;
                 let log = File::from(memory);
@@ -156,6 +187,7 @@ impl<'a> Live<'a> {
     }
 
     fn schedule(&mut self) -> Result<RunResult> {
+        self.booked = self.spec.clients.iter().map(|c| booked(c.work)).collect();
         self.engine.audit();
         self.first = self.service();
         let cost = self.engine.self_cost();
@@ -209,6 +241,9 @@ impl<'a> Live<'a> {
         let busy_now = busy(&self.spec.cpus);
         self.engine.audit();
         let service_ns = self.service();
+        let now = self.spec.clients.iter().map(|c| booked(c.work));
+        let booked_ns = now.zip(&self.booked).map(|(now, before)| Some(now?.saturating_sub((*before)?)));
+        let booked_ns = booked_ns.collect();
         let ours = service_ns.iter().sum::<u64>() + own_ns;
         let fraction = ours as f64 / (wall_ns as f64 * self.spec.cpus.len() as f64);
         let strangers = start.busy.zip(busy_now).map(|(a, b)| (b.fraction_since(a) - fraction).max(0.0));
@@ -226,6 +261,8 @@ impl<'a> Live<'a> {
             cpus: self.spec.gate.cpus,
             targets: ledger.effective(|_| true),
             service_ns,
+            booked_ns,
+            scans: scans(self.engine.host()),
             cycles: cycles.ended,
             errors,
             snapshots: std::mem::take(&mut self.snapshots),
@@ -242,10 +279,13 @@ impl<'a> Live<'a> {
 
     /// Kills every client, whatever its state, and waits until each has ended.
     fn end_clients(&mut self) {
-        let all = self.spec.clients.len() as u32;
-        for i in 0..all {
-            // What cannot be signalled has ended.
-            let _ = self.engine.host_mut().signal(ClientId(i), Signal::KILL);
+        for (i, c) in self.spec.clients.iter().enumerate() {
+            let (client, host) = (ClientId(i as u32), self.engine.host_mut());
+            // What cannot be signalled has ended. Who ran before runs on.
+            let _ = match c.work {
+                Work::Spin | Work::Io { .. } => host.signal(client, Signal::KILL).map(|_| ()),
+                Work::User { .. } | Work::Tree { .. } => host.detach(client),
+            };
         }
         let give_up = clock::now() + END_WITHIN;
         let mut left = self.engine.nr_clients();
@@ -258,6 +298,18 @@ impl<'a> Live<'a> {
                 left -= usize::from(matches!(news, News::Gone(_)));
             }
         }
+    }
+}
+
+fn scans(host: &LinuxHost) -> Scans {
+    let found = host.membership();
+    Scans {
+        scan_ns: found.scan_ns,
+        scans: found.scans,
+        told: found.source == Source::ProcessEvents,
+        members: found.members,
+        idle: found.idle,
+        skew_ns_max: found.skew_ns_max,
     }
 }
 

@@ -80,7 +80,7 @@ fn specs(policy: &'static str, phases: &[f64; 3], cpu: u32) -> Vec<RunSpec> {
 }
 
 /// The part of the page.
-pub(super) fn run(s: &mut Setting) -> Result<()> {
+pub(in crate::paper) fn run(s: &mut Setting) -> Result<()> {
     let phases = s.pick([2.5, 2.5, 5.0], [6.0, 6.0, 12.0]);
     let (mut rows, mut cycle_rows) = (Vec::new(), Vec::new());
     let mut shown = None;

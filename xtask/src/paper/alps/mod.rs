@@ -1,11 +1,11 @@
 //! ALPS, sections 3.2 to 5.2, side by side: the paper's value, the published algorithms on this kernel, and `exact`.
 
 mod blocking;
-mod groups;
+pub(super) mod groups;
 mod lanes;
 mod scale;
 mod short;
-mod start;
+pub(super) mod start;
 mod workloads;
 
 use anyhow::Result;
