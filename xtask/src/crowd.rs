@@ -18,6 +18,8 @@ use crate::client;
 /// The hidden subcommand that is many processes.
 pub(crate) const CROWD: &str = "crowd";
 
+/// In place of a CPU's number: all that there are.
+const ANY: &str = "any";
 /// Requests that are always under way, more than there are workers: the paper's 325 (ALPS, section 5.3).
 const REQUESTS: usize = 325;
 /// CPU time of a request, in two halves: from the least to the greatest. The paper's machine served 100 a second.
@@ -57,13 +59,15 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Starts a crowd as user `uid` (which only root may name, but for one's own) on `cpu`, and waits until it is complete.
+    /// Starts a crowd as user `uid` (which only root may name, but for one's own) on `cpu`, or on all, and waits until it is
+    /// complete.
     ///
     /// # Errors
     /// Where it cannot be started whole.
-    pub(crate) fn start(uid: u32, cpu: u32, doing: Doing) -> Result<Self> {
+    pub(crate) fn start(uid: u32, cpu: Option<u32>, doing: Doing) -> Result<Self> {
         let own = std::env::current_exe().context("find this program")?;
-        let words = [std::process::id().to_string(), uid.to_string(), cpu.to_string()];
+        let cpu = cpu.map_or_else(|| ANY.to_owned(), |cpu| cpu.to_string());
+        let words = [std::process::id().to_string(), uid.to_string(), cpu];
         let mut child = Command::new(own)
             .arg(CROWD)
             .args(words)
@@ -140,11 +144,13 @@ fn booked(pid: Pid) -> Nanos {
 /// The life of a crowd's first process.
 pub(crate) fn live(mut args: impl Iterator<Item = String>) -> Result<()> {
     let parent: u32 = args.next().context("the parent's pid is missing")?.parse()?;
-    let mut number = |what: &str| -> Result<u64> {
-        args.next().with_context(|| format!("{what} is missing"))?.parse().with_context(|| what.to_owned())
-    };
-    let (uid, cpu) = (number("the user")? as u32, number("the CPU")? as u32);
-    CpuMask::only(cpu).apply(rustix::process::getpid())?;
+    let uid: u32 = args.next().context("the user is missing")?.parse()?;
+    match args.next().context("the CPU is missing")?.as_str() {
+        ANY => {}
+        cpu => {
+            CpuMask::only(cpu.parse().context("the CPU")?).apply(rustix::process::getpid())?;
+        }
+    }
     // As servers do; it also gives them an autogroup of their own.
     rustix::process::setsid()?;
     become_user(uid)?;

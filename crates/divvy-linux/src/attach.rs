@@ -4,7 +4,7 @@ mod plan;
 
 pub use plan::Match;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use divvy_engine::News;
 use divvy_policy::{ClientId, Instant, Nanos};
@@ -20,7 +20,7 @@ use crate::protect::Protection;
 use crate::quota::{self, Mounts, Quota};
 use crate::select::Selector;
 use crate::world::Live;
-use crate::{Error, Pid, Result, clock, procfs};
+use crate::{Error, Pid, Result, clock};
 
 /// The list of processes is read this often, and every idle member's clock.
 const SCAN_INTERVAL: Nanos = Nanos::from_secs(1);
@@ -32,6 +32,14 @@ const SCAN_INTERVAL_LOST: Nanos = Nanos::from_millis(100);
 const SKIPS_MAX: u32 = 9;
 /// Idle members whose clocks are read at each wake-up.
 const SENTRY_LOOKS: usize = 32;
+/// Idle members whose clocks are read in a second, at most, whatever for; a review reads more besides.
+const IDLE_LOOKS_RATE: u64 = 4000;
+/// Each of them is looked at so often in a second, at most.
+const IDLE_LOOKS_EACH: u64 = 20;
+/// Idle members whose clocks a review reads, at most: of more, each has its turn every few seconds.
+const IDLE_REVIEWED_MAX: usize = 4096;
+/// Of those, so many at one time.
+const IDLE_LOOKS_MAX: usize = 256;
 /// Members by whose affinities the CPUs of a client are found.
 const AFFINITIES_MAX: usize = 64;
 
@@ -111,6 +119,11 @@ pub(crate) struct Attached {
     skipped: u32,
     last_pid: Latest,
     sentry_next: usize,
+    review_next: usize,
+    /// Idle members of all clients at the last review or attachment.
+    nr_idle: u64,
+    /// When looks at idle members were last allowed.
+    idle_allowed_at: Instant,
     scans: u64,
     scan_cpu: Nanos,
     nr_events: u64,
@@ -132,6 +145,9 @@ impl Attached {
             skipped: 0,
             last_pid: Latest::default(),
             sentry_next: 0,
+            review_next: 0,
+            nr_idle: 0,
+            idle_allowed_at: Instant::ZERO,
             scans: 0,
             scan_cpu: Nanos::ZERO,
             nr_events: 0,
@@ -237,6 +253,7 @@ impl LinuxHost {
             ));
         }
         self.update_cpus(client.index());
+        self.count_idle();
         Ok(client)
     }
 
@@ -389,8 +406,10 @@ impl LinuxHost {
     /// At every wake-up: takes in what the kernel tells, looks at some idle members, and scans if it is time.
     pub(crate) fn keep_members(&mut self, now: Instant) {
         if self.attached.rules.is_empty() {
+            self.tally.idle_looks_left = usize::MAX; // Commands alone have few.
             return;
         }
+        self.allow_idle_looks(now);
         self.take_events();
         self.look_at_idle(now);
         if now >= self.attached.next_scan {
@@ -408,20 +427,33 @@ impl LinuxHost {
         }
     }
 
+    /// Takes in what the kernel tells. Somebody of whom it tells more than once is looked at once, and a stranger whom no
+    /// rule can make a member not before the next scan: a build on the same machine makes hundreds of processes a second.
     fn take_events(&mut self) {
         let Some(Some(events)) = &self.attached.events else { return };
-        let (mut changed, mut lost) = (Vec::new(), false);
+        // In the order in which they were first told of.
+        let (mut changed, mut places) = (Vec::<(Pid, Option<User>)>::new(), HashMap::new());
+        let (mut parents, mut lost) = (HashSet::new(), false);
         let census = &mut self.attached.census;
         let nr_events = &mut self.attached.nr_events;
+        let mut note = |pid: Pid, look: Option<User>| {
+            let at = *places.entry(pid).or_insert(changed.len());
+            match changed.get_mut(at) {
+                None => changed.push((pid, look)),
+                Some((_, Some(User::Anew))) => {}
+                Some((_, before)) => *before = look.or(*before),
+            }
+        };
         events.drain(|event| {
             *nr_events += 1;
             match event {
                 ProcessEvent::Fork { parent, child } => {
                     census.fork(parent, child);
-                    changed.push((child, None));
+                    parents.insert(parent);
+                    note(child, None);
                 }
-                ProcessEvent::Changed(pid) => changed.push((pid, Some(User::AsBefore))),
-                ProcessEvent::User(pid) => changed.push((pid, Some(User::Anew))),
+                ProcessEvent::Changed(pid) => note(pid, Some(User::AsBefore)),
+                ProcessEvent::User(pid) => note(pid, Some(User::Anew)),
                 ProcessEvent::Lost => lost = true,
             }
         });
@@ -430,17 +462,43 @@ impl LinuxHost {
             self.attached.skipped = SKIPS_MAX;
             self.attached.next_scan = self.attached.next_scan.min(self.attached.soonest);
         }
+        // Whoever makes children has their time in its account, be they seen or not.
+        for parent in parents {
+            if let Some(of) = self.attached.owners.get(&parent) {
+                self.clients[of.index()].members.note_parent(parent);
+            }
+        }
         for (pid, look) in changed {
-            if let Some(user) = look {
-                self.attached.census.touch(pid, user, &mut self.tally.reads);
+            let a = &mut self.attached;
+            match look {
+                Some(User::AsBefore) if !a.census.may_concern(pid, &a.rules, &a.owners) => {
+                    a.census.look_later(pid);
+                    continue;
+                }
+                Some(user) => drop(a.census.touch(pid, user, &mut self.tally.reads)),
+                None => {}
             }
             self.reassign(pid, true);
         }
     }
 
+    /// Lets idle members be looked at anew: each so often, and all together no more than is cheap.
+    fn allow_idle_looks(&mut self, now: Instant) {
+        let a = &mut self.attached;
+        let rate = IDLE_LOOKS_RATE.min(IDLE_LOOKS_EACH * a.nr_idle.max(1));
+        let spent = now.since(a.idle_allowed_at);
+        let more = (u128::from(spent.0) * u128::from(rate) / 1_000_000_000) as usize;
+        if more > 0 {
+            a.idle_allowed_at = now;
+            let left = self.tally.idle_looks_left.saturating_add(more);
+            self.tally.idle_looks_left = left.min(IDLE_LOOKS_MAX);
+        }
+    }
+
+    /// Some idle members of everybody, in turn; as many are left to those whom the policy asks about.
     fn look_at_idle(&mut self, now: Instant) {
         let n = self.clients.len();
-        let mut left = SENTRY_LOOKS;
+        let mut left = SENTRY_LOOKS.min(self.tally.idle_looks_left / 2);
         for _ in 0..n {
             if left == 0 {
                 break;
@@ -456,7 +514,7 @@ impl LinuxHost {
             }
             if some > 0 && !c.gone {
                 let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
-                let _ = c.members.look_at_idle(look, some);
+                let _ = c.members.look_at_some_idle(look, some);
                 self.settle(i);
             }
         }
@@ -518,11 +576,10 @@ impl LinuxHost {
         if c.gone {
             return;
         }
-        let since: StartTime = c.since;
-        let born = may_be_born && procfs::stat(pid).ok().flatten().is_some_and(|s| s.start > since);
+        let since = may_be_born.then_some(c.since);
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
         // One that cannot be had (no descriptor is left, say) is tried again at a later scan.
-        let Ok(Some(_)) = c.members.admit(pid, born, look) else { return };
+        let Ok(Some(_)) = c.members.admit(pid, since, look) else { return };
         c.had_members = true;
         if let Some(process) = c.members.process(pid) {
             // Without it, its end shows in its clock.
@@ -583,16 +640,29 @@ impl LinuxHost {
 
     /// Once in a while: every clock, permissions, children's time, and the CPUs that each client may use.
     fn review(&mut self, now: Instant) {
-        for i in 0..self.clients.len() {
+        let n = self.clients.len();
+        // Where there are too many idle members for one second, clients take turns in being first.
+        let left = std::mem::replace(&mut self.tally.idle_looks_left, IDLE_REVIEWED_MAX);
+        let from = self.attached.review_next;
+        for i in (0..n).map(|i| (from + i) % n) {
             let c = &mut self.clients[i];
             if c.gone || c.selector.is_none() {
                 continue;
+            }
+            if self.tally.idle_looks_left > 0 {
+                self.attached.review_next = i;
             }
             let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
             let _ = c.members.review(look);
             self.settle(i);
             self.update_cpus(i);
         }
+        self.tally.idle_looks_left = left;
+        self.count_idle();
+    }
+
+    fn count_idle(&mut self) {
+        self.attached.nr_idle = self.clients.iter().map(|c| c.members.nr_idle() as u64).sum();
     }
 
     /// How many CPUs client `i` may use: by the affinities of its members, and its cgroup's quota.

@@ -122,6 +122,15 @@ impl Person {
     }
 }
 
+/// What has been read of one process for several rules.
+#[derive(Debug, Default)]
+struct Read {
+    cgroups: Option<Vec<String>>,
+    program: Option<Option<String>>,
+    /// It and its ancestors, with their owners.
+    family: Option<Vec<(Pid, Option<ClientId>)>>,
+}
+
 /// Whether a process's user is read again, or still the one that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
@@ -228,6 +237,26 @@ impl<R: Registry> Census<R> {
         self.look(pid, inode, user)
     }
 
+    /// Whether somebody who runs another program now, or has another name or session, can be of interest before the next
+    /// scan: a member, or one whom a rule would make one whatever those are. Its user, group, parents and cgroup are as
+    /// they were.
+    pub fn may_concern(&self, pid: Pid, rules: &[Rule], owners: &HashMap<Pid, ClientId>) -> bool {
+        let Some(person) = self.people.get(&pid) else { return true };
+        let may_match = |rule: &Rule| match &rule.selector {
+            Selector::Name(_) | Selector::Session(_) => true,
+            Selector::User(uid) => person.user.is_none_or(|user| user == *uid),
+            _ => self.matches(pid, person, rule, owners, &mut Read::default()),
+        };
+        owners.contains_key(&pid) || rules.iter().any(may_match)
+    }
+
+    /// The next scan looks at `pid` as if it were new.
+    pub fn look_later(&mut self, pid: Pid) {
+        if let Some(person) = self.people.get_mut(&pid) {
+            person.inode = 0;
+        }
+    }
+
     /// `parent` was told to have made `child`, which is as its parent is until it is told to have changed.
     pub fn fork(&mut self, parent: Pid, child: Pid) {
         if let Some(&like) = self.people.get(&parent) {
@@ -265,44 +294,62 @@ impl<R: Registry> Census<R> {
         protection: &Protection,
     ) -> Option<ClientId> {
         let person = self.people.get(&pid)?;
-        let (mut cgroups, mut program) = (None, None);
-        let mut matches = |rule: &Rule| match &rule.selector {
-            Selector::Pid(one) => pid == *one && self.is(*one, rule.start),
-            // Whoever was in a tree stays in it: its parents may have ended.
-            Selector::Tree(root) => {
-                let is_root = |p: Pid| p == *root && self.is(p, rule.start);
-                let is_in = |p: Pid| owners.get(&p) == Some(&rule.client);
-                is_in(pid) || is_root(pid) || self.ancestors(pid).any(|a| is_root(a) || is_in(a))
-            }
-            Selector::Group(group) => person.group == Some(*group),
-            Selector::Session(session) => person.session == Some(*session),
-            Selector::Cgroup(path) => {
-                let paths = cgroups.get_or_insert_with(|| self.registry.cgroups(pid));
-                paths.iter().any(|p| is_below(p, path))
-            }
-            Selector::Name(pattern) => {
-                let comm = String::from_utf8_lossy(person.comm.as_bytes());
-                let program = program.get_or_insert_with(|| self.registry.program(pid));
-                matches_glob(pattern, &comm)
-                    || program.as_deref().is_some_and(|name| matches_glob(pattern, name))
-            }
-            Selector::User(uid) => person.user.or_else(|| self.registry.user(pid)) == Some(*uid),
-        };
+        let mut read = Read::default();
         let user = std::cell::OnceCell::new();
         let own = |rule: &&Rule| {
             let is_of =
                 |owner| *user.get_or_init(|| person.user.or_else(|| self.registry.user(pid))) == Some(owner);
             rule.owner.is_none_or(is_of)
         };
-        let own_rule = rules.iter().filter(own).find(|rule| matches(rule));
+        let own_rule =
+            rules.iter().filter(own).find(|rule| self.matches(pid, person, rule, owners, &mut read));
         let by_descent = |rule: &&Rule| matches!(rule.selector, Selector::Pid(_) | Selector::Tree(_));
         let rule = match own_rule {
             Some(rule) => rule,
-            None => rules.iter().filter(by_descent).find(|rule| !own(rule) && matches(rule))?,
+            None => rules
+                .iter()
+                .filter(by_descent)
+                .find(|rule| !own(rule) && self.matches(pid, person, rule, owners, &mut read))?,
         };
         // Last, for it costs more than most rules, and most processes match none.
         let never = protection.why(pid, person.start, &person.comm, person.parent).is_some();
         (!never && !self.descends(pid, self.own)).then_some(rule.client)
+    }
+
+    /// Whether `rule` names `pid`.
+    fn matches(
+        &self,
+        pid: Pid,
+        person: &Person,
+        rule: &Rule,
+        owners: &HashMap<Pid, ClientId>,
+        read: &mut Read,
+    ) -> bool {
+        match &rule.selector {
+            Selector::Pid(one) => pid == *one && self.is(*one, rule.start),
+            // Whoever was in a tree stays in it: its parents may have ended.
+            Selector::Tree(root) => {
+                let family = read.family.get_or_insert_with(|| {
+                    let family = std::iter::once(pid).chain(self.ancestors(pid));
+                    family.map(|p| (p, owners.get(&p).copied())).collect()
+                });
+                let is_root = |p: Pid| p == *root && self.is(p, rule.start);
+                family.iter().any(|&(p, owner)| owner == Some(rule.client) || is_root(p))
+            }
+            Selector::Group(group) => person.group == Some(*group),
+            Selector::Session(session) => person.session == Some(*session),
+            Selector::Cgroup(path) => {
+                let paths = read.cgroups.get_or_insert_with(|| self.registry.cgroups(pid));
+                paths.iter().any(|p| is_below(p, path))
+            }
+            Selector::Name(pattern) => {
+                let comm = String::from_utf8_lossy(person.comm.as_bytes());
+                let program = read.program.get_or_insert_with(|| self.registry.program(pid));
+                matches_glob(pattern, &comm)
+                    || program.as_deref().is_some_and(|name| matches_glob(pattern, name))
+            }
+            Selector::User(uid) => person.user.or_else(|| self.registry.user(pid)) == Some(*uid),
+        }
     }
 
     /// Whether `pid` is still the process that began at `start`.
@@ -598,6 +645,56 @@ mod tests {
         check_claims(&census, &["user:1001"], &[], &[(12, 0), (20, 0)]);
         census.fork(pid(12), pid(13));
         check_claims(&census, &["user:1001"], &[], &[(12, 0), (13, 0), (20, 0)]);
+    }
+
+    #[test]
+    fn only_whom_a_rule_may_mean_is_looked_at_before_the_next_scan() {
+        let (script, mut census) = machine();
+        census.ask_for_users();
+        census.scan(&mut 0).unwrap();
+        let owners: HashMap<Pid, ClientId> = [(pid(11), ClientId(0))].into();
+        for (selectors, concerned) in [
+            (&["user:1001"][..], &[11, 20][..]),
+            (&["tree:11"], &[11, 12]),
+            (&["group:20"], &[11, 20]),
+            // A name or a session may be another by now.
+            (&["user:1001", "name:cc1"], &[1, 10, 11, 12, 20]),
+            (&["session:10"], &[1, 10, 11, 12, 20]),
+        ] {
+            let rules = rules(selectors);
+            let found: Vec<i32> = [1, 10, 11, 12, 20]
+                .into_iter()
+                .filter(|&n| census.may_concern(pid(n), &rules, &owners))
+                .collect();
+            assert_eq!(found, concerned, "{selectors:?}");
+            assert!(census.may_concern(pid(99), &rules, &owners), "of somebody unknown nothing is known");
+        }
+        // Whoever was left out is looked at by the next scan, though nothing else tells that it has changed: it is beyond
+        // those that are looked at anyway.
+        for n in 100..100 + 2 * AGAIN as i32 {
+            script.clone().with(n, "sleep", 1, n, 1000);
+        }
+        let last = 99 + 2 * AGAIN as i32;
+        census.scan(&mut 0).unwrap();
+        for later in [false, true] {
+            script.change(last, |e| {
+                e.stat = Stat {
+                    comm: Stat::parse(b"1 (make) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1 1 1")
+                        .unwrap()
+                        .comm,
+                    ..e.stat
+                };
+            });
+            census.again = 0;
+            if later {
+                census.look_later(pid(last));
+            }
+            let seen = census.scan(&mut 0).unwrap().seen;
+            assert_eq!(seen.contains(&pid(last)), later);
+        }
+        let rules = rules(&["name:make"]);
+        let claim = census.claim(pid(last), &rules, &HashMap::new(), &Protection::none());
+        assert_eq!(claim, Some(ClientId(0)));
     }
 
     #[test]

@@ -27,10 +27,14 @@ use adopt::{MARK, mark};
 const GUARDIAN_SILENCE: Nanos = Nanos::from_secs(3);
 /// How long a client's list of processes is good for while processes are made somewhere.
 const SCAN_INTERVAL: Nanos = Nanos::from_millis(100);
-/// Every held client is looked at this often, lest somebody else has resumed it.
+/// Every held client is looked at this often, lest somebody else has resumed it; less often where there are thousands.
 const AUDIT_INTERVAL: Nanos = Nanos::from_millis(200);
+/// Of thousands of held clients so many are looked at in a second.
+const AUDITS_PER_SECOND: u64 = 2500;
+/// Once somebody was found to have been resumed, all are looked at every [`AUDIT_INTERVAL`] for this long.
+const AUDIT_ALERT: Nanos = Nanos::from_secs(10);
 /// Held clients looked at in one wake-up, at most.
-const AUDITS_MAX: usize = 16;
+const AUDITS_MAX: usize = 64;
 /// The table's file is looked at this often, lest somebody has removed it.
 const TABLE_INTERVAL: Nanos = Nanos::from_secs(10);
 /// CPU time that a held client may show beyond what it had when it was held: the way to its stop.
@@ -83,7 +87,7 @@ pub(crate) struct Client {
     hold_owed: bool,
     /// Found running while it was to be held, at least in part.
     resumed: bool,
-    /// Its clock at the first audit since it was held.
+    /// Its clock when it was held, or at the first audit since.
     audited: Option<Nanos>,
     scanned: Instant,
     scanned_pid: Latest,
@@ -169,6 +173,8 @@ pub struct LinuxHost {
     adopted: (Instant, Latest),
     audit_next: usize,
     audited: Instant,
+    /// When a held client was last found to have been resumed by somebody else.
+    resumed_at: Option<Instant>,
     beaten: Instant,
     /// CPU time of this process before the host was made.
     cpu_before: Nanos,
@@ -237,13 +243,13 @@ impl LinuxHost {
         // Before the guardian is forked: it goes where we go.
         let tree = Tree::grow(means, &table, cpus.len())?;
         let reactor = Reactor::new()?;
-        let inherit = Inherit { mask: reactor.outer_mask(), files, cpus: params.cpus };
         if params.cpus.is_some() && cpus.len() == 1 {
             // A CPU clock is exact on the CPU where its process runs: read it there.
             CpuMask::only(cpus[0]).apply(rustix::process::getpid())?;
         }
         // Late wake-ups only cost accuracy; an old kernel knows no slices of one's own choice.
-        let _ = own::ask_for_short_slices();
+        let slice = own::ask_for_short_slices();
+        let inherit = Inherit { mask: reactor.outer_mask(), files, cpus: params.cpus, slice };
         let generation = table.generation();
         let mut host = Self {
             reactor,
@@ -265,6 +271,7 @@ impl LinuxHost {
             adopted: (Instant::ZERO, Latest::default()),
             audit_next: 0,
             audited: Instant::ZERO,
+            resumed_at: None,
             beaten: Instant::ZERO,
             cpu_before,
             tally: Tally::default(),
@@ -441,19 +448,28 @@ impl LinuxHost {
         Ok(())
     }
 
+    /// How long it takes until every held client was looked at.
+    fn audit_interval(&self, now: Instant) -> Nanos {
+        if self.resumed_at.is_some_and(|at| now.since(at) < AUDIT_ALERT) {
+            return AUDIT_INTERVAL;
+        }
+        AUDIT_INTERVAL.max(Nanos(self.clients.len() as u64 * 1_000_000_000 / AUDITS_PER_SECOND))
+    }
+
     /// Looks at some held clients: one that has run was resumed by somebody else.
     fn audit(&mut self, now: Instant) {
         let n = self.clients.len();
         if n == 0 {
             return;
         }
-        let elapsed = now.since(self.audited).0.min(AUDIT_INTERVAL.0);
-        let share = (n as u64 * elapsed / AUDIT_INTERVAL.0) as usize;
+        let interval = self.audit_interval(now);
+        let elapsed = now.since(self.audited).0.min(interval.0);
+        let share = (u128::from(elapsed) * n as u128 / u128::from(interval.0)) as usize;
         if share == 0 {
             return;
         }
         self.audited = now;
-        let latest = self.latest_pid();
+        let mut latest = None;
         for _ in 0..share.min(AUDITS_MAX) {
             let i = self.audit_next % n;
             self.audit_next = i + 1;
@@ -461,12 +477,16 @@ impl LinuxHost {
             let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
             if c.hold_owed && !c.gone && !c.members.all_suspended(look) {
                 (c.hold_owed, c.stopped_elsewhere, c.resumed) = (false, false, true);
+                self.resumed_at = Some(now);
                 self.news.push_back(News::Resumed(ClientId(i as u32)));
             }
             if !c.held || c.gone || c.stopped_elsewhere {
                 continue;
             }
-            c.catch_children(latest, look);
+            if c.selector.is_none() {
+                let file = self.last_pid.as_ref();
+                c.catch_children(*latest.get_or_insert_with(|| Latest::of(file)), look);
+            }
             let Ok(total) = c.members.total(look) else { continue };
             match c.audited {
                 None => c.audited = Some(total),
@@ -476,6 +496,7 @@ impl LinuxHost {
                         continue; // Time of children that was only booked now.
                     }
                     (c.held, c.resumed) = (false, true);
+                    self.resumed_at = Some(now);
                     self.news.push_back(News::Resumed(ClientId(i as u32)));
                 }
                 Some(_) => {}
@@ -496,7 +517,6 @@ impl LinuxHost {
             return Ok(Delivery::Sent); // It stands already, and whoever stopped it resumes it.
         }
         c.stopped_elsewhere = false;
-        c.audited = None;
         if let Some(leaf) = &c.leaf {
             (c.held, c.resumed) = (true, false);
             look.tally.signals += 1;
@@ -505,6 +525,8 @@ impl LinuxHost {
                 (e, host)
             });
         }
+        // More than this and the way to its stop it shall not show. Where a clock lagged behind, its state is looked at in vain.
+        c.audited = Some(c.members.last_total());
         // Whoever was held before may stand in part: somebody else has resumed one of its processes, or the guardian all.
         let again = std::mem::replace(&mut c.held, true) | std::mem::take(&mut c.resumed);
         let done = if again { c.members.suspend_the_others(look) } else { c.members.suspend(look) };
@@ -582,14 +604,34 @@ impl LinuxHost {
         if now.since(c.scanned) < SCAN_INTERVAL {
             return false;
         }
+        if c.selector.is_some() {
+            return true; // Its list is kept elsewhere; what its members' children used has to be read all the same.
+        }
         let latest = self.latest_pid();
         let made = latest.has_changed_since(c.scanned_pid);
         // Threads go to sleep and wake without a new process: how many run matters on several CPUs.
         let threads = self.cpus.len() > 1 && (c.width > 1 || c.members.only_thread().is_none());
         if made {
             self.clients[i].scanned_pid = latest;
+        } else if !threads {
+            self.clients[i].scanned = now; // It is as good as new.
         }
         made || threads
+    }
+
+    /// Before a client is measured: its list of processes, how many CPUs it can use, and its children's time, as far as
+    /// these may have changed. Says whether all clocks were read for it.
+    fn bring_up_to_date(&mut self, i: usize, now: Instant) -> Result<bool> {
+        let c = &mut self.clients[i];
+        if c.selector.is_none() || self.cpus.len() > 1 {
+            self.scan(i, now, true)?;
+            return Ok(self.clients[i].selector.is_some());
+        }
+        // Who belongs to an attached client is found elsewhere, and on one CPU nobody can use more.
+        c.scanned = now;
+        let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+        c.members.account_children(look, 0)?;
+        Ok(false)
     }
 
     /// Reads the states of a client's threads, and, where its list of processes may be out of date, brings that up to
@@ -603,7 +645,7 @@ impl LinuxHost {
         let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
         let scan = c.members.scan(look, children, most)?;
         if children {
-            c.members.account_children(look, false)?;
+            c.members.account_children(look, 0)?;
         }
         // What stands suspended says nothing of how many would run.
         let width = scan.running.clamp(1, most);
@@ -705,8 +747,9 @@ impl Host for LinuxHost {
         }
         let now = clock::now();
         let mut measure = || -> Result<Nanos> {
+            let mut read = false;
             if !self.clients[i].held && self.needs_scan(i, now) {
-                self.scan(i, now, true)?;
+                read = self.bring_up_to_date(i, now)?;
             }
             let c = &mut self.clients[i];
             if self.cpus.len() > 1
@@ -716,7 +759,7 @@ impl Host for LinuxHost {
                 steer(&c.members, &self.table, cpu)?;
             }
             let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
-            let total = c.members.total(look)?;
+            let total = if read { c.members.total_read() } else { c.members.total(look)? };
             // What children used that came and went unseen the kernel has added up there.
             let usage = c.leaf.as_ref().filter(|_| c.members.has_forked()).and_then(Leaf::usage);
             Ok(usage.map_or(total, |usage| usage.max(total)))

@@ -6,32 +6,47 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
-/// Asks for the shortest slice that the kernel gives an ordinary process (Linux 6.12: `sched_runtime` of an ordinary
-/// policy, 100 us), so that waking up comes before others' longer slices. Needs no privilege; says whether it was given.
-#[must_use]
-pub fn ask_for_short_slices() -> bool {
-    #[repr(C)]
-    struct SchedAttr {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        runtime: u64,
-        deadline: u64,
-        period: u64,
+/// What the kernel calls `struct sched_attr`, in its first version.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// The slice of a thread before [`ask_for_short_slices`] changed it, for what it starts: a process inherits its parent's.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice(SchedAttr);
+
+impl Slice {
+    /// Gives the calling thread this slice. Only a system call: for use between fork and exec.
+    pub fn restore(self) {
+        // SAFETY: the kernel reads `size` bytes of a struct of that size. It was so before, so it can be so.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const self.0, 0) };
     }
+}
+
+/// Asks for the shortest slice that the kernel gives an ordinary process (Linux 6.12: `sched_runtime` of an ordinary
+/// policy, 100 us), so that waking up comes before others' longer slices. Needs no privilege. What it was before, if it
+/// was changed; an older kernel refuses, or takes no notice.
+pub fn ask_for_short_slices() -> Option<Slice> {
     let size = size_of::<SchedAttr>() as u32;
-    let mut attr =
-        SchedAttr { size, policy: 0, flags: 0, nice: 0, priority: 0, runtime: 0, deadline: 0, period: 0 };
+    let mut attr = SchedAttr { size, ..SchedAttr::default() };
     // SAFETY: the kernel writes at most `size` bytes to a struct of that size.
     let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) };
     if got != 0 || attr.policy != libc::SCHED_OTHER as u32 {
-        return false; // Whoever runs us under another policy knows better.
+        return None; // Whoever runs us under another policy knows better.
     }
+    let before = Slice(attr);
     attr.runtime = 100_000;
     // SAFETY: the kernel reads `size` bytes of a struct of that size.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) == 0 }
+    (unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) } == 0).then_some(before)
 }
 
 /// Raises the limit of open files as far as it may go, and returns what it was.

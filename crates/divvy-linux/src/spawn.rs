@@ -12,6 +12,7 @@ use divvy_policy::Nanos;
 
 use crate::affinity::CpuMask;
 use crate::host::Exit;
+use crate::own::Slice;
 use crate::{Error, Pid, ProcessRef, Result};
 
 /// A command to start.
@@ -42,6 +43,8 @@ pub struct Inherit {
     pub files: Option<libc::rlimit>,
     /// The CPUs that it may use; unchanged if `None`.
     pub cpus: Option<CpuMask>,
+    /// The slice from before divvy asked for a shorter one.
+    pub slice: Option<Slice>,
 }
 
 /// Starts `command` as the leader of a new process group. Standard input is `/dev/null`: several commands cannot share
@@ -90,6 +93,9 @@ pub fn spawn(command: Command, inherit: &Inherit, leaf: Option<BorrowedFd<'_>>) 
             if let Some(files) = inherit.files {
                 // SAFETY: the limit is a whole, live struct.
                 libc::setrlimit(libc::RLIMIT_NOFILE, &files);
+            }
+            if let Some(slice) = inherit.slice {
+                slice.restore();
             }
             nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&inherit.mask), None)?;
             Ok(())

@@ -19,7 +19,7 @@
 //!
 //! **Idle members.** Only members that use CPU are suspended. One that sleeps and has not used any for a second (or slept
 //! when it was attached) is *idle*: it is neither signalled nor its state read. Its clock is looked at in turn, a few at
-//! each look, and all of them once a second; when it shows CPU time it is active again, and held if its client is. In a
+//! each look, and all of them once a second or as often as the host allows; when it shows CPU time it is active again, and held if its client is. In a
 //! command, the leader and parents of members are never idle: they could make others while their client is held.
 
 mod ends;
@@ -46,13 +46,24 @@ const LOST_MAX: usize = 16;
 pub const IDLE_AFTER: Nanos = Nanos::from_secs(1);
 /// Idle members whose clocks are read at each look at their client.
 const IDLE_LOOKS: usize = 16;
-/// What looks and signals have cost, counted.
-#[derive(Clone, Copy, Debug, Default)]
+/// Members of which a review asks whether they have children that nobody saw.
+const CHILDREN_LOOKS: usize = 16;
+/// What looks and signals have cost, counted, and what looks may still cost.
+#[derive(Clone, Copy, Debug)]
 pub struct Tally {
     pub reads: u64,
     pub signals: u64,
     /// Clients that have told of a member that cannot be held.
     pub unheld: u64,
+    /// Idle members that may be looked at until the host allows more: however many there are, and however often somebody
+    /// asks for their clients, the cost is bounded.
+    pub idle_looks_left: usize,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self { reads: 0, signals: 0, unheld: 0, idle_looks_left: usize::MAX }
+    }
 }
 
 /// What a look at a client's processes needs.
@@ -82,6 +93,8 @@ struct Member<P> {
     children_before: Nanos,
     /// CPU time of members that have ended and that it has yet to wait for: charged already.
     expected: Nanos,
+    /// Its clock when its children's time was last read. To wait for a child takes CPU time.
+    children_read_at: Option<Nanos>,
     threads: u32,
     parent: Option<Pid>,
     /// It has, or had, children.
@@ -218,6 +231,9 @@ pub struct Members<W: World = Live> {
     skew: Skew,
     scanned: Scanned,
     pending_next: usize,
+    /// When pending signals may be looked at again.
+    pending_again: Instant,
+    children_next: usize,
     quiet_next: usize,
     unheld: Unheld,
 }
@@ -252,6 +268,7 @@ impl<W: World> Members<W> {
             children: Nanos::ZERO,
             children_before: Nanos::ZERO,
             expected: Nanos::ZERO,
+            children_read_at: None,
             threads: 1,
             parent: None,
             forks: true, // A leader is never idle.
@@ -290,6 +307,8 @@ impl<W: World> Members<W> {
             skew: Skew::default(),
             scanned: Scanned::default(),
             pending_next: 0,
+            pending_again: Instant::ZERO,
+            children_next: 0,
             quiet_next: 0,
             unheld: Unheld::Nobody,
         }
@@ -416,9 +435,9 @@ impl<W: World> Members<W> {
                 }
             }
         }
-        self.look_at_idle(look, IDLE_LOOKS)?;
+        self.look_at_some_idle(look, IDLE_LOOKS)?;
         if self.has_forked && matches!(self.kind, Kind::Command { .. }) {
-            self.read_children(look, |_| true)?;
+            self.read_children(look, |_, _| true)?;
         }
         Ok(self.sum())
     }
@@ -429,9 +448,24 @@ impl<W: World> Members<W> {
         self.told
     }
 
-    /// The total as last read.
+    /// The total by what has been read so far, without another look.
+    pub fn total_read(&mut self) -> Nanos {
+        self.sum()
+    }
+
+    /// The total as last told.
     pub fn last_total(&self) -> Nanos {
         self.told
+    }
+
+    /// As [`look_at_idle`](Self::look_at_idle), of as many as may be looked at just now.
+    ///
+    /// # Errors
+    /// As [`World::cpu`], [`Table::add`].
+    pub fn look_at_some_idle(&mut self, look: &mut Look<'_>, most: usize) -> Result<()> {
+        let some = most.min(self.idle.len()).min(look.tally.idle_looks_left);
+        look.tally.idle_looks_left -= some;
+        self.look_at_idle(look, some)
     }
 
     /// Reads the clocks of `most` idle members, in turn; who has used CPU time is active from now on.
@@ -500,19 +534,21 @@ impl<W: World> Members<W> {
         done
     }
 
-    /// Reads the children's time of those active members that `choose` names.
+    /// Reads the children's time of those active members that `choose` names by number and that have run since it was last
+    /// read, as far as their clocks have shown.
     fn read_children(
         &mut self,
         look: &mut Look<'_>,
-        choose: impl Fn(&Member<W::Process>) -> bool,
+        choose: impl Fn(usize, &Member<W::Process>) -> bool,
     ) -> Result<()> {
         for i in 0..self.active.len() {
             let m = &self.active[i];
-            if !choose(m) {
+            if m.children_read_at == Some(m.clock) || !choose(i, m) {
                 continue;
             }
             look.tally.reads += 1;
             if let Some(stat) = self.world.stat(m.pid)?.filter(|s| s.start == m.start) {
+                self.active[i].children_read_at = Some(self.active[i].clock);
                 self.book_children(i, &stat);
                 self.regroup(i, stat.pgrp, look)?;
             }
@@ -547,16 +583,19 @@ impl<W: World> Members<W> {
         }
     }
 
-    /// Charges what short-lived children of an attached client's members used: of those known to make any, or, once in a
-    /// while, of all that use CPU.
+    /// Charges what short-lived children of an attached client's members used: of those known to make any, and of so many
+    /// others, in turn.
     ///
     /// # Errors
     /// As [`World::stat`].
-    pub fn account_children(&mut self, look: &mut Look<'_>, all: bool) -> Result<()> {
-        if matches!(self.kind, Kind::Attached { children: Children::Counted }) {
-            self.read_children(look, |m| all || m.forks)?;
+    pub fn account_children(&mut self, look: &mut Look<'_>, others: usize) -> Result<()> {
+        if !matches!(self.kind, Kind::Attached { children: Children::Counted }) || self.active.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let n = self.active.len();
+        let from = self.children_next % n;
+        self.children_next = from + others;
+        self.read_children(look, |i, m| m.forks || (i + n - from) % n < others)
     }
 
     /// A member that has left the command's process group (`setsid`, `setpgid`) is reached by itself from now on.
@@ -622,13 +661,20 @@ impl<W: World> Members<W> {
     }
 
     /// Takes in a process that belongs to an attached client from now on; what it used before is not charged, unless it
-    /// was `born` in the client. Says whether it is there to be taken in: one that has ended is not.
+    /// began later than `since`, in the client. Says whether it is there to be taken in: one that has ended is not.
     ///
     /// # Errors
     /// As [`World::open`], [`World::stat`].
-    pub fn admit(&mut self, pid: Pid, born: bool, look: &mut Look<'_>) -> Result<Option<StartTime>> {
-        look.tally.reads += 3;
+    pub fn admit(
+        &mut self,
+        pid: Pid,
+        since: Option<StartTime>,
+        look: &mut Look<'_>,
+    ) -> Result<Option<StartTime>> {
+        look.tally.reads += 1;
         let Some(mut m) = self.meet(pid, look.now)? else { return Ok(None) };
+        look.tally.reads += 2;
+        let born = since.is_some_and(|since| m.start > since);
         if born && m.owned {
             (m.clock_before, m.children_before, m.used_at) = (Nanos::ZERO, Nanos::ZERO, look.now);
         }
@@ -670,6 +716,7 @@ impl<W: World> Members<W> {
             children,
             children_before: children,
             expected: Nanos::ZERO,
+            children_read_at: None,
             threads: stat.num_threads,
             parent: stat.ppid,
             forks: false,
@@ -692,8 +739,8 @@ impl<W: World> Members<W> {
     /// # Errors
     /// As [`World::cpu`], [`World::stat`].
     pub fn review(&mut self, look: &mut Look<'_>) -> Result<()> {
-        self.look_at_idle(look, usize::MAX)?;
-        self.account_children(look, true)?;
+        self.look_at_some_idle(look, usize::MAX)?;
+        self.account_children(look, CHILDREN_LOOKS)?;
         let now = look.now;
         let mut i = 0;
         while i < self.active.len() {

@@ -21,7 +21,7 @@ impl<W: World> Members<W> {
     /// # Errors
     /// As [`World::stat`], [`World::threads`].
     pub fn scan(&mut self, look: &mut Look<'_>, children: bool, enough: u32) -> Result<Scan> {
-        self.look_at_idle(look, IDLE_LOOKS_MANY)?;
+        self.look_at_some_idle(look, IDLE_LOOKS_MANY)?;
         if matches!(self.kind, Kind::Attached { .. }) {
             return self.scan_attached(look, enough);
         }

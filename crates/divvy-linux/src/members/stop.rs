@@ -17,6 +17,9 @@ use crate::{Delivery, Error, GroupDelivery, Result, Signal, clock};
 const FEW: usize = 4;
 /// In a larger client, a member that used CPU this lately is suspended without a look at its state.
 const SURELY_ACTIVE: Nanos = Nanos::from_millis(200);
+/// In a larger client, a few members' pending signals are looked at this often at the most: it is the dearest of all
+/// looks, and short turns would pay it at each.
+const PENDING_INTERVAL: Nanos = Nanos::from_millis(100);
 
 impl<W: World> Members<W> {
     /// Suspends all members that are not idle; the table says so before the first signal is sent.
@@ -343,9 +346,11 @@ impl<W: World> Members<W> {
     /// # Errors
     /// As [`World::pending`].
     pub fn leave_to_others(&mut self, look: &mut Look<'_>) -> Result<()> {
-        if matches!(self.kind, Kind::Command { .. }) {
+        let many = self.active.len() > FEW;
+        if matches!(self.kind, Kind::Command { .. }) || many && look.now < self.pending_again {
             return Ok(());
         }
+        self.pending_again = look.now + PENDING_INTERVAL;
         for _ in 0..self.active.len().min(FEW) {
             let i = self.pending_next % self.active.len();
             self.pending_next = i + 1;

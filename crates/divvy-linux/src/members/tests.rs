@@ -48,6 +48,9 @@ fn pid(n: i32) -> Pid {
 
 const MS: u64 = 1_000_000;
 
+/// Every process of a script began later.
+const BORN: Option<StartTime> = Some(StartTime(0));
+
 impl Script {
     fn with(self, n: i32, state: State, cpu_ms: u64) -> Self {
         let process = Process {
@@ -217,7 +220,7 @@ impl Stage {
     fn attached(&mut self, children: Children, pids: &[i32]) -> Members<Script> {
         let mut members = Members::attached(self.script.clone(), children);
         for &n in pids {
-            members.admit(pid(n), false, &mut self.look(false)).expect("scripted").expect("there");
+            members.admit(pid(n), None, &mut self.look(false)).expect("scripted").expect("there");
         }
         members
     }
@@ -248,7 +251,7 @@ fn what_was_used_before_is_not_charged_and_what_came_after_is() {
     assert_eq!(stage.total(&mut members), 35);
     // Born in the client: its whole time is the client's.
     let script = stage.script.clone().with(12, State::Running, 9);
-    members.admit(pid(12), true, &mut stage.look(false)).unwrap();
+    members.admit(pid(12), BORN, &mut stage.look(false)).unwrap();
     assert_eq!(stage.total(&mut members), 44);
     // A clock that goes back is a stranger's; the total does not.
     script.change(10, |p| p.cpu = Nanos(3 * MS));
@@ -273,12 +276,18 @@ fn a_members_end_is_charged_once_whoever_waits_for_it() {
     members.expect(pid(10), ended[0].time);
     stage.script.ends(11);
     stage.script.change(10, |p| p.children = 28);
-    members.account_children(&mut stage.look(false), true).unwrap();
+    members.account_children(&mut stage.look(false), 1).unwrap();
     assert_eq!(stage.total(&mut members), 80);
-    // A short-lived child that nobody saw: 50 ms.
+    // A short-lived child that nobody saw: 50 ms, and 1 ms to wait for it. Before that shows in its parent's clock, its
+    // state is not read again.
     stage.script.change(10, |p| p.children = 33);
-    members.account_children(&mut stage.look(false), false).unwrap();
-    assert_eq!(stage.total(&mut members), 130);
+    stage.script.0.borrow_mut().stats = 0;
+    members.account_children(&mut stage.look(false), 0).unwrap();
+    assert_eq!((stage.total(&mut members), stage.script.0.borrow().stats), (80, 0));
+    stage.script.runs(10, 1);
+    stage.total(&mut members);
+    members.account_children(&mut stage.look(false), 0).unwrap();
+    assert_eq!((stage.total(&mut members), stage.script.0.borrow().stats), (131, 1));
 }
 
 #[test]
@@ -337,7 +346,7 @@ fn who_cannot_be_read_is_let_go_all_the_same() {
         assert_eq!((stage.script.sent(), stage.table.nr_held()), (vec![], 1));
         for n in 20..23 {
             let script = stage.script.clone().with(n, State::Running, 0);
-            members.admit(pid(n), true, &mut stage.look(true)).unwrap().expect("there");
+            members.admit(pid(n), BORN, &mut stage.look(true)).unwrap().expect("there");
             assert_eq!(script.state(n), State::Stopped);
         }
         assert_eq!((held(&members), stage.table.nr_held()), (vec![13, 20, 21, 22], 4));
@@ -403,6 +412,51 @@ fn only_members_that_use_cpu_are_stopped() {
 }
 
 #[test]
+fn however_often_somebody_asks_no_more_idle_members_are_looked_at_than_may_be() {
+    let mut script = Script::default().with(10, State::Running, 0);
+    for n in 11..111 {
+        script = script.with(n, State::Sleeping, 300);
+    }
+    let mut stage = Stage::new(script, 128);
+    let all: Vec<i32> = (10..111).collect();
+    let mut members = stage.attached(Children::Counted, &all);
+    stage.tally = Tally { idle_looks_left: 40, ..Tally::default() };
+    for _ in 0..10 {
+        stage.total(&mut members);
+    }
+    // The one that is active at each call, and 40 of the others.
+    assert_eq!((stage.tally.reads, stage.tally.idle_looks_left), (10 + 40, 0));
+    // They had their turn; once more are allowed, the next have theirs.
+    stage.script.runs(100, 7);
+    assert_eq!(stage.total(&mut members), 0);
+    stage.tally.idle_looks_left = 60;
+    for _ in 0..4 {
+        stage.total(&mut members);
+    }
+    assert_eq!((stage.total(&mut members), members.nr_idle()), (7, 99));
+}
+
+#[test]
+fn pending_signals_of_many_are_looked_at_no_oftener_than_is_worth_it() {
+    let script = (10..20).fold(Script::default(), |script, n| script.with(n, State::Running, 0));
+    let mut stage = Stage::new(script, 16);
+    let mut members = stage.attached(Children::Counted, &(10..20).collect::<Vec<_>>());
+    for turn in 0..4 {
+        for n in 10..20 {
+            stage.script.runs(n, 1);
+        }
+        stage.total(&mut members);
+        members.suspend(&mut stage.look(true)).unwrap();
+        let before = stage.tally.reads;
+        members.leave_to_others(&mut stage.look(true)).unwrap();
+        // Turns of 60 ms: every second one pays for it.
+        assert_eq!(stage.tally.reads - before, [4, 0][turn % 2], "turn {turn}");
+        members.resume(&mut stage.look(false)).unwrap();
+        stage.pass(60);
+    }
+}
+
+#[test]
 fn who_may_not_be_signalled_counts_and_the_rest_goes_on() {
     let script =
         Script::default().with(10, State::Running, 0).with(11, State::Running, 0).with(12, State::Running, 0);
@@ -462,7 +516,7 @@ fn who_vanishes_in_the_middle_is_nobody() {
     stage.script.ends(12);
     members.end(pid(12), &mut stage.look(false));
     assert!(members.is_empty() && stage.table.nr_held() == 0);
-    assert!(members.admit(pid(12), false, &mut stage.look(false)).unwrap().is_none(), "it was too late");
+    assert!(members.admit(pid(12), None, &mut stage.look(false)).unwrap().is_none(), "it was too late");
 }
 
 #[test]
@@ -527,7 +581,7 @@ fn without_room_in_the_table_nobody_is_held_unseen() {
 fn a_newcomer_of_a_held_client_is_held_at_once() {
     let mut stage = Stage::new(Script::default().with(10, State::Running, 0), 8);
     let mut members = Members::attached(stage.script.clone(), Children::Counted);
-    members.admit(pid(10), true, &mut stage.look(true)).unwrap();
+    members.admit(pid(10), BORN, &mut stage.look(true)).unwrap();
     assert_eq!((stage.script.sent(), stage.table.nr_held()), (vec![(10, Signal::STOP)], 1));
 }
 
@@ -709,7 +763,10 @@ fn what_is_not_the_owners_is_neither_held_nor_charged() {
     let mut stage = Stage::new(script, 8);
     let mut members = Members::attached(stage.script.clone(), Children::Counted).owned_by(Some(1000));
     for n in [10, 11] {
-        members.admit(pid(n), n == 11, &mut stage.look(false)).unwrap().expect("there");
+        members
+            .admit(pid(n), if n == 11 { BORN } else { None }, &mut stage.look(false))
+            .unwrap()
+            .expect("there");
     }
     assert_eq!((members.len(), members.nr_not_permitted()), (2, 1));
     stage.script.runs(10, 7);
@@ -727,7 +784,7 @@ fn what_is_not_the_owners_is_neither_held_nor_charged() {
     members.expect(pid(10), ended.time);
     stage.script.ends(11);
     stage.script.change(10, |p| p.children = 95);
-    members.account_children(&mut stage.look(false), true).unwrap();
+    members.account_children(&mut stage.look(false), 1).unwrap();
     assert_eq!(stage.total(&mut members), 7);
 }
 
@@ -737,7 +794,7 @@ fn who_becomes_somebody_else_is_let_go_at_the_next_hold_and_taken_back_at_a_revi
     let mut stage = Stage::new(script, 8);
     let mut members = Members::attached(stage.script.clone(), Children::Counted).owned_by(Some(1000));
     for n in [10, 11] {
-        members.admit(pid(n), false, &mut stage.look(false)).unwrap().expect("there");
+        members.admit(pid(n), None, &mut stage.look(false)).unwrap().expect("there");
     }
     // It executes a set-uid program after the last look.
     stage.script.change(11, |p| p.users.effective = 0);

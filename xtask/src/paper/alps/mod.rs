@@ -5,7 +5,7 @@ pub(super) mod groups;
 mod lanes;
 mod scale;
 mod short;
-mod start;
+pub(super) mod start;
 mod workloads;
 
 use anyhow::Result;

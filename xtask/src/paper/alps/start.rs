@@ -23,8 +23,8 @@ struct Row {
     unit: &'static str,
 }
 
-/// Builds `divvy` as users get it, and says where it is.
-fn build() -> Result<PathBuf> {
+/// Builds `divvy` and `divvyd` as users get them, and says where the former is; the other is beside it.
+pub(in crate::paper) fn build() -> Result<PathBuf> {
     let root = ci::root();
     let status = ci::cargo(&root).args(["build", "--release", "--quiet", "--package", "divvy-cli"]).status();
     ensure!(status.context("start cargo")?.success(), "divvy cannot be built");
@@ -44,9 +44,22 @@ fn milliseconds(mut command: Command) -> Result<f64> {
 }
 
 /// A child that is ended whatever happens.
-struct Guarded {
+pub(in crate::paper) struct Guarded {
     child: Child,
     process: ProcessRef,
+}
+
+impl Guarded {
+    /// Guards a child of ours.
+    pub(in crate::paper) fn new(child: Child) -> Result<Self> {
+        let pid = Pid::from_raw(child.id() as i32).context("a child's pid")?;
+        Ok(Self { process: ProcessRef::open_child(pid)?, child })
+    }
+
+    /// Its pid.
+    pub(in crate::paper) fn id(&self) -> u32 {
+        self.child.id()
+    }
 }
 
 impl Drop for Guarded {
@@ -102,8 +115,7 @@ fn memory_with(divvy: &Path, tasks: &Path, s: &Setting) -> Result<Memory> {
     let cpu = s.cpu().to_string();
     command.args(["share", "--quiet", "--for", "60s", "--grace", "1s", "--cpus", &cpu, "--file"]).arg(tasks);
     let child = command.stdin(Stdio::null()).spawn().context("start divvy")?;
-    let pid = Pid::from_raw(child.id() as i32).context("a child's pid")?;
-    let mut running = Guarded { child, process: ProcessRef::open_child(pid)? };
+    let mut running = Guarded::new(child)?;
     let id = wait_for_clients(&mut running, s)?;
     let (own, guardian) = (status(id)?, guardian(id).map(status).transpose()?);
     let field = |text: &str, name| status_mib(text, name).with_context(|| format!("{name} is missing"));
@@ -115,7 +127,7 @@ fn memory_with(divvy: &Path, tasks: &Path, s: &Setting) -> Result<Memory> {
 }
 
 fn wait_for_clients(running: &mut Guarded, s: &Setting) -> Result<u32> {
-    let id = running.child.id();
+    let id = running.id();
     let give_up = clock::now() + Nanos::from_secs(60);
     loop {
         s.bench.check()?;

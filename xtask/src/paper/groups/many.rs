@@ -9,6 +9,8 @@ use crate::live::{ClientSpec, RunSpec, Snapshots, Work};
 use crate::paper::page::{Limit, percent};
 use crate::paper::{Setting, gate};
 
+/// Each client's share, as in the paper's runs with many clients (section 5.2).
+const SHARE: u64 = 5;
 /// Clients of which one process computes; all processes of the others sleep.
 const BUSY: usize = 3;
 
@@ -36,11 +38,15 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
     let mut rows = Vec::new();
     for &(clients, each) in sizes {
         let crowd = |i: usize| {
-            Crowd::start(own, s.cpu(), Doing::Sleep(each + usize::from(i < BUSY), usize::from(i < BUSY)))
+            Crowd::start(
+                own,
+                Some(s.cpu()),
+                Doing::Sleep(each + usize::from(i < BUSY), usize::from(i < BUSY)),
+            )
         };
         let crowds: Vec<Crowd> = (0..clients).map(crowd).collect::<Result<_>>()?;
         let tree = |c: &Crowd| -> Result<ClientSpec> {
-            Ok(ClientSpec { share: 1, work: Work::Tree { pid: c.pid()?.as_raw_pid() } })
+            Ok(ClientSpec { share: SHARE, work: Work::Tree { pid: c.pid()?.as_raw_pid() } })
         };
         let spec = RunSpec {
             clients: crowds.iter().map(tree).collect::<Result<_>>()?,
@@ -68,7 +74,7 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
     }
     s.page.heading("Ten thousand processes");
     s.page.text(&format!(
-        "Clients of equal shares at Q = 10 ms, each a tree of processes that sleep; {BUSY} of the clients have one more process, \
+        "Clients of {SHARE} shares each at Q = 10 ms, each a tree of processes that sleep; {BUSY} of the clients have one more process, \
          which computes. In %, but for the counts.",
     ));
     let cell = |r: &Row| {

@@ -1,9 +1,10 @@
 //! A client that makes a thousand short-lived children a second, beside one that computes.
 
 use anyhow::Result;
+use divvy_linux::clock;
 use serde::Serialize;
 
-use super::{median_run, relative_errors};
+use super::{in_whole_cycles, median_run, relative_errors};
 use crate::crowd::{Crowd, Doing};
 use crate::live::{ClientSpec, RunSpec, Work};
 use crate::paper::page::{Limit, percent};
@@ -33,24 +34,24 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
     let own = rustix::process::getuid().as_raw();
     let mut rows = Vec::new();
     for shares in s.pick(&[[1, 1]][..], &[[1, 1], [1, 2], [2, 1]]) {
-        let mut storm = Crowd::start(own, s.cpu(), Doing::Storm(RATE))?;
-        let calm = Crowd::start(own, s.cpu(), Doing::Sleep(2, 1))?;
+        let mut storm = Crowd::start(own, Some(s.cpu()), Doing::Storm(RATE))?;
+        let calm = Crowd::start(own, Some(s.cpu()), Doing::Sleep(2, 1))?;
         let tree = |share, crowd: &Crowd| -> Result<ClientSpec> {
             Ok(ClientSpec { share, work: Work::Tree { pid: crowd.pid()?.as_raw_pid() } })
         };
-        let spec = RunSpec {
+        let spec = in_whole_cycles(RunSpec {
             clients: vec![tree(shares[0], &storm)?, tree(shares[1], &calm)?],
             cpus: vec![s.cpu()],
             ..RunSpec::spin(format!("storm, {shares:?}"), &[], gate("exact", 10), seconds)
-        };
-        let before = storm.done()?;
+        });
+        let (before, begun) = (storm.done()?, clock::now());
         let run = median_run(s, "fork storm", &spec, times)?;
-        let children = storm.done()? - before;
+        let rate = (storm.done()? - before) as f64 / clock::now().since(begun).as_secs_f64();
         let booked: Vec<u64> = run.booked_ns.iter().map(|b| b.unwrap_or_default()).collect();
         let wall = run.wall_ns as f64;
         rows.push(Row {
             shares: format!("{} : {}", shares[0], shares[1]),
-            children_per_second: children as f64 / (seconds * times as f64),
+            children_per_second: rate,
             storm_error: relative_errors(&run.service_ns, &run.targets)[0],
             storm_booked_error: relative_errors(&booked, &run.targets)[0],
             error_median: run.errors.unwrap_or_default().median,

@@ -4,7 +4,7 @@ use anyhow::Result;
 use divvy_linux::clock;
 use serde::Serialize;
 
-use super::{fractions, median_run, relative_errors};
+use super::{fractions, in_whole_cycles, median_run, relative_errors};
 use crate::crowd::{Crowd, Doing};
 use crate::live::{ClientSpec, RunResult, RunSpec, Work};
 use crate::paper::page::{Limit, number, percent};
@@ -54,7 +54,7 @@ fn start(s: &Setting) -> Result<Vec<(Crowd, Work)>> {
     let root = rustix::process::geteuid().is_root();
     let own = rustix::process::getuid().as_raw();
     let server = |&uid: &u32| {
-        let crowd = Crowd::start(if root { uid } else { own }, s.cpu(), Doing::Serve(WORKERS))?;
+        let crowd = Crowd::start(if root { uid } else { own }, Some(s.cpu()), Doing::Serve(WORKERS))?;
         let pid = crowd.pid()?.as_raw_pid();
         Ok((crowd, if root { Work::User { uid } } else { Work::Tree { pid } }))
     };
@@ -72,11 +72,11 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
         SHARES.iter().zip(&servers).map(|(&share, &(_, work))| ClientSpec { share, work }).collect();
     for quantum_ms in [100, 10] {
         let name = format!("3 users with {WORKERS} processes, Q = {quantum_ms} ms");
-        let spec = RunSpec {
+        let spec = in_whole_cycles(RunSpec {
             clients: clients.clone(),
             cpus: vec![s.cpu()],
             ..RunSpec::spin(name, &[], gate("exact", quantum_ms), seconds)
-        };
+        });
         let served = |servers: &mut Vec<(Crowd, Work)>| -> Result<Vec<u64>> {
             servers.iter_mut().map(|(crowd, _)| crowd.done()).collect()
         };
@@ -97,7 +97,8 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
         "Three {} with shares 1, 2, 3, each with a server of {WORKERS} workers that always has 325 requests: a worker computes \
          for 5 to 15 ms in all and waits for .5 to 3.5 ms in the middle, as for a database. The paper's Apache servers did \
          {without:?} requests a second without a scheduler and {with:?} with ALPS at Q = 100 ms, which took {overhead} % \
-         of the CPU. Fractions and errors in %.",
+         of the CPU. At Q = 10 ms there are ten times the turns, and each is a signal to fifty processes \
+         that compute: that is what it costs, and no goal was set for it. Fractions and errors in %.",
         if by_user { "users" } else { "trees of processes (only root can be three users)" }
     ));
     let cell = |r: &Row| {
@@ -143,10 +144,13 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
     let of_paper = || rows.iter().filter(|r| r.quantum_ms == 100);
     let error = worst(of_paper().flat_map(|r| [r.relative_error.abs(), r.booked_relative_error.abs()]));
     s.page.goal("3 users with 50 processes: worst error of a fraction", Limit::Most(2.0), error * 100.0, "%");
-    for c in &costs {
-        let what = format!("3 users with 50 processes, Q = {} ms: own CPU", c.quantum_ms);
-        s.page.goal(what, Limit::Most(0.5), c.overhead * 100.0, "%");
-    }
+    let overhead = worst(costs.iter().filter(|c| c.quantum_ms == 100).map(|c| c.overhead));
+    s.page.goal(
+        "3 users with 50 processes at the paper's Q: own CPU",
+        Limit::Most(0.5),
+        overhead * 100.0,
+        "%",
+    );
     runs.first().map_or(Ok(()), |(_, run)| plot(s, run))
 }
 
