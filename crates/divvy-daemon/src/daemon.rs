@@ -221,7 +221,7 @@ fn prepare(args: &Overrides) -> Result<Prepared, Failure> {
     let place = Place::open_or_create().map_err(Failure::system)?;
     Ok(Prepared {
         place,
-        settings: Settings { spec, linger, reload: None },
+        settings: Settings { spec, linger, reload: None, market: None },
         cpus: args.cpus,
         protect: args.protect.clone(),
     })
@@ -295,6 +295,7 @@ impl Prepared {
             local: Local::new(shelter.clone()),
             market: None,
             metrics: Metrics::new(None),
+            ready: None,
         };
         let server = Server::start(listener, router(context), Door::of_user(owner), async {});
         let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;

@@ -6,6 +6,7 @@
 //! [starts](launch) a divvyd where none runs. `docs/daemon.md` is for users, `docs/openapi.json` for programs.
 
 pub mod client;
+mod clients;
 mod daemon;
 mod door;
 pub mod launch;

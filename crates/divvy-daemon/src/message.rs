@@ -6,10 +6,12 @@
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use divvy_linux::Waker;
+use divvy_linux::{Selector, Waker};
+use divvy_market::CurrencyId;
 use tokio::sync::oneshot;
 
-use crate::market::message::Who;
+use crate::market::message::{Admitted, Who};
+use crate::scheduler::Owner;
 use crate::server::divvyd_leaves;
 use crate::types::{
     Change, Client, Clients, ErrorBody, ErrorCode, ErrorInfo, Events, NewClient, Plan, Status,
@@ -24,12 +26,41 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) enum Command {
     Status,
-    Clients { members: usize },
-    Client { key: String, members: usize },
-    Add { new: NewClient, who: Who },
-    Change { key: String, change: Change },
-    Detach { key: String },
-    Events { since: u64 },
+    Clients {
+        members: usize,
+    },
+    Client {
+        key: String,
+        members: usize,
+        who: Who,
+    },
+    /// Where there is a market: what a client would be called, and whose child it is.
+    Prepare {
+        new: NewClient,
+        who: Who,
+    },
+    Add {
+        new: NewClient,
+        who: Who,
+        admitted: Option<Box<Admitted>>,
+    },
+    /// Whose a client is; refused to whom may not change it.
+    Owned {
+        key: String,
+        who: Who,
+    },
+    Change {
+        key: String,
+        change: Change,
+        who: Who,
+    },
+    Detach {
+        key: String,
+        who: Who,
+    },
+    Events {
+        since: u64,
+    },
 }
 
 /// What it says.
@@ -41,7 +72,21 @@ pub(crate) enum Answer {
     /// A client that is there since this request.
     Added(Box<Client>),
     Plan(Plan),
+    Prepared(Prepared),
+    /// Whose the client of that number is.
+    Owned(u32, Owner),
     Events(Events),
+}
+
+/// What a client is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Prepared {
+    /// Its name among its owner's clients.
+    pub(crate) name: String,
+    /// Which processes it is.
+    pub(crate) selector: Selector,
+    /// The client of the same user that its process descends from.
+    pub(crate) parent: Option<CurrencyId>,
 }
 
 /// Why it does not do it.

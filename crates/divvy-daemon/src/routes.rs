@@ -15,7 +15,9 @@ use divvy_linux::clock;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
+use crate::clients::Clients;
 use crate::market::message::Who;
 use crate::message::{Answer, Command, Handle, Refusal};
 use crate::metrics::{self, Metrics};
@@ -39,6 +41,14 @@ pub(crate) struct Context {
     /// The market, where this divvyd keeps one.
     pub(crate) market: Option<market::message::Handle>,
     pub(crate) metrics: Metrics,
+    /// True once a system's divvyd has found its clients of before; nobody waits where there is none.
+    pub(crate) ready: Option<watch::Receiver<bool>>,
+}
+
+impl Context {
+    fn clients(&self) -> Clients {
+        Clients { scheduler: self.scheduler.clone(), market: self.market.clone(), ready: self.ready.clone() }
+    }
 }
 
 impl FromRef<Context> for Option<market::message::Handle> {
@@ -87,6 +97,8 @@ impl IntoResponse for Answer {
                 response
             }
             Self::Plan(plan) => Json(plan).into_response(),
+            // No path asks for these alone.
+            Self::Prepared(_) | Self::Owned(..) => StatusCode::NO_CONTENT.into_response(),
             Self::Events(events) => Json(events).into_response(),
         }
     }
@@ -137,28 +149,34 @@ async fn list(State(context): State<Context>, query: MembersAsked) -> Answered {
 
 async fn show(
     State(context): State<Context>,
+    Extension(who): Extension<Who>,
     path: Result<Path<String>, PathRejection>,
     query: MembersAsked,
 ) -> Answered {
-    context.scheduler.ask(Command::Client { key: key(path)?, members: members(query)? }).await
+    context.scheduler.ask(Command::Client { key: key(path)?, members: members(query)?, who }).await
 }
 
 async fn add(State(context): State<Context>, Extension(who): Extension<Who>, body: Bytes) -> Answered {
     let new: NewClient = parse(&body)?;
-    context.scheduler.ask(Command::Add { new, who }).await
+    context.clients().add(who, new).await
 }
 
 async fn change(
     State(context): State<Context>,
+    Extension(who): Extension<Who>,
     path: Result<Path<String>, PathRejection>,
     body: Bytes,
 ) -> Answered {
     let change: Change = parse(&body)?;
-    context.scheduler.ask(Command::Change { key: key(path)?, change }).await
+    context.clients().change(who, key(path)?, change).await
 }
 
-async fn detach(State(context): State<Context>, path: Result<Path<String>, PathRejection>) -> Answered {
-    context.scheduler.ask(Command::Detach { key: key(path)? }).await
+async fn detach(
+    State(context): State<Context>,
+    Extension(who): Extension<Who>,
+    path: Result<Path<String>, PathRejection>,
+) -> Answered {
+    context.clients().detach(who, key(path)?).await
 }
 
 #[derive(Debug, Deserialize)]

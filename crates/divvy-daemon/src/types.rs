@@ -67,7 +67,13 @@ pub struct Client {
     pub name: String,
     /// Which processes it is: `tree:123`, `user:alice`, ...
     pub selector: String,
-    /// What it asks for.
+    /// Whose it is, by name or number; only from a system's divvyd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Its id in the market; only from a system's divvyd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub currency: Option<String>,
+    /// What it asks for; from a system's divvyd, the tickets that its first issuer gave it.
     pub share: u64,
     /// What the share comes to on these CPUs, in the same unit: less where it has too few threads to use it.
     pub effective_share: f64,

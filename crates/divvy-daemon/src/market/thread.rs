@@ -55,6 +55,11 @@ pub(crate) trait Feed: Send {
     /// Everybody who competes, with whole shares: see [`divvy_market::Market::shares`]. Whoever is not in the list, or has
     /// 0, has no right to the CPU just now. Called when something changed, with all of them.
     fn shares(&mut self, shares: &[(CurrencyId, u64)]);
+
+    /// In which parts of a base ticket everybody's value is told instead of shares; `None` for shares.
+    fn parts(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A feed that nobody needs.
@@ -480,7 +485,10 @@ impl Keeper {
         if !self.to_feed || before < self.feed_not_before {
             return;
         }
-        let shares = open.1.shares(self.scale);
+        let shares = match self.feed.parts() {
+            Some(parts) => open.1.values(parts),
+            None => open.1.shares(self.scale),
+        };
         self.to_feed = false;
         if shares != self.told {
             self.feed.shares(&shares);
@@ -585,3 +593,6 @@ fn words(ask: &Ask) -> serde_json::Value {
         Ask::Reload(policy) => json!({ "ask": "reload", "policy": policy }),
     }
 }
+
+#[cfg(test)]
+mod tests;

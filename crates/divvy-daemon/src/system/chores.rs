@@ -7,6 +7,7 @@ use sd_notify::NotifyState;
 use tokio::sync::Notify;
 
 use super::PolicyFile;
+use super::divided::{Divided, Follower};
 use super::notify::Notifier;
 use crate::market::message::{self as market, Ask, Who};
 use crate::market::policy::Policy;
@@ -28,43 +29,50 @@ pub(super) struct Chores {
     pub(super) file: PolicyFile,
     /// What holds just now.
     pub(super) policy: Policy,
+    pub(super) divided: Divided,
 }
 
 impl Chores {
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(self) {
         let every = self.watchdog.unwrap_or(LOOK);
         let (scheduler, market) = (self.scheduler.clone(), self.market.clone());
         tokio::spawn(signs_of_life(scheduler, market, Arc::clone(&self.notifier), every));
+        let Self { market, notifier, reload, file, mut policy, divided, .. } = self;
+        let follower = divided.begin(&policy).await;
         loop {
-            self.reload.notified().await;
-            self.notifier.reloading();
-            self.reload_policy().await;
-            self.notifier.tell(&[NotifyState::Ready]);
+            reload.notified().await;
+            notifier.reloading();
+            reload_policy(&market, &file, &mut policy, &follower).await;
+            notifier.tell(&[NotifyState::Ready]);
         }
     }
+}
 
-    /// Takes over what the policy file says now, or nothing of it.
-    async fn reload_policy(&mut self) {
-        let path = self.file.path.display().to_string();
-        let new = match self.file.read() {
-            Ok(new) => new,
-            Err(e) => {
-                tracing::error!(policy = path, "policy not read anew, the old one stays: {e}");
-                return;
-            }
-        };
-        let asked = self.market.ask(Who::divvyd(), Ask::Reload(Box::new(new.clone()))).await;
-        if let Err(refusal) = asked {
-            let why = refusal.message;
-            tracing::error!(policy = path, "the market did not take the policy, the old one stays: {why}");
+/// Takes over what the policy file says now, or nothing of it.
+async fn reload_policy(market: &market::Handle, file: &PolicyFile, policy: &mut Policy, follower: &Follower) {
+    let path = file.path.display().to_string();
+    let new = match file.read() {
+        Ok(new) => new,
+        Err(e) => {
+            tracing::error!(policy = path, "policy not read anew, the old one stays: {e}");
             return;
         }
-        if new.scheduler != self.policy.scheduler {
-            tracing::warn!(policy = path, "what [scheduler] says holds from the next start on");
-        }
-        tracing::info!(policy = path, "policy read anew");
-        self.policy = new;
+    };
+    let asked = market.ask(Who::divvyd(), Ask::Reload(Box::new(new.clone()))).await;
+    if let Err(refusal) = asked {
+        let why = refusal.message;
+        tracing::error!(policy = path, "the market did not take the policy, the old one stays: {why}");
+        return;
     }
+    if new.scheduler != policy.scheduler {
+        tracing::warn!(policy = path, "what [scheduler] says holds from the next start on");
+    }
+    if new.presence != policy.presence {
+        tracing::warn!(policy = path, "what [presence] says holds from the next start on");
+    }
+    tracing::info!(policy = path, "policy read anew");
+    follower.follow(&new).await;
+    *policy = new;
 }
 
 /// Says that all is well as long as every thread answers: twice as often as it has to be, and never for one that hangs.

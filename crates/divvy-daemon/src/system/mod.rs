@@ -5,6 +5,7 @@
 //! whatever comes, the scheduler releases everybody, the market puts on disk what it has acknowledged.
 
 mod chores;
+mod divided;
 mod notify;
 mod place;
 
@@ -27,9 +28,10 @@ use crate::message;
 use crate::metrics::Metrics;
 use crate::protect::Shelter;
 use crate::routes::{Context, router};
-use crate::scheduler::{End, Scheduler, Settings};
+use crate::scheduler::{End, Scheduler, Settings, Values};
 use crate::server::Server;
 use chores::Chores;
+use divided::ToScheduler;
 use notify::{Manager, Notifier};
 use place::{POLICY_FILE, RUN_DIR, STATE_DIR, SystemPlace, SystemPlaceError, read_policy};
 
@@ -119,7 +121,7 @@ fn settings(policy: &Policy, overrides: &Overrides) -> Result<Settings, Failure>
         ..GateSpec::default()
     };
     spec.make().map_err(Failure::usage)?;
-    Ok(Settings { spec, linger: overrides.linger.and_then(Linger::time), reload: None })
+    Ok(Settings { spec, linger: overrides.linger.and_then(Linger::time), reload: None, market: None })
 }
 
 /// A divvyd that serves.
@@ -147,7 +149,7 @@ fn begin(
         tracing::warn!(processes = rescued, "resumed what an earlier divvy had left suspended");
     }
     settings.spec.cpus = host.cpus().len() as u32;
-    let gate = settings.spec.make().map_err(Failure::usage)?;
+    let values = Values::new(host.waker());
     let reload = Arc::new(tokio::sync::Notify::new());
     settings.reload = Some(Arc::clone(&reload));
     let shelter = Shelter::new(policy.scheduler.protect.iter().chain(&overrides.protect).cloned().collect());
@@ -158,7 +160,10 @@ fn begin(
         Some(socket) => socket,
         None => place.listen().map_err(Failure::system)?,
     };
-    let start = market::Start::at(StoreConfig::at(place.state_dir()), policy.clone());
+    let start = market::Start {
+        feed: Box::new(ToScheduler(values.clone())),
+        ..market::Start::at(StoreConfig::at(place.state_dir()), policy.clone())
+    };
     let (to_market, market) = market::start(start).map_err(Failure::system)?;
     let recovered = market.recovered();
     tracing::info!(
@@ -167,11 +172,18 @@ fn begin(
         clients = market.clients().len(),
         "the market is as it was acknowledged last"
     );
+    let ends = (handle.clone(), to_market.clone());
+    let known = market.clients().to_vec();
+    let (terms, divided, ready) =
+        divided::tie(&mut settings.spec, &policy, values, ends, known).map_err(Failure::usage)?;
+    settings.market = Some(terms);
+    let gate = settings.spec.make().map_err(Failure::usage)?;
     let context = Context {
         scheduler: handle.clone(),
         local: Local::new(shelter.clone()),
         market: Some(to_market.clone()),
         metrics: Metrics::new(None),
+        ready: Some(ready),
     };
     let chores = Chores {
         scheduler: handle,
@@ -181,6 +193,7 @@ fn begin(
         reload,
         file,
         policy,
+        divided,
     };
     let server = Server::start(listener, router(context), Door::of_system(), chores.run());
     let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;

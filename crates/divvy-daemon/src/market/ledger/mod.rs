@@ -13,7 +13,7 @@ mod asks;
 mod explain;
 mod resolve;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod users;
 mod view;
 mod words;
@@ -274,6 +274,11 @@ impl Ledger {
     /// What the clients that compete for the CPU get, as whole numbers of about `scale` in all: see [`Market::shares`].
     pub(crate) fn shares(&mut self, scale: u32) -> Vec<(CurrencyId, u64)> {
         self.market.shares(Resource::Cpu, scale)
+    }
+
+    /// What the clients that compete for the CPU weigh, in parts of a base ticket: see [`Market::weights_in_parts`].
+    pub(crate) fn values(&mut self, parts: u64) -> Vec<(CurrencyId, u64)> {
+        self.market.weights_in_parts(Resource::Cpu, parts)
     }
 
     /// Every client that was admitted and has not left.

@@ -1,0 +1,194 @@
+//! The market's thread, asked as the API asks it.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel as pipe};
+
+use divvy_market::{Kind, Resource};
+
+use super::*;
+use crate::market::ledger::tests::{ALICE, BOB, CAROL, ROOT, identity, who};
+use crate::market::names::scripted::Scripted;
+use crate::market::types::{Graph, NewCurrency, NewTicket};
+
+/// A market in a directory of its own.
+struct Market {
+    handle: Handle,
+    running: Running,
+    fed: Receiver<Vec<(CurrencyId, u64)>>,
+    api: tokio::runtime::Runtime,
+}
+
+struct Tell(Sender<Vec<(CurrencyId, u64)>>);
+
+impl Feed for Tell {
+    fn shares(&mut self, shares: &[(CurrencyId, u64)]) {
+        let _ = self.0.send(shares.to_vec());
+    }
+}
+
+fn begin(dir: &Path, policy: &str) -> Market {
+    let (sender, fed) = pipe();
+    let mut begin = Start::at(StoreConfig::at(dir.join("state")), Policy::parse(policy).unwrap());
+    begin.names = Box::new(Scripted);
+    begin.feed = Box::new(Tell(sender));
+    let (handle, running) = start(begin).unwrap();
+    let api = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    Market { handle, running, fed, api }
+}
+
+impl Market {
+    fn ask(&self, uid: u32, ask: Ask) -> Result<Said, Refusal> {
+        self.api.block_on(self.handle.ask(who(uid), ask))
+    }
+
+    fn create(&self, uid: u32, name: &str) -> Result<Said, Refusal> {
+        self.ask(uid, Ask::CreateCurrency(NewCurrency { name: name.to_owned(), ..NewCurrency::default() }))
+    }
+
+    fn admit(&self, uid: u32, name: &str, amount: u64) -> Admitted {
+        let ask = Ask::Admit { name: name.to_owned(), amount, identity: identity(9), parent: None };
+        match self.ask(uid, ask) {
+            Ok(Said::Admitted(admitted)) => admitted,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn graph(&self) -> Graph {
+        match self.ask(ROOT, Ask::Graph) {
+            Ok(Said::Graph(graph)) => graph,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The shares of the last time that the feed was told, once these come: it is told often while clients come.
+    fn until_fed(&self, wanted: &[u64]) {
+        let patience = Duration::from_secs(60);
+        let mut last = Vec::new();
+        while last != wanted {
+            let told =
+                self.fed.recv_timeout(patience).unwrap_or_else(|_| panic!("told {last:?}, not {wanted:?}"));
+            last = told.iter().map(|&(_, share)| share).collect();
+        }
+    }
+}
+
+#[test]
+fn what_was_answered_is_there_after_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let market = begin(dir.path(), "");
+    assert_eq!(market.running.recovered(), Recovered { snapshot: None, replayed: 0, damaged: 0 });
+    let task = market.admit(ALICE, "task", 2);
+    market.create(BOB, "build").unwrap();
+    assert_eq!(market.create(BOB, "build").unwrap_err().code, ErrorCode::NameTaken);
+    let before = market.graph();
+    market.running.stop().unwrap();
+    let gone = market.api.block_on(market.handle.ask(who(ALICE), Ask::Graph));
+    assert_eq!(gone.unwrap_err().code, ErrorCode::Leaving);
+
+    let market = begin(dir.path(), "");
+    assert_eq!(market.running.recovered(), Recovered { snapshot: Some(2), replayed: 0, damaged: 0 });
+    assert_eq!(market.running.clients(), [task.clone()]);
+    assert_eq!(market.graph(), before);
+    market.ask(ROOT, Ask::Leave { client: task.currency }).unwrap();
+    let Ok(Said::Clients(clients)) = market.ask(ROOT, Ask::Clients) else { panic!() };
+    assert_eq!(clients, []);
+}
+
+#[test]
+fn the_scheduler_is_told_what_each_gets() {
+    let dir = tempfile::tempdir().unwrap();
+    let market = begin(dir.path(), "[users.bob]\ncpu = 500");
+    let (a, b) = (market.admit(ALICE, "a", 1), market.admit(ALICE, "b", 3));
+    market.admit(BOB, "c", 1);
+    market.until_fed(&[1, 3, 2]);
+    market.handle.presence(b.currency, Presence::Idle);
+    market.until_fed(&[2, 1]);
+    market.handle.presence(b.currency, Presence::Competing);
+    market.handle.presence(a.currency, Presence::Idle);
+    market.until_fed(&[2, 1]);
+    let fund = NewTicket {
+        holder: "bob/c".to_owned(),
+        issuer: "base".to_owned(),
+        resource: Resource::Cpu,
+        amount: 500,
+        kind: Kind::Soft,
+    };
+    market.ask(ROOT, Ask::CreateTicket(fund)).unwrap();
+    market.until_fed(&[1, 1]);
+    market.running.stop().unwrap();
+    // Who was idle is idle still, until somebody says otherwise.
+    let market = begin(dir.path(), "[users.bob]\ncpu = 500");
+    market.until_fed(&[1, 1]);
+}
+
+#[test]
+fn a_user_who_asks_too_often_is_told_when_to_ask_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let market = begin(dir.path(), "[limits]\nrequests_per_second = 1\nburst = 3");
+    let asked: Vec<Option<ErrorCode>> =
+        (0..6).map(|_| market.ask(ALICE, Ask::Graph).err().map(|refusal| refusal.code)).collect();
+    assert_eq!(asked[..3], [None; 3]);
+    assert!(asked[3..].contains(&Some(ErrorCode::Limit)), "{asked:?}");
+    for _ in 0..20 {
+        market.ask(ROOT, Ask::Graph).unwrap();
+    }
+    market.ask(BOB, Ask::Graph).unwrap();
+}
+
+#[test]
+fn the_audit_log_says_who_did_what() {
+    let dir = tempfile::tempdir().unwrap();
+    let market = begin(dir.path(), "");
+    market.create(ALICE, "a").unwrap();
+    market.create(ALICE, "a").unwrap_err();
+    market.create(BOB, "b").unwrap();
+    market.graph();
+    let audit = |uid| match market.ask(uid, Ask::Audit { since: 0 }) {
+        Ok(Said::Audit(audit)) => audit.entries,
+        other => panic!("{other:?}"),
+    };
+    let all = audit(ROOT);
+    let told: Vec<(u32, i32, bool)> =
+        all.iter().map(|line| (line.uid, line.pid, line.refused.is_some())).collect();
+    assert_eq!(told, [(ALICE, 7, false), (ALICE, 7, true), (BOB, 7, false)]);
+    assert_eq!(all[0].what["ask"], "create-currency");
+    assert_eq!(all[0].what["request"]["name"], "a");
+    assert_eq!(all[0].what["steps"][0]["do_as_divvyd"]["op"], "create_currency", "the first use");
+    assert_eq!(all[1].refused.as_deref(), Some("user alice has something called 'a' already"));
+    assert!(audit(BOB).iter().all(|line| line.uid == BOB));
+    assert_eq!(audit(CAROL), []);
+    let long = "x".repeat(AUDIT_BYTES);
+    market.create(BOB, &long).unwrap_err();
+    market.create(BOB, "c").unwrap();
+    let bobs = audit(BOB);
+    assert_eq!(bobs[1].what, json!({ "ask": "create-currency", "too_long": true }));
+}
+
+#[test]
+fn a_policy_is_followed_at_the_start_and_on_reload() {
+    let dir = tempfile::tempdir().unwrap();
+    let market = begin(dir.path(), "");
+    market.admit(ALICE, "a", 1);
+    market.admit(BOB, "b", 1);
+    market.until_fed(&[1, 1]);
+    let policy = |text| Box::new(Policy::parse(text).unwrap());
+    assert_eq!(market.ask(ALICE, Ask::Reload(policy(""))).unwrap_err().code, ErrorCode::NotPermitted);
+    market
+        .ask(ROOT, Ask::Reload(policy("[users.alice]\ncpu = 3000\n[admins]\nusers = [\"carol\"]")))
+        .unwrap();
+    market.until_fed(&[3, 1]);
+    market
+        .ask(
+            CAROL,
+            Ask::SetBound(
+                "bob".to_owned(),
+                crate::market::types::Bound { resource: Resource::Cpu, bound: Some(1) },
+            ),
+        )
+        .unwrap();
+    market.running.stop().unwrap();
+    let market = begin(dir.path(), "[users.alice]\ncpu = 500");
+    market.until_fed(&[1, 2]);
+    let Ok(Said::Audit(audit)) = market.ask(ROOT, Ask::Audit { since: 0 }) else { panic!() };
+    assert_eq!(audit.entries.last().unwrap().what["ask"], "start");
+}
