@@ -144,7 +144,7 @@ impl Fair {
                     value,
                     requested,
                     effective,
-                    achieved: (resource == Resource::Cpu && c.client).then_some(effective * 0.99),
+                    achieved: (resource == Resource::Cpu).then_some(effective * 0.99),
                     active: c.active.contains(resource),
                     hard_total: 1000,
                     hard_issued: 0,

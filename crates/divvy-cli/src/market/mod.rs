@@ -7,7 +7,6 @@ pub(crate) mod args;
 mod audit;
 mod explain;
 mod list;
-mod served;
 mod tree;
 
 use divvy_daemon::client::{Api, ApiError};

@@ -213,7 +213,7 @@ impl<'a, 'b> Picture<'a, 'b> {
             &name,
         );
         let Some(standing) = self.drawn.standing(i) else { return };
-        let parts = [Some(standing.requested), Some(standing.effective), self.drawn.achieved[i]];
+        let parts = [Some(standing.requested), Some(standing.effective), standing.achieved];
         for (k, (part, (word, colour))) in parts.iter().zip(BARS).enumerate().take(self.nr_bars()) {
             let y = y + 31.0 + 12.0 * k as f64;
             self.text(x + 10.0, y, r#" font-size="9""#, word);

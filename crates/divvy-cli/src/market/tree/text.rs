@@ -211,7 +211,7 @@ impl Tree<'_, '_> {
         let standing = drawn.standing(i).filter(|_| first);
         let Some(s) = standing else { return self.lines.push(text) };
         let percent = |part: f64| format!("{:.2}", part * 100.0);
-        let achieved = drawn.achieved[i].map_or_else(|| "-".to_owned(), percent);
+        let achieved = s.achieved.map_or_else(|| "-".to_owned(), percent);
         self.lines.push(format!(
             "{text:<TREE_COLUMNS$}{:>12}{:>12}{achieved:>12}",
             percent(s.requested),
