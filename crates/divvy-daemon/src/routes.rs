@@ -57,12 +57,6 @@ impl FromRef<Context> for Option<market::message::Handle> {
     }
 }
 
-impl FromRef<Context> for market::served::Measured {
-    fn from_ref(context: &Context) -> Self {
-        Self(Some(context.scheduler.clone()))
-    }
-}
-
 /// All paths.
 pub(crate) fn router(context: Context) -> Router {
     Router::new()

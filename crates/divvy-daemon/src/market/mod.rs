@@ -8,7 +8,6 @@ pub(crate) mod names;
 pub(crate) mod policy;
 pub(crate) mod record;
 pub(crate) mod routes;
-pub(crate) mod served;
 pub(crate) mod store;
 pub(crate) mod thread;
 pub mod types;

@@ -4,7 +4,7 @@
 
 use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{FromRef, FromRequestParts, Path, Query, State};
+use axum::extract::{FromRef, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -14,10 +14,8 @@ use divvy_market::Resource;
 use serde::Deserialize;
 
 use super::message::{Ask, Handle, Said, Who};
-use super::served::Measured;
 use super::types::{
-    Bound, Currencies, CurrencyChange, Graph, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket,
-    TicketChange,
+    Bound, Currencies, CurrencyChange, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
 };
 use crate::client::encode;
 use crate::message::Refusal;
@@ -29,7 +27,6 @@ pub(crate) fn router<S>() -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
     Option<Handle>: FromRef<S>,
-    Measured: FromRef<S>,
 {
     Router::new()
         .route("/v1/market", get(graph))
@@ -134,22 +131,15 @@ fn number(path: Key, what: &str) -> Result<u64, Refusal> {
     })
 }
 
-/// The whole market, with what was achieved.
-async fn whole(market: Market, measured: &Measured) -> Result<Graph, Refusal> {
-    let Said::Graph(mut graph) = market.ask(Ask::Graph).await? else {
-        return Err(Refusal::new(ErrorCode::Internal, "the market said something else than its graph", ""));
-    };
-    measured.complete(&mut graph).await;
-    Ok(graph)
+async fn graph(market: Market) -> Asked {
+    market.ask(Ask::Graph).await
 }
 
-async fn graph(market: Market, State(measured): State<Measured>) -> Result<Json<Graph>, Refusal> {
-    whole(market, &measured).await.map(Json)
-}
-
-async fn currencies(market: Market, State(measured): State<Measured>) -> Result<Json<Currencies>, Refusal> {
-    let currencies = whole(market, &measured).await?.currencies;
-    Ok(Json(Currencies { currencies }))
+async fn currencies(market: Market) -> Result<Json<Currencies>, Refusal> {
+    match market.ask(Ask::Graph).await? {
+        Said::Graph(graph) => Ok(Json(Currencies { currencies: graph.currencies })),
+        _ => Err(Refusal::new(ErrorCode::Internal, "the market said something else than its graph", "")),
+    }
 }
 
 async fn create_currency(market: Market, body: Bytes) -> Result<Made, Refusal> {
@@ -157,12 +147,8 @@ async fn create_currency(market: Market, body: Bytes) -> Result<Made, Refusal> {
     market.make(Ask::CreateCurrency(new)).await
 }
 
-async fn currency(market: Market, State(measured): State<Measured>, path: Key) -> Asked {
-    let mut said = market.ask(Ask::Currency(key(path)?)).await?;
-    if let Said::Currency(currency) = &mut said {
-        measured.complete_one(currency).await;
-    }
-    Ok(said)
+async fn currency(market: Market, path: Key) -> Asked {
+    market.ask(Ask::Currency(key(path)?)).await
 }
 
 async fn change_currency(market: Market, path: Key, body: Bytes) -> Asked {
@@ -231,18 +217,9 @@ struct ExplainQuery {
     resource: Option<Resource>,
 }
 
-async fn explain(
-    market: Market,
-    State(measured): State<Measured>,
-    path: Key,
-    query: Result<Query<ExplainQuery>, QueryRejection>,
-) -> Asked {
+async fn explain(market: Market, path: Key, query: Result<Query<ExplainQuery>, QueryRejection>) -> Asked {
     let query = query.map_err(|e| bad_request(e.body_text()))?.0;
-    let mut said = market.ask(Ask::Explain(key(path)?, query.resource.unwrap_or(Resource::Cpu))).await?;
-    if let Said::Explained(explained) = &mut said {
-        measured.complete_one(&mut explained.currency).await;
-    }
-    Ok(said)
+    market.ask(Ask::Explain(key(path)?, query.resource.unwrap_or(Resource::Cpu))).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -271,12 +248,6 @@ mod tests {
         Aftermath, Audit, Changed, Currency, Exchange, Explained, Give, Graph, Offer, Offered, Ticket,
     };
     use super::*;
-
-    impl FromRef<Option<Handle>> for Measured {
-        fn from_ref(_: &Option<Handle>) -> Self {
-            Self(None)
-        }
-    }
 
     fn currency() -> Currency {
         Currency {
