@@ -28,6 +28,19 @@ clean() {
 trap clean EXIT
 trap 'exit 130' INT TERM
 
+cat >"$dir/schemathesis.toml" <<'END'
+# Everything but: that a request is found wanting (404) for somebody else whom its body names, after its path was made;
+# and authentication, of which there is none in HTTP.
+[checks]
+ensure_resource_availability.enabled = false
+ignored_auth.enabled = false
+
+# No schema knows which users and programs there are.
+[[operations]]
+include-operation-id = "add"
+checks.positive_data_acceptance.enabled = false
+END
+
 # wait_for FILE: until it is there.
 wait_for() {
     tries=0
@@ -49,9 +62,9 @@ fuzz() {
     pids="$pids $proxy"
     wait_for "$dir/port"
     echo "== as user $who at $socket"
-    "$venv/bin/schemathesis" run docs/openapi.json --url "http://127.0.0.1:$(cat "$dir/port")" \
+    "$venv/bin/schemathesis" --config-file "$dir/schemathesis.toml" run docs/openapi.json --url "http://127.0.0.1:$(cat "$dir/port")" \
         --max-examples "$examples" --seed "$seed" --generation-database none --continue-on-failure \
-        --checks all --no-color --workers 1 "$@" || failed=1
+        --no-color --workers 1 "$@" || failed=1
     kill "$proxy"
 }
 

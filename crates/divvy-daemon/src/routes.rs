@@ -15,6 +15,7 @@ use divvy_linux::clock;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::clients::Clients;
@@ -116,7 +117,31 @@ pub(crate) fn bad_request(message: impl ToString) -> Refusal {
 
 /// The body as what it should be.
 pub(crate) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|e| bad_request(format!("the body: {e}")))
+    let wrong = match serde_json::from_slice(body) {
+        Ok(meant) => return Ok(meant),
+        Err(e) => bad_request(format!("the body: {e}")),
+    };
+    // JSON has one kind of numbers: 5.0 is 5.
+    let Ok(mut value) = serde_json::from_slice(body) else { return Err(wrong) };
+    if !make_whole(&mut value) {
+        return Err(wrong);
+    }
+    serde_json::from_value(value).map_err(|_| wrong)
+}
+
+/// Writes numbers that are whole as such, wherever they are; says whether there were any to be written anew.
+fn make_whole(value: &mut Value) -> bool {
+    /// Up to here every whole number is told from the next.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|f| number.is_f64() && f.trunc() == *f && f.abs() <= EXACT);
+            whole.inspect(|&f| *value = Value::from(f as i64)).is_some()
+        }
+        Value::Array(all) => all.iter_mut().fold(false, |any, one| make_whole(one) || any),
+        Value::Object(all) => all.values_mut().fold(false, |any, one| make_whole(one) || any),
+        _ => false,
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -265,4 +290,22 @@ async fn bounded(request: Request, next: Next) -> Response {
         }
     };
     next.run(Request::from_parts(parts, Body::from(body))).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Change;
+
+    #[test]
+    fn a_whole_number_is_one_however_it_is_written() {
+        let share = |text: &str| parse::<Change>(&Bytes::from(text.to_owned())).map(|c| c.share);
+        for text in [r#"{"share":5}"#, r#"{"share":5.0}"#, r#"{"share":0.5e1}"#] {
+            assert_eq!(share(text).unwrap(), Some(5), "{text}");
+        }
+        for text in [r#"{"share":5.5}"#, r#"{"share":-5.0}"#, r#"{"share":1e300}"#, r#"{"share":"5.0"}"#] {
+            assert!(share(text).unwrap_err().message.contains("at line 1 column"), "{text}");
+        }
+        assert!(share(r#"{"share":null}"#).is_err(), "what is not meant is left out");
+    }
 }
