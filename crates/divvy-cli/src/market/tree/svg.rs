@@ -114,8 +114,8 @@ impl<'a, 'b> Picture<'a, 'b> {
         let mut x = MARGIN;
         let resource = self.drawn.resource;
         let meanings = [
-            format!("requested: of all {resource}, were all active"),
-            "effective: of all that is active".to_owned(),
+            format!("requested: of all {resource}, all active, nothing exchanged"),
+            "effective: of what the active have".to_owned(),
             if resource == Resource::Cpu {
                 "achieved: of the CPU time of all clients".to_owned()
             } else {

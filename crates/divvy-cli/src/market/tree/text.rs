@@ -58,11 +58,12 @@ fn cut_with(name: &str, width: usize, sign: char) -> String {
 /// What the fractions in the columns are of.
 pub(in crate::market) fn legend(resource: Resource) -> Vec<String> {
     let mut lines = vec![
-        format!("requested: of all {resource}, were everybody active; effective: of all active now"),
+        format!("requested: of all {resource}, were everybody active and nothing exchanged"),
+        "effective: of what all who are active now have together".to_owned(),
         "achieved: of the CPU time of all clients since shares or clients last changed".to_owned(),
     ];
     if resource != Resource::Cpu {
-        lines[1] = format!("achieved: not known; {resource} is {NOT_ENFORCED}");
+        lines[2] = format!("achieved: not known; {resource} is {NOT_ENFORCED}");
     }
     lines
 }
