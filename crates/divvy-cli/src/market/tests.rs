@@ -239,12 +239,12 @@ fn an_audit_line_says_who_did_what() {
         t_unix_ns: 1_700_000_000_000_000_000,
         uid: 1000,
         pid: 4711,
-        what: serde_json::json!({ "ask": "destroy-ticket", "request": "3", "steps": [{ "do": "unfund" }] }),
+        what: serde_json::json!({ "ask": "change-ticket", "request": { "amount": 5 }, "steps": [{ "do": "set" }] }),
         refused: Some("not permitted".to_owned()),
     };
     assert_eq!(
         audit::line(&entry),
-        r#"12 2023-11-14T22:13:20Z user 1000 pid 4711: destroy-ticket "3"  REFUSED: not permitted"#
+        r#"12 2023-11-14T22:13:20Z user 1000 pid 4711: change-ticket amount=5  REFUSED: not permitted"#
     );
 }
 
