@@ -2,6 +2,8 @@
 #![allow(dead_code, unused_imports, reason = "taken up part by part as the system mode grows")]
 
 mod bucket;
+#[doc(hidden)]
+pub mod drill;
 pub(crate) mod ledger;
 pub(crate) mod message;
 pub(crate) mod names;
