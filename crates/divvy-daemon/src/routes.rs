@@ -69,7 +69,7 @@ pub(crate) fn router(context: Context) -> Router {
         .route("/v1/events", get(events))
         .route("/v1/openapi.json", get(openapi))
         .route("/metrics", get(metrics))
-        .merge(market::routes::router())
+        .merge(market::routes::router().layer(Extension(context.scheduler.clone())))
         .fallback(no_path)
         .method_not_allowed_fallback(no_method)
         .layer(middleware::from_fn(bounded))

@@ -1,6 +1,7 @@
 //! The market of a system's divvyd: who has which right, kept on disk, and asked for over the API.
 #![allow(dead_code, unused_imports, reason = "taken up part by part as the system mode grows")]
 
+mod achieved;
 mod bucket;
 #[doc(hidden)]
 pub mod drill;
