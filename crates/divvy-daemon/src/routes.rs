@@ -19,6 +19,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::clients::Clients;
+use crate::limit::Limiter;
 use crate::market::message::Who;
 use crate::message::{Answer, Command, Handle, Refusal};
 use crate::metrics::{self, Metrics};
@@ -44,6 +45,8 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     /// True once a system's divvyd has found its clients of before; nobody waits where there is none.
     pub(crate) ready: Option<watch::Receiver<bool>>,
+    /// How often each user may ask; as often as they like where there is none.
+    pub(crate) limiter: Option<Limiter>,
 }
 
 impl Context {
@@ -73,6 +76,7 @@ pub(crate) fn router(context: Context) -> Router {
         .fallback(no_path)
         .method_not_allowed_fallback(no_method)
         .layer(middleware::from_fn(bounded))
+        .layer(middleware::from_fn_with_state(context.limiter.clone(), limited))
         .layer(middleware::from_fn_with_state(context.metrics.clone(), counted))
         .with_state(context)
 }
@@ -138,8 +142,9 @@ fn make_whole(value: &mut Value) -> bool {
             let whole = number.as_f64().filter(|f| number.is_f64() && f.trunc() == *f && f.abs() <= EXACT);
             whole.inspect(|&f| *value = Value::from(f as i64)).is_some()
         }
-        Value::Array(all) => all.iter_mut().fold(false, |any, one| make_whole(one) || any),
-        Value::Object(all) => all.values_mut().fold(false, |any, one| make_whole(one) || any),
+        // All of them, not only up to the first.
+        Value::Array(all) => all.iter_mut().map(make_whole).filter(|&was| was).count() > 0,
+        Value::Object(all) => all.values_mut().map(make_whole).filter(|&was| was).count() > 0,
         _ => false,
     }
 }
@@ -270,6 +275,16 @@ async fn no_path(request: Request) -> Refusal {
 async fn no_method(request: Request) -> Refusal {
     let text = format!("{} does not take {}", request.uri().path(), request.method());
     Refusal::new(ErrorCode::NoSuchMethod, text, "see GET /v1/openapi.json")
+}
+
+/// Hands a request on if its user has not asked too often.
+async fn limited(State(limiter): State<Option<Limiter>>, request: Request, next: Next) -> Response {
+    if let (Some(limiter), Some(who)) = (limiter, request.extensions().get::<Who>())
+        && let Err(refusal) = limiter.check(who)
+    {
+        return refusal.into_response();
+    }
+    next.run(request).await
 }
 
 /// Hands a request on once all of it is there: refuses what is too large, by its own word or in fact, and gives up what

@@ -2,13 +2,16 @@
 #![allow(dead_code, unused_imports, reason = "taken up part by part as the system mode grows")]
 
 mod achieved;
-mod bucket;
+pub(crate) mod bucket;
+#[doc(hidden)]
+pub mod drill;
 pub(crate) mod ledger;
 pub(crate) mod message;
 pub(crate) mod names;
 pub(crate) mod policy;
 pub(crate) mod record;
 pub(crate) mod routes;
+pub(crate) mod stats;
 pub(crate) mod store;
 pub(crate) mod thread;
 pub mod types;

@@ -170,17 +170,7 @@ impl Ledger {
 
     /// The caller that `who` is to the market: user 0 and whom the policy names are superusers.
     pub(crate) fn caller(&self, names: &dyn Names, who: &Who) -> Caller {
-        let is = |word: &str, id: u32, look: &dyn Fn(&str) -> Option<u32>| {
-            word.parse() == Ok(id) || look(word) == Some(id)
-        };
-        let admins = &self.policy.admins;
-        let by_user = admins.users.iter().any(|word| is(word, who.uid, &|word| names.user_id(word)));
-        let by_group = || {
-            let member =
-                |word: &String| who.gids.iter().any(|&gid| is(word, gid, &|word| names.group_id(word)));
-            admins.groups.iter().any(member)
-        };
-        let superuser = who.uid == 0 || by_user || by_group();
+        let superuser = self.policy.admins.has(names, who);
         Caller { uid: who.uid, groups: who.gids.clone(), superuser }
     }
 
@@ -288,6 +278,11 @@ impl Ledger {
 
     pub(crate) fn is_client(&self, id: CurrencyId) -> bool {
         self.clients.contains_key(&id)
+    }
+
+    /// How many currencies (clients and the base among them), tickets and clients there are.
+    pub(crate) fn sizes(&self) -> (usize, usize, usize) {
+        (self.market.nr_currencies(), self.market.nr_tickets(), self.clients.len())
     }
 
     pub(crate) fn nr_tickets(&self) -> usize {

@@ -87,7 +87,7 @@ fn what_was_answered_is_there_after_the_end() {
 
     let market = begin(dir.path(), "");
     assert_eq!(market.running.recovered(), Recovered { snapshot: Some(2), replayed: 0, damaged: 0 });
-    assert_eq!(market.running.clients(), [task.clone()]);
+    assert_eq!(market.running.clients(), std::slice::from_ref(&task));
     assert_eq!(market.graph(), before);
     market.ask(ROOT, Ask::Leave { client: task.currency }).unwrap();
     let Ok(Said::Clients(clients)) = market.ask(ROOT, Ask::Clients) else { panic!() };
