@@ -11,6 +11,10 @@
 mod admit;
 mod asks;
 mod explain;
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+pub(super) mod random;
 mod resolve;
 #[cfg(test)]
 pub(super) mod tests;
@@ -121,6 +125,11 @@ impl Ledger {
     #[must_use]
     pub(crate) fn new(policy: Policy) -> Self {
         Self { policy, ..Self::default() }
+    }
+
+    /// A ledger around a market, with no names: for measurements.
+    pub(crate) fn of(market: Market) -> Self {
+        Self { market, ..Self::default() }
     }
 
     /// Everything that it is, for a snapshot.

@@ -2,9 +2,13 @@
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
+use proptest::prelude::*;
+
 use super::*;
-use crate::market::ledger::tests::{ALICE, BOB, Bench, ROOT, image};
+use crate::market::ledger::random::{Drawn, Numbers, draw};
+use crate::market::ledger::tests::{ALICE, BOB, Bench, ROOT, image, who};
 use crate::market::message::Ask;
+use crate::market::names::scripted::Scripted;
 use crate::market::types::NewCurrency;
 
 fn config(dir: &Path) -> StoreConfig {
@@ -312,4 +316,54 @@ fn the_audit_log_is_read_in_order_and_kept_bounded() {
     assert_eq!((third.entries.len(), third.next), (0, 4001));
     let own = store.audit(0, Some(BOB)).unwrap();
     assert!(own.entries.len() == 750 && own.entries.iter().all(|line| line.uid == BOB));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 25, ..ProptestConfig::default() })]
+
+    /// Random requests, committed in batches of random size, with a snapshot now and then; at random points the store is
+    /// dropped and opened again. What is there then is the ledger as it was at the last commit, to the letter.
+    #[test]
+    fn what_is_recovered_is_what_was_committed(seeds in prop::collection::vec(any::<u64>(), 1..150)) {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut store, mut ledger, _) = open(dir.path());
+        let mut committed = image(&ledger);
+        let (mut pending, mut now_ns) = (Vec::new(), 0);
+        for seed in seeds {
+            let mut numbers = Numbers(seed);
+            now_ns += 10;
+            match numbers.below(12) {
+                0..=2 => {
+                    store.commit(&pending, &[]).unwrap();
+                    pending.clear();
+                    committed = image(&ledger);
+                    if numbers.below(3) == 0 {
+                        store.write_snapshot(&ledger).unwrap();
+                    }
+                }
+                3 => {
+                    drop(store);
+                    pending.clear();
+                    (store, ledger, _) = open(dir.path());
+                    prop_assert_eq!(image(&ledger), committed.clone());
+                }
+                _ => match draw(&mut numbers) {
+                    Drawn::Ask(uid, ask) => {
+                        if let Ok(done) = ledger.apply(&Scripted, &who(uid), &ask, now_ns) {
+                            pending.extend(done.record);
+                        }
+                    }
+                    Drawn::Presence(client, presence) => {
+                        pending.extend(ledger.presences(&Scripted, &[(client, presence)], now_ns));
+                    }
+                    Drawn::Time(ns) => {
+                        now_ns += ns;
+                        pending.extend(ledger.tick(&Scripted, now_ns));
+                    }
+                },
+            }
+        }
+        drop(store);
+        prop_assert_eq!(image(&open(dir.path()).1), committed);
+    }
 }
