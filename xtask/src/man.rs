@@ -36,6 +36,11 @@ mod tests {
             let text = std::fs::read_to_string(out.join(page)).expect(page);
             assert!(text.contains("divvy"), "{page}");
         }
+        for page in ["fund", "reserve", "unfund", "nice", "currency-tree", "exchange-offer", "market-explain"]
+        {
+            let text = std::fs::read_to_string(out.join(format!("divvy-{page}.1"))).expect(page);
+            assert!(text.contains("system\\-socket"), "{page}: {text}");
+        }
         std::fs::remove_dir_all(&out).expect("clean up");
     }
 }

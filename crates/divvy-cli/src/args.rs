@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::completions::CompletionsArgs;
+use crate::market::args::{CurrencyArgs, ExchangeArgs, FundArgs, MarketArgs, NiceArgs, UnfundArgs};
 use crate::plot::PlotArgs;
 use crate::remote::args::{AttachArgs, ClientArgs, DoctorArgs, ExplainArgs, LsArgs, RunArgs, SetArgs};
 use crate::share::TraceFormat;
@@ -21,8 +22,10 @@ Exit codes:
   3    a command cannot be started, or a process not attached; nothing is left running
   4    a file cannot be read or written
   5    the system refused: a permission, a limit, a failed call
-  6    there is no such client, or no such process
+  6    there is no such client, process, currency, ticket, exchange, offer, user or group
   7    the scheduler (divvyd) cannot be started or reached
+  8    the market does not permit you that: its owner, or a superuser, can
+  9    the market cannot do that: a cycle, more than there is, above a bound or a limit
   128+N  signal N asked for the end (130: Ctrl-C)";
 
 /// Divide one machine's CPU among programs in proportion to shares, with or without privilege.
@@ -37,7 +40,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Divide the CPU among commands, and processes that run already, by share
     Share(Box<ShareArgs>),
-    /// Run a command as a client of your own scheduler, which is started if need be
+    /// Run a command as a client of the scheduler: the system's, or your own, which is started if need be
     Run(RunArgs),
     /// Make a client of processes that run already: a pid, a tree, a user, a cgroup, a name
     Attach(AttachArgs),
@@ -55,6 +58,20 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Say what this machine permits, and how to get more
     Doctor(DoctorArgs),
+    /// Currencies of the system's market: make, list, draw, change and end them
+    Currency(CurrencyArgs),
+    /// Give a currency or client a share of what another currency has: a soft ticket
+    Fund(FundArgs),
+    /// Give a currency or client a fixed part of what another currency has: a hard ticket
+    Reserve(FundArgs),
+    /// Take a ticket away from whoever holds it
+    Unfund(UnfundArgs),
+    /// Exchange rights to one resource for rights to another
+    Exchange(ExchangeArgs),
+    /// Give a client a small share of its own, so that it stays small when others of yours sleep
+    Nice(NiceArgs),
+    /// Where values come from, who did what, and who may issue base tickets
+    Market(MarketArgs),
     /// Resume what a divvy that was killed together with its guardian left suspended
     Rescue(RescueArgs),
     /// Feed a recorded trace to its policy anew and compare every decision

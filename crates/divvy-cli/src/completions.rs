@@ -47,8 +47,10 @@ mod tests {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut crate::command(), "divvy", &mut script);
             let script = String::from_utf8(script).unwrap();
-            for sub in command.get_subcommands() {
+            let mut ahead: Vec<&clap::Command> = command.get_subcommands().collect();
+            while let Some(sub) = ahead.pop() {
                 assert!(script.contains(sub.get_name()), "{shell}: {}", sub.get_name());
+                ahead.extend(sub.get_subcommands());
             }
         }
     }

@@ -7,6 +7,7 @@
 
 mod args;
 mod completions;
+mod market;
 mod plot;
 mod remote;
 mod replay;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser as _;
+use divvy_market::Kind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -43,10 +45,14 @@ pub(crate) enum Code {
     File,
     /// The system refused: a permission, a limit, a failed call.
     System,
-    /// There is no such client, or no such process.
+    /// There is no such client, process, currency, ticket, exchange, offer, user or group.
     NoSuch,
     /// The scheduler cannot be started or reached.
     Scheduler,
+    /// The market's brokers do not permit that to whoever asks.
+    Denied,
+    /// The market cannot do that, whoever asks: a cycle, more than there is, above a bound or a limit.
+    Refused,
     /// `run`: the command's own code.
     Command(u8),
     /// A signal asked for the end.
@@ -64,6 +70,8 @@ impl Code {
             Self::System => 5,
             Self::NoSuch => 6,
             Self::Scheduler => 7,
+            Self::Denied => 8,
+            Self::Refused => 9,
             Self::Command(code) => code,
             Self::Signalled(signal) => 128 + signal as u8,
         }
@@ -187,6 +195,13 @@ pub fn main() -> ExitCode {
         args::Command::Resume(args) => remote::resume(&args),
         args::Command::Explain(args) => remote::explain(&args),
         args::Command::Doctor(args) => remote::doctor(&args),
+        args::Command::Currency(args) => market::currency(&args.command),
+        args::Command::Fund(args) => market::fund(&args, Kind::Soft),
+        args::Command::Reserve(args) => market::fund(&args, Kind::Hard),
+        args::Command::Unfund(args) => market::unfund(&args),
+        args::Command::Exchange(args) => market::exchange(&args.command),
+        args::Command::Nice(args) => market::nice(&args),
+        args::Command::Market(args) => market::market(&args.command),
         args::Command::Rescue(args) => rescue::run(&args),
         args::Command::Replay(args) => replay::run(&args),
         args::Command::Plot(args) => plot::run(&args),
@@ -217,11 +232,16 @@ mod tests {
     fn every_command_has_json() {
         fn check(command: &clap::Command) {
             let has = command.get_arguments().any(|arg| arg.get_long() == Some("json"));
-            assert!(has, "divvy {} has no --json", command.get_name());
+            // One that does nothing without a subcommand tells nothing either.
+            assert!(
+                has || command.is_subcommand_required_set(),
+                "divvy {} has no --json",
+                command.get_name()
+            );
             command.get_subcommands().for_each(check);
         }
         let command = command();
-        assert!(command.get_subcommands().count() >= 9);
+        assert!(command.get_subcommands().count() >= 25);
         command.get_subcommands().for_each(check);
     }
 

@@ -11,62 +11,102 @@ use divvy_linux::{CpuMask, HostParams, LinuxHost, clock};
 use divvy_policy::Nanos;
 
 use crate::client::Api;
+use crate::door::Door;
 use crate::local::Local;
+use crate::metrics::Metrics;
 use crate::place::{Lock, Locked, Place};
 use crate::protect::Shelter;
 use crate::routes::{Context, router};
 use crate::scheduler::{End, Scheduler, Settings};
 use crate::server::Server;
+use crate::system::{self, SystemArgs};
 use crate::{message, say};
 
 /// Another divvyd that has the lock is given this long to serve or to end.
 const OTHER_TIME: Nanos = Nanos::from_secs(15);
 const OTHER_LOOK: Nanos = Nanos::from_millis(10);
 
+/// A user's own divvyd stays this long after its last client has left.
+const LINGER: Linger = Linger::Time(Nanos::from_secs(2));
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0    it ended as it should: the last client left, or a signal asked for it; --background: a divvyd serves
-  1    another divvyd of this user runs already
+  1    another divvyd of this user, or of the system, runs already
   2    the arguments cannot be used
   5    the system refused: a directory that is not safe, a permission, a limit, a failed call";
 
-/// A user's own scheduler: divides the CPU among running programs in proportion to shares, as `divvy` asks it to.
+/// Divides the CPU among running programs in proportion to shares, as `divvy` asks it to: a user's own, or everybody's.
 #[derive(Debug, Parser)]
 #[command(name = "divvyd", version, after_help = EXIT_CODES)]
 struct Args {
-    /// Serve the user who starts it, on a socket in $XDG_RUNTIME_DIR/divvy (else /tmp/divvy-UID)
-    #[arg(long, required = true)]
-    user: bool,
+    #[command(flatten)]
+    mode: Mode,
 
     /// Go into the background; the command ends as soon as a divvyd serves
-    #[arg(long)]
+    #[arg(long, conflicts_with = "system")]
     background: bool,
 
-    /// The policy, as for `divvy share`
-    #[arg(long, value_name = "NAME", default_value = "exact")]
-    policy: String,
+    #[command(flatten)]
+    overrides: Overrides,
 
-    /// CPU time of one share in one cycle, 1ms to 10s
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = humantime::parse_duration)]
-    quantum: Duration,
+    #[command(flatten)]
+    system: SystemArgs,
+}
+
+/// Whom it serves: one of them is to be said.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Mode {
+    /// Serve the user who starts it, on a socket in $XDG_RUNTIME_DIR/divvy (else /tmp/divvy-UID)
+    #[arg(long)]
+    user: bool,
+
+    /// Serve everybody on this machine, and keep the market; as root, on a socket in /run/divvy
+    #[arg(long)]
+    system: bool,
+}
+
+/// How it schedules, of what there is a default or a policy for.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Overrides {
+    /// The policy, as for `divvy share`; `exact`, or what the administrator's policy says, if not given
+    #[arg(long, value_name = "NAME")]
+    pub(crate) policy: Option<String>,
+
+    /// CPU time of one share in one cycle, 1ms to 10s; 10ms, or as the administrator's policy says, if not given
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) quantum: Option<Duration>,
 
     /// CPUs to divide: 0,2-3. All that divvyd itself may use if not given
     #[arg(long, value_name = "LIST")]
-    cpus: Option<CpuMask>,
+    pub(crate) cpus: Option<CpuMask>,
 
-    /// Stay this long after the last client has left; `forever` stays until it is told to end
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_linger)]
-    linger: Linger,
+    /// Stay this long after the last client has left; `forever` stays until it is told to end. 2s if not given, with
+    /// --system forever
+    #[arg(long, value_name = "TIME", value_parser = parse_linger)]
+    pub(crate) linger: Option<Linger>,
 
     /// Never touch processes of this name (repeat for more), beside those that are never touched anyway
     #[arg(long, value_name = "NAME")]
-    protect: Vec<String>,
+    pub(crate) protect: Vec<String>,
 }
 
+/// How long it stays without a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Linger {
+pub(crate) enum Linger {
     Time(Nanos),
     Forever,
+}
+
+impl Linger {
+    /// `None` for ever.
+    pub(crate) const fn time(self) -> Option<Nanos> {
+        match self {
+            Self::Time(time) => Some(time),
+            Self::Forever => None,
+        }
+    }
 }
 
 fn parse_linger(text: &str) -> Result<Linger, humantime::DurationError> {
@@ -76,7 +116,7 @@ fn parse_linger(text: &str) -> Result<Linger, humantime::DurationError> {
     humantime::parse_duration(text).map(|time| Linger::Time(nanos(time)))
 }
 
-fn nanos(time: Duration) -> Nanos {
+pub(crate) fn nanos(time: Duration) -> Nanos {
     Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
@@ -89,17 +129,17 @@ pub fn command() -> clap::Command {
 
 /// Why divvyd cannot go on, and the code that it ends with.
 #[derive(Debug)]
-struct Failure {
-    code: u8,
-    text: String,
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    pub(crate) text: String,
 }
 
 impl Failure {
-    fn usage(e: impl ToString) -> Self {
+    pub(crate) fn usage(e: impl ToString) -> Self {
         Self { code: 2, text: e.to_string() }
     }
 
-    fn system(e: impl ToString) -> Self {
+    pub(crate) fn system(e: impl ToString) -> Self {
         Self { code: 5, text: e.to_string() }
     }
 }
@@ -119,18 +159,26 @@ pub fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let done =
-        if args.background { in_background(&args) } else { prepare(&args).and_then(|p| p.serve(None)) };
+    let done = if args.mode.system {
+        // SAFETY: nothing has been opened since the process began, and there is one thread.
+        unsafe { system::run(&args.system, &args.overrides) }
+    } else if args.background {
+        in_background(&args.overrides)
+    } else {
+        prepare(&args.overrides).and_then(|p| p.serve(None))
+    };
     match done {
         Ok(code) => code,
         Err(failure) => {
-            say(&failure.text);
+            if !failure.text.is_empty() {
+                say(&failure.text);
+            }
             ExitCode::from(failure.code)
         }
     }
 }
 
-fn in_background(args: &Args) -> Result<ExitCode, Failure> {
+fn in_background(args: &Overrides) -> Result<ExitCode, Failure> {
     // SAFETY: nothing has been opened since the process began, but what whoever started it left open.
     unsafe { background::close_inherited() };
     let prepared = prepare(args)?;
@@ -156,22 +204,24 @@ struct Prepared {
     protect: Vec<String>,
 }
 
-fn prepare(args: &Args) -> Result<Prepared, Failure> {
-    let quantum_ns = nanos(args.quantum).0;
-    let spec = GateSpec { policy: args.policy.clone(), quantum_ns, ..GateSpec::default() };
+fn prepare(args: &Overrides) -> Result<Prepared, Failure> {
+    let mut spec = GateSpec::default();
+    if let Some(policy) = &args.policy {
+        spec.policy.clone_from(policy);
+    }
+    if let Some(quantum) = args.quantum {
+        spec.quantum_ns = nanos(quantum).0;
+    }
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
     spec.make().map_err(Failure::usage)?;
     if let Some(cpus) = &args.cpus {
         divvy_linux::check_cpus(cpus).map_err(Failure::usage)?;
     }
-    let linger = match args.linger {
-        Linger::Time(time) => Some(time),
-        Linger::Forever => None,
-    };
+    let linger = args.linger.unwrap_or(LINGER).time();
     let place = Place::open_or_create().map_err(Failure::system)?;
     Ok(Prepared {
         place,
-        settings: Settings { spec, linger },
+        settings: Settings { spec, linger, reload: None, market: None },
         cpus: args.cpus,
         protect: args.protect.clone(),
     })
@@ -240,8 +290,15 @@ impl Prepared {
         let (handle, requests) = message::channel(host.waker());
         let listener = self.place.listen(&lock).map_err(Failure::system)?;
         let owner = rustix::process::geteuid().as_raw();
-        let context = Context { scheduler: handle, local: Local::new(shelter.clone()) };
-        let server = Server::start(listener, router(context), owner);
+        let context = Context {
+            scheduler: handle,
+            local: Local::new(shelter.clone()),
+            market: None,
+            metrics: Metrics::new(None),
+            ready: None,
+            limiter: None,
+        };
+        let server = Server::start(listener, router(context), Door::of_user(owner), async {});
         let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
         let scheduler = Scheduler::new(host, gate, settings, shelter, requests);
         Ok(Running { scheduler, server, place: self.place, lock })
@@ -261,6 +318,7 @@ impl Running {
         let ended = self.scheduler.run();
         // Nobody new finds us; whoever has found us is told that we are ending, and starts another.
         self.place.remove_socket();
+        self.server.leave();
         drop(self.scheduler); // Everybody is released.
         self.server.stop();
         drop(self.lock);
@@ -286,8 +344,18 @@ mod tests {
         assert_eq!(parse_linger("2s").unwrap(), Linger::Time(Nanos::from_secs(2)));
         assert_eq!(parse_linger("forever").unwrap(), Linger::Forever);
         assert!(parse_linger("soon").is_err());
-        assert!(Args::try_parse_from(["divvyd"]).is_err(), "--user is to be said");
+        let refused = |args: &[&str]| {
+            let all = ["divvyd"].iter().chain(args).copied();
+            assert!(Args::try_parse_from(all).is_err(), "{args:?}");
+        };
+        refused(&[]);
+        refused(&["--user", "--system"]);
+        refused(&["--system", "--background"]);
+        refused(&["--user", "--run-dir", "/run/divvy"]);
+        refused(&["--user", "--log-format", "json"]);
+        let args = ["divvyd", "--system", "--policy-file", "/a", "--log-format", "json"];
+        assert!(Args::try_parse_from(args).unwrap().mode.system);
         let args = Args::try_parse_from(["divvyd", "--user", "--cpus", "0,2-3", "--protect", "a"]).unwrap();
-        assert_eq!(args.cpus.unwrap().iter().collect::<Vec<_>>(), [0, 2, 3]);
+        assert_eq!(args.overrides.cpus.unwrap().iter().collect::<Vec<_>>(), [0, 2, 3]);
     }
 }

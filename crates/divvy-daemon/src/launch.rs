@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::client::{Api, ApiError};
+use crate::client::{Api, ApiError, Choice};
 use crate::types::ErrorCode;
 
 /// The scheduler's program.
@@ -34,6 +34,17 @@ pub enum LaunchError {
         /// What it said.
         said: String,
     },
+}
+
+/// Calls `call` with the divvyd of that choice. The user's own is started if none runs; the system's never is.
+///
+/// # Errors
+/// As [`with_divvyd`].
+pub fn with_choice<T>(choice: &Choice, call: impl Fn(&Api) -> Result<T, ApiError>) -> Result<T, LaunchError> {
+    match choice {
+        Choice::Own => with_divvyd(call),
+        Choice::System(_) => Ok(choice.api().and_then(|api| call(&api))?),
+    }
 }
 
 /// Calls `call` with the user's divvyd, which is started if none runs; once more where it ended meanwhile.

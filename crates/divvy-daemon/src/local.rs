@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use divvy_linux::Pid;
 
+use crate::market::message::Who;
 use crate::message::Refusal;
 use crate::protect::Shelter;
 use crate::types::{ErrorCode, Explanation, Finding};
@@ -19,15 +20,15 @@ impl Local {
         Self { shelter: Arc::new(shelter) }
     }
 
-    /// What would be done with process `pid`, were it attached by `caller`.
-    pub(crate) fn explain(&self, pid: &str, caller: Option<i32>) -> Result<Explanation, Refusal> {
+    /// What would be done with process `pid`, were it attached by `who`.
+    pub(crate) fn explain(&self, pid: &str, who: &Who) -> Result<Explanation, Refusal> {
         let number = pid.parse::<i32>().ok().filter(|&n| n > 0).and_then(Pid::from_raw);
         let pid = number.ok_or_else(|| {
             let text = format!("'{pid}' is no process number");
             Refusal::new(ErrorCode::BadRequest, text, "give a positive number, as ps prints it")
         })?;
         let mut shelter = Shelter::clone(&self.shelter);
-        if let Some(caller) = caller.and_then(Pid::from_raw) {
+        if let Some(caller) = who.process() {
             shelter.add_caller(caller);
         }
         let said = divvy_linux::explain(pid, &shelter.protection());

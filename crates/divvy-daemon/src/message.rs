@@ -6,9 +6,13 @@
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use divvy_linux::Waker;
+use divvy_linux::{Selector, Waker};
+use divvy_market::CurrencyId;
 use tokio::sync::oneshot;
 
+use crate::market::message::{Admitted, Who};
+use crate::scheduler::Owner;
+use crate::server::divvyd_leaves;
 use crate::types::{
     Change, Client, Clients, ErrorBody, ErrorCode, ErrorInfo, Events, NewClient, Plan, Status,
 };
@@ -22,12 +26,41 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) enum Command {
     Status,
-    Clients { members: usize },
-    Client { key: String, members: usize },
-    Add { new: NewClient, caller: Option<i32> },
-    Change { key: String, change: Change },
-    Detach { key: String },
-    Events { since: u64 },
+    Clients {
+        members: usize,
+    },
+    Client {
+        key: String,
+        members: usize,
+        who: Who,
+    },
+    /// Where there is a market: what a client would be called, and whose child it is.
+    Prepare {
+        new: NewClient,
+        who: Who,
+    },
+    Add {
+        new: NewClient,
+        who: Who,
+        admitted: Option<Box<Admitted>>,
+    },
+    /// Whose a client is; refused to whom may not change it.
+    Owned {
+        key: String,
+        who: Who,
+    },
+    Change {
+        key: String,
+        change: Change,
+        who: Who,
+    },
+    Detach {
+        key: String,
+        who: Who,
+    },
+    Events {
+        since: u64,
+    },
 }
 
 /// What it says.
@@ -39,7 +72,21 @@ pub(crate) enum Answer {
     /// A client that is there since this request.
     Added(Box<Client>),
     Plan(Plan),
+    Prepared(Prepared),
+    /// Whose the client of that number is.
+    Owned(u32, Owner),
     Events(Events),
+}
+
+/// What a client is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Prepared {
+    /// Its name among its owner's clients.
+    pub(crate) name: String,
+    /// Which processes it is.
+    pub(crate) selector: Selector,
+    /// The client of the same user that its process descends from.
+    pub(crate) parent: Option<CurrencyId>,
 }
 
 /// Why it does not do it.
@@ -84,19 +131,17 @@ impl Handle {
     /// Asks the scheduler, and waits for its answer.
     pub(crate) async fn ask(&self, command: Command) -> Result<Answer, Refusal> {
         let (reply, answer) = oneshot::channel();
-        let leaving =
-            || Refusal::new(ErrorCode::Leaving, "divvyd is ending", "ask again: another one is started");
         match self.queue.try_send(Request { command, reply }) {
             Ok(()) => self.waker.wake(),
             Err(TrySendError::Full(_)) => {
                 let text = format!("{QUEUE} requests wait already");
                 return Err(Refusal::new(ErrorCode::Busy, text, "ask again later"));
             }
-            Err(TrySendError::Disconnected(_)) => return Err(leaving()),
+            Err(TrySendError::Disconnected(_)) => return Err(divvyd_leaves()),
         }
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(leaving()),
+            Ok(Err(_)) => Err(divvyd_leaves()),
             Err(_) => {
                 let text = format!("the scheduler gave no answer within {} s", PATIENCE.as_secs());
                 Err(Refusal::new(ErrorCode::Busy, text, "ask again; what was asked for may have been done"))

@@ -36,7 +36,7 @@ pub enum PlaceError {
         mode: u32,
     },
     /// A socket cannot have such a long path.
-    #[error("socket {}: the path is longer than {SOCKET_PATH_MAX} bytes; name a shorter directory in DIVVY_RUNTIME_DIR", path.display())]
+    #[error("socket {}: the path is longer than {SOCKET_PATH_MAX} bytes; name a shorter directory in DIVVY_RUNTIME_DIR (of the system's divvyd: --run-dir)", path.display())]
     TooLong {
         /// The path.
         path: PathBuf,
@@ -120,27 +120,7 @@ impl Place {
     /// # Errors
     /// [`PlaceError::File`] where the lock file cannot be had.
     pub fn lock(&self) -> Result<Locked, PlaceError> {
-        let path = self.dir.path().join(LOCK);
-        let failed = |what| {
-            let path = path.clone();
-            move |cause| PlaceError::File { what, path, cause }
-        };
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.dir, LOCK, flags, Mode::RUSR | Mode::WUSR);
-        let mut file = File::from(file.map_err(|e| failed("open")(e.into()))?);
-        match file.try_lock() {
-            Ok(()) => {
-                file.set_len(0).map_err(failed("write"))?;
-                writeln!(file, "{}", std::process::id()).map_err(failed("write"))?;
-                Ok(Locked::Ours(Lock(file)))
-            }
-            Err(TryLockError::WouldBlock) => {
-                let mut text = String::new();
-                let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
-                Ok(Locked::Theirs(read.ok().and_then(|_| text.trim().parse().ok())))
-            }
-            Err(TryLockError::Error(e)) => Err(failed("lock")(e)),
-        }
+        lock_in(&self.dir)
     }
 
     /// A listening socket, in the place of whatever an earlier divvyd left. Only the owner can connect to it.
@@ -148,24 +128,59 @@ impl Place {
     /// # Errors
     /// [`PlaceError`] where it cannot be made.
     pub fn listen(&self, _: &Lock) -> Result<UnixListener, PlaceError> {
-        let path = self.socket();
-        if path.as_os_str().len() > SOCKET_PATH_MAX {
-            return Err(PlaceError::TooLong { path });
-        }
-        self.remove_socket();
         // The directory is private, so nobody could connect in the moment before the mode is set either.
-        let listener = UnixListener::bind(&path).map_err(|e| file_error("listen on", &path, e))?;
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(&path, mode).map_err(|e| file_error("set the mode of", &path, e))?;
-        listener.set_nonblocking(true).map_err(|e| file_error("listen on", &path, e))?;
-        Ok(listener)
+        listen_in(&self.dir, 0o600)
     }
 
     /// Removes the socket: nobody new finds us any more.
     pub fn remove_socket(&self) {
-        // One that is not there need not be removed; one that cannot be is told by `bind`.
-        let _ = rustix::fs::unlinkat(&self.dir, SOCKET, rustix::fs::AtFlags::empty());
+        remove_socket_in(&self.dir);
     }
+}
+
+/// Takes the lock in `dir`, without waiting; see [`Place::lock`].
+pub(crate) fn lock_in(dir: &RuntimeDir) -> Result<Locked, PlaceError> {
+    let path = dir.path().join(LOCK);
+    let failed = |what| {
+        let path = path.clone();
+        move |cause| PlaceError::File { what, path, cause }
+    };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, LOCK, flags, Mode::RUSR | Mode::WUSR);
+    let mut file = File::from(file.map_err(|e| failed("open")(e.into()))?);
+    match file.try_lock() {
+        Ok(()) => {
+            file.set_len(0).map_err(failed("write"))?;
+            writeln!(file, "{}", std::process::id()).map_err(failed("write"))?;
+            Ok(Locked::Ours(Lock(file)))
+        }
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
+            Ok(Locked::Theirs(read.ok().and_then(|_| text.trim().parse().ok())))
+        }
+        Err(TryLockError::Error(e)) => Err(failed("lock")(e)),
+    }
+}
+
+/// A listening socket in `dir`, in the place of whatever was left there, with this mode.
+pub(crate) fn listen_in(dir: &RuntimeDir, mode: u32) -> Result<UnixListener, PlaceError> {
+    let path = dir.path().join(SOCKET);
+    if path.as_os_str().len() > SOCKET_PATH_MAX {
+        return Err(PlaceError::TooLong { path });
+    }
+    remove_socket_in(dir);
+    let listener = UnixListener::bind(&path).map_err(|e| file_error("listen on", &path, e))?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(&path, mode).map_err(|e| file_error("set the mode of", &path, e))?;
+    listener.set_nonblocking(true).map_err(|e| file_error("listen on", &path, e))?;
+    Ok(listener)
+}
+
+/// Removes the socket in `dir`.
+pub(crate) fn remove_socket_in(dir: &RuntimeDir) {
+    // One that is not there need not be removed; one that cannot be is told by `bind`.
+    let _ = rustix::fs::unlinkat(dir, SOCKET, rustix::fs::AtFlags::empty());
 }
 
 /// The directory that is asked for.
@@ -181,9 +196,21 @@ fn file_error(what: &'static str, path: &Path, cause: std::io::Error) -> PlaceEr
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use divvy_linux::clock;
+    use divvy_policy::Nanos;
     use std::os::unix::fs::PermissionsExt as _;
+
+    /// Waits until a lock that was let go of can be had: a child that another test has forked, and that has not become
+    /// another program yet, holds it open for a moment.
+    pub(crate) fn unlocked(can_be_had: impl Fn() -> bool) {
+        let give_up = clock::now() + Nanos::from_secs(60);
+        while !can_be_had() {
+            assert!(clock::now() < give_up, "the lock is still held");
+            clock::sleep(Nanos::from_millis(2));
+        }
+    }
 
     fn place(dir: &Path) -> Result<Place, PlaceError> {
         Place::check(RuntimeDir::open_or_create(dir)?)
@@ -228,7 +255,7 @@ mod tests {
         place.remove_socket();
         assert!(!place.socket().exists());
         drop(lock);
-        assert!(matches!(place.lock().unwrap(), Locked::Ours(_)));
+        unlocked(|| matches!(place.lock().unwrap(), Locked::Ours(_)));
     }
 
     #[test]

@@ -6,18 +6,25 @@ use axum::Json;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Extension, Path, Query, Request, State};
+use axum::extract::{Extension, FromRef, MatchedPath, Path, Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use divvy_linux::clock;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::watch;
 
-use crate::local;
+use crate::clients::Clients;
+use crate::limit::Limiter;
+use crate::market::message::Who;
 use crate::message::{Answer, Command, Handle, Refusal};
+use crate::metrics::{self, Metrics};
 use crate::types::{Change, ErrorCode, MEMBERS_SHOWN, NewClient};
+use crate::{local, market};
 
 /// The document of the API.
 pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
@@ -28,15 +35,30 @@ const MEMBERS_MAX: usize = 10_000;
 /// From a request's head to the end of its body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// Who asks: the pid at the other end of the socket, where the kernel tells.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller(pub(crate) Option<i32>);
-
 /// What the handlers need.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) scheduler: Handle,
     pub(crate) local: local::Local,
+    /// The market, where this divvyd keeps one.
+    pub(crate) market: Option<market::message::Handle>,
+    pub(crate) metrics: Metrics,
+    /// True once a system's divvyd has found its clients of before; nobody waits where there is none.
+    pub(crate) ready: Option<watch::Receiver<bool>>,
+    /// How often each user may ask; as often as they like where there is none.
+    pub(crate) limiter: Option<Limiter>,
+}
+
+impl Context {
+    fn clients(&self) -> Clients {
+        Clients { scheduler: self.scheduler.clone(), market: self.market.clone(), ready: self.ready.clone() }
+    }
+}
+
+impl FromRef<Context> for Option<market::message::Handle> {
+    fn from_ref(context: &Context) -> Self {
+        context.market.clone()
+    }
 }
 
 /// All paths.
@@ -49,9 +71,13 @@ pub(crate) fn router(context: Context) -> Router {
         .route("/v1/doctor", get(doctor))
         .route("/v1/events", get(events))
         .route("/v1/openapi.json", get(openapi))
+        .route("/metrics", get(metrics))
+        .merge(market::routes::router().layer(Extension(context.scheduler.clone())))
         .fallback(no_path)
         .method_not_allowed_fallback(no_method)
         .layer(middleware::from_fn(bounded))
+        .layer(middleware::from_fn_with_state(context.limiter.clone(), limited))
+        .layer(middleware::from_fn_with_state(context.metrics.clone(), counted))
         .with_state(context)
 }
 
@@ -76,6 +102,8 @@ impl IntoResponse for Answer {
                 response
             }
             Self::Plan(plan) => Json(plan).into_response(),
+            // No path asks for these alone.
+            Self::Prepared(_) | Self::Owned(..) => StatusCode::NO_CONTENT.into_response(),
             Self::Events(events) => Json(events).into_response(),
         }
     }
@@ -87,13 +115,38 @@ fn too_large() -> Refusal {
     Refusal::new(ErrorCode::TooLarge, format!("the body is longer than {BODY_MAX} bytes"), "send less")
 }
 
-fn bad_request(message: impl ToString) -> Refusal {
+pub(crate) fn bad_request(message: impl ToString) -> Refusal {
     Refusal::new(ErrorCode::BadRequest, message, "see GET /v1/openapi.json")
 }
 
 /// The body as what it should be.
-fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|e| bad_request(format!("the body: {e}")))
+pub(crate) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
+    let wrong = match serde_json::from_slice(body) {
+        Ok(meant) => return Ok(meant),
+        Err(e) => bad_request(format!("the body: {e}")),
+    };
+    // JSON has one kind of numbers: 5.0 is 5.
+    let Ok(mut value) = serde_json::from_slice(body) else { return Err(wrong) };
+    if !make_whole(&mut value) {
+        return Err(wrong);
+    }
+    serde_json::from_value(value).map_err(|_| wrong)
+}
+
+/// Writes numbers that are whole as such, wherever they are; says whether there were any to be written anew.
+fn make_whole(value: &mut Value) -> bool {
+    /// Up to here every whole number is told from the next.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|f| number.is_f64() && f.trunc() == *f && f.abs() <= EXACT);
+            whole.inspect(|&f| *value = Value::from(f as i64)).is_some()
+        }
+        // All of them, not only up to the first.
+        Value::Array(all) => all.iter_mut().map(make_whole).filter(|&was| was).count() > 0,
+        Value::Object(all) => all.values_mut().map(make_whole).filter(|&was| was).count() > 0,
+        _ => false,
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -112,7 +165,7 @@ fn members(query: MembersAsked) -> Result<usize, Refusal> {
     Ok(asked)
 }
 
-fn key(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
+pub(crate) fn key(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
     path.map(|Path(key)| key).map_err(|e| bad_request(e.body_text()))
 }
 
@@ -126,32 +179,34 @@ async fn list(State(context): State<Context>, query: MembersAsked) -> Answered {
 
 async fn show(
     State(context): State<Context>,
+    Extension(who): Extension<Who>,
     path: Result<Path<String>, PathRejection>,
     query: MembersAsked,
 ) -> Answered {
-    context.scheduler.ask(Command::Client { key: key(path)?, members: members(query)? }).await
+    context.scheduler.ask(Command::Client { key: key(path)?, members: members(query)?, who }).await
 }
 
-async fn add(
-    State(context): State<Context>,
-    Extension(Caller(caller)): Extension<Caller>,
-    body: Bytes,
-) -> Answered {
+async fn add(State(context): State<Context>, Extension(who): Extension<Who>, body: Bytes) -> Answered {
     let new: NewClient = parse(&body)?;
-    context.scheduler.ask(Command::Add { new, caller }).await
+    context.clients().add(who, new).await
 }
 
 async fn change(
     State(context): State<Context>,
+    Extension(who): Extension<Who>,
     path: Result<Path<String>, PathRejection>,
     body: Bytes,
 ) -> Answered {
     let change: Change = parse(&body)?;
-    context.scheduler.ask(Command::Change { key: key(path)?, change }).await
+    context.clients().change(who, key(path)?, change).await
 }
 
-async fn detach(State(context): State<Context>, path: Result<Path<String>, PathRejection>) -> Answered {
-    context.scheduler.ask(Command::Detach { key: key(path)? }).await
+async fn detach(
+    State(context): State<Context>,
+    Extension(who): Extension<Who>,
+    path: Result<Path<String>, PathRejection>,
+) -> Answered {
+    context.clients().detach(who, key(path)?).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -170,14 +225,14 @@ async fn events(
 
 async fn explain(
     State(context): State<Context>,
-    Extension(Caller(caller)): Extension<Caller>,
+    Extension(who): Extension<Who>,
     path: Result<Path<String>, PathRejection>,
 ) -> Response {
     let pid = match key(path) {
         Ok(text) => text,
         Err(refusal) => return refusal.into_response(),
     };
-    match context.local.explain(&pid, caller) {
+    match context.local.explain(&pid, &who) {
         Ok(explanation) => Json(explanation).into_response(),
         Err(refusal) => refusal.into_response(),
     }
@@ -191,6 +246,27 @@ async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }
 
+/// Everything that is counted, for Prometheus.
+async fn metrics(State(context): State<Context>) -> Response {
+    // What the scheduler has to tell is left out while it does not answer: the rest is worth having.
+    let status = match context.scheduler.ask(Command::Status).await {
+        Ok(Answer::Status(status)) => Some(status),
+        _ => None,
+    };
+    let text = context.metrics.text(status);
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+}
+
+/// Counts each request by what was asked for and what came of it.
+async fn counted(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let (method, begun) = (request.method().clone(), clock::now());
+    let response = next.run(request).await;
+    let path = path.as_ref().map_or("none", MatchedPath::as_str);
+    metrics.request(&method, path, response.status(), clock::now().since(begun));
+    response
+}
+
 async fn no_path(request: Request) -> Refusal {
     let text = format!("there is nothing at {}", request.uri().path());
     Refusal::new(ErrorCode::NoSuchPath, text, "see GET /v1/openapi.json")
@@ -199,6 +275,16 @@ async fn no_path(request: Request) -> Refusal {
 async fn no_method(request: Request) -> Refusal {
     let text = format!("{} does not take {}", request.uri().path(), request.method());
     Refusal::new(ErrorCode::NoSuchMethod, text, "see GET /v1/openapi.json")
+}
+
+/// Hands a request on if its user has not asked too often.
+async fn limited(State(limiter): State<Option<Limiter>>, request: Request, next: Next) -> Response {
+    if let (Some(limiter), Some(who)) = (limiter, request.extensions().get::<Who>())
+        && let Err(refusal) = limiter.check(who)
+    {
+        return refusal.into_response();
+    }
+    next.run(request).await
 }
 
 /// Hands a request on once all of it is there: refuses what is too large, by its own word or in fact, and gives up what
@@ -219,4 +305,22 @@ async fn bounded(request: Request, next: Next) -> Response {
         }
     };
     next.run(Request::from_parts(parts, Body::from(body))).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Change;
+
+    #[test]
+    fn a_whole_number_is_one_however_it_is_written() {
+        let share = |text: &str| parse::<Change>(&Bytes::from(text.to_owned())).map(|c| c.share);
+        for text in [r#"{"share":5}"#, r#"{"share":5.0}"#, r#"{"share":0.5e1}"#] {
+            assert_eq!(share(text).unwrap(), Some(5), "{text}");
+        }
+        for text in [r#"{"share":5.5}"#, r#"{"share":-5.0}"#, r#"{"share":1e300}"#, r#"{"share":"5.0"}"#] {
+            assert!(share(text).unwrap_err().message.contains("at line 1 column"), "{text}");
+        }
+        assert!(share(r#"{"share":null}"#).is_err(), "what is not meant is left out");
+    }
 }

@@ -261,7 +261,13 @@ impl Ledger {
     /// share is what a client can have of the CPUs with the threads that it has.
     #[must_use]
     pub fn effective(&self, take_part: impl Fn(&ClientLedger) -> bool) -> Vec<f64> {
-        let part: Vec<usize> = (0..self.clients.len()).filter(|&i| take_part(&self.clients[i])).collect();
+        self.effective_of(|_, client| take_part(client))
+    }
+
+    /// As [`effective`](Self::effective), of those chosen by their numbers too.
+    #[must_use]
+    pub fn effective_of(&self, take_part: impl Fn(usize, &ClientLedger) -> bool) -> Vec<f64> {
+        let part: Vec<usize> = (0..self.clients.len()).filter(|&i| take_part(i, &self.clients[i])).collect();
         let claim = |&i: &usize| Claim { share: self.clients[i].share, width: self.clients[i].width };
         let cpus = water_fill(&part.iter().map(claim).collect::<Vec<_>>(), self.cpus);
         let total: f64 = cpus.iter().map(|c| c.as_f64()).sum();

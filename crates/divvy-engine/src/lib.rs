@@ -10,6 +10,7 @@ mod engine;
 mod host;
 mod ledger;
 pub mod policies;
+pub mod portion;
 mod timeline;
 mod trace;
 

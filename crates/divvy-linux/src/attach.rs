@@ -140,6 +140,18 @@ impl Attached {
     }
 }
 
+/// Refuses a process that is not all `owner`'s.
+fn check_owner(process: &crate::ProcessRef, owner: Option<u32>) -> Result<()> {
+    let (Some(owner), pid) = (owner, process.pid()) else { return Ok(()) };
+    let users = crate::users(pid)?;
+    // Asked after the users were read: if it lives, they were its own, and not those of somebody with its number.
+    if process.is_alive()? && users.is_some_and(|users| users.is_owned_by(owner)) {
+        return Ok(());
+    }
+    let whose = users.map_or_else(String::new, |users| format!(" ({users})"));
+    Err(Error::system("attach to process", format!("{pid}{whose} for user {owner}"), rustix::io::Errno::PERM))
+}
+
 fn select_error(selector: &Selector, what: String, fix: &'static str) -> Error {
     Error::Select { selector: selector.to_string(), what, fix }
 }
@@ -168,18 +180,42 @@ impl LinuxHost {
     /// names a process that another client has by as narrow a selector; [`Error::Permission`] where we may not signal it.
     /// Nothing is held then.
     pub fn attach(&mut self, selector: &Selector) -> Result<ClientId> {
-        let start = self.check(selector)?;
+        self.attach_for(selector, None, None)
+    }
+
+    /// As [`attach`](Self::attach), for a user: only processes that are `owner`'s in every way ([`Users::is_owned_by`]) are
+    /// held and charged. Others in a tree are members that are not permitted; by any other selector they are none.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach); [`Error::Permission`] where `pid:` or `tree:` names a process that is not the owner's,
+    /// by the users of the very process that is attached then; [`Error::Select`] where that did not begin at `start`, if that
+    /// is given: somebody else has got its number since whoever asks has looked.
+    pub fn attach_for(
+        &mut self,
+        selector: &Selector,
+        owner: Option<u32>,
+        start: Option<StartTime>,
+    ) -> Result<ClientId> {
+        let meant = start;
+        let start = self.check(selector, owner)?;
+        if meant.is_some() && meant != start {
+            return Err(select_error(
+                selector,
+                "that process has ended, and another has got its number".into(),
+                "look with ps which there are",
+            ));
+        }
         let client = ClientId(self.clients.len() as u32);
-        let members = Members::attached(Live, selector.children());
+        let members = Members::attached(Live, selector.children()).owned_by(owner);
         let mut new = Client::new(members);
         (new.held, new.selector) = (true, Some(selector.clone()));
         new.since = rescue_ticks(clock::since_boot());
         self.clients.push(new);
-        let rule = Rule { client, selector: selector.clone(), start };
+        let rule = Rule { client, selector: selector.clone(), start, owner };
         let order = (selector.rank(), client);
         let at = self.attached.rules.partition_point(|r| (r.selector.rank(), r.client) < order);
         self.attached.rules.insert(at, rule);
-        if matches!(selector, Selector::User(_)) {
+        if owner.is_some() || matches!(selector, Selector::User(_)) {
             self.attached.census.ask_for_users();
         }
         if self.attached.events.is_none() {
@@ -205,12 +241,13 @@ impl LinuxHost {
     }
 
     /// Refuses at once what cannot be meant; when the process began that is meant by its number.
-    fn check(&self, selector: &Selector) -> Result<Option<StartTime>> {
+    fn check(&self, selector: &Selector, owner: Option<u32>) -> Result<Option<StartTime>> {
         let (Selector::Pid(pid) | Selector::Tree(pid)) = selector else { return Ok(None) };
         let refused = |what: String, fix| Err(select_error(selector, what, fix));
         let Some(process) = crate::ProcessRef::open(*pid)? else {
             return refused(format!("there is no process {pid}"), "look with ps which there are");
         };
+        check_owner(&process, owner)?;
         if self.clients.iter().any(|c| c.selector.is_none() && !c.gone && c.members.process(*pid).is_some()) {
             return refused("it belongs to a command of this divvy".into(), "change that command's share");
         }
@@ -237,7 +274,7 @@ impl LinuxHost {
     /// # Errors
     /// As [`attach`](Self::attach).
     pub fn can_attach(&self, selector: &Selector) -> Result<()> {
-        self.check(selector).map(|_| ())
+        self.check(selector, None).map(|_| ())
     }
 
     /// Takes back a client that nobody was told of.
@@ -300,6 +337,12 @@ impl LinuxHost {
     #[must_use]
     pub fn members(&self, client: ClientId) -> Vec<MemberInfo> {
         self.members_up_to(client, usize::MAX)
+    }
+
+    /// The attached client that has process `pid`.
+    #[must_use]
+    pub fn client_of(&self, pid: Pid) -> Option<ClientId> {
+        self.attached.owners.get(&pid).copied()
     }
 
     /// What the client was attached by; `None` for a command.

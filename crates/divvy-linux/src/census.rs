@@ -99,6 +99,8 @@ pub struct Rule {
     pub selector: Selector,
     /// When the process that the selector names by its number began: whoever has the number later is not meant.
     pub start: Option<StartTime>,
+    /// Whose processes it is of: others' are its client's only by a tree or number, and are never held there.
+    pub owner: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -253,7 +255,8 @@ impl<R: Registry> Census<R> {
     }
 
     /// The client that `pid` belongs to by `rules`, which are in order of precedence; `owners` says whose everybody is by
-    /// now. Our own descendants belong to commands, and protected processes to nobody.
+    /// now. Our own descendants belong to commands, and protected processes to nobody. A process is its own user's clients'
+    /// first; in those of another owner it is at most as a part of a tree.
     pub fn claim(
         &self,
         pid: Pid,
@@ -285,7 +288,18 @@ impl<R: Registry> Census<R> {
             }
             Selector::User(uid) => person.user.or_else(|| self.registry.user(pid)) == Some(*uid),
         };
-        let rule = rules.iter().find(|rule| matches(rule))?;
+        let user = std::cell::OnceCell::new();
+        let own = |rule: &&Rule| {
+            let is_of =
+                |owner| *user.get_or_init(|| person.user.or_else(|| self.registry.user(pid))) == Some(owner);
+            rule.owner.is_none_or(is_of)
+        };
+        let own_rule = rules.iter().filter(own).find(|rule| matches(rule));
+        let by_descent = |rule: &&Rule| matches!(rule.selector, Selector::Pid(_) | Selector::Tree(_));
+        let rule = match own_rule {
+            Some(rule) => rule,
+            None => rules.iter().filter(by_descent).find(|rule| !own(rule) && matches(rule))?,
+        };
         // Last, for it costs more than most rules, and most processes match none.
         let never = protection.why(pid, person.start, &person.comm, person.parent).is_some();
         (!never && !self.descends(pid, self.own)).then_some(rule.client)
@@ -395,6 +409,7 @@ mod tests {
             client: ClientId(i as u32),
             selector: s.parse().expect("a selector"),
             start: None,
+            owner: None,
         };
         let mut rules: Vec<Rule> = selectors.iter().enumerate().map(rule).collect();
         rules.sort_by_key(|r| (r.selector.rank(), r.client));
@@ -444,6 +459,36 @@ mod tests {
             &[(10, 0), (11, 1), (12, 2), (50, 0)],
         );
         check_claims(&census, &["user:1001", "user:1001"], &[], &[(20, 0)]);
+    }
+
+    #[test]
+    fn a_process_is_its_own_users_clients_first_and_in_others_only_by_descent() {
+        let (script, mut census) = machine();
+        // `sudo` of user 1000, and what it starts as user 1001.
+        let script = script.with(13, "sudo", 11, 11, 1000).with(14, "cc1", 13, 11, 1001);
+        script.change(14, |e| e.stat.ppid = Some(pid(13)));
+        census.ask_for_users();
+        census.scan(&mut 0).unwrap();
+        let claims = |selectors: &[(&str, u32)]| {
+            let mut rules = Vec::new();
+            for (i, (selector, owner)) in selectors.iter().enumerate() {
+                let (client, selector) = (ClientId(i as u32), selector.parse().expect("a selector"));
+                rules.push(Rule { client, selector, start: None, owner: Some(*owner) });
+            }
+            rules.sort_by_key(|r| (r.selector.rank(), r.client));
+            let claim = |n| census.claim(pid(n), &rules, &HashMap::new(), &Protection::none()).map(|c| c.0);
+            [10, 11, 12, 13, 14, 20].map(claim)
+        };
+        // By name, group or user nobody gets another's processes.
+        assert_eq!(claims(&[("name:cc1", 1000)]), [None, None, Some(0), None, None, None]);
+        assert_eq!(claims(&[("group:11", 1000)]), [None, Some(0), Some(0), Some(0), None, None]);
+        assert_eq!(claims(&[("user:1000", 1001)]), [None; 6]);
+        assert_eq!(claims(&[("name:*", 1001)]), [None, None, None, None, Some(0), Some(0)]);
+        // In a tree they are members, unless their own user has a client for them, however broad.
+        let tree = claims(&[("tree:11", 1000)]);
+        assert_eq!(tree, [None, Some(0), Some(0), Some(0), Some(0), None]);
+        let both = claims(&[("tree:11", 1000), ("user:1001", 1001)]);
+        assert_eq!(both, [None, Some(0), Some(0), Some(0), Some(1), Some(1)]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use divvy_policy::{ClientId, CpuId, Instant, Nanos};
 use nix::sys::signal::Signal as NixSignal;
 
 use crate::attach::Attached;
-use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, Table, rescue};
+use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, RuntimeDir, Table, rescue};
 use crate::members::{Look, Members, Scan, Tally};
 use crate::procfs::{LastPid, StartTime};
 use crate::quota::quota_of;
@@ -182,6 +182,14 @@ impl LinuxHost {
     /// # Errors
     /// [`Error`] names what could not be had: the runtime directory, the table, a CPU, the guardian.
     pub fn new(params: &HostParams) -> Result<Self> {
+        Self::new_in(params, &Environment::read().open_or_create()?)
+    }
+
+    /// As [`new`](Self::new), with the table in `dir` instead of where the environment says.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn new_in(params: &HostParams, dir: &RuntimeDir) -> Result<Self> {
         // A program that ran in this process before us (`cargo run` turns into what it built) is no cost of ours.
         let cpu_before = clock::own_process_cpu();
         let allowed = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
@@ -194,9 +202,8 @@ impl LinuxHost {
         }
         let files = own::raise_open_files().ok();
         own::adopt_orphans()?;
-        let dir = Environment::read().open_or_create()?;
-        let rescued = rescue(&dir)?;
-        let table = Table::create(&dir, params.capacity)?;
+        let rescued = rescue(dir)?;
+        let table = Table::create(dir, params.capacity)?;
         let reactor = Reactor::new()?;
         let inherit = Inherit { mask: reactor.outer_mask(), files, cpus: params.cpus };
         if params.cpus.is_some() && cpus.len() == 1 {

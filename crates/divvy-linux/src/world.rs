@@ -4,6 +4,7 @@ use std::os::fd::AsFd as _;
 
 use divvy_policy::Nanos;
 
+use crate::owner::{self, Users};
 use crate::procfs::{self, Pending, Stat};
 use crate::{Delivery, Error, GroupDelivery, Pid, ProcessRef, Result, Signal, StartTime, clock, own};
 
@@ -62,6 +63,12 @@ pub trait World {
     /// # Errors
     /// As [`ProcessRef::may_signal`].
     fn may_signal(&self, process: &Self::Process) -> Result<Option<bool>>;
+
+    /// The users that whoever has `pid` now runs as.
+    ///
+    /// # Errors
+    /// As [`users`](crate::owner::users).
+    fn users(&self, pid: Pid) -> Result<Option<Users>>;
 
     /// Sends a signal to the group that it leads or led.
     ///
@@ -126,6 +133,10 @@ impl World for Live {
 
     fn may_signal(&self, process: &ProcessRef) -> Result<Option<bool>> {
         process.may_signal()
+    }
+
+    fn users(&self, pid: Pid) -> Result<Option<Users>> {
+        owner::users(pid)
     }
 
     fn signal_group(&self, process: &ProcessRef, signal: Signal) -> Result<GroupDelivery> {

@@ -33,8 +33,14 @@ fn shares_are_the_smallest_whole_numbers_that_are_exact() {
         })
         .to_vec();
     assert_eq!(shares(&mut market, 1000), [2, 4, 1, 2, 3]);
+    let parts = |market: &mut Market| -> Vec<u64> {
+        market.weights_in_parts(CPU, 300).into_iter().map(|(_, value)| value).collect()
+    };
+    // 1000/3 tickets are 100,000 of 300th parts.
+    assert_eq!(parts(&mut market), [100_000, 200_000, 50_000, 100_000, 150_000]);
     idle(&mut market, tasks[4], CPU);
     assert_eq!(shares(&mut market, 1000), [1, 2, 1, 2]);
+    assert_eq!(parts(&mut market), [100_000, 200_000, 100_000, 200_000], "A's are what they were");
     assert_eq!(shares(&mut market, 6), [1, 2, 1, 2], "exactly as many as the scale");
     assert_eq!(shares(&mut market, 5).iter().sum::<u64>(), 5, "fewer: by largest remainder");
 }

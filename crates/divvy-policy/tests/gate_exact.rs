@@ -95,6 +95,40 @@ fn scaled_shares_decide_the_same() {
     assert_eq!(w.cycles(), 1);
 }
 
+/// Shares of 10 ns each: 20, 59.99 and 120.01 ms of a cycle of 200 ms, which no quantum of a ms could tell apart.
+#[test]
+fn a_share_may_be_a_time() {
+    for cpus in [1, 2] {
+        let params = ExactParams { cpus, share_time: Some(Nanos(10)), ..ExactParams::default() };
+        let shares = [2_000_000, 5_999_000, 12_001_000, 20_000_000 * (u64::from(cpus) - 1)];
+        let mut w = world(Exact::new(params).unwrap(), u64::from(cpus), &shares[..2 + cpus as usize]);
+        w.run_until(20_000 * MS);
+        for (used, share) in w.used().into_iter().zip(shares) {
+            let due = share * 10 * 100;
+            assert!(used.abs_diff(due) <= 3 * MS, "{cpus} CPUs: {used} of {due}");
+        }
+    }
+    for time in [0, 10_000_000_001] {
+        let params = ExactParams { share_time: Some(Nanos(time)), ..ExactParams::default() };
+        assert!(Exact::new(params).unwrap_err().to_string().contains("outside 1 ns to 10 s"));
+    }
+}
+
+/// Quotas of 10, 60 and 150 us, none of them worth a hand-over, or hardly: they are collected, and nobody starves.
+#[test]
+fn less_than_a_grain_is_collected() {
+    let params = ExactParams { share_time: Some(Nanos(1)), ..ExactParams::default() };
+    let shares = [10_000, 60_000, 150_000, 20_000_000];
+    let mut w = world(Exact::new(params).unwrap(), 1, &shares);
+    w.run_until(60_000 * MS);
+    let (used, sum) = (w.used(), shares.iter().sum::<u64>());
+    for (used, share) in used.into_iter().zip(shares) {
+        let due = 60_000 * MS as u128 * u128::from(share) / u128::from(sum);
+        let error = used.abs_diff(due as u64);
+        assert!(error <= 300_000 + 2 * share, "{used} of {due}");
+    }
+}
+
 #[test]
 fn a_rejected_event_changes_nothing() {
     let mut w = world(exact(2), 2, &[1, 2, 3, 4]);
@@ -274,13 +308,13 @@ proptest! {
     #[test]
     fn any_sequence_of_events_is_survived(
         ops in prop::collection::vec(op(u64::MAX), 0..80), long in any::<bool>(), cpus in 1u32..5, presence in 1u32..4,
-        slice in prop::option::of(1u64..30), scale in any::<bool>(),
+        slice in prop::option::of(1u64..30), scale in any::<bool>(), share_time in prop::option::of(1u64..1_000_000),
     ) {
         use divvy_policy::gate::{Alps, AlpsParams, AlpsVariant, QUANTUM_MAX, QUANTUM_MIN, Rate, RateParams};
         let quantum = if long { QUANTUM_MAX } else { QUANTUM_MIN };
         let scale = if scale { Scale::ByGcd } else { Scale::AsGiven };
-        let slice = slice.map(Nanos::from_millis);
-        survive(Exact::new(ExactParams { quantum, cpus, scale, slice, presence }).unwrap(), &ops)?;
+        let (slice, share_time) = (slice.map(Nanos::from_millis), share_time.map(Nanos));
+        survive(Exact::new(ExactParams { quantum, cpus, scale, slice, presence, share_time }).unwrap(), &ops)?;
         for variant in [AlpsVariant::Basic, AlpsVariant::Optimized, AlpsVariant::OptimizedIo] {
             survive(Alps::new(AlpsParams { quantum, variant, scale }).unwrap(), &ops)?;
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args as ClapArgs};
 
+use super::which::Which;
 use crate::args::EXIT_CODES;
 
 const RUN_CODES: &str = "\
@@ -12,7 +13,8 @@ Exit codes: the command's own, as if divvy were not there. Where it cannot be st
   2    the arguments cannot be used (or another client has the name)
   3    the command cannot be started
   5    the system refused: a permission, a limit, a failed call
-  7    the scheduler cannot be started or reached";
+  7    the scheduler cannot be started or reached
+  9    the system's divvyd has no room for another client of yours";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RUN_CODES)]
@@ -32,6 +34,9 @@ pub(crate) struct RunArgs {
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -81,6 +86,9 @@ pub(crate) struct AttachArgs {
     /// Print the client (or, with --dry-run, the plan) as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -97,6 +105,9 @@ pub(crate) struct SetArgs {
     /// Print the client as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -109,6 +120,9 @@ pub(crate) struct ClientArgs {
     /// Print the client as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -117,6 +131,9 @@ pub(crate) struct LsArgs {
     /// Print the clients as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -129,6 +146,9 @@ pub(crate) struct ExplainArgs {
     /// Print the answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -137,4 +157,7 @@ pub(crate) struct DoctorArgs {
     /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
 }

@@ -1,6 +1,5 @@
 //! `divvy attach`: processes that run already become a client.
 
-use divvy_daemon::launch::with_divvyd;
 use divvy_daemon::types::{Client, NewClient, Plan};
 
 use super::args::AttachArgs;
@@ -28,10 +27,10 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         ..NewClient::default()
     };
     if args.dry_run {
-        let plan = with_divvyd(|api| api.plan(&new))?;
+        let plan = args.which.ask(|api| api.plan(&new))?;
         print(if args.json { json(&plan)? } else { planned(&plan) })?;
     } else {
-        let client = with_divvyd(|api| api.add(&new))?;
+        let client = args.which.ask(|api| api.add(&new))?;
         print(if args.json { json(&client)? } else { attached(&client) })?;
     }
     Ok(Code::Done)

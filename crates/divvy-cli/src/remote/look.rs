@@ -1,6 +1,6 @@
 //! `divvy explain` and `divvy doctor`: questions that change nothing, and for which no divvyd need be started.
 
-use divvy_daemon::client::Api;
+use divvy_daemon::client::{ApiError, Choice};
 use divvy_daemon::types::{Explanation, Finding, FindingStatus};
 use divvy_linux::{Pid, Protection};
 
@@ -15,8 +15,9 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Code, Failure> {
         Failure::new(Code::Usage, text)
     })?;
     // A divvyd knows what it was told never to touch; where none runs, the standard list says.
-    let said = match Api::of_user().and_then(|api| api.explain(pid.as_raw_nonzero().get())) {
+    let said = match args.which.choice()?.api().and_then(|api| api.explain(pid.as_raw_nonzero().get())) {
         Ok(said) => said,
+        Err(e @ ApiError::Stranger { .. }) => return Err(e.into()),
         Err(_) => Explanation::from(divvy_linux::explain(pid, &Protection::standard())?),
     };
     print(if args.json { json(&said)? } else { in_words(&said) })?;
@@ -50,7 +51,8 @@ fn in_words(said: &Explanation) -> String {
 }
 
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<Code, Failure> {
-    let findings: Vec<Finding> = divvy_linux::doctor().into_iter().map(Finding::from).collect();
+    let mut findings: Vec<Finding> = divvy_linux::doctor().into_iter().map(Finding::from).collect();
+    findings.push(who_answers(&args.which.choice()?));
     if args.json {
         print(json(&findings)?)?;
     } else {
@@ -64,4 +66,23 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Code, Failure> {
     let missing =
         findings.iter().any(|f| f.status == FindingStatus::Missing && f.what != "cgroup delegation");
     Ok(if missing { Code::Failed } else { Code::Done })
+}
+
+/// Which divvyd `divvy run` and the others talk to.
+fn who_answers(choice: &Choice) -> Finding {
+    let (status, found, fix) = match (choice, choice.api().and_then(|api| api.status())) {
+        (Choice::System(path), Ok(status)) => {
+            let found = format!("the system's serves at {} (pid {})", path.display(), status.pid);
+            (FindingStatus::Good, found, None)
+        }
+        (Choice::Own, Ok(status)) => {
+            (FindingStatus::Good, format!("your own serves (pid {})", status.pid), None)
+        }
+        (Choice::Own, Err(ApiError::NotRunning(_))) => {
+            let found = "no system's divvyd here; your own is started when it is needed".to_owned();
+            (FindingStatus::Good, found, None)
+        }
+        (_, Err(e)) => (FindingStatus::Limited, e.to_string(), Some("--own asks your own divvyd".to_owned())),
+    };
+    Finding { what: "divvyd".to_owned(), found, status, fix }
 }

@@ -1,4 +1,4 @@
-//! What is asked of the user's own scheduler, divvyd: `run`, `attach`, `set`, `ls`, `detach`, `pause`, `resume`,
+//! What is asked of a divvyd, the system's or the user's own: `run`, `attach`, `set`, `ls`, `detach`, `pause`, `resume`,
 //! `explain`, `doctor`.
 
 pub(crate) mod args;
@@ -6,6 +6,7 @@ mod attach;
 mod look;
 mod run;
 mod table;
+pub(crate) mod which;
 
 use divvy_daemon::client::{Api, ApiError};
 use divvy_daemon::launch::LaunchError;
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 use crate::{Code, Failure, print};
 use args::{ClientArgs, LsArgs, SetArgs};
+use which::Which;
 
 pub(crate) use attach::attach;
 pub(crate) use look::{doctor, explain};
@@ -22,13 +24,22 @@ pub(crate) use run::run;
 impl From<ApiError> for Failure {
     fn from(e: ApiError) -> Self {
         let code = match &e {
-            ApiError::NotRunning(_) | ApiError::Broken { .. } => Code::Scheduler,
-            ApiError::Place(_) => Code::System,
+            ApiError::NotRunning(_) | ApiError::NoSystem(_) | ApiError::Broken { .. } => Code::Scheduler,
+            ApiError::Place(_) | ApiError::Stranger { .. } => Code::System,
+            ApiError::Mode(_) => Code::Usage,
             ApiError::Refused(info) => match info.code {
                 ErrorCode::BadRequest | ErrorCode::NameTaken | ErrorCode::ProcessTaken => Code::Usage,
-                ErrorCode::NoSuchClient | ErrorCode::NoSuchProcess => Code::NoSuch,
+                ErrorCode::NoSuchClient
+                | ErrorCode::NoSuchProcess
+                | ErrorCode::NoSuchCurrency
+                | ErrorCode::NoSuchTicket
+                | ErrorCode::NoSuchExchange
+                | ErrorCode::NoSuchOffer
+                | ErrorCode::NoSuchUser
+                | ErrorCode::NoSuchGroup => Code::NoSuch,
                 ErrorCode::NotStarted => Code::NotStarted,
-                ErrorCode::Leaving => Code::Scheduler,
+                ErrorCode::Leaving | ErrorCode::NoMarket => Code::Scheduler,
+                ErrorCode::Refused | ErrorCode::Limit => Code::Refused,
                 _ => Code::System,
             },
         };
@@ -49,13 +60,13 @@ impl From<LaunchError> for Failure {
 }
 
 /// Something as JSON, for a program.
-fn json(what: &impl Serialize) -> Result<String, Failure> {
+pub(crate) fn json(what: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(what).map_err(|e| Failure::new(Code::System, e))
 }
 
 /// A divvyd that knows `client`: where none runs, there is no such client.
-fn api_for(client: &str) -> Result<Api, Failure> {
-    Api::of_user().map_err(|e| match e {
+fn api_for(client: &str, which: &Which) -> Result<Api, Failure> {
+    which.choice()?.api().map_err(|e| match e {
         ApiError::NotRunning(_) => {
             let text = format!("no client is called '{client}': no divvyd runs; start or attach one first");
             Failure::new(Code::NoSuch, text)
@@ -75,31 +86,31 @@ fn told(client: &Client, as_json: bool, words: impl std::fmt::Display) -> Result
 
 pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     let change = Change { share: Some(args.share), paused: None };
-    let client = api_for(&args.client)?.change(&args.client, change)?;
+    let client = api_for(&args.client, &args.which)?.change(&args.client, change)?;
     told(&client, args.json, format_args!("{}: share {}", client.name, client.share))
 }
 
 pub(crate) fn pause(args: &ClientArgs) -> Result<Code, Failure> {
     let change = Change { share: None, paused: Some(true) };
-    let client = api_for(&args.client)?.change(&args.client, change)?;
+    let client = api_for(&args.client, &args.which)?.change(&args.client, change)?;
     let words = format!("{}: paused; its share goes to the others", client.name);
     told(&client, args.json, words)
 }
 
 pub(crate) fn resume(args: &ClientArgs) -> Result<Code, Failure> {
     let change = Change { share: None, paused: Some(false) };
-    let client = api_for(&args.client)?.change(&args.client, change)?;
+    let client = api_for(&args.client, &args.which)?.change(&args.client, change)?;
     told(&client, args.json, format_args!("{}: {}", client.name, client.state.as_str()))
 }
 
 pub(crate) fn detach(args: &ClientArgs) -> Result<Code, Failure> {
-    let client = api_for(&args.client)?.detach(&args.client)?;
+    let client = api_for(&args.client, &args.which)?.detach(&args.client)?;
     let words = format!("{}: detached after {:.2} s of CPU time", client.name, seconds(client.service_ns));
     told(&client, args.json, words)
 }
 
 pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
-    let clients = match Api::of_user().and_then(|api| api.clients()) {
+    let clients = match args.which.choice()?.api().and_then(|api| api.clients()) {
         Ok(clients) => clients,
         // Nobody is divided; to know that, no divvyd need be started.
         Err(ApiError::NotRunning(_)) => Clients { window_ns: 0, clients: Vec::new() },

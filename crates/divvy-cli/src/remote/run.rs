@@ -7,7 +7,6 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
-use divvy_daemon::launch::with_divvyd;
 use divvy_daemon::types::NewClient;
 use divvy_linux::Exit;
 use divvy_linux::stand_in::{Fork, end_by_signal, fork};
@@ -42,7 +41,7 @@ fn become_client(args: &RunArgs, base: &str) -> Result<Code, Failure> {
         selector: Some(format!("tree:{}", std::process::id())),
         ..NewClient::default()
     };
-    let client = with_divvyd(|api| api.add(&new))?;
+    let client = args.which.ask(|api| api.add(&new))?;
     if args.json {
         let line = serde_json::to_string(&client).map_err(|e| Failure::new(Code::System, e))?;
         tell(line);

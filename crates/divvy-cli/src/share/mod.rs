@@ -111,6 +111,7 @@ fn gate_spec(args: &ShareArgs, cpus: u32) -> GateSpec {
         cpus,
         scale_shares: !args.unscaled,
         slice_ns: args.slice.map(nanos),
+        share_ns: None,
         presence: args.presence.unwrap_or(default.presence),
         period_ns: args.period.map_or(default.period_ns, nanos),
     }

@@ -1,6 +1,6 @@
-//! The user's own divvyd, asked at every look.
+//! A divvyd, asked at every look.
 
-use divvy_daemon::client::{Api, ApiError};
+use divvy_daemon::client::{Api, ApiError, Choice};
 use divvy_daemon::types::{self, ClientState};
 use divvy_policy::Nanos;
 
@@ -13,12 +13,12 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// This user's divvyd.
+    /// The divvyd of that choice.
     ///
     /// # Errors
     /// [`Failure`] with [`Code::Scheduler`](crate::Code::Scheduler) and what to do where none runs.
-    pub(super) fn connect() -> Result<Self, Failure> {
-        match Api::of_user() {
+    pub(super) fn connect(choice: &Choice) -> Result<Self, Failure> {
+        match choice.api() {
             Ok(api) => Ok(Self { api }),
             Err(e @ ApiError::NotRunning(_)) => {
                 let why =

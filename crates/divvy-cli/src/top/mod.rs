@@ -21,6 +21,7 @@ use self::render::Look;
 use self::replay::Replay;
 use self::source::Source;
 use crate::args::EXIT_CODES;
+use crate::remote::which::Which;
 use crate::strip::Signs;
 use crate::{Code, Failure, print};
 
@@ -50,6 +51,9 @@ pub(crate) struct TopArgs {
     /// Print what is there now as JSON, once, and end
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
 }
 
 /// A speed in thousandths.
@@ -92,7 +96,7 @@ fn open(args: &TopArgs) -> Result<Box<dyn Source>, Failure> {
             let begin = args.at.map_or(if args.json { Nanos::MAX } else { Nanos::ZERO }, nanos);
             Ok(Box::new(Replay::open(path, begin, args.speed)?))
         }
-        None => Ok(Box::new(Daemon::connect()?)),
+        None => Ok(Box::new(Daemon::connect(&args.which.choice()?)?)),
     }
 }
 

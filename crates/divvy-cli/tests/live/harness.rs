@@ -33,6 +33,8 @@ pub enum User {
     Own,
     /// A user without any privilege. Only root can become one.
     Nobody,
+    /// Root, in a directory that everybody can look into; others act by [`Sandbox::command_as`].
+    RootAmongOthers,
 }
 
 /// A directory, a user, and every process that was started in it. Dropping it ends them.
@@ -109,12 +111,21 @@ impl Sandbox {
         Some(Self::new(User::Nobody))
     }
 
+    /// A sandbox of root where other users act too: for the system's divvyd. `None`, and a word why, where there can be none.
+    pub fn shared(test: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skip(test, "not root: only root can run the system's divvyd, and act as several users");
+            return None;
+        }
+        Some(Self::new(User::RootAmongOthers))
+    }
+
     fn new(user: User) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let dir = tempfile::Builder::new().prefix("divvy-live-").tempdir().expect("a directory");
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let mut divvy = PathBuf::from(env!("CARGO_BIN_EXE_divvy"));
-        if user == User::Nobody {
+        if user != User::Own {
             if !is_reachable(&divvy) {
                 for program in [divvy.as_path(), Path::new(env!("CARGO_BIN_EXE_divvyd"))] {
                     let copy = dir.path().join(program.file_name().expect("a name"));
@@ -122,8 +133,13 @@ impl Sandbox {
                 }
                 divvy = dir.path().join("divvy");
             }
-            std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY))
-                .expect("give the directory away");
+            if user == User::Nobody {
+                std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY))
+                    .expect("give the directory away");
+            } else {
+                let mode = std::fs::Permissions::from_mode(0o755);
+                std::fs::set_permissions(dir.path(), mode).expect("let others in");
+            }
         }
         Self { dir, mark, user, divvy }
     }
@@ -148,19 +164,27 @@ impl Sandbox {
 
     /// Any command, as the sandbox's user and with its mark and runtime directory.
     pub fn command(&self, program: impl Into<OsString>) -> Command {
-        let mut command = match self.user {
-            User::Own => Command::new(program.into()),
-            User::Nobody => {
-                let mut command = Command::new("setpriv");
-                let id = NOBODY.to_string();
-                command.args([&format!("--reuid={id}"), &format!("--regid={id}"), "--clear-groups"]);
-                command.arg(program.into());
-                command
-            }
-        };
+        match self.user {
+            User::Own | User::RootAmongOthers => self.marked(Command::new(program.into())),
+            User::Nobody => self.command_as(NOBODY, program),
+        }
+    }
+
+    /// Any command as user and group `uid`, without other groups; only root can. Its mark is the sandbox's.
+    pub fn command_as(&self, uid: u32, program: impl Into<OsString>) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups"]);
+        command.arg(program.into());
+        self.marked(command)
+    }
+
+    fn marked(&self, mut command: Command) -> Command {
         command
             .env(MARK, &self.mark)
             .env("DIVVY_RUNTIME_DIR", self.path("run"))
+            // Whatever serves this machine is none of a test's business.
+            .env("DIVVY_SYSTEM_SOCKET", self.path("sys-run/api.sock"))
+            .env_remove("DIVVY_MODE")
             .env_remove("XDG_RUNTIME_DIR");
         command.current_dir(self.dir.path()).stdin(Stdio::null());
         command

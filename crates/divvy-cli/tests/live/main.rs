@@ -1,6 +1,7 @@
 //! divvy as its users meet it: real processes, the real program, from the outside.
 #![allow(clippy::disallowed_methods, reason = "these tests live in real time")]
 
+mod admin;
 mod api;
 mod attach;
 mod attached;
@@ -11,9 +12,12 @@ mod ends;
 mod family;
 mod harness;
 mod input;
+mod market;
+mod market_api;
 mod others;
 mod plot;
 mod readme;
 mod share;
+mod system;
 mod terminal;
 mod top;

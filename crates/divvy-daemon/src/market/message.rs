@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel as channel_of};
 use std::time::Duration;
 
+use divvy_linux::Pid;
 use divvy_market::{Presence, Resource};
 use tokio::sync::oneshot;
 
@@ -38,6 +39,11 @@ impl Who {
     /// divvyd itself, which may everything.
     pub(crate) fn divvyd() -> Self {
         Self { uid: 0, gids: vec![0], pid: 0 }
+    }
+
+    /// The process that asks, where the kernel tells.
+    pub(crate) fn process(&self) -> Option<Pid> {
+        Some(self.pid).filter(|&pid| pid > 0).and_then(Pid::from_raw)
     }
 }
 

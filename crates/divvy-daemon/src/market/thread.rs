@@ -28,6 +28,7 @@ use super::message::{Admitted, Ask, Handle, Inbox, Message, Question, Said, Who,
 use super::names::{Names, SystemNames};
 use super::policy::Policy;
 use super::record::Record;
+use super::stats::Stats;
 use super::store::{AuditLine, Recovered, Store, StoreConfig, StoreError};
 use crate::message::Refusal;
 use crate::say;
@@ -55,6 +56,11 @@ pub(crate) trait Feed: Send {
     /// Everybody who competes, with whole shares: see [`divvy_market::Market::shares`]. Whoever is not in the list, or has
     /// 0, has no right to the CPU just now. Called when something changed, with all of them.
     fn shares(&mut self, shares: &[(CurrencyId, u64)]);
+
+    /// In which parts of a base ticket everybody's value is told instead of shares; `None` for shares.
+    fn parts(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A feed that nobody needs.
@@ -75,12 +81,15 @@ pub(crate) struct Start {
     pub(crate) scale: u32,
     /// Users and groups by name.
     pub(crate) names: Box<dyn Names + Send>,
+    /// Where it counts.
+    pub(crate) stats: Stats,
 }
 
 impl Start {
     /// A market in the store's directory, with the machine's users and nobody to feed.
     pub(crate) fn at(store: StoreConfig, policy: Policy) -> Self {
-        Self { store, policy, feed: Box::new(NoFeed), scale: 1000, names: Box::new(SystemNames::default()) }
+        let (names, stats) = (Box::new(SystemNames::default()), Stats::default());
+        Self { store, policy, feed: Box::new(NoFeed), scale: 1000, names, stats }
     }
 }
 
@@ -137,7 +146,7 @@ impl Running {
 /// # Errors
 /// [`StartError`]: nothing was changed on disk then.
 pub(crate) fn start(start: Start) -> Result<(Handle, Running), StartError> {
-    let Start { store: config, policy, feed, scale, names } = start;
+    let Start { store: config, policy, feed, scale, names, stats } = start;
     let (store, mut ledger, recovered) = Store::open(&config, &policy)?;
     ledger.set_policy(policy.clone());
     let clients = ledger.clients(&*names);
@@ -158,6 +167,7 @@ pub(crate) fn start(start: Start) -> Result<(Handle, Running), StartError> {
         feed_not_before: Instant(0),
         writes_again: None,
         spoilt: false,
+        stats,
     };
     keeper.follow_policy()?;
     let (handle, inbox) = channel();
@@ -199,10 +209,14 @@ struct Keeper {
     writes_again: Option<(String, Instant)>,
     /// Whether the ledger holds something that was done in part.
     spoilt: bool,
+    stats: Stats,
 }
 
 impl Keeper {
     fn run(mut self, inbox: &Inbox) -> Result<(), StoreError> {
+        if let Open::Ready(open) = &self.open {
+            self.stats.sizes(open.1.sizes());
+        }
         loop {
             let first = match inbox.take(self.patience()) {
                 Ok(message) => Some(message),
@@ -293,6 +307,9 @@ impl Keeper {
         };
         let changes = record.is_some();
         let refused = answer.as_ref().err().map(|refusal| refusal.message.clone());
+        if is_audited(&ask) {
+            self.stats.asked(&ask, refused.is_none());
+        }
         if is_audited(&ask) && (changes || refused.is_some()) {
             let what = describe(&ask, record.as_ref());
             self.audit.push(AuditLine { at_ns: unix_ns(), uid: who.uid, pid: who.pid, what, refused });
@@ -423,7 +440,12 @@ impl Keeper {
             return Ok(());
         }
         let Open::Ready(open) = &mut self.open else { return Err(self.broken()) };
-        let Err(e) = open.0.commit(&records, &audit) else { return Ok(()) };
+        let begun = clock::now();
+        let done = open.0.commit(&records, &audit);
+        let seconds = clock::now().since(begun).0 as f64 / 1e9;
+        self.stats.committed(seconds, records.len(), audit.len(), done.is_ok());
+        self.stats.sizes(open.1.sizes());
+        let Err(e) = done else { return Ok(()) };
         say(format_args!("market: {e}"));
         let text = format!("the market could not write it down: {e}");
         let refusal = Refusal::new(ErrorCode::Busy, text, "look whether it was done, and ask again");
@@ -481,7 +503,10 @@ impl Keeper {
         if !self.to_feed || before < self.feed_not_before {
             return;
         }
-        let shares = open.1.shares(self.scale);
+        let shares = match self.feed.parts() {
+            Some(parts) => open.1.values(parts),
+            None => open.1.shares(self.scale),
+        };
         self.to_feed = false;
         if shares != self.told {
             self.feed.shares(&shares);

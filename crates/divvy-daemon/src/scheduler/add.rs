@@ -1,11 +1,13 @@
 //! Taking in clients: commands that are started here, and processes that run already.
 
-use divvy_linux::{Command as HostCommand, Pid, Selector, user_name};
+use divvy_linux::{Command as HostCommand, Pid, Selector, StartTime, user_name};
+use divvy_market::CurrencyId;
 use divvy_policy::{ClientId, Share};
 
 use super::book::Entry;
-use super::{Scheduler, internal, parse_share, system};
-use crate::message::{Answer, Refusal};
+use super::{Owner, Scheduler, internal, parse_share, system};
+use crate::market::message::{Admitted, Who};
+use crate::message::{Answer, Prepared, Refusal};
 use crate::types::{ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
 
 /// Arguments of a command and their bytes, at most: what the system takes is more.
@@ -15,10 +17,52 @@ fn bad_request(message: impl ToString, fix: &str) -> Refusal {
     Refusal::new(ErrorCode::BadRequest, message, fix)
 }
 
+/// Whose processes an attached client is of, and when the one began that its selector names by its number.
+#[derive(Clone, Copy, Debug)]
+struct Of {
+    only: Option<u32>,
+    start: Option<StartTime>,
+}
+
+/// Ancestors among whom a client is looked for.
+const ANCESTORS_MAX: usize = 4096;
+
+/// The selector of a client of many users' divvyd, which starts no commands: it would start them as root.
+fn selector_of(new: &NewClient) -> Result<Selector, Refusal> {
+    match (&new.command, &new.selector) {
+        (None, Some(text)) => text.parse().map_err(|e| bad_request(e, "")),
+        (Some(_), None) => Err(bad_request(
+            "the system's divvyd starts no commands: they would not run as you",
+            "start it as yourself, with `divvy run`, which attaches what it has started",
+        )),
+        _ => Err(bad_request("neither or both of `command` and `selector` are given", "give one of them")),
+    }
+}
+
+/// Refuses another user's processes as a whole to everybody but root; those named one by one are looked at.
+fn check_selector(selector: &Selector, who: &Who) -> Result<(), Refusal> {
+    match selector {
+        Selector::User(uid) if *uid != who.uid && who.uid != 0 => {
+            let whose = user_name(*uid).unwrap_or_else(|| uid.to_string());
+            let text = format!("{selector}: these are {whose}'s processes");
+            Err(Refusal::new(ErrorCode::NotPermitted, text, "attach your own, or ask root"))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Scheduler {
-    /// Starts or attaches a client for the process `caller`, or says what attaching would do.
-    pub(super) fn add(&mut self, new: &NewClient, caller: Option<i32>) -> Result<Answer, Refusal> {
+    /// Starts or attaches a client for `who`, or says what attaching would do.
+    pub(super) fn add(
+        &mut self,
+        new: &NewClient,
+        who: &Who,
+        admitted: Option<&Admitted>,
+    ) -> Result<Answer, Refusal> {
         let share = parse_share(new.share)?;
+        if self.system.is_some() {
+            return self.add_for(new, share, who, admitted);
+        }
         self.check_cycle(share, None)?;
         match (&new.command, &new.selector) {
             (Some(_), None) if new.dry_run => Err(bad_request(
@@ -28,11 +72,13 @@ impl Scheduler {
             (Some(command), None) => self.start(new, share, command),
             (None, Some(text)) => {
                 let selector: Selector = text.parse().map_err(|e| bad_request(e, ""))?;
-                self.shelter_caller(&selector, caller);
+                self.shelter_caller(&selector, who);
                 if new.dry_run {
-                    self.plan(new, share, &selector)
+                    self.plan(new, share, &selector, None)
                 } else {
-                    self.attach(new, share, &selector)
+                    let name =
+                        self.book.name(new.name.as_deref(), new.numbered, &made_name(&selector), None)?;
+                    self.attach(share, &selector, name, None, None)
                 }
             }
             _ => {
@@ -43,8 +89,8 @@ impl Scheduler {
 
     /// The caller's shell and its ancestors are never touched. Who makes a client of itself names nobody else, and may
     /// be a part of another client: its ancestors stay what they are.
-    fn shelter_caller(&mut self, selector: &Selector, caller: Option<i32>) {
-        let Some(caller) = caller.and_then(Pid::from_raw) else { return };
+    fn shelter_caller(&mut self, selector: &Selector, who: &Who) {
+        let Some(caller) = who.process() else { return };
         if *selector == Selector::Tree(caller) {
             return;
         }
@@ -68,7 +114,7 @@ impl Scheduler {
             return Err(bad_request(text, "start it by a script"));
         }
         let base = program.rsplit('/').next().unwrap_or(program);
-        let name = self.book.name(new.name.as_deref(), new.numbered, base)?;
+        let name = self.book.name(new.name.as_deref(), new.numbered, base, None)?;
         let host = self.engine.host_mut();
         let client = host.spawn(HostCommand {
             argv: command.argv.iter().map(Into::into).collect(),
@@ -80,19 +126,94 @@ impl Scheduler {
         });
         let client = client.map_err(system)?;
         let leader = self.engine.host().leader(client).map_or(0, |pid| pid.as_raw_nonzero().get());
-        self.join(client, share, Entry { name, selector: format!("tree:{leader}") })
+        self.join(client, share, Entry { name, selector: format!("tree:{leader}"), owner: None })
     }
 
-    fn attach(&mut self, new: &NewClient, share: Share, selector: &Selector) -> Result<Answer, Refusal> {
+    /// Where there is a market: processes of `who`, or of anybody where that is root.
+    fn add_for(
+        &mut self,
+        new: &NewClient,
+        share: Share,
+        who: &Who,
+        admitted: Option<&Admitted>,
+    ) -> Result<Answer, Refusal> {
+        let selector = selector_of(new)?;
+        check_selector(&selector, who)?;
+        let only = (who.uid != 0).then_some(who.uid);
+        let Some(admitted) = admitted else {
+            if new.dry_run {
+                return self.plan(new, share, &selector, Some(who));
+            }
+            return Err(super::internal_text("a client that the market has not admitted"));
+        };
+        let uid = admitted.uid;
+        let owner = Owner {
+            uid,
+            user: user_name(uid).unwrap_or_else(|| uid.to_string()),
+            currency: admitted.currency,
+            amount: admitted.amount,
+        };
+        let start = admitted.identity.process.map(|(_, start)| StartTime(start));
+        // Nobody's value is known before the market has told it.
+        self.attach(Share::ONE, &selector, admitted.name.clone(), Some(owner), Some(Of { only, start }))
+    }
+
+    /// What a client of `new` would be called, and whose child its process is.
+    pub(super) fn prepare(&mut self, new: &NewClient, who: &Who) -> Result<Answer, Refusal> {
+        parse_share(new.share)?;
+        let selector = selector_of(new)?;
+        check_selector(&selector, who)?;
+        self.check_free(&selector)?;
+        let made = made_name(&selector);
+        let name = self.book.name(new.name.as_deref(), new.numbered, &made, Some(who.uid))?;
+        let parent = match selector {
+            Selector::Pid(pid) | Selector::Tree(pid) => self.parent_of(pid, who.uid),
+            _ => None,
+        };
+        Ok(Answer::Prepared(Prepared { name, selector, parent }))
+    }
+
+    /// The market's client of user `uid` that process `pid` or an ancestor of it is in.
+    fn parent_of(&self, pid: Pid, uid: u32) -> Option<CurrencyId> {
+        let host = self.engine.host();
+        let above = |pid: &Pid| divvy_linux::procfs::stat(*pid).ok().flatten()?.ppid;
+        let mut line = std::iter::successors(Some(pid), above).take(ANCESTORS_MAX);
+        line.find_map(|pid| {
+            let owner = self.book.entry(host.client_of(pid)?)?.owner.as_ref()?;
+            (owner.uid == uid).then_some(owner.currency)
+        })
+    }
+
+    fn check_free(&self, selector: &Selector) -> Result<(), Refusal> {
+        let text = selector.to_string();
+        if let Some((_, entry)) = self.book.present().find(|(_, e)| e.selector == text) {
+            let text = format!("client '{}' is {text} already", entry.shown());
+            let fix = format!("change its share: divvy set {} -s N", entry.shown());
+            return Err(Refusal::new(ErrorCode::ProcessTaken, text, fix));
+        }
+        Ok(())
+    }
+
+    fn attach(
+        &mut self,
+        share: Share,
+        selector: &Selector,
+        name: String,
+        owner: Option<Owner>,
+        of: Option<Of>,
+    ) -> Result<Answer, Refusal> {
         let text = selector.to_string();
         if let Some((_, entry)) = self.book.present().find(|(_, e)| e.selector == text) {
             let text = format!("client '{}' is {text} already", entry.name);
             let fix = format!("change its share: divvy set {} -s {share}", entry.name);
             return Err(Refusal::new(ErrorCode::ProcessTaken, text, fix));
         }
-        let name = self.book.name(new.name.as_deref(), new.numbered, &made_name(selector))?;
-        let client = self.engine.host_mut().attach(selector).map_err(select)?;
-        self.join(client, share, Entry { name, selector: text })
+        let host = self.engine.host_mut();
+        let client = match of {
+            Some(Of { only, start }) => host.attach_for(selector, only, start),
+            None => host.attach(selector),
+        };
+        self.join(client.map_err(select)?, share, Entry { name, selector: text, owner })
     }
 
     /// Takes a client of the host into the engine and the book.
@@ -108,18 +229,31 @@ impl Scheduler {
             }
         }
         self.book.join(client, entry);
+        self.enter_market(client);
         self.rebase();
         Ok(Answer::Added(Box::new(self.client(client, MEMBERS_SHOWN)?)))
     }
 
-    fn plan(&mut self, new: &NewClient, share: Share, selector: &Selector) -> Result<Answer, Refusal> {
-        let name = self.book.name(new.name.as_deref(), new.numbered, &made_name(selector))?;
-        let matches = self.engine.host_mut().plan(selector).map_err(select)?;
+    fn plan(
+        &mut self,
+        new: &NewClient,
+        share: Share,
+        selector: &Selector,
+        who: Option<&Who>,
+    ) -> Result<Answer, Refusal> {
+        let uid = who.map(|who| who.uid);
+        let name = self.book.name(new.name.as_deref(), new.numbered, &made_name(selector), uid)?;
+        let matches =
+            self.engine.host_mut().plan_for(selector, uid.filter(|&uid| uid != 0)).map_err(select)?;
         let members = matches.into_iter().map(|m| {
             let owner = m.owner.and_then(|owner| self.book.entry(owner));
-            let taken = || owner.map(|entry| format!("it belongs to client '{}'", entry.name));
+            let taken = || owner.map(|entry| format!("it belongs to client '{}'", entry.shown()));
             let why = m.why.map(|why| why.to_string()).or_else(taken).or_else(|| {
-                (!m.permitted).then(|| "it may not be signalled: it is charged, and never held".to_owned())
+                let why = match uid {
+                    None => "it may not be signalled: it is charged, and never held",
+                    Some(_) => "it is not all yours: it is neither charged nor held",
+                };
+                (!m.permitted).then(|| why.to_owned())
             });
             Planned { pid: m.pid.as_raw_nonzero().get(), name: m.name, scheduled: why.is_none(), why }
         });

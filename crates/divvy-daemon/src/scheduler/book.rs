@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use divvy_policy::ClientId;
 
+use super::system::Owner;
 use crate::message::Refusal;
 use crate::types::{Client, ErrorCode};
 
@@ -17,6 +18,22 @@ const NAME_MAX: usize = 64;
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) selector: String,
+    /// Whose it is, where there are several users.
+    pub(super) owner: Option<Owner>,
+}
+
+impl Entry {
+    /// As it is called in lists: `USER/NAME` where there are several users.
+    pub(super) fn shown(&self) -> String {
+        match &self.owner {
+            Some(owner) => format!("{}/{}", owner.user, self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    fn is_of(&self, uid: Option<u32>) -> bool {
+        self.owner.as_ref().map(|owner| owner.uid) == uid
+    }
 }
 
 /// All clients by id, and those that left lately as they were then.
@@ -46,6 +63,10 @@ impl Book {
         self.present.get(&client)
     }
 
+    pub(super) fn entry_mut(&mut self, client: ClientId) -> Option<&mut Entry> {
+        self.present.get_mut(&client)
+    }
+
     pub(super) fn join(&mut self, client: ClientId, entry: Entry) {
         self.present.insert(client, entry);
     }
@@ -60,11 +81,14 @@ impl Book {
         }
     }
 
-    /// The client of that name or id: those that are there first, then the last that left.
-    pub(super) fn find(&self, key: &str) -> Result<Found<'_>, Refusal> {
+    /// The client of that name or id: those that are there first, then the last that left. A name without its user is
+    /// that of `asker`'s own client, where there are several users.
+    pub(super) fn find(&self, key: &str, asker: Option<u32>) -> Result<Found<'_>, Refusal> {
         let id = key.parse::<u32>().ok();
-        let present = self.present.iter().find(|(c, e)| e.name == key || id == Some(c.0));
-        if let Some((&client, _)) = present {
+        let whole = |c: &ClientId, e: &Entry| e.shown() == key || id == Some(c.0);
+        let own = |e: &Entry| e.name == key && e.is_of(asker);
+        let present = self.present.iter().find(|(c, e)| whole(c, e));
+        if let Some((&client, _)) = present.or_else(|| self.present.iter().find(|(_, e)| own(e))) {
             return Ok(Found::Present(client));
         }
         let left = self.left.iter().rev().find(|c| c.name == key || id == Some(c.id));
@@ -72,19 +96,25 @@ impl Book {
     }
 
     /// The client of that name or id, if it has not left.
-    pub(super) fn find_present(&self, key: &str) -> Result<ClientId, Refusal> {
-        match self.find(key)? {
+    pub(super) fn find_present(&self, key: &str, asker: Option<u32>) -> Result<ClientId, Refusal> {
+        match self.find(key, asker)? {
             Found::Present(client) => Ok(client),
             Found::Left(_) => Err(no_such_client(key)),
         }
     }
 
     /// `asked` if it can be a name and is free. Where there is none, or it may be `numbered`, a name made of it or of
-    /// `made`, told apart by a number if need be.
-    pub(super) fn name(&self, asked: Option<&str>, numbered: bool, made: &str) -> Result<String, Refusal> {
+    /// `made`, told apart by a number if need be. Names are told apart among the clients of user `of`.
+    pub(super) fn name(
+        &self,
+        asked: Option<&str>,
+        numbered: bool,
+        made: &str,
+        of: Option<u32>,
+    ) -> Result<String, Refusal> {
         if let Some(name) = asked.filter(|_| !numbered) {
             check_name(name)?;
-            if self.is_taken(name) {
+            if self.is_taken(name, of) {
                 let text = format!("there is a client '{name}' already");
                 return Err(Refusal::new(
                     ErrorCode::NameTaken,
@@ -101,12 +131,12 @@ impl Book {
             base.insert_str(0, "client");
         }
         let numbered = (2..).map(|n| format!("{base}#{n}"));
-        let free = std::iter::once(base.clone()).chain(numbered).find(|name| !self.is_taken(name));
+        let free = std::iter::once(base.clone()).chain(numbered).find(|name| !self.is_taken(name, of));
         Ok(free.unwrap_or(base))
     }
 
-    fn is_taken(&self, name: &str) -> bool {
-        self.present.values().any(|e| e.name == name)
+    fn is_taken(&self, name: &str, of: Option<u32>) -> bool {
+        self.present.values().any(|e| e.name == name && e.is_of(of))
     }
 }
 
@@ -141,7 +171,7 @@ mod tests {
     use crate::types::ClientState;
 
     fn entry(name: &str) -> Entry {
-        Entry { name: name.into(), selector: "pid:1".into() }
+        Entry { name: name.into(), selector: "pid:1".into(), owner: None }
     }
 
     fn client(id: u32, name: &str) -> Client {
@@ -149,6 +179,8 @@ mod tests {
             id,
             name: name.into(),
             selector: "pid:1".into(),
+            user: None,
+            currency: None,
             share: 1,
             effective_share: 0.0,
             requested_fraction: 0.0,
@@ -169,19 +201,19 @@ mod tests {
     #[test]
     fn names_are_checked_and_told_apart() {
         let mut book = Book::default();
-        assert_eq!(book.name(None, false, "sleep").unwrap(), "sleep");
+        assert_eq!(book.name(None, false, "sleep", None).unwrap(), "sleep");
         book.join(ClientId(0), entry("sleep"));
-        assert_eq!(book.name(None, false, "sleep").unwrap(), "sleep#2");
+        assert_eq!(book.name(None, false, "sleep", None).unwrap(), "sleep#2");
         book.join(ClientId(1), entry("sleep#2"));
-        assert_eq!(book.name(None, false, "sleep").unwrap(), "sleep#3");
-        assert_eq!(book.name(Some("sleep"), true, "x").unwrap(), "sleep#3");
-        assert_eq!(book.name(None, false, "a b/c").unwrap(), "a-b-c");
-        assert_eq!(book.name(None, false, "123").unwrap(), "client123");
-        assert_eq!(book.name(None, false, "").unwrap(), "client");
-        assert_eq!(book.name(None, false, "--").unwrap(), "client");
-        assert_eq!(book.name(None, false, &"x".repeat(500)).unwrap().len(), 56);
-        assert_eq!(book.name(Some("büro"), false, "").unwrap(), "büro");
-        let code = |name| book.name(Some(name), false, "").unwrap_err().code;
+        assert_eq!(book.name(None, false, "sleep", None).unwrap(), "sleep#3");
+        assert_eq!(book.name(Some("sleep"), true, "x", None).unwrap(), "sleep#3");
+        assert_eq!(book.name(None, false, "a b/c", None).unwrap(), "a-b-c");
+        assert_eq!(book.name(None, false, "123", None).unwrap(), "client123");
+        assert_eq!(book.name(None, false, "", None).unwrap(), "client");
+        assert_eq!(book.name(None, false, "--", None).unwrap(), "client");
+        assert_eq!(book.name(None, false, &"x".repeat(500), None).unwrap().len(), 56);
+        assert_eq!(book.name(Some("büro"), false, "", None).unwrap(), "büro");
+        let code = |name| book.name(Some(name), false, "", None).unwrap_err().code;
         assert_eq!(code("sleep"), ErrorCode::NameTaken);
         let long = "x".repeat(65);
         for bad in ["", "a b", "a/b", "12", "-s", "a\nb", &long] {
@@ -194,20 +226,42 @@ mod tests {
         let mut book = Book::default();
         book.join(ClientId(0), entry("a"));
         book.join(ClientId(7), entry("b"));
-        assert_eq!(book.find("a").unwrap(), Found::Present(ClientId(0)));
-        assert_eq!(book.find_present("7").unwrap(), ClientId(7));
+        assert_eq!(book.find("a", None).unwrap(), Found::Present(ClientId(0)));
+        assert_eq!(book.find_present("7", None).unwrap(), ClientId(7));
         book.leave(ClientId(0), client(0, "a"));
-        assert_eq!(book.find("0").unwrap(), Found::Left(&client(0, "a")));
-        assert_eq!(book.find_present("a").unwrap_err().code, ErrorCode::NoSuchClient);
+        assert_eq!(book.find("0", None).unwrap(), Found::Left(&client(0, "a")));
+        assert_eq!(book.find_present("a", None).unwrap_err().code, ErrorCode::NoSuchClient);
         book.join(ClientId(8), entry("a"));
-        assert_eq!(book.find("a").unwrap(), Found::Present(ClientId(8)));
-        assert_eq!(book.find("c").unwrap_err().message, "no client is called 'c'");
+        assert_eq!(book.find("a", None).unwrap(), Found::Present(ClientId(8)));
+        assert_eq!(book.find("c", None).unwrap_err().message, "no client is called 'c'");
         // Whoever left long ago is forgotten.
         for i in 10..10 + LEFT_KEPT as u32 {
             book.join(ClientId(i), entry("x"));
             book.leave(ClientId(i), client(i, "x"));
         }
-        assert_eq!(book.find("0").unwrap_err().code, ErrorCode::NoSuchClient);
+        assert_eq!(book.find("0", None).unwrap_err().code, ErrorCode::NoSuchClient);
         assert_eq!(book.len(), 2);
+    }
+
+    #[test]
+    fn several_users_may_call_theirs_alike() {
+        let owned = |uid: u32, user: &str, name: &str| {
+            let currency = divvy_market::Market::new().base();
+            Entry { owner: Some(Owner { uid, user: user.into(), currency, amount: 1 }), ..entry(name) }
+        };
+        let mut book = Book::default();
+        book.join(ClientId(0), owned(1000, "alice", "build"));
+        assert_eq!(book.name(Some("build"), false, "", Some(1001)).unwrap(), "build");
+        assert_eq!(book.name(Some("build"), false, "", Some(1000)).unwrap_err().code, ErrorCode::NameTaken);
+        book.join(ClientId(1), owned(1001, "bob", "build"));
+        for (key, asker, expected) in [
+            ("build", 1000, Some(0)),
+            ("build", 1001, Some(1)),
+            ("build", 0, None),
+            ("alice/build", 1001, Some(0)),
+            ("1", 1000, Some(1)),
+        ] {
+            assert_eq!(book.find_present(key, Some(asker)).ok().map(|c| c.0), expected, "{key} of {asker}");
+        }
     }
 }

@@ -22,6 +22,8 @@ struct Ring {
     events: VecDeque<Event>,
     /// What the policy decides about these is not done.
     paused: BTreeSet<u32>,
+    /// Who was seen asleep (true) or awake, for the market; `None` where there is none.
+    seen: Option<Vec<(ClientId, bool)>>,
 }
 
 impl Ring {
@@ -46,6 +48,16 @@ impl Log {
         if changed {
             ring.push(now.0, client.0, if paused { Happening::Paused } else { Happening::Resumed });
         }
+    }
+
+    /// From now on, [`take_seen`](Self::take_seen) tells who was seen asleep.
+    pub(super) fn keep_seen(&self) {
+        self.0.borrow_mut().seen = Some(Vec::new());
+    }
+
+    /// Who was seen asleep (true) or awake since this was last asked, in order; paused counts as asleep.
+    pub(super) fn take_seen(&self) -> Vec<(ClientId, bool)> {
+        self.0.borrow_mut().seen.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Events from number `since` on.
@@ -77,6 +89,9 @@ impl Recorder for Log {
             _ => return,
         };
         let mut ring = self.0.borrow_mut();
+        if let (Some(seen), Happening::Asleep | Happening::Awake) = (&mut ring.seen, what) {
+            seen.push((ClientId(client), what == Happening::Asleep));
+        }
         let of_policy =
             matches!(what, Happening::Released | Happening::Held | Happening::Asleep | Happening::Awake);
         if of_policy && ring.paused.contains(&client) {

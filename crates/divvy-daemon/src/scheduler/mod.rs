@@ -6,21 +6,27 @@
 mod add;
 mod book;
 mod events;
+mod presence;
 mod rows;
+mod system;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use divvy_engine::policies::{AnyGate, GateSpec};
 use divvy_engine::{Engine, EngineError, HostError};
 use divvy_linux::{Asked, LinuxHost, Waker, clock};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
+use tokio::sync::Notify;
 
+use crate::market::message::Who;
 use crate::message::{Answer, Command, Refusal, Request};
 use crate::protect::Shelter;
 use crate::types::{Change, ErrorCode, OwnCost, SHARE_MAX, Status};
 use book::{Book, Found};
 use events::Log;
+pub(crate) use system::{Admins, Owner, Terms, Values};
 
 /// Requests served between two turns; the others wait for the next.
 const BATCH: usize = 16;
@@ -35,6 +41,10 @@ pub(crate) struct Settings {
     pub(crate) spec: GateSpec,
     /// How long it stays after its last client has left; `None` stays for ever.
     pub(crate) linger: Option<Nanos>,
+    /// Told when SIGHUP asks for a reload; where there is none, SIGHUP asks for the end.
+    pub(crate) reload: Option<Arc<Notify>>,
+    /// Where a market says what clients are worth.
+    pub(crate) market: Option<Terms>,
 }
 
 /// Why the scheduling came to an end.
@@ -64,6 +74,7 @@ pub(crate) struct Scheduler {
     /// What everybody had received at the last change of who takes part or of a share.
     base: HashMap<ClientId, Nanos>,
     base_at: Instant,
+    system: Option<system::System>,
 }
 
 impl Scheduler {
@@ -81,6 +92,10 @@ impl Scheduler {
         let mut engine = Engine::new(gate, host, settings.spec.cpus);
         let log = Log::default();
         engine.record_to(Box::new(log.clone()));
+        let system = settings.market.clone().map(system::System::new);
+        if system.is_some() {
+            log.keep_seen();
+        }
         let leave_at = settings.linger.map(|linger| now + linger.max(FIRST_LINGER));
         Self {
             engine,
@@ -95,6 +110,7 @@ impl Scheduler {
             audited: Instant::ZERO,
             base: HashMap::new(),
             base_at: now,
+            system,
         }
     }
 
@@ -104,9 +120,23 @@ impl Scheduler {
     /// [`EngineError`] where the host failed as a whole; everything is released when this is dropped.
     pub(crate) fn run(&mut self) -> Result<End, EngineError> {
         loop {
-            self.engine.turn(self.leave_at)?;
+            let idle_at = self.system.as_ref().and_then(system::System::next);
+            let until = match (self.leave_at, idle_at) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            self.engine.turn(until)?;
             self.note_lost();
-            let asked = self.engine.host_mut().take_asked();
+            self.keep_market();
+            let mut asked = self.engine.host_mut().take_asked();
+            if let Some(reload) = &self.settings.reload {
+                asked.retain(|&signal| {
+                    signal != Asked::SIGHUP || {
+                        reload.notify_one();
+                        false
+                    }
+                });
+            }
             if let Some(&signal) = asked.iter().find(|s| **s != Asked::SIGWINCH) {
                 return Ok(End::Asked(signal));
             }
@@ -141,22 +171,32 @@ impl Scheduler {
         match command {
             Command::Status => Ok(Answer::Status(self.status())),
             Command::Clients { members } => Ok(Answer::Clients(self.clients(members))),
-            Command::Client { key, members } => match self.book.find(&key)? {
+            Command::Client { key, members, who } => match self.book.find(&key, self.asker(&who))? {
                 Found::Present(client) => Ok(Answer::Client(Box::new(self.client(client, members)?))),
                 Found::Left(left) => Ok(Answer::Client(Box::new(left.clone()))),
             },
-            Command::Add { new, caller } => {
-                let answer = self.add(&new, caller);
+            Command::Prepare { new, who } => self.prepare(&new, &who),
+            Command::Add { new, who, admitted } => {
+                let answer = self.add(&new, &who, admitted.as_deref());
                 self.stay_a_while();
                 answer
             }
-            Command::Change { key, change } => {
-                let client = self.book.find_present(&key)?;
+            Command::Owned { key, who } => {
+                let client = self.book.find_present(&key, self.asker(&who))?;
+                self.check_owner(client, &who)?;
+                let owner = self.book.entry(client).and_then(|entry| entry.owner.clone());
+                let owner = owner.ok_or_else(|| internal_text("a client without an owner"))?;
+                Ok(Answer::Owned(client.0, owner))
+            }
+            Command::Change { key, change, who } => {
+                let client = self.book.find_present(&key, self.asker(&who))?;
+                self.check_owner(client, &who)?;
                 self.change(client, change)?;
                 Ok(Answer::Client(Box::new(self.client(client, crate::types::MEMBERS_SHOWN)?)))
             }
-            Command::Detach { key } => {
-                let client = self.book.find_present(&key)?;
+            Command::Detach { key, who } => {
+                let client = self.book.find_present(&key, self.asker(&who))?;
+                self.check_owner(client, &who)?;
                 let mut last = self.client(client, 0)?;
                 self.detach(client)?;
                 last.state = crate::types::ClientState::Left;
@@ -164,6 +204,11 @@ impl Scheduler {
             }
             Command::Events { since } => Ok(Answer::Events(self.log.since(since, clock::now()))),
         }
+    }
+
+    /// By whose names a key is looked up first.
+    fn asker(&self, who: &Who) -> Option<u32> {
+        self.system.as_ref().map(|_| who.uid)
     }
 
     fn status(&mut self) -> Status {
@@ -195,12 +240,16 @@ impl Scheduler {
             return Err(Refusal::new(ErrorCode::BadRequest, "nothing is to be changed", fix));
         }
         let share = change.share.map(parse_share).transpose()?;
-        if let Some(share) = share {
+        let owned = self.book.entry_mut(client).and_then(|entry| entry.owner.as_mut());
+        if let (Some(owner), Some(share)) = (owned, share) {
+            // The market has changed the ticket, and tells what that is worth.
+            owner.amount = share.get();
+        } else if let Some(share) = share {
             self.check_cycle(share, Some(client))?;
-        }
-        self.rebase();
-        if let Some(share) = share {
+            self.rebase();
             self.engine.reshare(client, share).map_err(internal)?;
+        } else {
+            self.rebase();
         }
         match change.paused {
             Some(true) => {
@@ -234,6 +283,10 @@ impl Scheduler {
                 last.why = Some(lost.why.to_string());
                 // What cannot be scheduled is let go: it runs on undivided, as far as that is in our hands.
                 let _ = self.engine.host_mut().detach(lost.client);
+            }
+            let owner = self.book.entry(lost.client).and_then(|entry| entry.owner.clone());
+            if let (Some(system), Some(owner)) = (&mut self.system, owner) {
+                system.leave(lost.client, &owner);
             }
             self.book.leave(lost.client, last);
             self.rebase();

@@ -78,8 +78,13 @@ impl Scheduler {
 
     fn totals(&self) -> Totals {
         let ledger = self.engine.ledger();
-        let effective = ledger.effective(takes_part);
-        let part = || ledger.clients().iter().zip(&effective).filter(|(c, _)| takes_part(c));
+        // Whoever is idle in a market has no rights just now: the others' are fractions of the rest.
+        let counts = |i: usize, c: &ClientLedger| {
+            takes_part(c) && self.system.as_ref().is_none_or(|s| s.competes(ClientId(i as u32)))
+        };
+        let effective = ledger.effective_of(counts);
+        let all = || ledger.clients().iter().enumerate().zip(&effective);
+        let part = || all().filter(|((i, c), _)| counts(*i, c)).map(|((_, c), f)| (c, f));
         Totals {
             // The largest fraction for each share is what a client gets that is not capped.
             rate: part().map(|(c, f)| f / c.share.get() as f64).fold(0.0, f64::max),
@@ -95,17 +100,22 @@ impl Scheduler {
         let effective = totals.effective[client.index()];
         let part = |of: f64, all: f64| if all > 0.0 { of / all } else { 0.0 };
         let achieved = part(self.since_base(client) as f64, totals.service as f64);
-        let requested = if takes_part(&account) { account.share.get() as f64 } else { 0.0 };
+        let competes = self.system.as_ref().is_none_or(|system| system.competes(client));
+        let requested = if takes_part(&account) && competes { account.share.get() as f64 } else { 0.0 };
+        // What was asked for is a ticket's amount, where the engine's shares are the market's values.
+        let share = entry.owner.as_ref().map_or(account.share.get(), |owner| owner.amount);
         let judged = totals.service > 0 && effective > 0.0;
         let members = self.members(client, members);
         let host = self.engine.host();
         let (nr_members, not_permitted) = (host.nr_members(client), host.nr_not_permitted(client));
         Some(Client {
             id: client.0,
-            name: entry.name,
+            name: entry.shown(),
             selector: entry.selector,
-            share: account.share.get(),
-            effective_share: part(effective, totals.rate),
+            user: entry.owner.as_ref().map(|owner| owner.user.clone()),
+            currency: entry.owner.as_ref().map(|owner| owner.currency.to_string()),
+            share,
+            effective_share: part(effective, totals.rate) * share as f64 / account.share.get() as f64,
             requested_fraction: part(requested, totals.shares as f64),
             effective_fraction: effective,
             achieved_fraction: achieved,

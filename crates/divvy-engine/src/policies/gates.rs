@@ -29,6 +29,9 @@ pub struct GateSpec {
     /// Longest run in one go, ns; `exact` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice_ns: Option<u64>,
+    /// CPU time of one share in one cycle, ns, where that is not the quantum; `exact` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_ns: Option<u64>,
     /// Clients released for each CPU; `exact` only.
     pub presence: u32,
     /// Rate enforcement period, ns; `rate` only.
@@ -43,6 +46,7 @@ impl Default for GateSpec {
             cpus: 1,
             scale_shares: true,
             slice_ns: None,
+            share_ns: None,
             presence: 1,
             period_ns: 1_000_000_000,
         }
@@ -223,6 +227,7 @@ impl GateSpec {
                 scale,
                 slice: self.slice_ns.map(Nanos),
                 presence: self.presence,
+                share_time: self.share_ns.map(Nanos),
             })?),
             "alps" => alps(AlpsVariant::OptimizedIo)?,
             "alps-basic" => alps(AlpsVariant::Basic)?,

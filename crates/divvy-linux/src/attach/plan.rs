@@ -2,7 +2,7 @@
 
 use divvy_policy::ClientId;
 
-use super::{MemberInfo, select_error};
+use super::{MemberInfo, check_owner, select_error};
 use crate::census::Rule;
 use crate::host::LinuxHost;
 use crate::procfs::{self, State};
@@ -32,17 +32,27 @@ impl LinuxHost {
     /// [`Error::Select`](crate::Error::Select) where `pid:` or `tree:` names nobody; as [`procfs::stat`] where the list of
     /// processes cannot be read.
     pub fn plan(&mut self, selector: &Selector) -> Result<Vec<Match>> {
+        self.plan_for(selector, None)
+    }
+
+    /// What [`attach_for`](Self::attach_for) would do. Nothing is changed.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan); [`Error::Permission`](crate::Error::Permission) where `pid:` or `tree:` names a process
+    /// that is not the owner's.
+    pub fn plan_for(&mut self, selector: &Selector, user: Option<u32>) -> Result<Vec<Match>> {
         let mut start = None;
         if let Selector::Pid(pid) | Selector::Tree(pid) = selector {
             let Some(process) = ProcessRef::open(*pid)? else {
                 let what = format!("there is no process {pid}");
                 return Err(select_error(selector, what, "look with ps which there are"));
             };
+            check_owner(&process, user)?;
             start = Some(process.start());
         }
         self.scan_processes(true)?;
         let new = ClientId(self.clients.len() as u32);
-        let only = [Rule { client: new, selector: selector.clone(), start }];
+        let only = [Rule { client: new, selector: selector.clone(), start, owner: user }];
         let a = &self.attached;
         let mut rules = a.rules.clone();
         let order = (selector.rank(), new);
@@ -59,7 +69,11 @@ impl LinuxHost {
             let permitted = ProcessRef::open(pid)?.map(|p| p.may_signal()).transpose()?.flatten();
             let why = a.protection.why(pid, stat.start, &stat.comm, stat.ppid);
             let owner = a.census.claim(pid, &rules, &a.owners, &nobody).filter(|&owner| owner != new);
-            let permitted = permitted.unwrap_or(false);
+            let owned = match user {
+                Some(user) => crate::users(pid)?.is_some_and(|users| users.is_owned_by(user)),
+                None => true,
+            };
+            let permitted = owned && permitted.unwrap_or(false);
             found.push(Match { pid, name: stat.comm.to_string(), permitted, why, owner });
         }
         Ok(found)

@@ -10,6 +10,9 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
+/// Where the system's divvyd keeps its table, unless it was told another place.
+pub const SYSTEM_DIR: &str = "/run/divvy";
+
 const FIX: &str = "remove it, or name another one in DIVVY_RUNTIME_DIR";
 
 /// What the environment says about where the runtime directory is.
@@ -38,7 +41,7 @@ impl Environment {
     }
 
     /// Every place where a table may be, the preferred one first: `$DIVVY_RUNTIME_DIR`, `$XDG_RUNTIME_DIR/divvy`,
-    /// `/run/user/UID/divvy`, `/tmp/divvy-UID`. A parent that is not there or not the user's own is left out (`su` and
+    /// `/run/user/UID/divvy`, `/tmp/divvy-UID`, and root's last the [system's](SYSTEM_DIR). A parent that is not there or not the user's own is left out (`su` and
     /// `sudo` leave that of another user behind).
     #[must_use]
     pub fn candidates(&self) -> Vec<PathBuf> {
@@ -51,6 +54,9 @@ impl Environment {
         let parents = self.xdg_runtime_dir.iter().cloned().chain([PathBuf::from(format!("/run/user/{uid}"))]);
         found.extend(parents.filter(|parent| own(parent)).map(|parent| parent.join("divvy")));
         found.push(PathBuf::from(format!("/tmp/divvy-{uid}")));
+        if uid == 0 {
+            found.push(PathBuf::from(SYSTEM_DIR)); // Never the first: it is the system's divvyd's alone.
+        }
         found.dedup();
         found
     }

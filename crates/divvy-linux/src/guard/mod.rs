@@ -22,7 +22,7 @@ mod rescue;
 mod table;
 mod walk;
 
-pub use dir::{Environment, RuntimeDir};
+pub use dir::{Environment, RuntimeDir, SYSTEM_DIR};
 pub use guardian::{BEAT_INTERVAL, Guardian, HUNG_AFTER, STOPPED_AFTER};
 pub(crate) use rescue::ticks as rescue_ticks;
 pub use rescue::{Failure, Place, Report, rescue, rescue_with};

@@ -22,6 +22,7 @@
 //! each look, and all of them once a second; when it shows CPU time it is active again, and held if its client is. In a
 //! command, the leader and parents of members are never idle: they could make others while their client is held.
 
+mod owner;
 mod scan;
 mod stop;
 #[cfg(test)]
@@ -85,6 +86,8 @@ struct Member<P> {
     /// It has, or had, children.
     forks: bool,
     permitted: bool,
+    /// It is the client's owner's: what it uses is charged.
+    owned: bool,
     /// We have suspended it.
     stopped: bool,
     /// Somebody else has suspended it: not ours to resume.
@@ -103,6 +106,9 @@ impl<P> Member<P> {
 
     fn see(&mut self, clock: Nanos, now: Instant) {
         if clock > self.clock {
+            if !self.owned {
+                self.clock_before += clock.saturating_sub(self.clock);
+            }
             (self.clock, self.used_at) = (clock, now);
         }
     }
@@ -190,6 +196,8 @@ pub struct Skew {
 pub struct Members<W: World = Live> {
     world: W,
     kind: Kind<W::Process>,
+    /// Whose processes alone are held and charged; `None` for everybody's.
+    owner: Option<u32>,
     active: Vec<Member<W::Process>>,
     idle: Vec<Member<W::Process>>,
     /// What the idle ones have used.
@@ -247,6 +255,7 @@ impl<W: World> Members<W> {
             parent: None,
             forks: true, // A leader is never idle.
             permitted: true,
+            owned: true,
             stopped: false,
             stopped_elsewhere: false,
             used_at: Instant::ZERO,
@@ -266,6 +275,7 @@ impl<W: World> Members<W> {
         Self {
             world,
             kind,
+            owner: None,
             active: Vec::new(),
             idle: Vec::new(),
             idle_used: Nanos::ZERO,
@@ -519,6 +529,11 @@ impl<W: World> Members<W> {
         }
         m.children += rise;
         m.forks = true;
+        if !m.owned {
+            m.children_before += rise;
+            m.expected = m.expected.saturating_sub(rise);
+            return;
+        }
         match self.kind {
             // What a parent has waited for is counted there from now on.
             Kind::Command { .. } => self.vanished = self.vanished.saturating_sub(rise),
@@ -673,7 +688,7 @@ impl<W: World> Members<W> {
     pub fn admit(&mut self, pid: Pid, born: bool, look: &mut Look<'_>) -> Result<Option<StartTime>> {
         look.tally.reads += 3;
         let Some(mut m) = self.meet(pid, look.now)? else { return Ok(None) };
-        if born {
+        if born && m.owned {
             (m.clock_before, m.children_before, m.used_at) = (Nanos::ZERO, Nanos::ZERO, look.now);
         }
         let start = m.start;
@@ -697,6 +712,8 @@ impl<W: World> Members<W> {
         let Some(stat) = self.world.stat(pid)?.filter(|s| s.start == start && !s.state.is_ended()) else {
             return Ok(None);
         };
+        // Asked before the pidfd is: if that one lives, the answer was about it.
+        let owned = self.is_owned(pid)?;
         let (Some(clock), Some(permitted)) = (self.world.cpu(pid)?, self.world.may_signal(&process)?) else {
             return Ok(None);
         };
@@ -715,7 +732,8 @@ impl<W: World> Members<W> {
             threads: stat.num_threads,
             parent: stat.ppid,
             forks: false,
-            permitted,
+            permitted: permitted && owned,
+            owned,
             stopped: false,
             stopped_elsewhere: stat.state.is_suspended() && matches!(self.kind, Kind::Attached { .. }),
             used_at: if stat.state == State::Running { now } else { Instant::ZERO },
@@ -736,7 +754,7 @@ impl<W: World> Members<W> {
             (None, None) => return Ok(false),
         };
         if let Some(clock) = self.world.cpu(pid)?.filter(|&now| now >= m.clock) {
-            m.clock = clock;
+            m.see(clock, look.now);
         }
         self.settled += m.used();
         let resumed = self.resume_one(&mut m, look);
@@ -795,6 +813,15 @@ impl<W: World> Members<W> {
             if !m.permitted {
                 look.tally.reads += 1;
                 m.permitted = self.world.may_signal(&m.process)?.unwrap_or(false);
+            }
+            if self.owner.is_some() {
+                look.tally.reads += 1;
+                let mut m = self.active.swap_remove(i);
+                let looked = self.look_whose(&mut m);
+                self.active.push(m);
+                let last = self.active.len() - 1;
+                self.active.swap(i, last);
+                looked?;
             }
             let quiet = self.may_idle(&self.active[i], now) && self.all_asleep(i, look)?;
             if quiet {

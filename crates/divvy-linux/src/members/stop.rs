@@ -4,8 +4,8 @@
 //! whose members is idle is suspended at once, as a process group: none can fork its way out. Everybody else is
 //! suspended one by one; how far apart the signals are is measured ([`Skew`]).
 //!
-//! A member that may not be signalled (it runs as another user by now) is left out: it counts, it is charged, and the rest
-//! goes on.
+//! A member that may not be signalled (it runs as another user by now) is left out: it counts, it is charged (unless the
+//! client has an owner, who is not charged for what others run), and the rest goes on.
 
 use divvy_policy::Nanos;
 
@@ -157,6 +157,14 @@ impl<W: World> Members<W> {
             Kind::Command { slot, .. } if m.in_group => slot.as_ref(),
             _ => None,
         };
+        // It may have become somebody else's since the last look: by `sudo`, say. What cannot be looked at is left alone.
+        self.look_whose(m).inspect_err(|_| m.permitted = false)?;
+        if !m.permitted {
+            // One that we hold already is let go.
+            self.resume_one(m, look)?;
+            Self::give_up(m, look);
+            return Ok(());
+        }
         let Some(slot) = m.slot.as_ref().or(covering) else { return Ok(()) };
         look.table.set_held(slot, true);
         look.tally.signals += 1;

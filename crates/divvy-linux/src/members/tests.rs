@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::guard::RuntimeDir;
+use crate::owner::Users;
 use crate::procfs::{Pending, SignalSet};
 use crate::{Delivery, Error, GroupDelivery, Signal};
 
@@ -22,6 +23,7 @@ struct Process {
     /// No descriptor is left for it.
     unopenable: bool,
     pending_stop: bool,
+    users: Users,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +56,7 @@ impl Script {
             refuses: false,
             unopenable: false,
             pending_stop: false,
+            users: Users::all(1000),
         };
         self.0.borrow_mut().processes.insert(n, process);
         self
@@ -134,6 +137,9 @@ impl World for Script {
             thread: SignalSet::default(),
             process: if p.pending_stop { SignalSet::STOPS } else { SignalSet::default() },
         }))
+    }
+    fn users(&self, pid: Pid) -> Result<Option<Users>> {
+        Ok(self.get(pid).map(|p| p.users))
     }
     fn signal(&self, (pid, start): &Self::Process, signal: Signal) -> Result<Delivery> {
         let Some(now) = self.get(*pid).filter(|p| p.start == start.0) else { return Ok(Delivery::Gone) };
@@ -628,4 +634,65 @@ fn a_child_made_on_the_way_to_a_stop_is_held_at_the_next_look() {
     members.scan(&mut stage.look(true), true, 8).unwrap();
     assert_eq!((held(&members), stage.table.nr_held()), (vec![10, 11, 12], 3));
     assert_eq!((script.state(12), script.state(13)), (State::Stopped, State::Running));
+}
+
+#[test]
+fn what_is_not_the_owners_is_neither_held_nor_charged() {
+    let script = Script::default().with(10, State::Running, 100).with(11, State::Running, 50);
+    script.change(11, |p| (p.users, p.parent) = (Users { real: 1000, effective: 0, saved: 0 }, 10));
+    let mut stage = Stage::new(script, 8);
+    let mut members = Members::attached(stage.script.clone(), Children::Counted).owned_by(Some(1000));
+    for n in [10, 11] {
+        members.admit(pid(n), n == 11, &mut stage.look(false)).unwrap().expect("there");
+    }
+    assert_eq!((members.len(), members.nr_not_permitted()), (2, 1));
+    stage.script.runs(10, 7);
+    stage.script.runs(11, 900);
+    assert_eq!(stage.total(&mut members), 7);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(held(&members), [10]);
+    assert_eq!(stage.script.sent(), [(10, Signal::STOP)]);
+    members.resume(&mut stage.look(false)).unwrap();
+    assert_eq!(stage.script.sent(), [(10, Signal::CONT)]);
+    // At its end nothing of it is charged to the parent that waits for it either.
+    stage.script.change(11, |p| p.state = State::Zombie);
+    members.end(pid(11), &mut stage.look(false)).unwrap();
+    let [ended] = members.take_ended()[..] else { panic!("one has ended") };
+    members.expect(pid(10), ended.time);
+    stage.script.ends(11);
+    stage.script.change(10, |p| p.children = 95);
+    members.account_children(&mut stage.look(false), true).unwrap();
+    assert_eq!(stage.total(&mut members), 7);
+}
+
+#[test]
+fn who_becomes_somebody_else_is_let_go_at_the_next_hold_and_taken_back_at_a_review() {
+    let script = Script::default().with(10, State::Running, 0).with(11, State::Running, 0);
+    let mut stage = Stage::new(script, 8);
+    let mut members = Members::attached(stage.script.clone(), Children::Counted).owned_by(Some(1000));
+    for n in [10, 11] {
+        members.admit(pid(n), false, &mut stage.look(false)).unwrap().expect("there");
+    }
+    // It executes a set-uid program after the last look.
+    stage.script.change(11, |p| p.users.effective = 0);
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!((held(&members), members.nr_not_permitted()), (vec![10], 1));
+    assert_eq!(stage.script.sent(), [(10, Signal::STOP)], "no signal reaches it");
+    stage.script.runs(11, 300);
+    members.resume(&mut stage.look(false)).unwrap();
+    assert_eq!(stage.total(&mut members), 0);
+    assert_eq!(stage.table.nr_held(), 0);
+    stage.script.change(11, |p| p.users = Users::all(1000));
+    members.review(&mut stage.look(false)).unwrap();
+    stage.script.runs(11, 3);
+    assert_eq!((stage.total(&mut members), members.nr_not_permitted()), (3, 0));
+    stage.script.sent();
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(held(&members), [10, 11]);
+    // One that somebody resumed and that became another's while we held it stays free.
+    stage.script.change(11, |p| (p.state, p.users) = (State::Running, Users::all(0)));
+    members.suspend_the_others(&mut stage.look(true)).unwrap();
+    assert_eq!(held(&members), [10]);
+    members.resume(&mut stage.look(false)).unwrap();
+    assert_eq!(stage.table.nr_held(), 0);
 }

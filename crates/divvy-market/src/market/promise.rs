@@ -85,6 +85,22 @@ impl Market {
         }
         parts
     }
+
+    /// What the clients that compete for `resource` weigh, in parts of a base ticket, rounded down; one that weighs anything
+    /// has at least one part, and none more than a `u64` holds. Unlike [`Market::shares`], the number of one client
+    /// changes only where its own rights do.
+    pub fn weights_in_parts(&mut self, resource: Resource, parts: u64) -> Vec<(CurrencyId, u64)> {
+        let clients: Vec<CurrencyId> =
+            self.competitors(resource).into_iter().map(|node| self.currency_id(node)).collect();
+        let mut weights = Vec::with_capacity(clients.len());
+        for client in clients {
+            let weight = self.weight(client, resource).unwrap_or(Ratio::ZERO);
+            let whole =
+                weight.mul_div(parts, 1).floor().map_or(u64::MAX, |n| u64::try_from(n).unwrap_or(u64::MAX));
+            weights.push((client, if weight.is_zero() { 0 } else { whole.max(1) }));
+        }
+        weights
+    }
 }
 
 /// The smallest whole numbers in the proportion of the weights, if they add up to at most `scale`.

@@ -46,6 +46,8 @@ pub enum GateParamError {
     Slice(Nanos),
     /// At least one client is released for each CPU, at most 64.
     Presence(u32),
+    /// A share's time is more than nothing, and at most [`QUANTUM_MAX`].
+    ShareTime(Nanos),
     /// The period must be a whole number of intervals, at least one.
     Period {
         /// The period asked for.
@@ -61,6 +63,7 @@ impl core::fmt::Display for GateParamError {
             Self::Quantum(q) => write!(f, "a quantum of {} ns is outside 1 ms to 10 s", q.0),
             Self::Cpus(n) => write!(f, "{n} CPUs: there must be 1 to 4096"),
             Self::Slice(s) => write!(f, "a slice of {} ns is shorter than 1 ms", s.0),
+            Self::ShareTime(t) => write!(f, "a share of {} ns is outside 1 ns to 10 s", t.0),
             Self::Presence(n) => write!(f, "{n} clients released for each CPU: there must be 1 to 64"),
             Self::Period { period, interval } => {
                 write!(
@@ -157,7 +160,9 @@ impl ShareUnit {
         *count -= 1;
         if *count == 0 {
             self.counts.remove(&share.get());
-            self.unit = self.counts.keys().fold(0, |acc, &s| gcd(acc, s));
+            if self.scale == Scale::ByGcd {
+                self.unit = self.counts.keys().fold(0, |acc, &s| gcd(acc, s));
+            }
         }
     }
 

@@ -243,16 +243,8 @@ impl Work<'_> {
         self.check_limit(Limited::Offers)?;
         self.check_limit(Limited::Tickets)?;
         let now = Moment(self.at_ns);
-        let until = match new.wait_ns {
-            None => None,
-            Some(wait) => Some(Moment(self.at_ns.checked_add(wait).ok_or_else(|| {
-                Refusal::new(
-                    ErrorCode::BadRequest,
-                    format!("{wait} ns is too long to wait"),
-                    "wait less, or for ever",
-                )
-            })?)),
-        };
+        // One that ends after the end of time waits for ever.
+        let until = new.wait_ns.map(|wait| Moment(self.at_ns.saturating_add(wait)));
         let offered = match self.op(Op::Offer { party, gives, wants, now, until })? {
             Made::Exchange { exchange, .. } => {
                 self.charge(Charge::Exchange(exchange));

@@ -181,17 +181,7 @@ impl Ledger {
 
     /// The caller that `who` is to the market: user 0 and whom the policy names are superusers.
     pub(crate) fn caller(&self, names: &dyn Names, who: &Who) -> Caller {
-        let is = |word: &str, id: u32, look: &dyn Fn(&str) -> Option<u32>| {
-            word.parse() == Ok(id) || look(word) == Some(id)
-        };
-        let admins = &self.policy.admins;
-        let by_user = admins.users.iter().any(|word| is(word, who.uid, &|word| names.user_id(word)));
-        let by_group = || {
-            let member =
-                |word: &String| who.gids.iter().any(|&gid| is(word, gid, &|word| names.group_id(word)));
-            admins.groups.iter().any(member)
-        };
-        let superuser = who.uid == 0 || by_user || by_group();
+        let superuser = self.policy.admins.has(names, who);
         Caller { uid: who.uid, groups: who.gids.clone(), superuser }
     }
 
@@ -287,6 +277,11 @@ impl Ledger {
         self.market.shares(Resource::Cpu, scale)
     }
 
+    /// What the clients that compete for the CPU weigh, in parts of a base ticket: see [`Market::weights_in_parts`].
+    pub(crate) fn values(&mut self, parts: u64) -> Vec<(CurrencyId, u64)> {
+        self.market.weights_in_parts(Resource::Cpu, parts)
+    }
+
     /// Every client that was admitted and has not left.
     pub(crate) fn clients(&self, names: &dyn Names) -> Vec<Admitted> {
         self.clients.keys().filter_map(|&id| self.admitted(names, id)).collect()
@@ -299,6 +294,11 @@ impl Ledger {
     /// About how much there is to look at for an answer that shows all.
     pub(crate) fn size(&self) -> usize {
         self.market.nr_tickets() + self.market.nr_currencies()
+    }
+
+    /// How many currencies (clients and the base among them), tickets and clients there are.
+    pub(crate) fn sizes(&self) -> (usize, usize, usize) {
+        (self.market.nr_currencies(), self.market.nr_tickets(), self.clients.len())
     }
 
     pub(crate) fn nr_tickets(&self) -> usize {

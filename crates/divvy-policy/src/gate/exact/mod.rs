@@ -8,7 +8,8 @@
 //! Only a client that blocks breaks the rule; one that was seen asleep is released beside the others from then on,
 //! so that it can run whenever it wakes, and is looked at when it could be through.
 //!
-//! **Terms.** `Q` is the quantum, `q_i` the *quota* of client i for a cycle (its effective share in quanta, times Q),
+//! **Terms.** `Q` is the quantum, `q_i` the *quota* of client i for a cycle (its effective share in quanta, times Q; or, with
+//! [`ExactParams::share_time`], its share times that time: a client of less than a grain runs once it has collected two),
 //! `allowance_i` what is left of it (ns; negative when more was used than was due), a *lane* a place to run (one for
 //! each CPU, or several: *presence*), a *head* the client of a lane, a *suspect* one seen asleep in this cycle or the
 //! last eight, the *grain* (100 us) the least allowance that is worth a hand-over, and *need* the time that a client's
@@ -124,11 +125,21 @@ pub struct ExactParams {
     pub slice: Option<Nanos>,
     /// Clients released for each CPU, 1 to 64.
     pub presence: u32,
+    /// CPU time of one share in one cycle, 1 ns to 10 s, where that is not Q: shares are taken as they are given then, and
+    /// Q only says how often clients are looked at. For whoever knows quotas to the microsecond, as fractions of a cycle.
+    pub share_time: Option<Nanos>,
 }
 
 impl Default for ExactParams {
     fn default() -> Self {
-        Self { quantum: Nanos::from_millis(10), cpus: 1, scale: Scale::ByGcd, slice: None, presence: 1 }
+        Self {
+            quantum: Nanos::from_millis(10),
+            cpus: 1,
+            scale: Scale::ByGcd,
+            slice: None,
+            presence: 1,
+            share_time: None,
+        }
     }
 }
 
@@ -207,9 +218,15 @@ impl Exact {
         {
             return Err(GateParamError::Slice(slice));
         }
+        if let Some(time) = params.share_time
+            && (time == Nanos::ZERO || time > super::QUANTUM_MAX)
+        {
+            return Err(GateParamError::ShareTime(time));
+        }
         let waiting = Waiting::new(params.cpus > 1, params.slice.is_some());
+        let scale = if params.share_time.is_some() { Scale::AsGiven } else { params.scale };
         Ok(Self {
-            unit: ShareUnit::new(params.scale),
+            unit: ShareUnit::new(scale),
             slots: SlotMap::default(),
             clients: Vec::new(),
             vacant: Vec::new(),
@@ -243,6 +260,11 @@ impl Exact {
             out: VecDeque::new(),
             params,
         })
+    }
+
+    /// CPU time of one share in one cycle, in units of the present cycle.
+    fn share_time(&self) -> Nanos {
+        self.params.share_time.unwrap_or(self.params.quantum)
     }
 
     fn slot(&self, client: ClientId) -> Result<usize, EventError> {

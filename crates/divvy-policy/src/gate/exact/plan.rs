@@ -39,7 +39,7 @@ impl Exact {
 
     /// What `c` gets for a cycle, ns.
     pub(super) fn quota(&self, c: &super::Client) -> i128 {
-        c.cap.unwrap_or_else(|| i128::from(c.share.get() / self.unit_now) * i128::from(self.params.quantum.0))
+        c.cap.unwrap_or_else(|| i128::from(c.share.get() / self.unit_now) * i128::from(self.share_time().0))
     }
 
     /// Brings an allowance up to the present cycle: sleepers forfeit credit, the others keep at most one quota of it.
@@ -53,10 +53,13 @@ impl Exact {
         let Some(c) = self.clients[slot].as_mut() else { return };
         let cycles = i128::from(cycle - c.epoch);
         // A capped client runs all the time as it is: what it did not get then it never can.
-        let kept = if c.blocked || c.cap.is_some() { c.allowance.min(0) } else { c.allowance.min(quota) };
+        // What is less than a grain is never run: it is collected, by everybody, until it is more.
+        let spare = (2 * Self::grain() - quota).max(0);
+        let most = quota.max(spare);
+        let kept = c.allowance.min(if c.blocked || c.cap.is_some() { spare } else { most });
         let cut = if c.cap.is_some() { 0 } else { (quota * self.cut) >> 32 };
         // A debt is repaid cycle by cycle; credit is never saved up for longer than one.
-        c.allowance = (kept + quota * (cycles - 1)).min(if c.blocked { 0 } else { quota }) + quota - cut;
+        c.allowance = (kept + quota * (cycles - 1)).min(if c.blocked { spare } else { most }) + quota - cut;
         c.epoch = cycle;
     }
 
@@ -537,7 +540,7 @@ impl Exact {
         let capped = self.capped.iter().filter_map(|&client| self.client(client));
         let capped: u128 = capped.map(|c| u128::from(c.share.get())).sum();
         let shares = self.claimed_shares.saturating_sub(capped) / u128::from(self.unit_now);
-        let quotas = shares as i128 * i128::from(self.params.quantum.0);
+        let quotas = shares as i128 * i128::from(self.share_time().0);
         if carried > 0 && quotas > 0 {
             self.cut = (carried.min(quotas / 2) << 32) / quotas;
         }
@@ -760,7 +763,7 @@ impl Exact {
         if self.capped.is_empty() {
             return changed;
         }
-        let quantum = u128::from(self.params.quantum.0);
+        let quantum = u128::from(self.share_time().0);
         // Where nobody is left, any length will do: the one that the shares would have had.
         let (shares, cpus) = if shares == 0 || cpus == 0 {
             (self.claimed_shares, u128::from(self.params.cpus))

@@ -2,6 +2,9 @@
 //!
 //! Each call is a connection of its own: a divvyd that ends and another that begins are no matter.
 
+mod choice;
+mod market;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +24,8 @@ use crate::types::{
     Status,
 };
 
+pub use choice::{Asked, Choice, SYSTEM_SOCKET};
+
 /// An answer that has not come by then is not waited for.
 const PATIENCE: Duration = Duration::from_secs(45);
 /// Bytes in an answer at most.
@@ -32,6 +37,20 @@ pub enum ApiError {
     /// Nobody listens there: no divvyd runs.
     #[error("no divvyd runs: nobody listens at {}", .0.display())]
     NotRunning(PathBuf),
+    /// Nobody listens at the system's socket.
+    #[error("the system's divvyd does not run: nobody listens at {}; its administrator starts it (divvyd --system), and --own asks your own divvyd", .0.display())]
+    NoSystem(PathBuf),
+    /// Somebody serves the system's socket who cannot be trusted with what is asked there.
+    #[error("the socket {} is served by user {uid}, who is neither root nor you: not asked; name the right one with --system-socket or DIVVY_SYSTEM_SOCKET", path.display())]
+    Stranger {
+        /// The socket.
+        path: PathBuf,
+        /// Who listens there.
+        uid: u32,
+    },
+    /// `DIVVY_MODE` says what it cannot say.
+    #[error("DIVVY_MODE={0}: say user (your own divvyd) or system (the system's), or leave it away")]
+    Mode(String),
     /// The directory of the socket cannot be trusted.
     #[error(transparent)]
     Place(#[from] PlaceError),
@@ -64,6 +83,16 @@ impl ApiError {
 pub struct Api {
     path: PathBuf,
     runtime: Runtime,
+    of: Of,
+}
+
+/// Whose divvyd it is, and so why it is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// A user's: whoever could put the socket into its private directory.
+    User,
+    /// The system's: anybody can connect, so the kernel must name root, or our own user, at the other end.
+    System,
 }
 
 impl Api {
@@ -72,9 +101,13 @@ impl Api {
     /// # Errors
     /// [`ApiError::NotRunning`] where nobody listens; [`ApiError`] for what else goes wrong.
     pub fn connect(path: &Path) -> Result<Self, ApiError> {
+        Self::open(path, Of::User)
+    }
+
+    fn open(path: &Path, of: Of) -> Result<Self, ApiError> {
         let broken = |e: std::io::Error| ApiError::Broken { path: path.to_owned(), why: e.to_string() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
-        let api = Self { path: path.to_owned(), runtime };
+        let api = Self { path: path.to_owned(), runtime, of };
         api.status()?;
         Ok(api)
     }
@@ -88,6 +121,31 @@ impl Api {
             Some(place) => Self::connect(&place.socket()),
             None => Err(ApiError::NotRunning(PathBuf::from(crate::place::SOCKET))),
         }
+    }
+
+    /// A client of the system's divvyd, at its usual socket or at the one that `DIVVY_SYSTEM_SOCKET` names.
+    ///
+    /// # Errors
+    /// As [`of_system_at`](Self::of_system_at).
+    pub fn of_system() -> Result<Self, ApiError> {
+        Self::of_system_at(&choice::system_socket())
+    }
+
+    /// A client of the system's divvyd that listens at `path`. At each connection the kernel is asked who does: nobody but
+    /// root, or this process's own user (who could fool only itself), is told anything.
+    ///
+    /// # Errors
+    /// [`ApiError::NoSystem`] where nobody listens, [`ApiError::Stranger`] where somebody else does.
+    pub fn of_system_at(path: &Path) -> Result<Self, ApiError> {
+        Self::open(path, Of::System)
+    }
+
+    /// A client of the system's divvyd where its socket is there and `DIVVY_MODE` is not `user`, else of this user's.
+    ///
+    /// # Errors
+    /// As [`of_system`](Self::of_system) and [`of_user`](Self::of_user); [`ApiError::Mode`].
+    pub fn best() -> Result<Self, ApiError> {
+        Choice::new(None, None)?.api()
     }
 
     /// The socket.
@@ -226,9 +284,15 @@ impl Api {
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), ApiError> {
         use std::io::ErrorKind;
         let stream = UnixStream::connect(&self.path).await.map_err(|e| match e.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => ApiError::NotRunning(self.path.clone()),
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => self.nobody(),
             _ => self.broken(e),
         })?;
+        if self.of == Of::System {
+            let uid = stream.peer_cred().map_err(|e| self.broken(e))?.uid();
+            if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+                return Err(ApiError::Stranger { path: self.path.clone(), uid });
+            }
+        }
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.broken(e))?;
         let driver = tokio::spawn(connection);
@@ -251,9 +315,16 @@ impl Api {
             matches!(e.kind(), std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset)
         });
         if e.is_incomplete_message() || e.is_canceled() || e.is_closed() || reset {
-            return ApiError::NotRunning(self.path.clone());
+            return self.nobody();
         }
         self.broken(e)
+    }
+
+    fn nobody(&self) -> ApiError {
+        match self.of {
+            Of::User => ApiError::NotRunning(self.path.clone()),
+            Of::System => ApiError::NoSystem(self.path.clone()),
+        }
     }
 
     fn broken(&self, why: impl ToString) -> ApiError {
@@ -262,7 +333,7 @@ impl Api {
 }
 
 /// A name as part of a path.
-fn encode(key: &str) -> String {
+pub(crate) fn encode(key: &str) -> String {
     let mut out = String::new();
     for &byte in key.as_bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

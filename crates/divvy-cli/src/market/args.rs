@@ -1,0 +1,450 @@
+//! The command lines of the market.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Subcommand};
+use divvy_daemon::market::types::Give;
+use divvy_market::Resource;
+
+use crate::args::EXIT_CODES;
+use crate::remote::which::System;
+
+/// The largest amount of a ticket.
+const AMOUNT_MAX: u64 = u32::MAX as u64;
+
+/// How currencies are named, and the exit codes.
+fn help() -> String {
+    format!(
+        "\
+Names:
+  build, alice/build  what you called so, or alice did: a currency or a client
+  alice               that user's own currency
+  base                where every right comes from
+  17, 17.2            an id
+
+{EXIT_CODES}"
+    )
+}
+
+/// An amount of tickets.
+fn amount(text: &str) -> Result<u64, String> {
+    let said = || format!("an amount is a whole number from 1 to {AMOUNT_MAX}");
+    text.parse().ok().filter(|n| (1..=AMOUNT_MAX).contains(n)).ok_or_else(said)
+}
+
+fn resource(text: &str) -> Result<Resource, String> {
+    text.parse().map_err(|_| "a resource is one of cpu, memory, disk".to_owned())
+}
+
+/// `disk:50`.
+fn give(text: &str) -> Result<Give, String> {
+    let (of, number) = text.split_once(':').ok_or("give a resource and an amount, such as disk:50")?;
+    Ok(Give { resource: resource(of)?, amount: amount(number)? })
+}
+
+/// `cpu:500`, or `cpu:none`.
+fn bound(text: &str) -> Result<(Resource, Option<u64>), String> {
+    let (of, number) =
+        text.split_once(':').ok_or("give a resource and an amount, such as cpu:500 or cpu:none")?;
+    let bound = if number == "none" { None } else { Some(amount(number)?) };
+    Ok((resource(of)?, bound))
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CurrencyArgs {
+    #[command(subcommand)]
+    pub(crate) command: CurrencyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CurrencyCommand {
+    /// Make a currency of your own
+    Create(CreateArgs),
+    /// List the currencies and clients: whose they are, who may do what, and what they come to
+    Ls(CurrenciesArgs),
+    /// Draw who is backed by whom, with shares requested, effective and achieved
+    Tree(TreeArgs),
+    /// End a currency, and with it every ticket that it issued or holds
+    Destroy(DestroyArgs),
+    /// Set who may fund, change and issue: by a mode
+    Chmod(ChmodArgs),
+    /// Give a currency to another user or group
+    Chown(ChownArgs),
+    /// Say how many hard tickets are the whole of a currency's rights (1000 if not set)
+    HardTotal(HardTotalArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct CreateArgs {
+    /// Its name among yours: 1 to 64 letters, digits, '-', '_' and '.', not only digits
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Who may fund it (f, 4), change it (c, 2) and issue its tickets (i, 1): you, its group, all others. 740, fcif-----
+    #[arg(long, value_name = "MODE", default_value = "700")]
+    pub(crate) mode: String,
+
+    /// Its group, by name or number; your first one if not given
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
+
+    /// Print the currency as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct CurrenciesArgs {
+    /// The shares of this resource: cpu, memory or disk
+    #[arg(long, value_name = "RESOURCE", default_value = "cpu", value_parser = resource)]
+    pub(crate) resource: Resource,
+
+    /// Print the currencies as JSON, with all three resources
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct TreeArgs {
+    /// Only this currency and what it backs; everything, from the base on, if not given
+    #[arg(value_name = "CURRENCY")]
+    pub(crate) currency: Option<String>,
+
+    /// The tickets of this resource: cpu, memory or disk
+    #[arg(long, value_name = "RESOURCE", default_value = "cpu", value_parser = resource)]
+    pub(crate) resource: Resource,
+
+    /// Print it for Graphviz
+    #[arg(long, conflicts_with_all = ["svg", "json"])]
+    pub(crate) dot: bool,
+
+    /// Draw it as an SVG picture
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) svg: bool,
+
+    /// Write to FILE instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Show the ids of tickets too, as `divvy unfund` takes them
+    #[arg(long, conflicts_with_all = ["dot", "svg", "json"])]
+    pub(crate) ids: bool,
+
+    /// Draw the lines of the tree with ASCII only
+    #[arg(long)]
+    pub(crate) ascii: bool,
+
+    /// Print currencies, tickets, exchanges and offers as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct DestroyArgs {
+    /// Which one
+    #[arg(value_name = "CURRENCY")]
+    pub(crate) currency: String,
+
+    /// Print what it was as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct ChmodArgs {
+    /// Fund (f, 4), change (c, 2), issue (i, 1) for the owner, the group and all others: 740, fcif-----
+    #[arg(value_name = "MODE")]
+    pub(crate) mode: String,
+
+    /// Which one
+    #[arg(value_name = "CURRENCY")]
+    pub(crate) currency: String,
+
+    /// Print the currency as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct ChownArgs {
+    /// The new owner, with or without a new group: alice, alice:staff, :staff
+    #[arg(value_name = "USER[:GROUP]")]
+    pub(crate) owner: String,
+
+    /// Which one
+    #[arg(value_name = "CURRENCY")]
+    pub(crate) currency: String,
+
+    /// Print the currency as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct HardTotalArgs {
+    /// Which one
+    #[arg(value_name = "CURRENCY")]
+    pub(crate) currency: String,
+
+    /// Of which resource, and how many: cpu:2000
+    #[arg(value_name = "RESOURCE:AMOUNT", value_parser = give)]
+    pub(crate) total: Give,
+
+    /// Print the currency as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+/// `fund` and `reserve`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct FundArgs {
+    /// Who gets the ticket
+    #[arg(value_name = "HOLDER")]
+    pub(crate) holder: String,
+
+    /// Whose ticket it is
+    #[arg(long, value_name = "ISSUER")]
+    pub(crate) from: String,
+
+    /// What it gives a right to: cpu, memory or disk
+    #[arg(long, value_name = "RESOURCE", default_value = "cpu", value_parser = resource)]
+    pub(crate) resource: Resource,
+
+    /// How many it stands for, 1 to 4294967295. Soft: a part of all the issuer's soft tickets whose holders compete. Hard
+    /// (reserve): a part of the issuer's hard total (1000 if not set)
+    #[arg(value_name = "AMOUNT", value_parser = amount)]
+    pub(crate) amount: u64,
+
+    /// Print the ticket as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct UnfundArgs {
+    /// The ticket's id, as `divvy fund` and `divvy market explain` print it; with --from, whoever holds it
+    #[arg(value_name = "TICKET|HOLDER")]
+    pub(crate) ticket: String,
+
+    /// Whose ticket it is; the only one of the resource that the holder has of it
+    #[arg(long, value_name = "ISSUER")]
+    pub(crate) from: Option<String>,
+
+    /// What it gives a right to: cpu, memory or disk
+    #[arg(long, value_name = "RESOURCE", default_value = "cpu", value_parser = resource, requires = "from")]
+    pub(crate) resource: Resource,
+
+    /// All of them, where there are several
+    #[arg(long, requires = "from")]
+    pub(crate) all: bool,
+
+    /// Print what the tickets were as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ExchangeArgs {
+    #[command(subcommand)]
+    pub(crate) command: ExchangeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExchangeCommand {
+    /// Offer rights for others: exchanged at once with whoever offered exactly the complement, else the offer waits
+    Offer(OfferArgs),
+    /// List the exchanges that hold, and the offers that wait
+    Ls(ExchangesArgs),
+    /// End an exchange, or withdraw an offer
+    Cancel(CancelArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct OfferArgs {
+    /// What you give, in base tickets: disk:50
+    #[arg(long, value_name = "RESOURCE:AMOUNT", value_parser = give)]
+    pub(crate) give: Give,
+
+    /// What you want for it: memory:20
+    #[arg(long, value_name = "RESOURCE:AMOUNT", value_parser = give)]
+    pub(crate) want: Give,
+
+    /// How long the offer waits: 10m, 2h. Until it is withdrawn if not given
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) wait: Option<Duration>,
+
+    /// For which of your currencies or clients; your own currency if not given
+    #[arg(long, value_name = "CURRENCY")]
+    pub(crate) party: Option<String>,
+
+    /// Print the exchange, or the offer and those that stand in its way, as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct ExchangesArgs {
+    /// Print exchanges and offers as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct CancelArgs {
+    /// The number of the exchange, as `divvy exchange ls` has it
+    #[arg(value_name = "ID")]
+    pub(crate) id: u64,
+
+    /// It is the number of an offer
+    #[arg(long)]
+    pub(crate) offer: bool,
+
+    /// Print what it was as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct NiceArgs {
+    /// Which client
+    #[arg(value_name = "CLIENT")]
+    pub(crate) client: String,
+
+    /// How many base tickets it is to have, from now on, of those that its currency has
+    #[arg(value_name = "AMOUNT", value_parser = amount)]
+    pub(crate) amount: u64,
+
+    /// Whose tickets it holds; your own currency if not given
+    #[arg(long, value_name = "CURRENCY")]
+    pub(crate) from: Option<String>,
+
+    /// Of which resource: cpu, memory or disk
+    #[arg(long, value_name = "RESOURCE", default_value = "cpu", value_parser = resource)]
+    pub(crate) resource: Resource,
+
+    /// Print the new currency as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MarketArgs {
+    #[command(subcommand)]
+    pub(crate) command: MarketCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MarketCommand {
+    /// Say where the value of a client or currency comes from, ticket by ticket
+    Explain(ExplainArgs),
+    /// Print who did what: all of it for superusers, what you did for you
+    Audit(AuditArgs),
+    /// Say how many base tickets a user may issue (superusers)
+    Bound(BoundArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct ExplainArgs {
+    /// Which client or currency
+    #[arg(value_name = "CLIENT")]
+    pub(crate) client: String,
+
+    /// Of which resource: cpu, memory or disk
+    #[arg(long, value_name = "RESOURCE", default_value = "cpu", value_parser = resource)]
+    pub(crate) resource: Resource,
+
+    /// Print the explanation as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct AuditArgs {
+    /// From this entry on
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) since: u64,
+
+    /// Print the entries as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = help())]
+pub(crate) struct BoundArgs {
+    /// Who, by name or number
+    #[arg(value_name = "USER")]
+    pub(crate) user: String,
+
+    /// Of which resource, and at most how many: cpu:500; cpu:none takes the permission back
+    #[arg(value_name = "RESOURCE:AMOUNT", value_parser = bound)]
+    pub(crate) bound: (Resource, Option<u64>),
+
+    /// Print what was set as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) system: System,
+}

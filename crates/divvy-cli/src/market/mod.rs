@@ -1,0 +1,365 @@
+//! The system's market: `currency`, `fund`, `reserve`, `unfund`, `exchange`, `nice`, `market`.
+//!
+//! Each is a question to the system's divvyd, and its answer in words. Who may do what is decided there, by whom the kernel
+//! says we are.
+
+pub(crate) mod args;
+mod audit;
+mod explain;
+mod list;
+mod tree;
+
+use divvy_daemon::client::{Api, ApiError};
+use divvy_daemon::market::types::{
+    Aftermath, Bound, Changed, Currency, CurrencyChange, Exchange, Give, NewCurrency, NewNice, NewOffer,
+    NewTicket, Offer, Offered, Ticket,
+};
+use divvy_daemon::types::ErrorCode;
+use divvy_market::{Kind, Resource};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::remote::json as pretty;
+use crate::{Code, Failure, print};
+use args::{
+    BoundArgs, CancelArgs, ChmodArgs, ChownArgs, CreateArgs, CurrencyCommand, DestroyArgs, ExchangeCommand,
+    FundArgs, HardTotalArgs, MarketCommand, NiceArgs, OfferArgs, UnfundArgs,
+};
+
+/// What a broker does not permit has a code of its own; all else is as for every command.
+fn refused(e: ApiError) -> Failure {
+    let ApiError::Refused(info) = &e else { return e.into() };
+    match info.code {
+        ErrorCode::NotPermitted => Failure::new(Code::Denied, e),
+        _ => e.into(),
+    }
+}
+
+/// Says what was done, or all of it as JSON.
+fn told<T: Serialize>(
+    changed: &Changed<T>,
+    as_json: bool,
+    words: impl FnOnce(&T) -> String,
+) -> Result<Code, Failure> {
+    if as_json {
+        print(pretty(changed)?)?;
+    } else {
+        let mut lines = vec![words(&changed.result)];
+        lines.extend(aftermath(&changed.aftermath));
+        print(lines.join("\n"))?;
+    }
+    Ok(Code::Done)
+}
+
+/// What else came of it.
+fn aftermath(came: &Aftermath) -> Vec<String> {
+    let mut lines: Vec<String> =
+        came.undone.iter().map(|id| format!("exchange {id} ended: a party can no longer cover it")).collect();
+    lines.extend(came.lapsed.iter().map(|id| format!("offer {id} ended: it can no longer be taken up")));
+    lines.extend(came.ended.iter().map(|id| format!("currency {id} ended: it was made for what is gone")));
+    lines
+}
+
+/// `50 disk`.
+fn what(give: &Give) -> String {
+    format!("{} {}", give.amount, give.resource)
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Soft => "soft",
+        Kind::Hard => "hard",
+        Kind::Transfer => "transfer",
+    }
+}
+
+/// A moment, UTC, to the second.
+fn moment(unix_ns: u64) -> String {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(unix_ns);
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+pub(crate) fn currency(command: &CurrencyCommand) -> Result<Code, Failure> {
+    match command {
+        CurrencyCommand::Create(args) => create(args),
+        CurrencyCommand::Ls(args) => list::currencies(args),
+        CurrencyCommand::Tree(args) => tree::run(args),
+        CurrencyCommand::Destroy(args) => destroy(args),
+        CurrencyCommand::Chmod(args) => chmod(args),
+        CurrencyCommand::Chown(args) => chown(args),
+        CurrencyCommand::HardTotal(args) => hard_total(args),
+    }
+}
+
+fn create(args: &CreateArgs) -> Result<Code, Failure> {
+    let new =
+        NewCurrency { name: args.name.clone(), group: args.group.clone(), mode: Some(args.mode.clone()) };
+    let made = args.system.api()?.create_currency(&new).map_err(refused)?;
+    told(&made, args.json, |c| {
+        let made = format!("{}: made, owner {}, group {}, mode {}", c.name, c.owner, c.group, c.mode);
+        if c.depth > 0 {
+            return made; // A user's own comes with what the policy gives.
+        }
+        // Without an account, a user's own currency has no name but its id.
+        let from = if c.owner.parse::<u32>().is_ok() { "CURRENCY" } else { &c.owner };
+        format!("{made}\nnothing backs it yet: divvy fund {} --from {from} AMOUNT", c.name)
+    })
+}
+
+fn destroy(args: &DestroyArgs) -> Result<Code, Failure> {
+    let was = args.system.api()?.destroy_currency(&args.currency).map_err(refused)?;
+    told(&was, args.json, |c| format!("{}: ended, and every ticket that it issued or held", c.name))
+}
+
+fn changed(
+    api: &Api,
+    key: &str,
+    change: &CurrencyChange,
+    as_json: bool,
+    words: impl FnOnce(&Currency) -> String,
+) -> Result<Code, Failure> {
+    told(&api.change_currency(key, change).map_err(refused)?, as_json, words)
+}
+
+fn chmod(args: &ChmodArgs) -> Result<Code, Failure> {
+    let change = CurrencyChange { mode: Some(args.mode.clone()), ..CurrencyChange::default() };
+    changed(&args.system.api()?, &args.currency, &change, args.json, |c| {
+        format!("{}: mode {}", c.name, c.mode)
+    })
+}
+
+fn chown(args: &ChownArgs) -> Result<Code, Failure> {
+    let (owner, group) = match args.owner.split_once(':') {
+        Some((owner, group)) => (owner, Some(group)),
+        None => (args.owner.as_str(), None),
+    };
+    let given = |name: &str| Some(name.to_owned()).filter(|name| !name.is_empty());
+    let change =
+        CurrencyChange { owner: given(owner), group: group.and_then(given), ..CurrencyChange::default() };
+    if change.owner.is_none() && change.group.is_none() {
+        let text = format!("'{}' names nobody; give alice, alice:staff or :staff", args.owner);
+        return Err(Failure::new(Code::Usage, text));
+    }
+    changed(&args.system.api()?, &args.currency, &change, args.json, |c| {
+        format!("{}: owner {}, group {}", c.name, c.owner, c.group)
+    })
+}
+
+fn hard_total(args: &HardTotalArgs) -> Result<Code, Failure> {
+    let change = CurrencyChange { hard_total: Some(args.total), ..CurrencyChange::default() };
+    changed(&args.system.api()?, &args.currency, &change, args.json, |c| {
+        let is = format!(
+            "{}: {} hard tickets are the whole of its {}",
+            c.name, args.total.amount, args.total.resource
+        );
+        match c.standing.iter().find(|s| s.resource == args.total.resource) {
+            Some(s) => format!("{is}; {} of them are out", s.hard_issued),
+            None => is,
+        }
+    })
+}
+
+/// `ticket 12: 100 soft cpu tickets of alice back alice/build`.
+fn ticket(t: &Ticket) -> String {
+    format!("ticket {}: {} {} {} of {} for {}", t.id, t.amount, kind(t.kind), t.resource, t.issuer, t.holder)
+}
+
+/// `divvy fund` (soft) and `divvy reserve` (hard).
+pub(crate) fn fund(args: &FundArgs, kind: Kind) -> Result<Code, Failure> {
+    let new = NewTicket {
+        holder: args.holder.clone(),
+        issuer: args.from.clone(),
+        resource: args.resource,
+        amount: args.amount,
+        kind,
+    };
+    let made = args.system.api()?.create_ticket(&new).map_err(refused)?;
+    told(&made, args.json, |t| {
+        let worth = if t.active {
+            format!("worth {} base tickets now", explain::number(&t.value))
+        } else {
+            format!("worth nothing until {} competes for it", t.holder)
+        };
+        format!("{}, {worth}", ticket(t))
+    })
+}
+
+pub(crate) fn unfund(args: &UnfundArgs) -> Result<Code, Failure> {
+    let api = args.system.api()?;
+    let ids = match &args.from {
+        None => vec![args.ticket.clone()],
+        Some(issuer) => tickets_between(&api, args, issuer)?,
+    };
+    let mut gone = Vec::new();
+    for id in &ids {
+        // Where one of several cannot be taken, those before it are told before the failure is.
+        match api.destroy_ticket(id) {
+            Ok(was) => gone.push(was),
+            Err(e) => {
+                unfunded(&gone, args.json)?;
+                return Err(refused(e));
+            }
+        }
+    }
+    unfunded(&gone, args.json)?;
+    Ok(Code::Done)
+}
+
+fn unfunded(gone: &[Changed<Ticket>], as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        return print(pretty(&gone)?);
+    }
+    for was in gone {
+        print(format_args!("{}: taken away", ticket(&was.result)))?;
+        aftermath(&was.aftermath).iter().try_for_each(print)?;
+    }
+    Ok(())
+}
+
+/// The ids of the tickets of `issuer` that the holder has.
+fn tickets_between(api: &Api, args: &UnfundArgs, issuer: &str) -> Result<Vec<String>, Failure> {
+    let holder = api.currency(&args.ticket).map_err(refused)?;
+    let issuer = api.currency(issuer).map_err(refused)?;
+    let tickets = api.market().map_err(refused)?.tickets;
+    let between = tickets.iter().filter(|t| {
+        t.holder == holder.name
+            && t.issuer == issuer.name
+            && t.resource == args.resource
+            && t.kind != Kind::Transfer
+    });
+    let ids: Vec<String> = between.map(|t| t.id.clone()).collect();
+    match ids.len() {
+        0 => {
+            let text = format!("no {} ticket of {} backs {}", args.resource, issuer.name, holder.name);
+            Err(Failure::new(Code::NoSuch, text))
+        }
+        2.. if !args.all => {
+            let text = format!(
+                "{} {} tickets of {} back {}: {}; take one away by its id, or --all",
+                ids.len(),
+                args.resource,
+                issuer.name,
+                holder.name,
+                ids.join(", ")
+            );
+            Err(Failure::new(Code::Usage, text))
+        }
+        _ => Ok(ids),
+    }
+}
+
+pub(crate) fn exchange(command: &ExchangeCommand) -> Result<Code, Failure> {
+    match command {
+        ExchangeCommand::Offer(args) => offer(args),
+        ExchangeCommand::Ls(args) => list::exchanges(args),
+        ExchangeCommand::Cancel(args) => cancel(args),
+    }
+}
+
+/// `alice gives 50 disk to bob for 20 memory`.
+fn traded(x: &Exchange) -> String {
+    format!("{} gives {} to {} for {}", x.a, what(&x.a_gives), x.b, what(&x.b_gives))
+}
+
+/// `alice gives 50 disk for 20 memory`.
+fn offered(o: &Offer) -> String {
+    format!("{} gives {} for {}", o.party, what(&o.gives), what(&o.wants))
+}
+
+fn offer(args: &OfferArgs) -> Result<Code, Failure> {
+    let wait_ns =
+        match args.wait {
+            Some(wait) => Some(u64::try_from(wait.as_nanos()).map_err(|_| {
+                Failure::new(Code::Usage, "--for: longer than a machine lives; leave it away")
+            })?),
+            None => None,
+        };
+    let new = NewOffer { party: args.party.clone(), gives: args.give, wants: args.want, wait_ns };
+    let made = args.system.api()?.offer(&new).map_err(refused)?;
+    told(&made, args.json, |o| outcome(o).join("\n"))
+}
+
+/// What came of an offer, and what to do where it waits.
+fn outcome(made: &Offered) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(x) = &made.exchange {
+        lines.push(format!("exchange {}: {}", x.id, traded(x)));
+    }
+    let Some(o) = &made.offer else { return lines };
+    let until = o
+        .until_unix_ns
+        .map_or_else(|| "until it is withdrawn".to_owned(), |t| format!("until {}", moment(t)));
+    lines.push(format!("offer {}: {}; it waits for its complement, {until}", o.id, offered(o)));
+    let Some(first) = made.conflicts.first() else { return lines };
+    lines.push("others trade the same at other rates:".to_owned());
+    lines.extend(made.conflicts.iter().map(|c| format!("  offer {}: {}", c.id, offered(c))));
+    let complement = |give: &Give| format!("{}:{}", give.resource, give.amount);
+    lines.push(format!(
+        "to take up offer {}: divvy exchange offer --give {} --want {}",
+        first.id,
+        complement(&first.wants),
+        complement(&first.gives)
+    ));
+    lines.push(format!("to withdraw yours: divvy exchange cancel --offer {}", o.id));
+    lines
+}
+
+fn cancel(args: &CancelArgs) -> Result<Code, Failure> {
+    let api = args.system.api()?;
+    if args.offer {
+        let was = api.withdraw_offer(args.id).map_err(refused)?;
+        told(&was, args.json, |o| format!("offer {}: withdrawn; {}", o.id, offered(o)))
+    } else {
+        let mut was = api.cancel_exchange(args.id).map_err(refused)?;
+        was.aftermath.undone.retain(|&id| id != args.id); // That is what was asked for.
+        told(&was, args.json, |x| format!("exchange {}: ended; {} no more", x.id, traded(x)))
+    }
+}
+
+pub(crate) fn nice(args: &NiceArgs) -> Result<Code, Failure> {
+    let new = NewNice {
+        client: args.client.clone(),
+        from: args.from.clone(),
+        resource: Some(args.resource),
+        amount: args.amount,
+    };
+    let made = args.system.api()?.nice(&new).map_err(refused)?;
+    told(&made, args.json, |c| {
+        let from = c.niced_from.as_deref().unwrap_or("its currency");
+        format!(
+            "{}: backed by {} now, which has {} of {from}'s {} base tickets; they go back when it ends",
+            args.client, c.name, args.amount, args.resource
+        )
+    })
+}
+
+pub(crate) fn market(command: &MarketCommand) -> Result<Code, Failure> {
+    match command {
+        MarketCommand::Explain(args) => explain::run(args),
+        MarketCommand::Audit(args) => audit::run(args),
+        MarketCommand::Bound(args) => set_bound(args),
+    }
+}
+
+fn set_bound(args: &BoundArgs) -> Result<Code, Failure> {
+    let (resource, bound) = args.bound;
+    args.system.api()?.set_bound(&args.user, Bound { resource, bound }).map_err(refused)?;
+    if args.json {
+        print(pretty(&json!({ "user": args.user, "resource": resource, "bound": bound }))?)?;
+    } else {
+        print(bound_words(&args.user, resource, bound))?;
+    }
+    Ok(Code::Done)
+}
+
+fn bound_words(user: &str, resource: Resource, bound: Option<u64>) -> String {
+    match bound {
+        Some(bound) => format!("{user}: may have up to {bound} {resource} base tickets, and issue them"),
+        None => format!("{user}: may issue no {resource} base tickets"),
+    }
+}
+
+#[cfg(test)]
+mod fixtures;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Which divvyd a command asks: the system's, or the user's own.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use divvy_daemon::client::{Api, ApiError, Asked, Choice};
+use divvy_daemon::launch::{LaunchError, with_choice};
+
+use crate::Failure;
+
+/// For commands that either divvyd can answer. Without any of these the system's is asked where its socket is there, else
+/// the user's own; `DIVVY_MODE` decides otherwise.
+#[derive(Debug, Default, ClapArgs)]
+#[command(next_help_heading = "Which divvyd")]
+pub(crate) struct Which {
+    /// Your own, even where the system's runs (as DIVVY_MODE=user does)
+    #[arg(long, conflicts_with_all = ["system", "system_socket"])]
+    own: bool,
+
+    /// The system's, and no other (as DIVVY_MODE=system does)
+    #[arg(long)]
+    system: bool,
+
+    /// The system's, at this socket [default: $DIVVY_SYSTEM_SOCKET, else /run/divvy/api.sock]
+    #[arg(long, value_name = "PATH")]
+    system_socket: Option<PathBuf>,
+}
+
+impl Which {
+    /// The one that is to be asked.
+    ///
+    /// # Errors
+    /// [`Failure`] where `DIVVY_MODE` is no mode.
+    pub(crate) fn choice(&self) -> Result<Choice, Failure> {
+        let asked = match (self.own, self.system || self.system_socket.is_some()) {
+            (true, _) => Some(Asked::Own),
+            (false, true) => Some(Asked::System),
+            (false, false) => None,
+        };
+        Ok(Choice::new(asked, self.system_socket.clone())?)
+    }
+
+    /// Asks it; the user's own is started if none runs.
+    ///
+    /// # Errors
+    /// [`Failure`] where there is none, or it refuses.
+    pub(crate) fn ask<T>(&self, call: impl Fn(&Api) -> Result<T, ApiError>) -> Result<T, Failure> {
+        with_choice(&self.choice()?, call).map_err(|e: LaunchError| e.into())
+    }
+}
+
+/// For the market's commands: only the system's divvyd has one.
+#[derive(Debug, Default, ClapArgs)]
+#[command(next_help_heading = "Which divvyd")]
+pub(crate) struct System {
+    /// The system's socket [default: $DIVVY_SYSTEM_SOCKET, else /run/divvy/api.sock]
+    #[arg(long, value_name = "PATH")]
+    system_socket: Option<PathBuf>,
+}
+
+impl System {
+    /// The system's divvyd.
+    ///
+    /// # Errors
+    /// [`ApiError`] where it does not run, or is a stranger's.
+    pub(crate) fn api(&self) -> Result<Api, ApiError> {
+        Choice::new(Some(Asked::System), self.system_socket.clone())?.api()
+    }
+}

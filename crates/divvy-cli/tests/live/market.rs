@@ -1,0 +1,324 @@
+//! The system's market, as users meet it: a real `divvyd --system`, and commands of several real users. They have no
+//! accounts; what the kernel says of them is their number.
+
+use std::process::Stdio;
+
+use rustix::process::{Signal, kill_process};
+use serde_json::Value;
+
+use crate::harness::{Outcome, Running, SPIN, Sandbox, eventually, one_cpu};
+use crate::system::System;
+
+/// Users without accounts.
+const ALICE: u32 = 64_020;
+const BOB: u32 = 64_021;
+const ROOT: u32 = 0;
+
+const DENIED: i32 = 8;
+const REFUSED: i32 = 9;
+const NO_SUCH: i32 = 6;
+
+/// The system's divvyd of a sandbox, and users who ask it by `divvy`.
+struct Fair<'a> {
+    sandbox: &'a Sandbox,
+    _system: System<'a>,
+}
+
+impl<'a> Fair<'a> {
+    fn open(sandbox: &'a Sandbox) -> Self {
+        Self { sandbox, _system: System::start(sandbox, &policy(), &[]) }
+    }
+
+    /// Starts `divvy` with these words as arguments, as user `uid`.
+    fn spawn(&self, uid: u32, words: &[&str]) -> Running {
+        let mut command = self.sandbox.command_as(uid, self.sandbox.program());
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running { child: command.spawn().expect("start divvy") }
+    }
+
+    /// Runs `divvy` with these words as arguments, as user `uid`.
+    fn run(&self, uid: u32, line: &str) -> Outcome {
+        self.spawn(uid, &line.split_whitespace().collect::<Vec<_>>()).end()
+    }
+
+    /// Runs what must work, and gives back what it says.
+    fn must(&self, uid: u32, line: &str) -> String {
+        let outcome = self.run(uid, line);
+        assert_eq!(outcome.code, Some(0), "divvy {line}: {}", outcome.stderr);
+        String::from_utf8(outcome.stdout).expect("text").trim_end().to_owned()
+    }
+
+    fn json(&self, uid: u32, line: &str) -> Value {
+        serde_json::from_str(&self.must(uid, &format!("{line} --json"))).expect("JSON")
+    }
+
+    /// Runs what must be refused with this code, in one line with these words, and change nothing.
+    fn refuses(&self, uid: u32, line: &str, code: i32, words: &[&str]) {
+        let before = self.kept();
+        let outcome = self.run(uid, line);
+        assert_eq!(outcome.code, Some(code), "divvy {line}: {}", outcome.stderr);
+        assert_eq!(outcome.stderr.lines().count(), 1, "one line: {}", outcome.stderr);
+        for word in words {
+            assert!(outcome.stderr.contains(word), "divvy {line}: no '{word}' in: {}", outcome.stderr);
+        }
+        assert_eq!(outcome.stdout, b"", "divvy {line}");
+        assert_eq!(self.kept(), before, "divvy {line} changed something");
+    }
+
+    /// The market without what goes on by itself: who is awake, and what that is worth and achieved.
+    fn kept(&self) -> Value {
+        let mut graph = self.json(ROOT, "currency tree");
+        for (list, members) in
+            [("currencies", &["standing", "scheduled"][..]), ("tickets", &["active", "value"])]
+        {
+            for one in graph[list].as_array_mut().expect("a list") {
+                members.iter().for_each(|member| drop(one.as_object_mut().expect("one").remove(*member)));
+            }
+        }
+        graph
+    }
+
+    /// Waits until these currencies are worth so many base tickets of a resource (cpu is 0, disk 2). Who has just begun to
+    /// compute may not have been seen yet.
+    fn are_worth(&self, resource: usize, expected: &[(&str, &str)]) {
+        let what = format!("{expected:?} of resource {resource}");
+        eventually(&what, || {
+            let all = self.json(ROOT, "currency ls");
+            let worth = |name: &str| {
+                let found = all.as_array().expect("currencies").iter().find(|c| c["name"] == name);
+                found.and_then(|c| c["standing"][resource]["value"].as_str()).unwrap_or("none").to_owned()
+            };
+            expected.iter().all(|(name, value)| worth(name) == *value).then_some(())
+        });
+    }
+
+    /// A client of user `uid` that computes.
+    fn client(&self, uid: u32, name: &str) -> Running {
+        // By its first word it is found again.
+        let script = format!(": {name}; {SPIN}");
+        let running = self.spawn(uid, &["run", "--name", name, "--", "sh", "-c", &script]);
+        eventually("the client", || self.currency(name));
+        running
+    }
+
+    /// The currency or client of which the market's name ends so.
+    fn currency(&self, name: &str) -> Option<Value> {
+        let all = self.json(ROOT, "currency ls");
+        let all = all.as_array().expect("currencies");
+        all.iter().find(|c| c["name"].as_str().is_some_and(|n| n.ends_with(&format!("/{name}")))).cloned()
+    }
+
+    /// The name of a user's own currency: users without accounts have only its id.
+    fn own(&self, uid: u32) -> String {
+        let (all, owner) = (self.json(ROOT, "currency ls"), uid.to_string());
+        let all = all.as_array().expect("currencies");
+        let own = all.iter().find(|c| c["owner"].as_str() == Some(&owner) && c["name"] == c["id"]);
+        own.unwrap_or_else(|| panic!("no currency of user {uid}: {all:#?}"))["name"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+}
+
+fn policy() -> String {
+    format!("[users.{ALICE}]\ncpu = 2000\n[users.{BOB}]\ncpu = 1000\n[scheduler]\ncpus = \"{}\"\n", one_cpu())
+}
+
+#[test]
+fn each_user_minds_its_own_currencies() {
+    let Some(sandbox) = Sandbox::shared("each_user_minds_its_own_currencies") else { return };
+    let fair = Fair::open(&sandbox);
+    let said = fair.must(ALICE, "currency create build --mode 700");
+    assert!(
+        said.starts_with(&format!("{ALICE}/build: made, owner {ALICE}, group {ALICE}, mode fci------")),
+        "{said}"
+    );
+    let (build, alice) = (format!("{ALICE}/build"), fair.own(ALICE));
+    // Of her own she can give what she likes; under the name that is hers, or the one that all know.
+    let said = fair.must(ALICE, &format!("fund build --from {alice} 300"));
+    assert!(said.contains(&format!("300 soft cpu of {alice} for {build}")), "{said}");
+    assert!(said.contains("worth nothing until"), "nobody computes: {said}");
+    let ticket = fair.json(ALICE, &format!("reserve {build} --from {alice} --resource disk 100"));
+    assert_eq!((&ticket["result"]["kind"], &ticket["result"]["amount"]), (&"hard".into(), &100.into()));
+    // Bob can do nothing of it, and is told what it would take.
+    let fund = format!("fund {build} --from {alice} 5");
+    fair.refuses(BOB, &fund, DENIED, &["not permitted", &build, "chmod"]);
+    fair.refuses(
+        BOB,
+        &format!("unfund {}", ticket["result"]["id"].as_str().unwrap()),
+        DENIED,
+        &["not permitted"],
+    );
+    fair.refuses(BOB, &format!("currency destroy {build}"), DENIED, &["not permitted", &build]);
+    fair.refuses(BOB, &format!("currency chmod 777 {build}"), DENIED, &["not permitted"]);
+    fair.refuses(BOB, &format!("currency chown {BOB} {build}"), DENIED, &["not permitted"]);
+    fair.refuses(BOB, &format!("market bound {BOB} cpu:500"), DENIED, &["not permitted", "superuser"]);
+    fair.refuses(BOB, &format!("fund {alice} --from base 5"), DENIED, &["not permitted"]);
+    // Nor can anybody do what cannot be.
+    fair.refuses(ALICE, &format!("fund {alice} --from build 5"), REFUSED, &["a cycle"]);
+    fair.refuses(ALICE, "currency create build", 2, &["already"]);
+    fair.refuses(ALICE, "currency create 17", 2, &["17"]);
+    fair.refuses(ALICE, "unfund 4711.1", NO_SUCH, &["4711"]);
+    fair.refuses(ALICE, "currency destroy no-such", NO_SUCH, &["no-such"]);
+    fair.refuses(ALICE, "exchange cancel 4711", NO_SUCH, &["4711"]);
+    fair.refuses(ALICE, "exchange cancel --offer 4711", NO_SUCH, &["4711"]);
+    fair.refuses(ALICE, "market explain no-such", NO_SUCH, &["no-such"]);
+    fair.refuses(ALICE, &format!("reserve build --from {alice} --resource disk 901"), REFUSED, &["900"]);
+    // What she permits, he can do: issue tickets of build to something of his own.
+    assert!(fair.must(ALICE, "currency chmod 701 build").contains("mode fci-----i"));
+    fair.must(BOB, "currency create mine");
+    fair.must(BOB, &format!("fund mine --from {build} 7"));
+    // Taken away by holder and issuer; what is not unique has to be named.
+    fair.must(ALICE, &format!("fund build --from {alice} 1"));
+    fair.refuses(ALICE, &format!("unfund build --from {alice}"), 2, &["2 cpu tickets", "--all"]);
+    fair.must(ALICE, &format!("unfund build --from {alice} --all"));
+    fair.refuses(ALICE, &format!("unfund build --from {alice}"), NO_SUCH, &["no cpu ticket"]);
+    // Who did what: root sees all of it, bob his own.
+    let entries = |uid| fair.json(uid, "market audit")["entries"].as_array().expect("entries").clone();
+    let (all, bobs) = (entries(ROOT), entries(BOB));
+    assert!(
+        bobs.iter().all(|e| e["uid"] == BOB) && bobs.iter().any(|e| e["refused"].is_string()),
+        "{bobs:#?}"
+    );
+    assert!(all.len() > bobs.len() && all.iter().any(|e| e["uid"] == ALICE), "{all:#?}");
+    assert!(fair.must(ROOT, "market audit").contains("REFUSED: "));
+    // Root can give it away, and end it.
+    assert!(fair.must(ROOT, &format!("currency chown {BOB} {build}")).contains(&format!("owner {BOB}")));
+    fair.must(BOB, "currency destroy build");
+    fair.refuses(ALICE, &format!("currency destroy {build}"), NO_SUCH, &[&build]);
+}
+
+#[test]
+fn rights_are_exchanged_and_offers_wait_for_their_complement() {
+    let Some(sandbox) = Sandbox::shared("rights_are_exchanged") else { return };
+    let fair = Fair::open(&sandbox);
+    let (mut a, mut b) = (fair.client(ALICE, "a"), fair.client(BOB, "b"));
+    let (alice, bob) = (fair.own(ALICE), fair.own(BOB));
+    let said = fair.must(ALICE, "exchange offer --give cpu:500 --want disk:400");
+    assert!(
+        said.contains(&format!("{alice} gives 500 cpu for 400 disk; it waits for its complement")),
+        "{said}"
+    );
+    let waiting = fair.json(ALICE, "exchange ls")["offers"][0]["id"].to_string();
+    // At another rate it waits too, and is told what is in its way and how to take it up.
+    let said = fair.must(BOB, "exchange offer --give disk:300 --want cpu:500 --for 10m");
+    let take = "divvy exchange offer --give disk:400 --want cpu:500";
+    assert!(said.contains(&format!("to take up offer {waiting}: {take}")), "{said}");
+    let own = said.split_whitespace().nth(1).unwrap().trim_end_matches(':').to_owned();
+    assert!(said.contains(&format!("to withdraw yours: divvy exchange cancel --offer {own}")), "{said}");
+    fair.refuses(ALICE, &format!("exchange cancel --offer {own}"), DENIED, &["not permitted"]);
+    fair.must(BOB, &format!("exchange cancel --offer {own}"));
+    let said = fair.must(BOB, take.trim_start_matches("divvy "));
+    assert!(said.contains(&format!("{alice} gives 500 cpu to {bob} for 400 disk")), "{said}");
+    // 2000 and 1000 before; disk was 1000 each.
+    fair.are_worth(0, &[(&alice, "1500"), (&bob, "1500")]);
+    fair.are_worth(2, &[(&alice, "1400"), (&bob, "600")]);
+    let tree = fair.must(ROOT, "currency tree");
+    assert!(tree.contains("-500 cpu for 400 disk") && tree.contains("+500 cpu for 400 disk"), "{tree}");
+    assert!(tree.lines().all(|line| line.chars().count() <= 80), "{tree}");
+    let said = fair.must(BOB, &format!("market explain {bob}"));
+    assert!(said.starts_with(&format!("{bob} is worth 1500 base tickets of cpu")), "{said}");
+    assert!(said.contains("1000 base tickets") && said.contains("500: exchange "), "{said}");
+    // More than there is, nobody can give.
+    fair.refuses(BOB, "exchange offer --give disk:601 --want cpu:1", REFUSED, &["does not have"]);
+    fair.refuses(
+        BOB,
+        &format!("exchange offer --give disk:1 --want cpu:1 --party {alice}"),
+        DENIED,
+        &["not permitted"],
+    );
+    // Either party ends it, and has what it had.
+    let id = fair.json(ROOT, "exchange ls")["exchanges"][0]["id"].to_string();
+    fair.must(BOB, &format!("exchange cancel {id}"));
+    fair.are_worth(0, &[(&alice, "2000"), (&bob, "1000")]);
+    sandbox.kill_clients();
+    let _ = (a.wait(), b.wait());
+}
+
+#[test]
+fn a_nice_client_stays_small_and_every_value_is_explained() {
+    let Some(sandbox) = Sandbox::shared("a_nice_client_stays_small") else { return };
+    let fair = Fair::open(&sandbox);
+    let mut running = [fair.client(ALICE, "big"), fair.client(ALICE, "small"), fair.client(BOB, "other")];
+    let alice = fair.own(ALICE);
+    let said = fair.must(ALICE, "nice small 100");
+    assert!(said.contains(&format!("has 100 of {alice}'s cpu base tickets")), "{said}");
+    let names =
+        [ALICE, ALICE, BOB].iter().zip(["small", "big", "other"]).map(|(uid, name)| format!("{uid}/{name}"));
+    let names: Vec<String> = names.collect();
+    let [small, big, other] = [&names[0], &names[1], &names[2]].map(String::as_str);
+    fair.are_worth(0, &[(small, "100"), (big, "1900"), (other, "1000")]);
+    let said = fair.must(ALICE, "market explain small");
+    assert!(said.starts_with(&format!("{ALICE}/small is worth 100 base tickets of cpu")), "{said}");
+    assert!(said.contains("└─ 100: "), "{said}");
+    fair.refuses(BOB, &format!("nice {big} 10"), DENIED, &["not permitted"]);
+    // Drawn every way.
+    let tree = fair.must(BOB, "currency tree");
+    for name in ["base", "big •", "small •", "other •"] {
+        assert!(tree.contains(name), "{tree}");
+    }
+    let dot = fair.must(BOB, &format!("currency tree {alice} --dot"));
+    assert!(dot.starts_with("digraph market {") && dot.contains("/big") && !dot.contains("/other"), "{dot}");
+    let picture = sandbox.path("picture.svg");
+    fair.must(ROOT, &format!("currency tree --svg -o {}", picture.display()));
+    assert!(std::fs::read_to_string(&picture).unwrap().contains("/small</text>"));
+    // It ends, and what it had goes back.
+    let process = sandbox.wait_for(1, ": small;").remove(0);
+    kill_process(process.pid, Signal::KILL).expect("end it");
+    eventually("small to leave", || fair.currency("small").is_none().then_some(()));
+    fair.are_worth(0, &[(big, "2000"), (other, "1000")]);
+    sandbox.kill_clients();
+    running.iter_mut().for_each(|running| {
+        let _ = running.wait();
+    });
+}
+
+/// What runs on a socket that anybody could have put there is told nothing.
+#[test]
+fn a_strangers_socket_is_not_asked() {
+    let Some(theirs) = Sandbox::nobody("a_strangers_socket_is_not_asked") else { return };
+    let mut client = theirs.start(&["run", "--", "sleep", "60"]);
+    let socket = theirs.path("run/api.sock");
+    eventually("their divvyd", || socket.exists().then_some(()));
+    let ours = Sandbox::own();
+    for (line, asked) in [
+        ("currency ls", vec!["--system-socket"]),
+        ("ls", vec!["--system-socket"]),
+        ("explain 1", vec!["--system-socket"]),
+        ("top --json", vec!["--system-socket"]),
+    ] {
+        let mut words: Vec<&str> = line.split_whitespace().chain(asked).collect();
+        words.push(socket.to_str().unwrap());
+        let outcome = ours.run(&words);
+        assert_eq!(outcome.code, Some(5), "{line}: {}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains("is served by user 65534, who is neither root nor you"),
+            "{}",
+            outcome.stderr
+        );
+    }
+    // They themselves may ask it: it keeps no market.
+    let outcome = theirs.run(&["currency", "ls", "--system-socket", socket.to_str().unwrap()]);
+    assert_eq!(outcome.code, Some(7), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("divvyd --system"), "a fix: {}", outcome.stderr);
+    theirs.kill_clients();
+    let _ = client.wait();
+}
+
+#[test]
+fn where_no_systems_divvyd_runs_that_is_said() {
+    let sandbox = Sandbox::own();
+    for line in ["currency ls", "market audit", "exchange ls", "ls --system", "set x -s 1 --system"] {
+        let outcome = sandbox.run(&line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(outcome.code, Some(7), "{line}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("the system's divvyd does not run"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("divvyd --system"), "a fix: {}", outcome.stderr);
+    }
+    // The others go on as ever, with one's own.
+    let outcome = sandbox.run(&["run", "--", "true"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let mut command = sandbox.divvy(&["ls"]);
+    let output = command.env("DIVVY_MODE", "both").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("DIVVY_MODE=both: say user"));
+}

@@ -1,0 +1,287 @@
+//! The market over the API of a system's divvyd: every path as the document says, by people who may and who may not.
+
+use serde_json::{Value, json};
+
+use crate::api::{Seen, check_all_asked, check_on};
+use crate::harness::eventually;
+use crate::system::{ALICE, BOB, System, as_user, system_sandbox};
+
+/// Bases of the users' currencies: alice has twice as much of everything.
+const POLICY: &str = "
+[users.64010]
+cpu = 2000
+memory = 2000
+disk = 2000
+[limits]
+currencies = 5
+tickets = 40
+offers = 3
+requests_per_second = 1000000
+burst = 1000000
+";
+
+/// Asks as a user, checked against the document.
+struct Asker<'a> {
+    system: &'a System<'a>,
+    seen: Seen,
+}
+
+impl Asker<'_> {
+    fn ask(&mut self, uid: u32, method: &str, path: &str, body: &Value, status: u16) -> Value {
+        let system = self.system;
+        let seen = &mut self.seen;
+        as_user(uid, || check_on(system.connect(), seen, method, path, body, status))
+    }
+
+    fn get(&mut self, uid: u32, path: &str) -> Value {
+        self.ask(uid, "GET", path, &Value::Null, 200)
+    }
+
+    /// Makes something; what came of it.
+    fn make(&mut self, uid: u32, what: &str, body: &Value) -> Value {
+        self.ask(uid, "POST", &format!("/v1/market/{what}"), body, 201)["result"].clone()
+    }
+
+    fn end(&mut self, uid: u32, what: &str, id: &Value) -> Value {
+        let id = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
+        self.ask(uid, "DELETE", &format!("/v1/market/{what}/{id}"), &Value::Null, 200)
+    }
+
+    /// Is refused; says the message.
+    fn refused(
+        &mut self,
+        uid: u32,
+        (method, path, body): (&str, &str, &Value),
+        status: u16,
+        code: &str,
+    ) -> String {
+        let answer = self.ask(uid, method, path, body, status);
+        assert_eq!(answer["error"]["code"], code, "{method} {path} {body}: {answer}");
+        answer["error"]["message"].as_str().unwrap().to_owned()
+    }
+
+    /// Everything that there is, but for what only says who looked.
+    fn graph(&mut self) -> Value {
+        self.get(0, "/v1/market")
+    }
+}
+
+fn give(resource: &str, amount: u64) -> Value {
+    json!({ "resource": resource, "amount": amount })
+}
+
+fn ticket(issuer: &Value, holder: &Value, amount: u64, kind: &str) -> Value {
+    json!({ "issuer": issuer, "holder": holder, "resource": "cpu", "amount": amount, "kind": kind })
+}
+
+/// The user's own currency: made with the first that the user makes, which is ended again.
+fn own_currency(asker: &mut Asker<'_>, uid: u32) -> Value {
+    let first = asker.make(uid, "currencies", &json!({ "name": "first" }));
+    asker.end(uid, "currencies", &first["id"]);
+    let all = asker.get(uid, "/v1/market/currencies")["currencies"].clone();
+    let own = all.as_array().unwrap().iter().find(|c| c["owner"] == uid.to_string()).unwrap();
+    own["id"].clone()
+}
+
+#[test]
+fn every_path_of_the_market_answers_as_its_document_says() {
+    let Some(sandbox) = system_sandbox("every_path_of_the_market_answers_as_its_document_says") else {
+        return;
+    };
+    let mut system = System::start(&sandbox, POLICY, &[]);
+    let mut asker = Asker { system: &system, seen: Seen::new() };
+    let (alice, bob) = (own_currency(&mut asker, ALICE), own_currency(&mut asker, BOB));
+    let shown = asker.get(BOB, &format!("/v1/market/currencies/{}", alice.as_str().unwrap()));
+    // Nobody competes: all that is known is what was promised.
+    assert_eq!((&shown["owner"], &shown["standing"][0]["value"]), (&json!("64010"), &json!("0")));
+    assert_eq!(
+        shown["standing"][0]["requested"].as_f64().map(|f| (f * 3000.0).round()),
+        Some(2000.0),
+        "{shown}"
+    );
+
+    // Currencies: made, changed, funded, explained, ended.
+    let build = asker.make(ALICE, "currencies", &json!({ "name": "build", "mode": "740" }));
+    assert_eq!(build["name"], "64010/build");
+    let path = format!("/v1/market/currencies/{}", build["id"].as_str().unwrap());
+    let changed = asker.ask(ALICE, "PATCH", &path, &json!({ "mode": "fci------" }), 200);
+    assert_eq!(changed["result"]["mode"], "fci------");
+    let funded = asker.make(ALICE, "tickets", &ticket(&alice, &build["id"], 100, "soft"));
+    let place = format!("/v1/market/tickets/{}", funded["id"].as_str().unwrap());
+    assert_eq!(asker.get(BOB, &place)["amount"], 100);
+    let changed = asker.ask(ALICE, "PATCH", &place, &json!({ "amount": 250 }), 200);
+    assert_eq!(changed["result"]["amount"], 250);
+    let hard = json!({ "hard_total": give("cpu", 10) });
+    let changed =
+        asker.ask(ALICE, "PATCH", &format!("/v1/market/currencies/{}", alice.as_str().unwrap()), &hard, 200);
+    assert_eq!(changed["result"]["standing"][0]["hard_total"], 10);
+    let by_name = asker.get(BOB, "/v1/market/currencies/64010%2Fbuild");
+    assert_eq!(by_name["id"], build["id"]);
+    let why = asker.get(ALICE, "/v1/market/explain/64010%2Fbuild");
+    assert_eq!(why["parts"].as_array().unwrap().len(), 1, "{why}");
+    asker.get(ALICE, &format!("/v1/market/explain/{}?resource=disk", bob.as_str().unwrap()));
+    check_denied(&mut asker, [&alice, &bob], &build["id"], &place);
+
+    // Whoever sleeps has nothing to give.
+    let offer = json!({ "gives": give("disk", 20), "wants": give("cpu", 10) });
+    let said = asker.refused(ALICE, ("POST", "/v1/market/offers", &offer), 409, "refused");
+    assert!(said.contains("does not have what it would give"), "{said}");
+    let both = json!({ "a": alice, "a_gives": give("cpu", 1), "b": bob, "b_gives": give("disk", 1) });
+    asker.refused(0, ("POST", "/v1/market/exchanges", &both), 409, "refused");
+
+    // Permission to issue base tickets. What is nice is a client, and those come with the scheduler.
+    let bound = json!({ "resource": "cpu", "bound": 50 });
+    assert_eq!(asker.ask(0, "PUT", &format!("/v1/market/bounds/{BOB}"), &bound, 200), bound);
+    let none = json!({ "client": "nobody", "amount": 5 });
+    asker.refused(BOB, ("POST", "/v1/market/nice", &none), 404, "no-such-currency");
+
+    asker.end(ALICE, "tickets", &funded["id"]);
+    let gone = asker.end(ALICE, "currencies", &build["id"]);
+    assert_eq!(gone["result"]["name"], "64010/build");
+    check_audit(&mut asker);
+    check_limits(&mut asker, &alice);
+
+    let graph = asker.graph();
+    let asked = std::mem::take(&mut asker.seen);
+    // Trades, and what is nice, need clients that compete.
+    let needs_clients = |path: &str| ["nice", "offers", "exchanges"].iter().any(|word| path.contains(word));
+    check_all_asked(&asked, |path| path.starts_with("/v1/market") && !needs_clients(path));
+    // All of it is there after an orderly end, and after none.
+    assert_eq!(system.stop(), Some(0), "{}", system.log());
+    for _ in 0..2 {
+        let again = System::start(&sandbox, POLICY, &[]);
+        let mut asker = Asker { system: &again, seen: Seen::new() };
+        assert_eq!(asker.graph(), graph);
+        again.signal(rustix::process::Signal::KILL);
+    }
+}
+
+/// What somebody else may not do: the words say who needs what, and nothing changes.
+fn check_denied(asker: &mut Asker<'_>, [alice, bob]: [&Value; 2], build: &Value, place: &str) {
+    let before = asker.graph();
+    let path = format!("/v1/market/currencies/{}", build.as_str().unwrap());
+    let nothing = Value::Null;
+    for (request, status, code, words) in [
+        (
+            ("PATCH", path.as_str(), &json!({ "mode": "777" })),
+            403,
+            "not-permitted",
+            "only the owner of 64010/build",
+        ),
+        (("DELETE", path.as_str(), &nothing), 403, "not-permitted", "64010/build"),
+        (
+            ("POST", "/v1/market/tickets", &ticket(alice, build, 5, "soft")),
+            403,
+            "not-permitted",
+            "user 64011 needs",
+        ),
+        (
+            ("PATCH", place, &json!({ "amount": 1 })),
+            403,
+            "not-permitted",
+            "needs c on 64010/build, who holds it",
+        ),
+        (("DELETE", place, &nothing), 403, "not-permitted", "needs c on 64010/build, who holds it"),
+        (
+            ("POST", "/v1/market/tickets", &ticket(&json!("base"), build, 5, "soft")),
+            403,
+            "not-permitted",
+            "user 64011 needs",
+        ),
+        (
+            ("PUT", "/v1/market/bounds/64011", &json!({ "resource": "cpu", "bound": 1_000_000 })),
+            403,
+            "not-permitted",
+            "superuser",
+        ),
+        (
+            (
+                "POST",
+                "/v1/market/exchanges",
+                &json!({ "a": alice, "a_gives": give("cpu", 9), "b": bob, "b_gives": give("disk", 1) }),
+            ),
+            403,
+            "not-permitted",
+            "user 64011",
+        ),
+        (("GET", "/v1/market/currencies/no-such", &nothing), 404, "no-such-currency", "no-such"),
+        (("GET", "/v1/market/currencies/99999.9", &nothing), 404, "no-such-currency", ""),
+        (("DELETE", "/v1/market/tickets/99999.9", &nothing), 404, "no-such-ticket", ""),
+        (("DELETE", "/v1/market/exchanges/99999", &nothing), 404, "no-such-exchange", ""),
+        (("DELETE", "/v1/market/offers/99999", &nothing), 404, "no-such-offer", ""),
+    ] {
+        let said = asker.refused(BOB, request, status, code);
+        assert!(said.contains(words), "{request:?}: {said}");
+    }
+    // And what alice herself cannot: amounts that are none, circles, more than there is.
+    for (request, status, code) in [
+        (("PATCH", place, &json!({ "amount": 0 })), 400, "bad-request"),
+        (("PATCH", place, &json!({ "amount": 4_294_967_296_u64 })), 400, "bad-request"),
+        (("POST", "/v1/market/tickets", &ticket(build, alice, 5, "soft")), 409, "refused"),
+        (("POST", "/v1/market/tickets", &ticket(build, build, 5, "soft")), 409, "refused"),
+        (("POST", "/v1/market/tickets", &ticket(alice, build, 11, "hard")), 409, "refused"),
+        (("POST", "/v1/market/tickets", &ticket(alice, build, 5, "transfer")), 409, "refused"),
+        (("POST", "/v1/market/currencies", &json!({ "name": "build" })), 409, "name-taken"),
+        (("POST", "/v1/market/currencies", &json!({ "name": "a b" })), 400, "bad-request"),
+        (("POST", "/v1/market/currencies", &json!({ "name": "x", "mode": "999" })), 400, "bad-request"),
+        (
+            ("POST", "/v1/market/currencies", &json!({ "name": "x", "group": "no-such-group" })),
+            404,
+            "no-such-group",
+        ),
+        (
+            (
+                "POST",
+                "/v1/market/offers",
+                &json!({ "gives": give("cpu", 1_000_000), "wants": give("disk", 1) }),
+            ),
+            409,
+            "refused",
+        ),
+        (
+            ("POST", "/v1/market/offers", &json!({ "gives": give("cpu", 1), "wants": give("cpu", 1) })),
+            409,
+            "refused",
+        ),
+    ] {
+        asker.refused(ALICE, request, status, code);
+    }
+    assert_eq!(asker.graph(), before, "what was refused changed nothing");
+}
+
+/// Everybody sees what they did, and only superusers all of it.
+fn check_audit(asker: &mut Asker<'_>) {
+    let uids = |audit: &Value| -> Vec<u64> {
+        audit["entries"].as_array().unwrap().iter().map(|e| e["uid"].as_u64().unwrap()).collect()
+    };
+    // What was only refused is written a moment later.
+    let all = eventually("what root did", || {
+        let all = asker.get(0, "/v1/market/audit");
+        uids(&all).contains(&0).then_some(all)
+    });
+    let seen = uids(&all);
+    assert!(seen.contains(&u64::from(ALICE)) && seen.contains(&u64::from(BOB)), "{seen:?}");
+    assert!(all["entries"].as_array().unwrap().iter().any(|e| e["refused"].is_string()), "{all}");
+    let own = asker.get(BOB, "/v1/market/audit");
+    assert!(uids(&own).iter().all(|&uid| uid == u64::from(BOB)), "{own}");
+    let next = all["next"].as_u64().unwrap();
+    assert!(asker.get(0, &format!("/v1/market/audit?since={next}"))["next"].as_u64().unwrap() >= next);
+}
+
+/// As much as one may have, by the policy above, and one more.
+fn check_limits(asker: &mut Asker<'_>, alice: &Value) {
+    for n in 0..5 {
+        asker.make(ALICE, "currencies", &json!({ "name": format!("c{n}") }));
+    }
+    let said =
+        asker.refused(ALICE, ("POST", "/v1/market/currencies", &json!({ "name": "c5" })), 429, "limit");
+    assert!(said.contains("has 5 currencies"), "{said}");
+    let new = ticket(alice, &json!("c0"), 1, "soft");
+    let made = (0..100).take_while(|_| {
+        let system = asker.system;
+        as_user(ALICE, || system.ask("POST", "/v1/market/tickets", &new.to_string())).status == 201
+    });
+    assert!(made.count() <= 40);
+    asker.refused(ALICE, ("POST", "/v1/market/tickets", &new), 429, "limit");
+    asker.make(BOB, "currencies", &json!({ "name": "mine" }));
+}

@@ -1,0 +1,172 @@
+//! Clients as they are asked for: where there is a market, it admits whom the scheduler divides.
+//!
+//! Two threads have to agree on a client. The market comes first: what it has admitted and the scheduler cannot divide leaves
+//! it again. What was begun is brought to its end even where the caller has gone meanwhile.
+
+use divvy_linux::{ProcessRef, Selector, users};
+use tokio::sync::watch;
+
+use crate::market::message::{Ask, Handle as Market, Identity, Said, Who};
+use crate::message::{Answer, Command, Handle as Scheduler, Prepared, Refusal};
+use crate::types::{Change, ErrorCode, NewClient, SHARE_MAX};
+
+type Answered = Result<Answer, Refusal>;
+
+/// The two who have to agree. Clones are of the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    pub(crate) scheduler: Scheduler,
+    pub(crate) market: Option<Market>,
+    /// True once the clients of before the start have been found again; who comes before waits.
+    pub(crate) ready: Option<watch::Receiver<bool>>,
+}
+
+impl Clients {
+    /// Takes a client in.
+    pub(crate) async fn add(self, who: Who, new: NewClient) -> Answered {
+        let Self { scheduler, market, ready } = self;
+        if let Some(mut ready) = ready {
+            // If that never comes we are ending, and whoever is asked says so.
+            let _ = ready.wait_for(|ready| *ready).await;
+        }
+        match market {
+            Some(market) if !new.dry_run => to_its_end(admit(scheduler, market, who, new)).await,
+            _ => scheduler.ask(Command::Add { new, who, admitted: None }).await,
+        }
+    }
+
+    /// Changes a client.
+    pub(crate) async fn change(self, who: Who, key: String, change: Change) -> Answered {
+        let Self { scheduler, market, .. } = self;
+        match (market, change.share) {
+            (Some(market), Some(share)) => {
+                to_its_end(set_share(scheduler, market, who, key, change, share)).await
+            }
+            _ => scheduler.ask(Command::Change { key, change, who }).await,
+        }
+    }
+
+    /// Lets a client go.
+    pub(crate) async fn detach(self, who: Who, key: String) -> Answered {
+        let Self { scheduler, market, .. } = self;
+        match market {
+            Some(market) => to_its_end(let_go(scheduler, market, who, key)).await,
+            None => scheduler.ask(Command::Detach { key, who }).await,
+        }
+    }
+}
+
+async fn to_its_end(work: impl Future<Output = Answered> + Send + 'static) -> Answered {
+    let done = tokio::spawn(work).await;
+    done.unwrap_or_else(|e| Err(Refusal::new(ErrorCode::Internal, e, "see divvyd's log")))
+}
+
+async fn admit(scheduler: Scheduler, market: Market, who: Who, new: NewClient) -> Answered {
+    let prepare = Command::Prepare { new: new.clone(), who: who.clone() };
+    let Answer::Prepared(Prepared { name, selector, parent }) = scheduler.ask(prepare).await? else {
+        return Err(unexpected());
+    };
+    let identity = identity_of(&selector, &who)?;
+    let ask = Ask::Admit { name, amount: new.share, identity, parent };
+    let Said::Admitted(admitted) = market.ask(who.clone(), ask).await? else { return Err(unexpected()) };
+    let client = admitted.currency;
+    let added = scheduler.ask(Command::Add { new, who, admitted: Some(Box::new(admitted)) }).await;
+    if added.is_err() {
+        // The refusal is the news; that the market has nothing to forget is none.
+        let _ = market.ask(Who::divvyd(), Ask::Leave { client }).await;
+    }
+    added
+}
+
+async fn set_share(
+    scheduler: Scheduler,
+    market: Market,
+    who: Who,
+    key: String,
+    change: Change,
+    share: u64,
+) -> Answered {
+    if !(1..=SHARE_MAX).contains(&share) {
+        let text = format!("share {share}: a share is a whole number from 1 to {SHARE_MAX}");
+        return Err(Refusal::new(ErrorCode::BadRequest, text, "give another share"));
+    }
+    let Answer::Owned(id, owner) = scheduler.ask(Command::Owned { key, who: who.clone() }).await? else {
+        return Err(unexpected());
+    };
+    market.ask(who.clone(), Ask::SetShare { client: owner.currency, amount: share }).await?;
+    scheduler.ask(Command::Change { key: id.to_string(), change, who }).await
+}
+
+async fn let_go(scheduler: Scheduler, market: Market, who: Who, key: String) -> Answered {
+    let owned = scheduler.ask(Command::Owned { key, who: who.clone() }).await?;
+    let Answer::Owned(id, owner) = owned else { return Err(unexpected()) };
+    let last = scheduler.ask(Command::Detach { key: id.to_string(), who }).await?;
+    // Before the answer: after a crash nobody is divided again who was let go. The scheduler's own word that it has left
+    // may have come first.
+    let _ = market.ask(Who::divvyd(), Ask::Leave { client: owner.currency }).await;
+    Ok(last)
+}
+
+fn unexpected() -> Refusal {
+    Refusal::new(ErrorCode::Internal, "something else was answered than was asked", "see divvyd's log")
+}
+
+/// What tells the processes of `selector` from others that have the same numbers later. A process that is named by its
+/// number has to be `who`'s; root's may be anybody's.
+///
+/// # Errors
+/// `no-such-process`, and `not-permitted` for another user's.
+pub(crate) fn identity_of(selector: &Selector, who: &Who) -> Result<Identity, Refusal> {
+    let process = match selector {
+        Selector::Pid(pid) | Selector::Tree(pid) => {
+            let gone = || {
+                let text = format!("{selector}: there is no process {pid}");
+                Refusal::new(ErrorCode::NoSuchProcess, text, "look with ps which there are")
+            };
+            let broken = |e: divvy_linux::Error| Refusal::new(ErrorCode::Internal, e, "");
+            let process = ProcessRef::open(*pid).map_err(broken)?.ok_or_else(gone)?;
+            let users = users(*pid).map_err(broken)?.ok_or_else(gone)?;
+            // It lives after its users were read: they were its own.
+            if !process.is_alive().map_err(broken)? {
+                return Err(gone());
+            }
+            if who.uid != 0 && !users.is_owned_by(who.uid) {
+                let text = format!("{selector}: process {pid} is not yours: it has {users}");
+                return Err(Refusal::new(ErrorCode::NotPermitted, text, "attach your own, or ask root"));
+            }
+            Some((pid.as_raw_pid(), process.start().0))
+        }
+        _ => None,
+    };
+    Ok(Identity { selector: selector.to_string(), process, boot: boot_id() })
+}
+
+/// This start of the machine's name; nothing where the kernel does not tell.
+pub(crate) fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn who(uid: u32) -> Who {
+        Who { uid, gids: vec![uid], pid: 0 }
+    }
+
+    #[test]
+    fn a_process_is_its_users_to_attach() {
+        let own = rustix::process::geteuid().as_raw();
+        let me: Selector = format!("tree:{}", std::process::id()).parse().unwrap();
+        let identity = identity_of(&me, &who(own)).unwrap();
+        let start = divvy_linux::procfs::stat(rustix::process::getpid()).unwrap().unwrap().start;
+        assert_eq!(identity.process, Some((std::process::id() as i32, start.0)));
+        assert!(!identity.boot.is_empty());
+        assert!(identity_of(&me, &who(0)).is_ok(), "root may");
+        assert_eq!(identity_of(&me, &who(own + 1)).unwrap_err().code, ErrorCode::NotPermitted);
+        let nobody: Selector = "pid:4194305".parse().unwrap();
+        assert_eq!(identity_of(&nobody, &who(own)).unwrap_err().code, ErrorCode::NoSuchProcess);
+        let everything: Selector = "user:0".parse().unwrap();
+        assert_eq!(identity_of(&everything, &who(0)).unwrap().process, None);
+    }
+}

@@ -1,0 +1,109 @@
+//! What a system's divvyd does beside answering: it reads its policy anew when it is told to, and gives signs of life.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::sync::Notify;
+
+use super::PolicyFile;
+use super::divided::{Divided, Follower};
+use super::notify::Notifier;
+use crate::limit::Limiter;
+use crate::market::message::{self as market, Ask, Who};
+use crate::market::policy::Policy;
+use crate::message::{Answer, Command, Handle};
+use crate::types::ErrorCode;
+
+/// So often it is looked whether every thread answers, where no manager wants to know.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// What they need. They run on the API's thread.
+pub(super) struct Chores {
+    pub(super) scheduler: Handle,
+    pub(super) market: market::Handle,
+    pub(super) notifier: Arc<Notifier>,
+    /// The manager wants a sign of life at least so often.
+    pub(super) watchdog: Option<Duration>,
+    /// Told each time that somebody asks for a reload (SIGHUP).
+    pub(super) reload: Arc<Notify>,
+    pub(super) file: PolicyFile,
+    /// What holds just now.
+    pub(super) policy: Policy,
+    pub(super) limiter: Limiter,
+    pub(super) divided: Divided,
+}
+
+impl Chores {
+    pub(super) async fn run(self) {
+        let every = self.watchdog.unwrap_or(LOOK);
+        let (scheduler, market) = (self.scheduler.clone(), self.market.clone());
+        tokio::spawn(signs_of_life(scheduler, market, Arc::clone(&self.notifier), every));
+        let Self { market, notifier, reload, file, mut policy, limiter, divided, .. } = self;
+        let follower = divided.begin(&policy).await;
+        loop {
+            reload.notified().await;
+            notifier.reloading();
+            reload_policy(&market, &file, &mut policy, &follower).await;
+            limiter.set_policy(policy.clone());
+            notifier.tell(&[NotifyState::Ready]);
+        }
+    }
+}
+
+/// Takes over what the policy file says now, or nothing of it.
+async fn reload_policy(market: &market::Handle, file: &PolicyFile, policy: &mut Policy, follower: &Follower) {
+    let path = file.path.display().to_string();
+    let new = match file.read() {
+        Ok(new) => new,
+        Err(e) => {
+            tracing::error!(policy = path, "policy not read anew, the old one stays: {e}");
+            return;
+        }
+    };
+    let asked = market.ask(Who::divvyd(), Ask::Reload(Box::new(new.clone()))).await;
+    if let Err(refusal) = asked {
+        let why = refusal.message;
+        tracing::error!(policy = path, "the market did not take the policy, the old one stays: {why}");
+        return;
+    }
+    if new.scheduler != policy.scheduler {
+        tracing::warn!(policy = path, "what [scheduler] says holds from the next start on");
+    }
+    if new.presence != policy.presence {
+        tracing::warn!(policy = path, "what [presence] says holds from the next start on");
+    }
+    tracing::info!(policy = path, "policy read anew");
+    follower.follow(&new).await;
+    *policy = new;
+}
+
+/// Says that all is well as long as every thread answers: twice as often as it has to be, and never for one that hangs.
+async fn signs_of_life(scheduler: Handle, market: market::Handle, notifier: Arc<Notifier>, every: Duration) {
+    let pause = every / 2;
+    // The least that the market can be asked.
+    let base = || Ask::Currency("base".to_owned());
+    loop {
+        let asked = async {
+            let status = scheduler.ask(Command::Status).await;
+            (status, market.ask(Who::divvyd(), base()).await)
+        };
+        match tokio::time::timeout(pause, asked).await {
+            // We are ending already.
+            Ok((Err(refusal), _)) if refusal.code == ErrorCode::Leaving => return,
+            Ok((_, Err(refusal))) if refusal.code == ErrorCode::Leaving => {
+                // It has ended by itself. So do we, in order; whoever manages us starts us anew.
+                tracing::error!("the thread of the market has ended");
+                let _ =
+                    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
+                return;
+            }
+            Ok((Ok(Answer::Status(status)), _)) => {
+                let text = format!("divides {} clients", status.clients);
+                notifier.tell(&[NotifyState::Watchdog, NotifyState::Status(&text)]);
+            }
+            _ => tracing::warn!("a thread has not answered within {} ms", pause.as_millis()),
+        }
+        tokio::time::sleep(pause).await;
+    }
+}

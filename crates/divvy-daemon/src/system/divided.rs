@@ -1,0 +1,188 @@
+//! Where the market and the scheduler meet: values go one way, who competes and who has left the other.
+//!
+//! On the scheduler's side nothing waits: values lie in a slot, presence goes into the market's queue, and those who left
+//! are put in another, from which a task of the API's thread takes them.
+
+use std::sync::Arc;
+
+use divvy_engine::policies::{GateSpec, SpecError};
+use divvy_engine::portion::Portions;
+use divvy_linux::{Selector, group_id, user_group, user_id, user_name};
+use divvy_market::CurrencyId;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+
+use crate::clients::{Clients, boot_id};
+use crate::daemon::nanos;
+use crate::market::Feed;
+use crate::market::message::{Admitted, Ask, Handle as Market, Who};
+use crate::market::policy::Policy;
+use crate::message::{Command, Handle as Scheduler};
+use crate::scheduler::{Admins, Terms, Values};
+use crate::types::{ErrorCode, NewClient};
+
+/// Values are told in parts of a base ticket: about a millionth.
+const PARTS: u64 = 1 << 20;
+/// What the client of all of a user's processes is called.
+const EVERYTHING: &str = "everything";
+
+/// What the market feeds.
+pub(super) struct ToScheduler(pub(super) Values);
+
+impl Feed for ToScheduler {
+    fn shares(&mut self, values: &[(CurrencyId, u64)]) {
+        self.0.put(values.to_vec());
+    }
+
+    fn parts(&self) -> Option<u64> {
+        Some(PARTS)
+    }
+}
+
+/// What is left to do on the API's thread.
+pub(super) struct Divided {
+    scheduler: Scheduler,
+    market: Market,
+    admins: Admins,
+    left: UnboundedReceiver<CurrencyId>,
+    /// Clients of before the start.
+    known: Vec<Admitted>,
+    ready: watch::Sender<bool>,
+}
+
+/// How the scheduler and its market are tied together, for a scheduler of policy `spec`, which is changed to take the
+/// market's shares.
+///
+/// # Errors
+/// [`SpecError`] where there is no such policy.
+pub(super) fn tie(
+    spec: &mut GateSpec,
+    policy: &Policy,
+    values: Values,
+    (scheduler, market): (Scheduler, Market),
+    known: Vec<Admitted>,
+) -> Result<(Terms, Divided, watch::Receiver<bool>), SpecError> {
+    let (left_to, left): (UnboundedSender<CurrencyId>, _) = unbounded_channel();
+    let (ready, is_ready) = watch::channel(false);
+    let admins = Admins::default();
+    let to_market = market.clone();
+    let terms = Terms {
+        portions: Portions::new(spec)?,
+        values,
+        idle_after: nanos(policy.presence.idle_after),
+        admins: admins.clone(),
+        tell_presence: Arc::new(move |client, presence| to_market.presence(client, presence)),
+        // Where the API's thread has ended, we are ending.
+        tell_left: Arc::new(move |client| {
+            let _ = left_to.send(client);
+        }),
+    };
+    let divided = Divided { scheduler, market, admins, left, known, ready };
+    Ok((terms, divided, is_ready))
+}
+
+/// The part of [`Divided`] that follows the policy.
+pub(super) struct Follower {
+    clients: Clients,
+    admins: Admins,
+}
+
+impl Divided {
+    /// Finds the clients of before the start again, and lets others ask for theirs then; from then on, tells the market who
+    /// has left.
+    pub(super) async fn begin(self, policy: &Policy) -> Follower {
+        let Self { scheduler, market, admins, mut left, known, ready } = self;
+        for admitted in known {
+            let (client, name, uid) = (admitted.currency, admitted.name.clone(), admitted.uid);
+            match attach_again(&scheduler, admitted).await {
+                Ok(()) => tracing::info!(name, uid, "divided again"),
+                Err(why) => {
+                    tracing::info!(name, uid, "not there any more: {why}");
+                    let _ = market.ask(Who::divvyd(), Ask::Leave { client }).await;
+                }
+            }
+        }
+        let clients = Clients { scheduler, market: Some(market.clone()), ready: None };
+        let follower = Follower { clients, admins };
+        follower.follow(policy).await;
+        ready.send_replace(true);
+        tokio::spawn(async move {
+            while let Some(client) = left.recv().await {
+                // One that was let go by name has left already.
+                let _ = market.ask(Who::divvyd(), Ask::Leave { client }).await;
+            }
+        });
+        follower
+    }
+}
+
+/// Attaches a client of before the start, if it is still the same processes.
+async fn attach_again(scheduler: &Scheduler, admitted: Admitted) -> Result<(), String> {
+    if admitted.identity.boot != boot_id() {
+        return Err("the machine was started anew".to_owned());
+    }
+    let who = Who { uid: admitted.uid, gids: Vec::new(), pid: 0 };
+    let selector = Some(admitted.identity.selector.clone());
+    // Its share is in the market.
+    let new = NewClient { share: 1, selector, ..NewClient::default() };
+    let command = Command::Add { new, who, admitted: Some(Box::new(admitted)) };
+    scheduler.ask(command).await.map(drop).map_err(|refusal| refusal.message)
+}
+
+impl Follower {
+    /// Makes true what the policy says of administrators, and of users all of whose processes are a client.
+    pub(super) async fn follow(&self, policy: &Policy) {
+        let number = |name: &String, look: fn(&str) -> Option<u32>| {
+            let id = look(name).or_else(|| name.parse().ok());
+            if id.is_none() {
+                tracing::warn!(name, "[admins]: there is nobody of that name");
+            }
+            id
+        };
+        let users = policy.admins.users.iter().filter_map(|name| number(name, user_id)).collect();
+        let groups = policy.admins.groups.iter().filter_map(|name| number(name, group_id)).collect();
+        self.admins.set(users, groups);
+        for name in policy.everything() {
+            match user_id(name).or_else(|| name.parse().ok()) {
+                Some(uid) => self.take_everything(uid).await,
+                None => tracing::warn!(name, "everything: there is no such user"),
+            }
+        }
+        self.let_others_go(policy).await;
+    }
+
+    async fn take_everything(&self, uid: u32) {
+        let who = Who { uid, gids: user_group(uid).into_iter().collect(), pid: 0 };
+        let new = NewClient {
+            name: Some(EVERYTHING.to_owned()),
+            share: 100,
+            selector: Some(Selector::User(uid).to_string()),
+            ..NewClient::default()
+        };
+        match self.clients.clone().add(who, new).await {
+            Ok(_) => tracing::info!(uid, "all processes of the user are a client"),
+            // It is one from before.
+            Err(refusal) if refusal.code == ErrorCode::ProcessTaken => {}
+            Err(refusal) => {
+                tracing::error!(uid, "the user's processes are no client: {}", refusal.message);
+            }
+        }
+    }
+
+    /// Clients that the policy made and does not want any more.
+    async fn let_others_go(&self, policy: &Policy) {
+        let list = self.clients.scheduler.ask(Command::Clients { members: 0 }).await;
+        let Ok(crate::message::Answer::Clients(list)) = list else { return };
+        for client in list.clients {
+            let Some(user) = client.user.filter(|user| client.name == format!("{user}/{EVERYTHING}")) else {
+                continue;
+            };
+            let uid = user_id(&user).or_else(|| user.parse().ok());
+            let of_all = |uid: u32| Selector::User(uid).to_string() == client.selector;
+            let Some(uid) = uid.filter(|&uid| of_all(uid)) else { continue };
+            if !policy.user(uid, user_name(uid).as_deref()).everything {
+                let _ = self.clients.clone().detach(Who::divvyd(), client.id.to_string()).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! `divvyd --system`: one divvyd for everybody, run by root, which keeps the market.
+//!
+//! Three threads: the scheduler's, which waits for nobody; the API's, which serves everybody on a socket open to all and
+//! knows by the kernel who asks; the market's, which owns what is kept on disk. They end in this order: the API refuses
+//! whatever comes, the scheduler releases everybody, the market puts on disk what it has acknowledged.
+
+mod chores;
+mod divided;
+mod notify;
+mod place;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use divvy_engine::policies::GateSpec;
+use divvy_linux::guard::CAPACITY;
+use divvy_linux::{HostParams, LinuxHost, check_cpus};
+use sd_notify::NotifyState;
+
+use crate::daemon::{Failure, Linger, Overrides, nanos};
+use crate::door::Door;
+use crate::limit::Limiter;
+use crate::local::Local;
+use crate::logs;
+use crate::market::policy::Policy;
+use crate::market::stats::Stats;
+use crate::market::{self, StoreConfig};
+use crate::message;
+use crate::metrics::Metrics;
+use crate::protect::Shelter;
+use crate::routes::{Context, router};
+use crate::scheduler::{End, Scheduler, Settings, Values};
+use crate::server::Server;
+use chores::Chores;
+use divided::ToScheduler;
+use notify::{Manager, Notifier};
+use place::{POLICY_FILE, RUN_DIR, STATE_DIR, SystemPlace, SystemPlaceError, read_policy};
+
+/// Where a system's divvyd is, and how it logs.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SystemArgs {
+    /// The directory of the socket, of --system
+    #[arg(long, value_name = "DIR", default_value = RUN_DIR, conflicts_with = "user")]
+    run_dir: PathBuf,
+
+    /// The directory where the market is kept, of --system
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR, conflicts_with = "user")]
+    state_dir: PathBuf,
+
+    /// The administrator's policy (TOML), of --system; /etc/divvy/divvyd.toml if it is there
+    #[arg(long, value_name = "FILE", conflicts_with = "user")]
+    policy_file: Option<PathBuf>,
+
+    /// The form of the log, of --system
+    #[arg(long, value_name = "FORM", default_value = "text", conflicts_with = "user")]
+    log_format: logs::Format,
+}
+
+/// The policy's file, and whether it has to be there.
+#[derive(Clone, Debug)]
+struct PolicyFile {
+    path: PathBuf,
+    has_to_be: bool,
+}
+
+impl PolicyFile {
+    fn read(&self) -> Result<Policy, SystemPlaceError> {
+        let Some(text) = read_policy(&self.path, self.has_to_be)? else { return Ok(Policy::default()) };
+        let wrong = |e: crate::market::policy::PolicyError| SystemPlaceError::Policy {
+            path: self.path.clone(),
+            why: e.to_string().trim_end().to_owned(),
+        };
+        Policy::parse(&text).map_err(wrong)
+    }
+}
+
+/// Serves everybody until it is told to end.
+///
+/// # Safety
+/// To be called first in `main`: this process has one thread, and nobody owns a descriptor but the standard ones.
+pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<ExitCode, Failure> {
+    if !rustix::process::geteuid().is_root() {
+        let text = "divvyd --system divides everybody's processes and has to be root's; \
+                    start it as root, or your own with `divvyd --user`";
+        return Err(Failure::system(text));
+    }
+    // SAFETY: by this function's own condition.
+    let manager = unsafe { Manager::take() }.map_err(Failure::system)?;
+    let file = PolicyFile {
+        path: args.policy_file.clone().unwrap_or_else(|| POLICY_FILE.into()),
+        has_to_be: args.policy_file.is_some(),
+    };
+    let policy = file.read().map_err(Failure::usage)?;
+    let settings = settings(&policy, overrides)?;
+    let cpus = overrides.cpus.or(policy.scheduler.cpus);
+    if let Some(cpus) = &cpus {
+        check_cpus(cpus).map_err(Failure::usage)?;
+    }
+    let place = SystemPlace::open_or_create(&args.run_dir, &args.state_dir).map_err(|e| match e {
+        SystemPlaceError::Taken { .. } => Failure { code: 1, text: e.to_string() },
+        e => Failure::system(e),
+    })?;
+    let host = LinuxHost::new_in(&HostParams { cpus, capacity: CAPACITY }, place.run_dir());
+    let host = host.map_err(Failure::system)?;
+    // Its thread inherits that signals go to the scheduler.
+    let log = logs::start(args.log_format);
+    let begun = begin(host, place, manager, settings, file, policy, overrides);
+    let ended = begun.and_then(Running::run);
+    if let Err(failure) = &ended {
+        tracing::error!(code = failure.code, "{}", failure.text);
+    }
+    drop(log);
+    ended.map_err(|failure| Failure { text: String::new(), ..failure })
+}
+
+/// How it schedules: as the command line says, else as the policy does.
+fn settings(policy: &Policy, overrides: &Overrides) -> Result<Settings, Failure> {
+    let terms = &policy.scheduler;
+    let spec = GateSpec {
+        policy: overrides.policy.clone().unwrap_or_else(|| terms.policy.clone()),
+        quantum_ns: nanos(overrides.quantum.unwrap_or(terms.quantum)).0,
+        ..GateSpec::default()
+    };
+    spec.make().map_err(Failure::usage)?;
+    Ok(Settings { spec, linger: overrides.linger.and_then(Linger::time), reload: None, market: None })
+}
+
+/// A divvyd that serves.
+struct Running {
+    scheduler: Scheduler,
+    server: Server,
+    place: SystemPlace,
+    /// The socket is the manager's, which listens on.
+    activated: bool,
+    notifier: Arc<Notifier>,
+    market: market::Running,
+}
+
+fn begin(
+    host: LinuxHost,
+    place: SystemPlace,
+    manager: Manager,
+    mut settings: Settings,
+    file: PolicyFile,
+    policy: Policy,
+    overrides: &Overrides,
+) -> Result<Running, Failure> {
+    let rescued = host.rescued().resumed.len();
+    if rescued > 0 {
+        tracing::warn!(processes = rescued, "resumed what an earlier divvy had left suspended");
+    }
+    settings.spec.cpus = host.cpus().len() as u32;
+    let values = Values::new(host.waker());
+    let reload = Arc::new(tokio::sync::Notify::new());
+    settings.reload = Some(Arc::clone(&reload));
+    let shelter = Shelter::new(policy.scheduler.protect.iter().chain(&overrides.protect).cloned().collect());
+    let (handle, requests) = message::channel(host.waker());
+    let Manager { notifier, socket, watchdog } = manager;
+    let (notifier, activated) = (Arc::new(notifier), socket.is_some());
+    let listener = match socket {
+        Some(socket) => socket,
+        None => place.listen().map_err(Failure::system)?,
+    };
+    let stats = Stats::default();
+    let start = market::Start {
+        stats: stats.clone(),
+        feed: Box::new(ToScheduler(values.clone())),
+        ..market::Start::at(StoreConfig::at(place.state_dir()), policy.clone())
+    };
+    let (to_market, market) = market::start(start).map_err(Failure::system)?;
+    let recovered = market.recovered();
+    tracing::info!(
+        replayed = recovered.replayed,
+        damaged_snapshots = recovered.damaged,
+        clients = market.clients().len(),
+        "the market is as it was acknowledged last"
+    );
+    let ends = (handle.clone(), to_market.clone());
+    let known = market.clients().to_vec();
+    let (terms, divided, ready) =
+        divided::tie(&mut settings.spec, &policy, values, ends, known).map_err(Failure::usage)?;
+    settings.market = Some(terms);
+    let gate = settings.spec.make().map_err(Failure::usage)?;
+    let limiter = Limiter::new(policy.clone());
+    let context = Context {
+        scheduler: handle.clone(),
+        local: Local::new(shelter.clone()),
+        market: Some(to_market.clone()),
+        metrics: Metrics::new(Some(&stats)),
+        ready: Some(ready),
+        limiter: Some(limiter.clone()),
+    };
+    let chores = Chores {
+        scheduler: handle,
+        market: to_market,
+        notifier: Arc::clone(&notifier),
+        watchdog,
+        reload,
+        file,
+        policy,
+        limiter,
+        divided,
+    };
+    let server = Server::start(listener, router(context), Door::of_system(), chores.run());
+    let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
+    let scheduler = Scheduler::new(host, gate, settings, shelter, requests);
+    Ok(Running { scheduler, server, place, activated, notifier, market })
+}
+
+impl Running {
+    fn run(mut self) -> Result<ExitCode, Failure> {
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            run_dir = %self.place.run_dir().path().display(),
+            state_dir = %self.place.state_dir().display(),
+            socket = if self.activated { "systemd's" } else { "own" },
+            "serves"
+        );
+        self.notifier.tell(&[NotifyState::Ready]);
+        let ended = self.scheduler.run();
+        self.notifier.tell(&[NotifyState::Stopping]);
+        // Whoever asks from now on is told that we are ending.
+        self.server.leave();
+        if !self.activated {
+            self.place.remove_socket();
+        }
+        drop(self.scheduler); // Everybody is released.
+        self.server.stop();
+        if self.market.is_over() {
+            return Err(Failure::system(
+                "the thread of the market has ended; what it acknowledged is on disk",
+            ));
+        }
+        self.market.stop().map_err(Failure::system)?;
+        match ended {
+            Ok(End::Idle) => Ok(ExitCode::SUCCESS),
+            Ok(End::Asked(signal)) => {
+                tracing::info!("ended by {signal}; all clients run on, undivided");
+                Ok(ExitCode::SUCCESS)
+            }
+            Ok(End::ApiGone) => Err(Failure::system("the thread of the API has ended")),
+            Err(e) => Err(Failure::system(e)),
+        }
+    }
+}
