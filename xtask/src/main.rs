@@ -63,6 +63,8 @@ enum Paper {
     Pbs(PaperArgs),
     /// No paper: cpulimit, nice, kernel weights and divvy's back ends on the same work; what kill -9 leaves
     Peers(PaperArgs),
+    /// Isolation with Flexibility: Fig. 6 and section 3.2 over live processes of three users (root), and the library's speed
+    Market(PaperArgs),
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -112,6 +114,7 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Paper { paper: Paper::Vtrr(args) } => paper::vtrr::run(&args),
         Command::Paper { paper: Paper::Pbs(args) } => paper::pbs::run(&args),
         Command::Paper { paper: Paper::Peers(args) } => paper::peers::run(&args),
+        Command::Paper { paper: Paper::Market(args) } => paper::market::run(&args),
         Command::TimeScenario { file } => paper::pbs::time_scenario(&file),
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),

@@ -1,9 +1,11 @@
-//! The papers' experiments: ALPS and superd over live processes, VTRR and PBS by simulation. And divvy beside its peers.
+//! The papers' experiments: ALPS, superd and the market's over live processes, VTRR and PBS by simulation; groups of
+//! processes; and divvy beside its peers.
 
 pub(crate) mod alps;
 mod areas;
 pub(crate) mod groups;
 pub(crate) mod machine;
+pub(crate) mod market;
 mod page;
 pub(crate) mod pbs;
 pub(crate) mod peers;

@@ -13,12 +13,13 @@ use axum::{Extension, Json, Router};
 use divvy_market::Resource;
 use serde::Deserialize;
 
+use super::achieved;
 use super::message::{Ask, Handle, Said, Who};
 use super::types::{
     Bound, Currencies, CurrencyChange, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
 };
 use crate::client::encode;
-use crate::message::Refusal;
+use crate::message::{Answer, Command, Refusal};
 use crate::routes::{bad_request, key, parse};
 use crate::types::ErrorCode;
 
@@ -51,6 +52,8 @@ where
 struct Market {
     handle: Handle,
     who: Who,
+    /// Where it is known what was served.
+    scheduler: Option<crate::message::Handle>,
 }
 
 impl<S> FromRequestParts<S> for Market
@@ -67,13 +70,33 @@ where
         };
         let known = Extension::<Who>::from_request_parts(parts, state).await;
         let Extension(who) = known.map_err(|e| Refusal::new(ErrorCode::Internal, e, ""))?;
-        Ok(Self { handle, who })
+        let scheduler = parts.extensions.get::<crate::message::Handle>().cloned();
+        Ok(Self { handle, who, scheduler })
     }
 }
 
 impl Market {
+    /// Asks, and says beside what the market knows what was served.
     async fn ask(self, ask: Ask) -> Result<Said, Refusal> {
-        self.handle.ask(self.who, ask).await
+        let mut said = self.handle.ask(self.who, ask).await?;
+        let of_clients = match &said {
+            Said::Graph(_) => true,
+            Said::Currency(currency) => currency.client,
+            Said::Explained(explained) => explained.currency.client,
+            _ => false,
+        };
+        if let Some(scheduler) = self.scheduler.filter(|_| of_clients)
+            // Where the scheduler does not answer, the rest is worth having.
+            && let Ok(Answer::Clients(rows)) = scheduler.ask(Command::Clients { members: 0 }).await
+        {
+            match &mut said {
+                Said::Graph(graph) => achieved::fill(graph, &rows.clients),
+                Said::Currency(currency) => achieved::fill_client(currency, &rows.clients),
+                Said::Explained(explained) => achieved::fill_client(&mut explained.currency, &rows.clients),
+                _ => {}
+            }
+        }
+        Ok(said)
     }
 
     /// Asks for something to be made.
@@ -336,6 +359,9 @@ mod tests {
         })
     }
 
+    /// Method, path and body; status and place of the answer; how what the market is asked begins.
+    type Row<'a> = (&'a str, &'a str, &'a str, u16, Option<&'a str>, &'a str);
+
     /// Every path: what the market is asked, by whom, and how its answer comes back.
     #[test]
     fn every_path_asks_for_what_it_says() {
@@ -356,7 +382,7 @@ mod tests {
         let offer = format!(r#"{{"gives":{give},"wants":{give}}}"#);
         let ticket = r#"{"holder":"alice","issuer":"base","resource":"disk","amount":5,"kind":"hard"}"#;
         let (currency_at, ticket_at) = ("/v1/market/currencies/17.2", "/v1/market/tickets/9");
-        let rows: Vec<(&str, &str, &str, u16, Option<&str>, &str)> = vec![
+        let rows: [Row<'_>; 21] = [
             ("GET", "/v1/market", "", 200, None, "Graph"),
             ("GET", "/v1/market/currencies", "", 200, None, "Graph"),
             ("GET", "/v1/market/currencies/alice%2Fbuild", "", 200, None, r#"Currency("alice/build")"#),
