@@ -14,6 +14,8 @@ const ALICE: u32 = 64_020;
 const BOB: u32 = 64_021;
 const ROOT: u32 = 0;
 
+const FILE: i32 = 4;
+const SYSTEM: i32 = 5;
 const DENIED: i32 = 8;
 const REFUSED: i32 = 9;
 const NO_SUCH: i32 = 6;
@@ -252,6 +254,11 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     assert!(said.starts_with(&format!("{ALICE}/small is worth 100 base tickets of cpu")), "{said}");
     assert!(said.contains("└─ 100: "), "{said}");
     fair.refuses(BOB, &format!("nice {big} 10"), DENIED, &["not permitted"]);
+    // Its client is hers as well: others see it, and that is all.
+    for what in ["pause", "detach", "set -s 9"] {
+        fair.refuses(BOB, &format!("{what} {big}"), SYSTEM, &["belongs to 64020", "ask its owner"]);
+    }
+    assert!(fair.must(BOB, "ls").contains(big));
     // Drawn every way.
     let tree = fair.must(BOB, "currency tree");
     for name in ["base", "big •", "small •", "other •"] {
@@ -262,6 +269,7 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     let picture = sandbox.path("picture.svg");
     fair.must(ROOT, &format!("currency tree --svg -o {}", picture.display()));
     assert!(std::fs::read_to_string(&picture).unwrap().contains("/small</text>"));
+    fair.refuses(ROOT, "currency tree -o no-such-directory/tree", FILE, &["write no-such-directory/tree"]);
     // It ends, and what it had goes back.
     let process = sandbox.wait_for(1, ": small;").remove(0);
     kill_process(process.pid, Signal::KILL).expect("end it");
