@@ -173,7 +173,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
              gets the same programs, which compute all the time (one case has one that computes for 100 ms and sleeps for \
              100 ms), and every client's CPU time is read from the kernel's clocks by a program that is none of the tools.",
             "**cpulimit**: one for each client, with its share of a CPU as the limit in whole percents. It knows no shares, \
-             only limits. **nice**: the values whose weights in the kernel come closest; where sessions have autogroups, as \
+             only limits: beside strangers who keep a client below its limit, nothing is divided. **nice**: the values whose weights in the kernel come closest; where sessions have autogroups, as \
              here, they count within one session only. **weights by hand**: a cgroup for each client, as an administrator \
              would make it (`cpu.weight`, or `cpu.shares` where version 1 has the cpu controller). **divvy cgroup** is the \
              same weights, made and removed by divvy. **signals** and **freezer** run the policy `exact` at a quantum of 10 ms.",
