@@ -46,8 +46,10 @@ const LAZY_ROWS: usize = 10_000;
 const AGAIN: Nanos = Nanos::from_secs(1);
 /// Presences that are remembered before those of clients that have left are swept out.
 const PRESENCES: usize = 100_000;
-/// Bytes of what a line of the audit log tells, at most: beyond, it only says that it was too long.
-const AUDIT_BYTES: usize = 16_384;
+/// Bytes of what a line of the audit log tells of something that was done, and of something that was refused, at most. Beyond,
+/// the line says so and tells less: nobody fills the disk with long requests.
+const AUDIT_DONE: usize = 4096;
+const AUDIT_REFUSED: usize = 1024;
 /// Working out the clients' shares takes at most one part in so many of this thread's time.
 const FEED_PART: u64 = 5;
 
@@ -580,13 +582,15 @@ const fn is_audited(ask: &Ask) -> bool {
 
 /// A question, and what was done for it, as the audit log tells it.
 fn describe(ask: &Ask, record: Option<&Record>) -> serde_json::Value {
-    let mut what = words(ask);
-    if let (Some(record), Some(members)) = (record, what.as_object_mut()) {
-        members.insert("steps".to_owned(), json!(record.steps));
-    }
-    if what.to_string().len() > AUDIT_BYTES {
+    let (mut what, most) = (words(ask), if record.is_some() { AUDIT_DONE } else { AUDIT_REFUSED });
+    if what.to_string().len() > most {
         let name = what.get("ask").cloned().unwrap_or_default();
         return json!({ "ask": name, "too_long": true });
+    }
+    if let (Some(record), Some(members)) = (record, what.as_object_mut()) {
+        let steps = json!(record.steps);
+        let fits = steps.to_string().len() <= most;
+        members.insert("steps".to_owned(), if fits { steps } else { json!("too many to tell") });
     }
     what
 }

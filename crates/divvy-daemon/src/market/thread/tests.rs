@@ -157,7 +157,7 @@ fn the_audit_log_says_who_did_what() {
     assert_eq!(all[1].refused.as_deref(), Some("user alice has something called 'a' already"));
     assert!(audit(BOB).iter().all(|line| line.uid == BOB));
     assert_eq!(audit(CAROL), []);
-    let long = "x".repeat(AUDIT_BYTES);
+    let long = "x".repeat(AUDIT_REFUSED);
     market.create(BOB, &long).unwrap_err();
     market.create(BOB, "c").unwrap();
     let bobs = audit(BOB);
