@@ -9,7 +9,8 @@ use crate::market::ledger::random::{Drawn, Numbers, draw};
 use crate::market::ledger::tests::{ALICE, BOB, Bench, ROOT, image, who};
 use crate::market::message::Ask;
 use crate::market::names::scripted::Scripted;
-use crate::market::types::NewCurrency;
+use crate::market::types::{Give, NewCurrency, NewNice, NewOffer, NewTicket};
+use divvy_market::{Kind, Resource};
 
 fn config(dir: &Path) -> StoreConfig {
     StoreConfig::at(dir.join("state"))
@@ -366,4 +367,43 @@ proptest! {
         drop(store);
         prop_assert_eq!(image(&open(dir.path()).1), committed);
     }
+}
+
+/// Snapshots are the ledger's memory, field by field, without names. Whoever changes what a ledger or a market is made of
+/// changes what old snapshots mean: then [`FORMAT`] is to be raised, a way from the old format to be written, and this
+/// number to be set anew. The log is JSON and has no such trap.
+#[test]
+fn the_format_of_snapshots_has_not_changed() {
+    let give = |resource, amount| Give { resource, amount };
+    let (cpu, disk) = (Resource::Cpu, Resource::Disk);
+    let mut bench = Bench::new("[bounds.alice]\ncpu = 1500");
+    for uid in [ALICE, BOB] {
+        bench.admit(uid, "task", 5);
+        bench.admit(uid, "other", 7);
+    }
+    let new =
+        NewCurrency { name: "build".to_owned(), mode: Some("754".to_owned()), ..NewCurrency::default() };
+    bench.ask(ALICE, Ask::CreateCurrency(new)).unwrap();
+    for kind in [Kind::Soft, Kind::Hard] {
+        let (holder, issuer) = ("build".to_owned(), "alice".to_owned());
+        let new = NewTicket { holder, issuer, resource: cpu, amount: 70, kind };
+        bench.ask(ALICE, Ask::CreateTicket(new)).unwrap();
+    }
+    let new = NewNice { client: "alice/other".to_owned(), from: None, resource: None, amount: 30 };
+    bench.ask(ALICE, Ask::Nice(new)).unwrap();
+    for (uid, gives, wants) in [
+        (ALICE, give(disk, 20), give(cpu, 10)),
+        (BOB, give(cpu, 10), give(disk, 20)),
+        (BOB, give(cpu, 11), give(disk, 20)),
+    ] {
+        let new = NewOffer { party: None, gives, wants, wait_ns: Some(1_000_000) };
+        bench.ask(uid, Ask::CreateOffer(new)).unwrap();
+    }
+    let image = image(&bench.ledger);
+    assert_eq!(FORMAT, 1);
+    assert_eq!(
+        (image.len(), Fingerprint::EMPTY.and(&image).bits()),
+        (1287, 3_190_368_183_370_595_885),
+        "the format of snapshots changed"
+    );
 }
