@@ -58,6 +58,8 @@ enum Paper {
     Vtrr(PaperArgs),
     /// PBS: Figs 2-3 (processor shares), the eleven properties, groups A, B, C, and queueing theory, simulated
     Pbs(PaperArgs),
+    /// Isolation with Flexibility: Fig. 6 and section 3.2 over live processes of three users (root), and the library's speed
+    Market(PaperArgs),
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -100,6 +102,7 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Paper { paper: Paper::Superd(args) } => paper::superd::run(&args),
         Command::Paper { paper: Paper::Vtrr(args) } => paper::vtrr::run(&args),
         Command::Paper { paper: Paper::Pbs(args) } => paper::pbs::run(&args),
+        Command::Paper { paper: Paper::Market(args) } => paper::market::run(&args),
         Command::TimeScenario { file } => paper::pbs::time_scenario(&file),
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),

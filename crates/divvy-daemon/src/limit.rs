@@ -48,7 +48,7 @@ impl Limiter {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { policy, buckets, names } = &mut *inner;
         let (rate, burst) = (policy.limits.requests_per_second, policy.limits.burst);
-        let Err(wait) = buckets.take(who.uid, rate, burst, clock::now()) else { return Ok(()) };
+        let Err(wait) = buckets.take(who.uid, 1, (rate, burst), clock::now()) else { return Ok(()) };
         // Names are only looked up for who has nothing left.
         if policy.admins.has(names, who) {
             return Ok(());

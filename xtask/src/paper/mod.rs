@@ -1,8 +1,9 @@
-//! The papers' experiments: ALPS and superd over live processes, VTRR and PBS by simulation.
+//! The papers' experiments: ALPS and superd and the market's over live processes, VTRR and PBS by simulation.
 
 pub(crate) mod alps;
 mod areas;
 pub(crate) mod machine;
+pub(crate) mod market;
 mod page;
 pub(crate) mod pbs;
 mod plot;

@@ -71,6 +71,16 @@ impl Page {
         Ok(Self { dir, name, body: String::new(), goals: Vec::new(), strangers: Vec::new() })
     }
 
+    /// Where the page's data are.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+
+    /// A part that another program wrote, with its own heading.
+    pub(crate) fn part(&mut self, text: &str) {
+        let _ = write!(self.body, "\n{}\n", text.trim());
+    }
+
     /// Begins an experiment.
     pub(crate) fn heading(&mut self, text: &str) {
         let _ = write!(self.body, "\n## {text}\n\n");

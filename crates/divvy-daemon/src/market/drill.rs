@@ -509,6 +509,139 @@ fn look(
     report.left = (nr_things, graph.tickets.len());
 }
 
+/// What a load was answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answered {
+    /// Requests.
+    pub requests: u64,
+    /// Of these, changes, which were on disk before they were answered.
+    pub changes: u64,
+    /// How long all of it took.
+    pub took: Duration,
+    /// From question to answer: the median, the 99th percentile, the longest.
+    pub median: Duration,
+    /// As said.
+    pub p99: Duration,
+    /// As said.
+    pub longest: Duration,
+}
+
+/// Has `askers` users ask the market in `dir` for so long, each one request after the other: changes, and as many that only
+/// look. Each user issues and takes back tickets among 8 currencies of its own.
+///
+/// # Panics
+/// Where the market does not do what it should.
+#[must_use]
+pub fn load(dir: &Path, askers: u32, time: Duration) -> Answered {
+    let policy = Policy::parse(POLICY).expect("a sound policy");
+    let begin = Start { names: Box::new(Called), ..Start::at(StoreConfig::at(dir), policy) };
+    let (handle, running) = start(begin).unwrap_or_else(|e| panic!("the market does not start: {e}"));
+    let api = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let begun = clock::now();
+    let until = begun + Nanos(time.as_nanos() as u64);
+    let took = api.block_on(async {
+        let mut tasks = tokio::task::JoinSet::new();
+        for uid in FIRST..FIRST + askers {
+            tasks.spawn(issue_and_take(handle.clone(), uid, until));
+        }
+        tasks.join_all().await
+    });
+    let all = Duration::from_nanos(clock::now().since(begun).0);
+    running.stop().unwrap_or_else(|e| panic!("the market does not end: {e}"));
+    let changes: u64 = took.iter().map(|(changes, _)| changes).sum();
+    let mut took: Vec<u64> = took.into_iter().flat_map(|(_, took)| took).collect();
+    took.sort_unstable();
+    let at = |part: f64| {
+        let index = ((took.len() as f64 * part) as usize).min(took.len().saturating_sub(1));
+        Duration::from_nanos(took.get(index).copied().unwrap_or(0))
+    };
+    let requests = took.len() as u64;
+    Answered { requests, changes, took: all, median: at(0.5), p99: at(0.99), longest: at(1.0) }
+}
+
+async fn issue_and_take(handle: Handle, uid: u32, until: divvy_policy::Instant) -> (u64, Vec<u64>) {
+    let mut took = Vec::new();
+    let mut changes = 0;
+    let ask = async |took: &mut Vec<u64>, ask: Ask| {
+        let before = clock::now();
+        let said = handle.ask(who(uid), ask).await.unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        took.push(clock::now().since(before).0);
+        said
+    };
+    for n in 0..8 {
+        let new = NewCurrency { name: format!("c{n}"), ..NewCurrency::default() };
+        // They are there already where the market is not new.
+        let _ = handle.ask(who(uid), Ask::CreateCurrency(new)).await;
+    }
+    let mut numbers = Numbers(uid.into());
+    while clock::now() < until {
+        let (holder, issuer) = (format!("c{}", numbers.below(8)), format!("u{uid}"));
+        let amount = 1 + numbers.below(1000);
+        let new = NewTicket { holder, issuer, resource: Resource::Cpu, amount, kind: Kind::Soft };
+        let Said::ChangedTicket(made) = ask(&mut took, Ask::CreateTicket(new)).await else {
+            panic!("a ticket")
+        };
+        ask(&mut took, Ask::Ticket(made.result.id.clone())).await;
+        ask(&mut took, Ask::DestroyTicket(made.result.id)).await;
+        ask(&mut took, Ask::Currency(format!("u{uid}"))).await;
+        changes += 2;
+    }
+    (changes, took)
+}
+
+/// How long a snapshot takes of a market with so many tickets in a hundredth as many currencies: to make it, to write it, and
+/// to read it with a check of every law; and how large it is.
+///
+/// # Panics
+/// Where the store cannot be written.
+#[must_use]
+pub fn snapshot(dir: &Path, tickets: u32) -> [(&'static str, f64); 5] {
+    use divvy_market::{Amount, Broker, Caller, Made, Market, Op, Resources};
+    let (root, broker) = (Caller::superuser(), Broker::private(1, 1));
+    let mut market = Market::new();
+    let base = market.base();
+    let mut make = |op: Op| market.apply(&root, &op).expect("a sound operation").made;
+    let mut ids = Vec::new();
+    for n in 0..tickets {
+        if n % 100 == 0 {
+            let Made::Currency(id) = make(Op::CreateCurrency { broker }) else { unreachable!() };
+            ids.push(id);
+        }
+        let issuer = if n % 100 == 0 { base } else { ids[ids.len() - 1] };
+        let holder = if n % 100 == 0 {
+            ids[ids.len() - 1]
+        } else {
+            let Made::Currency(id) = make(Op::CreateClient { broker, competes: Resources::ALL }) else {
+                unreachable!()
+            };
+            id
+        };
+        let amount = Amount::new(u64::from(n) + 1).expect("not too large");
+        make(Op::Fund { holder, issuer, resource: Resource::Cpu, amount, kind: Kind::Soft });
+    }
+    let ledger = super::ledger::Ledger::of(market);
+    let (mut store, ..) = Store::open(&StoreConfig::at(dir), &Policy::default()).expect("a store");
+    let timed = |begun: divvy_policy::Instant| clock::now().since(begun).0 as f64 / 1e9;
+    let begun = clock::now();
+    let bytes = ledger.to_bytes().expect("memory for it");
+    let made = timed(begun);
+    let begun = clock::now();
+    store.put_ledger(&ledger).expect("room for it");
+    let written = timed(begun);
+    drop(store);
+    let begun = clock::now();
+    let (_, again, recovered) = Store::open(&StoreConfig::at(dir), &Policy::default()).expect("a store");
+    let read = timed(begun);
+    assert!(recovered.damaged == 0 && again.nr_tickets() == tickets as usize, "{recovered:?}");
+    [
+        ("tickets", tickets.into()),
+        ("bytes", bytes.len() as f64),
+        ("seconds to put it into bytes", made),
+        ("seconds for that and writing it", written),
+        ("seconds to read and check it", read),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

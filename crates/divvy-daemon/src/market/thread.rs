@@ -371,7 +371,8 @@ impl Keeper {
         }
         let limits = self.policy.limits;
         let (rate, burst) = (limits.requests_per_second, limits.burst);
-        self.buckets.take(who.uid, rate, burst, now).map_err(|wait| {
+        let size = if let Open::Ready(open) = &self.open { open.1.size() } else { 0 };
+        self.buckets.take(who.uid, cost(ask, size), (rate, burst), now).map_err(|wait| {
             let text = format!("more than {rate} requests a second, or {burst} at once");
             Refusal::new(ErrorCode::Limit, text, format!("ask again in {} ms", wait.0.div_ceil(1_000_000)))
         })
@@ -553,6 +554,20 @@ impl Keeper {
 /// Now, ns since 1970 (UTC).
 fn unix_ns() -> u64 {
     clock::unix().0
+}
+
+/// For how many requests a question counts, in a market of such a size: what looks at all of it costs as much as it takes,
+/// and no user can keep the thread busy with looking.
+fn cost(ask: &Ask, size: usize) -> u32 {
+    let more = match ask {
+        Ask::Graph | Ask::Clients => size / 200,
+        Ask::Currency(_) | Ask::CreateCurrency(_) | Ask::ChangeCurrency(..) | Ask::DestroyCurrency(_) => {
+            size / 2000
+        }
+        Ask::Explain(..) | Ask::Nice(_) => size / 1000,
+        _ => 0,
+    };
+    u32::try_from(more).unwrap_or(u32::MAX).saturating_add(1)
 }
 
 /// Whether a question is one that may change something: the audit log tells of these.

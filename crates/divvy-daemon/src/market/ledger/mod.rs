@@ -11,6 +11,10 @@
 mod admit;
 mod asks;
 mod explain;
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+pub(super) mod random;
 mod resolve;
 #[cfg(test)]
 pub(super) mod tests;
@@ -21,7 +25,8 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_market::{
-    Amount, Caller, CurrencyId, Made, Market, Moment, OfferId, Op, Outcome, Presence, Resource, TicketId,
+    Amount, Caller, CurrencyId, ExchangeId, Made, Market, Moment, OfferId, Op, Outcome, Presence, Resource,
+    TicketId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +65,7 @@ struct Charged {
     currencies: BTreeSet<CurrencyId>,
     tickets: BTreeSet<TicketId>,
     offers: BTreeSet<OfferId>,
+    exchanges: BTreeSet<ExchangeId>,
 }
 
 /// The market and everything about it.
@@ -121,6 +127,11 @@ impl Ledger {
     #[must_use]
     pub(crate) fn new(policy: Policy) -> Self {
         Self { policy, ..Self::default() }
+    }
+
+    /// A ledger around a market, with no names: for measurements.
+    pub(crate) fn of(market: Market) -> Self {
+        Self { market, ..Self::default() }
     }
 
     /// Everything that it is, for a snapshot.
@@ -280,6 +291,11 @@ impl Ledger {
         self.clients.contains_key(&id)
     }
 
+    /// About how much there is to look at for an answer that shows all.
+    pub(crate) fn size(&self) -> usize {
+        self.market.nr_tickets() + self.market.nr_currencies()
+    }
+
     /// How many currencies (clients and the base among them), tickets and clients there are.
     pub(crate) fn sizes(&self) -> (usize, usize, usize) {
         (self.market.nr_currencies(), self.market.nr_tickets(), self.clients.len())
@@ -294,6 +310,11 @@ impl Ledger {
         let destroyed = if let Op::Destroy { currency } = op { Some(*currency) } else { None };
         for id in outcome.ended.iter().copied().chain(destroyed) {
             self.forget(id);
+        }
+        for exchange in &outcome.undone {
+            for charged in self.charged.values_mut() {
+                charged.exchanges.remove(exchange);
+            }
         }
         let taken = if let Made::Exchange { taken, .. } = outcome.made { taken } else { None };
         for offer in outcome.lapsed.iter().copied().chain(taken) {
@@ -355,6 +376,9 @@ impl Ledger {
             }
             Charge::Offer(id) => {
                 charged.offers.insert(id);
+            }
+            Charge::Exchange(id) => {
+                charged.exchanges.insert(id);
             }
         }
         // Now and then, when the number doubled, what is gone is swept out: so a list is at most twice what lives.
