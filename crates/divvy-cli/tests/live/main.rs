@@ -8,6 +8,7 @@ mod attached;
 mod crash;
 mod daemon;
 mod dispatch;
+mod divided;
 mod ends;
 mod family;
 mod harness;
