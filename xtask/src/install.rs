@@ -115,7 +115,7 @@ fn items(args: &InstallArgs, work: &Path) -> Result<Vec<Item>> {
 
 /// Builds a program for release.
 #[expect(clippy::disallowed_methods, reason = "cargo is told by the environment where to build")]
-fn built(program: &str) -> Result<PathBuf> {
+pub(crate) fn built(program: &str) -> Result<PathBuf> {
     let root = ci::root();
     let status = ci::cargo(&root).args(["build", "--release", "--bin", program]).status();
     let status = status.context("start cargo")?;

@@ -81,6 +81,9 @@ struct PaperArgs {
     /// Only the parts whose names contain this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// Where divvy and divvyd are, for market; built for release if not given
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {

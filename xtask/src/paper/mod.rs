@@ -34,6 +34,7 @@ struct Setting {
     page: Page,
     quick: bool,
     only: Option<String>,
+    programs: Option<std::path::PathBuf>,
     machine: Machine,
     started: Instant,
 }
@@ -43,7 +44,8 @@ impl Setting {
         let bench = Bench::new(args.lanes)?;
         let machine = Machine::this(bench.cpus().len());
         let page = Page::new(&args.out, name)?;
-        Ok(Self { bench, page, quick: args.quick, only: args.only.clone(), machine, started: clock::now() })
+        let (only, programs) = (args.only.clone(), args.programs.clone());
+        Ok(Self { bench, page, quick: args.quick, only, programs, machine, started: clock::now() })
     }
 
     /// `quick` in a quick run, else `full`.

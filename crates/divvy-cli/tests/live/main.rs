@@ -9,6 +9,7 @@ mod backend;
 mod crash;
 mod daemon;
 mod dispatch;
+mod divided;
 mod ends;
 mod family;
 mod harness;
