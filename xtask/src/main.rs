@@ -58,6 +58,8 @@ enum Paper {
     Vtrr(PaperArgs),
     /// PBS: Figs 2-3 (processor shares), the eleven properties, groups A, B, C, and queueing theory, simulated
     Pbs(PaperArgs),
+    /// Several CPUs: threads, trees, sleepers and strangers on two CPUs, live; 4 and 64 CPUs, simulated
+    Cpus(PaperArgs),
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -79,9 +81,16 @@ struct PaperArgs {
 fn main() -> ExitCode {
     // What this program starts copies of itself as comes first: it shall not cost the time of a command line's parser.
     let mut args = std::env::args();
+    if std::env::args().next().as_deref() == Some(paper::cpus::DIVVYD) {
+        client::die_with_parent(libc::SIGTERM);
+        return divvy_daemon::main();
+    }
     let done = match args.nth(1).as_deref() {
         Some(client::SPIN) => client::spin(args),
         Some(client::IO) => client::io(args),
+        Some(client::THREADS) => client::threads(args),
+        Some(client::TREE) => client::tree(args),
+        Some(live::CROWD) => live::crowd(args),
         Some(live::RUN) => live::serve_run(),
         _ => dispatch(Args::parse()),
     };
@@ -100,6 +109,7 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Paper { paper: Paper::Superd(args) } => paper::superd::run(&args),
         Command::Paper { paper: Paper::Vtrr(args) } => paper::vtrr::run(&args),
         Command::Paper { paper: Paper::Pbs(args) } => paper::pbs::run(&args),
+        Command::Paper { paper: Paper::Cpus(args) } => paper::cpus::run(&args),
         Command::TimeScenario { file } => paper::pbs::time_scenario(&file),
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),

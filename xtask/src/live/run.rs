@@ -10,6 +10,7 @@ use divvy_engine::{Engine, Host as _, News};
 use divvy_linux::{Asked, Command, CpuMask, HostParams, LinuxHost, Signal, clock};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 
+use super::crowd::Crowd;
 use super::watch::{Delays, Watched, summary};
 use super::{Errors, RunResult, RunSpec, Snapshot, Snapshots, Work};
 use crate::client;
@@ -42,6 +43,7 @@ struct Live<'a> {
     logs: Vec<File>,
     snapshots: Vec<Snapshot>,
     first: Vec<u64>,
+    strangers: Option<Crowd>,
 }
 
 /// What had been spent when scheduling began.
@@ -55,7 +57,11 @@ struct Start {
     wakeups: u64,
 }
 
-fn arguments(work: Work) -> Result<Vec<OsString>> {
+/// Program and arguments of a client that does `work` and ends with this process.
+///
+/// # Errors
+/// Where this program does not know where it is.
+pub(crate) fn arguments(work: Work) -> Result<Vec<OsString>> {
     let own = std::env::current_exe().context("find this program")?;
     let pid = std::process::id().to_string();
     let words = match work {
@@ -64,6 +70,8 @@ fn arguments(work: Work) -> Result<Vec<OsString>> {
             let numbers = [run_ms, sleep_ms, u64::from(log)].map(|n| n.to_string());
             [client::IO.to_owned(), pid].into_iter().chain(numbers).collect()
         }
+        Work::Threads(n) => vec![client::THREADS.to_owned(), pid, n.to_string()],
+        Work::Tree(n) => vec![client::TREE.to_owned(), pid, n.to_string()],
     };
     Ok(std::iter::once(own.into_os_string()).chain(words.into_iter().map(OsString::from)).collect())
 }
@@ -80,9 +88,20 @@ impl<'a> Live<'a> {
         let capacity = spec.clients.len() as u32 + SPARE_SLOTS;
         let host = LinuxHost::new(&HostParams { cpus: Some(mask), capacity })?;
         let engine = Engine::new(gate, host, spec.gate.cpus);
-        let mut live =
-            Self { spec, engine, delays, logs: Vec::new(), snapshots: Vec::new(), first: Vec::new() };
-        if let Err(e) = live.start_clients() {
+        let mut live = Self {
+            spec,
+            engine,
+            delays,
+            logs: Vec::new(),
+            snapshots: Vec::new(),
+            first: Vec::new(),
+            strangers: None,
+        };
+        let started = live.start_clients().and_then(|()| {
+            live.strangers = spec.strangers.map(|s| Crowd::start(s, &spec.cpus)).transpose()?;
+            Ok(())
+        });
+        if let Err(e) = started {
             live.end_clients();
             return Err(e);
         }
@@ -151,6 +170,7 @@ impl<'a> Live<'a> {
 
     fn finish(mut self) -> Result<RunResult> {
         let done = self.schedule();
+        drop(self.strangers.take());
         self.end_clients();
         done
     }
@@ -211,6 +231,7 @@ impl<'a> Live<'a> {
         let service_ns = self.service();
         let ours = service_ns.iter().sum::<u64>() + own_ns;
         let fraction = ours as f64 / (wall_ns as f64 * self.spec.cpus.len() as f64);
+        let idle_ns = start.busy.zip(busy_now).map(|(a, b)| b.idle_since(a).0);
         let strangers = start.busy.zip(busy_now).map(|(a, b)| (b.fraction_since(a) - fraction).max(0.0));
         let ledger = self.engine.ledger();
         let cycles = ledger.cycles();
@@ -236,6 +257,7 @@ impl<'a> Live<'a> {
             signals: cost.signals - start.signals,
             lateness: summary(&self.delays, self.spec.gate.quantum_ns),
             strangers,
+            idle_ns,
             sleeps: self.logs.iter_mut().flat_map(sleeps).collect(),
         }
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod alps;
 mod areas;
+pub(crate) mod cpus;
 pub(crate) mod machine;
 mod page;
 pub(crate) mod pbs;
