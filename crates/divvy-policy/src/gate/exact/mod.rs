@@ -59,7 +59,9 @@
 //! the next cycle; slices shorten the wait for about four times the signals. Debts of a client that leaves are forgotten.
 //! Hundreds of clients that wake for a ms or so cost a few per cent of a CPU once they want all of one.
 
+mod claims;
 mod client;
+mod lanes;
 mod plan;
 mod queue;
 
@@ -313,6 +315,9 @@ impl Exact {
             }
         });
         self.give_up_lanes(client, width);
+        if self.clients[slot].as_ref().is_some_and(|c| c.place.runs()) {
+            self.coming.push(client); // Where it is to run has changed.
+        }
         Ok(())
     }
 
@@ -337,6 +342,7 @@ impl Exact {
     /// A head that has become narrower gives up the lanes that it cannot use, but not its first.
     fn give_up_lanes(&mut self, client: ClientId, lanes: u32) {
         let Some(Place::Head(first)) = self.client(client).map(|c| c.place) else { return };
+        self.coming.push(client);
         let mut kept = 1;
         for (lane, head) in self.lanes.iter_mut().enumerate() {
             if *head == Some(client) && lane != first as usize {
