@@ -17,6 +17,7 @@ mod error;
 mod events;
 pub mod guard;
 mod host;
+mod lanes;
 mod members;
 mod own;
 pub mod pidfd;

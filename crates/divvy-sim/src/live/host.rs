@@ -216,7 +216,7 @@ impl Host for SimHost {
         self.cost.reads += 1;
         self.spend(self.spec.costs.read);
         let i = self.check(client)?;
-        let sent = self.kernel.send_all() + self.kernel.send(&[i]);
+        let sent = self.kernel.send_all() + self.kernel.send_again(i);
         self.spend(Nanos(self.spec.costs.steer.0 * sent as u64));
         Ok(self.kernel.used(i, true))
     }

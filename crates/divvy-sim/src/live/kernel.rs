@@ -18,6 +18,8 @@ use super::spec::{ClockLag, Fault, FaultAt, MachineSpec, Placement};
 pub(super) const OWN_CPU: usize = 0;
 /// From a client's unannounced end to the news of it.
 const NEWS_DELAY: u64 = 5_000_000;
+/// Threads of a client that has several are not sent to its CPUs again before.
+const SEND_INTERVAL: u64 = 4_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -58,6 +60,8 @@ pub(super) struct ClientState {
     living: u32,
     /// CPUs that its threads are sent to when it is released; none for wherever there is room.
     lanes: Vec<usize>,
+    /// When they were last sent there.
+    sent: u64,
 }
 
 impl ClientState {
@@ -418,11 +422,19 @@ impl Kernel {
         if clients.is_empty() { 0 } else { self.send(&clients) }
     }
 
-    /// Sends threads to their clients' CPUs once more: in the meantime any of them may have gone elsewhere. Says how many
-    /// there are, of clients that have several.
-    pub(super) fn send(&mut self, clients: &[usize]) -> usize {
+    /// Sends a client's threads to its CPUs once more, unless that was done lately: in the meantime any of them may have
+    /// gone elsewhere. Says how many there are, of a client that has several.
+    pub(super) fn send_again(&mut self, client: usize) -> usize {
+        let c = &self.clients[client];
+        let lately = c.threads.len() > 1 && self.now < c.sent + SEND_INTERVAL;
+        if lately { 0 } else { self.send(&[client]) }
+    }
+
+    /// Sends threads to their clients' CPUs. Says how many there are, of clients that have several.
+    fn send(&mut self, clients: &[usize]) -> usize {
         let (mut to_send, mut several) = (Vec::new(), 0);
         for &client in clients {
+            self.clients[client].sent = self.now;
             let c = &self.clients[client];
             if c.lanes.is_empty() || c.suspended() || c.vanished {
                 continue;
