@@ -50,6 +50,18 @@ struct Args {
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = humantime::parse_duration)]
     quantum: Duration,
 
+    /// Longest run in one go (exact): even inside the cycle, for more signals
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    slice: Option<Duration>,
+
+    /// Clients released for each CPU at a time (exact): how many strangers compete with [default: 1]
+    #[arg(long, value_name = "N")]
+    presence: Option<u32>,
+
+    /// Time after which the past is forgotten (rate) [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    period: Option<Duration>,
+
     /// CPUs to divide: 0,2-3. All that divvyd itself may use if not given
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuMask>,
@@ -156,9 +168,32 @@ struct Prepared {
     protect: Vec<String>,
 }
 
+/// What is to decide, for one CPU. An option that the policy knows nothing of was meant for another.
+fn gate_spec(args: &Args) -> Result<GateSpec, Failure> {
+    let policy = args.policy.split(':').next().unwrap_or_default();
+    for (option, given, owner) in [
+        ("--slice", args.slice.is_some(), "exact"),
+        ("--presence", args.presence.is_some(), "exact"),
+        ("--period", args.period.is_some(), "rate"),
+    ] {
+        if given && owner != policy {
+            let text = format!("{option} is an option of --policy {owner}, not of {policy}; leave it out");
+            return Err(Failure::usage(text));
+        }
+    }
+    let default = GateSpec::default();
+    Ok(GateSpec {
+        policy: args.policy.clone(),
+        quantum_ns: nanos(args.quantum).0,
+        slice_ns: args.slice.map(|time| nanos(time).0),
+        presence: args.presence.unwrap_or(default.presence),
+        period_ns: args.period.map_or(default.period_ns, |time| nanos(time).0),
+        ..default
+    })
+}
+
 fn prepare(args: &Args) -> Result<Prepared, Failure> {
-    let quantum_ns = nanos(args.quantum).0;
-    let spec = GateSpec { policy: args.policy.clone(), quantum_ns, ..GateSpec::default() };
+    let spec = gate_spec(args)?;
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
     spec.make().map_err(Failure::usage)?;
     if let Some(cpus) = &args.cpus {
@@ -289,5 +324,20 @@ mod tests {
         assert!(Args::try_parse_from(["divvyd"]).is_err(), "--user is to be said");
         let args = Args::try_parse_from(["divvyd", "--user", "--cpus", "0,2-3", "--protect", "a"]).unwrap();
         assert_eq!(args.cpus.unwrap().iter().collect::<Vec<_>>(), [0, 2, 3]);
+    }
+
+    #[test]
+    fn options_of_policies_go_to_their_own() {
+        let spec = |words: &[&str]| {
+            let args =
+                Args::try_parse_from(["divvyd", "--user"].iter().chain(words)).expect("a command line");
+            gate_spec(&args).map_err(|failure| (failure.code, failure.text))
+        };
+        let exact = spec(&["--slice", "4ms", "--presence", "2"]).unwrap();
+        assert_eq!((exact.slice_ns, exact.presence), (Some(4_000_000), 2));
+        assert_eq!(spec(&["--policy", "rate", "--period", "2s"]).unwrap().period_ns, 2_000_000_000);
+        assert_eq!(spec(&[]).unwrap(), GateSpec::default());
+        let text = "--slice is an option of --policy exact, not of las; leave it out".to_owned();
+        assert_eq!(spec(&["--policy", "las", "--slice", "4ms"]), Err((2, text)));
     }
 }
