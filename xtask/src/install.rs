@@ -213,6 +213,9 @@ mod tests {
             "share/bash-completion/completions/divvy",
             "share/zsh/site-functions/_divvy",
             "share/fish/vendor_completions.d/divvy.fish",
+            "share/bash-completion/completions/divvyd",
+            "share/zsh/site-functions/_divvyd",
+            "share/fish/vendor_completions.d/divvyd.fish",
         ] {
             assert!(files.iter().any(|found| found == file), "{file}: {files:#?}");
         }
