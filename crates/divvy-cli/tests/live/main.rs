@@ -10,6 +10,7 @@ mod dispatch;
 mod ends;
 mod family;
 mod harness;
+mod hostile;
 mod input;
 mod others;
 mod plot;
