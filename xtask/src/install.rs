@@ -229,6 +229,9 @@ mod tests {
             "share/fish/vendor_completions.d/divvy.fish",
             "lib/systemd/system/divvyd.service",
             "lib/systemd/system/divvyd.socket",
+            "share/bash-completion/completions/divvyd",
+            "share/zsh/site-functions/_divvyd",
+            "share/fish/vendor_completions.d/divvyd.fish",
         ] {
             assert!(files.iter().any(|found| found == file), "{file}: {files:#?}");
         }

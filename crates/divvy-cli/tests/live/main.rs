@@ -13,6 +13,7 @@ mod divided;
 mod ends;
 mod family;
 mod harness;
+mod hostile;
 mod input;
 mod market;
 mod market_api;

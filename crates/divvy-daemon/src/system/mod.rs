@@ -117,11 +117,9 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
 /// How it schedules: as the command line says, else as the policy does.
 fn settings(policy: &Policy, overrides: &Overrides) -> Result<Settings, Failure> {
     let terms = &policy.scheduler;
-    let spec = GateSpec {
-        policy: overrides.policy.clone().unwrap_or_else(|| terms.policy.clone()),
-        quantum_ns: nanos(overrides.quantum.unwrap_or(terms.quantum)).0,
-        ..GateSpec::default()
-    };
+    let mut spec =
+        GateSpec { policy: terms.policy.clone(), quantum_ns: nanos(terms.quantum).0, ..GateSpec::default() };
+    overrides.apply(&mut spec)?;
     spec.make().map_err(Failure::usage)?;
     Ok(Settings { spec, linger: overrides.linger.and_then(Linger::time), reload: None, market: None })
 }

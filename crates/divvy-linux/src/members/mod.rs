@@ -393,6 +393,14 @@ impl<W: World> Members<W> {
         Some((&one.process, slot?))
     }
 
+    /// A slot of the table that is this client's, for what is to be put back about any of its threads.
+    pub fn any_slot(&self) -> Option<&Slot> {
+        match &self.kind {
+            Kind::Command { slot, .. } => slot.as_ref(),
+            Kind::Attached { .. } => self.active.iter().find_map(|m| m.slot.as_ref()),
+        }
+    }
+
     /// The members that are known.
     pub fn pids(&self) -> impl Iterator<Item = (Pid, StartTime)> + '_ {
         self.active.iter().chain(&self.idle).map(|m| (m.pid, m.start))
