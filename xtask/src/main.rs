@@ -90,7 +90,7 @@ fn main() -> ExitCode {
         Some(client::IO) => client::io(args),
         Some(client::THREADS) => client::threads(args),
         Some(client::TREE) => client::tree(args),
-        Some(live::CROWD) => live::crowd(args),
+        Some(live::STRANGERS) => live::keep_strangers(args),
         Some(live::RUN) => live::serve_run(),
         _ => dispatch(Args::parse()),
     };

@@ -1,6 +1,6 @@
 //! Strangers: processes that compute beside the clients, come and go, and are nobody's clients.
 //!
-//! They are kept by a process of their own, `xtask crowd PARENT SEED MOST AWAY_MS STAY_MS KIND CPUS`, so that neither the
+//! They are kept by a process of their own, `xtask strangers PARENT SEED MOST AWAY_MS STAY_MS KIND CPUS`, so that neither the
 //! scheduler nor the clients know of them.
 
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use super::{Kind, Strangers};
 use crate::client;
 
 /// The hidden subcommand that keeps strangers.
-pub(crate) const CROWD: &str = "crowd";
+pub(crate) const STRANGERS: &str = "strangers";
 /// Mean time for which one that wanders stays on a CPU, ms.
 const WANDER_MS: u64 = 30;
 
@@ -32,7 +32,7 @@ impl Crowd {
         let numbers = [strangers.seed, u64::from(strangers.most), strangers.away_ms, strangers.stay_ms];
         let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();
         let child = Command::new(own)
-            .args([CROWD.to_owned(), std::process::id().to_string()])
+            .args([STRANGERS.to_owned(), std::process::id().to_string()])
             .args(numbers.map(|n| n.to_string()))
             .args([serde_json::to_string(&strangers.kind)?, cpus.join(",")])
             .stdin(Stdio::null())
@@ -62,7 +62,7 @@ struct Place {
 }
 
 /// Keeps strangers until it is killed.
-pub(crate) fn crowd(mut args: impl Iterator<Item = String>) -> Result<()> {
+pub(crate) fn keep_strangers(mut args: impl Iterator<Item = String>) -> Result<()> {
     client::end_with_parent(&mut args)?;
     let mut number = |what: &str| client::number(&mut args, what);
     let (seed, most) = (number("SEED")?, number("MOST")?);
