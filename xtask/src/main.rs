@@ -105,7 +105,7 @@ fn main() -> ExitCode {
         Some(client::THREADS) => client::threads(args),
         Some(client::TREE) => client::tree(args),
         Some(crowd::CROWD) => crowd::live(args),
-        Some(live::STRANGERS) => live::crowd(args),
+        Some(live::STRANGERS) => live::keep_strangers(args),
         Some(live::RUN) => live::serve_run(),
         Some(paper::peers::CLIENT) => paper::peers::client(args),
         _ => dispatch(Args::parse()),

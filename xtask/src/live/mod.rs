@@ -4,16 +4,16 @@
 //! several schedulers can run side by side that know nothing of each other.
 
 mod bench;
-mod crowd;
 mod run;
+mod strangers;
 mod watch;
 
 use divvy_engine::policies::GateSpec;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use bench::Bench;
-pub(crate) use crowd::{Crowd, STRANGERS, crowd};
 pub(crate) use run::{arguments, serve_run};
+pub(crate) use strangers::{Crowd, STRANGERS, keep_strangers};
 
 /// The hidden subcommand that carries out one run: specification on standard input, result on standard output.
 pub(crate) const RUN: &str = "run-one";

@@ -10,7 +10,7 @@ use divvy_engine::{Engine, Host as _, News};
 use divvy_linux::{Asked, Command, CpuMask, HostParams, LinuxHost, Pid, Selector, Signal, Source, clock};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 
-use super::crowd::Crowd;
+use super::strangers::Crowd;
 use super::watch::{Delays, Watched, summary};
 use super::{Errors, RunResult, RunSpec, Scans, Snapshot, Snapshots, Work};
 use crate::paper::machine::{Busy, busy};

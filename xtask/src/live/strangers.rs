@@ -1,6 +1,6 @@
 //! Strangers: processes that compute beside the clients, come and go, and are nobody's clients.
 //!
-//! They are kept by a process of their own, `xtask crowd PARENT SEED MOST AWAY_MS STAY_MS KIND CPUS`, so that neither the
+//! They are kept by a process of their own, `xtask strangers PARENT SEED MOST AWAY_MS STAY_MS KIND CPUS`, so that neither the
 //! scheduler nor the clients know of them.
 
 use std::process::{Child, Command, Stdio};
@@ -62,7 +62,7 @@ struct Place {
 }
 
 /// Keeps strangers until it is killed.
-pub(crate) fn crowd(mut args: impl Iterator<Item = String>) -> Result<()> {
+pub(crate) fn keep_strangers(mut args: impl Iterator<Item = String>) -> Result<()> {
     client::end_with_parent(&mut args)?;
     let mut number = |what: &str| client::number(&mut args, what);
     let (seed, most) = (number("SEED")?, number("MOST")?);
