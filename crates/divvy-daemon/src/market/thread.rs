@@ -562,7 +562,7 @@ fn unix_ns() -> u64 {
 /// and no user can keep the thread busy with looking.
 fn cost(ask: &Ask, size: usize) -> u32 {
     let more = match ask {
-        Ask::Graph | Ask::Clients => size / 200,
+        Ask::Graph => size / 200,
         Ask::Currency(_) | Ask::CreateCurrency(_) | Ask::ChangeCurrency(..) | Ask::DestroyCurrency(_) => {
             size / 2000
         }
@@ -574,10 +574,7 @@ fn cost(ask: &Ask, size: usize) -> u32 {
 
 /// Whether a question is one that may change something: the audit log tells of these.
 const fn is_audited(ask: &Ask) -> bool {
-    !matches!(
-        ask,
-        Ask::Graph | Ask::Currency(_) | Ask::Ticket(_) | Ask::Explain(..) | Ask::Audit { .. } | Ask::Clients
-    )
+    !matches!(ask, Ask::Graph | Ask::Currency(_) | Ask::Ticket(_) | Ask::Explain(..) | Ask::Audit { .. })
 }
 
 /// A question, and what was done for it, as the audit log tells it.
@@ -625,7 +622,6 @@ fn words(ask: &Ask) -> serde_json::Value {
         }
         Ask::SetShare { client, amount } => json!({ "ask": "set-share", "client": client, "amount": amount }),
         Ask::Leave { client } => json!({ "ask": "leave", "client": client }),
-        Ask::Clients => json!({ "ask": "clients" }),
         Ask::Reload(policy) => json!({ "ask": "reload", "policy": policy }),
     }
 }

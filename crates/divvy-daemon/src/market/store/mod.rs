@@ -400,10 +400,6 @@ impl Store {
         Ok(Audit { next, entries })
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The database itself, for tests that break it.
     #[cfg(test)]
     pub(crate) const fn db(&self) -> &Connection {

@@ -90,8 +90,8 @@ fn what_was_answered_is_there_after_the_end() {
     assert_eq!(market.running.clients(), std::slice::from_ref(&task));
     assert_eq!(market.graph(), before);
     market.ask(ROOT, Ask::Leave { client: task.currency }).unwrap();
-    let Ok(Said::Clients(clients)) = market.ask(ROOT, Ask::Clients) else { panic!() };
-    assert_eq!(clients, []);
+    market.running.stop().unwrap();
+    assert_eq!(begin(dir.path(), "").running.clients(), []);
 }
 
 #[test]
