@@ -219,6 +219,8 @@ fn main() -> Result<(), Failed> {
             .collect::<Result<_, Failed>>()
     })?;
     let seconds = begun.elapsed().as_secs_f64();
+    // Ours has said nothing for too long.
+    let mut line = Line::new(&args.socket)?;
     let after = line.json("GET", "/v1/status", &Value::Null)?;
     let failures: u64 = seen.iter().map(|seen| seen.failures).sum();
     let mut all: Vec<(Kind, Duration)> = seen.into_iter().flat_map(|seen| seen.times).collect();
