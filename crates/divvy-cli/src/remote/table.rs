@@ -65,6 +65,8 @@ mod tests {
             id: 0,
             name: name.into(),
             selector: "tree:4711".into(),
+            user: None,
+            currency: None,
             share,
             effective_share: 1.5,
             requested_fraction: 0.25,
