@@ -65,7 +65,6 @@ impl Server {
     /// # Errors
     /// Where it cannot be built or started; with the end of its log.
     pub(super) fn start(programs: Option<&Path>, cpus: &[u32], policy: &str) -> Result<Self> {
-        #[expect(clippy::disallowed_methods, reason = "where temporary files go is told by the environment")]
         let dir = std::env::temp_dir().join(format!("divvy-market-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         for place in ["", "bin"] {
