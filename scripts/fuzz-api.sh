@@ -9,9 +9,10 @@
 # touched: a system's divvyd is not asked to attach any.
 set -eu
 cd "$(dirname "$0")/.."
+root=$(pwd)
 examples=${1:-50}
 seed=${2:-1}
-venv=target/fuzz-api
+venv=$root/target/fuzz-api
 user=64010
 
 [ -x "$venv/bin/schemathesis" ] || { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet schemathesis; }
@@ -27,6 +28,20 @@ clean() {
 }
 trap clean EXIT
 trap 'exit 130' INT TERM
+
+cat >"$dir/schemathesis.toml" <<'END'
+# Everything but: that a request is found wanting (404) for somebody else whom its body names, after its path was made;
+# that a client that left can be asked about for a while; and authentication, of which there is none in HTTP.
+[checks]
+ensure_resource_availability.enabled = false
+use_after_free.enabled = false
+ignored_auth.enabled = false
+
+# No schema knows which users and programs there are.
+[[operations]]
+include-operation-id = "add"
+checks.positive_data_acceptance.enabled = false
+END
 
 # wait_for FILE: until it is there.
 wait_for() {
@@ -49,9 +64,10 @@ fuzz() {
     pids="$pids $proxy"
     wait_for "$dir/port"
     echo "== as user $who at $socket"
-    "$venv/bin/schemathesis" run docs/openapi.json --url "http://127.0.0.1:$(cat "$dir/port")" \
-        --max-examples "$examples" --seed "$seed" --generation-database none --continue-on-failure \
-        --checks all --no-color --workers 1 "$@" || failed=1
+    # It leaves notes where it runs.
+    (cd "$dir" && "$venv/bin/schemathesis" --config-file schemathesis.toml run "$root/docs/openapi.json" \
+        --url "http://127.0.0.1:$(cat port)" --max-examples "$examples" --seed "$seed" --generation-database none \
+        --continue-on-failure --no-color --workers 1 "$@") || failed=1
     kill "$proxy"
 }
 

@@ -296,6 +296,7 @@ impl Prepared {
             market: None,
             metrics: Metrics::new(None),
             ready: None,
+            limiter: None,
         };
         let server = Server::start(listener, router(context), Door::of_user(owner), async {});
         let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;

@@ -10,6 +10,7 @@ mod clients;
 mod daemon;
 mod door;
 pub mod launch;
+mod limit;
 mod local;
 mod logs;
 pub mod market;

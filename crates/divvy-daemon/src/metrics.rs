@@ -16,6 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::market::stats::Stats;
 use crate::types::Status;
 
 /// What the text of [`Metrics::text`] is.
@@ -57,8 +58,8 @@ struct Inner {
 struct SchedulerMetrics(Mutex<Option<Status>>);
 
 impl Metrics {
-    /// Nothing counted yet. `more` tells what somebody else counts.
-    pub(crate) fn new(more: Option<Box<dyn Collector>>) -> Self {
+    /// Nothing counted yet. What the market counts is told too.
+    pub(crate) fn new(market: Option<&Stats>) -> Self {
         let mut registry = Registry::with_prefix("divvy");
         let scheduler = Arc::new(SchedulerMetrics::default());
         let requests = Family::default();
@@ -78,7 +79,7 @@ impl Metrics {
             times.clone(),
         );
         registry.register_collector(Box::new(Arc::clone(&scheduler)));
-        more.into_iter().for_each(|more| registry.register_collector(more));
+        market.into_iter().for_each(|market| market.register(&mut registry));
         Self(Arc::new(Inner { registry, requests, times, scheduler }))
     }
 

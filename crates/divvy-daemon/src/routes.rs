@@ -15,9 +15,11 @@ use divvy_linux::clock;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::clients::Clients;
+use crate::limit::Limiter;
 use crate::market::message::Who;
 use crate::message::{Answer, Command, Handle, Refusal};
 use crate::metrics::{self, Metrics};
@@ -43,6 +45,8 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     /// True once a system's divvyd has found its clients of before; nobody waits where there is none.
     pub(crate) ready: Option<watch::Receiver<bool>>,
+    /// How often each user may ask; as often as they like where there is none.
+    pub(crate) limiter: Option<Limiter>,
 }
 
 impl Context {
@@ -72,6 +76,7 @@ pub(crate) fn router(context: Context) -> Router {
         .fallback(no_path)
         .method_not_allowed_fallback(no_method)
         .layer(middleware::from_fn(bounded))
+        .layer(middleware::from_fn_with_state(context.limiter.clone(), limited))
         .layer(middleware::from_fn_with_state(context.metrics.clone(), counted))
         .with_state(context)
 }
@@ -116,7 +121,32 @@ pub(crate) fn bad_request(message: impl ToString) -> Refusal {
 
 /// The body as what it should be.
 pub(crate) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|e| bad_request(format!("the body: {e}")))
+    let wrong = match serde_json::from_slice(body) {
+        Ok(meant) => return Ok(meant),
+        Err(e) => bad_request(format!("the body: {e}")),
+    };
+    // JSON has one kind of numbers: 5.0 is 5.
+    let Ok(mut value) = serde_json::from_slice(body) else { return Err(wrong) };
+    if !make_whole(&mut value) {
+        return Err(wrong);
+    }
+    serde_json::from_value(value).map_err(|_| wrong)
+}
+
+/// Writes numbers that are whole as such, wherever they are; says whether there were any to be written anew.
+fn make_whole(value: &mut Value) -> bool {
+    /// Up to here every whole number is told from the next.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|f| number.is_f64() && f.trunc() == *f && f.abs() <= EXACT);
+            whole.inspect(|&f| *value = Value::from(f as i64)).is_some()
+        }
+        // All of them, not only up to the first.
+        Value::Array(all) => all.iter_mut().map(make_whole).filter(|&was| was).count() > 0,
+        Value::Object(all) => all.values_mut().map(make_whole).filter(|&was| was).count() > 0,
+        _ => false,
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -247,6 +277,16 @@ async fn no_method(request: Request) -> Refusal {
     Refusal::new(ErrorCode::NoSuchMethod, text, "see GET /v1/openapi.json")
 }
 
+/// Hands a request on if its user has not asked too often.
+async fn limited(State(limiter): State<Option<Limiter>>, request: Request, next: Next) -> Response {
+    if let (Some(limiter), Some(who)) = (limiter, request.extensions().get::<Who>())
+        && let Err(refusal) = limiter.check(who)
+    {
+        return refusal.into_response();
+    }
+    next.run(request).await
+}
+
 /// Hands a request on once all of it is there: refuses what is too large, by its own word or in fact, and gives up what
 /// takes too long to come.
 async fn bounded(request: Request, next: Next) -> Response {
@@ -265,4 +305,22 @@ async fn bounded(request: Request, next: Next) -> Response {
         }
     };
     next.run(Request::from_parts(parts, Body::from(body))).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Change;
+
+    #[test]
+    fn a_whole_number_is_one_however_it_is_written() {
+        let share = |text: &str| parse::<Change>(&Bytes::from(text.to_owned())).map(|c| c.share);
+        for text in [r#"{"share":5}"#, r#"{"share":5.0}"#, r#"{"share":0.5e1}"#] {
+            assert_eq!(share(text).unwrap(), Some(5), "{text}");
+        }
+        for text in [r#"{"share":5.5}"#, r#"{"share":-5.0}"#, r#"{"share":1e300}"#, r#"{"share":"5.0"}"#] {
+            assert!(share(text).unwrap_err().message.contains("at line 1 column"), "{text}");
+        }
+        assert!(share(r#"{"share":null}"#).is_err(), "what is not meant is left out");
+    }
 }

@@ -3,12 +3,17 @@
 //! Times are in nanoseconds, fractions numbers with 1 for all. Requested, effective and achieved are three different
 //! fractions: what the shares say, what the CPUs and the clients' threads allow, and what was measured.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The largest share that a client can ask for: more only makes cycles too long to come to an end.
 pub const SHARE_MAX: u64 = 1_000_000;
 /// Members that a client is listed with, unless more are asked for.
 pub const MEMBERS_SHOWN: usize = 64;
+
+/// What may be left out, and is not nothing where it is given.
+pub(crate) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
 
 /// The scheduler itself: `GET /v1/status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -180,7 +185,7 @@ pub enum Exit {
 #[serde(deny_unknown_fields)]
 pub struct NewClient {
     /// What to call it; made from the command or selector if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Where another client has the name, add a number to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -188,10 +193,10 @@ pub struct NewClient {
     /// Its share, 1 to [`SHARE_MAX`].
     pub share: u64,
     /// A command for divvyd to start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub command: Option<NewCommand>,
     /// Processes that run already.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
     /// Only say what would be done; `selector` only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -206,7 +211,7 @@ pub struct NewCommand {
     /// Program and arguments; the program is looked up in divvyd's `PATH` unless it has a slash.
     pub argv: Vec<String>,
     /// Working directory; `/` if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub dir: Option<String>,
     /// Variables beside divvyd's own.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
@@ -218,10 +223,10 @@ pub struct NewCommand {
 #[serde(deny_unknown_fields)]
 pub struct Change {
     /// Another share, 1 to [`SHARE_MAX`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub share: Option<u64>,
     /// Hold it until it is resumed, or resume it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
 }
 

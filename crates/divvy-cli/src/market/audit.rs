@@ -32,16 +32,24 @@ pub(super) fn run(args: &AuditArgs) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
-/// What was asked for; the operations that it came to are left to `--json`.
+/// What was asked for, as `ask name=value ...`; the operations that it came to are left to `--json`.
 fn asked(what: &Value) -> String {
-    match (what["ask"].as_str(), &what["request"]) {
-        (Some(ask), Value::Null) => ask.to_owned(),
-        (Some(ask), request) => format!("{ask} {request}"),
-        (None, _) => what.to_string(),
+    let (Some(ask), Some(members)) = (what["ask"].as_str(), what.as_object()) else {
+        return what.to_string();
+    };
+    let mut words = vec![ask.to_owned()];
+    let bare = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut add = |name: &str, value: &Value| words.push(format!("{name}={}", bare(value)));
+    for (name, value) in members.iter().filter(|(name, _)| *name != "ask" && *name != "steps") {
+        match value.as_object().filter(|_| name == "request") {
+            Some(request) => request.iter().for_each(|(name, value)| add(name, value)),
+            None => add(name, value),
+        }
     }
+    words.join(" ")
 }
 
-/// `12 2026-11-22T02:40:18Z user 1000 pid 4711: create-ticket {"holder":"build",...}`.
+/// `12 2026-11-22T02:40:18Z user 1000 pid 4711: create-ticket holder=build issuer=alice ...`.
 pub(super) fn line(entry: &AuditEntry) -> String {
     let refused = entry.refused.as_ref().map_or_else(String::new, |why| format!("  REFUSED: {why}"));
     let who = match entry.pid {

@@ -104,36 +104,26 @@ impl Fair {
         self.names[&id].clone()
     }
 
-    /// What each would be worth were everybody active.
-    fn promised(&self) -> Market {
-        let mut all = self.market.clone();
-        let clients: Vec<CurrencyId> = all.currencies().filter(|c| c.client).map(|c| c.id).collect();
-        for client in clients {
-            for resource in Resource::ALL {
-                let op = Op::SetPresence { client, resource, presence: Presence::Competing };
-                all.apply(&Caller::superuser(), &op).unwrap();
-            }
-        }
-        all
-    }
-
     /// As `GET /v1/market` has it. What is achieved is what is due, and a little less.
     pub(super) fn graph(&mut self) -> Graph {
-        let mut promised = self.promised();
+        let promises_base = self.market.base();
         let side = |side: Side| Give { resource: side.resource, amount: side.amount.get() };
         let views: Vec<_> = self.market.currencies().collect();
         let mut currencies = Vec::new();
         for c in views {
             let standing = Resource::ALL.into_iter().map(|resource| {
-                let part = |market: &mut Market| {
-                    let total = float(&market.total(resource));
-                    if c.id == market.base() {
-                        return f64::from(total > 0.0);
-                    }
-                    let value = float(&market.value(c.id, resource).unwrap());
-                    if total > 0.0 { value / total } else { 0.0 }
+                let mut promises = self.market.promises(resource);
+                let (all, own) = (float(&promises.total()), promises.value(c.id));
+                let is_base = c.id == promises_base;
+                let part = |own: f64, all: f64| match (is_base, all > 0.0) {
+                    (_, false) => 0.0,
+                    (true, true) => 1.0,
+                    (false, true) => own / all,
                 };
-                let (requested, effective) = (part(&mut promised), part(&mut self.market));
+                let requested = part(own.map_or(0.0, |own| float(&own)), all);
+                let all = float(&self.market.total(resource));
+                let own = self.market.value(c.id, resource).map_or(0.0, |own| float(&own));
+                let effective = part(own, all);
                 let value = if c.id == self.market.base() {
                     self.market.total(resource).to_string()
                 } else {
@@ -144,7 +134,7 @@ impl Fair {
                     value,
                     requested,
                     effective,
-                    achieved: (resource == Resource::Cpu && c.client).then_some(effective * 0.99),
+                    achieved: (resource == Resource::Cpu).then_some(effective * 0.99),
                     active: c.active.contains(resource),
                     hard_total: 1000,
                     hard_issued: 0,

@@ -5,7 +5,6 @@ use divvy_market::Resource;
 use serde_json::json;
 
 use super::args::{CurrenciesArgs, ExchangesArgs};
-use super::served::served;
 use super::{moment, refused, tree, what};
 use crate::remote::json as pretty;
 use crate::{Code, Failure, print};
@@ -13,18 +12,17 @@ use crate::{Code, Failure, print};
 const NAME_MAX: usize = 24;
 
 pub(super) fn currencies(args: &CurrenciesArgs) -> Result<Code, Failure> {
-    let graph = args.system.api()?.market().map_err(refused)?;
+    let currencies = args.system.api()?.currencies().map_err(refused)?;
     if args.json {
-        print(pretty(&graph.currencies)?)?;
+        print(pretty(&currencies)?)?;
     } else {
-        table(&graph, args.resource).iter().try_for_each(print)?;
+        table(&currencies, args.resource).iter().try_for_each(print)?;
     }
     Ok(Code::Done)
 }
 
 /// A header, a line for each currency, and what the fractions are of. It fits 80 columns where names are short.
-pub(super) fn table(graph: &Graph, resource: Resource) -> Vec<String> {
-    let (currencies, achieved) = (&graph.currencies, served(graph));
+pub(super) fn table(currencies: &[Currency], resource: Resource) -> Vec<String> {
     let longest =
         |of: &dyn Fn(&Currency) -> usize, least| currencies.iter().map(of).max().unwrap_or(0).max(least);
     let name = longest(&|c| c.name.chars().count(), 8).min(NAME_MAX);
@@ -33,7 +31,7 @@ pub(super) fn table(graph: &Graph, resource: Resource) -> Vec<String> {
         "{:<name$} {:<owner$} {:<9} {:>11} {:>11} {:>10}  is",
         "currency", "owner:group", "mode", "requested %", "effective %", "achieved %"
     )];
-    for (c, &achieved) in currencies.iter().zip(&achieved) {
+    for c in currencies {
         let standing = c.standing.iter().find(|s| s.resource == resource);
         let percent =
             |part: Option<f64>| part.map_or_else(|| "-".to_owned(), |p| format!("{:.2}", p * 100.0));
@@ -51,7 +49,7 @@ pub(super) fn table(graph: &Graph, resource: Resource) -> Vec<String> {
                 c.mode,
                 percent(standing.map(|s| s.requested)),
                 percent(standing.map(|s| s.effective)),
-                percent(achieved.filter(|_| resource == Resource::Cpu)),
+                percent(standing.and_then(|s| s.achieved)),
             )
             .trim_end()
             .to_owned(),

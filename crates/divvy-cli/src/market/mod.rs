@@ -7,7 +7,6 @@ pub(crate) mod args;
 mod audit;
 mod explain;
 mod list;
-mod served;
 mod tree;
 
 use divvy_daemon::client::{Api, ApiError};
@@ -311,7 +310,8 @@ fn cancel(args: &CancelArgs) -> Result<Code, Failure> {
         let was = api.withdraw_offer(args.id).map_err(refused)?;
         told(&was, args.json, |o| format!("offer {}: withdrawn; {}", o.id, offered(o)))
     } else {
-        let was = api.cancel_exchange(args.id).map_err(refused)?;
+        let mut was = api.cancel_exchange(args.id).map_err(refused)?;
+        was.aftermath.undone.retain(|&id| id != args.id); // That is what was asked for.
         told(&was, args.json, |x| format!("exchange {}: ended; {} no more", x.id, traded(x)))
     }
 }

@@ -54,7 +54,7 @@ impl<'a> Fair<'a> {
 
     /// Runs what must be refused with this code, in one line with these words, and change nothing.
     fn refuses(&self, uid: u32, line: &str, code: i32, words: &[&str]) {
-        let before = self.json(ROOT, "currency tree");
+        let before = self.kept();
         let outcome = self.run(uid, line);
         assert_eq!(outcome.code, Some(code), "divvy {line}: {}", outcome.stderr);
         assert_eq!(outcome.stderr.lines().count(), 1, "one line: {}", outcome.stderr);
@@ -62,7 +62,34 @@ impl<'a> Fair<'a> {
             assert!(outcome.stderr.contains(word), "divvy {line}: no '{word}' in: {}", outcome.stderr);
         }
         assert_eq!(outcome.stdout, b"", "divvy {line}");
-        assert_eq!(self.json(ROOT, "currency tree"), before, "divvy {line} changed something");
+        assert_eq!(self.kept(), before, "divvy {line} changed something");
+    }
+
+    /// The market without what goes on by itself: who is awake, and what that is worth and achieved.
+    fn kept(&self) -> Value {
+        let mut graph = self.json(ROOT, "currency tree");
+        for (list, members) in
+            [("currencies", &["standing", "scheduled"][..]), ("tickets", &["active", "value"])]
+        {
+            for one in graph[list].as_array_mut().expect("a list") {
+                members.iter().for_each(|member| drop(one.as_object_mut().expect("one").remove(*member)));
+            }
+        }
+        graph
+    }
+
+    /// Waits until these currencies are worth so many base tickets of a resource (cpu is 0, disk 2). Who has just begun to
+    /// compute may not have been seen yet.
+    fn are_worth(&self, resource: usize, expected: &[(&str, &str)]) {
+        let what = format!("{expected:?} of resource {resource}");
+        eventually(&what, || {
+            let all = self.json(ROOT, "currency ls");
+            let worth = |name: &str| {
+                let found = all.as_array().expect("currencies").iter().find(|c| c["name"] == name);
+                found.and_then(|c| c["standing"][resource]["value"].as_str()).unwrap_or("none").to_owned()
+            };
+            expected.iter().all(|(name, value)| worth(name) == *value).then_some(())
+        });
     }
 
     /// A client of user `uid` that computes.
@@ -95,11 +122,6 @@ impl<'a> Fair<'a> {
 
 fn policy() -> String {
     format!("[users.{ALICE}]\ncpu = 2000\n[users.{BOB}]\ncpu = 1000\n[scheduler]\ncpus = \"{}\"\n", one_cpu())
-}
-
-/// What is worth how much of a resource: the value's number, `cpu` first.
-fn value(currency: &Value, resource: usize) -> &str {
-    currency["standing"][resource]["value"].as_str().expect("a value")
 }
 
 #[test]
@@ -189,12 +211,8 @@ fn rights_are_exchanged_and_offers_wait_for_their_complement() {
     let said = fair.must(BOB, take.trim_start_matches("divvy "));
     assert!(said.contains(&format!("{alice} gives 500 cpu to {bob} for 400 disk")), "{said}");
     // 2000 and 1000 before; disk was 1000 each.
-    let standing = |name: &str| {
-        let all = fair.json(ROOT, "currency ls");
-        all.as_array().unwrap().iter().find(|c| c["name"] == name).cloned().expect(name)
-    };
-    assert_eq!((value(&standing(&alice), 0), value(&standing(&bob), 0)), ("1500", "1500"));
-    assert_eq!((value(&standing(&alice), 2), value(&standing(&bob), 2)), ("1400", "600"));
+    fair.are_worth(0, &[(&alice, "1500"), (&bob, "1500")]);
+    fair.are_worth(2, &[(&alice, "1400"), (&bob, "600")]);
     let tree = fair.must(ROOT, "currency tree");
     assert!(tree.contains("-500 cpu for 400 disk") && tree.contains("+500 cpu for 400 disk"), "{tree}");
     assert!(tree.lines().all(|line| line.chars().count() <= 80), "{tree}");
@@ -212,7 +230,7 @@ fn rights_are_exchanged_and_offers_wait_for_their_complement() {
     // Either party ends it, and has what it had.
     let id = fair.json(ROOT, "exchange ls")["exchanges"][0]["id"].to_string();
     fair.must(BOB, &format!("exchange cancel {id}"));
-    assert_eq!((value(&standing(&alice), 0), value(&standing(&bob), 0)), ("2000", "1000"));
+    fair.are_worth(0, &[(&alice, "2000"), (&bob, "1000")]);
     sandbox.kill_clients();
     let _ = (a.wait(), b.wait());
 }
@@ -225,12 +243,15 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     let alice = fair.own(ALICE);
     let said = fair.must(ALICE, "nice small 100");
     assert!(said.contains(&format!("has 100 of {alice}'s cpu base tickets")), "{said}");
-    let of = |name: &str| value(&fair.currency(name).expect(name), 0).to_owned();
-    assert_eq!((of("small"), of("big"), of("other")), ("100".into(), "1900".into(), "1000".into()));
+    let names =
+        [ALICE, ALICE, BOB].iter().zip(["small", "big", "other"]).map(|(uid, name)| format!("{uid}/{name}"));
+    let names: Vec<String> = names.collect();
+    let [small, big, other] = [&names[0], &names[1], &names[2]].map(String::as_str);
+    fair.are_worth(0, &[(small, "100"), (big, "1900"), (other, "1000")]);
     let said = fair.must(ALICE, "market explain small");
     assert!(said.starts_with(&format!("{ALICE}/small is worth 100 base tickets of cpu")), "{said}");
     assert!(said.contains("└─ 100: "), "{said}");
-    fair.refuses(BOB, "nice 64020/big 10", DENIED, &["not permitted"]);
+    fair.refuses(BOB, &format!("nice {big} 10"), DENIED, &["not permitted"]);
     // Drawn every way.
     let tree = fair.must(BOB, "currency tree");
     for name in ["base", "big •", "small •", "other •"] {
@@ -242,10 +263,10 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     fair.must(ROOT, &format!("currency tree --svg -o {}", picture.display()));
     assert!(std::fs::read_to_string(&picture).unwrap().contains("/small</text>"));
     // It ends, and what it had goes back.
-    let small = sandbox.wait_for(1, ": small;").remove(0);
-    kill_process(small.pid, Signal::KILL).expect("end it");
+    let process = sandbox.wait_for(1, ": small;").remove(0);
+    kill_process(process.pid, Signal::KILL).expect("end it");
     eventually("small to leave", || fair.currency("small").is_none().then_some(()));
-    assert_eq!(of("big"), "2000");
+    fair.are_worth(0, &[(big, "2000"), (other, "1000")]);
     sandbox.kill_clients();
     running.iter_mut().for_each(|running| {
         let _ = running.wait();

@@ -1,17 +1,19 @@
 //! The market of a system's divvyd: who has which right, kept on disk, and asked for over the API.
-#![allow(dead_code, unused_imports, reason = "taken up part by part as the system mode grows")]
 
 mod achieved;
-mod bucket;
+pub(crate) mod bucket;
+#[doc(hidden)]
+pub mod drill;
 pub(crate) mod ledger;
 pub(crate) mod message;
 pub(crate) mod names;
 pub(crate) mod policy;
 pub(crate) mod record;
 pub(crate) mod routes;
+pub(crate) mod stats;
 pub(crate) mod store;
 pub(crate) mod thread;
 pub mod types;
 
 pub(crate) use store::StoreConfig;
-pub(crate) use thread::{Feed, Running, Start, StartError, start};
+pub(crate) use thread::{Feed, Running, Start, start};

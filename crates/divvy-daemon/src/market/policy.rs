@@ -14,6 +14,9 @@ use divvy_market::Amount;
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::message::Who;
+use super::names::Names;
+
 /// Base tickets of each resource that a user's currency has, unless the policy says otherwise.
 const GRANT_DEFAULT: u64 = 1000;
 /// The name under `[users]` that means everybody who is not named.
@@ -98,6 +101,19 @@ pub(crate) struct Admins {
 impl Default for Admins {
     fn default() -> Self {
         Self { users: vec!["root".to_owned()], groups: Vec::new() }
+    }
+}
+
+impl Admins {
+    /// Whether `who` is one of them, by user or by any group.
+    pub(crate) fn has(&self, names: &dyn Names, who: &Who) -> bool {
+        let is = |word: &str, id: u32, look: &dyn Fn(&str) -> Option<u32>| {
+            word.parse() == Ok(id) || look(word) == Some(id)
+        };
+        let by_user = |word: &String| is(word, who.uid, &|word| names.user_id(word));
+        let by_group =
+            |word: &String| who.gids.iter().any(|&gid| is(word, gid, &|word| names.group_id(word)));
+        who.uid == 0 || self.users.iter().any(by_user) || self.groups.iter().any(by_group)
     }
 }
 

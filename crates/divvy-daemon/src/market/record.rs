@@ -4,7 +4,7 @@
 //! (names, users, clients) is logged as steps of its own. A step says everything that it needs: replaying one looks up no
 //! name and no policy.
 
-use divvy_market::{Caller, CurrencyId, OfferId, Op, Outcome, TicketId};
+use divvy_market::{Caller, CurrencyId, ExchangeId, OfferId, Op, Outcome, TicketId};
 use serde::{Deserialize, Serialize};
 
 use super::message::Identity;
@@ -51,6 +51,7 @@ pub(crate) enum Charge {
     Currency(CurrencyId),
     Ticket(TicketId),
     Offer(OfferId),
+    Exchange(ExchangeId),
 }
 
 /// A short number made of everything it was shown (FNV-1a, 64 bits): it guards against mistakes, not against malice.

@@ -137,7 +137,7 @@ impl IntoResponse for Said {
             Self::Explained(explained) => Json(explained).into_response(),
             Self::Audit(audit) => Json(audit).into_response(),
             // No path asks for these alone: they are the scheduler's business.
-            Self::Admitted(_) | Self::Clients(_) | Self::Done => StatusCode::NO_CONTENT.into_response(),
+            Self::Admitted(_) | Self::Done => StatusCode::NO_CONTENT.into_response(),
         }
     }
 }
@@ -359,6 +359,9 @@ mod tests {
         })
     }
 
+    /// Method, path and body; status and place of the answer; how what the market is asked begins.
+    type Row<'a> = (&'a str, &'a str, &'a str, u16, Option<&'a str>, &'a str);
+
     /// Every path: what the market is asked, by whom, and how its answer comes back.
     #[test]
     fn every_path_asks_for_what_it_says() {
@@ -379,7 +382,7 @@ mod tests {
         let offer = format!(r#"{{"gives":{give},"wants":{give}}}"#);
         let ticket = r#"{"holder":"alice","issuer":"base","resource":"disk","amount":5,"kind":"hard"}"#;
         let (currency_at, ticket_at) = ("/v1/market/currencies/17.2", "/v1/market/tickets/9");
-        let rows: Vec<(&str, &str, &str, u16, Option<&str>, &str)> = vec![
+        let rows: [Row<'_>; 21] = [
             ("GET", "/v1/market", "", 200, None, "Graph"),
             ("GET", "/v1/market/currencies", "", 200, None, "Graph"),
             ("GET", "/v1/market/currencies/alice%2Fbuild", "", 200, None, r#"Currency("alice/build")"#),

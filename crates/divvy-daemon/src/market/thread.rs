@@ -28,6 +28,7 @@ use super::message::{Admitted, Ask, Handle, Inbox, Message, Question, Said, Who,
 use super::names::{Names, SystemNames};
 use super::policy::Policy;
 use super::record::Record;
+use super::stats::Stats;
 use super::store::{AuditLine, Recovered, Store, StoreConfig, StoreError};
 use crate::message::Refusal;
 use crate::say;
@@ -45,8 +46,10 @@ const LAZY_ROWS: usize = 10_000;
 const AGAIN: Nanos = Nanos::from_secs(1);
 /// Presences that are remembered before those of clients that have left are swept out.
 const PRESENCES: usize = 100_000;
-/// Bytes of what a line of the audit log tells, at most: beyond, it only says that it was too long.
-const AUDIT_BYTES: usize = 16_384;
+/// Bytes of what a line of the audit log tells of something that was done, and of something that was refused, at most. Beyond,
+/// the line says so and tells less: nobody fills the disk with long requests.
+const AUDIT_DONE: usize = 4096;
+const AUDIT_REFUSED: usize = 1024;
 /// Working out the clients' shares takes at most one part in so many of this thread's time.
 const FEED_PART: u64 = 5;
 
@@ -80,12 +83,15 @@ pub(crate) struct Start {
     pub(crate) scale: u32,
     /// Users and groups by name.
     pub(crate) names: Box<dyn Names + Send>,
+    /// Where it counts.
+    pub(crate) stats: Stats,
 }
 
 impl Start {
     /// A market in the store's directory, with the machine's users and nobody to feed.
     pub(crate) fn at(store: StoreConfig, policy: Policy) -> Self {
-        Self { store, policy, feed: Box::new(NoFeed), scale: 1000, names: Box::new(SystemNames::default()) }
+        let (names, stats) = (Box::new(SystemNames::default()), Stats::default());
+        Self { store, policy, feed: Box::new(NoFeed), scale: 1000, names, stats }
     }
 }
 
@@ -142,7 +148,7 @@ impl Running {
 /// # Errors
 /// [`StartError`]: nothing was changed on disk then.
 pub(crate) fn start(start: Start) -> Result<(Handle, Running), StartError> {
-    let Start { store: config, policy, feed, scale, names } = start;
+    let Start { store: config, policy, feed, scale, names, stats } = start;
     let (store, mut ledger, recovered) = Store::open(&config, &policy)?;
     ledger.set_policy(policy.clone());
     let clients = ledger.clients(&*names);
@@ -163,6 +169,7 @@ pub(crate) fn start(start: Start) -> Result<(Handle, Running), StartError> {
         feed_not_before: Instant(0),
         writes_again: None,
         spoilt: false,
+        stats,
     };
     keeper.follow_policy()?;
     let (handle, inbox) = channel();
@@ -204,10 +211,14 @@ struct Keeper {
     writes_again: Option<(String, Instant)>,
     /// Whether the ledger holds something that was done in part.
     spoilt: bool,
+    stats: Stats,
 }
 
 impl Keeper {
     fn run(mut self, inbox: &Inbox) -> Result<(), StoreError> {
+        if let Open::Ready(open) = &self.open {
+            self.stats.sizes(open.1.sizes());
+        }
         loop {
             let first = match inbox.take(self.patience()) {
                 Ok(message) => Some(message),
@@ -298,6 +309,9 @@ impl Keeper {
         };
         let changes = record.is_some();
         let refused = answer.as_ref().err().map(|refusal| refusal.message.clone());
+        if is_audited(&ask) {
+            self.stats.asked(&ask, refused.is_none());
+        }
         if is_audited(&ask) && (changes || refused.is_some()) {
             let what = describe(&ask, record.as_ref());
             self.audit.push(AuditLine { at_ns: unix_ns(), uid: who.uid, pid: who.pid, what, refused });
@@ -359,7 +373,8 @@ impl Keeper {
         }
         let limits = self.policy.limits;
         let (rate, burst) = (limits.requests_per_second, limits.burst);
-        self.buckets.take(who.uid, rate, burst, now).map_err(|wait| {
+        let size = if let Open::Ready(open) = &self.open { open.1.size() } else { 0 };
+        self.buckets.take(who.uid, cost(ask, size), (rate, burst), now).map_err(|wait| {
             let text = format!("more than {rate} requests a second, or {burst} at once");
             Refusal::new(ErrorCode::Limit, text, format!("ask again in {} ms", wait.0.div_ceil(1_000_000)))
         })
@@ -427,7 +442,12 @@ impl Keeper {
             return Ok(());
         }
         let Open::Ready(open) = &mut self.open else { return Err(self.broken()) };
-        let Err(e) = open.0.commit(&records, &audit) else { return Ok(()) };
+        let begun = clock::now();
+        let done = open.0.commit(&records, &audit);
+        let seconds = clock::now().since(begun).0 as f64 / 1e9;
+        self.stats.committed(seconds, records.len(), audit.len(), done.is_ok());
+        self.stats.sizes(open.1.sizes());
+        let Err(e) = done else { return Ok(()) };
         say(format_args!("market: {e}"));
         let text = format!("the market could not write it down: {e}");
         let refusal = Refusal::new(ErrorCode::Busy, text, "look whether it was done, and ask again");
@@ -538,23 +558,36 @@ fn unix_ns() -> u64 {
     clock::unix().0
 }
 
+/// For how many requests a question counts, in a market of such a size: what looks at all of it costs as much as it takes,
+/// and no user can keep the thread busy with looking.
+fn cost(ask: &Ask, size: usize) -> u32 {
+    let more = match ask {
+        Ask::Graph => size / 200,
+        Ask::Currency(_) | Ask::CreateCurrency(_) | Ask::ChangeCurrency(..) | Ask::DestroyCurrency(_) => {
+            size / 2000
+        }
+        Ask::Explain(..) | Ask::Nice(_) => size / 1000,
+        _ => 0,
+    };
+    u32::try_from(more).unwrap_or(u32::MAX).saturating_add(1)
+}
+
 /// Whether a question is one that may change something: the audit log tells of these.
 const fn is_audited(ask: &Ask) -> bool {
-    !matches!(
-        ask,
-        Ask::Graph | Ask::Currency(_) | Ask::Ticket(_) | Ask::Explain(..) | Ask::Audit { .. } | Ask::Clients
-    )
+    !matches!(ask, Ask::Graph | Ask::Currency(_) | Ask::Ticket(_) | Ask::Explain(..) | Ask::Audit { .. })
 }
 
 /// A question, and what was done for it, as the audit log tells it.
 fn describe(ask: &Ask, record: Option<&Record>) -> serde_json::Value {
-    let mut what = words(ask);
-    if let (Some(record), Some(members)) = (record, what.as_object_mut()) {
-        members.insert("steps".to_owned(), json!(record.steps));
-    }
-    if what.to_string().len() > AUDIT_BYTES {
+    let (mut what, most) = (words(ask), if record.is_some() { AUDIT_DONE } else { AUDIT_REFUSED });
+    if what.to_string().len() > most {
         let name = what.get("ask").cloned().unwrap_or_default();
         return json!({ "ask": name, "too_long": true });
+    }
+    if let (Some(record), Some(members)) = (record, what.as_object_mut()) {
+        let steps = json!(record.steps);
+        let fits = steps.to_string().len() <= most;
+        members.insert("steps".to_owned(), if fits { steps } else { json!("too many to tell") });
     }
     what
 }
@@ -589,7 +622,6 @@ fn words(ask: &Ask) -> serde_json::Value {
         }
         Ask::SetShare { client, amount } => json!({ "ask": "set-share", "client": client, "amount": amount }),
         Ask::Leave { client } => json!({ "ask": "leave", "client": client }),
-        Ask::Clients => json!({ "ask": "clients" }),
         Ask::Reload(policy) => json!({ "ask": "reload", "policy": policy }),
     }
 }

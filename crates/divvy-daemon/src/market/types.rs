@@ -6,6 +6,8 @@
 use divvy_market::{Kind, Resource};
 use serde::{Deserialize, Serialize};
 
+use crate::types::given;
+
 /// Characters in a currency's name, at most.
 pub const CURRENCY_NAME_MAX: usize = 64;
 
@@ -147,10 +149,10 @@ pub struct NewCurrency {
     /// Its name among the owner's: 1 to 64 of letters, digits, `-`, `_`, `.`, not all digits.
     pub name: String,
     /// Its group, by name or number; the caller's first if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Three octal digits (`740`) or nine letters (`fcif-----`); `700` if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
 }
 
@@ -159,16 +161,16 @@ pub struct NewCurrency {
 #[serde(deny_unknown_fields)]
 pub struct CurrencyChange {
     /// Another mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Another owner, by name or number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Another group, by name or number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// How many hard tickets are the whole of its rights to a resource.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub hard_total: Option<Give>,
 }
 
@@ -201,14 +203,14 @@ pub struct TicketChange {
 #[serde(deny_unknown_fields)]
 pub struct NewOffer {
     /// For whom; the caller's own currency if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub party: Option<String>,
     /// What it gives.
     pub gives: Give,
     /// What it wants.
     pub wants: Give,
     /// How long it waits, ns; for ever if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub wait_ns: Option<u64>,
 }
 
@@ -246,10 +248,10 @@ pub struct NewNice {
     /// Which client.
     pub client: String,
     /// Whose tickets it holds; the caller's own currency if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Which resource; cpu if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub resource: Option<Resource>,
     /// How many base tickets go with it.
     pub amount: u64,
@@ -261,7 +263,8 @@ pub struct NewNice {
 pub struct Bound {
     /// Of which resource.
     pub resource: Resource,
-    /// At most so many; `null` takes the permission back.
+    /// At most so many; `null` takes the permission back, and is to be said.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub bound: Option<u64>,
 }
 

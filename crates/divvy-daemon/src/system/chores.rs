@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use super::PolicyFile;
 use super::divided::{Divided, Follower};
 use super::notify::Notifier;
+use crate::limit::Limiter;
 use crate::market::message::{self as market, Ask, Who};
 use crate::market::policy::Policy;
 use crate::message::{Answer, Command, Handle};
@@ -29,6 +30,7 @@ pub(super) struct Chores {
     pub(super) file: PolicyFile,
     /// What holds just now.
     pub(super) policy: Policy,
+    pub(super) limiter: Limiter,
     pub(super) divided: Divided,
 }
 
@@ -37,12 +39,13 @@ impl Chores {
         let every = self.watchdog.unwrap_or(LOOK);
         let (scheduler, market) = (self.scheduler.clone(), self.market.clone());
         tokio::spawn(signs_of_life(scheduler, market, Arc::clone(&self.notifier), every));
-        let Self { market, notifier, reload, file, mut policy, divided, .. } = self;
+        let Self { market, notifier, reload, file, mut policy, limiter, divided, .. } = self;
         let follower = divided.begin(&policy).await;
         loop {
             reload.notified().await;
             notifier.reloading();
             reload_policy(&market, &file, &mut policy, &follower).await;
+            limiter.set_policy(policy.clone());
             notifier.tell(&[NotifyState::Ready]);
         }
     }

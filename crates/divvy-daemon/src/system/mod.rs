@@ -20,9 +20,11 @@ use sd_notify::NotifyState;
 
 use crate::daemon::{Failure, Linger, Overrides, nanos};
 use crate::door::Door;
+use crate::limit::Limiter;
 use crate::local::Local;
 use crate::logs;
 use crate::market::policy::Policy;
+use crate::market::stats::Stats;
 use crate::market::{self, StoreConfig};
 use crate::message;
 use crate::metrics::Metrics;
@@ -160,7 +162,9 @@ fn begin(
         Some(socket) => socket,
         None => place.listen().map_err(Failure::system)?,
     };
+    let stats = Stats::default();
     let start = market::Start {
+        stats: stats.clone(),
         feed: Box::new(ToScheduler(values.clone())),
         ..market::Start::at(StoreConfig::at(place.state_dir()), policy.clone())
     };
@@ -178,12 +182,14 @@ fn begin(
         divided::tie(&mut settings.spec, &policy, values, ends, known).map_err(Failure::usage)?;
     settings.market = Some(terms);
     let gate = settings.spec.make().map_err(Failure::usage)?;
+    let limiter = Limiter::new(policy.clone());
     let context = Context {
         scheduler: handle.clone(),
         local: Local::new(shelter.clone()),
         market: Some(to_market.clone()),
-        metrics: Metrics::new(None),
+        metrics: Metrics::new(Some(&stats)),
         ready: Some(ready),
+        limiter: Some(limiter.clone()),
     };
     let chores = Chores {
         scheduler: handle,
@@ -193,6 +199,7 @@ fn begin(
         reload,
         file,
         policy,
+        limiter,
         divided,
     };
     let server = Server::start(listener, router(context), Door::of_system(), chores.run());

@@ -19,7 +19,7 @@ pub(in crate::market) fn draw(drawn: &Drawn<'_>) -> String {
                 s.requested * 100.0,
                 s.effective * 100.0
             );
-            if let Some(achieved) = drawn.achieved[i] {
+            if let Some(achieved) = s.achieved {
                 let _ = write!(label, "\\nachieved {:.2} %", achieved * 100.0);
             }
         }

@@ -11,7 +11,6 @@ use divvy_daemon::market::types::{Currency, Exchange, Give, Graph, Standing, Tic
 use divvy_market::{Kind, Resource};
 
 use super::args::TreeArgs;
-use super::served::served;
 use super::{refused, what};
 use crate::remote::json;
 use crate::{Code, Failure, print};
@@ -59,8 +58,6 @@ pub(super) struct Drawn<'a> {
     roots: Vec<usize>,
     /// Whether a currency is reached from the roots.
     reached: Vec<bool>,
-    /// What each achieved; of the CPU alone.
-    achieved: Vec<Option<f64>>,
 }
 
 impl<'a> Drawn<'a> {
@@ -76,7 +73,6 @@ impl<'a> Drawn<'a> {
             nr_backing: vec![0; n],
             roots: Vec::new(),
             reached: vec![false; n],
-            achieved: if resource == Resource::Cpu { served(graph) } else { vec![None; n] },
         };
         for ticket in graph.tickets.iter().filter(|t| t.resource == resource) {
             let ends = (drawn.index(&ticket.issuer), drawn.index(&ticket.holder));

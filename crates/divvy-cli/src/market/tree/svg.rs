@@ -114,8 +114,8 @@ impl<'a, 'b> Picture<'a, 'b> {
         let mut x = MARGIN;
         let resource = self.drawn.resource;
         let meanings = [
-            format!("requested: of all {resource}, were all active"),
-            "effective: of all that is active".to_owned(),
+            format!("requested: of all {resource}, all active, nothing exchanged"),
+            "effective: of what the active have".to_owned(),
             if resource == Resource::Cpu {
                 "achieved: of the CPU time of all clients".to_owned()
             } else {
@@ -213,7 +213,7 @@ impl<'a, 'b> Picture<'a, 'b> {
             &name,
         );
         let Some(standing) = self.drawn.standing(i) else { return };
-        let parts = [Some(standing.requested), Some(standing.effective), self.drawn.achieved[i]];
+        let parts = [Some(standing.requested), Some(standing.effective), standing.achieved];
         for (k, (part, (word, colour))) in parts.iter().zip(BARS).enumerate().take(self.nr_bars()) {
             let y = y + 31.0 + 12.0 * k as f64;
             self.text(x + 10.0, y, r#" font-size="9""#, word);

@@ -58,11 +58,12 @@ fn cut_with(name: &str, width: usize, sign: char) -> String {
 /// What the fractions in the columns are of.
 pub(in crate::market) fn legend(resource: Resource) -> Vec<String> {
     let mut lines = vec![
-        format!("requested: of all {resource}, were everybody active; effective: of all active now"),
+        format!("requested: of all {resource}, were everybody active and nothing exchanged"),
+        "effective: of what all who are active now have together".to_owned(),
         "achieved: of the CPU time of all clients since shares or clients last changed".to_owned(),
     ];
     if resource != Resource::Cpu {
-        lines[1] = format!("achieved: not known; {resource} is {NOT_ENFORCED}");
+        lines[2] = format!("achieved: not known; {resource} is {NOT_ENFORCED}");
     }
     lines
 }
@@ -211,7 +212,7 @@ impl Tree<'_, '_> {
         let standing = drawn.standing(i).filter(|_| first);
         let Some(s) = standing else { return self.lines.push(text) };
         let percent = |part: f64| format!("{:.2}", part * 100.0);
-        let achieved = drawn.achieved[i].map_or_else(|| "-".to_owned(), percent);
+        let achieved = s.achieved.map_or_else(|| "-".to_owned(), percent);
         self.lines.push(format!(
             "{text:<TREE_COLUMNS$}{:>12}{:>12}{achieved:>12}",
             percent(s.requested),

@@ -44,7 +44,6 @@ impl Work<'_> {
             Ask::Admit { name, amount, identity, parent } => self.admit(name, *amount, identity, *parent),
             Ask::SetShare { client, amount } => self.set_share(*client, *amount),
             Ask::Leave { client } => self.leave(*client),
-            Ask::Clients => Ok(Said::Clients(self.ledger.clients(self.names))),
             Ask::Reload(policy) => {
                 if !self.caller.superuser {
                     return Err(self.in_words(divvy_market::Refusal::SuperuserOnly));
@@ -223,8 +222,10 @@ impl Work<'_> {
     fn create_exchange(&mut self, new: &NewExchange) -> Result<Said, Refusal> {
         let (a_gives, b_gives) = (side(new.a_gives)?, side(new.b_gives)?);
         let (a, b) = (self.find(&new.a)?, self.find(&new.b)?);
+        self.check_limit(Limited::Tickets)?;
         let made = self.op(Op::Exchange { a, a_gives, b, b_gives })?;
         let Made::Exchange { exchange, .. } = made else { return Err(unexpected()) };
+        self.charge(Charge::Exchange(exchange));
         let view = self.exchange(exchange)?;
         Ok(Said::Exchange(self.changed(view)))
     }
@@ -239,19 +240,13 @@ impl Work<'_> {
         let (gives, wants) = (side(new.gives)?, side(new.wants)?);
         let party = self.find_or_own(new.party.as_ref())?;
         self.check_limit(Limited::Offers)?;
+        self.check_limit(Limited::Tickets)?;
         let now = Moment(self.at_ns);
-        let until = match new.wait_ns {
-            None => None,
-            Some(wait) => Some(Moment(self.at_ns.checked_add(wait).ok_or_else(|| {
-                Refusal::new(
-                    ErrorCode::BadRequest,
-                    format!("{wait} ns is too long to wait"),
-                    "wait less, or for ever",
-                )
-            })?)),
-        };
+        // One that ends after the end of time waits for ever.
+        let until = new.wait_ns.map(|wait| Moment(self.at_ns.saturating_add(wait)));
         let offered = match self.op(Op::Offer { party, gives, wants, now, until })? {
             Made::Exchange { exchange, .. } => {
+                self.charge(Charge::Exchange(exchange));
                 Offered { exchange: Some(self.exchange(exchange)?), offer: None, conflicts: Vec::new() }
             }
             Made::Offer { offer, conflicts } => {

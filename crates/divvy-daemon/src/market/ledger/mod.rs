@@ -11,6 +11,10 @@
 mod admit;
 mod asks;
 mod explain;
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+pub(super) mod random;
 mod resolve;
 #[cfg(test)]
 pub(super) mod tests;
@@ -21,7 +25,8 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_market::{
-    Amount, Caller, CurrencyId, Made, Market, Moment, OfferId, Op, Outcome, Presence, Resource, TicketId,
+    Amount, Caller, CurrencyId, ExchangeId, Made, Market, Moment, OfferId, Op, Outcome, Presence, Resource,
+    TicketId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +65,7 @@ struct Charged {
     currencies: BTreeSet<CurrencyId>,
     tickets: BTreeSet<TicketId>,
     offers: BTreeSet<OfferId>,
+    exchanges: BTreeSet<ExchangeId>,
 }
 
 /// The market and everything about it.
@@ -123,6 +129,11 @@ impl Ledger {
         Self { policy, ..Self::default() }
     }
 
+    /// A ledger around a market, with no names: for measurements.
+    pub(crate) fn of(market: Market) -> Self {
+        Self { market, ..Self::default() }
+    }
+
     /// Everything that it is, for a snapshot.
     ///
     /// # Errors
@@ -170,17 +181,7 @@ impl Ledger {
 
     /// The caller that `who` is to the market: user 0 and whom the policy names are superusers.
     pub(crate) fn caller(&self, names: &dyn Names, who: &Who) -> Caller {
-        let is = |word: &str, id: u32, look: &dyn Fn(&str) -> Option<u32>| {
-            word.parse() == Ok(id) || look(word) == Some(id)
-        };
-        let admins = &self.policy.admins;
-        let by_user = admins.users.iter().any(|word| is(word, who.uid, &|word| names.user_id(word)));
-        let by_group = || {
-            let member =
-                |word: &String| who.gids.iter().any(|&gid| is(word, gid, &|word| names.group_id(word)));
-            admins.groups.iter().any(member)
-        };
-        let superuser = who.uid == 0 || by_user || by_group();
+        let superuser = self.policy.admins.has(names, who);
         Caller { uid: who.uid, groups: who.gids.clone(), superuser }
     }
 
@@ -290,6 +291,16 @@ impl Ledger {
         self.clients.contains_key(&id)
     }
 
+    /// About how much there is to look at for an answer that shows all.
+    pub(crate) fn size(&self) -> usize {
+        self.market.nr_tickets() + self.market.nr_currencies()
+    }
+
+    /// How many currencies (clients and the base among them), tickets and clients there are.
+    pub(crate) fn sizes(&self) -> (usize, usize, usize) {
+        (self.market.nr_currencies(), self.market.nr_tickets(), self.clients.len())
+    }
+
     pub(crate) fn nr_tickets(&self) -> usize {
         self.market.nr_tickets()
     }
@@ -299,6 +310,11 @@ impl Ledger {
         let destroyed = if let Op::Destroy { currency } = op { Some(*currency) } else { None };
         for id in outcome.ended.iter().copied().chain(destroyed) {
             self.forget(id);
+        }
+        for exchange in &outcome.undone {
+            for charged in self.charged.values_mut() {
+                charged.exchanges.remove(exchange);
+            }
         }
         let taken = if let Made::Exchange { taken, .. } = outcome.made { taken } else { None };
         for offer in outcome.lapsed.iter().copied().chain(taken) {
@@ -360,6 +376,9 @@ impl Ledger {
             }
             Charge::Offer(id) => {
                 charged.offers.insert(id);
+            }
+            Charge::Exchange(id) => {
+                charged.exchanges.insert(id);
             }
         }
         // Now and then, when the number doubled, what is gone is swept out: so a list is at most twice what lives.

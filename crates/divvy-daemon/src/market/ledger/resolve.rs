@@ -128,9 +128,13 @@ impl Work<'_> {
             return Err(Refusal::new(ErrorCode::BadRequest, text, fix));
         }
         let numeric = name.chars().all(|c| c.is_ascii_digit() || c == '.');
-        if numeric || name == "base" || self.names.user_id(name).is_some() {
-            let text = format!("'{name}' would be read as an id, a user or the base currency");
+        if numeric || name == "base" {
+            let text = format!("'{name}' would be read as an id or the base currency");
             return Err(Refusal::new(ErrorCode::BadRequest, text, "choose another name"));
+        }
+        if self.names.user_id(name).is_some() {
+            let text = format!("'{name}' would be read as a user's own currency");
+            return Err(Refusal::new(ErrorCode::NameTaken, text, "choose another name"));
         }
         self.check_free(name, self.caller.uid)
     }

@@ -172,10 +172,12 @@ fn names_are_found_and_shown() {
     for word in ["", "/", "alice/", "nobody/x", "99", "99.1", "bob", "alice/build/x"] {
         assert_eq!(bench.code(ALICE, Ask::Currency(word.to_owned())), ErrorCode::NoSuchCurrency, "{word}");
     }
-    for name in ["", "17", "1.2", "base", "bob", "a/b", "a b", "-a", "\u{e9}t\u{e9}", &"x".repeat(65)] {
+    for name in ["", "17", "1.2", "base", "a/b", "a b", "-a", "\u{e9}t\u{e9}", &"x".repeat(65)] {
         let new = NewCurrency { name: name.to_owned(), ..NewCurrency::default() };
         assert_eq!(bench.code(ALICE, Ask::CreateCurrency(new)), ErrorCode::BadRequest, "{name}");
     }
+    let of_a_user = NewCurrency { name: "bob".to_owned(), ..NewCurrency::default() };
+    assert_eq!(bench.code(ALICE, Ask::CreateCurrency(of_a_user)), ErrorCode::NameTaken);
     let again = NewCurrency { name: "build".to_owned(), ..NewCurrency::default() };
     assert_eq!(bench.code(ALICE, Ask::CreateCurrency(again.clone())), ErrorCode::NameTaken);
     assert!(bench.ask(BOB, Ask::CreateCurrency(again)).is_ok(), "bob has names of his own");
@@ -254,8 +256,8 @@ fn bad_requests_are_refused_by_name() {
         amount: 1,
         kind: Kind::Transfer,
     });
-    assert_eq!(bench.code(ALICE, transfer), ErrorCode::BadRequest);
-    assert_eq!(bench.code(ALICE, Ask::DestroyCurrency("base".to_owned())), ErrorCode::BadRequest);
+    assert_eq!(bench.code(ALICE, transfer), ErrorCode::Refused);
+    assert_eq!(bench.code(ALICE, Ask::DestroyCurrency("base".to_owned())), ErrorCode::Refused);
 }
 
 #[test]
@@ -377,7 +379,7 @@ fn a_share_is_the_first_cpu_ticket() {
     assert_eq!(bench.code(BOB, Ask::SetShare { client: two.currency, amount: 3 }), ErrorCode::NotPermitted);
     assert_eq!(bench.code(ALICE, Ask::SetShare { client: two.currency, amount: 0 }), ErrorCode::BadRequest);
     let base = bench.ledger.market.base();
-    assert_eq!(bench.code(ROOT, Ask::SetShare { client: base, amount: 3 }), ErrorCode::BadRequest);
+    assert_eq!(bench.code(ROOT, Ask::SetShare { client: base, amount: 3 }), ErrorCode::Refused);
     let first = bench.ledger.first_ticket(one.currency).unwrap();
     bench.ask(ALICE, Ask::DestroyTicket(first.id.to_string())).unwrap();
     assert_eq!(bench.code(ALICE, Ask::SetShare { client: one.currency, amount: 3 }), ErrorCode::Refused);
@@ -462,4 +464,226 @@ fn a_limit_holds_however_many_tickets_came_and_went() {
         }
     }
     assert!(bench.ledger.charged[&ALICE].tickets.len() <= 16, "what is gone is swept out now and then");
+}
+
+/// Requests for a trade between alice and bob: each has 1000 of everything.
+fn offer(gives: (Resource, u64), wants: (Resource, u64), wait_ns: Option<u64>) -> Ask {
+    Ask::CreateOffer(NewOffer {
+        party: None,
+        gives: give(gives.0, gives.1),
+        wants: give(wants.0, wants.1),
+        wait_ns,
+    })
+}
+
+#[test]
+fn users_trade_through_the_dealer() {
+    let (cpu, disk) = (Resource::Cpu, Resource::Disk);
+    let mut bench = Bench::new("");
+    assert_eq!(
+        bench.code(ALICE, offer((disk, 300), (cpu, 200), None)),
+        ErrorCode::NoSuchCurrency,
+        "no currency yet"
+    );
+    bench.admit(ALICE, "a", 1);
+    bench.admit(BOB, "b", 1);
+    assert_eq!(bench.code(ALICE, offer((disk, 1001), (cpu, 200), None)), ErrorCode::Refused);
+    assert_eq!(bench.code(ALICE, offer((disk, 1), (disk, 2), None)), ErrorCode::Refused);
+    assert_eq!(bench.code(ALICE, offer((disk, 1), (cpu, 2), Some(0))), ErrorCode::BadRequest);
+    let Ok(Said::Offered(long)) = bench.ask(ALICE, offer((disk, 1), (cpu, 2), Some(u64::MAX))) else {
+        panic!()
+    };
+    bench.ask(ALICE, Ask::WithdrawOffer(long.result.offer.unwrap().id)).unwrap();
+    let Ok(Said::Offered(first)) = bench.ask(ALICE, offer((disk, 300), (cpu, 200), Some(1000))) else {
+        panic!()
+    };
+    let waits = first.result.offer.unwrap();
+    assert_eq!((waits.party.as_str(), waits.until_unix_ns), ("alice", Some(bench.now_ns + 1000)));
+    // At another rate: told of the other, and waiting too.
+    let Ok(Said::Offered(other)) = bench.ask(BOB, offer((cpu, 100), (disk, 300), None)) else { panic!() };
+    assert_eq!(other.result.conflicts, std::slice::from_ref(&waits));
+    let others = other.result.offer.unwrap().id;
+    assert_eq!(bench.code(ALICE, Ask::WithdrawOffer(others)), ErrorCode::NotPermitted);
+    bench.ask(BOB, Ask::WithdrawOffer(others)).unwrap();
+    let Ok(Said::Offered(made)) = bench.ask(BOB, offer((cpu, 200), (disk, 300), None)) else { panic!() };
+    let exchange = made.result.exchange.unwrap();
+    assert_eq!((exchange.a.as_str(), exchange.b.as_str()), ("alice", "bob"));
+    assert_eq!((bench.value("alice/a"), bench.value("bob/b")), ("1200".to_owned(), "800".to_owned()));
+    assert_eq!(bench.currency("alice").standing[0].requested, 0.5, "an exchange is no promise");
+    assert_eq!(bench.currency("alice").standing[0].effective, 0.6);
+    assert_eq!(bench.code(CAROL, Ask::CancelExchange(exchange.id)), ErrorCode::NotPermitted);
+    // Bob's cpu is cut below what it gave: the exchange ends, and the answer says so.
+    let tickets = bench.ledger.market.backing_of(bench.ledger.users[&BOB].currency, cpu);
+    let ask = Ask::ChangeTicket(tickets[0].id.to_string(), TicketChange { amount: 199 });
+    let Ok(Said::ChangedTicket(cut)) = bench.ask(BOB, ask) else { panic!() };
+    assert_eq!(cut.aftermath.undone, [exchange.id]);
+    assert_eq!(bench.value("alice/a"), "1000");
+}
+
+#[test]
+fn exchanges_count_as_tickets() {
+    let mut bench = Bench::new("[limits]\ntickets = 2");
+    bench.admit(ALICE, "a", 1);
+    bench.admit(ALICE, "b", 1);
+    let exchange = || {
+        Ask::CreateExchange(NewExchange {
+            a: "a".to_owned(),
+            a_gives: give(Resource::Cpu, 1),
+            b: "b".to_owned(),
+            b_gives: give(Resource::Disk, 1),
+        })
+    };
+    let Ok(Said::Exchange(first)) = bench.ask(ALICE, exchange()) else { panic!() };
+    bench.ask(ALICE, exchange()).unwrap();
+    assert_eq!(bench.code(ALICE, exchange()), ErrorCode::Limit);
+    assert_eq!(bench.code(ALICE, fund("a", "alice", 1)), ErrorCode::Limit);
+    bench.ask(ALICE, Ask::CancelExchange(first.result.id)).unwrap();
+    bench.ask(ALICE, exchange()).unwrap();
+}
+
+#[test]
+fn nice_takes_a_part_and_gives_it_back() {
+    let mut bench = Bench::new("");
+    let job = bench.admit(ALICE, "job", 1);
+    bench.admit(ALICE, "shell", 1);
+    let nice = |amount| Ask::Nice(NewNice { client: "job".to_owned(), from: None, resource: None, amount });
+    assert_eq!(bench.code(ALICE, nice(1001)), ErrorCode::Refused);
+    let elsewhere =
+        Ask::Nice(NewNice { client: "alice/job".to_owned(), from: None, resource: None, amount: 1 });
+    assert_eq!(bench.code(BOB, elsewhere), ErrorCode::NoSuchCurrency, "bob has no currency yet");
+    let Ok(Said::ChangedCurrency(made)) = bench.ask(ALICE, nice(100)) else { panic!() };
+    assert_eq!(made.result.niced_from.as_deref(), Some("alice"));
+    assert_eq!((bench.value("alice/job"), bench.value("alice")), ("100".to_owned(), "900".to_owned()));
+    let child = bench.admit_child(ALICE, "child", 100, Some(job.currency));
+    assert_eq!(bench.value("alice/child"), "50", "children share it");
+    bench.ask(ALICE, Ask::Leave { client: child.currency }).unwrap();
+    bench.ask(ALICE, Ask::Leave { client: job.currency }).unwrap();
+    assert_eq!(bench.value("alice"), "1000");
+    assert_eq!(bench.code(ALICE, Ask::Currency(made.result.id)), ErrorCode::NoSuchCurrency);
+}
+
+#[test]
+fn another_policy_changes_what_it_granted_and_nothing_else() {
+    let mut bench = Bench::new("");
+    bench.admit(ALICE, "a", 1);
+    bench.admit(BOB, "b", 1);
+    bench.fund(ROOT, "alice", "base", 50).unwrap();
+    let nice = Ask::Nice(NewNice { client: "alice/a".to_owned(), from: None, resource: None, amount: 150 });
+    bench.ask(ALICE, nice).unwrap();
+    let reload = |text: &str| Ask::Reload(Box::new(Policy::parse(text).unwrap()));
+    bench.ask(ROOT, reload("[users.alice]\ncpu = 1500\n[bounds.bob]\ncpu = 1100")).unwrap();
+    let base = |bench: &Bench, uid: u32| {
+        let tickets = bench.ledger.market.backing_of(bench.ledger.users[&uid].currency, Resource::Cpu);
+        tickets.iter().map(|ticket| ticket.amount).sum::<u64>()
+    };
+    assert_eq!(base(&bench, ALICE), 1000 + 50 - 150 + 500);
+    assert_eq!(base(&bench, BOB), 1000);
+    bench.fund(BOB, "b", "base", 100).unwrap();
+    assert_eq!(bench.fund(BOB, "b", "base", 1).unwrap_err().code, ErrorCode::Refused, "above the bound");
+    bench.ask(ROOT, reload("[users.alice]\ncpu = 100")).unwrap();
+    assert_eq!(base(&bench, ALICE), 50 + 100 - 150);
+    assert_eq!(
+        bench.fund(BOB, "b", "base", 1).unwrap_err().code,
+        ErrorCode::NotPermitted,
+        "no bound any more"
+    );
+    let steps = bench.log.len();
+    bench.ask(ROOT, reload("[users.alice]\ncpu = 100")).unwrap();
+    assert_eq!(bench.log.len(), steps, "the same policy changes nothing");
+    // A user who is new gets what the policy says now.
+    bench.ask(ROOT, reload("[users.default]\ncpu = 7")).unwrap();
+    bench.admit(CAROL, "c", 1);
+    assert_eq!((base(&bench, CAROL), base(&bench, BOB)), (7, 7));
+}
+
+#[test]
+fn a_value_is_explained_up_to_the_base() {
+    let mut bench = Bench::new("");
+    bench.admit(ALICE, "a", 100);
+    bench.admit(ALICE, "other", 200);
+    bench.create(ALICE, "build", "700");
+    bench.fund(ALICE, "build", "alice", 300).unwrap();
+    bench.fund(ALICE, "a", "build", 5).unwrap();
+    bench.admit(BOB, "b", 1);
+    bench
+        .ask(
+            ALICE,
+            Ask::CreateOffer(NewOffer {
+                party: Some("a".to_owned()),
+                gives: give(Resource::Disk, 10),
+                wants: give(Resource::Cpu, 20),
+                wait_ns: None,
+            }),
+        )
+        .unwrap();
+    bench.ask(BOB, offer((Resource::Cpu, 20), (Resource::Disk, 10), None)).unwrap();
+    let Ok(Said::Explained(why)) = bench.ask(BOB, Ask::Explain("alice/a".to_owned(), Resource::Cpu)) else {
+        panic!()
+    };
+    let told: Vec<(&str, &str, &str)> =
+        why.parts.iter().map(|part| (part.what.as_str(), part.words.as_str(), part.value.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("ticket", "100 of the 600 active soft tickets of alice", "500/3"),
+            ("ticket", "5 of the 5 active soft tickets of alice/build", "500"),
+            ("exchange", "exchange 0: alice/a gives 10 disk, bob gives 20 cpu", "20"),
+        ]
+    );
+    assert_eq!(why.currency.standing[0].value, "2060/3");
+    let up: Vec<&str> = why.parts[0].from.iter().map(|part| part.words.as_str()).collect();
+    assert_eq!(up, ["1000 base tickets"]);
+    let up = &why.parts[1].from;
+    assert_eq!(
+        (up[0].words.as_str(), up[0].from.len()),
+        ("300 of the 600 active soft tickets of alice", 0),
+        "said above"
+    );
+    assert_eq!(bench.code(BOB, Ask::Explain("base".to_owned(), Resource::Cpu)), ErrorCode::Refused);
+    // Reserved: hard tickets, and what they leave.
+    let hard = NewTicket {
+        holder: "other".to_owned(),
+        issuer: "alice".to_owned(),
+        resource: Resource::Cpu,
+        amount: 250,
+        kind: Kind::Hard,
+    };
+    bench.ask(ALICE, Ask::CreateTicket(hard)).unwrap();
+    let Ok(Said::Explained(why)) = bench.ask(BOB, Ask::Explain("alice/other".to_owned(), Resource::Cpu))
+    else {
+        panic!()
+    };
+    let words: Vec<&str> = why.parts.iter().map(|part| part.words.as_str()).collect();
+    assert_eq!(
+        words[0],
+        "200 of the 600 active soft tickets of alice, which share 750 of its 1000 hard ones"
+    );
+    assert_eq!(words[1], "250 of the 1000 hard tickets of alice");
+}
+
+#[test]
+fn an_explanation_of_many_ways_comes_to_an_end() {
+    // Each level is funded twice by the one above: 2^40 ways to the base.
+    let mut bench = Bench::new("");
+    let mut above = "alice".to_owned();
+    bench.admit(ALICE, "t", 1);
+    for level in 0..20 {
+        for half in ["a", "b"] {
+            bench.create(ALICE, &format!("{half}{level}"), "700");
+            bench.fund(ALICE, &format!("{half}{level}"), &above, 1).unwrap();
+        }
+        let below = format!("c{level}");
+        bench.create(ALICE, &below, "700");
+        bench.fund(ALICE, &below, &format!("a{level}"), 1).unwrap();
+        bench.fund(ALICE, &below, &format!("b{level}"), 1).unwrap();
+        above = below;
+    }
+    bench.fund(ALICE, "t", &above, 1).unwrap();
+    let Ok(Said::Explained(why)) = bench.ask(ALICE, Ask::Explain("t".to_owned(), Resource::Cpu)) else {
+        panic!()
+    };
+    fn steps(whys: &[Why]) -> usize {
+        whys.iter().map(|why| 1 + steps(&why.from)).sum()
+    }
+    assert!((60..200).contains(&steps(&why.parts)), "{}", steps(&why.parts));
 }

@@ -14,6 +14,7 @@ use crate::types::ErrorCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limited {
     Currencies,
+    /// With the exchanges that the caller made.
     Tickets,
     Offers,
     Clients,
@@ -48,9 +49,10 @@ impl Work<'_> {
             return self.ledger.clients.values().filter(|client| client.uid == uid).count();
         }
         let Some(charged) = self.ledger.charged.get(&uid) else { return 0 };
+        let exchanges = charged.exchanges.len();
         let all = match what {
             Limited::Currencies => charged.currencies.len(),
-            Limited::Tickets => charged.tickets.len(),
+            Limited::Tickets => charged.tickets.len() + exchanges,
             Limited::Offers | Limited::Clients => charged.offers.len(),
         };
         if all < limit {
@@ -61,7 +63,7 @@ impl Work<'_> {
                 charged.currencies.iter().filter(|&&id| market.currency(id).is_some()).count()
             }
             Limited::Tickets => {
-                charged.tickets.iter().filter(|&&id| market.ticket_view(id).is_some()).count()
+                exchanges + charged.tickets.iter().filter(|&&id| market.ticket_view(id).is_some()).count()
             }
             Limited::Offers | Limited::Clients => all,
         }

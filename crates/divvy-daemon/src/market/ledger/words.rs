@@ -38,14 +38,12 @@ impl Work<'_> {
                 )
             }
             No::NotYourIds | No::SuperuserOnly => (ErrorCode::NotPermitted, refusal.to_string()),
-            No::ZeroAmount
-            | No::AmountTooLarge
-            | No::SameParty
-            | No::SameResource
-            | No::UsedTooMuch
-            | No::EndsBeforeNow => (ErrorCode::BadRequest, refusal.to_string()),
+            No::ZeroAmount | No::AmountTooLarge | No::UsedTooMuch | No::EndsBeforeNow => {
+                (ErrorCode::BadRequest, refusal.to_string())
+            }
+            No::SameParty | No::SameResource => (ErrorCode::Refused, refusal.to_string()),
             No::NotAClient(id) => {
-                (ErrorCode::BadRequest, format!("{} is a currency, and that needs a client", self.name(id)))
+                (ErrorCode::Refused, format!("{} is a currency, and that needs a client", self.name(id)))
             }
             No::ClientsDoNotIssue(id) => (
                 ErrorCode::Refused,
@@ -57,7 +55,7 @@ impl Work<'_> {
             No::NotEnough(id) => {
                 (ErrorCode::Refused, format!("{} does not have what it would give, not now", self.name(id)))
             }
-            No::TransferTicket | No::BaseCurrency => (ErrorCode::BadRequest, refusal.to_string()),
+            No::TransferTicket | No::BaseCurrency => (ErrorCode::Refused, refusal.to_string()),
             No::TooDeep | No::HardExhausted { .. } | No::AboveBound { .. } => {
                 (ErrorCode::Refused, refusal.to_string())
             }

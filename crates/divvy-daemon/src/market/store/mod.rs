@@ -91,12 +91,14 @@ pub(crate) struct StoreConfig {
     pub(crate) dir: PathBuf,
     /// A snapshot is written once so many records came since the last, or as many as there are tickets if that is more.
     pub(crate) snapshot_after: u64,
+    /// The database has no more pages than this, of 4 KiB; as large as the disk where not given.
+    pub(crate) pages_max: Option<u32>,
 }
 
 impl StoreConfig {
     /// The store in `dir`, with the usual settings.
     pub(crate) fn at(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), snapshot_after: 10_000 }
+        Self { dir: dir.into(), snapshot_after: 10_000, pages_max: None }
     }
 }
 
@@ -157,20 +159,24 @@ impl Store {
             audit_rows_max: policy.audit.rows_max,
             audit_since_cut: 0,
         };
-        store.set_up()?;
+        store.set_up(config)?;
         let (ledger, recovered) = store.recover(policy)?;
         Ok((store, ledger, recovered))
     }
 
-    fn set_up(&mut self) -> Result<(), StoreError> {
+    fn set_up(&mut self, config: &StoreConfig) -> Result<(), StoreError> {
         let Self { db, path, .. } = self;
         let prepare = |db: &Connection| {
             db.busy_timeout(Duration::ZERO)?;
             db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
             db.pragma_update(None, "journal_mode", "WAL")?;
             db.pragma_update(None, "synchronous", "FULL")?;
-            db.pragma_update(None, "foreign_keys", "ON")?;
+            // A snapshot goes through the write-ahead log: what that grew to is given back afterwards.
+            db.pragma_update(None, "journal_size_limit", 16 << 20)?;
             db.pragma_update(None, "trusted_schema", "OFF")?;
+            if let Some(pages) = config.pages_max {
+                db.pragma_update(None, "max_page_count", pages)?;
+            }
             // The lock is taken now, not at the first write, and is held until we end.
             db.execute_batch("BEGIN EXCLUSIVE; COMMIT")
         };
@@ -320,9 +326,11 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; the log is as it was then.
     pub(crate) fn write_snapshot(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
-        if self.last == self.snapshot {
-            return Ok(());
-        }
+        if self.last == self.snapshot { Ok(()) } else { self.put_ledger(ledger) }
+    }
+
+    /// As [`Store::write_snapshot`], also where nothing was logged: for measurements.
+    pub(crate) fn put_ledger(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
         let bytes = ledger.to_bytes()?;
         self.put_snapshot(&bytes).map_err(|e| sql(&self.path, "write a snapshot", e))?;
         self.snapshot = self.last;
@@ -390,10 +398,6 @@ impl Store {
         let entries = read().map_err(|e| sql(&self.path, "read the audit log", e))?;
         let next = entries.last().map_or(since.cast_unsigned(), |entry| entry.seq + 1);
         Ok(Audit { next, entries })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The database itself, for tests that break it.

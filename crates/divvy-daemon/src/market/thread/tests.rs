@@ -87,11 +87,11 @@ fn what_was_answered_is_there_after_the_end() {
 
     let market = begin(dir.path(), "");
     assert_eq!(market.running.recovered(), Recovered { snapshot: Some(2), replayed: 0, damaged: 0 });
-    assert_eq!(market.running.clients(), [task.clone()]);
+    assert_eq!(market.running.clients(), std::slice::from_ref(&task));
     assert_eq!(market.graph(), before);
     market.ask(ROOT, Ask::Leave { client: task.currency }).unwrap();
-    let Ok(Said::Clients(clients)) = market.ask(ROOT, Ask::Clients) else { panic!() };
-    assert_eq!(clients, []);
+    market.running.stop().unwrap();
+    assert_eq!(begin(dir.path(), "").running.clients(), []);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn the_audit_log_says_who_did_what() {
     assert_eq!(all[1].refused.as_deref(), Some("user alice has something called 'a' already"));
     assert!(audit(BOB).iter().all(|line| line.uid == BOB));
     assert_eq!(audit(CAROL), []);
-    let long = "x".repeat(AUDIT_BYTES);
+    let long = "x".repeat(AUDIT_REFUSED);
     market.create(BOB, &long).unwrap_err();
     market.create(BOB, "c").unwrap();
     let bobs = audit(BOB);
@@ -191,4 +191,48 @@ fn a_policy_is_followed_at_the_start_and_on_reload() {
     market.until_fed(&[1, 2]);
     let Ok(Said::Audit(audit)) = market.ask(ROOT, Ask::Audit { since: 0 }) else { panic!() };
     assert_eq!(audit.entries.last().unwrap().what["ask"], "start");
+}
+
+#[test]
+fn where_nothing_can_be_written_nothing_is_answered_as_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sender, fed) = pipe();
+    let store = StoreConfig::at(dir.path().join("state"));
+    let mut with = Start::at(StoreConfig { pages_max: Some(40), ..store }, Policy::default());
+    with.names = Box::new(Scripted);
+    with.feed = Box::new(Tell(sender));
+    let (handle, running) = start(with).unwrap();
+    let api = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let market = Market { handle, running, fed, api };
+    let (a, _b) = (market.admit(ALICE, "a", 1), market.admit(ALICE, "b", 1));
+    market.until_fed(&[1, 1]);
+    market.handle.presence(a.currency, Presence::Idle);
+    market.until_fed(&[1]);
+    // Until the disk is full.
+    let mut done = Vec::new();
+    let refusal = loop {
+        let name = format!("c{}", done.len());
+        match market.create(ROOT, &name) {
+            Ok(_) => done.push(format!("root/{name}")),
+            Err(refusal) => break refusal,
+        }
+        assert!(done.len() < 10_000, "40 pages hold no more");
+    };
+    assert_eq!(refusal.code, ErrorCode::Busy);
+    assert!(refusal.message.contains("the disk is full: make room"), "{}", refusal.message);
+    let there = |market: &Market| -> Vec<String> {
+        let graph = market.graph();
+        graph.currencies.into_iter().map(|c| c.name).filter(|name| name.starts_with("root/")).collect()
+    };
+    assert_eq!(there(&market), done, "what was acknowledged, and nothing else");
+    let again = market.create(ROOT, "another").unwrap_err();
+    assert!(again.message.contains("nothing can be written"), "{}", again.message);
+    // What was said of presence holds also in the ledger that was made again.
+    market.handle.presence(a.currency, Presence::Competing);
+    market.until_fed(&[1, 1]);
+    drop((market.handle, market.fed));
+    let _ = market.running.stop();
+    let market = begin(dir.path(), "");
+    assert_eq!(there(&market), done);
+    market.create(ROOT, "another").unwrap();
 }
