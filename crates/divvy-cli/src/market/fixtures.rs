@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use divvy_daemon::market::types::{Currency, Exchange, Explained, Give, Graph, Offer, Standing, Ticket, Why};
 use divvy_market::{
-    Amount, Broker, Caller, CurrencyId, Kind, Made, Market, Moment, Op, Presence, Resource, Resources, Side,
-    Source,
+    Amount, Broker, Caller, CurrencyId, CurrencyView, Kind, Made, Market, Moment, Op, Presence, Resource,
+    Resources, Side, Source,
 };
 
 /// A market, and what its currencies are called.
@@ -104,61 +104,50 @@ impl Fair {
         self.names[&id].clone()
     }
 
-    /// As `GET /v1/market` has it. What is achieved is what is due, and a little less.
+    /// What is achieved is what is due, and a little less.
+    fn standing(&mut self, c: &CurrencyView, resource: Resource) -> Standing {
+        let market = &mut self.market;
+        let mut promises = market.promises(resource);
+        let promised = (float(&promises.value(c.id).unwrap()), float(&promises.total()));
+        let total = market.total(resource);
+        // The base is what all of it is worth.
+        let own = if c.id == market.base() { total.clone() } else { market.value(c.id, resource).unwrap() };
+        let part = |(own, all): (f64, f64)| if all > 0.0 { own / all } else { 0.0 };
+        let effective = part((float(&own), float(&total)));
+        Standing {
+            resource,
+            value: own.to_string(),
+            requested: part(promised),
+            effective,
+            achieved: (resource == Resource::Cpu).then_some(effective * 0.99),
+            active: c.active.contains(resource),
+            hard_total: 1000,
+            hard_issued: 0,
+        }
+    }
+
+    fn shown(&mut self, c: &CurrencyView) -> Currency {
+        let name = self.name(c.id);
+        let owner = if name == "base" { "root" } else { name.split('/').next().unwrap() };
+        Currency {
+            id: c.id.to_string(),
+            client: c.client,
+            scheduled: None,
+            owner: owner.to_owned(),
+            name,
+            group: "users".to_owned(),
+            mode: c.broker.mode.to_string(),
+            depth: c.depth,
+            niced_from: c.niced_from.map(|id| self.name(id)),
+            standing: Resource::ALL.into_iter().map(|resource| self.standing(c, resource)).collect(),
+        }
+    }
+
+    /// As `GET /v1/market` has it.
     pub(super) fn graph(&mut self) -> Graph {
-        let promises_base = self.market.base();
         let side = |side: Side| Give { resource: side.resource, amount: side.amount.get() };
         let views: Vec<_> = self.market.currencies().collect();
-        let mut currencies = Vec::new();
-        for c in views {
-            let standing = Resource::ALL.into_iter().map(|resource| {
-                let mut promises = self.market.promises(resource);
-                let (all, own) = (float(&promises.total()), promises.value(c.id));
-                let is_base = c.id == promises_base;
-                let part = |own: f64, all: f64| match (is_base, all > 0.0) {
-                    (_, false) => 0.0,
-                    (true, true) => 1.0,
-                    (false, true) => own / all,
-                };
-                let requested = part(own.map_or(0.0, |own| float(&own)), all);
-                let all = float(&self.market.total(resource));
-                let own = self.market.value(c.id, resource).map_or(0.0, |own| float(&own));
-                let effective = part(own, all);
-                let value = if c.id == self.market.base() {
-                    self.market.total(resource).to_string()
-                } else {
-                    self.market.value(c.id, resource).unwrap().to_string()
-                };
-                Standing {
-                    resource,
-                    value,
-                    requested,
-                    effective,
-                    achieved: (resource == Resource::Cpu).then_some(effective * 0.99),
-                    active: c.active.contains(resource),
-                    hard_total: 1000,
-                    hard_issued: 0,
-                }
-            });
-            let standing = standing.collect();
-            currencies.push(Currency {
-                id: c.id.to_string(),
-                name: self.name(c.id),
-                client: c.client,
-                scheduled: None,
-                owner: if self.name(c.id) == "base" {
-                    "root"
-                } else {
-                    self.names[&c.id].split('/').next().unwrap()
-                }
-                .to_owned(),
-                group: "users".to_owned(),
-                mode: c.broker.mode.to_string(),
-                depth: c.depth,
-                niced_from: c.niced_from.map(|id| self.name(id)),
-                standing,
-            });
-        }
+        let currencies = views.iter().map(|view| self.shown(view)).collect();
         let views: Vec<_> = self.market.tickets().collect();
         let tickets = views.into_iter().map(|t| Ticket {
             id: t.id.to_string(),

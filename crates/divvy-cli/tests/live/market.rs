@@ -14,6 +14,8 @@ const ALICE: u32 = 64_020;
 const BOB: u32 = 64_021;
 const ROOT: u32 = 0;
 
+const FILE: i32 = 4;
+const SYSTEM: i32 = 5;
 const DENIED: i32 = 8;
 const REFUSED: i32 = 9;
 const NO_SUCH: i32 = 6;
@@ -252,6 +254,11 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     assert!(said.starts_with(&format!("{ALICE}/small is worth 100 base tickets of cpu")), "{said}");
     assert!(said.contains("└─ 100: "), "{said}");
     fair.refuses(BOB, &format!("nice {big} 10"), DENIED, &["not permitted"]);
+    // Its client is hers as well: others see it, and that is all.
+    for what in ["pause", "detach", "set -s 9"] {
+        fair.refuses(BOB, &format!("{what} {big}"), SYSTEM, &["belongs to 64020", "ask its owner"]);
+    }
+    assert!(fair.must(BOB, "ls").contains(big));
     // Drawn every way.
     let tree = fair.must(BOB, "currency tree");
     for name in ["base", "big •", "small •", "other •"] {
@@ -262,6 +269,7 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     let picture = sandbox.path("picture.svg");
     fair.must(ROOT, &format!("currency tree --svg -o {}", picture.display()));
     assert!(std::fs::read_to_string(&picture).unwrap().contains("/small</text>"));
+    fair.refuses(ROOT, "currency tree -o no-such-directory/tree", FILE, &["write no-such-directory/tree"]);
     // It ends, and what it had goes back.
     let process = sandbox.wait_for(1, ": small;").remove(0);
     kill_process(process.pid, Signal::KILL).expect("end it");
@@ -271,6 +279,28 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     running.iter_mut().for_each(|running| {
         let _ = running.wait();
     });
+}
+
+/// What was acknowledged is there when divvyd has been killed and another one begins; and who ran on is divided again.
+#[test]
+fn the_market_outlives_its_divvyd() {
+    let Some(sandbox) = Sandbox::shared("the_market_outlives_its_divvyd") else { return };
+    let fair = Fair::open(&sandbox);
+    let mut client = fair.client(ALICE, "lasts");
+    let (alice, lasts) = (fair.own(ALICE), format!("{ALICE}/lasts"));
+    fair.must(ALICE, "currency create build --mode 741");
+    fair.must(ALICE, &format!("fund build --from {alice} 300"));
+    fair.must(BOB, "currency create mine");
+    fair.must(ALICE, "exchange offer --give cpu:5 --want disk:6 --for 1h");
+    let before = fair.kept();
+    drop(fair); // Killed outright.
+    let fair = Fair::open(&sandbox);
+    assert_eq!(fair.kept(), before);
+    eventually("the client to be divided again", || fair.must(ROOT, "ls").contains(&lasts).then_some(()));
+    fair.are_worth(0, &[(&lasts, "2000")]);
+    assert_eq!(client.child.try_wait().expect("our child"), None);
+    sandbox.kill_clients();
+    let _ = client.wait();
 }
 
 /// What runs on a socket that anybody could have put there is told nothing.
