@@ -12,6 +12,8 @@ use crate::system::{System, as_user, system_sandbox};
 
 const ALICE: u32 = 64_030;
 const BOB: u32 = 64_031;
+/// Of no other test: all that runs as this user becomes a client.
+const CAROL: u32 = 64_032;
 const POLICY: &str = "[presence]\nidle_after = \"300ms\"\n";
 /// How far a part may be from what is due, of all: a cycle's rest of about twenty.
 const MAX_PART_ERROR: f64 = 0.05;
@@ -279,10 +281,10 @@ fn all_of_a_users_processes_are_a_client_where_the_policy_says_so() {
     else {
         return;
     };
-    let policy = format!("{POLICY}[users.{ALICE}]\neverything = true\n");
-    let mut processes = vec![process_of(&sandbox, ALICE, SPIN), process_of(&sandbox, ALICE, SPIN)];
+    let policy = format!("{POLICY}[users.{CAROL}]\neverything = true\n");
+    let mut processes = vec![process_of(&sandbox, CAROL, SPIN), process_of(&sandbox, CAROL, SPIN)];
     let system = System::start(&sandbox, &policy, &["--cpus", &one_cpu()]);
-    let everything = format!("{ALICE}/everything");
+    let everything = format!("{CAROL}/everything");
     let members = |name: &str| -> Vec<u64> {
         let all = clients(&system);
         let row = all.iter().find(|c| c["name"] == name);
@@ -295,9 +297,9 @@ fn all_of_a_users_processes_are_a_client_where_the_policy_says_so() {
         pids.iter().all(|pid| found.contains(pid)).then_some(())
     });
     // A narrower client of hers takes one of them.
-    attach(&system, ALICE, "one", 1, &processes[0]);
+    attach(&system, CAROL, "one", 1, &processes[0]);
     eventually("the narrower client to have it", || {
-        (members(&format!("{ALICE}/one")) == [pids[0]] && !members(&everything).contains(&pids[0]))
+        (members(&format!("{CAROL}/one")) == [pids[0]] && !members(&everything).contains(&pids[0]))
             .then_some(())
     });
     // A policy that does not want it any more.

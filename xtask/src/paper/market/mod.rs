@@ -194,7 +194,7 @@ fn fig6(s: &mut Setting) -> Result<()> {
 }
 
 fn fig6_on(s: &mut Setting, cpus: &[u32]) -> Result<Samples> {
-    let half = s.pick(8, 90);
+    let half = s.pick(8, 60);
     let users: Vec<Account> = (0..3).map(Account::new).collect::<Result<_>>()?;
     let server = Server::start(s.programs.as_deref(), cpus, POLICY)?;
     let mut tasks = Vec::new();
@@ -260,7 +260,7 @@ fn fig6_on(s: &mut Setting, cpus: &[u32]) -> Result<Samples> {
 
 /// Section 3.2: an exchange of two is nobody else's business.
 fn isolation(s: &mut Setting) -> Result<()> {
-    let span = s.pick(8, 60);
+    let span = s.pick(8, 40);
     let cpus = vec![s.cpu()];
     let users: Vec<Account> = (0..3).map(Account::new).collect::<Result<_>>()?;
     let server = Server::start(s.programs.as_deref(), &cpus, POLICY)?;
