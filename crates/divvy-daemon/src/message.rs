@@ -28,6 +28,7 @@ pub(crate) enum Command {
     Status,
     Clients {
         members: usize,
+        who: Who,
     },
     Client {
         key: String,
@@ -61,6 +62,20 @@ pub(crate) enum Command {
     Events {
         since: u64,
     },
+}
+
+impl Command {
+    /// Whose the time is that it takes, and whether it may be refused for that: a list, a plan and a newcomer may. What
+    /// was begun is brought to its end, and whoever wants to let go can. Root's time and divvyd's own is nobody's.
+    pub(crate) fn charged(&self) -> Option<(u32, bool)> {
+        let (who, dear) = match self {
+            Self::Clients { who, .. } | Self::Client { who, .. } | Self::Prepare { who, .. } => (who, true),
+            Self::Add { who, admitted, .. } => (who, admitted.is_none()),
+            Self::Owned { who, .. } | Self::Change { who, .. } | Self::Detach { who, .. } => (who, false),
+            Self::Status | Self::Events { .. } => return None,
+        };
+        (who.uid != 0 && who.pid != 0).then_some((who.uid, dear))
+    }
 }
 
 /// What it says.

@@ -173,8 +173,12 @@ async fn status(State(context): State<Context>) -> Answered {
     context.scheduler.ask(Command::Status).await
 }
 
-async fn list(State(context): State<Context>, query: MembersAsked) -> Answered {
-    context.scheduler.ask(Command::Clients { members: members(query)? }).await
+async fn list(
+    State(context): State<Context>,
+    Extension(who): Extension<Who>,
+    query: MembersAsked,
+) -> Answered {
+    context.scheduler.ask(Command::Clients { members: members(query)?, who }).await
 }
 
 async fn show(

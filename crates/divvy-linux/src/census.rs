@@ -347,10 +347,16 @@ impl<R: Registry> Census<R> {
                 paths.iter().any(|p| is_below(p, path))
             }
             Selector::Name(pattern) => {
-                let comm = String::from_utf8_lossy(person.comm.as_bytes());
+                if matches_glob(pattern, &String::from_utf8_lossy(person.comm.as_bytes())) {
+                    return true;
+                }
+                // How it was called stands in its own memory. A user can lay that out so that whoever reads it waits for as
+                // long as that user likes (a mapped file of a file system that the user serves), or reads megabytes.
+                if rule.owner.is_some() {
+                    return false;
+                }
                 let program = read.program.get_or_insert_with(|| self.registry.program(pid));
-                matches_glob(pattern, &comm)
-                    || program.as_deref().is_some_and(|name| matches_glob(pattern, name))
+                program.as_deref().is_some_and(|name| matches_glob(pattern, name))
             }
             Selector::User(uid) => person.user.or_else(|| self.registry.user(pid)) == Some(*uid),
         }
@@ -564,6 +570,21 @@ mod tests {
         assert_eq!(tree, [None, Some(0), Some(0), Some(0), Some(0), None]);
         let both = claims(&[("tree:11", 1000), ("user:1001", 1001)]);
         assert_eq!(both, [None, Some(0), Some(0), Some(0), Some(1), Some(1)]);
+    }
+
+    #[test]
+    fn a_users_pattern_goes_by_the_kernels_name_only() {
+        let (script, mut census) = machine();
+        script.change(12, |e| e.program = "compiler".into());
+        census.scan(&mut 0).unwrap();
+        let claims = |pattern: &str, owner| {
+            let selector = pattern.parse().expect("a selector");
+            let rules = [Rule { client: ClientId(0), selector, start: None, owner }];
+            census.claim(pid(12), &rules, &HashMap::new(), &Protection::none()).is_some()
+        };
+        assert!(claims("name:compiler", None) && claims("name:cc1", None));
+        assert!(claims("name:cc1", Some(1000)));
+        assert!(!claims("name:compiler", Some(1000)), "a user's memory is not read");
     }
 
     #[test]

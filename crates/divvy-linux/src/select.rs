@@ -26,7 +26,8 @@ pub enum Selector {
     /// The processes of a cgroup and of those below it, by its path in its hierarchy.
     Cgroup(PathBuf),
     /// Processes whose name (the kernel's, of at most 15 characters, or the program's base name as it was called) matches
-    /// a pattern of `*`, `?`, `[a-z]`, `[!a-z]` and `\`.
+    /// a pattern of `*`, `?`, `[a-z]`, `[!a-z]` and `\`. Where it is attached for a user, the kernel's name only: the other
+    /// is read from the process's memory, which the user can make slow.
     Name(String),
     /// All processes whose real user this is.
     User(u32),
@@ -40,6 +41,9 @@ pub struct SelectorError {
     what: String,
     fix: &'static str,
 }
+
+/// Characters in a pattern at most: it is matched with every process's name, over and over.
+const PATTERN_MAX: usize = 128;
 
 const KINDS: &str = "write pid:, tree:, user:, group:, session:, cgroup: or name: and then which, as in tree:123 or user:alice";
 
@@ -135,6 +139,11 @@ impl FromStr for Selector {
                 let fix = "give it as /proc/PID/cgroup does, as in cgroup:/user.slice";
                 bad(format!("'{which}' is no absolute path"), fix)
             })?),
+            "name" if which.chars().count() > PATTERN_MAX => {
+                let what = format!("the pattern is longer than {PATTERN_MAX} characters");
+                let text = format!("name:{}...", which.chars().take(16).collect::<String>());
+                return Err(SelectorError { text, what, fix: "write * for what comes after" });
+            }
             "name" => Self::Name(which.to_owned()),
             other => return Err(bad(format!("'{other}' is no kind of selector"), KINDS)),
         })
@@ -297,6 +306,15 @@ mod tests {
             assert!(error.starts_with(expected), "{text}: {error}");
             assert!(!error.contains('\n'));
         }
+    }
+
+    #[test]
+    fn a_pattern_is_no_longer_than_names_are() {
+        let selector = |n| format!("name:{}", "?".repeat(n)).parse::<Selector>();
+        assert_eq!(selector(PATTERN_MAX), Ok(Selector::Name("?".repeat(PATTERN_MAX))));
+        let error = selector(PATTERN_MAX + 1).unwrap_err().to_string();
+        let expected = "'name:????????????????...': the pattern is longer than 128 characters; write * for";
+        assert!(error.starts_with(expected), "{error}");
     }
 
     #[test]

@@ -78,7 +78,7 @@ where
 impl Market {
     /// Asks, and says beside what the market knows what was served.
     async fn ask(self, ask: Ask) -> Result<Said, Refusal> {
-        let mut said = self.handle.ask(self.who, ask).await?;
+        let mut said = self.handle.ask(self.who.clone(), ask).await?;
         let of_clients = match &said {
             Said::Graph(_) => true,
             Said::Currency(currency) => currency.client,
@@ -87,7 +87,7 @@ impl Market {
         };
         if let Some(scheduler) = self.scheduler.filter(|_| of_clients)
             // Where the scheduler does not answer, the rest is worth having.
-            && let Ok(Answer::Clients(rows)) = scheduler.ask(Command::Clients { members: 0 }).await
+            && let Ok(Answer::Clients(rows)) = scheduler.ask(Command::Clients { members: 0, who: self.who }).await
         {
             match &mut said {
                 Said::Graph(graph) => achieved::fill(graph, &rows.clients),

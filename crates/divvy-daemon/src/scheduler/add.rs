@@ -163,7 +163,7 @@ impl Scheduler {
         parse_share(new.share)?;
         let selector = selector_of(new)?;
         check_selector(&selector, who)?;
-        self.check_free(&selector)?;
+        self.check_free(&selector, Some(who.uid))?;
         let made = made_name(&selector);
         let name = self.book.name(new.name.as_deref(), new.numbered, &made, Some(who.uid))?;
         let parent = match selector {
@@ -184,9 +184,11 @@ impl Scheduler {
         })
     }
 
-    fn check_free(&self, selector: &Selector) -> Result<(), Refusal> {
+    /// Refuses what a client of the same user is already. Another user's is in nobody's way: it has only processes of that
+    /// user.
+    fn check_free(&self, selector: &Selector, uid: Option<u32>) -> Result<(), Refusal> {
         let text = selector.to_string();
-        if let Some((_, entry)) = self.book.present().find(|(_, e)| e.selector == text) {
+        if let Some((_, entry)) = self.book.present().find(|(_, e)| e.selector == text && e.is_of(uid)) {
             let text = format!("client '{}' is {text} already", entry.shown());
             let fix = format!("change its share: divvy set {} -s N", entry.shown());
             return Err(Refusal::new(ErrorCode::ProcessTaken, text, fix));
@@ -202,18 +204,13 @@ impl Scheduler {
         owner: Option<Owner>,
         of: Option<Of>,
     ) -> Result<Answer, Refusal> {
-        let text = selector.to_string();
-        if let Some((_, entry)) = self.book.present().find(|(_, e)| e.selector == text) {
-            let text = format!("client '{}' is {text} already", entry.name);
-            let fix = format!("change its share: divvy set {} -s {share}", entry.name);
-            return Err(Refusal::new(ErrorCode::ProcessTaken, text, fix));
-        }
+        self.check_free(selector, owner.as_ref().map(|owner| owner.uid))?;
         let host = self.engine.host_mut();
         let client = match of {
             Some(Of { only, start }) => host.attach_for(selector, only, start),
             None => host.attach(selector),
         };
-        self.join(client.map_err(select)?, share, Entry { name, selector: text, owner })
+        self.join(client.map_err(select)?, share, Entry { name, selector: selector.to_string(), owner })
     }
 
     /// Takes a client of the host into the engine and the book.

@@ -31,7 +31,8 @@ impl Entry {
         }
     }
 
-    fn is_of(&self, uid: Option<u32>) -> bool {
+    /// Whether it is user `uid`'s; nobody's where there is one user only.
+    pub(super) fn is_of(&self, uid: Option<u32>) -> bool {
         self.owner.as_ref().map(|owner| owner.uid) == uid
     }
 }

@@ -8,6 +8,7 @@ mod book;
 mod events;
 mod presence;
 mod rows;
+mod spent;
 mod system;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use crate::protect::Shelter;
 use crate::types::{Change, ErrorCode, OwnCost, SHARE_MAX, Status};
 use book::{Book, Found};
 use events::Log;
+use spent::Spent;
 pub(crate) use system::{Admins, Owner, Terms, Values};
 
 /// Requests served between two turns; the others wait for the next.
@@ -75,6 +77,8 @@ pub(crate) struct Scheduler {
     base: HashMap<ClientId, Nanos>,
     base_at: Instant,
     system: Option<system::System>,
+    /// How much of our time each user took, where there are several.
+    spent: Spent,
 }
 
 impl Scheduler {
@@ -111,6 +115,7 @@ impl Scheduler {
             base: HashMap::new(),
             base_at: now,
             system,
+            spent: Spent::default(),
         }
     }
 
@@ -158,7 +163,7 @@ impl Scheduler {
                 Err(TryRecvError::Empty) => return Ok(true),
                 Err(TryRecvError::Disconnected) => return Ok(false),
             };
-            let answer = self.answer(request.command);
+            let answer = self.answer_within_its_part(request.command);
             self.note_lost();
             // Whoever has gone meanwhile need not know.
             let _ = request.reply.send(answer);
@@ -168,10 +173,27 @@ impl Scheduler {
         Ok(true)
     }
 
+    /// Answers, unless that is dear and its user's requests have taken too much of our time already.
+    fn answer_within_its_part(&mut self, command: Command) -> Result<Answer, Refusal> {
+        let Some((uid, dear)) = self.system.as_ref().and_then(|_| command.charged()) else {
+            return self.answer(command);
+        };
+        let begun = clock::now();
+        if dear && let Err(wait) = self.spent.check(uid, begun) {
+            let text = format!("what user {uid} asks for takes too much of the scheduler's time");
+            let fix = format!("ask again in {} ms, or for less", wait.0.div_ceil(1_000_000));
+            return Err(Refusal::new(ErrorCode::Limit, text, fix));
+        }
+        let answer = self.answer(command);
+        let now = clock::now();
+        self.spent.charge(uid, now.since(begun), now);
+        answer
+    }
+
     fn answer(&mut self, command: Command) -> Result<Answer, Refusal> {
         match command {
             Command::Status => Ok(Answer::Status(self.status())),
-            Command::Clients { members } => Ok(Answer::Clients(self.clients(members))),
+            Command::Clients { members, .. } => Ok(Answer::Clients(self.clients(members))),
             Command::Client { key, members, who } => match self.book.find(&key, self.asker(&who))? {
                 Found::Present(client) => Ok(Answer::Client(Box::new(self.client(client, members)?))),
                 Found::Left(left) => Ok(Answer::Client(Box::new(left.clone()))),

@@ -172,7 +172,7 @@ impl Follower {
 
     /// Clients that the policy made and does not want any more.
     async fn let_others_go(&self, policy: &Policy) {
-        let list = self.clients.scheduler.ask(Command::Clients { members: 0 }).await;
+        let list = self.clients.scheduler.ask(Command::Clients { members: 0, who: Who::divvyd() }).await;
         let Ok(crate::message::Answer::Clients(list)) = list else { return };
         for client in list.clients {
             let Some(user) = client.user.filter(|user| client.name == format!("{user}/{EVERYTHING}")) else {
