@@ -27,10 +27,30 @@ pub(crate) fn level(part: f64, signs: Signs) -> char {
     signs[((part * 8.0).round() as usize).clamp(1, 8)]
 }
 
+/// A text that a terminal shows as it is: what would move its cursor, colour it or turn the direction of what follows is
+/// written out. For whatever somebody else has chosen: names of processes, and what users have asked for.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        if is_unseen(c) {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
+        }
+        out
+    })
+}
+
+/// Whether a terminal does something with `c` instead of showing it.
+fn is_unseen(c: char) -> bool {
+    // Marks of direction, embeddings, overrides and isolates; what has no width; ends of lines and paragraphs.
+    let turns = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    c.is_control() || turns
+}
+
 /// `text` in exactly `width` columns: filled up with spaces, or cut with `…` at the end. What would move the cursor is
 /// replaced.
 pub(crate) fn fit(text: &str, width: usize) -> String {
-    let clean: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let clean: String = text.chars().map(|c| if is_unseen(c) { '?' } else { c }).collect();
     if clean.width() <= width {
         let fill = width - clean.width();
         return clean + &" ".repeat(fill);

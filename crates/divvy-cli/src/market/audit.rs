@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::args::AuditArgs;
 use super::{moment, refused};
 use crate::remote::json;
+use crate::strip::plain;
 use crate::{Code, Failure, print};
 
 pub(super) fn run(args: &AuditArgs) -> Result<Code, Failure> {
@@ -56,5 +57,6 @@ pub(super) fn line(entry: &AuditEntry) -> String {
         0 => "divvyd".to_owned(),
         pid => format!("user {} pid {pid}", entry.uid),
     };
-    format!("{} {} {who}: {}{refused}", entry.seq, moment(entry.t_unix_ns), asked(&entry.what))
+    // Refused requests are told as they were asked: by anybody, and with anything in them.
+    plain(&format!("{} {} {who}: {}{refused}", entry.seq, moment(entry.t_unix_ns), asked(&entry.what)))
 }

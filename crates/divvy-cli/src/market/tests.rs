@@ -248,6 +248,26 @@ fn an_audit_line_says_who_did_what() {
     );
 }
 
+#[test]
+fn what_a_user_has_asked_for_does_nothing_to_the_terminal_of_who_reads_it() {
+    let entry = AuditEntry {
+        seq: 1,
+        t_unix_ns: 0,
+        uid: 1000,
+        pid: 4711,
+        what: serde_json::json!({
+            "ask": "create-currency",
+            "request": { "name": "a\u{1b}[2Jb\n2 1970-01-01T00:00:00Z user 0 pid 1: reload", "mode": "\u{202e}" },
+        }),
+        refused: Some("'a\u{1b}]0;x\u{7}' cannot be a currency's name".to_owned()),
+    };
+    let line = audit::line(&entry);
+    assert!(!line.contains(|c: char| c.is_control() || c == '\u{202e}'), "{line:?}");
+    for shown in [r"name=a\u{1b}[2Jb\n2 1970", r"mode=\u{202e}", r"REFUSED: 'a\u{1b}]0;x\u{7}' cannot"] {
+        assert!(line.contains(shown), "{line}");
+    }
+}
+
 fn parsed(line: &str) -> Result<Command, String> {
     let words = line.split_whitespace();
     Args::try_parse_from(words).map(|args| args.command).map_err(|e| e.to_string())

@@ -4,6 +4,7 @@ use divvy_daemon::types::{Client, NewClient, Plan};
 
 use super::args::AttachArgs;
 use super::json;
+use crate::strip::plain;
 use crate::{Code, Failure, print};
 
 /// The selector that the arguments name.
@@ -47,7 +48,7 @@ fn attached(c: &Client) -> String {
         String::new()
     };
     let members = processes(c.nr_members);
-    format!("{}: {} attached, {members}, share {}{refused}", c.name, c.selector, c.share)
+    format!("{}: {} attached, {members}, share {}{refused}", c.name, plain(&c.selector), c.share)
 }
 
 fn planned(plan: &Plan) -> String {
@@ -55,13 +56,13 @@ fn planned(plan: &Plan) -> String {
     let mut lines = vec![format!(
         "{}: {} would be attached, {}, share {}; nothing was changed",
         plan.name,
-        plan.selector,
+        plain(&plan.selector),
         processes(scheduled),
         plan.share
     )];
     lines.extend(plan.members.iter().map(|m| {
         let what = m.why.as_deref().map_or_else(|| "divided".to_owned(), |why| format!("left alone: {why}"));
-        format!("{:>8}  {:<15}  {what}", m.pid, m.name)
+        format!("{:>8}  {:<15}  {what}", m.pid, plain(&m.name))
     }));
     lines.join("\n")
 }

@@ -6,6 +6,7 @@ use divvy_linux::{Pid, Protection};
 
 use super::args::{DoctorArgs, ExplainArgs};
 use super::json;
+use crate::strip::plain;
 use crate::{Code, Failure, print};
 
 pub(crate) fn explain(args: &ExplainArgs) -> Result<Code, Failure> {
@@ -31,7 +32,7 @@ fn in_words(said: &Explanation) -> String {
         lines.push(format!(
             "{} {}: user {}, {}, {} thread{}, CPUs {}",
             said.pid,
-            said.name,
+            plain(&said.name),
             said.user,
             said.state,
             said.threads,
@@ -43,7 +44,7 @@ fn in_words(said: &Explanation) -> String {
             number(said.parent),
             number(said.group),
             number(said.session),
-            said.cgroups.first().map_or("-", String::as_str)
+            plain(said.cgroups.first().map_or("-", String::as_str))
         ));
     }
     lines.extend(said.would.iter().cloned());

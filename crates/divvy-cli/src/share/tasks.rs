@@ -9,6 +9,7 @@ use divvy_linux::Selector;
 use divvy_policy::Share;
 use serde::Deserialize;
 
+use crate::strip::plain;
 use crate::{Code, Failure};
 
 /// The largest share on the command line: more only makes cycles too long to come to an end.
@@ -161,18 +162,6 @@ fn first_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let more = if line.len() < text.len() { " ..." } else { "" };
     plain(line) + more
-}
-
-/// A text that a terminal shows as it is: what would move its cursor, or colour it, is written out.
-fn plain(text: &str) -> String {
-    text.chars().fold(String::new(), |mut out, c| {
-        if c.is_control() {
-            out.extend(c.escape_default())
-        } else {
-            out.push(c)
-        }
-        out
-    })
 }
 
 fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {

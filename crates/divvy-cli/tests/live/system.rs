@@ -127,6 +127,36 @@ fn refused(status: u16, code: &str) -> (u16, String) {
 const CONNECTIONS: usize = 64;
 
 #[test]
+fn one_users_selectors_and_requests_are_in_no_other_users_way() {
+    let Some(sandbox) = system_sandbox("one_users_selectors_and_requests_are_in_no_other_users_way") else {
+        return;
+    };
+    let system = System::start(&sandbox, "", &[]);
+    let attach = |uid: u32, selector: &str, more: &str| {
+        let body = format!(r#"{{"share":1,"selector":"{selector}"{more}}}"#);
+        as_user(uid, || system.ask("POST", "/v1/clients", &body))
+    };
+    let session = format!("session:{}", std::process::id());
+    for selector in ["name:*", "cgroup:/", session.as_str()] {
+        for uid in [ALICE, BOB] {
+            let made = attach(uid, selector, "");
+            assert_eq!(made.status, 201, "{selector} of {uid}: {made:?}");
+            assert_eq!(error(&attach(uid, selector, "")), refused(409, "process-taken"), "twice");
+        }
+    }
+    assert_eq!(error(&attach(ALICE, &format!("name:{}", "*".repeat(1000)), "")), refused(400, "bad-request"));
+    // Looking at all processes again and again is dear: Alice has to wait before long, and Bob does not.
+    let plan = |uid| attach(uid, "user:64010", r#","dry_run":true"#);
+    assert_eq!(error(&plan(BOB)), refused(403, "not-permitted"), "another's");
+    let wait = eventually("a plan too many", || Some(plan(ALICE)).filter(|answer| answer.status == 429));
+    assert!(
+        wait.body.contains("too much of the scheduler's time") || wait.body.contains("times a second"),
+        "{wait:?}"
+    );
+    assert_eq!(as_user(BOB, || system.ask("GET", "/v1/clients", "")).status, 200);
+}
+
+#[test]
 fn everybody_is_served_and_nobody_can_keep_the_others_out() {
     let Some(sandbox) = system_sandbox("everybody_is_served_and_nobody_can_keep_the_others_out") else {
         return;

@@ -142,7 +142,16 @@ fn open(path: &Path, kind: &Kind) -> Result<RuntimeDir, SystemPlaceError> {
 /// Refuses a directory that somebody else can put another one in the place of: by a directory above it that is not
 /// root's (or ours), or that others can write to, unless it is sticky.
 fn check_parents(path: &Path, kind: &Kind) -> Result<(), SystemPlaceError> {
-    let Some(parent) = path.parent() else { return Ok(()) };
+    let Some((dir, why)) = unsafe_above(path)? else { return Ok(()) };
+    let (what, option, path) = (kind.what, kind.option, path.to_owned());
+    let fix = format!("make {} root's alone (chown root, chmod go-w)", dir.display());
+    Err(SystemPlaceError::Unsafe { what, option, path, why, fix })
+}
+
+/// A directory above `path` that lets somebody else put something in its place, and why it does.
+fn unsafe_above(path: &Path) -> Result<Option<(PathBuf, String)>, SystemPlaceError> {
+    let Some(parent) = path.parent() else { return Ok(None) };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let real = std::fs::canonicalize(parent).map_err(|e| file_error("look up", parent, e))?;
     let own = rustix::process::geteuid().as_raw();
     for dir in real.ancestors() {
@@ -155,11 +164,9 @@ fn check_parents(path: &Path, kind: &Kind) -> Result<(), SystemPlaceError> {
         } else {
             continue;
         };
-        let (what, option, path) = (kind.what, kind.option, path.to_owned());
-        let fix = format!("make {} root's alone (chown root, chmod go-w)", dir.display());
-        return Err(SystemPlaceError::Unsafe { what, option, path, why, fix });
+        return Ok(Some((dir.to_owned(), why)));
     }
-    Ok(())
+    Ok(None)
 }
 
 /// The text of the policy at `path`; `None` where there is none and none has to be.
@@ -185,6 +192,14 @@ pub(crate) fn read_policy(path: &Path, has_to_be: bool) -> Result<Option<String>
     }
     if mode & 0o022 != 0 {
         return Err(policy(format!("others can write to it (mode {mode:o}); chmod go-w it")));
+    }
+    // Where it is, and where a link to it leads.
+    let real = std::fs::canonicalize(path).map_err(|e| file_error("look up", path, e))?;
+    for place in [path, real.as_path()] {
+        if let Some((dir, why)) = unsafe_above(place)? {
+            let fix = format!("make {} root's alone (chown root, chmod go-w)", dir.display());
+            return Err(policy(format!("somebody else could put another in its place: {why}; {fix}")));
+        }
     }
     let mut text = String::new();
     let read = file
@@ -319,5 +334,23 @@ mod tests {
             read_policy(&pipe, true).unwrap_err().to_string().contains("it is no file"),
             "and nobody waits"
         );
+        // Nor one in whose place somebody else can put another, nor by a link from a better place.
+        let open = dir.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        let (there, link) = (open.join("divvyd.toml"), dir.path().join("link"));
+        std::fs::write(&there, "").unwrap();
+        chmod(&there, 0o644);
+        std::os::unix::fs::symlink(&there, &link).unwrap();
+        for (mode, safe) in [(0o755, true), (0o777, false), (0o775, false), (0o1777, true)] {
+            chmod(&open, mode);
+            for path in [&there, &link] {
+                match read_policy(path, true) {
+                    Ok(_) => assert!(safe, "{mode:o}"),
+                    Err(e) => {
+                        assert!(!safe && e.to_string().contains("another in its place"), "{mode:o}: {e}")
+                    }
+                }
+            }
+        }
     }
 }
