@@ -22,7 +22,13 @@ const MEASURED_TICKS: u64 = 300;
 
 /// A process of a user's. Dropping the sandbox ends it.
 fn process_of(sandbox: &Sandbox, uid: u32, script: &str) -> Child {
-    sandbox.command_as(uid, "sh").args(["-c", script]).spawn().expect("start a shell")
+    let process = sandbox.command_as(uid, "sh").args(["-c", script]).spawn().expect("start a shell");
+    // Until then it is root's, who starts it.
+    eventually("the process to be its user's", || {
+        let comm = std::fs::read_to_string(format!("/proc/{}/comm", process.id())).expect("it runs");
+        (comm.trim() == "sh").then_some(())
+    });
+    process
 }
 
 fn ask(system: &System<'_>, uid: u32, method: &str, path: &str, body: &Value) -> (u16, Value) {
