@@ -467,7 +467,8 @@ fn a_reload_loses_nothing_and_a_bad_policy_changes_nothing() {
     assert_eq!(ask_kept(), 1);
     for (policy, words) in [
         ("[limits]\nclients = many\n", "the old one stays"),
-        ("[limits]\nclients = -1\n", "line 2, column 11"),
+        // Not in the line that the last one was wrong in: its word would be taken for this one's.
+        ("\n[limits]\nclients = -1\n", "line 3, column 11"),
         ("[scheduler]\nquantum = \"20ms\"\n", "holds from the next start on"),
     ] {
         sandbox.write("divvyd.toml", policy);
