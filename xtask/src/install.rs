@@ -1,4 +1,4 @@
-//! `divvy`, its manual pages and its completions, where programs look for them below a prefix.
+//! `divvy`, its manual pages, completions and units of systemd, where programs look for them below a prefix.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,11 @@ pub(crate) struct InstallArgs {
     #[arg(long)]
     pub(crate) uninstall: bool,
 }
+
+/// systemd's units of the system's divvyd.
+const UNITS: [&str; 2] = ["divvyd.service", "divvyd.socket"];
+/// Where the units in the repository expect the programs.
+const UNITS_PREFIX: &str = "/usr/local/bin/";
 
 /// One file: where it comes from, where it goes below the prefix, and its permissions.
 struct Item {
@@ -87,6 +92,15 @@ fn items(args: &InstallArgs, work: &Path) -> Result<Vec<Item>> {
         let name = from.file_name().unwrap_or_default();
         items.push(Item { to: Path::new("share/man/man1").join(name), from, mode: 0o644 });
     }
+    for unit in UNITS {
+        let from = work.join(unit);
+        let here = ci::root().join("dist/systemd").join(unit);
+        let text = std::fs::read_to_string(&here).with_context(|| format!("read {}", here.display()))?;
+        let bin = format!("{}/", args.prefix.join("bin").display());
+        std::fs::write(&from, text.replace(UNITS_PREFIX, &bin))
+            .with_context(|| format!("write {}", from.display()))?;
+        items.push(Item { from, to: Path::new("lib/systemd/system").join(unit), mode: 0o644 });
+    }
     for program in PROGRAMS {
         for (file, to) in [
             (format!("{program}.bash"), format!("share/bash-completion/completions/{program}")),
@@ -101,7 +115,7 @@ fn items(args: &InstallArgs, work: &Path) -> Result<Vec<Item>> {
 
 /// Builds a program for release.
 #[expect(clippy::disallowed_methods, reason = "cargo is told by the environment where to build")]
-fn built(program: &str) -> Result<PathBuf> {
+pub(crate) fn built(program: &str) -> Result<PathBuf> {
     let root = ci::root();
     let status = ci::cargo(&root).args(["build", "--release", "--bin", program]).status();
     let status = status.context("start cargo")?;
@@ -213,6 +227,11 @@ mod tests {
             "share/bash-completion/completions/divvy",
             "share/zsh/site-functions/_divvy",
             "share/fish/vendor_completions.d/divvy.fish",
+            "lib/systemd/system/divvyd.service",
+            "lib/systemd/system/divvyd.socket",
+            "share/bash-completion/completions/divvyd",
+            "share/zsh/site-functions/_divvyd",
+            "share/fish/vendor_completions.d/divvyd.fish",
         ] {
             assert!(files.iter().any(|found| found == file), "{file}: {files:#?}");
         }
@@ -222,6 +241,8 @@ mod tests {
             let said = Command::new(root.join("bin").join(program)).output().unwrap();
             assert_eq!(said.stdout, format!("{program}\n").as_bytes());
         }
+        let unit = std::fs::read_to_string(root.join("lib/systemd/system/divvyd.service")).unwrap();
+        assert!(unit.contains("\nExecStart=/opt/divvy/bin/divvyd --system\n"), "{unit}");
         let page = std::fs::metadata(root.join("share/man/man1/divvy.1")).unwrap();
         assert_eq!(page.permissions().mode() & 0o777, 0o644);
         run(&scratch.args()).unwrap(); // Over itself.

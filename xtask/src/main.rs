@@ -65,6 +65,8 @@ enum Paper {
     Peers(PaperArgs),
     /// Isolation with Flexibility: Fig. 6 and section 3.2 over live processes of three users (root), and the library's speed
     Market(PaperArgs),
+    /// Several CPUs: threads, trees, sleepers and strangers on two CPUs, live; 4 and 64 CPUs, simulated
+    Cpus(PaperArgs),
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -81,18 +83,29 @@ struct PaperArgs {
     /// Only the parts whose names contain this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// Where divvy and divvyd are, for market; built for release if not given
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
     // What this program starts copies of itself as comes first: it shall not cost the time of a command line's parser.
     let mut args = std::env::args();
-    if args.next().as_deref() == Some(paper::peers::DIVVY) {
+    let name = args.next();
+    if name.as_deref() == Some(paper::peers::DIVVY) {
         return divvy_cli::main(); // A tool among its peers, in this very build.
+    }
+    if name.as_deref() == Some(paper::cpus::DIVVYD) {
+        client::die_with_parent(libc::SIGTERM);
+        return divvy_daemon::main();
     }
     let done = match args.next().as_deref() {
         Some(client::SPIN) => client::spin(args),
         Some(client::IO) => client::io(args),
+        Some(client::THREADS) => client::threads(args),
+        Some(client::TREE) => client::tree(args),
         Some(crowd::CROWD) => crowd::live(args),
+        Some(live::STRANGERS) => live::keep_strangers(args),
         Some(live::RUN) => live::serve_run(),
         Some(paper::peers::CLIENT) => paper::peers::client(args),
         _ => dispatch(Args::parse()),
@@ -115,6 +128,7 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Paper { paper: Paper::Pbs(args) } => paper::pbs::run(&args),
         Command::Paper { paper: Paper::Peers(args) } => paper::peers::run(&args),
         Command::Paper { paper: Paper::Market(args) } => paper::market::run(&args),
+        Command::Paper { paper: Paper::Cpus(args) } => paper::cpus::run(&args),
         Command::TimeScenario { file } => paper::pbs::time_scenario(&file),
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),

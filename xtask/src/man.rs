@@ -32,7 +32,7 @@ mod tests {
     fn every_subcommand_has_a_page() {
         let out = std::env::temp_dir().join(format!("divvy-man-{}", std::process::id()));
         run(&out).expect("pages");
-        for page in ["divvy.1", "divvy-share.1", "divvyd.1", "completions/divvy.bash", "completions/_divvy"] {
+        for page in ["divvy.1", "divvy-share.1", "completions/divvy.bash", "completions/_divvy"] {
             let text = std::fs::read_to_string(out.join(page)).expect(page);
             assert!(text.contains("divvy"), "{page}");
         }
@@ -40,6 +40,18 @@ mod tests {
         {
             let text = std::fs::read_to_string(out.join(format!("divvy-{page}.1"))).expect(page);
             assert!(text.contains("system\\-socket"), "{page}: {text}");
+        }
+        // divvyd's own, which know every option that it takes.
+        let options: Vec<String> =
+            divvy_daemon::command().get_arguments().filter_map(|a| a.get_long()).map(str::to_owned).collect();
+        assert!(options.iter().any(|option| option == "slice"), "{options:?}");
+        for page in ["divvyd.1", "completions/divvyd.bash", "completions/_divvyd", "completions/divvyd.fish"]
+        {
+            // A manual page writes a hyphen as `\\-`.
+            let text = std::fs::read_to_string(out.join(page)).expect(page).replace('\\', "");
+            for option in &options {
+                assert!(text.contains(option.as_str()), "{page} knows nothing of --{option}");
+            }
         }
         std::fs::remove_dir_all(&out).expect("clean up");
     }

@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)] // They panic where nothing can be written; print and tell do not.
 
 mod args;
+mod capable;
 mod completions;
 mod market;
 mod plot;
@@ -95,12 +96,20 @@ impl From<divvy_linux::Error> for Failure {
     fn from(e: divvy_linux::Error) -> Self {
         use divvy_linux::Error;
         let code = match e {
+            // It could be started if the machine had room for it.
+            Error::Spawn { ref cause, .. } if is_shortage(cause) => Code::System,
             Error::Spawn { .. } | Error::Select { .. } => Code::NotStarted,
             Error::Cpu { .. } => Code::Usage,
             _ => Code::System,
         };
         Self::new(code, e)
     }
+}
+
+/// Whether processes, descriptors or memory are short.
+fn is_shortage(e: &std::io::Error) -> bool {
+    let short = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    Errno::from_io_error(e).is_some_and(|e| short.contains(&e))
 }
 
 /// What is left to be said or recorded at the end is waited for this long, where waiting would keep somebody from ending.

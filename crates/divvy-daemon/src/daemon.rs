@@ -78,6 +78,18 @@ pub(crate) struct Overrides {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) quantum: Option<Duration>,
 
+    /// Longest run in one go (exact): even inside the cycle, for more signals
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) slice: Option<Duration>,
+
+    /// Clients released for each CPU at a time (exact): how many strangers compete with [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) presence: Option<u32>,
+
+    /// Time after which the past is forgotten (rate) [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) period: Option<Duration>,
+
     /// CPUs to divide: 0,2-3. All that divvyd itself may use if not given
     #[arg(long, value_name = "LIST")]
     pub(crate) cpus: Option<CpuMask>,
@@ -204,14 +216,37 @@ struct Prepared {
     protect: Vec<String>,
 }
 
+impl Overrides {
+    /// Sets in `spec` what was asked for. An option that the policy knows nothing of was meant for another.
+    pub(crate) fn apply(&self, spec: &mut GateSpec) -> Result<(), Failure> {
+        if let Some(policy) = &self.policy {
+            spec.policy.clone_from(policy);
+        }
+        let policy = spec.policy.split(':').next().unwrap_or_default();
+        for (option, given, owner) in [
+            ("--slice", self.slice.is_some(), "exact"),
+            ("--presence", self.presence.is_some(), "exact"),
+            ("--period", self.period.is_some(), "rate"),
+        ] {
+            if given && owner != policy {
+                let text =
+                    format!("{option} is an option of --policy {owner}, not of {policy}; leave it out");
+                return Err(Failure::usage(text));
+            }
+        }
+        let times = [(self.quantum, &mut spec.quantum_ns), (self.period, &mut spec.period_ns)];
+        for (time, to) in times.into_iter().filter_map(|(time, to)| Some((time?, to))) {
+            *to = nanos(time).0;
+        }
+        spec.slice_ns = self.slice.map(|time| nanos(time).0).or(spec.slice_ns);
+        spec.presence = self.presence.unwrap_or(spec.presence);
+        Ok(())
+    }
+}
+
 fn prepare(args: &Overrides) -> Result<Prepared, Failure> {
     let mut spec = GateSpec::default();
-    if let Some(policy) = &args.policy {
-        spec.policy.clone_from(policy);
-    }
-    if let Some(quantum) = args.quantum {
-        spec.quantum_ns = nanos(quantum).0;
-    }
+    args.apply(&mut spec)?;
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
     spec.make().map_err(Failure::usage)?;
     if let Some(cpus) = &args.cpus {
@@ -361,5 +396,22 @@ mod tests {
         assert!(Args::try_parse_from(args).unwrap().mode.system);
         let args = Args::try_parse_from(["divvyd", "--user", "--cpus", "0,2-3", "--protect", "a"]).unwrap();
         assert_eq!(args.overrides.cpus.unwrap().iter().collect::<Vec<_>>(), [0, 2, 3]);
+    }
+
+    #[test]
+    fn options_of_policies_go_to_their_own() {
+        let spec = |words: &[&str]| {
+            let args =
+                Args::try_parse_from(["divvyd", "--user"].iter().chain(words)).expect("a command line");
+            let mut spec = GateSpec::default();
+            let applied = args.overrides.apply(&mut spec);
+            applied.map(|()| spec).map_err(|failure| (failure.code, failure.text))
+        };
+        let exact = spec(&["--slice", "4ms", "--presence", "2"]).unwrap();
+        assert_eq!((exact.slice_ns, exact.presence), (Some(4_000_000), 2));
+        assert_eq!(spec(&["--policy", "rate", "--period", "2s"]).unwrap().period_ns, 2_000_000_000);
+        assert_eq!(spec(&[]).unwrap(), GateSpec::default());
+        let text = "--slice is an option of --policy exact, not of las; leave it out".to_owned();
+        assert_eq!(spec(&["--policy", "las", "--slice", "4ms"]), Err((2, text)));
     }
 }

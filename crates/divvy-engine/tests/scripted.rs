@@ -399,3 +399,31 @@ fn a_paused_client_may_end_and_a_client_may_end_at_being_paused() {
         assert!(matches!(engine.resume(client), Err(EngineError::Policy(e)) if e == unknown));
     }
 }
+
+/// The machine stood for an hour and the clock went on, or somebody set it: what counts is what was used.
+#[test]
+fn a_clock_that_leaps_charges_nobody() {
+    const HOUR: u64 = 3_600_000_000_000;
+    for cpus in [1, 2] {
+        let gate = GateSpec { cpus, ..GateSpec::default() }.make().unwrap();
+        let mut engine = Engine::new(gate, Script::default(), cpus);
+        let clients: Vec<ClientId> = (0..=cpus).map(|_| engine.join(Share::ONE).unwrap()).collect();
+        engine.turn(Some(Instant(0))).unwrap();
+        let first: Vec<ClientId> = clients.iter().copied().filter(|&c| engine.is_released(c)).collect();
+        assert_eq!(first.len(), cpus as usize);
+        // Each has used half of its 10 ms when an hour passes in which nobody ran.
+        engine.host_mut().used.extend(first.iter().map(|c| (c.0, 5_000_000)));
+        engine.host_mut().late.push_back(HOUR);
+        engine.turn(None).unwrap();
+        // On one CPU it goes on with its other half; on two, the third, which needs 10 of the 10 ms left, has a lane now.
+        let released = clients.iter().filter(|&&c| engine.is_released(c)).count();
+        assert_eq!((released, engine.is_released(clients[0])), (cpus as usize, cpus == 1));
+        assert!(first.iter().all(|c| engine.ledger().clients()[c.index()].service == Nanos(5_000_000)));
+        // The next decision is a matter of ms again, not of another hour.
+        let from = engine.host().now;
+        engine.host_mut().used.extend(clients.iter().map(|c| (c.0, 10_000_000)));
+        engine.turn(None).unwrap();
+        assert!(engine.host().now - from <= 10_000_000, "{}", engine.host().now - from);
+        assert_eq!(engine.nr_clients(), clients.len());
+    }
+}

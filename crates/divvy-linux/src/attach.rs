@@ -199,7 +199,8 @@ impl LinuxHost {
         self.attach_for(selector, None, None)
     }
 
-    /// As [`attach`](Self::attach), for a user: only processes that are `owner`'s in every way ([`Users::is_owned_by`]) are
+    /// As [`attach`](Self::attach), for a user: only processes that are `owner`'s in every way
+    /// ([`is_owned_by`](crate::Users::is_owned_by)) are
     /// held and charged. Others in a tree are members that are not permitted; by any other selector they are none.
     ///
     /// # Errors

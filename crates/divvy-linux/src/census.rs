@@ -305,6 +305,10 @@ impl<R: Registry> Census<R> {
             rules.iter().filter(own).find(|rule| self.matches(pid, person, rule, owners, &mut read));
         let by_descent = |rule: &&Rule| matches!(rule.selector, Selector::Pid(_) | Selector::Tree(_));
         let rule = match own_rule {
+            // Of two trees, one of which is in the other, it is the inner one's.
+            Some(Rule { selector: Selector::Tree(_), .. }) => {
+                self.innermost(pid, rules.iter().filter(own), owners).or(own_rule)?
+            }
             Some(rule) => rule,
             None => rules
                 .iter()
@@ -356,6 +360,30 @@ impl<R: Registry> Census<R> {
             }
             Selector::User(uid) => person.user.or_else(|| self.registry.user(pid)) == Some(*uid),
         }
+    }
+
+    /// Of the trees that `pid` is in, the one whose root is nearest. Whoever has lost the root of its tree, its parents having
+    /// ended, is in that tree all the same, and so is what it makes.
+    fn innermost<'r>(
+        &self,
+        pid: Pid,
+        rules: impl Iterator<Item = &'r Rule> + Clone,
+        owners: &HashMap<Pid, ClientId>,
+    ) -> Option<&'r Rule> {
+        let root_of = |rule: &Rule| match rule.selector {
+            Selector::Tree(root) => Some(root),
+            _ => None,
+        };
+        std::iter::once(pid).chain(self.ancestors(pid)).find_map(|p| {
+            let mut roots = rules.clone().filter(|rule| root_of(rule) == Some(p) && self.is(p, rule.start));
+            let lost = || {
+                let of = owners.get(&p)?;
+                let rule = rules.clone().find(|rule| rule.client == *of)?;
+                let root = root_of(rule)?;
+                (!self.ancestors(p).any(|a| a == root && self.is(a, rule.start))).then_some(rule)
+            };
+            roots.next().or_else(lost)
+        })
     }
 
     /// Whether `pid` is still the process that began at `start`.
@@ -575,6 +603,31 @@ mod tests {
         census.scan(&mut 0).unwrap();
         check_claims(&census, &["tree:11"], &[(12, 0)], &[(12, 0), (13, 0)]);
         drop(script);
+    }
+
+    #[test]
+    fn of_two_trees_the_inner_one_has_a_process() {
+        let (script, mut census) = machine();
+        let script = script.with(13, "as", 12, 11, 1000).with(14, "ld", 13, 11, 1000);
+        census.scan(&mut 0).unwrap();
+        for selectors in [["tree:11", "tree:13"], ["tree:13", "tree:11"]] {
+            let inner = u32::from(selectors[1] == "tree:13");
+            let outer = 1 - inner;
+            let expected = [(11, outer), (12, outer), (13, inner), (14, inner)];
+            check_claims(&census, &selectors, &[], &expected);
+            // Whoever was in the outer one before the inner one came is no exception.
+            check_claims(&census, &selectors, &[(11, outer), (13, outer), (14, outer)], &expected);
+        }
+        // The inner root ends, and its child is the outer root's or init's now: it stays in its tree, with what it makes.
+        script.0.borrow_mut().remove(&13);
+        let script = script.with(15, "cc1", 14, 11, 1000);
+        for parent in [11, 1] {
+            script.change(14, |e| e.stat.ppid = Some(pid(parent)));
+            census.touch(pid(14), User::AsBefore, &mut 0);
+            census.scan(&mut 0).unwrap();
+            let owners = [(11, 0), (12, 0), (14, 1)];
+            check_claims(&census, &["tree:11", "tree:13"], &owners, &[(11, 0), (12, 0), (14, 1), (15, 1)]);
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use nix::sys::signal::Signal as NixSignal;
 use crate::attach::Attached;
 use crate::cgroup::{Leaf, Means, Tree};
 use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, RuntimeDir, Table, rescue};
+use crate::lanes::Lanes;
 use crate::members::{Look, Members, Scan, Tally};
 use crate::procfs::{LastPid, Latest, StartTime};
 use crate::quota::quota_of;
@@ -93,6 +94,8 @@ pub(crate) struct Client {
     scanned_pid: Latest,
     width: u32,
     cpu: Option<u32>,
+    /// Where its threads are to run, if it has several and they are not to run everywhere.
+    pub(crate) lanes: Lanes,
     exit: Option<Exit>,
     pub(crate) gone: bool,
     /// Its cgroup, where that is what holds it, or weighs it.
@@ -117,6 +120,7 @@ impl Client {
             scanned_pid: Latest::default(),
             width: 1,
             cpu: None,
+            lanes: Lanes::default(),
             exit: None,
             gone: false,
             leaf: None,
@@ -165,6 +169,8 @@ pub struct LinuxHost {
     pub(crate) news: VecDeque<News>,
     /// Clients to be held as soon as whoever follows them has been released.
     deferred: Vec<ClientId>,
+    /// Released clients of several threads whose CPUs have changed.
+    pub(crate) unplaced: Vec<ClientId>,
     asked: Vec<NixSignal>,
     inherit: Inherit,
     pub(crate) cpus: Vec<u32>,
@@ -264,6 +270,7 @@ impl LinuxHost {
             orphans: HashMap::new(),
             news: VecDeque::new(),
             deferred: Vec::new(),
+            unplaced: Vec::new(),
             asked: Vec::new(),
             inherit,
             cpus,
@@ -542,7 +549,11 @@ impl LinuxHost {
 
     fn release_client(&mut self, i: usize, cpu: Option<CpuId>) -> Result<Delivery> {
         let cpu = cpu.and_then(|cpu| self.cpus.get(cpu.index()).copied());
+        if self.gives_lane(i, cpu) {
+            return Ok(Delivery::Sent);
+        }
         let c = &mut self.clients[i];
+        let cpu = cpu.filter(|_| c.lanes.cpus.is_empty());
         c.cpu = cpu;
         (c.hold_owed, c.resumed) = (false, false);
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
@@ -596,6 +607,7 @@ impl LinuxHost {
                 self.news.push_back(News::Failed(client, e));
             }
         }
+        self.place_threads();
     }
 
     /// Whether the list of a client's processes may be out of date.
@@ -757,6 +769,10 @@ impl Host for LinuxHost {
                 && let Some(cpu) = c.cpu
             {
                 steer(&c.members, &self.table, cpu)?;
+            }
+            if !c.held {
+                let look = &mut Look::new(&mut self.table, &mut self.tally, now, false);
+                c.lanes.place_again(&c.members, look)?;
             }
             let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
             let total = if read { c.members.total_read() } else { c.members.total(look)? };

@@ -18,6 +18,7 @@ mod error;
 mod events;
 pub mod guard;
 mod host;
+mod lanes;
 mod members;
 mod own;
 mod owner;

@@ -535,7 +535,8 @@ const fn bit(signal: Signal) -> u64 {
 /// The signals that wait to be delivered, and whether they wait because the process is suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// Whether the main thread is suspended (`State`).
+    /// Whether the main thread is suspended by a signal (`State` is T). Where a tracer has stopped it every signal waits,
+    /// ours as well.
     pub suspended: bool,
     /// To the main thread (`SigPnd`).
     pub thread: SignalSet,
@@ -563,7 +564,7 @@ impl Pending {
         let set = |name| value(name).and_then(|v| hexadecimal(v).map(SignalSet).ok_or(name));
         let state = value("State")?.first().copied().ok_or("State")?;
         Ok(Self {
-            suspended: State::from_letter(state).is_suspended(),
+            suspended: matches!(State::from_letter(state), State::Stopped),
             thread: set("SigPnd")?,
             process: set("ShdPnd")?,
         })

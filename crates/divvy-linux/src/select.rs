@@ -12,7 +12,7 @@ use crate::members::Children;
 /// match joins the client, and whoever ceases to leaves it.
 ///
 /// A process is in one client at a time. Where several selectors match it, the one that comes first in this list has it,
-/// and of several of one kind the client that came first.
+/// of two trees the inner one, and of several of another kind the client that came first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Selector {
     /// One process, without its children.

@@ -1,8 +1,12 @@
-//! Sending a client's only thread to a CPU without keeping it there.
+//! Sending a client's threads to CPUs without keeping them there.
 
 use crate::guard::{SavedAffinity, Table};
 use crate::members::Members;
+use crate::procfs::StartTime;
 use crate::{CpuMask, Error, Pid, Result};
+
+/// A client of more threads than this is left where the kernel puts it: sending one takes 6 us.
+pub const THREADS_MAX: usize = 64;
 
 /// The only thread of a client while it may run on one CPU only. The guardian knows what to put back should we die
 /// meanwhile.
@@ -55,4 +59,29 @@ impl Steered {
 /// As [`CpuMask::apply`].
 pub fn steer(members: &Members, table: &Table, cpu: u32) -> Result<()> {
     Steered::begin(members, table, cpu)?.map_or(Ok(()), |steered| steered.end(members, table))
+}
+
+/// Moves threads of one client to `cpus`, in turn, or brings their clocks up to date where they are, and puts their
+/// affinities back at once. One that may not run on its CPU, has ended or is not ours to move is left alone.
+///
+/// # Errors
+/// As [`CpuMask::apply`].
+pub fn spread(members: &Members, table: &Table, threads: &[(Pid, StartTime)], cpus: &[u32]) -> Result<()> {
+    let Some(slot) = members.any_slot() else { return Ok(()) };
+    for (i, &(tid, start)) in threads.iter().enumerate() {
+        let only = CpuMask::only(cpus[i % cpus.len()]);
+        let Some(mask) = CpuMask::of_thread(tid)?.filter(|mask| *mask != only) else { continue };
+        if only.iter().any(|cpu| !mask.contains(cpu)) {
+            continue;
+        }
+        table.set_affinity(slot, &SavedAffinity { tid, start, mask });
+        let moved = match only.apply(tid) {
+            Ok(_) => mask.apply(tid).map(|_| ()),
+            Err(Error::Permission { .. }) => Ok(()),
+            Err(e) => Err(e),
+        };
+        moved?;
+        table.clear_affinity(slot);
+    }
+    Ok(())
 }

@@ -185,6 +185,8 @@ fn machine(kernel: &KernelSpec, cpus: u32, seed: u64) -> MachineSpec {
             state: costs.state.nanos(),
             resume: costs.resume.nanos(),
             suspend: costs.suspend.nanos(),
+            // Clients of a scenario have one thread each.
+            steer: divvy_policy::Nanos::ZERO,
         },
         steal: kernel.steal.map(|steal| Steal { every: steal.every.nanos(), longest: steal.longest.nanos() }),
         seed: stream(seed, Concern::Policy, 1).next_u64(),

@@ -5,13 +5,15 @@
 
 mod bench;
 mod run;
+mod strangers;
 mod watch;
 
 use divvy_engine::policies::GateSpec;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use bench::Bench;
-pub(crate) use run::serve_run;
+pub(crate) use run::{arguments, serve_run};
+pub(crate) use strangers::{Crowd, STRANGERS, keep_strangers};
 
 /// The hidden subcommand that carries out one run: specification on standard input, result on standard output.
 pub(crate) const RUN: &str = "run-one";
@@ -40,6 +42,50 @@ pub(crate) enum Work {
         /// The process.
         pid: i32,
     },
+    /// One process whose threads compute all the time.
+    Threads(u32),
+    /// A process with so many children that compute all the time, one thread each.
+    Family(u32),
+}
+
+impl Work {
+    /// CPUs that it can use at once.
+    pub(crate) fn width(self) -> u32 {
+        match self {
+            Self::Spin | Self::Io { .. } => 1,
+            Self::Threads(n) | Self::Family(n) => n,
+            // As far as anybody who did not start them knows.
+            Self::User { .. } | Self::Tree { .. } => 1,
+        }
+    }
+}
+
+/// Busy processes that are nobody's clients, on the CPUs that are divided. Who comes when follows from the seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Strangers {
+    /// What decides when each comes, goes and moves.
+    pub(crate) seed: u64,
+    /// At most so many at a time.
+    pub(crate) most: u32,
+    /// Mean time until a place that is free is taken, ms.
+    pub(crate) away_ms: u64,
+    /// Mean time that one stays, ms.
+    pub(crate) stay_ms: u64,
+    /// Where they run.
+    pub(crate) kind: Kind,
+}
+
+/// Where strangers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    /// Wherever the kernel puts them.
+    Free,
+    /// Each on the CPU that it was given.
+    Pinned,
+    /// Each moves from CPU to CPU every 30 ms or so.
+    Wander,
+    /// Each of these in turn.
+    All,
 }
 
 /// One client.
@@ -86,6 +132,8 @@ pub(crate) struct RunSpec {
     pub(crate) own_session: bool,
     /// What is kept.
     pub(crate) snapshots: Snapshots,
+    /// Who else is there, by our own doing.
+    pub(crate) strangers: Option<Strangers>,
 }
 
 impl RunSpec {
@@ -103,6 +151,7 @@ impl RunSpec {
             start_at_ns: None,
             own_session: false,
             snapshots: Snapshots::Cycles,
+            strangers: None,
         }
     }
 
@@ -202,6 +251,8 @@ pub(crate) struct RunResult {
     pub(crate) lateness: Lateness,
     /// Fraction of the CPUs' time that went to others, by the kernel's tick count; `None` if that cannot be read.
     pub(crate) strangers: Option<f64>,
+    /// Time in which the CPUs idled, by the kernel's count, ns; `None` if that cannot be read.
+    pub(crate) idle_ns: Option<u64>,
     /// When clients that log it slept: beginning and end, monotonic, ns.
     pub(crate) sleeps: Vec<(u64, u64)>,
 }

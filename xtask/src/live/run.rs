@@ -10,6 +10,7 @@ use divvy_engine::{Engine, Host as _, News};
 use divvy_linux::{Asked, Command, CpuMask, HostParams, LinuxHost, Pid, Selector, Signal, Source, clock};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 
+use super::strangers::Crowd;
 use super::watch::{Delays, Watched, summary};
 use super::{Errors, RunResult, RunSpec, Scans, Snapshot, Snapshots, Work};
 use crate::paper::machine::{Busy, busy};
@@ -43,6 +44,7 @@ struct Live<'a> {
     snapshots: Vec<Snapshot>,
     first: Vec<u64>,
     booked: Vec<Option<u64>>,
+    strangers: Option<Crowd>,
 }
 
 /// What had been spent when scheduling began.
@@ -56,7 +58,11 @@ struct Start {
     wakeups: u64,
 }
 
-fn arguments(work: Work) -> Result<Vec<OsString>> {
+/// Program and arguments of a client that does `work` and ends with this process.
+///
+/// # Errors
+/// Where this program does not know where it is.
+pub(crate) fn arguments(work: Work) -> Result<Vec<OsString>> {
     let own = std::env::current_exe().context("find this program")?;
     let pid = std::process::id().to_string();
     let words = match work {
@@ -66,6 +72,8 @@ fn arguments(work: Work) -> Result<Vec<OsString>> {
             let numbers = [run_ms, sleep_ms, u64::from(log)].map(|n| n.to_string());
             [client::IO.to_owned(), pid].into_iter().chain(numbers).collect()
         }
+        Work::Threads(n) => vec![client::THREADS.to_owned(), pid, n.to_string()],
+        Work::Family(n) => vec![client::TREE.to_owned(), pid, n.to_string()],
     };
     Ok(std::iter::once(own.into_os_string()).chain(words.into_iter().map(OsString::from)).collect())
 }
@@ -73,7 +81,7 @@ fn arguments(work: Work) -> Result<Vec<OsString>> {
 /// Who is attached; `None` for what is to be started.
 fn selector(work: Work) -> Result<Option<Selector>> {
     Ok(match work {
-        Work::Spin | Work::Io { .. } => None,
+        Work::Spin | Work::Io { .. } | Work::Threads(_) | Work::Family(_) => None,
         Work::User { uid } => Some(Selector::User(uid)),
         Work::Tree { pid } => Some(Selector::Tree(Pid::from_raw(pid).context("a crowd's pid")?)),
     })
@@ -82,7 +90,7 @@ fn selector(work: Work) -> Result<Option<Selector>> {
 /// What the kernel has booked so far for a client that ran before; only differences mean anything.
 fn booked(work: Work) -> Option<u64> {
     match work {
-        Work::Spin | Work::Io { .. } => None,
+        Work::Spin | Work::Io { .. } | Work::Threads(_) | Work::Family(_) => None,
         Work::User { uid } => Some(crowd::booked_by_user(uid).0),
         Work::Tree { pid } => Pid::from_raw(pid).map(|pid| crowd::booked_by_tree(pid).0),
     }
@@ -108,8 +116,13 @@ impl<'a> Live<'a> {
             snapshots: Vec::new(),
             first: Vec::new(),
             booked: Vec::new(),
+            strangers: None,
         };
-        if let Err(e) = live.start_clients() {
+        let started = live.start_clients().and_then(|()| {
+            live.strangers = spec.strangers.map(|s| Crowd::start(s, &spec.cpus)).transpose()?;
+            Ok(())
+        });
+        if let Err(e) = started {
             live.end_clients();
             return Err(e);
         }
@@ -182,6 +195,7 @@ impl<'a> Live<'a> {
 
     fn finish(mut self) -> Result<RunResult> {
         let done = self.schedule();
+        drop(self.strangers.take());
         self.end_clients();
         done
     }
@@ -246,6 +260,7 @@ impl<'a> Live<'a> {
         let booked_ns = booked_ns.collect();
         let ours = service_ns.iter().sum::<u64>() + own_ns;
         let fraction = ours as f64 / (wall_ns as f64 * self.spec.cpus.len() as f64);
+        let idle_ns = start.busy.zip(busy_now).map(|(a, b)| b.idle_since(a).0);
         let strangers = start.busy.zip(busy_now).map(|(a, b)| (b.fraction_since(a) - fraction).max(0.0));
         let ledger = self.engine.ledger();
         let cycles = ledger.cycles();
@@ -273,6 +288,7 @@ impl<'a> Live<'a> {
             signals: cost.signals - start.signals,
             lateness: summary(&self.delays, self.spec.gate.quantum_ns),
             strangers,
+            idle_ns,
             sleeps: self.logs.iter_mut().flat_map(sleeps).collect(),
         }
     }
@@ -283,8 +299,8 @@ impl<'a> Live<'a> {
             let (client, host) = (ClientId(i as u32), self.engine.host_mut());
             // What cannot be signalled has ended. Who ran before runs on.
             let _ = match c.work {
-                Work::Spin | Work::Io { .. } => host.signal(client, Signal::KILL).map(|_| ()),
                 Work::User { .. } | Work::Tree { .. } => host.detach(client),
+                _ => host.signal(client, Signal::KILL).map(|_| ()),
             };
         }
         let give_up = clock::now() + END_WITHIN;

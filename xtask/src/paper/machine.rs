@@ -3,6 +3,8 @@
 use std::fs;
 use std::io::Read as _;
 
+use divvy_policy::Nanos;
+
 /// Ticks of some CPUs since boot, as `/proc/stat` counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy {
@@ -15,6 +17,12 @@ impl Busy {
     pub(crate) fn fraction_since(self, before: Self) -> f64 {
         let all = self.all.saturating_sub(before.all);
         self.busy.saturating_sub(before.busy) as f64 / all.max(1) as f64
+    }
+
+    /// Time in which the CPUs idled between two readings, summed over them; counted in steps of 10 ms.
+    pub(crate) fn idle_since(self, before: Self) -> Nanos {
+        let idle = (self.all - self.busy).saturating_sub(before.all - before.busy);
+        Nanos::from_millis(10 * idle)
     }
 }
 
@@ -109,6 +117,8 @@ mod tests {
         assert_eq!(parse_busy(STAT, &[2]), None);
         let (a, b) = (Busy { busy: 150, all: 1000 }, Busy { busy: 170, all: 1080 });
         assert!((b.fraction_since(a) - 0.25).abs() < 1e-12);
+        // 850 and 910 ticks of 10 ms without work.
+        assert_eq!(b.idle_since(a), Nanos::from_millis(600));
         assert!(busy(&[]).is_some());
     }
 

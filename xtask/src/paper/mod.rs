@@ -3,6 +3,7 @@
 
 pub(crate) mod alps;
 mod areas;
+pub(crate) mod cpus;
 pub(crate) mod groups;
 pub(crate) mod machine;
 pub(crate) mod market;
@@ -34,6 +35,7 @@ struct Setting {
     page: Page,
     quick: bool,
     only: Option<String>,
+    programs: Option<std::path::PathBuf>,
     machine: Machine,
     started: Instant,
 }
@@ -43,7 +45,8 @@ impl Setting {
         let bench = Bench::new(args.lanes)?;
         let machine = Machine::this(bench.cpus().len());
         let page = Page::new(&args.out, name)?;
-        Ok(Self { bench, page, quick: args.quick, only: args.only.clone(), machine, started: clock::now() })
+        let (only, programs) = (args.only.clone(), args.programs.clone());
+        Ok(Self { bench, page, quick: args.quick, only, programs, machine, started: clock::now() })
     }
 
     /// `quick` in a quick run, else `full`.

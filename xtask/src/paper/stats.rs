@@ -98,9 +98,18 @@ pub(crate) fn run_errors(run: &RunResult) -> Errors {
 /// The largest relative error of any client over a whole run, from the end of the start-up cycles to the end of the last
 /// cycle; `None` without two cycles.
 pub(crate) fn long_run_error(run: &RunResult) -> Option<f64> {
+    long_run_error_of(run, &run.targets, |_| true)
+}
+
+/// As [`long_run_error`], of those clients that `count`, which are due these `targets`.
+pub(crate) fn long_run_error_of(
+    run: &RunResult,
+    targets: &[f64],
+    count: impl Fn(usize) -> bool,
+) -> Option<f64> {
     let first = run.snapshots.get(start_up(run.snapshots.len().saturating_sub(1)))?;
     let got = received(first, run.snapshots.last()?);
-    let errors = relative_errors(&got, &run.targets, |_| true)?;
+    let errors = relative_errors(&got, targets, count)?;
     Some(worst(errors.iter().map(|e| e.abs())))
 }
 

@@ -21,7 +21,7 @@ use super::tasks::{Task, What};
 use super::trace::{self, Failed, TraceFile};
 use super::{gate_spec, nanos};
 use crate::args::ShareArgs;
-use crate::{Code, END_WAIT, Failure, give_up_on_stderr, print, tell_in_time};
+use crate::{Code, END_WAIT, Failure, capable, give_up_on_stderr, print, tell_in_time};
 
 /// The table on a terminal is redrawn this often.
 const REDRAW: Nanos = Nanos::from_millis(200);
@@ -124,7 +124,7 @@ impl<'a> Run<'a> {
     }
 
     fn shows_table(&self) -> bool {
-        !self.args.quiet && !self.args.json && std::io::stderr().is_terminal()
+        !self.args.quiet && !self.args.json && std::io::stderr().is_terminal() && !capable::is_dumb()
     }
 
     fn start_commands(&mut self) -> Result<(), Failure> {
@@ -341,7 +341,7 @@ impl<'a> Run<'a> {
                 cpu_ns: c.service_ns,
             })
             .collect();
-        let lines = table::lines(&rows, self.screen.is_some());
+        let lines = table::lines(&rows, self.screen.is_some() && capable::has_color());
         match &mut self.screen {
             Some(screen) => screen.table(lines),
             None => self.say(&lines),
@@ -436,7 +436,7 @@ impl<'a> Run<'a> {
         }
         let json = serde_json::to_string_pretty(report).map_err(|e| Failure::new(Code::System, e))?;
         if !args.json && !args.quiet {
-            for line in report.summary(std::io::stderr().is_terminal()) {
+            for line in report.summary(std::io::stderr().is_terminal() && capable::has_color()) {
                 tell_in_time(line);
             }
         }

@@ -23,7 +23,7 @@ use self::source::Source;
 use crate::args::EXIT_CODES;
 use crate::remote::which::Which;
 use crate::strip::Signs;
-use crate::{Code, Failure, print};
+use crate::{Code, Failure, capable, print};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXIT_CODES)]
@@ -86,6 +86,11 @@ pub(crate) fn run(args: &TopArgs) -> Result<Code, Failure> {
         let text = "divvy top needs a terminal; --json prints the same once";
         return Err(Failure::new(Code::Usage, text));
     }
+    if capable::is_dumb() {
+        let text =
+            "divvy top draws in place, which this terminal cannot (TERM is dumb); use --json, or divvy ls";
+        return Err(Failure::new(Code::Usage, text));
+    }
     terminal::show(source, args.interval, look(args.ascii))
 }
 
@@ -100,16 +105,10 @@ fn open(args: &TopArgs) -> Result<Box<dyn Source>, Failure> {
     }
 }
 
-/// What the terminal can show, by the usual variables.
-#[expect(clippy::disallowed_methods, reason = "what a terminal can show is told by the environment")]
 fn look(ascii: bool) -> Look {
-    let text = |name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
-    let set = |name| text(name).filter(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default();
-    Look {
-        signs: if ascii || !is_utf8(&locale) { Signs::Ascii } else { Signs::Blocks },
-        color: set("NO_COLOR").is_none() && text("TERM").as_deref() != Some("dumb"),
-    }
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(capable::variable).unwrap_or_default();
+    let signs = if ascii || !is_utf8(&locale) { Signs::Ascii } else { Signs::Blocks };
+    Look { signs, color: capable::has_color() }
 }
 
 fn is_utf8(locale: &str) -> bool {

@@ -71,7 +71,7 @@ fn proportional_dispatchers_divide_live_processes() {
     let commands: Vec<String> = (1..=3).map(|n| format!("{n}:{SPIN}")).collect();
     let cpu = one_cpu();
     // 3000 draws a ms each: the largest share's part is within .9 % of its half for one standard deviation.
-    for policy in ["stride", "vtrr", "lottery:seed=7,quantum=1ms"] {
+    for policy in ["stride", "vtrr", "wrr", "drr", "wfq", "wf2q", "eevdf", "lottery:seed=7,quantum=1ms"] {
         let mut args = vec!["share", "--for", "3s", "--cpus", &cpu, "--policy", policy, "--json"];
         args.extend(commands.iter().map(String::as_str));
         let outcome = sandbox.run(&args);
@@ -79,6 +79,20 @@ fn proportional_dispatchers_divide_live_processes() {
         let report = check_report(&String::from_utf8(outcome.stdout).unwrap());
         check_fractions(&report, &[1.0 / 6.0, 2.0 / 6.0, 3.0 / 6.0]);
     }
+}
+
+/// Round robin has no shares: whatever they say, all get the same.
+#[test]
+fn round_robin_gives_each_the_same() {
+    let sandbox = Sandbox::own();
+    let commands: Vec<String> = (1..=3).map(|n| format!("{n}:{SPIN}")).collect();
+    let cpu = one_cpu();
+    let mut args = vec!["share", "--for", "3s", "--cpus", &cpu, "--policy", "rr", "--json"];
+    args.extend(commands.iter().map(String::as_str));
+    let outcome = sandbox.run(&args);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let report = check_report(&String::from_utf8(outcome.stdout).unwrap());
+    check_fractions(&report, &[1.0 / 3.0; 3]);
 }
 
 #[test]

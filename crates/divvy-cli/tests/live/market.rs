@@ -281,6 +281,28 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     });
 }
 
+/// What was acknowledged is there when divvyd has been killed and another one begins; and who ran on is divided again.
+#[test]
+fn the_market_outlives_its_divvyd() {
+    let Some(sandbox) = Sandbox::shared("the_market_outlives_its_divvyd") else { return };
+    let fair = Fair::open(&sandbox);
+    let mut client = fair.client(ALICE, "lasts");
+    let (alice, lasts) = (fair.own(ALICE), format!("{ALICE}/lasts"));
+    fair.must(ALICE, "currency create build --mode 741");
+    fair.must(ALICE, &format!("fund build --from {alice} 300"));
+    fair.must(BOB, "currency create mine");
+    fair.must(ALICE, "exchange offer --give cpu:5 --want disk:6 --for 1h");
+    let before = fair.kept();
+    drop(fair); // Killed outright.
+    let fair = Fair::open(&sandbox);
+    assert_eq!(fair.kept(), before);
+    eventually("the client to be divided again", || fair.must(ROOT, "ls").contains(&lasts).then_some(()));
+    fair.are_worth(0, &[(&lasts, "2000")]);
+    assert_eq!(client.child.try_wait().expect("our child"), None);
+    sandbox.kill_clients();
+    let _ = client.wait();
+}
+
 /// What runs on a socket that anybody could have put there is told nothing.
 #[test]
 fn a_strangers_socket_is_not_asked() {

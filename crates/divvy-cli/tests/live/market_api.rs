@@ -79,7 +79,8 @@ fn own_currency(asker: &mut Asker<'_>, uid: u32) -> Value {
     let first = asker.make(uid, "currencies", &json!({ "name": "first" }));
     asker.end(uid, "currencies", &first["id"]);
     let all = asker.get(uid, "/v1/market/currencies")["currencies"].clone();
-    let own = all.as_array().unwrap().iter().find(|c| c["owner"] == uid.to_string().as_str()).unwrap();
+    let owner = uid.to_string();
+    let own = all.as_array().unwrap().iter().find(|c| c["owner"].as_str() == Some(&owner)).unwrap();
     own["id"].clone()
 }
 

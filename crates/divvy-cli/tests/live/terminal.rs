@@ -191,3 +191,44 @@ fn a_table_longer_than_the_screen_is_cut() {
     let (code, _) = session.end();
     assert_eq!(code, Some(0));
 }
+
+/// A terminal that only writes line after line gets the output and the summary, and nothing is drawn anew.
+#[test]
+fn a_dumb_terminal_gets_lines_only() {
+    let sandbox = Sandbox::own();
+    let mut command = sandbox.divvy(&["share", "--for", "1s", &format!("1:echo said; {SPIN}")]);
+    command.env("TERM", "dumb");
+    let mut session = Session::start_command(command, COLUMNS);
+    let (code, lines) = session.end();
+    assert_eq!(code, Some(0));
+    assert_eq!((headers(&lines), numbered(&lines, "said").len()), (1, 1), "{lines:#?}");
+    assert!(!session.raw.contains(&0x1b), "{:?}", String::from_utf8_lossy(&session.raw));
+    let mut command = sandbox.divvy(&["top"]);
+    command.env("TERM", "dumb").env("DIVVY_RUNTIME_DIR", sandbox.path("run"));
+    let mut daemon = sandbox.start(&["run", "--name", "sleeper", "--", "sleep", "60"]);
+    eventually("a divvyd", || {
+        String::from_utf8_lossy(&sandbox.run(&["ls"]).stdout).contains("sleeper").then_some(())
+    });
+    let mut session = Session::start_command(command, COLUMNS);
+    let (code, lines) = session.end();
+    assert_eq!(code, Some(2), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("TERM is dumb")), "{lines:#?}");
+    sandbox.kill_clients();
+    daemon.wait();
+}
+
+/// `NO_COLOR` takes the bright and dim away, not the drawing.
+#[test]
+fn no_color_is_respected() {
+    for (no_color, bright) in [(None, true), (Some("1"), false)] {
+        let sandbox = Sandbox::own();
+        let mut command = sandbox.divvy(&["share", "--for", "1s", &format!("1:{SPIN}")]);
+        command.env("TERM", "xterm").env_remove("NO_COLOR").envs(no_color.map(|value| ("NO_COLOR", value)));
+        let mut session = Session::start_command(command, COLUMNS);
+        let (code, lines) = session.end();
+        assert_eq!((code, headers(&lines)), (Some(0), 1), "{lines:#?}");
+        let has = |sequence: &str| session.raw.windows(sequence.len()).any(|w| w == sequence.as_bytes());
+        assert_eq!(has("\x1b[1m"), bright);
+        assert!(has("\x1b[J"), "it was drawn anew");
+    }
+}

@@ -113,8 +113,6 @@ pub(crate) enum Ask {
     Leave {
         client: divvy_market::CurrencyId,
     },
-    /// Every client that was admitted and has not left: after a start, those of before it.
-    Clients,
     /// Another policy; superusers only. What it grants and bounds holds from then on.
     Reload(Box<Policy>),
 }
@@ -133,7 +131,6 @@ pub(crate) enum Said {
     Explained(Explained),
     Audit(Audit),
     Admitted(Admitted),
-    Clients(Vec<Admitted>),
     Done,
 }
 

@@ -1,5 +1,4 @@
 //! The market of a system's divvyd: who has which right, kept on disk, and asked for over the API.
-#![allow(dead_code, unused_imports, reason = "taken up part by part as the system mode grows")]
 
 mod achieved;
 pub(crate) mod bucket;
@@ -17,4 +16,4 @@ pub(crate) mod thread;
 pub mod types;
 
 pub(crate) use store::StoreConfig;
-pub(crate) use thread::{Feed, Running, Start, StartError, start};
+pub(crate) use thread::{Feed, Running, Start, start};

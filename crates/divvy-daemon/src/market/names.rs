@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use divvy_linux::clock;
 use divvy_policy::{Instant, Nanos};
 
-/// A name or number that was looked up is believed for so long.
+/// A name or number that was looked up is believed for so long, and that there is none for less: somebody may be about to
+/// make the account.
 const BELIEVED: Nanos = Nanos::from_secs(30);
+const MISSED: Nanos = Nanos::from_secs(1);
 /// Answers that are kept; a caller who asks for more different ones makes the system look them up again.
 const KEPT: usize = 4096;
 
@@ -50,7 +52,8 @@ fn kept<K: Ord + Clone, V: Clone>(kept: &Kept<K, V>, key: &K, look: impl FnOnce(
     if kept.len() >= KEPT {
         kept.clear();
     }
-    kept.insert(key.clone(), (answer.clone(), now + BELIEVED));
+    let until = now + if answer.is_some() { BELIEVED } else { MISSED };
+    kept.insert(key.clone(), (answer.clone(), until));
     answer
 }
 

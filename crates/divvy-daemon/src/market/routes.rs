@@ -137,7 +137,7 @@ impl IntoResponse for Said {
             Self::Explained(explained) => Json(explained).into_response(),
             Self::Audit(audit) => Json(audit).into_response(),
             // No path asks for these alone: they are the scheduler's business.
-            Self::Admitted(_) | Self::Clients(_) | Self::Done => StatusCode::NO_CONTENT.into_response(),
+            Self::Admitted(_) | Self::Done => StatusCode::NO_CONTENT.into_response(),
         }
     }
 }

@@ -46,8 +46,10 @@ const LAZY_ROWS: usize = 10_000;
 const AGAIN: Nanos = Nanos::from_secs(1);
 /// Presences that are remembered before those of clients that have left are swept out.
 const PRESENCES: usize = 100_000;
-/// Bytes of what a line of the audit log tells, at most: beyond, it only says that it was too long.
-const AUDIT_BYTES: usize = 16_384;
+/// Bytes of what a line of the audit log tells of something that was done, and of something that was refused, at most. Beyond,
+/// the line says so and tells less: nobody fills the disk with long requests.
+const AUDIT_DONE: usize = 4096;
+const AUDIT_REFUSED: usize = 1024;
 /// Working out the clients' shares takes at most one part in so many of this thread's time.
 const FEED_PART: u64 = 5;
 
@@ -560,7 +562,7 @@ fn unix_ns() -> u64 {
 /// and no user can keep the thread busy with looking.
 fn cost(ask: &Ask, size: usize) -> u32 {
     let more = match ask {
-        Ask::Graph | Ask::Clients => size / 200,
+        Ask::Graph => size / 200,
         Ask::Currency(_) | Ask::CreateCurrency(_) | Ask::ChangeCurrency(..) | Ask::DestroyCurrency(_) => {
             size / 2000
         }
@@ -572,21 +574,20 @@ fn cost(ask: &Ask, size: usize) -> u32 {
 
 /// Whether a question is one that may change something: the audit log tells of these.
 const fn is_audited(ask: &Ask) -> bool {
-    !matches!(
-        ask,
-        Ask::Graph | Ask::Currency(_) | Ask::Ticket(_) | Ask::Explain(..) | Ask::Audit { .. } | Ask::Clients
-    )
+    !matches!(ask, Ask::Graph | Ask::Currency(_) | Ask::Ticket(_) | Ask::Explain(..) | Ask::Audit { .. })
 }
 
 /// A question, and what was done for it, as the audit log tells it.
 fn describe(ask: &Ask, record: Option<&Record>) -> serde_json::Value {
-    let mut what = words(ask);
-    if let (Some(record), Some(members)) = (record, what.as_object_mut()) {
-        members.insert("steps".to_owned(), json!(record.steps));
-    }
-    if what.to_string().len() > AUDIT_BYTES {
+    let (mut what, most) = (words(ask), if record.is_some() { AUDIT_DONE } else { AUDIT_REFUSED });
+    if what.to_string().len() > most {
         let name = what.get("ask").cloned().unwrap_or_default();
         return json!({ "ask": name, "too_long": true });
+    }
+    if let (Some(record), Some(members)) = (record, what.as_object_mut()) {
+        let steps = json!(record.steps);
+        let fits = steps.to_string().len() <= most;
+        members.insert("steps".to_owned(), if fits { steps } else { json!("too many to tell") });
     }
     what
 }
@@ -621,7 +622,6 @@ fn words(ask: &Ask) -> serde_json::Value {
         }
         Ask::SetShare { client, amount } => json!({ "ask": "set-share", "client": client, "amount": amount }),
         Ask::Leave { client } => json!({ "ask": "leave", "client": client }),
-        Ask::Clients => json!({ "ask": "clients" }),
         Ask::Reload(policy) => json!({ "ask": "reload", "policy": policy }),
     }
 }

@@ -152,7 +152,8 @@ impl Follower {
     }
 
     async fn take_everything(&self, uid: u32) {
-        let who = Who { uid, gids: user_group(uid).into_iter().collect(), pid: 0 };
+        // One without an account has no group of its own; its currencies give no group any right.
+        let who = Who { uid, gids: vec![user_group(uid).unwrap_or(uid)], pid: 0 };
         let new = NewClient {
             name: Some(EVERYTHING.to_owned()),
             share: 100,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use divvy_engine::policies::GateSpec;
 use divvy_linux::guard::CAPACITY;
-use divvy_linux::{HostParams, LinuxHost, check_cpus};
+use divvy_linux::{CpuMask, HostParams, LinuxHost, check_cpus};
 use sd_notify::NotifyState;
 
 use crate::daemon::{Failure, Linger, Overrides, nanos};
@@ -101,11 +101,16 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
         SystemPlaceError::Taken { .. } => Failure { code: 1, text: e.to_string() },
         e => Failure::system(e),
     })?;
+    let everywhere = CpuMask::of_thread(rustix::process::getpid()).ok().flatten();
     let host = LinuxHost::new_in(&HostParams { cpus, capacity: CAPACITY }, place.run_dir());
     let host = host.map_err(Failure::system)?;
     // Its thread inherits that signals go to the scheduler.
+    let own = CpuMask::of_thread(rustix::process::getpid()).ok().flatten();
+    // The scheduler stays on the CPU that it divides, if that is one; who answers need not wait for the clients there.
+    let _ = everywhere.map(|cpus| cpus.apply(rustix::process::getpid()));
     let log = logs::start(args.log_format);
     let begun = begin(host, place, manager, settings, file, policy, overrides);
+    let _ = own.map(|cpus| cpus.apply(rustix::process::getpid()));
     let ended = begun.and_then(Running::run);
     if let Err(failure) = &ended {
         tracing::error!(code = failure.code, "{}", failure.text);
@@ -117,11 +122,9 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
 /// How it schedules: as the command line says, else as the policy does.
 fn settings(policy: &Policy, overrides: &Overrides) -> Result<Settings, Failure> {
     let terms = &policy.scheduler;
-    let spec = GateSpec {
-        policy: overrides.policy.clone().unwrap_or_else(|| terms.policy.clone()),
-        quantum_ns: nanos(overrides.quantum.unwrap_or(terms.quantum)).0,
-        ..GateSpec::default()
-    };
+    let mut spec =
+        GateSpec { policy: terms.policy.clone(), quantum_ns: nanos(terms.quantum).0, ..GateSpec::default() };
+    overrides.apply(&mut spec)?;
     spec.make().map_err(Failure::usage)?;
     Ok(Settings { spec, linger: overrides.linger.and_then(Linger::time), reload: None, market: None })
 }

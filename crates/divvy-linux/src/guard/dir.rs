@@ -13,7 +13,9 @@ use crate::{Error, Result};
 /// Where the system's divvyd keeps its table, unless it was told another place.
 pub const SYSTEM_DIR: &str = "/run/divvy";
 
-const FIX: &str = "remove it, or name another one in DIVVY_RUNTIME_DIR";
+/// What to do about a directory that cannot be used: never to remove it, for it may be one that the user has named.
+const NAME_ANOTHER: &str = "name a directory of your own in DIVVY_RUNTIME_DIR";
+const CLOSE_IT: &str = "chmod go-w it, or name another one in DIVVY_RUNTIME_DIR";
 
 /// What the environment says about where the runtime directory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +108,7 @@ impl RuntimeDir {
     /// # Errors
     /// As [`RuntimeDir::open_or_create`].
     pub fn open(path: &Path) -> Result<Option<Self>> {
-        let unsafe_dir = |what: String| Error::UnsafeDirectory { path: path.to_owned(), what, fix: FIX };
+        let unsafe_dir = |what: String, fix| Error::UnsafeDirectory { path: path.to_owned(), what, fix };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(fd) => fd,
@@ -115,21 +117,19 @@ impl RuntimeDir {
                 let is_link =
                     rustix::fs::lstat(path).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_symlink());
                 let what = if is_link { "it is a symbolic link" } else { "it is not a directory" };
-                return Err(unsafe_dir(what.to_owned()));
+                return Err(unsafe_dir(what.to_owned(), NAME_ANOTHER));
             }
             Err(e) => return Err(Error::system("open directory", path.display(), e)),
         };
         let stat = rustix::fs::fstat(&fd).map_err(|e| Error::system("stat directory", path.display(), e))?;
         let uid = rustix::process::geteuid().as_raw();
         if stat.st_uid != uid {
-            return Err(unsafe_dir(format!(
-                "it belongs to user {}, not to user {uid} who runs divvy",
-                stat.st_uid
-            )));
+            let what = format!("it belongs to user {}, not to user {uid} who runs divvy", stat.st_uid);
+            return Err(unsafe_dir(what, NAME_ANOTHER));
         }
         let mode = stat.st_mode & 0o7777;
         if mode & 0o022 != 0 {
-            return Err(unsafe_dir(format!("others can write to it (mode {mode:o})")));
+            return Err(unsafe_dir(format!("others can write to it (mode {mode:o})"), CLOSE_IT));
         }
         Ok(Some(Self { fd, path: path.to_owned() }))
     }

@@ -46,6 +46,8 @@ const LOST_MAX: usize = 16;
 pub const IDLE_AFTER: Nanos = Nanos::from_secs(1);
 /// Idle members whose clocks are read at each look at their client.
 const IDLE_LOOKS: usize = 16;
+/// Where so few members make children, the children's time is read with every total, else at scans.
+const FORKERS_FEW: usize = 4;
 /// Members of which a review asks whether they have children that nobody saw.
 const CHILDREN_LOOKS: usize = 16;
 /// What looks and signals have cost, counted, and what looks may still cost.
@@ -391,6 +393,14 @@ impl<W: World> Members<W> {
         Some((&one.process, slot?))
     }
 
+    /// A slot of the table that is this client's, for what is to be put back about any of its threads.
+    pub fn any_slot(&self) -> Option<&Slot> {
+        match &self.kind {
+            Kind::Command { slot, .. } => slot.as_ref(),
+            Kind::Attached { .. } => self.active.iter().find_map(|m| m.slot.as_ref()),
+        }
+    }
+
     /// The members that are known.
     pub fn pids(&self) -> impl Iterator<Item = (Pid, StartTime)> + '_ {
         self.active.iter().chain(&self.idle).map(|m| (m.pid, m.start))
@@ -436,8 +446,15 @@ impl<W: World> Members<W> {
             }
         }
         self.look_at_some_idle(look, IDLE_LOOKS)?;
-        if self.has_forked && matches!(self.kind, Kind::Command { .. }) {
-            self.read_children(look, |_, _| true)?;
+        match self.kind {
+            Kind::Command { .. } if self.has_forked => self.read_children(look, |_, _| true)?,
+            // What many children used is better charged bit by bit: a policy forgives what is owed beyond a turn.
+            Kind::Attached { children: Children::Counted }
+                if self.active.iter().filter(|m| m.forks).count() <= FORKERS_FEW =>
+            {
+                self.read_children(look, |_, m| m.forks)?;
+            }
+            _ => {}
         }
         Ok(self.sum())
     }

@@ -3,9 +3,9 @@
 use divvy_policy::Nanos;
 
 use super::{Kind, Look, Members, Scan};
-use crate::Result;
-use crate::procfs::State;
+use crate::procfs::{StartTime, State};
 use crate::world::World;
+use crate::{Pid, Result};
 
 /// Idle members whose clocks are read where somebody asks whether the client wants the CPU.
 const IDLE_LOOKS_MANY: usize = 64;
@@ -106,6 +106,25 @@ impl<W: World> Members<W> {
         let rest = if cost > SCAN_CHEAP { Nanos(cost.0 * SCAN_REST) } else { Nanos::ZERO };
         (self.scanned.found, self.scanned.again) = (scan, look.now + rest);
         Ok(scan)
+    }
+
+    /// Every thread of the active members that we may signal, by id and start time; `None` if there are more than `most`.
+    ///
+    /// # Errors
+    /// As [`World::threads`].
+    pub fn threads(&self, most: usize, look: &mut Look<'_>) -> Result<Option<Vec<(Pid, StartTime)>>> {
+        let mut found = Vec::new();
+        for m in self.active.iter().filter(|m| m.permitted) {
+            if m.threads == 1 {
+                found.push((m.pid, m.start));
+            } else if found.len() + m.threads as usize <= most {
+                look.tally.reads += u64::from(m.threads);
+                self.world.threads(m.pid, &mut |thread| found.push((thread.pid, thread.start)))?;
+            } else {
+                return Ok(None);
+            }
+        }
+        Ok((found.len() <= most).then_some(found))
     }
 
     /// Whether every thread of active member `i` sleeps.

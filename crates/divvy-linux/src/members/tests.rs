@@ -288,6 +288,10 @@ fn a_members_end_is_charged_once_whoever_waits_for_it() {
     stage.total(&mut members);
     members.account_children(&mut stage.look(false), 0).unwrap();
     assert_eq!((stage.total(&mut members), stage.script.0.borrow().stats), (131, 1));
+    // By now it is known to make children: what they used comes with the next total.
+    stage.script.change(10, |p| p.children = 36);
+    stage.script.runs(10, 1);
+    assert_eq!(stage.total(&mut members), 162);
 }
 
 #[test]

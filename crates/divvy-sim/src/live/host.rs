@@ -165,6 +165,8 @@ impl Host for SimHost {
     }
 
     fn wait(&mut self, until: Option<Instant>) -> Result<(), HostError> {
+        let sent = self.kernel.send_all();
+        self.spend(Nanos(self.spec.costs.steer.0 * sent as u64));
         let until = until.map_or(self.horizon, |t| t.0.min(self.horizon));
         self.kernel.run_to(until.max(self.kernel.now), false, Until::TimeOrNews);
         if self.kernel.broken {
@@ -198,7 +200,7 @@ impl Host for SimHost {
         self.spend(self.spec.costs.resume);
         let i = self.check_signal(client)?;
         let hint = cpu.map(|c| c.index() % self.spec.cpus.max(1) as usize);
-        self.kernel.change(i, hint, |c| c.held = false);
+        self.kernel.release(i, hint);
         Ok(())
     }
 
@@ -214,6 +216,8 @@ impl Host for SimHost {
         self.cost.reads += 1;
         self.spend(self.spec.costs.read);
         let i = self.check(client)?;
+        let sent = self.kernel.send_all() + self.kernel.send_again(i);
+        self.spend(Nanos(self.spec.costs.steer.0 * sent as u64));
         Ok(self.kernel.used(i, true))
     }
 

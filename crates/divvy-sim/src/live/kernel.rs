@@ -18,6 +18,8 @@ use super::spec::{ClockLag, Fault, FaultAt, MachineSpec, Placement};
 pub(super) const OWN_CPU: usize = 0;
 /// From a client's unannounced end to the news of it.
 const NEWS_DELAY: u64 = 5_000_000;
+/// Threads of a client that has several are not sent to its CPUs again before.
+const SEND_INTERVAL: u64 = 4_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -56,6 +58,10 @@ pub(super) struct ClientState {
     pub(super) refused: bool,
     pub(super) vanished: bool,
     living: u32,
+    /// CPUs that its threads are sent to when it is released; none for wherever there is room.
+    lanes: Vec<usize>,
+    /// When they were last sent there.
+    sent: u64,
 }
 
 impl ClientState {
@@ -105,6 +111,8 @@ pub(super) struct Kernel {
     wakes: BinaryHeap<Reverse<(u64, usize)>>,
     faults: VecDeque<FaultAt>,
     late_news: VecDeque<(u64, ClientId)>,
+    /// Released clients whose CPUs have changed.
+    to_send: Vec<usize>,
     next_tick: u64,
     theft: Rng,
     next_theft: u64,
@@ -132,6 +140,7 @@ impl Kernel {
             wakes: BinaryHeap::new(),
             faults: VecDeque::new(),
             late_news: VecDeque::new(),
+            to_send: Vec::new(),
             next_tick: spec.tick.0,
             theft: Rng::new(spec.seed, 1),
             next_theft: u64::MAX,
@@ -379,13 +388,85 @@ impl Kernel {
             self.remove(tid);
         }
         self.clients[client] = after;
-        for &tid in &wanting {
+        for (i, &tid) in wanting.iter().enumerate() {
             if self.clients[client].vanished {
                 self.threads[tid].state = State::Exited;
             } else {
-                self.make_ready(tid, hint);
+                let lanes = &self.clients[client].lanes;
+                let lane = (!lanes.is_empty()).then(|| lanes[i % lanes.len()]);
+                self.make_ready(tid, lane.or(hint));
             }
         }
+    }
+
+    /// Releases a client. Its threads are sent to `cpu`; where it has several and runs already, to this CPU beside those
+    /// that it was sent to, once all that is decided at one moment is known ([`Kernel::send_all`]). `None` is anywhere.
+    pub(super) fn release(&mut self, client: usize, cpu: Option<usize>) {
+        let c = &mut self.clients[client];
+        if c.held || cpu.is_none() || c.threads.len() == 1 {
+            c.lanes.clear();
+        }
+        c.lanes.extend(cpu);
+        if c.held {
+            self.change(client, None, |c| c.held = false);
+        } else {
+            self.to_send.push(client);
+        }
+    }
+
+    /// Sends the threads of clients whose CPUs have changed to those.
+    pub(super) fn send_all(&mut self) -> usize {
+        let mut clients = std::mem::take(&mut self.to_send);
+        clients.sort_unstable();
+        clients.dedup();
+        if clients.is_empty() { 0 } else { self.send(&clients) }
+    }
+
+    /// Sends a client's threads to its CPUs once more, unless that was done lately: in the meantime any of them may have
+    /// gone elsewhere. Says how many there are, of a client that has several.
+    pub(super) fn send_again(&mut self, client: usize) -> usize {
+        let c = &self.clients[client];
+        let lately = c.threads.len() > 1 && self.now < c.sent + SEND_INTERVAL;
+        if lately { 0 } else { self.send(&[client]) }
+    }
+
+    /// Sends threads to their clients' CPUs. Says how many there are, of clients that have several.
+    fn send(&mut self, clients: &[usize]) -> usize {
+        let (mut to_send, mut several) = (Vec::new(), 0);
+        for &client in clients {
+            self.clients[client].sent = self.now;
+            let c = &self.clients[client];
+            if c.lanes.is_empty() || c.suspended() || c.vanished {
+                continue;
+            }
+            let runs = |&&tid: &&usize| matches!(self.threads[tid].state, State::Running | State::Ready);
+            let runnable = c.threads.iter().filter(runs).copied();
+            to_send.extend(runnable.enumerate().map(|(i, tid)| (tid, c.lanes[i % c.lanes.len()])));
+            several += if c.threads.len() > 1 { c.threads.len() } else { 0 };
+        }
+        let moves: Vec<(usize, usize)> =
+            to_send.iter().copied().filter(|&(tid, cpu)| self.threads[tid].cpu != cpu).collect();
+        // Off all CPUs first: one that becomes idle in between takes whoever waits elsewhere.
+        let mut left = Vec::new();
+        for &(tid, _) in &moves {
+            let cpu = self.threads[tid].cpu;
+            if self.cpus[cpu].current == Some(tid) {
+                self.cpus[cpu].current = None;
+                self.threads[tid].visible = self.threads[tid].used;
+                left.push(cpu);
+            } else {
+                self.cpus[cpu].queue.retain(|&t| t != tid);
+            }
+        }
+        for &(tid, cpu) in &moves {
+            self.enqueue(cpu, tid);
+        }
+        for cpu in left {
+            if self.cpus[cpu].current.is_none() {
+                self.dispatch(cpu);
+            }
+        }
+        several
     }
 
     /// Whether some thread of the client runs or wants to.

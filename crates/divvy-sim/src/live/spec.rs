@@ -45,6 +45,8 @@ pub struct Costs {
     pub resume: Nanos,
     /// Suspending one client until it stands.
     pub suspend: Nanos,
+    /// Sending one thread of a client that has several to a CPU. That of an only thread costs nothing here; live it is 5 us.
+    pub steer: Nanos,
 }
 
 /// Time that the hypervisor takes: the clock goes on, and nobody runs, the scheduler included.
@@ -94,6 +96,7 @@ impl MachineSpec {
                 state: Nanos::from_micros(3),
                 resume: Nanos(1_600),
                 suspend: Nanos::from_micros(8),
+                steer: Nanos::from_micros(6),
             },
             steal: None,
             seed,
@@ -107,7 +110,7 @@ impl MachineSpec {
         Self {
             tick: Nanos::from_micros(10),
             latency: Latency { low: zero, high: zero, late_one_in: 0 },
-            costs: Costs { wake: zero, read: zero, state: zero, resume: zero, suspend: zero },
+            costs: Costs { wake: zero, read: zero, state: zero, resume: zero, suspend: zero, steer: zero },
             ..Self::typical(cpus, 0)
         }
     }

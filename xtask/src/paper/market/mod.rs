@@ -48,15 +48,12 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     if skipped > 0 {
         eprintln!("{skipped} parts were skipped");
     }
-    let programs = if cfg!(debug_assertions) { "without optimization" } else { "for release" };
-    let built = format!("The programs were built {programs}.");
     setting.finish(
         "The market, in numbers",
         &[
             "Written by `cargo xtask paper market`, as root: `divvyd --system` on directories of its own, three users that are \
              made for the experiment and removed after it, and tasks that each starts with `divvy run`. CPU time is read from \
              the kernel's clocks of the tasks, not from divvyd. What the numbers mean is in [market.md](../market.md).",
-            &built,
         ],
     )
 }
@@ -197,9 +194,9 @@ fn fig6(s: &mut Setting) -> Result<()> {
 }
 
 fn fig6_on(s: &mut Setting, cpus: &[u32]) -> Result<Samples> {
-    let half = s.pick(8, 90);
+    let half = s.pick(8, 60);
     let users: Vec<Account> = (0..3).map(Account::new).collect::<Result<_>>()?;
-    let server = Server::start(cpus, POLICY)?;
+    let server = Server::start(s.programs.as_deref(), cpus, POLICY)?;
     let mut tasks = Vec::new();
     let bystander = server.task(&users[2], "C1", 100, 24 * 3600)?;
     for (user, name, tickets, asleep, _) in FIG6 {
@@ -263,10 +260,10 @@ fn fig6_on(s: &mut Setting, cpus: &[u32]) -> Result<Samples> {
 
 /// Section 3.2: an exchange of two is nobody else's business.
 fn isolation(s: &mut Setting) -> Result<()> {
-    let span = s.pick(8, 60);
+    let span = s.pick(8, 40);
     let cpus = vec![s.cpu()];
     let users: Vec<Account> = (0..3).map(Account::new).collect::<Result<_>>()?;
-    let server = Server::start(&cpus, POLICY)?;
+    let server = Server::start(s.programs.as_deref(), &cpus, POLICY)?;
     let names = ["A", "B", "C"];
     let tasks: Vec<Task> =
         users.iter().zip(names).map(|(user, name)| server.task(user, name, 100, 0)).collect::<Result<_>>()?;

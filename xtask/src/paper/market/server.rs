@@ -13,7 +13,6 @@ use divvy_linux::{Pid, ProcessRef, Signal, clock};
 use divvy_policy::Nanos;
 
 use super::accounts::Account;
-use crate::ci;
 
 /// How long we wait for what must come.
 const PATIENCE: Nanos = Nanos::from_secs(30);
@@ -65,7 +64,7 @@ impl Server {
     ///
     /// # Errors
     /// Where it cannot be built or started; with the end of its log.
-    pub(super) fn start(cpus: &[u32], policy: &str) -> Result<Self> {
+    pub(super) fn start(programs: Option<&Path>, cpus: &[u32], policy: &str) -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("divvy-market-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         for place in ["", "bin"] {
@@ -75,7 +74,10 @@ impl Server {
         }
         for program in ["divvy", "divvyd"] {
             let to = dir.join("bin").join(program);
-            let from = built(program)?;
+            let from = match programs {
+                Some(dir) => dir.join(program),
+                None => crate::install::built(program)?,
+            };
             fs::copy(&from, &to).with_context(|| format!("copy {}", from.display()))?;
             fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
         }
@@ -167,19 +169,6 @@ impl Drop for Server {
         end(&mut self.daemon);
         let _ = fs::remove_dir_all(&self.dir);
     }
-}
-
-/// A program of this workspace, built as this one was.
-fn built(program: &str) -> Result<PathBuf> {
-    let own = std::env::current_exe().context("where this program is")?;
-    let dir = own.parent().context("where this program is")?;
-    let profile: &[&str] = if cfg!(debug_assertions) { &[] } else { &["--release"] };
-    let status = ci::cargo(&ci::root()).args(["build", "--quiet", "--bin", program]).args(profile).status();
-    let status = status.context("start cargo")?;
-    ensure!(status.success(), "cargo build --bin {program}: {status}");
-    let path = dir.join(program);
-    ensure!(Path::new(&path).is_file(), "{}: it was built somewhere else", path.display());
-    Ok(path)
 }
 
 /// A task of a user's. Dropping it ends it.

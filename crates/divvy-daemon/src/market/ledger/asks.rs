@@ -44,7 +44,6 @@ impl Work<'_> {
             Ask::Admit { name, amount, identity, parent } => self.admit(name, *amount, identity, *parent),
             Ask::SetShare { client, amount } => self.set_share(*client, *amount),
             Ask::Leave { client } => self.leave(*client),
-            Ask::Clients => Ok(Said::Clients(self.ledger.clients(self.names))),
             Ask::Reload(policy) => {
                 if !self.caller.superuser {
                     return Err(self.in_words(divvy_market::Refusal::SuperuserOnly));

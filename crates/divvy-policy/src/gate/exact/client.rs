@@ -1,5 +1,7 @@
 //! What the exact gate knows of one client.
 
+use alloc::vec::Vec;
+
 use super::queue::Ticket;
 use crate::{Instant, Nanos, Share};
 
@@ -58,6 +60,8 @@ pub(super) struct Client {
     pub(super) blocked: bool,
     /// The lane that it was last told to run on, and still does if it is released.
     pub(super) told_lane: Option<u32>,
+    /// The CPUs that it was last told to keep to, of several threads; none for all.
+    pub(super) told_cpus: Vec<u32>,
     /// The last cycle in which it counts as a suspect, if it is one at all.
     pub(super) suspect_until: Option<u64>,
     pub(super) awaits: Await,
@@ -65,6 +69,9 @@ pub(super) struct Client {
     pub(super) used_since_look: Nanos,
     /// CPU time used since it got its lane, or since its last slice ended.
     pub(super) turn_used: Nanos,
+    /// Since when, and how much, it has used on the lanes that it has: what `active` is found from.
+    pub(super) lanes_since: Instant,
+    pub(super) lanes_used: Nanos,
     pub(super) tick: Nanos,
     pub(super) due: Option<Instant>,
     /// When it was last found to have used anything.
@@ -88,11 +95,14 @@ impl Client {
             released: false,
             blocked: true,
             told_lane: None,
+            told_cpus: Vec::new(),
             suspect_until: None,
             awaits: Await::Nothing,
             looked: Instant::ZERO,
             used_since_look: Nanos::ZERO,
             turn_used: Nanos::ZERO,
+            lanes_since: Instant::ZERO,
+            lanes_used: Nanos::ZERO,
             tick,
             due: None,
             last_used: Instant::ZERO,
@@ -109,6 +119,19 @@ impl Client {
 
     pub(super) fn suspect(&self, cycle: u64) -> bool {
         self.suspect_until.is_some_and(|until| cycle <= until)
+    }
+
+    /// How many CPUs it used at once since this was last known, an eighth of one being none: `None` where it used nothing,
+    /// or where less than `window` has passed, in which the hand-over alone can look like a thread that sleeps.
+    pub(super) fn cpus_used(&mut self, now: Instant, used: Nanos, window: Nanos) -> Option<u64> {
+        self.lanes_used += used;
+        let elapsed = now.since(self.lanes_since);
+        if elapsed < window {
+            return None;
+        }
+        let used = core::mem::take(&mut self.lanes_used);
+        self.lanes_since = now;
+        (used.0 > 0).then(|| (used.0.saturating_add(elapsed.0 - elapsed.0 / 8)).checked_div(elapsed.0))?
     }
 
     /// Time that its allowance takes on the CPUs that it uses at once, ns.

@@ -29,7 +29,10 @@
 //! 5. On several CPUs the quotas are water-filled: a client can use no more CPUs than its width (fewer, if it was found
 //!    to use fewer), and what it cannot use is divided among the others ([`crate::feasible`]). Capped clients keep no
 //!    credit, and the quotas of the others are cut by the sum of theirs: what hand-overs cost is lost to all alike.
-//! 6. On several CPUs a suspect runs wherever the kernel finds room. A head of the largest need that does not get its
+//! 6. A client of several threads has as many lanes as it can use and nobody needs more: one that waits, or a head that
+//!    could use more lanes, takes them one by one as its laxity is gone. It is told each of its CPUs. Who needs all of its
+//!    CPUs keeps no credit, capped or not.
+//! 7. On several CPUs a suspect runs wherever the kernel finds room. A head of the largest need that does not get its
 //!    CPU to itself sends the suspects to the head of the smallest.
 //!
 //! **Bounds.** Let `l` be the lateness of one wake-up plus hand-over, and `g` the grain.
@@ -58,9 +61,12 @@
 //! repays if it has room. Beside sleepers that nearly fill what the others leave ({1,2,3,2} on 2 CPUs, the second asleep
 //! half the time), single cycles are 2 to 7 % off, the long run is not. A client that has spent its allowance waits for
 //! the next cycle; slices shorten the wait for about four times the signals. Debts of a client that leaves are forgotten.
+//! Strangers that fill the CPUs slow a client of one thread more than one of several: the long run is off then.
 //! Hundreds of clients that wake for a ms or so cost a few per cent of a CPU once they want all of one.
 
+mod claims;
 mod client;
+mod lanes;
 mod plan;
 mod queue;
 
@@ -335,6 +341,9 @@ impl Exact {
             }
         });
         self.give_up_lanes(client, width);
+        if self.clients[slot].as_ref().is_some_and(|c| c.place.runs()) {
+            self.coming.push(client); // Where it is to run has changed.
+        }
         Ok(())
     }
 
@@ -359,6 +368,7 @@ impl Exact {
     /// A head that has become narrower gives up the lanes that it cannot use, but not its first.
     fn give_up_lanes(&mut self, client: ClientId, lanes: u32) {
         let Some(Place::Head(first)) = self.client(client).map(|c| c.place) else { return };
+        self.coming.push(client);
         let mut kept = 1;
         for (lane, head) in self.lanes.iter_mut().enumerate() {
             if *head == Some(client) && lane != first as usize {

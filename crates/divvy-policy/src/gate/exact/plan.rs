@@ -1,7 +1,6 @@
 //! Looking at those who are due, and deciding who runs.
 
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 use super::client::{Await, Client, Place};
 use super::queue::Ticket;
@@ -13,19 +12,22 @@ const SLEEP_GRID: Nanos = Nanos::from_millis(10);
 /// A client that used all but this much of the time, or an eighth of it, ran all the time.
 const IDLE_MIN: Nanos = Nanos::from_micros(100);
 
-fn nanos(ns: i128) -> Nanos {
+pub(super) fn nanos(ns: i128) -> Nanos {
     Nanos(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
 }
 
 /// Whether a queue's entry, a client with its stamp, is that client's present one.
-fn stands<'a>(slots: &'a SlotMap, clients: &'a [Option<Client>]) -> impl Fn(ClientId, u64) -> bool + 'a {
+pub(super) fn stands<'a>(
+    slots: &'a SlotMap,
+    clients: &'a [Option<Client>],
+) -> impl Fn(ClientId, u64) -> bool + 'a {
     move |client, stamp| {
         slots.get(client).and_then(|slot| clients[slot].as_ref()).is_some_and(|c| c.stands(stamp))
     }
 }
 
 impl Exact {
-    fn grain() -> i128 {
+    pub(super) fn grain() -> i128 {
         i128::from(GRAIN.0)
     }
 
@@ -81,8 +83,9 @@ impl Exact {
             ahead.allowance += self.quota(c); // It waits with what it will have.
         }
         let (time, need) = (self.finish_time(&ahead), ahead.need());
+        let work = ahead.allowance.max(0);
         self.stamp += 1;
-        let ticket = Ticket { stamp: self.stamp, time, need };
+        let ticket = Ticket { stamp: self.stamp, time, need, work };
         let queue = if next { &mut self.next } else { &mut self.ready };
         queue.push(client, ticket);
         if let Some(c) = self.clients[slot].as_mut() {
@@ -118,12 +121,12 @@ impl Exact {
     }
 
     /// The place of a client that has used its allowance up.
-    fn spent_place(&self, suspect: bool) -> Place {
+    pub(super) fn spent_place(&self, suspect: bool) -> Place {
         if suspect { Place::SpentSuspect } else { Place::Waiting(self.cycle + 1) }
     }
 
     /// Moves a client to a place where it waits, or does not run until the next cycle.
-    fn hold_at(&mut self, client: ClientId, place: Place) {
+    pub(super) fn hold_at(&mut self, client: ClientId, place: Place) {
         self.detach(client);
         let through = !matches!(place, Place::Waiting(k) if k <= self.cycle);
         let Some(c) = self.client_mut(client) else { return };
@@ -139,7 +142,7 @@ impl Exact {
         self.leaving.push(client);
     }
 
-    fn run_beside(&mut self, client: ClientId) {
+    pub(super) fn run_beside(&mut self, client: ClientId) {
         self.detach(client);
         let Some(c) = self.client_mut(client) else { return };
         c.place = Place::Beside;
@@ -149,7 +152,7 @@ impl Exact {
         self.coming.push(client);
     }
 
-    fn run_on(&mut self, client: ClientId, lane: usize) {
+    pub(super) fn run_on(&mut self, client: ClientId, lane: usize) {
         self.detach(client);
         let Some(c) = self.client_mut(client) else { return };
         c.place = Place::Head(lane as u32);
@@ -173,7 +176,7 @@ impl Exact {
     }
 
     /// Sets the time of the next look at a client that runs.
-    fn arm(&mut self, client: ClientId) {
+    pub(super) fn arm(&mut self, client: ClientId) {
         self.disarm(client);
         let idle_lane = self.empty_lanes > 0;
         let slice = self.params.slice;
@@ -182,10 +185,12 @@ impl Exact {
         let suspect_tick = Nanos(SUSPECT_TICK.0 * many);
         // And each waits its turn in the kernel's queue: whoever has little left is not through with it at once.
         let turn_min = Nanos(if many > 1 { 2 * GRAIN.0 * many } else { 0 });
+        let lanes = self.nr_lanes(client);
         let Some(c) = self.client_mut(client) else { return };
         // What was charged since the last look was still to come then.
         let since_look = c.used_since_look;
-        let left = (c.allowance + i128::from(since_look.0)).max(0) / i128::from(c.width);
+        let wide = if c.width > 1 && lanes > 0 { lanes.min(c.width) } else { c.width };
+        let left = (c.allowance + i128::from(since_look.0)).max(0) / i128::from(wide);
         let through = nanos(left).max(GRAIN);
         let span = match c.place {
             Place::Head(_) => {
@@ -262,9 +267,8 @@ impl Exact {
             c.last_used = now;
             c.last_used_cycle = cycle;
         }
-        // Runs of several threads: an eighth of a CPU is none.
-        let cpus = (used.0.saturating_add(elapsed.0 - elapsed.0 / 8)).checked_div(elapsed.0);
-        let wide = (c.width > 1 && used.0 > 0).then_some(cpus).flatten();
+        let cpus = c.cpus_used(now, used, Nanos(tick_min.0 / 2));
+        let wide = cpus.filter(|_| c.width > 1);
         let all = used.0 > 0 && used + IDLE_MIN.max(Nanos(elapsed.0 / 8)) >= elapsed;
         // A client of several threads that rests on one of its CPUs is looked at soon again.
         let steady = all && cpus.is_none_or(|cpus| cpus >= u64::from(c.active));
@@ -385,80 +389,6 @@ impl Exact {
         self.steer();
         self.set_laxity(now);
         !self.out.is_empty()
-    }
-
-    /// Gives every empty lane to the best client that waits, and lanes to those whose laxity is gone.
-    fn fill(&mut self) {
-        while let Some(lane) = self.lanes.iter().position(Option::is_none) {
-            let Some(client) = self.ready.best(stands(&self.slots, &self.clients)) else { break };
-            self.take_turn(client, lane);
-        }
-        if self.params.cpus > 1 {
-            while self.preempt() {}
-        }
-    }
-
-    fn take_turn(&mut self, client: ClientId, lane: usize) {
-        let Some(slot) = self.slots.get(client) else { return };
-        self.refresh(slot);
-        let cycle = self.cycle;
-        let Some(c) = self.clients[slot].as_ref() else { return };
-        let suspect = c.suspect(cycle);
-        if c.allowance <= Self::grain() {
-            self.hold_at(client, self.spent_place(suspect));
-        } else if suspect {
-            self.run_beside(client);
-        } else {
-            self.run_on(client, lane);
-        }
-    }
-
-    /// Allowances that heads and waiting clients still have to use, in time on each CPU.
-    fn time_left(&self) -> i128 {
-        let mut left = self.ready.need_sum;
-        for (lane, head) in self.lanes.iter().enumerate() {
-            if let Some(c) = head.and_then(|client| self.client(client))
-                && c.place == Place::Head(lane as u32)
-            {
-                left += c.allowance.max(0);
-            }
-        }
-        left / i128::from(self.params.cpus)
-    }
-
-    /// The waiting client with the largest need, to the grain, and that need.
-    fn neediest(&self) -> Option<(ClientId, i128)> {
-        let client = self.ready.neediest()?;
-        self.client(client).map(|c| (client, c.ticket.need))
-    }
-
-    /// Gives the lane of the smallest need to the waiting client of the largest, if that has no time to lose.
-    fn preempt(&mut self) -> bool {
-        let Some((client, need)) = self.neediest() else { return false };
-        if self.time_left() - need > Self::grain() {
-            return false;
-        }
-        let heads = self.lanes.iter().enumerate().filter_map(|(lane, head)| {
-            let c = self.client((*head)?)?;
-            (c.place == Place::Head(lane as u32) && c.width == 1).then_some((c.need(), *head, lane))
-        });
-        let Some((least, Some(victim), lane)) = heads.min() else { return false };
-        if least + Self::grain() >= need {
-            return false;
-        }
-        self.hold_at(victim, Place::Waiting(self.cycle));
-        self.take_turn(client, lane);
-        true
-    }
-
-    fn set_laxity(&mut self, now: Instant) {
-        self.laxity_gone = self.neediest().and_then(|(_, need)| {
-            let heads = self.lanes.iter().flatten().filter_map(|&client| self.client(client));
-            let least = heads.filter(|c| c.width == 1).map(Client::need).min()?;
-            // Not before it would take a lane: when the least need is less than its own.
-            let wait = (self.time_left() - need).max(least + 2 * Self::grain() - need);
-            Some(now + nanos(wait).max(GRAIN)).filter(|&at| at < Instant(u64::MAX))
-        });
     }
 
     /// Whether fewer clients can run than there are CPUs while somebody waits for the next cycle.
@@ -617,24 +547,6 @@ impl Exact {
         }
     }
 
-    /// A head that was never held and got another lane in this plan goes back to its own: it runs there already.
-    fn stay(&mut self, client: ClientId) {
-        let Some(c) = self.client(client) else { return };
-        let (Place::Head(lane), Some(told), 1, true) = (c.place, c.told_lane, c.width, c.released) else {
-            return;
-        };
-        let other = self.lanes[told as usize];
-        if told == lane || other.and_then(|o| self.client(o)).is_some_and(|o| o.width > 1) {
-            return;
-        }
-        self.lanes.swap(lane as usize, told as usize);
-        for (client, lane) in [(Some(client), told), (other, lane)] {
-            if let Some(c) = client.and_then(|client| self.client_mut(client)) {
-                c.place = Place::Head(lane);
-            }
-        }
-    }
-
     /// Sends suspects to the head that can best wait, if they are in the way of the one that can wait least.
     ///
     /// A suspect runs beside the lanes, on whichever CPU the kernel finds; only what a head gets tells where.
@@ -661,7 +573,7 @@ impl Exact {
         }
     }
 
-    fn tell_holds(&mut self) {
+    pub(super) fn tell_holds(&mut self) {
         for client in core::mem::take(&mut self.leaving) {
             let Some(c) = self.client_mut(client) else { continue };
             if c.released && !c.place.runs() {
@@ -669,115 +581,5 @@ impl Exact {
                 self.out.push_back(Gate::Hold { client });
             }
         }
-    }
-
-    /// Tells the driver what changed: first who is held, then who is released, then when to look.
-    fn tell(&mut self, now: Instant) {
-        self.tell_holds();
-        let cpus = self.params.cpus;
-        let steer = cpus > 1;
-        let coming = core::mem::take(&mut self.coming);
-        if steer {
-            for &client in &coming {
-                self.stay(client);
-            }
-        }
-        for client in coming {
-            let Some(c) = self.client_mut(client) else { continue };
-            if !c.place.runs() {
-                continue;
-            }
-            if !core::mem::replace(&mut c.released, true) {
-                c.looked = now;
-                c.used_since_look = Nanos::ZERO;
-                let cpu = match c.place {
-                    Place::Head(lane) if steer && c.width == 1 => Some(lane % cpus),
-                    _ => None,
-                };
-                c.told_lane = cpu;
-                self.out.push_back(Gate::Release { client, cpu: cpu.map(CpuId) });
-            }
-            self.arm(client);
-        }
-    }
-}
-
-/// Water-filling, several CPUs only: a client gets no more CPUs than its width, the others divide the rest.
-impl Exact {
-    fn claim_key(&self, client: ClientId) -> Option<(Reverse<u128>, ClientId)> {
-        let c = self.client(client)?;
-        Some((Reverse((u128::from(c.share.get()) << 32) / u128::from(c.active)), client))
-    }
-
-    /// Counts a client in; no effect on one CPU, or if it counts already.
-    pub(super) fn claim(&mut self, client: ClientId) {
-        if self.params.cpus == 1 || self.client(client).is_none_or(|c| c.claims) {
-            return;
-        }
-        if let Some(key) = self.claim_key(client) {
-            self.claims.insert(key);
-        }
-        if let Some(c) = self.client_mut(client) {
-            c.claims = true;
-            let share = c.share;
-            self.claimed_shares += u128::from(share.get());
-        }
-    }
-
-    /// Counts a client out, and says whether it had counted.
-    pub(super) fn unclaim(&mut self, client: ClientId) -> bool {
-        if !self.client(client).is_some_and(|c| c.claims) {
-            return false;
-        }
-        if let Some(key) = self.claim_key(client) {
-            self.claims.remove(&key);
-        }
-        if let Some(c) = self.client_mut(client) {
-            c.claims = false;
-            let share = c.share;
-            self.claimed_shares -= u128::from(share.get());
-        }
-        true
-    }
-
-    /// Finds whose shares are infeasible and what they get instead: the length of the cycle, on each CPU of theirs.
-    /// Returns those whose cap may have changed.
-    fn cap_infeasible(&mut self) -> Vec<ClientId> {
-        let mut changed = core::mem::take(&mut self.capped);
-        for &client in &changed {
-            if let Some(c) = self.client_mut(client) {
-                c.cap = None;
-            }
-        }
-        let (mut shares, mut cpus) = (self.claimed_shares, u128::from(self.params.cpus));
-        for &(_, client) in &self.claims {
-            let Some(c) = self.client(client) else { continue };
-            let (share, width) = (u128::from(c.share.get()), u128::from(c.active));
-            if cpus == 0 || share * cpus <= shares * width {
-                break;
-            }
-            shares -= share;
-            cpus = cpus.saturating_sub(width);
-            self.capped.push(client);
-        }
-        if self.capped.is_empty() {
-            return changed;
-        }
-        let quantum = u128::from(self.share_time().0);
-        // Where nobody is left, any length will do: the one that the shares would have had.
-        let (shares, cpus) = if shares == 0 || cpus == 0 {
-            (self.claimed_shares, u128::from(self.params.cpus))
-        } else {
-            (shares, cpus)
-        };
-        let length = shares / u128::from(self.unit_now) * quantum / cpus;
-        for index in 0..self.capped.len() {
-            let client = self.capped[index];
-            if let Some(c) = self.client_mut(client) {
-                c.cap = Some((length * u128::from(c.active)).max(1) as i128);
-            }
-        }
-        changed.extend(&self.capped);
-        changed
     }
 }

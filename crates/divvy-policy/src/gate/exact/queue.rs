@@ -18,8 +18,8 @@ pub(super) struct Waiting {
     fifo: Fifo,
     by_time: Option<BTreeSet<(i128, ClientId)>>,
     by_need: Option<Needs>,
-    /// Needs of all that wait, ns; what [`Exact`](super::Exact) reckons laxity from.
-    pub(super) need_sum: i128,
+    /// Allowances of all that wait, ns; what [`Exact`](super::Exact) reckons laxity from.
+    pub(super) work_sum: i128,
     pub(super) len: usize,
 }
 
@@ -29,6 +29,7 @@ pub(super) struct Ticket {
     pub(super) stamp: u64,
     pub(super) time: i128,
     pub(super) need: i128,
+    pub(super) work: i128,
 }
 
 impl Waiting {
@@ -37,7 +38,7 @@ impl Waiting {
             fifo: VecDeque::new(),
             by_time: slices.then(BTreeSet::new),
             by_need: several_cpus.then(Needs::default),
-            need_sum: 0,
+            work_sum: 0,
             len: 0,
         }
     }
@@ -46,10 +47,10 @@ impl Waiting {
         self.by_time.is_some() || self.by_need.is_some()
     }
 
-    /// Adds a client. The ticket's `time` is its virtual finishing time, `need` the time its allowance takes, and
-    /// `stamp` a number that no entry of any queue had before.
+    /// Adds a client. The ticket's `time` is its virtual finishing time, `need` the time its allowance takes, `work` that
+    /// allowance, and `stamp` a number that no entry of any queue had before.
     pub(super) fn push(&mut self, client: ClientId, ticket: Ticket) {
-        let Ticket { time, need, .. } = ticket;
+        let Ticket { time, work, .. } = ticket;
         if let Some(q) = &mut self.by_time {
             q.insert((time, client));
         }
@@ -59,7 +60,7 @@ impl Waiting {
         if !self.sorted() {
             self.fifo.push_back((client, ticket.stamp));
         }
-        self.need_sum += need;
+        self.work_sum += work;
         self.len += 1;
     }
 
@@ -77,7 +78,7 @@ impl Waiting {
         if let Some(q) = &mut self.by_need {
             q.remove(client, ticket);
         }
-        self.need_sum -= ticket.need;
+        self.work_sum -= ticket.work;
         self.len -= 1;
     }
 

@@ -1,0 +1,90 @@
+//! Where the threads of a client run that has several.
+
+use divvy_policy::{ClientId, Instant, Nanos};
+
+use crate::host::LinuxHost;
+use crate::members::{Look, Members};
+use crate::procfs::StartTime;
+use crate::steer::{THREADS_MAX, spread};
+use crate::{Pid, Result};
+
+/// How long the list of a client's threads is good for.
+const THREADS_INTERVAL: Nanos = Nanos::from_millis(100);
+/// They are not sent again before: the kernel seldom moves whoever runs within a tick, and each takes 6 us.
+const PLACE_INTERVAL: Nanos = Nanos::from_millis(4);
+
+/// The CPUs of a client of several threads, which are sent there at every look: in between the kernel may move them.
+#[derive(Clone, Debug, Default)]
+pub struct Lanes {
+    /// The kernel's numbers of the CPUs; none for wherever there is room.
+    pub cpus: Vec<u32>,
+    threads: Vec<(Pid, StartTime)>,
+    /// When the threads were last listed.
+    listed: Instant,
+    /// When they were last sent.
+    placed: Instant,
+}
+
+impl Lanes {
+    /// Sends the threads of `members` to the CPUs once more, unless that was done lately.
+    ///
+    /// # Errors
+    /// As [`Lanes::place`].
+    pub fn place_again(&mut self, members: &Members, look: &mut Look<'_>) -> Result<()> {
+        if look.now.since(self.placed) < PLACE_INTERVAL { Ok(()) } else { self.place(members, look) }
+    }
+
+    /// Sends the threads of `members` to the CPUs.
+    ///
+    /// # Errors
+    /// As [`Members::threads`], [`spread`].
+    pub fn place(&mut self, members: &Members, look: &mut Look<'_>) -> Result<()> {
+        if self.cpus.is_empty() {
+            return Ok(());
+        }
+        self.placed = look.now;
+        if look.now.since(self.listed) >= THREADS_INTERVAL {
+            self.listed = look.now;
+            self.threads = members.threads(THREADS_MAX, look)?.unwrap_or_default();
+        }
+        spread(members, look.table, &self.threads, &self.cpus)
+    }
+}
+
+impl LinuxHost {
+    /// Notes where a client of several threads is to run. Each release names one more CPU, the first after a hold, or
+    /// after one that names none, the first of them. Says whether that is all that is to be done: it runs already.
+    pub(crate) fn gives_lane(&mut self, i: usize, cpu: Option<u32>) -> bool {
+        let c = &mut self.clients[i];
+        if c.held || cpu.is_none() {
+            c.lanes.cpus.clear();
+        }
+        if self.cpus.len() == 1 || c.members.only_thread().is_some() {
+            c.lanes.cpus.clear();
+            return false;
+        }
+        let Some(cpu) = cpu else { return false };
+        c.lanes.cpus.push(cpu);
+        self.unplaced.push(ClientId(i as u32));
+        !c.held
+    }
+
+    /// Sends threads to their clients' CPUs where these have changed. Twice if they are of several clients: a CPU that one
+    /// has left takes its threads back until the next one's are there.
+    pub(crate) fn place_threads(&mut self) {
+        let mut clients = std::mem::take(&mut self.unplaced);
+        clients.sort_unstable();
+        clients.dedup();
+        let now = crate::clock::now();
+        for _ in 0..clients.len().min(2) {
+            for client in &clients {
+                let c = &mut self.clients[client.index()];
+                if !c.held && !c.gone {
+                    let look = &mut Look::new(&mut self.table, &mut self.tally, now, false);
+                    // What cannot be sent now is sent, or fails, at the next look.
+                    let _ = c.lanes.place(&c.members, look);
+                }
+            }
+        }
+    }
+}
