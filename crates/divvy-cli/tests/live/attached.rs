@@ -114,7 +114,7 @@ fn a_dry_run_says_what_would_be_and_changes_nothing() {
     let outcome = sandbox.run(&["attach", "--tree", &pid]);
     assert_eq!(outcome.code, Some(2));
     assert!(outcome.stderr.contains("client 'first' is tree:"), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("divvy set first -s 1"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("divvy set first -s N"), "{}", outcome.stderr);
     let outcome = sandbox.run(&["attach", &pid, "--as", "first"]);
     assert_eq!(outcome.code, Some(2), "the name is taken: {}", outcome.stderr);
     sandbox.kill_clients();
