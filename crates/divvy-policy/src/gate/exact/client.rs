@@ -49,6 +49,10 @@ pub(super) struct Client {
     pub(super) width: u32,
     /// CPUs that it was last found to use at once when it ran, 1 to `width`: threads that sleep need none.
     pub(super) active: u32,
+    /// Since when it was seen to use fewer at every look, though it had the lanes.
+    pub(super) narrow_since: Option<Instant>,
+    /// When that was last believed, or taken back.
+    pub(super) narrowed: Instant,
     /// CPU time left in this cycle, ns, as of `epoch`.
     pub(super) allowance: i128,
     /// The cycle up to which the allowance has been replenished.
@@ -103,6 +107,8 @@ impl Client {
             turn_used: Nanos::ZERO,
             lanes_since: Instant::ZERO,
             lanes_used: Nanos::ZERO,
+            narrow_since: None,
+            narrowed: Instant::ZERO,
             tick,
             due: None,
             last_used: Instant::ZERO,

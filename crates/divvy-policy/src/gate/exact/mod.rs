@@ -109,6 +109,12 @@ pub const INFO: PolicyInfo = PolicyInfo {
     ],
 };
 
+/// A client that uses fewer CPUs than it has threads for is believed to have no more after this long: three ticks of a kernel
+/// at 250 Hz, within which threads find an empty CPU.
+const NARROW_TIME: Nanos = Nanos::from_millis(12);
+/// And is tried with all of them again after this long.
+const WIDE_AGAIN: Nanos = Nanos::from_millis(500);
+
 /// The least allowance that is worth a hand-over: 100 us. Less is carried into the next cycle.
 pub const GRAIN: Nanos = Nanos::from_micros(100);
 /// For how many cycles a client that was seen asleep is released beside the lanes.
@@ -348,14 +354,25 @@ impl Exact {
     }
 
     /// A client was found to use so many CPUs at once. Fewer than it is thought to use count only if it had as many for
-    /// itself: else others may have been in its way.
-    fn set_active(&mut self, client: ClientId, active: u32) {
+    /// itself, else others may have been in its way; and only if that lasts: threads take some milliseconds to find a CPU
+    /// that has just become theirs. Who was thought to use fewer than it has threads for is tried with all of them again
+    /// after a while: on fewer lanes nobody can be seen to use more.
+    fn set_active(&mut self, now: Instant, client: ClientId, active: u32) {
         let Some(slot) = self.slots.get(client) else { return };
-        let Some(c) = self.clients[slot].as_ref() else { return };
-        let active = active.clamp(1, c.width);
         let own = self.lanes.iter().filter(|&&head| head == Some(client)).count();
         let lanes = own + self.empty_lanes;
-        if active > c.active || active < c.active && lanes >= c.active as usize {
+        let Some(c) = self.clients[slot].as_mut() else { return };
+        let mut active = active.clamp(1, c.width);
+        let narrower = active < c.active && lanes >= c.active as usize;
+        if !narrower {
+            c.narrow_since = None;
+        }
+        let lasts = narrower && now.since(*c.narrow_since.get_or_insert(now)) >= NARROW_TIME;
+        if !narrower && c.active < c.width && now.since(c.narrowed) >= WIDE_AGAIN {
+            active = c.width;
+        }
+        if active > c.active || lasts {
+            (c.narrow_since, c.narrowed) = (None, now);
             self.requeued(client, |gate| {
                 if let Some(c) = gate.clients[slot].as_mut() {
                     c.active = active;

@@ -278,7 +278,7 @@ impl Exact {
             c.tick = tick_min;
         }
         if let Some(cpus) = wide {
-            self.set_active(client, u32::try_from(cpus).unwrap_or(u32::MAX));
+            self.set_active(now, client, u32::try_from(cpus).unwrap_or(u32::MAX));
         }
         let Some(c) = self.client_mut(client) else { return };
         // A sleeper that used nothing sleeps on: its state need not be read.
