@@ -324,7 +324,7 @@ fn ticket_id(word: &str) -> Result<divvy_market::TicketId, Refusal> {
 }
 
 /// Three octal digits, or nine letters of `fci` and `-`.
-fn mode(text: &str) -> Result<Mode, Refusal> {
+pub(crate) fn mode(text: &str) -> Result<Mode, Refusal> {
     let digits = || (text.len() == 3).then(|| u16::from_str_radix(text, 8).ok()).flatten();
     let letters = || {
         let bits = text.bytes().zip(b"fcifcifci").map(|(is, letter)| match is {
