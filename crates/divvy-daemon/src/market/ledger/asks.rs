@@ -325,7 +325,9 @@ fn ticket_id(word: &str) -> Result<divvy_market::TicketId, Refusal> {
 
 /// Three octal digits, or nine letters of `fci` and `-`.
 pub(crate) fn mode(text: &str) -> Result<Mode, Refusal> {
-    let digits = || (text.len() == 3).then(|| u16::from_str_radix(text, 8).ok()).flatten();
+    // Of a number that may have a sign, as from_str_radix takes it, three digits are only two.
+    let unsigned = text.len() == 3 && !text.starts_with('+');
+    let digits = || unsigned.then(|| u16::from_str_radix(text, 8).ok()).flatten();
     let letters = || {
         let bits = text.bytes().zip(b"fcifcifci").map(|(is, letter)| match is {
             b'-' => Some(0u16),
