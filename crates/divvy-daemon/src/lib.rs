@@ -9,6 +9,8 @@ pub mod client;
 mod clients;
 mod daemon;
 mod door;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod launch;
 mod limit;
 mod local;

@@ -17,21 +17,47 @@ pub type Exact = num_rational::Ratio<BigInt>;
 /// Users 1 to 4 are in groups 10 to 13 and, all but the last, in 20.
 const USERS: u64 = 4;
 
-/// A seeded source of numbers: SplitMix64.
-pub struct Numbers(pub u64);
+/// A source of numbers: SplitMix64 from a seed, or bytes that somebody chose.
+pub enum Numbers {
+    Seeded(u64),
+    /// The bytes, and how many of them were used.
+    Told(Vec<u8>, usize),
+}
 
 impl Numbers {
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        match self {
+            Self::Seeded(state) => {
+                *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mut z = *state;
+                z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+                z ^ z >> 31
+            }
+            Self::Told(..) => (0..8).fold(0, |n, _| n << 8 | u64::from(self.byte())),
+        }
     }
 
-    /// From 0 to `end`, that not included.
+    /// The next byte that was told; 0 once there is none.
+    fn byte(&mut self) -> u8 {
+        let Self::Told(bytes, used) = self else { return self.next() as u8 };
+        *used += 1;
+        bytes.get(*used - 1).copied().unwrap_or(0)
+    }
+
+    /// Whether all that was told is used up.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Told(bytes, used) if *used >= bytes.len())
+    }
+
+    /// From 0 to `end`, that not included. Of what is told it takes as few bytes as will do, so that a byte that
+    /// changes changes one thing.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        match self {
+            Self::Seeded(_) => self.next() % end,
+            Self::Told(..) if end <= 1 << 8 => u64::from(self.byte()) % end,
+            Self::Told(..) => (u64::from(self.byte()) << 8 | u64::from(self.byte())) % end,
+        }
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {

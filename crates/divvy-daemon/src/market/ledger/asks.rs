@@ -324,8 +324,10 @@ fn ticket_id(word: &str) -> Result<divvy_market::TicketId, Refusal> {
 }
 
 /// Three octal digits, or nine letters of `fci` and `-`.
-fn mode(text: &str) -> Result<Mode, Refusal> {
-    let digits = || (text.len() == 3).then(|| u16::from_str_radix(text, 8).ok()).flatten();
+pub(crate) fn mode(text: &str) -> Result<Mode, Refusal> {
+    // Of a number that may have a sign, as from_str_radix takes it, three digits are only two.
+    let unsigned = text.len() == 3 && !text.starts_with('+');
+    let digits = || unsigned.then(|| u16::from_str_radix(text, 8).ok()).flatten();
     let letters = || {
         let bits = text.bytes().zip(b"fcifcifci").map(|(is, letter)| match is {
             b'-' => Some(0u16),

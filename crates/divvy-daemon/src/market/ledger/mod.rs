@@ -9,7 +9,7 @@
 //! done, that is a mistake of ours: the answer is [`Failed::Broken`], and the ledger must be made again from the store.
 
 mod admit;
-mod asks;
+pub(crate) mod asks;
 mod explain;
 #[cfg(test)]
 mod laws;

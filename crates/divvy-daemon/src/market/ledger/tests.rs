@@ -243,7 +243,7 @@ fn bad_requests_are_refused_by_name() {
     assert_eq!(bench.code(ALICE, Ask::CancelExchange(4)), ErrorCode::NoSuchExchange);
     assert_eq!(bench.code(ALICE, Ask::WithdrawOffer(4)), ErrorCode::NoSuchOffer);
     assert_eq!(bench.code(ALICE, change("a", CurrencyChange::default())), ErrorCode::BadRequest);
-    for mode in ["", "8", "778", "7777", "rwx------", "fcifcifc", "-f-------"] {
+    for mode in ["", "8", "+40", "778", "7777", "rwx------", "fcifcifc", "-f-------"] {
         let bad = CurrencyChange { mode: Some(mode.to_owned()), ..Default::default() };
         assert_eq!(bench.code(ALICE, change("a", bad)), ErrorCode::BadRequest, "{mode}");
     }
