@@ -1,6 +1,7 @@
 //! Live processes as an engine's host: signals hold and release, the kernel's CPU clocks measure.
 
 mod adopt;
+mod descent;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd as _;
@@ -21,13 +22,16 @@ use crate::select::Selector;
 use crate::spawn::{Command, Inherit, spawn};
 use crate::steer::{Steered, steer};
 use crate::world::Live;
-use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own};
+use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own, perf};
 use adopt::{MARK, mark};
+use descent::{Descent, Kin};
 
 /// A guardian without a round for this long (it makes about ten a second) is replaced.
 const GUARDIAN_SILENCE: Nanos = Nanos::from_secs(3);
 /// How long a client's list of processes is good for while processes are made somewhere.
 const SCAN_INTERVAL: Nanos = Nanos::from_millis(100);
+/// Members of a command whose processes the kernel tells of are looked at this often: some may have left its group.
+const REGROUP_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Every held client is looked at this often, lest somebody else has resumed it; less often where there are thousands.
 const AUDIT_INTERVAL: Nanos = Nanos::from_millis(200);
 /// Of thousands of held clients so many are looked at in a second.
@@ -38,6 +42,8 @@ const AUDIT_ALERT: Nanos = Nanos::from_secs(10);
 const AUDITS_MAX: usize = 64;
 /// The table's file is looked at this often, lest somebody has removed it.
 const TABLE_INTERVAL: Nanos = Nanos::from_secs(10);
+/// Where nobody of so few processes was found to run, new ones are looked for.
+const LOOK_AGAIN_MAX: usize = 32;
 /// CPU time that a held client may show beyond what it had when it was held: the way to its stop.
 const AUDIT_SLACK: Nanos = Nanos::from_micros(500);
 
@@ -100,6 +106,8 @@ pub(crate) struct Client {
     pub(crate) gone: bool,
     /// Its cgroup, where that is what holds it, or weighs it.
     leaf: Option<Leaf>,
+    /// What the kernel has told of its processes.
+    kin: Kin,
 }
 
 impl Client {
@@ -124,6 +132,7 @@ impl Client {
             exit: None,
             gone: false,
             leaf: None,
+            kin: Kin::default(),
         }
     }
 
@@ -135,18 +144,6 @@ impl Client {
     /// Whether it stands, as far as it was our doing.
     fn stands(&self, look: &mut Look<'_>) -> bool {
         self.leaf.as_ref().map_or_else(|| self.members.all_suspended(look), Leaf::is_frozen)
-    }
-
-    /// Holds children of a held command that were made between the last look at it and its stop, if any process was made
-    /// on this machine since then (`latest` is the last). A member that stands makes none, so this ends.
-    fn catch_children(&mut self, latest: Latest, look: &mut Look<'_>) {
-        if self.selector.is_some() || !latest.has_changed_since(self.scanned_pid) {
-            return;
-        }
-        // What cannot be read now is read at the next audit.
-        if self.members.scan(look, true, u32::MAX).is_ok() {
-            self.scanned_pid = latest;
-        }
     }
 }
 
@@ -166,6 +163,8 @@ pub struct LinuxHost {
     by_leader: HashMap<Pid, ClientId>,
     /// Processes of clients that are our own children, their parents having ended.
     orphans: HashMap<Pid, ClientId>,
+    /// Commands whose leaders have ended, and which may have others left.
+    ending: Vec<ClientId>,
     pub(crate) news: VecDeque<News>,
     /// Clients to be held as soon as whoever follows them has been released.
     deferred: Vec<ClientId>,
@@ -193,6 +192,9 @@ pub struct LinuxHost {
     table_checked: Option<Instant>,
     /// The clients' cgroups, where there are any.
     tree: Option<Tree>,
+    /// Whether commands get counters of their CPU time.
+    counters: bool,
+    pub(crate) descent: Descent,
 }
 
 /// What the user should know, though everything goes on.
@@ -268,6 +270,7 @@ impl LinuxHost {
             attached: Attached::new(),
             by_leader: HashMap::new(),
             orphans: HashMap::new(),
+            ending: Vec::new(),
             news: VecDeque::new(),
             deferred: Vec::new(),
             unplaced: Vec::new(),
@@ -287,6 +290,8 @@ impl LinuxHost {
             unheld: 0,
             table_checked: Some(Instant::ZERO),
             tree,
+            counters: perf::is_allowed() && perf::TreeCounter::check().is_ok(),
+            descent: if perf::is_allowed() { Descent::open() } else { Descent::default() },
         };
         host.beat();
         let guardian = Guardian::start(&host.table)?;
@@ -322,7 +327,8 @@ impl LinuxHost {
         let mut command = command;
         command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
         let leaf = self.tree.as_ref().map(|tree| tree.leaf(client.index())).transpose()?;
-        let leader = spawn(command, &self.inherit, leaf.as_ref().and_then(Leaf::procs))?;
+        let procs = leaf.as_ref().and_then(Leaf::procs);
+        let (leader, counter) = spawn(command, &self.inherit, procs, self.counters)?;
         let pid = leader.pid();
         let members = match Members::command(Live, leader, &mut self.table) {
             Ok(members) => members,
@@ -335,8 +341,12 @@ impl LinuxHost {
             }
         };
         let leaf = leaf.map(Leaf::close);
+        // Who has forked unseen is seen late where nobody tells; on another CPU a clock is behind.
+        let always = self.cpus.len() > 1 || !self.descent.is_told();
+        let members = members.metered(counter, always);
         self.clients.push(Client { leaf, ..Client::new(members) });
         self.by_leader.insert(pid, client);
+        self.found_client(pid, client);
         self.hold_client(client.index()).map_err(|(e, _)| e)?;
         Ok(client)
     }
@@ -491,9 +501,10 @@ impl LinuxHost {
                 continue;
             }
             if c.selector.is_none() {
-                let file = self.last_pid.as_ref();
-                c.catch_children(*latest.get_or_insert_with(|| Latest::of(file)), look);
+                self.catch_children(i, &mut latest);
             }
+            let c = &mut self.clients[i];
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
             let Ok(total) = c.members.total(look) else { continue };
             match c.audited {
                 None => c.audited = Some(total),
@@ -514,6 +525,26 @@ impl LinuxHost {
     /// The last process that was made on this machine by now.
     pub(crate) fn latest_pid(&self) -> Latest {
         Latest::of(self.last_pid.as_ref())
+    }
+
+    /// Holds children of a held command that were made between the last look at it and its stop: those that the kernel
+    /// tells of, or, where it does not, whoever is found if any process was made on this machine since then (`latest` is
+    /// the last). A member that stands makes none, so this ends.
+    fn catch_children(&mut self, i: usize, latest: &mut Option<Latest>) {
+        // What cannot be had or read now is had or read at the next audit.
+        if self.is_told(i) {
+            let _ = self.catch_up(i);
+            return;
+        }
+        let latest = *latest.get_or_insert_with(|| Latest::of(self.last_pid.as_ref()));
+        let c = &mut self.clients[i];
+        if c.selector.is_none() && latest.has_changed_since(c.scanned_pid) {
+            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+            if c.members.scan(look, true, u32::MAX).is_ok() {
+                self.clients[i].scanned_pid = latest;
+                self.told_anew(i);
+            }
+        }
     }
 
     fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
@@ -538,8 +569,8 @@ impl LinuxHost {
         let again = std::mem::replace(&mut c.held, true) | std::mem::take(&mut c.resumed);
         let done = if again { c.members.suspend_the_others(look) } else { c.members.suspend(look) };
         // Whoever makes children may have made one since the last look.
-        if c.members.has_forked() {
-            c.catch_children(Latest::of(self.last_pid.as_ref()), look);
+        if c.members.has_forked() || self.is_told(i) {
+            self.catch_children(i, &mut None);
         }
         done.map_err(|e| {
             let host = host_error(&e);
@@ -613,8 +644,16 @@ impl LinuxHost {
     /// Whether the list of a client's processes may be out of date.
     fn needs_scan(&mut self, i: usize, now: Instant) -> bool {
         let c = &self.clients[i];
-        if now.since(c.scanned) < SCAN_INTERVAL {
+        let told = c.selector.is_none() && self.is_told(i);
+        let wide = self.cpus.len() > 1 && (c.width > 1 || c.members.only_thread().is_none());
+        // Where the kernel tells who is there, a look at the states finds who has left its process group.
+        let interval = if told && !wide { REGROUP_INTERVAL } else { SCAN_INTERVAL };
+        if now.since(c.scanned) < interval {
             return false;
+        }
+        if told {
+            self.clients[i].scanned = now;
+            return wide || self.clients[i].members.len() > 1;
         }
         if c.selector.is_some() {
             return true; // Its list is kept elsewhere; what its members' children used has to be read all the same.
@@ -622,13 +661,12 @@ impl LinuxHost {
         let latest = self.latest_pid();
         let made = latest.has_changed_since(c.scanned_pid);
         // Threads go to sleep and wake without a new process: how many run matters on several CPUs.
-        let threads = self.cpus.len() > 1 && (c.width > 1 || c.members.only_thread().is_none());
         if made {
             self.clients[i].scanned_pid = latest;
-        } else if !threads {
+        } else if !wide {
             self.clients[i].scanned = now; // It is as good as new.
         }
-        made || threads
+        made || wide
     }
 
     /// Before a client is measured: its list of processes, how many CPUs it can use, and its children's time, as far as
@@ -646,19 +684,42 @@ impl LinuxHost {
         Ok(false)
     }
 
+    /// Whether anybody of a client wants the CPU. A shell that waits for a child sleeps, and the child may be younger than
+    /// the list of its processes: where nobody was found to run, new ones are looked for, if any were made.
+    fn look_for_runnable(&mut self, i: usize, now: Instant) -> Result<Scan> {
+        self.catch_up(i)?;
+        let children = self.needs_scan(i, now);
+        let scan = self.scan(i, now, children)?;
+        let c = &self.clients[i];
+        let complete = children || c.selector.is_some() || c.held || self.is_told(i);
+        if scan.running > 0 || complete || c.members.len() > LOOK_AGAIN_MAX {
+            return Ok(scan);
+        }
+        let latest = self.latest_pid();
+        if !latest.has_changed_since(self.clients[i].scanned_pid) {
+            return Ok(scan);
+        }
+        self.clients[i].scanned_pid = latest;
+        self.scan(i, now, true)
+    }
+
     /// Reads the states of a client's threads, and, where its list of processes may be out of date, brings that up to
     /// date first.
     fn scan(&mut self, i: usize, now: Instant, children: bool) -> Result<Scan> {
+        let told = self.is_told(i);
         let c = &mut self.clients[i];
         if children {
             c.scanned = now;
         }
+        let children = children && !told;
         let most = (self.cpus.len() as u32).min(c.cpus_max);
         let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
         let scan = c.members.scan(look, children, most)?;
         if children {
             c.members.account_children(look, 0)?;
+            self.told_anew(i);
         }
+        let c = &mut self.clients[i];
         // What stands suspended says nothing of how many would run.
         let width = scan.running.clamp(1, most);
         if scan.running > 0 && width != c.width {
@@ -760,6 +821,7 @@ impl Host for LinuxHost {
         let now = clock::now();
         let mut measure = || -> Result<Nanos> {
             let mut read = false;
+            self.catch_up(i)?;
             if !self.clients[i].held && self.needs_scan(i, now) {
                 read = self.bring_up_to_date(i, now)?;
             }
@@ -792,8 +854,7 @@ impl Host for LinuxHost {
             return Err(HostError::Gone);
         }
         let now = clock::now();
-        let children = self.needs_scan(i, now);
-        let scan = self.scan(i, now, children).map_err(|e| host_error(&e))?;
+        let scan = self.look_for_runnable(i, now).map_err(|e| host_error(&e))?;
         let c = &mut self.clients[i];
         if !c.held {
             // Nobody but somebody else can have suspended it while it was released.

@@ -23,6 +23,7 @@ mod members;
 mod own;
 mod owner;
 mod peer;
+mod perf;
 pub mod pidfd;
 pub mod procfs;
 mod protect;

@@ -13,6 +13,7 @@ use divvy_policy::Nanos;
 use crate::affinity::CpuMask;
 use crate::host::Exit;
 use crate::own::Slice;
+use crate::perf::{CounterSeed, TreeCounter};
 use crate::{Error, Pid, ProcessRef, Result};
 
 /// A command to start.
@@ -49,11 +50,17 @@ pub struct Inherit {
 
 /// Starts `command` as the leader of a new process group. Standard input is `/dev/null`: several commands cannot share
 /// a keyboard. The child is ours to wait for. Where there is a `leaf`, the `cgroup.procs` of a cgroup, it goes there
-/// before it becomes the command: none of its children is ever elsewhere.
+/// before it becomes the command: none of its children is ever elsewhere. With `counted`, a counter of its CPU time and that
+/// of all its descendants comes back, where the kernel gives one.
 ///
 /// # Errors
 /// [`Error::Spawn`] where it cannot be executed.
-pub fn spawn(command: Command, inherit: &Inherit, leaf: Option<BorrowedFd<'_>>) -> Result<ProcessRef> {
+pub fn spawn(
+    command: Command,
+    inherit: &Inherit,
+    leaf: Option<BorrowedFd<'_>>,
+    counted: bool,
+) -> Result<(ProcessRef, Option<TreeCounter>)> {
     let failed = |e: std::io::Error, argv: &[OsString]| {
         let name = argv.first().cloned().unwrap_or_default().to_string_lossy().into_owned();
         Error::Spawn { command: name, cause: e }
@@ -75,6 +82,8 @@ pub fn spawn(command: Command, inherit: &Inherit, leaf: Option<BorrowedFd<'_>>) 
     let (inherit, own_session) = (*inherit, command.own_session);
     // The child has its own copy until it executes the command, and the number is open for as long as we are here.
     let leaf = leaf.map(|leaf| leaf.as_raw_fd());
+    let seed = if counted { CounterSeed::new() } else { None };
+    let childs_end = seed.as_ref().map(CounterSeed::childs_end);
     // SAFETY: between fork and exec the closure makes only async-signal-safe system calls, and allocates nothing.
     unsafe {
         process.pre_exec(move || {
@@ -98,13 +107,18 @@ pub fn spawn(command: Command, inherit: &Inherit, leaf: Option<BorrowedFd<'_>>) 
                 slice.restore();
             }
             nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&inherit.mask), None)?;
+            if let Some(end) = childs_end {
+                // SAFETY: the child has its own copy of the pair, which its parent keeps until it has been made.
+                CounterSeed::sow(BorrowedFd::borrow_raw(end));
+            }
             Ok(())
         });
     }
     let child = process.spawn().map_err(|e| failed(e, &command.argv))?;
     let pid = Pid::from_raw(child.id() as i32).expect("a child's pid is positive");
     // Ours and not waited for: the pid is still the child's, even if it has ended already.
-    ProcessRef::open_child(pid)
+    let leader = ProcessRef::open_child(pid)?;
+    Ok((leader, seed.and_then(CounterSeed::reap)))
 }
 
 /// A child that has ended and its status, left as it is.

@@ -5,6 +5,7 @@ use std::os::fd::AsFd as _;
 use divvy_policy::Nanos;
 
 use crate::owner::{self, Users};
+use crate::perf::TreeCounter;
 use crate::procfs::{self, Pending, Stat};
 use crate::{Delivery, Error, GroupDelivery, Pid, ProcessRef, Result, Signal, StartTime, clock, own};
 
@@ -12,6 +13,15 @@ use crate::{Delivery, Error, GroupDelivery, Pid, ProcessRef, Result, Signal, Sta
 pub trait World {
     /// Names one process for good, as a pidfd with a start time does.
     type Process: std::fmt::Debug;
+
+    /// Counts the CPU time of a process and all its descendants.
+    type Counter: std::fmt::Debug;
+
+    /// CPU time of a tree since its counter was made.
+    ///
+    /// # Errors
+    /// As [`TreeCounter::read`].
+    fn count(&self, counter: &Self::Counter) -> Result<Nanos>;
 
     /// The process that has `pid` now.
     ///
@@ -92,6 +102,11 @@ pub struct Live;
 
 impl World for Live {
     type Process = ProcessRef;
+    type Counter = TreeCounter;
+
+    fn count(&self, counter: &TreeCounter) -> Result<Nanos> {
+        counter.read()
+    }
 
     /// The last descriptors are not given to members: without any, nobody's state could be read.
     fn open(&self, pid: Pid) -> Result<Option<ProcessRef>> {

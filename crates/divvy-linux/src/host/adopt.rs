@@ -15,7 +15,7 @@ impl LinuxHost {
     /// Waits for every child that has ended, and finds whose it was.
     pub(super) fn reap(&mut self) {
         loop {
-            let Some((pid, exit)) = next_ended() else { return };
+            let Some((pid, exit)) = next_ended() else { break };
             if self.guardian.as_ref().is_some_and(|g| g.pid() == pid) {
                 let _ = wait_for(pid); // Its pidfd tells us as well, and it is replaced there.
                 continue;
@@ -24,7 +24,14 @@ impl LinuxHost {
             let group = crate::procfs::stat(pid).ok().flatten().and_then(|s| s.pgrp);
             let adopted = self.orphans.remove(&pid);
             let by_group = || group.and_then(|g| self.led_by(g));
-            let owner = self.led_by(pid).or(adopted).or_else(by_group).or_else(|| self.clients_of(pid));
+            let told = self.descends_from(pid);
+            let known = self.led_by(pid).or(adopted).or(told);
+            let owner = known.or_else(by_group).or_else(|| self.clients_of(pid));
+            if let Some(client) = owner {
+                let c = &mut self.clients[client.index()];
+                let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+                c.members.close_account(pid, look);
+            }
             let usage = wait_for(pid);
             if let Some(detached) = self.by_leader.get(&pid).filter(|_| owner.is_none()) {
                 self.clients[detached.index()].exit = Some(exit);
@@ -34,9 +41,15 @@ impl LinuxHost {
             c.members.reap(pid, usage, &mut self.table);
             if Some(pid) == c.members.leader() {
                 c.exit = Some(exit);
+                self.ending.push(client);
             }
             self.settle(client.index());
+        }
+        for client in std::mem::take(&mut self.ending) {
             self.check_gone(client);
+            if !self.clients[client.index()].gone {
+                self.ending.push(client);
+            }
         }
     }
 
@@ -48,6 +61,12 @@ impl LinuxHost {
         }
         // An empty group tells with one call that nobody is left in it, but not whether somebody left it. Where
         // thousands end at once, not all of our children are looked at for each of them.
+        let none_left = self.none_left(client.index());
+        if none_left == Some(false) {
+            return; // Others of it live, and the kernel tells of their ends.
+        }
+        let _ = self.catch_up(client.index());
+        let c = &self.clients[client.index()];
         let few = self.clients.len() <= FEW_CLIENTS;
         if few || !c.members.all_ended() || self.adopt_is_due() {
             self.adopt_orphans();
@@ -56,7 +75,7 @@ impl LinuxHost {
         // Members that their own parents waited for are found to be gone when their clocks are read.
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         let _ = c.members.total(look);
-        if c.members.is_empty() && !c.gone {
+        if (c.members.is_empty() || none_left == Some(true)) && !c.gone {
             c.gone = true;
             c.members.leave_table(look);
             if let Some(leaf) = c.leaf.take() {
@@ -81,6 +100,9 @@ impl LinuxHost {
     /// clients' number, so it is done when processes have been made, and the less often the more clients there are.
     pub(super) fn adopt_orphans(&mut self) {
         self.adopted.0 = clock::now();
+        if self.all_are_told() {
+            return;
+        }
         let own = rustix::process::getpid();
         let guardian = self.guardian();
         let mut children = Vec::new();

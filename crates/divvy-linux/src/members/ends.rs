@@ -41,6 +41,18 @@ impl<W: World> Members<W> {
         self.ended.push(Ended { pid: gone.pid, parent: gone.parent, time });
     }
 
+    /// One of ours has ended and is about to be waited for: while it can be read, what its children used is charged to it
+    /// and not to those that nobody has waited for yet, for it will be in what waiting for it tells.
+    pub fn close_account(&mut self, pid: Pid, look: &mut Look<'_>) {
+        let Some(i) = self.active.iter().position(|m| m.pid == pid) else { return };
+        look.tally.reads += 1;
+        if let Ok(Some(stat)) = self.world.stat(pid)
+            && stat.start == self.active[i].start
+        {
+            self.book_children(i, &stat);
+        }
+    }
+
     /// We have waited for `pid`, a member or one too short-lived to be known; `usage` is its own time and that of
     /// children that it waited for.
     pub fn reap(&mut self, pid: Pid, usage: Nanos, table: &mut Table) {
@@ -106,6 +118,11 @@ impl<W: World> Members<W> {
             gone = self.active.swap_remove(last);
         }
         self.vanish(gone, look);
+    }
+
+    /// A member has made a process that has ended before anybody saw it.
+    pub fn note_forked(&mut self) {
+        self.has_forked = true;
     }
 
     /// The parent of somebody who has ended, and whose `time` was charged, will show it as its children's.

@@ -23,6 +23,7 @@
 //! command, the leader and parents of members are never idle: they could make others while their client is held.
 
 mod ends;
+mod meter;
 mod owner;
 mod scan;
 mod stop;
@@ -37,6 +38,7 @@ use crate::guard::{Reach, Slot, Table};
 use crate::procfs::{StartTime, Stat, State};
 use crate::world::{Live, World};
 use crate::{Pid, Result};
+use meter::Meter;
 
 /// Nanoseconds in one of `/proc`'s clock ticks (`USER_HZ` is 100 on every Linux).
 const TICK_NS: u64 = 10_000_000;
@@ -212,6 +214,8 @@ pub struct Skew {
 pub struct Members<W: World = Live> {
     world: W,
     kind: Kind<W::Process>,
+    /// What counts the time of the whole tree, where there is such a counter.
+    meter: Option<Meter<W::Counter>>,
     /// Whose processes alone are held and charged; `None` for everybody's.
     owner: Option<u32>,
     active: Vec<Member<W::Process>>,
@@ -295,6 +299,7 @@ impl<W: World> Members<W> {
         Self {
             world,
             kind,
+            meter: None,
             owner: None,
             active: Vec::new(),
             idle: Vec::new(),
@@ -406,6 +411,11 @@ impl<W: World> Members<W> {
         self.active.iter().chain(&self.idle).map(|m| (m.pid, m.start))
     }
 
+    /// The members that are known, with the threads that each was last seen to have.
+    pub fn pids_and_threads(&self) -> impl Iterator<Item = (Pid, u32)> + '_ {
+        self.active.iter().chain(&self.idle).map(|m| (m.pid, m.threads))
+    }
+
     /// What is known of each member.
     pub fn known(&self) -> impl Iterator<Item = Known> + '_ {
         self.active.iter().chain(&self.idle).map(|m| Known {
@@ -422,13 +432,21 @@ impl<W: World> Members<W> {
         std::mem::take(&mut self.ended)
     }
 
-    /// CPU time used by all members since the client began. Never goes back; may lag by less than 10 ms where members
-    /// have children that came and went, and by a tick of the kernel where they run on other CPUs. Reads the clocks
-    /// of active members, and of some idle ones in turn.
+    /// CPU time used by all members since the client began. Never goes back. By a counter it is the kernel's own sum; by
+    /// clocks it may lag by less than 10 ms where members have children that came and went, and by a tick of the kernel
+    /// where they run on other CPUs. Reads the counter, or the clocks of active members, and of some idle ones in turn.
     ///
     /// # Errors
     /// As [`World::cpu`], [`Table::add`].
     pub fn total(&mut self, look: &mut Look<'_>) -> Result<Nanos> {
+        match self.total_by_counter(look)? {
+            Some(total) => Ok(total),
+            None => self.total_by_clocks(look),
+        }
+    }
+
+    /// Reads the clocks of all active members; those that have none any more have ended.
+    fn read_clocks(&mut self, look: &mut Look<'_>) -> Result<()> {
         let mut i = 0;
         while i < self.active.len() {
             look.tally.reads += 1;
@@ -445,6 +463,11 @@ impl<W: World> Members<W> {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn total_by_clocks(&mut self, look: &mut Look<'_>) -> Result<Nanos> {
+        self.read_clocks(look)?;
         self.look_at_some_idle(look, IDLE_LOOKS)?;
         match self.kind {
             Kind::Command { .. } if self.has_forked => self.read_children(look, |_, _| true)?,

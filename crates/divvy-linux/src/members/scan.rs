@@ -3,7 +3,7 @@
 use divvy_policy::Nanos;
 
 use super::{Kind, Look, Members, Scan};
-use crate::procfs::{StartTime, State};
+use crate::procfs::{StartTime, Stat, State};
 use crate::world::World;
 use crate::{Pid, Result};
 
@@ -15,8 +15,8 @@ const SCAN_CHEAP: Nanos = Nanos::from_micros(100);
 const SCAN_REST: u64 = 200;
 
 impl<W: World> Members<W> {
-    /// Looks at the threads of active members: at every one of a command's, and at an attached client's until `enough`
-    /// run. With `children`, looks for new members of a command too: children of members, in the group or not.
+    /// Looks at the threads of active members until `enough` run, those of the youngest members first. With `children`,
+    /// looks at every member of a command, and for new ones too: children of members, in the group or not.
     ///
     /// # Errors
     /// As [`World::stat`], [`World::threads`].
@@ -25,34 +25,27 @@ impl<W: World> Members<W> {
         if matches!(self.kind, Kind::Attached { .. }) {
             return self.scan_attached(look, enough);
         }
-        let mut scan =
-            Scan { asleep: self.idle.len() as u32, threads: self.idle.len() as u32, ..Scan::default() };
+        let idle = self.idle.len() as u32;
+        let mut scan = Scan { asleep: idle, threads: idle, ..Scan::default() };
+        if !children {
+            return self.scan_states(scan, look, enough);
+        }
         let mut found = Vec::new();
         let mut i = 0;
         while i < self.active.len() {
             let pid = self.active[i].pid;
-            look.tally.reads += 1 + u64::from(children);
-            let Some(stat) = self.world.stat(pid)?.filter(|s| s.start == self.active[i].start) else {
-                let gone = self.active.swap_remove(i);
-                self.vanish(gone, look);
-                continue;
-            };
-            self.active[i].threads = stat.num_threads;
-            self.regroup(i, stat.pgrp, look)?;
+            look.tally.reads += 1;
+            let Some(stat) = self.state_of(i, look)? else { continue };
             if stat.num_threads > 1 {
                 let world = &self.world;
                 world.threads(pid, &mut |thread| {
                     scan.count(thread.state);
-                    if children {
-                        // A thread that has just ended had handed its children on: the next scan sees them.
-                        let _ = world.children(pid, thread.pid, &mut found);
-                    }
+                    // A thread that has just ended had handed its children on: the next scan sees them.
+                    let _ = world.children(pid, thread.pid, &mut found);
                 })?;
             } else {
                 scan.count(stat.state);
-                if children {
-                    self.world.children(pid, pid, &mut found)?;
-                }
+                self.world.children(pid, pid, &mut found)?;
             }
             self.active[i].forks |= !found.is_empty();
             // New members are appended, and looked at in their turn.
@@ -60,6 +53,41 @@ impl<W: World> Members<W> {
                 self.add(child, look)?;
             }
             i += 1;
+        }
+        Ok(scan)
+    }
+
+    /// What active member `i` is and does; `None` where it has ended: another stands in its place then.
+    fn state_of(&mut self, i: usize, look: &mut Look<'_>) -> Result<Option<Stat>> {
+        look.tally.reads += 1;
+        let stat = self.world.stat(self.active[i].pid)?.filter(|s| s.start == self.active[i].start);
+        match &stat {
+            Some(stat) => {
+                self.active[i].threads = stat.num_threads;
+                self.regroup(i, stat.pgrp, look)?;
+            }
+            None => {
+                let gone = self.active.swap_remove(i);
+                self.vanish(gone, look);
+            }
+        }
+        Ok(stat)
+    }
+
+    /// States of a command's members, the youngest first: of a shell, a driver and a compiler it is the compiler that runs.
+    fn scan_states(&mut self, mut scan: Scan, look: &mut Look<'_>, enough: u32) -> Result<Scan> {
+        for i in (0..self.active.len()).rev() {
+            if scan.running >= enough {
+                break;
+            }
+            let pid = self.active[i].pid;
+            match self.state_of(i, look)? {
+                Some(stat) if stat.num_threads > 1 => {
+                    self.world.threads(pid, &mut |thread| scan.count(thread.state))?;
+                }
+                Some(stat) => scan.count(stat.state),
+                None => {}
+            }
         }
         Ok(scan)
     }

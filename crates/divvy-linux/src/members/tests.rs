@@ -1,5 +1,7 @@
 //! Members on a machine that the test scripts: what vanishes, recycles, refuses and stops at the wrong moment.
 
+mod accounts;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -37,6 +39,8 @@ struct Machine {
     sent: Vec<(i32, Signal)>,
     /// States that were read.
     stats: u64,
+    /// What the counter of the tree shows; `None` once it cannot be read any more.
+    counted: Option<Nanos>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -104,6 +108,12 @@ impl Script {
 
 impl World for Script {
     type Process = (Pid, StartTime);
+    type Counter = ();
+
+    fn count(&self, _: &()) -> Result<Nanos> {
+        let counted = self.0.borrow().counted;
+        counted.ok_or_else(|| Error::system("read a perf counter", "of a command", Errno::BADF))
+    }
 
     fn open(&self, pid: Pid) -> Result<Option<Self::Process>> {
         if self.get(pid).is_some_and(|p| p.unopenable) {

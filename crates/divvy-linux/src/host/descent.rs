@@ -1,0 +1,191 @@
+//! Whose process is whose, as the kernel tells it ([`Lineage`]): commands' descendants without a scan.
+//!
+//! What was told is sorted to the clients at once and taken in when somebody asks about one: a process that came and went in
+//! between costs nothing but its two records.
+
+use std::collections::HashMap;
+
+use divvy_policy::ClientId;
+
+use super::LinuxHost;
+use crate::members::Look;
+use crate::perf::{Lineage, Relation};
+use crate::{Pid, Result, clock};
+
+/// A living process below us.
+#[derive(Clone, Copy, Debug)]
+struct Descendant {
+    client: ClientId,
+    threads: u32,
+}
+
+/// Everybody that commands have made and that lives.
+#[derive(Debug, Default)]
+pub(crate) struct Descent {
+    /// `None` where the kernel does not tell.
+    lineage: Option<Lineage>,
+    alive: HashMap<Pid, Descendant>,
+    /// Told before what they follow from was, for that was told by another CPU: they are tried once more.
+    early: Vec<(u64, Relation)>,
+    /// Something was not told: every command has to be scanned.
+    pub(super) overruns: u64,
+}
+
+/// What was told of one client and not taken in yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kin {
+    born: Vec<Pid>,
+    departed: Vec<Pid>,
+    /// Somebody was born, be it that nobody is left to be taken in.
+    forked: bool,
+    /// Living processes.
+    alive: u32,
+    /// Overruns up to which its processes have been scanned for.
+    scanned: u64,
+    /// Something was not told of it at some time: who has ended unheard is thought to live.
+    patchy: bool,
+}
+
+impl Descent {
+    pub(super) fn open() -> Self {
+        Self { lineage: Lineage::open().ok(), ..Self::default() }
+    }
+
+    /// Whether the kernel tells.
+    pub(super) fn is_told(&self) -> bool {
+        self.lineage.is_some()
+    }
+}
+
+impl LinuxHost {
+    /// Whether all members of command `i` are told by the kernel, so that none has to be looked for.
+    pub(super) fn is_told(&self, i: usize) -> bool {
+        self.descent.is_told() && self.clients[i].kin.scanned == self.descent.overruns
+    }
+
+    /// Whether that holds for every command.
+    pub(super) fn all_are_told(&self) -> bool {
+        let commands = self.clients.iter().filter(|c| c.selector.is_none() && !c.gone);
+        self.descent.is_told() && commands.into_iter().all(|c| c.kin.scanned == self.descent.overruns)
+    }
+
+    /// `leader` was made by us for `client`.
+    pub(super) fn found_client(&mut self, leader: Pid, client: ClientId) {
+        if self.descent.is_told() {
+            self.descent.alive.insert(leader, Descendant { client, threads: 1 });
+            let kin = &mut self.clients[client.index()].kin;
+            (kin.alive, kin.scanned) = (1, self.descent.overruns);
+        }
+    }
+
+    /// Sorts what the kernel has told since the last time to the clients.
+    pub(super) fn follow(&mut self) {
+        let Some(lineage) = &mut self.descent.lineage else { return };
+        let told = lineage.take();
+        if told.is_empty() {
+            return;
+        }
+        let again = std::mem::take(&mut self.descent.early).into_iter().map(|(at, what)| (at, what, true));
+        let mut all: Vec<_> = again.chain(told.into_iter().map(|(at, what)| (at, what, false))).collect();
+        all.sort_by_key(|&(at, ..)| at);
+        for (at, relation, again) in all {
+            // Whoever was early twice is not below a command of ours: the guardian, say.
+            if !self.relate(relation) && !again {
+                self.descent.early.push((at, relation));
+            }
+        }
+    }
+
+    /// Takes one fact in; says whether it is known whom it is about.
+    fn relate(&mut self, relation: Relation) -> bool {
+        let alive = &mut self.descent.alive;
+        match relation {
+            Relation::Fork { parent, child } => {
+                let Some(&Descendant { client, .. }) = alive.get(&parent) else {
+                    return alive.contains_key(&child); // A leader: it is known without.
+                };
+                alive.insert(child, Descendant { client, threads: 1 });
+                let kin = &mut self.clients[client.index()].kin;
+                kin.born.push(child);
+                kin.forked = true;
+                kin.alive += 1;
+            }
+            Relation::Thread(of) => {
+                let Some(process) = alive.get_mut(&of) else { return false };
+                process.threads += 1;
+            }
+            Relation::Exit(of) => {
+                let Some(process) = alive.get_mut(&of) else { return false };
+                process.threads = process.threads.saturating_sub(1);
+                if process.threads == 0 {
+                    let client = process.client;
+                    alive.remove(&of);
+                    let kin = &mut self.clients[client.index()].kin;
+                    kin.alive = kin.alive.saturating_sub(1);
+                    match kin.born.iter().position(|&born| born == of) {
+                        Some(unseen) => drop(kin.born.swap_remove(unseen)),
+                        None => kin.departed.push(of),
+                    }
+                }
+            }
+            Relation::Lost => {
+                // What ended unheard would be thought to live for good.
+                alive.clear();
+                self.descent.overruns += 1;
+            }
+        }
+        true
+    }
+
+    /// Takes in what was told of command `i`: its new processes are members, held if it is, and those that have ended are
+    /// none any more.
+    ///
+    /// # Errors
+    /// As [`Members::add`](crate::members::Members::add).
+    pub(super) fn catch_up(&mut self, i: usize) -> Result<()> {
+        self.follow();
+        let c = &mut self.clients[i];
+        let kin = &mut c.kin;
+        if !std::mem::take(&mut kin.forked) && kin.departed.is_empty() {
+            return Ok(());
+        }
+        let (born, departed) = (std::mem::take(&mut kin.born), std::mem::take(&mut kin.departed));
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        c.members.note_forked();
+        for pid in departed {
+            c.members.end(pid, look);
+        }
+        let mut done = Ok(());
+        for pid in born {
+            // One that cannot be held is a member all the same, and so are those after it.
+            done = c.members.add(pid, look).and(done);
+        }
+        done
+    }
+
+    /// Whether no process of command `i` is left, as far as the kernel has told; `None` where it does not tell.
+    pub(super) fn none_left(&mut self, i: usize) -> Option<bool> {
+        self.follow();
+        let told = self.is_told(i) && !self.clients[i].kin.patchy;
+        told.then(|| self.clients[i].kin.alive == 0)
+    }
+
+    /// Command `i` was scanned for new members: from here on what the kernel tells of them is whole again.
+    pub(super) fn told_anew(&mut self, i: usize) {
+        if !self.descent.is_told() || self.is_told(i) {
+            return;
+        }
+        let client = ClientId(i as u32);
+        for (pid, threads) in self.clients[i].members.pids_and_threads() {
+            self.descent.alive.insert(pid, Descendant { client, threads });
+        }
+        let alive = self.clients[i].members.len() as u32;
+        let kin = &mut self.clients[i].kin;
+        (kin.patchy, kin.scanned, kin.alive) = (true, self.descent.overruns, alive);
+    }
+
+    /// The client of a process below us that is known to live.
+    pub(super) fn descends_from(&self, pid: Pid) -> Option<ClientId> {
+        self.descent.alive.get(&pid).map(|d| d.client)
+    }
+}
