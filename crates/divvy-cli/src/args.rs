@@ -106,9 +106,10 @@ pub(crate) struct ShareArgs {
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) time: Option<Duration>,
 
-    /// CPU time of one share in one cycle (rate: time between decisions; dispatchers: of one slice), 1ms to 10s
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = humantime::parse_duration)]
-    pub(crate) quantum: Duration,
+    /// CPU time of one share in one cycle (rate: time between decisions; dispatchers: of one slice), 1ms to 10s. Where it is
+    /// not given, shares such as 997 and 1009 get less, so that a cycle is no longer than a second [default: 10ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) quantum: Option<Duration>,
 
     /// Who decides: NAME or NAME:KEY=VALUE,... A gate (exact, alps, alps-basic, rate) or a dispatcher (fcfs, las,
     /// pbs:alpha=2, vtrr, lottery:seed=7, ...); `divvy policies` lists them [default: exact]

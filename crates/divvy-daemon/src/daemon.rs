@@ -216,6 +216,9 @@ struct Prepared {
     protect: Vec<String>,
 }
 
+/// Where no quantum is asked for, no cycle is longer.
+const CYCLE_LONGEST: Nanos = Nanos::from_secs(1);
+
 impl Overrides {
     /// Sets in `spec` what was asked for. An option that the policy knows nothing of was meant for another.
     pub(crate) fn apply(&self, spec: &mut GateSpec) -> Result<(), Failure> {
@@ -238,6 +241,7 @@ impl Overrides {
         for (time, to) in times.into_iter().filter_map(|(time, to)| Some((time?, to))) {
             *to = nanos(time).0;
         }
+        spec.cycle_ns_max = if self.quantum.is_none() { Some(CYCLE_LONGEST.0) } else { None };
         spec.slice_ns = self.slice.map(|time| nanos(time).0).or(spec.slice_ns);
         spec.presence = self.presence.unwrap_or(spec.presence);
         Ok(())

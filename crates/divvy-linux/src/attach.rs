@@ -309,6 +309,7 @@ impl LinuxHost {
     /// As [`ProcessRef::signal`](crate::ProcessRef::signal): what could not be resumed stays in the table, for the
     /// guardian and `divvy rescue`.
     pub fn detach(&mut self, client: ClientId) -> Result<()> {
+        self.release_last();
         let i = client.index();
         if self.clients.get(i).is_none_or(|c| c.gone) {
             return Ok(());

@@ -166,6 +166,8 @@ pub struct LinuxHost {
     /// Commands whose leaders have ended, and which may have others left.
     ending: Vec<ClientId>,
     pub(crate) news: VecDeque<News>,
+    /// Clients to be released as the last thing before we sleep: on our own CPU they take it from us at once.
+    releasing: Vec<(ClientId, Option<CpuId>)>,
     /// Clients to be held as soon as whoever follows them has been released.
     deferred: Vec<ClientId>,
     /// Released clients of several threads whose CPUs have changed.
@@ -272,6 +274,7 @@ impl LinuxHost {
             orphans: HashMap::new(),
             ending: Vec::new(),
             news: VecDeque::new(),
+            releasing: Vec::new(),
             deferred: Vec::new(),
             unplaced: Vec::new(),
             asked: Vec::new(),
@@ -380,6 +383,7 @@ impl LinuxHost {
     /// # Errors
     /// As [`crate::ProcessRef::signal`].
     pub fn signal(&mut self, client: ClientId, signal: Signal) -> Result<Delivery> {
+        self.release_if_due(client);
         if self.clients.get(client.index()).is_none_or(|c| c.gone) {
             return Ok(Delivery::Gone);
         }
@@ -629,6 +633,26 @@ impl LinuxHost {
             && self.clients[i].cpu.is_some_and(|cpu| cpu as usize != rustix::thread::sched_getcpu())
     }
 
+    /// Releases whoever waits for it.
+    pub(crate) fn release_last(&mut self) {
+        for (client, cpu) in std::mem::take(&mut self.releasing) {
+            let i = client.index();
+            if self.clients[i].gone {
+                continue;
+            }
+            if let Err(e) = delivered(self.release_client(i, cpu)) {
+                self.news.push_back(News::Failed(client, e));
+            }
+        }
+    }
+
+    /// Before anything else is done with `client` it is released, if it waits for that.
+    fn release_if_due(&mut self, client: ClientId) {
+        if self.releasing.iter().any(|&(due, _)| due == client) {
+            self.release_last();
+        }
+    }
+
     fn hold_deferred(&mut self) {
         for client in std::mem::take(&mut self.deferred) {
             if self.clients[client.index()].gone {
@@ -755,12 +779,21 @@ impl Host for LinuxHost {
     fn wait(&mut self, until: Option<Instant>) -> std::result::Result<(), HostError> {
         self.hold_deferred();
         if !self.news.is_empty() {
+            self.release_last();
             return Ok(());
         }
         let now = clock::now();
         // The guardian is told that we live, however far away the next decision is.
         let beat = self.beaten + BEAT_INTERVAL;
         let until = until.map_or(beat, |t| t.min(beat));
+        if !self.releasing.is_empty() {
+            // The timer first: whoever is released here runs at once, and we may not for milliseconds.
+            self.reactor.arm_for(Some(until), now).map_err(|e| HostError::Broken(e.to_string()))?;
+            self.release_last();
+            if !self.news.is_empty() {
+                return Ok(());
+            }
+        }
         let woken = self.reactor.wait(Some(until), now).map_err(|e| HostError::Broken(e.to_string()))?;
         self.beat();
         self.watch_guardian()?;
@@ -798,10 +831,15 @@ impl Host for LinuxHost {
         if self.deferred.contains(&client) {
             self.hold_deferred();
         }
+        if self.cpus.len() == 1 {
+            self.releasing.push((client, cpu));
+            return Ok(());
+        }
         delivered(self.release_client(client.index(), cpu))
     }
 
     fn hold(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
+        self.release_if_due(client);
         if self.clients[client.index()].gone {
             return Err(HostError::Gone);
         }
@@ -815,6 +853,7 @@ impl Host for LinuxHost {
     fn measure(&mut self, client: ClientId) -> std::result::Result<Nanos, HostError> {
         let i = client.index();
         self.hold_deferred();
+        self.release_if_due(client);
         if self.clients[i].gone {
             return Ok(self.clients[i].members.last_total());
         }
@@ -850,6 +889,7 @@ impl Host for LinuxHost {
     fn observe(&mut self, client: ClientId) -> std::result::Result<Observed, HostError> {
         let i = client.index();
         self.hold_deferred();
+        self.release_if_due(client);
         if self.clients[i].gone {
             return Err(HostError::Gone);
         }

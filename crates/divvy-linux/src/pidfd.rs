@@ -4,6 +4,7 @@
 //! opened first, then the start time is read, then the pidfd is asked whether its process still lives. If it does,
 //! the start time was its own, and every signal sent through the pidfd reaches it or nobody.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::last_errno;
-use crate::procfs::{ProcPath, StartTime, stat_raw};
+use crate::procfs::{ProcPath, StartTime, Stat, StatFile, stat_raw};
 use crate::{Error, Result};
 
 /// `PIDFD_SIGNAL_PROCESS_GROUP` of `linux/pidfd.h` (Linux 6.9), which neither libc nor rustix has.
@@ -43,6 +44,8 @@ pub struct ProcessRef {
     fd: OwnedFd,
     pid: Pid,
     start: StartTime,
+    /// Kept open by whoever asks for its state more than once.
+    stat: RefCell<Option<StatFile>>,
 }
 
 impl ProcessRef {
@@ -56,7 +59,7 @@ impl ProcessRef {
         };
         let path = ProcPath::of(pid, "stat");
         let Some(stat) = stat_raw(&path).map_err(|e| e.on(&path))? else { return Ok(None) };
-        let process = Self { fd, pid, start: stat.start };
+        let process = Self { fd, pid, start: stat.start, stat: RefCell::default() };
         Ok(process.is_alive()?.then_some(process))
     }
 
@@ -78,7 +81,7 @@ impl ProcessRef {
             open_raw(pid).map_err(|e| Error::system("open a pidfd of child", pid, e))?.ok_or_else(gone)?;
         let path = ProcPath::of(pid, "stat");
         let stat = stat_raw(&path).map_err(|e| e.on(&path))?.ok_or_else(gone)?;
-        Ok(Self { fd, pid, start: stat.start })
+        Ok(Self { fd, pid, start: stat.start, stat: RefCell::default() })
     }
 
     /// Its pid.
@@ -91,6 +94,20 @@ impl ProcessRef {
     #[must_use]
     pub const fn start(&self) -> StartTime {
         self.start
+    }
+
+    /// What it is and does; `None` once it has been waited for. Keeps a descriptor, which makes every call but the first half
+    /// as dear as [`procfs::stat`](crate::procfs::stat).
+    ///
+    /// # Errors
+    /// As [`procfs::stat`](crate::procfs::stat).
+    pub fn stat(&self) -> Result<Option<Stat>> {
+        let mut kept = self.stat.borrow_mut();
+        if kept.is_none() {
+            *kept = StatFile::open(self.pid)?;
+        }
+        let stat = kept.as_ref().map_or(Ok(None), StatFile::read)?;
+        Ok(stat.filter(|stat| stat.start == self.start))
     }
 
     /// Whether it has not ended yet. One system call.

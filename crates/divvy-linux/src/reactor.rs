@@ -165,15 +165,22 @@ impl Reactor {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
+    /// Sets the timer for a [`wait`](Self::wait) that follows, so that nothing is left to be done before it.
+    ///
+    /// # Errors
+    /// [`Error::System`] where the timer cannot be set.
+    pub fn arm_for(&mut self, until: Option<Instant>, now: Instant) -> Result<()> {
+        let sleeps = until.is_none_or(|until| until > now);
+        if sleeps && self.armed != until { self.arm(until) } else { Ok(()) }
+    }
+
     /// Sleeps until `until` (`None`: for ever) or something happens. Does not sleep where `until` has passed.
     ///
     /// # Errors
     /// [`Error::System`] where epoll or a descriptor fails.
     pub fn wait(&mut self, until: Option<Instant>, now: Instant) -> Result<Woken> {
+        self.arm_for(until, now)?;
         let sleeps = until.is_none_or(|until| until > now);
-        if sleeps && self.armed != until {
-            self.arm(until)?;
-        }
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
         let timeout = if sleeps { None } else { Some(&Timespec { tv_sec: 0, tv_nsec: 0 }) };
         let mut woken = Woken::default();

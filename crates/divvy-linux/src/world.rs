@@ -38,6 +38,15 @@ pub trait World {
     /// As [`procfs::stat`].
     fn stat(&self, pid: Pid) -> Result<Option<Stat>>;
 
+    /// What a process is and does, asked again and again; `None` once it has been waited for.
+    ///
+    /// # Errors
+    /// As [`procfs::stat`].
+    fn state(&self, process: &Self::Process) -> Result<Option<Stat>> {
+        let (pid, start) = Self::identity(process);
+        Ok(self.stat(pid)?.filter(|stat| stat.start == start))
+    }
+
     /// Calls `each` with every thread of `pid`.
     ///
     /// # Errors
@@ -96,6 +105,9 @@ pub trait World {
 /// Descriptors kept for reading `/proc`, another guardian, and what else comes up.
 const DESCRIPTORS_KEPT: u64 = 32;
 
+/// While there is room for so many more descriptors, the files of processes that are looked at often are kept open.
+const FILES_AMPLE: u64 = 4096;
+
 /// This machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Live;
@@ -124,6 +136,14 @@ impl World for Live {
 
     fn stat(&self, pid: Pid) -> Result<Option<Stat>> {
         procfs::stat(pid)
+    }
+
+    /// Descriptors are for pidfds first.
+    fn state(&self, process: &ProcessRef) -> Result<Option<Stat>> {
+        if own::open_files_left(process.as_fd()) < FILES_AMPLE {
+            return Ok(procfs::stat(process.pid())?.filter(|stat| stat.start == process.start()));
+        }
+        process.stat()
     }
 
     fn threads(&self, pid: Pid, each: &mut dyn FnMut(Stat)) -> Result<()> {

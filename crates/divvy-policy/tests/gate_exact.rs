@@ -4,7 +4,7 @@ mod gate_common;
 
 use divvy_policy::feasible::{Claim, water_fill};
 use divvy_policy::gate::{Exact, ExactParams, Scale};
-use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Nanos, Share};
+use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Nanos, Share, Instant, Policy as _};
 use gate_common::hostile::{op, survive};
 use gate_common::{Charges, MS, World};
 use proptest::prelude::*;
@@ -309,15 +309,60 @@ proptest! {
     fn any_sequence_of_events_is_survived(
         ops in prop::collection::vec(op(u64::MAX), 0..80), long in any::<bool>(), cpus in 1u32..5, presence in 1u32..4,
         slice in prop::option::of(1u64..30), scale in any::<bool>(), share_time in prop::option::of(1u64..1_000_000),
+        cycle_max in prop::option::of(1u64..1_000),
     ) {
         use divvy_policy::gate::{Alps, AlpsParams, AlpsVariant, QUANTUM_MAX, QUANTUM_MIN, Rate, RateParams};
         let quantum = if long { QUANTUM_MAX } else { QUANTUM_MIN };
         let scale = if scale { Scale::ByGcd } else { Scale::AsGiven };
         let (slice, share_time) = (slice.map(Nanos::from_millis), share_time.map(Nanos));
-        survive(Exact::new(ExactParams { quantum, cpus, scale, slice, presence, share_time }).unwrap(), &ops)?;
+        let cycle_max = cycle_max.map(Nanos::from_millis);
+        survive(Exact::new(ExactParams { quantum, cpus, scale, slice, presence, share_time, cycle_max }).unwrap(), &ops)?;
         for variant in [AlpsVariant::Basic, AlpsVariant::Optimized, AlpsVariant::OptimizedIo] {
             survive(Alps::new(AlpsParams { quantum, variant, scale }).unwrap(), &ops)?;
         }
         survive(Rate::new(RateParams { interval: quantum, period: Nanos(quantum.0 * 10) }).unwrap(), &ops)?;
+    }
+}
+
+#[test]
+fn a_cycle_of_odd_shares_is_bounded() {
+    // 997 and 1009 have no common divisor: at 10 ms a share a cycle would take 20 s.
+    let params = ExactParams { cycle_max: Some(Nanos::from_secs(1)), ..ExactParams::default() };
+    let mut gate = Exact::new(params).unwrap();
+    let mut ends = Vec::new();
+    let (mut now, mut used, mut runs) = (Instant(1), [0_u64; 2], None);
+    for (client, share) in [(0, 997), (1, 1009)] {
+        let client = ClientId(client);
+        gate.on_event(now, Event::Join { client, share: Share::new(share).unwrap() }).unwrap();
+        gate.on_event(now, Event::Wake { client }).unwrap();
+    }
+    let mut told = [0_u64; 2];
+    while now < Instant(10_000_000_000) {
+        while let Some(decision) = gate.poll_decision(now) {
+            match decision {
+                Gate::Release { client, .. } => runs = Some(client.index()),
+                Gate::Hold { client } if runs == Some(client.index()) => runs = None,
+                Gate::Measure { client } => {
+                    let i = client.index();
+                    let ns = used[i] - std::mem::replace(&mut told[i], used[i]);
+                    gate.on_event(now, Event::Charge { client, used: Nanos(ns) }).unwrap();
+                }
+                Gate::CycleEnd { .. } => ends.push((now, used)),
+                _ => {}
+            }
+        }
+        let next = gate.poll_timeout().expect("somebody runs");
+        if let Some(i) = runs {
+            used[i] += next.since(now).0;
+        }
+        now = next;
+    }
+    assert!(ends.len() >= 8, "{} cycles in 10 s", ends.len());
+    for pair in ends.windows(2) {
+        let cycle = pair[1].0.since(pair[0].0);
+        assert!(cycle <= Nanos::from_millis(1001), "{cycle:?}");
+        let got = [0, 1].map(|i| (pair[1].1[i] - pair[0].1[i]) as f64);
+        let error = got[0] / (got[0] + got[1]) * 2006.0 / 997.0 - 1.0;
+        assert!(error.abs() < 1e-3, "{got:?}");
     }
 }

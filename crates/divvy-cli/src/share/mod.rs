@@ -5,6 +5,7 @@ mod outlet;
 pub(crate) mod report;
 mod run;
 mod screen;
+mod shell;
 pub(crate) mod table;
 mod tasks;
 mod trace;
@@ -25,6 +26,8 @@ use crate::{Code, Failure};
 pub(crate) use backend::BackendArg;
 pub(crate) use trace::TraceFormat;
 
+/// Where no quantum is asked for, no cycle is longer.
+const CYCLE_LONGEST: Duration = Duration::from_secs(1);
 /// A cycle longer than this cannot be meant.
 const CYCLE_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -42,7 +45,7 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     let spec = gate_spec(&args, &backend, 1);
     spec.make().map_err(|e| Failure::new(Code::Usage, e))?;
     check_options(&args, &spec.policy)?;
-    check_cycle(&args, &spec, &tasks)?;
+    check_cycle(&spec, &tasks)?;
     // What cannot be written later is better known before anything runs.
     let report = args.report.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(create).transpose()?;
@@ -82,27 +85,21 @@ fn parse_cpus(list: &str) -> Result<CpuMask, Failure> {
     })
 }
 
-fn check_cycle(args: &ShareArgs, spec: &GateSpec, tasks: &[tasks::Task]) -> Result<(), Failure> {
-    let Some(quantum) = spec.cycle_quantum().map_err(|e| Failure::new(Code::Usage, e))? else {
+fn check_cycle(spec: &GateSpec, tasks: &[tasks::Task]) -> Result<(), Failure> {
+    let shares: Vec<u64> = tasks.iter().map(|t| t.share.get()).collect();
+    let Some(cycle) = spec.cycle(&shares).map_err(|e| Failure::new(Code::Usage, e))? else {
         return Ok(()); // Dispatchers know no cycle.
     };
-    let quantum = Duration::from_nanos(quantum.0);
-    let unit = if args.unscaled { 1 } else { tasks.iter().fold(0, |unit, t| gcd(unit, t.share.get())) };
-    let quanta: u64 = tasks.iter().map(|t| t.share.get() / unit.max(1)).sum();
-    let cycle = quantum.as_secs_f64() * quanta as f64;
-    if cycle > CYCLE_MAX.as_secs_f64() {
+    if cycle > CYCLE_MAX.as_nanos() {
         let text = format!(
-            "shares of {quanta} in all at a quantum of {}: a cycle of {:.0} hours; use smaller shares or a shorter quantum",
-            humantime::format_duration(quantum),
-            cycle / 3600.0
+            "shares of {} in all at a quantum of {}: a cycle of {} hours; use smaller shares or a shorter quantum",
+            shares.iter().sum::<u64>(),
+            humantime::format_duration(Duration::from_nanos(spec.quantum_ns)),
+            cycle / Duration::from_secs(3600).as_nanos()
         );
         return Err(Failure::new(Code::Usage, text));
     }
     Ok(())
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -117,11 +114,13 @@ fn gate_spec(args: &ShareArgs, backend: &Chosen, cpus: u32) -> GateSpec {
     };
     GateSpec {
         policy,
-        quantum_ns: nanos(args.quantum),
+        quantum_ns: args.quantum.map_or(default.quantum_ns, nanos),
         cpus,
         scale_shares: !args.unscaled,
         slice_ns: args.slice.map(nanos),
         share_ns: None,
+        // Who says what a share is worth means it.
+        cycle_ns_max: if args.quantum.is_none() { Some(nanos(CYCLE_LONGEST)) } else { None },
         presence: args.presence.unwrap_or(default.presence),
         period_ns: args.period.map_or(default.period_ns, nanos),
     }

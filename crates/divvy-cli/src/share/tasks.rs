@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use divvy_linux::Selector;
 use divvy_policy::Share;
 use serde::Deserialize;
 
+use super::shell;
 use crate::strip::plain;
 use crate::{Code, Failure};
 
@@ -109,9 +109,10 @@ pub(crate) fn all(words: &[String], file: Option<&Path>) -> Result<Vec<Task>, Fa
     if let Some(file) = file {
         tasks.extend(from_file(file)?);
     }
-    for task in &tasks {
-        if let What::Command(command) = &task.what {
+    for task in &mut tasks {
+        if let What::Command(command) = &mut task.what {
             check_program(&plain(&task.name), command)?;
+            shell::spare(command);
         }
     }
     // Names are for people and programs to read, in tables and reports: one line each.
@@ -139,7 +140,7 @@ fn from_word(word: &str) -> Result<Task, Failure> {
         let selector = parse_selector(selector, &quoted)?;
         return Ok(Task { name: selector.to_string(), share, what: What::Attach(selector) });
     }
-    let what = What::Command(Command { argv: shell(command), dir: None, env: Vec::new() });
+    let what = What::Command(Command { argv: by_shell(command), dir: None, env: Vec::new() });
     Ok(Task { name: first_word(command), share, what })
 }
 
@@ -147,7 +148,7 @@ fn parse_selector(text: &str, whose: &str) -> Result<Selector, Failure> {
     text.parse().map_err(|e| usage(format!("{whose}: {e}")))
 }
 
-fn shell(command: &str) -> Vec<OsString> {
+fn by_shell(command: &str) -> Vec<OsString> {
     ["/bin/sh", "-c", command].map(OsString::from).to_vec()
 }
 
@@ -213,7 +214,7 @@ fn from_command(
     whose: &str,
 ) -> Result<(String, What), Failure> {
     let (first, argv) = match command {
-        FileCommand::Shell(line) => (first_word(&line), shell(&line)),
+        FileCommand::Shell(line) => (first_word(&line), by_shell(&line)),
         FileCommand::Argv(argv) => (
             argv.first().map(|a| first_word(a)).unwrap_or_default(),
             argv.into_iter().map(OsString::from).collect(),
@@ -274,7 +275,7 @@ fn check_program(name: &str, command: &Command) -> Result<(), Failure> {
         [program, ..] => (program.to_string_lossy().into_owned(), false),
         [] => return Ok(()),
     };
-    if in_path(&program, dir) || (by_shell && !program.contains('/') && shell_knows(&program)) {
+    if in_path(&program, dir) || (by_shell && !program.contains('/') && shell::knows(&program)) {
         return Ok(());
     }
     let found = |name: &str| dir.unwrap_or(Path::new("")).join(name).exists();
@@ -307,14 +308,6 @@ fn in_path(program: &str, dir: Option<&Path>) -> bool {
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     std::env::split_paths(&path).any(|dir| executable(&dir.join(program)))
-}
-
-/// Builtins and keywords are no files.
-fn shell_knows(word: &str) -> bool {
-    let mut asked = std::process::Command::new("/bin/sh");
-    asked.args(["-c", "command -v -- \"$1\"", "sh", word]);
-    asked.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    asked.status().is_ok_and(|status| status.success())
 }
 
 #[cfg(test)]

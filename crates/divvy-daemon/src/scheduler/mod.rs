@@ -349,12 +349,10 @@ impl Scheduler {
         let others = self.book.present().filter(|&(id, _)| Some(id) != client);
         let shares = others.map(|(id, _)| ledger[id.index()].share.get()).chain([share.get()]);
         let shares: Vec<u64> = shares.collect();
-        let unit = if self.settings.spec.scale_shares { shares.iter().fold(0, |a, &b| gcd(a, b)) } else { 1 };
-        let quanta: u64 = shares.iter().map(|s| s / unit.max(1)).sum();
-        let cycle = u128::from(quanta) * u128::from(self.settings.spec.quantum_ns);
+        let cycle = self.settings.spec.cycle(&shares).ok().flatten().unwrap_or(0);
         if cycle > u128::from(CYCLE_MAX.0) {
-            let hours = cycle / 3_600_000_000_000;
-            let text = format!("shares of {quanta} in all make a cycle of {hours} hours");
+            let (hours, sum) = (cycle / 3_600_000_000_000, shares.iter().sum::<u64>());
+            let text = format!("shares of {sum} in all make a cycle of {hours} hours");
             return Err(Refusal::new(
                 ErrorCode::BadRequest,
                 text,
@@ -363,10 +361,6 @@ impl Scheduler {
         }
         Ok(())
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn parse_share(n: u64) -> Result<Share, Refusal> {

@@ -32,6 +32,9 @@ pub struct GateSpec {
     /// CPU time of one share in one cycle, ns, where that is not the quantum; `exact` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_ns: Option<u64>,
+    /// The longest cycle, ns, where shares such as 997 and 1009 would make a longer one; `exact` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cycle_ns_max: Option<u64>,
     /// Clients released for each CPU; `exact` only.
     pub presence: u32,
     /// Rate enforcement period, ns; `rate` only.
@@ -47,6 +50,7 @@ impl Default for GateSpec {
             scale_shares: true,
             slice_ns: None,
             share_ns: None,
+            cycle_ns_max: None,
             presence: 1,
             period_ns: 1_000_000_000,
         }
@@ -76,6 +80,11 @@ pub enum SpecError {
     /// A parameter is out of its range.
     #[error(transparent)]
     Param(#[from] GateParamError),
+}
+
+/// The greatest common divisor.
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn live_names() -> String {
@@ -200,11 +209,29 @@ impl GateSpec {
         Ok(if info.kind == Kind::Gate { Some(self.quantum()?) } else { None })
     }
 
+    /// The longest that a cycle of these shares can be, in CPU time; `None` for dispatchers, which know no cycle.
+    ///
+    /// # Errors
+    /// As [`GateSpec::quantum`].
+    pub fn cycle(&self, shares: &[u64]) -> Result<Option<u128>, SpecError> {
+        let Some(quantum) = self.cycle_quantum()? else { return Ok(None) };
+        let unit = if self.scale_shares { shares.iter().fold(0, |unit, &share| gcd(unit, share)) } else { 1 };
+        let quanta: u128 = shares.iter().map(|share| u128::from(share / unit.max(1))).sum();
+        let cycle = quanta * u128::from(quantum.0);
+        let bounded = self.cycle_ns_max.filter(|_| self.parse().is_ok_and(|(info, _)| info.name == "exact"));
+        let turns = shares.len() as u128 * u128::from(quantum.0);
+        let longest = bounded.map_or(u128::MAX, |ns| (u128::from(ns) * u128::from(self.cpus)).max(turns));
+        Ok(Some(cycle.min(longest)))
+    }
+
     /// The same with a gate's parameters read into the members that they stand for.
     fn with_params(&self, spec: &PolicySpec) -> Result<Self, ParamError> {
         let mut plain = Self { policy: spec.name.clone(), ..self.clone() };
         let mut params = Params::new(&spec.params);
         plain.quantum_ns = params.time("quantum", Span(self.quantum_ns))?.0;
+        if plain.quantum_ns != self.quantum_ns {
+            plain.cycle_ns_max = None; // Who says what a share is worth means it.
+        }
         match spec.name.as_str() {
             "exact" => {
                 let slice = |text: &str| match text {
@@ -234,6 +261,7 @@ impl GateSpec {
                 slice: self.slice_ns.map(Nanos),
                 presence: self.presence,
                 share_time: self.share_ns.map(Nanos),
+                cycle_max: self.cycle_ns_max.map(Nanos),
             })?),
             "alps" => alps(AlpsVariant::OptimizedIo)?,
             "alps-basic" => alps(AlpsVariant::Basic)?,

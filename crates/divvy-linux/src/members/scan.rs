@@ -60,7 +60,7 @@ impl<W: World> Members<W> {
     /// What active member `i` is and does; `None` where it has ended: another stands in its place then.
     fn state_of(&mut self, i: usize, look: &mut Look<'_>) -> Result<Option<Stat>> {
         look.tally.reads += 1;
-        let stat = self.world.stat(self.active[i].pid)?.filter(|s| s.start == self.active[i].start);
+        let stat = self.world.state(&self.active[i].process)?;
         match &stat {
             Some(stat) => {
                 self.active[i].threads = stat.num_threads;
@@ -106,9 +106,10 @@ impl<W: World> Members<W> {
         let mut scan = Scan { asleep: idle, threads: idle, ..Scan::default() };
         let mut i = 0;
         while i < self.active.len() && scan.running < enough {
-            let (pid, start) = (self.active[i].pid, self.active[i].start);
+            let pid = self.active[i].pid;
             look.tally.reads += 1;
-            let Some(stat) = self.world.stat(pid)?.filter(|s| s.start == start && !s.state.is_ended()) else {
+            let stat = self.world.state(&self.active[i].process)?;
+            let Some(stat) = stat.filter(|s| !s.state.is_ended()) else {
                 let gone = self.active.swap_remove(i);
                 self.vanish(gone, look);
                 continue;

@@ -67,7 +67,12 @@ impl Lineage {
         for cpu in online_cpus().map_err(failed)?.iter().map(|cpu| cpu as usize) {
             let mut builder = Builder::new(Software::DUMMY);
             builder.observe_self().one_cpu(cpu).inherit(true).exclude_kernel(true).exclude_hv(true);
-            builder.enabled(true).read_format(ReadFormat::empty()).task(true).wakeup_watermark(RING_BYTES / 2).sample_id_all(true);
+            builder
+                .enabled(true)
+                .read_format(ReadFormat::empty())
+                .task(true)
+                .wakeup_watermark(RING_BYTES / 2)
+                .sample_id_all(true);
             builder.sample(SampleFlag::TID | SampleFlag::TIME).clockid(Clock::MONOTONIC);
             match builder.build().and_then(|counter| counter.sampled(RING_BYTES)) {
                 Ok(ring) => rings.push(ring),

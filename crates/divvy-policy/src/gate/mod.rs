@@ -50,6 +50,8 @@ pub enum GateParamError {
     Presence(u32),
     /// A share's time is more than nothing, and at most [`QUANTUM_MAX`].
     ShareTime(Nanos),
+    /// The longest cycle must be at least 1 ms.
+    Cycle(Nanos),
     /// The period must be a whole number of intervals, at least one.
     Period {
         /// The period asked for.
@@ -65,6 +67,7 @@ impl core::fmt::Display for GateParamError {
             Self::Quantum(q) => write!(f, "a quantum of {} ns is outside 1 ms to 10 s", q.0),
             Self::Cpus(n) => write!(f, "{n} CPUs: there must be 1 to 4096"),
             Self::Slice(s) => write!(f, "a slice of {} ns is shorter than 1 ms", s.0),
+            Self::Cycle(t) => write!(f, "a longest cycle of {} ns is less than 1 ms", t.0),
             Self::ShareTime(t) => write!(f, "a share of {} ns is outside 1 ns to 10 s", t.0),
             Self::Presence(n) => write!(f, "{n} clients released for each CPU: there must be 1 to 64"),
             Self::Period { period, interval } => {

@@ -24,7 +24,11 @@ fn a_counter_counts_whom_nobody_has_seen() {
     assert_eq!(members.total(&mut stage.look(false)).unwrap(), Nanos(45 * MS));
     // Without it the clocks go on from what was told: nothing goes back, and nothing is told twice.
     script.0.borrow_mut().counted = None;
-    assert_eq!(members.total(&mut stage.look(false)).unwrap(), Nanos(46 * MS), "6 of its own, 40 of its children");
+    assert_eq!(
+        members.total(&mut stage.look(false)).unwrap(),
+        Nanos(46 * MS),
+        "6 of its own, 40 of its children"
+    );
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Exact {
             cpus = cpus.saturating_sub(width);
             self.capped.push(client);
         }
-        let quantum = u128::from(self.share_time().0);
+        let quantum = u128::from(self.time_now.0);
         // Where nobody is left, any length will do: the one that the shares would have had.
         let (shares, cpus) = if shares == 0 || cpus == 0 {
             (self.claimed_shares, u128::from(self.params.cpus))

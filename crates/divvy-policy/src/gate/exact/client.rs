@@ -77,6 +77,10 @@ pub(super) struct Client {
     pub(super) lanes_since: Instant,
     pub(super) lanes_used: Nanos,
     pub(super) tick: Nanos,
+    /// Got nothing since the last look but one, though it wanted the CPU, on one CPU.
+    pub(super) starved: bool,
+    /// Released, and not looked at since.
+    pub(super) fresh: bool,
     pub(super) due: Option<Instant>,
     /// When it was last found to have used anything.
     pub(super) last_used: Instant,
@@ -110,6 +114,8 @@ impl Client {
             narrow_since: None,
             narrowed: Instant::ZERO,
             tick,
+            starved: false,
+            fresh: false,
             due: None,
             last_used: Instant::ZERO,
             last_used_cycle: cycle,

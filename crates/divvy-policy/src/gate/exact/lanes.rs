@@ -222,6 +222,7 @@ impl Exact {
         if !before {
             c.looked = now;
             c.used_since_look = Nanos::ZERO;
+            c.fresh = true;
             c.told_lane = match c.place {
                 Place::Head(lane) if cpus > 1 && c.width == 1 => Some(lane % cpus),
                 _ => None,

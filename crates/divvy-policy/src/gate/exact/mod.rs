@@ -117,6 +117,10 @@ const WIDE_AGAIN: Nanos = Nanos::from_millis(500);
 
 /// The least allowance that is worth a hand-over: 100 us. Less is carried into the next cycle.
 pub const GRAIN: Nanos = Nanos::from_micros(100);
+/// A client that wants the CPU and got nothing of it, for a stranger has it, is not looked at sooner than after this: 400 us.
+const STARVED_LOOK: Nanos = Nanos::from_micros(400);
+/// A way from one client to the next is not thought to take longer: 300 us.
+const HAND_OVER_MAX: Nanos = Nanos::from_micros(300);
 /// For how many cycles a client that was seen asleep is released beside the lanes.
 pub const SUSPECT_CYCLES: u64 = 8;
 /// How often running suspects are looked at while a CPU would idle if they blocked.
@@ -140,6 +144,9 @@ pub struct ExactParams {
     /// CPU time of one share in one cycle, 1 ns to 10 s, where that is not Q: shares are taken as they are given then, and
     /// Q only says how often clients are looked at. For whoever knows quotas to the microsecond, as fractions of a cycle.
     pub share_time: Option<Nanos>,
+    /// The longest cycle, 1 ms or more, where a quantum for each client is less than that: with shares such as 997 and 1009 each
+    /// share gets less than Q then, in the same proportion. `None` for cycles as long as the shares make them.
+    pub cycle_max: Option<Nanos>,
 }
 
 impl Default for ExactParams {
@@ -151,6 +158,7 @@ impl Default for ExactParams {
             slice: None,
             presence: 1,
             share_time: None,
+            cycle_max: None,
         }
     }
 }
@@ -168,6 +176,8 @@ pub struct Exact {
     cycle: u64,
     /// What one quantum stands for in this cycle; joins and leaves change it at the next.
     unit_now: u64,
+    /// CPU time of that in this cycle.
+    time_now: Nanos,
     /// Cycles ended in which something was used.
     cycles_ended: u64,
     consumed: bool,
@@ -187,6 +197,8 @@ pub struct Exact {
     /// All light sleepers are not looked at before.
     next_ask: Instant,
     due: BTreeSet<(Instant, ClientId)>,
+    /// How long it took lately until a client that was released ran; one CPU only.
+    hand_over: Nanos,
     /// Lanes that were empty after the last plan: suspects are looked at more often then.
     empty_lanes: usize,
     /// Heads that were found runnable without having run all the time: somebody shares their CPUs; several CPUs only.
@@ -230,6 +242,11 @@ impl Exact {
         {
             return Err(GateParamError::Slice(slice));
         }
+        if let Some(longest) = params.cycle_max
+            && longest < super::QUANTUM_MIN
+        {
+            return Err(GateParamError::Cycle(longest));
+        }
         if let Some(time) = params.share_time
             && (time == Nanos::ZERO || time > super::QUANTUM_MAX)
         {
@@ -245,6 +262,7 @@ impl Exact {
             next_id: 0,
             cycle: 0,
             unit_now: 1,
+            time_now: params.share_time.unwrap_or(params.quantum),
             cycles_ended: 0,
             consumed: false,
             ready: waiting.clone(),
@@ -256,6 +274,7 @@ impl Exact {
             awake_beside: 0,
             next_ask: Instant::ZERO,
             due: BTreeSet::new(),
+            hand_over: Nanos::ZERO,
             empty_lanes: 0,
             disturbed: Vec::new(),
             laxity_gone: None,
@@ -274,9 +293,18 @@ impl Exact {
         })
     }
 
-    /// CPU time of one share in one cycle, in units of the present cycle.
+    /// CPU time of one unit of shares in one cycle, with the clients that there are now.
     fn share_time(&self) -> Nanos {
-        self.params.share_time.unwrap_or(self.params.quantum)
+        let (time, longest) = match (self.params.share_time, self.params.cycle_max) {
+            (Some(time), _) => return time,
+            (None, None) => return self.params.quantum,
+            (None, Some(longest)) => (self.params.quantum, longest),
+        };
+        let clients = (self.clients.len() - self.vacant.len()) as u128;
+        let longest = u128::from(longest.0) * u128::from(self.params.cpus);
+        let longest = longest.max(clients * u128::from(self.params.quantum.0));
+        let most = longest / self.unit.total_quanta().max(1);
+        Nanos(u64::try_from(most).unwrap_or(u64::MAX).clamp(1, time.0))
     }
 
     fn slot(&self, client: ClientId) -> Result<usize, EventError> {

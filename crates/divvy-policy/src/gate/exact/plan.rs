@@ -4,7 +4,9 @@ use alloc::vec::Vec;
 
 use super::client::{Await, Client, Place};
 use super::queue::Ticket;
-use super::{Exact, GRAIN, SLEEP_LOOK_MAX, SUSPECT_CYCLES, SUSPECT_TICK, SlotMap};
+use super::{
+    Exact, GRAIN, HAND_OVER_MAX, SLEEP_LOOK_MAX, STARVED_LOOK, SUSPECT_CYCLES, SUSPECT_TICK, SlotMap,
+};
 use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 
 /// Looks at clients that have slept for long fall on multiples of this.
@@ -41,7 +43,7 @@ impl Exact {
 
     /// What `c` gets for a cycle, ns.
     pub(super) fn quota(&self, c: &super::Client) -> i128 {
-        c.cap.unwrap_or_else(|| i128::from(c.share.get() / self.unit_now) * i128::from(self.share_time().0))
+        c.cap.unwrap_or_else(|| i128::from(c.share.get() / self.unit_now) * i128::from(self.time_now.0))
     }
 
     /// Brings an allowance up to the present cycle: sleepers forfeit credit, the others keep at most one quota of it.
@@ -182,16 +184,20 @@ impl Exact {
         let slice = self.params.slice;
         // Of several that are awake all must fall asleep before a CPU idles: one look a ms for each CPU is enough.
         let many = u64::from(self.awake_beside / self.params.cpus).max(1);
-        let suspect_tick = Nanos(SUSPECT_TICK.0 * many);
+        let steady = self.client(client).is_some_and(|c| c.tick > self.tick_min());
+        let suspect_tick = Nanos(SUSPECT_TICK.0 * many * if steady { 2 } else { 1 });
         // And each waits its turn in the kernel's queue: whoever has little left is not through with it at once.
         let turn_min = Nanos(if many > 1 { 2 * GRAIN.0 * many } else { 0 });
         let lanes = self.nr_lanes(client);
+        let way = self.hand_over;
         let Some(c) = self.client_mut(client) else { return };
         // What was charged since the last look was still to come then.
         let since_look = c.used_since_look;
         let wide = if c.width > 1 && lanes > 0 { lanes.min(c.width) } else { c.width };
         let left = (c.allowance + i128::from(since_look.0)).max(0) / i128::from(wide);
-        let through = nanos(left).max(GRAIN);
+        // Whoever got nothing though it wants the CPU waits for a stranger's slice to end: to look sooner brings nothing.
+        let least = if c.starved { STARVED_LOOK } else { GRAIN };
+        let through = nanos(left).max(least) + if c.fresh { way } else { Nanos::ZERO };
         let span = match c.place {
             Place::Head(_) => {
                 let turn = slice.map_or(Nanos::MAX, |s| {
@@ -258,6 +264,7 @@ impl Exact {
         let (cycle, tick_min) = (self.cycle, self.tick_min());
         // Where suspects may be in the way of a head, that is seen in time.
         let watched = self.params.cpus > 1 && !self.light.is_empty();
+        let one_cpu = self.params.cpus == 1;
         let tick_max = if watched { tick_min } else { self.tick_max() };
         let Some(c) = self.client_mut(client) else { return };
         let elapsed = now.since(c.looked);
@@ -274,8 +281,15 @@ impl Exact {
         let steady = all && cpus.is_none_or(|cpus| cpus >= u64::from(c.active));
         if steady {
             c.tick = Nanos(c.tick.0.saturating_mul(2)).min(tick_max);
-        } else {
+        } else if !one_cpu || c.suspect(cycle) {
             c.tick = tick_min;
+        }
+        c.starved = one_cpu && used.0 == 0 && !c.blocked;
+        let fresh = core::mem::take(&mut c.fresh);
+        if fresh && all && one_cpu {
+            // What the way from one client to the next took, be it smoothed: the next one's timer waits for it.
+            let way = elapsed.saturating_sub(used).min(HAND_OVER_MAX);
+            self.hand_over = Nanos((self.hand_over.0 * 7 + way.0) / 8);
         }
         if let Some(cpus) = wide {
             self.set_active(now, client, u32::try_from(cpus).unwrap_or(u32::MAX));
@@ -298,10 +312,13 @@ impl Exact {
     pub(super) fn settle(&mut self, now: Instant, client: ClientId, blocked: bool) {
         let Some(slot) = self.slots.get(client) else { return };
         self.refresh(slot);
-        let cycle = self.cycle;
+        let (cycle, tick_min) = (self.cycle, self.tick_min());
         let Some(c) = self.clients[slot].as_mut() else { return };
         let before = c.awake_beside();
         c.blocked = blocked;
+        if blocked {
+            (c.tick, c.starved) = (tick_min, false);
+        }
         let after = c.awake_beside();
         if blocked {
             c.suspect_until = Some(cycle + SUSPECT_CYCLES);
@@ -470,7 +487,7 @@ impl Exact {
         let capped = self.capped.iter().filter_map(|&client| self.client(client));
         let capped: u128 = capped.map(|c| u128::from(c.share.get())).sum();
         let shares = self.claimed_shares.saturating_sub(capped) / u128::from(self.unit_now);
-        let quotas = shares as i128 * i128::from(self.share_time().0);
+        let quotas = shares as i128 * i128::from(self.time_now.0);
         if carried > 0 && quotas > 0 {
             self.cut = (carried.min(quotas / 2) << 32) / quotas;
         }
@@ -487,7 +504,10 @@ impl Exact {
         self.ready.drop_old();
         core::mem::swap(&mut self.ready, &mut self.next);
         let unit = self.unit.unit();
-        let rescaled = core::mem::replace(&mut self.unit_now, unit) != unit;
+        let time = self.share_time();
+        let before =
+            (core::mem::replace(&mut self.unit_now, unit), core::mem::replace(&mut self.time_now, time));
+        let rescaled = before != (unit, time);
         self.set_cut();
         let recapped = self.cap_infeasible();
         if rescaled && self.ready.sorted() {
