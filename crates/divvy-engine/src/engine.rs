@@ -36,6 +36,10 @@ struct Running {
     /// CPU time that the policy was told of. Less than `seen` where a cycle's end was audited.
     told: Nanos,
     paused: Option<Wish>,
+    /// Since when it is known to sleep, or to be stopped.
+    blocked_at: Option<Instant>,
+    /// For how long it was known to, up to then.
+    blocked_for: Nanos,
 }
 
 /// What the policy would have a paused client do.
@@ -114,6 +118,28 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         self.wakeups
     }
 
+    /// For how long `client` was known to sleep, or to be stopped, since it joined: as far as anybody looked.
+    pub fn blocked_for(&mut self, client: ClientId) -> Nanos {
+        let now = self.host.now();
+        let c = self.clients.get(client.index()).copied().unwrap_or_default();
+        c.blocked_for + c.blocked_at.map_or(Nanos::ZERO, |at| now.since(at))
+    }
+
+    /// Enters in the books that a client sleeps, or does not.
+    fn note_blocked(&mut self, client: ClientId, blocked: bool) {
+        let now = self.host.now();
+        let c = &mut self.clients[client.index()];
+        match (c.blocked_at, blocked) {
+            (None, true) => c.blocked_at = Some(now),
+            (Some(at), false) => {
+                c.blocked_for += now.since(at);
+                c.blocked_at = None;
+            }
+            _ => {}
+        }
+        self.ledger.set_blocked(client.index(), blocked);
+    }
+
     /// Clients that have not left.
     pub fn nr_clients(&self) -> usize {
         self.alive
@@ -184,7 +210,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             }
         }
         self.clients[client.index()].paused = Some(wish);
-        self.ledger.set_blocked(client.index(), true);
+        self.note_blocked(client, true);
         self.ledger.set_paused(client.index(), true);
         Ok(self.event(Event::Block { client })?)
     }
@@ -197,7 +223,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         self.check_present(client)?;
         let Some(wish) = self.clients[client.index()].paused.take() else { return Ok(()) };
         self.ledger.set_paused(client.index(), false);
-        self.ledger.set_blocked(client.index(), false);
+        self.note_blocked(client, false);
         if wish == Wish::Released {
             self.carry_out(Gate::Release { client, cpu: None })?;
         }
@@ -304,7 +330,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
                 self.carry_out(Gate::Measure { client })
             }
             News::Stopped(client) if self.alive(client) && self.is_released(client) => {
-                self.ledger.set_blocked(client.index(), true);
+                self.note_blocked(client, true);
                 Ok(self.event(Event::Block { client })?)
             }
             News::AllResumed => {
@@ -383,7 +409,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
                 let seen = self.host.observe(client);
                 if let Some(seen) = self.or_lose(client, seen)? {
                     let blocked = seen == Observed::Blocked;
-                    self.ledger.set_blocked(client.index(), blocked);
+                    self.note_blocked(client, blocked);
                     self.event(if blocked { Event::Block { client } } else { Event::Wake { client } })?;
                 }
             }

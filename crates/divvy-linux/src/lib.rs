@@ -13,6 +13,7 @@ pub mod background;
 mod census;
 pub mod cgroup;
 pub mod clock;
+mod cpu_times;
 mod doctor;
 mod error;
 mod events;
@@ -40,6 +41,7 @@ mod world;
 
 pub use affinity::{CpuListError, CpuMask};
 pub use attach::{Match, MemberInfo, Membership, Source};
+pub use cpu_times::CpuTimes;
 pub use doctor::{Finding, Status, doctor};
 pub use error::{Error, Result};
 pub use host::{Exit, HostParams, LinuxHost, Warning, check_cpus};

@@ -4,7 +4,7 @@ mod gate_common;
 
 use divvy_policy::feasible::{Claim, water_fill};
 use divvy_policy::gate::{Exact, ExactParams, Scale};
-use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Nanos, Share, Instant, Policy as _};
+use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy as _, Share};
 use gate_common::hostile::{op, survive};
 use gate_common::{Charges, MS, World};
 use proptest::prelude::*;
