@@ -90,8 +90,6 @@ pub(crate) struct Client {
     pub(crate) cpus_max: u32,
     /// Somebody else stopped it: not ours to resume.
     stopped_elsewhere: bool,
-    /// It was to be held when it was stopped already: if somebody else resumes it, it is held after all.
-    hold_owed: bool,
     /// Found running while it was to be held, at least in part.
     resumed: bool,
     /// Its clock when it was held, or at the first audit since.
@@ -121,7 +119,6 @@ impl Client {
             had_members: false,
             cpus_max: u32::MAX,
             stopped_elsewhere: false,
-            hold_owed: false,
             resumed: false,
             audited: None,
             scanned: Instant::ZERO,
@@ -494,14 +491,8 @@ impl LinuxHost {
         for _ in 0..share.min(AUDITS_MAX) {
             let i = self.audit_next % n;
             self.audit_next = i + 1;
-            let c = &mut self.clients[i];
-            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
-            if c.hold_owed && !c.gone && !c.members.all_suspended(look) {
-                (c.hold_owed, c.stopped_elsewhere, c.resumed) = (false, false, true);
-                self.resumed_at = Some(now);
-                self.news.push_back(News::Resumed(ClientId(i as u32)));
-            }
-            if !c.held || c.gone || c.stopped_elsewhere {
+            let c = &self.clients[i];
+            if !c.held || c.gone {
                 continue;
             }
             if c.selector.is_none() {
@@ -554,10 +545,6 @@ impl LinuxHost {
     fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
         let c = &mut self.clients[i];
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), true);
-        if c.stopped_elsewhere && c.selector.is_none() && c.members.all_suspended(look) {
-            c.hold_owed = true;
-            return Ok(Delivery::Sent); // It stands already, and whoever stopped it resumes it.
-        }
         c.stopped_elsewhere = false;
         if let Some(leaf) = &c.leaf {
             (c.held, c.resumed) = (true, false);
@@ -572,6 +559,7 @@ impl LinuxHost {
         // Whoever was held before may stand in part: somebody else has resumed one of its processes, or the guardian all.
         let again = std::mem::replace(&mut c.held, true) | std::mem::take(&mut c.resumed);
         let done = if again { c.members.suspend_the_others(look) } else { c.members.suspend(look) };
+        c.stopped_elsewhere = c.members.are_elsewhere();
         // Whoever makes children may have made one since the last look.
         if c.members.has_forked() || self.is_told(i) {
             self.catch_children(i, &mut None);
@@ -590,23 +578,8 @@ impl LinuxHost {
         let c = &mut self.clients[i];
         let cpu = cpu.filter(|_| c.lanes.cpus.is_empty());
         c.cpu = cpu;
-        (c.hold_owed, c.resumed) = (false, false);
+        c.resumed = false;
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
-        if c.stopped_elsewhere && c.selector.is_none() {
-            return Ok(Delivery::Sent); // Whoever stopped it resumes it; a look at its state tells when.
-        }
-        // What cannot be looked at keeps nobody from being resumed.
-        if c.held {
-            let _ = c.members.leave_to_others(look);
-        }
-        if c.held && c.members.stop_is_pending(look).unwrap_or(false) {
-            // Somebody stopped it while we held it. It stays as it is, and is no longer ours to resume.
-            c.held = false;
-            c.stopped_elsewhere = true;
-            c.members.disown(look);
-            self.news.push_back(News::Stopped(ClientId(i as u32)));
-            return Ok(Delivery::Sent);
-        }
         // It shall wake up on its CPU and nowhere else: on ours it would take our place.
         let steered = match cpu {
             Some(cpu) => Steered::begin(&c.members, look.table, cpu).ok().flatten(),
@@ -620,6 +593,10 @@ impl LinuxHost {
             None => c.members.resume(look),
         };
         c.held = false;
+        // Whom somebody else has stopped stays as it is; a look at its state tells when it goes on.
+        if c.members.are_elsewhere() && !std::mem::replace(&mut c.stopped_elsewhere, true) {
+            self.news.push_back(News::Stopped(ClientId(i as u32)));
+        }
         if let Some(steered) = steered {
             steered.end(&c.members, &self.table)?;
         }

@@ -4,7 +4,7 @@
 //! opened first, then the start time is read, then the pidfd is asked whether its process still lives. If it does,
 //! the start time was its own, and every signal sent through the pidfd reaches it or nobody.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -12,11 +12,14 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::last_errno;
-use crate::procfs::{ProcPath, StartTime, Stat, StatFile, stat_raw};
+use crate::procfs::{Pending, ProcPath, StartTime, Stat, StatFile, StatusFile, stat_raw};
 use crate::{Error, Result};
 
 /// `PIDFD_SIGNAL_PROCESS_GROUP` of `linux/pidfd.h` (Linux 6.9), which neither libc nor rustix has.
 const PIDFD_SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
+
+/// Descriptors are kept for reading again only where so many more may be opened.
+const DESCRIPTORS_PLENTY: u64 = 4096;
 
 /// What became of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub struct ProcessRef {
     start: StartTime,
     /// Kept open by whoever asks for its state more than once.
     stat: RefCell<Option<StatFile>>,
+    /// Its `/proc/PID/status`, once it was asked for: to read it again costs 5 us, to open it anew 7.
+    status: OnceCell<StatusFile>,
 }
 
 impl ProcessRef {
@@ -59,7 +64,7 @@ impl ProcessRef {
         };
         let path = ProcPath::of(pid, "stat");
         let Some(stat) = stat_raw(&path).map_err(|e| e.on(&path))? else { return Ok(None) };
-        let process = Self { fd, pid, start: stat.start, stat: RefCell::default() };
+        let process = Self { fd, pid, start: stat.start, stat: RefCell::default(), status: OnceCell::new() };
         Ok(process.is_alive()?.then_some(process))
     }
 
@@ -81,7 +86,7 @@ impl ProcessRef {
             open_raw(pid).map_err(|e| Error::system("open a pidfd of child", pid, e))?.ok_or_else(gone)?;
         let path = ProcPath::of(pid, "stat");
         let stat = stat_raw(&path).map_err(|e| e.on(&path))?.ok_or_else(gone)?;
-        Ok(Self { fd, pid, start: stat.start, stat: RefCell::default() })
+        Ok(Self { fd, pid, start: stat.start, stat: RefCell::default(), status: OnceCell::new() })
     }
 
     /// Its pid.
@@ -147,6 +152,27 @@ impl ProcessRef {
             (_, Errno::SRCH) => Ok(None),
             (_, e) => Err(Error::system("ask whether we may signal process", self.pid, e)),
         }
+    }
+
+    /// The signals that wait to be delivered to it; `None` if it has ended. 5 us, for which a descriptor is kept where
+    /// there are plenty.
+    ///
+    /// # Errors
+    /// As [`procfs::pending`](crate::procfs::pending).
+    pub fn pending(&self) -> Result<Option<Pending>> {
+        if let Some(file) = self.status.get() {
+            return file.pending();
+        }
+        let Some(file) = StatusFile::open(self.pid)? else { return Ok(None) };
+        let pending = file.pending()?;
+        // The file was opened by number: it is this process's if that one lives now.
+        if !self.is_alive()? {
+            return Ok(None);
+        }
+        if crate::own::open_files_left(self.fd.as_fd()) >= DESCRIPTORS_PLENTY {
+            let _ = self.status.set(file);
+        }
+        Ok(pending)
     }
 
     /// Sends `signal` to every member of the process group that this process leads or led: works on after it has

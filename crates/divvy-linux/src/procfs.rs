@@ -578,19 +578,45 @@ fn hexadecimal(field: &[u8]) -> Option<u64> {
     field.iter().try_fold(0_u64, |n, &b| Some(n << 4 | u64::from(char::from(b).to_digit(16)?)))
 }
 
+/// An open `/proc/PID/status`. Names one process for good: once that has ended it reads as gone, whoever has the pid.
+#[derive(Debug)]
+pub struct StatusFile {
+    fd: OwnedFd,
+    path: ProcPath,
+}
+
+impl StatusFile {
+    /// That of whoever has `pid` now; `None` for nobody.
+    ///
+    /// # Errors
+    /// As [`stat`].
+    pub fn open(pid: Pid) -> Result<Option<Self>> {
+        let path = ProcPath::of(pid, "status");
+        let fd = open_raw(&path).map_err(|e| RawError::from(e).on(&path))?;
+        Ok(fd.map(|fd| Self { fd, path }))
+    }
+
+    /// The signals that wait to be delivered; `None` once the process has gone. One system call.
+    ///
+    /// # Errors
+    /// As [`stat`].
+    pub fn pending(&self) -> Result<Option<Pending>> {
+        let mut buffer = [0; 8192];
+        let read = match pread_whole(&self.fd, &mut buffer) {
+            Ok(None | Some(0)) => return Ok(None),
+            Ok(Some(n)) => buffer.get(..n).unwrap_or_default(),
+            Err(e) => return Err(RawError::from(e).on(&self.path)),
+        };
+        Pending::parse(read).map(Some).map_err(|what| RawError::Malformed(what).on(&self.path))
+    }
+}
+
 /// The signals that wait to be delivered to `pid`; `None` if there is no such process.
 ///
 /// # Errors
 /// As [`stat`].
 pub fn pending(pid: Pid) -> Result<Option<Pending>> {
-    let path = ProcPath::of(pid, "status");
-    let mut buffer = [0; 8192];
-    let read = match open_raw(&path).and_then(|fd| fd.map_or(Ok(None), |fd| pread_whole(fd, &mut buffer))) {
-        Ok(None | Some(0)) => return Ok(None),
-        Ok(Some(n)) => buffer.get(..n).unwrap_or_default(),
-        Err(e) => return Err(RawError::from(e).on(&path)),
-    };
-    Pending::parse(read).map(Some).map_err(|what| RawError::Malformed(what).on(&path))
+    StatusFile::open(pid)?.map_or(Ok(None), |file| file.pending())
 }
 
 /// Who traces `pid` (a debugger, `strace`); `None` if nobody does, or there is no such process.

@@ -60,7 +60,8 @@ impl Descent {
 impl LinuxHost {
     /// Whether all members of command `i` are told by the kernel, so that none has to be looked for.
     pub(super) fn is_told(&self, i: usize) -> bool {
-        self.descent.is_told() && self.clients[i].kin.scanned == self.descent.overruns
+        let c = &self.clients[i];
+        self.descent.is_told() && c.selector.is_none() && c.kin.scanned == self.descent.overruns
     }
 
     /// Whether that holds for every command.
@@ -172,7 +173,7 @@ impl LinuxHost {
 
     /// Command `i` was scanned for new members: from here on what the kernel tells of them is whole again.
     pub(super) fn told_anew(&mut self, i: usize) {
-        if !self.descent.is_told() || self.is_told(i) {
+        if !self.descent.is_told() || self.is_told(i) || self.clients[i].selector.is_some() {
             return;
         }
         let client = ClientId(i as u32);

@@ -27,6 +27,7 @@ mod meter;
 mod owner;
 mod scan;
 mod stop;
+mod suspension;
 #[cfg(test)]
 mod tests;
 
@@ -39,6 +40,7 @@ use crate::procfs::{StartTime, Stat, State};
 use crate::world::{Live, World};
 use crate::{Pid, Result};
 use meter::Meter;
+use suspension::Suspension;
 
 /// Nanoseconds in one of `/proc`'s clock ticks (`USER_HZ` is 100 on every Linux).
 const TICK_NS: u64 = 10_000_000;
@@ -106,10 +108,10 @@ struct Member<P> {
     permitted: bool,
     /// It is the client's owner's: what it uses is charged.
     owned: bool,
-    /// We have suspended it.
-    stopped: bool,
-    /// Somebody else has suspended it: not ours to resume.
-    stopped_elsewhere: bool,
+    /// Whose doing it is that it stands.
+    suspension: Suspension,
+    /// It was sent a stop signal by itself, and not, or not only, with its group.
+    alone: bool,
     /// When its clock was last seen to rise.
     used_at: Instant,
     /// Its clock when it was last released.
@@ -141,6 +143,8 @@ enum Kind<P> {
         slot: Option<Slot>,
         /// The group was suspended at once.
         at_once: bool,
+        /// It was so at some time.
+        ever_at_once: bool,
     },
     Attached {
         /// Whether the time of children that members have waited for is the client's.
@@ -237,8 +241,6 @@ pub struct Members<W: World = Live> {
     skew: Skew,
     scanned: Scanned,
     pending_next: usize,
-    /// When pending signals may be looked at again.
-    pending_again: Instant,
     children_next: usize,
     quiet_next: usize,
     unheld: Unheld,
@@ -280,12 +282,13 @@ impl<W: World> Members<W> {
             forks: true, // A leader is never idle.
             permitted: true,
             owned: true,
-            stopped: false,
-            stopped_elsewhere: false,
+            suspension: Suspension::Free,
+            alone: false,
             used_at: Instant::ZERO,
             released_at: Nanos::ZERO,
         };
-        let mut members = Self::of(world, Kind::Command { leader, slot, at_once: false });
+        let mut members =
+            Self::of(world, Kind::Command { leader, slot, at_once: false, ever_at_once: false });
         members.active.push(first);
         Ok(members)
     }
@@ -314,7 +317,6 @@ impl<W: World> Members<W> {
             skew: Skew::default(),
             scanned: Scanned::default(),
             pending_next: 0,
-            pending_again: Instant::ZERO,
             children_next: 0,
             quiet_next: 0,
             unheld: Unheld::Nobody,
@@ -423,7 +425,7 @@ impl<W: World> Members<W> {
             start: m.start,
             used: m.used(),
             permitted: m.permitted,
-            held: m.stopped,
+            held: m.suspension.is_ours(),
         })
     }
 
@@ -553,7 +555,7 @@ impl<W: World> Members<W> {
     /// Whether an active member that was found asleep is to be left alone.
     fn may_idle(&self, m: &Member<W::Process>, now: Instant) -> bool {
         let kind = matches!(self.kind, Kind::Attached { .. }) || !m.forks;
-        kind && !m.stopped && !m.stopped_elsewhere && now.since(m.used_at) >= IDLE_AFTER
+        kind && !m.suspension.is_to_stand() && now.since(m.used_at) >= IDLE_AFTER
     }
 
     /// A member that may have to be held: entered in the table, and held if its client is. Where the table has no room
@@ -567,6 +569,9 @@ impl<W: World> Members<W> {
         }
         if m.slot.is_none() && !m.in_group {
             m.slot = self.enter(m.pid, m.start, look);
+        }
+        if let Some(slot) = m.slot.as_ref().filter(|_| m.suspension.is_ours()) {
+            look.table.set_held(slot, true);
         }
         // It is a member whatever comes of it, and keeps its slot as long as it is one.
         let done = if look.held { self.stop_one(&mut m, look) } else { Ok(()) };
@@ -638,29 +643,6 @@ impl<W: World> Members<W> {
         self.read_children(look, |i, m| m.forks || (i + n - from) % n < others)
     }
 
-    /// A member that has left the command's process group (`setsid`, `setpgid`) is reached by itself from now on.
-    fn regroup(&mut self, i: usize, pgrp: Option<Pid>, look: &mut Look<'_>) -> Result<()> {
-        let leader = self.leader();
-        let m = &mut self.active[i];
-        if !m.in_group || pgrp == leader || pgrp.is_none() {
-            return Ok(());
-        }
-        m.in_group = false;
-        // Without room in the table it is never held; but what the group's slot stood for is resumed first.
-        let (pid, start) = (m.pid, m.start);
-        self.active[i].slot = self.enter(pid, start, look);
-        let mut m = self.active.swap_remove(i);
-        let done = match look.held {
-            true if m.slot.is_none() => self.resume_one(&mut m, look),
-            true => self.stop_one(&mut m, look),
-            false => Ok(()),
-        };
-        self.active.push(m);
-        let last = self.active.len() - 1;
-        self.active.swap(i, last);
-        done
-    }
-
     /// A member's own slot in the table; without one it is never held.
     fn enter(&mut self, pid: Pid, start: StartTime, look: &mut Look<'_>) -> Option<Slot> {
         match look.table.add(pid, start, Reach::Process) {
@@ -697,6 +679,12 @@ impl<W: World> Members<W> {
         (member.clock, member.clock_before) = (Nanos::ZERO, Nanos::ZERO);
         (member.children, member.children_before) = (Nanos::ZERO, Nanos::ZERO);
         member.used_at = look.now;
+        match member.in_group {
+            // Its group's stop signal has reached it, or it was made by somebody whom others resumed since.
+            true if self.is_held_at_once() => member.suspension.sent(),
+            true => {}
+            false => self.doubt(&mut member, look),
+        }
         self.activate(member, look)
     }
 
@@ -719,7 +707,7 @@ impl<W: World> Members<W> {
             (m.clock_before, m.children_before, m.used_at) = (Nanos::ZERO, Nanos::ZERO, look.now);
         }
         let start = m.start;
-        if !born && m.used_at == Instant::ZERO && !m.stopped_elsewhere {
+        if !born && m.used_at == Instant::ZERO && !m.suspension.is_elsewhere() {
             self.idle_used += m.used();
             self.idle.push(m);
         } else {
@@ -762,8 +750,12 @@ impl<W: World> Members<W> {
             forks: false,
             permitted: permitted && owned,
             owned,
-            stopped: false,
-            stopped_elsewhere: stat.state.is_suspended() && matches!(self.kind, Kind::Attached { .. }),
+            suspension: match self.kind {
+                Kind::Attached { .. } if stat.state.is_suspended() => Suspension::Elsewhere,
+                // A command's may have been reached by its group's stop signal before it was known.
+                _ => Suspension::Free,
+            },
+            alone: false,
             used_at: if stat.state == State::Running { now } else { Instant::ZERO },
             released_at: clock,
         }))

@@ -64,6 +64,9 @@ impl<W: World> Members<W> {
         match &stat {
             Some(stat) => {
                 self.active[i].threads = stat.num_threads;
+                if !look.held {
+                    self.active[i].suspension.see_released(stat.state.is_suspended());
+                }
                 self.regroup(i, stat.pgrp, look)?;
             }
             None => {
@@ -123,7 +126,10 @@ impl<W: World> Members<W> {
             }
             let m = &mut self.active[i];
             (m.threads, m.parent) = (stat.num_threads, stat.ppid);
-            m.stopped_elsewhere = !m.stopped && stat.state.is_suspended();
+            // Whom somebody else resumes while the client is held shows at the next audit: it is still to stand.
+            if !look.held {
+                m.suspension.see_released(stat.state.is_suspended());
+            }
             let asleep = scan.asleep - before.asleep == scan.threads - before.threads;
             if asleep && self.may_idle(&self.active[i], look.now) {
                 self.lay_idle(i);

@@ -1,25 +1,30 @@
 //! Suspending and resuming a client's members, and telling our own suspensions from somebody else's.
 //!
-//! The table says so before the first stop signal is sent, and until the last process was resumed. A command none of
+//! What to send to whom, and whose doing a suspension is, [`Suspension`](super::Suspension) says; here it is
+//! done. The table says so before the first stop signal is sent, and until the last process was resumed. A command none of
 //! whose members is idle is suspended at once, as a process group: none can fork its way out. Everybody else is
 //! suspended one by one; how far apart the signals are is measured ([`Skew`]).
+//!
+//! Who is signalled by itself has a slot in the table of its own: a member may leave its group at any moment, and the
+//! group's slot would not reach it any more. Only a leader is found by either.
 //!
 //! A member that may not be signalled (it runs as another user by now) is left out: it counts, it is charged (unless the
 //! client has an owner, who is not charged for what others run), and the rest goes on.
 
 use divvy_policy::Nanos;
 
+use super::suspension::{Release, Seen};
 use super::{IDLE_AFTER, Kind, Look, Member, Members, Skew};
 use crate::world::World;
-use crate::{Delivery, Error, GroupDelivery, Result, Signal, clock};
+use crate::{Delivery, Error, GroupDelivery, Pid, Result, Signal, clock};
 
 /// A client of so few members is looked at more closely: the state of each that did not use its turn is read.
 const FEW: usize = 4;
 /// In a larger client, a member that used CPU this lately is suspended without a look at its state.
 const SURELY_ACTIVE: Nanos = Nanos::from_millis(200);
-/// In a larger client, a few members' pending signals are looked at this often at the most: it is the dearest of all
-/// looks, and short turns would pay it at each.
-const PENDING_INTERVAL: Nanos = Nanos::from_millis(100);
+/// Of a client with more members than this, so many are asked at each release whether somebody else has stopped them,
+/// in turn; all of them once one was. (About 5 us each.)
+const OTHERS_LOOKS: usize = 16;
 
 impl<W: World> Members<W> {
     /// Suspends all members that are not idle; the table says so before the first signal is sent.
@@ -30,7 +35,7 @@ impl<W: World> Members<W> {
         self.leave_out(look)?;
         let begun = clock::now();
         let delivery = match &self.kind {
-            Kind::Command { .. } if self.idle.is_empty() => self.suspend_group(look)?,
+            Kind::Command { .. } if self.is_whole() => self.suspend_group(look)?,
             _ => self.suspend_each(look, |_| true)?,
         };
         let last = clock::now().since(begun);
@@ -53,7 +58,7 @@ impl<W: World> Members<W> {
             let i = self.quiet_next % self.active.len();
             let m = &self.active[i];
             let quiet = look.now.since(m.used_at);
-            let unused = m.clock == m.released_at && !m.stopped;
+            let unused = m.clock == m.released_at && !m.suspension.is_ours();
             let looks = match self.kind {
                 Kind::Command { .. } => quiet >= IDLE_AFTER && !m.forks,
                 Kind::Attached { .. } => few || quiet >= SURELY_ACTIVE,
@@ -66,9 +71,8 @@ impl<W: World> Members<W> {
             look.tally.reads += 1;
             let (pid, start) = (m.pid, m.start);
             let stat = self.world.stat(pid)?.filter(|s| s.start == start);
-            let attached = matches!(self.kind, Kind::Attached { .. });
             if let Some(stat) = stat {
-                self.active[i].stopped_elsewhere = attached && stat.state.is_suspended();
+                self.active[i].suspension.see_released(stat.state.is_suspended());
                 let idle = stat.state.is_asleep() && self.may_idle(&self.active[i], look.now);
                 if idle && self.all_asleep(i, look)? {
                     self.lay_idle(i); // Another stands in its place now, and is next.
@@ -80,19 +84,32 @@ impl<W: World> Members<W> {
         Ok(())
     }
 
+    /// Whether nobody is left out when all members are suspended.
+    fn is_whole(&self) -> bool {
+        self.idle.is_empty() && !self.active.iter().any(|m| m.suspension.is_elsewhere())
+    }
+
+    /// Whether the group's stop signal was the last that concerned all of a command's group.
+    pub(super) fn is_held_at_once(&self) -> bool {
+        matches!(self.kind, Kind::Command { at_once: true, .. })
+    }
+
     fn suspend_group(&mut self, look: &mut Look<'_>) -> Result<Delivery> {
         if self.active.is_empty() {
             return Ok(Delivery::Gone);
         }
         self.mark_all(look, true);
         look.tally.signals += 1;
-        let Kind::Command { leader, at_once, .. } = &mut self.kind else { return Ok(Delivery::Gone) };
+        let Kind::Command { leader, at_once, ever_at_once, .. } = &mut self.kind else {
+            return Ok(Delivery::Gone);
+        };
+        *ever_at_once = true;
         // Where the group refuses, each member answers for itself.
         *at_once = matches!(self.world.signal_group(leader, Signal::STOP), Ok(GroupDelivery::Sent));
         if !*at_once {
             return self.suspend_each(look, |_| true);
         }
-        self.active.iter_mut().filter(|m| m.in_group).for_each(|m| m.stopped = true);
+        self.active.iter_mut().filter(|m| m.in_group).for_each(|m| m.suspension.sent());
         self.suspend_each(look, |m| !m.in_group)?;
         Ok(Delivery::Sent)
     }
@@ -116,7 +133,7 @@ impl<W: World> Members<W> {
             if let Err(e) = self.stop_one(&mut m, look) {
                 left = Some(e);
             }
-            if m.stopped {
+            if m.suspension.is_ours() {
                 delivery = Delivery::Sent;
             }
             self.active.push(m);
@@ -144,22 +161,18 @@ impl<W: World> Members<W> {
         if let Kind::Command { slot: Some(slot), .. } = &self.kind {
             look.table.set_held(slot, held);
         }
-        for m in self.active.iter().filter(|m| !held || m.permitted && !m.stopped_elsewhere) {
+        for m in self.active.iter().filter(|m| !held || m.permitted && !m.suspension.is_elsewhere()) {
             if let Some(slot) = &m.slot {
                 look.table.set_held(slot, held);
             }
         }
     }
 
-    /// Suspends one member, if it is ours to suspend: the table says so first.
+    /// Suspends one member, if it does not stand already: the table says so first.
     pub(super) fn stop_one(&mut self, m: &mut Member<W::Process>, look: &mut Look<'_>) -> Result<()> {
-        if !m.permitted || m.stopped_elsewhere {
+        if !m.permitted {
             return Ok(());
         }
-        let covering = match &self.kind {
-            Kind::Command { slot, .. } if m.in_group => slot.as_ref(),
-            _ => None,
-        };
         // It may have become somebody else's since the last look: by `sudo`, say. What cannot be looked at is left alone.
         self.look_whose(m).inspect_err(|_| m.permitted = false)?;
         if !m.permitted {
@@ -168,11 +181,30 @@ impl<W: World> Members<W> {
             Self::give_up(m, look);
             return Ok(());
         }
-        let Some(slot) = m.slot.as_ref().or(covering) else { return Ok(()) };
-        look.table.set_held(slot, true);
+        let mut suspension = m.suspension;
+        let send = suspension.hold(|| self.see(m, look));
+        m.suspension = suspension;
+        let leads = m.in_group && Some(m.pid) == self.leader();
+        if m.slot.is_none() && !leads && send {
+            m.slot = self.enter(m.pid, m.start, look);
+        }
+        let covering = match &self.kind {
+            Kind::Command { slot, .. } if leads => slot.as_ref(),
+            _ => None,
+        };
+        let slot = m.slot.as_ref().or(covering);
+        if let Some(slot) = slot.filter(|_| send || m.suspension.is_ours()) {
+            look.table.set_held(slot, true);
+        }
+        if !send || slot.is_none() {
+            return Ok(());
+        }
         look.tally.signals += 1;
         match self.world.signal(&m.process, Signal::STOP) {
-            Ok(Delivery::Sent) => m.stopped = true,
+            Ok(Delivery::Sent) => {
+                m.suspension.sent();
+                m.alone = true;
+            }
             Ok(Delivery::Gone) => {}
             Err(Error::Permission { .. }) => Self::give_up(m, look),
             Err(e) => return Err(e),
@@ -180,59 +212,82 @@ impl<W: World> Members<W> {
         Ok(())
     }
 
-    /// A member that may not be signalled: it counts, but nothing says any more that we hold it. It keeps its slot for
-    /// when it may be signalled again.
+    /// A member that may not be signalled counts, and keeps its slot for when it may be signalled again. Nothing says any
+    /// more that we hold it, unless we may.
     fn give_up(m: &mut Member<W::Process>, look: &Look<'_>) {
-        (m.permitted, m.stopped) = (false, false);
-        if let Some(slot) = &m.slot {
+        m.permitted = false;
+        if let Some(slot) = m.slot.as_ref().filter(|_| !m.suspension.is_ours()) {
             look.table.set_held(slot, false);
         }
     }
 
-    /// Suspends the members that do not stand suspended, each by itself: a second stop signal to one that stands would
-    /// stay pending, and look like somebody else's.
+    /// What a look at a member shows of its suspension.
+    fn see(&self, m: &Member<W::Process>, look: &mut Look<'_>) -> Seen {
+        look.tally.reads += 1;
+        match self.world.pending(&m.process) {
+            Ok(Some(p)) if p.suspended => return Seen::Stands,
+            Ok(Some(p)) if p.has_stop() => return Seen::OnItsWay,
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return Seen::Unknown,
+        }
+        // In this order: what did not wait any more, and has not made it stand by now, was taken back by a SIGCONT;
+        // unless the one that took it was another thread than the main one, whose state this is.
+        look.tally.reads += 1;
+        match self.world.stat(m.pid) {
+            Ok(Some(s)) if s.start != m.start || s.state.is_ended() => Seen::Unknown,
+            Ok(Some(s)) if s.state.is_suspended() => Seen::Stands,
+            Ok(Some(s)) if s.num_threads == 1 => Seen::Runs,
+            Ok(Some(_)) => Seen::Unclear,
+            Ok(None) | Err(_) => Seen::Unknown,
+        }
+    }
+
+    /// Whether a member stands and a stop signal waits behind that. What cannot be looked at keeps nobody from being
+    /// resumed.
+    fn waits(&self, m: &Member<W::Process>, look: &mut Look<'_>) -> bool {
+        look.tally.reads += 1;
+        self.world.pending(&m.process).is_ok_and(|p| p.is_some_and(|p| p.suspended && p.has_stop()))
+    }
+
+    /// Suspends the members that do not stand suspended, each by itself.
     ///
     /// # Errors
     /// As [`World::signal`].
     pub fn suspend_the_others(&mut self, look: &mut Look<'_>) -> Result<Delivery> {
-        let mut runs = Vec::new();
-        let mut left = None;
-        for m in &self.active {
-            look.tally.reads += 1;
-            match self.world.stat(m.pid) {
-                Ok(Some(s)) if !s.state.is_suspended() && !s.state.is_ended() => runs.push(m.pid),
-                Ok(_) => {}
-                Err(e) => left = Some(e),
-            }
-        }
-        self.suspend_each(look, |m| runs.contains(&m.pid))?;
-        left.map_or_else(|| self.check_permitted(Delivery::Sent), Err)
+        self.suspend_each(look, |_| true)?;
+        self.check_permitted(Delivery::Sent)
     }
 
-    /// Resumes all that we have suspended; the table says so after the last signal was sent.
+    /// Resumes all that we have suspended, but those that somebody else has stopped meanwhile; the table says so after the
+    /// last signal was sent.
     ///
     /// # Errors
     /// As [`World::signal`].
     pub fn resume(&mut self, look: &mut Look<'_>) -> Result<Delivery> {
-        let mut delivery = Delivery::Gone;
-        let at_once = match &mut self.kind {
-            Kind::Command { leader, at_once, .. } if *at_once => {
-                look.tally.signals += 1;
-                *at_once = false;
-                // Where the group refuses, each member is resumed by itself.
-                matches!(self.world.signal_group(leader, Signal::CONT), Ok(GroupDelivery::Sent))
-            }
-            _ => false,
-        };
-        if at_once {
-            delivery = Delivery::Sent;
-            self.active.iter_mut().filter(|m| m.in_group).for_each(|m| m.stopped = false);
+        self.leave_to_others(look);
+        let some_stay = self.active.iter().any(|m| m.in_group && m.suspension.is_elsewhere());
+        let mut whole = self.is_held_at_once();
+        // To spare one of the group, all others have to be known. Where they cannot be, nobody is spared.
+        if whole && some_stay && self.meet_group(look).is_ok() {
+            whole = false;
+            self.leave_to_others(look);
         }
+        if let Kind::Command { leader, at_once, .. } = &mut self.kind {
+            *at_once = false;
+            if whole {
+                look.tally.signals += 1;
+                // Where the group refuses, each member is resumed by itself.
+                whole = matches!(self.world.signal_group(leader, Signal::CONT), Ok(GroupDelivery::Sent));
+            }
+        }
+        let mut delivery = if whole { Delivery::Sent } else { Delivery::Gone };
         let mut left = None;
         for i in 0..self.active.len() {
             let mut m = self.active.swap_remove(i);
-            if m.stopped {
-                match self.resume_one(&mut m, look) {
+            if whole && m.in_group && !m.alone {
+                m.suspension.resumed();
+            } else if m.suspension.is_ours() {
+                match self.continue_one(&mut m, look) {
                     Ok(()) => delivery = Delivery::Sent,
                     Err(e) => left = Some(e),
                 }
@@ -249,19 +304,68 @@ impl<W: World> Members<W> {
         Ok(delivery)
     }
 
-    /// Resumes one member if we have suspended it.
+    /// Somebody of a command is found outside of its group who is new, or was in it before. A process that leaves its
+    /// group (`setsid`) just as that is stopped takes the signal with it, out of the reach of the group's SIGCONT and of
+    /// the group's slot: it is resumed, now or when its client is. What a look shows says nothing of whose the stop was.
+    pub(super) fn doubt(&self, m: &mut Member<W::Process>, look: &mut Look<'_>) {
+        let Kind::Command { at_once, ever_at_once: true, .. } = self.kind else { return };
+        if at_once || look.held {
+            m.suspension.doubt();
+            if let Some(slot) = &m.slot {
+                look.table.set_held(slot, true);
+            }
+            return;
+        }
+        look.tally.signals += 1;
+        // One that may not be signalled was not stopped by us either.
+        if self.world.signal(&m.process, Signal::CONT).is_ok() {
+            m.suspension.resumed();
+        }
+    }
+
+    /// A member that has left the command's process group (`setsid`, `setpgid`) is reached by itself from now on.
+    pub(super) fn regroup(&mut self, i: usize, pgrp: Option<Pid>, look: &mut Look<'_>) -> Result<()> {
+        let leader = self.leader();
+        let m = &mut self.active[i];
+        if !m.in_group || pgrp == leader || pgrp.is_none() {
+            return Ok(());
+        }
+        m.in_group = false;
+        // Without room in the table it is never held; but what the group's slot stood for is resumed first.
+        let (pid, start) = (m.pid, m.start);
+        self.active[i].slot = self.enter(pid, start, look);
+        let mut m = self.active.swap_remove(i);
+        self.doubt(&mut m, look);
+        let done = match look.held {
+            true if m.slot.is_none() => self.resume_one(&mut m, look),
+            true => self.stop_one(&mut m, look),
+            false => Ok(()),
+        };
+        self.active.push(m);
+        let last = self.active.len() - 1;
+        self.active.swap(i, last);
+        done
+    }
+
+    /// Takes in those members of a command's group that are not known yet: its stop signal has reached them.
+    fn meet_group(&mut self, look: &mut Look<'_>) -> Result<()> {
+        let Kind::Command { leader, .. } = &self.kind else { return Ok(()) };
+        let mut found = Vec::new();
+        self.world.group_members(leader, &mut found)?;
+        let held = std::mem::replace(&mut look.held, false);
+        let added = found.into_iter().try_for_each(|pid| self.add(pid, look));
+        look.held = held;
+        added
+    }
+
+    /// Resumes one member if we have suspended it, and nobody else has.
     pub(super) fn resume_one(&self, m: &mut Member<W::Process>, look: &mut Look<'_>) -> Result<()> {
-        if m.stopped {
-            look.tally.signals += 1;
-            match self.world.signal(&m.process, Signal::CONT) {
-                Err(Error::Permission { .. }) if !self.stands(m) => {
-                    // It never stood: its group was signalled, and it was left out. It is not ours to hold.
-                    Self::give_up(m, look);
-                    return Ok(());
-                }
-                done => done?,
-            };
-            m.stopped = false;
+        let mut suspension = m.suspension;
+        let what = suspension.release(|| self.waits(m, look));
+        m.suspension = suspension;
+        match what {
+            Release::Resume => return self.continue_one(m, look),
+            Release::Nothing | Release::LeaveToOthers => {}
         }
         if let Some(slot) = &m.slot {
             look.table.set_held(slot, false);
@@ -269,31 +373,35 @@ impl<W: World> Members<W> {
         Ok(())
     }
 
-    /// Whether a member stands suspended; one that cannot be looked at may.
-    fn stands(&self, m: &Member<W::Process>) -> bool {
-        match self.world.stat(m.pid) {
-            Ok(stat) => stat.is_some_and(|s| s.start == m.start && s.state.is_suspended()),
-            Err(_) => true,
+    /// Sends SIGCONT to one member; the table says so afterwards.
+    fn continue_one(&self, m: &mut Member<W::Process>, look: &mut Look<'_>) -> Result<()> {
+        look.tally.signals += 1;
+        match self.world.signal(&m.process, Signal::CONT) {
+            // It never stood: its group was signalled, and it was left out. It is not ours to hold.
+            Err(Error::Permission { .. }) if self.see(m, look) == Seen::Runs => m.permitted = false,
+            done => drop(done?),
         }
+        m.suspension.resumed();
+        m.alone = false;
+        if let Some(slot) = &m.slot {
+            look.table.set_held(slot, false);
+        }
+        Ok(())
     }
 
-    /// Whether all members that we have suspended stand suspended.
+    /// Whether all members that are to stand do, those included that somebody else has suspended.
     pub fn all_suspended(&self, look: &mut Look<'_>) -> bool {
-        let attached = matches!(self.kind, Kind::Attached { .. });
-        self.active.iter().filter(|m| m.permitted && (m.stopped || !attached)).all(|m| {
+        self.active.iter().filter(|m| m.permitted && m.suspension.is_to_stand()).all(|m| {
             look.tally.reads += 1;
             let stat = self.world.stat(m.pid).ok().flatten();
             stat.is_none_or(|s| s.state.is_suspended() || s.state.is_ended())
         })
     }
 
-    /// Says that nobody is held by us: somebody else stopped the members.
-    pub fn disown(&mut self, look: &Look<'_>) {
-        if let Kind::Command { at_once, .. } = &mut self.kind {
-            *at_once = false;
-        }
-        self.active.iter_mut().for_each(|m| m.stopped = false);
-        self.mark_all(look, false);
+    /// Whether somebody else has suspended all members that are not idle.
+    pub fn are_elsewhere(&self) -> bool {
+        let mut ours = self.active.iter().filter(|m| m.permitted).peekable();
+        ours.peek().is_some() && ours.all(|m| m.suspension.is_elsewhere())
     }
 
     /// Sends `signal` to all members: at once to those in a command's group, then to each of the others.
@@ -329,44 +437,28 @@ impl<W: World> Members<W> {
         left.map_or(Ok(delivery), Err)
     }
 
-    /// Whether somebody else has sent a stop signal to a command that waits behind our own suspension. We send one only to
-    /// members that are not suspended, so one that is pending while the leader *is* suspended was sent by somebody else.
-    ///
-    /// # Errors
-    /// As [`World::pending`].
-    pub fn stop_is_pending(&self, look: &mut Look<'_>) -> Result<bool> {
-        let Some(leader) = self.leader() else { return Ok(false) };
-        look.tally.reads += 1;
-        Ok(self.world.pending(leader)?.is_some_and(|p| p.suspended && p.has_stop()))
-    }
-
-    /// Finds members of an attached client that somebody else has stopped while we held them: they stay as they are, and
-    /// are no longer ours to resume. Of a client with many members a few are looked at each time, in turn.
-    ///
-    /// # Errors
-    /// As [`World::pending`].
-    pub fn leave_to_others(&mut self, look: &mut Look<'_>) -> Result<()> {
-        let many = self.active.len() > FEW;
-        if matches!(self.kind, Kind::Command { .. }) || many && look.now < self.pending_again {
-            return Ok(());
-        }
-        self.pending_again = look.now + PENDING_INTERVAL;
-        for _ in 0..self.active.len().min(FEW) {
-            let i = self.pending_next % self.active.len();
-            self.pending_next = i + 1;
-            let m = &mut self.active[i];
-            if !m.stopped {
+    /// Finds members that somebody else has stopped while we held them: they stay as they are, and are no longer ours to
+    /// resume. Of a client with many members some are looked at each time, in turn, and all once one was found.
+    fn leave_to_others(&mut self, look: &mut Look<'_>) {
+        let n = self.active.len();
+        let from = self.pending_next % n.max(1);
+        let mut most = n.min(OTHERS_LOOKS);
+        self.pending_next = from + most;
+        let mut looked = 0;
+        while looked < most {
+            let i = (from + looked) % n;
+            looked += 1;
+            let m = &self.active[i];
+            let mut suspension = m.suspension;
+            if suspension.release(|| self.waits(m, look)) != Release::LeaveToOthers {
                 continue;
             }
-            look.tally.reads += 1;
-            if self.world.pending(m.pid)?.is_some_and(|p| p.suspended && p.has_stop()) {
-                (m.stopped, m.stopped_elsewhere) = (false, true);
-                if let Some(slot) = &m.slot {
-                    look.table.set_held(slot, false);
-                }
+            most = n;
+            self.active[i].suspension = suspension;
+            if let Some(slot) = &self.active[i].slot {
+                look.table.set_held(slot, false);
             }
         }
-        Ok(())
     }
 
     /// Gives back every slot of the table.
