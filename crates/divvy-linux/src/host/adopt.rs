@@ -14,8 +14,7 @@ const FEW_CLIENTS: usize = 64;
 impl LinuxHost {
     /// Waits for every child that has ended, and finds whose it was.
     pub(super) fn reap(&mut self) {
-        loop {
-            let Some((pid, exit)) = next_ended() else { break };
+        while let Some((pid, exit)) = next_ended() {
             if self.guardian.as_ref().is_some_and(|g| g.pid() == pid) {
                 let _ = wait_for(pid); // Its pidfd tells us as well, and it is replaced there.
                 continue;
