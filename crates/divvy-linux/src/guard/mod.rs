@@ -28,4 +28,6 @@ pub use guardian::{BEAT_INTERVAL, Guardian, HUNG_AFTER, STOPPED_AFTER};
 pub(crate) use rescue::ticks as rescue_ticks;
 pub use rescue::{Failure, Place, Report, rescue, rescue_with};
 pub use table::{CAPACITY, Reach, SavedAffinity, Slot, Table};
+#[cfg(test)]
+pub(crate) use table::{SlotImage, View};
 pub use walk::{Identity, Live, Processes};

@@ -316,11 +316,8 @@ impl<W: World> Members<W> {
             }
             return;
         }
-        look.tally.signals += 1;
         // One that may not be signalled was not stopped by us either.
-        if self.world.signal(&m.process, Signal::CONT).is_ok() {
-            m.suspension.resumed();
-        }
+        let _ = self.continue_one(m, look);
     }
 
     /// A member that has left the command's process group (`setsid`, `setpgid`) is reached by itself from now on.
@@ -333,7 +330,9 @@ impl<W: World> Members<W> {
         m.in_group = false;
         // Without room in the table it is never held; but what the group's slot stood for is resumed first.
         let (pid, start) = (m.pid, m.start);
-        self.active[i].slot = self.enter(pid, start, look);
+        if m.slot.is_none() {
+            self.active[i].slot = self.enter(pid, start, look);
+        }
         let mut m = self.active.swap_remove(i);
         self.doubt(&mut m, look);
         let done = match look.held {

@@ -1,6 +1,7 @@
 //! Members on a machine that the test scripts: what vanishes, recycles, refuses and stops at the wrong moment.
 
 mod accounts;
+mod random;
 mod stranger;
 
 use std::cell::RefCell;
@@ -33,7 +34,20 @@ struct Process {
     pending_stop: bool,
     /// It does not come to take a stop signal by itself.
     slow: bool,
+    /// Somebody else wants it suspended.
+    wanted: bool,
+    /// It left its group with a stop signal, and nobody has looked since.
+    slipped: bool,
     users: Users,
+}
+
+impl Process {
+    /// A signal waits for it.
+    fn wakes(&mut self) {
+        if self.state == State::Sleeping {
+            self.state = State::Running;
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +59,8 @@ struct Machine {
     stats: u64,
     /// What the counter of the tree shows; `None` once it cannot be read any more.
     counted: Option<Nanos>,
+    /// What happens between any two calls.
+    meanwhile: Option<random::Meanwhile>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -73,6 +89,8 @@ impl Script {
             unreadable: None,
             pending_stop: false,
             slow: false,
+            wanted: false,
+            slipped: false,
             users: Users::all(1000),
         };
         self.0.borrow_mut().processes.insert(n, process);
@@ -99,7 +117,16 @@ impl Script {
         self.0.borrow().processes[&n].state
     }
 
+    /// Before each call, whatever it is.
+    fn pass(&self) {
+        let machine = &mut *self.0.borrow_mut();
+        if let Some(meanwhile) = &mut machine.meanwhile {
+            meanwhile.happen(&mut machine.processes);
+        }
+    }
+
     fn get(&self, pid: Pid) -> Option<Process> {
+        self.pass();
         self.0.borrow().processes.get(&pid.as_raw_pid()).cloned()
     }
 
@@ -152,6 +179,7 @@ impl World for Script {
         unreachable!("every process here has one thread")
     }
     fn children(&self, of: Pid, _: Pid, found: &mut Vec<Pid>) -> Result<()> {
+        self.pass();
         let machine = self.0.borrow();
         found.extend(
             machine.processes.iter().filter(|(_, p)| p.parent == of.as_raw_pid()).map(|(&n, _)| pid(n)),
@@ -178,10 +206,13 @@ impl World for Script {
         }
         self.0.borrow_mut().sent.push((pid.as_raw_pid(), signal));
         self.change(pid.as_raw_pid(), |p| match signal {
-            Signal::STOP if p.slow || p.state == State::Stopped => p.pending_stop = true,
+            Signal::STOP if p.slow || p.state == State::Stopped => {
+                p.pending_stop = true;
+                p.wakes();
+            }
             Signal::STOP => p.state = State::Stopped,
             Signal::CONT => {
-                p.pending_stop = false;
+                (p.pending_stop, p.wanted) = (false, false);
                 if p.state == State::Stopped {
                     p.state = State::Running;
                 }
@@ -194,6 +225,9 @@ impl World for Script {
         Ok(self.get(*pid).filter(|p| p.start == start.0).map(|p| !p.refuses))
     }
     fn signal_group(&self, (leader, _): &Self::Process, signal: Signal) -> Result<GroupDelivery> {
+        self.pass();
+        // Nothing happens between the signals of a group.
+        let meanwhile = self.0.borrow_mut().meanwhile.take();
         let members: Vec<i32> = {
             let machine = self.0.borrow();
             let in_group = machine.processes.iter().filter(|(_, p)| p.group == leader.as_raw_pid());
@@ -209,6 +243,7 @@ impl World for Script {
                 (Err(_), _) => {}
             }
         }
+        self.0.borrow_mut().meanwhile = meanwhile;
         done
     }
     fn group_has_members(&self, (leader, _): &Self::Process) -> Result<Option<bool>> {
@@ -692,35 +727,6 @@ fn a_newcomer_that_cannot_be_had_is_told_of_once_and_the_rest_goes_on() {
     assert_eq!(held(&members), [10, 11]);
     members.resume(&mut stage.look(false)).unwrap();
     assert_eq!(stage.table.nr_held(), 0);
-}
-
-#[test]
-fn a_member_that_leaves_the_group_of_a_full_table_goes_free_and_is_told_of() {
-    let script = four();
-    script.change(11, |p| (p.parent, p.group) = (10, 10));
-    let mut stage = Stage::new(script.clone(), 1);
-    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
-    members.scan(&mut stage.look(false), true, 8).unwrap();
-    members.suspend(&mut stage.look(true)).unwrap();
-    assert_eq!(held(&members), [10, 11]);
-    script.change(11, |p| p.group = 11);
-    members.scan(&mut stage.look(true), true, 8).unwrap();
-    assert_eq!((held(&members), script.state(11)), (vec![10], State::Running));
-    assert!(matches!(members.take_unheld(), Some(Error::TableFull { capacity: 1, .. })));
-}
-
-#[test]
-fn a_child_made_on_the_way_to_a_stop_is_held_at_the_next_look() {
-    let script = four();
-    let mut stage = Stage::new(script.clone(), 8);
-    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
-    members.suspend(&mut stage.look(true)).unwrap();
-    // It went to a session of its own, and has a child itself.
-    script.change(11, |p| p.parent = 10);
-    script.change(12, |p| p.parent = 11);
-    members.scan(&mut stage.look(true), true, 8).unwrap();
-    assert_eq!((held(&members), stage.table.nr_held()), (vec![10, 11, 12], 3));
-    assert_eq!((script.state(12), script.state(13)), (State::Stopped, State::Running));
 }
 
 #[test]

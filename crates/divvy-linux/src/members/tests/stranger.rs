@@ -227,3 +227,32 @@ fn who_leaves_the_group_unseen_is_found_by_its_own_slot_and_resumed() {
     members.resume(&mut stage.look(true)).unwrap();
     assert_eq!((script.standing(), stage.table.nr_held()), (vec![], 0));
 }
+
+#[test]
+fn a_member_that_leaves_the_group_of_a_full_table_goes_free_and_is_told_of() {
+    let script = four();
+    script.change(11, |p| (p.parent, p.group) = (10, 10));
+    let mut stage = Stage::new(script.clone(), 1);
+    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
+    members.scan(&mut stage.look(false), true, 8).unwrap();
+    members.suspend(&mut stage.look(true)).unwrap();
+    assert_eq!(held(&members), [10, 11]);
+    script.change(11, |p| p.group = 11);
+    members.scan(&mut stage.look(true), true, 8).unwrap();
+    assert_eq!((held(&members), script.state(11)), (vec![10], State::Running));
+    assert!(matches!(members.take_unheld(), Some(Error::TableFull { capacity: 1, .. })));
+}
+
+#[test]
+fn a_child_made_on_the_way_to_a_stop_is_held_at_the_next_look() {
+    let script = four();
+    let mut stage = Stage::new(script.clone(), 8);
+    let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
+    members.suspend(&mut stage.look(true)).unwrap();
+    // It went to a session of its own, and has a child itself.
+    script.change(11, |p| p.parent = 10);
+    script.change(12, |p| p.parent = 11);
+    members.scan(&mut stage.look(true), true, 8).unwrap();
+    assert_eq!((held(&members), stage.table.nr_held()), (vec![10, 11, 12], 3));
+    assert_eq!((script.state(12), script.state(13)), (State::Stopped, State::Running));
+}
