@@ -118,6 +118,23 @@ const FILES_AMPLE: u64 = 4096;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Live;
 
+/// Nothing, in what is released.
+#[cfg(not(debug_assertions))]
+const fn delay() {}
+
+/// Waits before a signal, for a while up to `DIVVY_TEST_DELAY_US` that the time of day picks: for tests of what comes
+/// between two signals, a kill above all.
+#[cfg(debug_assertions)]
+fn delay() {
+    use std::sync::OnceLock;
+    static LONGEST: OnceLock<Option<u64>> = OnceLock::new();
+    #[expect(clippy::disallowed_methods, reason = "a test's wish, never in what is released")]
+    let longest = LONGEST.get_or_init(|| std::env::var("DIVVY_TEST_DELAY_US").ok()?.parse().ok());
+    if let Some(longest) = longest {
+        clock::sleep(Nanos(clock::now().0 / 7 % (longest * 1000 + 1)));
+    }
+}
+
 impl World for Live {
     type Process = ProcessRef;
     type Counter = TreeCounter;
@@ -169,6 +186,7 @@ impl World for Live {
     }
 
     fn signal(&self, process: &ProcessRef, signal: Signal) -> Result<Delivery> {
+        delay();
         process.signal(signal)
     }
 
@@ -181,6 +199,7 @@ impl World for Live {
     }
 
     fn signal_group(&self, process: &ProcessRef, signal: Signal) -> Result<GroupDelivery> {
+        delay();
         process.signal_group(signal)
     }
 

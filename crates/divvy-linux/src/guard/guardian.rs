@@ -22,11 +22,11 @@ use std::sync::atomic::Ordering;
 
 use super::rescue::ticks;
 use super::table::{SlotImage, Table, View};
-use super::walk::{Live, Verdict, Wanted, resume_held};
+use super::walk::{Live, READY_MAX, Ready, Verdict, Wanted, resume_held};
 use crate::cgroup::raw;
 use crate::error::last_errno;
 use crate::procfs::{ProcPath, stat_raw};
-use crate::{Error, Result, clock, pidfd};
+use crate::{Error, Result, clock, own, pidfd};
 
 /// How often an owner has to [beat](Table::beat) at least.
 pub const BEAT_INTERVAL: Nanos = Nanos::from_millis(200);
@@ -67,6 +67,7 @@ impl Guardian {
             dir: table.dir().as_fd(),
             name: table.name(),
             wanted: &mut wanted,
+            ready: Vec::with_capacity(READY_MAX),
             seen: Seen::default(),
         };
         let (pid, fd) = fork_quietly(&mut duty).map_err(failed)?;
@@ -185,6 +186,7 @@ struct Duty<'a> {
     dir: BorrowedFd<'a>,
     name: &'a CStr,
     wanted: &'a mut [Wanted],
+    ready: Vec<Ready<OwnedFd>>,
     seen: Seen,
 }
 
@@ -242,7 +244,7 @@ impl Duty<'_> {
         let latest = ticks(clock::since_boot());
         let mut done = self.view.tree().image().is_none_or(|tree| raw::thaw(&tree).failed.is_none());
         let images = self.images();
-        resume_held(&Live::default(), images, latest, self.wanted, &mut |_, verdict| {
+        resume_held(&Live::default(), images, latest, &mut self.ready, self.wanted, &mut |_, verdict| {
             done &= !matches!(verdict, Verdict::Failed(_));
         });
         done
@@ -284,6 +286,7 @@ impl Duty<'_> {
 /// that could not open `/dev/null` is still a guardian.
 fn settle(owner: BorrowedFd<'_>, dir: BorrowedFd<'_>) {
     let _ = rustix::process::setsid();
+    own::come_first();
     let (low, high) = match owner.as_raw_fd() < dir.as_raw_fd() {
         true => (owner.as_raw_fd() as u32, dir.as_raw_fd() as u32),
         false => (dir.as_raw_fd() as u32, owner.as_raw_fd() as u32),

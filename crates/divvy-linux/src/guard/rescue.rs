@@ -15,7 +15,7 @@ use super::table::{
     TREE_OFFSET,
 };
 use super::tree::TreeCells;
-use super::walk::{Live, Processes, Verdict, Wanted, resume_held};
+use super::walk::{Live, Processes, READY_MAX, Verdict, Wanted, resume_held};
 use crate::cgroup::raw::{self, Undone};
 use crate::{Error, Result, StartTime, State, clock};
 
@@ -209,7 +209,9 @@ fn rescue_table<P: Processes>(
     let nr_groups = slots.iter().filter(|slot| matches!(slot.reach, Reach::Group { .. })).count();
     let mut wanted = vec![Wanted::default(); nr_groups];
     let mut failed = undone.failed.is_some();
-    resume_held(processes, slots.into_iter(), latest_member(&first), &mut wanted, &mut |pid, verdict| {
+    let mut ready = Vec::with_capacity(slots.len().min(READY_MAX));
+    let latest = latest_member(&first);
+    resume_held(processes, slots.into_iter(), latest, &mut ready, &mut wanted, &mut |pid, verdict| {
         match verdict {
             Verdict::Resumed => report.resumed.push(pid),
             Verdict::Gone => report.gone.push(pid),

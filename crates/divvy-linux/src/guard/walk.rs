@@ -147,33 +147,76 @@ fn group_key(group: Pid, session: Option<Pid>) -> u64 {
     half(group) << 32 | session.map_or(0, half)
 }
 
+/// Somebody who is to be resumed, identified already.
+#[derive(Debug)]
+pub(crate) struct Ready<H> {
+    handle: H,
+    pid: Pid,
+    /// For a group's leader: the group's key, and whether the leader is still in it.
+    group: Option<(Wanted, bool)>,
+}
+
+/// So many are identified before the first of them is resumed.
+pub(crate) const READY_MAX: usize = 4096;
+
 /// Resumes everything held in `slots`, tells `told` what became of each process, and puts saved affinities back.
 ///
-/// `wanted` is room for the groups whose members have to be looked for, one entry for each group slot at the most. A
-/// member whose leader is gone counts as ours if it began no later than `latest`: whoever came after the owner's
-/// death is a stranger that got the group's number again.
+/// Everybody is identified first, which takes most of the time, and then all are resumed in one go: whoever runs again
+/// competes with us for the CPU, and would have those after it wait.
+///
+/// `ready` is room for [`READY_MAX`] of them, or fewer: it is never extended. `wanted` is room for the groups whose
+/// members have to be looked for, one entry for each group slot at the most. A member whose leader is gone counts as
+/// ours if it began no later than `latest`: whoever came after the owner's death is a stranger that got the group's
+/// number again.
 pub(crate) fn resume_held<P: Processes>(
     processes: &P,
     slots: impl Iterator<Item = SlotImage> + Clone,
     latest: StartTime,
+    ready: &mut Vec<Ready<P::Handle>>,
     wanted: &mut [Wanted],
     told: &mut dyn FnMut(Pid, Verdict),
 ) {
     let mut nr_wanted = 0;
+    let mut want = |group: Wanted| {
+        if let Some(room) = wanted.get_mut(nr_wanted) {
+            *room = group;
+            nr_wanted += 1;
+        }
+    };
+    ready.clear();
     for slot in slots.clone().filter(|slot| slot.held) {
-        let verdict = match slot.reach {
-            Reach::Process => resume_one(processes, slot.pid, slot.start),
-            Reach::Group { session } => {
-                let (verdict, look) = resume_led(processes, slot.pid, slot.start);
-                if let (true, Some(room)) = (look, wanted.get_mut(nr_wanted)) {
-                    *room = [group_key(slot.pid, session), slot.start.0];
-                    nr_wanted += 1;
-                }
-                verdict
+        if ready.len() == ready.capacity() {
+            resume_ready(processes, ready, &mut want, told);
+        }
+        let mut found = identify(processes, &slot);
+        if let Found::Failed(Errno::MFILE | Errno::NFILE) = found
+            && !ready.is_empty()
+        {
+            resume_ready(processes, ready, &mut want, told);
+            found = identify(processes, &slot);
+        }
+        match found {
+            // Without any room one is resumed at a time.
+            Found::Ready(one) if ready.len() == ready.capacity() => {
+                resume_one(processes, &one, &mut want, told);
             }
-        };
-        told(slot.pid, verdict);
+            Found::Ready(one) => ready.push(one),
+            Found::Foreign => told(slot.pid, Verdict::Foreign),
+            Found::Gone => {
+                if let Some(group) = key_of(&slot) {
+                    want(group);
+                }
+                told(slot.pid, Verdict::Gone);
+            }
+            Found::Failed(e) => {
+                if let Some(group) = key_of(&slot) {
+                    want(group);
+                }
+                told(slot.pid, Verdict::Failed(e));
+            }
+        }
     }
+    resume_ready(processes, ready, &mut want, told);
     if let Some(wanted) = wanted.get_mut(..nr_wanted).filter(|wanted| !wanted.is_empty()) {
         wanted.sort_unstable();
         resume_members(processes, wanted, latest, told);
@@ -185,61 +228,103 @@ pub(crate) fn resume_held<P: Processes>(
     }
 }
 
-/// Resumes the process that has `pid` if it began at `start`.
-fn resume_one<P: Processes>(processes: &P, pid: Pid, start: StartTime) -> Verdict {
-    match open_exact(processes, pid, start) {
-        Ok(handle) => match processes.resume(&handle) {
-            Ok(Delivery::Sent) => Verdict::Resumed,
-            Ok(Delivery::Gone) => Verdict::Gone,
-            Err(e) => Verdict::Failed(e),
-        },
-        Err(verdict) => verdict,
+fn key_of(slot: &SlotImage) -> Option<Wanted> {
+    match slot.reach {
+        Reach::Process => None,
+        Reach::Group { session } => Some([group_key(slot.pid, session), slot.start.0]),
     }
 }
 
-/// The process that has `pid` if it began at `start`: the handle first, then its identity, then whether it lives.
-fn open_exact<P: Processes>(processes: &P, pid: Pid, start: StartTime) -> Result<P::Handle, Verdict> {
-    let handle = processes.open(pid).map_err(Verdict::Failed)?.ok_or(Verdict::Gone)?;
-    let identity = processes.identify(pid).map_err(Verdict::Failed)?.ok_or(Verdict::Gone)?;
-    if identity.start != start {
-        return Err(Verdict::Foreign);
-    }
-    match processes.is_alive(&handle) {
-        Ok(true) => Ok(handle),
-        Ok(false) => Err(Verdict::Gone),
-        Err(e) => Err(Verdict::Failed(e)),
-    }
+/// Who has a slot's pid.
+enum Found<H> {
+    /// The slot's own process.
+    Ready(Ready<H>),
+    /// Nobody.
+    Gone,
+    /// Another process. While a group has members, its number is given to nobody else. So a leader with another start
+    /// time means that the whole group is gone, and the members of the group of that number are strangers.
+    Foreign,
+    /// The kernel refused.
+    Failed(Errno),
 }
 
-/// Resumes the group of leader `pid`; also says whether its members have to be looked for one by one.
-///
-/// While a group has members, its number is given to nobody else. So a leader with another start time means that the
-/// whole group is gone, and the members of the group of that number are strangers.
-fn resume_led<P: Processes>(processes: &P, pid: Pid, start: StartTime) -> (Verdict, bool) {
-    let handle = match processes.open(pid) {
+/// The process of a slot: the handle first, then its identity. A single process has to live as well; a leader that has
+/// ended names its group all the same.
+fn identify<P: Processes>(processes: &P, slot: &SlotImage) -> Found<P::Handle> {
+    let handle = match processes.open(slot.pid) {
         Ok(Some(handle)) => handle,
-        Ok(None) => return (Verdict::Gone, true),
-        Err(e) => return (Verdict::Failed(e), true),
+        Ok(None) => return Found::Gone,
+        Err(e) => return Found::Failed(e),
     };
-    let identity = match processes.identify(pid) {
+    let identity = match processes.identify(slot.pid) {
         Ok(Some(identity)) => identity,
-        Ok(None) => return (Verdict::Gone, true),
-        Err(e) => return (Verdict::Failed(e), false),
+        Ok(None) => return Found::Gone,
+        Err(e) => return Found::Failed(e),
     };
-    if identity.start != start {
-        return (Verdict::Foreign, false);
+    if identity.start != slot.start {
+        return Found::Foreign;
     }
-    let (group, look) = match processes.resume_group(&handle) {
+    let group = key_of(slot).map(|key| (key, identity.pgrp == Some(slot.pid)));
+    if group.is_none() {
+        match processes.is_alive(&handle) {
+            Ok(true) => {}
+            Ok(false) => return Found::Gone,
+            Err(e) => return Found::Failed(e),
+        }
+    }
+    Found::Ready(Ready { handle, pid: slot.pid, group })
+}
+
+/// Resumes all that are ready, and makes room for others.
+fn resume_ready<P: Processes>(
+    processes: &P,
+    ready: &mut Vec<Ready<P::Handle>>,
+    want: &mut dyn FnMut(Wanted),
+    told: &mut dyn FnMut(Pid, Verdict),
+) {
+    for one in &*ready {
+        resume_one(processes, one, want, told);
+    }
+    ready.clear();
+}
+
+fn resume_one<P: Processes>(
+    processes: &P,
+    one: &Ready<P::Handle>,
+    want: &mut dyn FnMut(Wanted),
+    told: &mut dyn FnMut(Pid, Verdict),
+) {
+    let Some((key, is_in_it)) = one.group else {
+        return told(one.pid, resume_alone(processes, &one.handle));
+    };
+    let (verdict, look) = resume_led(processes, &one.handle, is_in_it);
+    if look {
+        want(key);
+    }
+    told(one.pid, verdict);
+}
+
+fn resume_alone<P: Processes>(processes: &P, handle: &P::Handle) -> Verdict {
+    match processes.resume(handle) {
+        Ok(Delivery::Sent) => Verdict::Resumed,
+        Ok(Delivery::Gone) => Verdict::Gone,
+        Err(e) => Verdict::Failed(e),
+    }
+}
+
+/// Resumes the group of a leader; also says whether its members have to be looked for one by one.
+fn resume_led<P: Processes>(processes: &P, handle: &P::Handle, is_in_it: bool) -> (Verdict, bool) {
+    let (group, look) = match processes.resume_group(handle) {
         Ok(GroupDelivery::Sent) => (Verdict::Resumed, false),
         Ok(GroupDelivery::Gone) => (Verdict::Gone, false),
         Ok(GroupDelivery::Unsupported) => (Verdict::Gone, true),
         Err(e) => (Verdict::Failed(e), true),
     };
-    if group == Verdict::Resumed && identity.pgrp == Some(pid) {
+    if group == Verdict::Resumed && is_in_it {
         return (group, false);
     }
     // The leader is not reached through its group: it was held before it had made one, or has gone to another.
-    match (processes.resume(&handle), group) {
+    match (processes.resume(handle), group) {
         (_, Verdict::Resumed) | (Ok(Delivery::Sent), Verdict::Gone) => (Verdict::Resumed, look),
         (Err(e), Verdict::Gone) => (Verdict::Failed(e), look),
         _ => (group, look),
