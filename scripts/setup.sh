@@ -11,6 +11,12 @@ missing=''
 for pair in cc:gcc ld:binutils sha256sum:coreutils setpriv:util-linux setsid:util-linux cpulimit:cpulimit; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
+# Real programs that `cargo xtask paper real` divides: what is missing here is missing from its page. Servers live in sbin,
+# which an ordinary user's path need not have.
+for pair in make:make python3:python3 perl:perl git:git gzip:gzip bzip2:bzip2 xz:xz-utils zstd:zstd openssl:openssl \
+    sqlite3:sqlite3 bc:bc lua5.4:lua5.4 flac:flac redis-check-rdb:redis-tools nginx:nginx; do
+    PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
+done
 # A compiler without the C library's headers is no use.
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 
@@ -25,8 +31,21 @@ if [ -n "$missing" ]; then
     fi
     say "installing:$missing"
     $as_root apt-get update -q
+    # A web server that is installed only to be measured shall not be started on this machine's port 80.
+    refusal=/usr/sbin/policy-rc.d
+    if [ -e "$refusal" ]; then
+        refusal=''
+    else
+        printf '#!/bin/sh\nexit 101\n' | $as_root tee "$refusal" >/dev/null
+        $as_root chmod 755 "$refusal"
+        trap '$as_root rm -f "$refusal"' EXIT
+    fi
     # shellcheck disable=SC2086  # a list of words
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
+    if [ -n "$refusal" ]; then
+        $as_root rm -f "$refusal"
+        trap - EXIT
+    fi
 fi
 
 command -v cargo >/dev/null 2>&1 || die 'cargo is missing: install Rust with rustup'

@@ -67,6 +67,8 @@ enum Paper {
     Market(PaperArgs),
     /// Several CPUs: threads, trees, sleepers and strangers on two CPUs, live; 4 and 64 CPUs, simulated
     Cpus(PaperArgs),
+    /// No paper: real programs beside one that computes, under divvy, the kernel's weights and cpulimit (root)
+    Real(paper::real::RealArgs),
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -107,6 +109,7 @@ fn main() -> ExitCode {
         Some(crowd::CROWD) => crowd::live(args),
         Some(live::STRANGERS) => live::keep_strangers(args),
         Some(live::RUN) => live::serve_run(),
+        Some(paper::real::REAL) => paper::real::work(args),
         Some(paper::peers::CLIENT) => paper::peers::client(args),
         _ => dispatch(Args::parse()),
     };
@@ -129,6 +132,7 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Paper { paper: Paper::Peers(args) } => paper::peers::run(&args),
         Command::Paper { paper: Paper::Market(args) } => paper::market::run(&args),
         Command::Paper { paper: Paper::Cpus(args) } => paper::cpus::run(&args),
+        Command::Paper { paper: Paper::Real(args) } => paper::real::run(&args),
         Command::TimeScenario { file } => paper::pbs::time_scenario(&file),
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),

@@ -95,6 +95,12 @@ impl Bench {
         if self.running.is_asked() { bail!("interrupted") } else { Ok(()) }
     }
 
+    /// The same question, for whoever cannot keep the bench.
+    pub(crate) fn asked(&self) -> Box<dyn Fn() -> Result<()>> {
+        let running = Arc::clone(&self.running);
+        Box::new(move || if running.is_asked() { bail!("interrupted") } else { Ok(()) })
+    }
+
     /// Carries out all of `specs`, several at a time on CPUs of their own where they name none; results in their order.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! The papers' experiments: ALPS, superd and the market's over live processes, VTRR and PBS by simulation; groups of
-//! processes; and divvy beside its peers.
+//! processes; divvy beside its peers; and real programs.
 
 pub(crate) mod alps;
 mod areas;
@@ -11,6 +11,7 @@ mod page;
 pub(crate) mod pbs;
 pub(crate) mod peers;
 mod plot;
+pub(crate) mod real;
 mod sheet;
 pub(crate) mod stats;
 pub(crate) mod superd;

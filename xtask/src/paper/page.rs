@@ -162,6 +162,14 @@ impl Page {
         self.goals.push(Goal { what: what.into(), limit: text, ours, met: limit.holds(value) });
     }
 
+    /// Notes a goal that all `of` shall meet, and how many do; none where there is nobody.
+    pub(crate) fn goal_of_all(&mut self, what: impl Into<String>, of: usize, met: usize, unit: &str) {
+        if of > 0 {
+            let (limit, ours) = (format!("all {of} {unit}"), format!("{met} {unit}"));
+            self.goals.push(Goal { what: what.into(), limit, ours, met: met >= of });
+        }
+    }
+
     /// Notes the fraction of time that strangers took in a run.
     pub(crate) fn strangers(&mut self, fractions: impl IntoIterator<Item = Option<f64>>) {
         self.strangers.extend(fractions.into_iter().flatten());

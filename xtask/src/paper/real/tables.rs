@@ -1,0 +1,378 @@
+//! The page: goals, a verdict for each program, a table for each pair of shares, latencies, pictures.
+
+use anyhow::Result;
+
+use super::picture::{Dots, Panel};
+use super::programs::{self, SLEEPING_SERVER};
+use super::trial::Tool;
+use super::{FOUR, Results, Row, SHARES, text};
+use crate::paper::Setting;
+use crate::paper::page::{Limit, number, percent};
+use crate::paper::stats::{median, worst};
+
+/// The split may be off the kernel's by so many points.
+const SPLIT_POINTS: f64 = 1.0;
+/// CPU used and throughput are at least this part of the kernel's.
+const LEAST_OF_THEIRS: f64 = 0.98;
+/// The error of a cycle is at most this part of the kernel's.
+const ERROR_OF_THEIRS: f64 = 0.1;
+/// `dd conv=fsync` is so many points off its fair part at the most.
+const FAIR_POINTS: f64 = 1.5;
+const DD: &str = "dd conv=fsync";
+
+/// divvy beside the kernel's weights, for one program and one pair of shares.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    ours: &'a Row,
+    theirs: &'a Row,
+}
+
+impl Pair<'_> {
+    /// How far the split is off the kernel's, in points of 100.
+    fn points(&self) -> f64 {
+        (self.ours.split - self.theirs.split).abs() * 100.0
+    }
+
+    fn used(&self) -> f64 {
+        self.ours.used / self.theirs.used
+    }
+
+    fn rate(&self) -> f64 {
+        self.ours.rate / self.theirs.rate
+    }
+
+    fn hog_rate(&self) -> f64 {
+        self.ours.hog_rate / self.theirs.hog_rate
+    }
+
+    fn error(&self) -> f64 {
+        self.ours.cycles / self.theirs.windows
+    }
+}
+
+/// What is said of a program over all pairs of shares: the worst of each.
+struct Verdict {
+    program: &'static str,
+    points: f64,
+    used: f64,
+    rate: f64,
+    hog_rate: f64,
+    /// Not a number where the program does not compute all the time.
+    error: f64,
+    computes: bool,
+    accounts: f64,
+}
+
+fn least(values: impl Iterator<Item = f64>) -> f64 {
+    -worst(values.map(|v| -v))
+}
+
+fn pairs<'a>(results: &'a Results, program: &str) -> Vec<Pair<'a>> {
+    let pair = |shares: &[u64; 2]| {
+        let row = |tool| results.row(program, &text(shares), tool);
+        Some(Pair { ours: row(Tool::Divvy)?, theirs: row(Tool::Weights)? })
+    };
+    SHARES.iter().filter_map(pair).collect()
+}
+
+/// The programs that were measured, in the order of the page.
+fn measured(results: &Results) -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = results.rows.iter().map(|r| r.program).collect();
+    names.dedup();
+    names
+}
+
+fn verdicts(results: &Results) -> Vec<Verdict> {
+    let all = programs::all();
+    let verdict = |name: &'static str| {
+        let pairs = pairs(results, name);
+        let computes = all.iter().any(|p| p.name == name && p.computes);
+        Verdict {
+            program: name,
+            points: worst(pairs.iter().map(Pair::points)),
+            used: least(pairs.iter().map(Pair::used)),
+            rate: least(pairs.iter().map(Pair::rate)),
+            hog_rate: least(pairs.iter().map(Pair::hog_rate)),
+            error: if computes { worst(pairs.iter().map(Pair::error)) } else { f64::NAN },
+            computes,
+            accounts: worst(pairs.iter().map(|p| p.ours.accounts)),
+        }
+    };
+    measured(results).into_iter().map(verdict).collect()
+}
+
+/// The page's first lines.
+pub(super) fn preface(cpus: usize) -> Vec<&'static str> {
+    let where_ = if cpus == 1 {
+        "Each program shares one CPU with a loop that computes and counts. divvy and cpulimit are pinned to that CPU too, so that \
+         what they use is taken from the programs; this command watches from another CPU, and makes the load of servers there."
+    } else {
+        "Each program shares the CPUs with a loop that computes and counts, in as many threads as there are CPUs. divvy and \
+         cpulimit are on these CPUs too."
+    };
+    vec![
+        where_,
+        "**kernel's weights**: a cgroup for each of the two with `cpu.shares` (version 1) or `cpu.weight`, as an administrator \
+         would make it. **divvy**: `divvy share`, as it comes, in a session of its own. **cpulimit**: `cpulimit -m` for each, \
+         with its share of the CPU as the limit: what one does not use, the other does not get; empty where it fails. They take turns, a few seconds \
+         each, and what is compared was measured within a minute.",
+        "CPU time is the kernel's (`cpuacct.usage` or `cpu.stat`), whoever divides: each of the two is in a cgroup that counts \
+         and does not weigh. The *split* is the program's part of what the two got. *Used* is what the two got of the CPU. \
+         *Throughput* is counted by the programs: files, requests, pieces of work; that of divvy as a percentage of that under \
+         the kernel's weights. *Accounts*: the largest difference between divvy's report of a client and the kernel's books, \
+         in % of the run; the books themselves lag by a tick or so.",
+        "The *error of a cycle* is the root of the mean square of the relative errors of both, the median of all cycles: as divvy \
+         reports it, and, under *windows*, as counts show it for windows of a cycle's length (10 ms for each share), which divvy \
+         does not know and the kernel's weights can be judged by. Only where the two used the whole CPU.",
+    ]
+}
+
+/// Writes everything but the first lines.
+///
+/// # Errors
+/// Where a file cannot be written.
+pub(super) fn write(s: &mut Setting, results: &Results, cpus: usize) -> Result<()> {
+    let verdicts = verdicts(results);
+    s.page.strangers(results.rows.iter().map(|r| r.strangers));
+    goals(s, results, &verdicts);
+    verdict_table(s, results, &verdicts);
+    pictures(s, results)?;
+    for shares in SHARES {
+        share_table(s, results, &text(&shares));
+    }
+    latency_table(s, results);
+    s.page.csv("real", &results.rows)?;
+    if cpus == 1 && !results.rows.is_empty() {
+        cost_picture(s, results)?;
+    }
+    Ok(())
+}
+
+fn goals(s: &mut Setting, results: &Results, verdicts: &[Verdict]) {
+    let all = verdicts.len() + results.without.len();
+    let mut goal = |what: &str, of: usize, holds: &dyn Fn(&Verdict) -> bool| {
+        s.page.goal_of_all(what, of, verdicts.iter().filter(|v| holds(v)).count(), "programs");
+    };
+    let split = "split within 1 point of the kernel's weights, at each of the shares";
+    goal(split, all, &|v| v.points <= SPLIT_POINTS);
+    goal("CPU used: at least 98 % of theirs", all, &|v| v.used >= LEAST_OF_THEIRS);
+    goal("the program's throughput: at least 98 % of theirs", all, &|v| v.rate >= LEAST_OF_THEIRS);
+    goal("the other's throughput: at least 98 % of theirs", all, &|v| v.hog_rate >= LEAST_OF_THEIRS);
+    let computing = verdicts.iter().filter(|v| v.computes).count();
+    let error = "error of a cycle at most a tenth of theirs, where both compute";
+    goal(error, computing, &|v| v.computes && v.error <= ERROR_OF_THEIRS);
+    let ours = || results.rows.iter().filter(|r| r.tool == Tool::Divvy.name());
+    let own: Vec<f64> = ours().map(|r| r.own * 100.0).collect();
+    s.page.goal("own CPU, median of all rows", Limit::Most(0.3), median(&own).unwrap_or(f64::NAN), "%");
+    s.page.goal(
+        "wake-ups a second, most of all rows",
+        Limit::Most(120.0),
+        worst(ours().map(|r| r.wakeups)),
+        "",
+    );
+    s.page.goal(
+        "divvy's accounts off the kernel's, most",
+        Limit::Most(1.0),
+        worst(ours().map(|r| r.accounts)) * 100.0,
+        "% of a run",
+    );
+    s.page.goal(
+        "processes that outlived divvy",
+        Limit::Most(0.0),
+        ours().map(|r| r.left).sum::<usize>() as f64,
+        "",
+    );
+    if let Some(four) = results.row(SLEEPING_SERVER.name, &text(&FOUR), Tool::Divvy) {
+        s.page.goal(
+            "p99 of the sleeping server, 1:1:1:1 with three that compute",
+            Limit::Most(5.0),
+            four.p99_ms,
+            "ms",
+        );
+    }
+    let short: Vec<f64> = SHARES.iter().filter_map(|shares| shortfall(results, DD, shares)).collect();
+    if !short.is_empty() {
+        s.page.goal(
+            "dd conv=fsync: below its fair part, most",
+            Limit::Most(FAIR_POINTS),
+            worst(short),
+            "points",
+        );
+    }
+}
+
+/// A program's fair part of the CPU is its share, or what it uses alone if that is less; how far it is below, in points.
+fn shortfall(results: &Results, program: &str, shares: &[u64; 2]) -> Option<f64> {
+    let alone = results.row(program, "1", Tool::Alone)?.program_used;
+    let ours = results.row(program, &text(shares), Tool::Divvy)?.program_used;
+    let share = shares[0] as f64 / (shares[0] + shares[1]) as f64;
+    Some((share.min(alone) - ours) * 100.0)
+}
+
+fn verdict_table(s: &mut Setting, results: &Results, verdicts: &[Verdict]) {
+    s.page.heading("Each program: the worst of 3:1, 1:1 and 1:3");
+    s.page.text(
+        "Points by which the split is off the kernel's; used, and both throughputs, in % of what they are under the kernel's weights; \
+         error of a cycle as a multiple of theirs; accounts in % of the run. What misses its goal is bold.",
+    );
+    let mark = |met: bool, text: String| if met { text } else { format!("**{text}**") };
+    let table: Vec<Vec<String>> = verdicts
+        .iter()
+        .map(|v| {
+            let part = |value: f64| mark(value >= LEAST_OF_THEIRS, format!("{:.1}", value * 100.0));
+            let met = v.points <= SPLIT_POINTS
+                && [v.used, v.rate, v.hog_rate].iter().all(|&value| value >= LEAST_OF_THEIRS)
+                && (!v.computes || v.error <= ERROR_OF_THEIRS);
+            vec![
+                v.program.replace('|', "\\|"),
+                mark(v.points <= SPLIT_POINTS, format!("{:.2}", v.points)),
+                part(v.used),
+                part(v.rate),
+                part(v.hog_rate),
+                if v.computes { mark(v.error <= ERROR_OF_THEIRS, number(v.error)) } else { String::new() },
+                percent(v.accounts),
+                if met { "yes".to_owned() } else { "**no**".to_owned() },
+            ]
+        })
+        .collect();
+    let head =
+        "program | split off | used | throughput | the other's | error of a cycle | accounts off | all met";
+    s.page.table(head, &table);
+    for (program, why) in &results.without {
+        s.page.text(&format!("**Without {program}**: {why}."));
+    }
+    if !results.failures.is_empty() {
+        s.page.text(&format!("cpulimit failed with {}.", results.failures.join("; ")));
+    }
+}
+
+fn share_table(s: &mut Setting, results: &Results, shares: &str) {
+    s.page.heading(&format!("{shares}, the program's share first"));
+    s.page.text(
+        "In %, but for wake-ups and points. *Alone* is what the program uses of the CPU with nobody beside it. The error of a \
+         cycle: the kernel's windows, divvy's windows, and divvy's report.",
+    );
+    let mut table = Vec::new();
+    for name in measured(results) {
+        let row = |tool| results.row(name, shares, tool);
+        let (Some(ours), Some(theirs)) = (row(Tool::Divvy), row(Tool::Weights)) else { continue };
+        let pair = Pair { ours, theirs };
+        let one =
+            |value: f64| if value.is_finite() { format!("{:.1}", value * 100.0) } else { "-".to_owned() };
+        let alone = results.row(name, "1", Tool::Alone).map_or(f64::NAN, |r| r.program_used);
+        let errors = [theirs.windows, ours.windows, ours.cycles]
+            .map(|v| if v.is_finite() { percent(v) } else { "-".to_owned() });
+        table.push(vec![
+            name.replace('|', "\\|"),
+            one(alone),
+            one(theirs.split),
+            one(ours.split),
+            row(Tool::Cpulimit).map_or_else(String::new, |r| format!("{} of {}", one(r.split), one(r.used))),
+            one(theirs.used),
+            one(ours.used),
+            one(pair.rate()),
+            one(pair.hog_rate()),
+            errors.join(" / "),
+            percent(ours.own),
+            number(ours.wakeups),
+        ]);
+    }
+    let head = "program | alone | split: kernel | divvy | cpulimit, of used | used: kernel | divvy | throughput | the other's | \
+                error of a cycle | own CPU | wake-ups/s";
+    s.page.table(head, &table);
+}
+
+fn latency_table(s: &mut Setting, results: &Results) {
+    let rows: Vec<&Row> = results.rows.iter().filter(|r| r.p99_ms.is_finite()).collect();
+    if rows.is_empty() {
+        return;
+    }
+    s.page.heading("Servers: time of a request");
+    s.page.text(
+        "ms. The load of a server is four connections that ask, wait for the answer and ask again. The sleeping server's requests \
+         come every 20 ms and need 1 ms of CPU time each; a request's time is from when it was due to when it is done.",
+    );
+    let table: Vec<Vec<String>> = rows
+        .iter()
+        .map(|r| {
+            let numbers = [r.rate, r.p50_ms, r.p99_ms].map(number);
+            let cells = [r.program.to_owned(), r.shares.clone(), r.tool.to_owned()];
+            cells.into_iter().chain(numbers).collect()
+        })
+        .collect();
+    s.page.table("server | shares | tool | requests/s | median | 99th percentile", &table);
+}
+
+/// The dots of a program at some shares: the series and the value of each.
+type Dotted<'a> = &'a dyn Fn(&str, &str) -> Vec<(usize, f64)>;
+
+fn pictures(s: &mut Setting, results: &Results) -> Result<()> {
+    let names = measured(results);
+    if names.is_empty() {
+        return Ok(());
+    }
+    let panels = |range, value: Dotted<'_>, target: &dyn Fn(&[u64; 2]) -> f64| -> Vec<Panel> {
+        let panel = |shares: &[u64; 2]| Panel {
+            title: text(shares),
+            range,
+            target: Some(target(shares)),
+            dots: names.iter().map(|name| value(name, &text(shares))).collect(),
+        };
+        SHARES.iter().map(panel).collect()
+    };
+    let names_text: Vec<String> = names.iter().map(|&n| n.to_owned()).collect();
+    let tools = [Tool::Cpulimit, Tool::Weights, Tool::Divvy];
+    let split = |name: &str, shares: &str| {
+        let of = |(i, &tool): (usize, &Tool)| Some((i, results.row(name, shares, tool)?.split * 100.0));
+        tools.iter().enumerate().filter_map(of).collect()
+    };
+    let dots = Dots {
+        title: "The program's part of what the two got, %".to_owned(),
+        rows: names_text.clone(),
+        series: tools.map(|t| t.name().to_owned()).to_vec(),
+        panels: panels((0.0, 100.0), &split, &|shares| {
+            100.0 * shares[0] as f64 / (shares[0] + shares[1]) as f64
+        }),
+    };
+    s.page.picture("split", &dots.title, |dir| dots.write(dir, "split"))?;
+    let throughput = |name: &str, shares: &str| {
+        let row = |tool| results.row(name, shares, tool);
+        let pair = row(Tool::Divvy).zip(row(Tool::Weights)).map(|(ours, theirs)| Pair { ours, theirs });
+        pair.map_or_else(Vec::new, |p| vec![(0, p.hog_rate() * 100.0), (1, p.rate() * 100.0)])
+    };
+    let dots = Dots {
+        title: "Throughput under divvy, % of that under the kernel's weights".to_owned(),
+        rows: names_text,
+        series: vec!["the one that computes".to_owned(), "the program".to_owned()],
+        panels: panels((50.0, 150.0), &throughput, &|_| 100.0),
+    };
+    s.page.picture("throughput", &dots.title, |dir| dots.write(dir, "throughput"))
+}
+
+fn cost_picture(s: &mut Setting, results: &Results) -> Result<()> {
+    let names = measured(results);
+    let panel = |title: &str, high: f64, most: f64, value: &dyn Fn(&Row) -> f64| Panel {
+        title: title.to_owned(),
+        range: (0.0, high),
+        target: Some(most),
+        dots: names
+            .iter()
+            .map(|name| {
+                let of = |(i, shares): (usize, &[u64; 2])| {
+                    Some((i, value(results.row(name, &text(shares), Tool::Divvy)?)))
+                };
+                SHARES.iter().enumerate().filter_map(of).collect()
+            })
+            .collect(),
+    };
+    let dots = Dots {
+        title: "What divvy itself costs".to_owned(),
+        rows: names.iter().map(|&n| n.to_owned()).collect(),
+        series: SHARES.map(|shares| text(&shares)).to_vec(),
+        panels: vec![
+            panel("own CPU, %", 4.0, 0.3, &|r| r.own * 100.0),
+            panel("wake-ups/s", 480.0, 120.0, &|r| r.wakeups),
+        ],
+    };
+    s.page.picture("cost", &dots.title, |dir| dots.write(dir, "cost"))
+}
