@@ -24,7 +24,7 @@ Exit codes:
   5    the system refused: a permission, a limit, a failed call
   6    there is no such client, process, currency, ticket, exchange, offer, user or group
   7    the scheduler (divvyd) cannot be started or reached
-  8    the market does not permit you that: its owner, or a superuser, can
+  8    the market does not permit you that, or the client is not yours: its owner, or a superuser, can
   9    the market cannot do that: a cycle, more than there is, above a bound or a limit
   128+N  signal N asked for the end (130: Ctrl-C)";
 

@@ -100,8 +100,8 @@ fn create(args: &CreateArgs) -> Result<Code, Failure> {
         if c.depth > 0 {
             return made; // A user's own comes with what the policy gives.
         }
-        // Without an account, a user's own currency has no name but its id.
-        let from = if c.owner.parse::<u32>().is_ok() { "CURRENCY" } else { &c.owner };
+        // Without an account, a user's own currency is named by the user's number.
+        let from = if c.owner.parse::<u32>().is_ok() { format!("uid:{}", c.owner) } else { c.owner.clone() };
         format!("{made}\nnothing backs it yet: divvy fund {} --from {from} AMOUNT", c.name)
     })
 }

@@ -59,6 +59,14 @@ impl From<LaunchError> for Failure {
     }
 }
 
+/// As for every answer, but that a client of another user's is its owner's to change: nothing that the system refused.
+fn of_its_owner(e: ApiError) -> Failure {
+    match &e {
+        ApiError::Refused(info) if info.code == ErrorCode::NotPermitted => Failure::new(Code::Denied, e),
+        _ => e.into(),
+    }
+}
+
 /// Something as JSON, for a program.
 pub(crate) fn json(what: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(what).map_err(|e| Failure::new(Code::System, e))
@@ -86,25 +94,25 @@ fn told(client: &Client, as_json: bool, words: impl std::fmt::Display) -> Result
 
 pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     let change = Change { share: Some(args.share), paused: None };
-    let client = api_for(&args.client, &args.which)?.change(&args.client, change)?;
+    let client = api_for(&args.client, &args.which)?.change(&args.client, change).map_err(of_its_owner)?;
     told(&client, args.json, format_args!("{}: share {}", client.name, client.share))
 }
 
 pub(crate) fn pause(args: &ClientArgs) -> Result<Code, Failure> {
     let change = Change { share: None, paused: Some(true) };
-    let client = api_for(&args.client, &args.which)?.change(&args.client, change)?;
+    let client = api_for(&args.client, &args.which)?.change(&args.client, change).map_err(of_its_owner)?;
     let words = format!("{}: paused; its share goes to the others", client.name);
     told(&client, args.json, words)
 }
 
 pub(crate) fn resume(args: &ClientArgs) -> Result<Code, Failure> {
     let change = Change { share: None, paused: Some(false) };
-    let client = api_for(&args.client, &args.which)?.change(&args.client, change)?;
+    let client = api_for(&args.client, &args.which)?.change(&args.client, change).map_err(of_its_owner)?;
     told(&client, args.json, format_args!("{}: {}", client.name, client.state.as_str()))
 }
 
 pub(crate) fn detach(args: &ClientArgs) -> Result<Code, Failure> {
-    let client = api_for(&args.client, &args.which)?.detach(&args.client)?;
+    let client = api_for(&args.client, &args.which)?.detach(&args.client).map_err(of_its_owner)?;
     let words = format!("{}: detached after {:.2} s of CPU time", client.name, seconds(client.service_ns));
     told(&client, args.json, words)
 }
@@ -129,4 +137,24 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use divvy_daemon::types::ErrorInfo;
+
+    use super::*;
+
+    /// What came back for a client of somebody else's has the market's code for it, whichever command asked.
+    #[test]
+    fn what_is_its_owners_to_do_has_a_code_of_its_own() {
+        let refused =
+            |code| ApiError::Refused(ErrorInfo { code, message: "no".to_owned(), fix: "ask".to_owned() });
+        assert_eq!(of_its_owner(refused(ErrorCode::NotPermitted)).code, Code::Denied);
+        for code in [ErrorCode::NoSuchClient, ErrorCode::Limit, ErrorCode::Internal, ErrorCode::Protected] {
+            assert_eq!(of_its_owner(refused(code)).code, Failure::from(refused(code)).code, "{code:?}");
+        }
+        // Elsewhere the same word is the system's: a process that is not the caller's, a divvyd that is not.
+        assert_eq!(Failure::from(refused(ErrorCode::NotPermitted)).code, Code::System);
+    }
 }

@@ -7,13 +7,23 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::accounts::nobody;
 use crate::harness::{Process, SPIN, Sandbox, cpu, eventually, one_cpu};
 use crate::system::{System, as_user, system_sandbox};
 
-const ALICE: u32 = 64_030;
-const BOB: u32 = 64_031;
+fn alice_uid() -> u32 {
+    nobody(4)
+}
+
+fn bob_uid() -> u32 {
+    nobody(5)
+}
+
 /// Of no other test: all that runs as this user becomes a client.
-const CAROL: u32 = 64_032;
+fn carol_uid() -> u32 {
+    nobody(6)
+}
+
 const POLICY: &str = "[presence]\nidle_after = \"300ms\"\n";
 /// How far a part may be from what is due, of all: a cycle's rest of about twenty.
 const MAX_PART_ERROR: f64 = 0.05;
@@ -57,12 +67,15 @@ fn attach(system: &System<'_>, uid: u32, name: &str, share: u64, process: &Child
 }
 
 fn clients(system: &System<'_>) -> Vec<Value> {
-    must(system, ALICE, "GET", "/v1/clients", &Value::Null)["clients"].as_array().expect("clients").clone()
+    must(system, alice_uid(), "GET", "/v1/clients", &Value::Null)["clients"]
+        .as_array()
+        .expect("clients")
+        .clone()
 }
 
 /// The market's currencies, by name.
 fn currencies(system: &System<'_>) -> Vec<String> {
-    let all = must(system, BOB, "GET", "/v1/market/currencies", &Value::Null)["currencies"].clone();
+    let all = must(system, bob_uid(), "GET", "/v1/market/currencies", &Value::Null)["currencies"].clone();
     let names = all.as_array().expect("currencies").iter().map(|c| c["name"].as_str().unwrap().to_owned());
     names.collect()
 }
@@ -95,8 +108,13 @@ fn five_tasks_in_two_currencies_have_the_papers_parts() {
     let gate = sandbox.path("gate");
     let made = std::process::Command::new("mkfifo").args(["-m", "666"]).arg(&gate).status();
     assert!(made.expect("mkfifo").success());
-    let tasks =
-        [("A1", ALICE, 100), ("A2", ALICE, 200), ("B1", BOB, 100), ("B2", BOB, 200), ("B3", BOB, 300)];
+    let tasks = [
+        ("A1", alice_uid(), 100),
+        ("A2", alice_uid(), 200),
+        ("B1", bob_uid(), 100),
+        ("B2", bob_uid(), 200),
+        ("B3", bob_uid(), 300),
+    ];
     let mut processes = Vec::new();
     for (name, uid, share) in tasks {
         let first = if name == "B3" { format!("read x < {}", gate.display()) } else { String::new() };
@@ -123,7 +141,7 @@ fn five_tasks_in_two_currencies_have_the_papers_parts() {
     let after = parts(&sandbox, &words);
     check_parts(&after, &[1.0 / 6.0, 1.0 / 3.0, 1.0 / 12.0, 1.0 / 6.0, 1.0 / 4.0]);
     // The market says what was served.
-    let graph = must(&system, BOB, "GET", "/v1/market", &Value::Null);
+    let graph = must(&system, bob_uid(), "GET", "/v1/market", &Value::Null);
     let b3 = graph["currencies"]
         .as_array()
         .unwrap()
@@ -149,51 +167,64 @@ fn end(processes: &mut Vec<Child>) {
 fn users_have_power_over_their_own_processes_only() {
     let Some(sandbox) = system_sandbox("users_have_power_over_their_own_processes_only") else { return };
     let system = System::start(&sandbox, POLICY, &["--cpus", &one_cpu()]);
-    let mut processes =
-        vec![process_of(&sandbox, ALICE, &format!(": hers\n{SPIN}")), process_of(&sandbox, BOB, SPIN)];
+    let mut processes = vec![
+        process_of(&sandbox, alice_uid(), &format!(": hers\n{SPIN}")),
+        process_of(&sandbox, bob_uid(), SPIN),
+    ];
     let [hers, his] = [processes[0].id(), processes[1].id()];
     let new = |selector: String| json!({ "name": "x", "share": 1, "selector": selector });
     for kind in ["pid", "tree"] {
         let post = ("POST", "/v1/clients", &new(format!("{kind}:{his}")));
-        let error = refused(&system, ALICE, post, "not-permitted");
+        let error = refused(&system, alice_uid(), post, "not-permitted");
         assert!(error["message"].as_str().unwrap().contains("is not yours"), "{error}");
         let mut dry = new(format!("{kind}:{his}"));
         dry["dry_run"] = json!(true);
-        refused(&system, ALICE, ("POST", "/v1/clients", &dry), "not-permitted");
+        refused(&system, alice_uid(), ("POST", "/v1/clients", &dry), "not-permitted");
     }
-    refused(&system, ALICE, ("POST", "/v1/clients", &new(format!("user:{BOB}"))), "not-permitted");
+    refused(
+        &system,
+        alice_uid(),
+        ("POST", "/v1/clients", &new(format!("user:{bob_uid}", bob_uid = bob_uid()))),
+        "not-permitted",
+    );
     let command = json!({ "share": 1, "command": { "argv": ["true"] } });
-    let error = refused(&system, ALICE, ("POST", "/v1/clients", &command), "bad-request");
+    let error = refused(&system, alice_uid(), ("POST", "/v1/clients", &command), "bad-request");
     assert!(error["fix"].as_str().unwrap().contains("divvy run"), "{error}");
     // What was refused has left nothing in the market.
     assert!(!currencies(&system).iter().any(|name| name.contains('/')), "{:?}", currencies(&system));
 
-    let made = attach(&system, ALICE, "hers", 5, &processes[0]);
-    assert_eq!((&made["share"], &made["user"]), (&json!(5), &json!(ALICE.to_string())));
+    let made = attach(&system, alice_uid(), "hers", 5, &processes[0]);
+    assert_eq!((&made["share"], &made["user"]), (&json!(5), &json!(alice_uid().to_string())));
     // Anybody looks; only the owner and root touch.
     let path = format!("/v1/clients/{}", made["id"]);
-    assert_eq!(must(&system, BOB, "GET", &path, &Value::Null)["name"], format!("{ALICE}/hers"));
+    assert_eq!(
+        must(&system, bob_uid(), "GET", &path, &Value::Null)["name"],
+        format!("{alice_uid}/hers", alice_uid = alice_uid())
+    );
     for (method, body) in
         [("PATCH", json!({ "paused": true })), ("PATCH", json!({ "share": 9 })), ("DELETE", Value::Null)]
     {
-        let error = refused(&system, BOB, (method, &path, &body), "not-permitted");
+        let error = refused(&system, bob_uid(), (method, &path, &body), "not-permitted");
         assert!(error["message"].as_str().unwrap().contains("belongs to"), "{error}");
     }
-    assert_eq!(must(&system, ALICE, "PATCH", "/v1/clients/hers", &json!({ "share": 7 }))["share"], 7);
+    assert_eq!(must(&system, alice_uid(), "PATCH", "/v1/clients/hers", &json!({ "share": 7 }))["share"], 7);
     must(&system, 0, "PATCH", &path, &json!({ "paused": true }));
     eventually("her process to stand", || (sandbox.with(": hers")[0].state == 'T').then_some(()));
-    must(&system, ALICE, "PATCH", "/v1/clients/hers", &json!({ "paused": false }));
+    must(&system, alice_uid(), "PATCH", "/v1/clients/hers", &json!({ "paused": false }));
     // A name is each user's own, and a broad selector takes from nobody else.
     let mine = json!({ "name": "hers", "share": 1, "selector": "name:sh" });
-    let made = must(&system, BOB, "POST", "/v1/clients", &mine);
+    let made = must(&system, bob_uid(), "POST", "/v1/clients", &mine);
     eventually("his shell to be a member", || {
-        let row = must(&system, BOB, "GET", &format!("/v1/clients/{}", made["id"]), &Value::Null);
+        let row = must(&system, bob_uid(), "GET", &format!("/v1/clients/{}", made["id"]), &Value::Null);
         let members = row["members"].as_array().unwrap().clone();
         assert!(members.iter().all(|m| m["pid"] != hers), "{row}");
         members.iter().any(|m| m["pid"] == his).then_some(())
     });
-    must(&system, ALICE, "DELETE", "/v1/clients/hers", &Value::Null);
-    assert!(!currencies(&system).contains(&format!("{ALICE}/hers")), "a detached client has left the market");
+    must(&system, alice_uid(), "DELETE", "/v1/clients/hers", &Value::Null);
+    assert!(
+        !currencies(&system).contains(&format!("{alice_uid}/hers", alice_uid = alice_uid())),
+        "a detached client has left the market"
+    );
     eventually("her process to run", || (sandbox.with(": hers")[0].state != 'T').then_some(()));
     end(&mut processes);
 }
@@ -207,15 +238,16 @@ fn what_runs_with_anothers_rights_is_neither_held_nor_charged() {
     let system = System::start(&sandbox, POLICY, &["--cpus", &one_cpu()]);
     let lent = sandbox.path("lent");
     std::fs::copy("/usr/bin/sha256sum", &lent).expect("copy a program");
-    chown(&lent, Some(BOB), None).expect("root may");
+    chown(&lent, Some(bob_uid()), None).expect("root may");
     std::fs::set_permissions(&lent, PermissionsExt::from_mode(0o4755)).expect("ours");
     let script = format!(": tree\n{} /dev/zero &\n{SPIN}", lent.display());
-    let mut processes = vec![process_of(&sandbox, ALICE, &script), process_of(&sandbox, ALICE, SPIN)];
+    let mut processes =
+        vec![process_of(&sandbox, alice_uid(), &script), process_of(&sandbox, alice_uid(), SPIN)];
     let lent_runs = || -> Option<Process> { sandbox.with("/lent").into_iter().find(|p| p.comm == "lent") };
     eventually("the lent program", lent_runs);
-    let tree = attach(&system, ALICE, "tree", 1, &processes[0]);
-    attach(&system, ALICE, "other", 1, &processes[1]);
-    let row = || must(&system, ALICE, "GET", &format!("/v1/clients/{}", tree["id"]), &Value::Null);
+    let tree = attach(&system, alice_uid(), "tree", 1, &processes[0]);
+    attach(&system, alice_uid(), "other", 1, &processes[1]);
+    let row = || must(&system, alice_uid(), "GET", &format!("/v1/clients/{}", tree["id"]), &Value::Null);
     let members = eventually("both to be members", || {
         let row = row();
         (row["nr_members"] == 2).then(|| row["members"].as_array().unwrap().clone())
@@ -249,7 +281,7 @@ fn who_lives_through_a_crash_is_divided_again_and_the_others_leave() {
     };
     let options = ["--cpus", &one_cpu()];
     let mut system = System::start(&sandbox, POLICY, &options);
-    let names = [(ALICE, "stays", 300), (BOB, "stays", 100), (BOB, "ends", 500)];
+    let names = [(alice_uid(), "stays", 300), (bob_uid(), "stays", 100), (bob_uid(), "ends", 500)];
     let mut processes: Vec<Child> = Vec::new();
     let mut ids = Vec::new();
     for (uid, name, share) in names {
@@ -274,9 +306,12 @@ fn who_lives_through_a_crash_is_divided_again_and_the_others_leave() {
         assert_eq!(row["name"], format!("{}/{}", names[i].0, names[i].1));
     }
     eventually("whoever has ended to have left the market", || {
-        (!currencies(&system).contains(&format!("{BOB}/ends"))).then_some(())
+        (!currencies(&system).contains(&format!("{bob_uid}/ends", bob_uid = bob_uid()))).then_some(())
     });
-    let words = [format!(": of-{ALICE}-stays"), format!(": of-{BOB}-stays")];
+    let words = [
+        format!(": of-{alice_uid}-stays", alice_uid = alice_uid()),
+        format!(": of-{bob_uid}-stays", bob_uid = bob_uid()),
+    ];
     check_parts(&parts(&sandbox, &[&words[0], &words[1]]), &[0.5, 0.5]);
     end(&mut processes);
 }
@@ -287,10 +322,11 @@ fn all_of_a_users_processes_are_a_client_where_the_policy_says_so() {
     else {
         return;
     };
-    let policy = format!("{POLICY}[users.{CAROL}]\neverything = true\n");
-    let mut processes = vec![process_of(&sandbox, CAROL, SPIN), process_of(&sandbox, CAROL, SPIN)];
+    let policy = format!("{POLICY}[users.{carol_uid}]\neverything = true\n", carol_uid = carol_uid());
+    let mut processes =
+        vec![process_of(&sandbox, carol_uid(), SPIN), process_of(&sandbox, carol_uid(), SPIN)];
     let system = System::start(&sandbox, &policy, &["--cpus", &one_cpu()]);
-    let everything = format!("{CAROL}/everything");
+    let everything = format!("{carol_uid}/everything", carol_uid = carol_uid());
     let members = |name: &str| -> Vec<u64> {
         let all = clients(&system);
         let row = all.iter().find(|c| c["name"] == name);
@@ -303,10 +339,11 @@ fn all_of_a_users_processes_are_a_client_where_the_policy_says_so() {
         pids.iter().all(|pid| found.contains(pid)).then_some(())
     });
     // A narrower client of hers takes one of them.
-    attach(&system, CAROL, "one", 1, &processes[0]);
+    attach(&system, carol_uid(), "one", 1, &processes[0]);
     eventually("the narrower client to have it", || {
-        (members(&format!("{CAROL}/one")) == [pids[0]] && !members(&everything).contains(&pids[0]))
-            .then_some(())
+        (members(&format!("{carol_uid}/one", carol_uid = carol_uid())) == [pids[0]]
+            && !members(&everything).contains(&pids[0]))
+        .then_some(())
     });
     // A policy that does not want it any more.
     sandbox.write("divvyd.toml", POLICY);
@@ -323,22 +360,24 @@ fn what_runs_inside_a_client_is_funded_as_that_is() {
     let Some(sandbox) = system_sandbox("what_runs_inside_a_client_is_funded_as_that_is") else { return };
     let system = System::start(&sandbox, POLICY, &["--cpus", &one_cpu()]);
     let script = format!(": parent\n(: child; {SPIN}) &\n{SPIN}");
-    let mut processes = vec![process_of(&sandbox, ALICE, &script)];
+    let mut processes = vec![process_of(&sandbox, alice_uid(), &script)];
     let child = eventually("a child", || {
         let all = sandbox.with(": parent");
         all.into_iter().find(|p| p.pid.as_raw_nonzero().get() != processes[0].id() as i32)
     });
-    let parent = attach(&system, ALICE, "parent", 100, &processes[0]);
+    let parent = attach(&system, alice_uid(), "parent", 100, &processes[0]);
     // The parent is nice: what funds it is a currency made for that.
     let nice = json!({ "client": parent["currency"], "amount": 50 });
-    must(&system, ALICE, "POST", "/v1/market/nice", &nice);
+    must(&system, alice_uid(), "POST", "/v1/market/nice", &nice);
     let child_pid = child.pid.as_raw_nonzero().get();
     let new = json!({ "name": "child", "share": 100, "selector": format!("tree:{child_pid}") });
-    let made = must(&system, ALICE, "POST", "/v1/clients", &new);
-    let graph = must(&system, ALICE, "GET", "/v1/market", &Value::Null);
+    let made = must(&system, alice_uid(), "POST", "/v1/clients", &new);
+    let graph = must(&system, alice_uid(), "GET", "/v1/market", &Value::Null);
     let issuer = |name: &str| {
         let tickets = graph["tickets"].as_array().unwrap().iter();
-        let mut of = tickets.filter(|t| t["resource"] == "cpu" && t["holder"] == format!("{ALICE}/{name}"));
+        let mut of = tickets.filter(|t| {
+            t["resource"] == "cpu" && t["holder"] == format!("{alice_uid}/{name}", alice_uid = alice_uid())
+        });
         of.next().expect("it is funded")["issuer"].clone()
     };
     assert_eq!(issuer("child"), issuer("parent"), "{graph}");

@@ -1,6 +1,7 @@
 //! divvy as its users meet it: real processes, the real program, from the outside.
 #![allow(clippy::disallowed_methods, reason = "these tests live in real time")]
 
+mod accounts;
 mod admin;
 mod api;
 mod attach;

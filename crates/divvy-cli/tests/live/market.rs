@@ -6,16 +6,22 @@ use std::process::Stdio;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
+use crate::accounts::nobody;
 use crate::harness::{Outcome, Running, SPIN, Sandbox, eventually, one_cpu};
 use crate::system::System;
 
 /// Users without accounts.
-const ALICE: u32 = 64_020;
-const BOB: u32 = 64_021;
+fn alice_uid() -> u32 {
+    nobody(2)
+}
+
+fn bob_uid() -> u32 {
+    nobody(3)
+}
+
 const ROOT: u32 = 0;
 
 const FILE: i32 = 4;
-const SYSTEM: i32 = 5;
 const DENIED: i32 = 8;
 const REFUSED: i32 = 9;
 const NO_SUCH: i32 = 6;
@@ -110,107 +116,130 @@ impl<'a> Fair<'a> {
         all.iter().find(|c| c["name"].as_str().is_some_and(|n| n.ends_with(&format!("/{name}")))).cloned()
     }
 
-    /// The name of a user's own currency: users without accounts have only its id.
+    /// The name of a user's own currency, which is there: users without accounts have their number in it.
     fn own(&self, uid: u32) -> String {
-        let (all, owner) = (self.json(ROOT, "currency ls"), uid.to_string());
+        let (all, name) = (self.json(ROOT, "currency ls"), format!("uid:{uid}"));
         let all = all.as_array().expect("currencies");
-        let own = all.iter().find(|c| c["owner"].as_str() == Some(&owner) && c["name"] == c["id"]);
-        own.unwrap_or_else(|| panic!("no currency of user {uid}: {all:#?}"))["name"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+        assert!(all.iter().any(|c| c["name"] == name.as_str()), "no currency of user {uid}: {all:#?}");
+        name
     }
 }
 
 fn policy() -> String {
-    format!("[users.{ALICE}]\ncpu = 2000\n[users.{BOB}]\ncpu = 1000\n[scheduler]\ncpus = \"{}\"\n", one_cpu())
+    format!(
+        "[users.{alice_uid}]\ncpu = 2000\n[users.{bob_uid}]\ncpu = 1000\n[scheduler]\ncpus = \"{}\"\n",
+        one_cpu(),
+        alice_uid = alice_uid(),
+        bob_uid = bob_uid()
+    )
 }
 
 #[test]
 fn each_user_minds_its_own_currencies() {
     let Some(sandbox) = Sandbox::shared("each_user_minds_its_own_currencies") else { return };
     let fair = Fair::open(&sandbox);
-    let said = fair.must(ALICE, "currency create build --mode 700");
+    let said = fair.must(alice_uid(), "currency create build --mode 700");
     assert!(
-        said.starts_with(&format!("{ALICE}/build: made, owner {ALICE}, group {ALICE}, mode fci------")),
+        said.starts_with(&format!(
+            "{alice_uid}/build: made, owner {alice_uid}, group {alice_uid}, mode fci------",
+            alice_uid = alice_uid()
+        )),
         "{said}"
     );
-    let (build, alice) = (format!("{ALICE}/build"), fair.own(ALICE));
+    let (build, alice) = (format!("{alice_uid}/build", alice_uid = alice_uid()), fair.own(alice_uid()));
     // Of her own she can give what she likes; under the name that is hers, or the one that all know.
-    let said = fair.must(ALICE, &format!("fund build --from {alice} 300"));
+    let said = fair.must(alice_uid(), &format!("fund build --from {alice} 300"));
     assert!(said.contains(&format!("300 soft cpu of {alice} for {build}")), "{said}");
     assert!(said.contains("worth nothing until"), "nobody computes: {said}");
-    let ticket = fair.json(ALICE, &format!("reserve {build} --from {alice} --resource disk 100"));
+    let ticket = fair.json(alice_uid(), &format!("reserve {build} --from {alice} --resource disk 100"));
     assert_eq!((&ticket["result"]["kind"], &ticket["result"]["amount"]), (&"hard".into(), &100.into()));
     // Bob can do nothing of it, and is told what it would take.
     let fund = format!("fund {build} --from {alice} 5");
-    fair.refuses(BOB, &fund, DENIED, &["not permitted", &build, "chmod"]);
+    fair.refuses(bob_uid(), &fund, DENIED, &["not permitted", &build, "chmod"]);
     fair.refuses(
-        BOB,
+        bob_uid(),
         &format!("unfund {}", ticket["result"]["id"].as_str().unwrap()),
         DENIED,
         &["not permitted"],
     );
-    fair.refuses(BOB, &format!("currency destroy {build}"), DENIED, &["not permitted", &build]);
-    fair.refuses(BOB, &format!("currency chmod 777 {build}"), DENIED, &["not permitted"]);
-    fair.refuses(BOB, &format!("currency chown {BOB} {build}"), DENIED, &["not permitted"]);
-    fair.refuses(BOB, &format!("market bound {BOB} cpu:500"), DENIED, &["not permitted", "superuser"]);
-    fair.refuses(BOB, &format!("fund {alice} --from base 5"), DENIED, &["not permitted"]);
+    fair.refuses(bob_uid(), &format!("currency destroy {build}"), DENIED, &["not permitted", &build]);
+    fair.refuses(bob_uid(), &format!("currency chmod 777 {build}"), DENIED, &["not permitted"]);
+    fair.refuses(
+        bob_uid(),
+        &format!("currency chown {bob_uid} {build}", bob_uid = bob_uid()),
+        DENIED,
+        &["not permitted"],
+    );
+    fair.refuses(
+        bob_uid(),
+        &format!("market bound {bob_uid} cpu:500", bob_uid = bob_uid()),
+        DENIED,
+        &["not permitted", "superuser"],
+    );
+    fair.refuses(bob_uid(), &format!("fund {alice} --from base 5"), DENIED, &["not permitted"]);
     // Nor can anybody do what cannot be.
-    fair.refuses(ALICE, &format!("fund {alice} --from build 5"), REFUSED, &["a cycle"]);
-    fair.refuses(ALICE, "currency create build", 2, &["already"]);
-    fair.refuses(ALICE, "currency create 17", 2, &["17"]);
-    fair.refuses(ALICE, "unfund 4711.1", NO_SUCH, &["4711"]);
-    fair.refuses(ALICE, "currency destroy no-such", NO_SUCH, &["no-such"]);
-    fair.refuses(ALICE, "exchange cancel 4711", NO_SUCH, &["4711"]);
-    fair.refuses(ALICE, "exchange cancel --offer 4711", NO_SUCH, &["4711"]);
-    fair.refuses(ALICE, "market explain no-such", NO_SUCH, &["no-such"]);
-    fair.refuses(ALICE, &format!("reserve build --from {alice} --resource disk 901"), REFUSED, &["900"]);
+    fair.refuses(alice_uid(), &format!("fund {alice} --from build 5"), REFUSED, &["a cycle"]);
+    fair.refuses(alice_uid(), "currency create build", 2, &["already"]);
+    fair.refuses(alice_uid(), "currency create 17", 2, &["17"]);
+    fair.refuses(alice_uid(), "unfund 4711.1", NO_SUCH, &["4711"]);
+    fair.refuses(alice_uid(), "currency destroy no-such", NO_SUCH, &["no-such"]);
+    fair.refuses(alice_uid(), "exchange cancel 4711", NO_SUCH, &["4711"]);
+    fair.refuses(alice_uid(), "exchange cancel --offer 4711", NO_SUCH, &["4711"]);
+    fair.refuses(alice_uid(), "market explain no-such", NO_SUCH, &["no-such"]);
+    fair.refuses(
+        alice_uid(),
+        &format!("reserve build --from {alice} --resource disk 901"),
+        REFUSED,
+        &["900"],
+    );
     // What she permits, he can do: issue tickets of build to something of his own.
-    assert!(fair.must(ALICE, "currency chmod 701 build").contains("mode fci-----i"));
-    fair.must(BOB, "currency create mine");
-    fair.must(BOB, &format!("fund mine --from {build} 7"));
+    assert!(fair.must(alice_uid(), "currency chmod 701 build").contains("mode fci-----i"));
+    fair.must(bob_uid(), "currency create mine");
+    fair.must(bob_uid(), &format!("fund mine --from {build} 7"));
     // Taken away by holder and issuer; what is not unique has to be named.
-    fair.must(ALICE, &format!("fund build --from {alice} 1"));
-    fair.refuses(ALICE, &format!("unfund build --from {alice}"), 2, &["2 cpu tickets", "--all"]);
-    fair.must(ALICE, &format!("unfund build --from {alice} --all"));
-    fair.refuses(ALICE, &format!("unfund build --from {alice}"), NO_SUCH, &["no cpu ticket"]);
+    fair.must(alice_uid(), &format!("fund build --from {alice} 1"));
+    fair.refuses(alice_uid(), &format!("unfund build --from {alice}"), 2, &["2 cpu tickets", "--all"]);
+    fair.must(alice_uid(), &format!("unfund build --from {alice} --all"));
+    fair.refuses(alice_uid(), &format!("unfund build --from {alice}"), NO_SUCH, &["no cpu ticket"]);
     // Who did what: root sees all of it, bob his own.
     let entries = |uid| fair.json(uid, "market audit")["entries"].as_array().expect("entries").clone();
-    let (all, bobs) = (entries(ROOT), entries(BOB));
+    let (all, bobs) = (entries(ROOT), entries(bob_uid()));
     assert!(
-        bobs.iter().all(|e| e["uid"] == BOB) && bobs.iter().any(|e| e["refused"].is_string()),
+        bobs.iter().all(|e| e["uid"] == bob_uid()) && bobs.iter().any(|e| e["refused"].is_string()),
         "{bobs:#?}"
     );
-    assert!(all.len() > bobs.len() && all.iter().any(|e| e["uid"] == ALICE), "{all:#?}");
+    assert!(all.len() > bobs.len() && all.iter().any(|e| e["uid"] == alice_uid()), "{all:#?}");
     assert!(fair.must(ROOT, "market audit").contains("REFUSED: "));
     // Root can give it away, and end it.
-    assert!(fair.must(ROOT, &format!("currency chown {BOB} {build}")).contains(&format!("owner {BOB}")));
-    fair.must(BOB, "currency destroy build");
-    fair.refuses(ALICE, &format!("currency destroy {build}"), NO_SUCH, &[&build]);
+    assert!(
+        fair.must(ROOT, &format!("currency chown {bob_uid} {build}", bob_uid = bob_uid()))
+            .contains(&format!("owner {bob_uid}", bob_uid = bob_uid()))
+    );
+    fair.must(bob_uid(), "currency destroy build");
+    fair.refuses(alice_uid(), &format!("currency destroy {build}"), NO_SUCH, &[&build]);
 }
 
 #[test]
 fn rights_are_exchanged_and_offers_wait_for_their_complement() {
     let Some(sandbox) = Sandbox::shared("rights_are_exchanged") else { return };
     let fair = Fair::open(&sandbox);
-    let (mut a, mut b) = (fair.client(ALICE, "a"), fair.client(BOB, "b"));
-    let (alice, bob) = (fair.own(ALICE), fair.own(BOB));
-    let said = fair.must(ALICE, "exchange offer --give cpu:500 --want disk:400");
+    let (mut a, mut b) = (fair.client(alice_uid(), "a"), fair.client(bob_uid(), "b"));
+    let (alice, bob) = (fair.own(alice_uid()), fair.own(bob_uid()));
+    let said = fair.must(alice_uid(), "exchange offer --give cpu:500 --want disk:400");
     assert!(
         said.contains(&format!("{alice} gives 500 cpu for 400 disk; it waits for its complement")),
         "{said}"
     );
-    let waiting = fair.json(ALICE, "exchange ls")["offers"][0]["id"].to_string();
+    let waiting = fair.json(alice_uid(), "exchange ls")["offers"][0]["id"].to_string();
     // At another rate it waits too, and is told what is in its way and how to take it up.
-    let said = fair.must(BOB, "exchange offer --give disk:300 --want cpu:500 --for 10m");
+    let said = fair.must(bob_uid(), "exchange offer --give disk:300 --want cpu:500 --for 10m");
     let take = "divvy exchange offer --give disk:400 --want cpu:500";
     assert!(said.contains(&format!("to take up offer {waiting}: {take}")), "{said}");
     let own = said.split_whitespace().nth(1).unwrap().trim_end_matches(':').to_owned();
     assert!(said.contains(&format!("to withdraw yours: divvy exchange cancel --offer {own}")), "{said}");
-    fair.refuses(ALICE, &format!("exchange cancel --offer {own}"), DENIED, &["not permitted"]);
-    fair.must(BOB, &format!("exchange cancel --offer {own}"));
-    let said = fair.must(BOB, take.trim_start_matches("divvy "));
+    fair.refuses(alice_uid(), &format!("exchange cancel --offer {own}"), DENIED, &["not permitted"]);
+    fair.must(bob_uid(), &format!("exchange cancel --offer {own}"));
+    let said = fair.must(bob_uid(), take.trim_start_matches("divvy "));
     assert!(said.contains(&format!("{alice} gives 500 cpu to {bob} for 400 disk")), "{said}");
     // 2000 and 1000 before; disk was 1000 each.
     fair.are_worth(0, &[(&alice, "1500"), (&bob, "1500")]);
@@ -218,20 +247,20 @@ fn rights_are_exchanged_and_offers_wait_for_their_complement() {
     let tree = fair.must(ROOT, "currency tree");
     assert!(tree.contains("-500 cpu for 400 disk") && tree.contains("+500 cpu for 400 disk"), "{tree}");
     assert!(tree.lines().all(|line| line.chars().count() <= 80), "{tree}");
-    let said = fair.must(BOB, &format!("market explain {bob}"));
+    let said = fair.must(bob_uid(), &format!("market explain {bob}"));
     assert!(said.starts_with(&format!("{bob} is worth 1500 base tickets of cpu")), "{said}");
     assert!(said.contains("1000 base tickets") && said.contains("500: exchange "), "{said}");
     // More than there is, nobody can give.
-    fair.refuses(BOB, "exchange offer --give disk:601 --want cpu:1", REFUSED, &["does not have"]);
+    fair.refuses(bob_uid(), "exchange offer --give disk:601 --want cpu:1", REFUSED, &["does not have"]);
     fair.refuses(
-        BOB,
+        bob_uid(),
         &format!("exchange offer --give disk:1 --want cpu:1 --party {alice}"),
         DENIED,
         &["not permitted"],
     );
     // Either party ends it, and has what it had.
     let id = fair.json(ROOT, "exchange ls")["exchanges"][0]["id"].to_string();
-    fair.must(BOB, &format!("exchange cancel {id}"));
+    fair.must(bob_uid(), &format!("exchange cancel {id}"));
     fair.are_worth(0, &[(&alice, "2000"), (&bob, "1000")]);
     sandbox.kill_clients();
     let _ = (a.wait(), b.wait());
@@ -241,30 +270,42 @@ fn rights_are_exchanged_and_offers_wait_for_their_complement() {
 fn a_nice_client_stays_small_and_every_value_is_explained() {
     let Some(sandbox) = Sandbox::shared("a_nice_client_stays_small") else { return };
     let fair = Fair::open(&sandbox);
-    let mut running = [fair.client(ALICE, "big"), fair.client(ALICE, "small"), fair.client(BOB, "other")];
-    let alice = fair.own(ALICE);
-    let said = fair.must(ALICE, "nice small 100");
+    let mut running =
+        [fair.client(alice_uid(), "big"), fair.client(alice_uid(), "small"), fair.client(bob_uid(), "other")];
+    let alice = fair.own(alice_uid());
+    let said = fair.must(alice_uid(), "nice small 100");
     assert!(said.contains(&format!("has 100 of {alice}'s cpu base tickets")), "{said}");
-    let names =
-        [ALICE, ALICE, BOB].iter().zip(["small", "big", "other"]).map(|(uid, name)| format!("{uid}/{name}"));
+    let uids = [alice_uid(), alice_uid(), bob_uid()];
+    let names = uids.iter().zip(["small", "big", "other"]).map(|(uid, name)| format!("{uid}/{name}"));
     let names: Vec<String> = names.collect();
     let [small, big, other] = [&names[0], &names[1], &names[2]].map(String::as_str);
     fair.are_worth(0, &[(small, "100"), (big, "1900"), (other, "1000")]);
-    let said = fair.must(ALICE, "market explain small");
-    assert!(said.starts_with(&format!("{ALICE}/small is worth 100 base tickets of cpu")), "{said}");
+    let said = fair.must(alice_uid(), "market explain small");
+    assert!(
+        said.starts_with(&format!(
+            "{alice_uid}/small is worth 100 base tickets of cpu",
+            alice_uid = alice_uid()
+        )),
+        "{said}"
+    );
     assert!(said.contains("└─ 100: "), "{said}");
-    fair.refuses(BOB, &format!("nice {big} 10"), DENIED, &["not permitted"]);
+    fair.refuses(bob_uid(), &format!("nice {big} 10"), DENIED, &["not permitted"]);
     // Its client is hers as well: others see it, and that is all.
     for what in ["pause", "detach", "set -s 9"] {
-        fair.refuses(BOB, &format!("{what} {big}"), SYSTEM, &["belongs to 64020", "ask its owner"]);
+        fair.refuses(
+            bob_uid(),
+            &format!("{what} {big}"),
+            DENIED,
+            &[&format!("belongs to {}", alice_uid()), "ask its owner"],
+        );
     }
-    assert!(fair.must(BOB, "ls").contains(big));
+    assert!(fair.must(bob_uid(), "ls").contains(big));
     // Drawn every way.
-    let tree = fair.must(BOB, "currency tree");
+    let tree = fair.must(bob_uid(), "currency tree");
     for name in ["base", "big •", "small •", "other •"] {
         assert!(tree.contains(name), "{tree}");
     }
-    let dot = fair.must(BOB, &format!("currency tree {alice} --dot"));
+    let dot = fair.must(bob_uid(), &format!("currency tree {alice} --dot"));
     assert!(dot.starts_with("digraph market {") && dot.contains("/big") && !dot.contains("/other"), "{dot}");
     let picture = sandbox.path("picture.svg");
     fair.must(ROOT, &format!("currency tree --svg -o {}", picture.display()));
@@ -286,12 +327,12 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
 fn the_market_outlives_its_divvyd() {
     let Some(sandbox) = Sandbox::shared("the_market_outlives_its_divvyd") else { return };
     let fair = Fair::open(&sandbox);
-    let mut client = fair.client(ALICE, "lasts");
-    let (alice, lasts) = (fair.own(ALICE), format!("{ALICE}/lasts"));
-    fair.must(ALICE, "currency create build --mode 741");
-    fair.must(ALICE, &format!("fund build --from {alice} 300"));
-    fair.must(BOB, "currency create mine");
-    fair.must(ALICE, "exchange offer --give cpu:5 --want disk:6 --for 1h");
+    let mut client = fair.client(alice_uid(), "lasts");
+    let (alice, lasts) = (fair.own(alice_uid()), format!("{alice_uid}/lasts", alice_uid = alice_uid()));
+    fair.must(alice_uid(), "currency create build --mode 741");
+    fair.must(alice_uid(), &format!("fund build --from {alice} 300"));
+    fair.must(bob_uid(), "currency create mine");
+    fair.must(alice_uid(), "exchange offer --give cpu:5 --want disk:6 --for 1h");
     let before = fair.kept();
     drop(fair); // Killed outright.
     let fair = Fair::open(&sandbox);

@@ -4,14 +4,11 @@ use serde_json::{Value, json};
 
 use crate::api::{Seen, check_all_asked, check_on};
 use crate::harness::eventually;
-use crate::system::{ALICE, BOB, System, as_user, system_sandbox};
+use crate::system::{System, alice_uid, as_user, bob_uid, system_sandbox};
 
 /// Bases of the users' currencies: alice has twice as much of everything.
-const POLICY: &str = "
-[users.64010]
-cpu = 2000
-memory = 2000
-disk = 2000
+fn policy() -> String {
+    let terms = "cpu = 2000\nmemory = 2000\ndisk = 2000
 [limits]
 currencies = 5
 tickets = 40
@@ -19,6 +16,8 @@ offers = 3
 requests_per_second = 1000000
 burst = 1000000
 ";
+    format!("[users.{}]\n{terms}", alice_uid())
+}
 
 /// Asks as a user, checked against the document.
 struct Asker<'a> {
@@ -89,12 +88,15 @@ fn every_path_of_the_market_answers_as_its_document_says() {
     let Some(sandbox) = system_sandbox("every_path_of_the_market_answers_as_its_document_says") else {
         return;
     };
-    let mut system = System::start(&sandbox, POLICY, &[]);
+    let mut system = System::start(&sandbox, &policy(), &[]);
     let mut asker = Asker { system: &system, seen: Seen::new() };
-    let (alice, bob) = (own_currency(&mut asker, ALICE), own_currency(&mut asker, BOB));
-    let shown = asker.get(BOB, &format!("/v1/market/currencies/{}", alice.as_str().unwrap()));
+    let (alice, bob) = (own_currency(&mut asker, alice_uid()), own_currency(&mut asker, bob_uid()));
+    let shown = asker.get(bob_uid(), &format!("/v1/market/currencies/{}", alice.as_str().unwrap()));
     // Nobody competes: all that is known is what was promised.
-    assert_eq!((&shown["owner"], &shown["standing"][0]["value"]), (&json!("64010"), &json!("0")));
+    assert_eq!(
+        (&shown["owner"], &shown["standing"][0]["value"]),
+        (&json!(alice_uid().to_string()), &json!("0"))
+    );
     assert_eq!(
         shown["standing"][0]["requested"].as_f64().map(|f| (f * 3000.0).round()),
         Some(2000.0),
@@ -102,43 +104,51 @@ fn every_path_of_the_market_answers_as_its_document_says() {
     );
 
     // Currencies: made, changed, funded, explained, ended.
-    let build = asker.make(ALICE, "currencies", &json!({ "name": "build", "mode": "740" }));
-    assert_eq!(build["name"], "64010/build");
+    let build = asker.make(alice_uid(), "currencies", &json!({ "name": "build", "mode": "740" }));
+    assert_eq!(build["name"], format!("{}/build", alice_uid()));
     let path = format!("/v1/market/currencies/{}", build["id"].as_str().unwrap());
-    let changed = asker.ask(ALICE, "PATCH", &path, &json!({ "mode": "fci------" }), 200);
+    let changed = asker.ask(alice_uid(), "PATCH", &path, &json!({ "mode": "fci------" }), 200);
     assert_eq!(changed["result"]["mode"], "fci------");
-    let funded = asker.make(ALICE, "tickets", &ticket(&alice, &build["id"], 100, "soft"));
+    let funded = asker.make(alice_uid(), "tickets", &ticket(&alice, &build["id"], 100, "soft"));
     let place = format!("/v1/market/tickets/{}", funded["id"].as_str().unwrap());
-    assert_eq!(asker.get(BOB, &place)["amount"], 100);
-    let changed = asker.ask(ALICE, "PATCH", &place, &json!({ "amount": 250 }), 200);
+    assert_eq!(asker.get(bob_uid(), &place)["amount"], 100);
+    let changed = asker.ask(alice_uid(), "PATCH", &place, &json!({ "amount": 250 }), 200);
     assert_eq!(changed["result"]["amount"], 250);
     let hard = json!({ "hard_total": give("cpu", 10) });
-    let changed =
-        asker.ask(ALICE, "PATCH", &format!("/v1/market/currencies/{}", alice.as_str().unwrap()), &hard, 200);
+    let changed = asker.ask(
+        alice_uid(),
+        "PATCH",
+        &format!("/v1/market/currencies/{}", alice.as_str().unwrap()),
+        &hard,
+        200,
+    );
     assert_eq!(changed["result"]["standing"][0]["hard_total"], 10);
-    let by_name = asker.get(BOB, "/v1/market/currencies/64010%2Fbuild");
+    let by_name = asker.get(bob_uid(), &format!("/v1/market/currencies/{}%2Fbuild", alice_uid()));
     assert_eq!(by_name["id"], build["id"]);
-    let why = asker.get(ALICE, "/v1/market/explain/64010%2Fbuild");
+    let why = asker.get(alice_uid(), &format!("/v1/market/explain/{}%2Fbuild", alice_uid()));
     assert_eq!(why["parts"].as_array().unwrap().len(), 1, "{why}");
-    asker.get(ALICE, &format!("/v1/market/explain/{}?resource=disk", bob.as_str().unwrap()));
+    asker.get(alice_uid(), &format!("/v1/market/explain/{}?resource=disk", bob.as_str().unwrap()));
     check_denied(&mut asker, [&alice, &bob], &build["id"], &place);
 
     // Whoever sleeps has nothing to give.
     let offer = json!({ "gives": give("disk", 20), "wants": give("cpu", 10) });
-    let said = asker.refused(ALICE, ("POST", "/v1/market/offers", &offer), 409, "refused");
+    let said = asker.refused(alice_uid(), ("POST", "/v1/market/offers", &offer), 409, "refused");
     assert!(said.contains("does not have what it would give"), "{said}");
     let both = json!({ "a": alice, "a_gives": give("cpu", 1), "b": bob, "b_gives": give("disk", 1) });
     asker.refused(0, ("POST", "/v1/market/exchanges", &both), 409, "refused");
 
     // Permission to issue base tickets. What is nice is a client, and those come with the scheduler.
     let bound = json!({ "resource": "cpu", "bound": 50 });
-    assert_eq!(asker.ask(0, "PUT", &format!("/v1/market/bounds/{BOB}"), &bound, 200), bound);
+    assert_eq!(
+        asker.ask(0, "PUT", &format!("/v1/market/bounds/{bob_uid}", bob_uid = bob_uid()), &bound, 200),
+        bound
+    );
     let none = json!({ "client": "nobody", "amount": 5 });
-    asker.refused(BOB, ("POST", "/v1/market/nice", &none), 404, "no-such-currency");
+    asker.refused(bob_uid(), ("POST", "/v1/market/nice", &none), 404, "no-such-currency");
 
-    asker.end(ALICE, "tickets", &funded["id"]);
-    let gone = asker.end(ALICE, "currencies", &build["id"]);
-    assert_eq!(gone["result"]["name"], "64010/build");
+    asker.end(alice_uid(), "tickets", &funded["id"]);
+    let gone = asker.end(alice_uid(), "currencies", &build["id"]);
+    assert_eq!(gone["result"]["name"], format!("{}/build", alice_uid()));
     check_audit(&mut asker);
     check_limits(&mut asker, &alice);
 
@@ -150,7 +160,7 @@ fn every_path_of_the_market_answers_as_its_document_says() {
     // All of it is there after an orderly end, and after none.
     assert_eq!(system.stop(), Some(0), "{}", system.log());
     for _ in 0..2 {
-        let again = System::start(&sandbox, POLICY, &[]);
+        let again = System::start(&sandbox, &policy(), &[]);
         let mut asker = Asker { system: &again, seen: Seen::new() };
         assert_eq!(asker.graph(), graph);
         again.signal(rustix::process::Signal::KILL);
@@ -161,36 +171,25 @@ fn every_path_of_the_market_answers_as_its_document_says() {
 fn check_denied(asker: &mut Asker<'_>, [alice, bob]: [&Value; 2], build: &Value, place: &str) {
     let before = asker.graph();
     let path = format!("/v1/market/currencies/{}", build.as_str().unwrap());
-    let nothing = Value::Null;
+    let (nothing, hers) = (Value::Null, format!("{}/build", alice_uid()));
+    let (his_needs, his) = (format!("user {} needs", bob_uid()), format!("user {}", bob_uid()));
+    let (only_her, who_holds) =
+        (format!("only the owner of {hers}"), format!("needs c on {hers}, who holds it"));
+    let his_bound = format!("/v1/market/bounds/{}", bob_uid());
     for (request, status, code, words) in [
-        (
-            ("PATCH", path.as_str(), &json!({ "mode": "777" })),
-            403,
-            "not-permitted",
-            "only the owner of 64010/build",
-        ),
-        (("DELETE", path.as_str(), &nothing), 403, "not-permitted", "64010/build"),
-        (
-            ("POST", "/v1/market/tickets", &ticket(alice, build, 5, "soft")),
-            403,
-            "not-permitted",
-            "user 64011 needs",
-        ),
-        (
-            ("PATCH", place, &json!({ "amount": 1 })),
-            403,
-            "not-permitted",
-            "needs c on 64010/build, who holds it",
-        ),
-        (("DELETE", place, &nothing), 403, "not-permitted", "needs c on 64010/build, who holds it"),
+        (("PATCH", path.as_str(), &json!({ "mode": "777" })), 403, "not-permitted", only_her.as_str()),
+        (("DELETE", path.as_str(), &nothing), 403, "not-permitted", hers.as_str()),
+        (("POST", "/v1/market/tickets", &ticket(alice, build, 5, "soft")), 403, "not-permitted", &his_needs),
+        (("PATCH", place, &json!({ "amount": 1 })), 403, "not-permitted", &who_holds),
+        (("DELETE", place, &nothing), 403, "not-permitted", &who_holds),
         (
             ("POST", "/v1/market/tickets", &ticket(&json!("base"), build, 5, "soft")),
             403,
             "not-permitted",
-            "user 64011 needs",
+            &his_needs,
         ),
         (
-            ("PUT", "/v1/market/bounds/64011", &json!({ "resource": "cpu", "bound": 1_000_000 })),
+            ("PUT", his_bound.as_str(), &json!({ "resource": "cpu", "bound": 1_000_000 })),
             403,
             "not-permitted",
             "superuser",
@@ -203,7 +202,7 @@ fn check_denied(asker: &mut Asker<'_>, [alice, bob]: [&Value; 2], build: &Value,
             ),
             403,
             "not-permitted",
-            "user 64011",
+            &his,
         ),
         (("GET", "/v1/market/currencies/no-such", &nothing), 404, "no-such-currency", "no-such"),
         (("GET", "/v1/market/currencies/99999.9", &nothing), 404, "no-such-currency", ""),
@@ -211,7 +210,7 @@ fn check_denied(asker: &mut Asker<'_>, [alice, bob]: [&Value; 2], build: &Value,
         (("DELETE", "/v1/market/exchanges/99999", &nothing), 404, "no-such-exchange", ""),
         (("DELETE", "/v1/market/offers/99999", &nothing), 404, "no-such-offer", ""),
     ] {
-        let said = asker.refused(BOB, request, status, code);
+        let said = asker.refused(bob_uid(), request, status, code);
         assert!(said.contains(words), "{request:?}: {said}");
     }
     // And what alice herself cannot: amounts that are none, circles, more than there is.
@@ -245,7 +244,7 @@ fn check_denied(asker: &mut Asker<'_>, [alice, bob]: [&Value; 2], build: &Value,
             "refused",
         ),
     ] {
-        asker.refused(ALICE, request, status, code);
+        asker.refused(alice_uid(), request, status, code);
     }
     assert_eq!(asker.graph(), before, "what was refused changed nothing");
 }
@@ -261,10 +260,10 @@ fn check_audit(asker: &mut Asker<'_>) {
         uids(&all).contains(&0).then_some(all)
     });
     let seen = uids(&all);
-    assert!(seen.contains(&u64::from(ALICE)) && seen.contains(&u64::from(BOB)), "{seen:?}");
+    assert!(seen.contains(&u64::from(alice_uid())) && seen.contains(&u64::from(bob_uid())), "{seen:?}");
     assert!(all["entries"].as_array().unwrap().iter().any(|e| e["refused"].is_string()), "{all}");
-    let own = asker.get(BOB, "/v1/market/audit");
-    assert!(uids(&own).iter().all(|&uid| uid == u64::from(BOB)), "{own}");
+    let own = asker.get(bob_uid(), "/v1/market/audit");
+    assert!(uids(&own).iter().all(|&uid| uid == u64::from(bob_uid())), "{own}");
     let next = all["next"].as_u64().unwrap();
     assert!(asker.get(0, &format!("/v1/market/audit?since={next}"))["next"].as_u64().unwrap() >= next);
 }
@@ -272,17 +271,17 @@ fn check_audit(asker: &mut Asker<'_>) {
 /// As much as one may have, by the policy above, and one more.
 fn check_limits(asker: &mut Asker<'_>, alice: &Value) {
     for n in 0..5 {
-        asker.make(ALICE, "currencies", &json!({ "name": format!("c{n}") }));
+        asker.make(alice_uid(), "currencies", &json!({ "name": format!("c{n}") }));
     }
     let said =
-        asker.refused(ALICE, ("POST", "/v1/market/currencies", &json!({ "name": "c5" })), 429, "limit");
+        asker.refused(alice_uid(), ("POST", "/v1/market/currencies", &json!({ "name": "c5" })), 429, "limit");
     assert!(said.contains("has 5 currencies"), "{said}");
     let new = ticket(alice, &json!("c0"), 1, "soft");
     let made = (0..100).take_while(|_| {
         let system = asker.system;
-        as_user(ALICE, || system.ask("POST", "/v1/market/tickets", &new.to_string())).status == 201
+        as_user(alice_uid(), || system.ask("POST", "/v1/market/tickets", &new.to_string())).status == 201
     });
     assert!(made.count() <= 40);
-    asker.refused(ALICE, ("POST", "/v1/market/tickets", &new), 429, "limit");
-    asker.make(BOB, "currencies", &json!({ "name": "mine" }));
+    asker.refused(alice_uid(), ("POST", "/v1/market/tickets", &new), 429, "limit");
+    asker.make(bob_uid(), "currencies", &json!({ "name": "mine" }));
 }

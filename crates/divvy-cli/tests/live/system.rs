@@ -13,12 +13,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::process::{Gid, Pid, Signal, Uid, kill_process};
 use serde_json::Value;
 
+use crate::accounts::nobody;
 use crate::api::{Answer, ask_on};
 use crate::harness::{PATIENCE, SPIN, Sandbox, eventually, one_cpu, skip};
 
-/// Users that nobody is.
-pub const ALICE: u32 = 64_010;
-pub const BOB: u32 = 64_011;
+pub fn alice_uid() -> u32 {
+    nobody(0)
+}
+
+pub fn bob_uid() -> u32 {
+    nobody(1)
+}
 
 /// A system's divvyd in a sandbox. Dropping the sandbox ends it.
 pub struct System<'a> {
@@ -138,20 +143,23 @@ fn one_users_selectors_and_requests_are_in_no_other_users_way() {
     };
     let session = format!("session:{}", std::process::id());
     for selector in ["name:*", "cgroup:/", session.as_str()] {
-        for uid in [ALICE, BOB] {
+        for uid in [alice_uid(), bob_uid()] {
             let made = attach(uid, selector, "");
             assert_eq!(made.status, 201, "{selector} of {uid}: {made:?}");
             assert_eq!(error(&attach(uid, selector, "")), refused(409, "process-taken"), "twice");
         }
     }
-    assert_eq!(error(&attach(ALICE, &format!("name:{}", "*".repeat(1000)), "")), refused(400, "bad-request"));
+    assert_eq!(
+        error(&attach(alice_uid(), &format!("name:{}", "*".repeat(1000)), "")),
+        refused(400, "bad-request")
+    );
     // Looking at all processes again and again is dear: Alice has to wait before long, and Bob does not.
-    let plan = |uid| attach(uid, "user:64010", r#","dry_run":true"#);
-    assert_eq!(error(&plan(BOB)), refused(403, "not-permitted"), "another's");
+    let plan = |uid| attach(uid, &format!("user:{}", alice_uid()), r#","dry_run":true"#);
+    assert_eq!(error(&plan(bob_uid())), refused(403, "not-permitted"), "another's");
     // Several at once: where there are few processes to look at, one after another may be few enough.
     let many = || -> Vec<Answer> {
         std::thread::scope(|scope| {
-            let asked: Vec<_> = (0..8).map(|_| scope.spawn(|| plan(ALICE))).collect();
+            let asked: Vec<_> = (0..8).map(|_| scope.spawn(|| plan(alice_uid()))).collect();
             asked.into_iter().map(|asked| asked.join().expect("an answer")).collect()
         })
     };
@@ -160,7 +168,7 @@ fn one_users_selectors_and_requests_are_in_no_other_users_way() {
         wait.body.contains("too much of the scheduler's time") || wait.body.contains("times a second"),
         "{wait:?}"
     );
-    assert_eq!(as_user(BOB, || system.ask("GET", "/v1/clients", "")).status, 200);
+    assert_eq!(as_user(bob_uid(), || system.ask("GET", "/v1/clients", "")).status, 200);
 }
 
 #[test]
@@ -169,7 +177,7 @@ fn everybody_is_served_and_nobody_can_keep_the_others_out() {
         return;
     };
     let system = System::start(&sandbox, "", &[]);
-    for uid in [0, ALICE, BOB] {
+    for uid in [0, alice_uid(), bob_uid()] {
         let answer = as_user(uid, || system.ask("GET", "/v1/status", ""));
         assert_eq!(answer.status, 200, "{answer:?}");
     }
@@ -177,23 +185,28 @@ fn everybody_is_served_and_nobody_can_keep_the_others_out() {
     assert!(log.contains("serves version="), "{log}");
     // As many connections as one user may have, each of which has been answered: they are all inside.
     let get = b"GET /v1/status HTTP/1.1\r\nhost: divvyd\r\n\r\n";
-    let mut inside: Vec<UnixStream> = as_user(ALICE, || (0..CONNECTIONS).map(|_| system.connect()).collect());
+    let mut inside: Vec<UnixStream> =
+        as_user(alice_uid(), || (0..CONNECTIONS).map(|_| system.connect()).collect());
     for stream in &mut inside {
         stream.write_all(get).unwrap();
         assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
     }
-    let answer = as_user(ALICE, || system.ask("GET", "/v1/status", ""));
+    let answer = as_user(alice_uid(), || system.ask("GET", "/v1/status", ""));
     assert_eq!(error(&answer), refused(429, "limit"));
-    assert!(answer.body.contains(&format!("user {ALICE} has 64 connections")), "{answer:?}");
-    for uid in [BOB, 0] {
+    assert!(
+        answer.body.contains(&format!("user {alice_uid} has 64 connections", alice_uid = alice_uid())),
+        "{answer:?}"
+    );
+    for uid in [bob_uid(), 0] {
         assert_eq!(as_user(uid, || system.ask("GET", "/v1/status", "")).status, 200);
     }
     // Connections that wait to be refused keep nobody out either.
-    let more: Vec<UnixStream> = as_user(ALICE, || (0..10 * CONNECTIONS).map(|_| system.connect()).collect());
-    assert_eq!(as_user(BOB, || system.ask("GET", "/v1/status", "")).status, 200);
+    let more: Vec<UnixStream> =
+        as_user(alice_uid(), || (0..10 * CONNECTIONS).map(|_| system.connect()).collect());
+    assert_eq!(as_user(bob_uid(), || system.ask("GET", "/v1/status", "")).status, 200);
     drop((more, inside));
     eventually("room again", || {
-        let answer = as_user(ALICE, || system.ask("GET", "/v1/status", ""));
+        let answer = as_user(alice_uid(), || system.ask("GET", "/v1/status", ""));
         (answer.status == 200).then_some(())
     });
 }
@@ -205,7 +218,7 @@ fn what_another_user_sends_malformed_oversized_or_slowly_is_bounded() {
         return;
     };
     let system = System::start(&sandbox, "", &[]);
-    as_user(ALICE, || {
+    as_user(alice_uid(), || {
         for (method, path, body, status, code) in [
             ("GET", "/", "", 404, "no-such-path"),
             ("PUT", "/v1/market", "", 405, "no-such-method"),
@@ -265,13 +278,14 @@ fn a_place_that_is_not_safe_is_refused_with_the_fix() {
     make("open");
     chmod("open", 0o777);
     make("foreign");
-    std::os::unix::fs::chown(sandbox.path("foreign"), Some(ALICE), None).expect("root may");
+    std::os::unix::fs::chown(sandbox.path("foreign"), Some(alice_uid()), None).expect("root may");
     std::os::unix::fs::symlink(sandbox.path("open"), sandbox.path("link")).expect("a link");
     make("readable");
     let long = at(&"x".repeat(120));
+    let foreign = format!("it belongs to user {}", alice_uid());
     for (options, said) in [
         (["--run-dir", &at("open")], "others can write to it (mode 777)"),
-        (["--run-dir", &at("foreign")], "it belongs to user 64010"),
+        (["--run-dir", &at("foreign")], foreign.as_str()),
         (["--run-dir", &at("link")], "it is a symbolic link; remove it"),
         (["--run-dir", &at("open/below")], "others can write to"),
         (["--run-dir", "relative"], "give the whole path"),
@@ -454,7 +468,7 @@ fn a_reload_loses_nothing_and_a_bad_policy_changes_nothing() {
     let made = system.ask("POST", "/v1/clients", &new.to_string());
     assert_eq!(made.status, 201, "{made:?}");
     // A connection that is kept over all of it.
-    let mut kept = BufReader::new(as_user(ALICE, || system.connect()));
+    let mut kept = BufReader::new(as_user(alice_uid(), || system.connect()));
     let mut ask_kept = || {
         kept.get_mut().write_all(b"GET /v1/status HTTP/1.1\r\nhost: divvyd\r\n\r\n").unwrap();
         let (mut line, mut length) = (String::new(), 0);
@@ -538,7 +552,7 @@ fn a_flood_of_requests_is_the_flooders_own_problem() {
         let _end = Ends(is_over);
         for n in 0..FLOOD {
             scope.spawn(move || {
-                as_user(ALICE, || {
+                as_user(alice_uid(), || {
                     let path = ["/v1/clients", "/v1/market", "/v1/status", "/v1/doctor"][n % 4];
                     while !is_over.load(Ordering::Relaxed) {
                         let status = system.ask("GET", path, "").status;
@@ -561,7 +575,7 @@ fn a_flood_of_requests_is_the_flooders_own_problem() {
         let before = ticks();
         let used = eventually("CPU time", || {
             // Within its own measure, everybody else is answered.
-            let answer = as_user(BOB, || system.ask("GET", &path, ""));
+            let answer = as_user(bob_uid(), || system.ask("GET", &path, ""));
             assert_eq!(answer.status, 200, "{answer:?}");
             std::thread::sleep(std::time::Duration::from_millis(100));
             let used: Vec<u64> = ticks().iter().zip(&before).map(|(now, then)| now - then).collect();

@@ -8,6 +8,10 @@ use crate::market::types::CURRENCY_NAME_MAX;
 use crate::message::Refusal;
 use crate::types::ErrorCode;
 
+/// Before the number of a user, where the user's own currency is meant and there is no account that would name it. A
+/// number alone is an id, and no other name has a colon.
+const BY_NUMBER: &str = "uid:";
+
 /// What a word names.
 pub(super) enum Found {
     Currency(CurrencyId),
@@ -16,7 +20,8 @@ pub(super) enum Found {
 }
 
 impl Ledger {
-    /// How a currency is best named: `base`, `alice`, `alice/build`, or its id where it has no name.
+    /// How a currency is best named: `base`, `alice`, `uid:1007` for the own currency of a user without an account,
+    /// `alice/build`, or its id where it has no name.
     pub(super) fn name_of(&self, names: &dyn Names, id: CurrencyId) -> String {
         if id == self.market.base() {
             return "base".to_owned();
@@ -28,7 +33,8 @@ impl Ledger {
         // Only an owner's own currency can be it; where it was given away or has no name, the id is the name.
         let owner = self.market.currency(id).map(|view| view.broker.owner);
         let own = owner.filter(|uid| self.users.get(uid).is_some_and(|user| user.currency == id));
-        own.and_then(|uid| names.user_name(uid)).unwrap_or_else(|| id.to_string())
+        let called = |uid: u32| names.user_name(uid).unwrap_or_else(|| format!("{BY_NUMBER}{uid}"));
+        own.map_or_else(|| id.to_string(), called)
     }
 }
 
@@ -57,7 +63,7 @@ impl Work<'_> {
         } else if let Some((user, name)) = word.split_once('/') {
             let uid = self.names.user_id(user).or_else(|| user.parse().ok());
             uid.and_then(|uid| self.named(uid, name))
-        } else if let Some(uid) = self.names.user_id(word) {
+        } else if let Some(uid) = self.own_currency_of(word) {
             match self.ledger.users.get(&uid) {
                 Some(user) => Some(user.currency),
                 None => return Ok(Found::Newcomer(uid)),
@@ -66,6 +72,12 @@ impl Work<'_> {
             self.named(self.caller.uid, word)
         };
         found.map(Found::Currency).ok_or_else(none)
+    }
+
+    /// The user whose own currency `word` would name: by the account, or by number as [`Ledger::name_of`] writes it.
+    pub(super) fn own_currency_of(&self, word: &str) -> Option<u32> {
+        let number = || word.strip_prefix(BY_NUMBER)?.parse().ok();
+        self.names.user_id(word).or_else(number)
     }
 
     pub(super) fn named(&self, uid: u32, name: &str) -> Option<CurrencyId> {
@@ -86,8 +98,9 @@ impl Work<'_> {
     fn no_currency_yet(&self, uid: u32) -> Refusal {
         let user = self.user(uid);
         let text = format!("user {user} has no currency yet");
+        let word = self.names.user_name(uid).unwrap_or_else(|| format!("{BY_NUMBER}{uid}"));
         let fix = format!(
-            "it is made when {user} first runs or attaches something, or by `divvy currency create {user}`"
+            "it is made when {user} first runs or attaches something, or by `divvy currency create {word}`"
         );
         Refusal::new(ErrorCode::NoSuchCurrency, text, fix)
     }
@@ -118,6 +131,10 @@ impl Work<'_> {
 
     /// Refuses a name that the user has given already, or that can be read as something else.
     pub(super) fn check_currency_name(&self, name: &str) -> Result<(), Refusal> {
+        if self.own_currency_of(name).is_some() {
+            let text = format!("'{}' would be read as a user's own currency", brief(name));
+            return Err(Refusal::new(ErrorCode::NameTaken, text, "choose another name"));
+        }
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let length = name.chars().count();
         if length == 0 || length > CURRENCY_NAME_MAX || !name.chars().all(fits) || name.starts_with('-') {
@@ -131,10 +148,6 @@ impl Work<'_> {
         if numeric || name == "base" {
             let text = format!("'{name}' would be read as an id or the base currency");
             return Err(Refusal::new(ErrorCode::BadRequest, text, "choose another name"));
-        }
-        if self.names.user_id(name).is_some() {
-            let text = format!("'{name}' would be read as a user's own currency");
-            return Err(Refusal::new(ErrorCode::NameTaken, text, "choose another name"));
         }
         self.check_free(name, self.caller.uid)
     }
