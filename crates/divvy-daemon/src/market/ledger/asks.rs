@@ -84,7 +84,7 @@ impl Work<'_> {
             None => self.own_group()?,
         };
         // By a user's name: that user's own currency, for whom it may be made.
-        if let Some(uid) = self.names.user_id(&new.name)
+        if let Some(uid) = self.own_currency_of(&new.name)
             && (uid == self.caller.uid || self.caller.superuser)
             && new.group.is_none()
             && new.mode.is_none()
@@ -207,6 +207,9 @@ impl Work<'_> {
 
     fn change_ticket(&mut self, word: &str, n: u64) -> Result<Said, Refusal> {
         let (ticket, n) = (ticket_id(word)?, amount(n)?);
+        if self.ledger.market.ticket_view(ticket).is_some_and(|view| n.get() < view.amount) {
+            self.check_not_granted(ticket)?;
+        }
         self.op(Op::SetAmount { ticket, amount: n })?;
         let view = self.ticket(ticket)?;
         Ok(Said::ChangedTicket(self.changed(view)))
@@ -215,6 +218,7 @@ impl Work<'_> {
     fn destroy_ticket(&mut self, word: &str) -> Result<Said, Refusal> {
         let ticket = ticket_id(word)?;
         let view = self.ticket(ticket)?;
+        self.check_not_granted(ticket)?;
         self.op(Op::Unfund { ticket })?;
         Ok(Said::ChangedTicket(self.changed(view)))
     }

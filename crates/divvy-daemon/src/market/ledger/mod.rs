@@ -401,6 +401,17 @@ impl Ledger {
         })
     }
 
+    /// The user whose own currency this is, if it is one.
+    fn whose_own(&self, id: CurrencyId) -> Option<u32> {
+        let owner = self.market.currency(id)?.broker.owner;
+        self.users.get(&owner).filter(|user| user.currency == id).map(|_| owner)
+    }
+
+    /// Whether the user issued the ticket, and was not given it.
+    fn issued_by_user(&self, uid: u32, ticket: TicketId) -> bool {
+        self.charged.get(&uid).is_some_and(|charged| charged.tickets.contains(&ticket))
+    }
+
     /// A client's first soft cpu ticket: its share of its issuer.
     fn first_ticket(&self, client: CurrencyId) -> Option<divvy_market::TicketView> {
         let backing = self.market.backing_of(client, Resource::Cpu);

@@ -183,6 +183,33 @@ fn names_are_found_and_shown() {
     assert!(bench.ask(BOB, Ask::CreateCurrency(again)).is_ok(), "bob has names of his own");
 }
 
+/// The machine knows no user of this number.
+const NO_ACCOUNT: u32 = 7777;
+
+#[test]
+fn a_user_without_an_account_has_a_name_too() {
+    let mut bench = Bench::new("");
+    let asked = |word: &str| Ask::Currency(word.to_owned());
+    let refusal = bench.ask(ROOT, asked("uid:7777")).unwrap_err();
+    assert!(refusal.fix.contains("`divvy currency create uid:7777`"), "{refusal:?}");
+    let task = bench.admit(NO_ACCOUNT, "task", 1);
+    assert_eq!(bench.currency("uid:7777").name, "uid:7777");
+    assert_eq!(bench.currency(&task.currency.to_string()).name, "7777/task");
+    bench.create(NO_ACCOUNT, "build", "700");
+    assert_eq!(bench.fund(NO_ACCOUNT, "build", "uid:7777", 5).unwrap().issuer, "uid:7777");
+    // By an account's number it is found as well, and shown by the account's name.
+    bench.admit(ALICE, "task", 1);
+    assert_eq!(bench.currency("uid:1001").name, "alice");
+    // Nobody else takes the name, and an administrator can make what it names.
+    let new = NewCurrency { name: "uid:8888".to_owned(), ..NewCurrency::default() };
+    assert_eq!(bench.code(ALICE, Ask::CreateCurrency(new.clone())), ErrorCode::NameTaken);
+    bench.ask(ROOT, Ask::CreateCurrency(new)).unwrap();
+    assert_eq!(bench.currency("uid:8888").owner, "8888");
+    for word in ["uid:", "uid:x", "uid:-1", "uid:99999999999"] {
+        assert_eq!(bench.code(ALICE, asked(word)), ErrorCode::NoSuchCurrency, "{word}");
+    }
+}
+
 #[test]
 fn a_name_is_free_again_when_its_currency_is_gone() {
     let mut bench = Bench::new("");
@@ -515,7 +542,7 @@ fn users_trade_through_the_dealer() {
     // Bob's cpu is cut below what it gave: the exchange ends, and the answer says so.
     let tickets = bench.ledger.market.backing_of(bench.ledger.users[&BOB].currency, cpu);
     let ask = Ask::ChangeTicket(tickets[0].id.to_string(), TicketChange { amount: 199 });
-    let Ok(Said::ChangedTicket(cut)) = bench.ask(BOB, ask) else { panic!() };
+    let Ok(Said::ChangedTicket(cut)) = bench.ask(ROOT, ask) else { panic!() };
     assert_eq!(cut.aftermath.undone, [exchange.id]);
     assert_eq!(bench.value("alice/a"), "1000");
 }
@@ -594,6 +621,51 @@ fn another_policy_changes_what_it_granted_and_nothing_else() {
     bench.ask(ROOT, reload("[users.default]\ncpu = 7")).unwrap();
     bench.admit(CAROL, "c", 1);
     assert_eq!((base(&bench, CAROL), base(&bench, BOB)), (7, 7));
+}
+
+#[test]
+fn what_a_user_was_given_it_cannot_lose_by_mistake() {
+    let mut bench = Bench::new("[bounds.alice]\ncpu = 1500");
+    bench.admit(ALICE, "a", 1);
+    let backing = |bench: &Bench, uid: u32| {
+        bench.ledger.market.backing_of(bench.ledger.users[&uid].currency, Resource::Cpu)
+    };
+    let sum = |bench: &Bench, uid: u32| backing(bench, uid).iter().map(|t| t.amount).sum::<u64>();
+    let given = backing(&bench, ALICE)[0].id.to_string();
+    let lower = |ticket: &str, amount| Ask::ChangeTicket(ticket.to_owned(), TicketChange { amount });
+    let refusal = bench.ask(ALICE, Ask::DestroyTicket(given.clone())).unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::NotPermitted);
+    assert!(
+        refusal.message.contains("were given to alice") && refusal.fix.contains("administrator"),
+        "{refusal:?}"
+    );
+    assert_eq!(bench.code(ALICE, lower(&given, 999)), ErrorCode::NotPermitted);
+    // What she issued to herself, within her bound, is hers to take back.
+    let own = bench.fund(ALICE, "alice", "base", 200).unwrap();
+    bench.ask(ALICE, lower(&own.id, 100)).unwrap();
+    bench.ask(ALICE, Ask::DestroyTicket(own.id)).unwrap();
+    assert_eq!(sum(&bench, ALICE), 1000);
+    // So is any ticket that is not of the base.
+    let build = bench.create(ALICE, "build", "700");
+    let funded = bench.fund(ALICE, &build.id, "alice", 5).unwrap();
+    bench.ask(ALICE, Ask::DestroyTicket(funded.id)).unwrap();
+    // An administrator takes it, and a reload of the policy gives it back.
+    bench.ask(ROOT, Ask::DestroyTicket(given)).unwrap();
+    assert_eq!(sum(&bench, ALICE), 0);
+    let reload = |text: &str| Ask::Reload(Box::new(Policy::parse(text).unwrap()));
+    bench.ask(ROOT, reload("[bounds.alice]\ncpu = 1500")).unwrap();
+    assert_eq!(sum(&bench, ALICE), 1000, "as the policy says");
+    let ticket = backing(&bench, ALICE)[0].id.to_string();
+    bench.ask(ROOT, lower(&ticket, 300)).unwrap();
+    bench.ask(ROOT, reload("[users.alice]\ncpu = 1200")).unwrap();
+    assert_eq!(sum(&bench, ALICE), 1200, "and no more than that");
+    // What `nice` lent on, and what is more than the policy says, stays as it is.
+    let nice = Ask::Nice(NewNice { client: "alice/a".to_owned(), from: None, resource: None, amount: 150 });
+    bench.ask(ALICE, nice).unwrap();
+    bench.fund(ROOT, "alice", "base", 70).unwrap();
+    let steps = bench.log.len();
+    bench.ask(ROOT, reload("[users.alice]\ncpu = 1200")).unwrap();
+    assert_eq!((sum(&bench, ALICE), bench.log.len()), (1200 - 150 + 70, steps));
 }
 
 #[test]

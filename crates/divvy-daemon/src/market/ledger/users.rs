@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use divvy_market::{Amount, Broker, CurrencyId, Kind, Made, Op, Resource, TicketView};
+use divvy_market::{Amount, Broker, CurrencyId, Kind, Made, Op, Resource, TicketId, TicketView};
 
 use super::Work;
 use super::asks::unexpected;
@@ -126,20 +126,74 @@ impl Work<'_> {
         Ok(currency)
     }
 
-    /// Makes grants and bounds what the policy says. What is not mentioned any more goes back to what everybody has.
+    /// Refuses what a user could not undo: giving away, or making less, the base tickets of a user's own currency that were
+    /// given to it. Those that a user issued to itself, within a bound, it takes back as it likes.
+    pub(super) fn check_not_granted(&self, ticket: TicketId) -> Result<(), Refusal> {
+        let Some(view) = self.ledger.market.ticket_view(ticket).filter(|_| !self.caller.superuser) else {
+            return Ok(());
+        };
+        let Some(uid) = self.ledger.whose_own(view.holder) else { return Ok(()) };
+        if view.issuer != self.ledger.market.base() || self.ledger.issued_by_user(uid, ticket) {
+            return Ok(());
+        }
+        let (holder, n, resource) = (self.name(view.holder), view.amount, view.resource);
+        let text = format!(
+            "not permitted: the {n} {resource} base tickets of ticket {ticket} were given to {holder}, which could not have them back"
+        );
+        let fix =
+            "give a program less with `divvy set`, `divvy nice` or `divvy exchange`, or ask an administrator";
+        Err(Refusal::new(ErrorCode::NotPermitted, text, fix))
+    }
+
+    /// Base tickets that back `currencies` and were given to user `uid`.
+    fn given(&self, uid: u32, currencies: &[CurrencyId], resource: Resource) -> u64 {
+        let market = &self.ledger.market;
+        let base = market.base();
+        let given = |ticket: &TicketView| {
+            ticket.issuer == base && ticket.kind == Kind::Soft && !self.ledger.issued_by_user(uid, ticket.id)
+        };
+        let backing = currencies.iter().flat_map(|&id| market.backing_of(id, resource));
+        backing.filter(given).map(|ticket| ticket.amount).sum()
+    }
+
+    /// Each user's own currency, and then those that `nice` made of it: what they have of the base is that user's too.
+    fn own_and_niced(&self) -> BTreeMap<u32, Vec<CurrencyId>> {
+        let mut niced: BTreeMap<CurrencyId, Vec<CurrencyId>> = BTreeMap::new();
+        for view in self.ledger.market.currencies() {
+            if let Some(origin) = view.niced_from {
+                niced.entry(origin).or_default().push(view.id);
+            }
+        }
+        let all = |user: &super::User| {
+            let mut all = vec![user.currency];
+            all.extend(niced.get(&user.currency).into_iter().flatten());
+            all
+        };
+        self.ledger.users.iter().map(|(&uid, user)| (uid, all(user))).collect()
+    }
+
+    /// Makes grants and bounds what the policy says. What is not mentioned any more goes back to what everybody has, and
+    /// what a user has lost of it comes back.
     pub(super) fn follow_policy(&mut self) {
         let users: Vec<(u32, CurrencyId, [u64; 3])> =
             self.ledger.users.iter().map(|(&uid, user)| (uid, user.currency, user.granted)).collect();
+        let own = self.own_and_niced();
         for (uid, currency, granted) in users {
             let name = self.names.user_name(uid);
             let wanted = self.ledger.policy.user(uid, name.as_deref()).base.map(Amount::get);
-            if wanted == granted {
-                continue;
-            }
             for ((resource, was), is) in Resource::ALL.into_iter().zip(granted).zip(wanted) {
-                self.regrant(currency, resource, was, is);
+                if was != is {
+                    self.regrant(currency, resource, was, is);
+                }
+                // Whoever took it, and however long ago: the file says what is to be there.
+                let has = self.given(uid, &own[&uid], resource);
+                if has < is {
+                    self.regrant(currency, resource, has, is);
+                }
             }
-            self.note(Step::Granted { uid, granted: wanted });
+            if wanted != granted {
+                self.note(Step::Granted { uid, granted: wanted });
+            }
         }
         let wanted = self.wanted_bounds();
         let mut uids: Vec<u32> = wanted.keys().chain(self.ledger.bounds.keys()).copied().collect();
