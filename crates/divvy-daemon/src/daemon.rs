@@ -34,6 +34,7 @@ Exit codes:
   0    it ended as it should: the last client left, or a signal asked for it; --background: a divvyd serves
   1    another divvyd of this user, or of the system, runs already
   2    the arguments cannot be used
+  4    --system: the market's file is damaged, or of a version that this divvyd does not read
   5    the system refused: a directory that is not safe, a permission, a limit, a failed call";
 
 /// Divides the CPU among running programs in proportion to shares, as `divvy` asks it to: a user's own, or everybody's.

@@ -262,6 +262,35 @@ fn said(stream: &mut UnixStream) -> String {
 }
 
 #[test]
+fn a_market_of_another_version_is_refused_with_a_code_of_its_own() {
+    let test = "a_market_of_another_version_is_refused_with_a_code_of_its_own";
+    let Some(sandbox) = system_sandbox(test) else { return };
+    let mut system = System::start(&sandbox, "", &[]);
+    assert_eq!(system.stop(), Some(0), "{}", system.log());
+    let file = sandbox.path("sys-state/market.db");
+    let before = std::fs::read(&file).expect("the market");
+    // The user version of an SQLite file, big-endian.
+    let mut newer = before.clone();
+    newer[60..64].copy_from_slice(&99_u32.to_be_bytes());
+    for (bytes, words) in [
+        (&newer, ["its version is 99", "use a newer divvyd"]),
+        (
+            &b"no database at all, and long enough to be seen as such by anybody".to_vec(),
+            ["damaged", "backup"],
+        ),
+    ] {
+        std::fs::write(&file, bytes).expect("ours");
+        let output = system_command(&sandbox, "", &[]).stderr(Stdio::piped()).output().expect("run divvyd");
+        let text = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(4), "{text}");
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    }
+    std::fs::write(&file, before).expect("ours");
+    let mut system = System::start(&sandbox, "", &[]);
+    assert_eq!(system.stop(), Some(0), "{}", system.log());
+}
+
+#[test]
 fn a_place_that_is_not_safe_is_refused_with_the_fix() {
     let Some(sandbox) = system_sandbox("a_place_that_is_not_safe_is_refused_with_the_fix") else { return };
     let run = |prepare: &dyn Fn(), options: &[&str]| {

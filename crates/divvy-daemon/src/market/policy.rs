@@ -193,14 +193,17 @@ impl Default for PresenceTerms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AuditTerms {
-    /// Lines, at most; the oldest go first.
+    /// Lines, at most; whoever has the most loses its oldest first.
     #[serde(deserialize_with = "rows")]
     pub(crate) rows_max: u64,
+    /// Lines of one user, at most; user 0 is not bounded by this.
+    #[serde(deserialize_with = "rows_of_one")]
+    pub(crate) rows_per_user_max: u64,
 }
 
 impl Default for AuditTerms {
     fn default() -> Self {
-        Self { rows_max: 1_000_000 }
+        Self { rows_max: 1_000_000, rows_per_user_max: 100_000 }
     }
 }
 
@@ -285,6 +288,10 @@ fn rows<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     whole(from, 1000, 1_000_000_000_000)
 }
 
+fn rows_of_one<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    whole(from, 100, 1_000_000_000_000)
+}
+
 fn cpus<'de, D: Deserializer<'de>>(from: D) -> Result<Option<CpuMask>, D::Error> {
     String::deserialize(from)?.parse().map(Some).map_err(de::Error::custom)
 }
@@ -346,7 +353,7 @@ mod tests {
         assert_eq!(policy.limits.tickets, 1024);
         assert_eq!(policy.scheduler.quantum, Duration::from_millis(10));
         assert_eq!(policy.presence.idle_after, Duration::from_secs(1));
-        assert_eq!(policy.audit.rows_max, 1_000_000);
+        assert_eq!((policy.audit.rows_max, policy.audit.rows_per_user_max), (1_000_000, 100_000));
     }
 
     #[test]
@@ -380,6 +387,7 @@ mod tests {
             idle_after = "1500ms"
             [audit]
             rows_max = 1000
+            rows_per_user_max = 100
         "#;
         let policy = Policy::parse(text).unwrap();
         assert_eq!(amounts(policy.user(1000, Some("alice"))), [2000, 1000, 1000]);

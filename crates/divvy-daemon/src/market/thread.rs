@@ -104,6 +104,13 @@ pub(crate) enum StartError {
     Thread(std::io::Error),
 }
 
+impl StartError {
+    /// Whether the market's file is not what it should be; else it is the system that refuses.
+    pub(crate) fn is_of_the_file(&self) -> bool {
+        matches!(self, Self::Store(e) if e.is_of_the_file())
+    }
+}
+
 /// The thread, running.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -320,7 +327,7 @@ impl Keeper {
         if let (Ask::Reload(policy), Ok(_)) = (&ask, &answer) {
             self.policy = (**policy).clone();
             if let Open::Ready(open) = &mut self.open {
-                open.0.set_audit_rows_max(self.policy.audit.rows_max);
+                open.0.set_audit_terms(self.policy.audit);
             }
         }
         self.records.extend(record);

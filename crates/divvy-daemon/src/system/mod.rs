@@ -37,6 +37,10 @@ use divided::ToScheduler;
 use notify::{Manager, Notifier};
 use place::{POLICY_FILE, RUN_DIR, STATE_DIR, SystemPlace, SystemPlaceError, read_policy};
 
+/// The codes of a market's file that is not what it should be, and of a system that refuses.
+const FILE: u8 = 4;
+const SYSTEM: u8 = 5;
+
 /// Where a system's divvyd is, and how it logs.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SystemArgs {
@@ -171,7 +175,10 @@ fn begin(
         feed: Box::new(ToScheduler(values.clone())),
         ..market::Start::at(StoreConfig::at(place.state_dir()), policy.clone())
     };
-    let (to_market, market) = market::start(start).map_err(Failure::system)?;
+    let (to_market, market) = market::start(start).map_err(|e| {
+        let code = if e.is_of_the_file() { FILE } else { SYSTEM };
+        Failure { code, text: e.to_string() }
+    })?;
     let recovered = market.recovered();
     tracing::info!(
         replayed = recovered.replayed,

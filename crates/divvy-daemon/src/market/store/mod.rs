@@ -7,7 +7,9 @@
 //! holds in it) and does the records after it again. A record that cannot be replayed, or of which something else comes
 //! than came of it before, is an error that names it: divvyd then does not start with a market that nobody agreed to.
 
+mod audit;
 mod dir;
+mod image;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -18,23 +20,19 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
 use super::ledger::{ImageError, Ledger, ReplayError};
-use super::policy::Policy;
+use super::policy::{AuditTerms, Policy};
 use super::record::{Fingerprint, Record};
-use super::types::{Audit, AuditEntry};
+use super::types::Audit;
+use audit::AuditLog;
+use image::FORMAT;
 use schema::SchemaError;
 
 /// The database's name in its directory.
 const FILE: &str = "market.db";
-/// How a ledger is written into a snapshot. To be raised with every change of what a ledger is made of.
-const FORMAT: i64 = 1;
 /// Bytes of one part of a snapshot.
 const PART: usize = 8 << 20;
 /// Snapshots that are kept: the newest, and one to go back to if that is damaged.
 const SNAPSHOTS_KEPT: i64 = 2;
-/// Lines of the audit log in one answer.
-const AUDIT_ANSWER: i64 = 1000;
-/// So often the audit log is cut to its length: every so many lines.
-const AUDIT_CUT: u64 = 1000;
 
 /// Why the store cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -50,8 +48,10 @@ pub(crate) enum StoreError {
     Unsafe { path: PathBuf, what: String },
     #[error("{}: another process has it open; end that one first (is another divvyd running?)", path.display())]
     InUse { path: PathBuf },
-    #[error("{}: its version is {version}, and this divvyd knows versions up to {}; use a newer divvyd", path.display(), schema::VERSION)]
+    #[error("{}: its version is {version}, and this divvyd knows versions up to {}; use a newer divvyd, or restore the file from a backup of before the upgrade", path.display(), schema::VERSION)]
     Newer { path: PathBuf, version: i64 },
+    #[error("{}: its version is {version}, whose snapshots this divvyd cannot read; let the divvyd that wrote it go on with it, or move it away to begin with an empty market", path.display())]
+    Older { path: PathBuf, version: i64 },
     #[error("{}: {what}: {cause}; {}", path.display(), remedy(cause))]
     Sql {
         path: PathBuf,
@@ -63,10 +63,28 @@ pub(crate) enum StoreError {
     Record { path: PathBuf, seq: i64, what: String },
     #[error("{}: no snapshot is sound ({what}), and the log does not begin at its beginning; restore the file from a backup, or move it away to begin with an empty market", path.display())]
     NoSnapshot { path: PathBuf, what: String },
-    #[error("{}: a snapshot is in format {format}, and this divvyd reads format {FORMAT}; start the divvyd that wrote it", path.display())]
+    #[error("{}: a snapshot is in format {format}, and this divvyd reads formats {} to {FORMAT}; {}", path.display(), image::OLDEST, image::remedy(*format))]
     Format { path: PathBuf, format: i64 },
     #[error("write the ledger down: {0}")]
     Image(#[from] postcard::Error),
+}
+
+impl StoreError {
+    /// Whether the file is there and is not what it should be: damaged, or of another version.
+    pub(crate) fn is_of_the_file(&self) -> bool {
+        use rusqlite::ErrorCode as Code;
+        match self {
+            Self::Newer { .. }
+            | Self::Older { .. }
+            | Self::Record { .. }
+            | Self::NoSnapshot { .. }
+            | Self::Format { .. } => true,
+            Self::Sql { cause, .. } => {
+                matches!(cause.sqlite_error_code(), Some(Code::DatabaseCorrupt | Code::NotADatabase))
+            }
+            Self::System { .. } | Self::Unsafe { .. } | Self::InUse { .. } | Self::Image(_) => false,
+        }
+    }
 }
 
 fn remedy(cause: &rusqlite::Error) -> &'static str {
@@ -131,8 +149,7 @@ pub(crate) struct Store {
     /// The number of the last record, and of the last that a snapshot stands for.
     last: i64,
     snapshot: i64,
-    audit_rows_max: u64,
-    audit_since_cut: u64,
+    audit: AuditLog,
 }
 
 impl Store {
@@ -151,15 +168,10 @@ impl Store {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let db = Connection::open_with_flags(&path, flags).map_err(|e| sql(&path, "open", e))?;
-        let mut store = Self {
-            db,
-            path,
-            last: 0,
-            snapshot: 0,
-            audit_rows_max: policy.audit.rows_max,
-            audit_since_cut: 0,
-        };
+        let mut store = Self { db, path, last: 0, snapshot: 0, audit: AuditLog::new(policy.audit) };
         store.set_up(config)?;
+        let Self { db, path, audit, .. } = &mut store;
+        audit.open(db).map_err(|e| sql(path, "read the audit log", e))?;
         let (ledger, recovered) = store.recover(policy)?;
         Ok((store, ledger, recovered))
     }
@@ -188,6 +200,7 @@ impl Store {
         })?;
         schema::migrate(db).map_err(|e| match e {
             SchemaError::Newer(version) => StoreError::Newer { path: path.clone(), version },
+            SchemaError::Older(version) => StoreError::Older { path: path.clone(), version },
             SchemaError::Sql(e) => sql(path, "bring its tables up to date", e),
         })
     }
@@ -198,10 +211,11 @@ impl Store {
         let mut why = String::from("there is none");
         let mut found = None;
         for (seq, format) in self.snapshots()? {
-            if format != FORMAT {
+            // Not an older one instead: what was done since then may be written in ways that we do not know either.
+            if !image::can_be_read(format) {
                 return Err(StoreError::Format { path: self.path.clone(), format });
             }
-            match self.read_snapshot(seq, policy)? {
+            match self.read_snapshot(seq, format, policy)? {
                 Ok(ledger) => {
                     found = Some((seq, ledger));
                     break;
@@ -229,7 +243,12 @@ impl Store {
         read().map_err(|e| sql(&self.path, "read the snapshots", e))
     }
 
-    fn read_snapshot(&self, seq: i64, policy: &Policy) -> Result<Result<Ledger, String>, StoreError> {
+    fn read_snapshot(
+        &self,
+        seq: i64,
+        format: i64,
+        policy: &Policy,
+    ) -> Result<Result<Ledger, String>, StoreError> {
         let read = || -> rusqlite::Result<(Vec<u8>, i64, i64, i64)> {
             let mut bytes = Vec::new();
             let mut count = 0;
@@ -247,7 +266,7 @@ impl Store {
         if count != parts || Fingerprint::EMPTY.and(&bytes) != Fingerprint::from_bits(print) {
             return Ok(Err("it is damaged".to_owned()));
         }
-        Ok(Ledger::from_bytes(&bytes, policy.clone()).map_err(|e: ImageError| e.to_string()))
+        Ok(image::read(format, &bytes, policy).map_err(|e: ImageError| e.to_string()))
     }
 
     /// Does the records after `from` again, and says how many these were.
@@ -295,25 +314,14 @@ impl Store {
                 let body = serde_json::to_string(record).map_err(to_sql)?;
                 insert.execute(params![seq, body])?;
             }
-            let mut insert = batch.prepare_cached(
-                "INSERT INTO audit (at_ns, uid, pid, what, refused) VALUES (?, ?, ?, ?, ?)",
-            )?;
-            for line in audit {
-                let what = line.what.to_string();
-                insert.execute(params![line.at_ns.cast_signed(), line.uid, line.pid, what, line.refused])?;
-            }
         }
-        self.audit_since_cut += audit.len() as u64;
-        if self.audit_since_cut >= AUDIT_CUT {
-            cut_audit(&batch, self.audit_rows_max)?;
-            self.audit_since_cut = 0;
-        }
+        self.audit.write(&batch, audit)?;
         batch.commit()
     }
 
     /// Sets how many lines of the audit log are kept.
-    pub(crate) fn set_audit_rows_max(&mut self, rows: u64) {
-        self.audit_rows_max = rows;
+    pub(crate) const fn set_audit_terms(&mut self, terms: AuditTerms) {
+        self.audit.set_terms(terms);
     }
 
     /// Records since the last snapshot.
@@ -376,28 +384,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub(crate) fn audit(&self, since: u64, uid: Option<u32>) -> Result<Audit, StoreError> {
-        let since = i64::try_from(since).unwrap_or(i64::MAX);
-        let read = || {
-            let mut query = self.db.prepare_cached(
-                "SELECT seq, at_ns, uid, pid, what, refused FROM audit
-                 WHERE seq >= ?1 AND (?2 IS NULL OR uid = ?2) ORDER BY seq LIMIT ?3",
-            )?;
-            let rows = query.query_map(params![since, uid, AUDIT_ANSWER], |row| {
-                let what: String = row.get(4)?;
-                Ok(AuditEntry {
-                    seq: row.get::<_, i64>(0)?.cast_unsigned(),
-                    t_unix_ns: row.get::<_, i64>(1)?.cast_unsigned(),
-                    uid: row.get(2)?,
-                    pid: row.get(3)?,
-                    what: serde_json::from_str(&what).unwrap_or(serde_json::Value::String(what)),
-                    refused: row.get(5)?,
-                })
-            })?;
-            rows.collect::<rusqlite::Result<Vec<AuditEntry>>>()
-        };
-        let entries = read().map_err(|e| sql(&self.path, "read the audit log", e))?;
-        let next = entries.last().map_or(since.cast_unsigned(), |entry| entry.seq + 1);
-        Ok(Audit { next, entries })
+        AuditLog::read(&self.db, since, uid).map_err(|e| sql(&self.path, "read the audit log", e))
     }
 
     /// The database itself, for tests that break it.
@@ -405,15 +392,6 @@ impl Store {
     pub(crate) const fn db(&self) -> &Connection {
         &self.db
     }
-}
-
-fn cut_audit(db: &Connection, rows_max: u64) -> rusqlite::Result<()> {
-    let newest: Option<i64> = db.query_row("SELECT max(seq) FROM audit", [], |row| row.get(0))?;
-    let keep = i64::try_from(rows_max).unwrap_or(i64::MAX);
-    if let Some(newest) = newest {
-        db.execute("DELETE FROM audit WHERE seq <= ?", [newest.saturating_sub(keep)])?;
-    }
-    Ok(())
 }
 
 fn sql(path: &Path, what: &'static str, cause: rusqlite::Error) -> StoreError {

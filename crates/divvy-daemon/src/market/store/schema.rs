@@ -32,6 +32,8 @@ const STEPS: [&str; VERSION as usize] = [
 pub(super) enum SchemaError {
     /// A later divvyd made them.
     Newer(i64),
+    /// They are of an early version whose snapshots nobody reads any more, and the log alone is not all of the market.
+    Older(i64),
     Sql(rusqlite::Error),
 }
 
@@ -47,6 +49,9 @@ pub(super) fn migrate(db: &mut Connection) -> Result<(), SchemaError> {
     if !(0..=VERSION).contains(&version) {
         return Err(SchemaError::Newer(version));
     }
+    if version == 1 && !is_log_whole(db)? {
+        return Err(SchemaError::Older(version));
+    }
     while version < VERSION {
         let step = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         step.execute_batch(STEPS[version as usize])?;
@@ -55,4 +60,11 @@ pub(super) fn migrate(db: &mut Connection) -> Result<(), SchemaError> {
         step.commit()?;
     }
     Ok(())
+}
+
+/// Whether the records of tables of version 1 begin at the beginning: then they are the market, without any snapshot.
+fn is_log_whole(db: &Connection) -> rusqlite::Result<bool> {
+    let snapshots: i64 = db.query_row("SELECT count(*) FROM snapshots", [], |row| row.get(0))?;
+    let first: Option<i64> = db.query_row("SELECT min(seq) FROM records", [], |row| row.get(0))?;
+    Ok(first.map_or(snapshots == 0, |first| first == 1))
 }

@@ -1,5 +1,7 @@
 //! The store: what is there after it was opened again, and what is said where it cannot be.
 
+mod formats;
+
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use proptest::prelude::*;
@@ -113,7 +115,7 @@ fn a_large_snapshot_is_kept_in_parts() {
     store.put_snapshot(&bytes).unwrap();
     let parts: i64 = store.db().query_row("SELECT parts FROM snapshots", [], |row| row.get(0)).unwrap();
     assert_eq!(parts, 3);
-    let wrong = store.read_snapshot(1, &Policy::default()).unwrap().unwrap_err();
+    let wrong = store.read_snapshot(1, FORMAT, &Policy::default()).unwrap().unwrap_err();
     assert!(
         wrong.starts_with("it cannot be read") || wrong.starts_with("its books are wrong"),
         "its sum was right: {wrong}"
@@ -150,60 +152,6 @@ fn a_record_that_does_something_else_is_named() {
     assert!(refused(dir.path()).contains("record 9: the one before it is missing"));
     meddle(dir.path(), "DELETE FROM records WHERE seq < 9");
     assert!(refused(dir.path()).contains("no snapshot is sound (there is none)"));
-}
-
-/// As version 1 made it, with a log and an audit line.
-#[test]
-fn tables_of_version_1_become_those_of_today() {
-    let dir = tempfile::tempdir().unwrap();
-    let bench = busy(9);
-    let state = dir.path().join("state");
-    std::fs::create_dir(&state).unwrap();
-    std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let db = Connection::open(state.join(FILE)).unwrap();
-    db.execute_batch(
-        "CREATE TABLE records (seq INTEGER PRIMARY KEY, body TEXT NOT NULL) STRICT;
-         CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
-         CREATE TABLE audit (
-             seq INTEGER PRIMARY KEY AUTOINCREMENT, at_ns INTEGER NOT NULL, uid INTEGER NOT NULL,
-             what TEXT NOT NULL, refused TEXT
-         ) STRICT;
-         CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-         INSERT INTO audit (at_ns, uid, what, refused) VALUES (5, 1001, '{\"ask\":\"nice\"}', NULL);
-         PRAGMA user_version = 1;",
-    )
-    .unwrap();
-    for (seq, record) in (1i64..).zip(&bench.log) {
-        let body = serde_json::to_string(record).unwrap();
-        db.execute("INSERT INTO records VALUES (?, ?)", params![seq, body]).unwrap();
-    }
-    drop(db);
-    std::fs::set_permissions(state.join(FILE), std::fs::Permissions::from_mode(0o600)).unwrap();
-    let (mut store, ledger, recovered) = open(dir.path());
-    assert_eq!(recovered.replayed, 9);
-    assert_eq!(image(&ledger), image(&bench.ledger));
-    store.commit(&[], &[line(6, ALICE)]).unwrap();
-    let lines = store.audit(0, None).unwrap().entries;
-    let told: Vec<_> =
-        lines.iter().map(|line| (line.t_unix_ns, line.pid, line.what["ask"].as_str())).collect();
-    assert_eq!(told, [(5, 0, Some("nice")), (6, 7, Some("test"))]);
-    let version: i64 = store.db().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-    assert_eq!(version, schema::VERSION);
-}
-
-#[test]
-fn tables_and_snapshots_of_a_newer_divvyd_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let (store, ..) = open(dir.path());
-    store.db().pragma_update(None, "user_version", 99).unwrap();
-    drop(store);
-    let said = refused(dir.path());
-    assert!(said.contains("its version is 99") && said.contains("use a newer divvyd"), "{said}");
-    meddle(
-        dir.path(),
-        &format!("PRAGMA user_version = {}; INSERT INTO snapshots VALUES (1, 77, 0, 0)", schema::VERSION),
-    );
-    assert!(refused(dir.path()).contains("a snapshot is in format 77"));
 }
 
 #[test]
@@ -297,7 +245,7 @@ fn what_cannot_be_written_or_is_damaged_is_said() {
 fn the_audit_log_is_read_in_order_and_kept_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, ..) = open(dir.path());
-    store.set_audit_rows_max(1500);
+    store.set_audit_terms(AuditTerms { rows_max: 1500, rows_per_user_max: 1500 });
     for from in (0..4000).step_by(500) {
         let lines: Vec<AuditLine> =
             (from..from + 500).map(|n| line(n, [ALICE, BOB][n as usize / 2 % 2])).collect();
@@ -317,6 +265,30 @@ fn the_audit_log_is_read_in_order_and_kept_bounded() {
     assert_eq!((third.entries.len(), third.next), (0, 4001));
     let own = store.audit(0, Some(BOB)).unwrap();
     assert!(own.entries.len() == 750 && own.entries.iter().all(|line| line.uid == BOB));
+}
+
+#[test]
+fn one_users_lines_push_out_nobody_elses() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, ..) = open(dir.path());
+    store.set_audit_terms(AuditTerms { rows_max: 10_000, rows_per_user_max: 100 });
+    let seqs = |store: &Store, uid: u32| -> Vec<u64> {
+        store.audit(0, Some(uid)).unwrap().entries.iter().map(|line| line.seq).collect()
+    };
+    store.commit(&[], &[line(1, BOB), line(2, ROOT)]).unwrap();
+    for _ in 0..30 {
+        store.commit(&[], &vec![line(3, ALICE); 100]).unwrap();
+    }
+    // A thousand lines are written between two cuts at most.
+    let hers = seqs(&store, ALICE);
+    assert!(hers.len() <= 100 + 1000 && hers.last() == Some(&3002), "{}", hers.len());
+    assert_eq!((seqs(&store, BOB), seqs(&store, ROOT)), (vec![1], vec![2]));
+    // They are counted anew by whoever opens the log next, and cut at once.
+    drop(store);
+    let policy = Policy::parse("[audit]\nrows_per_user_max = 100").unwrap();
+    let (store, ..) = Store::open(&config(dir.path()), &policy).unwrap();
+    assert_eq!(seqs(&store, ALICE), (2903..=3002).collect::<Vec<u64>>(), "the newest");
+    assert_eq!((seqs(&store, BOB), seqs(&store, ROOT)), (vec![1], vec![2]));
 }
 
 proptest! {
@@ -370,8 +342,8 @@ proptest! {
 }
 
 /// Snapshots are the ledger's memory, field by field, without names. Whoever changes what a ledger or a market is made of
-/// changes what old snapshots mean: then [`FORMAT`] is to be raised, a way from the old format to be written, and this
-/// number to be set anew. The log is JSON and has no such trap.
+/// changes what old snapshots mean: then [`FORMAT`] is to be raised, a way from the old format to be written (`image.rs`), with
+/// a fixture of it, and this number to be set anew. The log is JSON and has no such trap.
 #[test]
 fn the_format_of_snapshots_has_not_changed() {
     let give = |resource, amount| Give { resource, amount };
