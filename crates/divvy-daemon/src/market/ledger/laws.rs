@@ -6,7 +6,7 @@ use super::random::{Drawn, Numbers, draw};
 use super::tests::{ALICE, BOB, Bench, CAROL, ROOT};
 use super::*;
 use crate::market::names::scripted::Scripted;
-use crate::market::types::{CurrencyChange, NewTicket};
+use crate::market::types::{Currency, CurrencyChange, NewTicket};
 
 fn seeds(most: usize) -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(any::<u64>(), 1..most)
@@ -69,6 +69,26 @@ fn few() -> ProptestConfig {
 
 proptest! {
     #![proptest_config(few())]
+
+    /// Nobody has more than all have: of each resource, what clients have adds up to all, what a currency has is no more,
+    /// and the base has all if anybody has anything.
+    #[test]
+    fn parts_are_of_all(seeds in seeds(120)) {
+        let mut bench = Bench::new("");
+        for seed in seeds {
+            do_drawn(&mut bench, draw(&mut Numbers(seed)));
+            let Ok(Said::Graph(graph)) = bench.ask(ROOT, Ask::Graph) else { panic!() };
+            for index in 0..3 {
+                let part = |currency: &Currency| currency.standing[index].effective;
+                let clients: f64 = graph.currencies.iter().filter(|c| c.client).map(part).sum();
+                let base = part(&graph.currencies[0]);
+                prop_assert!(base == 0.0 && clients == 0.0 || base == 1.0 && (clients - 1.0).abs() < 1e-9);
+                for currency in &graph.currencies {
+                    prop_assert!((-1e-9..=1.0 + 1e-9).contains(&part(currency)), "{:?}", currency);
+                }
+            }
+        }
+    }
 
     /// [`Bench::ask`] checks each: every law of the market holds, a refusal changed nothing, and what was done can be done
     /// again from its record with the same ledger at the end. And the whole log gives the same ledger.

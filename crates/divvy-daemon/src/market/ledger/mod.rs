@@ -10,6 +10,7 @@
 
 mod admit;
 pub(crate) mod asks;
+mod effective;
 mod explain;
 #[cfg(test)]
 mod laws;

@@ -433,6 +433,44 @@ fn presence_counts_within_a_currency() {
 }
 
 #[test]
+fn nobody_has_more_than_all_beside_a_sleeper_with_a_hard_ticket() {
+    let mut bench = Bench::new("");
+    let sleeps = bench.admit(ALICE, "sleeps", 1);
+    bench.admit(ALICE, "runs", 1);
+    bench.admit(BOB, "task", 1);
+    let hard = Ask::CreateTicket(NewTicket {
+        holder: "sleeps".to_owned(),
+        issuer: "alice".to_owned(),
+        resource: Resource::Cpu,
+        amount: 500,
+        kind: Kind::Hard,
+    });
+    bench.ask(ALICE, hard).unwrap();
+    let soft = bench.ledger.first_ticket(sleeps.currency).unwrap().id;
+    bench.ask(ALICE, Ask::DestroyTicket(soft.to_string())).unwrap();
+    bench.ledger.presences(&Scripted, &[(sleeps.currency, Presence::Idle)], bench.now_ns);
+    // Of alice's 1000, half is kept for one that sleeps: 500 and bob's 1000 are all that anybody has.
+    assert_eq!(bench.value("alice"), "1000");
+    assert_eq!(bench.value("alice/runs"), "500");
+    let effective = |bench: &mut Bench, word: &str| bench.currency(word).standing[0].effective;
+    for (word, part) in [("base", 1.0), ("alice", 1.0 / 3.0), ("alice/runs", 1.0 / 3.0), ("bob", 2.0 / 3.0)] {
+        assert!(
+            (effective(&mut bench, word) - part).abs() < 1e-12,
+            "{word}: {}",
+            effective(&mut bench, word)
+        );
+    }
+    bench.ledger.presences(&Scripted, &[(sleeps.currency, Presence::Competing)], bench.now_ns);
+    for (word, part) in [("base", 1.0), ("alice", 0.5), ("alice/sleeps", 0.25), ("bob", 0.5)] {
+        assert!(
+            (effective(&mut bench, word) - part).abs() < 1e-12,
+            "{word}: {}",
+            effective(&mut bench, word)
+        );
+    }
+}
+
+#[test]
 fn limits_hold_for_each_user_and_not_for_superusers() {
     let mut bench = Bench::new("[limits]\ncurrencies = 2\ntickets = 3\noffers = 1\nclients = 2");
     bench.create(ALICE, "a", "700");

@@ -8,18 +8,20 @@ use divvy_market::{
 };
 
 use super::Work;
+use super::effective::Effective;
 use crate::market::types::{Currency, Exchange, Give, Graph, Offer, Standing, Ticket};
 use crate::message::Refusal;
 
-/// Exact values of one currency, cpu, memory and disk: now, and were everybody active.
+/// Of one currency, cpu, memory and disk: its exact value now, and were everybody active, and its part of what all who
+/// are active now have.
 struct Values {
     now: [Ratio; 3],
     promised: [Ratio; 3],
+    effective: [f64; 3],
 }
 
-/// What these are parts of.
+/// What everybody was promised, of which what one was promised is a part.
 struct Wholes {
-    now: [Ratio; 3],
     promised: [Ratio; 3],
 }
 
@@ -34,28 +36,32 @@ impl Work<'_> {
         let view = self.ledger.market.currency(id);
         let view = view.ok_or_else(|| self.in_words(divvy_market::Refusal::UnknownCurrency(id)))?;
         let (wholes, mut values) = self.values(&[id]);
-        let values = values.remove(&id).unwrap_or(Values { now: ZEROS, promised: ZEROS });
+        let values =
+            values.remove(&id).unwrap_or(Values { now: ZEROS, promised: ZEROS, effective: [0.0; 3] });
         Ok(self.show(&view, &wholes, &values, &mut BTreeMap::new()))
     }
 
     /// Values of these, and the wholes. Whoever is asked for has values; each is worked out once.
     fn values(&mut self, ids: &[CurrencyId]) -> (Wholes, BTreeMap<CurrencyId, Values>) {
         let market = &mut self.ledger.market;
-        let now = Resource::ALL.map(|resource| market.total(resource));
         let mut values = BTreeMap::new();
         for &id in ids {
             let now = Resource::ALL.map(|resource| market.value(id, resource).unwrap_or(Ratio::ZERO));
-            values.insert(id, Values { now, promised: ZEROS });
+            values.insert(id, Values { now, promised: ZEROS, effective: [0.0; 3] });
         }
         let mut promised = ZEROS;
         for (index, resource) in Resource::ALL.into_iter().enumerate() {
+            let mut effective = Effective::of(market, resource);
+            for (&id, values) in &mut values {
+                values.effective[index] = effective.part(id);
+            }
             let mut promises = market.promises(resource);
             promised[index] = promises.total();
             for (&id, values) in &mut values {
                 values.promised[index] = promises.value(id).unwrap_or(Ratio::ZERO);
             }
         }
-        (Wholes { now, promised }, values)
+        (Wholes { promised }, values)
     }
 
     fn show(
@@ -77,7 +83,7 @@ impl Work<'_> {
                 resource,
                 value: values.now[index].to_string(),
                 requested: part(&values.promised[index], &wholes.promised[index]),
-                effective: part(&values.now[index], &wholes.now[index]),
+                effective: values.effective[index],
                 achieved: None,
                 active: view.active.contains(resource),
                 hard_total,
