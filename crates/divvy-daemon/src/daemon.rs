@@ -13,12 +13,14 @@ use divvy_policy::Nanos;
 use crate::client::Api;
 use crate::door::Door;
 use crate::local::Local;
+use crate::lookers::Lookers;
 use crate::metrics::Metrics;
 use crate::place::{Lock, Locked, Place};
 use crate::protect::Shelter;
 use crate::routes::{Context, router};
 use crate::scheduler::{End, Scheduler, Settings};
 use crate::server::Server;
+use crate::subscribers::Subscribers;
 use crate::system::{self, SystemArgs};
 use crate::{message, say};
 
@@ -341,6 +343,8 @@ impl Prepared {
             metrics: Metrics::new(None),
             ready: None,
             limiter: None,
+            lookers: Lookers::new(false),
+            subscribers: Subscribers::default(),
         };
         let server = Server::start(listener, router(context), Door::of_user(owner), async {});
         let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;

@@ -15,6 +15,7 @@ pub mod launch;
 mod limit;
 mod local;
 mod logs;
+mod lookers;
 pub mod market;
 mod message;
 mod metrics;
@@ -24,6 +25,7 @@ mod protect;
 mod routes;
 mod scheduler;
 mod server;
+mod subscribers;
 mod system;
 pub mod types;
 

@@ -3,6 +3,7 @@
 //! The API's thread asks through a bounded queue and wakes the other, which never waits for it: an answer that nobody
 //! wants any more is dropped.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -11,11 +12,9 @@ use divvy_market::CurrencyId;
 use tokio::sync::oneshot;
 
 use crate::market::message::{Admitted, Who};
-use crate::scheduler::Owner;
+use crate::scheduler::{Owner, Publisher, View, Views, views};
 use crate::server::divvyd_leaves;
-use crate::types::{
-    Change, Client, Clients, ErrorBody, ErrorCode, ErrorInfo, Events, NewClient, Plan, Status,
-};
+use crate::types::{Change, Client, ErrorBody, ErrorCode, ErrorInfo, Events, NewClient, Plan, Status};
 
 /// Requests that wait for the scheduler at most; more are refused.
 const QUEUE: usize = 256;
@@ -26,15 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) enum Command {
     Status,
-    Clients {
-        members: usize,
-        who: Who,
-    },
-    Client {
-        key: String,
-        members: usize,
-        who: Who,
-    },
     /// Where there is a market: what a client would be called, and whose child it is.
     Prepare {
         new: NewClient,
@@ -61,18 +51,27 @@ pub(crate) enum Command {
     },
     Events {
         since: u64,
+        who: Who,
     },
 }
 
 impl Command {
-    /// Whose the time is that it takes, and whether it may be refused for that: a list, a plan and a newcomer may. What
+    /// The user who wants something changed by it.
+    fn changes(&self) -> Option<u32> {
+        match self {
+            Self::Add { who, .. } | Self::Change { who, .. } | Self::Detach { who, .. } => Some(who.uid),
+            Self::Status | Self::Prepare { .. } | Self::Owned { .. } | Self::Events { .. } => None,
+        }
+    }
+
+    /// Whose the time is that it takes, and whether it may be refused for that: events, a plan and a newcomer may. What
     /// was begun is brought to its end, and whoever wants to let go can. Root's time and divvyd's own is nobody's.
     pub(crate) fn charged(&self) -> Option<(u32, bool)> {
         let (who, dear) = match self {
-            Self::Clients { who, .. } | Self::Client { who, .. } | Self::Prepare { who, .. } => (who, true),
+            Self::Prepare { who, .. } | Self::Events { who, .. } => (who, true),
             Self::Add { who, admitted, .. } => (who, admitted.is_none()),
             Self::Owned { who, .. } | Self::Change { who, .. } | Self::Detach { who, .. } => (who, false),
-            Self::Status | Self::Events { .. } => return None,
+            Self::Status => return None,
         };
         (who.uid != 0 && who.pid != 0).then_some((who.uid, dear))
     }
@@ -82,7 +81,6 @@ impl Command {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Status(Status),
-    Clients(Clients),
     Client(Box<Client>),
     /// A client that is there since this request.
     Added(Box<Client>),
@@ -133,18 +131,42 @@ pub(crate) struct Request {
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
     queue: SyncSender<Request>,
+    views: Views,
     waker: Waker,
 }
 
 /// Both ends.
-pub(crate) fn channel(waker: Waker) -> (Handle, Receiver<Request>) {
+pub(crate) fn channel(waker: Waker) -> (Handle, (Receiver<Request>, Publisher)) {
     let (queue, requests) = sync_channel(QUEUE);
-    (Handle { queue, waker }, requests)
+    let (views, publisher) = views({
+        let waker = waker.clone();
+        move || waker.wake()
+    });
+    (Handle { queue, views, waker }, (requests, publisher))
 }
 
 impl Handle {
-    /// Asks the scheduler, and waits for its answer.
+    /// How everybody stands, for user `uid`, with so many members of each client at least. The scheduler is not waited for
+    /// but where nobody has wanted to know for a while, or that user has just changed something.
+    pub(crate) async fn view(&self, uid: u32, members: usize) -> Result<Arc<View>, Refusal> {
+        self.views.get(uid, members).await
+    }
+
+    /// User `uid` was told that something is other than before: the next [`view`](Self::view) for it shows that.
+    pub(crate) fn note_change(&self, uid: u32) {
+        self.views.note_change(uid);
+    }
+
+    /// Asks the scheduler, and waits for its answer. What it has changed shows in the asker's next view.
     pub(crate) async fn ask(&self, command: Command) -> Result<Answer, Refusal> {
+        let changes = command.changes();
+        let answer = self.wait_for(command).await;
+        // What was refused may have been done in part.
+        changes.into_iter().for_each(|uid| self.note_change(uid));
+        answer
+    }
+
+    async fn wait_for(&self, command: Command) -> Result<Answer, Refusal> {
         let (reply, answer) = oneshot::channel();
         match self.queue.try_send(Request { command, reply }) {
             Ok(()) => self.waker.wake(),

@@ -190,6 +190,7 @@ mod tests {
             quantum_ns: 1,
             cpus: vec![0, 3],
             uptime_ns: 2_500_000_000,
+            age_ns: 0,
             own: OwnCost { cpu_ns: 1_500_000_000, wakeups: 9, ..OwnCost::default() },
             clients: 5,
         };

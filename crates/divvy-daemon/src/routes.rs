@@ -7,22 +7,24 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Extension, FromRef, MatchedPath, Path, Query, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use divvy_linux::clock;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::clients::Clients;
 use crate::limit::Limiter;
+use crate::lookers::Lookers;
 use crate::market::message::Who;
 use crate::message::{Answer, Command, Handle, Refusal};
 use crate::metrics::{self, Metrics};
+use crate::subscribers::Subscribers;
 use crate::types::{Change, ErrorCode, MEMBERS_SHOWN, NewClient};
 use crate::{local, market};
 
@@ -32,6 +34,10 @@ pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 const BODY_MAX: usize = 64 * 1024;
 /// Members that can be asked for.
 const MEMBERS_MAX: usize = 10_000;
+/// How long ago what is answered was so, ns, where the body does not say it.
+const AGE: HeaderName = HeaderName::from_static("divvy-age-ns");
+/// Rows of a list that cost about as much to write down as a look at one process.
+const ROWS_PER_LOOK: usize = 4;
 /// From a request's head to the end of its body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
@@ -47,6 +53,8 @@ pub(crate) struct Context {
     pub(crate) ready: Option<watch::Receiver<bool>>,
     /// How often each user may ask; as often as they like where there is none.
     pub(crate) limiter: Option<Limiter>,
+    pub(crate) lookers: Lookers,
+    pub(crate) subscribers: Subscribers,
 }
 
 impl Context {
@@ -92,7 +100,6 @@ impl IntoResponse for Answer {
     fn into_response(self) -> Response {
         match self {
             Self::Status(status) => Json(status).into_response(),
-            Self::Clients(clients) => Json(clients).into_response(),
             Self::Client(client) => Json(client).into_response(),
             Self::Added(client) => {
                 let mut response = (StatusCode::CREATED, Json(&client)).into_response();
@@ -169,16 +176,20 @@ pub(crate) fn key(path: Result<Path<String>, PathRejection>) -> Result<String, R
     path.map(|Path(key)| key).map_err(|e| bad_request(e.body_text()))
 }
 
-async fn status(State(context): State<Context>) -> Answered {
-    context.scheduler.ask(Command::Status).await
+async fn status(State(context): State<Context>, Extension(who): Extension<Who>) -> Result<Response, Refusal> {
+    let view = context.scheduler.view(who.uid, 0).await?;
+    Ok(Json(view.status()).into_response())
 }
 
 async fn list(
     State(context): State<Context>,
     Extension(who): Extension<Who>,
     query: MembersAsked,
-) -> Answered {
-    context.scheduler.ask(Command::Clients { members: members(query)?, who }).await
+) -> Result<Response, Refusal> {
+    let members = members(query)?;
+    let view = context.scheduler.view(who.uid, members).await?;
+    let looks = view.looks(members) + view.rows().count() / ROWS_PER_LOOK;
+    context.lookers.look(&who, looks, move || json_body(&view.clients(members))).await
 }
 
 async fn show(
@@ -186,8 +197,24 @@ async fn show(
     Extension(who): Extension<Who>,
     path: Result<Path<String>, PathRejection>,
     query: MembersAsked,
-) -> Answered {
-    context.scheduler.ask(Command::Client { key: key(path)?, members: members(query)?, who }).await
+) -> Result<Response, Refusal> {
+    let (key, members) = (key(path)?, members(query)?);
+    let view = context.scheduler.view(who.uid, members).await?;
+    let (looks, asker) = (view.looks(members), who.uid);
+    let told = move || {
+        let age = view.age();
+        let client = view.client(&key, asker, members)?;
+        let mut response = json_body(&client)?;
+        response.headers_mut().insert(AGE, HeaderValue::from(age.0));
+        Ok(response)
+    };
+    context.lookers.look(&who, looks, told).await
+}
+
+/// Something as the body of an answer.
+fn json_body(what: &impl Serialize) -> Result<Response, Refusal> {
+    let bytes = serde_json::to_vec(what).map_err(|e| Refusal::new(ErrorCode::Internal, e, ""))?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], bytes).into_response())
 }
 
 async fn add(State(context): State<Context>, Extension(who): Extension<Who>, body: Bytes) -> Answered {
@@ -221,10 +248,14 @@ struct EventsQuery {
 
 async fn events(
     State(context): State<Context>,
+    Extension(who): Extension<Who>,
     query: Result<Query<EventsQuery>, QueryRejection>,
-) -> Answered {
+) -> Result<Response, Refusal> {
     let query = query.map_err(|e| bad_request(e.body_text()))?.0;
-    context.scheduler.ask(Command::Events { since: query.since.unwrap_or(0) }).await
+    let turn = context.subscribers.enter(&who)?;
+    let answer = context.scheduler.ask(Command::Events { since: query.since.unwrap_or(0), who }).await?;
+    // Until all of it was read, it is one of those that are under way.
+    Ok(answer.into_response().map(|body| Body::new(turn.with(body))))
 }
 
 async fn explain(
@@ -251,12 +282,9 @@ async fn openapi() -> Response {
 }
 
 /// Everything that is counted, for Prometheus.
-async fn metrics(State(context): State<Context>) -> Response {
+async fn metrics(State(context): State<Context>, Extension(who): Extension<Who>) -> Response {
     // What the scheduler has to tell is left out while it does not answer: the rest is worth having.
-    let status = match context.scheduler.ask(Command::Status).await {
-        Ok(Answer::Status(status)) => Some(status),
-        _ => None,
-    };
+    let status = context.scheduler.view(who.uid, 0).await.ok().map(|view| view.status());
     let text = context.metrics.text(status);
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }

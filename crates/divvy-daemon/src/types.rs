@@ -30,6 +30,9 @@ pub struct Status {
     pub cpus: Vec<u32>,
     /// Time since it began.
     pub uptime_ns: u64,
+    /// How long ago all of this was so: mostly less than 20 ms, and 250 ms at most.
+    #[serde(default)]
+    pub age_ns: u64,
     /// What it has cost.
     #[serde(rename = "self")]
     pub own: OwnCost,
@@ -59,6 +62,10 @@ pub struct OwnCost {
 pub struct Clients {
     /// What `achieved_fraction` is measured over: the time since the last change of who takes part or of a share.
     pub window_ns: u64,
+    /// How long ago all of this was so, but for the members' states: mostly less than 20 ms, and 250 ms at most. One's own
+    /// changes always show.
+    #[serde(default)]
+    pub age_ns: u64,
     /// By rising id.
     pub clients: Vec<Client>,
 }

@@ -290,15 +290,29 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         }
     }
 
+    /// The clients that may run at the moment, by id.
+    pub fn released(&self) -> Vec<ClientId> {
+        self.released.iter().copied().collect()
+    }
+
+    /// Brings a client's account up to date with what it has used in all, as [`audit`](Self::audit) does, where the
+    /// caller has looked.
+    pub fn account(&mut self, client: ClientId, total: Nanos) {
+        if !self.alive(client) {
+            return;
+        }
+        let used = self.enter(client.index(), total);
+        if self.recorder.is_some() && used > Nanos::ZERO {
+            let now = self.host.now();
+            self.record(|| TraceLine::audit(now, client, used));
+        }
+    }
+
     /// Enters what a client has used by now. A recording keeps it, for what it adds up to; the policy hears of it with
     /// the next charge.
     fn audit_client(&mut self, client: ClientId) {
         if let Ok(total) = self.host.measure(client) {
-            let used = self.enter(client.index(), total);
-            if self.recorder.is_some() && used > Nanos::ZERO {
-                let now = self.host.now();
-                self.record(|| TraceLine::audit(now, client, used));
-            }
+            self.account(client, total);
         }
     }
 

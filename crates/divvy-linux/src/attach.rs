@@ -2,7 +2,7 @@
 
 mod plan;
 
-pub use plan::Match;
+pub use plan::{KnownMember, Match};
 
 use std::collections::{HashMap, HashSet};
 
@@ -222,7 +222,7 @@ impl LinuxHost {
                 "look with ps which there are",
             ));
         }
-        let client = ClientId(self.clients.len() as u32);
+        let client = self.clients.next_id();
         let members = Members::attached(Live, selector.children()).owned_by(owner);
         let mut new = Client::new(members);
         (new.held, new.selector) = (true, Some(selector.clone()));
@@ -332,6 +332,15 @@ impl LinuxHost {
             self.reassign(pid, false);
         }
         Ok(())
+    }
+
+    /// Drops what is known of a client that is gone and that nobody will ask about any more; its id is not given again.
+    /// Whoever has not left is not forgotten.
+    pub fn forget(&mut self, client: ClientId) {
+        if self.clients.get(client.index()).is_some_and(|c| c.gone) {
+            self.forget_leader(client);
+            self.clients.forget(client);
+        }
     }
 
     /// Resumes and forgets all members of an attached client; who they were.
@@ -505,7 +514,7 @@ impl LinuxHost {
             if left == 0 {
                 break;
             }
-            let i = self.attached.sentry_next % n;
+            let Some(i) = self.clients.in_turn(self.attached.sentry_next) else { return };
             let c = &mut self.clients[i];
             let some = c.members.nr_idle().min(left);
             left -= some;
@@ -642,11 +651,10 @@ impl LinuxHost {
 
     /// Once in a while: every clock, permissions, children's time, and the CPUs that each client may use.
     fn review(&mut self, now: Instant) {
-        let n = self.clients.len();
         // Where there are too many idle members for one second, clients take turns in being first.
         let left = std::mem::replace(&mut self.tally.idle_looks_left, IDLE_REVIEWED_MAX);
         let from = self.attached.review_next;
-        for i in (0..n).map(|i| (from + i) % n) {
+        for i in self.clients.all_in_turn(from) {
             let c = &mut self.clients[i];
             if c.gone || c.selector.is_none() {
                 continue;

@@ -12,6 +12,7 @@ use nix::sys::signal::Signal as NixSignal;
 
 use crate::attach::Attached;
 use crate::cgroup::{Leaf, Means, Tree};
+use crate::clients::ById;
 use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, RuntimeDir, Table, rescue};
 use crate::lanes::Lanes;
 use crate::members::{Look, Members, Scan, Tally};
@@ -154,7 +155,7 @@ pub struct LinuxHost {
     /// Its rounds, and when they were last seen to rise.
     guardian_beats: (u64, Instant),
     generation: u64,
-    pub(crate) clients: Vec<Client>,
+    pub(crate) clients: ById<Client>,
     pub(crate) attached: Attached,
     /// Clients by their leaders, which their process groups are named after.
     by_leader: HashMap<Pid, ClientId>,
@@ -265,7 +266,7 @@ impl LinuxHost {
             guardian_watch: 0,
             guardian_beats: (0, clock::now()),
             generation,
-            clients: Vec::new(),
+            clients: ById::default(),
             attached: Attached::new(),
             by_leader: HashMap::new(),
             orphans: HashMap::new(),
@@ -323,7 +324,7 @@ impl LinuxHost {
     /// # Errors
     /// [`Error::Spawn`] where it cannot be executed; the table's errors. Nothing is left running on error.
     pub fn spawn(&mut self, command: Command) -> Result<ClientId> {
-        let client = ClientId(self.clients.len() as u32);
+        let client = self.clients.next_id();
         let mut command = command;
         command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
         let leaf = self.tree.as_ref().map(|tree| tree.leaf(client.index())).transpose()?;
@@ -407,9 +408,9 @@ impl LinuxHost {
 
     fn gather_warnings(&mut self) {
         if std::mem::replace(&mut self.unheld, self.tally.unheld) != self.tally.unheld {
-            for (i, c) in self.clients.iter_mut().enumerate() {
+            for (client, c) in self.clients.with_ids_mut() {
                 let told = c.members.take_unheld().map(|why| Warning {
-                    client: Some(ClientId(i as u32)),
+                    client: Some(client),
                     text: format!("one of its processes is not held: {why}"),
                 });
                 self.warnings.extend(told);
@@ -489,7 +490,7 @@ impl LinuxHost {
         self.audited = now;
         let mut latest = None;
         for _ in 0..share.min(AUDITS_MAX) {
-            let i = self.audit_next % n;
+            let Some(i) = self.clients.in_turn(self.audit_next) else { return };
             self.audit_next = i + 1;
             let c = &self.clients[i];
             if !c.held || c.gone {

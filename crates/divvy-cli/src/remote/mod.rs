@@ -121,8 +121,10 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
     let clients = match args.which.choice()?.api().and_then(|api| api.clients()) {
         Ok(clients) => clients,
         // Nobody is divided; to know that, no divvyd need be started.
-        Err(ApiError::NotRunning(_)) => Clients { window_ns: 0, clients: Vec::new() },
-        Err(e) if e.code() == Some(ErrorCode::Leaving) => Clients { window_ns: 0, clients: Vec::new() },
+        Err(ApiError::NotRunning(_)) => Clients { window_ns: 0, age_ns: 0, clients: Vec::new() },
+        Err(e) if e.code() == Some(ErrorCode::Leaving) => {
+            Clients { window_ns: 0, age_ns: 0, clients: Vec::new() }
+        }
         Err(e) => return Err(e.into()),
     };
     if args.json {

@@ -84,6 +84,7 @@ mod tests {
         };
         let clients = Clients {
             window_ns: 5_340_000_000,
+            age_ns: 1_000_000,
             clients: vec![client("a", 1, 0), client("a-name-that-is-far-too-long-for-it", 1_000_000, 2)],
         };
         assert_eq!(

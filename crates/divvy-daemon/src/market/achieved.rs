@@ -22,8 +22,8 @@ fn cpu(currency: &mut Currency) -> Option<&mut Standing> {
 }
 
 /// Says of `currency`, if it is a client that is divided, by which number and what it was served.
-pub(super) fn fill_client(currency: &mut Currency, rows: &[Client]) {
-    let row = rows.iter().find(|row| row.currency.as_ref() == Some(&currency.id));
+pub(super) fn fill_client<'a>(currency: &mut Currency, mut rows: impl Iterator<Item = &'a Client>) {
+    let row = rows.find(|row| row.currency.as_ref() == Some(&currency.id));
     let Some(row) = row.filter(|row| row.state != ClientState::Left) else { return };
     currency.scheduled = Some(row.id);
     if let Some(standing) = cpu(currency) {
@@ -32,9 +32,13 @@ pub(super) fn fill_client(currency: &mut Currency, rows: &[Client]) {
 }
 
 /// Says of every client and currency of `graph` what it was served.
-pub(super) fn fill(graph: &mut Graph, rows: &[Client]) {
+pub(super) fn fill<'a>(graph: &mut Graph, rows: impl Iterator<Item = &'a Client>) {
     let Graph { currencies, tickets, .. } = graph;
-    currencies.iter_mut().for_each(|currency| fill_client(currency, rows));
+    let rows: HashMap<&str, &Client> = rows.filter_map(|row| Some((row.currency.as_deref()?, row))).collect();
+    for currency in currencies.iter_mut() {
+        let row = rows.get(currency.id.as_str()).copied();
+        fill_client(currency, row.into_iter());
+    }
     let mut served: HashMap<&str, f64> = HashMap::new();
     let mut order: Vec<(u16, &str)> = Vec::with_capacity(currencies.len());
     for currency in currencies.iter() {
@@ -153,7 +157,7 @@ mod tests {
             exchanges: vec![],
             offers: vec![],
         };
-        fill(&mut graph, &[row(7, "3", 0.3), row(9, "4", 0.6)]);
+        fill(&mut graph, [row(7, "3", 0.3), row(9, "4", 0.6)].iter());
         let told: Vec<f64> = graph.currencies.iter().map(|c| c.standing[0].achieved.unwrap()).collect();
         let expected = [0.9, 0.3 + 0.6 / 4.0, 0.6 * 3.0 / 4.0, 0.3, 0.6, 0.0];
         for (told, expected) in told.iter().zip(expected) {

@@ -19,7 +19,7 @@ use super::types::{
     Bound, Currencies, CurrencyChange, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
 };
 use crate::client::encode;
-use crate::message::{Answer, Command, Refusal};
+use crate::message::Refusal;
 use crate::routes::{bad_request, key, parse};
 use crate::types::ErrorCode;
 
@@ -86,13 +86,13 @@ impl Market {
             _ => false,
         };
         if let Some(scheduler) = self.scheduler.filter(|_| of_clients)
-            // Where the scheduler does not answer, the rest is worth having.
-            && let Ok(Answer::Clients(rows)) = scheduler.ask(Command::Clients { members: 0, who: self.who }).await
+            // Where the scheduler shows nothing, the rest is worth having.
+            && let Ok(view) = scheduler.view(self.who.uid, 0).await
         {
             match &mut said {
-                Said::Graph(graph) => achieved::fill(graph, &rows.clients),
-                Said::Currency(currency) => achieved::fill_client(currency, &rows.clients),
-                Said::Explained(explained) => achieved::fill_client(&mut explained.currency, &rows.clients),
+                Said::Graph(graph) => achieved::fill(graph, view.rows()),
+                Said::Currency(currency) => achieved::fill_client(currency, view.rows()),
+                Said::Explained(explained) => achieved::fill_client(&mut explained.currency, view.rows()),
                 _ => {}
             }
         }

@@ -1,6 +1,7 @@
 //! Who the clients are: names, selectors, and those who left lately.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use divvy_policy::ClientId;
 
@@ -15,7 +16,7 @@ const NAME_MAX: usize = 64;
 
 /// What is known of a client beside its accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub(super) name: String,
     pub(super) selector: String,
     /// Whose it is, where there are several users.
@@ -31,69 +32,102 @@ impl Entry {
         }
     }
 
+    /// Whether it is [`shown`](Self::shown) so.
+    fn is_shown_as(&self, key: &str) -> bool {
+        match &self.owner {
+            Some(owner) => key
+                .strip_prefix(owner.user.as_str())
+                .and_then(|rest| rest.strip_prefix('/'))
+                .is_some_and(|name| name == self.name),
+            None => self.name == key,
+        }
+    }
+
     /// Whether it is user `uid`'s; nobody's where there is one user only.
     pub(super) fn is_of(&self, uid: Option<u32>) -> bool {
         self.owner.as_ref().map(|owner| owner.uid) == uid
     }
 }
 
-/// All clients by id, and those that left lately as they were then.
+/// All clients by id, and those that left lately as they were then. What of it does not change is shared with whoever
+/// shows it.
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    present: BTreeMap<ClientId, Entry>,
-    left: VecDeque<Client>,
+    present: BTreeMap<ClientId, Arc<Entry>>,
+    left: Arc<VecDeque<Client>>,
 }
 
 /// What a key (a name, or an id in digits) stands for.
 #[derive(Debug, PartialEq)]
-pub(super) enum Found<'a> {
-    Present(ClientId),
+pub(super) enum Found<'a, T> {
+    Present(T),
     Left(&'a Client),
+}
+
+/// The client of that name or id, of those that are `present` by rising id: these first, then the last that left. A name
+/// without its user is that of `asker`'s own client, where there are several users.
+pub(super) fn find<'a, T: Copy>(
+    key: &str,
+    asker: Option<u32>,
+    present: impl Iterator<Item = (u32, &'a Entry, T)> + Clone,
+    left: &'a VecDeque<Client>,
+) -> Result<Found<'a, T>, Refusal> {
+    let id = key.parse::<u32>().ok();
+    let whole = |&(c, e, _): &(u32, &Entry, T)| id == Some(c) || e.is_shown_as(key);
+    let own = |&(_, e, _): &(u32, &Entry, T)| e.name == key && e.is_of(asker);
+    if let Some((_, _, found)) = present.clone().find(whole).or_else(|| present.clone().find(own)) {
+        return Ok(Found::Present(found));
+    }
+    let left = left.iter().rev().find(|c| c.name == key || id == Some(c.id));
+    left.map(Found::Left).ok_or_else(|| no_such_client(key))
 }
 
 impl Book {
     pub(super) fn present(&self) -> impl Iterator<Item = (ClientId, &Entry)> {
+        self.present.iter().map(|(&id, entry)| (id, &**entry))
+    }
+
+    /// As [`present`](Self::present), to be kept.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (ClientId, &Arc<Entry>)> {
         self.present.iter().map(|(&id, entry)| (id, entry))
+    }
+
+    /// Those that left lately, oldest first.
+    pub(super) fn left(&self) -> Arc<VecDeque<Client>> {
+        Arc::clone(&self.left)
     }
 
     pub(super) fn len(&self) -> usize {
         self.present.len()
     }
 
-    pub(super) fn entry(&self, client: ClientId) -> Option<&Entry> {
+    pub(super) fn entry(&self, client: ClientId) -> Option<&Arc<Entry>> {
         self.present.get(&client)
     }
 
     pub(super) fn entry_mut(&mut self, client: ClientId) -> Option<&mut Entry> {
-        self.present.get_mut(&client)
+        self.present.get_mut(&client).map(Arc::make_mut)
     }
 
     pub(super) fn join(&mut self, client: ClientId, entry: Entry) {
-        self.present.insert(client, entry);
+        self.present.insert(client, Arc::new(entry));
     }
 
     /// A client has left; `last` is what there is to tell about it from now on.
     pub(super) fn leave(&mut self, client: ClientId, last: Client) {
         if self.present.remove(&client).is_some() {
-            if self.left.len() == LEFT_KEPT {
-                self.left.pop_front();
+            let left = Arc::make_mut(&mut self.left);
+            if left.len() == LEFT_KEPT {
+                left.pop_front();
             }
-            self.left.push_back(last);
+            left.push_back(last);
         }
     }
 
-    /// The client of that name or id: those that are there first, then the last that left. A name without its user is
-    /// that of `asker`'s own client, where there are several users.
-    pub(super) fn find(&self, key: &str, asker: Option<u32>) -> Result<Found<'_>, Refusal> {
-        let id = key.parse::<u32>().ok();
-        let whole = |c: &ClientId, e: &Entry| e.shown() == key || id == Some(c.0);
-        let own = |e: &Entry| e.name == key && e.is_of(asker);
-        let present = self.present.iter().find(|(c, e)| whole(c, e));
-        if let Some((&client, _)) = present.or_else(|| self.present.iter().find(|(_, e)| own(e))) {
-            return Ok(Found::Present(client));
-        }
-        let left = self.left.iter().rev().find(|c| c.name == key || id == Some(c.id));
-        left.map(Found::Left).ok_or_else(|| no_such_client(key))
+    /// The client of that name or id: see [`find`].
+    pub(super) fn find(&self, key: &str, asker: Option<u32>) -> Result<Found<'_, ClientId>, Refusal> {
+        let present = self.present.iter().map(|(&client, entry)| (client.0, &**entry, client));
+        find(key, asker, present, &self.left)
     }
 
     /// The client of that name or id, if it has not left.

@@ -10,6 +10,7 @@ mod presence;
 mod rows;
 mod spent;
 mod system;
+mod view;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,10 +26,11 @@ use crate::market::message::Who;
 use crate::message::{Answer, Command, Refusal, Request};
 use crate::protect::Shelter;
 use crate::types::{Change, ErrorCode, OwnCost, SHARE_MAX, Status};
-use book::{Book, Found};
+use book::Book;
 use events::Log;
-use spent::Spent;
+pub(crate) use spent::Spent;
 pub(crate) use system::{Admins, Owner, Terms, Values};
+pub(crate) use view::{Publisher, View, Views, channel as views};
 
 /// Requests served between two turns; the others wait for the next.
 const BATCH: usize = 16;
@@ -66,6 +68,7 @@ pub(crate) struct Scheduler {
     settings: Settings,
     shelter: Shelter,
     requests: Receiver<Request>,
+    publisher: Publisher,
     waker: Waker,
     book: Book,
     log: Log,
@@ -88,7 +91,7 @@ impl Scheduler {
         gate: AnyGate,
         settings: Settings,
         shelter: Shelter,
-        requests: Receiver<Request>,
+        (requests, publisher): (Receiver<Request>, Publisher),
     ) -> Self {
         let (waker, now) = (host.waker(), clock::now());
         let mut host = host;
@@ -106,6 +109,7 @@ impl Scheduler {
             settings,
             shelter,
             requests,
+            publisher,
             waker,
             book: Book::default(),
             log,
@@ -149,6 +153,7 @@ impl Scheduler {
             if !self.serve_requests()? {
                 return Ok(End::ApiGone);
             }
+            self.publish_if_wanted();
             if self.leave_at.is_some_and(|at| clock::now() >= at) {
                 return Ok(End::Idle);
             }
@@ -193,11 +198,6 @@ impl Scheduler {
     fn answer(&mut self, command: Command) -> Result<Answer, Refusal> {
         match command {
             Command::Status => Ok(Answer::Status(self.status())),
-            Command::Clients { members, .. } => Ok(Answer::Clients(self.clients(members))),
-            Command::Client { key, members, who } => match self.book.find(&key, self.asker(&who))? {
-                Found::Present(client) => Ok(Answer::Client(Box::new(self.client(client, members)?))),
-                Found::Left(left) => Ok(Answer::Client(Box::new(left.clone()))),
-            },
             Command::Prepare { new, who } => self.prepare(&new, &who),
             Command::Add { new, who, admitted } => {
                 let answer = self.add(&new, &who, admitted.as_deref());
@@ -225,7 +225,7 @@ impl Scheduler {
                 last.state = crate::types::ClientState::Left;
                 Ok(Answer::Client(Box::new(last)))
             }
-            Command::Events { since } => Ok(Answer::Events(self.log.since(since, clock::now()))),
+            Command::Events { since, .. } => Ok(Answer::Events(self.log.since(since, clock::now()))),
         }
     }
 
@@ -245,6 +245,7 @@ impl Scheduler {
             quantum_ns: self.settings.spec.quantum_ns,
             cpus: host.cpus().to_vec(),
             uptime_ns: uptime.0,
+            age_ns: 0,
             own: OwnCost {
                 cpu_ns: cost.cpu.0,
                 overhead: cost.cpu.0 as f64 / uptime.0.max(1) as f64,

@@ -1,18 +1,19 @@
 //! Clients as the API shows them: accounts, states, members.
 
+use std::sync::Arc;
+
 use divvy_engine::ClientLedger;
 use divvy_linux::{Exit as HostExit, State, clock};
-use divvy_policy::{ClientId, Nanos};
+use divvy_policy::{ClientId, Instant, Nanos};
 
+use super::book::Entry;
+use super::view::{Row, View};
 use super::{Scheduler, internal_text};
 use crate::message::Refusal;
-use crate::types::{Client, ClientState, Clients, Exit, Member, MemberState};
+use crate::types::{Client, ClientState, Exit, Member, MemberState};
 
 /// All clocks are read anew for a report at most this often.
 const AUDIT_INTERVAL: Nanos = Nanos::from_millis(20);
-
-/// Members of all clients in one list at most: each is looked at in `/proc`, while the scheduler waits.
-const MEMBERS_LISTED: usize = 512;
 
 /// What all clients' numbers are fractions of.
 struct Totals {
@@ -31,40 +32,55 @@ fn takes_part(c: &ClientLedger) -> bool {
 }
 
 impl Scheduler {
-    /// Everybody, with so many members each at most.
-    pub(super) fn clients(&mut self, members: usize) -> Clients {
+    /// Shows how everybody stands, where somebody wants to know. Cost: a look at the clocks of who may run just now, and
+    /// a row for each client.
+    pub(super) fn publish_if_wanted(&mut self) {
+        let Some(members) = self.publisher.wanted() else { return };
+        let at = clock::now();
         self.audit();
         let totals = self.totals();
-        let ids: Vec<ClientId> = self.book.present().map(|(id, _)| id).collect();
-        let mut left = MEMBERS_LISTED;
-        let mut clients = Vec::with_capacity(ids.len());
-        for id in ids {
-            let row = self.row(id, &totals, members.min(left));
-            left -= row.as_ref().map_or(0, |row| row.members.len());
-            clients.extend(row);
-        }
-        Clients { window_ns: clock::now().since(self.base_at).0, clients }
+        let host = self.engine.host();
+        let row = |(id, entry): (ClientId, &Arc<Entry>)| {
+            let members = host.known_members(id, members);
+            Some(Row { client: self.row(id, &totals)?, entry: Arc::clone(entry), members })
+        };
+        let rows = self.book.entries().filter_map(row).collect();
+        let (window_ns, left) = (at.since(self.base_at).0, self.book.left());
+        let of_users = self.system.is_some();
+        let status = self.status();
+        self.publisher.publish(View { at, status, window_ns, rows, left, members, of_users });
     }
 
     /// One of them, as of now.
     pub(super) fn client(&mut self, client: ClientId, members: usize) -> Result<Client, Refusal> {
         self.audit();
         let totals = self.totals();
-        self.row(client, &totals, members).ok_or_else(|| internal_text("a client without an entry"))
+        let members = self.members(client, members);
+        let row = self.row(client, &totals).ok_or_else(|| internal_text("a client without an entry"))?;
+        Ok(Client { members, ..row })
     }
 
     fn audit(&mut self) {
         let now = clock::now();
         if now.since(self.audited) >= AUDIT_INTERVAL {
-            self.audited = now;
-            self.engine.audit();
+            self.audit_now(now);
+        }
+    }
+
+    /// Reads the clocks of those who may run: what the others have used was entered when they were held. Nobody's list of
+    /// processes is looked through for it, which can take long, and which the schedule has done in its own time.
+    fn audit_now(&mut self, now: Instant) {
+        self.audited = now;
+        for client in self.engine.released() {
+            if let Some(total) = self.engine.host_mut().peek(client) {
+                self.engine.account(client, total);
+            }
         }
     }
 
     /// Who takes part, or a share, is about to change or has changed: what is achieved is measured from here.
     pub(super) fn rebase(&mut self) {
-        self.audited = clock::now();
-        self.engine.audit();
+        self.audit_now(clock::now());
         let ledger = self.engine.ledger().clients();
         self.base = self.book.present().map(|(id, _)| (id, ledger[id.index()].service)).collect();
         self.base_at = self.audited;
@@ -94,24 +110,23 @@ impl Scheduler {
         }
     }
 
-    fn row(&mut self, client: ClientId, totals: &Totals, members: usize) -> Option<Client> {
-        let entry = self.book.entry(client)?.clone();
-        let account = self.engine.ledger().clients()[client.index()].clone();
+    fn row(&self, client: ClientId, totals: &Totals) -> Option<Client> {
+        let entry = self.book.entry(client)?;
+        let account = &self.engine.ledger().clients()[client.index()];
         let effective = totals.effective[client.index()];
         let part = |of: f64, all: f64| if all > 0.0 { of / all } else { 0.0 };
         let achieved = part(self.since_base(client) as f64, totals.service as f64);
         let competes = self.system.as_ref().is_none_or(|system| system.competes(client));
-        let requested = if takes_part(&account) && competes { account.share.get() as f64 } else { 0.0 };
+        let requested = if takes_part(account) && competes { account.share.get() as f64 } else { 0.0 };
         // What was asked for is a ticket's amount, where the engine's shares are the market's values.
         let share = entry.owner.as_ref().map_or(account.share.get(), |owner| owner.amount);
         let judged = totals.service > 0 && effective > 0.0;
-        let members = self.members(client, members);
         let host = self.engine.host();
         let (nr_members, not_permitted) = (host.nr_members(client), host.nr_not_permitted(client));
         Some(Client {
             id: client.0,
             name: entry.shown(),
-            selector: entry.selector,
+            selector: entry.selector.clone(),
             user: entry.owner.as_ref().map(|owner| owner.user.clone()),
             currency: entry.owner.as_ref().map(|owner| owner.currency.to_string()),
             share,
@@ -121,11 +136,11 @@ impl Scheduler {
             achieved_fraction: achieved,
             relative_error: if judged { achieved / effective - 1.0 } else { 0.0 },
             service_ns: account.service.0,
-            state: self.state(client, &account),
+            state: self.state(client, account),
             width: account.width,
             nr_members,
             not_permitted,
-            members,
+            members: Vec::new(),
             exit: host.exit(client).map(|exit| match exit {
                 HostExit::Code(code) => Exit::Code(code),
                 HostExit::Signal(signal) => Exit::Signal(signal),
@@ -162,7 +177,7 @@ impl Scheduler {
     }
 }
 
-fn member_state(state: State) -> MemberState {
+pub(super) fn member_state(state: State) -> MemberState {
     if state.is_ended() {
         MemberState::Ended
     } else if state.is_suspended() {

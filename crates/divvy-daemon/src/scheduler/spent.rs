@@ -18,14 +18,14 @@ const USERS: usize = 1024;
 
 /// When each user's debt is paid.
 #[derive(Debug, Default)]
-pub(super) struct Spent(HashMap<u32, Instant>);
+pub(crate) struct Spent(HashMap<u32, Instant>);
 
 impl Spent {
     /// Whether user `uid` may ask for something dear.
     ///
     /// # Errors
     /// How long the user has to wait until then.
-    pub(super) fn check(&self, uid: u32, now: Instant) -> Result<(), Nanos> {
+    pub(crate) fn check(&self, uid: u32, now: Instant) -> Result<(), Nanos> {
         let owed = self.0.get(&uid).map_or(0, |paid| paid.0.saturating_sub(now.0));
         match owed.saturating_sub(AT_ONCE.0 * PART) {
             0 => Ok(()),
@@ -34,7 +34,7 @@ impl Spent {
     }
 
     /// A request of user `uid` took so long.
-    pub(super) fn charge(&mut self, uid: u32, time: Nanos, now: Instant) {
+    pub(crate) fn charge(&mut self, uid: u32, time: Nanos, now: Instant) {
         if self.0.len() >= USERS {
             self.0.retain(|_, paid| *paid > now);
         }

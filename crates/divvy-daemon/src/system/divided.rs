@@ -172,13 +172,13 @@ impl Follower {
 
     /// Clients that the policy made and does not want any more.
     async fn let_others_go(&self, policy: &Policy) {
-        let list = self.clients.scheduler.ask(Command::Clients { members: 0, who: Who::divvyd() }).await;
-        let Ok(crate::message::Answer::Clients(list)) = list else { return };
-        for client in list.clients {
-            let Some(user) = client.user.filter(|user| client.name == format!("{user}/{EVERYTHING}")) else {
-                continue;
-            };
-            let uid = user_id(&user).or_else(|| user.parse().ok());
+        // Whoever was just made a client shows.
+        self.clients.scheduler.note_change(0);
+        let Ok(view) = self.clients.scheduler.view(0, 0).await else { return };
+        for client in view.rows() {
+            let of_user = |user: &&String| client.name == format!("{user}/{EVERYTHING}");
+            let Some(user) = client.user.as_ref().filter(of_user) else { continue };
+            let uid = user_id(user).or_else(|| user.parse().ok());
             let of_all = |uid: u32| Selector::User(uid).to_string() == client.selector;
             let Some(uid) = uid.filter(|&uid| of_all(uid)) else { continue };
             if !policy.user(uid, user_name(uid).as_deref()).everything {

@@ -23,6 +23,7 @@ use crate::door::Door;
 use crate::limit::Limiter;
 use crate::local::Local;
 use crate::logs;
+use crate::lookers::Lookers;
 use crate::market::policy::Policy;
 use crate::market::stats::Stats;
 use crate::market::{self, StoreConfig};
@@ -32,6 +33,7 @@ use crate::protect::Shelter;
 use crate::routes::{Context, router};
 use crate::scheduler::{End, Scheduler, Settings, Values};
 use crate::server::Server;
+use crate::subscribers::Subscribers;
 use chores::Chores;
 use divided::ToScheduler;
 use notify::{Manager, Notifier};
@@ -200,6 +202,8 @@ fn begin(
         metrics: Metrics::new(Some(&stats)),
         ready: Some(ready),
         limiter: Some(limiter.clone()),
+        lookers: Lookers::new(true),
+        subscribers: Subscribers::default(),
     };
     let chores = Chores {
         scheduler: handle,

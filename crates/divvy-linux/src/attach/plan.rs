@@ -1,14 +1,15 @@
 //! What attaching would do, and who the members are: looks that change nothing.
 
-use divvy_policy::ClientId;
+use divvy_policy::{ClientId, Nanos};
 
 use super::{MemberInfo, check_owner, select_error};
 use crate::census::Rule;
 use crate::host::LinuxHost;
-use crate::procfs::{self, State};
+use crate::members::Look;
+use crate::procfs::{self, StartTime, State};
 use crate::protect::{Protection, Why};
 use crate::select::Selector;
-use crate::{Pid, ProcessRef, Result};
+use crate::{Pid, ProcessRef, Result, clock};
 
 /// A process that a selector names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,17 @@ pub struct Match {
     pub why: Option<Why>,
     /// The client that has it and would keep it, by as narrow a selector.
     pub owner: Option<ClientId>,
+}
+
+/// A member as it is known, without a look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownMember {
+    /// Its pid.
+    pub pid: Pid,
+    /// When it began: another process of the same pid began later.
+    pub start: StartTime,
+    /// Whether it may be signalled.
+    pub permitted: bool,
 }
 
 impl LinuxHost {
@@ -51,7 +63,7 @@ impl LinuxHost {
             start = Some(process.start());
         }
         self.scan_processes(true)?;
-        let new = ClientId(self.clients.len() as u32);
+        let new = self.clients.next_id();
         let only = [Rule { client: new, selector: selector.clone(), start, owner: user }];
         let a = &self.attached;
         let mut rules = a.rules.clone();
@@ -77,6 +89,28 @@ impl LinuxHost {
             found.push(Match { pid, name: stat.comm.to_string(), permitted, why, owner });
         }
         Ok(found)
+    }
+
+    /// The first `most` members of `client` that are known, by pid, without a look at them.
+    #[must_use]
+    pub fn known_members(&self, client: ClientId, most: usize) -> Vec<KnownMember> {
+        let Some(c) = self.clients.get(client.index()).filter(|c| !c.gone && most > 0) else {
+            return Vec::new();
+        };
+        let known =
+            c.members.known().map(|m| KnownMember { pid: m.pid, start: m.start, permitted: m.permitted });
+        let mut known: Vec<KnownMember> = known.collect();
+        known.sort_unstable_by_key(|m| m.pid.as_raw_pid());
+        known.truncate(most);
+        known
+    }
+
+    /// CPU time that the known members of `client` have used; `None` where it has ended or cannot be read. Unlike a
+    /// measurement, nobody is looked for: only clocks are read, about .3 us for each member.
+    pub fn peek(&mut self, client: ClientId) -> Option<Nanos> {
+        let c = self.clients.get_mut(client.index()).filter(|c| !c.gone)?;
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        c.members.total(look).ok()
     }
 
     /// The first `most` members of `client` that are known, by pid. Each costs a look at `/proc`, about 5 us.

@@ -86,7 +86,15 @@ impl LinuxHost {
 
     fn clients_of(&self, pid: Pid) -> Option<ClientId> {
         let has = |c: &Client| !c.gone && c.selector.is_none() && c.members.pids().any(|(p, _)| p == pid);
-        self.clients.iter().position(has).map(|i| ClientId(i as u32))
+        self.clients.with_ids().find(|(_, c)| has(c)).map(|(client, _)| client)
+    }
+
+    /// Whoever leads or descends from a client that is forgotten is nobody's.
+    pub(crate) fn forget_leader(&mut self, client: ClientId) {
+        self.by_leader.retain(|_, of| *of != client);
+        self.orphans.retain(|_, of| *of != client);
+        self.deferred.retain(|of| *of != client);
+        self.unplaced.retain(|of| *of != client);
     }
 
     /// The client that `pid` leads or led.
