@@ -323,6 +323,8 @@ impl Scheduler {
                 system.leave(lost.client, &owner);
             }
             self.book.leave(lost.client, last);
+            // All that there is to tell of it is in the book.
+            self.engine.host_mut().forget(lost.client);
             self.rebase();
         }
         match self.leave_at {
