@@ -41,9 +41,8 @@ mod steer;
 mod world;
 
 pub use affinity::{CpuListError, CpuMask};
-pub use attach::{Match, MemberInfo, Membership, Source};
-pub use cpu_times::CpuTimes;
 pub use attach::{KnownMember, Match, MemberInfo, Membership, Source};
+pub use cpu_times::CpuTimes;
 pub use doctor::{Finding, Status, doctor};
 pub use error::{Error, Result};
 pub use host::{Exit, HostParams, LinuxHost, Warning, check_cpus};

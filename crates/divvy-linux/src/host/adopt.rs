@@ -21,7 +21,7 @@ impl LinuxHost {
             }
             // While it is a zombie it can still be read: whose group was it in?
             let group = crate::procfs::stat(pid).ok().flatten().and_then(|s| s.pgrp);
-            let adopted = self.orphans.remove(&pid);
+            let adopted = self.orphans.remove(&pid).filter(|c| self.clients.get(c.index()).is_some());
             let by_group = || group.and_then(|g| self.led_by(g));
             let told = self.descends_from(pid);
             let known = self.led_by(pid).or(adopted).or(told);
@@ -45,8 +45,11 @@ impl LinuxHost {
             self.settle(client.index());
         }
         for client in std::mem::take(&mut self.ending) {
-            self.check_gone(client);
-            if !self.clients[client.index()].gone {
+            let lives = |host: &Self| host.clients.get(client.index()).is_some_and(|c| !c.gone);
+            if lives(self) {
+                self.check_gone(client);
+            }
+            if lives(self) {
                 self.ending.push(client);
             }
         }

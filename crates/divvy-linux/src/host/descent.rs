@@ -106,7 +106,9 @@ impl LinuxHost {
                     return alive.contains_key(&child); // A leader: it is known without.
                 };
                 alive.insert(child, Descendant { client, threads: 1 });
-                let kin = &mut self.clients[client.index()].kin;
+                // Whoever is not divided any more may have processes that live on.
+                let Some(c) = self.clients.get_mut(client.index()) else { return true };
+                let kin = &mut c.kin;
                 kin.born.push(child);
                 kin.forked = true;
                 kin.alive += 1;
@@ -121,7 +123,8 @@ impl LinuxHost {
                 if process.threads == 0 {
                     let client = process.client;
                     alive.remove(&of);
-                    let kin = &mut self.clients[client.index()].kin;
+                    let Some(c) = self.clients.get_mut(client.index()) else { return true };
+                    let kin = &mut c.kin;
                     kin.alive = kin.alive.saturating_sub(1);
                     match kin.born.iter().position(|&born| born == of) {
                         Some(unseen) => drop(kin.born.swap_remove(unseen)),
@@ -187,6 +190,7 @@ impl LinuxHost {
 
     /// The client of a process below us that is known to live.
     pub(super) fn descends_from(&self, pid: Pid) -> Option<ClientId> {
-        self.descent.alive.get(&pid).map(|d| d.client)
+        let client = self.descent.alive.get(&pid)?.client;
+        self.clients.get(client.index()).is_some_and(|c| !c.gone).then_some(client)
     }
 }
