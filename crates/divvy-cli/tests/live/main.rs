@@ -7,6 +7,7 @@ mod api;
 mod attach;
 mod attached;
 mod backend;
+mod books;
 mod crash;
 mod daemon;
 mod dispatch;

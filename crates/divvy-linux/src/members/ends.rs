@@ -44,6 +44,11 @@ impl<W: World> Members<W> {
     /// One of ours has ended and is about to be waited for: while it can be read, what its children used is charged to it
     /// and not to those that nobody has waited for yet, for it will be in what waiting for it tells.
     pub fn close_account(&mut self, pid: Pid, look: &mut Look<'_>) {
+        if self.meter.is_some() {
+            return;
+        }
+        // Its children that have been waited for are found to be gone first, for what they used is in its account by now.
+        let _ = self.read_clocks(look);
         let Some(i) = self.active.iter().position(|m| m.pid == pid) else { return };
         look.tally.reads += 1;
         if let Ok(Some(stat)) = self.world.stat(pid)
