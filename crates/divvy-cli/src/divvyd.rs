@@ -1,5 +1,5 @@
 //! The `divvyd` program; everything is in the library of that crate.
 
 fn main() -> std::process::ExitCode {
-    divvy_daemon::main()
+    divvy_linux::stack::with_room(divvy_daemon::main)
 }

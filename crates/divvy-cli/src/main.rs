@@ -1,5 +1,5 @@
 //! The `divvy` program; everything is in the library beside it.
 
 fn main() -> std::process::ExitCode {
-    divvy_cli::main()
+    divvy_linux::stack::with_room(divvy_cli::main)
 }

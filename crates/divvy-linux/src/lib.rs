@@ -36,6 +36,7 @@ mod select;
 #[path = "../tests/common/skip.rs"]
 mod skip;
 mod spawn;
+pub mod stack;
 pub mod stand_in;
 mod steer;
 mod world;
