@@ -3,6 +3,11 @@
 //!
 //! The child stays in our process group, so the terminal's signals reach both, and Ctrl-Z and `fg` work on both. What
 //! somebody sends to us alone is passed on.
+//!
+//! Between us and the child is a process in a group of its own, the *keeper*: it passes on what we pass on, and ends as the
+//! child does. It is there for the kernel, which hangs up (SIGHUP) on a process group with suspended members once nobody in
+//! it has a parent elsewhere in the session: at the end of the script that ran us in the background, say. The child's
+//! parent is in another group.
 
 use nix::sys::signal::{
     SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal as NixSignal, sigaction, sigprocmask,
@@ -44,7 +49,7 @@ fn system(what: &'static str) -> impl Fn(nix::Error) -> Error {
     move |e| Error::system(what, "", Errno::from_raw_os_error(e as i32))
 }
 
-/// Forks; the child is called `name`, lest it be taken for a divvy that is never touched.
+/// Forks, twice; the child is called `name`, lest it be taken for a divvy that is never touched.
 ///
 /// # Errors
 /// [`Error::System`] where the kernel gives no process or descriptor: in the parent, before there is a child.
@@ -64,6 +69,12 @@ pub unsafe fn fork(name: &str) -> Result<Fork> {
     match unsafe { libc::fork() } {
         -1 => Err(Error::system("start", "a process", last_errno())),
         0 => {
+            // SAFETY: as above.
+            match unsafe { keep(signals) } {
+                Ok(()) => {}
+                // SAFETY: ends this process at once, without running what its parent is to run at its own end.
+                Err(_) => unsafe { libc::_exit(NOT_STARTED) },
+            }
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None).map_err(system("unblock signals"))?;
             let short: Vec<u8> = name.bytes().filter(|&b| b != 0).take(15).collect();
             if let Ok(name) = std::ffi::CString::new(short) {
@@ -71,22 +82,55 @@ pub unsafe fn fork(name: &str) -> Result<Fork> {
             }
             Ok(Fork::Child)
         }
+        child => Ok(Fork::Parent(StandIn { child: child_of(child)?, signals })),
+    }
+}
+
+/// What the keeper ends with where it cannot make the child: the system refused.
+const NOT_STARTED: i32 = 5;
+
+fn child_of(raw: i32) -> Result<ProcessRef> {
+    ProcessRef::open_child(
+        Pid::from_raw(raw).ok_or_else(|| Error::system("start", "a process", Errno::SRCH))?,
+    )
+}
+
+/// In the keeper: makes the child, in which alone this returns, and stands in for it.
+///
+/// # Safety
+/// As [`fork`].
+unsafe fn keep(signals: SignalFd) -> Result<()> {
+    // SAFETY: by this function's own condition.
+    match unsafe { libc::fork() } {
+        -1 => Err(Error::system("start", "a process", last_errno())),
+        0 => Ok(()),
         child => {
-            let pid = Pid::from_raw(child).ok_or_else(|| Error::system("start", "a process", Errno::SRCH))?;
-            Ok(Fork::Parent(StandIn { child: ProcessRef::open_child(pid)?, signals }))
+            // From here on the terminal's signals do not come here: whatever comes is passed on.
+            let _ = rustix::process::setpgid(None, None);
+            let exit = child_of(child).and_then(|child| StandIn { child, signals }.wait(|_| ()));
+            let code = match exit {
+                Ok(Exit::Code(code)) => code,
+                Ok(Exit::Signal(signal)) => {
+                    end_by_signal(signal);
+                    128 + signal // One that ends nobody.
+                }
+                Err(_) => NOT_STARTED,
+            };
+            // SAFETY: ends this process at once, without running what its parent is to run at its own end.
+            unsafe { libc::_exit(code) }
         }
     }
 }
 
 impl StandIn {
     /// Waits for the child's end and passes signals on until then: how it ended. A signal of the terminal has reached the
-    /// child already.
+    /// child already. `passed` is told of each signal once it is on its way, the terminal's included.
     ///
     /// # Errors
     /// [`Error::System`] where the signalfd or the child cannot be waited for.
-    pub fn wait(self) -> Result<Exit> {
+    pub fn wait(self, mut passed: impl FnMut(Signal)) -> Result<Exit> {
         loop {
-            if let Some(exit) = self.ended()? {
+            if let Some(exit) = ended(self.child.pid())? {
                 return Ok(exit);
             }
             let info = match self.signals.read_signal() {
@@ -95,24 +139,28 @@ impl StandIn {
                 Err(e) => return Err(system("read the signalfd")(e)),
             };
             let by_terminal = info.ssi_code == libc::SI_KERNEL;
-            if let (Some(signal), false) = (passed_on(info.ssi_signo), by_terminal) {
-                // One that has ended meanwhile is waited for next; one that became another user's is left to itself.
-                let _ = self.child.signal(signal);
+            if let Some(signal) = passed_on(info.ssi_signo) {
+                if !by_terminal {
+                    // One that has ended meanwhile is waited for next; one that became another user's is left to itself.
+                    let _ = self.child.signal(signal);
+                }
+                passed(signal);
             }
         }
     }
+}
 
-    fn ended(&self) -> Result<Option<Exit>> {
-        let (pid, mut status) = (self.child.pid(), 0);
-        // SAFETY: waits for our own child; `status` is ours to be written to.
-        let waited = unsafe { libc::waitpid(pid.as_raw_nonzero().get(), &raw mut status, libc::WNOHANG) };
-        match waited {
-            0 => Ok(None),
-            -1 if last_errno() == Errno::INTR => Ok(None),
-            -1 => Err(Error::system("wait for child", pid, last_errno())),
-            _ if libc::WIFSIGNALED(status) => Ok(Some(Exit::Signal(libc::WTERMSIG(status)))),
-            _ => Ok(Some(Exit::Code(libc::WEXITSTATUS(status)))),
-        }
+/// How our child `pid` ended, once it has: it is waited for then, and its pid is anybody's.
+pub(crate) fn ended(pid: Pid) -> Result<Option<Exit>> {
+    let mut status = 0;
+    // SAFETY: waits for our own child; `status` is ours to be written to.
+    let waited = unsafe { libc::waitpid(pid.as_raw_nonzero().get(), &raw mut status, libc::WNOHANG) };
+    match waited {
+        0 => Ok(None),
+        -1 if last_errno() == Errno::INTR => Ok(None),
+        -1 => Err(Error::system("wait for child", pid, last_errno())),
+        _ if libc::WIFSIGNALED(status) => Ok(Some(Exit::Signal(libc::WTERMSIG(status)))),
+        _ => Ok(Some(Exit::Code(libc::WEXITSTATUS(status)))),
     }
 }
 

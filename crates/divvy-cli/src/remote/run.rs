@@ -2,14 +2,19 @@
 //!
 //! This process forks. The child becomes a client and then the command: it has our terminal, standard streams, directory,
 //! environment and process group. We only stand in for it with whoever called us, for a shell whose own child is
-//! suspended believes that Ctrl-Z was pressed: signals are passed on, and we end as it does.
+//! suspended believes that Ctrl-Z was pressed: signals are passed on, and we end as it does. A client that is paused cannot
+//! take a signal; so it is resumed by one that asks for the end.
 
+use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
-use divvy_daemon::types::NewClient;
-use divvy_linux::Exit;
+use divvy_daemon::types::{Change, ClientState, NewClient};
 use divvy_linux::stand_in::{Fork, end_by_signal, fork};
+use divvy_linux::{Exit, Signal};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::RunArgs;
 use crate::share::check_command;
@@ -19,10 +24,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<Code, Failure> {
     let program = args.command.first().ok_or_else(|| Failure::new(Code::Usage, "no command"))?;
     check_command(program)?;
     let base = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
-    // SAFETY: no thread has been started.
+    let (told, tell) =
+        std::io::pipe().map_err(|e| Failure::new(Code::System, format!("open a pipe: {e}")))?;
+    let mut client = ClientName { told, text: String::new() };
+    // SAFETY: no thread has been started; one that waits for this one to end (`main`) holds no lock.
     match unsafe { fork(&base) }? {
-        Fork::Child => become_client(args, &base),
-        Fork::Parent(stand_in) => match stand_in.wait()? {
+        Fork::Child => {
+            drop(client);
+            become_client(args, &base, tell)
+        }
+        Fork::Parent(stand_in) => match stand_in.wait(|signal| resume_for(signal, args, &mut client))? {
             Exit::Code(code) => Ok(Code::Command(u8::try_from(code).unwrap_or(u8::MAX))),
             Exit::Signal(signal) => {
                 end_by_signal(signal);
@@ -32,8 +43,41 @@ pub(crate) fn run(args: &RunArgs) -> Result<Code, Failure> {
     }
 }
 
+/// Which client the child has become, as it tells through a pipe.
+struct ClientName {
+    told: PipeReader,
+    text: String,
+}
+
+impl ClientName {
+    /// Its number, if it has one already.
+    fn get(&mut self) -> Option<&str> {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut polled = [PollFd::from_borrowed_fd(self.told.as_fd(), PollFlags::IN)];
+        if self.text.is_empty() && poll(&mut polled, Some(&now)).is_ok_and(|n| n > 0) {
+            let mut bytes = [0; 32];
+            let n = self.told.read(&mut bytes).unwrap_or(0);
+            self.text = String::from_utf8_lossy(&bytes[..n]).into_owned();
+        }
+        Some(self.text.as_str()).filter(|text| !text.is_empty())
+    }
+}
+
+/// Resumes our client, if it is paused, so that it can take a signal that asks for its end.
+fn resume_for(signal: Signal, args: &RunArgs, client: &mut ClientName) {
+    if ![Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal) {
+        return;
+    }
+    let Some(client) = client.get() else { return };
+    // A divvyd that is gone, or refuses, holds nobody for us to resume.
+    let Ok(api) = args.which.choice().and_then(|choice| Ok(choice.api()?)) else { return };
+    if api.client(client).is_ok_and(|client| client.state == ClientState::Paused) {
+        let _ = api.change(client, Change { share: None, paused: Some(false) });
+    }
+}
+
 /// In the child. Only comes back if something fails; the client ends with this process.
-fn become_client(args: &RunArgs, base: &str) -> Result<Code, Failure> {
+fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<Code, Failure> {
     let new = NewClient {
         name: Some(args.name.clone().unwrap_or_else(|| base.to_owned())),
         numbered: args.name.is_none(),
@@ -42,6 +86,8 @@ fn become_client(args: &RunArgs, base: &str) -> Result<Code, Failure> {
         ..NewClient::default()
     };
     let client = args.which.ask(|api| api.add(&new))?;
+    // Whoever stands in for us may be gone, and then needs no name.
+    let _ = tell_id.write_all(client.id.to_string().as_bytes());
     if args.json {
         let line = serde_json::to_string(&client).map_err(|e| Failure::new(Code::System, e))?;
         tell(line);
