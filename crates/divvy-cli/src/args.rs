@@ -23,7 +23,7 @@ Exit codes:
   4    a file cannot be read or written
   5    the system refused: a permission, a limit, a failed call
   6    there is no such client, process, currency, ticket, exchange, offer, user or group
-  7    the scheduler (divvyd) cannot be started or reached
+  7    the scheduler (divvyd) cannot be started or reached; share: its scheduler was killed
   8    the market does not permit you that, or the client is not yours: its owner, or a superuser, can
   9    the market cannot do that: a cycle, more than there is, above a bound or a limit
   128+N  signal N asked for the end (130: Ctrl-C)";
@@ -141,8 +141,8 @@ pub(crate) struct ShareArgs {
     #[arg(long)]
     pub(crate) unscaled: bool,
 
-    /// Leave the commands in this terminal's session. They can open /dev/tty then, but if divvy is killed outright the
-    /// kernel hangs up on those that stand held
+    /// Leave the commands, and the scheduler with them, in this terminal's session. They can open /dev/tty then, but if divvy
+    /// is killed outright the kernel hangs up on those that stand held, and other work in the terminal disturbs it more
     #[arg(long)]
     pub(crate) keep_terminal: bool,
 

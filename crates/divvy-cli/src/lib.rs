@@ -48,13 +48,13 @@ pub(crate) enum Code {
     System,
     /// There is no such client, process, currency, ticket, exchange, offer, user or group.
     NoSuch,
-    /// The scheduler cannot be started or reached.
+    /// The scheduler cannot be started or reached, or was killed.
     Scheduler,
     /// The market's brokers do not permit that to whoever asks.
     Denied,
     /// The market cannot do that, whoever asks: a cycle, more than there is, above a bound or a limit.
     Refused,
-    /// `run`: the command's own code.
+    /// `run`: the command's own code; `share`: what the scheduler ended with.
     Command(u8),
     /// A signal asked for the end.
     Signalled(i32),
@@ -145,6 +145,11 @@ pub(crate) fn tell_in_time(line: impl std::fmt::Display) {
             Err(_) => return,
         }
     }
+}
+
+/// Whether it is so.
+pub(crate) fn is_deaf() -> bool {
+    DEAF.load(Ordering::Relaxed)
 }
 
 /// Standard error is not waited for any more.

@@ -18,6 +18,7 @@ mod cpu_times;
 mod doctor;
 mod error;
 mod events;
+pub mod front;
 pub mod guard;
 mod host;
 mod lanes;

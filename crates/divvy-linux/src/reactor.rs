@@ -74,7 +74,8 @@ const TAKEN: [NixSignal; 6] = [
 /// signalfd would take them all the same.
 const IGNORABLE: [NixSignal; 3] = [NixSignal::SIGHUP, NixSignal::SIGINT, NixSignal::SIGQUIT];
 
-fn is_ignored(signal: NixSignal) -> bool {
+/// Whether whoever started us has `signal` ignored.
+pub(crate) fn is_ignored(signal: NixSignal) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: no new action is given, and the old one is written to room of its type; all zeros are a value of it too.
     let action = unsafe {

@@ -1,6 +1,8 @@
 //! `divvy share`: run commands and divide the CPU among them.
 
 mod backend;
+mod front;
+mod link;
 mod outlet;
 pub(crate) mod report;
 mod run;
@@ -11,17 +13,22 @@ mod tasks;
 mod trace;
 
 use std::fs::File;
+use std::io::IsTerminal as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use divvy_engine::policies::{GateSpec, KERNEL};
 use divvy_linux::CpuMask;
 use divvy_linux::cgroup::{Backend, Chosen};
+use divvy_linux::front::{Leave, OpenFiles, Split, split};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 pub(crate) use tasks::check_command;
 
 use crate::args::ShareArgs;
-use crate::{Code, Failure};
+use crate::{Code, Failure, capable};
 
 pub(crate) use backend::BackendArg;
 pub(crate) use trace::TraceFormat;
@@ -49,7 +56,43 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     // What cannot be written later is better known before anything runs.
     let report = args.report.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(create).transpose()?;
-    run::Run::start(&args, tasks, cpus, backend, trace)?.finish(report)
+    // Where there is a table, commands print to the front end, which must go on reading if the scheduler is killed.
+    let table = shows_table(&args);
+    let files = table.then(OpenFiles::raise).and_then(Result::ok);
+    let pipes = table.then(|| pipes_of(&tasks)).transpose()?;
+    let leave = if args.keep_terminal { Leave::Group } else { Leave::Session };
+    // SAFETY: no thread has been started; one that waits for this one to end (`main`) holds no lock.
+    match unsafe { split(leave) }? {
+        Split::Front(front) => {
+            drop((tasks, report, trace));
+            front::run(front, pipes.map(|(readers, _)| readers))
+        }
+        Split::Scheduler(link) => {
+            if let Some(files) = files {
+                files.restore();
+            }
+            let writers = pipes.map(|(_, writers)| writers);
+            run::Run::start(&args, tasks, cpus, backend, trace, run::Ends { link, writers })?.finish(report)
+        }
+    }
+}
+
+fn shows_table(args: &ShareArgs) -> bool {
+    !args.quiet && !args.json && std::io::stderr().is_terminal() && !capable::is_dumb()
+}
+
+/// A pipe for each stream of each command that would go to the terminal: the front end's ends, and those of the commands,
+/// one for each task.
+fn pipes_of(tasks: &[tasks::Task]) -> Result<(screen::Pipes, Vec<run::Streams>), Failure> {
+    let (mut pipes, mut writers) = (screen::Pipes::default(), Vec::new());
+    for task in tasks {
+        let no_pipe = |e| Failure::new(Code::System, format!("open a pipe for {}: {e}", task.name));
+        writers.push(match task.selector() {
+            Some(_) => (None, None),
+            None => pipes.for_command().map_err(no_pipe)?,
+        });
+    }
+    Ok((pipes, writers))
 }
 
 /// An option that the policy knows nothing of was meant for another.
@@ -71,10 +114,30 @@ fn check_options(args: &ShareArgs, policy: &str) -> Result<(), Failure> {
     }
 }
 
+/// Opens a file to be written. A fifo that nobody reads would have us wait, for ever perhaps, before anything runs.
 fn create(path: &Path) -> Result<(File, String), Failure> {
-    let file = File::create(path);
-    let file = file.map_err(|e| Failure::new(Code::File, format!("create {}: {e}", path.display())))?;
-    Ok((file, path.display().to_string()))
+    let name = path.display();
+    let failed = |e: std::io::Error| {
+        let fix = match e.raw_os_error() {
+            Some(number) if number == Errno::NXIO.raw_os_error() => {
+                ": a fifo that nobody reads; start its reader first"
+            }
+            _ => "",
+        };
+        Failure::new(Code::File, format!("create {name}: {e}{fix}"))
+    };
+    let mut options = File::options();
+    let nonblocking = OFlags::NONBLOCK.bits() as i32;
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(nonblocking)
+        .open(path)
+        .map_err(failed)?;
+    // Whoever writes waits for its reader: a thread of its own, or one that has nothing else to do.
+    rustix::io::ioctl_fionbio(&file, false).map_err(|e| failed(e.into()))?;
+    Ok((file, name.to_string()))
 }
 
 /// `0,2-3` as a set of CPUs.

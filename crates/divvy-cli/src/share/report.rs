@@ -2,7 +2,7 @@
 
 use divvy_engine::{Engine, Host, Ledger};
 use divvy_linux::{Exit, Membership};
-use divvy_policy::{Gate, Policy};
+use divvy_policy::{Gate, Nanos, Policy};
 use serde::Serialize;
 
 use super::backend::BackendReport;
@@ -84,6 +84,14 @@ pub(crate) struct OwnReport {
     /// What keeping track of attached clients' members cost; part of `cpu_ns`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) membership: Option<Membership>,
+}
+
+impl OwnReport {
+    /// Counts the front end's CPU time as well.
+    pub(crate) fn add_front_end(&mut self, cpu: Nanos, wall_ns: u64) {
+        self.cpu_ns += cpu.0;
+        self.overhead = self.cpu_ns as f64 / wall_ns.max(1) as f64;
+    }
 }
 
 impl From<Exit> for ExitReport {

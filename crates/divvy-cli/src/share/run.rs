@@ -3,19 +3,20 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 
 use divvy_engine::policies::AnyGate;
 use divvy_engine::{Engine, EngineError, Host as _, HostError, News, TraceHeader};
 use divvy_linux::cgroup::Chosen;
+use divvy_linux::front::Link;
 use divvy_linux::{Asked, Command, CpuMask, Exit, HostParams, LinuxHost, Signal, clock};
 use divvy_policy::{ClientId, Instant, Nanos};
 
 use super::backend::{self, BackendReport};
+use super::link::{FrontEnd, Told};
 use super::outlet::Outlet;
 use super::report::{self, ExitReport, REPORT_VERSION, Report};
-use super::screen::{Pipes, Screen};
 use super::table::{self, Row};
 use super::tasks::{Task, What};
 use super::trace::{self, Failed, TraceFile};
@@ -36,7 +37,11 @@ pub(super) struct Run<'a> {
     args: &'a ShareArgs,
     tasks: Vec<Task>,
     engine: Engine<AnyGate, LinuxHost>,
-    screen: Option<Screen>,
+    front: FrontEnd,
+    /// The front end draws a table.
+    has_table: bool,
+    /// Clients that Ctrl-Z suspended.
+    suspended: Vec<ClientId>,
     /// Where there is no terminal: standard error, for as long as it is scheduled.
     plain: Option<Outlet>,
     /// What it did not take.
@@ -50,6 +55,16 @@ pub(super) struct Run<'a> {
     warnings: Vec<String>,
     policy: String,
     backend: Chosen,
+}
+
+/// Where a command's standard output and error go; ours if `None`.
+pub(super) type Streams = (Option<OwnedFd>, Option<OwnedFd>);
+
+/// What the front end has left to the scheduler.
+pub(super) struct Ends {
+    pub(super) link: Link,
+    /// One for each task, where there is a table.
+    pub(super) writers: Option<Vec<Streams>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +90,13 @@ impl<'a> Run<'a> {
         cpus: Option<CpuMask>,
         backend: Chosen,
         trace: Option<(File, String)>,
+        ends: Ends,
     ) -> Result<Self, Failure> {
         let usage = |e: divvy_engine::policies::SpecError| Failure::new(Code::Usage, e);
         let params = HostParams { cpus, capacity: tasks.len() as u32 + SPARE_SLOTS };
         let host = LinuxHost::with_means(&params, backend.means.clone())?;
+        // Its threads have the signals blocked that the host takes.
+        let front = FrontEnd::new(ends.link, host.waker(), ends.writers.is_some()).map_err(no_thread)?;
         let spec = gate_spec(args, &backend, host.cpus().len() as u32);
         let policy = spec.policy.clone();
         let gate = spec.make().map_err(usage)?;
@@ -97,13 +115,14 @@ impl<'a> Run<'a> {
         }
         let warnings = backend.warning().into_iter().collect();
         let (started, ended_by) = (clock::now(), Ended::Commands);
-        let screen = None;
         let plain = None;
         let mut run = Self {
             args,
             tasks,
             engine,
-            screen,
+            front,
+            has_table: ends.writers.is_some(),
+            suspended: Vec::new(),
             plain,
             plain_dropped: 0,
             started,
@@ -116,18 +135,14 @@ impl<'a> Run<'a> {
             policy,
             backend,
         };
-        if let Err(failure) = run.start_commands() {
+        if let Err(failure) = run.start_commands(ends.writers) {
             run.kill_all();
             return Err(failure);
         }
         Ok(run)
     }
 
-    fn shows_table(&self) -> bool {
-        !self.args.quiet && !self.args.json && std::io::stderr().is_terminal() && !capable::is_dumb()
-    }
-
-    fn start_commands(&mut self) -> Result<(), Failure> {
+    fn start_commands(&mut self, writers: Option<Vec<Streams>>) -> Result<(), Failure> {
         let thawed = self.engine.host().rescued().thawed;
         if thawed > 0 {
             let what = if thawed == 1 { "1 cgroup".to_owned() } else { format!("{thawed} cgroups") };
@@ -149,9 +164,9 @@ impl<'a> Run<'a> {
             self.engine.host().can_attach(selector)?;
         }
         self.started = clock::now();
-        let mut pipes = Pipes::default();
-        let table = self.shows_table();
+        let mut writers = writers.into_iter().flatten();
         for i in 0..self.tasks.len() {
+            let streams = writers.next();
             let task = self.tasks[i].clone();
             let start = match task.what {
                 What::Command(command) => command,
@@ -161,14 +176,14 @@ impl<'a> Run<'a> {
                     continue;
                 }
             };
-            let no_pipe = |e| Failure::new(Code::System, format!("open a pipe for {}: {e}", task.name));
-            let (stdout, stderr) = if table {
-                pipes.for_command().map_err(no_pipe)?
-            } else if self.args.json {
+            let no_pipe = |e| Failure::new(Code::System, format!("open a descriptor for {}: {e}", task.name));
+            let (stdout, stderr) = match streams {
+                Some(streams) => streams,
                 // Standard output is the report's alone.
-                (Some(std::io::stderr().as_fd().try_clone_to_owned().map_err(no_pipe)?), None)
-            } else {
-                (None, None)
+                None if self.args.json => {
+                    (Some(std::io::stderr().as_fd().try_clone_to_owned().map_err(no_pipe)?), None)
+                }
+                None => (None, None),
             };
             let own_session = !self.args.keep_terminal;
             let command =
@@ -176,11 +191,9 @@ impl<'a> Run<'a> {
             self.engine.host_mut().spawn(command)?;
             self.engine.join(task.share).map_err(broken)?;
         }
-        if table {
-            let screen = Screen::start(pipes);
-            self.screen =
-                Some(screen.map_err(|e| Failure::new(Code::System, format!("start the screen: {e}")))?);
-        } else if let Ok(stderr) = std::io::stderr().as_fd().try_clone_to_owned() {
+        if !self.has_table
+            && let Ok(stderr) = std::io::stderr().as_fd().try_clone_to_owned()
+        {
             self.plain =
                 Some(Outlet::start("divvy-plain", File::from(stderr), PLAIN_ROOM).map_err(no_thread)?);
         }
@@ -194,6 +207,7 @@ impl<'a> Run<'a> {
         let wall_ns = clock::now().since(self.started).0.max(1);
         let clients = report::clients(self.engine.ledger(), &self.tasks);
         let (cycles, mut own) = report::statistics(&mut self.engine, wall_ns);
+        own.add_front_end(self.front.cpu(), wall_ns);
         if self.tasks.iter().any(|t| t.selector().is_some()) {
             own.membership = Some(self.engine.host().membership());
         }
@@ -231,17 +245,21 @@ impl<'a> Run<'a> {
 
     fn schedule(&mut self) -> Result<(), Failure> {
         let end = self.args.time.map(|time| self.started + Nanos(nanos(time)));
-        let interval = if self.screen.is_some() { REDRAW } else { PLAIN };
+        let interval = if self.has_table { REDRAW } else { PLAIN };
         let tells = !self.args.quiet && !self.args.json;
         let mut show = self.started + interval;
-        self.show(tells && self.screen.is_some());
+        self.show(tells && self.has_table);
         while self.goes_on() {
             let until = if tells { Some(end.map_or(show, |end| end.min(show))) } else { end };
             self.engine.turn(until).map_err(broken)?;
             self.note_lost();
             self.note_warnings();
-            let asked = self.engine.host_mut().take_asked();
-            if let Some(&signal) = asked.iter().find(|s| **s != Asked::SIGWINCH) {
+            let mut asked = self.engine.host_mut().take_asked();
+            asked.retain(|signal| *signal != Asked::SIGWINCH);
+            for told in self.front.take() {
+                asked.extend(self.on_told(told)?);
+            }
+            if let Some(&signal) = asked.first() {
                 self.ended_by = Ended::Signal(signal);
                 return Ok(());
             }
@@ -256,6 +274,46 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Does what the front end asks for; a signal where that is the end.
+    fn on_told(&mut self, told: Told) -> Result<Option<Asked>, Failure> {
+        match told {
+            Told::Suspend => {
+                for client in self.commands() {
+                    let present = self.engine.ledger().clients()[client.index()].present;
+                    if present && !self.engine.is_paused(client) {
+                        self.engine.pause(client).map_err(broken)?;
+                        self.suspended.push(client);
+                    }
+                }
+                self.engine.serve().map_err(broken)?;
+                self.show(self.has_table);
+                self.front.suspended();
+            }
+            Told::Resume => {
+                for client in std::mem::take(&mut self.suspended) {
+                    // One that has ended meanwhile need not go on.
+                    if self.engine.is_paused(client) {
+                        self.engine.resume(client).map_err(broken)?;
+                    }
+                }
+                self.engine.serve().map_err(broken)?;
+            }
+            Told::Usr1 => self.signal_commands(Signal::USR1),
+            Told::Usr2 => self.signal_commands(Signal::USR2),
+            Told::Erased | Told::Deaf => {}
+            // Nobody sees any more what goes on here, and nobody could end it.
+            Told::Gone => return Ok(Some(Asked::SIGHUP)),
+        }
+        Ok(None)
+    }
+
+    fn signal_commands(&mut self, signal: Signal) {
+        for client in self.commands() {
+            // What cannot be signalled has ended, or is not ours to signal.
+            let _ = self.engine.host_mut().signal(client, signal);
+        }
     }
 
     /// Whether somebody is there to be waited for. A client that never ends by itself (`@user:`, `@name:`, `@cgroup:`) is
@@ -285,6 +343,14 @@ impl<'a> Run<'a> {
         }
     }
 
+    fn tell_user(&mut self, line: String) {
+        if self.has_table {
+            self.plain_dropped += u64::from(!self.front.print(vec![line]));
+        } else {
+            self.say(&[line]);
+        }
+    }
+
     /// What the host found on its way.
     fn note_warnings(&mut self) {
         for warning in self.engine.host_mut().take_warnings() {
@@ -295,10 +361,7 @@ impl<'a> Run<'a> {
     }
 
     fn warn(&mut self, text: String) {
-        match &mut self.screen {
-            Some(screen) => screen.print(vec![format!("divvy: {text}")]),
-            None => self.say(&[format!("divvy: {text}")]),
-        }
+        self.tell_user(format!("divvy: {text}"));
         self.warnings.push(text);
     }
 
@@ -314,6 +377,8 @@ impl<'a> Run<'a> {
             "left"
         } else if host.is_stopped_elsewhere(client) {
             "stopped"
+        } else if self.engine.is_paused(client) {
+            "suspended"
         } else if ledger.blocked {
             "asleep"
         } else if self.engine.is_released(client) {
@@ -341,10 +406,11 @@ impl<'a> Run<'a> {
                 cpu_ns: c.service_ns,
             })
             .collect();
-        let lines = table::lines(&rows, self.screen.is_some() && capable::has_color());
-        match &mut self.screen {
-            Some(screen) => screen.table(lines),
-            None => self.say(&lines),
+        let lines = table::lines(&rows, self.has_table && capable::has_color());
+        if self.has_table {
+            self.front.table(lines);
+        } else {
+            self.say(&lines);
         }
     }
 
@@ -369,20 +435,13 @@ impl<'a> Run<'a> {
         if self.engine.nr_clients() == 0 {
             return;
         }
-        let all = self.commands();
-        let signal_all = |engine: &mut Engine<AnyGate, LinuxHost>, signal| {
-            for &client in &all {
-                // What cannot be signalled has ended, or is not ours to end.
-                let _ = engine.host_mut().signal(client, signal);
-            }
-        };
-        signal_all(&mut self.engine, Signal::TERM);
+        self.signal_commands(Signal::TERM);
         self.engine.release_all();
-        if let Some(screen) = &mut self.screen {
+        if self.has_table {
             let grace = humantime::format_duration(self.args.grace);
-            screen.print(vec![format!(
+            self.tell_user(format!(
                 "divvy: ending: SIGTERM sent, SIGKILL in {grace}; Ctrl-C again kills at once"
-            )]);
+            ));
         }
         let mut left = self.engine.nr_clients();
         let mut kill_at = Some(clock::now() + Nanos(nanos(self.args.grace)));
@@ -397,8 +456,17 @@ impl<'a> Run<'a> {
                 left -= usize::from(matches!(news, News::Gone(_)));
             }
             let again = host.take_asked().iter().any(|s| *s != Asked::SIGWINCH);
+            for told in self.front.take() {
+                match told {
+                    // They are about to end, and are not suspended any more.
+                    Told::Suspend => self.front.suspended(),
+                    Told::Usr1 => self.signal_commands(Signal::USR1),
+                    Told::Usr2 => self.signal_commands(Signal::USR2),
+                    Told::Resume | Told::Erased | Told::Deaf | Told::Gone => {}
+                }
+            }
             if again || kill_at.is_some_and(|at| clock::now() >= at) {
-                signal_all(&mut self.engine, Signal::KILL);
+                self.signal_commands(Signal::KILL);
                 kill_at = None;
             }
         }
@@ -419,7 +487,10 @@ impl<'a> Run<'a> {
     }
 
     fn publish(mut self, report: &Report, report_to: Option<(File, String)>) -> Result<(), Failure> {
-        self.screen = None; // The table makes room for the summary.
+        // The table makes room for the summary.
+        if self.has_table && !self.front.end_table() {
+            give_up_on_stderr();
+        }
         self.engine.stop_recording();
         let Self { engine, args, plain, plain_dropped, mut warnings, trace_failed, trace_name, .. } = self;
         // Nothing is left to be scheduled, and signals do again what they do to everybody: whatever is waited for from

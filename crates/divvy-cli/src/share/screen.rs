@@ -1,15 +1,15 @@
 //! Standard error as a live screen: a table that is redrawn in place, and the commands' output above it.
 //!
-//! A thread of its own draws and forwards, so that neither a slow terminal nor a talkative command holds the
-//! scheduling thread up. A command's output is forwarded only where it would otherwise be written over the table:
+//! A thread of its own draws and forwards, so that neither a slow terminal nor a talkative command holds up whoever
+//! takes signals. A command's output is forwarded only where it would otherwise be written over the table:
 //! where it goes to the same terminal. Whole lines are kept whole.
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{END_WAIT, give_up_on_stderr};
 
@@ -26,24 +26,40 @@ enum To {
 /// More lines that nobody has taken than this are left out.
 const PRINT_MAX: usize = 1000;
 
+/// A terminal that takes nothing keeps nobody from being suspended for longer than this.
+const PAUSE_WAIT: Duration = Duration::from_millis(500);
+
 /// What the drawing thread has not taken yet. It has an end: a terminal that is stopped takes nothing for hours.
 #[derive(Default)]
 struct Inbox {
-    /// The table's lines from now on.
-    table: Option<Vec<String>>,
+    /// The table's lines from now on, and how many more there would be.
+    table: Option<(Vec<String>, usize)>,
     /// These stay where they are, above the table.
     print: Vec<String>,
+    redraw: bool,
+    pause: Option<bool>,
+    /// It ends when all pipes are closed on the other side, and there is no table until then.
+    until_closed: bool,
     end: bool,
     /// A byte is in the pipe.
     woken: bool,
 }
 
+/// What the drawing thread shares with its handle.
+#[derive(Default)]
+struct Shared {
+    inbox: Mutex<Inbox>,
+    /// Nothing is drawn for now.
+    paused: Mutex<bool>,
+    changed: Condvar,
+}
+
 /// The drawing thread's handle. Dropping it takes the table off the screen.
 pub(crate) struct Screen {
-    inbox: Arc<Mutex<Inbox>>,
+    shared: Arc<Shared>,
     wake: std::io::PipeWriter,
     /// Nothing comes through it; it is closed when the drawing thread has ended.
-    ended: Receiver<()>,
+    ended: std::io::PipeReader,
 }
 
 /// Pipes that commands write into, collected before the drawing thread starts.
@@ -79,24 +95,27 @@ impl Screen {
     /// # Errors
     /// Where neither pipe nor thread can be had.
     pub(crate) fn start(pipes: Pipes) -> std::io::Result<Self> {
-        let inbox = Arc::new(Mutex::new(Inbox::default()));
-        let (ending, ended) = channel();
+        let shared = Arc::new(Shared::default());
+        let (ended, ending) = std::io::pipe()?;
         let (woken, wake) = std::io::pipe()?;
-        let messages = Arc::clone(&inbox);
+        let messages = Arc::clone(&shared);
         std::thread::Builder::new().name("divvy-screen".into()).spawn(move || {
-            let _ending: Sender<()> = ending;
-            Drawing {
+            let drawing = Drawing {
                 pipes: pipes.ends.into_iter().map(Stream::from).collect(),
                 table: Vec::new(),
+                more: 0,
                 drawn: 0,
-            }
-            .run(&messages, woken);
+                paused: false,
+                until_closed: false,
+            };
+            drawing.run(&messages, woken);
+            drop(ending);
         })?;
-        Ok(Self { inbox, wake, ended })
+        Ok(Self { shared, wake, ended })
     }
 
     fn send(&mut self, put: impl FnOnce(&mut Inbox)) {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inbox = self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         put(&mut inbox);
         // One byte at a time, so that the pipe is never full. A drawing thread that has ended shows nothing any more.
         if !std::mem::replace(&mut inbox.woken, true) {
@@ -104,9 +123,39 @@ impl Screen {
         }
     }
 
-    /// Shows `lines` as the table.
-    pub(crate) fn table(&mut self, lines: Vec<String>) {
-        self.send(|inbox| inbox.table = Some(lines));
+    /// Shows `lines` as the table, which has so many `more`.
+    pub(crate) fn table(&mut self, lines: Vec<String>, more: usize) {
+        self.send(|inbox| inbox.table = Some((lines, more)));
+    }
+
+    /// Draws the table anew: the terminal's size has changed.
+    pub(crate) fn redraw(&mut self) {
+        self.send(|inbox| inbox.redraw = true);
+    }
+
+    /// Leaves what is drawn as it is, and draws nothing until [`resume`](Self::resume). Waits until that is so, unless the
+    /// terminal takes nothing.
+    pub(crate) fn pause(&mut self) {
+        self.send(|inbox| inbox.pause = Some(true));
+        let paused = self.shared.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        // A terminal that takes nothing shows nothing either.
+        let _ = self.shared.changed.wait_timeout_while(paused, PAUSE_WAIT, |paused| !*paused);
+    }
+
+    /// Draws again, below what has been written meanwhile.
+    pub(crate) fn resume(&mut self) {
+        self.send(|inbox| inbox.pause = Some(false));
+    }
+
+    /// Takes the table away and goes on forwarding until all pipes have been closed on their other side;
+    /// [`ended`](Self::ended) tells when.
+    pub(crate) fn until_closed(&mut self) {
+        self.send(|inbox| inbox.until_closed = true);
+    }
+
+    /// Readable once the drawing has ended.
+    pub(crate) fn ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
     }
 
     /// Leaves `lines` on the screen for good.
@@ -122,7 +171,10 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.send(|inbox| inbox.end = true);
         // A terminal that takes nothing keeps nobody from ending.
-        if self.ended.recv_timeout(END_WAIT) == Err(RecvTimeoutError::Timeout) {
+        let limit = Timespec { tv_sec: END_WAIT.as_secs() as i64, tv_nsec: 0 };
+        let mut polled = [PollFd::from_borrowed_fd(self.ended.as_fd(), PollFlags::IN)];
+        // Every signal is blocked that could interrupt this.
+        if poll(&mut polled, Some(&limit)) == Ok(0) {
             give_up_on_stderr();
         }
     }
@@ -144,14 +196,21 @@ impl From<(std::io::PipeReader, To)> for Stream {
 struct Drawing {
     pipes: Vec<Stream>,
     table: Vec<String>,
+    /// Lines of the table that were left out.
+    more: usize,
     /// Lines of the table that are on the screen.
     drawn: usize,
+    paused: bool,
+    until_closed: bool,
 }
 
 impl Drawing {
-    fn run(mut self, inbox: &Mutex<Inbox>, mut woken: std::io::PipeReader) {
+    fn run(mut self, shared: &Shared, mut woken: std::io::PipeReader) {
         loop {
             let open: Vec<usize> = (0..self.pipes.len()).filter(|&i| self.pipes[i].open).collect();
+            if self.until_closed && open.is_empty() {
+                return;
+            }
             let mut polled = vec![PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN)];
             polled.extend(
                 open.iter().map(|&i| PollFd::from_borrowed_fd(self.pipes[i].reader.as_fd(), PollFlags::IN)),
@@ -167,7 +226,7 @@ impl Drawing {
             if ready[0] {
                 let mut bytes = [0; 64];
                 let _ = woken.read(&mut bytes);
-                if self.take(inbox) {
+                if self.take(shared) {
                     return;
                 }
             }
@@ -176,9 +235,9 @@ impl Drawing {
     }
 
     /// Takes all messages; says whether it is the end.
-    fn take(&mut self, inbox: &Mutex<Inbox>) -> bool {
-        let Inbox { table, print, end, .. } =
-            std::mem::take(&mut *inbox.lock().unwrap_or_else(PoisonError::into_inner));
+    fn take(&mut self, shared: &Shared) -> bool {
+        let taken = std::mem::take(&mut *shared.inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        let Inbox { table, print, redraw, pause, until_closed, end, .. } = taken;
         if !print.is_empty() {
             self.erase();
             let mut err = std::io::stderr().lock();
@@ -186,8 +245,22 @@ impl Drawing {
                 let _ = writeln!(err, "{line}");
             }
         }
-        if let Some(lines) = table {
-            self.table = lines;
+        if let Some((lines, more)) = table {
+            (self.table, self.more) = (lines, more);
+            self.erase();
+        }
+        if redraw {
+            self.erase();
+        }
+        if let Some(pause) = pause {
+            // What others write meanwhile stands below it: it can be erased no more.
+            (self.paused, self.drawn) = (pause, 0);
+            *shared.paused.lock().unwrap_or_else(PoisonError::into_inner) = pause;
+            shared.changed.notify_all();
+        }
+        if until_closed {
+            self.until_closed = true;
+            self.table.clear();
             self.erase();
         }
         if end {
@@ -249,20 +322,25 @@ impl Drawing {
     }
 
     fn draw(&mut self) {
-        if self.drawn > 0 || self.table.is_empty() {
+        if self.drawn > 0 || self.paused || self.table.is_empty() {
             return;
         }
         let size = rustix::termios::tcgetwinsize(std::io::stderr());
         let (columns, rows) = size.map_or((80, 24), |s| (usize::from(s.ws_col), usize::from(s.ws_row)));
         let mut text = String::new();
         let room = rows.saturating_sub(2).max(1);
-        let shown = if self.table.len() > room { room.saturating_sub(1) } else { self.table.len() };
+        let shown = if self.table.len() + self.more.min(1) > room {
+            room.saturating_sub(1)
+        } else {
+            self.table.len()
+        };
         for line in &self.table[..shown] {
             text.push_str(&cut(line, columns.max(20)));
             text.push('\n');
         }
-        if shown < self.table.len() {
-            text.push_str(&format!("... and {} more\n", self.table.len() - shown));
+        let hidden = self.table.len() - shown + self.more;
+        if hidden > 0 {
+            text.push_str(&format!("... and {hidden} more\n"));
         }
         self.drawn = text.matches('\n').count();
         let _ = std::io::stderr().lock().write_all(text.as_bytes());

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::harness::{
-    Process, SPIN, Sandbox, as_both_users, check_fractions, client, cpu, eventually, one_cpu, skip,
+    Process, SPIN, Sandbox, Victim, as_both_users, check_fractions, client, cpu, eventually, one_cpu, skip,
 };
 
 as_both_users! {
@@ -343,12 +343,11 @@ fn killed_at_random_moments_with_members_that_fork(sandbox: &Sandbox) {
         let mut running = start(sandbox, &herd);
         std::thread::sleep(after);
         held_rounds += u64::from(!sandbox.suspended().is_empty());
-        running.signal(Signal::KILL);
         let killed = Instant::now();
-        assert_eq!(running.wait(), None);
+        running.kill(Victim::ALL[(round % 3) as usize]);
         eventually(&format!("nobody to be suspended (seed {seed}, round {round}, {after:?})"), || {
             let left = sandbox.processes();
-            left.iter().all(|p| p.state != 'T' && p.comm != "divvy-guardian").then_some(())
+            left.iter().all(|p| p.state != 'T' && !p.is_divvy()).then_some(())
         });
         slowest = slowest.max(killed.elapsed());
         assert_eq!(sandbox.suspended(), [], "seed {seed}, round {round}, {after:?}");
@@ -365,10 +364,9 @@ fn killed_together_with_its_guardian(sandbox: &Sandbox) {
     let mut running = start(sandbox, &herd);
     eventually("somebody to be held", || (!sandbox.suspended().is_empty()).then_some(()));
     let guardian = sandbox.guardian().expect("a guardian");
-    running.signal(Signal::STOP);
+    running.signal_scheduler(Signal::STOP);
     kill_process(guardian, Signal::KILL).expect("a guardian");
-    running.signal(Signal::KILL);
-    running.wait();
+    running.kill(Victim::Scheduler);
     std::thread::sleep(Duration::from_millis(300));
     assert!(!sandbox.suspended().is_empty(), "nobody is left to resume them");
     let outcome = sandbox.run(&["rescue", "--json"]);

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    MAX_FRACTION_ERROR, Process, Running, SPIN, Sandbox, check_fractions, check_report, client, cpu,
+    MAX_FRACTION_ERROR, Process, Running, SPIN, Sandbox, Victim, check_fractions, check_report, client, cpu,
     eventually, one_cpu, skip,
 };
 
@@ -67,7 +67,7 @@ fn start(sandbox: &Sandbox, more: &[&str]) -> Running {
 fn started(sandbox: &Sandbox, ground: &Path, more: &[&str]) -> Running {
     let running = start(sandbox, more);
     eventually("somebody to be frozen while others run", || {
-        (frozen(ground, running.pid()) > 1 && cpu(&sandbox.with("client")) > 10).then_some(())
+        (frozen(ground, running.scheduler()) > 1 && cpu(&sandbox.with("client")) > 10).then_some(())
     });
     running
 }
@@ -91,7 +91,7 @@ fn the_freezer_divides_and_nobody_is_seen_stopped() {
     let cpu = one_cpu();
     let args = ["share", "--json", "--backend", "freezer", "--for", "3s", "--cpus", &cpu, a, b, c];
     let running = sandbox.start(&args);
-    let pid = running.pid();
+    let pid = running.scheduler();
     let (begun, mut seen) = (Instant::now(), 0);
     while begun.elapsed() < Duration::from_millis(2500) {
         assert_eq!(sandbox.suspended(), []);
@@ -182,7 +182,7 @@ fn frozen_clients_end_politely() {
     let Some(ground) = freezer("frozen_clients_end_politely") else { return };
     let sandbox = Sandbox::own();
     let running = started(&sandbox, &ground, &[]);
-    let pid = running.pid();
+    let pid = running.scheduler();
     running.signal(Signal::INT);
     assert_eq!(running.end().code, Some(130));
     assert_eq!(sandbox.processes(), []);
@@ -201,16 +201,15 @@ fn killed_at_random_moments_the_freezer_lets_go() {
         let mixed = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let after = Duration::from_nanos((mixed >> 16) % LATEST.as_nanos() as u64);
         let mut running = start(&sandbox, &[]);
-        let pid = running.pid();
+        let pid = running.scheduler();
         std::thread::sleep(after);
-        running.signal(Signal::KILL);
         let killed = Instant::now();
-        assert_eq!(running.wait(), None);
+        running.kill(Victim::ALL[(round % 3) as usize]);
         held_rounds += u64::from(frozen(&ground, pid) > 0);
         let what = format!("no cgroup to be left (seed {seed}, round {round}, {after:?})");
         // Killed before there was a guardian, nobody was held, and what is empty the next divvy removes.
         eventually(&what, || {
-            let guarded = sandbox.guardian().is_some();
+            let guarded = sandbox.processes().iter().any(Process::is_divvy);
             (!guarded && (trees(&ground, pid).is_empty() || sandbox.with("client").is_empty())).then_some(())
         });
         assert_eq!(frozen(&ground, pid), 0, "{what}");
@@ -232,10 +231,9 @@ fn killed_in_the_terminals_session_clients_live_on() {
     let Some(ground) = freezer("killed_in_the_terminals_session_clients_live_on") else { return };
     let sandbox = Sandbox::own();
     let mut running = started(&sandbox, &ground, &["--keep-terminal"]);
-    let pid = running.pid();
+    let pid = running.scheduler();
     let before: Vec<Pid> = sandbox.with("client").iter().map(|p| p.pid).collect();
-    running.signal(Signal::KILL);
-    running.wait();
+    running.kill(Victim::Scheduler);
     check_let_go(&sandbox, &ground, pid);
     let after: Vec<Pid> = sandbox.with("client").iter().map(|p| p.pid).collect();
     assert!(before.iter().all(|pid| after.contains(pid)), "{before:?} {after:?}");
@@ -250,13 +248,12 @@ fn rescue(sandbox: &Sandbox) -> Value {
 /// A divvy and its guardian that were killed at once, with somebody frozen.
 fn killed_together(sandbox: &Sandbox, ground: &Path) -> Pid {
     let mut running = started(sandbox, ground, &[]);
-    let pid = running.pid();
+    let pid = running.scheduler();
     let guardian = sandbox.guardian().expect("a guardian");
     // A stopped divvy cannot put another in its place meanwhile.
-    running.signal(Signal::STOP);
+    running.signal_scheduler(Signal::STOP);
     kill_process(guardian, Signal::KILL).unwrap();
-    running.signal(Signal::KILL);
-    running.wait();
+    running.kill(Victim::Scheduler);
     std::thread::sleep(Duration::from_millis(500));
     assert!(frozen(ground, pid) > 0, "nobody is left to thaw them");
     pid
@@ -292,13 +289,13 @@ fn a_stopped_divvy_lets_frozen_clients_go_and_takes_them_back() {
     let Some(ground) = freezer("a_stopped_divvy_lets_frozen_clients_go_and_takes_them_back") else { return };
     let sandbox = Sandbox::own();
     let running = started(&sandbox, &ground, &[]);
-    let pid = running.pid();
-    running.signal(Signal::STOP);
+    let pid = running.scheduler();
+    running.signal_scheduler(Signal::STOP);
     eventually("all to be thawed", || (frozen(&ground, pid) == 0).then_some(()));
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(frozen(&ground, pid), 0);
     assert_eq!(trees(&ground, pid).len(), 1, "they stay where they are: divvy lives");
-    running.signal(Signal::CONT);
+    running.signal_scheduler(Signal::CONT);
     eventually("scheduling to go on", || (frozen(&ground, pid) > 1).then_some(()));
     running.signal(Signal::INT);
     assert_eq!(running.end().code, Some(130));
@@ -353,10 +350,9 @@ fn a_delegated_cgroup_is_all_that_a_user_needs() {
     assert!(why.starts_with(&format!("{} is ours", delegated.0.display())), "{why}");
     // And its guardian, without privilege too, takes everything apart.
     let mut running = start(&["share", "--quiet", "--backend", "freezer"]);
-    let pid = running.pid();
+    let pid = running.scheduler();
     eventually("somebody to be frozen", || (frozen(&delegated.0, pid) > 0).then_some(()));
-    running.signal(Signal::KILL);
-    running.wait();
+    running.kill(Victim::Scheduler);
     check_let_go(&sandbox, &delegated.0, pid);
     for p in sandbox.with("client") {
         let cgroup = std::fs::read_to_string(format!("/proc/{}/cgroup", p.pid)).expect("alive");
@@ -411,7 +407,7 @@ fn the_kernels_weights_divide() {
     let cpu = one_cpu();
     let args = ["share", "--json", "--backend", "cgroup", "--for", "4s", "--cpus", &cpu, a, b, c];
     let running = sandbox.start(&args);
-    let pid = running.pid();
+    let pid = running.scheduler();
     eventually("its cgroups", || (trees(&ground, pid).len() == 1).then_some(()));
     let outcome = running.end();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
@@ -433,11 +429,10 @@ fn killed_with_weights_nothing_is_left_but_the_clients() {
     let sandbox = Sandbox::own();
     let (one, two) = (format!("1:{SPIN} # client"), format!("5:{SPIN} # client"));
     let mut running = sandbox.start(&["share", "--quiet", "--backend", "cgroup", &one, &two]);
-    let pid = running.pid();
+    let pid = running.scheduler();
     eventually("clients that run", || (cpu(&sandbox.with("client")) > 10).then_some(()));
     assert_eq!(trees(&ground, pid).len(), 1);
-    running.signal(Signal::KILL);
-    running.wait();
+    running.kill(Victim::Scheduler);
     check_let_go(&sandbox, &ground, pid);
     assert_eq!(sandbox.with("client").len(), 2);
 }
@@ -462,7 +457,7 @@ fn a_frozen_client_stopped_by_somebody_else_stays_stopped() {
     let Some(ground) = freezer("a_frozen_client_stopped_by_somebody_else_stays_stopped") else { return };
     let sandbox = Sandbox::own();
     let running = two(&sandbox, &[]);
-    let pid = running.pid();
+    let pid = running.scheduler();
     for round in 0..4 {
         std::thread::sleep(Duration::from_millis(100 + round * 3));
         kill_process(one(&sandbox, "client-a").pid, Signal::STOP).unwrap();
@@ -487,7 +482,7 @@ fn a_client_thawed_by_somebody_else_is_frozen_again() {
     let sandbox = Sandbox::own();
     // A quantum so long that nobody's turn ends while we look.
     let running = two(&sandbox, &["--quantum", "10s"]);
-    let tree = eventually("a tree", || trees(&ground, running.pid()).pop());
+    let tree = eventually("a tree", || trees(&ground, running.scheduler()).pop());
     let files = [tree.join("c0/cgroup.freeze"), tree.join("c1/cgroup.freeze")];
     let is_frozen = |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "1");
     let held = eventually("one to be held", || {

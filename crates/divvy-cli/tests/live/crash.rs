@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::harness::{Running, SPIN, Sandbox, as_both_users, cpu, eventually, one_cpu};
+use crate::harness::{Running, SPIN, Sandbox, Victim, as_both_users, cpu, eventually, one_cpu};
 
 as_both_users! {
     killed_at_random_moments
@@ -57,18 +57,20 @@ fn killed_at_random_moments(sandbox: &Sandbox) {
         random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let after = Duration::from_nanos((mixed >> 16) % LATEST.as_nanos() as u64);
+        let victim = Victim::ALL[(round % 3) as usize];
         let mut running = start(sandbox);
         std::thread::sleep(after);
-        running.signal(Signal::KILL);
         let killed = Instant::now();
-        assert_eq!(running.wait(), None);
+        running.kill(victim);
         held_rounds += u64::from(!sandbox.suspended().is_empty());
-        eventually(&format!("nobody to be suspended (seed {seed}, round {round}, {after:?})"), || {
-            let left = sandbox.processes();
-            // The guardian's last deed is done once it is gone.
-            let done = left.iter().all(|p| p.state != 'T' && p.comm != "divvy-guardian");
-            done.then_some(())
-        });
+        eventually(
+            &format!("nobody to be suspended (seed {seed}, round {round}, {victim:?}, {after:?})"),
+            || {
+                let left = sandbox.processes();
+                // A guardian's last act is done once it is gone, and so is that of a scheduler without a front end.
+                left.iter().all(|p| p.state != 'T' && !p.is_divvy()).then_some(())
+            },
+        );
         slowest = slowest.max(killed.elapsed());
         assert_eq!(sandbox.suspended(), [], "seed {seed}, round {round}, {after:?}");
         sandbox.kill_clients();
@@ -88,10 +90,9 @@ fn killed_together_with_its_guardian(sandbox: &Sandbox) {
     let mut running = started(sandbox);
     let guardian = sandbox.guardian().expect("a guardian");
     // A stopped divvy cannot put another in its place meanwhile.
-    running.signal(Signal::STOP);
+    running.signal_scheduler(Signal::STOP);
     kill_process(guardian, Signal::KILL).unwrap();
-    running.signal(Signal::KILL);
-    running.wait();
+    running.kill(Victim::Scheduler);
     let held = sandbox.suspended();
     assert!(!held.is_empty(), "somebody was held");
     // Nobody is left to resume them.
@@ -112,10 +113,9 @@ fn the_next_divvy_rescues() {
     let sandbox = Sandbox::own();
     let mut running = started(&sandbox);
     let guardian = sandbox.guardian().expect("a guardian");
-    running.signal(Signal::STOP);
+    running.signal_scheduler(Signal::STOP);
     kill_process(guardian, Signal::KILL).unwrap();
-    running.signal(Signal::KILL);
-    running.wait();
+    running.kill(Victim::Scheduler);
     assert!(!sandbox.suspended().is_empty(), "somebody was held");
     let outcome = sandbox.run(&["share", "1:true"]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
@@ -144,8 +144,7 @@ fn a_guardian_that_was_killed_is_replaced(sandbox: &Sandbox) {
         check_divides(sandbox);
     }
     // The new one is as good as the first.
-    running.signal(Signal::KILL);
-    running.wait();
+    running.kill(Victim::Scheduler);
     eventually("all to be resumed", || {
         (sandbox.suspended().is_empty() && sandbox.guardian().is_none()).then_some(())
     });
@@ -157,8 +156,7 @@ fn a_guardian_that_was_stopped_is_replaced(sandbox: &Sandbox) {
     kill_process(guardian, Signal::STOP).unwrap();
     another_guardian(sandbox, guardian);
     check_divides(sandbox);
-    running.signal(Signal::KILL);
-    running.wait();
+    running.kill(Victim::Scheduler);
     eventually("all to be resumed", || {
         (sandbox.suspended().is_empty() && sandbox.guardian().is_none()).then_some(())
     });
@@ -166,7 +164,7 @@ fn a_guardian_that_was_stopped_is_replaced(sandbox: &Sandbox) {
 
 fn a_divvy_that_was_stopped_lets_go(sandbox: &Sandbox) {
     let running = started(sandbox);
-    running.signal(Signal::STOP);
+    running.signal_scheduler(Signal::STOP);
     let clients = || sandbox.with("client");
     eventually("all clients to run", || clients().iter().all(|p| p.state != 'T').then_some(()));
     let stopped = Instant::now();
@@ -174,7 +172,7 @@ fn a_divvy_that_was_stopped_lets_go(sandbox: &Sandbox) {
         assert!(clients().iter().all(|p| p.state != 'T'), "held by nobody: {:?}", clients());
         std::thread::sleep(Duration::from_millis(20));
     }
-    running.signal(Signal::CONT);
+    running.signal_scheduler(Signal::CONT);
     check_divides(sandbox);
     running.signal(Signal::INT);
     assert_eq!(running.end().code, Some(130));
@@ -185,20 +183,22 @@ fn stopped_together_with_its_guardian(sandbox: &Sandbox) {
     let running = started(sandbox);
     let guardian = sandbox.guardian().expect("a guardian");
     kill_process(guardian, Signal::STOP).unwrap();
-    running.signal(Signal::STOP);
+    running.signal_scheduler(Signal::STOP);
     let held = || sandbox.with("client").iter().filter(|p| p.state == 'T').count();
-    eventually("divvy to stand", || sandbox.suspended().iter().any(|p| p.pid == running.pid()).then_some(()));
+    eventually("divvy to stand", || {
+        sandbox.suspended().iter().any(|p| p.pid == running.scheduler()).then_some(())
+    });
     assert!(held() > 0, "somebody was held");
     let report = rescue(sandbox);
     assert_eq!(
         report["stopped_owners"],
-        serde_json::json!([running.pid().as_raw_nonzero().get()]),
+        serde_json::json!([running.scheduler().as_raw_nonzero().get()]),
         "{report}"
     );
     assert!(!report["resumed"].as_array().unwrap().is_empty(), "{report}");
     eventually("all clients to run", || (held() == 0).then_some(()));
     kill_process(guardian, Signal::CONT).unwrap();
-    running.signal(Signal::CONT);
+    running.signal_scheduler(Signal::CONT);
     check_divides(sandbox);
     running.signal(Signal::INT);
     assert_eq!(running.end().code, Some(130));

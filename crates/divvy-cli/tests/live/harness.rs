@@ -20,10 +20,14 @@ use tempfile::TempDir;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How far a fraction of all CPU time may be from its target where the machine is busy with other things.
 pub const MAX_FRACTION_ERROR: f64 = 0.05;
+/// The front end's exit code where the scheduler was killed.
+pub const SCHEDULER_DIED: i32 = 7;
 /// A shell that computes for ever.
 pub const SPIN: &str = "while :; do :; done";
 
 const MARK: &str = "DIVVY_TEST_MARK";
+/// What the scheduler of a `divvy share` is called: the child of the process that was started.
+const SCHEDULER: &str = "divvy-scheduler";
 const NOBODY: u32 = 65_534;
 
 /// Who runs divvy.
@@ -68,6 +72,18 @@ pub struct Outcome {
 /// A divvy that runs.
 pub struct Running {
     pub child: Child,
+}
+
+/// Which of a run's two processes is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    FrontEnd,
+    Scheduler,
+    Both,
+}
+
+impl Victim {
+    pub const ALL: [Self; 3] = [Self::Scheduler, Self::FrontEnd, Self::Both];
 }
 
 /// Says why a test proves nothing here. `scripts/test.sh` lists and counts these.
@@ -291,8 +307,8 @@ impl Drop for Sandbox {
 }
 
 impl Process {
-    fn is_divvy(&self) -> bool {
-        ["divvy", "divvyd", "divvy-guardian"].contains(&self.comm.as_str())
+    pub fn is_divvy(&self) -> bool {
+        ["divvy", SCHEDULER, "divvyd", "divvy-guardian"].contains(&self.comm.as_str())
     }
 }
 
@@ -303,6 +319,40 @@ impl Running {
 
     pub fn signal(&self, signal: Signal) {
         rustix::process::kill_process(self.pid(), signal).expect("signal divvy");
+    }
+
+    /// The scheduler, once there is one.
+    pub fn scheduler(&self) -> Pid {
+        eventually("a scheduler", || self.scheduler_now())
+    }
+
+    fn scheduler_now(&self) -> Option<Pid> {
+        let own = self.pid().as_raw_nonzero().get();
+        let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+        let mut all =
+            all.filter_map(|entry| process(entry.file_name().to_str()?.parse().ok()?, &entry.path()));
+        all.find(|p| p.parent == own && p.comm == SCHEDULER).map(|p| p.pid)
+    }
+
+    pub fn signal_scheduler(&self, signal: Signal) {
+        rustix::process::kill_process(self.scheduler(), signal).expect("signal the scheduler");
+    }
+
+    /// Kills, and waits for the end of the front end. Where there is no scheduler yet there is one process to be killed.
+    pub fn kill(&mut self, victim: Victim) {
+        let scheduler = self.scheduler_now();
+        if victim != Victim::Scheduler || scheduler.is_none() {
+            self.signal(Signal::KILL);
+        }
+        // Of one that the front end has left behind nobody else gets the pid so soon.
+        if victim != Victim::FrontEnd
+            && let Some(pid) = scheduler
+        {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        let code = self.wait();
+        let told = victim == Victim::Scheduler && scheduler.is_some();
+        assert_eq!(code, told.then_some(SCHEDULER_DIED), "{victim:?}");
     }
 
     /// Waits for the end of divvy and of all that hold its output open.

@@ -14,6 +14,7 @@ mod dispatch;
 mod divided;
 mod ends;
 mod family;
+mod front;
 mod harness;
 mod hostile;
 mod input;

@@ -23,11 +23,11 @@ pub struct Session {
     _line: File,
     bytes: Receiver<Vec<u8>>,
     pub screen: vt100::Parser,
-    raw: Vec<u8>,
+    pub raw: Vec<u8>,
 }
 
 impl Session {
-    fn start(sandbox: &Sandbox, args: &[&str]) -> Self {
+    pub fn start(sandbox: &Sandbox, args: &[&str]) -> Self {
         Self::start_command(sandbox.divvy(args), COLUMNS)
     }
 
@@ -81,7 +81,7 @@ impl Session {
         eventually(what, || Some(self.lines()).filter(|lines| found(lines)))
     }
 
-    fn key(&mut self, byte: u8) {
+    pub fn key(&mut self, byte: u8) {
         self.keys(&[byte]);
     }
 

@@ -130,6 +130,10 @@ impl Tree {
             let own = self.root.join("self");
             self.files.make(&own).map_err(|e| failed("make cgroup", &own, e))?;
             self.write(&own.join("cgroup.procs"), "0")?;
+            // When it was found that nobody else was there, we may not have been split in two yet.
+            if let Some(front) = self.front_end() {
+                self.write(&own.join("cgroup.procs"), &front)?;
+            }
         }
         if self.ground.knob == super::Knob::Weight {
             if self.ground.enable != Enable::Nothing {
@@ -141,6 +145,13 @@ impl Tree {
         let (_, high) = self.ground.knob.range();
         let weight = self.ground.knob.ordinary().saturating_mul(cpus.max(1) as u64).min(high);
         self.weigh(&self.root, weight)
+    }
+
+    /// Our parent, if it is where we were: the front end that we were split from.
+    fn front_end(&self) -> Option<String> {
+        let parent = rustix::process::getppid()?.as_raw_nonzero().to_string();
+        let procs = self.files.read(&self.ground.dir.join("cgroup.procs")).unwrap_or_default();
+        procs.split_whitespace().any(|pid| pid == parent).then_some(parent)
     }
 
     /// Gives a cgroup a weight, and looks whether the kernel took it as it is.
@@ -364,6 +375,18 @@ mod tests {
         let image = tree.image().expect("short paths");
         assert!(image.disable && image.inode != 0);
         assert_eq!(image.root.bytes(), fixture.path("own/divvy-7-9").to_str().unwrap().as_bytes());
+    }
+
+    /// The cpu controller is refused while anybody is left in the cgroup: the front end goes along.
+    #[test]
+    fn a_front_end_is_moved_too() {
+        let fixture = Rc::new(Fixture::new(FILES));
+        let mut tree = tree(&fixture, Purpose::Weigh(vec![1]), Enable::MoveAndControl);
+        let parent = rustix::process::getppid().expect("a parent").as_raw_nonzero();
+        std::fs::write(fixture.path("own/cgroup.procs"), format!("1\n{parent}\n")).expect("a file");
+        tree.make(1).expect("nothing is refused");
+        let procs = "own/divvy-7-9/self/cgroup.procs";
+        assert_eq!(written(&fixture)[..2], [format!("{procs}=0"), format!("{procs}={parent}")]);
     }
 
     #[test]

@@ -81,19 +81,21 @@ fn status(pid: u32) -> Result<String> {
     std::fs::read_to_string(&path).with_context(|| format!("read {path}"))
 }
 
-/// The guardian among the children of `pid`: the one that runs the same program.
-fn guardian(pid: u32) -> Option<u32> {
-    let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+/// The child of `pid` that is called `name`.
+fn child_called(pid: u32, name: &str) -> Option<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    let same = |child: &u32| std::fs::read_link(format!("/proc/{child}/exe")).is_ok_and(|p| p == program);
-    children.split_whitespace().filter_map(|c| c.parse().ok()).find(same)
+    let called = |child: &u32| {
+        std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|c| c.trim_end() == name)
+    };
+    children.split_whitespace().filter_map(|c| c.parse().ok()).find(called)
 }
 
-/// Resident memory of divvy at its largest, its anonymous part, and that of the guardian, MiB.
+/// Resident memory of the scheduler at its largest, its anonymous part, and those of the front end and the guardian, MiB.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
     resident: f64,
     anonymous: f64,
+    front: f64,
     guardian: f64,
 }
 
@@ -117,24 +119,29 @@ fn memory_with(divvy: &Path, tasks: &Path, s: &Setting) -> Result<Memory> {
     let child = command.stdin(Stdio::null()).spawn().context("start divvy")?;
     let mut running = Guarded::new(child)?;
     let id = wait_for_clients(&mut running, s)?;
-    let (own, guardian) = (status(id)?, guardian(id).map(status).transpose()?);
+    let (own, front) = (status(id)?, status(running.id())?);
+    let guardian = child_called(id, "divvy-guardian").map(status).transpose()?;
     let field = |text: &str, name| status_mib(text, name).with_context(|| format!("{name} is missing"));
     Ok(Memory {
         resident: field(&own, "VmHWM")?,
         anonymous: field(&own, "RssAnon")?,
+        front: field(&front, "RssAnon")?,
         guardian: guardian.map_or(Ok(0.0), |text| field(&text, "RssAnon"))?,
     })
 }
 
+/// The scheduler, once it has all its clients.
 fn wait_for_clients(running: &mut Guarded, s: &Setting) -> Result<u32> {
-    let id = running.id();
     let give_up = clock::now() + Nanos::from_secs(60);
     loop {
         s.bench.check()?;
-        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-        if children.split_whitespace().count() > CLIENTS {
-            clock::sleep(Nanos::from_secs(2)); // Some cycles.
-            return Ok(id);
+        if let Some(id) = child_called(running.id(), "divvy-scheduler") {
+            let path = format!("/proc/{id}/task/{id}/children");
+            let children = std::fs::read_to_string(path).unwrap_or_default();
+            if children.split_whitespace().count() > CLIENTS {
+                clock::sleep(Nanos::from_secs(2)); // Some cycles.
+                return Ok(id);
+            }
         }
         if let Some(status) = running.child.try_wait()? {
             bail!("divvy with {CLIENTS} clients: {status}");
@@ -169,6 +176,7 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
         Row { what: "added by divvy, median", value: with_ms - without_ms, unit: "ms" },
         Row { what: "largest resident memory with 1,000 clients", value: memory.resident, unit: "MiB" },
         Row { what: "of it private to it at the end", value: memory.anonymous, unit: "MiB" },
+        Row { what: "the front end's private memory", value: memory.front, unit: "MiB" },
         Row { what: "the guardian's private memory", value: memory.guardian, unit: "MiB" },
     ];
     s.page.heading("Start-up and memory of `divvy share`");

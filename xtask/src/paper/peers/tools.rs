@@ -89,7 +89,7 @@ impl Tool {
         }
     }
 
-    /// Starts the clients with this tool over them: its processes, with divvy's guardian.
+    /// Starts the clients with this tool over them: its processes, divvy's scheduler first, with its guardian.
     pub(super) fn start(
         self,
         pack: &mut Pack,
@@ -105,9 +105,12 @@ impl Tool {
             for (i, (share, work)) in shares.iter().zip(works).enumerate() {
                 divvy.arg(format!("{share}:{}", pack.shell(i, *work)));
             }
-            processes.push(pack.spawn_divvy(divvy)?);
+            let front = pack.spawn_divvy(divvy)?;
             pack.meet(shares.len())?;
+            // The scheduler, which is what holds clients; its guardian; and the front end, which starts the scheduler.
+            processes.extend(pack.called("divvy-scheduler"));
             processes.extend(pack.called("divvy-guardian"));
+            processes.push(front);
             return Ok(processes);
         }
         pack.start_clients(works)?;
