@@ -9,7 +9,8 @@
 //! each. Requests are sent at a fixed rate, whether or not those before were answered in time: what is measured is the time
 //! from when a request was due to its whole answer. Of each ten, three look at a currency and three at a ticket (the
 //! market), two at a client and one at the whole (the scheduler), and one changes a ticket, which is on disk before it is
-//! answered. With `--clients`, so many shells that compute are attached first, and ended afterwards.
+//! answered. With `--floor`, the same is asked of a server that does nothing, in the same run: what the machine itself leaves of
+//! the time. With `--clients`, so many shells that compute are attached first, and ended afterwards.
 #![allow(clippy::disallowed_methods, reason = "it measures real time")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -40,6 +41,12 @@ struct Args {
     /// One in so many requests changes something
     #[arg(long, default_value_t = 10)]
     change: u64,
+    /// Ask a server that does nothing in the same way afterwards, beside the same clients: what is left is the machine's
+    #[arg(long)]
+    floor: bool,
+    /// Be that server
+    #[arg(long, hide = true)]
+    serve_nothing: bool,
 }
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -115,8 +122,8 @@ struct Seen {
 }
 
 /// A connection's share of the requests.
-fn work(args: &Args, index: u64, ticket: &str, client: &str) -> Result<Seen, Failed> {
-    let mut line = Line::new(&args.socket)?;
+fn work(args: &Args, socket: &PathBuf, index: u64, ticket: &str, client: &str) -> Result<Seen, Failed> {
+    let mut line = Line::new(socket)?;
     let mut seen = Seen::default();
     let pause = (args.rate > 0).then(|| Duration::from_nanos(1_000_000_000 * args.connections / args.rate));
     let begun = Instant::now();
@@ -155,6 +162,19 @@ fn work(args: &Args, index: u64, ticket: &str, client: &str) -> Result<Seen, Fai
     Ok(seen)
 }
 
+/// Asks over all connections at once.
+fn ask_all(args: &Args, socket: &PathBuf, ticket: &str, client: &str) -> Result<Vec<Seen>, Failed> {
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..args.connections)
+            .map(|index| scope.spawn(move || work(args, socket, index, ticket, client)))
+            .collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().map_err(|_| "a thread panicked")?)
+            .collect::<Result<_, Failed>>()
+    })
+}
+
 fn percentile(times: &[Duration], part: f64) -> f64 {
     let at = ((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1));
     times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e3)
@@ -165,6 +185,42 @@ fn row(what: &str, mut times: Vec<Duration>, seconds: f64) {
     let [median, p99, p999] = [0.5, 0.99, 0.999].map(|part| percentile(&times, part));
     let rate = times.len() as f64 / seconds;
     println!("| {what} | {rate:.0} | {median:.2} | {p99:.2} | {p999:.2} | {:.2} |", percentile(&times, 1.0));
+}
+
+/// A server that answers everything at once, with nothing: the same library, on one thread, as divvyd.
+fn serve_nothing(socket: &PathBuf) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::UnixListener::bind(socket)?;
+        loop {
+            let (stream, _) = listener.accept().await?;
+            let nothing = |_: hyper::Request<hyper::body::Incoming>| async {
+                let body = http_body_util::Full::new(hyper::body::Bytes::from_static(b"{}"));
+                Ok::<_, std::convert::Infallible>(hyper::Response::new(body))
+            };
+            let io = hyper_util::rt::TokioIo::new(stream);
+            let service = hyper::service::service_fn(nothing);
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(io, service));
+        }
+    })
+}
+
+/// Asks that server as divvyd was asked.
+fn floor(args: &Args) -> Result<(), Failed> {
+    let socket = std::env::temp_dir().join(format!("throughput-{}.sock", std::process::id()));
+    let mut server = Command::new(std::env::current_exe()?);
+    let server = server.arg(&socket).arg("--serve-nothing").stdin(Stdio::null()).spawn()?;
+    let _ended = Computing(vec![server]);
+    let until = Instant::now() + Duration::from_secs(30);
+    while Line::new(&socket).is_err() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let begun = Instant::now();
+    let seen = ask_all(args, &socket, "1", "none");
+    let _ = std::fs::remove_file(&socket);
+    let times = seen?.into_iter().flat_map(|seen| seen.times).map(|(_, time)| time).collect();
+    row("a server that does nothing", times, begun.elapsed().as_secs_f64());
+    Ok(())
 }
 
 /// Shells that compute, each a client. They are ended whatever happens.
@@ -197,6 +253,9 @@ fn compute(line: &mut Line, clients: usize) -> Result<Computing, Failed> {
 
 fn main() -> Result<(), Failed> {
     let args = Args::parse();
+    if args.serve_nothing {
+        return serve_nothing(&args.socket);
+    }
     let mut line = Line::new(&args.socket)?;
     let _ = line.ask("DELETE", "/v1/market/currencies/throughput", "")?; // Of a run that was cut off.
     let currency = line.json("POST", "/v1/market/currencies", &json!({ "name": "throughput" }))?;
@@ -208,16 +267,7 @@ fn main() -> Result<(), Failed> {
     let client = if args.clients > 0 { "t0" } else { "none" };
     let before = line.json("GET", "/v1/status", &Value::Null)?;
     let begun = Instant::now();
-    let seen: Vec<Seen> = std::thread::scope(|scope| {
-        let (args, ticket) = (&args, ticket.as_str());
-        let workers: Vec<_> = (0..args.connections)
-            .map(|index| scope.spawn(move || work(args, index, ticket, client)))
-            .collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().map_err(|_| "a thread panicked")?)
-            .collect::<Result<_, Failed>>()
-    })?;
+    let seen = ask_all(&args, &args.socket, &ticket, client)?;
     let seconds = begun.elapsed().as_secs_f64();
     // Ours has said nothing for too long.
     let mut line = Line::new(&args.socket)?;
@@ -232,6 +282,10 @@ fn main() -> Result<(), Failed> {
         row(&format!("{kind:?}"), all.iter().filter(|(k, _)| *k == kind).map(|(_, t)| *t).collect(), seconds);
     }
     row("all", all.iter().map(|(_, time)| *time).collect(), seconds);
+    if args.floor {
+        floor(&args)?;
+    }
+    let mut line = Line::new(&args.socket)?;
     let cpu = |status: &Value| status["self"]["cpu_ns"].as_u64().unwrap_or(0) as f64 / 1e9;
     println!("divvyd itself: {:.0} % of a CPU", (cpu(&after) - cpu(&before)) / seconds * 100.0);
     if args.clients > 0 {

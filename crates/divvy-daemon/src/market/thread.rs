@@ -1,8 +1,8 @@
 //! The market's thread: takes questions, does a batch of them, puts it on disk, and then answers.
 //!
 //! Nobody is told that something was done before it is on disk; one flush of the disk serves a whole batch. Whatever is
-//! asked while the disk is busy waits for the next. Answers of a batch that only look wait for it as well, for they may
-//! show what was done in it.
+//! asked while the disk is busy waits for the next. Of a batch, whoever only looks is answered first: what is shown is on
+//! disk already.
 //!
 //! Whether clients compete changes often and is acknowledged to nobody: such news counts at once, and goes to disk with
 //! the next batch, or after a second. The order is kept.
@@ -265,42 +265,69 @@ impl Keeper {
     }
 
     /// Deals with a batch, beginning with `first`; says whether we were asked to end.
+    ///
+    /// Whoever only looks comes first, and is answered before anything of the batch is done: what is shown is on disk, and
+    /// nobody who looks waits for what others have just asked for.
     fn turn(&mut self, first: Option<Message>, inbox: &Inbox) -> bool {
-        let mut answers: Vec<Answer> = Vec::new();
-        let mut news: Vec<(CurrencyId, Presence)> = Vec::new();
-        let (mut nr_news, mut acknowledged) = (0, false);
+        let mut changes: Vec<Message> = Vec::new();
+        let (mut nr_questions, mut nr_news, mut stop) = (0, 0, false);
         let mut next = first;
-        let mut stop = false;
         while let Some(message) = next {
             match message {
-                Message::Presence(client, presence) => {
-                    news.push((client, presence));
-                    nr_news += 1;
-                }
-                Message::Question(question) => {
-                    self.take_news(&mut news);
-                    acknowledged |= self.question(question, &mut answers);
-                }
                 Message::Stop => {
                     stop = true;
                     break;
                 }
+                Message::Question(question) => {
+                    nr_questions += 1;
+                    if is_audited(&question.ask) {
+                        changes.push(Message::Question(question));
+                    } else {
+                        self.look(question);
+                    }
+                }
+                news @ Message::Presence(..) => {
+                    nr_news += 1;
+                    changes.push(news);
+                }
             }
-            if answers.len() >= BATCH || nr_news >= NEWS {
+            if nr_questions >= BATCH || nr_news >= NEWS {
                 break;
             }
             next = inbox.try_take();
         }
+        self.change(changes);
+        stop
+    }
+
+    /// Answers who only looks. Of presence it may see what is not on disk yet, as it is acknowledged to nobody.
+    fn look(&mut self, question: Question) {
+        let mut answers = Vec::new();
+        self.question(question, &mut answers);
+        send(answers);
+    }
+
+    /// Does what changes something, in order, puts it on disk, and answers.
+    fn change(&mut self, changes: Vec<Message>) {
+        let mut answers: Vec<Answer> = Vec::new();
+        let mut news: Vec<(CurrencyId, Presence)> = Vec::new();
+        let mut acknowledged = false;
+        for message in changes {
+            match message {
+                Message::Presence(client, presence) => news.push((client, presence)),
+                Message::Question(question) => {
+                    self.take_news(&mut news);
+                    acknowledged |= self.question(question, &mut answers);
+                }
+                Message::Stop => {}
+            }
+        }
         self.take_news(&mut news);
         if acknowledged && let Err(refusal) = self.commit() {
-            // Nobody knows what of the batch is there: not even what was only looked at may be told.
+            // Nobody knows what of the batch is there.
             answers.iter_mut().for_each(|(_, answer)| *answer = Err(refusal.clone()));
         }
-        for (reply, answer) in answers {
-            // Whoever does not wait any more does not want to know.
-            let _ = reply.send(answer);
-        }
-        stop
+        send(answers);
     }
 
     /// Does one question. Says whether it is to be on disk before it is answered.
@@ -557,6 +584,13 @@ impl Keeper {
         let (store, ledger) = &mut **open;
         store.commit(&self.records, &self.audit)?;
         store.write_snapshot(ledger)
+    }
+}
+
+fn send(answers: Vec<Answer>) {
+    for (reply, answer) in answers {
+        // Whoever does not wait any more does not want to know.
+        let _ = reply.send(answer);
     }
 }
 

@@ -15,15 +15,28 @@ use divvy_market::{CurrencyId, Market, Ratio, Resource, TicketView};
 pub(super) struct Effective<'a> {
     market: &'a mut Market,
     resource: Resource,
-    whole: Ratio,
+    /// What all have, once it is needed: a look at each currency and client.
+    whole: Option<Ratio>,
     parts: BTreeMap<CurrencyId, f64>,
 }
 
 impl<'a> Effective<'a> {
     /// Of all that compete for `resource` now.
-    pub(super) fn of(market: &'a mut Market, resource: Resource) -> Self {
-        let whole = market.total(resource);
-        Self { market, resource, whole, parts: BTreeMap::new() }
+    pub(super) const fn of(market: &'a mut Market, resource: Resource) -> Self {
+        Self { market, resource, whole: None, parts: BTreeMap::new() }
+    }
+
+    /// What all have together.
+    fn whole(&mut self) -> &Ratio {
+        self.whole.get_or_insert_with(|| self.market.total(self.resource))
+    }
+
+    /// Whether anybody has anything: mostly the first who competes has.
+    fn has_any(&mut self) -> bool {
+        let first = self.market.currencies().find(|view| view.competes.contains(self.resource));
+        let Some(first) = first else { return false };
+        self.market.value(first.id, self.resource).is_ok_and(|value| !value.is_zero())
+            || !self.whole().is_zero()
     }
 
     /// The part of `id`, 0 to 1. Cost: a look at each ticket below it; at most [`divvy_market::CURRENCY_DEPTH_MAX`] calls
@@ -33,13 +46,13 @@ impl<'a> Effective<'a> {
             return part;
         }
         let Some(view) = self.market.currency(id) else { return 0.0 };
-        let part = if !view.active.contains(self.resource) || self.whole.is_zero() {
+        let part = if !view.active.contains(self.resource) {
             0.0
         } else if id == self.market.base() {
-            1.0
+            if self.has_any() { 1.0 } else { 0.0 }
         } else if view.competes.contains(self.resource) {
             let value = self.market.value(id, self.resource).unwrap_or(Ratio::ZERO);
-            value.over(&self.whole).map_or(0.0, |part| part.to_f64())
+            value.over(self.whole()).map_or(0.0, |part| part.to_f64())
         } else {
             let issued = self.market.issued_by(id, self.resource);
             issued.iter().filter(|ticket| ticket.active).map(|ticket| self.through(ticket)).sum()
