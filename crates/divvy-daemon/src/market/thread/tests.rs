@@ -236,3 +236,40 @@ fn where_nothing_can_be_written_nothing_is_answered_as_done() {
     assert_eq!(there(&market), done);
     market.create(ROOT, "another").unwrap();
 }
+
+/// Keeps the thread waiting until it is told to go on.
+struct Wait(Receiver<()>);
+
+impl Feed for Wait {
+    fn shares(&mut self, _: &[(CurrencyId, u64)]) {
+        let _ = self.0.recv();
+    }
+}
+
+#[test]
+fn who_looks_waits_for_nobody_who_changes_something() {
+    let dir = tempfile::tempdir().unwrap();
+    let (go_on, wait) = pipe();
+    let mut begin = Start::at(StoreConfig::at(dir.path().join("state")), Policy::default());
+    begin.names = Box::new(Scripted);
+    begin.feed = Box::new(Wait(wait));
+    let (handle, running) = start(begin).unwrap();
+    let api = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let identity = identity(9);
+    let client = Ask::Admit { name: "task".to_owned(), amount: 1, identity, parent: None };
+    api.block_on(handle.ask(who(ALICE), client)).unwrap();
+    // The thread is telling what that is worth now. What comes meanwhile is one batch.
+    let asked = |ask: Ask| {
+        let handle = handle.clone();
+        api.spawn(async move { handle.ask(who(ALICE), ask).await })
+    };
+    let new = NewCurrency { name: "build".to_owned(), ..NewCurrency::default() };
+    let (made, seen) = (asked(Ask::CreateCurrency(new)), asked(Ask::Currency("build".to_owned())));
+    let began = api.spawn(async move { go_on.send(()) });
+    api.block_on(began).unwrap().unwrap();
+    assert!(api.block_on(made).unwrap().is_ok());
+    // It was asked after the other, and is answered from what was on disk before that was done.
+    assert_eq!(api.block_on(seen).unwrap().unwrap_err().code, ErrorCode::NoSuchCurrency);
+    assert!(api.block_on(handle.ask(who(ALICE), Ask::Currency("build".to_owned()))).is_ok());
+    running.stop().unwrap();
+}
