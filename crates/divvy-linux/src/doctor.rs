@@ -7,7 +7,7 @@ use crate::cgroup::{Knob, Survey};
 use crate::events::ProcessEvents;
 use crate::guard::Environment;
 use crate::quota::quota_of;
-use crate::{CpuMask, ProcessRef, procfs};
+use crate::{CpuMask, ProcessRef, perf, procfs};
 
 /// Files that divvy may need for each process: its pidfd and one more.
 const FILES_PER_PROCESS: u64 = 2;
@@ -52,6 +52,7 @@ pub fn doctor() -> Vec<Finding> {
         process_events(),
         pidfds(),
         others_clocks(),
+        perf_events(),
         schedstat(),
         children(),
         hidden_processes(),
@@ -107,6 +108,34 @@ fn others_clocks() -> Finding {
     match crate::clock::process_cpu(rustix::process::getppid().unwrap_or(rustix::process::getpid())) {
         Ok(Some(_)) => finding("CPU clocks", Status::Good, "CPU time of processes is read in ns", None),
         _ => finding("CPU clocks", Status::Missing, "CPU time of other processes cannot be read", None),
+    }
+}
+
+fn perf_events() -> Finding {
+    let opened = perf::TreeCounter::check().and_then(|()| perf::Lineage::open().map(drop));
+    match opened {
+        Ok(()) if perf::is_allowed() => finding(
+            "perf events",
+            Status::Good,
+            "the kernel counts each command's whole tree, and tells of every fork and exit in it",
+            None,
+        ),
+        Ok(()) => finding(
+            "perf events",
+            Status::Limited,
+            "DIVVY_ACCOUNTS=clocks: commands are counted by clocks and scans",
+            Some("unset DIVVY_ACCOUNTS"),
+        ),
+        Err(e) => finding(
+            "perf events",
+            Status::Limited,
+            format!(
+                "{e}: commands are counted by clocks and scans, which cost more and see short-lived children late"
+            ),
+            Some(
+                "sysctl kernel.perf_event_paranoid=2 (or less), and a container that permits perf_event_open",
+            ),
+        ),
     }
 }
 

@@ -307,6 +307,17 @@ impl LinuxHost {
         &self.cpus
     }
 
+    /// What tells of the CPU time and the processes of commands, for people: perf events, or clocks and `/proc`.
+    #[must_use]
+    pub fn accounts(&self) -> &'static str {
+        match (self.counters, self.descent.is_told()) {
+            (true, true) => "perf events",
+            (true, false) => "perf counters and scans",
+            (false, true) => "clocks and fork events",
+            (false, false) => "clocks and scans",
+        }
+    }
+
     /// What an earlier divvy had left suspended.
     #[must_use]
     pub fn rescued(&self) -> &Report {

@@ -11,6 +11,7 @@ mod shell;
 pub(crate) mod table;
 mod tasks;
 mod trace;
+mod verdict;
 
 use std::fs::File;
 use std::io::IsTerminal as _;

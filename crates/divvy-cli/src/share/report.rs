@@ -25,6 +25,10 @@ pub(crate) struct Report {
     pub(crate) ended_by: String,
     pub(crate) clients: Vec<ClientReport>,
     pub(crate) cycles: CyclesReport,
+    /// Whether each client got its share, and if not, why.
+    pub(crate) verdict: String,
+    /// CPU time of others, the hypervisor's among it where it tells, as a fraction of the wall time of all CPUs.
+    pub(crate) strangers: f64,
     #[serde(rename = "self")]
     pub(crate) own: OwnReport,
     /// Whether the policy gives everybody its due in cycles.
@@ -75,6 +79,8 @@ pub(crate) struct ErrorsReport {
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct OwnReport {
+    /// What tells of commands' CPU time and processes.
+    pub(crate) accounts: &'static str,
     pub(crate) cpu_ns: u64,
     /// CPU time as a fraction of the wall time of one CPU.
     pub(crate) overhead: f64,
@@ -137,6 +143,7 @@ pub(crate) fn clients(ledger: &Ledger, tasks: &[Task]) -> Vec<ClientReport> {
 pub(crate) fn statistics<P: Policy<Decision = Gate>, H: Host>(
     engine: &mut Engine<P, H>,
     wall_ns: u64,
+    accounts: &'static str,
 ) -> (CyclesReport, OwnReport) {
     let cost = engine.self_cost();
     let cycles = engine.ledger().cycles();
@@ -144,6 +151,7 @@ pub(crate) fn statistics<P: Policy<Decision = Gate>, H: Host>(
     (
         CyclesReport { count: cycles.counted(), rms_relative_error: errors },
         OwnReport {
+            accounts,
             cpu_ns: cost.cpu.0,
             overhead: cost.cpu.0 as f64 / wall_ns.max(1) as f64,
             wakeups: engine.wakeups(),
@@ -182,6 +190,7 @@ impl Report {
             cpu_ns: c.service_ns,
         });
         lines.extend(super::table::lines(&rows.collect::<Vec<_>>(), color));
+        lines.push(self.verdict.clone());
         lines.extend(self.backend.line());
         lines.push(match &self.cycles.rms_relative_error {
             Some(e) => format!(
@@ -195,10 +204,11 @@ impl Report {
             None => "error per cycle: the run ended before the fifth cycle".to_owned(),
         });
         lines.push(format!(
-            "divvy itself: {:.3} % of a CPU, {} wake-ups, {} reads, {} {}",
+            "divvy itself: {:.3} % of a CPU, {} wake-ups, {} reads (of {}), {} {}",
             self.own.overhead * 100.0,
             self.own.wakeups,
             self.own.reads,
+            self.own.accounts,
             self.own.signals,
             self.backend.deeds(),
         ));

@@ -10,7 +10,7 @@ use divvy_engine::policies::AnyGate;
 use divvy_engine::{Engine, EngineError, Host as _, HostError, News, TraceHeader};
 use divvy_linux::cgroup::Chosen;
 use divvy_linux::front::Link;
-use divvy_linux::{Asked, Command, CpuMask, Exit, HostParams, LinuxHost, Signal, clock};
+use divvy_linux::{Asked, Command, CpuMask, CpuTimes, Exit, HostParams, LinuxHost, Signal, clock};
 use divvy_policy::{ClientId, Instant, Nanos};
 
 use super::backend::{self, BackendReport};
@@ -20,7 +20,7 @@ use super::report::{self, ExitReport, REPORT_VERSION, Report};
 use super::table::{self, Row};
 use super::tasks::{Task, What};
 use super::trace::{self, Failed, TraceFile};
-use super::{gate_spec, nanos};
+use super::{gate_spec, nanos, verdict};
 use crate::args::ShareArgs;
 use crate::{Code, END_WAIT, Failure, capable, give_up_on_stderr, print, tell_in_time};
 
@@ -47,6 +47,8 @@ pub(super) struct Run<'a> {
     /// What it did not take.
     plain_dropped: u64,
     started: Instant,
+    /// What the CPUs had done before.
+    times_before: Option<CpuTimes>,
     ended_by: Ended,
     quantum_ns: u64,
     has_cycles: bool,
@@ -126,6 +128,7 @@ impl<'a> Run<'a> {
             plain,
             plain_dropped: 0,
             started,
+            times_before: None,
             ended_by,
             quantum_ns,
             has_cycles,
@@ -164,6 +167,7 @@ impl<'a> Run<'a> {
             self.engine.host().can_attach(selector)?;
         }
         self.started = clock::now();
+        self.times_before = CpuTimes::read(self.engine.host().cpus()).ok();
         let mut writers = writers.into_iter().flatten();
         for i in 0..self.tasks.len() {
             let streams = writers.next();
@@ -206,11 +210,14 @@ impl<'a> Run<'a> {
         self.engine.audit();
         let wall_ns = clock::now().since(self.started).0.max(1);
         let clients = report::clients(self.engine.ledger(), &self.tasks);
-        let (cycles, mut own) = report::statistics(&mut self.engine, wall_ns);
+        let accounts = self.engine.host().accounts();
+        let (cycles, mut own) = report::statistics(&mut self.engine, wall_ns, accounts);
         own.add_front_end(self.front.cpu(), wall_ns);
         if self.tasks.iter().any(|t| t.selector().is_some()) {
             own.membership = Some(self.engine.host().membership());
         }
+        let strangers = self.strangers(wall_ns, &clients, own.cpu_ns);
+        let verdict = verdict::line(&clients, &self.lives(wall_ns), strangers, cycles.count);
         self.end_commands();
         scheduled?;
         let used: u64 = clients.iter().map(|c| c.service_ns).sum();
@@ -231,6 +238,8 @@ impl<'a> Run<'a> {
             },
             clients,
             cycles,
+            verdict,
+            strangers,
             own,
             has_cycles: self.has_cycles,
         };
@@ -241,6 +250,28 @@ impl<'a> Run<'a> {
         let code = self.code(&report);
         self.publish(&report, report_to)?;
         Ok(code)
+    }
+
+    /// What others had of the CPUs, as a fraction of their time; none where the kernel does not tell.
+    fn strangers(&self, wall_ns: u64, clients: &[report::ClientReport], own_ns: u64) -> f64 {
+        let cpus = self.engine.host().cpus();
+        let (Some(before), Ok(now)) = (self.times_before, CpuTimes::read(cpus)) else { return 0.0 };
+        let times = now.since(before);
+        let ours = clients.iter().map(|c| c.service_ns).sum::<u64>() + own_ns;
+        let others = (times.busy + times.stolen).0.saturating_sub(ours);
+        others as f64 / (wall_ns as f64 * cpus.len() as f64)
+    }
+
+    /// What is known of each client beside its row.
+    fn lives(&mut self, wall_ns: u64) -> Vec<verdict::Life> {
+        let all = (0..self.tasks.len() as u32).map(ClientId);
+        all.map(|client| {
+            let slept = self.engine.blocked_for(client).0 as f64 / wall_ns as f64;
+            let ledger = &self.engine.ledger().clients()[client.index()];
+            let (ended, width) = (!ledger.present, ledger.width);
+            verdict::Life { slept, stopped: self.engine.host().is_stopped_elsewhere(client), ended, width }
+        })
+        .collect()
     }
 
     fn schedule(&mut self) -> Result<(), Failure> {

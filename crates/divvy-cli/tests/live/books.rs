@@ -16,6 +16,7 @@ const MAX_ERROR: f64 = 0.03;
 
 /// A report, and what the kernel says that divvy and everybody below it used, ns: those that divvy waited for, whatever their
 /// parents did, are in it.
+#[expect(clippy::zombie_processes, reason = "wait4 waits for it, and tells what it used")]
 fn run_and_reckon(sandbox: &Sandbox, source: &str, args: &[&str]) -> (Value, f64) {
     let mut all = vec!["share", "--cpus"];
     let cpu = one_cpu();

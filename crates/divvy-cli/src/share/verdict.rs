@@ -1,0 +1,121 @@
+//! Whether each client got its share, and if not, why: one line for people.
+
+use super::report::ClientReport;
+
+/// A client is said to have got its share if what it got differs from it by less than this part.
+const ENOUGH: f64 = 0.01;
+/// Who slept for less than this part of the time is not said to have slept.
+const SLEEPY: f64 = 0.02;
+/// Strangers that took less than this part of the CPU time are not worth a word.
+const CROWDED: f64 = 0.02;
+
+/// What is known of a client beside its row in the report.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Life {
+    /// For which part of the run it was known to sleep.
+    pub(super) slept: f64,
+    /// Somebody else has stopped it.
+    pub(super) stopped: bool,
+    /// It ended, or left, before the run did.
+    pub(super) ended: bool,
+    /// CPUs that it can use at once.
+    pub(super) width: u32,
+}
+
+/// The line. `strangers` had this fraction of the CPU time; so many `cycles` have ended that count.
+pub(super) fn line(clients: &[ClientReport], lives: &[Life], strangers: f64, cycles: u64) -> String {
+    let shares: u64 = clients.iter().map(|c| c.share).sum();
+    let mut reasons = Vec::new();
+    for (client, life) in clients.iter().zip(lives) {
+        let asked = client.share as f64 / shares.max(1) as f64;
+        let capped = client.target_fraction < asked * (1.0 - ENOUGH);
+        if capped && !life.ended {
+            reasons.push(format!("{} can use {} only", client.name, cpus(life.width)));
+        }
+        if client.relative_error > -ENOUGH {
+            continue;
+        }
+        let (got, due) = (client.achieved_fraction * 100.0, client.target_fraction * 100.0);
+        let why = if life.stopped {
+            "somebody else stopped it".to_owned()
+        } else if life.ended {
+            "it ended before the others".to_owned()
+        } else if life.slept > SLEEPY {
+            format!("it slept {:.0} % of the time", life.slept * 100.0)
+        } else if cycles == 0 {
+            "the run was shorter than five cycles".to_owned()
+        } else if strangers > CROWDED {
+            "strangers were in its way".to_owned()
+        } else {
+            "neither sleep nor strangers explain it".to_owned()
+        };
+        reasons.push(format!("{} got {got:.1} % instead of {due:.1} %: {why}", client.name));
+    }
+    let mut text = match reasons.as_slice() {
+        [] if clients.len() > 1 => "each client got its share".to_owned(),
+        [] => "one client: nothing to divide".to_owned(),
+        _ => reasons.join("; "),
+    };
+    if strangers > CROWDED {
+        text += &format!(". Others took {:.0} % of the CPU time", strangers * 100.0);
+    }
+    text
+}
+
+fn cpus(width: u32) -> String {
+    if width == 1 { "one CPU".to_owned() } else { format!("{width} CPUs") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(name: &str, share: u64, target: f64, achieved: f64) -> ClientReport {
+        ClientReport {
+            name: name.into(),
+            share,
+            effective_share: share as f64,
+            service_ns: 0,
+            target_fraction: target,
+            achieved_fraction: achieved,
+            relative_error: achieved / target - 1.0,
+            selector: None,
+            exit: None,
+        }
+    }
+
+    const AWAKE: Life = Life { slept: 0.0, stopped: false, ended: false, width: 1 };
+    const NOBODY: f64 = 0.0;
+
+    #[test]
+    fn all_is_well_or_it_is_said_why_not() {
+        let well = [client("a", 1, 0.25, 0.2495), client("b", 3, 0.75, 0.7505)];
+        assert_eq!(line(&well, &[AWAKE; 2], NOBODY, 9), "each client got its share");
+        let crowd = 0.4;
+        let text = "each client got its share. Others took 40 % of the CPU time";
+        assert_eq!(line(&well, &[AWAKE; 2], crowd, 9), text);
+        assert_eq!(line(&well[..1], &[AWAKE], NOBODY, 9), "one client: nothing to divide");
+
+        let less = [client("a", 3, 0.75, 0.61), client("b", 1, 0.25, 0.39)];
+        let said = |life: Life, strangers, cycles| line(&less, &[life, AWAKE], strangers, cycles);
+        let rows = [
+            (Life { slept: 0.345, ..AWAKE }, NOBODY, 9, "it slept 34 % of the time"),
+            (Life { stopped: true, slept: 1.0, ..AWAKE }, NOBODY, 9, "somebody else stopped it"),
+            (Life { ended: true, ..AWAKE }, NOBODY, 9, "it ended before the others"),
+            (AWAKE, NOBODY, 0, "the run was shorter than five cycles"),
+            (AWAKE, NOBODY, 9, "neither sleep nor strangers explain it"),
+        ];
+        for (life, strangers, cycles, why) in rows {
+            assert_eq!(said(life, strangers, cycles), format!("a got 61.0 % instead of 75.0 %: {why}"));
+        }
+        let crowded = said(AWAKE, crowd, 9);
+        assert!(crowded.contains("strangers were in its way. Others took 40 %"), "{crowded}");
+    }
+
+    #[test]
+    fn who_can_use_less_than_its_share_is_named() {
+        // Two CPUs, shares 3 and 1, one thread each: half and half is all that there is.
+        let capped = [client("a", 3, 0.5, 0.5), client("b", 1, 0.5, 0.5)];
+        assert_eq!(line(&capped, &[AWAKE; 2], NOBODY, 9), "a can use one CPU only");
+    }
+}
