@@ -542,19 +542,28 @@ pub struct Pending {
     pub thread: SignalSet,
     /// To the process (`ShdPnd`).
     pub process: SignalSet,
+    /// Signals that the main thread blocks (`SigBlk`).
+    pub blocked: SignalSet,
 }
 
 impl Pending {
-    /// Whether a signal waits that will suspend the process, or asks it to suspend itself.
+    /// Whether a signal waits that will suspend the process, or asks it to suspend itself. One that the main thread
+    /// blocks does neither.
     #[must_use]
     pub const fn has_stop(self) -> bool {
-        self.thread.intersects(SignalSet::STOPS) || self.process.intersects(SignalSet::STOPS)
+        (self.thread.0 | self.process.0) & !self.blocked.0 & SignalSet::STOPS.0 != 0
+    }
+
+    /// Whether SIGSTOP waits, which nobody can block, handle or ignore.
+    #[must_use]
+    pub const fn has_sigstop(self) -> bool {
+        self.thread.contains(Signal::STOP) || self.process.contains(Signal::STOP)
     }
 
     /// The meaning of a `status` file, or the name of the line that does not read.
     ///
     /// # Errors
-    /// `State`, `SigPnd` or `ShdPnd`, whichever is missing or malformed.
+    /// `State`, `SigPnd`, `ShdPnd` or `SigBlk`, whichever is missing or malformed.
     pub fn parse(status: &[u8]) -> Result<Self, &'static str> {
         let value = |name: &'static str| {
             let mut lines = status.split(|&b| b == b'\n');
@@ -567,6 +576,7 @@ impl Pending {
             suspended: matches!(State::from_letter(state), State::Stopped),
             thread: set("SigPnd")?,
             process: set("ShdPnd")?,
+            blocked: set("SigBlk")?,
         })
     }
 }
@@ -617,6 +627,40 @@ impl StatusFile {
 /// As [`stat`].
 pub fn pending(pid: Pid) -> Result<Option<Pending>> {
     StatusFile::open(pid)?.map_or(Ok(None), |file| file.pending())
+}
+
+/// Whether `pid` stands in the middle of a call by which it sent a stop signal to itself, or to its group (`kill`, `tkill`,
+/// `tgkill`): as `su`, `runuser` and `sudo` do when they see their child stopped. Not so where it cannot be looked at.
+#[must_use]
+pub fn has_stopped_itself(pid: Pid) -> bool {
+    let path = ProcPath::of(pid, "syscall");
+    let mut buffer = [0; 256];
+    let read = match open_raw(&path).and_then(|fd| fd.map_or(Ok(None), |fd| pread_whole(fd, &mut buffer))) {
+        Ok(Some(n)) => buffer.get(..n).unwrap_or_default(),
+        Ok(None) | Err(_) => return false,
+    };
+    is_stop_of_itself(read, pid)
+}
+
+/// The number of a call and its arguments, as `/proc/PID/syscall` has them.
+fn is_stop_of_itself(line: &[u8], pid: Pid) -> bool {
+    let mut fields = line.split(|&b| b == b' ');
+    let call = fields.next().and_then(number).and_then(|n| libc::c_long::try_from(n).ok());
+    let mut argument = || {
+        let digits = fields.next()?.strip_prefix(b"0x")?;
+        // An int is the lower half of the register, whatever is in the upper one.
+        hexadecimal(digits).map(|n| n as u32 as i32)
+    };
+    let (first, second, third) = (argument(), argument(), argument());
+    let (whom, signal) = match call {
+        Some(libc::SYS_kill | libc::SYS_tkill) => (first, second),
+        Some(libc::SYS_tgkill) => (first, third),
+        _ => return false,
+    };
+    // 0 and negative numbers name groups: its own, or those it shares with its child.
+    let itself = whom.is_some_and(|whom| whom <= 0 || whom == pid.as_raw_nonzero().get());
+    let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    itself && signal.is_some_and(|signal| stops.contains(&signal))
 }
 
 /// Who traces `pid` (a debugger, `strace`); `None` if nobody does, or there is no such process.

@@ -71,6 +71,9 @@ pub trait World {
     /// As [`procfs::pending`].
     fn pending(&self, process: &Self::Process) -> Result<Option<Pending>>;
 
+    /// Whether whoever has `pid` now stands by a stop signal that it sent itself.
+    fn has_stopped_itself(&self, pid: Pid) -> bool;
+
     /// Sends a signal.
     ///
     /// # Errors
@@ -183,6 +186,10 @@ impl World for Live {
 
     fn pending(&self, process: &ProcessRef) -> Result<Option<Pending>> {
         process.pending()
+    }
+
+    fn has_stopped_itself(&self, pid: Pid) -> bool {
+        procfs::has_stopped_itself(pid)
     }
 
     fn signal(&self, process: &ProcessRef, signal: Signal) -> Result<Delivery> {

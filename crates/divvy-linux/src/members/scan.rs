@@ -65,7 +65,7 @@ impl<W: World> Members<W> {
             Some(stat) => {
                 self.active[i].threads = stat.num_threads;
                 if !look.held {
-                    self.active[i].suspension.see_released(stat.state.is_suspended());
+                    self.see_released(i, stat.state.is_suspended(), look);
                 }
                 self.regroup(i, stat.pgrp, look)?;
             }
@@ -128,7 +128,7 @@ impl<W: World> Members<W> {
             (m.threads, m.parent) = (stat.num_threads, stat.ppid);
             // Whom somebody else resumes while the client is held shows at the next audit: it is still to stand.
             if !look.held {
-                m.suspension.see_released(stat.state.is_suspended());
+                self.see_released(i, stat.state.is_suspended(), look);
             }
             let asleep = scan.asleep - before.asleep == scan.threads - before.threads;
             if asleep && self.may_idle(&self.active[i], look.now) {

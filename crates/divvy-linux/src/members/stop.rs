@@ -72,7 +72,7 @@ impl<W: World> Members<W> {
             let (pid, start) = (m.pid, m.start);
             let stat = self.world.stat(pid)?.filter(|s| s.start == start);
             if let Some(stat) = stat {
-                self.active[i].suspension.see_released(stat.state.is_suspended());
+                self.see_released(i, stat.state.is_suspended(), look);
                 let idle = stat.state.is_asleep() && self.may_idle(&self.active[i], look.now);
                 if idle && self.all_asleep(i, look)? {
                     self.lay_idle(i); // Another stands in its place now, and is next.
@@ -242,11 +242,66 @@ impl<W: World> Members<W> {
         }
     }
 
+    /// Whether somebody else wants a member suspended that stands by one stop signal of ours.
+    fn is_wanted(&self, m: &Member<W::Process>, look: &mut Look<'_>) -> bool {
+        self.waits(m, look) && !self.mirrors(m, look)
+    }
+
+    /// Whether a member that stands has stopped itself for its child stood by our doing. `su`, `runuser` and `sudo` wait for
+    /// their child's stops, stop themselves when they see one, and go on when somebody resumes them: a shell whose job
+    /// they are does, and we have to. A stop of somebody else's is not taken for that: it finds the wrapper in another
+    /// call, or has stopped the child as well.
+    fn mirrors(&self, m: &Member<W::Process>, look: &mut Look<'_>) -> bool {
+        let mut children =
+            self.active.iter().chain(&self.idle).filter(|c| c.parent == Some(m.pid)).peekable();
+        if children.peek().is_none() {
+            return false;
+        }
+        look.tally.reads += 1;
+        self.world.has_stopped_itself(m.pid)
+            && children.all(|c| match c.suspension.is_ours() {
+                true => !self.waits(c, look),
+                false => !self.stands(c, look),
+            })
+    }
+
+    /// Whether a member stands, as far as can be seen.
+    fn stands(&self, m: &Member<W::Process>, look: &mut Look<'_>) -> bool {
+        look.tally.reads += 1;
+        let stat = self.world.stat(m.pid).ok().flatten();
+        stat.is_some_and(|s| s.start == m.start && s.state.is_suspended())
+    }
+
+    /// What a look at active member `i` showed while its client is released.
+    pub(super) fn see_released(&mut self, i: usize, stands: bool, look: &mut Look<'_>) {
+        let m = &self.active[i];
+        if stands && m.permitted && !m.suspension.is_ours() && self.mirrors(m, look) {
+            look.tally.signals += 1;
+            // Where that fails it stands as before, and is looked at again.
+            let _ = self.world.signal(&m.process, Signal::CONT);
+            return;
+        }
+        self.active[i].suspension.see_released(stands);
+    }
+
     /// Whether a member stands and a stop signal waits behind that. What cannot be looked at keeps nobody from being
     /// resumed.
     fn waits(&self, m: &Member<W::Process>, look: &mut Look<'_>) -> bool {
         look.tally.reads += 1;
-        self.world.pending(&m.process).is_ok_and(|p| p.is_some_and(|p| p.suspended && p.has_stop()))
+        match self.world.pending(&m.process) {
+            Ok(Some(p)) if p.suspended => p.has_sigstop() || p.has_stop() && self.heeds_terminal(m, look),
+            Ok(_) | Err(_) => false,
+        }
+    }
+
+    /// Whether SIGTSTP, SIGTTIN and SIGTTOU suspend a member at all: the kernel drops them where nobody of the group's
+    /// session could resume it. So it is in a session's own group, a command's for one, and where the session's leader has
+    /// ended.
+    fn heeds_terminal(&self, m: &Member<W::Process>, look: &mut Look<'_>) -> bool {
+        look.tally.reads += 2;
+        let Ok(Some(stat)) = self.world.stat(m.pid) else { return false };
+        let Some(session) = stat.session.filter(|_| stat.session != stat.pgrp) else { return false };
+        matches!(self.world.stat(session), Ok(Some(s)) if !s.state.is_ended())
     }
 
     /// Suspends the members that do not stand suspended, each by itself.
@@ -360,7 +415,7 @@ impl<W: World> Members<W> {
     /// Resumes one member if we have suspended it, and nobody else has.
     pub(super) fn resume_one(&self, m: &mut Member<W::Process>, look: &mut Look<'_>) -> Result<()> {
         let mut suspension = m.suspension;
-        let what = suspension.release(|| self.waits(m, look));
+        let what = suspension.release(|| self.is_wanted(m, look));
         m.suspension = suspension;
         match what {
             Release::Resume => return self.continue_one(m, look),
@@ -449,7 +504,7 @@ impl<W: World> Members<W> {
             looked += 1;
             let m = &self.active[i];
             let mut suspension = m.suspension;
-            if suspension.release(|| self.waits(m, look)) != Release::LeaveToOthers {
+            if suspension.release(|| self.is_wanted(m, look)) != Release::LeaveToOthers {
                 continue;
             }
             most = n;

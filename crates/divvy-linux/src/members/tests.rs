@@ -36,6 +36,8 @@ struct Process {
     slow: bool,
     /// Somebody else wants it suspended.
     wanted: bool,
+    /// It has sent its stop signal itself.
+    stopped_itself: bool,
     /// It left its group with a stop signal, and nobody has looked since.
     slipped: bool,
     users: Users,
@@ -91,6 +93,7 @@ impl Script {
             slow: false,
             wanted: false,
             slipped: false,
+            stopped_itself: false,
             users: Users::all(1000),
         };
         self.0.borrow_mut().processes.insert(n, process);
@@ -194,7 +197,11 @@ impl World for Script {
             suspended: p.state.is_suspended(),
             thread: SignalSet::default(),
             process: if p.pending_stop { SignalSet::STOPS } else { SignalSet::default() },
+            blocked: SignalSet::default(),
         }))
+    }
+    fn has_stopped_itself(&self, pid: Pid) -> bool {
+        self.get(pid).is_some_and(|p| p.stopped_itself && p.state == State::Stopped)
     }
     fn users(&self, pid: Pid) -> Result<Option<Users>> {
         Ok(self.get(pid).map(|p| p.users))

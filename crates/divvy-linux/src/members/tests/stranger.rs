@@ -256,3 +256,38 @@ fn a_child_made_on_the_way_to_a_stop_is_held_at_the_next_look() {
     assert_eq!((held(&members), stage.table.nr_held()), (vec![10, 11, 12], 3));
     assert_eq!((script.state(12), script.state(13)), (State::Stopped, State::Running));
 }
+
+/// `su -c CMD`, `runuser`: they see their child stopped, stop themselves, and wait for whoever resumes them.
+#[test]
+fn a_wrapper_that_mirrors_our_stop_is_resumed_and_one_that_mirrors_a_strangers_is_not() {
+    let wrapped = |script: &Script, stage: &mut Stage| {
+        script.change(11, |p| p.group = 11);
+        command(stage, 10, 11)
+    };
+    let script = Script::default().with(10, State::Running, 0).with(11, State::Running, 0);
+    // While it is held: our stop waits behind its own.
+    let mut stage = Stage::new(script.clone(), 8);
+    let mut members = wrapped(&script, &mut stage);
+    script.change(10, |p| (p.state, p.stopped_itself) = (State::Stopped, true));
+    members.suspend(&mut stage.look(true)).unwrap();
+    members.resume(&mut stage.look(true)).unwrap();
+    assert_eq!((script.standing(), stage.table.nr_held()), (vec![], 0));
+    // After its release.
+    script.change(10, |p| (p.state, p.stopped_itself) = (State::Stopped, true));
+    members.scan(&mut stage.look(false), true, 8).unwrap();
+    assert_eq!(script.standing(), Vec::<i32>::new());
+    // A stranger's stop of the wrapper, which finds it waiting for its child.
+    for of_child in [false, true] {
+        members.suspend(&mut stage.look(true)).unwrap();
+        script.change(10, |p| p.stopped_itself = of_child);
+        script.stranger_stops(if of_child { 11 } else { 10 });
+        if of_child {
+            script.stranger_stops(10);
+        }
+        members.resume(&mut stage.look(true)).unwrap();
+        members.scan(&mut stage.look(false), true, 8).unwrap();
+        assert_eq!(script.standing(), if of_child { vec![10, 11] } else { vec![10] });
+        script.stranger_resumes(10);
+        script.stranger_resumes(11);
+    }
+}
