@@ -1,0 +1,61 @@
+//! Programs that stop themselves when they see their child stopped, and wait for a shell to resume them: `su`, `runuser`.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::harness::{PATIENCE, SPIN, Sandbox, eventually, one_cpu, skip};
+
+/// A wrapper that stands while its child does not is looked at for so long, in reality far shorter.
+const HELD_AT_MOST: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_wrapper_that_mirrors_its_childs_stops_goes_on() {
+    let Some(sandbox) = Sandbox::shared("a_wrapper_that_mirrors_its_childs_stops_goes_on") else { return };
+    let runs = |program: &str| std::process::Command::new(program).arg("--help").output().is_ok();
+    if !runs("runuser") || !runs("su") {
+        skip("a_wrapper_that_mirrors_its_childs_stops_goes_on", "no su and runuser (util-linux)");
+        return;
+    }
+    let some = "i=0; while [ $i -lt 600000 ]; do i=$((i+1)); done # child";
+    let words = [
+        format!("1:runuser -u nobody -- sh -c '{some}'"),
+        format!("1:su -s /bin/sh nobody -c '{some}'"),
+        format!("1:{SPIN} # client"),
+    ];
+    let cpu = one_cpu();
+    let mut args = vec!["share", "--quiet", "--cpus", &cpu, "--quantum", "5ms"];
+    args.extend(words.iter().map(String::as_str));
+    let running = sandbox.start(&args);
+    eventually("both children", || (sandbox.with("# child").len() >= 4).then_some(()));
+    // No wrapper stands for longer than its child is held for; and at the end both are gone, for they have waited for it.
+    let begun = Instant::now();
+    let mut standing: Vec<(rustix::process::Pid, Instant)> = Vec::new();
+    let mut seen = 0;
+    loop {
+        let wrappers: Vec<_> = sandbox
+            .processes()
+            .into_iter()
+            .filter(|p| ["su", "runuser"].contains(&p.comm.as_str()))
+            .collect();
+        if wrappers.is_empty() {
+            break;
+        }
+        let stands: Vec<_> = wrappers.iter().filter(|p| p.state == 'T').map(|p| p.pid).collect();
+        seen += stands.len();
+        standing.retain(|(pid, _)| stands.contains(pid));
+        for pid in stands {
+            if !standing.iter().any(|(p, _)| *p == pid) {
+                standing.push((pid, Instant::now()));
+            }
+        }
+        for (pid, since) in &standing {
+            assert!(since.elapsed() < HELD_AT_MOST, "{pid} stands for {:?}", since.elapsed());
+        }
+        assert!(begun.elapsed() < PATIENCE, "they do not end: {wrappers:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("a wrapper was seen to stand {seen} times in {:?}", begun.elapsed());
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code, Some(130));
+}
