@@ -103,12 +103,6 @@ pub trait World {
     /// # Errors
     /// As [`ProcessRef::group_has_members`].
     fn group_has_members(&self, process: &Self::Process) -> Result<Option<bool>>;
-
-    /// Appends to `found` the members of the group that it leads or led. Looks at every process of the machine.
-    ///
-    /// # Errors
-    /// As [`procfs::processes`].
-    fn group_members(&self, process: &Self::Process, found: &mut Vec<Pid>) -> Result<()>;
 }
 
 /// Descriptors kept for reading `/proc`, another guardian, and what else comes up.
@@ -212,19 +206,5 @@ impl World for Live {
 
     fn group_has_members(&self, process: &ProcessRef) -> Result<Option<bool>> {
         process.group_has_members()
-    }
-
-    fn group_members(&self, process: &ProcessRef, found: &mut Vec<Pid>) -> Result<()> {
-        let mut all = Vec::new();
-        procfs::processes(|pid| all.push(pid))?;
-        // One that cannot be read has ended, or is nobody that we may signal.
-        let is_member = |pid: &Pid| {
-            procfs::stat(*pid)
-                .ok()
-                .flatten()
-                .is_some_and(|s| s.pgrp == Some(process.pid()) && !s.state.is_ended())
-        };
-        found.extend(all.into_iter().filter(is_member));
-        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The processes of one client, and the CPU time that all of them have used, those gone included.
 //!
 //! **Two kinds.** A *command* is a process that we started, the leader of a process group, with all its descendants: they
-//! are ours to wait for, and the group can be signalled at once. An *attached* client is any set of processes that ran
+//! are ours to wait for, and what ends them is sent to the group at once. An *attached* client is any set of processes that ran
 //! before we came or come from elsewhere: who belongs to it is said from outside ([`Members::admit`], [`Members::take`]),
 //! and each is signalled by itself.
 //!
@@ -86,9 +86,9 @@ struct Member<P> {
     process: Rc<P>,
     pid: Pid,
     start: StartTime,
-    /// In a command's process group: signalled with it.
+    /// In a command's process group: what is sent to end the client reaches it with that.
     in_group: bool,
-    /// Its slot in the table of held processes, where it is not covered by the group's.
+    /// Its slot in the table of held processes, once it was to be held; a command's leader has the command's.
     slot: Option<Slot>,
     clock: Nanos,
     /// What its clock showed when it became a member.
@@ -110,8 +110,6 @@ struct Member<P> {
     owned: bool,
     /// Whose doing it is that it stands.
     suspension: Suspension,
-    /// It was sent a stop signal by itself, and not, or not only, with its group.
-    alone: bool,
     /// When its clock was last seen to rise.
     used_at: Instant,
     /// Its clock when it was last released.
@@ -141,10 +139,6 @@ enum Kind<P> {
         leader: Rc<P>,
         /// The whole group's slot in the table.
         slot: Option<Slot>,
-        /// The group was suspended at once.
-        at_once: bool,
-        /// It was so at some time.
-        ever_at_once: bool,
     },
     Attached {
         /// Whether the time of children that members have waited for is the client's.
@@ -283,12 +277,10 @@ impl<W: World> Members<W> {
             permitted: true,
             owned: true,
             suspension: Suspension::Free,
-            alone: false,
             used_at: Instant::ZERO,
             released_at: Nanos::ZERO,
         };
-        let mut members =
-            Self::of(world, Kind::Command { leader, slot, at_once: false, ever_at_once: false });
+        let mut members = Self::of(world, Kind::Command { leader, slot });
         members.active.push(first);
         Ok(members)
     }
@@ -570,9 +562,6 @@ impl<W: World> Members<W> {
         if m.slot.is_none() && !m.in_group {
             m.slot = self.enter(m.pid, m.start, look);
         }
-        if let Some(slot) = m.slot.as_ref().filter(|_| m.suspension.is_ours()) {
-            look.table.set_held(slot, true);
-        }
         // It is a member whatever comes of it, and keeps its slot as long as it is one.
         let done = if look.held { self.stop_one(&mut m, look) } else { Ok(()) };
         self.active.push(m);
@@ -595,7 +584,7 @@ impl<W: World> Members<W> {
             if let Some(stat) = self.world.stat(m.pid)?.filter(|s| s.start == m.start) {
                 self.active[i].children_read_at = Some(self.active[i].clock);
                 self.book_children(i, &stat);
-                self.regroup(i, stat.pgrp, look)?;
+                self.regroup(i, stat.pgrp);
             }
         }
         Ok(())
@@ -679,12 +668,6 @@ impl<W: World> Members<W> {
         (member.clock, member.clock_before) = (Nanos::ZERO, Nanos::ZERO);
         (member.children, member.children_before) = (Nanos::ZERO, Nanos::ZERO);
         member.used_at = look.now;
-        match member.in_group {
-            // Its group's stop signal has reached it, or it was made by somebody whom others resumed since.
-            true if self.is_held_at_once() => member.suspension.sent(),
-            true => {}
-            false => self.doubt(&mut member, look),
-        }
         self.activate(member, look)
     }
 
@@ -752,10 +735,9 @@ impl<W: World> Members<W> {
             owned,
             suspension: match self.kind {
                 Kind::Attached { .. } if stat.state.is_suspended() => Suspension::Elsewhere,
-                // A command's may have been reached by its group's stop signal before it was known.
+                // What it is like is seen at the next look.
                 _ => Suspension::Free,
             },
-            alone: false,
             used_at: if stat.state == State::Running { now } else { Instant::ZERO },
             released_at: clock,
         }))

@@ -67,7 +67,7 @@ impl<W: World> Members<W> {
                 if !look.held {
                     self.see_released(i, stat.state.is_suspended(), look);
                 }
-                self.regroup(i, stat.pgrp, look)?;
+                self.regroup(i, stat.pgrp);
             }
             None => {
                 let gone = self.active.swap_remove(i);

@@ -1,12 +1,13 @@
 //! Suspending and resuming a client's members, and telling our own suspensions from somebody else's.
 //!
 //! What to send to whom, and whose doing a suspension is, [`Suspension`](super::Suspension) says; here it is
-//! done. The table says so before the first stop signal is sent, and until the last process was resumed. A command none of
-//! whose members is idle is suspended at once, as a process group: none can fork its way out. Everybody else is
-//! suspended one by one; how far apart the signals are is measured ([`Skew`]).
+//! done. The table says so before the first stop signal is sent, and until the last process was resumed. Members are
+//! suspended one by one, a command's too: a child that is being forked when its group is stopped may be born standing
+//! after the group was resumed. How far apart the signals are is measured ([`Skew`]); a child that was made meanwhile is
+//! found by the next look at the client.
 //!
-//! Who is signalled by itself has a slot in the table of its own: a member may leave its group at any moment, and the
-//! group's slot would not reach it any more. Only a leader is found by either.
+//! Who is to be held has a slot in the table of its own: a member may leave its group at any moment, and the group's slot
+//! would not reach it any more. Only a leader is found by that, wherever it goes.
 //!
 //! A member that may not be signalled (it runs as another user by now) is left out: it counts, it is charged (unless the
 //! client has an owner, who is not charged for what others run), and the rest goes on.
@@ -34,10 +35,7 @@ impl<W: World> Members<W> {
     pub fn suspend(&mut self, look: &mut Look<'_>) -> Result<Delivery> {
         self.leave_out(look)?;
         let begun = clock::now();
-        let delivery = match &self.kind {
-            Kind::Command { .. } if self.is_whole() => self.suspend_group(look)?,
-            _ => self.suspend_each(look, |_| true)?,
-        };
+        let delivery = self.suspend_each(look)?;
         let last = clock::now().since(begun);
         self.skew = Skew { last, max: self.skew.max.max(last) };
         Ok(delivery)
@@ -84,50 +82,13 @@ impl<W: World> Members<W> {
         Ok(())
     }
 
-    /// Whether nobody is left out when all members are suspended.
-    fn is_whole(&self) -> bool {
-        self.idle.is_empty() && !self.active.iter().any(|m| m.suspension.is_elsewhere())
-    }
-
-    /// Whether the group's stop signal was the last that concerned all of a command's group.
-    pub(super) fn is_held_at_once(&self) -> bool {
-        matches!(self.kind, Kind::Command { at_once: true, .. })
-    }
-
-    fn suspend_group(&mut self, look: &mut Look<'_>) -> Result<Delivery> {
-        if self.active.is_empty() {
-            return Ok(Delivery::Gone);
-        }
-        self.mark_all(look, true);
-        look.tally.signals += 1;
-        let Kind::Command { leader, at_once, ever_at_once, .. } = &mut self.kind else {
-            return Ok(Delivery::Gone);
-        };
-        *ever_at_once = true;
-        // Where the group refuses, each member answers for itself.
-        *at_once = matches!(self.world.signal_group(leader, Signal::STOP), Ok(GroupDelivery::Sent));
-        if !*at_once {
-            return self.suspend_each(look, |_| true);
-        }
-        self.active.iter_mut().filter(|m| m.in_group).for_each(|m| m.suspension.sent());
-        self.suspend_each(look, |m| !m.in_group)?;
-        Ok(Delivery::Sent)
-    }
-
-    /// Suspends each of the active members that `choose` names, by itself.
-    fn suspend_each(
-        &mut self,
-        look: &mut Look<'_>,
-        choose: impl Fn(&Member<W::Process>) -> bool,
-    ) -> Result<Delivery> {
+    /// Suspends each of the active members that does not stand already.
+    fn suspend_each(&mut self, look: &mut Look<'_>) -> Result<Delivery> {
         // The table first: one store each, before any signal.
         self.mark_all(look, true);
         let mut delivery = Delivery::Gone;
         let mut left = None;
         for i in 0..self.active.len() {
-            if !choose(&self.active[i]) {
-                continue;
-            }
             // The member is put back whatever happens, and those after it are tried all the same.
             let mut m = self.active.swap_remove(i);
             if let Err(e) = self.stop_one(&mut m, look) {
@@ -184,7 +145,7 @@ impl<W: World> Members<W> {
         let mut suspension = m.suspension;
         let send = suspension.hold(|| self.see(m, look));
         m.suspension = suspension;
-        let leads = m.in_group && Some(m.pid) == self.leader();
+        let leads = Some(m.pid) == self.leader();
         if m.slot.is_none() && !leads && send {
             m.slot = self.enter(m.pid, m.start, look);
         }
@@ -201,10 +162,7 @@ impl<W: World> Members<W> {
         }
         look.tally.signals += 1;
         match self.world.signal(&m.process, Signal::STOP) {
-            Ok(Delivery::Sent) => {
-                m.suspension.sent();
-                m.alone = true;
-            }
+            Ok(Delivery::Sent) => m.suspension.sent(),
             Ok(Delivery::Gone) => {}
             Err(Error::Permission { .. }) => Self::give_up(m, look),
             Err(e) => return Err(e),
@@ -309,7 +267,7 @@ impl<W: World> Members<W> {
     /// # Errors
     /// As [`World::signal`].
     pub fn suspend_the_others(&mut self, look: &mut Look<'_>) -> Result<Delivery> {
-        self.suspend_each(look, |_| true)?;
+        self.suspend_each(look)?;
         self.check_permitted(Delivery::Sent)
     }
 
@@ -320,28 +278,11 @@ impl<W: World> Members<W> {
     /// As [`World::signal`].
     pub fn resume(&mut self, look: &mut Look<'_>) -> Result<Delivery> {
         self.leave_to_others(look);
-        let some_stay = self.active.iter().any(|m| m.in_group && m.suspension.is_elsewhere());
-        let mut whole = self.is_held_at_once();
-        // To spare one of the group, all others have to be known. Where they cannot be, nobody is spared.
-        if whole && some_stay && self.meet_group(look).is_ok() {
-            whole = false;
-            self.leave_to_others(look);
-        }
-        if let Kind::Command { leader, at_once, .. } = &mut self.kind {
-            *at_once = false;
-            if whole {
-                look.tally.signals += 1;
-                // Where the group refuses, each member is resumed by itself.
-                whole = matches!(self.world.signal_group(leader, Signal::CONT), Ok(GroupDelivery::Sent));
-            }
-        }
-        let mut delivery = if whole { Delivery::Sent } else { Delivery::Gone };
+        let mut delivery = Delivery::Gone;
         let mut left = None;
         for i in 0..self.active.len() {
             let mut m = self.active.swap_remove(i);
-            if whole && m.in_group && !m.alone {
-                m.suspension.resumed();
-            } else if m.suspension.is_ours() {
+            if m.suspension.is_ours() {
                 match self.continue_one(&mut m, look) {
                     Ok(()) => delivery = Delivery::Sent,
                     Err(e) => left = Some(e),
@@ -359,57 +300,11 @@ impl<W: World> Members<W> {
         Ok(delivery)
     }
 
-    /// Somebody of a command is found outside of its group who is new, or was in it before. A process that leaves its
-    /// group (`setsid`) just as that is stopped takes the signal with it, out of the reach of the group's SIGCONT and of
-    /// the group's slot: it is resumed, now or when its client is. What a look shows says nothing of whose the stop was.
-    pub(super) fn doubt(&self, m: &mut Member<W::Process>, look: &mut Look<'_>) {
-        let Kind::Command { at_once, ever_at_once: true, .. } = self.kind else { return };
-        if at_once || look.held {
-            m.suspension.doubt();
-            if let Some(slot) = &m.slot {
-                look.table.set_held(slot, true);
-            }
-            return;
-        }
-        // One that may not be signalled was not stopped by us either.
-        let _ = self.continue_one(m, look);
-    }
-
-    /// A member that has left the command's process group (`setsid`, `setpgid`) is reached by itself from now on.
-    pub(super) fn regroup(&mut self, i: usize, pgrp: Option<Pid>, look: &mut Look<'_>) -> Result<()> {
+    /// A member may have left the command's process group (`setsid`, `setpgid`).
+    pub(super) fn regroup(&mut self, i: usize, pgrp: Option<Pid>) {
         let leader = self.leader();
         let m = &mut self.active[i];
-        if !m.in_group || pgrp == leader || pgrp.is_none() {
-            return Ok(());
-        }
-        m.in_group = false;
-        // Without room in the table it is never held; but what the group's slot stood for is resumed first.
-        let (pid, start) = (m.pid, m.start);
-        if m.slot.is_none() {
-            self.active[i].slot = self.enter(pid, start, look);
-        }
-        let mut m = self.active.swap_remove(i);
-        self.doubt(&mut m, look);
-        let done = match look.held {
-            true if m.slot.is_none() => self.resume_one(&mut m, look),
-            true => self.stop_one(&mut m, look),
-            false => Ok(()),
-        };
-        self.active.push(m);
-        let last = self.active.len() - 1;
-        self.active.swap(i, last);
-        done
-    }
-
-    /// Takes in those members of a command's group that are not known yet: its stop signal has reached them.
-    fn meet_group(&mut self, look: &mut Look<'_>) -> Result<()> {
-        let Kind::Command { leader, .. } = &self.kind else { return Ok(()) };
-        let mut found = Vec::new();
-        self.world.group_members(leader, &mut found)?;
-        let held = std::mem::replace(&mut look.held, false);
-        let added = found.into_iter().try_for_each(|pid| self.add(pid, look));
-        look.held = held;
-        added
+        m.in_group &= pgrp == leader || pgrp.is_none();
     }
 
     /// Resumes one member if we have suspended it, and nobody else has.
@@ -431,12 +326,11 @@ impl<W: World> Members<W> {
     fn continue_one(&self, m: &mut Member<W::Process>, look: &mut Look<'_>) -> Result<()> {
         look.tally.signals += 1;
         match self.world.signal(&m.process, Signal::CONT) {
-            // It never stood: its group was signalled, and it was left out. It is not ours to hold.
+            // It became somebody else's on the way, and somebody has resumed it. It is not ours to hold.
             Err(Error::Permission { .. }) if self.see(m, look) == Seen::Runs => m.permitted = false,
             done => drop(done?),
         }
         m.suspension.resumed();
-        m.alone = false;
         if let Some(slot) = &m.slot {
             look.table.set_held(slot, false);
         }

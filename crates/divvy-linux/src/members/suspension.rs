@@ -12,6 +12,9 @@
 //!   ([`Suspension::Twice`]): a stop that waits then proves nothing, and the process is resumed.
 //! - After one stop signal of ours, a stop that waits in a process that stands is somebody else's, be it that theirs came
 //!   before ours or after it. It is left to whoever sent it.
+//! - Stop signals go to one process each, never to a process group. The kernel hands a group's stop on to a child that is
+//!   being forked just then, but not a SIGCONT that comes before the fork is through (it drops that one early unless the
+//!   process handles it): the child is born standing, after everybody was resumed.
 //! - A member is marked in the table before the signal and until it was resumed, or was seen to be somebody else's.
 //!   Nothing else takes the mark away.
 //!
@@ -96,18 +99,12 @@ impl Suspension {
         }
     }
 
-    /// A stop signal of ours was sent, to the member or to its whole group. (One that somebody else has suspended and
-    /// that gets ours all the same shows it at its release: theirs waits behind ours, or ours behind theirs.)
+    /// A stop signal of ours was sent.
     pub const fn sent(&mut self) {
         *self = match self {
             Self::Free | Self::Elsewhere => Self::Once,
             Self::Once | Self::Twice => Self::Twice,
         };
-    }
-
-    /// A stop signal of ours may have reached it unseen, with a group that it was in.
-    pub const fn doubt(&mut self) {
-        *self = Self::Twice;
     }
 
     /// What to do about it when its client is released. `waits` tells whether it stands and a stop signal waits

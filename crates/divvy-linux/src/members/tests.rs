@@ -38,8 +38,6 @@ struct Process {
     wanted: bool,
     /// It has sent its stop signal itself.
     stopped_itself: bool,
-    /// It left its group with a stop signal, and nobody has looked since.
-    slipped: bool,
     users: Users,
 }
 
@@ -92,7 +90,6 @@ impl Script {
             pending_stop: false,
             slow: false,
             wanted: false,
-            slipped: false,
             stopped_itself: false,
             users: Users::all(1000),
         };
@@ -255,12 +252,6 @@ impl World for Script {
     }
     fn group_has_members(&self, (leader, _): &Self::Process) -> Result<Option<bool>> {
         Ok(Some(self.0.borrow().processes.values().any(|p| p.group == leader.as_raw_pid())))
-    }
-    fn group_members(&self, (leader, _): &Self::Process, found: &mut Vec<Pid>) -> Result<()> {
-        let machine = self.0.borrow();
-        let members = machine.processes.iter().filter(|(_, p)| p.group == leader.as_raw_pid());
-        found.extend(members.map(|(&n, _)| pid(n)));
-        Ok(())
     }
 }
 

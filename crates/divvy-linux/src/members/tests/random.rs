@@ -54,7 +54,7 @@ impl Meanwhile {
                 Reach::Group { .. } => slot.pid == pid(p.group),
             };
             let to_stand = p.state == State::Stopped || p.pending_stop;
-            if to_stand && !p.wanted && !p.slipped && !held().any(|slot| is_covered(&slot)) {
+            if to_stand && !p.wanted && !held().any(|slot| is_covered(&slot)) {
                 self.fault.get_or_insert(format!("after {} steps {n} is not marked: {p:?}", self.steps));
             }
         }
@@ -81,16 +81,19 @@ impl Meanwhile {
                 (p.pending_stop, p.wanted) = (false, false);
                 p.state = State::Running;
             }
-            // With a signal waiting nobody forks.
-            13 if !stands && !p.pending_stop && last < LAST => {
-                let mut child = Process { parent: n, cpu: Nanos::ZERO, children: 0, ..p.clone() };
-                child.slipped = false;
+            // A fork that has begun goes on with a signal waiting; the child has none.
+            13 if !stands && last < LAST => {
+                let child = Process {
+                    parent: n,
+                    cpu: Nanos::ZERO,
+                    children: 0,
+                    pending_stop: false,
+                    wanted: false,
+                    ..p.clone()
+                };
                 processes.insert(last + 1, child);
             }
-            14 if !stands && n != first && p.group != n => {
-                p.slipped = p.pending_stop;
-                p.group = n;
-            }
+            14 if !stands && n != first => p.group = n,
             15 if !stands && n != first && self.random.below(4) == 0 => {
                 processes.remove(&n);
                 processes.values_mut().filter(|p| p.parent == n).for_each(|p| p.parent = first);
@@ -151,7 +154,6 @@ fn live(seed: u64, is_command: bool) -> (u64, Option<String>) {
         members.scan(&mut stage.look(false), true, 8).unwrap();
     }
     settle();
-    script.0.borrow_mut().processes.values_mut().for_each(|p| p.slipped = false);
     meanwhile.check(&script.0.borrow().processes);
     if meanwhile.fault.is_none() && stage.table.nr_held() > 0 {
         let marked: Vec<_> = (0..view.len()).filter_map(|i| view.image(i)).filter(|slot| slot.held).collect();

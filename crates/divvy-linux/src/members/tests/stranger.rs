@@ -111,25 +111,6 @@ fn a_member_that_is_slow_to_stop_is_not_sent_two_and_not_given_away() {
     assert!(!members.are_elsewhere());
 }
 
-/// A child that the group's stop signal has reached before anybody knew of it.
-#[test]
-fn a_newcomer_that_stands_with_its_group_is_not_sent_another() {
-    let script = Script::default().with(10, State::Running, 0);
-    let mut stage = Stage::new(script.clone(), 8);
-    let mut members = command(&mut stage, 10, 10);
-    script.clone().with(11, State::Running, 0).with(12, State::Running, 0);
-    for (n, slow) in [(11, false), (12, true)] {
-        script.change(n, |p| (p.parent, p.group, p.slow) = (10, 10, slow));
-    }
-    members.suspend(&mut stage.look(true)).unwrap();
-    script.sent();
-    members.scan(&mut stage.look(true), true, 8).unwrap();
-    assert_eq!((held(&members), script.sent()), (vec![10, 11, 12], vec![]));
-    script.takes(12);
-    members.resume(&mut stage.look(true)).unwrap();
-    assert_eq!((script.standing(), stage.table.nr_held()), (vec![], 0));
-}
-
 /// Slurm stops a task's processes one by one; so does `kill -STOP`.
 #[test]
 fn whichever_member_somebody_else_stops_is_left_to_them_and_all_others_are_resumed() {
@@ -167,26 +148,6 @@ fn whichever_member_somebody_else_stops_is_left_to_them_and_all_others_are_resum
             assert_eq!((script.standing(), stage.table.nr_held()), (vec![], 0));
         }
     }
-}
-
-/// To spare one member of a group that was stopped at once, the others are resumed one by one: those too that nobody
-/// had met.
-#[test]
-fn unknown_members_of_a_group_are_resumed_where_one_is_spared() {
-    let script = (10..13).fold(Script::default(), |script, n| script.with(n, State::Running, 0));
-    let mut stage = Stage::new(script.clone(), 8);
-    let mut members = command(&mut stage, 10, 12);
-    for n in [13, 14] {
-        script.clone().with(n, State::Running, 0);
-        script.change(n, |p| (p.parent, p.group) = (1, 10));
-    }
-    members.suspend(&mut stage.look(true)).unwrap();
-    assert_eq!(script.standing(), [10, 11, 12, 13, 14]);
-    script.stranger_stops(11);
-    script.stranger_stops(14);
-    members.resume(&mut stage.look(true)).unwrap();
-    assert_eq!((script.standing(), stage.table.nr_held()), (vec![11, 14], 0));
-    assert_eq!(members.len(), 5);
 }
 
 /// Of forty, sixteen are looked at each time; who stops one of them stops most likely all.
@@ -229,16 +190,13 @@ fn who_leaves_the_group_unseen_is_found_by_its_own_slot_and_resumed() {
 }
 
 #[test]
-fn a_member_that_leaves_the_group_of_a_full_table_goes_free_and_is_told_of() {
+fn a_member_of_a_group_that_a_full_table_has_no_room_for_goes_free_and_is_told_of() {
     let script = four();
     script.change(11, |p| (p.parent, p.group) = (10, 10));
     let mut stage = Stage::new(script.clone(), 1);
     let mut members = Members::command(script.clone(), (pid(10), StartTime(100)), &mut stage.table).unwrap();
     members.scan(&mut stage.look(false), true, 8).unwrap();
     members.suspend(&mut stage.look(true)).unwrap();
-    assert_eq!(held(&members), [10, 11]);
-    script.change(11, |p| p.group = 11);
-    members.scan(&mut stage.look(true), true, 8).unwrap();
     assert_eq!((held(&members), script.state(11)), (vec![10], State::Running));
     assert!(matches!(members.take_unheld(), Some(Error::TableFull { capacity: 1, .. })));
 }

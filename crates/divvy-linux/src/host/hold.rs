@@ -1,0 +1,224 @@
+//! Holding and releasing clients, and looking whether those that are held stand.
+
+use divvy_engine::{HostError, News};
+use divvy_policy::{ClientId, CpuId, Instant, Nanos};
+
+use super::{LinuxHost, SCAN_INTERVAL, delivered, host_error};
+use crate::members::Look;
+use crate::procfs::Latest;
+use crate::steer::Steered;
+use crate::{Delivery, Error, Result, clock};
+
+/// Every held client is looked at this often, lest somebody else has resumed it; less often where there are thousands.
+const AUDIT_INTERVAL: Nanos = Nanos::from_millis(200);
+/// Of thousands of held clients so many are looked at in a second.
+const AUDITS_PER_SECOND: u64 = 2500;
+/// Once somebody was found to have been resumed, all are looked at every [`AUDIT_INTERVAL`] for this long.
+const AUDIT_ALERT: Nanos = Nanos::from_secs(10);
+/// Held clients looked at in one wake-up, at most.
+const AUDITS_MAX: usize = 64;
+/// CPU time that a held client may show beyond what it had when it was held: the way to its stop.
+const AUDIT_SLACK: Nanos = Nanos::from_micros(500);
+
+impl LinuxHost {
+    /// How long it takes until every held client was looked at.
+    fn audit_interval(&self, now: Instant) -> Nanos {
+        if self.resumed_at.is_some_and(|at| now.since(at) < AUDIT_ALERT) {
+            return AUDIT_INTERVAL;
+        }
+        AUDIT_INTERVAL.max(Nanos(self.clients.len() as u64 * 1_000_000_000 / AUDITS_PER_SECOND))
+    }
+
+    /// Looks at some held clients: one that has run was resumed by somebody else.
+    pub(super) fn audit(&mut self, now: Instant) {
+        let n = self.clients.len();
+        if n == 0 {
+            return;
+        }
+        let interval = self.audit_interval(now);
+        let elapsed = now.since(self.audited).0.min(interval.0);
+        let share = (u128::from(elapsed) * n as u128 / u128::from(interval.0)) as usize;
+        if share == 0 {
+            return;
+        }
+        self.audited = now;
+        let mut latest = None;
+        for _ in 0..share.min(AUDITS_MAX) {
+            let Some(i) = self.clients.in_turn(self.audit_next) else { return };
+            self.audit_next = i + 1;
+            let c = &self.clients[i];
+            if !c.held || c.gone {
+                continue;
+            }
+            if c.selector.is_none() {
+                self.catch_children(i, &mut latest);
+            }
+            let c = &mut self.clients[i];
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
+            let Ok(total) = c.members.total(look) else { continue };
+            match c.audited {
+                None => c.audited = Some(total),
+                Some(before) if total > before + AUDIT_SLACK => {
+                    c.audited = None;
+                    if c.stands(look) {
+                        continue; // Time of children that was only booked now.
+                    }
+                    (c.held, c.resumed) = (false, true);
+                    self.resumed_at = Some(now);
+                    self.news.push_back(News::Resumed(ClientId(i as u32)));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Looks for children of held commands until each member was seen to stand before its children were listed: from
+    /// then on there can be no more. Whoever takes longer than others is left to the audits.
+    pub(super) fn settle_held(&mut self, now: Instant) {
+        for (client, held_at) in std::mem::take(&mut self.unsettled) {
+            let i = client.index();
+            let held = self.clients.get(i).is_some_and(|c| c.stops() && !c.gone);
+            if !held || now.since(held_at) > SCAN_INTERVAL {
+                continue;
+            }
+            if self.is_told(i) {
+                let _ = self.catch_up(i); // What cannot be had now is had at the next audit.
+                self.unsettled.push((client, held_at));
+                continue;
+            }
+            let c = &mut self.clients[i];
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, true);
+            let scan = c.members.scan(look, true, u32::MAX);
+            let idle = c.members.nr_idle() as u32;
+            if !scan.is_ok_and(|scan| scan.suspended + idle >= scan.threads) {
+                self.unsettled.push((client, held_at));
+            }
+        }
+    }
+
+    /// Holds children of a held command that were made between the last look at it and its stop: those that the kernel
+    /// tells of, or, where it does not, whoever is found if any process was made on this machine since then (`latest` is
+    /// the last). A member that stands makes none, so this ends.
+    fn catch_children(&mut self, i: usize, latest: &mut Option<Latest>) {
+        // What cannot be had or read now is had or read at the next audit.
+        if self.is_told(i) {
+            let _ = self.catch_up(i);
+            return;
+        }
+        let latest = *latest.get_or_insert_with(|| Latest::of(self.last_pid.as_ref()));
+        let c = &mut self.clients[i];
+        if c.selector.is_none() && latest.has_changed_since(c.scanned_pid) {
+            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+            if c.members.scan(look, true, u32::MAX).is_ok() {
+                self.clients[i].scanned_pid = latest;
+                self.told_anew(i);
+            }
+        }
+    }
+
+    pub(super) fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
+        let c = &mut self.clients[i];
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), true);
+        c.stopped_elsewhere = false;
+        if let Some(leaf) = &c.leaf {
+            (c.held, c.resumed) = (true, false);
+            look.tally.signals += 1;
+            return leaf.freeze().map(|()| Delivery::Sent).map_err(|e| {
+                let host = host_error(&e);
+                (e, host)
+            });
+        }
+        // More than this and the way to its stop it shall not show. Where a clock lagged behind, its state is looked at in vain.
+        c.audited = Some(c.members.last_total());
+        // Whoever was held before may stand in part: somebody else has resumed one of its processes, or the guardian all.
+        let again = std::mem::replace(&mut c.held, true) | std::mem::take(&mut c.resumed);
+        let done = if again { c.members.suspend_the_others(look) } else { c.members.suspend(look) };
+        c.stopped_elsewhere = c.members.are_elsewhere();
+        // Whoever makes children may have made one since the last look, and may be making another on the way to its stop.
+        let held_at = look.now;
+        if self.clients[i].selector.is_none() && (self.clients[i].members.has_forked() || self.is_told(i)) {
+            self.catch_children(i, &mut None);
+            if self.clients[i].members.has_forked() {
+                let client = ClientId(i as u32);
+                self.unsettled.retain(|(other, _)| *other != client);
+                self.unsettled.push((client, held_at));
+            }
+        }
+        done.map_err(|e| {
+            let host = host_error(&e);
+            (e, host)
+        })
+    }
+
+    pub(super) fn release_client(&mut self, i: usize, cpu: Option<CpuId>) -> Result<Delivery> {
+        let cpu = cpu.and_then(|cpu| self.cpus.get(cpu.index()).copied());
+        if self.gives_lane(i, cpu) {
+            return Ok(Delivery::Sent);
+        }
+        let c = &mut self.clients[i];
+        let cpu = cpu.filter(|_| c.lanes.cpus.is_empty());
+        c.cpu = cpu;
+        c.resumed = false;
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        // It shall wake up on its CPU and nowhere else: on ours it would take our place.
+        let steered = match cpu {
+            Some(cpu) => Steered::begin(&c.members, look.table, cpu).ok().flatten(),
+            None => None,
+        };
+        let delivery = match &c.leaf {
+            Some(leaf) => {
+                look.tally.signals += 1;
+                leaf.thaw().map(|()| Delivery::Sent)
+            }
+            None => c.members.resume(look),
+        };
+        c.held = false;
+        // Whom somebody else has stopped stays as it is; a look at its state tells when it goes on.
+        if c.members.are_elsewhere() && !std::mem::replace(&mut c.stopped_elsewhere, true) {
+            self.news.push_back(News::Stopped(ClientId(i as u32)));
+        }
+        if let Some(steered) = steered {
+            steered.end(&c.members, &self.table)?;
+        }
+        delivery
+    }
+
+    /// Whether a client is better held after the next one was released: its CPU would be idle in between. Where we run
+    /// on that CPU ourselves it runs us, and whoever is released there could take our place before we are through.
+    pub(super) fn defers_hold(&self, i: usize) -> bool {
+        self.cpus.len() > 1
+            && self.clients[i].cpu.is_some_and(|cpu| cpu as usize != rustix::thread::sched_getcpu())
+    }
+
+    /// Releases whoever waits for it.
+    pub(crate) fn release_last(&mut self) {
+        for (client, cpu) in std::mem::take(&mut self.releasing) {
+            let i = client.index();
+            if self.clients[i].gone {
+                continue;
+            }
+            if let Err(e) = delivered(self.release_client(i, cpu)) {
+                self.news.push_back(News::Failed(client, e));
+            }
+        }
+    }
+
+    /// Before anything else is done with `client` it is released, if it waits for that.
+    pub(super) fn release_if_due(&mut self, client: ClientId) {
+        if self.releasing.iter().any(|&(due, _)| due == client) {
+            self.release_last();
+        }
+    }
+
+    pub(super) fn hold_deferred(&mut self) {
+        for client in std::mem::take(&mut self.deferred) {
+            if self.clients[client.index()].gone {
+                continue;
+            }
+            if let Err((_, e)) = self.hold_client(client.index()) {
+                self.news.push_back(News::Failed(client, e));
+            }
+        }
+        self.place_threads();
+    }
+}
