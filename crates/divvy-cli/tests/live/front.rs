@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::daemon;
 use crate::harness::{
-    Process, Running, SCHEDULER_DIED, SPIN, Sandbox, Victim, as_both_users, check_report, client, cpu,
-    eventually, one_cpu,
+    Process, Running, SCHEDULER_DIED, SPIN, Sandbox, Victim, as_both_users, check_fractions, check_report,
+    client, cpu, eventually, one_cpu,
 };
 use crate::terminal::Session;
 
@@ -299,4 +299,45 @@ fn control_c_reaches_a_paused_client() {
     let status = eventually("its end", || session.child.try_wait().expect("our child"));
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::INT.as_raw()));
     assert!(sandbox.with("client").is_empty());
+}
+
+/// Median error of a cycle beside a stranger; .08 to .11 where the scheduler is in the stranger's session.
+const MAX_MEDIAN_ERROR: f64 = 0.03;
+/// Wake-ups in a second beside strangers, as a multiple of those without; 90 where the scheduler is in their session.
+const MAX_WAKEUPS: f64 = 8.0;
+
+/// The report of a run in a session with what `beside` starts.
+fn in_a_session_with(sandbox: &Sandbox, beside: &str) -> serde_json::Value {
+    let script = format!(
+        "{beside} trap 'kill 0' EXIT; trap exit TERM; \"$0\" share --json --for 4s --cpus {} '1:exec sha256sum /dev/zero' \
+         '3:exec sha256sum /dev/zero'",
+        one_cpu()
+    );
+    let mut command = sandbox.command("setsid");
+    command.args(["-w", "sh", "-c", &script]).arg(sandbox.program());
+    let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().expect("a shell");
+    check_report(&String::from_utf8(output.stdout).expect("text"))
+}
+
+/// A scheduler in the session of a stranger that computes is woken late, and wakes up in vain.
+#[test]
+fn strangers_in_the_terminals_session_disturb_nobody() {
+    let sandbox = Sandbox::own();
+    let cpu = one_cpu();
+    let spin = format!("taskset -c {cpu} sha256sum /dev/zero &");
+    let build = format!("{spin} (while :; do seq 20000 | sort > /dev/null; done) &");
+    let wakeups = |report: &serde_json::Value| {
+        report["self"]["wakeups"].as_f64().expect("a number") / report["wall_ns"].as_f64().expect("a number")
+    };
+    let alone = in_a_session_with(&sandbox, "");
+    for beside in [spin, build] {
+        let report = in_a_session_with(&sandbox, &beside);
+        check_fractions(&report, &[0.25, 0.75]);
+        let error = report["cycles"]["rms_relative_error"]["median"].as_f64().expect("some cycles");
+        assert!(error <= MAX_MEDIAN_ERROR, "{beside}: {error}: {report}");
+        let times = wakeups(&report) / wakeups(&alone);
+        assert!(times <= MAX_WAKEUPS, "{beside}: {times} times the wake-ups: {report}");
+        println!("{beside} median error {error}, {times} times the wake-ups");
+    }
+    sandbox.kill_clients();
 }
