@@ -68,6 +68,8 @@ struct Row {
     wakeups: f64,
     cycles: f64,
     windows: f64,
+    /// RMS relative error over the whole run.
+    long_error: f64,
     accounts: f64,
     p50_ms: f64,
     p99_ms: f64,
@@ -99,6 +101,7 @@ impl Row {
             wakeups: middle(&|o| o.wakeups),
             cycles: middle(&|o| o.cycles),
             windows: middle(&|o| o.windows),
+            long_error: middle(&|o| o.long_error(shares)),
             accounts: outcomes.iter().map(|o| o.accounts).fold(f64::NAN, f64::max),
             p50_ms: quantile(&latencies, 0.5).unwrap_or(f64::NAN),
             p99_ms: quantile(&latencies, 0.99).unwrap_or(f64::NAN),
@@ -119,7 +122,7 @@ struct Results {
     /// Programs that are not installed, or failed, and why.
     without: Vec<(&'static str, String)>,
     /// Where cpulimit failed, and how.
-    failures: Vec<String>,
+    failures: Vec<(String, String)>,
 }
 
 impl Results {
@@ -210,7 +213,8 @@ fn measure_one(
     results: &mut Results,
 ) -> Result<Vec<Row>> {
     let inputs = &arena.prepare(program)?;
-    let once = |shares: &[u64], tool, window| {
+    let once = |shares: &[u64], tool, window: Nanos| {
+        let window = Nanos(window.0 * program.longer);
         let spec = Spec { program, inputs, shares, tool, window };
         let mut outcome = Trial::run(arena, &spec);
         // A run that strangers disturbed says little; if they stay, the page says so.
@@ -238,7 +242,9 @@ fn measure_one(
                 // What it cannot do at all is an empty place in the table.
                 Err(e) => {
                     (arena.check)()?;
-                    results.failures.push(format!("{}, {}", program.name, first_line(&e)));
+                    let why = format!("{}", e.root_cause());
+                    let why = why.lines().next().unwrap_or_default().to_owned();
+                    results.failures.push((why, format!("{} at {}", program.name, text(&shares))));
                 }
             }
         }

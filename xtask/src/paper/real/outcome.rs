@@ -20,8 +20,10 @@ pub(super) struct Watch {
     pub(super) begun: Instant,
     pub(super) ended: Instant,
     pub(super) cpus: usize,
-    /// One at the end of each window of a cycle's length.
+    /// At equal distances.
     pub(super) samples: Vec<Sample>,
+    /// How many of them make a window of a cycle's length.
+    pub(super) of_cycle: usize,
     /// CPU time of each client by the kernel's books.
     pub(super) used: Vec<Nanos>,
     pub(super) own: Nanos,
@@ -115,6 +117,15 @@ impl Outcome {
         }
     }
 
+    /// The root of the mean square of the clients' relative errors over the whole run: what they got of what all got, over
+    /// their part of the shares, less one.
+    pub(super) fn long_error(&self, shares: &[u64]) -> f64 {
+        let all: u64 = shares.iter().sum();
+        let error = |(used, share): (&f64, &u64)| used / self.total() * all as f64 / *share as f64 - 1.0;
+        let errors: Vec<f64> = self.used.iter().zip(shares).map(error).collect();
+        rms(&errors).unwrap_or(f64::NAN)
+    }
+
     /// The program's part of what all clients used.
     pub(super) fn split(&self) -> f64 {
         self.used.first().copied().unwrap_or(f64::NAN) / self.total()
@@ -158,8 +169,8 @@ fn windows(watch: &Watch, shares: &[u64]) -> f64 {
     }
     let of_each = watch.used[1].0 as f64 / counted;
     let due = hog as f64 / (program + hog) as f64;
-    let errors: Vec<f64> = watch
-        .samples
+    let ends: Vec<Sample> = watch.samples.iter().step_by(watch.of_cycle).copied().collect();
+    let errors: Vec<f64> = ends
         .windows(2)
         .filter_map(|pair| {
             let there = pair[1].at.since(pair[0].at).0 as f64 * watch.cpus as f64 * (used as f64 / all);
@@ -183,7 +194,7 @@ mod tests {
             counts.iter().map(|&(ms, hogs)| Sample { at: at(ms), program: 0, hogs }).collect();
         let (begun, ended) = (samples[0].at, samples[samples.len() - 1].at);
         let used = used_ms.map(Nanos::from_millis).to_vec();
-        Watch { begun, ended, cpus: 1, samples, used, own: Nanos::ZERO, switches: 0, busy: None }
+        Watch { begun, ended, cpus: 1, samples, of_cycle: 1, used, own: Nanos::ZERO, switches: 0, busy: None }
     }
 
     #[test]
@@ -205,6 +216,9 @@ mod tests {
         assert!((windows(&two, &[3, 1]) - expected).abs() < 1e-9, "{}", windows(&two, &[3, 1]));
         let exact = watch(&[(0, 0), (40, 50), (80, 100)], [60, 20]);
         assert!(windows(&exact, &[3, 1]).abs() < 1e-9);
+        let fine = [(0, 0), (20, 49), (40, 50), (60, 51), (80, 100)];
+        let fine = Watch { of_cycle: 2, ..watch(&fine, [60, 20]) };
+        assert!(windows(&fine, &[3, 1]).abs() < 1e-9, "what is within a cycle does not count");
         let idle = watch(&[(0, 0), (40, 50), (80, 100)], [50, 20]);
         assert!(windows(&idle, &[3, 1]).is_nan(), "an eighth of the CPU idled");
         assert!(windows(&exact, &[3, 1, 1]).is_nan());

@@ -37,6 +37,8 @@ pub(super) struct Program {
     pub(super) computes: bool,
     /// Before it is measured.
     pub(super) warm_ms: u64,
+    /// How many times as long as others it is watched: where a unit takes long, few are done.
+    pub(super) longer: u64,
 }
 
 const BASE: Program = Program {
@@ -51,6 +53,7 @@ const BASE: Program = Program {
     load: None,
     computes: true,
     warm_ms: 500,
+    longer: 1,
 };
 
 const SMALL_C: (&str, &str) = ("small.c", include_str!("inputs/small.c"));
@@ -133,6 +136,7 @@ const BUILDS: &[Program] = &[
         files: &[SMALL_C],
         run: "while gcc -O2 -pipe -c $IN/small.c -o o.o; do m; done",
         unit: "files",
+        longer: 2,
         ..BASE
     },
     make!("make -j1", "1"),
@@ -155,6 +159,7 @@ const BUILDS: &[Program] = &[
         prepare: &["javac Start.java"],
         run: "while java -cp $IN Start; do m; done",
         unit: "starts",
+        longer: 3,
         ..BASE
     },
 ];
@@ -255,7 +260,7 @@ const SCRIPTS: &[Program] = &[
         unit: "children",
         ..BASE
     },
-    python!("python subprocess loop", "scripts", "subprocess.py", "$C", "programs"),
+    python!("python subprocess loop", "scripts", "children.py", "$C", "programs"),
     Program {
         name: "a daemon with an empty environment",
         kind: "scripts",

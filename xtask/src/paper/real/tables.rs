@@ -1,5 +1,7 @@
 //! The page: goals, a verdict for each program, a table for each pair of shares, latencies, pictures.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 
 use super::picture::{Dots, Panel};
@@ -45,8 +47,14 @@ impl Pair<'_> {
         self.ours.hog_rate / self.theirs.hog_rate
     }
 
+    /// What divvy reports of its cycles, or what the books show of the whole run if that is more: where divvy takes
+    /// somebody for asleep, its cycles leave that one out.
+    fn our_error(&self) -> f64 {
+        self.ours.cycles.max(self.ours.long_error)
+    }
+
     fn error(&self) -> f64 {
-        self.ours.cycles / self.theirs.windows
+        self.our_error() / self.theirs.windows
     }
 }
 
@@ -123,7 +131,9 @@ pub(super) fn preface(cpus: usize) -> Vec<&'static str> {
          in % of the run; the books themselves lag by a tick or so.",
         "The *error of a cycle* is the root of the mean square of the relative errors of both, the median of all cycles: as divvy \
          reports it, and, under *windows*, as counts show it for windows of a cycle's length (10 ms for each share), which divvy \
-         does not know and the kernel's weights can be judged by. Only where the two used the whole CPU.",
+         does not know and the kernel's weights can be judged by. Only where the two used the whole CPU. \
+         Where the error of the whole run, by the kernel's books, is larger than what divvy reports of its cycles, that is what is \
+         judged.",
     ]
 }
 
@@ -241,8 +251,12 @@ fn verdict_table(s: &mut Setting, results: &Results, verdicts: &[Verdict]) {
     for (program, why) in &results.without {
         s.page.text(&format!("**Without {program}**: {why}."));
     }
-    if !results.failures.is_empty() {
-        s.page.text(&format!("cpulimit failed with {}.", results.failures.join("; ")));
+    let mut failures: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (why, what) in &results.failures {
+        failures.entry(why).or_default().push(what);
+    }
+    for (why, what) in failures {
+        s.page.text(&format!("**cpulimit failed** ({why}) with {}.", what.join(", ").replace('|', "\\|")));
     }
 }
 
@@ -250,7 +264,7 @@ fn share_table(s: &mut Setting, results: &Results, shares: &str) {
     s.page.heading(&format!("{shares}, the program's share first"));
     s.page.text(
         "In %, but for wake-ups and points. *Alone* is what the program uses of the CPU with nobody beside it. The error of a \
-         cycle: the kernel's windows, divvy's windows, and divvy's report.",
+         cycle: the kernel's windows / divvy's windows / divvy's report / divvy's whole run by the kernel's books.",
     );
     let mut table = Vec::new();
     for name in measured(results) {

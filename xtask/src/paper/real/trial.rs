@@ -22,6 +22,8 @@ use crate::paper::machine::busy;
 const PATIENCE: Nanos = Nanos::from_secs(30);
 /// CPU time of one share in one cycle, divvy's ordinary quantum: also the window in which the kernel's weights are judged.
 const QUANTUM: Nanos = Nanos::from_millis(10);
+/// Counts are looked at this often: a cycle is a whole number of these.
+const STEP: Nanos = Nanos::from_millis(5);
 /// Connections of a load.
 const CONNECTIONS: &str = "4";
 
@@ -271,14 +273,14 @@ impl<'a> Trial<'a> {
 
     /// Watches everybody for the time that was asked for.
     fn watch(&mut self) -> Result<Watch> {
-        let cycle = Nanos(QUANTUM.0 * cycle_shares(self.spec.shares) / self.arena.cpus.len() as u64);
+        let cycle = QUANTUM.0 * cycle_shares(self.spec.shares) / self.arena.cpus.len() as u64;
         let (before, own_before) = (self.books()?, self.groups.used(OWN)?);
         let (switches_before, busy_before) = (self.switches(), busy(&self.arena.cpus));
         let begun = clock::now();
         let mut samples = vec![self.sample()];
         let mut next = begun;
-        while next + cycle <= begun + self.spec.window {
-            next = next + cycle;
+        while next + STEP <= begun + self.spec.window {
+            next = next + STEP;
             clock::sleep(next.since(clock::now()));
             samples.push(self.sample());
         }
@@ -292,6 +294,7 @@ impl<'a> Trial<'a> {
             ended,
             cpus: self.arena.cpus.len(),
             samples,
+            of_cycle: (cycle / STEP.0).max(1) as usize,
             used,
             own: Nanos(self.groups.used(OWN)?.0 - own_before.0),
             switches: self.switches().saturating_sub(switches_before),
