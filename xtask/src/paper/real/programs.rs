@@ -114,6 +114,8 @@ macro_rules! filter {
             run: concat!("$X real feed $IN/text $W | ", $command, " >/dev/null"),
             count: Count::Word,
             unit: "4 KiB",
+            // It takes its input in gulps.
+            longer: 2,
             ..BASE
         }
     };
@@ -272,9 +274,9 @@ const SCRIPTS: &[Program] = &[
 ];
 
 const CODERS: &[Program] = &[
-    filter!("xz -T1", "xz", "xz -T1 -1"),
-    filter!("xz -T2", "xz", "xz -T2 -1 --block-size=256KiB"),
-    filter!("bzip2", "bzip2", "bzip2"),
+    filter!("xz -T1", "xz", "xz -T1 -0"),
+    filter!("xz -T2", "xz", "xz -T2 -0 --block-size=256KiB"),
+    filter!("bzip2", "bzip2", "bzip2 -1"),
     filter!("zstd", "zstd", "zstd -q -9"),
     filter!("gzip | gunzip", "gzip", "gzip | gunzip"),
     filter!("openssl sha512", "openssl", "openssl dgst -sha512"),

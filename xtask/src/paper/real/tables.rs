@@ -274,7 +274,7 @@ fn share_table(s: &mut Setting, results: &Results, shares: &str) {
         let one =
             |value: f64| if value.is_finite() { format!("{:.1}", value * 100.0) } else { "-".to_owned() };
         let alone = results.row(name, "1", Tool::Alone).map_or(f64::NAN, |r| r.program_used);
-        let errors = [theirs.windows, ours.windows, ours.cycles]
+        let errors = [theirs.windows, ours.windows, ours.cycles, ours.long_error]
             .map(|v| if v.is_finite() { percent(v) } else { "-".to_owned() });
         table.push(vec![
             name.replace('|', "\\|"),
