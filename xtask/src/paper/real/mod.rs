@@ -177,8 +177,8 @@ fn chosen(only: Option<&str>) -> Result<Vec<Program>> {
 fn measure(setting: &Setting, arena: &Arena, chosen: &[Program]) -> Result<Results> {
     let ms = Nanos::from_millis;
     let times = setting.pick(
-        Times { repeats: 1, window: ms(1_200), long: ms(3_000) },
-        Times { repeats: 3, window: ms(3_200), long: ms(10_000) },
+        Times { repeats: 1, window: ms(900), long: ms(3_000) },
+        Times { repeats: 3, window: ms(2_600), long: ms(10_000) },
     );
     let mut results = Results::default();
     for (i, program) in chosen.iter().enumerate() {

@@ -52,7 +52,7 @@ const BASE: Program = Program {
     unit: "",
     load: None,
     computes: true,
-    warm_ms: 500,
+    warm_ms: 400,
     longer: 1,
 };
 
