@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn every_finding_says_something_and_a_lack_says_how_to_get_more() {
         let findings = doctor();
-        assert_eq!(findings.len(), 12);
+        assert_eq!(findings.len(), 13);
         for f in &findings {
             assert!(!f.found.is_empty() && !f.found.contains('\n'), "{f:?}");
             assert!(f.status == Status::Good || f.fix.is_some() || f.what == "CPU clocks", "{f:?}");
