@@ -94,7 +94,8 @@ mod tests {
         let crowd = 0.4;
         let text = "each client got its share. Others took 40 % of the CPU time";
         assert_eq!(line(&well, &[AWAKE; 2], crowd, 9), text);
-        assert_eq!(line(&well[..1], &[AWAKE], NOBODY, 9), "one client: nothing to divide");
+        let alone = [client("a", 5, 1.0, 1.0)];
+        assert_eq!(line(&alone, &[AWAKE], NOBODY, 9), "one client: nothing to divide");
 
         let less = [client("a", 3, 0.75, 0.61), client("b", 1, 0.25, 0.39)];
         let said = |life: Life, strangers, cycles| line(&less, &[life, AWAKE], strangers, cycles);
