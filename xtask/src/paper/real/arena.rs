@@ -36,7 +36,8 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// The first `n` of `cpus` are divided; this program (its first thread, and what that starts) goes to the CPU after them, or to the last if there is none.
+    /// The first `n` of `cpus` are divided; this program (its first thread, and what that starts) goes to the CPU after
+    /// them, or to the last if there is none.
     ///
     /// # Errors
     /// Where there are too few, or the kernel's books cannot be had.

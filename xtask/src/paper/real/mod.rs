@@ -68,7 +68,7 @@ struct Row {
     wakeups: f64,
     cycles: f64,
     windows: f64,
-    /// RMS relative error over the whole run.
+    /// RMS relative error over the whole run, beyond what a cut cycle explains.
     long_error: f64,
     accounts: f64,
     p50_ms: f64,
@@ -101,7 +101,7 @@ impl Row {
             wakeups: middle(&|o| o.wakeups),
             cycles: middle(&|o| o.cycles),
             windows: middle(&|o| o.windows),
-            long_error: middle(&|o| o.long_error(shares)),
+            long_error: middle(&|o| o.long_error),
             accounts: outcomes.iter().map(|o| o.accounts).fold(f64::NAN, f64::max),
             p50_ms: quantile(&latencies, 0.5).unwrap_or(f64::NAN),
             p99_ms: quantile(&latencies, 0.99).unwrap_or(f64::NAN),

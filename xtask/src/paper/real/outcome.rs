@@ -3,7 +3,7 @@
 use divvy_policy::{Instant, Nanos};
 use serde::Deserialize;
 
-use super::trial::{Spec, inside};
+use super::trial::{QUANTUM, Spec, inside};
 use crate::paper::stats::{median, rms};
 
 /// Counts at one moment.
@@ -72,6 +72,8 @@ pub(super) struct Outcome {
     pub(super) cycles: f64,
     /// The same, of windows of a cycle's length wherever they fall, by counts; where all of the CPUs was used.
     pub(super) windows: f64,
+    /// RMS relative error of the clients over the whole run, beyond what a window that begins and ends within a cycle explains.
+    pub(super) long_error: f64,
     /// The largest difference between divvy's account of a client and the kernel's, as a fraction of the whole run.
     pub(super) accounts: f64,
     /// Processes of clients that outlived divvy.
@@ -109,21 +111,13 @@ impl Outcome {
             wakeups: watch.switches as f64 / (wall / 1e9),
             cycles: report.and_then(|r| r.cycles.rms_relative_error).map_or(f64::NAN, |e| e.median),
             windows: windows(watch, spec.shares),
+            long_error: long_error(&watch.used, spec.shares),
             accounts,
             left,
             strangers: watch.busy.map(|busy| (busy - known).max(0.0)),
             latencies: latencies.map(|(_, took)| took.0 as f64 / 1e6).collect(),
             used,
         }
-    }
-
-    /// The root of the mean square of the clients' relative errors over the whole run: what they got of what all got, over
-    /// their part of the shares, less one.
-    pub(super) fn long_error(&self, shares: &[u64]) -> f64 {
-        let all: u64 = shares.iter().sum();
-        let error = |(used, share): (&f64, &u64)| used / self.total() * all as f64 / *share as f64 - 1.0;
-        let errors: Vec<f64> = self.used.iter().zip(shares).map(error).collect();
-        rms(&errors).unwrap_or(f64::NAN)
     }
 
     /// The program's part of what all clients used.
@@ -154,6 +148,19 @@ fn rate(counts: impl Iterator<Item = (Instant, u64)>) -> f64 {
         }
         _ => 0.0,
     }
+}
+
+/// The root of the mean square of the clients' relative errors: what they got, over their part by share of what all got, less
+/// one. Where the window cuts a cycle, a client has run for its quanta of that cycle while it was due only its part of that time:
+/// that much is no error.
+fn long_error(used: &[Nanos], shares: &[u64]) -> f64 {
+    let (got, all) = (used.iter().map(|ns| ns.0).sum::<u64>() as f64, shares.iter().sum::<u64>() as f64);
+    let error = |(used, &share): (&Nanos, &u64)| {
+        let part = share as f64 / all;
+        let cut = (QUANTUM.0 * share) as f64 * (1.0 - part);
+        ((used.0 as f64 - part * got).abs() - cut).max(0.0) / (part * got)
+    };
+    rms(&used.iter().zip(shares).map(error).collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
 /// Median of the RMS relative errors of windows, for a program and one that computes, who use all there is: what the latter
@@ -205,6 +212,18 @@ mod tests {
         assert!((rate_of(&counts) - 30.0).abs() < 1e-9);
         assert_eq!(rate_of(&counts[..4]), 0.0, "one growth is no rate");
         assert_eq!(rate_of(&[]), 0.0);
+    }
+
+    #[test]
+    fn the_error_of_a_run_is_beyond_a_cut_cycle() {
+        let error =
+            |program, hog| long_error(&[Nanos::from_millis(program), Nanos::from_millis(hog)], &[3, 1]);
+        // Due 1500 and 500 of 2000. A cut explains 30 * 1/4 = 10 * 3/4 = 7.5 ms.
+        assert!(error(1507, 493).abs() < 1e-9, "{}", error(1507, 493));
+        // 500 less: 492.5 of 1500 and of 500 are errors.
+        let expected = ((492.5_f64 / 1500.0).powi(2) + (492.5_f64 / 500.0).powi(2)) / 2.0;
+        assert!((error(1000, 1000) - expected.sqrt()).abs() < 1e-9);
+        assert!(error(0, 0).is_nan(), "nothing was divided");
     }
 
     #[test]

@@ -122,8 +122,8 @@ pub(super) fn preface(cpus: usize) -> Vec<&'static str> {
         where_,
         "**kernel's weights**: a cgroup for each of the two with `cpu.shares` (version 1) or `cpu.weight`, as an administrator \
          would make it. **divvy**: `divvy share`, as it comes, in a session of its own. **cpulimit**: `cpulimit -m` for each, \
-         with its share of the CPU as the limit: what one does not use, the other does not get; empty where it fails. They take turns, a few seconds \
-         each, and what is compared was measured within a minute.",
+         with its share of the CPU as the limit: what one does not use, the other does not get; empty where \
+         it fails. They take turns, a few seconds each, and what is compared was measured within a minute.",
         "CPU time is the kernel's (`cpuacct.usage` or `cpu.stat`), whoever divides: each of the two is in a cgroup that counts \
          and does not weigh. The *split* is the program's part of what the two got. *Used* is what the two got of the CPU. \
          *Throughput* is counted by the programs: files, requests, pieces of work; that of divvy as a percentage of that under \
@@ -132,8 +132,8 @@ pub(super) fn preface(cpus: usize) -> Vec<&'static str> {
         "The *error of a cycle* is the root of the mean square of the relative errors of both, the median of all cycles: as divvy \
          reports it, and, under *windows*, as counts show it for windows of a cycle's length (10 ms for each share), which divvy \
          does not know and the kernel's weights can be judged by. Only where the two used the whole CPU. \
-         Where the error of the whole run, by the kernel's books, is larger than what divvy reports of its cycles, that is what is \
-         judged.",
+         Where the error of the whole run, by the kernel's books and beyond what a cut cycle explains, is larger than what divvy \
+         reports of its cycles, that is what is judged.",
     ]
 }
 

@@ -21,7 +21,7 @@ use crate::paper::machine::busy;
 /// Everybody has begun, or gone, within this.
 const PATIENCE: Nanos = Nanos::from_secs(30);
 /// CPU time of one share in one cycle, divvy's ordinary quantum: also the window in which the kernel's weights are judged.
-const QUANTUM: Nanos = Nanos::from_millis(10);
+pub(super) const QUANTUM: Nanos = Nanos::from_millis(10);
 /// Counts are looked at this often: a cycle is a whole number of these.
 const STEP: Nanos = Nanos::from_millis(5);
 /// Connections of a load.
@@ -102,6 +102,10 @@ impl<'a> Trial<'a> {
         let watch = trial.watch()?;
         let totals: Vec<Nanos> =
             (0..spec.shares.len()).map(|i| trial.groups.used(&i.to_string())).collect::<Result<_>>()?;
+        // The load goes first: a server that is ended is no failure that somebody should read of.
+        if let Some(mut load) = trial.load.take() {
+            load.kill().and_then(|()| load.wait()).context("end the load")?;
+        }
         let report = if spec.tool == Tool::Divvy { Some(trial.end_divvy()?) } else { None };
         let left = if report.is_some() { trial.left() } else { 0 };
         let requests = match spec.program.count {
