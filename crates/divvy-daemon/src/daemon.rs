@@ -419,7 +419,13 @@ mod tests {
         let exact = spec(&["--slice", "4ms", "--presence", "2"]).unwrap();
         assert_eq!((exact.slice_ns, exact.presence), (Some(4_000_000), 2));
         assert_eq!(spec(&["--policy", "rate", "--period", "2s"]).unwrap().period_ns, 2_000_000_000);
-        assert_eq!(spec(&[]).unwrap(), GateSpec::default());
+        let bounded = GateSpec { cycle_ns_max: Some(CYCLE_LONGEST.0), ..GateSpec::default() };
+        assert_eq!(spec(&[]).unwrap(), bounded);
+        assert_eq!(
+            spec(&["--quantum", "20ms"]).unwrap().cycle_ns_max,
+            None,
+            "who asks for a quantum means it"
+        );
         let text = "--slice is an option of --policy exact, not of las; leave it out".to_owned();
         assert_eq!(spec(&["--policy", "las", "--slice", "4ms"]), Err((2, text)));
     }

@@ -547,10 +547,12 @@ impl LinuxHost {
         if children {
             c.scanned = now;
         }
-        let children = children && !told;
         let most = (self.cpus.len() as u32).min(c.cpus_max);
+        // Now and then everybody is looked at: who has left the group, or stands because a child of its did.
+        let enough = if children { u32::MAX } else { most };
+        let children = children && !told;
         let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
-        let scan = c.members.scan(look, children, most)?;
+        let scan = c.members.scan(look, children, enough)?;
         if children {
             c.members.account_children(look, 0)?;
             self.told_anew(i);

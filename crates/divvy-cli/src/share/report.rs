@@ -190,7 +190,7 @@ impl Report {
             cpu_ns: c.service_ns,
         });
         lines.extend(super::table::lines(&rows.collect::<Vec<_>>(), color));
-        lines.push(self.verdict.clone());
+        lines.push(format!("shares: {}", self.verdict));
         lines.extend(self.backend.line());
         lines.push(match &self.cycles.rms_relative_error {
             Some(e) => format!(
