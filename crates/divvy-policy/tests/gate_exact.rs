@@ -366,3 +366,17 @@ fn a_cycle_of_odd_shares_is_bounded() {
         assert!(error.abs() < 1e-3, "{got:?}");
     }
 }
+
+#[test]
+fn debts_of_centuries_come_to_an_end() {
+    // At a nanosecond a cycle no number of cycles that fits a counter repays them.
+    let mut gate = Exact::new(ExactParams { share_time: Some(Nanos(1)), ..ExactParams::default() }).unwrap();
+    let client = ClientId(0);
+    gate.on_event(Instant(1), Event::Join { client, share: Share::new(1).unwrap() }).unwrap();
+    gate.on_event(Instant(1), Event::Wake { client }).unwrap();
+    for _ in 0..3 {
+        gate.on_event(Instant(1), Event::Charge { client, used: Nanos::MAX }).unwrap();
+    }
+    let decided = (0..100).find(|_| gate.poll_decision(Instant(1)).is_none());
+    assert!(decided.is_some(), "it decides for ever");
+}

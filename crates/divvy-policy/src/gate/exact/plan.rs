@@ -392,6 +392,9 @@ impl Exact {
             // Where a new cycle brought nobody who can run, all that wait are in debt: pass the cycles that the least
             // of them takes to repay at once, however many.
             let cycles = if barren { self.cycles_until_credit() } else { 1 };
+            if self.cycle == u64::MAX {
+                break; // Debts of centuries, at a nanosecond a cycle: nobody lives to see them repaid.
+            }
             self.end_cycle(cycles);
             self.fill();
             barren = true;
