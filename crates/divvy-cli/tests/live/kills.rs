@@ -18,7 +18,7 @@ as_both_users! {
 
 /// Kills of each user and kind, unless the environment asks for more.
 const KILLS: u64 = 15;
-/// The latest moment of a kill, after divvy has begun to divide.
+/// The latest moment of a kill, after the start of the process.
 const LATEST: Duration = Duration::from_millis(250);
 /// The longest wait between two of divvy's signals, us: as long as a hand-over of the CPU on a busy machine.
 const DELAYS_US: [&str; 3] = ["0", "300", "5000"];
