@@ -85,7 +85,7 @@ struct PaperArgs {
     /// Only the parts whose names contain this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Where divvy and divvyd are, for market; built for release if not given
+    /// Where divvy and divvyd are, for market and real; built for release if not given
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
 }

@@ -51,9 +51,17 @@ fn skip(test: &str, reason: &str) {
 #[test]
 fn a_quick_run_makes_the_page_and_leaves_nothing() {
     let out = tempfile::tempdir().expect("a directory");
-    let child = Command::new(env!("CARGO_BIN_EXE_xtask"))
+    let xtask = Path::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut build = Command::new(env!("CARGO"));
+    build
+        .args(["build", "--quiet", "--package", "divvy-cli"])
+        .args((!cfg!(debug_assertions)).then_some("--release"));
+    assert!(build.status().expect("cargo").success(), "the divvy that is measured is of this build");
+    let child = Command::new(xtask)
         .args(["paper", "real", "--quick", "--only", "shell arithmetic,dd conv=fsync,daemon", "--out"])
         .arg(out.path())
+        .arg("--programs")
+        .arg(xtask.parent().expect("a directory"))
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("run xtask");
