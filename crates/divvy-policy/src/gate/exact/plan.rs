@@ -14,6 +14,9 @@ const SLEEP_GRID: Nanos = Nanos::from_millis(10);
 /// A client that used all but this much of the time, or an eighth of it, ran all the time.
 const IDLE_MIN: Nanos = Nanos::from_micros(100);
 
+/// No machine comes to so many cycles.
+const CYCLES_MAX: u64 = u64::MAX / 2;
+
 pub(super) fn nanos(ns: i128) -> Nanos {
     Nanos(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
 }
@@ -392,9 +395,11 @@ impl Exact {
             // Where a new cycle brought nobody who can run, all that wait are in debt: pass the cycles that the least
             // of them takes to repay at once, however many.
             let cycles = if barren { self.cycles_until_credit() } else { 1 };
-            if self.cycle == u64::MAX {
+            let left = CYCLES_MAX - self.cycle;
+            if left == 0 {
                 break; // Debts of centuries, at a nanosecond a cycle: nobody lives to see them repaid.
             }
+            let cycles = cycles.min(left);
             self.end_cycle(cycles);
             self.fill();
             barren = true;
