@@ -400,7 +400,7 @@ const SERVERS: &[Program] = &[
 const SLEEPERS: &[Program] = &[
     Program {
         name: "dd conv=fsync",
-        kind: "input, output and sleep",
+        kind: "I/O and sleep",
         run: "while dd if=/dev/zero of=o bs=1M count=4 conv=fsync; do m; done",
         unit: "files",
         computes: false,
@@ -408,7 +408,7 @@ const SLEEPERS: &[Program] = &[
     },
     Program {
         name: "dd to /dev/null",
-        kind: "input, output and sleep",
+        kind: "I/O and sleep",
         prepare: &["head -c 64000000 /dev/zero >zeros"],
         run: "while dd if=$IN/zeros of=/dev/null bs=64k; do m; done",
         unit: "files",
@@ -416,7 +416,7 @@ const SLEEPERS: &[Program] = &[
     },
     Program {
         name: "small reads, writes and syncs",
-        kind: "input, output and sleep",
+        kind: "I/O and sleep",
         needs: &["perl"],
         files: &[("smallio.pl", include_str!("inputs/smallio.pl"))],
         run: "exec perl $IN/smallio.pl $C",
@@ -424,10 +424,10 @@ const SLEEPERS: &[Program] = &[
         computes: false,
         ..BASE
     },
-    python!("a byte to and fro", "input, output and sleep", "pingpong.py", "$C", "200 rounds"),
+    python!("a byte to and fro", "I/O and sleep", "pingpong.py", "$C", "200 rounds"),
     Program {
         name: "5 ms of work, 5 ms of sleep",
-        kind: "input, output and sleep",
+        kind: "I/O and sleep",
         run: "exec $X real duty $W 5 5",
         count: Count::Word,
         unit: "rounds",
@@ -436,7 +436,7 @@ const SLEEPERS: &[Program] = &[
     },
     Program {
         name: "80 ms of work, 240 ms of sleep",
-        kind: "input, output and sleep",
+        kind: "I/O and sleep",
         run: "exec $X real duty $W 80 240",
         count: Count::Word,
         unit: "rounds",
@@ -449,7 +449,7 @@ const SLEEPERS: &[Program] = &[
 /// The server that mostly sleeps: 1 ms of work every 20 ms.
 pub(super) const SLEEPING_SERVER: Program = Program {
     name: "sleeping server",
-    kind: "input, output and sleep",
+    kind: "I/O and sleep",
     run: "exec $X real nap $R 1000 20000",
     count: Count::Requests,
     unit: "requests",
