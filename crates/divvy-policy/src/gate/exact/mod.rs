@@ -117,8 +117,8 @@ const WIDE_AGAIN: Nanos = Nanos::from_millis(500);
 
 /// The least allowance that is worth a hand-over: 100 us. Less is carried into the next cycle.
 pub const GRAIN: Nanos = Nanos::from_micros(100);
-/// A client that wants the CPU and got nothing of it, for a stranger has it, is not looked at sooner than after this: 400 us.
-const STARVED_LOOK: Nanos = Nanos::from_micros(400);
+/// A client that wants the CPU and got nothing of it, for a stranger has it, is not looked at sooner than after this: 200 us.
+const STARVED_LOOK: Nanos = Nanos::from_micros(200);
 /// A way from one client to the next is not thought to take longer: 300 us.
 const HAND_OVER_MAX: Nanos = Nanos::from_micros(300);
 /// For how many cycles a client that was seen asleep is released beside the lanes.
