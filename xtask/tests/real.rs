@@ -28,10 +28,8 @@ fn left(pid: u32) -> Vec<String> {
 }
 
 fn rows(path: &Path) -> Vec<BTreeMap<String, String>> {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
-    let head = lines.next().expect("a head");
-    lines.map(|line| head.iter().cloned().zip(line).collect()).collect()
+    let mut data = csv::Reader::from_path(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    data.deserialize().map(|row| row.expect("a row")).collect()
 }
 
 fn number(row: &BTreeMap<String, String>, column: &str) -> f64 {

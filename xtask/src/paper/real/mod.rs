@@ -43,7 +43,7 @@ pub(crate) struct RealArgs {
     cpus: usize,
 }
 
-/// What one tool made of one program, over all runs; a row of the data. Not a number, empty in the data, is what is not known.
+/// What one tool made of one program, over all runs; a row of the data. What is not known is not a number.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     program: &'static str,
@@ -243,7 +243,7 @@ fn measure_one(
                 Err(e) => {
                     (arena.check)()?;
                     let why = format!("{}", e.root_cause());
-                    let why = why.lines().next().unwrap_or_default().to_owned();
+                    let why = why.split([';', '\n']).next().unwrap_or_default().to_owned();
                     results.failures.push((why, format!("{} at {}", program.name, text(&shares))));
                 }
             }

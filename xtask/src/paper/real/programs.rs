@@ -193,6 +193,7 @@ const SCRIPTS: &[Program] = &[
         run: "cp -r $IN/repository .; cd repository; i=0; \
               while i=$((i + 1)); echo $i >>1/1.txt; git commit -qam $i; do m; done",
         unit: "commits",
+        computes: false,
         ..BASE
     },
     Program {

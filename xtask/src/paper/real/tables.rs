@@ -90,11 +90,15 @@ fn measured(results: &Results) -> Vec<&'static str> {
     names
 }
 
+/// Whether the program wants all of a CPU all the time: of one that sleeps nothing says what it is due in a cycle.
+fn computes(name: &str) -> bool {
+    programs::all().iter().any(|p| p.name == name && p.computes)
+}
+
 fn verdicts(results: &Results) -> Vec<Verdict> {
-    let all = programs::all();
     let verdict = |name: &'static str| {
         let pairs = pairs(results, name);
-        let computes = all.iter().any(|p| p.name == name && p.computes);
+        let computes = computes(name);
         Verdict {
             program: name,
             points: worst(pairs.iter().map(Pair::points)),
@@ -275,7 +279,7 @@ fn share_table(s: &mut Setting, results: &Results, shares: &str) {
             |value: f64| if value.is_finite() { format!("{:.1}", value * 100.0) } else { "-".to_owned() };
         let alone = results.row(name, "1", Tool::Alone).map_or(f64::NAN, |r| r.program_used);
         let errors = [theirs.windows, ours.windows, ours.cycles, ours.long_error]
-            .map(|v| if v.is_finite() { percent(v) } else { "-".to_owned() });
+            .map(|v| if v.is_finite() && computes(name) { percent(v) } else { "-".to_owned() });
         table.push(vec![
             name.replace('|', "\\|"),
             one(alone),
