@@ -77,7 +77,10 @@ impl Arena {
 
     fn keep(&mut self, name: &str) -> Result<()> {
         let mut command = Command::new(&self.own);
-        command.args([REAL, "keeper", &format!("{name}-")]).stdin(Stdio::piped());
+        command
+            .args([REAL, "keeper", &format!("{name}-")])
+            .args([&self.root, &self.memory])
+            .stdin(Stdio::piped());
         // A terminal's Ctrl-C is for this program: the keeper outlives it.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn().context("start the keeper")?;

@@ -170,13 +170,16 @@ fn nap(mut args: impl Iterator<Item = String>) -> Result<()> {
     }
 }
 
-/// `keeper PREFIX`: waits until standard input ends, as it does with the one who started it however that went, and then ends
-/// whoever is left in its cgroups.
+/// `keeper PREFIX DIR...`: waits until standard input ends, as it does with the one who started it however that went, and
+/// then ends whoever is left in its cgroups, and removes its directories.
 fn keeper(mut args: impl Iterator<Item = String>) -> Result<()> {
     let prefix = args.next().context("PREFIX is missing")?;
     // An input that cannot be read has ended too.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    cgroups::sweep(&prefix)
+    cgroups::sweep(&prefix)?;
+    // Whoever ended in good order has removed them.
+    args.for_each(|dir| drop(std::fs::remove_dir_all(dir)));
+    Ok(())
 }
 
 #[cfg(test)]
