@@ -347,14 +347,33 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
                 self.note_blocked(client, true);
                 Ok(self.event(Event::Block { client })?)
             }
+            News::Slept(client) if self.alive(client) && self.is_released(client) => {
+                self.on_state(client, true)
+            }
+            News::Woke(client) if self.alive(client) && self.is_released(client) => {
+                self.on_state(client, false)
+            }
             News::AllResumed => {
                 for client in self.held() {
                     self.hold(client)?;
                 }
                 Ok(())
             }
-            News::Width(..) | News::Resumed(_) | News::Stopped(_) => Ok(()),
+            News::Width(..) | News::Resumed(_) | News::Stopped(_) | News::Slept(_) | News::Woke(_) => Ok(()),
         }
+    }
+
+    /// A client fell asleep or woke: what it has used by then is charged first.
+    fn on_state(&mut self, client: ClientId, blocked: bool) -> Result<(), EngineError> {
+        if self.is_paused(client) {
+            return Ok(());
+        }
+        self.carry_out(Gate::Measure { client })?;
+        if !self.alive(client) {
+            return Ok(());
+        }
+        self.note_blocked(client, blocked);
+        Ok(self.event(if blocked { Event::Block { client } } else { Event::Wake { client } })?)
     }
 
     fn held(&self) -> Vec<ClientId> {

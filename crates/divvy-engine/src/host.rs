@@ -67,6 +67,10 @@ pub enum News {
     Resumed(ClientId),
     /// A client was stopped by somebody else.
     Stopped(ClientId),
+    /// A released client fell asleep just now: none of its threads can run.
+    Slept(ClientId),
+    /// A released client that was told to sleep runs again.
+    Woke(ClientId),
     /// A client can now use this many CPUs at once.
     Width(ClientId, u32),
     /// All held clients were resumed because this process had not run for too long; those the policy holds are held anew.

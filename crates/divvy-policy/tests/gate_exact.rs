@@ -380,3 +380,78 @@ fn debts_of_centuries_come_to_an_end() {
     let decided = (0..100).find(|_| gate.poll_decision(Instant(1)).is_none());
     assert!(decided.is_some(), "it decides for ever");
 }
+
+/// Tells `policy` what it asks for, every clock standing at what `used` says; what else it decided.
+fn answer(policy: &mut Exact, now: u64, mut used: impl FnMut(ClientId) -> u64) -> Vec<Gate> {
+    let now = Instant(now);
+    let mut decided = Vec::new();
+    while let Some(decision) = policy.poll_decision(now) {
+        match decision {
+            Gate::Measure { client } => {
+                let used = Nanos(used(client));
+                policy.on_event(now, Event::Charge { client, used }).unwrap();
+            }
+            Gate::Observe { client } => policy.on_event(now, Event::Wake { client }).unwrap(),
+            decision => decided.push(decision),
+        }
+    }
+    decided
+}
+
+#[test]
+fn who_is_told_to_wake_takes_the_lane() {
+    let (a, b) = (ClientId(0), ClientId(1));
+    let mut policy = exact(1);
+    for (client, share) in [(a, 3), (b, 1)] {
+        policy.on_event(Instant(0), Event::Join { client, share: Share::new(share).unwrap() }).unwrap();
+        policy.on_event(Instant(0), Event::Wake { client }).unwrap();
+    }
+    assert_eq!(answer(&mut policy, 0, |_| 0), [Gate::Release { client: a, cpu: None }]);
+    // It falls asleep after 2 ms, which the driver tells: nobody has to look, and the CPU does not idle.
+    let t = 2 * MS;
+    policy.on_event(Instant(t), Event::Charge { client: a, used: Nanos(2 * MS) }).unwrap();
+    policy.on_event(Instant(t), Event::Block { client: a }).unwrap();
+    assert_eq!(answer(&mut policy, t, |_| 0), [Gate::Release { client: b, cpu: None }]);
+    // It wakes after 3 ms more, and does not share the CPU with whoever computes.
+    let t = 5 * MS;
+    policy.on_event(Instant(t), Event::Wake { client: a }).unwrap();
+    let used = |client| if client == b { 3 * MS } else { 0 };
+    assert_eq!(answer(&mut policy, t, used), [Gate::Hold { client: b }]);
+    // The quota of 30 ms is used in turns of a little over 4 ms while both want the CPU: then it is the other's turn.
+    let turn = 30 * MS / 7;
+    let due = policy.poll_timeout().unwrap();
+    assert_eq!(due, Instant(t + turn));
+    let decided = answer(&mut policy, due.0, |client| if client == a { turn } else { 0 });
+    let turns = [Gate::Hold { client: a }, Gate::Release { client: b, cpu: None }];
+    assert_eq!(decided, turns);
+}
+
+#[test]
+fn nobody_is_owed_what_passed_while_it_slept() {
+    let (a, b) = (ClientId(0), ClientId(1));
+    let mut policy = exact(1);
+    for client in [a, b] {
+        policy.on_event(Instant(0), Event::Join { client, share: Share::new(1).unwrap() }).unwrap();
+        policy.on_event(Instant(0), Event::Wake { client }).unwrap();
+    }
+    answer(&mut policy, 0, |_| 0);
+    policy.on_event(Instant(MS), Event::Charge { client: a, used: Nanos(MS) }).unwrap();
+    policy.on_event(Instant(MS), Event::Block { client: a }).unwrap();
+    answer(&mut policy, MS, |_| 0);
+    // The other has used 9 of its 10 ms: of nine that the sleeper had left, one is left, and the grain.
+    let mut now = 10 * MS;
+    policy.on_event(Instant(now), Event::Wake { client: a }).unwrap();
+    answer(&mut policy, now, |client| if client == b { 9 * MS } else { 0 });
+    let mut got = 0;
+    for _ in 0..10 {
+        let due = policy.poll_timeout().unwrap().0.max(now);
+        let elapsed = std::mem::replace(&mut now, due);
+        let used = now - elapsed;
+        got += used;
+        let decided = answer(&mut policy, now, |client| if client == a { used } else { 0 });
+        if decided.contains(&Gate::Hold { client: a }) {
+            break;
+        }
+    }
+    assert!((MS..=MS + MS / 5).contains(&got), "{got} ns");
+}

@@ -185,9 +185,13 @@ impl Host for SimHost {
 
     fn next_news(&mut self) -> Option<News> {
         let about = |news: &News| match news {
-            News::Gone(c) | News::Resumed(c) | News::Stopped(c) | News::Width(c, _) | News::Failed(c, _) => {
-                Some(*c)
-            }
+            News::Gone(c)
+            | News::Resumed(c)
+            | News::Stopped(c)
+            | News::Slept(c)
+            | News::Woke(c)
+            | News::Width(c, _)
+            | News::Failed(c, _) => Some(*c),
             News::AllResumed => None,
         };
         let known = |news: &News| about(news).is_none_or(|c| c.index() < self.joined);

@@ -88,6 +88,14 @@ pub(super) struct Client {
     /// What it gets for a cycle where its share is infeasible.
     pub(super) cap: Option<i128>,
     pub(super) claims: bool,
+    /// The part of the CPU that it used when it had that to itself lately, in units of 1/256, smoothed; one CPU only.
+    pub(super) alone: u32,
+    /// The driver tells when it falls asleep and when it wakes, as it happens; one CPU only.
+    pub(super) prompt: bool,
+    /// When it last did.
+    pub(super) heard: Instant,
+    /// Sleeps and wakes so often that a CPU idles under it alone: up to this cycle it does not count as awake.
+    pub(super) flickers: Option<u64>,
 }
 
 impl Client {
@@ -121,16 +129,22 @@ impl Client {
             last_used_cycle: cycle,
             cap: None,
             claims: false,
+            alone: 256,
+            prompt: false,
+            heard: Instant::ZERO,
+            flickers: None,
         }
     }
 
     /// CPUs that it uses beside the lanes, as far as is known.
     pub(super) fn awake_beside(&self) -> u32 {
-        if self.place == Place::Beside && !self.blocked { self.active } else { 0 }
+        let counts = self.place == Place::Beside && !self.blocked && self.flickers.is_none();
+        if counts { self.active } else { 0 }
     }
 
+    /// Whether it is to run beside the lanes: it may be asleep. Who is awake, and would have been told of, is not.
     pub(super) fn suspect(&self, cycle: u64) -> bool {
-        self.suspect_until.is_some_and(|until| cycle <= until)
+        self.suspect_until.is_some_and(|until| cycle <= until) && (self.blocked || !self.prompt)
     }
 
     /// How many CPUs it used at once since this was last known, an eighth of one being none: `None` where it used nothing,

@@ -34,6 +34,10 @@
 //!    CPUs keeps no credit, capped or not.
 //! 7. On several CPUs a suspect runs wherever the kernel finds room. A head of the largest need that does not get its
 //!    CPU to itself sends the suspects to the head of the smallest.
+//! 8. On one CPU a driver may tell that a client fell asleep, or woke. Who woke takes the lane at once, and takes turns with
+//!    whoever had it while both want the CPU; what the others used meanwhile it forfeits in proportion (`wake.rs`). A sleeper
+//!    of which nobody tells, and under which alone the CPU idles for a quarter of the time, does not keep a cycle from
+//!    ending: whoever computes goes on beside it.
 //!
 //! **Bounds.** Let `l` be the lateness of one wake-up plus hand-over, and `g` the grain.
 //! - On one CPU, at a cycle's end a client that always wanted the CPU has received its quotas of all cycles so far
@@ -69,6 +73,7 @@ mod client;
 mod lanes;
 mod plan;
 mod queue;
+mod wake;
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
@@ -201,6 +206,12 @@ pub struct Exact {
     hand_over: Nanos,
     /// Lanes that were empty after the last plan: suspects are looked at more often then.
     empty_lanes: usize,
+    /// Since when one client has the CPU to itself, a suspect; one CPU only.
+    alone_since: Option<Instant>,
+    /// Told to have woken, and waiting until it is known how far the others are; one CPU only.
+    waking: Vec<ClientId>,
+    /// Turns in which a quota is used while somebody who woke competes; 1 for whole allowances.
+    turns: u64,
     /// Heads that were found runnable without having run all the time: somebody shares their CPUs; several CPUs only.
     disturbed: Vec<ClientId>,
     /// When a waiting client's laxity will be gone.
@@ -276,6 +287,9 @@ impl Exact {
             due: BTreeSet::new(),
             hand_over: Nanos::ZERO,
             empty_lanes: 0,
+            alone_since: None,
+            waking: Vec::new(),
+            turns: 1,
             disturbed: Vec::new(),
             laxity_gone: None,
             leaving: Vec::new(),
@@ -473,8 +487,18 @@ impl Exact {
             if self.params.cpus > 1 && !blocked && matches!(c.place, Place::Head(_)) {
                 self.disturbed.push(client);
             }
+            // A change that a look finds was not told of: whoever told before may not any more.
+            c.prompt &= c.blocked == blocked || now.since(c.heard) < wake::HEARD_FOR;
         } else if c.place != Place::Out && c.blocked == blocked {
             return Ok(());
+        } else if self.params.cpus == 1 && c.place != Place::Out {
+            (c.prompt, c.heard) = (true, now);
+            self.dirty = true;
+            if !blocked {
+                self.wake(client);
+                return Ok(());
+            }
+            (c.looked, c.last_used, c.used_since_look) = (now, now, Nanos::ZERO);
         }
         self.settle(now, client, blocked);
         self.dirty = true;

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::client::{Await, Client, Place};
 use super::queue::Ticket;
+use super::wake;
 use super::{
     Exact, GRAIN, HAND_OVER_MAX, SLEEP_LOOK_MAX, STARVED_LOOK, SUSPECT_CYCLES, SUSPECT_TICK, SlotMap,
 };
@@ -13,6 +14,9 @@ use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 const SLEEP_GRID: Nanos = Nanos::from_millis(10);
 /// A client that used all but this much of the time, or an eighth of it, ran all the time.
 const IDLE_MIN: Nanos = Nanos::from_micros(100);
+
+/// Whoever uses less than this part of a CPU that it has to itself, in units of 1/256, flickers.
+const FLICKER: u32 = 192;
 
 /// No machine comes to so many cycles.
 const CYCLES_MAX: u64 = u64::MAX / 2;
@@ -57,16 +61,20 @@ impl Exact {
             return;
         }
         let quota = self.quota(c);
+        let one_cpu = self.params.cpus == 1;
         let Some(c) = self.clients[slot].as_mut() else { return };
         let cycles = i128::from(cycle - c.epoch);
         // A capped client runs all the time as it is: what it did not get then it never can.
         // What is less than a grain is never run: it is collected, by everybody, until it is more.
         let spare = (2 * Self::grain() - quota).max(0);
         let most = quota.max(spare);
-        let kept = c.allowance.min(if c.blocked || c.cap.is_some() { spare } else { most });
+        // Who sleeps at a cycle's end after it ran in it may be awake again at once: it keeps what it had left.
+        let naps = one_cpu && c.blocked && c.last_used_cycle == c.epoch && cycles == 1;
+        let kept = c.allowance.min(if c.blocked && !naps || c.cap.is_some() { spare } else { most });
         let cut = if c.cap.is_some() { 0 } else { (quota * self.cut) >> 32 };
         // A debt is repaid cycle by cycle; credit is never saved up for longer than one.
-        c.allowance = (kept + quota * (cycles - 1)).min(if c.blocked { spare } else { most }) + quota - cut;
+        c.allowance =
+            (kept + quota * (cycles - 1)).min(if c.blocked && !naps { spare } else { most }) + quota - cut;
         c.epoch = cycle;
     }
 
@@ -90,7 +98,7 @@ impl Exact {
         let (time, need) = (self.finish_time(&ahead), ahead.need());
         let work = ahead.allowance.max(0);
         self.stamp += 1;
-        let ticket = Ticket { stamp: self.stamp, time, need, work };
+        let ticket = Ticket { stamp: self.stamp, time, need, work, quota: self.quota(&ahead) };
         let queue = if next { &mut self.next } else { &mut self.ready };
         queue.push(client, ticket);
         if let Some(c) = self.clients[slot].as_mut() {
@@ -174,7 +182,7 @@ impl Exact {
         self.coming.push(client);
     }
 
-    fn disarm(&mut self, client: ClientId) {
+    pub(super) fn disarm(&mut self, client: ClientId) {
         if let Some(at) = self.client_mut(client).and_then(|c| c.due.take()) {
             self.due.remove(&(at, client));
         }
@@ -184,7 +192,7 @@ impl Exact {
     pub(super) fn arm(&mut self, client: ClientId) {
         self.disarm(client);
         let idle_lane = self.empty_lanes > 0;
-        let slice = self.params.slice;
+        let slice = self.turn(client);
         // Of several that are awake all must fall asleep before a CPU idles: one look a ms for each CPU is enough.
         let many = u64::from(self.awake_beside / self.params.cpus).max(1);
         let steady = self.client(client).is_some_and(|c| c.tick > self.tick_min());
@@ -210,7 +218,10 @@ impl Exact {
             }
             Place::Beside if c.blocked => {
                 let asleep = c.looked.since(c.last_used);
-                let span = through.max(Nanos(asleep.0 / 8).min(SLEEP_LOOK_MAX));
+                let span = match wake::next_look(c.prompt, asleep) {
+                    Some(soon) => soon,
+                    None => through.max(Nanos(asleep.0 / 8).min(SLEEP_LOOK_MAX)),
+                };
                 // Those that sleep for long are looked at together: one wake-up for all of them.
                 let at = c.looked + span;
                 let round_up = if span >= SLEEP_GRID { SLEEP_GRID.0 - at.0 % SLEEP_GRID.0 } else { 0 };
@@ -228,7 +239,7 @@ impl Exact {
         self.due.insert((at, client));
     }
 
-    fn ask(&mut self, client: ClientId) {
+    pub(super) fn ask(&mut self, client: ClientId) {
         let Some(c) = self.client_mut(client) else { return };
         if c.awaits == Await::Nothing {
             c.awaits = Await::ToBeAsked;
@@ -268,10 +279,16 @@ impl Exact {
         // Where suspects may be in the way of a head, that is seen in time.
         let watched = self.params.cpus > 1 && !self.light.is_empty();
         let one_cpu = self.params.cpus == 1;
+        let alone_since = self.alone_since;
         let tick_max = if watched { tick_min } else { self.tick_max() };
         let Some(c) = self.client_mut(client) else { return };
+        let tick_max = if c.prompt { tick_max.min(Nanos(2 * tick_min.0)) } else { tick_max };
         let elapsed = now.since(c.looked);
         let used = core::mem::take(&mut c.used_since_look);
+        if c.place == Place::Beside && alone_since.is_some_and(|since| c.looked >= since) && elapsed.0 > 0 {
+            let part = (u128::from(used.0.min(elapsed.0)) * 256 / u128::from(elapsed.0)) as u32;
+            c.alone = (c.alone * 3 + part) / 4;
+        }
         c.looked = now;
         if used.0 > 0 {
             c.last_used = now;
@@ -284,7 +301,7 @@ impl Exact {
         let steady = all && cpus.is_none_or(|cpus| cpus >= u64::from(c.active));
         if steady {
             c.tick = Nanos(c.tick.0.saturating_mul(2)).min(tick_max);
-        } else if !one_cpu || c.suspect(cycle) {
+        } else if !one_cpu || c.prompt || c.suspect(cycle) {
             c.tick = tick_min;
         }
         c.starved = one_cpu && used.0 == 0 && !c.blocked;
@@ -319,6 +336,11 @@ impl Exact {
         let Some(c) = self.clients[slot].as_mut() else { return };
         let before = c.awake_beside();
         c.blocked = blocked;
+        if c.flickers.is_some_and(|until| until < cycle) {
+            (c.flickers, c.alone) = (None, 256);
+        } else if c.alone < FLICKER && c.flickers.is_none() {
+            c.flickers = Some(cycle + SUSPECT_CYCLES);
+        }
         if blocked {
             (c.tick, c.starved) = (tick_min, false);
         }
@@ -330,7 +352,9 @@ impl Exact {
         let suspect = c.suspect(cycle);
         let deep = blocked && cycle > c.last_used_cycle + 1;
         self.awake_beside = self.awake_beside - before + after;
-        let slice_over = self.params.slice.is_some_and(|s| c.turn_used + GRAIN >= s);
+        let (turn_used, prompt) = (c.turn_used, c.prompt);
+        let slice_over = self.turn(client).is_some_and(|turn| turn_used + GRAIN >= turn);
+        let Some(c) = self.clients[slot].as_mut() else { return };
         match place {
             Place::Out if blocked => return,
             Place::Out => {
@@ -343,8 +367,14 @@ impl Exact {
             Place::Head(_) | Place::Beside if spent => {
                 self.hold_at(client, self.spent_place(suspect));
             }
-            Place::Head(_) if blocked => self.run_beside(client),
+            Place::Head(_) if blocked => {
+                if prompt {
+                    self.turns = 1;
+                }
+                self.run_beside(client);
+            }
             Place::Head(_) if slice_over => self.end_slice(client),
+            Place::Beside if prompt && !blocked => self.promote(now, client),
             Place::Beside if !suspect => self.hold_at(client, Place::Waiting(cycle)),
             Place::Beside if deep => {
                 self.light.remove(&client);
@@ -369,7 +399,15 @@ impl Exact {
     fn end_slice(&mut self, client: ClientId) {
         let Some(c) = self.client(client) else { return };
         let own = (self.finish_time(c), client);
-        if self.ready.first_time().is_some_and(|best| best < own) {
+        let others_turn = match self.params.slice {
+            Some(_) => self.ready.first_time().is_some_and(|best| best < own),
+            None => self.ready.len > 0,
+        };
+        if c.prompt {
+            // The longer it stays awake, the longer are the turns.
+            self.turns = (self.turns / 2).max(1);
+        }
+        if others_turn {
             self.hold_at(client, Place::Waiting(self.cycle));
         } else {
             if let Some(c) = self.client_mut(client) {
@@ -383,6 +421,9 @@ impl Exact {
     pub(super) fn plan(&mut self, now: Instant) -> bool {
         if !core::mem::take(&mut self.dirty) {
             return false;
+        }
+        for client in core::mem::take(&mut self.waking) {
+            self.settle(now, client, false);
         }
         self.fill();
         let mut barren = false;
@@ -409,7 +450,7 @@ impl Exact {
             self.awake_beside,
             self.light.iter().filter_map(|&c| self.client(c)).map(Client::awake_beside).sum::<u32>()
         );
-        self.watch_suspects();
+        self.watch_suspects(now);
         self.tell(now);
         self.steer();
         self.set_laxity(now);
@@ -450,8 +491,13 @@ impl Exact {
     }
 
     /// Looks at suspects more often as soon as a CPU would idle if they blocked.
-    fn watch_suspects(&mut self) {
+    fn watch_suspects(&mut self, now: Instant) {
         let empty = self.lanes.iter().filter(|head| head.is_none()).count();
+        if empty == 0 || self.params.cpus > 1 || self.light.len() > 1 {
+            self.alone_since = None;
+        } else {
+            self.alone_since.get_or_insert(now);
+        }
         if empty > 0 && self.empty_lanes == 0 {
             self.coming.extend(self.light.iter().copied());
         }

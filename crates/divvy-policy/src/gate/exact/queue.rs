@@ -20,6 +20,8 @@ pub(super) struct Waiting {
     by_need: Option<Needs>,
     /// Allowances of all that wait, ns; what [`Exact`](super::Exact) reckons laxity from.
     pub(super) work_sum: i128,
+    /// Quotas of all that wait, ns.
+    pub(super) quota_sum: i128,
     pub(super) len: usize,
 }
 
@@ -30,6 +32,7 @@ pub(super) struct Ticket {
     pub(super) time: i128,
     pub(super) need: i128,
     pub(super) work: i128,
+    pub(super) quota: i128,
 }
 
 impl Waiting {
@@ -39,6 +42,7 @@ impl Waiting {
             by_time: slices.then(BTreeSet::new),
             by_need: several_cpus.then(Needs::default),
             work_sum: 0,
+            quota_sum: 0,
             len: 0,
         }
     }
@@ -61,6 +65,7 @@ impl Waiting {
             self.fifo.push_back((client, ticket.stamp));
         }
         self.work_sum += work;
+        self.quota_sum += ticket.quota;
         self.len += 1;
     }
 
@@ -79,6 +84,7 @@ impl Waiting {
             q.remove(client, ticket);
         }
         self.work_sum -= ticket.work;
+        self.quota_sum -= ticket.quota;
         self.len -= 1;
     }
 

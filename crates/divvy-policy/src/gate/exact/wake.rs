@@ -1,0 +1,89 @@
+//! Clients of which the driver tells when they fall asleep and when they wake: they come first when they wake.
+//!
+//! On one CPU a client that wakes takes the lane at once, and whoever had it is held until its turn comes, so that the two do
+//! not share the CPU evenly whatever their shares are. While both want the CPU they take turns: a quota is used in as
+//! many turns as make the longest [`TURN`] long, half as many each time that the one that woke has used a turn up, until
+//! turns are whole allowances again. What the others have used of their quotas while it slept it forfeits of its own, in
+//! proportion (processor sharing: nobody is owed anything for the time in which it slept).
+
+use super::Exact;
+use super::client::Place;
+use super::plan::nanos;
+use crate::{ClientId, Instant, Nanos};
+
+/// The first turn of whoever has the largest share: 4 ms, a tick of many kernels.
+const TURN: Nanos = Nanos::from_millis(4);
+/// Changes that a look finds before the driver has told of them are taken for told this long after the last that was.
+pub(super) const HEARD_FOR: Nanos = Nanos::from_millis(100);
+/// No turn is shorter than 1 ms.
+const TURN_MIN: Nanos = Nanos::from_millis(1);
+
+/// When to look again at a client that has slept for so long and is `prompt`: many naps are shorter than it takes until they are
+/// told to be over, while somebody else has the CPU.
+pub(super) fn next_look(prompt: bool, asleep: Nanos) -> Option<Nanos> {
+    let short = Nanos::from_micros(500);
+    match asleep {
+        _ if !prompt => None,
+        asleep if asleep < short => Some(short),
+        asleep if asleep < Nanos(3 * short.0) => Some(Nanos(2 * short.0)),
+        asleep if asleep < HEARD_FOR => Some(TURN),
+        _ => None,
+    }
+}
+
+impl Exact {
+    /// The longest run of a client in one go, where that is not its whole allowance.
+    pub(super) fn turn(&self, client: ClientId) -> Option<Nanos> {
+        if self.params.slice.is_some() || self.turns <= 1 {
+            return self.params.slice;
+        }
+        let quota = nanos(self.quota(self.client(client)?));
+        Some(Nanos(quota.0 / self.turns).max(TURN_MIN))
+    }
+
+    /// A client was told to have woken: how far the others are has to be known before it takes the lane.
+    pub(super) fn wake(&mut self, client: ClientId) {
+        for lane in 0..self.lanes.len() {
+            if let Some(head) = self.lanes[lane] {
+                self.disarm(head);
+                self.ask(head);
+            }
+        }
+        self.waking.push(client);
+    }
+
+    /// A client that has woken takes the lane.
+    pub(super) fn promote(&mut self, now: Instant, client: ClientId) {
+        let head = self.lanes.first().copied().flatten();
+        let left = head.and_then(|head| self.left_of_cycle(head));
+        let Some(quota) = self.client(client).map(|c| self.quota(c)) else { return };
+        let Some(c) = self.client_mut(client) else { return };
+        (c.looked, c.used_since_look) = (now, Nanos::ZERO);
+        if let Some((left, all)) = left {
+            c.allowance = c.allowance.min(quota * left / all + Self::grain());
+        }
+        let spent = c.allowance <= Self::grain();
+        let Some(head) = head else {
+            let place = self.spent_place(false);
+            return if spent { self.hold_at(client, place) } else { self.run_on(client, 0) };
+        };
+        if spent {
+            let place = self.spent_place(false);
+            return self.hold_at(client, place);
+        }
+        let other = self.client(head).map_or(0, |c| self.quota(c));
+        let (longest, shortest) = (quota.max(other), quota.min(other));
+        let turns = (longest / i128::from(TURN.0)).min(shortest / i128::from(TURN_MIN.0)).max(1);
+        self.turns = u64::try_from(turns).unwrap_or(1);
+        self.hold_at(head, Place::Waiting(self.cycle));
+        self.run_on(client, 0);
+    }
+
+    /// What the head and those that wait have left of their quotas in this cycle, and the sum of those.
+    fn left_of_cycle(&self, head: ClientId) -> Option<(i128, i128)> {
+        let head = self.client(head)?;
+        let all = self.quota(head) + self.ready.quota_sum + self.next.quota_sum;
+        let left = head.allowance.max(0) + self.ready.work_sum;
+        Some((left.clamp(0, all), all.max(1)))
+    }
+}
