@@ -315,6 +315,7 @@ impl LinuxHost {
             return Ok(());
         }
         self.attached.rules.retain(|r| r.client != client);
+        self.forget_naps(i);
         let freed = if self.clients[i].selector.is_some() {
             self.let_go(client)
         } else {
@@ -645,6 +646,7 @@ impl LinuxHost {
             return;
         }
         c.gone = true;
+        self.forget_naps(client.index());
         self.attached.rules.retain(|r| r.client != client);
         self.news.push_back(News::Gone(client));
     }

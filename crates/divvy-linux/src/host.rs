@@ -3,6 +3,7 @@
 mod adopt;
 mod descent;
 mod hold;
+mod naps;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd as _;
@@ -21,12 +22,13 @@ use crate::procfs::{LastPid, Latest, StartTime};
 use crate::quota::quota_of;
 use crate::reactor::{Reactor, Waker};
 use crate::select::Selector;
-use crate::spawn::{Command, Inherit, spawn};
+use crate::spawn::{Command, Inherit, Spawned, spawn};
 use crate::steer::steer;
 use crate::world::Live;
-use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own, perf};
+use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own, perf, slice};
 use adopt::{MARK, mark};
 use descent::{Descent, Kin};
+use naps::{Listener, Naps};
 
 /// A guardian without a round for this long (it makes about ten a second) is replaced.
 const GUARDIAN_SILENCE: Nanos = Nanos::from_secs(3);
@@ -98,6 +100,7 @@ pub(crate) struct Client {
     leaf: Option<Leaf>,
     /// What the kernel has told of its processes.
     kin: Kin,
+    naps: Naps,
 }
 
 impl Client {
@@ -122,6 +125,7 @@ impl Client {
             gone: false,
             leaf: None,
             kin: Kin::default(),
+            naps: Naps::default(),
         }
     }
 
@@ -188,6 +192,7 @@ pub struct LinuxHost {
     /// Whether commands get counters of their CPU time.
     counters: bool,
     pub(crate) descent: Descent,
+    listener: Listener,
 }
 
 /// What the user should know, though everything goes on.
@@ -249,8 +254,13 @@ impl LinuxHost {
             CpuMask::only(cpus[0]).apply(rustix::process::getpid())?;
         }
         // Late wake-ups only cost accuracy; an old kernel knows no slices of one's own choice.
-        let slice = own::ask_for_short_slices();
-        let inherit = Inherit { mask: reactor.outer_mask(), files, cpus: params.cpus, slice };
+        let slice = slice::ask_for_short_slices();
+        let listener = match perf::is_allowed() {
+            true => Listener::open(&cpus),
+            false => Listener::default(),
+        };
+        let inherit =
+            Inherit { mask: reactor.outer_mask(), files, cpus: params.cpus, slice, switches: listener.cpu() };
         let generation = table.generation();
         let mut host = Self {
             reactor,
@@ -287,7 +297,11 @@ impl LinuxHost {
             tree,
             counters: perf::is_allowed() && perf::TreeCounter::check().is_ok(),
             descent: if perf::is_allowed() { Descent::open() } else { Descent::default() },
+            listener,
         };
+        if let Some(switches) = host.listener.switches() {
+            host.listener.number = Some(host.reactor.watch(switches.as_fd())?);
+        }
         host.beat();
         let guardian = Guardian::start(&host.table)?;
         host.guardian_watch = host.reactor.watch(guardian.as_fd())?;
@@ -334,7 +348,7 @@ impl LinuxHost {
         command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
         let leaf = self.tree.as_ref().map(|tree| tree.leaf(client.index())).transpose()?;
         let procs = leaf.as_ref().and_then(Leaf::procs);
-        let (leader, counter) = spawn(command, &self.inherit, procs, self.counters)?;
+        let Spawned { leader, counter, switches } = spawn(command, &self.inherit, procs, self.counters)?;
         let pid = leader.pid();
         let members = match Members::command(Live, leader, &mut self.table) {
             Ok(members) => members,
@@ -353,6 +367,9 @@ impl LinuxHost {
         self.clients.push(Client { leaf, ..Client::new(members) });
         self.by_leader.insert(pid, client);
         self.found_client(pid, client);
+        if let Some(event) = switches {
+            self.listen_to(client, event);
+        }
         self.hold_client(client.index()).map_err(|(e, _)| e)?;
         Ok(client)
     }
@@ -623,6 +640,9 @@ impl Host for LinuxHost {
             self.replace_guardian()?;
         }
         for number in woken.ready {
+            if Some(number) == self.listener.number {
+                self.hear_switches(self.beaten);
+            }
             if let Some(pid) = Reactor::watched_process(number) {
                 self.member_ended(pid);
             }
@@ -673,6 +693,7 @@ impl Host for LinuxHost {
             return Ok(self.clients[i].members.last_total());
         }
         let now = clock::now();
+        self.let_keenness_fade(i, now);
         let mut measure = || -> Result<Nanos> {
             let mut read = false;
             self.catch_up(i)?;
@@ -715,12 +736,18 @@ impl Host for LinuxHost {
             // Nobody but somebody else can have suspended it while it was released.
             c.stopped_elsewhere = scan.suspended > 0 && scan.running == 0;
         }
-        Ok(if scan.running > 0 || c.held { Observed::Runnable } else { Observed::Blocked })
+        if c.held {
+            return Ok(Observed::Runnable);
+        }
+        let asleep = scan.running == 0 && !c.stopped_elsewhere;
+        self.saw(i, !asleep, now);
+        Ok(if scan.running > 0 { Observed::Runnable } else { Observed::Blocked })
     }
 
     fn self_cost(&mut self) -> SelfCost {
         SelfCost {
-            cpu: clock::own_process_cpu().saturating_sub(self.cpu_before),
+            cpu: clock::own_process_cpu().saturating_sub(self.cpu_before)
+                + self.listener.switches().map_or(Nanos::ZERO, |switches| switches.cost()),
             reads: self.tally.reads,
             signals: self.tally.signals,
         }
@@ -729,6 +756,9 @@ impl Host for LinuxHost {
 
 impl Drop for LinuxHost {
     fn drop(&mut self) {
+        for i in self.clients.with_ids().map(|(client, _)| client.index()).collect::<Vec<_>>() {
+            self.forget_naps(i);
+        }
         for c in self.clients.iter_mut().filter(|c| !c.gone) {
             // Those released too: one of their members may have been left suspended by an error.
             let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);

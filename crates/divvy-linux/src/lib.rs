@@ -8,6 +8,7 @@
 //! A process that vanished is a normal answer everywhere (`Ok(None)`, [`Delivery::Gone`]), never an error.
 
 mod affinity;
+mod aide;
 mod attach;
 pub mod background;
 mod census;
@@ -36,6 +37,7 @@ mod select;
 #[cfg(test)]
 #[path = "../tests/common/skip.rs"]
 mod skip;
+mod slice;
 mod spawn;
 pub mod stack;
 pub mod stand_in;

@@ -6,49 +6,6 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
-/// What the kernel calls `struct sched_attr`, in its first version.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct SchedAttr {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
-}
-
-/// The slice of a thread before [`ask_for_short_slices`] changed it, for what it starts: a process inherits its parent's.
-#[derive(Clone, Copy, Debug)]
-pub struct Slice(SchedAttr);
-
-impl Slice {
-    /// Gives the calling thread this slice. Only a system call: for use between fork and exec.
-    pub fn restore(self) {
-        // SAFETY: the kernel reads `size` bytes of a struct of that size. It was so before, so it can be so.
-        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const self.0, 0) };
-    }
-}
-
-/// Asks for the shortest slice that the kernel gives an ordinary process (Linux 6.12: `sched_runtime` of an ordinary
-/// policy, 100 us), so that waking up comes before others' longer slices. Needs no privilege. What it was before, if it
-/// was changed; an older kernel refuses, or takes no notice.
-pub fn ask_for_short_slices() -> Option<Slice> {
-    let size = size_of::<SchedAttr>() as u32;
-    let mut attr = SchedAttr { size, ..SchedAttr::default() };
-    // SAFETY: the kernel writes at most `size` bytes to a struct of that size.
-    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) };
-    if got != 0 || attr.policy != libc::SCHED_OTHER as u32 {
-        return None; // Whoever runs us under another policy knows better.
-    }
-    let before = Slice(attr);
-    attr.runtime = 100_000;
-    // SAFETY: the kernel reads `size` bytes of a struct of that size.
-    (unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) } == 0).then_some(before)
-}
-
 /// Has the calling process come before ordinary ones, as far as that is permitted to it: a real-time priority, else the
 /// best nice value that there is, for its session's autogroup too. Makes system calls only, and keeps the short slice of
 /// [`ask_for_short_slices`] where nothing is permitted.
@@ -64,16 +21,28 @@ pub fn come_first() {
     let allowed = 20 - i32::try_from(limit.min(40)).unwrap_or(0);
     for nice in [-20, allowed] {
         if nice < 0 && rustix::process::setpriority_process(None, nice).is_ok() {
-            let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
-            // Without autogroups there is no such file. A space at the end is left out by the kernel.
-            if let Ok(file) = rustix::fs::open(c"/proc/self/autogroup", flags, rustix::fs::Mode::empty()) {
-                let digit = |n: u32| b'0' + (n % 10) as u8;
-                let n = nice.unsigned_abs();
-                let text = if n < 10 { [b'-', digit(n), b' '] } else { [b'-', digit(n / 10), digit(n)] };
-                let _ = rustix::io::write(&file, &text);
-            }
+            let digit = |n: u32| b'0' + (n % 10) as u8;
+            let n = nice.unsigned_abs();
+            write_autogroup(&if n < 10 { [b'-', digit(n), b' '] } else { [b'-', digit(n / 10), digit(n)] });
             return;
         }
+    }
+}
+
+/// Has the calling process come after all others, in its session and, by that, on its CPU: no more than a tick's delay for
+/// anybody, and a CPU that idles runs it at once. Makes system calls only.
+pub fn come_last() {
+    write_autogroup(b"19 ");
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads one whole struct. Where it refuses the process is like others.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none) };
+}
+
+/// Without autogroups there is no such file. A space at the end is left out by the kernel.
+fn write_autogroup(nice: &[u8]) {
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
+    if let Ok(file) = rustix::fs::open(c"/proc/self/autogroup", flags, rustix::fs::Mode::empty()) {
+        let _ = rustix::io::write(&file, nice);
     }
 }
 

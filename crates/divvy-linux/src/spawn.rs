@@ -12,8 +12,8 @@ use divvy_policy::Nanos;
 
 use crate::affinity::CpuMask;
 use crate::host::Exit;
-use crate::own::Slice;
 use crate::perf::{CounterSeed, TreeCounter};
+use crate::slice::Slice;
 use crate::{Error, Pid, ProcessRef, Result};
 
 /// A command to start.
@@ -46,6 +46,19 @@ pub struct Inherit {
     pub cpus: Option<CpuMask>,
     /// The slice from before divvy asked for a shorter one.
     pub slice: Option<Slice>,
+    /// The CPU on which the kernel is to tell of its switches.
+    pub switches: Option<u32>,
+}
+
+/// A command that was started.
+#[derive(Debug)]
+pub struct Spawned {
+    /// Its first process.
+    pub leader: ProcessRef,
+    /// The counter of its CPU time, and of that of all its descendants.
+    pub counter: Option<TreeCounter>,
+    /// The event of its switches.
+    pub switches: Option<OwnedFd>,
 }
 
 /// Starts `command` as the leader of a new process group. Standard input is `/dev/null`: several commands cannot share
@@ -60,7 +73,7 @@ pub fn spawn(
     inherit: &Inherit,
     leaf: Option<BorrowedFd<'_>>,
     counted: bool,
-) -> Result<(ProcessRef, Option<TreeCounter>)> {
+) -> Result<Spawned> {
     let failed = |e: std::io::Error, argv: &[OsString]| {
         let name = argv.first().cloned().unwrap_or_default().to_string_lossy().into_owned();
         Error::Spawn { command: name, cause: e }
@@ -109,7 +122,7 @@ pub fn spawn(
             nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&inherit.mask), None)?;
             if let Some(end) = childs_end {
                 // SAFETY: the child has its own copy of the pair, which its parent keeps until it has been made.
-                CounterSeed::sow(BorrowedFd::borrow_raw(end));
+                CounterSeed::sow(BorrowedFd::borrow_raw(end), inherit.switches);
             }
             Ok(())
         });
@@ -118,7 +131,8 @@ pub fn spawn(
     let pid = Pid::from_raw(child.id() as i32).expect("a child's pid is positive");
     // Ours and not waited for: the pid is still the child's, even if it has ended already.
     let leader = ProcessRef::open_child(pid)?;
-    Ok((leader, seed.and_then(CounterSeed::reap)))
+    let (counter, switches) = seed.map(CounterSeed::reap).unwrap_or_default();
+    Ok(Spawned { leader, counter, switches })
 }
 
 /// A child that has ended and its status, left as it is.

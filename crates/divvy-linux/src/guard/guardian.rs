@@ -1,21 +1,17 @@
 //! The guardian: a small process that resumes what divvy held, the moment divvy is gone or hangs.
 //!
-//! It is forked from the owner and not a program of its own, so there is nothing to install and nothing to find. The owner may
-//! have threads; of a forked process only the forking thread goes on, and a lock that another held stays locked for ever. So
-//! the code from the fork on allocates nothing, takes no lock, cannot panic, and makes system calls only.
+//! It is an [aide](crate::aide) of the owner and not a program of its own, so there is nothing to install and nothing to find.
 //!
 //! It is alone in a session of its own, blocks every signal that can be blocked, and keeps two descriptors: the
 //! owner's pidfd and the runtime directory. So Ctrl-C, a hang-up, or a signal to the owner's group or session does not
-//! reach it, and it keeps no terminal and no pipe open. Its parent is not told of its end by SIGCHLD, and
-//! `waitpid(-1)` does not see it (it is a "clone child" to the kernel): an owner that reaps strangers does
-//! not meet it. Its end shows in its pidfd alone.
+//! reach it, and it keeps no terminal and no pipe open.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use divvy_policy::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use std::sync::atomic::Ordering;
@@ -23,8 +19,8 @@ use std::sync::atomic::Ordering;
 use super::rescue::ticks;
 use super::table::{SlotImage, Table, View};
 use super::walk::{Live, READY_MAX, Ready, Verdict, Wanted, resume_held};
+use crate::aide::{Aide, settle};
 use crate::cgroup::raw;
-use crate::error::last_errno;
 use crate::procfs::{ProcPath, stat_raw};
 use crate::{Error, Result, clock, own, pidfd};
 
@@ -45,10 +41,7 @@ const ROUND_COUNTS_MAX: Nanos = Nanos::from_millis(200);
 ///
 /// Dropping it leaves the guardian at its post until the owner's end.
 #[derive(Debug)]
-pub struct Guardian {
-    fd: OwnedFd,
-    pid: Pid,
-}
+pub struct Guardian(Aide);
 
 impl Guardian {
     /// Forks a guardian for `table`, owned by this process.
@@ -70,14 +63,13 @@ impl Guardian {
             ready: Vec::with_capacity(READY_MAX),
             seen: Seen::default(),
         };
-        let (pid, fd) = fork_quietly(&mut duty).map_err(failed)?;
-        Ok(Self { fd, pid })
+        Aide::fork(&mut duty, watch).map(Self).map_err(failed)
     }
 
     /// Its pid. It is a child of the owner, and nobody's client.
     #[must_use]
     pub const fn pid(&self) -> Pid {
-        self.pid
+        self.0.pid()
     }
 
     /// Whether it lives. (One that somebody stopped does, and is of no use: see [`Table::guardian_beats`].)
@@ -109,72 +101,14 @@ impl Guardian {
 
     /// Kills and reaps it.
     fn end(&self) -> Result<()> {
-        pidfd::signal_raw(self.as_fd(), rustix::process::Signal::KILL)
-            .map_err(|e| Error::system("kill", "the guardian", e))?;
-        loop {
-            // SAFETY: an all-zero `siginfo_t` is a value of it.
-            let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-            // SAFETY: the descriptor is open for the call and `info` is ours to be written to.
-            let waited = unsafe {
-                libc::waitid(
-                    libc::P_PIDFD,
-                    self.fd.as_raw_fd() as libc::id_t,
-                    &mut info,
-                    libc::WEXITED | libc::__WALL,
-                )
-            };
-            if waited == 0 {
-                return Ok(());
-            }
-            match last_errno() {
-                // Somebody has reaped it for us.
-                Errno::CHILD => return Ok(()),
-                Errno::INTR => {}
-                e => return Err(Error::system("wait for", "the guardian", e)),
-            }
-        }
+        self.0.end().map_err(|e| Error::system("end", "the guardian", e))
     }
 }
 
 impl AsFd for Guardian {
     /// Its pidfd: readable once it has died, which calls for [`Guardian::respawn`].
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-/// Forks `duty`'s process with every signal blocked from its first instruction on.
-fn fork_quietly(duty: &mut Duty<'_>) -> rustix::io::Result<(Pid, OwnedFd)> {
-    use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-    let errno = |e: nix::errno::Errno| Errno::from_raw_os_error(e as i32);
-    let mut before = SigSet::empty();
-    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before)).map_err(errno)?;
-    let forked = fork(duty);
-    // Only the owner comes here.
-    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None).map_err(errno)?;
-    forked
-}
-
-fn fork(duty: &mut Duty<'_>) -> rustix::io::Result<(Pid, OwnedFd)> {
-    let mut fd: libc::c_int = -1;
-    let none = std::ptr::null_mut::<libc::c_void>();
-    // No signal number in the flags' low byte: a child that tells nobody of its end. The library's `fork` would set SIGCHLD
-    // and run handlers that are of no use to a process that calls the kernel only.
-    //
-    // SAFETY: with neither CLONE_VM nor a stack this is a fork: the child runs on its own copy of this stack. It
-    // calls nothing but `watch`, which never returns and is made of system calls.
-    let pid = unsafe {
-        libc::syscall(libc::SYS_clone, libc::CLONE_PIDFD as libc::c_ulong, none, &raw mut fd, none, none)
-    };
-    match pid {
-        0 => watch(duty),
-        -1 => Err(last_errno()),
-        pid => {
-            // SAFETY: the kernel has just made this descriptor for us.
-            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
-            Ok((pid, fd))
-        }
+        self.0.as_fd()
     }
 }
 
@@ -206,7 +140,8 @@ struct Seen {
 /// The guardian's life. A panic in it (there is no cause for one) ends the process, for it may not unwind into the
 /// owner's code.
 extern "C" fn watch(duty: &mut Duty<'_>) -> ! {
-    settle(duty.owner_fd, duty.dir);
+    settle([duty.owner_fd, duty.dir], c"divvy-guardian");
+    own::come_first();
     duty.seen = Seen { beats: duty.beats(), round_at: clock::now(), ..Seen::default() };
     loop {
         let mut polled = [PollFd::from_borrowed_fd(duty.owner_fd, PollFlags::IN)];
@@ -278,45 +213,6 @@ impl Duty<'_> {
             self.resume_all();
             self.view.live().generation.fetch_add(1, Ordering::AcqRel);
             self.seen.rescued_at = Some(cpu);
-        }
-    }
-}
-
-/// Leaves the owner's session, terminal, pipes and directory. Each step is as good as it can be done: a guardian
-/// that could not open `/dev/null` is still a guardian.
-fn settle(owner: BorrowedFd<'_>, dir: BorrowedFd<'_>) {
-    let _ = rustix::process::setsid();
-    own::come_first();
-    let (low, high) = match owner.as_raw_fd() < dir.as_raw_fd() {
-        true => (owner.as_raw_fd() as u32, dir.as_raw_fd() as u32),
-        false => (dir.as_raw_fd() as u32, owner.as_raw_fd() as u32),
-    };
-    for (first, last) in [(0, low.wrapping_sub(1)), (low + 1, high.wrapping_sub(1)), (high + 1, u32::MAX)] {
-        // `wrapping_sub` of 0 makes an empty range: nothing is below descriptor 0.
-        if first <= last && !(first == 0 && low == 0) {
-            close_range(first, last);
-        }
-    }
-    // The lowest free numbers are given first: 0, 1 and 2, unless the owner kept our two there.
-    for _ in 0..3 {
-        if let Ok(null) = rustix::fs::open(c"/dev/null", OFlags::RDWR, Mode::empty()) {
-            let _ = std::os::fd::IntoRawFd::into_raw_fd(null);
-        }
-    }
-    let _ = rustix::process::chdir(c"/");
-    let _ = rustix::thread::set_name(c"divvy-guardian");
-}
-
-/// Closes every descriptor from `first` to `last`.
-fn close_range(first: u32, last: u32) {
-    // SAFETY: closes descriptors of this process alone; the two that are in use are outside of the range.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    if done != 0 {
-        // Before Linux 5.9. Descriptors above the limit of today can be left from a higher one; that many do not occur.
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
-        for fd in first..last.min(u32::try_from(limit).unwrap_or(1 << 20)) {
-            // SAFETY: as above.
-            unsafe { libc::close(fd as libc::c_int) };
         }
     }
 }

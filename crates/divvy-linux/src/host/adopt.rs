@@ -83,6 +83,7 @@ impl LinuxHost {
             if let Some(leaf) = c.leaf.take() {
                 leaf.remove();
             }
+            self.forget_naps(client.index());
             self.news.push_back(News::Gone(client));
         }
     }

@@ -93,26 +93,33 @@ impl CounterSeed {
         self.childs.as_raw_fd()
     }
 
-    /// In the child: opens the counter and sends it. Where that fails nothing is sent. Calls the kernel only.
-    pub fn sow(end: BorrowedFd<'_>) {
+    /// In the child: opens the counter, and the event of its switches on CPU `switches`, and sends them. Where that fails
+    /// nothing is sent. Calls the kernel only.
+    pub fn sow(end: BorrowedFd<'_>, switches: Option<u32>) {
         let Ok(counter) = open_own() else { return };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let event = switches.and_then(|cpu| super::switches::open_own(cpu).ok());
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let fds = [counter.as_fd()];
-        if control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        let both = [counter.as_fd(), event.as_ref().map_or(counter.as_fd(), |event| event.as_fd())];
+        let fds = if event.is_some() { &both[..] } else { &both[..1] };
+        if control.push(SendAncillaryMessage::ScmRights(fds)) {
             let _ = rustix::net::sendmsg(end, &[IoSlice::new(b"c")], &mut control, SendFlags::NOSIGNAL);
         }
     }
 
-    /// The counter that the child has sent, once it executes its command.
-    pub fn reap(self) -> Option<TreeCounter> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    /// The counter that the child has sent, once it executes its command, and the event of its switches.
+    pub fn reap(self) -> (Option<TreeCounter>, Option<OwnedFd>) {
+        self.receive().unwrap_or_default()
+    }
+
+    fn receive(&self) -> Option<(Option<TreeCounter>, Option<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0; 1];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         rustix::net::recvmsg(&self.ours, &mut [IoSliceMut::new(&mut byte)], &mut control, flags).ok()?;
         control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next().map(TreeCounter),
+            RecvAncillaryMessage::ScmRights(mut fds) => Some((fds.next().map(TreeCounter), fds.next())),
             _ => None,
         })
     }

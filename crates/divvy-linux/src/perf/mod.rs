@@ -14,9 +14,11 @@
 
 mod counter;
 mod lineage;
+mod switches;
 
 pub use counter::{CounterSeed, TreeCounter};
 pub use lineage::{Lineage, Relation};
+pub use switches::{SwitchEvent, Switches};
 
 /// The variable that keeps us from using perf events, if it says `clocks`.
 const VARIABLE: &str = "DIVVY_ACCOUNTS";

@@ -1,0 +1,197 @@
+//! Clients that sleep now and then: they get the CPU as soon as they wake, and the kernel tells when they sleep.
+//!
+//! Whoever computes beside a sleeper is released as well, so that no CPU idles, and has a slice of some milliseconds: a sleeper
+//! that wakes would wait for its end each time. So the slices of a client that was seen asleep are the shortest that there
+//! are for a while. That does not change how much it gets in the long run: who is released decides that.
+//!
+//! Where one CPU is divided and the kernel tells of switches, the policy hears that such a client has fallen asleep, or woken, as
+//! soon as that leaves the CPU idle, and within a tick otherwise ([`Switches`]).
+
+use std::collections::HashMap;
+use std::os::fd::AsFd as _;
+
+use divvy_engine::News;
+use divvy_policy::{ClientId, Instant, Nanos};
+
+use super::LinuxHost;
+use crate::perf::{SwitchEvent, Switches};
+use crate::{Error, procfs};
+
+/// A client that was not seen asleep for this long is treated like others again.
+const KEEN_FOR: Nanos = Nanos::from_secs(1);
+/// The slices of a client with more processes than this are left alone.
+const PROCESSES_MAX: usize = 32;
+
+/// Changes are counted for this long,
+const WINDOW: Nanos = Nanos::from_millis(20);
+/// and a client with more of them in that time, which sleeps for a ms or two at a time,
+const CHANGES_MAX: u32 = 10;
+/// is not listened to for this long: to hold others for each of its bursts would cost more than it brings.
+const DEAF_FOR: Nanos = Nanos::from_secs(2);
+
+/// Who tells of switches, and whose events they are.
+#[derive(Debug, Default)]
+pub(super) struct Listener {
+    switches: Option<Switches>,
+    /// What the reactor calls its pipe.
+    pub(super) number: Option<u64>,
+    clients: HashMap<u64, ClientId>,
+}
+
+/// What is known of a client's sleep.
+#[derive(Debug, Default)]
+pub(super) struct Naps {
+    /// When it was last seen asleep, if that was lately.
+    keen_since: Option<Instant>,
+    event: Option<SwitchEvent>,
+    /// Whether it was awake when the policy last heard of it.
+    awake: bool,
+    /// Since when changes are counted, and how many there were.
+    window: Instant,
+    changes: u32,
+    deaf_until: Instant,
+}
+
+impl Listener {
+    /// For one CPU, where the kernel lets us.
+    pub(super) fn open(cpus: &[u32]) -> Self {
+        let switches = match cpus {
+            &[cpu] => Switches::open(cpu).ok(),
+            _ => None,
+        };
+        Self { switches, ..Self::default() }
+    }
+
+    /// The CPU whose switches are told.
+    pub(super) fn cpu(&self) -> Option<u32> {
+        self.switches.as_ref().map(Switches::cpu)
+    }
+
+    pub(super) fn switches(&self) -> Option<&Switches> {
+        self.switches.as_ref()
+    }
+}
+
+impl LinuxHost {
+    /// The records of `event` are those of `client`.
+    pub(super) fn listen_to(&mut self, client: ClientId, event: std::os::fd::OwnedFd) {
+        let Some(switches) = &self.listener.switches else { return };
+        // Where it cannot be had, looks do.
+        if let Ok(event) = switches.adopt(event) {
+            self.listener.clients.insert(event.id(), client);
+            self.clients[client.index()].naps.event = Some(event);
+        }
+    }
+
+    /// A client that is divided no more is not listened to.
+    pub(crate) fn forget_naps(&mut self, i: usize) {
+        self.end_keenness(i);
+        if let Some(event) = self.clients[i].naps.event.take() {
+            self.listener.clients.remove(&event.id());
+        }
+    }
+
+    /// Client `i` was looked at while it was released.
+    pub(super) fn saw(&mut self, i: usize, awake: bool, now: Instant) {
+        self.clients[i].naps.awake = awake;
+        if awake {
+            return;
+        }
+        if self.clients[i].naps.keen_since.replace(now).is_none() {
+            self.change_slices(i, true);
+        }
+        let naps = &mut self.clients[i].naps;
+        if let Some(event) = naps.event.as_mut().filter(|event| !event.is_on() && now >= naps.deaf_until) {
+            event.turn(true);
+        }
+    }
+
+    /// Takes from client `i` what it has not needed for a while.
+    pub(super) fn let_keenness_fade(&mut self, i: usize, now: Instant) {
+        if self.clients[i].naps.keen_since.is_some_and(|at| now.since(at) >= KEEN_FOR) {
+            self.end_keenness(i);
+        }
+    }
+
+    /// Gives client `i` the slices back that it had.
+    fn end_keenness(&mut self, i: usize) {
+        let naps = &mut self.clients[i].naps;
+        if let Some(event) = naps.event.as_mut().filter(|event| event.is_on()) {
+            event.turn(false);
+        }
+        if naps.keen_since.take().is_some() {
+            self.change_slices(i, false);
+        }
+    }
+
+    /// Processes that are made later have their parents' slices.
+    fn change_slices(&mut self, i: usize, keen: bool) {
+        let Some(slice) = self.inherit.slice else { return };
+        let c = &self.clients[i];
+        if c.members.len() > PROCESSES_MAX {
+            return;
+        }
+        let change = |tid| if keen { slice.shorten(tid) } else { slice.lengthen(tid) };
+        for (pid, threads) in c.members.pids_and_threads() {
+            // Whoever has ended, or is not ours to change, is left as it is.
+            if threads > 1 {
+                let _ = procfs::threads(pid, |thread| {
+                    change(thread.pid);
+                });
+            } else {
+                change(pid);
+            }
+        }
+    }
+
+    /// Passes on who has fallen asleep, or woken, since the last time.
+    pub(super) fn hear_switches(&mut self, now: Instant) {
+        let Some(switches) = &self.listener.switches else { return };
+        let mut heard = Vec::new();
+        let listens = switches.take(|id, runs| heard.push((id, runs)));
+        for (id, runs) in heard {
+            if let Some(&client) = self.listener.clients.get(&id) {
+                self.hear(client, runs, now);
+            }
+        }
+        if !listens && let Some(switches) = self.listener.switches.take() {
+            self.reactor.unwatch(switches.as_fd()); // Somebody has killed it: looks do without.
+        }
+    }
+
+    fn hear(&mut self, client: ClientId, runs: bool, now: Instant) {
+        let i = client.index();
+        // Whoever stands by our doing does not sleep.
+        if self.clients.get(i).is_none_or(|c| c.held || c.gone) {
+            return;
+        }
+        // Others of it may run, and it may have woken since.
+        let awake = runs || !self.sleeps(i, now).unwrap_or(false);
+        let naps = &mut self.clients[i].naps;
+        if !awake {
+            naps.keen_since = Some(now);
+        }
+        if std::mem::replace(&mut naps.awake, awake) != awake {
+            if now.since(naps.window) > WINDOW {
+                (naps.window, naps.changes) = (now, 0);
+            }
+            naps.changes += 1;
+            if naps.changes > CHANGES_MAX
+                && let Some(event) = &mut naps.event
+            {
+                event.turn(false);
+                naps.deaf_until = now + DEAF_FOR;
+            }
+            self.news.push_back(if awake { News::Woke(client) } else { News::Slept(client) });
+        }
+    }
+
+    /// Whether nobody of released client `i` can run.
+    fn sleeps(&mut self, i: usize, now: Instant) -> Result<bool, Error> {
+        self.catch_up(i)?;
+        let scan = self.scan(i, now, false)?;
+        let c = &mut self.clients[i];
+        c.stopped_elsewhere = scan.suspended > 0 && scan.running == 0;
+        Ok(scan.running == 0)
+    }
+}

@@ -1,0 +1,353 @@
+//! Who leaves a CPU and who gets it: the kernel tells of each switch of those that were asked about, as it happens.
+//!
+//! One ring for a CPU takes the records of all commands; a command has an event of its own, inherited by all that it will have,
+//! and switched on only while it matters.
+//!
+//! **Who reads the ring.** Each record wakes whoever polls it, and to be woken on the CPU in question takes that from the thread
+//! that has just got it, which is two more records: a scheduler that listened itself would keep waking itself. So a process of
+//! its own reads, the listener, of the lowest weight that there is (`SCHED_IDLE`, in a session of nice 19). It runs as soon
+//! as the CPU has nothing else to do, which is when a sleep matters, and within a tick or so otherwise; and it writes into a pipe
+//! only if something has changed. What a command's processes do among themselves passes unseen.
+
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use divvy_policy::Nanos;
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_SW_DUMMY, PERF_FLAG_FD_CLOEXEC, PERF_RECORD_MISC_SWITCH_OUT,
+    PERF_RECORD_MISC_SWITCH_OUT_PREEMPT, PERF_RECORD_SWITCH, PERF_SAMPLE_IDENTIFIER, PERF_TYPE_SOFTWARE,
+    perf_event_attr, perf_event_mmap_page,
+};
+use perf_event_open_sys::ioctls;
+use rustix::event::{PollFd, PollFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::pipe::PipeFlags;
+
+use crate::aide::{Aide, settle};
+use crate::error::last_errno;
+use crate::{Error, Result, clock, own};
+
+/// Pages of the ring behind its first, which is not of records: some 500 records. More at once say no more than the last.
+const RING_PAGES: usize = 2;
+/// Events that the listener remembers the state of; it passes on whatever it hears of others.
+const EVENTS_MAX: usize = 256;
+/// A message: the event's number, and whether one of its processes runs.
+const MESSAGE: usize = 16;
+
+/// The ring, as this process sees it. A process that is forked has to map it anew.
+#[derive(Debug)]
+struct Map {
+    at: *mut perf_event_mmap_page,
+    /// Bytes of a page.
+    page: usize,
+}
+
+// SAFETY: the mapping is the process's, not a thread's.
+unsafe impl Send for Map {}
+
+impl Map {
+    fn of(ring: BorrowedFd<'_>) -> rustix::io::Result<Self> {
+        let page = rustix::param::page_size();
+        let size = page * (1 + RING_PAGES);
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let at = unsafe { rustix::mm::mmap(std::ptr::null_mut(), size, access, flags, ring, 0)? };
+        Ok(Self { at: at.cast(), page })
+    }
+
+    /// The word of the ring at `position`, which is a multiple of 8.
+    fn word(&self, position: u64) -> u64 {
+        let at = self.page + (position % (self.page * RING_PAGES) as u64) as usize;
+        // SAFETY: within the mapping, and aligned; the kernel writes there only what lies beyond the head.
+        unsafe { self.at.cast::<u8>().add(at).cast::<u64>().read_volatile() }
+    }
+
+    fn head(&self) -> &AtomicU64 {
+        // SAFETY: the page is mapped for as long as this lives, and the kernel stores whole words.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.at).data_head) }
+    }
+
+    fn tail(&self) -> &AtomicU64 {
+        // SAFETY: as above; only the listener stores there.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.at).data_tail) }
+    }
+
+    /// Calls `each` with the events whose processes were switched, in order, and whether that process runs or wants to.
+    fn read(&self, mut each: impl FnMut(u64, bool)) {
+        let head = self.head().load(Ordering::Acquire);
+        let mut at = self.tail().load(Ordering::Relaxed);
+        while at < head {
+            // type: u32, misc: u16, size: u16.
+            let header = self.word(at).to_ne_bytes();
+            let [a, b, c, d, m, n, s, t] = header;
+            let (kind, misc) = (u32::from_ne_bytes([a, b, c, d]), u32::from(u16::from_ne_bytes([m, n])));
+            let size = u64::from(u16::from_ne_bytes([s, t])).max(8);
+            if kind == PERF_RECORD_SWITCH {
+                let out = misc & PERF_RECORD_MISC_SWITCH_OUT != 0;
+                let preempted = misc & PERF_RECORD_MISC_SWITCH_OUT_PREEMPT != 0;
+                each(self.word(at + size - 8), !out || preempted);
+            }
+            // Of records that were lost, those that follow say how things stand.
+            at += size;
+        }
+        self.tail().store(at, Ordering::Release);
+    }
+}
+
+/// The switches of one CPU.
+#[derive(Debug)]
+pub struct Switches {
+    cpu: u32,
+    ring: OwnedFd,
+    /// Kept so that events can write into the ring before the listener has mapped it.
+    _map: Map,
+    messages: OwnedFd,
+    listener: Aide,
+}
+
+impl AsFd for Switches {
+    /// Readable when [`Switches::take`] has something to tell.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.messages.as_fd()
+    }
+}
+
+/// What the listener needs: all made before the fork.
+struct Duty<'a> {
+    ring: BorrowedFd<'a>,
+    messages: BorrowedFd<'a>,
+    states: [(u64, bool); EVENTS_MAX],
+}
+
+impl Switches {
+    /// A ring for `cpu`, and a process that reads it.
+    ///
+    /// # Errors
+    /// [`Error::Permission`] where `perf_event_paranoid` or a filter forbids it, [`Error::System`] where there is no memory for
+    /// the ring (`perf_event_mlock_kb`), or no process.
+    pub fn open(cpu: u32) -> Result<Self> {
+        let failed = |e| Error::system("open a ring of perf events", "for a CPU's switches", e);
+        let ring = open_event(cpu, false).map_err(failed)?;
+        let map = Map::of(ring.as_fd()).map_err(failed)?;
+        let (messages, writer) =
+            rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(failed)?;
+        let mut duty =
+            Duty { ring: ring.as_fd(), messages: writer.as_fd(), states: [(0, false); EVENTS_MAX] };
+        let listener = Aide::fork(&mut duty, listen).map_err(failed)?;
+        Ok(Self { cpu, ring, _map: map, messages, listener })
+    }
+
+    /// The CPU that it is of.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// Has the records of `event` written here.
+    ///
+    /// # Errors
+    /// [`Error::System`] where the kernel refuses.
+    pub fn adopt(&self, event: OwnedFd) -> Result<SwitchEvent> {
+        let failed = || Error::system("read a perf event's number", "of a command", last_errno());
+        let mut id = 0;
+        // SAFETY: the kernel writes one number, and keeps the ring for as long as the event is there.
+        let done = unsafe {
+            ioctls::ID(event.as_raw_fd(), &raw mut id) == 0
+                && ioctls::SET_OUTPUT(event.as_raw_fd(), self.ring.as_raw_fd()) == 0
+        };
+        if done { Ok(SwitchEvent { event, id, on: false }) } else { Err(failed()) }
+    }
+
+    /// Calls `each` with the events of which a process has stopped running (`false`; others may still run) or runs again
+    /// (`true`), since the last call. Says whether there is still somebody who listens.
+    pub fn take(&self, mut each: impl FnMut(u64, bool)) -> bool {
+        let mut buffer = [0; 64 * MESSAGE];
+        let Ok(read) = rustix::io::read(&self.messages, &mut buffer) else { return true };
+        let words = buffer.as_chunks::<8>().0.as_chunks::<2>().0;
+        for [id, runs] in &words[..read / MESSAGE] {
+            each(u64::from_ne_bytes(*id), u64::from_ne_bytes(*runs) != 0);
+        }
+        read > 0
+    }
+
+    /// CPU time that listening has cost.
+    pub fn cost(&self) -> Nanos {
+        clock::process_cpu_raw(self.listener.pid()).ok().flatten().unwrap_or_default()
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and whoever could read from it goes with this.
+        let _ = unsafe { rustix::mm::munmap(self.at.cast(), self.page * (1 + RING_PAGES)) };
+    }
+}
+
+impl Drop for Switches {
+    fn drop(&mut self) {
+        // It would end by itself when the pipe is closed, but be a zombie then.
+        let _ = self.listener.end();
+    }
+}
+
+/// The listener's life.
+extern "C" fn listen(duty: &mut Duty<'_>) -> ! {
+    settle([duty.ring, duty.messages], c"divvy-listener");
+    own::come_last();
+    if let Ok(map) = Map::of(duty.ring) {
+        loop {
+            let mut fds = [
+                PollFd::from_borrowed_fd(duty.ring, PollFlags::IN),
+                PollFd::from_borrowed_fd(duty.messages, PollFlags::empty()),
+            ];
+            let polled = rustix::event::poll(&mut fds, None);
+            // Nobody reads the pipe any more, or polling does not work: looks do without us.
+            if polled.is_err() || !fds[1].revents().is_empty() || !duty.pass_on(&map) {
+                break;
+            }
+        }
+    }
+    // SAFETY: ends the process without running anything of the owner's.
+    unsafe { libc::_exit(0) }
+}
+
+impl Duty<'_> {
+    /// Writes down what has changed; says whether there is anybody to read it.
+    fn pass_on(&mut self, map: &Map) -> bool {
+        let (states, messages) = (&mut self.states, self.messages);
+        // The event, how things stand, and whether any of its processes ran meanwhile.
+        let mut last = [(0_u64, false, false); 8];
+        let mut used = 0;
+        let mut read = true;
+        let mut tell = |(id, runs, ran): (u64, bool, bool)| {
+            let known = states.iter_mut().find(|(known, _)| *known == id || *known == 0);
+            let new = known.is_none_or(|state| std::mem::replace(state, (id, runs)) != (id, runs));
+            // Whoever waits for a client to fall asleep may know better than we do that it had woken.
+            if new || ran && !runs {
+                let mut message = [0; MESSAGE];
+                message[..8].copy_from_slice(&id.to_ne_bytes());
+                message[8..].copy_from_slice(&u64::from(runs).to_ne_bytes());
+                // A full pipe has enough in it to wake whoever reads it.
+                read &= rustix::io::write(messages, &message) != Err(rustix::io::Errno::PIPE);
+            }
+        };
+        // Only the last record of each event counts, as far as there are few.
+        map.read(|id, runs| {
+            let place = last[..used].iter().position(|&(known, ..)| known == id).unwrap_or(used);
+            match last.get_mut(place) {
+                Some(state) => *state = (id, runs, runs || place < used && state.2),
+                None => return tell((id, runs, runs)),
+            }
+            used = used.max(place + 1);
+        });
+        last[..used].iter().for_each(|&state| tell(state));
+        read
+    }
+}
+
+/// A command's event.
+#[derive(Debug)]
+pub struct SwitchEvent {
+    event: OwnedFd,
+    id: u64,
+    on: bool,
+}
+
+impl SwitchEvent {
+    /// What its records are known by.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether records are written.
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// Has records written, or no more.
+    pub fn turn(&mut self, on: bool) {
+        let fd = self.event.as_raw_fd();
+        // SAFETY: takes and returns numbers only.
+        let done = unsafe { if on { ioctls::ENABLE(fd, 0) } else { ioctls::DISABLE(fd, 0) } };
+        self.on = on && done == 0;
+    }
+}
+
+/// Opens an event for the calling process's switches on `cpu`, switched off. A system call and no more: for use between fork
+/// and exec too.
+pub fn open_own(cpu: u32) -> rustix::io::Result<OwnedFd> {
+    open_event(cpu, true)
+}
+
+/// One that takes records of switches, inherited; or one that has nothing of its own, and a ring that wakes its readers.
+fn open_event(cpu: u32, switches: bool) -> rustix::io::Result<OwnedFd> {
+    let mut attr = perf_event_attr::default();
+    attr.type_ = PERF_TYPE_SOFTWARE;
+    attr.config = u64::from(PERF_COUNT_SW_DUMMY);
+    attr.size = size_of::<perf_event_attr>() as u32;
+    attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER);
+    attr.clockid = libc::CLOCK_MONOTONIC;
+    attr.set_use_clockid(1);
+    attr.set_disabled(u64::from(switches));
+    attr.set_inherit(u64::from(switches));
+    attr.set_context_switch(u64::from(switches));
+    attr.set_exclude_kernel(1);
+    attr.set_exclude_hv(1);
+    attr.set_sample_id_all(1);
+    attr.set_watermark(1);
+    attr.__bindgen_anon_2.wakeup_watermark = 1;
+    let flags = PERF_FLAG_FD_CLOEXEC as libc::c_ulong;
+    // SAFETY: the kernel reads the attributes, which are whole and of the size that they say.
+    let fd =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, &raw mut attr, 0, cpu as libc::c_int, -1, flags) };
+    if fd < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the test sleeps so that its sleep is told")]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::CpuMask;
+
+    #[test]
+    fn a_thread_that_sleeps_and_wakes_is_heard() {
+        if open_event(0, true).is_err() {
+            crate::skip::skip(
+                "a_thread_that_sleeps_and_wakes_is_heard",
+                "perf events may not be opened here",
+            );
+            return;
+        }
+        let cpu = rustix::thread::sched_getcpu() as u32;
+        // The records are those of this CPU.
+        CpuMask::only(cpu).apply(rustix::thread::gettid()).expect("our own thread");
+        let switches = Switches::open(cpu).expect("a ring");
+        let mut event = switches.adopt(open_own(cpu).expect("an event")).expect("the ring takes it");
+        let id = event.id();
+        // Nothing is told before it is asked for.
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(switches.take(|id, _| panic!("heard of {id}")));
+        event.turn(true);
+        assert!(event.is_on());
+        let (mut slept, mut woke) = (false, false);
+        let begun = Instant::now();
+        while !(slept && woke) && begun.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(5));
+            assert!(switches.take(|of, runs| {
+                assert_eq!(of, id);
+                (slept, woke) = (slept || !runs, woke || runs);
+            }));
+        }
+        assert!(slept, "no sleep was told");
+        assert!(switches.cost() > Nanos::ZERO);
+        // The listener leaves nothing behind.
+        let listener = switches.listener.pid();
+        drop(switches);
+        assert!(crate::procfs::stat(listener).expect("/proc").is_none());
+    }
+}
