@@ -1,4 +1,4 @@
-//! `cargo xtask`: checks, manual pages, installation, and the papers' experiments over live processes.
+//! `cargo xtask`: checks, manual pages, installation, the papers' experiments over live processes, and a machine for tests.
 //!
 //! This program never decides who runs: it starts workloads, lets divvy's engine divide the CPU among them, and
 //! writes down what came of it.
@@ -10,6 +10,7 @@ mod install;
 mod live;
 mod man;
 mod paper;
+mod vm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,6 +45,12 @@ enum Command {
         /// Where to
         #[arg(long, value_name = "DIR", default_value = "target/man")]
         out: PathBuf,
+    },
+    /// A virtual machine with cgroup v2, for tests and experiments that need a kernel of their own
+    Vm {
+        /// What to do with it
+        #[command(subcommand)]
+        vm: vm::Vm,
     },
     /// Install divvy with its manual pages and completions
     Install(install::InstallArgs),
@@ -101,6 +108,9 @@ fn main() -> ExitCode {
         client::die_with_parent(libc::SIGTERM);
         return divvy_daemon::main();
     }
+    if name.as_deref() == Some(vm::INIT) && std::process::id() == 1 {
+        vm::init();
+    }
     let done = match args.next().as_deref() {
         Some(client::SPIN) => client::spin(args),
         Some(client::IO) => client::io(args),
@@ -111,10 +121,14 @@ fn main() -> ExitCode {
         Some(live::RUN) => live::serve_run(),
         Some(paper::real::REAL) => paper::real::work(args),
         Some(paper::peers::CLIENT) => paper::peers::client(args),
-        _ => dispatch(Args::parse()),
+        _ => return end(dispatch(Args::parse())),
     };
+    end(done.map(|()| ExitCode::SUCCESS))
+}
+
+fn end(done: anyhow::Result<ExitCode>) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(e) => {
             eprintln!("xtask: {e:#}");
             ExitCode::FAILURE
@@ -122,8 +136,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(args: Args) -> anyhow::Result<()> {
-    match args.command {
+fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
+    let done = match args.command {
+        Command::Vm { vm } => return Ok(ExitCode::from(vm::run(&vm)?)),
         Command::Paper { paper: Paper::Alps(args) } => paper::alps::run(&args),
         Command::Paper { paper: Paper::Groups(args) } => paper::groups::run(&args),
         Command::Paper { paper: Paper::Superd(args) } => paper::superd::run(&args),
@@ -137,5 +152,6 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),
         Command::Install(args) => install::run(&args),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
