@@ -64,6 +64,21 @@ pub enum Error {
         /// What would make it work.
         fix: &'static str,
     },
+    /// A cgroup could not be read, changed, made or removed.
+    #[error("{operation} {file} in {}: {cause}{}{fix}", path.display(), if fix.is_empty() { "" } else { "; " })]
+    Cgroup {
+        /// What was tried.
+        operation: &'static str,
+        /// The file, or the cgroup in it, with the value that it was to have.
+        file: Box<str>,
+        /// Which cgroup.
+        path: Box<std::path::Path>,
+        /// What would help; empty where nothing is known to.
+        fix: Box<str>,
+        /// What the kernel said.
+        #[source]
+        cause: Errno,
+    },
     /// A command could not be started.
     #[error("start '{command}': {cause}")]
     Spawn {
@@ -130,9 +145,10 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            Self::System { cause, .. } | Self::Permission { cause, .. } | Self::OpenFiles { cause, .. } => {
-                Some(*cause)
-            }
+            Self::System { cause, .. }
+            | Self::Permission { cause, .. }
+            | Self::OpenFiles { cause, .. }
+            | Self::Cgroup { cause, .. } => Some(*cause),
             _ => None,
         }
     }

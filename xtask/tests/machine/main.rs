@@ -105,26 +105,42 @@ fn the_same_run_prints_the_same_twice() {
     assert_eq!(text(&first.stdout), text(&second.stdout));
 }
 
-/// The tests of the modules, in the machine.
+/// Runs the tests of some modules in the machine.
 #[expect(clippy::disallowed_methods, reason = "which tests are wanted is said by the environment")]
-#[test]
-fn tests_inside_pass() {
-    if !can_boot("machine::tests_inside_pass") {
+fn check_inside(name: &str, machine: &[&str], choice: &[&str]) {
+    if !can_boot(name) {
         return;
     }
     let own = std::env::current_exe().expect("this program");
-    let (path, name) = (own.to_str().expect("a path"), own.file_name().expect("a name"));
-    let program = format!("/bin/{}", name.to_str().expect("a name"));
-    let mut command = vec![program.as_str(), "inside::", "--ignored", "--test-threads=1"];
+    let (path, file) = (own.to_str().expect("a path"), own.file_name().expect("a name"));
+    let program = format!("/bin/{}", file.to_str().expect("a name"));
+    let mut command = vec![program.as_str(), "--ignored", "--test-threads=1"];
+    command.extend(choice);
     let wanted = std::env::var("DIVVY_VM_TESTS").unwrap_or_default();
-    if !wanted.trim().is_empty() {
-        command.remove(1);
-        command.extend(wanted.split_whitespace());
-    }
-    let done = run(&["--shift", SHIFT, "--add", path], &command);
+    command.extend(wanted.split_whitespace());
+    let mut options = vec!["--disk", "64", "--add", path];
+    options.extend(machine);
+    let done = run(&options, &command);
     let stdout = text(&done.stdout);
     println!("{stdout}");
     assert!(done.status.success(), "{stdout}{}", text(&done.stderr));
     let result = stdout.lines().find(|line| line.starts_with("test result: ok. ")).expect("a result");
-    assert!(!result.starts_with("test result: ok. 0 passed"), "no such test: {wanted}");
+    assert!(
+        !wanted.is_empty() || !result.starts_with("test result: ok. 0 passed"),
+        "there are tests: {stdout}"
+    );
+}
+
+#[test]
+fn tests_inside_pass() {
+    let machine = ["--shift", SHIFT];
+    check_inside("machine::tests_inside_pass", &machine, &["--skip", "inside::disk::"]);
+}
+
+/// In real time: a disk's answers come in no other.
+#[test]
+fn disk_tests_inside_pass() {
+    let machine = ["--profile", "two-cpus"];
+    let others = ["--skip", "inside::room::", "--skip", "inside::all_"];
+    check_inside("machine::disk_tests_inside_pass", &machine, &others);
 }

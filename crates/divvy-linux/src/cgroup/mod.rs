@@ -8,6 +8,7 @@
 mod choose;
 mod files;
 pub(crate) mod raw;
+pub mod room;
 mod survey;
 mod tree;
 mod weights;

@@ -1,14 +1,100 @@
 //! What runs in the machine, as root, alone, on a kernel with cgroup v2 and nothing else.
 
+mod disk;
+mod room;
+
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
+
+use divvy_linux::cgroup::room::{Cgroup, Device};
+use divvy_linux::{Pid, clock};
+use divvy_policy::Nanos;
 
 const ROOT: &str = "/sys/fs/cgroup";
+/// Computes until it is killed.
+const SPIN: &str = "while :; do :; done";
 
 /// Refuses to run anywhere else: these tests change the machine's cgroups.
 fn check_inside() {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     assert_eq!(name.trim(), "divvy-vm", "this test runs in the test machine: cargo xtask vm test");
+}
+
+fn sleep(ms: u64) {
+    clock::sleep(Nanos::from_millis(ms));
+}
+
+/// A cgroup below the root, and all in it, for the time of a test.
+struct Group {
+    cgroup: Cgroup,
+    name: String,
+}
+
+impl Group {
+    fn new(name: &str) -> Self {
+        check_inside();
+        let root = Cgroup::open(ROOT.as_ref()).expect("cgroup v2");
+        Self { cgroup: root.make(name).expect("root may"), name: name.to_owned() }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let dir = Path::new(ROOT).join(&self.name);
+        fs::write(dir.join("cgroup.kill"), "1").expect("the kernel has it");
+        let children = fs::read_dir(&dir).expect("readable").flatten();
+        let dirs = children.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path());
+        for dir in dirs.chain([dir.clone()]) {
+            // A cgroup is busy until the last of those killed is gone.
+            while dir.exists() && fs::remove_dir(&dir).is_err() {
+                sleep(10);
+            }
+        }
+    }
+}
+
+/// A shell's command in a cgroup, killed with the test.
+struct Child {
+    child: std::process::Child,
+    pid: Pid,
+}
+
+impl Child {
+    /// Starts it in there, so that nothing of it is ever elsewhere.
+    fn start(cgroup: &Cgroup, line: &str) -> Self {
+        let line = format!("echo 0 >{}/cgroup.procs; {line}", cgroup.path().display());
+        let child = Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).spawn().expect("a shell");
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid")).expect("positive");
+        while cgroup.processes().expect("readable").is_empty() {
+            sleep(1);
+        }
+        Self { child, pid }
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The machine's empty disk: its device file, and its numbers.
+fn scratch_disk() -> (String, Device) {
+    let path = fs::canonicalize("/dev/disk/scratch").expect("the machine has a disk");
+    let number = fs::metadata(&path).expect("a device").rdev();
+    let device = Device { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
+    (path.to_string_lossy().into_owned(), device)
+}
+
+fn set_scheduler(disk: Device, name: &str) {
+    fs::write(format!("/sys/dev/block/{disk}/queue/scheduler"), name).expect("the kernel has it");
 }
 
 #[test]
