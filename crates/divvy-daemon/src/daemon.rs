@@ -6,10 +6,12 @@ use std::time::Duration;
 use clap::Parser;
 use divvy_engine::policies::GateSpec;
 use divvy_linux::background::{self, Notice, Side, Word};
+use divvy_linux::cgroup::Means;
 use divvy_linux::guard::CAPACITY;
 use divvy_linux::{CpuMask, HostParams, LinuxHost, clock};
 use divvy_policy::Nanos;
 
+use crate::backend::{self, BackendArg};
 use crate::client::Api;
 use crate::door::Door;
 use crate::local::Local;
@@ -71,8 +73,13 @@ struct Mode {
 }
 
 /// How it schedules, of what there is a default or a policy for.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Overrides {
+    /// By what clients are held, or weighed; for freezer and cgroup they are moved into cgroups of divvyd's while they are
+    /// clients (docs/backends.md)
+    #[arg(long, value_enum, default_value_t = BackendArg::Signals)]
+    pub(crate) backend: BackendArg,
+
     /// The policy, as for `divvy share`; `exact`, or what the administrator's policy says, if not given
     #[arg(long, value_name = "NAME")]
     pub(crate) policy: Option<String>,
@@ -215,6 +222,7 @@ fn in_background(args: &Overrides) -> Result<ExitCode, Failure> {
 struct Prepared {
     place: Place,
     settings: Settings,
+    means: Means,
     cpus: Option<CpuMask>,
     protect: Vec<String>,
 }
@@ -259,11 +267,13 @@ fn prepare(args: &Overrides) -> Result<Prepared, Failure> {
     if let Some(cpus) = &args.cpus {
         divvy_linux::check_cpus(cpus).map_err(Failure::usage)?;
     }
+    let (means, told) = backend::pick(args, None, &mut spec)?;
     let linger = args.linger.unwrap_or(LINGER).time();
     let place = Place::open_or_create().map_err(Failure::system)?;
     Ok(Prepared {
         place,
-        settings: Settings { spec, linger, reload: None, market: None },
+        settings: Settings { spec, linger, reload: None, market: None, backend: told },
+        means,
         cpus: args.cpus,
         protect: args.protect.clone(),
     })
@@ -319,8 +329,8 @@ impl Prepared {
     }
 
     fn begin(self, lock: Lock) -> Result<Running, Failure> {
-        let host =
-            LinuxHost::new(&HostParams { cpus: self.cpus, capacity: CAPACITY }).map_err(Failure::system)?;
+        let params = HostParams { cpus: self.cpus, capacity: CAPACITY };
+        let host = LinuxHost::with_means(&params, self.means).map_err(Failure::system)?;
         let rescued = host.rescued().resumed.len();
         if rescued > 0 {
             say(format_args!("resumed {rescued} processes that an earlier divvy had left suspended"));
@@ -330,6 +340,9 @@ impl Prepared {
             say(format_args!("thawed {thawed} cgroups that an earlier divvy had left frozen"));
         }
         let mut settings = self.settings;
+        if settings.backend.asked != settings.backend.used {
+            say(format_args!("backend {}: {}", settings.backend.used, settings.backend.why));
+        }
         settings.spec.cpus = host.cpus().len() as u32;
         let gate = settings.spec.make().map_err(Failure::usage)?;
         let shelter = Shelter::new(self.protect);

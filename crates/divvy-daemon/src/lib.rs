@@ -5,6 +5,7 @@
 //! thread keeps its [`market`]. The [`client`] is what `divvy` asks with; it
 //! [starts](launch) a divvyd where none runs. `docs/daemon.md` is for users, `docs/openapi.json` for programs.
 
+mod backend;
 pub mod client;
 mod clients;
 mod daemon;

@@ -109,6 +109,14 @@ impl Collector for SchedulerMetrics {
         let Some(status) = last.as_ref() else { return Ok(()) };
         let own = &status.own;
         let seconds = |ns: u64| ns as f64 / 1e9;
+        let backend = Info::new([("used", status.backend.used.clone())]);
+        let help = "By what clients are held, or weighed";
+        backend.encode(encoder.encode_descriptor(
+            "scheduler_backend",
+            help,
+            None,
+            backend.metric_type(),
+        )?)?;
         gauge(&mut encoder, "clients", "Clients that are divided", status.clients as u64)?;
         gauge(&mut encoder, "cpus", "CPUs that are divided", status.cpus.len() as u64)?;
         gauge(&mut encoder, "uptime_seconds", "Time since divvyd began", seconds(status.uptime_ns))?;
@@ -187,6 +195,7 @@ mod tests {
             version: "1".into(),
             pid: 7,
             policy: "exact".into(),
+            backend: crate::types::BackendInfo { used: "cgroup".into(), ..Default::default() },
             quantum_ns: 1,
             cpus: vec![0, 3],
             uptime_ns: 2_500_000_000,
@@ -204,6 +213,7 @@ mod tests {
         has(&text, &format!("{} 1", bucket("0.0005")));
         has(&text, &format!("{} 2", bucket("5.0")));
         has(&text, &format!("{} 3", bucket("+Inf")));
+        has(&text, "divvy_scheduler_backend_info{used=\"cgroup\"} 1");
         has(&text, "divvy_clients 5");
         has(&text, "divvy_cpus 2");
         has(&text, "divvy_own_cpu_seconds_total 1.5");

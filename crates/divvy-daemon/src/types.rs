@@ -24,6 +24,9 @@ pub struct Status {
     pub pid: i32,
     /// Its policy, with parameters where it has any.
     pub policy: String,
+    /// By what clients are held, or weighed.
+    #[serde(default)]
+    pub backend: BackendInfo,
     /// CPU time of one share in one cycle.
     pub quantum_ns: u64,
     /// The CPUs that it divides, by the kernel's numbers.
@@ -38,6 +41,17 @@ pub struct Status {
     pub own: OwnCost,
     /// Clients that have not left.
     pub clients: usize,
+}
+
+/// By what clients are held, or weighed, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendInfo {
+    /// What `--backend` said.
+    pub asked: String,
+    /// What is used: `signals`, `freezer` or `cgroup`.
+    pub used: String,
+    /// Why that one.
+    pub why: String,
 }
 
 /// What the scheduler itself has cost since it began.

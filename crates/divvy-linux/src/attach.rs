@@ -223,9 +223,10 @@ impl LinuxHost {
             ));
         }
         let client = self.clients.next_id();
+        let leaf = self.leaf_for(selector, client)?;
         let members = Members::attached(Live, selector.children()).owned_by(owner);
         let mut new = Client::new(members);
-        (new.held, new.selector) = (true, Some(selector.clone()));
+        (new.held, new.selector, new.leaf) = (true, Some(selector.clone()), leaf);
         new.since = rescue_ticks(clock::since_boot());
         self.clients.push(new);
         let rule = Rule { client, selector: selector.clone(), start, owner };
@@ -324,6 +325,7 @@ impl LinuxHost {
             let _ = c.members.total(look); // What can be read counts.
             c.members.resume(look)?;
             c.members.leave_table(look);
+            self.disband(client);
             Vec::new()
         };
         let c = &mut self.clients[i];
@@ -359,6 +361,7 @@ impl LinuxHost {
         }
         let _ = c.members.total(look);
         self.attached.owners.retain(|_, owner| *owner != client);
+        self.disband(client);
         pids
     }
 
@@ -525,7 +528,7 @@ impl LinuxHost {
                 self.attached.sentry_next = i + 1;
             }
             if some > 0 && !c.gone {
-                let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+                let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
                 let _ = c.members.look_at_some_idle(look, some);
                 self.settle(i);
             }
@@ -570,12 +573,15 @@ impl LinuxHost {
         let now = clock::now();
         if let Some(old) = owner {
             let c = &mut self.clients[old.index()];
-            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
             if let Some(process) = c.members.process(pid) {
                 self.reactor.unwatch(process);
             }
             let _ = c.members.take(pid, look);
             self.attached.owners.remove(&pid);
+            if claim.is_none() {
+                self.give_back(old, pid);
+            }
             self.check_gone_attached(old);
         }
         if let Some(new) = claim {
@@ -589,7 +595,7 @@ impl LinuxHost {
             return;
         }
         let since = may_be_born.then_some(c.since);
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         // One that cannot be had (no descriptor is left, say) is tried again at a later scan.
         let Ok(Some(_)) = c.members.admit(pid, since, look) else { return };
         c.had_members = true;
@@ -598,6 +604,7 @@ impl LinuxHost {
             let _ = self.reactor.watch_process(process, pid);
         }
         self.attached.owners.insert(pid, client);
+        self.take_into_leaf(client, pid);
         let parent = self.attached.census.parent(pid);
         if let Some((parent, of)) = parent.and_then(|p| Some((p, *self.attached.owners.get(&p)?))) {
             self.clients[of.index()].members.note_parent(parent);
@@ -608,7 +615,7 @@ impl LinuxHost {
     pub(crate) fn member_ended(&mut self, pid: Pid) {
         let Some(&owner) = self.attached.owners.get(&pid) else { return };
         let c = &mut self.clients[owner.index()];
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.held);
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         c.members.end(pid, look);
         self.attached.owners.remove(&pid);
         self.settle(owner.index());
@@ -647,6 +654,7 @@ impl LinuxHost {
         }
         c.gone = true;
         self.forget_naps(client.index());
+        self.disband(client);
         self.attached.rules.retain(|r| r.client != client);
         self.news.push_back(News::Gone(client));
     }
@@ -664,7 +672,7 @@ impl LinuxHost {
             if self.tally.idle_looks_left > 0 {
                 self.attached.review_next = i;
             }
-            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
             let _ = c.members.review(look);
             self.settle(i);
             self.update_cpus(i);

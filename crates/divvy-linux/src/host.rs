@@ -3,6 +3,7 @@
 mod adopt;
 mod descent;
 mod hold;
+mod leaves;
 mod naps;
 
 use std::collections::{HashMap, VecDeque};
@@ -97,7 +98,7 @@ pub(crate) struct Client {
     exit: Option<Exit>,
     pub(crate) gone: bool,
     /// Its cgroup, where that is what holds it, or weighs it.
-    leaf: Option<Leaf>,
+    pub(crate) leaf: Option<Leaf>,
     /// What the kernel has told of its processes.
     kin: Kin,
     naps: Naps,
@@ -222,8 +223,16 @@ impl LinuxHost {
         Self::with(params, Means::Signals, dir)
     }
 
-    /// As [`LinuxHost::new`], with another way to enforce what was decided. Cgroups are for commands: what is attached
-    /// is held by signals.
+    /// As [`with_means`](Self::with_means), with the table in `dir` instead of where the environment says.
+    ///
+    /// # Errors
+    /// As [`with_means`](Self::with_means).
+    pub fn with_means_in(params: &HostParams, means: Means, dir: &RuntimeDir) -> Result<Self> {
+        Self::with(params, means, dir)
+    }
+
+    /// As [`LinuxHost::new`], with another way to enforce what was decided. What is attached is moved into cgroups of ours,
+    /// and back when it is let go, by us, by the guardian or by a rescue.
     ///
     /// # Errors
     /// As [`LinuxHost::new`], and where the cgroups cannot be made.

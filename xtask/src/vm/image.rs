@@ -57,7 +57,7 @@ impl Image {
     /// # Errors
     /// Where there is no busybox.
     pub(super) fn base(&mut self) -> Result<()> {
-        for dir in ["/proc", "/sys", "/dev", "/run", "/out", "/etc", "/bin", "/root", "/var"] {
+        for dir in ["/proc", "/sys", "/dev", "/run", "/out", "/etc", "/bin", "/root", "/var/lib"] {
             self.put(dir, Node::Dir(0o755));
         }
         self.put("/tmp", Node::Dir(0o1777));

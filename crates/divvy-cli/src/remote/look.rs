@@ -1,7 +1,7 @@
 //! `divvy explain` and `divvy doctor`: questions that change nothing, and for which no divvyd need be started.
 
 use divvy_daemon::client::{ApiError, Choice};
-use divvy_daemon::types::{Explanation, Finding, FindingStatus};
+use divvy_daemon::types::{BackendInfo, Explanation, Finding, FindingStatus};
 use divvy_linux::{Pid, Protection};
 
 use super::args::{DoctorArgs, ExplainArgs};
@@ -73,12 +73,19 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Code, Failure> {
 fn who_answers(choice: &Choice) -> Finding {
     let (status, found, fix) = match (choice, choice.api().and_then(|api| api.status())) {
         (Choice::System(path), Ok(status)) => {
-            let found = format!("the system's serves at {} (pid {})", path.display(), status.pid);
+            let found = format!(
+                "the system's serves at {} (pid {}){}",
+                path.display(),
+                status.pid,
+                by(&status.backend)
+            );
             (FindingStatus::Good, found, None)
         }
-        (Choice::Own, Ok(status)) => {
-            (FindingStatus::Good, format!("your own serves (pid {})", status.pid), None)
-        }
+        (Choice::Own, Ok(status)) => (
+            FindingStatus::Good,
+            format!("your own serves (pid {}){}", status.pid, by(&status.backend)),
+            None,
+        ),
         (Choice::Own, Err(ApiError::NotRunning(_))) => {
             let found = "no system's divvyd here; your own is started when it is needed".to_owned();
             (FindingStatus::Good, found, None)
@@ -86,4 +93,13 @@ fn who_answers(choice: &Choice) -> Finding {
         (_, Err(e)) => (FindingStatus::Limited, e.to_string(), Some("--own asks your own divvyd".to_owned())),
     };
     Finding { what: "divvyd".to_owned(), found, status, fix }
+}
+
+/// By what it holds or weighs its clients, and why.
+fn by(backend: &BackendInfo) -> String {
+    match (backend.asked.as_str(), backend.used.as_str()) {
+        // The default needs no word, and an older one has none.
+        ("" | "signals", _) => String::new(),
+        (_, used) => format!(", by {used} ({})", backend.why),
+    }
 }

@@ -226,6 +226,7 @@ impl Scheduler {
             }
         }
         self.book.join(client, entry);
+        self.weights.stale = true;
         self.enter_market(client);
         self.rebase();
         Ok(Answer::Added(Box::new(self.client(client, MEMBERS_SHOWN)?)))

@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use divvy_engine::policies::{AnyGate, GateSpec};
 use divvy_engine::{Engine, EngineError, HostError};
+use divvy_linux::cgroup::DEVIATION_WARN_PPM;
 use divvy_linux::{Asked, LinuxHost, Waker, clock};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 use tokio::sync::Notify;
@@ -25,7 +26,7 @@ use tokio::sync::Notify;
 use crate::market::message::Who;
 use crate::message::{Answer, Command, Refusal, Request};
 use crate::protect::Shelter;
-use crate::types::{Change, ErrorCode, OwnCost, SHARE_MAX, Status};
+use crate::types::{BackendInfo, Change, ErrorCode, OwnCost, SHARE_MAX, Status};
 use book::Book;
 use events::Log;
 pub(crate) use spent::Spent;
@@ -49,6 +50,8 @@ pub(crate) struct Settings {
     pub(crate) reload: Option<Arc<Notify>>,
     /// Where a market says what clients are worth.
     pub(crate) market: Option<Terms>,
+    /// By what clients are held, or weighed.
+    pub(crate) backend: BackendInfo,
 }
 
 /// Why the scheduling came to an end.
@@ -82,6 +85,16 @@ pub(crate) struct Scheduler {
     system: Option<system::System>,
     /// How much of our time each user took, where there are several.
     spent: Spent,
+    weights: Weights,
+}
+
+/// How the kernel's weights follow the clients' shares, where they do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weights {
+    /// Somebody came or left, or has another share.
+    stale: bool,
+    /// It was told that the kernel's range is too narrow for these shares.
+    told: bool,
 }
 
 impl Scheduler {
@@ -120,6 +133,7 @@ impl Scheduler {
             base_at: now,
             system,
             spent: Spent::default(),
+            weights: Weights::default(),
         }
     }
 
@@ -153,10 +167,34 @@ impl Scheduler {
             if !self.serve_requests()? {
                 return Ok(End::ApiGone);
             }
+            self.follow_shares();
             self.publish_if_wanted();
             if self.leave_at.is_some_and(|at| clock::now() >= at) {
                 return Ok(End::Idle);
             }
+        }
+    }
+
+    /// Tells the kernel the shares by which it divides, where it does and they are others by now.
+    fn follow_shares(&mut self) {
+        if !std::mem::take(&mut self.weights.stale) {
+            return;
+        }
+        let ledger = self.engine.ledger().clients();
+        let shares: Vec<(ClientId, Share)> =
+            self.book.present().map(|(client, _)| (client, ledger[client.index()].share)).collect();
+        match self.engine.host_mut().weigh(&shares) {
+            Ok(off) if off > DEVIATION_WARN_PPM => {
+                if !std::mem::replace(&mut self.weights.told, true) {
+                    let percent = off as f64 / 1e4;
+                    crate::say(format_args!(
+                        "the kernel's weights are up to {percent:.2} % off these shares: its range is 1 to 10000; \
+                         --backend signals divides them exactly"
+                    ));
+                }
+            }
+            Ok(_) => self.weights.told = false,
+            Err(e) => crate::say(format_args!("a client keeps the weight that it had: {e}")),
         }
     }
 
@@ -242,6 +280,7 @@ impl Scheduler {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: rustix::process::getpid().as_raw_nonzero().get(),
             policy: self.settings.spec.policy.clone(),
+            backend: self.settings.backend.clone(),
             quantum_ns: self.settings.spec.quantum_ns,
             cpus: host.cpus().to_vec(),
             uptime_ns: uptime.0,
@@ -272,6 +311,7 @@ impl Scheduler {
             self.check_cycle(share, Some(client))?;
             self.rebase();
             self.engine.reshare(client, share).map_err(internal)?;
+            self.weights.stale = true;
         } else {
             self.rebase();
         }
@@ -325,6 +365,7 @@ impl Scheduler {
             self.book.leave(lost.client, last);
             // All that there is to tell of it is in the book.
             self.engine.host_mut().forget(lost.client);
+            self.weights.stale = true;
             self.rebase();
         }
         match self.leave_at {

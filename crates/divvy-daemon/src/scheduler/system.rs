@@ -206,6 +206,7 @@ impl Scheduler {
             return;
         }
         self.rebase();
+        self.weights.stale = true;
         for (client, share) in changes {
             if let Err(e) = self.engine.reshare(client, share) {
                 crate::say(format_args!("client {}: a share of {share} was not taken: {e}", client.0));

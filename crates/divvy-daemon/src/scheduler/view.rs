@@ -300,6 +300,7 @@ mod tests {
         let status = Status {
             version: "1".into(),
             pid: 1,
+            backend: crate::types::BackendInfo::default(),
             policy: "exact".into(),
             quantum_ns: 1,
             cpus: vec![0],

@@ -14,10 +14,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use divvy_engine::policies::GateSpec;
+use divvy_linux::cgroup::Means;
 use divvy_linux::guard::CAPACITY;
 use divvy_linux::{CpuMask, HostParams, LinuxHost, check_cpus};
 use sd_notify::NotifyState;
 
+use crate::backend;
 use crate::daemon::{Failure, Linger, Overrides, nanos};
 use crate::door::Door;
 use crate::limit::Limiter;
@@ -34,6 +36,7 @@ use crate::routes::{Context, router};
 use crate::scheduler::{End, Scheduler, Settings, Values};
 use crate::server::Server;
 use crate::subscribers::Subscribers;
+use crate::types::BackendInfo;
 use chores::Chores;
 use divided::ToScheduler;
 use notify::{Manager, Notifier};
@@ -98,7 +101,7 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
         has_to_be: args.policy_file.is_some(),
     };
     let policy = file.read().map_err(Failure::usage)?;
-    let settings = settings(&policy, overrides)?;
+    let (settings, means) = settings(&policy, overrides)?;
     let cpus = overrides.cpus.or(policy.scheduler.cpus);
     if let Some(cpus) = &cpus {
         check_cpus(cpus).map_err(Failure::usage)?;
@@ -108,7 +111,7 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
         e => Failure::system(e),
     })?;
     let everywhere = CpuMask::of_thread(rustix::process::getpid()).ok().flatten();
-    let host = LinuxHost::new_in(&HostParams { cpus, capacity: CAPACITY }, place.run_dir());
+    let host = LinuxHost::with_means_in(&HostParams { cpus, capacity: CAPACITY }, means, place.run_dir());
     let host = host.map_err(Failure::system)?;
     // Its thread inherits that signals go to the scheduler.
     let own = CpuMask::of_thread(rustix::process::getpid()).ok().flatten();
@@ -126,13 +129,17 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
 }
 
 /// How it schedules: as the command line says, else as the policy does.
-fn settings(policy: &Policy, overrides: &Overrides) -> Result<Settings, Failure> {
+fn settings(policy: &Policy, overrides: &Overrides) -> Result<(Settings, Means), Failure> {
     let terms = &policy.scheduler;
     let mut spec =
         GateSpec { policy: terms.policy.clone(), quantum_ns: nanos(terms.quantum).0, ..GateSpec::default() };
     overrides.apply(&mut spec)?;
     spec.make().map_err(Failure::usage)?;
-    Ok(Settings { spec, linger: overrides.linger.and_then(Linger::time), reload: None, market: None })
+    let default = GateSpec::default().policy;
+    let named = (terms.policy != default).then_some(terms.policy.as_str());
+    let (means, backend) = backend::pick(overrides, named, &mut spec)?;
+    let linger = overrides.linger.and_then(Linger::time);
+    Ok((Settings { spec, linger, reload: None, market: None, backend }, means))
 }
 
 /// A divvyd that serves.
@@ -144,6 +151,7 @@ struct Running {
     activated: bool,
     notifier: Arc<Notifier>,
     market: market::Running,
+    backend: BackendInfo,
 }
 
 fn begin(
@@ -218,8 +226,9 @@ fn begin(
     };
     let server = Server::start(listener, router(context), Door::of_system(), chores.run());
     let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
+    let backend = settings.backend.clone();
     let scheduler = Scheduler::new(host, gate, settings, shelter, requests);
-    Ok(Running { scheduler, server, place, activated, notifier, market })
+    Ok(Running { scheduler, server, place, activated, notifier, market, backend })
 }
 
 impl Running {
@@ -228,6 +237,8 @@ impl Running {
             version = env!("CARGO_PKG_VERSION"),
             run_dir = %self.place.run_dir().path().display(),
             state_dir = %self.place.state_dir().display(),
+            backend = %self.backend.used,
+            why = %self.backend.why,
             socket = if self.activated { "systemd's" } else { "own" },
             "serves"
         );

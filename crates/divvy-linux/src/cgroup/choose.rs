@@ -58,6 +58,9 @@ pub enum Means {
     Freezer(Ground),
     /// Leaves with weights, one for each client in order. Nobody is ever held.
     Weights(Ground, Vec<u64>),
+    /// Leaves with weights that follow the clients' shares ([`LinuxHost::weigh`](crate::LinuxHost::weigh)). Nobody is held
+    /// but for a pause, which freezes a leaf.
+    Shares(Ground),
 }
 
 /// What the choice depends on beside the machine.
@@ -215,7 +218,15 @@ mod tests {
     use super::*;
 
     fn ground(knob: Knob) -> Ground {
-        Ground { dir: "/own".into(), home: "/own".into(), knob, enable: Enable::Nothing }
+        let own = || "/own".into();
+        Ground {
+            dir: own(),
+            home: own(),
+            mount: "/".into(),
+            shown: "/".into(),
+            knob,
+            enable: Enable::Nothing,
+        }
     }
 
     fn survey(freezer: bool, weights: bool) -> Survey {

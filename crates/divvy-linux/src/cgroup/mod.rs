@@ -2,6 +2,8 @@
 //!
 //! divvy makes a tree (`divvy-PID-START`) below a cgroup that is ours to change, with a leaf for each client. A command's
 //! process writes itself into its leaf before it becomes the command, so nobody escapes; its children are born there.
+//! What runs already is moved into its client's leaf, into a part for those that come from the same place, which bears that
+//! place's name in an attribute, so that they can be moved back there.
 //! At the end, or when guardian or rescue find that divvy has died, everybody is thawed and moved back to where divvy
 //! was, and the tree is removed.
 
@@ -17,4 +19,4 @@ pub use choose::{Asked, Backend, Chosen, Means, Refused, Wish, choose};
 pub(crate) use survey::FIX;
 pub use survey::{Enable, Ground, Survey};
 pub(crate) use tree::{Leaf, Tree};
-pub use weights::{Knob, Weights, scale};
+pub use weights::{DEVIATION_WARN_PPM, Knob, Weights, scale};

@@ -19,6 +19,8 @@ const MOVES_MAX: u32 = 64;
 const FREEZE: &CStr = c"cgroup.freeze";
 const PROCS: &CStr = c"cgroup.procs";
 const CONTROL: &CStr = c"cgroup.subtree_control";
+/// An attribute of a leaf's part: where its processes were before, and go back to.
+pub(crate) const HOME: &CStr = c"user.divvy.home";
 
 /// A path that fits into a table, with its end.
 #[derive(Clone, Copy)]
@@ -182,13 +184,12 @@ pub(crate) fn dissolve(tree: &TreeImage) -> Undone {
             }
         }
     }
-    let home = rustix::fs::open(tree.home.as_c_str(), DIRECTORY, Mode::empty())
-        .and_then(|home| rustix::fs::openat(&home, PROCS, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()));
+    let home = open_procs(tree.home.as_c_str());
     let mut failed = None;
     let mut removed = 0;
     let listed = each_leaf(root.as_fd(), |name| {
         let emptied = match &home {
-            Ok(home) => move_all(root.as_fd(), name, home.as_fd()),
+            Ok(home) => empty(root.as_fd(), name, home.as_fd(), &mut removed),
             Err(e) => Err(*e),
         };
         match remove(root.as_fd(), name) {
@@ -209,6 +210,53 @@ pub(crate) fn dissolve(tree: &TreeImage) -> Undone {
         Err(e) => undone.fail(e),
     }
     undone
+}
+
+/// Takes one leaf of a tree apart, whoever is in it.
+pub(crate) fn dissolve_leaf(tree: &TreeImage, name: &CStr) -> Result<(), Errno> {
+    let Some(root) = open_root(tree)? else { return Ok(()) };
+    match thaw_one(root.as_fd(), name) {
+        Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+        Err(e) => return Err(e),
+    }
+    let home = open_procs(tree.home.as_c_str())?;
+    empty(root.as_fd(), name, home.as_fd(), &mut 0)?;
+    remove(root.as_fd(), name)
+}
+
+fn open_procs(dir: &CStr) -> Result<OwnedFd, Errno> {
+    let dir = rustix::fs::open(dir, DIRECTORY, Mode::empty())?;
+    rustix::fs::openat(&dir, PROCS, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Moves every process of a leaf: of its parts to where they were before, if that is still there; all others home.
+/// The parts are removed and counted.
+fn empty(root: BorrowedFd<'_>, name: &CStr, home: BorrowedFd<'_>, removed: &mut u32) -> Result<(), Errno> {
+    let leaf = rustix::fs::openat(root, name, DIRECTORY, Mode::empty())?;
+    let mut failed = Ok(());
+    each_leaf(leaf.as_fd(), |part| {
+        let back = home_of(leaf.as_fd(), part).and_then(|path| open_procs(path.as_c_str()).ok());
+        let moved = match back {
+            Some(back) => {
+                move_all(leaf.as_fd(), part, back.as_fd()).or_else(|_| move_all(leaf.as_fd(), part, home))
+            }
+            None => move_all(leaf.as_fd(), part, home),
+        };
+        match moved.and_then(|()| remove(leaf.as_fd(), part)) {
+            Ok(()) => *removed += 1,
+            Err(e) => failed = Err(e),
+        }
+    })?;
+    failed?;
+    move_all(root, name, home)
+}
+
+/// Where the processes of a leaf's part were before, if that was noted.
+fn home_of(leaf: BorrowedFd<'_>, part: &CStr) -> Option<FixedPath> {
+    let dir = rustix::fs::openat(leaf, part, DIRECTORY, Mode::empty()).ok()?;
+    let mut path = [0; PATH_MAX];
+    let length = rustix::fs::fgetxattr(&dir, HOME, &mut path).ok()?;
+    FixedPath::new(path.get(..length)?)
 }
 
 /// A cgroup whose last process is about to be gone is busy for some moments more.

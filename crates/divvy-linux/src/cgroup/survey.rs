@@ -31,8 +31,12 @@ pub enum Enable {
 pub struct Ground {
     /// Where children are made.
     pub dir: PathBuf,
-    /// Our own cgroup in that hierarchy, where processes are moved at the end.
+    /// Our own cgroup in that hierarchy, where processes are moved at the end that were not elsewhere before.
     pub home: PathBuf,
+    /// Where the hierarchy is mounted.
+    pub mount: PathBuf,
+    /// The part of it that is mounted there: `/` for all of it.
+    pub shown: PathBuf,
     /// The file that takes weights.
     pub knob: Knob,
     /// What is to be done before.
@@ -55,6 +59,7 @@ pub(crate) const FIX: &str = "start divvy with: systemd-run --user --scope -p De
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Own {
     mount: PathBuf,
+    shown: PathBuf,
     dir: PathBuf,
 }
 
@@ -72,7 +77,7 @@ impl Survey {
         let freezer = two.clone().and_then(|own| freezer(&own, files));
         let weights = two.and_then(|own| weights(&own, files)).or_else(|two| {
             let one = one.and_then(|own| match is_ours(&own.dir, files) {
-                Ok(()) => Ok(ground(own.dir.clone(), own.dir, Knob::Shares, Enable::Nothing)),
+                Ok(()) => Ok(ground(own.dir.clone(), &own, Knob::Shares, Enable::Nothing)),
                 Err(why) => Err(why),
             });
             one.map_err(|one| format!("{two}; version 1: {one}"))
@@ -87,14 +92,40 @@ impl Default for Survey {
     }
 }
 
-fn ground(dir: PathBuf, home: PathBuf, knob: Knob, enable: Enable) -> Ground {
-    Ground { dir, home, knob, enable }
+impl Ground {
+    /// The cgroup of a process in this hierarchy; `None` for one that has ended.
+    pub(crate) fn cgroup_of(&self, pid: crate::Pid) -> Option<PathBuf> {
+        let version = if self.knob == Knob::Weight { Version::Two } else { Version::One };
+        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let below = Path::new(version.path(&text)?).strip_prefix(&self.shown).ok()?;
+        Some(if below.as_os_str().is_empty() { self.mount.clone() } else { self.mount.join(below) })
+    }
+}
+
+fn ground(dir: PathBuf, own: &Own, knob: Knob, enable: Enable) -> Ground {
+    let (mount, shown) = (own.mount.clone(), own.shown.clone());
+    Ground { dir, home: own.dir.clone(), mount, shown, knob, enable }
 }
 
 enum Version {
     Two,
     /// The hierarchy of the cpu controller.
     One,
+}
+
+impl Version {
+    /// A process's path in its hierarchy, by `/proc/PID/cgroup`.
+    fn path<'a>(&self, cgroup: &'a str) -> Option<&'a str> {
+        cgroup.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+            let fits = match self {
+                Self::Two => line.starts_with("0::"),
+                Self::One => controllers.split(',').any(|name| name == "cpu"),
+            };
+            fits.then_some(path)
+        })
+    }
 }
 
 /// A path in `mountinfo`: blanks and the like are written in octal.
@@ -136,22 +167,14 @@ fn own(mountinfo: &str, cgroup: &str, version: &Version) -> Result<Own, String> 
         if !fits {
             continue;
         }
-        let path = cgroup.lines().find_map(|line| {
-            let mut parts = line.splitn(3, ':');
-            let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-            let fits = match version {
-                Version::Two => line.starts_with("0::"),
-                Version::One => controllers.split(',').any(|name| name == "cpu"),
-            };
-            fits.then_some(path)
-        });
+        let (path, shown) = (version.path(cgroup), unescape(root));
         seen = true;
         // A mount may show only a part of the hierarchy, and a container's `/proc` a path outside of it.
-        let below = path.and_then(|path| Path::new(path).strip_prefix(unescape(root)).ok());
+        let below = path.and_then(|path| Path::new(path).strip_prefix(&shown).ok());
         if let Some(below) = below.filter(|below| !below.starts_with("..")) {
             let mount = unescape(mount);
             let dir = if below.as_os_str().is_empty() { mount.clone() } else { mount.join(below) };
-            found = Some(Own { mount, dir });
+            found = Some(Own { mount, shown, dir });
         }
     }
     match found {
@@ -186,7 +209,7 @@ fn freezer(own: &Own, files: &dyn Files) -> Result<Ground, String> {
             Ok(kind) if kind.trim() != "domain" => {
                 last = Some(format!("{} is a {} cgroup", dir.display(), kind.trim()));
             }
-            _ => return Ok(ground(dir.to_owned(), own.dir.clone(), Knob::Weight, Enable::Nothing)),
+            _ => return Ok(ground(dir.to_owned(), own, Knob::Weight, Enable::Nothing)),
         }
     }
     Err(format!("{}; {FIX}", last.unwrap_or_default()))
@@ -201,7 +224,7 @@ fn weights(own: &Own, files: &dyn Files) -> Result<Ground, String> {
         if !has_cpu(dir, "cgroup.controllers") {
             continue;
         }
-        let at = |enable| ground(dir.to_owned(), own.dir.clone(), Knob::Weight, enable);
+        let at = |enable| ground(dir.to_owned(), own, Knob::Weight, enable);
         if has_cpu(dir, "cgroup.subtree_control") {
             return Ok(at(Enable::Nothing));
         }
@@ -249,6 +272,10 @@ mod tests {
         fixture
     }
 
+    fn own(fixture: &Fixture, shown: &str, dir: PathBuf) -> Own {
+        Own { mount: fixture.path("v2"), shown: shown.into(), dir }
+    }
+
     fn survey(fixture: &Fixture, cgroup: &str) -> Survey {
         let mounts = format!(
             "31 20 0:26 / {} rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n\
@@ -265,8 +292,14 @@ mod tests {
         let fixture = systemd(&[("cgroup.subtree_control", "cpu")]);
         let found = survey(&fixture, "0::/user@7/app\n");
         let app = fixture.path("v2/user@7/app");
-        assert_eq!(found.freezer, Ok(ground(app.clone(), app.clone(), Knob::Weight, Enable::Nothing)));
-        assert_eq!(found.weights, Ok(ground(app.clone(), app, Knob::Weight, Enable::Nothing)));
+        assert_eq!(
+            found.freezer,
+            Ok(ground(app.clone(), &own(&fixture, "/", app.clone()), Knob::Weight, Enable::Nothing))
+        );
+        assert_eq!(
+            found.weights,
+            Ok(ground(app.clone(), &own(&fixture, "/", app), Knob::Weight, Enable::Nothing))
+        );
     }
 
     #[test]
@@ -280,7 +313,8 @@ mod tests {
             ("1\n2\n", around, Enable::Control),
         ] {
             let fixture = systemd(&[("cgroup.procs", procs)]);
-            let expected = ground(fixture.path(dir), fixture.path(app), Knob::Weight, enable);
+            let expected =
+                ground(fixture.path(dir), &own(&fixture, "/", fixture.path(app)), Knob::Weight, enable);
             assert_eq!(survey(&fixture, "0::/user@7/app").weights, Ok(expected), "{procs:?}");
         }
         // And if that has some too, and the root is not ours:
@@ -294,7 +328,8 @@ mod tests {
         assert!(found.freezer.is_ok(), "to freeze needs no controller");
         // The root may have both.
         fixture.refused.borrow_mut().clear();
-        let root = ground(fixture.path("v2"), fixture.path(app), Knob::Weight, Enable::Control);
+        let root =
+            ground(fixture.path("v2"), &own(&fixture, "/", fixture.path(app)), Knob::Weight, Enable::Control);
         assert_eq!(survey(&fixture, "0::/user@7/app").weights, Ok(root));
     }
 
@@ -325,7 +360,8 @@ mod tests {
         fixture.cgroup("v1/box", &[("cpu.shares", "1024")]);
         let found = survey(&fixture, "4:cpu,cpuacct:/docker/box\n0::/user@7/app\n");
         let dir = fixture.path("v1/box");
-        assert_eq!(found.weights, Ok(ground(dir.clone(), dir, Knob::Shares, Enable::Nothing)));
+        let one = Own { mount: fixture.path("v1"), shown: "/docker".into(), dir: dir.clone() };
+        assert_eq!(found.weights, Ok(ground(dir, &one, Knob::Shares, Enable::Nothing)));
         fixture.refuse("v1/box", Errno::ACCESS);
         let why = survey(&fixture, "4:cpu,cpuacct:/docker/box\n0::/user@7/app\n").weights.unwrap_err();
         assert!(why.contains("has no cpu controller; version 1: "), "{why}");

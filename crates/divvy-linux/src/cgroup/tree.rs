@@ -26,6 +26,8 @@ pub(crate) enum Purpose {
     Freeze,
     /// Leaves have weights, one for each client in order.
     Weigh(Vec<u64>),
+    /// Leaves have weights that change, and are frozen for a pause.
+    Follow,
 }
 
 /// A tree that is ours. Dropping it takes it apart.
@@ -60,6 +62,7 @@ impl Tree {
             Means::Signals => return Ok(None),
             Means::Freezer(ground) => (ground, Purpose::Freeze),
             Means::Weights(ground, weights) => (ground, Purpose::Weigh(weights)),
+            Means::Shares(ground) => (ground, Purpose::Follow),
         };
         let (pid, start) = table.owner_identity();
         let mut tree = Self::plan(ground, purpose, pid, start);
@@ -101,7 +104,7 @@ impl Tree {
             let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
             FixedPath::new(bytes).ok_or_else(|| failed("note in the table", path, Errno::NAMETOOLONG))
         };
-        let weighs = matches!(self.purpose, Purpose::Weigh(_));
+        let weighs = self.purpose != Purpose::Freeze;
         Ok(TreeImage {
             root: fixed(&self.root)?,
             home: fixed(&self.ground.home)?,
@@ -188,7 +191,7 @@ impl Tree {
             let file = File::options().read(true).write(true).open(&path);
             file.map_err(|e| failed("open", &path, Errno::from_io_error(&e).unwrap_or(Errno::IO)))
         };
-        let mut freeze = None;
+        let (mut freeze, mut weight) = (None, self.ground.knob.ordinary());
         match &self.purpose {
             Purpose::Freeze => {
                 let file = open("cgroup.freeze").map_err(|e| match e.errno() {
@@ -203,8 +206,13 @@ impl Tree {
                 freeze = Some(file);
             }
             Purpose::Weigh(weights) => {
-                let weight = weights.get(client).copied().unwrap_or_else(|| self.ground.knob.ordinary());
+                weight = weights.get(client).copied().unwrap_or(weight);
                 self.weigh(dir, weight)?;
+            }
+            Purpose::Follow => {
+                self.weigh(dir, weight)?;
+                // Version 1 has none: there a pause holds nobody.
+                freeze = open("cgroup.freeze").ok();
             }
         }
         let procs = Some(open("cgroup.procs")?);
@@ -213,7 +221,85 @@ impl Tree {
             super::Knob::Weight => File::open(dir.join("cpu.stat")).ok(),
             super::Knob::Shares => None,
         };
-        Ok(Leaf { dir: dir.to_owned(), freeze, procs, usage })
+        Ok(Leaf { dir: dir.to_owned(), freeze, procs, usage, weight, parts: Vec::new(), told: false })
+    }
+
+    /// Whether it divides by weights that follow the clients' shares; by which file, if so.
+    pub(crate) fn follows(&self) -> Option<super::Knob> {
+        (self.purpose == Purpose::Follow).then_some(self.ground.knob)
+    }
+
+    /// Gives a leaf another weight; writes nothing where it has it.
+    ///
+    /// # Errors
+    /// As [`Tree::make`]; the leaf keeps the weight that it had then.
+    pub(crate) fn reweigh(&self, leaf: &mut Leaf, weight: u64) -> Result<()> {
+        if leaf.weight != weight {
+            self.weigh(&leaf.dir, weight)?;
+            leaf.weight = weight;
+        }
+        Ok(())
+    }
+
+    /// Moves a process that runs already into `leaf`, into a part for those that come from where it was; that is noted in
+    /// the part, so that even a rescue knows where to move it back. Whether it was alive.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Permission`]: the process stays where it is.
+    pub(crate) fn take(&self, leaf: &mut Leaf, pid: Pid) -> Result<bool> {
+        let Some(from) = self.ground.cgroup_of(pid) else { return Ok(false) };
+        if from.starts_with(&leaf.dir) {
+            return Ok(true); // It was born there.
+        }
+        let home = if from.starts_with(&self.root) { home_of(&from).unwrap_or(from) } else { from };
+        let dir = match leaf.parts.iter().find(|(of, _)| *of == home) {
+            Some((_, dir)) => dir.clone(),
+            None => {
+                let dir = leaf.dir.join(format!("p{}", leaf.parts.len()));
+                self.files.make(&dir).map_err(|e| failed("make cgroup", &dir, e))?;
+                // An old kernel keeps no such note: then it goes back to where we are.
+                let path = std::os::unix::ffi::OsStrExt::as_bytes(home.as_os_str());
+                let _ = rustix::fs::setxattr(&dir, raw::HOME, path, rustix::fs::XattrFlags::empty());
+                leaf.parts.push((home, dir.clone()));
+                dir
+            }
+        };
+        self.put(pid, &dir)
+    }
+
+    /// Moves a process of `leaf` back to where it came from, or to where we are if that is gone. One that is elsewhere by
+    /// now stays there.
+    ///
+    /// # Errors
+    /// As [`Tree::take`].
+    pub(crate) fn give_back(&self, leaf: &Leaf, pid: Pid) -> Result<bool> {
+        let Some(from) = self.ground.cgroup_of(pid).filter(|from| from.starts_with(&leaf.dir)) else {
+            return Ok(false);
+        };
+        let home = leaf.parts.iter().find(|(_, dir)| *dir == from).map(|(home, _)| home.as_path());
+        match home.map(|home| self.put(pid, home)) {
+            Some(Ok(done)) => Ok(done),
+            _ => self.put(pid, &self.ground.home),
+        }
+    }
+
+    fn put(&self, pid: Pid, dir: &Path) -> Result<bool> {
+        let path = dir.join("cgroup.procs");
+        match self.files.write(&path, &pid.as_raw_nonzero().to_string()) {
+            Ok(()) => Ok(true),
+            Err(Errno::SRCH) => Ok(false),
+            Err(e) => Err(failed("move a process to", dir, e)),
+        }
+    }
+
+    /// Moves all that are in `leaf` back, and removes it.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Permission`]; what is left goes with the tree.
+    pub(crate) fn disband(&self, leaf: Leaf) -> Result<()> {
+        let name = leaf.dir.file_name().map(std::os::unix::ffi::OsStrExt::as_bytes).unwrap_or_default();
+        let name = std::ffi::CString::new(name).unwrap_or_default();
+        raw::dissolve_leaf(&self.image()?, &name).map_err(|e| failed("take apart cgroup", &leaf.dir, e))
     }
 
     /// Thaws all leaves, moves home whoever is left in one, and removes everything.
@@ -254,6 +340,18 @@ pub(crate) struct Leaf {
     procs: Option<File>,
     /// `cpu.stat`, where there is one that has a usage.
     usage: Option<File>,
+    weight: u64,
+    /// Cgroups in it for those that ran before, by where they were.
+    parts: Vec<(PathBuf, PathBuf)>,
+    /// Whether it was told that a process could not be moved.
+    told: bool,
+}
+
+/// Where the processes of a part of a leaf were before.
+fn home_of(part: &Path) -> Option<PathBuf> {
+    let mut path = [0; raw::PATH_MAX];
+    let length = rustix::fs::getxattr(part, raw::HOME, &mut path).ok()?;
+    Some(PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path.get(..length)?)))
 }
 
 impl Leaf {
@@ -266,6 +364,11 @@ impl Leaf {
     pub(crate) fn close(mut self) -> Self {
         self.procs = None;
         self
+    }
+
+    /// Whether this is the first time that a process that could not be moved is told of.
+    pub(crate) fn tells_once(&mut self) -> bool {
+        !std::mem::replace(&mut self.told, true)
     }
 
     fn set_frozen(&self, frozen: bool) -> Result<()> {
@@ -346,7 +449,8 @@ mod tests {
     fn tree(fixture: &Rc<Fixture>, purpose: Purpose, enable: Enable) -> Tree {
         fixture.cgroup("own", &[]);
         let dir = fixture.path("own");
-        let ground = Ground { dir: dir.clone(), home: dir, knob: Knob::Weight, enable };
+        let (mount, shown) = (fixture.path(""), "/".into());
+        let ground = Ground { dir: dir.clone(), home: dir, mount, shown, knob: Knob::Weight, enable };
         let pid = Pid::from_raw(7).expect("positive");
         Tree::with_files(ground, purpose, pid, StartTime(9), Rc::<Fixture>::clone(fixture))
     }

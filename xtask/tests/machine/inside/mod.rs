@@ -1,5 +1,6 @@
 //! What runs in the machine, as root, alone, on a kernel with cgroup v2 and nothing else.
 
+mod backend;
 mod disk;
 mod room;
 

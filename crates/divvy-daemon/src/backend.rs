@@ -1,0 +1,102 @@
+//! `--backend`: by what clients are held, or weighed.
+
+use clap::ValueEnum;
+use divvy_engine::policies::{GateSpec, KERNEL};
+use divvy_linux::cgroup::{Asked, Backend, Means, Refused, Survey, Wish, choose};
+
+use crate::daemon::{Failure, Overrides};
+use crate::types::BackendInfo;
+
+/// What `--backend` takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendArg {
+    /// SIGSTOP and SIGCONT: needs nothing, and leaves everybody in their cgroups
+    #[default]
+    Signals,
+    /// cgroup.freeze: parents, terminals and handlers do not see it
+    Freezer,
+    /// The kernel's CPU weights: nobody is held
+    Cgroup,
+    /// cgroup, else freezer, else signals
+    Auto,
+}
+
+impl BackendArg {
+    const fn asked(self) -> Asked {
+        match self {
+            Self::Signals => Asked::Signals,
+            Self::Freezer => Asked::Freezer,
+            Self::Cgroup => Asked::Cgroup,
+            Self::Auto => Asked::Auto,
+        }
+    }
+}
+
+/// The back end that was asked for, or the best that there is. Where the kernel is to divide, `spec` becomes the policy
+/// that holds nobody. `file` is the policy that the administrator's file names, if that is not the default.
+pub(crate) fn pick(
+    overrides: &Overrides,
+    file: Option<&str>,
+    spec: &mut GateSpec,
+) -> Result<(Means, BackendInfo), Failure> {
+    let policy = overrides.policy.as_deref().or(file);
+    if policy.is_some_and(|policy| policy.split(':').next() == Some(KERNEL)) {
+        let text =
+            format!("--policy {KERNEL}: holds nobody, and comes with --backend cgroup; give that instead");
+        return Err(Failure::usage(text));
+    }
+    let survey = Survey::new();
+    choose_by(overrides.backend, policy, &survey, spec)
+}
+
+fn choose_by(
+    arg: BackendArg,
+    policy: Option<&str>,
+    survey: &Survey,
+    spec: &mut GateSpec,
+) -> Result<(Means, BackendInfo), Failure> {
+    // Whoever comes later is moved as they come; shares are not known yet.
+    let wish = Wish { asked: arg.asked(), policy, attached: None, shares: &[] };
+    let chosen = choose(&wish, survey).map_err(|refused| match refused {
+        Refused::Usage(text) => Failure::usage(text),
+        Refused::Machine(text) => Failure::system(text),
+    })?;
+    let means = match chosen.means {
+        Means::Weights(ground, _) => Means::Shares(ground),
+        means => means,
+    };
+    if chosen.backend == Backend::Cgroup {
+        KERNEL.clone_into(&mut spec.policy);
+    }
+    let asked = arg.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+    Ok((means, BackendInfo { asked, used: chosen.backend.name().to_owned(), why: chosen.why }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn survey() -> Survey {
+        let no = || Err("not ours; the fix".to_owned());
+        Survey { freezer: no(), weights: no() }
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_refused_with_its_fix() {
+        let of = |arg, policy| {
+            let mut spec = GateSpec::default();
+            let picked = choose_by(arg, policy, &survey(), &mut spec);
+            picked.map(|(_, info)| (info.used, info.why, spec.policy)).map_err(|f| (f.code, f.text))
+        };
+        for (arg, name) in [(BackendArg::Freezer, "freezer"), (BackendArg::Cgroup, "cgroup")] {
+            assert_eq!(of(arg, None), Err((5, format!("--backend {name}: not ours; the fix"))));
+        }
+        let (used, why, policy) = of(BackendArg::Auto, None).expect("auto is never refused");
+        assert_eq!((used.as_str(), why.as_str(), policy.as_str()), ("signals", "not ours; the fix", "exact"));
+        let (code, text) = of(BackendArg::Cgroup, Some("las")).expect_err("a policy and weights");
+        assert!(code == 2 && text.contains("--policy las decides who runs"), "{code} {text}");
+        let args = Overrides { policy: Some("kernel".to_owned()), ..Overrides::default() };
+        let refused = pick(&args, None, &mut GateSpec::default()).expect_err("no policy of its own");
+        assert!(refused.text.contains("comes with --backend cgroup"), "{}", refused.text);
+    }
+}

@@ -1,0 +1,83 @@
+//! Cgroups of clients that run already, and weights that follow shares.
+
+use divvy_policy::{ClientId, Share};
+
+use super::{LinuxHost, Warning};
+use crate::cgroup::{Leaf, scale};
+use crate::select::Selector;
+use crate::{Error, Pid, Result};
+
+impl LinuxHost {
+    /// The cgroup for what `selector` names, where cgroups are what holds or weighs.
+    ///
+    /// # Errors
+    /// [`Error::Select`] for what is in a cgroup: moved into ours it would not be there any more; and where none can be made.
+    pub(crate) fn leaf_for(&self, selector: &Selector, client: ClientId) -> Result<Option<Leaf>> {
+        let Some(tree) = &self.tree else { return Ok(None) };
+        if matches!(selector, Selector::Cgroup(_)) {
+            return Err(Error::Select {
+                selector: selector.to_string(),
+                what: "with this back end clients are moved into cgroups of divvy's, and would leave the one that names \
+                       them"
+                    .to_owned(),
+                fix: "name them by tree, user or name, or start divvyd with --backend signals",
+            });
+        }
+        let leaf = tree.leaf(client.index())?.close();
+        // Held from the start, as every client is.
+        leaf.freeze()?;
+        Ok(Some(leaf))
+    }
+
+    /// Moves a new member into its client's cgroup. One that cannot be moved is told of, once a client, and is neither held
+    /// nor weighed.
+    pub(crate) fn take_into_leaf(&mut self, client: ClientId, pid: Pid) {
+        let (Some(tree), Some(leaf)) = (&self.tree, self.clients[client.index()].leaf.as_mut()) else {
+            return;
+        };
+        if let Err(e) = tree.take(leaf, pid)
+            && leaf.tells_once()
+        {
+            let text = format!("process {pid} is charged, and neither held nor weighed: {e}");
+            self.warnings.push(Warning { client: Some(client), text });
+        }
+    }
+
+    /// Moves somebody who is no member any more back to where it was.
+    pub(crate) fn give_back(&mut self, client: ClientId, pid: Pid) {
+        let (Some(tree), Some(leaf)) = (&self.tree, &self.clients[client.index()].leaf) else { return };
+        if let Err(e) = tree.give_back(leaf, pid) {
+            self.warnings.push(Warning { client: Some(client), text: e.to_string() });
+        }
+    }
+
+    /// Moves all of a client back to where they were, thawed, and removes its cgroup. What is left goes with the tree.
+    pub(crate) fn disband(&mut self, client: ClientId) {
+        let (Some(tree), Some(leaf)) = (&self.tree, self.clients[client.index()].leaf.take()) else { return };
+        if let Err(e) = tree.disband(leaf) {
+            self.warnings.push(Warning { client: None, text: e.to_string() });
+        }
+    }
+
+    /// Makes the weights of clients' cgroups those of `shares`, where weights are to follow them
+    /// ([`Means::Shares`](crate::cgroup::Means::Shares)); those that are others are written. Returns how far off the worst
+    /// is, in millionths: the kernel's range is narrower than that of shares.
+    ///
+    /// # Errors
+    /// The first that could not be written; the others are.
+    pub fn weigh(&mut self, shares: &[(ClientId, Share)]) -> Result<u64> {
+        let Some((tree, knob)) = self.tree.as_ref().and_then(|tree| Some((tree, tree.follows()?))) else {
+            return Ok(0);
+        };
+        let numbers: Vec<u64> = shares.iter().map(|(_, share)| share.get()).collect();
+        let weights = scale(&numbers, knob);
+        let mut done = Ok(weights.deviation_ppm);
+        for (&(client, _), &weight) in shares.iter().zip(&weights.values) {
+            let leaf = self.clients.get_mut(client.index()).and_then(|c| c.leaf.as_mut());
+            if let Some(Err(e)) = leaf.map(|leaf| tree.reweigh(leaf, weight)) {
+                done = done.and(Err(e));
+            }
+        }
+        done
+    }
+}
