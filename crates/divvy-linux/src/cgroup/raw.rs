@@ -220,8 +220,12 @@ pub(crate) fn dissolve_leaf(tree: &TreeImage, name: &CStr) -> Result<(), Errno> 
         Err(e) => return Err(e),
     }
     let home = open_procs(tree.home.as_c_str())?;
-    empty(root.as_fd(), name, home.as_fd(), &mut 0)?;
-    remove(root.as_fd(), name)
+    match empty(root.as_fd(), name, home.as_fd(), &mut 0) {
+        // Somebody else has removed it.
+        Err(Errno::NOENT | Errno::NODEV) => Ok(()),
+        Err(e) => Err(e),
+        Ok(()) => remove(root.as_fd(), name),
+    }
 }
 
 fn open_procs(dir: &CStr) -> Result<OwnedFd, Errno> {

@@ -76,10 +76,15 @@ struct Daemon {
 
 impl Daemon {
     fn user(name: &str, options: &[&str]) -> Self {
+        Self::of(name, 0, Command::new("divvyd"), options)
+    }
+
+    /// Of user `uid`, by a command that becomes divvyd with the arguments that it gets.
+    fn of(name: &str, uid: u32, mut command: Command, options: &[&str]) -> Self {
         let dir = PathBuf::from(format!("/run/{name}"));
         fs::create_dir_all(&dir).expect("root may");
         fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("root may");
-        let mut command = Command::new("divvyd");
+        std::os::unix::fs::chown(&dir, Some(uid), Some(uid)).expect("root may");
         command.args(["--user", "--linger", "forever"]).env("DIVVY_RUNTIME_DIR", &dir);
         Self::start(command, options, dir, false)
     }
@@ -326,6 +331,54 @@ fn what_cannot_be_had_is_refused() {
     let doctor = check_success(&mut daemon.divvy(&["doctor"]));
     assert!(doctor.contains(", by cgroup (/sys/fs/cgroup is ours"), "{doctor}");
     daemon.stop();
+}
+
+/// An ordinary user's own divvyd, where a cgroup was delegated to that user, and moves nobody in from elsewhere.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn an_ordinary_user_divides_within_what_was_delegated() {
+    const ALICE: u32 = 1001;
+    let (own, work) = (Group::new("alice"), Group::new("work"));
+    let delegated = Path::new(ROOT).join("alice");
+    let [session, jobs] = ["session", "jobs"].map(|name| own.cgroup.make(name).expect("made"));
+    for dir in [&delegated, session.path(), jobs.path()] {
+        for file in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+            std::os::unix::fs::chown(dir.join(file), Some(ALICE), Some(ALICE)).expect("root may");
+        }
+    }
+    let spin = |cgroup: &Cgroup| {
+        let mut shell = Command::new("sh");
+        let child =
+            shell.args(["-c", SPIN]).stdin(Stdio::null()).uid(ALICE).gid(ALICE).spawn().expect("a shell");
+        assert!(cgroup.take(Pid::from_child(&child)).expect("root may"));
+        child
+    };
+    let mut children = [&jobs, &jobs, &work.cgroup].map(spin);
+    let procs = session.path().join("cgroup.procs");
+    let become_alice = format!("echo 0 >{}; exec su -s /bin/sh alice -c \"exec divvyd $*\"", procs.display());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &become_alice, "divvyd"]);
+    let mut daemon = Daemon::of("alice", ALICE, shell, &["--backend", "cgroup"]);
+    for (child, share) in children.iter().zip([1, 3, 1]) {
+        let mut attach =
+            daemon.divvy(&["attach", "-s", &share.to_string(), "--tree", &child.id().to_string()]);
+        check_success(attach.uid(ALICE).gid(ALICE));
+    }
+    let tree = dirs(&delegated, "divvy-").into_iter().next().expect("her tree");
+    let leaves = ["c0", "c1"].map(|name| Cgroup::open(&tree.join(name)).expect("there"));
+    check_parts(&used(&leaves), &[1, 3]);
+    // The kernel lets her move nobody in who is elsewhere: that is told, and nothing else is.
+    assert_eq!(cgroup_of(Pid::from_child(&children[2])), "0::/work");
+    let log = fs::read_to_string("/tmp/divvyd.log").expect("a log");
+    assert!(log.contains("is charged, and neither held nor weighed: move a process to"), "{log}");
+    daemon.stop();
+    let homes = children.each_ref().map(|child| cgroup_of(Pid::from_child(child)));
+    assert_eq!(homes, ["0::/alice/jobs", "0::/alice/jobs", "0::/work"]);
+    assert!(dirs(&delegated, "divvy-").is_empty());
+    for child in &mut children {
+        child.kill().expect("ours");
+        child.wait().expect("our child");
+    }
 }
 
 /// A cgroup that somebody removes, and a process that is moved out, are in nobody's way.
