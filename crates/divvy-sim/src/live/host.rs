@@ -19,7 +19,12 @@ pub struct SimHost {
     horizon: u64,
     /// Clients that the engine knows of; nobody else is news. All, unless the machine is driven by a workload.
     joined: usize,
+    /// How many threads of each client were last found to run or to want to, as far as they can run at once, and when.
+    counted: Vec<(u32, Instant)>,
 }
+
+/// Threads that run are counted this often where a client has several, though nobody asks for their states: as live.
+const COUNT_INTERVAL: Nanos = Nanos::from_millis(100);
 
 impl SimHost {
     /// A machine on which nobody runs, at time zero.
@@ -31,6 +36,7 @@ impl SimHost {
             cost: SelfCost::default(),
             horizon: u64::MAX,
             joined: usize::MAX,
+            counted: Vec::new(),
             spec,
         }
     }
@@ -147,6 +153,21 @@ impl SimHost {
         }
     }
 
+    /// Counts a client's threads that run or want to. A number that is another than the last is news.
+    fn count(&mut self, i: usize) {
+        let now = self.time();
+        if self.counted.len() <= i {
+            self.counted.resize(i + 1, (1, Instant::ZERO));
+        }
+        self.counted[i].1 = now;
+        let running = self.kernel.nr_runnable(i);
+        let width = running.clamp(1, self.spec.cpus.max(1));
+        if running > 0 && width != self.counted[i].0 {
+            self.counted[i].0 = width;
+            self.kernel.news.push_back(News::Width(ClientId(i as u32), width));
+        }
+    }
+
     fn check_signal(&self, client: ClientId) -> Result<usize, HostError> {
         let i = self.check(client)?;
         if self.kernel.clients[i].ended() {
@@ -222,16 +243,26 @@ impl Host for SimHost {
         let i = self.check(client)?;
         let sent = self.kernel.send_all() + self.kernel.send_again(i);
         self.spend(Nanos(self.spec.costs.steer.0 * sent as u64));
+        let counted = self.counted.get(i).map_or(Instant::ZERO, |c| c.1);
+        if self.kernel.nr_threads(i) > 1
+            && !self.kernel.clients[i].held
+            && self.time().since(counted) >= COUNT_INTERVAL
+        {
+            self.spend(Nanos(self.spec.costs.state.0 * u64::from(self.kernel.nr_threads(i))));
+            self.count(i);
+        }
         Ok(self.kernel.used(i, true))
     }
 
     fn observe(&mut self, client: ClientId) -> Result<Observed, HostError> {
-        self.cost.reads += 1;
-        self.spend(self.spec.costs.state);
         let i = self.check(client)?;
+        let threads = u64::from(self.kernel.nr_threads(i).max(1));
+        self.cost.reads += threads;
+        self.spend(Nanos(self.spec.costs.state.0 * threads));
         if self.kernel.clients[i].ended() {
             return Err(HostError::Gone);
         }
+        self.count(i);
         Ok(if self.kernel.wants_cpu(i) { Observed::Runnable } else { Observed::Blocked })
     }
 

@@ -5,7 +5,7 @@ mod driven;
 pub(crate) use self::driven::Seen;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use divvy_engine::News;
 use divvy_policy::{ClientId, Nanos};
@@ -62,6 +62,17 @@ pub(super) struct ClientState {
     lanes: Vec<usize>,
     /// When they were last sent there.
     sent: u64,
+    stores: BTreeMap<usize, Store>,
+    /// What threads that have ended had used.
+    ended_used: u64,
+}
+
+/// What threads of a client hand to each other ([`Step::Give`], [`Step::Take`]).
+#[derive(Clone, Debug, Default)]
+struct Store {
+    units: u64,
+    /// Threads that wait for a unit, the first first.
+    waiting: VecDeque<usize>,
 }
 
 impl ClientState {
@@ -198,16 +209,8 @@ impl Kernel {
         if let Some(client) = client {
             self.clients[client].threads.push(tid);
             self.clients[client].living += 1;
-            self.width_news(client);
         }
         self.begin_step(tid);
-    }
-
-    fn width_news(&mut self, client: usize) {
-        let width = self.clients[client].living;
-        if self.clients[client].threads.len() > 1 && width > 0 {
-            self.news.push_back(News::Width(ClientId(client as u32), width));
-        }
     }
 
     /// The thread is through with a step: goes on to the next that takes time.
@@ -237,19 +240,49 @@ impl Kernel {
                     let (client, cpu) = (thread.client, thread.cpu);
                     self.add_thread(client, program, cpu);
                 }
+                Step::Give(store) => self.give(tid, store),
+                Step::Take(store) => {
+                    if !self.take(tid, store) {
+                        return;
+                    }
+                }
                 Step::Exit => return self.exit(tid),
             }
         }
+    }
+
+    /// Puts a unit into a store of the thread's client; whoever waits for it takes it.
+    fn give(&mut self, tid: usize, store: usize) {
+        let Some(client) = self.threads[tid].client else { return };
+        let store = self.clients[client].stores.entry(store).or_default();
+        match store.waiting.pop_front() {
+            Some(waiting) => self.begin_step(waiting),
+            None => store.units += 1,
+        }
+    }
+
+    /// Takes a unit out of a store, or waits for one; says whether there was one. A stranger, who has no stores, goes on.
+    fn take(&mut self, tid: usize, store: usize) -> bool {
+        let Some(client) = self.threads[tid].client else { return true };
+        let store = self.clients[client].stores.entry(store).or_default();
+        if store.units > 0 {
+            store.units -= 1;
+            return true;
+        }
+        store.waiting.push_back(tid);
+        self.threads[tid].state = State::Sleeping;
+        false
     }
 
     fn exit(&mut self, tid: usize) {
         self.threads[tid].state = State::Exited;
         let Some(client) = self.threads[tid].client else { return };
         self.clients[client].living -= 1;
+        // What has ended is looked at no more: clients may start threads for as long as the run takes.
+        self.clients[client].threads.retain(|&thread| thread != tid);
+        self.clients[client].ended_used += self.threads[tid].used;
         if self.clients[client].living == 0 {
             self.news.push_back(News::Gone(ClientId(client as u32)));
-        } else {
-            self.width_news(client);
         }
     }
 
@@ -486,7 +519,19 @@ impl Kernel {
             let t = &self.threads[t];
             if lag && t.state == State::Running && t.cpu != OWN_CPU { t.visible } else { t.used }
         };
-        Nanos(self.clients[client].threads.iter().map(of).sum())
+        Nanos(self.clients[client].threads.iter().map(of).sum::<u64>() + self.clients[client].ended_used)
+    }
+
+    /// Threads of a client that run or want to.
+    pub(super) fn nr_runnable(&self, client: usize) -> u32 {
+        let wants =
+            |t: &&usize| matches!(self.threads[**t].state, State::Running | State::Ready | State::Suspended);
+        self.clients[client].threads.iter().filter(wants).count() as u32
+    }
+
+    /// Threads of a client that have not ended.
+    pub(super) fn nr_threads(&self, client: usize) -> u32 {
+        self.clients[client].living
     }
 
     /// Whether there is something that a wait ends with.

@@ -11,6 +11,11 @@ pub enum Step {
     Sleep(Nanos),
     /// Starts another thread of the same client.
     Spawn(Program),
+    /// Puts a unit into the client's store of this number: whoever waits for one goes on.
+    Give(usize),
+    /// Takes a unit out of the client's store of this number, and sleeps until there is one: a pipe, a job that is
+    /// waited for, a task of a pool.
+    Take(usize),
     /// Ends the thread; the client has ended when all of its threads have.
     Exit,
 }
@@ -40,7 +45,7 @@ impl Program {
     pub fn once_then(first: Vec<Step>, round: Vec<Step>) -> Self {
         let takes_time = |s: &Step| match s {
             Step::Run(t) | Step::Sleep(t) => t.0 > 0,
-            Step::Spawn(_) => false,
+            Step::Spawn(_) | Step::Give(_) | Step::Take(_) => false,
             Step::Exit => true,
         };
         assert!(round.iter().any(takes_time), "a round of a program must take time");

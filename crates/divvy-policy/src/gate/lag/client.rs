@@ -1,0 +1,155 @@
+//! What the gate by lag knows of one client.
+
+use super::{Cpus, RATE_MARGIN};
+use crate::{Instant, Nanos, Share};
+
+/// How fast a client is thought to have fewer runnable threads, once it was found to: half of the way in 10 ms.
+const NARROWER_TIME: Nanos = Nanos::from_millis(12);
+/// How fast what a client can use at most is forgotten.
+const REACH_TIME: Nanos = Nanos::from_millis(150);
+
+/// Where a client is. Only those that run are released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Joined, never seen awake.
+    Out,
+    /// Held, with allowance in this cycle, or, where the number is a later one, in that: nobody has to be touched when
+    /// a cycle ends.
+    Waiting(u64),
+    /// Released.
+    Running,
+    /// Held, through with this cycle, and a sleeper: released as soon as the next begins.
+    Spent,
+}
+
+/// The answer that the driver owes about a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Await {
+    Nothing,
+    /// A measurement is decided; the driver has not been told yet.
+    ToBeAsked,
+    Charge,
+    State,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    pub(super) share: Share,
+    /// Runnable threads when they were last counted, at most as many as there are CPUs.
+    pub(super) width: u32,
+    /// Runnable threads, smoothed: up at once, down in some 10 ms. What covers CPUs.
+    pub(super) parallel: Cpus,
+    /// The most CPUs that it can use, as far as was seen in the last tenths of a second. What it can be due.
+    pub(super) reach: Cpus,
+    /// Runnable threads at the last look: none if it slept.
+    pub(super) seen: u32,
+    /// When `parallel` was last brought up to date, and when threads were last counted.
+    pub(super) sampled: Instant,
+    pub(super) counted: Option<Instant>,
+    /// CPU time left in this cycle, ns, as of `epoch`.
+    pub(super) allowance: i128,
+    /// The cycle up to which the allowance has been replenished.
+    pub(super) epoch: u64,
+    pub(super) place: Place,
+    /// What it is sorted by while it waits.
+    pub(super) key: i128,
+    /// Whether the driver was told to release it.
+    pub(super) released: bool,
+    pub(super) blocked: bool,
+    /// The CPU that it was sent to, being released and of one thread.
+    pub(super) cpu: Option<u32>,
+    /// The last cycle in which it counts as a sleeper, if it is one.
+    pub(super) sleeper_until: Option<u64>,
+    pub(super) awaits: Await,
+    pub(super) looked: Instant,
+    pub(super) used_since_look: Nanos,
+    /// CPU time used since it was released, or since its last slice ended.
+    pub(super) turn_used: Nanos,
+    pub(super) tick: Nanos,
+    /// It used less than it has threads for at the last look: somebody shares its CPUs.
+    pub(super) slowed: bool,
+    pub(super) due: Option<Instant>,
+    pub(super) last_used: Instant,
+    pub(super) last_used_cycle: u64,
+    /// What it gets for a cycle where its share is more than its threads can use.
+    pub(super) cap: Option<i128>,
+    /// What it is sorted by among those whose shares are water-filled, while it is one.
+    pub(super) claim: Option<u128>,
+}
+
+impl Client {
+    pub(super) fn new(share: Share, cycle: u64, tick: Nanos) -> Self {
+        Self {
+            share,
+            width: 1,
+            parallel: Cpus::ONE,
+            reach: Cpus::ONE,
+            seen: 0,
+            sampled: Instant::ZERO,
+            counted: None,
+            allowance: 0,
+            epoch: cycle,
+            place: Place::Out,
+            key: 0,
+            released: false,
+            blocked: true,
+            cpu: None,
+            sleeper_until: None,
+            awaits: Await::Nothing,
+            looked: Instant::ZERO,
+            used_since_look: Nanos::ZERO,
+            turn_used: Nanos::ZERO,
+            tick,
+            slowed: false,
+            due: None,
+            last_used: Instant::ZERO,
+            last_used_cycle: cycle,
+            cap: None,
+            claim: None,
+        }
+    }
+
+    /// Whether it was seen asleep lately, and has one thread: it is released beside the others, so that it runs when it
+    /// wakes. Of several threads some others are awake when one sleeps.
+    pub(super) fn is_sleeper(&self, cycle: u64) -> bool {
+        self.sleeper_until.is_some_and(|until| cycle <= until)
+    }
+
+    /// Whether it is a client of one thread, as far as was seen lately.
+    pub(super) fn is_single(&self) -> bool {
+        self.width == 1 && self.reach.0 <= Cpus::ONE.0 + Cpus::ONE.0 / 4
+    }
+
+    /// Takes in that `seen` threads were found runnable, or that it used as much as so many CPUs.
+    pub(super) fn sample(&mut self, now: Instant, seen: Cpus) {
+        let elapsed = now.since(core::mem::replace(&mut self.sampled, now)).0;
+        let towards = |from: Cpus, time: Nanos| {
+            if seen >= from {
+                return seen;
+            }
+            let gap = u64::from(from.0 - seen.0);
+            Cpus(from.0 - (gap * elapsed / (elapsed + time.0)) as u32)
+        };
+        (self.parallel, self.reach) = (towards(self.parallel, NARROWER_TIME), towards(self.reach, REACH_TIME));
+    }
+
+    /// CPUs that it is thought to use while it runs.
+    pub(super) fn covers(&self, cycle: u64) -> Cpus {
+        // Of a sleeper that sleeps it is known; of several threads the average says more than one look.
+        if self.blocked && self.is_sleeper(cycle) { Cpus(0) } else { self.parallel }
+    }
+
+    /// Time that its allowance takes on the CPUs that it can use, ns. Who is capped has no time to lose.
+    pub(super) fn need(&self) -> i128 {
+        if self.cap.is_some() {
+            return i128::MAX / 4;
+        }
+        self.reach.time_for(self.allowance)
+    }
+
+    /// Whether so much CPU time in so much time is all that its threads could have used.
+    pub(super) fn used_all(&self, used: Nanos, elapsed: Nanos) -> bool {
+        let could = u128::from(elapsed.0) * u128::from(self.parallel.0.max(Cpus::ONE.0)) / u128::from(Cpus::ONE.0);
+        used.0 > 0 && u128::from(used.0) + u128::from(RATE_MARGIN.0).max(could / 8) >= could
+    }
+}
