@@ -334,11 +334,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         match news {
             News::Gone(client) => self.lose(client, HostError::Gone),
             News::Failed(client, why) => self.or_lose(client, Err::<(), _>(why)).map(|_| ()),
-            News::Width(client, cpus) if self.alive(client) => {
-                let cpus = cpus.max(1);
-                self.ledger.widen(client.index(), cpus);
-                Ok(self.event(Event::Width { client, cpus })?)
-            }
+            News::Width(client, cpus) if self.alive(client) => self.widen(client, cpus),
             News::Resumed(client) if self.alive(client) && !self.is_released(client) => {
                 self.hold(client)?;
                 self.carry_out(Gate::Measure { client })
@@ -374,6 +370,12 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         }
         self.note_blocked(client, blocked);
         Ok(self.event(if blocked { Event::Block { client } } else { Event::Wake { client } })?)
+    }
+
+    fn widen(&mut self, client: ClientId, cpus: u32) -> Result<(), EngineError> {
+        let cpus = cpus.max(1);
+        self.ledger.widen(client.index(), cpus);
+        Ok(self.event(Event::Width { client, cpus })?)
     }
 
     fn held(&self) -> Vec<ClientId> {
@@ -442,6 +444,9 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
                 let seen = self.host.observe(client);
                 if let Some(seen) = self.or_lose(client, seen)? {
                     let blocked = seen == Observed::Blocked;
+                    if let Some(cpus) = self.host.take_width(client) {
+                        self.widen(client, cpus)?;
+                    }
                     self.note_blocked(client, blocked);
                     self.event(if blocked { Event::Block { client } } else { Event::Wake { client } })?;
                 }

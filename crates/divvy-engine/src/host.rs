@@ -1,5 +1,7 @@
 //! What the engine needs of a machine.
 
+use std::collections::VecDeque;
+
 use divvy_policy::{ClientId, CpuId, Instant, Nanos};
 
 /// A machine that can hold and release clients, and tell how far they got.
@@ -43,6 +45,12 @@ pub trait Host {
     /// [`HostError`], by what happened to the client.
     fn observe(&mut self, client: ClientId) -> Result<Observed, HostError>;
 
+    /// Takes back the news of how many CPUs `client` can use at once, if it is to be told: what a look has just counted is
+    /// better known before the look's answer.
+    fn take_width(&mut self, _client: ClientId) -> Option<u32> {
+        None
+    }
+
     /// What the host and its caller have cost so far.
     fn self_cost(&mut self) -> SelfCost;
 }
@@ -75,6 +83,15 @@ pub enum News {
     Width(ClientId, u32),
     /// All held clients were resumed because this process had not run for too long; those the policy holds are held anew.
     AllResumed,
+}
+
+/// Takes the news of a client's width out of a queue of news: for [`Host::take_width`].
+pub fn take_width(news: &mut VecDeque<News>, client: ClientId) -> Option<u32> {
+    let at = news.iter().rposition(|one| matches!(one, News::Width(c, _) if *c == client))?;
+    match news.remove(at) {
+        Some(News::Width(_, cpus)) => Some(cpus),
+        _ => None,
+    }
 }
 
 /// Why a host could not do what it was asked.

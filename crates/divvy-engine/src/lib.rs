@@ -15,7 +15,7 @@ mod timeline;
 mod trace;
 
 pub use engine::{Engine, EngineError, Lost};
-pub use host::{Host, HostError, News, Observed, SelfCost};
+pub use host::{Host, HostError, News, Observed, SelfCost, take_width};
 pub use ledger::{ClientLedger, CycleErrors, CycleStats, Ledger};
 pub use timeline::{ClientState, ClientTimeline, CycleEnd, Playback, PlaybackError, Stretch, Timeline};
 pub use trace::{Divergence, Recorder, TRACE_VERSION, Trace, TraceHeader, TraceLine, TraceReader, replay};

@@ -9,7 +9,7 @@ mod naps;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd as _;
 
-use divvy_engine::{Host, HostError, News, Observed, SelfCost};
+use divvy_engine::{Host, HostError, News, Observed, SelfCost, take_width};
 use divvy_policy::{ClientId, CpuId, Instant, Nanos};
 use nix::sys::signal::Signal as NixSignal;
 
@@ -751,6 +751,10 @@ impl Host for LinuxHost {
         let asleep = scan.running == 0 && !c.stopped_elsewhere;
         self.saw(i, !asleep, now);
         Ok(if scan.running > 0 { Observed::Runnable } else { Observed::Blocked })
+    }
+
+    fn take_width(&mut self, client: ClientId) -> Option<u32> {
+        take_width(&mut self.news, client)
     }
 
     fn self_cost(&mut self) -> SelfCost {

@@ -1,6 +1,6 @@
 //! The simulated machine as a host.
 
-use divvy_engine::{Host, HostError, News, Observed, SelfCost};
+use divvy_engine::{Host, HostError, News, Observed, SelfCost, take_width};
 use divvy_policy::{ClientId, CpuId, Instant, Nanos, Share};
 
 use super::kernel::{Kernel, MachineStats, Seen, Until};
@@ -264,6 +264,10 @@ impl Host for SimHost {
         }
         self.count(i);
         Ok(if self.kernel.wants_cpu(i) { Observed::Runnable } else { Observed::Blocked })
+    }
+
+    fn take_width(&mut self, client: ClientId) -> Option<u32> {
+        take_width(&mut self.kernel.news, client)
     }
 
     fn self_cost(&mut self) -> SelfCost {
