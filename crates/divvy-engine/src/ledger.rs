@@ -10,13 +10,18 @@ use divvy_policy::{Nanos, Share};
 /// Cycles left out of the statistics at the start of a run, as in ALPS, section 3.3.
 pub const START_UP_CYCLES: u64 = 4;
 
+/// A client is as wide as it was seen to be in so many cycles.
+const NARROW_CYCLES: u64 = 16;
+
 /// One client's account.
 #[derive(Clone, Debug)]
 pub struct ClientLedger {
     /// What it asked for.
     pub share: Share,
-    /// CPUs that it can use at once.
+    /// CPUs that it can use at once: the most of the last 16 cycles, for threads rest now and then.
     pub width: u32,
+    /// The most that it was seen to use since it was seen to use less than that, and the cycle in which that was.
+    narrower: Option<(u32, u64)>,
     /// Still in the run.
     pub present: bool,
     /// Seen blocked when last looked at.
@@ -111,6 +116,8 @@ pub struct Ledger {
     counting: u64,
     counting_shares: f64,
     stats: CycleStats,
+    /// Clients that may be narrower than they are thought to be.
+    narrowing: Vec<usize>,
     stale: bool,
 }
 
@@ -137,6 +144,7 @@ impl Ledger {
         self.clients.push(ClientLedger {
             share,
             width: 1,
+            narrower: None,
             present: true,
             blocked: false,
             paused: false,
@@ -163,9 +171,15 @@ impl Ledger {
     }
 
     pub(crate) fn widen(&mut self, i: usize, width: u32) {
-        if self.clients[i].width != width {
-            self.clients[i].width = width;
-            self.stale = true;
+        let c = &mut self.clients[i];
+        if width >= c.width {
+            self.stale |= width > c.width;
+            (c.width, c.narrower) = (width, None);
+        } else if let Some((most, _)) = &mut c.narrower {
+            *most = width.max(*most);
+        } else {
+            c.narrower = Some((width, self.cycle));
+            self.narrowing.push(i);
         }
     }
 
@@ -253,8 +267,23 @@ impl Ledger {
             self.stats.errors.push_back((sum.max(0.0) / s.n as f64).sqrt() as f32);
         }
         self.cycle += 1;
+        self.narrow();
         self.update_effective();
         self.sums = Sums { n: self.counting, shares: self.counting_shares, ..Sums::default() };
+    }
+
+    /// Clients that were seen to use fewer CPUs for some cycles cannot use more.
+    fn narrow(&mut self) {
+        let Self { clients, narrowing, cycle, stale, .. } = self;
+        narrowing.retain(|&i| {
+            let Some((width, since)) = clients[i].narrower else { return false };
+            let lasts = *cycle - since >= NARROW_CYCLES;
+            if lasts {
+                (clients[i].width, clients[i].narrower) = (width, None);
+                *stale = true;
+            }
+            !lasts
+        });
     }
 
     /// Effective shares as fractions of all of the clients that `take_part`, by id; 0 for the others. An effective
@@ -341,6 +370,18 @@ mod tests {
         assert!((cycle(&mut l, &[110, 190, 300]) - (0.0125f64 / 3.0).sqrt()).abs() < 1e-6);
         l.leave(0);
         assert!(cycle(&mut l, &[0, 200, 300]) < 1e-6);
+    }
+
+    #[test]
+    fn a_client_is_as_wide_as_it_was_lately() {
+        let mut l = Ledger::new(2);
+        l.join(Share::ONE);
+        for (width, cycles, expected) in [(2, 1, 2), (1, 10, 2), (2, 10, 2), (1, 15, 2), (1, 1, 1), (2, 0, 2)]
+        {
+            l.widen(0, width);
+            (0..cycles).for_each(|_| l.end_cycle());
+            assert_eq!(l.clients()[0].width, expected, "after {cycles} cycles with {width}");
+        }
     }
 
     #[test]
