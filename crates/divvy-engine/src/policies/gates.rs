@@ -4,7 +4,7 @@ use std::fmt;
 
 use divvy_policy::gate::{
     Alps, AlpsParams, AlpsVariant, Dispatched, DispatchedParams, Exact, ExactParams, GateParamError, Kernel,
-    KernelParams, Rate, RateParams, Scale, exact,
+    KernelParams, Lag, Rate, RateParams, Scale, exact,
 };
 use divvy_policy::{Event, EventError, Gate, Instant, Kind, Nanos, Policy, PolicyInfo};
 use serde::{Deserialize, Serialize};
@@ -95,8 +95,10 @@ fn live_names() -> String {
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "one value a run")]
 pub enum AnyGate {
-    /// The default.
+    /// The default, on one CPU.
     Exact(Exact),
+    /// The default, on several.
+    Lag(Lag),
     /// ALPS, any variant.
     Alps(Alps),
     /// superd's rate enforcement.
@@ -254,15 +256,22 @@ impl GateSpec {
         let scale = if self.scale_shares { Scale::ByGcd } else { Scale::AsGiven };
         let alps = |variant| Alps::new(AlpsParams { quantum, variant, scale }).map(AnyGate::Alps);
         Ok(match name {
-            "exact" => AnyGate::Exact(Exact::new(ExactParams {
-                quantum,
-                cpus: self.cpus,
-                scale,
-                slice: self.slice_ns.map(Nanos),
-                presence: self.presence,
-                share_time: self.share_ns.map(Nanos),
-                cycle_max: self.cycle_ns_max.map(Nanos),
-            })?),
+            "exact" => {
+                let params = ExactParams {
+                    quantum,
+                    cpus: self.cpus,
+                    scale,
+                    slice: self.slice_ns.map(Nanos),
+                    presence: self.presence,
+                    share_time: self.share_ns.map(Nanos),
+                    cycle_max: self.cycle_ns_max.map(Nanos),
+                };
+                if self.cpus > 1 {
+                    AnyGate::Lag(Lag::new(params)?)
+                } else {
+                    AnyGate::Exact(Exact::new(params)?)
+                }
+            }
             "alps" => alps(AlpsVariant::OptimizedIo)?,
             "alps-basic" => alps(AlpsVariant::Basic)?,
             "rate" => {
@@ -280,6 +289,7 @@ impl Policy for AnyGate {
     fn on_event(&mut self, now: Instant, event: Event) -> Result<(), EventError> {
         match self {
             Self::Exact(p) => p.on_event(now, event),
+            Self::Lag(p) => p.on_event(now, event),
             Self::Alps(p) => p.on_event(now, event),
             Self::Rate(p) => p.on_event(now, event),
             Self::Kernel(p) => p.on_event(now, event),
@@ -290,6 +300,7 @@ impl Policy for AnyGate {
     fn poll_decision(&mut self, now: Instant) -> Option<Gate> {
         match self {
             Self::Exact(p) => p.poll_decision(now),
+            Self::Lag(p) => p.poll_decision(now),
             Self::Alps(p) => p.poll_decision(now),
             Self::Rate(p) => p.poll_decision(now),
             Self::Kernel(p) => p.poll_decision(now),
@@ -300,6 +311,7 @@ impl Policy for AnyGate {
     fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Self::Exact(p) => p.poll_timeout(),
+            Self::Lag(p) => p.poll_timeout(),
             Self::Alps(p) => p.poll_timeout(),
             Self::Rate(p) => p.poll_timeout(),
             Self::Kernel(p) => p.poll_timeout(),

@@ -1,18 +1,21 @@
 //! Gates: policies that say which clients may run for now, and leave the fine slicing to whoever runs them.
 //!
 //! [`Alps`] and [`Rate`] are the published algorithms, with their O(n) loops; [`Exact`] is our own and the default;
-//! [`Dispatched`] makes a gate of any dispatcher; [`Kernel`] holds nobody, for where the kernel divides by weights.
+//! [`Lag`] is what takes its place on several CPUs; [`Dispatched`] makes a gate of any dispatcher; [`Kernel`] holds nobody, for
+//! where the kernel divides by weights.
 
 mod alps;
 pub mod dispatched;
 pub mod exact;
 mod kernel;
+pub mod lag;
 mod rate;
 
 pub use alps::{ALPS_BASIC_INFO, ALPS_INFO, Alps, AlpsParams, AlpsVariant};
 pub use dispatched::{Dispatched, DispatchedParams};
 pub use exact::{Exact, ExactParams};
 pub use kernel::{KERNEL_INFO, Kernel, KernelParams};
+pub use lag::Lag;
 pub use rate::{RATE_INFO, Rate, RateParams};
 
 use alloc::vec::Vec;

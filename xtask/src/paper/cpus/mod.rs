@@ -30,16 +30,13 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
         &[
             "What is not met, and why. **Strangers that take most of the CPUs**: a client of one thread gets at most what the \
              kernel gives one thread beside theirs, one of several threads several times that; the gate ends its cycle as \
-             soon as a CPU has no client left, so that none idles, and whoever was slowed carries at most one quota of \
-             credit. Where the slow one stays slow, the others run on: the long run is off, most where a share needs nearly \
-             all of a CPU. `alps` waits for it, at the price of idle CPUs where there are no strangers. To send the slow one to the \
-             CPU that its cycle's end would leave empty would help against pinned strangers; it is not done. **Threads** that are sent to a CPU \
-             take some milliseconds to get there, or stay away in between: whoever has more of them than lanes is off in single \
-             cycles, and some CPU time is lost. **Sleepers** run \
-             beside the lanes when they wake, in the kernel's slices: whom they delay is repaid in the next cycle. **64 CPUs \
-             with threads**: to send a thread to its CPU takes 6 us, at most every 4 ms, and a look at one head is a look at \
-             all: a tenth of a CPU, CPU 0's, is divvy's own, and its client is that much short. Between two sendings threads \
-             wander, which single cycles show.",
+             soon as the clients that have something left do not cover the CPUs, so that none idles, and whoever was slowed \
+             carries at most one quota or 100 ms of credit. Where the slow one stays slow, the others run on: the long run is \
+             off, most where a share needs nearly all of a CPU. `alps` waits for it, at the price of idle CPUs where there are \
+             no strangers. **Threads** run wherever the kernel puts them, but beside a client of one thread: where those of two \
+             clients share CPUs, its slices show in single cycles. **Sleepers** run beside the others when they wake: whom \
+             they delay is repaid in the next cycle. **64 CPUs with threads**: clients whose threads do not fit side by side \
+             share CPUs for a while, which single cycles show.",
             "The kernel counts idle time in steps of 10 ms: `used` is good to .1 % in a run of 8 s.",
         ],
     )

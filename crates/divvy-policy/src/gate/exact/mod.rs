@@ -1,4 +1,5 @@
-//! The exact gate: event-driven proportional share, one client released for each CPU. Ours, and the default.
+//! The exact gate: event-driven proportional share, one client released for each CPU. Ours, and the default on one CPU; on several
+//! [`Lag`](super::Lag) takes its place, and what is said here of several CPUs is what that is held against.
 //!
 //! **Problem.** ALPS looks at its clients once a quantum, so its error is whatever the kernel's slices did inside the
 //! quantum: 1 to 20 % of a cycle. And it lets everybody run at once, so nothing bounds who does.
@@ -168,6 +169,47 @@ impl Default for ExactParams {
     }
 }
 
+impl ExactParams {
+    pub(super) fn check(&self) -> Result<(), GateParamError> {
+        check_quantum(self.quantum)?;
+        if self.cpus == 0 || self.cpus > 4096 {
+            return Err(GateParamError::Cpus(self.cpus));
+        }
+        if self.presence == 0 || self.presence > 64 {
+            return Err(GateParamError::Presence(self.presence));
+        }
+        if let Some(slice) = self.slice
+            && slice < super::QUANTUM_MIN
+        {
+            return Err(GateParamError::Slice(slice));
+        }
+        if let Some(longest) = self.cycle_max
+            && longest < super::QUANTUM_MIN
+        {
+            return Err(GateParamError::Cycle(longest));
+        }
+        if let Some(time) = self.share_time
+            && (time == Nanos::ZERO || time > super::QUANTUM_MAX)
+        {
+            return Err(GateParamError::ShareTime(time));
+        }
+        Ok(())
+    }
+
+    /// CPU time of one unit of shares in one cycle, where these are so many clients and quanta.
+    pub(super) fn share_time(&self, clients: usize, quanta: u128) -> Nanos {
+        let (time, longest) = match (self.share_time, self.cycle_max) {
+            (Some(time), _) => return time,
+            (None, None) => return self.quantum,
+            (None, Some(longest)) => (self.quantum, longest),
+        };
+        let longest = u128::from(longest.0) * u128::from(self.cpus);
+        let longest = longest.max(clients as u128 * u128::from(self.quantum.0));
+        let most = longest / quanta.max(1);
+        Nanos(u64::try_from(most).unwrap_or(u64::MAX).clamp(1, time.0))
+    }
+}
+
 /// The exact gate; see the module's text.
 #[derive(Clone, Debug)]
 pub struct Exact {
@@ -241,28 +283,7 @@ impl Exact {
     /// # Errors
     /// [`GateParamError`] names the parameter that is out of its range.
     pub fn new(params: ExactParams) -> Result<Self, GateParamError> {
-        check_quantum(params.quantum)?;
-        if params.cpus == 0 || params.cpus > 4096 {
-            return Err(GateParamError::Cpus(params.cpus));
-        }
-        if params.presence == 0 || params.presence > 64 {
-            return Err(GateParamError::Presence(params.presence));
-        }
-        if let Some(slice) = params.slice
-            && slice < super::QUANTUM_MIN
-        {
-            return Err(GateParamError::Slice(slice));
-        }
-        if let Some(longest) = params.cycle_max
-            && longest < super::QUANTUM_MIN
-        {
-            return Err(GateParamError::Cycle(longest));
-        }
-        if let Some(time) = params.share_time
-            && (time == Nanos::ZERO || time > super::QUANTUM_MAX)
-        {
-            return Err(GateParamError::ShareTime(time));
-        }
+        params.check()?;
         let waiting = Waiting::new(params.cpus > 1, params.slice.is_some());
         let scale = if params.share_time.is_some() { Scale::AsGiven } else { params.scale };
         Ok(Self {
@@ -309,16 +330,7 @@ impl Exact {
 
     /// CPU time of one unit of shares in one cycle, with the clients that there are now.
     fn share_time(&self) -> Nanos {
-        let (time, longest) = match (self.params.share_time, self.params.cycle_max) {
-            (Some(time), _) => return time,
-            (None, None) => return self.params.quantum,
-            (None, Some(longest)) => (self.params.quantum, longest),
-        };
-        let clients = (self.clients.len() - self.vacant.len()) as u128;
-        let longest = u128::from(longest.0) * u128::from(self.params.cpus);
-        let longest = longest.max(clients * u128::from(self.params.quantum.0));
-        let most = longest / self.unit.total_quanta().max(1);
-        Nanos(u64::try_from(most).unwrap_or(u64::MAX).clamp(1, time.0))
+        self.params.share_time(self.clients.len() - self.vacant.len(), self.unit.total_quanta())
     }
 
     fn slot(&self, client: ClientId) -> Result<usize, EventError> {

@@ -1,5 +1,7 @@
 //! What the gate by lag knows of one client.
 
+use alloc::vec::Vec;
+
 use super::{Cpus, RATE_MARGIN};
 use crate::{Instant, Nanos, Share};
 
@@ -51,13 +53,20 @@ pub(super) struct Client {
     /// The cycle up to which the allowance has been replenished.
     pub(super) epoch: u64,
     pub(super) place: Place,
-    /// What it is sorted by while it waits.
+    /// What it is sorted by while it waits, and what of its allowance is counted there.
     pub(super) key: i128,
+    pub(super) work: i128,
     /// Whether the driver was told to release it.
     pub(super) released: bool,
     pub(super) blocked: bool,
     /// The CPU that it was sent to, being released and of one thread.
     pub(super) cpu: Option<u32>,
+    /// The CPU that it was last sent to.
+    pub(super) last_cpu: u32,
+    /// The CPUs that it was told to keep to, having several threads; none for all.
+    pub(super) apart: Vec<u32>,
+    /// It was sent to all CPUs, and is yet to be told that it may run anywhere.
+    pub(super) spread: bool,
     /// The last cycle in which it counts as a sleeper, if it is one.
     pub(super) sleeper_until: Option<u64>,
     pub(super) awaits: Await,
@@ -91,9 +100,13 @@ impl Client {
             epoch: cycle,
             place: Place::Out,
             key: 0,
+            work: 0,
             released: false,
             blocked: true,
             cpu: None,
+            last_cpu: 0,
+            apart: Vec::new(),
+            spread: false,
             sleeper_until: None,
             awaits: Await::Nothing,
             looked: Instant::ZERO,
@@ -117,26 +130,35 @@ impl Client {
 
     /// Whether it is a client of one thread, as far as was seen lately.
     pub(super) fn is_single(&self) -> bool {
-        self.width == 1 && self.reach.0 <= Cpus::ONE.0 + Cpus::ONE.0 / 4
+        self.width == 1 && self.reach.0 <= Cpus::ONE.0 + Cpus::ONE.0 / 16
     }
 
     /// Takes in that `seen` threads were found runnable, or that it used as much as so many CPUs.
     pub(super) fn sample(&mut self, now: Instant, seen: Cpus) {
+        if self.cap.is_some() && seen > self.reach {
+            self.cap = None; // It can use more than it was capped for.
+        }
         let elapsed = now.since(core::mem::replace(&mut self.sampled, now)).0;
         let towards = |from: Cpus, time: Nanos| {
             if seen >= from {
                 return seen;
             }
-            let gap = u64::from(from.0 - seen.0);
-            Cpus(from.0 - (gap * elapsed / (elapsed + time.0)) as u32)
+            let (gap, elapsed) = (u128::from(from.0 - seen.0), u128::from(elapsed));
+            Cpus(from.0 - (gap * elapsed / (elapsed + u128::from(time.0))) as u32)
         };
-        (self.parallel, self.reach) = (towards(self.parallel, NARROWER_TIME), towards(self.reach, REACH_TIME));
+        (self.parallel, self.reach) =
+            (towards(self.parallel, NARROWER_TIME), towards(self.reach, REACH_TIME));
     }
 
     /// CPUs that it is thought to use while it runs.
     pub(super) fn covers(&self, cycle: u64) -> Cpus {
         // Of a sleeper that sleeps it is known; of several threads the average says more than one look.
         if self.blocked && self.is_sleeper(cycle) { Cpus(0) } else { self.parallel }
+    }
+
+    /// As many of `cpus` as it was left, if it was told to keep to some.
+    pub(super) fn confined(&self, cpus: Cpus) -> Cpus {
+        if self.apart.is_empty() { cpus } else { cpus.min(Cpus::whole(self.apart.len() as u32)) }
     }
 
     /// Time that its allowance takes on the CPUs that it can use, ns. Who is capped has no time to lose.
@@ -149,7 +171,8 @@ impl Client {
 
     /// Whether so much CPU time in so much time is all that its threads could have used.
     pub(super) fn used_all(&self, used: Nanos, elapsed: Nanos) -> bool {
-        let could = u128::from(elapsed.0) * u128::from(self.parallel.0.max(Cpus::ONE.0)) / u128::from(Cpus::ONE.0);
+        let cpus = self.confined(self.parallel).max(Cpus::ONE);
+        let could = u128::from(elapsed.0) * u128::from(cpus.0) / u128::from(Cpus::ONE.0);
         used.0 > 0 && u128::from(used.0) + u128::from(RATE_MARGIN.0).max(could / 8) >= could
     }
 }

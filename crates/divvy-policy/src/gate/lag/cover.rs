@@ -1,0 +1,226 @@
+//! How many CPUs are covered by the threads of those who are released, and who is released to cover them.
+
+use core::cmp::Reverse;
+
+use super::client::Place;
+use super::plan::nanos;
+use super::{GRAIN, Lag};
+use crate::{ClientId, Instant, Nanos};
+
+/// A number of CPUs, in 256ths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cpus(pub(super) u32);
+
+impl Cpus {
+    pub(super) const ONE: Self = Self(256);
+
+    pub(super) fn whole(n: u32) -> Self {
+        Self(n * Self::ONE.0)
+    }
+
+    /// As many whole CPUs as these are more than in part.
+    pub(super) fn whole_up(self) -> u32 {
+        (self.0 + Self::ONE.0 - Self::ONE.0 / 8) / Self::ONE.0
+    }
+
+    /// What so much CPU time in so much time comes to, at most `most` CPUs.
+    pub(super) fn of(used: Nanos, elapsed: Nanos, most: u32) -> Self {
+        let rate = u128::from(used.0) * u128::from(Self::ONE.0) / u128::from(elapsed.0.max(1));
+        Self(u32::try_from(rate).unwrap_or(u32::MAX).min(Self::whole(most).0))
+    }
+
+    /// The time that so much CPU time takes on so many CPUs, but at least on one.
+    pub(super) fn time_for(self, cpu_time: i128) -> i128 {
+        cpu_time.max(0) * i128::from(Self::ONE.0) / i128::from(self.0.max(Self::ONE.0))
+    }
+}
+
+/// Nobody is held for less.
+const LAXITY_MIN: Nanos = Nanos::from_millis(1);
+/// CPUs are covered if so much of one is missing: a count just missed some thread.
+const SLACK: i64 = 77;
+/// What is seen idle up to this is how looks are made: 1/16 of a CPU.
+const IDLE_MIN: i64 = 16;
+/// What was seen idle is half forgotten after a tenth of a second.
+const MEMORY: i64 = 165_000_000;
+/// A CPU that is seen idle for a tick of 5 ms asks for .3 CPUs more.
+const GAIN: i64 = 16_000_000;
+
+/// What more is asked of the covers because CPUs were seen idle: an integral with a short memory, in 256ths of a CPU.
+#[derive(Clone, Debug)]
+pub(super) struct Spare {
+    more: i64,
+    most: i64,
+    updated: Instant,
+}
+
+impl Spare {
+    pub(super) fn new(cpus: u32) -> Self {
+        Self { more: 0, most: i64::from(cpus) * 154, updated: Instant::ZERO }
+    }
+
+    /// So many 256ths of CPUs were seen idle, and have been since the last call.
+    fn update(&mut self, now: Instant, idle: i64) {
+        let elapsed = now.since(core::mem::replace(&mut self.updated, now)).0.min(20_000_000) as i64;
+        let forgotten = self.more * elapsed / MEMORY;
+        self.more = (self.more - forgotten + (idle - IDLE_MIN) * elapsed / GAIN).clamp(0, self.most);
+    }
+}
+
+impl Lag {
+    /// What the covers must come to: the CPUs, a little less for counts that miss a thread, a little more where some idle.
+    fn target(&self, cpus: u32) -> i64 {
+        i64::from(Cpus::whole(cpus).0) - SLACK + self.spare.more
+    }
+
+    fn fill_target(&self) -> i64 {
+        self.target(self.params.cpus * self.params.presence)
+    }
+
+    /// CPUs that those who run cover; sleepers, which may sleep the next moment, only if asked for.
+    fn covered(&self, sleepers: bool) -> i64 {
+        let running = self.running.iter().filter_map(|&client| self.client(client));
+        let counts = running.filter(|c| sleepers || !c.is_sleeper(self.cycle));
+        counts.map(|c| i64::from(c.covers(self.cycle).0)).sum()
+    }
+
+    /// Takes in what was seen of the CPUs lately.
+    pub(super) fn watch_idle(&mut self, now: Instant) {
+        // Those who are to be held from now on have run until now.
+        let left = self.leaving.iter().filter(|client| !self.running.contains(client));
+        let ran = self.running.iter().chain(left).filter_map(|&client| self.client(client));
+        let seen: u32 = ran.filter(|c| c.released).map(|c| c.seen).sum();
+        let idle = i64::from(self.params.cpus.saturating_sub(seen)) * i64::from(Cpus::ONE.0);
+        let others = !self.ready.is_empty() || !self.next.is_empty();
+        self.spare.update(now, if others { idle } else { 0 });
+    }
+
+    /// Releases waiting clients until the CPUs are covered.
+    pub(super) fn fill(&mut self) {
+        let target = self.fill_target();
+        let mut covered = self.covered(false);
+        while covered < target {
+            let room = target + 2 * SLACK - covered;
+            let Some(client) = self.best_for(room) else { break };
+            covered += self.take_turn(client);
+        }
+    }
+
+    /// The waiting client of the largest need among those few whose threads fit, or of all.
+    fn best_for(&self, room: i64) -> Option<ClientId> {
+        let fits = |&&(_, client): &&(Reverse<i128>, ClientId)| {
+            self.client(client).is_some_and(|c| i64::from(c.parallel.0) <= room)
+        };
+        let first = self.ready.first();
+        self.ready.iter().take(8).find(fits).or(first).map(|&(_, client)| client)
+    }
+
+    /// Releases a waiting client, if it has allowance. Says what it covers.
+    fn take_turn(&mut self, client: ClientId) -> i64 {
+        let Some(slot) = self.slots.get(client) else { return 0 };
+        self.dequeue(client);
+        self.refresh(slot);
+        let cycle = self.cycle;
+        let Some(c) = self.clients[slot].as_ref() else { return 0 };
+        let (spent, sleeper) = (self.is_spent(c), c.is_sleeper(cycle));
+        if spent {
+            self.hold_at(client, self.spent_place(sleeper));
+            return 0;
+        }
+        self.run(client);
+        self.client(client).map_or(0, |c| i64::from(c.covers(cycle).0))
+    }
+
+    /// Whether those with allowance do not cover the CPUs while somebody waits for the next cycle.
+    pub(super) fn cycle_is_over(&self) -> bool {
+        if !self.ready.is_empty() {
+            return false;
+        }
+        let running = || self.running.iter().filter_map(|&client| self.client(client));
+        let spent = |c: &&super::Client| c.cap.is_some() && c.allowance <= i128::from(GRAIN.0);
+        let waits = !self.next.is_empty() || !self.next_sleepers.is_empty() || running().any(|c| spent(&c));
+        let anybody = running().any(|c| c.cap.is_none() && !(c.blocked && c.is_sleeper(self.cycle)));
+        waits && (!anybody || self.covered(true) < self.target(self.params.cpus))
+    }
+
+    /// Time that is left of this cycle on each CPU that the capped clients leave, as far as the others have allowance.
+    fn time_left(&self, now: Instant) -> i128 {
+        let (mut work, mut cpus) = (self.ready_work, i128::from(Cpus::whole(self.params.cpus).0));
+        for c in self.running.iter().filter_map(|&client| self.client(client)) {
+            match c.cap {
+                Some(_) => cpus -= i128::from(c.reach.0),
+                None => work += self.left(c, now),
+            }
+        }
+        work * i128::from(Cpus::ONE.0) / cpus.max(i128::from(Cpus::ONE.0) / 4)
+    }
+
+    /// What a client that runs has left now, if it has used what it could since it was looked at.
+    pub(super) fn left(&self, c: &super::Client, now: Instant) -> i128 {
+        if c.blocked || !c.released {
+            return c.allowance.max(0);
+        }
+        let elapsed = i128::from(now.since(c.looked).0);
+        let cpus = i128::from(c.confined(c.parallel).0);
+        (c.allowance - elapsed * cpus / i128::from(Cpus::ONE.0)).max(0)
+    }
+
+    /// Who of those that run can wait longest, with the time that its allowance takes: nobody who is capped or sleeps.
+    fn most_patient(&self, now: Instant) -> Option<(i128, ClientId)> {
+        let running = self.running.iter().filter_map(|&client| Some((client, self.client(client)?)));
+        let may_wait = running.filter(|(_, c)| c.cap.is_none() && !c.is_sleeper(self.cycle));
+        may_wait.map(|(client, c)| (c.reach.time_for(self.left(c, now)), client)).min()
+    }
+
+    /// Releases those who have no time to lose, and holds those who have most of it where the others cover the CPUs.
+    pub(super) fn balance(&mut self, now: Instant) {
+        let margin = 2 * i128::from(GRAIN.0);
+        for _ in 0..2 * self.params.cpus {
+            let Some(&(Reverse(need), client)) = self.ready.first() else { break };
+            let left = self.time_left(now);
+            let patient = self.most_patient(now);
+            if left - need > i128::from(GRAIN.0) || patient.is_none_or(|(least, _)| least + margin >= need) {
+                break;
+            }
+            self.take_turn(client);
+            self.hold_surplus(now);
+            if self.owed > 0 {
+                return;
+            }
+        }
+        self.hold_surplus(now);
+    }
+
+    /// Holds those who can wait longest, and have time to, as long as the others cover the CPUs.
+    fn hold_surplus(&mut self, now: Instant) {
+        let target = self.fill_target();
+        let mut covered = self.covered(false);
+        while covered > target {
+            let Some((need, client)) = self.most_patient(now) else { return };
+            if self.time_left(now) - need <= i128::from(LAXITY_MIN.0) {
+                return;
+            }
+            let covers = self.client(client).map_or(0, |c| i64::from(c.covers(self.cycle).0));
+            if covered - covers < target {
+                return;
+            }
+            // What it has used by now is charged before it is sorted by what it has left.
+            if self.ask_if_old(now, client) {
+                return;
+            }
+            covered -= covers;
+            self.hold_at(client, Place::Waiting(self.cycle));
+        }
+    }
+
+    /// Sets when the laxity of the waiting client with the largest need will be gone: it shrinks as time passes.
+    pub(super) fn set_laxity(&mut self, now: Instant) {
+        self.laxity_gone = None;
+        let Some(&(Reverse(need), _)) = self.ready.first() else { return };
+        let Some((least, _)) = self.most_patient(now) else { return };
+        let left = self.time_left(now);
+        let wait = (left - need).max(least + 2 * i128::from(GRAIN.0) - need);
+        let at = now + nanos(wait).max(Nanos(2 * GRAIN.0));
+        self.laxity_gone = (at < Instant(u64::MAX)).then_some(at);
+    }
+}

@@ -1,0 +1,390 @@
+//! The exact gate for several CPUs: clients are released in order of lag until their runnable threads cover the CPUs.
+//!
+//! **Problem.** A client of several threads and processes uses as many CPUs as it has threads that are awake, and these come
+//! and go within a millisecond. Whoever gives it CPUs of its own has to know how many it can use before it has them: to guess
+//! that from what it used on fewer confirms the guess, and a pair of threaded programs ends upside down.
+//!
+//! **Idea.** Give away time, not places. Where the kernel counts a client's time exactly, it does not matter on which CPUs its
+//! threads ran, or beside whom. So count the threads that want to run, release clients until these are as many as there are
+//! CPUs, charge each what it really used, and hold whoever has had its due. What was too much or too little is carried.
+//!
+//! **Terms.** `Q`, *quota*, *allowance* and *grain* are those of [`exact`](super::exact): a client's allowance is its lag at the end
+//! of the cycle. Its *cover* is how many CPUs its runnable threads are thought to use: as many as were counted, smoothed
+//! downwards over some 10 ms. Its *reach* is the most that it covered in the last tenths of a second. Its *need* is the time that
+//! its allowance takes at its reach. A *sleeper* is a client of one thread that was seen asleep in this cycle or the last eight.
+//!
+//! **Algorithm.**
+//! 1. Clients with allowance are released, the largest need first, until their covers add up to the CPUs. Sleepers with allowance
+//!    are released beside them, so that they run when they wake.
+//! 2. A client is looked at when its allowance (or slice) could be used up, and after a tick at the latest, Q/2 to 4Q. A look
+//!    charges the CPU time used. Where that is less than its threads could have used, they are counted.
+//! 3. Who has at most a grain left is held until the next cycle. So is, for now, whoever can wait longest, where the others cover
+//!    the CPUs without it.
+//! 4. A waiting client whose laxity (the time that is left on each CPU, minus its need) is gone is released in the place of
+//!    whoever can wait longest.
+//! 5. The cycle ends when those with allowance do not cover the CPUs: all get another quota. Allowances and debts carry over;
+//!    credit up to a quota or 100 ms, whichever is more. A client that sleeps forfeits it.
+//! 6. Where CPUs are seen idle though the covers say that they are not, a little more is asked of the covers: an integral with a
+//!    short memory.
+//! 7. A client of one thread is sent to a CPU that no other such client has: the kernel leaves two of them on one CPU for
+//!    milliseconds. On few CPUs those of several threads are sent to the others meanwhile, and, where they want more CPUs than there
+//!    are, the neediest to CPUs of its own. Sleepers run wherever the kernel finds room: if the neediest client of one thread does not
+//!    get its CPU to itself, they are sent to that of the one that can wait longest. Nobody else is sent anywhere.
+//! 8. Quotas are water-filled over the reaches ([`crate::feasible`]). A client whose share asks for all that it can use runs all the
+//!    time: it is first of all, is never held, and keeps neither credit nor debt.
+//!
+//! **Bounds.** Let `l` be the lateness of one wake-up and `g` the grain.
+//! - At a cycle's end clients that always use what they cover have received their quotas of all cycles so far within what
+//!   the last one had left, at most one quota or 100 ms (`errors_do_not_accumulate_on_several_cpus`).
+//! - Inside a cycle a client is at most its quota off, and what it used beyond its cover until it was looked at.
+//! - A CPU idles beside a held client for two ticks of Q/2 at most where counted threads fall asleep, and a look of 1 ms for sleepers
+//!   (`a_cpu_idles_for_at_most_two_ticks`).
+//!
+//! **Properties.** (tests) the bounds above; `infeasible_shares_are_capped`, `scaled_shares_decide_the_same`,
+//! `leaving_and_rejoining_earns_nothing`, `a_rejected_event_changes_nothing`, `nobody_shares_a_cpu_of_its_own`,
+//! `debts_of_hours_are_repaid_in_one_call`, `any_sequence_of_events_is_survived`.
+//!
+//! **Cost.** One wake-up costs O(CPUs + clients due + clients that change state), and O(log n) for each of the last two.
+//!
+//! **Weak spots.** A client whose threads rest for less than a tick is released alone where its share says so, and what rests is
+//! lost or, by the integral, given to the others: a pool of tiny tasks at 3:1 uses 93 to 97 % of what the kernel's weights use.
+//! On more than 4 CPUs, whoever is due all of a CPU beside clients of more threads gets what the kernel gives it there; where
+//! threads do not fit side by side, single cycles are 1 to 25 % off. Strangers count as CPUs that are used: the group competes
+//! as so many threads as there are CPUs, times the presence.
+
+mod client;
+mod cover;
+mod place;
+mod plan;
+mod shares;
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::exact::ExactParams;
+use super::{GateParamError, Scale, ShareUnit, SlotMap};
+use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
+use client::{Await, Client, Place};
+pub(crate) use cover::Cpus;
+
+/// The least allowance that is worth a hand-over: 100 us. Less is carried into the next cycle.
+pub const GRAIN: Nanos = Nanos::from_micros(100);
+/// Credit that is carried from cycle to cycle, if a quota is less: 100 ms.
+pub const CREDIT: Nanos = Nanos::from_millis(100);
+/// For how many cycles a client of one thread that was seen asleep is released beside the others.
+pub const SLEEPER_CYCLES: u64 = 8;
+/// How often running sleepers are looked at while a CPU would idle if they blocked.
+pub const SLEEPER_TICK: Nanos = Nanos::from_millis(1);
+/// The longest time for which a sleeping client is not looked at, unless its allowance is longer.
+pub const SLEEP_LOOK_MAX: Nanos = Nanos::from_millis(100);
+/// Threads are counted this often though nothing says that they have changed.
+pub const COUNT_INTERVAL: Nanos = Nanos::from_millis(100);
+/// A client that used all but so much of the time used all of it.
+const RATE_MARGIN: Nanos = Nanos::from_micros(100);
+
+/// The gate by lag; see the module's text.
+#[derive(Clone, Debug)]
+pub struct Lag {
+    params: ExactParams,
+    unit: ShareUnit,
+    slots: SlotMap,
+    clients: Vec<Option<Client>>,
+    vacant: Vec<usize>,
+    next_id: u32,
+    /// The cycle that is under way.
+    cycle: u64,
+    /// What one quantum stands for in this cycle; joins and leaves change it at the next.
+    unit_now: u64,
+    /// CPU time of that in this cycle.
+    time_now: Nanos,
+    /// Cycles ended in which something was used.
+    cycles_ended: u64,
+    consumed: bool,
+    /// Held, with allowance in this cycle, the largest need first.
+    ready: BTreeSet<(Reverse<i128>, ClientId)>,
+    /// Allowances of those who are held and not capped, ns.
+    ready_work: i128,
+    /// Held, through with this cycle; by the need that they will have in the next.
+    next: BTreeSet<(Reverse<i128>, ClientId)>,
+    next_work: i128,
+    /// Sleepers that are through with this cycle: released again as soon as it ends.
+    next_sleepers: Vec<ClientId>,
+    /// Released, but for sleepers that have not run in this cycle and the last.
+    running: BTreeSet<ClientId>,
+    due: BTreeSet<(Instant, ClientId)>,
+    /// When a waiting client's laxity will be gone.
+    laxity_gone: Option<Instant>,
+    /// Clients of one thread by the CPUs that they were sent to.
+    singles: Vec<u32>,
+    /// Who runs has changed since clients of several threads were last sent to CPUs.
+    crowd_changed: bool,
+    /// They want more CPUs than there are.
+    crowded: bool,
+    /// Clients of one thread that were found runnable on their CPUs without having had them to themselves.
+    disturbed: Vec<ClientId>,
+    spare: cover::Spare,
+    /// Nobody is left who could be released for the CPUs that are not covered.
+    uncovered: bool,
+    leaving: Vec<ClientId>,
+    coming: Vec<ClientId>,
+    /// Answers that the driver owes.
+    owed: usize,
+    dirty: bool,
+    /// Clients that take part in the water-filling, the widest claim first.
+    claims: BTreeSet<(Reverse<u128>, ClientId)>,
+    claimed_shares: u128,
+    capped: Vec<ClientId>,
+    out: VecDeque<Gate>,
+}
+
+impl Lag {
+    /// A gate without clients.
+    ///
+    /// # Errors
+    /// [`GateParamError`] names the parameter that is out of its range.
+    pub fn new(params: ExactParams) -> Result<Self, GateParamError> {
+        params.check()?;
+        let scale = if params.share_time.is_some() { Scale::AsGiven } else { params.scale };
+        Ok(Self {
+            unit: ShareUnit::new(scale),
+            slots: SlotMap::default(),
+            clients: Vec::new(),
+            vacant: Vec::new(),
+            next_id: 0,
+            cycle: 0,
+            unit_now: 1,
+            time_now: params.share_time.unwrap_or(params.quantum),
+            cycles_ended: 0,
+            consumed: false,
+            ready: BTreeSet::new(),
+            ready_work: 0,
+            next: BTreeSet::new(),
+            next_work: 0,
+            next_sleepers: Vec::new(),
+            running: BTreeSet::new(),
+            due: BTreeSet::new(),
+            laxity_gone: None,
+            singles: vec![0; params.cpus as usize],
+            crowd_changed: false,
+            crowded: false,
+            disturbed: Vec::new(),
+            spare: cover::Spare::new(params.cpus),
+            uncovered: false,
+            leaving: Vec::new(),
+            coming: Vec::new(),
+            owed: 0,
+            dirty: false,
+            claims: BTreeSet::new(),
+            claimed_shares: 0,
+            capped: Vec::new(),
+            out: VecDeque::new(),
+            params,
+        })
+    }
+
+    fn slot(&self, client: ClientId) -> Result<usize, EventError> {
+        self.slots.get(client).ok_or(EventError::UnknownClient(client))
+    }
+
+    fn client(&self, client: ClientId) -> Option<&Client> {
+        self.clients[self.slots.get(client)?].as_ref()
+    }
+
+    fn client_mut(&mut self, client: ClientId) -> Option<&mut Client> {
+        let slot = self.slots.get(client)?;
+        self.clients[slot].as_mut()
+    }
+
+    fn join(&mut self, client: ClientId, share: Share) -> Result<(), EventError> {
+        if client.0 < self.next_id {
+            return Err(EventError::DuplicateClient(client));
+        }
+        self.next_id = client.0 + 1;
+        self.unit.add(share);
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.clients.push(None);
+            self.clients.len() - 1
+        });
+        self.slots.set(client, slot);
+        // A newcomer has nothing in this cycle, and its quota from the next: who leaves and joins anew earns nothing.
+        self.clients[slot] = Some(Client::new(share, self.cycle, self.tick_min()));
+        Ok(())
+    }
+
+    fn leave(&mut self, client: ClientId) -> Result<(), EventError> {
+        let slot = self.slot(client)?;
+        self.detach(client);
+        self.unclaim(client);
+        let Some(gone) = self.clients[slot].take() else { return Err(EventError::UnknownClient(client)) };
+        if gone.awaits != Await::Nothing {
+            self.owed -= 1;
+        }
+        if let Some(cpu) = gone.cpu {
+            self.singles[cpu as usize] -= 1;
+            self.crowd_changed = true;
+        }
+        self.unit.remove(gone.share);
+        self.slots.clear(client);
+        self.vacant.push(slot);
+        self.capped.retain(|&other| other != client);
+        self.dirty = true;
+        Ok(())
+    }
+
+    fn reshare(&mut self, client: ClientId, share: Share) -> Result<(), EventError> {
+        let slot = self.slot(client)?;
+        self.refresh(slot); // What it has in this cycle is by its old share.
+        self.requeued(client, |gate| {
+            let Some(c) = gate.clients[slot].as_mut() else { return };
+            gate.unit.remove(c.share);
+            gate.unit.add(share);
+            c.share = share;
+        });
+        Ok(())
+    }
+
+    /// So many threads were counted. The sample is taken with the answer to a look; more than were known count at once.
+    fn widen(&mut self, now: Instant, client: ClientId, cpus: u32) -> Result<(), EventError> {
+        let slot = self.slot(client)?;
+        if cpus == 0 {
+            return Err(EventError::ZeroWidth(client));
+        }
+        let width = cpus.min(self.params.cpus);
+        self.requeued(client, |gate| {
+            let Some(c) = gate.clients[slot].as_mut() else { return };
+            c.width = width;
+            if Cpus::whole(width) >= c.parallel {
+                c.sample(now, Cpus::whole(width));
+            }
+            c.seen = c.seen.min(1) * width;
+        });
+        if self.client(client).is_some_and(|c| c.place == Place::Running) {
+            self.coming.push(client); // It may be too wide for the CPU that it was sent to.
+            self.crowd_changed = true;
+        }
+        Ok(())
+    }
+
+    /// Changes what a client is sorted and capped by.
+    fn requeued(&mut self, client: ClientId, change: impl FnOnce(&mut Self)) {
+        let claims = self.unclaim(client);
+        self.dequeue(client);
+        change(self);
+        self.enqueue(client);
+        if claims {
+            self.claim(client);
+        }
+        self.dirty = true;
+    }
+
+    /// Charges `used`, and, if this answers a look, judges from it whether the client used all that it could.
+    fn charge(&mut self, now: Instant, client: ClientId, used: Nanos) -> Result<(), EventError> {
+        let slot = self.slot(client)?;
+        self.refresh(slot);
+        let rekey =
+            self.clients[slot].as_ref().is_some_and(|c| matches!(c.place, Place::Waiting(_))) && used.0 > 0;
+        if rekey {
+            self.dequeue(client);
+        }
+        let Some(c) = self.clients[slot].as_mut() else { return Err(EventError::UnknownClient(client)) };
+        c.allowance -= i128::from(used.0);
+        c.turn_used += used;
+        c.used_since_look += used;
+        self.consumed |= used.0 > 0;
+        let answers = c.awaits == Await::Charge;
+        if rekey {
+            self.enqueue(client);
+        }
+        if answers {
+            self.judge(now, client);
+        }
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// A state was seen: the answer to [`Gate::Observe`], or news that the driver had anyway.
+    fn on_state(&mut self, now: Instant, client: ClientId, blocked: bool) -> Result<(), EventError> {
+        let slot = self.slot(client)?;
+        let tick_min = self.tick_min();
+        let Some(c) = self.clients[slot].as_mut() else { return Err(EventError::UnknownClient(client)) };
+        if c.awaits == Await::State {
+            c.awaits = Await::Nothing;
+            self.owed -= 1;
+            c.counted = Some(now);
+            c.seen = if blocked { 0 } else { c.width };
+            let seen = Cpus::whole(c.seen);
+            if !blocked && c.slowed && c.cpu.is_some() {
+                self.disturbed.push(client);
+            }
+            // Fewer than it was thought to have: it is looked at soon again.
+            if seen < c.parallel {
+                c.tick = tick_min;
+            }
+            self.resample(now, client, seen);
+        } else if c.place != Place::Out && c.blocked == blocked {
+            return Ok(());
+        }
+        self.settle(now, client, blocked);
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Whether a decision is still about somebody; a measurement counts as asked for from now on.
+    fn still_holds(&mut self, decision: Gate) -> bool {
+        let (Gate::Release { client, .. }
+        | Gate::Hold { client }
+        | Gate::Measure { client }
+        | Gate::Observe { client }) = decision
+        else {
+            return true;
+        };
+        let Some(c) = self.client_mut(client) else { return false };
+        if let (Gate::Measure { .. }, Await::ToBeAsked) = (decision, c.awaits) {
+            c.awaits = Await::Charge;
+        }
+        true
+    }
+}
+
+impl Policy for Lag {
+    type Decision = Gate;
+
+    fn on_event(&mut self, now: Instant, event: Event) -> Result<(), EventError> {
+        match event {
+            Event::Join { client, share } => self.join(client, share),
+            Event::Leave { client } => self.leave(client),
+            Event::Reshare { client, share } => self.reshare(client, share),
+            Event::Width { client, cpus } => self.widen(now, client, cpus),
+            Event::Charge { client, used } => self.charge(now, client, used),
+            Event::Block { client } => self.on_state(now, client, true),
+            Event::Wake { client } => self.on_state(now, client, false),
+            Event::Free { cpu } => Err(EventError::UnknownCpu(cpu)),
+        }
+    }
+
+    fn poll_decision(&mut self, now: Instant) -> Option<Gate> {
+        loop {
+            while let Some(decision) = self.out.pop_front() {
+                if self.still_holds(decision) {
+                    return Some(decision);
+                }
+            }
+            if self.owed > 0 {
+                return None;
+            }
+            if !self.look(now) && !self.plan(now) {
+                return None;
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let due = self.due.first().map(|&(at, _)| at);
+        match (due, self.laxity_gone) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}

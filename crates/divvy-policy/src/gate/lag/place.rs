@@ -1,0 +1,146 @@
+//! Where clients run: those of one thread each on a CPU of its own, those of several beside them where the CPUs are few.
+
+use alloc::vec::Vec;
+
+use super::Lag;
+use crate::{ClientId, CpuId, Gate, Instant, Nanos};
+
+/// On more CPUs than this nobody of several threads is sent anywhere: it costs more than it brings.
+const APART_CPUS_MAX: u32 = 4;
+
+impl Lag {
+    /// Releases a client, where it has one thread on the CPU that fewest others have. One that has got more threads since is
+    /// told that it may run anywhere.
+    pub(super) fn tell_release(&mut self, now: Instant, client: ClientId) {
+        let cycle = self.cycle;
+        let Some(c) = self.client_mut(client) else { return };
+        if c.released && (c.is_single() || c.cpu.is_none()) {
+            return;
+        }
+        let placed = !c.released && c.is_single() && !c.is_sleeper(cycle);
+        if !c.released {
+            (c.looked, c.used_since_look) = (now, Nanos::ZERO);
+            c.seen = if c.blocked { 0 } else { c.width };
+        }
+        (c.released, c.sampled) = (true, now);
+        c.apart.clear();
+        c.spread = false;
+        let last = c.last_cpu;
+        self.leave_cpu(client);
+        self.crowd_changed = true;
+        let cpu = placed.then(|| self.take_cpu(client, last));
+        self.out.push_back(Gate::Release { client, cpu: cpu.map(CpuId) });
+    }
+
+    /// Sends a client of one thread to the CPU that fewest others have: its last, if that is one.
+    fn take_cpu(&mut self, client: ClientId, last: u32) -> u32 {
+        let fewest = self.singles.iter().copied().min().unwrap_or(0);
+        let first = || self.singles.iter().position(|&n| n == fewest).unwrap_or(0) as u32;
+        let cpu = if self.singles.get(last as usize) == Some(&fewest) { last } else { first() };
+        self.singles[cpu as usize] += 1;
+        self.crowd_changed = true;
+        if let Some(c) = self.client_mut(client) {
+            (c.cpu, c.last_cpu) = (Some(cpu), cpu);
+        }
+        cpu
+    }
+
+    pub(super) fn leave_cpu(&mut self, client: ClientId) {
+        if let Some(cpu) = self.client_mut(client).and_then(|c| c.cpu.take()) {
+            self.singles[cpu as usize] -= 1;
+            self.crowd_changed = true;
+        }
+    }
+
+    /// Where clients of several threads want more CPUs than there are beside those of one thread, each is sent to CPUs of its own,
+    /// the neediest to as many as it can use; and may run anywhere again when that is over.
+    pub(super) fn keep_apart(&mut self, now: Instant) {
+        if !core::mem::take(&mut self.crowd_changed) && !self.crowded || self.params.cpus > APART_CPUS_MAX {
+            return;
+        }
+        let cycle = self.cycle;
+        let mut free: Vec<u32> =
+            (0..self.params.cpus).filter(|&cpu| self.singles[cpu as usize] == 0).collect();
+        let wide = self.running.iter().filter_map(|&client| Some((client, self.client(client)?)));
+        let wide = wide.filter(|(_, c)| c.released && !c.is_single() && !c.is_sleeper(cycle));
+        let mut wide: Vec<(i128, ClientId, usize)> =
+            wide.map(|(client, c)| (-self.steps_left(c, now), client, c.reach.whole_up() as usize)).collect();
+        wide.sort_unstable();
+        let wanted: usize = wide.iter().map(|&(.., width)| width).sum();
+        let crowded = wanted > free.len();
+        self.crowded = crowded;
+        for (_, client, width) in wide {
+            let mut cpus = if crowded { self.pick_cpus(client, width, &mut free) } else { Vec::new() };
+            // Who is capped needs all that it can use.
+            if cpus.len() < width && self.client(client).is_some_and(|c| c.cap.is_some()) {
+                cpus.clear();
+            }
+            self.send(client, cpus);
+        }
+    }
+
+    /// Sends sleepers to the CPU of the client that can best wait, if they are in the way of the one that can wait least: only what
+    /// that one gets tells where they run.
+    pub(super) fn clear_the_way(&mut self, now: Instant) {
+        let disturbed = core::mem::take(&mut self.disturbed);
+        if disturbed.is_empty() {
+            return;
+        }
+        let cycle = self.cycle;
+        let running = self.running.iter().filter_map(|&client| Some((client, self.client(client)?)));
+        let (sleepers, others): (Vec<_>, Vec<_>) = running.partition(|(_, c)| c.is_sleeper(cycle));
+        let placed: Vec<(i128, ClientId, u32)> = others
+            .iter()
+            .filter_map(|&(client, c)| Some((self.steps_left(c, now), client, c.cpu?)))
+            .collect();
+        let (Some(&least), Some(&most)) = (placed.iter().min(), placed.iter().max()) else { return };
+        if !disturbed.contains(&most.1) || least.0 >= most.0 {
+            return;
+        }
+        let sent = sleepers.iter().filter(|(_, c)| c.released && c.width == 1);
+        let sent: Vec<ClientId> = sent.map(|&(client, _)| client).collect();
+        let cpu = Some(CpuId(least.2));
+        self.out.extend(sent.into_iter().map(|client| Gate::Release { client, cpu }));
+    }
+
+    /// What a client that runs still needs, in steps of 2 ms: less is not worth sending anybody.
+    fn steps_left(&self, c: &super::Client, now: Instant) -> i128 {
+        let need = if c.cap.is_some() { c.need() } else { c.reach.time_for(self.left(c, now)) };
+        need / 2_000_000
+    }
+
+    /// As many of the free CPUs as a client can use, those that it has first. None where that is all, or there are none.
+    fn pick_cpus(&self, client: ClientId, width: usize, free: &mut Vec<u32>) -> Vec<u32> {
+        let had = self.client(client).map_or(&[][..], |c| &c.apart);
+        let (mut kept, mut others): (Vec<u32>, Vec<u32>) = free.iter().partition(|cpu| had.contains(cpu));
+        let more = width.saturating_sub(kept.len()).min(others.len());
+        kept.extend(others.drain(..more));
+        others.extend(kept.drain(width.min(kept.len())..));
+        kept.sort_unstable();
+        *free = others;
+        if kept.len() == self.params.cpus as usize { Vec::new() } else { kept }
+    }
+
+    /// Tells a client of several threads which CPUs to keep to; none for all.
+    fn send(&mut self, client: ClientId, cpus: Vec<u32>) {
+        let all = self.params.cpus;
+        let Some(c) = self.client_mut(client) else { return };
+        let before = core::mem::replace(&mut c.apart, cpus.clone());
+        if before == cpus && !c.spread {
+            return;
+        }
+        // On the CPUs that it gets back nobody runs until the kernel balances load: it is sent there, and then left alone.
+        let spread = cpus.is_empty() && !before.is_empty() && c.reach.whole_up() >= all;
+        let told = core::mem::replace(&mut c.spread, spread) || !before.is_empty();
+        if told || cpus.is_empty() && !spread {
+            self.out.push_back(Gate::Release { client, cpu: None });
+        }
+        let everywhere: Vec<u32> = if spread { (0..all).collect() } else { Vec::new() };
+        let sent = cpus.iter().chain(&everywhere).map(|&cpu| Gate::Release { client, cpu: Some(CpuId(cpu)) });
+        self.out.extend(sent);
+        if cpus.is_empty() {
+            self.crowd_changed |= spread;
+            self.arm(client); // It may be through sooner on all of them.
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! Looking at those who are due, moving clients between places, and telling the driver.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::client::{Await, Client, Place};
+use super::{COUNT_INTERVAL, CREDIT, Cpus, GRAIN, Lag, SLEEP_LOOK_MAX, SLEEPER_CYCLES, SLEEPER_TICK};
+use crate::{ClientId, Gate, Instant, Nanos};
+
+/// Looks at clients that have slept for long fall on multiples of this.
+const SLEEP_GRID: Nanos = Nanos::from_millis(10);
+/// Whoever shares its CPUs is through later than its threads say: it is not looked at sooner than after this.
+const SLOWED_LOOK: Nanos = Nanos::from_micros(500);
+/// More CPUs than were known to be used are believed where a look covers so much time.
+const RATE_TIME: Nanos = Nanos::from_millis(2);
+/// No machine comes to so many cycles.
+const CYCLES_MAX: u64 = u64::MAX / 2;
+
+pub(super) fn nanos(ns: i128) -> Nanos {
+    Nanos(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
+}
+
+impl Lag {
+    fn grain() -> i128 {
+        i128::from(GRAIN.0)
+    }
+
+    pub(super) fn tick_min(&self) -> Nanos {
+        Nanos(self.params.quantum.0 / 2)
+    }
+
+    fn tick_max(&self) -> Nanos {
+        Nanos(self.params.quantum.0.saturating_mul(4))
+    }
+
+    /// What `c` gets for a cycle, ns.
+    pub(super) fn quota(&self, c: &Client) -> i128 {
+        c.cap.unwrap_or_else(|| i128::from(c.share.get() / self.unit_now) * i128::from(self.time_now.0))
+    }
+
+    /// Whether a client has had what it is due in this cycle. Who is capped runs on.
+    pub(super) fn is_spent(&self, c: &Client) -> bool {
+        c.cap.is_none() && c.allowance <= Self::grain()
+    }
+
+    /// Brings an allowance up to the present cycle: sleepers forfeit credit, the others keep some of it.
+    pub(super) fn refresh(&mut self, slot: usize) {
+        let cycle = self.cycle;
+        let Some(c) = self.clients[slot].as_ref() else { return };
+        if c.epoch == cycle {
+            return;
+        }
+        let quota = self.quota(c);
+        let Some(c) = self.clients[slot].as_mut() else { return };
+        let cycles = i128::from(cycle - c.epoch);
+        // What is less than a grain is never run: it is collected, by everybody, until it is more.
+        let spare = (2 * Self::grain() - quota).max(0);
+        let most = match (c.blocked, c.cap) {
+            (true, _) | (_, Some(_)) => spare,
+            _ => quota.max(i128::from(CREDIT.0)).max(spare),
+        };
+        c.allowance = (c.allowance.min(most) + quota * (cycles - 1)).min(most) + quota;
+        if c.cap.is_some() {
+            // It has all that there is for it, be that a little more or less.
+            c.allowance = c.allowance.max(-quota);
+        }
+        c.epoch = cycle;
+    }
+
+    /// Puts a client that waits (its place says for which cycle) into its queue.
+    pub(super) fn enqueue(&mut self, client: ClientId) {
+        let Some(c) = self.client(client) else { return };
+        let Place::Waiting(cycle) = c.place else { return };
+        let next = cycle > self.cycle;
+        let mut ahead = c.clone();
+        if next {
+            ahead.allowance += self.quota(c); // It waits with what it will have.
+        }
+        let key = if self.params.slice.is_some() { -self.finish_time(&ahead) } else { ahead.need() };
+        let work = if ahead.cap.is_some() { 0 } else { ahead.allowance.max(0) };
+        if next {
+            self.next.insert((Reverse(key), client));
+            self.next_work += work;
+        } else {
+            self.ready.insert((Reverse(key), client));
+            self.ready_work += work;
+        }
+        if let Some(c) = self.client_mut(client) {
+            (c.key, c.work) = (key, work);
+        }
+    }
+
+    /// Virtual finishing time of the next turn: the part of the quota that is used by then, in units of 2^-32.
+    fn finish_time(&self, c: &Client) -> i128 {
+        let quota = self.quota(c).max(1);
+        let turn = self.params.slice.map_or(c.allowance, |s| c.allowance.min(i128::from(s.0)));
+        ((quota - c.allowance + turn.max(0)) << 32) / quota
+    }
+
+    /// Takes a client that waits out of its queue.
+    pub(super) fn dequeue(&mut self, client: ClientId) {
+        let Some(c) = self.client(client) else { return };
+        let (entry, work, place) = ((Reverse(c.key), client), c.work, c.place);
+        let Place::Waiting(cycle) = place else { return };
+        if cycle > self.cycle {
+            self.next_work -= if self.next.remove(&entry) { work } else { 0 };
+        } else {
+            self.ready_work -= if self.ready.remove(&entry) { work } else { 0 };
+        }
+    }
+
+    /// Takes a client out of wherever it is; its place is [`Place::Out`] then.
+    pub(super) fn detach(&mut self, client: ClientId) {
+        self.dequeue(client);
+        self.disarm(client);
+        self.running.remove(&client);
+        if let Some(c) = self.client_mut(client) {
+            c.place = Place::Out;
+        }
+    }
+
+    /// The place of a client that has used its allowance up.
+    pub(super) fn spent_place(&self, sleeper: bool) -> Place {
+        if sleeper { Place::Spent } else { Place::Waiting(self.cycle + 1) }
+    }
+
+    /// Moves a client to a place where it is held.
+    pub(super) fn hold_at(&mut self, client: ClientId, place: Place) {
+        self.detach(client);
+        let Some(c) = self.client_mut(client) else { return };
+        c.place = place;
+        c.turn_used = Nanos::ZERO;
+        if place == Place::Spent {
+            self.next_sleepers.push(client);
+        } else {
+            self.enqueue(client);
+        }
+        self.leaving.push(client);
+    }
+
+    pub(super) fn run(&mut self, client: ClientId) {
+        self.detach(client);
+        let Some(c) = self.client_mut(client) else { return };
+        c.place = Place::Running;
+        c.turn_used = Nanos::ZERO;
+        self.running.insert(client);
+        self.coming.push(client);
+    }
+
+    fn disarm(&mut self, client: ClientId) {
+        if let Some(at) = self.client_mut(client).and_then(|c| c.due.take()) {
+            self.due.remove(&(at, client));
+        }
+    }
+
+    /// Sets the time of the next look at a client that runs.
+    pub(super) fn arm(&mut self, client: ClientId) {
+        self.disarm(client);
+        let (cycle, tick_min, slice) = (self.cycle, self.tick_min(), self.params.slice);
+        let (uncovered, cpus) = (self.uncovered, u64::from(self.params.cpus));
+        // Of several that are awake all must fall asleep before a CPU idles: one look a ms for each CPU is enough.
+        let many = (self.running.len() as u64 / cpus).max(1);
+        let Some(c) = self.client_mut(client) else { return };
+        if c.place != Place::Running {
+            return;
+        }
+        // What was charged since the last look was still to come then.
+        let since_look = c.used_since_look;
+        let left = c.allowance + i128::from(since_look.0);
+        let floor = if c.slowed { SLOWED_LOOK } else { GRAIN };
+        let reach = c.confined(c.reach.max(c.parallel));
+        let through = nanos(reach.time_for(left)).max(floor);
+        let through = if c.cap.is_some() { c.tick } else { through };
+        let sleeper = c.is_sleeper(cycle);
+        let span = match (c.blocked, sleeper) {
+            (true, true) => {
+                let asleep = c.looked.since(c.last_used);
+                let span = through.max(Nanos(asleep.0 / 8).min(SLEEP_LOOK_MAX));
+                // Those that sleep for long are looked at together: one wake-up for all of them.
+                let at = c.looked + span;
+                let round_up = if span >= SLEEP_GRID { SLEEP_GRID.0 - at.0 % SLEEP_GRID.0 } else { 0 };
+                span + Nanos(round_up)
+            }
+            (true, false) => tick_min,
+            (false, true) if uncovered => {
+                let steady = if c.tick > tick_min { 2 } else { 1 };
+                through.min(Nanos(SLEEPER_TICK.0 * many * steady))
+            }
+            (false, true) => through,
+            (false, false) => {
+                let turn = slice.map_or(Nanos::MAX, |s| {
+                    s.saturating_sub(c.turn_used.saturating_sub(since_look)).max(GRAIN)
+                });
+                through.min(c.tick).min(turn)
+            }
+        };
+        let at = c.looked + span;
+        if at == Instant(u64::MAX) {
+            return; // No clock gets there.
+        }
+        c.due = Some(at);
+        self.due.insert((at, client));
+    }
+
+    fn ask(&mut self, client: ClientId) {
+        let Some(c) = self.client_mut(client) else { return };
+        if c.awaits == Await::Nothing {
+            c.awaits = Await::ToBeAsked;
+            self.owed += 1;
+            self.out.push_back(Gate::Measure { client });
+        }
+    }
+
+    /// Asks for the accounts of those who are due; says whether it asked.
+    pub(super) fn look(&mut self, now: Instant) -> bool {
+        while let Some(&(at, client)) = self.due.first()
+            && at <= now
+        {
+            self.disarm(client);
+            self.ask(client);
+        }
+        if self.laxity_gone.is_some_and(|at| at <= now) {
+            self.laxity_gone = None;
+            self.dirty = true;
+        }
+        self.owed > 0
+    }
+
+    /// A look was answered with a charge: did the client use all that it could, or must its threads be counted?
+    pub(super) fn judge(&mut self, now: Instant, client: ClientId) {
+        let (cycle, cpus) = (self.cycle, self.params.cpus);
+        let tick_max = self.tick_max();
+        let Some(c) = self.client_mut(client) else { return };
+        let elapsed = now.since(c.looked);
+        let used = core::mem::take(&mut c.used_since_look);
+        c.looked = now;
+        if used.0 > 0 {
+            c.last_used = now;
+            c.last_used_cycle = cycle;
+        }
+        let all = c.used_all(used, elapsed);
+        c.slowed = !all;
+        let counted = c.counted.is_some_and(|at| now.since(at) < COUNT_INTERVAL);
+        // A sleeper that used nothing sleeps on: its state need not be read.
+        let sleeps_on = c.blocked && used.0 == 0;
+        if all {
+            c.tick = Nanos(c.tick.0.saturating_mul(2)).min(tick_max);
+            // How long a short look was is not known well enough.
+            let rate = Cpus::of(used, elapsed, cpus);
+            let more = elapsed >= RATE_TIME && rate.0 > c.parallel.0 + Cpus::ONE.0 / 4;
+            let seen = if more { rate } else { c.parallel };
+            self.resample(now, client, seen);
+        }
+        let Some(c) = self.client_mut(client) else { return };
+        if !(sleeps_on || all && counted && !c.blocked) {
+            c.awaits = Await::State;
+            self.out.push_back(Gate::Observe { client });
+            return;
+        }
+        c.awaits = Await::Nothing;
+        c.seen = if sleeps_on { 0 } else { c.width };
+        self.owed -= 1;
+        self.settle(now, client, sleeps_on);
+    }
+
+    /// Takes a sample of what a client can use; its claim follows.
+    pub(super) fn resample(&mut self, now: Instant, client: ClientId, seen: Cpus) {
+        let claims = self.unclaim(client);
+        if let Some(c) = self.client_mut(client) {
+            c.sample(now, seen);
+        }
+        if claims {
+            self.claim(client);
+        }
+    }
+
+    /// A client's state is known: moves it to where it belongs now.
+    pub(super) fn settle(&mut self, now: Instant, client: ClientId, blocked: bool) {
+        let Some(slot) = self.slots.get(client) else { return };
+        self.refresh(slot);
+        let (cycle, tick_min) = (self.cycle, self.tick_min());
+        let Some(c) = self.clients[slot].as_mut() else { return };
+        c.blocked = blocked;
+        if blocked {
+            c.tick = tick_min;
+            if c.is_single() {
+                c.sleeper_until = Some(cycle + SLEEPER_CYCLES);
+            }
+        }
+        let (place, sleeper) = (c.place, c.is_sleeper(cycle));
+        let deep = blocked && sleeper && cycle > c.last_used_cycle + 1;
+        let slice_over = self.params.slice.is_some_and(|s| c.turn_used + GRAIN >= s);
+        let spent = self.clients[slot].as_ref().is_some_and(|c| self.is_spent(c));
+        if place != Place::Out || !blocked {
+            if deep {
+                self.unclaim(client);
+            } else {
+                self.claim(client);
+            }
+        }
+        match place {
+            Place::Out if blocked => {}
+            Place::Out => {
+                if let Some(c) = self.clients[slot].as_mut() {
+                    (c.looked, c.last_used, c.sampled, c.last_used_cycle) = (now, now, now, cycle);
+                    c.place = Place::Waiting(if spent { cycle + 1 } else { cycle });
+                }
+                self.enqueue(client);
+            }
+            Place::Running if spent => self.hold_at(client, self.spent_place(sleeper)),
+            Place::Running if slice_over && !blocked && !self.ready.is_empty() => {
+                self.hold_at(client, Place::Waiting(cycle));
+            }
+            Place::Running => {
+                if deep {
+                    self.running.remove(&client);
+                } else {
+                    self.running.insert(client);
+                }
+                self.arm(client);
+            }
+            Place::Waiting(_) | Place::Spent => {}
+        }
+    }
+
+    /// Decides who runs, by what is known. Says whether there is anything to tell or to ask.
+    pub(super) fn plan(&mut self, now: Instant) -> bool {
+        if !core::mem::take(&mut self.dirty) {
+            return false;
+        }
+        debug_assert_eq!(self.ready_work, self.work_of(&self.ready));
+        debug_assert_eq!(self.next_work, self.work_of(&self.next));
+        self.watch_idle(now);
+        self.fill();
+        let mut barren = false;
+        while self.cycle_is_over() {
+            if self.ask_running(now) {
+                self.dirty = true;
+                return true;
+            }
+            // If the last cycle gave nobody allowance, all are in debt: pass the cycles that the least of them takes to
+            // repay at once, however many.
+            let cycles = if barren { self.cycles_until_credit() } else { 1 };
+            let left = CYCLES_MAX - self.cycle;
+            if left == 0 {
+                break; // Debts of centuries, at a nanosecond a cycle: nobody lives to see them repaid.
+            }
+            self.end_cycle(cycles.min(left));
+            self.fill();
+            barren = true;
+        }
+        self.balance(now);
+        if self.owed > 0 {
+            self.dirty = true;
+            return true;
+        }
+        self.note_uncovered();
+        self.tell(now);
+        self.set_laxity(now);
+        !self.out.is_empty()
+    }
+
+    fn work_of(&self, queue: &BTreeSet<(Reverse<i128>, ClientId)>) -> i128 {
+        queue.iter().filter_map(|&(_, client)| self.client(client)).map(|c| c.work).sum()
+    }
+
+    /// Sleepers are looked at more often as soon as a CPU would idle if they blocked.
+    fn note_uncovered(&mut self) {
+        let uncovered = self.ready.is_empty();
+        if uncovered && !self.uncovered {
+            let cycle = self.cycle;
+            let sleeper = |client: &ClientId| self.client(*client).is_some_and(|c| c.is_sleeper(cycle));
+            let sleepers: Vec<ClientId> = self.running.iter().copied().filter(sleeper).collect();
+            self.coming.extend(sleepers);
+        }
+        self.uncovered = uncovered;
+    }
+
+    /// Before a cycle ends all that run are looked at: one may have more left than is known, or have fallen asleep. Says
+    /// whether there were any.
+    fn ask_running(&mut self, now: Instant) -> bool {
+        for client in self.running.iter().copied().collect::<Vec<_>>() {
+            self.ask_if_old(now, client);
+        }
+        self.owed > 0
+    }
+
+    /// Asks for the account of a client that runs, unless it is known. Says whether it asked.
+    pub(super) fn ask_if_old(&mut self, now: Instant, client: ClientId) -> bool {
+        let old = |c: &Client| c.released && now.since(c.looked) > SLOWED_LOOK;
+        if !self.client(client).is_some_and(old) {
+            return false;
+        }
+        self.disarm(client);
+        self.ask(client);
+        true
+    }
+
+    /// Cycles until the first of those who wait for the next one has allowance again, at least 1.
+    fn cycles_until_credit(&self) -> u64 {
+        let waiting = self.next.iter().map(|(_, client)| client).chain(&self.next_sleepers);
+        let cycles = waiting.filter_map(|&client| self.client(client)).map(|c| {
+            let missing = Self::grain() + 1 - c.allowance;
+            (missing.max(1) - 1) / self.quota(c).max(1) + 1
+        });
+        cycles.min().map_or(1, |n| u64::try_from(n.max(1)).unwrap_or(u64::MAX))
+    }
+
+    fn end_cycle(&mut self, cycles: u64) {
+        // Those that waited for the next cycle wait for this one now: their places say for which, so that nobody has
+        // to be touched. Those that run are brought up to date at once, the others when their turn comes.
+        self.cycle = self.cycle.saturating_add(cycles);
+        if core::mem::take(&mut self.consumed) {
+            self.cycles_ended += 1;
+            self.out.push_back(Gate::CycleEnd { cycles: self.cycles_ended });
+        }
+        debug_assert!(self.ready.is_empty());
+        core::mem::swap(&mut self.ready, &mut self.next);
+        (self.ready_work, self.next_work) = (self.next_work, self.ready_work);
+        let unit = self.unit.unit();
+        let clients = self.clients.len() - self.vacant.len();
+        let time = self.params.share_time(clients, self.unit.total_quanta());
+        let before =
+            (core::mem::replace(&mut self.unit_now, unit), core::mem::replace(&mut self.time_now, time));
+        let recapped = self.cap_infeasible();
+        if before == (unit, time) {
+            recapped.into_iter().for_each(|client| self.requeue(client));
+        } else {
+            let all: Vec<ClientId> = self.ready.iter().map(|&(_, client)| client).collect();
+            all.into_iter().for_each(|client| self.requeue(client));
+        }
+        for client in self.running.iter().copied().collect::<Vec<_>>() {
+            if let Some(slot) = self.slots.get(client) {
+                self.refresh(slot);
+                self.coming.push(client);
+            }
+        }
+        for client in core::mem::take(&mut self.next_sleepers) {
+            self.resume_sleeper(client);
+        }
+    }
+
+    /// Sorts a client of the new cycle anew: its quota is another than when it was sorted.
+    fn requeue(&mut self, client: ClientId) {
+        if let Some(slot) = self.slots.get(client)
+            && self.clients[slot].as_ref().is_some_and(|c| matches!(c.place, Place::Waiting(_)))
+        {
+            self.dequeue(client);
+            self.refresh(slot);
+            self.enqueue(client);
+        }
+    }
+
+    fn resume_sleeper(&mut self, client: ClientId) {
+        let Some(slot) = self.slots.get(client) else { return };
+        self.refresh(slot);
+        let cycle = self.cycle;
+        let Some(c) = self.clients[slot].as_ref() else { return };
+        if c.place != Place::Spent {
+            return;
+        }
+        if self.is_spent(c) {
+            self.next_sleepers.push(client);
+        } else if c.is_sleeper(cycle) {
+            self.run(client);
+        } else {
+            if let Some(c) = self.clients[slot].as_mut() {
+                c.place = Place::Waiting(cycle);
+            }
+            self.enqueue(client);
+        }
+    }
+
+    /// Tells the driver what changed: first who is held, then who is released, then when to look.
+    fn tell(&mut self, now: Instant) {
+        for client in core::mem::take(&mut self.leaving) {
+            let Some(c) = self.client_mut(client) else { continue };
+            if c.released && c.place != Place::Running {
+                c.released = false;
+                self.leave_cpu(client);
+                self.crowd_changed = true;
+                self.out.push_back(Gate::Hold { client });
+            }
+        }
+        for client in core::mem::take(&mut self.coming) {
+            if self.client(client).is_some_and(|c| c.place == Place::Running) {
+                self.tell_release(now, client);
+                self.arm(client);
+            }
+        }
+        self.keep_apart(now);
+        self.clear_the_way(now);
+    }
+}

@@ -1,0 +1,259 @@
+//! The gate by lag, driven by hand and over a machine without latency.
+
+mod gate_common;
+
+use divvy_policy::feasible::{Claim, water_fill};
+use divvy_policy::gate::lag::CREDIT;
+use divvy_policy::gate::{ExactParams, Lag, Scale};
+use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy as _, Share};
+use gate_common::hostile::{op, survive};
+use gate_common::{MS, World};
+use proptest::prelude::*;
+
+fn lag(cpus: u32) -> Lag {
+    Lag::new(ExactParams { cpus, ..ExactParams::default() }).unwrap()
+}
+
+fn world(policy: Lag, cpus: u64, shares: &[u64]) -> World<Lag> {
+    let mut w = World::new(policy, cpus);
+    for &share in shares {
+        w.join(share);
+    }
+    w
+}
+
+fn dues(shares: &[u64], cpus: u32) -> Vec<f64> {
+    let claim = |&share: &u64| Claim { share: Share::new(share).unwrap(), width: 1 };
+    let claims: Vec<Claim> = shares.iter().map(claim).collect();
+    water_fill(&claims, cpus).iter().map(|due| due.as_f64()).collect()
+}
+
+#[test]
+fn one_cycle_by_hand() {
+    // Quotas of 10 and 30 ms for clients of two threads each: the one of the larger need first, alone on both CPUs.
+    let mut w = world(lag(2), 2, &[1, 3]);
+    for client in [ClientId(0), ClientId(1)] {
+        w.event(Event::Width { client, cpus: 2 }).unwrap();
+    }
+    w.poll();
+    assert_eq!(w.released(), [1]);
+    for (ms, used) in [(15, [0, 30]), (20, [10, 30]), (35, [10, 60]), (40, [20, 60])] {
+        let runs = w.released()[0];
+        let before = w.now;
+        w.give(runs, 2 * (ms * MS - before));
+        w.poll_at(ms * MS);
+        assert_eq!(w.used(), used.map(|ms| ms * MS), "at {ms} ms");
+    }
+    assert_eq!(w.cycles(), 2);
+}
+
+/// However many cycles there were, a client is off by what the last one left: a quota, or 100 ms.
+#[test]
+fn errors_do_not_accumulate_on_several_cpus() {
+    let rows: [(u32, &[u64]); 6] = [
+        (2, &[5, 10, 15, 10]),
+        (2, &[1, 2, 3, 2]),
+        (2, &[1, 1, 1]),
+        (4, &[1, 2, 3, 4, 5, 6]),
+        (3, &[1, 1, 1, 1, 1]),
+        (2, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
+    ];
+    for (cpus, shares) in rows {
+        let mut w = world(lag(cpus), u64::from(cpus), shares);
+        for seconds in [1, 10, 100] {
+            w.run_until(seconds * 1000 * MS);
+            for (i, (used, due)) in w.used().into_iter().zip(dues(shares, cpus)).enumerate() {
+                let due = due * (seconds * 1000 * MS) as f64;
+                let most = 2.0 * (shares[i] * 10 * MS).max(CREDIT.0) as f64;
+                let error = (used as f64 - due).abs();
+                assert!(error <= most, "{shares:?} on {cpus}, client {i}, {seconds} s: {error} ns off");
+            }
+        }
+    }
+}
+
+#[test]
+fn infeasible_shares_are_capped() {
+    /// Of what a client can have.
+    const MAX_ERROR: f64 = 0.01;
+    let rows: [(u32, &[u64]); 5] = [
+        (2, &[1, 1, 6]),
+        (2, &[1, 2, 3, 2]),
+        (4, &[1, 15, 12, 9, 6, 3]),
+        (4, &[7, 1, 1]),
+        (3, &[1, 1, 1, 1]),
+    ];
+    for (cpus, shares) in rows {
+        let mut w = world(lag(cpus), u64::from(cpus), shares);
+        w.run_until(10_000 * MS);
+        for (used, due) in w.used().into_iter().zip(dues(shares, cpus)) {
+            let due = due * 10_000.0 * MS as f64;
+            assert!((used as f64 / due - 1.0).abs() <= MAX_ERROR, "{shares:?} on {cpus}: {used} of {due}");
+        }
+    }
+}
+
+#[test]
+fn scaled_shares_decide_the_same() {
+    for cpus in [2, 4] {
+        let logs = [1, 10, 1_000_000].map(|scale| {
+            let mut w = World::new(lag(cpus), u64::from(cpus));
+            w.join(scale);
+            w.join_sleeper(2 * scale, 2 * MS, 2 * MS);
+            let leaver = w.join(3 * scale);
+            w.run_until(200 * MS);
+            w.join(2 * scale);
+            w.run_until(333 * MS);
+            w.leave(leaver);
+            w.join_sleeper(scale, 80 * MS, 240 * MS);
+            w.run_until(1000 * MS);
+            w.log
+        });
+        assert!(logs[0].len() > 100);
+        assert_eq!(logs[0], logs[1]);
+        assert_eq!(logs[0], logs[2]);
+    }
+}
+
+#[test]
+fn leaving_and_rejoining_earns_nothing() {
+    // One of three equal clients leaves whenever it has had its quota, and joins anew at once.
+    let mut w = world(lag(2), 2, &[1, 1, 1]);
+    let mut trickster = ClientId(2);
+    let mut total = 0;
+    while w.now < 4000 * MS {
+        w.run_until(w.now + MS);
+        if w.clients[trickster.index()].used >= 10 * MS {
+            total += w.clients[trickster.index()].used;
+            w.leave(trickster);
+            trickster = w.join(1);
+        }
+    }
+    total += w.clients[trickster.index()].used;
+    let honest = w.used()[0].min(w.used()[1]);
+    assert!(total <= honest + CREDIT.0, "{total} against {honest}");
+}
+
+#[test]
+fn a_rejected_event_changes_nothing() {
+    let mut w = world(lag(2), 2, &[1, 2, 3, 4]);
+    w.run_until(25 * MS);
+    w.leave(ClientId(1));
+    let client = ClientId(0);
+    let (gone, unknown) = (ClientId(1), ClientId(77));
+    let share = Share::ONE;
+    let rejected = [
+        (Event::Join { client, share }, EventError::DuplicateClient(client)),
+        (Event::Join { client: gone, share }, EventError::DuplicateClient(gone)),
+        (Event::Leave { client: gone }, EventError::UnknownClient(gone)),
+        (Event::Reshare { client: unknown, share }, EventError::UnknownClient(unknown)),
+        (Event::Wake { client: gone }, EventError::UnknownClient(gone)),
+        (Event::Block { client: unknown }, EventError::UnknownClient(unknown)),
+        (Event::Charge { client: gone, used: Nanos(1) }, EventError::UnknownClient(gone)),
+        (Event::Width { client: gone, cpus: 1 }, EventError::UnknownClient(gone)),
+        (Event::Width { client, cpus: 0 }, EventError::ZeroWidth(client)),
+        (Event::Free { cpu: CpuId(0) }, EventError::UnknownCpu(CpuId(0))),
+    ];
+    for (event, error) in rejected {
+        let before = format!("{:?}", w.policy);
+        assert_eq!(w.event(event), Err(error));
+        assert_eq!(format!("{:?}", w.policy), before, "{event:?}");
+    }
+}
+
+#[test]
+fn debts_of_hours_are_repaid_in_one_call() {
+    let mut w = world(lag(2), 2, &[1, 3, 4]);
+    w.run_until(5 * MS);
+    // Each is found to have used an hour more for each of its shares; nobody waits for hours.
+    for (client, hours) in [(ClientId(0), 1), (ClientId(1), 3), (ClientId(2), 4)] {
+        w.event(Event::Charge { client, used: Nanos::from_secs(3600 * hours) }).unwrap();
+    }
+    w.run_until(10 * MS);
+    assert_eq!(w.released().len(), 2, "both CPUs are used");
+}
+
+#[test]
+fn presence_is_threads_beyond_the_cpus() {
+    let params = ExactParams { cpus: 2, presence: 3, ..ExactParams::default() };
+    let mut w = world(Lag::new(params).unwrap(), 2, &[1; 9]);
+    w.run_until(5 * MS);
+    assert_eq!(w.released().len(), 6);
+    w.run_until(300 * MS);
+    for (_, decision) in &w.log {
+        if let Gate::Release { cpu: Some(cpu), .. } = decision {
+            assert!(cpu.0 < 2);
+        }
+    }
+}
+
+/// Clients of one thread get CPUs of their own.
+#[test]
+fn nobody_shares_a_cpu_of_its_own() {
+    let mut w = world(lag(4), 4, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    w.run_until(2000 * MS);
+    let mut on = [None; 8];
+    for (at, decision) in &w.log {
+        match *decision {
+            Gate::Release { client, cpu: Some(cpu) } => {
+                assert!(on.iter().all(|&other| other != Some(cpu)), "{cpu:?} is had already, at {at}");
+                on[client.index()] = Some(cpu);
+            }
+            Gate::Hold { client } => on[client.index()] = None,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn debts_of_centuries_come_to_an_end() {
+    // At a nanosecond a cycle no number of cycles that fits a counter repays them.
+    let params = ExactParams { cpus: 2, share_time: Some(Nanos(1)), ..ExactParams::default() };
+    let mut gate = Lag::new(params).unwrap();
+    let client = ClientId(0);
+    gate.on_event(Instant(1), Event::Join { client, share: Share::new(1).unwrap() }).unwrap();
+    gate.on_event(Instant(1), Event::Wake { client }).unwrap();
+    for _ in 0..3 {
+        gate.on_event(Instant(1), Event::Charge { client, used: Nanos::MAX }).unwrap();
+    }
+    let decided = (0..100).find(|_| gate.poll_decision(Instant(1)).is_none());
+    assert!(decided.is_some(), "it decides for ever");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the loads, no CPU idles beside a client that computes.
+    #[test]
+    fn cpus_are_busy_and_shares_are_met(
+        shares in prop::collection::vec(1u64..20, 2..12), cpus in 2u32..5,
+    ) {
+        let mut w = world(lag(cpus), u64::from(cpus), &shares);
+        w.run_until(20_000 * MS);
+        let busy = u64::from(cpus).min(shares.len() as u64);
+        prop_assert_eq!(w.used().iter().sum::<u64>(), busy * 20_000 * MS);
+        let cycle: u64 = shares.iter().sum::<u64>() * 10 * MS;
+        for (used, due) in w.used().into_iter().zip(dues(&shares, cpus)) {
+            let due = (due * 20_000.0 * MS as f64) as u64;
+            prop_assert!(used.abs_diff(due) <= cycle.max(2 * CREDIT.0), "{} of {}", used, due);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_sequence_of_events_is_survived(
+        ops in prop::collection::vec(op(u64::MAX), 0..80), long in any::<bool>(), cpus in 1u32..6, presence in 1u32..4,
+        slice in prop::option::of(1u64..30), scale in any::<bool>(), share_time in prop::option::of(1u64..1_000_000),
+        cycle_max in prop::option::of(1u64..1_000),
+    ) {
+        use divvy_policy::gate::{QUANTUM_MAX, QUANTUM_MIN};
+        let quantum = if long { QUANTUM_MAX } else { QUANTUM_MIN };
+        let scale = if scale { Scale::ByGcd } else { Scale::AsGiven };
+        let (slice, share_time) = (slice.map(Nanos::from_millis), share_time.map(Nanos));
+        let cycle_max = cycle_max.map(Nanos::from_millis);
+        survive(Lag::new(ExactParams { quantum, cpus, scale, slice, presence, share_time, cycle_max }).unwrap(), &ops)?;
+    }
+}

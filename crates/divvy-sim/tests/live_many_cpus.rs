@@ -1,0 +1,127 @@
+//! 4, 16 and 64 CPUs, random shares and threads, sleepers and strangers: what each gets, and what a wake-up costs.
+
+mod live_common;
+
+use divvy_policy::feasible::{Claim, water_fill};
+use divvy_policy::{ClientId, Instant, Share};
+use divvy_sim::live::{MachineSpec, Program};
+use divvy_sim::rng::SplitMix64;
+use live_common::{Load, Outcome, all_compute, build, computes, gate, run_for, sleeps, turn_until};
+
+/// Clients of a random number, with random shares and threads: enough threads for all CPUs, and one in eight asks for far more
+/// than its threads can use.
+fn random(cpus: u32, seed: u64) -> Vec<(u64, usize)> {
+    let rng = &mut SplitMix64::new(seed);
+    let (mut loads, mut threads) = (Vec::new(), 0);
+    let least = u64::from(cpus) + rng.below(2 * u64::from(cpus));
+    while threads < least || loads.len() < 3 {
+        let wide = 1 + rng.below(4);
+        let share = if rng.below(8) == 0 { 20 + rng.below(80) } else { 1 + rng.below(10) };
+        threads += wide;
+        loads.push((share, wide as usize));
+    }
+    loads
+}
+
+fn computing(loads: &[(u64, usize)]) -> Vec<Load> {
+    loads.iter().map(|&(share, n)| Load { share, threads: vec![Program::compute(); n] }).collect()
+}
+
+fn dues(loads: &[(u64, usize)], cpus: u32) -> Vec<f64> {
+    let claim = |&(share, n): &(u64, usize)| Claim { share: Share::new(share).unwrap(), width: n as u32 };
+    let claims: Vec<Claim> = loads.iter().map(claim).collect();
+    water_fill(&claims, cpus).iter().map(|c| c.as_f64()).collect()
+}
+
+fn show(name: &str, outcome: &Outcome, worst: f64) {
+    println!(
+        "{name:<24} long run {:6.2} %  cycles {:6.2} %  used {:5.1} %  own {:5.2} %  {:6} wake-ups/s {:4.1} us each",
+        worst * 100.0,
+        outcome.median * 100.0,
+        outcome.utilization() * 100.0,
+        outcome.own_cpu * 100.0,
+        outcome.wakeups * 1_000_000_000 / outcome.wall,
+        outcome.own_cpu * outcome.wall as f64 / outcome.wakeups.max(1) as f64 / 1000.0,
+    );
+}
+
+/// Of the worst client over 12 s, against what it can have.
+const MAX_LONG_RUN_ERROR: f64 = 0.02;
+/// Median over the cycles of their RMS relative error: where threads do not fit side by side, they share CPUs in the kernel's
+/// slices for a while.
+const MAX_MEDIAN_ERROR: f64 = 0.25;
+const MIN_USED: f64 = 0.98;
+/// Of one CPU, for each four that are divided.
+const MAX_OWN: f64 = 0.03;
+
+#[test]
+fn random_shares_and_threads_get_the_capped_optimum() {
+    for cpus in [4, 16, 64] {
+        for seed in 1..=6 {
+            let loads = random(cpus, seed);
+            let outcome =
+                run_for(MachineSpec::typical(cpus, seed), &gate("exact", cpus), &computing(&loads), 3, 12);
+            let worst = outcome.worst_against(&dues(&loads, cpus));
+            let name = format!("{cpus} CPUs, seed {seed}, {} clients", loads.len());
+            show(&name, &outcome, worst);
+            assert!(worst <= MAX_LONG_RUN_ERROR, "{name}: {worst}");
+            assert!(outcome.median <= MAX_MEDIAN_ERROR, "{name}: median {}", outcome.median);
+            assert!(outcome.utilization() >= MIN_USED, "{name}: used {}", outcome.utilization());
+            assert!(outcome.own_cpu <= MAX_OWN, "{name}: own {}", outcome.own_cpu);
+        }
+    }
+}
+
+/// Half of the clients sleep most of the time: those that compute get their shares of what these leave.
+#[test]
+fn sleepers_on_many_cpus_leave_their_time_to_the_others() {
+    for cpus in [4_u32, 16, 64] {
+        let n = u64::from(cpus) * 3 / 2;
+        let computing = (0..n).map(|i| computes(1 + i % 3));
+        let loads: Vec<Load> = computing.chain((0..n).map(|i| sleeps(1 + i % 3, 5, 45))).collect();
+        let outcome = run_for(MachineSpec::typical(cpus, 1), &gate("exact", cpus), &loads, 3, 12);
+        let used = &outcome.used[..n as usize];
+        let rates: Vec<f64> =
+            used.iter().zip(0..).map(|(&used, i)| used as f64 / (1 + i % 3) as f64).collect();
+        let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+        let worst = rates.iter().map(|rate| (rate / mean - 1.0).abs()).fold(0.0, f64::max);
+        show(&format!("{cpus} CPUs, sleepers"), &outcome, worst);
+        assert!(worst <= 0.03, "{cpus} CPUs: {worst}");
+        assert!(outcome.utilization() >= MIN_USED, "{cpus} CPUs: used {}", outcome.utilization());
+    }
+}
+
+/// A stranger for every fourth CPU: whoever has one on its CPU is slowed, and keeps no more credit than a quota or 100 ms; no CPU
+/// idles for it.
+#[test]
+fn strangers_on_many_cpus_idle_none() {
+    for cpus in [4_u32, 16, 64] {
+        let shares: Vec<u64> = (0..u64::from(cpus) * 2).map(|i| 1 + i % 4).collect();
+        let mut engine = build(MachineSpec::typical(cpus, 1), &gate("exact", cpus), &all_compute(&shares));
+        for _ in 0..cpus / 4 {
+            engine.host_mut().add_stranger(Program::compute());
+        }
+        turn_until(&mut engine, Instant(15_000_000_000));
+        let used: Vec<f64> =
+            (0..shares.len() as u32).map(|i| engine.host().used(ClientId(i)).0 as f64).collect();
+        let sum: f64 = used.iter().sum();
+        let all: u64 = shares.iter().sum();
+        let error = |(used, &share): (&f64, &u64)| (used / sum / (share as f64 / all as f64) - 1.0).abs();
+        let worst = used.iter().zip(&shares).map(error).fold(0.0, f64::max);
+        println!("{cpus} CPUs, strangers: long run {:.2} %", worst * 100.0);
+        assert!(worst <= 0.2, "{cpus} CPUs: {worst}");
+        assert!(engine.host().stats().idle.0 as f64 <= 0.01 * 15e9 * f64::from(cpus), "{cpus} CPUs idle");
+    }
+}
+
+/// Twenty times as many clients cost no more a wake-up.
+#[test]
+fn a_wake_up_costs_the_same_however_many_wait() {
+    let cost = |clients: u64| {
+        let shares: Vec<u64> = (0..clients).map(|i| 1 + i % 5).collect();
+        let outcome = run_for(MachineSpec::typical(16, 1), &gate("exact", 16), &all_compute(&shares), 3, 12);
+        outcome.own_cpu * outcome.wall as f64 / outcome.wakeups as f64
+    };
+    let (few, many) = (cost(40), cost(800));
+    assert!(many <= 2.0 * few, "{few} ns a wake-up with 40 clients, {many} with 800");
+}
