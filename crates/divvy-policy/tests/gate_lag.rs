@@ -205,6 +205,44 @@ fn nobody_shares_a_cpu_of_its_own() {
     }
 }
 
+/// Of many that are asked, the first is known no more when the last has answered: nobody is asked for ever.
+#[test]
+fn slow_answers_are_answers() {
+    let mut gate = lag(16);
+    let (mut now, mut running, mut asked) = (1, [false; 24], 0);
+    for i in 0..24 {
+        let client = ClientId(i);
+        gate.on_event(Instant(1), Event::Join { client, share: Share::new(u64::from(i) + 1).unwrap() })
+            .unwrap();
+        gate.on_event(Instant(1), Event::Wake { client }).unwrap();
+    }
+    let mut measured = [1; 24];
+    while now < 2_000 * MS {
+        for round in 0.. {
+            assert!(round < 2_000, "it decides for ever");
+            match gate.poll_decision(Instant(now)) {
+                Some(Gate::Release { client, .. }) => {
+                    (running[client.index()], measured[client.index()]) = (true, now);
+                }
+                Some(Gate::Hold { client }) => running[client.index()] = false,
+                Some(Gate::Measure { client }) => {
+                    (now, asked) = (now + MS / 10, asked + 1);
+                    let since = std::mem::replace(&mut measured[client.index()], now);
+                    let used = Nanos(if running[client.index()] { now - since } else { 0 });
+                    gate.on_event(Instant(now), Event::Charge { client, used }).unwrap();
+                }
+                Some(Gate::Observe { client }) => {
+                    gate.on_event(Instant(now), Event::Wake { client }).unwrap()
+                }
+                Some(Gate::CycleEnd { .. }) => {}
+                None => break,
+            }
+        }
+        now = gate.poll_timeout().expect("somebody runs").0.max(now);
+    }
+    assert!(asked < 20_000, "{asked} questions in 2 s");
+}
+
 #[test]
 fn debts_of_centuries_come_to_an_end() {
     // At a nanosecond a cycle no number of cycles that fits a counter repays them.

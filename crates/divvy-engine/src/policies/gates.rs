@@ -93,7 +93,6 @@ fn live_names() -> String {
 
 /// Any gate; what it decides is what the one inside decides.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "one value a run")]
 pub enum AnyGate {
     /// The default, on one CPU.
     Exact(Exact),

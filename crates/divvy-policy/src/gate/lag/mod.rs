@@ -37,7 +37,8 @@
 //! - At a cycle's end clients that always use what they cover have received their quotas of all cycles so far within what
 //!   the last one had left, at most one quota or 100 ms (`errors_do_not_accumulate_on_several_cpus`).
 //! - Inside a cycle a client is at most its quota off, and what it used beyond its cover until it was looked at.
-//! - A CPU idles beside a held client for two ticks of Q/2 at most where counted threads fall asleep, and a look of 1 ms for sleepers
+//! - A CPU idles beside a held client for 120 ms at most where counted threads fall asleep: until the look that sees it, and some
+//!   more until that is believed (`a_cpu_idles_for_at_most_a_tick`); and two ticks of Q/2 where only clients of one thread sleep
 //!   (`a_cpu_idles_for_at_most_two_ticks`).
 //!
 //! **Properties.** (tests) the bounds above; `infeasible_shares_are_capped`, `scaled_shares_decide_the_same`,
@@ -114,6 +115,8 @@ pub struct Lag {
     /// Released, but for sleepers that have not run in this cycle and the last.
     running: BTreeSet<ClientId>,
     due: BTreeSet<(Instant, ClientId)>,
+    /// Since when all that run are looked at, before the cycle ends.
+    asked_running: Option<Instant>,
     /// When a waiting client's laxity will be gone.
     laxity_gone: Option<Instant>,
     /// Clients of one thread by the CPUs that they were sent to.
@@ -165,6 +168,7 @@ impl Lag {
             next_sleepers: Vec::new(),
             running: BTreeSet::new(),
             due: BTreeSet::new(),
+            asked_running: None,
             laxity_gone: None,
             singles: vec![0; params.cpus as usize],
             crowd_changed: false,

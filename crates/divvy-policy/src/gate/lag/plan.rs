@@ -347,9 +347,11 @@ impl Lag {
                 break; // Debts of centuries, at a nanosecond a cycle: nobody lives to see them repaid.
             }
             self.end_cycle(cycles.min(left));
+            self.asked_running = None;
             self.fill();
             barren = true;
         }
+        self.asked_running = None;
         self.balance(now);
         if self.owed > 0 {
             self.dirty = true;
@@ -380,8 +382,12 @@ impl Lag {
     /// Before a cycle ends all that run are looked at: one may have more left than is known, or have fallen asleep. Says
     /// whether there were any.
     fn ask_running(&mut self, now: Instant) -> bool {
+        // Where many are looked at, the first is known no more by the time the last has answered: that must do.
+        let since = *self.asked_running.get_or_insert(now);
         for client in self.running.iter().copied().collect::<Vec<_>>() {
-            self.ask_if_old(now, client);
+            if self.client(client).is_some_and(|c| c.looked < since) {
+                self.ask_if_old(now, client);
+            }
         }
         self.owed > 0
     }
