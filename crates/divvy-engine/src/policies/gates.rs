@@ -95,9 +95,9 @@ fn live_names() -> String {
 #[derive(Clone, Debug)]
 pub enum AnyGate {
     /// The default, on one CPU.
-    Exact(Exact),
+    Exact(Box<Exact>),
     /// The default, on several.
-    Lag(Lag),
+    Lag(Box<Lag>),
     /// ALPS, any variant.
     Alps(Alps),
     /// superd's rate enforcement.
@@ -266,9 +266,9 @@ impl GateSpec {
                     cycle_max: self.cycle_ns_max.map(Nanos),
                 };
                 if self.cpus > 1 {
-                    AnyGate::Lag(Lag::new(params)?)
+                    AnyGate::Lag(Box::new(Lag::new(params)?))
                 } else {
-                    AnyGate::Exact(Exact::new(params)?)
+                    AnyGate::Exact(Box::new(Exact::new(params)?))
                 }
             }
             "alps" => alps(AlpsVariant::OptimizedIo)?,
