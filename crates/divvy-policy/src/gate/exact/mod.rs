@@ -10,7 +10,7 @@
 //! so that it can run whenever it wakes, and is looked at when it could be through.
 //!
 //! **Terms.** `Q` is the quantum, `q_i` the *quota* of client i for a cycle (its effective share in quanta, times Q; or, with
-//! [`ExactParams::share_time`], its share times that time: a client of less than a grain runs once it has collected two),
+//! `share_time`, its share times that time: a client of less than a grain runs once it has collected two),
 //! `allowance_i` what is left of it (ns; negative when more was used than was due), a *lane* a place to run (one for
 //! each CPU, or several: *presence*), a *head* the client of a lane, a *suspect* one seen asleep in this cycle or the
 //! last eight, the *grain* (100 us) the least allowance that is worth a hand-over, and *need* the time that a client's
