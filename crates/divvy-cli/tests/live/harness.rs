@@ -308,7 +308,7 @@ impl Drop for Sandbox {
 
 impl Process {
     pub fn is_divvy(&self) -> bool {
-        ["divvy", SCHEDULER, "divvyd", "divvy-guardian"].contains(&self.comm.as_str())
+        ["divvy", SCHEDULER, "divvyd", "divvy-guardian", "divvy-listener"].contains(&self.comm.as_str())
     }
 }
 

@@ -110,6 +110,7 @@ impl Tool {
             // The scheduler, which is what holds clients; its guardian; and the front end, which starts the scheduler.
             processes.extend(pack.called("divvy-scheduler"));
             processes.extend(pack.called("divvy-guardian"));
+            processes.extend(pack.called("divvy-listener"));
             processes.push(front);
             return Ok(processes);
         }
