@@ -515,7 +515,8 @@ impl LinuxHost {
         }
         if told {
             self.clients[i].scanned = now;
-            return wide || self.clients[i].members.len() > 1;
+            // A wrapper may stand for a child that has ended since.
+            return wide || self.clients[i].members.len() > 1 || self.clients[i].members.has_forked();
         }
         if c.selector.is_some() {
             return true; // Its list is kept elsewhere; what its members' children used has to be read all the same.

@@ -105,6 +105,8 @@ struct Member<P> {
     parent: Option<Pid>,
     /// It has, or had, children.
     forks: bool,
+    /// A child of it was held: if it stands by its own doing, that may be why.
+    child_held: bool,
     permitted: bool,
     /// It is the client's owner's: what it uses is charged.
     owned: bool,
@@ -274,6 +276,7 @@ impl<W: World> Members<W> {
             threads: 1,
             parent: None,
             forks: true, // A leader is never idle.
+            child_held: false,
             permitted: true,
             owned: true,
             suspension: Suspension::Free,
@@ -731,6 +734,7 @@ impl<W: World> Members<W> {
             threads: stat.num_threads,
             parent: stat.ppid,
             forks: false,
+            child_held: false,
             permitted: permitted && owned,
             owned,
             suspension: match self.kind {

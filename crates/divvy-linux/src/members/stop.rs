@@ -21,6 +21,8 @@ use crate::{Delivery, Error, GroupDelivery, Pid, Result, Signal, clock};
 
 /// A client of so few members is looked at more closely: the state of each that did not use its turn is read.
 const FEW: usize = 4;
+/// In a client of more members nobody is noted for a child that ended while its parent stood.
+const FAMILY_MAX: usize = 16;
 /// In a larger client, a member that used CPU this lately is suspended without a look at its state.
 const SURELY_ACTIVE: Nanos = Nanos::from_millis(200);
 /// Of a client with more members than this, so many are asked at each release whether somebody else has stopped them,
@@ -101,9 +103,23 @@ impl<W: World> Members<W> {
             let last = self.active.len() - 1;
             self.active.swap(i, last);
         }
+        self.note_parents();
         match left {
             Some(e) => Err(e),
             None => self.check_permitted(delivery),
+        }
+    }
+
+    /// Whoever has a child that we hold may stop itself for that, be it that the child has ended by then.
+    fn note_parents(&mut self) {
+        if !(2..=FAMILY_MAX).contains(&self.len()) {
+            return;
+        }
+        for i in 0..self.active.len() {
+            if let Some(parent) = self.active[i].parent.filter(|_| self.active[i].suspension.is_ours()) {
+                let parent = self.active.iter_mut().chain(&mut self.idle).find(|m| m.pid == parent);
+                parent.into_iter().for_each(|m| m.child_held = true);
+            }
         }
     }
 
@@ -212,7 +228,7 @@ impl<W: World> Members<W> {
     fn mirrors(&self, m: &Member<W::Process>, look: &mut Look<'_>) -> bool {
         let mut children =
             self.active.iter().chain(&self.idle).filter(|c| c.parent == Some(m.pid)).peekable();
-        if children.peek().is_none() {
+        if children.peek().is_none() && !m.child_held {
             return false;
         }
         look.tally.reads += 1;
