@@ -246,7 +246,10 @@ fn the_next_divvyd_puts_back_whom_a_dead_one_left() {
         let all = fs::read_dir("/proc").expect("readable").flatten();
         let pids = all.filter_map(|e| e.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
         let guardians: Vec<Pid> = pids
-            .filter(|pid| procfs::stat(*pid).ok().flatten().is_some_and(|s| s.ppid == Some(daemon.pid())))
+            .filter(|pid| {
+                let stat = procfs::stat(*pid).ok().flatten();
+                stat.is_some_and(|s| s.ppid == Some(daemon.pid()) && s.comm.as_bytes() == b"divvy-guardian")
+            })
             .collect();
         assert_eq!(guardians.len(), 1, "the guardian");
         kill_process(guardians[0], Signal::STOP).expect("ours");
