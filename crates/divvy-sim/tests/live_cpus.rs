@@ -8,12 +8,12 @@ use divvy_sim::live::{Latency, MachineSpec, Program};
 use live_common::{Load, computes, gate, run_for, sleeps};
 
 /// Of the worst client over 20 s, against what it can have.
-const MAX_LONG_RUN_ERROR: f64 = 0.02;
+const MAX_LONG_RUN_ERROR: f64 = 0.01;
 /// Median over the cycles of their RMS relative error.
 const MAX_MEDIAN_ERROR: f64 = 0.01;
-/// The same where threads do not fit side by side: they share CPUs in the kernel's slices for a while.
-const MAX_MEDIAN_ERROR_CRAMPED: f64 = 0.25;
-const MIN_USED: f64 = 0.98;
+const MIN_USED: f64 = 0.99;
+/// Beside sleepers, whose CPUs are given to others once that is seen.
+const MIN_USED_SLEEPERS: f64 = 0.98;
 
 type Loads = [(u64, usize)];
 
@@ -37,7 +37,7 @@ fn check_threads(cpus: u32, loads: &Loads, long_run: f64, median: f64) {
 
 #[test]
 fn threads_of_several_clients_get_what_they_are_due() {
-    let cases: [(u32, &Loads); 7] = [
+    let cases: [(u32, &Loads); 9] = [
         // One CPU and a half for threads that would take both.
         (2, &[(3, 3), (1, 1)]),
         (2, &[(1, 2), (1, 2)]),
@@ -46,18 +46,14 @@ fn threads_of_several_clients_get_what_they_are_due() {
         (2, &[(1, 2), (6, 1), (1, 1)]),
         (2, &[(6, 2), (1, 1), (1, 1)]),
         (4, &[(1, 4), (1, 4)]),
+        // Pairs that do not fit side by side.
+        (4, &[(3, 3), (4, 3), (5, 2)]),
         (4, &[(1, 2), (1, 2), (1, 2)]),
+        // Two threads that need all of two CPUs, beside four clients that share the last.
+        (4, &[(1, 1), (2, 1), (3, 1), (4, 1), (50, 2), (60, 1)]),
     ];
     for (cpus, loads) in cases {
         check_threads(cpus, loads, MAX_LONG_RUN_ERROR, MAX_MEDIAN_ERROR);
-    }
-    let cramped: [(u32, &Loads); 2] = [
-        // Pairs that do not fit side by side.
-        (4, &[(3, 3), (4, 3), (5, 2)]),
-        (4, &[(1, 1), (2, 1), (3, 1), (4, 1), (50, 2), (60, 1)]),
-    ];
-    for (cpus, loads) in cramped {
-        check_threads(cpus, loads, MAX_LONG_RUN_ERROR, MAX_MEDIAN_ERROR_CRAMPED);
     }
 }
 
@@ -76,7 +72,7 @@ fn who_needs_all_of_a_cpu_keeps_no_credit() {
 #[test]
 fn many_wide_clients_are_near() {
     let loads = [(1, 2), (2, 3), (3, 4), (4, 1), (5, 2), (6, 4), (7, 3)];
-    check_threads(8, &loads, 0.03, MAX_MEDIAN_ERROR_CRAMPED);
+    check_threads(8, &loads, 0.03, 0.15);
 }
 
 /// Where sleepers come and go, a CPU idles beside a client that is held until the next looks: two ticks of Q/2, and the way there.
@@ -91,6 +87,6 @@ fn a_cpu_idles_for_at_most_two_ticks() {
         let outcome = run_for(machine, &gate("exact", 2), &loads, 3, 20);
         let longest = outcome.stats.wasted_longest;
         assert!(longest <= Nanos::from_millis(11), "seed {seed}: {longest:?}");
-        assert!(outcome.utilization() >= MIN_USED, "seed {seed}: used {}", outcome.utilization());
+        assert!(outcome.utilization() >= MIN_USED_SLEEPERS, "seed {seed}: used {}", outcome.utilization());
     }
 }

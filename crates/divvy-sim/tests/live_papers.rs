@@ -149,8 +149,8 @@ fn two_cpus() {
 
 #[test]
 fn two_cpus_with_blockers() {
-    /// 196 of 200 %.
-    const MIN_USED: f64 = 0.98;
+    /// 196.4 of 200 %.
+    const MIN_USED: f64 = 0.982;
     /// The third is due .95 of one CPU beside the one that sleeps: all but what no gate could give.
     const MAX_SPLIT_ERROR: f64 = 0.02;
     for (on, off) in [(2, 2), (5, 45), (80, 240)] {
@@ -169,7 +169,7 @@ fn stale_clocks_cost_accuracy_and_nothing_else() {
     /// Clocks are up to 4 ms behind; what one cycle gets wrong the next repays.
     const MAX_LONG_RUN_ERROR: f64 = 0.01;
     /// Who has more left than its clock shows is looked at again.
-    const MIN_USED: f64 = 0.985;
+    const MIN_USED: f64 = 0.986;
     for shares in [&[1u64, 2, 3, 2][..], &[1, 1, 1]] {
         let machine = MachineSpec { clock_lag: ClockLag::Tick, ..MachineSpec::typical(2, 2) };
         let outcome = run_for(machine, &gate("exact", 2), &all_compute(shares), 4, 60);
@@ -214,7 +214,7 @@ fn check_many(cpus: u32, shares: &[u64], seed: u64, most: f64) -> Result<(), Tes
 
 /// Median error of a cycle on 4 and 64 CPUs. The draws are the same in every run; most others keep to it as well, but not
 /// all: see `known_to_miss_the_bound`.
-const MAX_ERROR_MANY_CPUS: f64 = 0.02;
+const MAX_ERROR_MANY_CPUS: f64 = 0.012;
 /// What the worst shares that are known come to.
 const MAX_ERROR_KNOWN: f64 = 0.03;
 

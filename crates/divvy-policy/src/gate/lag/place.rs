@@ -32,11 +32,17 @@ impl Lag {
         self.out.push_back(Gate::Release { client, cpu: cpu.map(CpuId) });
     }
 
-    /// Sends a client of one thread to the CPU that fewest others have: its last, if that is one.
+    /// Sends a client of one thread to the CPU that fewest others have: its last, if that is one. Where clients of several threads
+    /// run, theirs may be on that, and are not on one that was just left.
     fn take_cpu(&mut self, client: ClientId, last: u32) -> u32 {
         let fewest = self.singles.iter().copied().min().unwrap_or(0);
-        let first = || self.singles.iter().position(|&n| n == fewest).unwrap_or(0) as u32;
-        let cpu = if self.singles.get(last as usize) == Some(&fewest) { last } else { first() };
+        let is_free = |cpu: u32| self.singles.get(cpu as usize) == Some(&fewest);
+        let left = self.vacated.iter().copied().find(|&cpu| is_free(cpu) && self.runs_wide());
+        let cpu = match left {
+            Some(left) if !is_free(last) || !self.vacated.contains(&last) => left,
+            _ if is_free(last) => last,
+            _ => (0..self.params.cpus).find(|&cpu| is_free(cpu)).unwrap_or(0),
+        };
         self.singles[cpu as usize] += 1;
         self.crowd_changed = true;
         if let Some(c) = self.client_mut(client) {
@@ -45,9 +51,16 @@ impl Lag {
         cpu
     }
 
+    /// Whether a client of several threads runs that is not a sleeper.
+    fn runs_wide(&self) -> bool {
+        let mut running = self.running.iter().filter_map(|&client| self.client(client));
+        running.any(|c| c.width > 1 && !c.is_sleeper(self.cycle))
+    }
+
     pub(super) fn leave_cpu(&mut self, client: ClientId) {
         if let Some(cpu) = self.client_mut(client).and_then(|c| c.cpu.take()) {
             self.singles[cpu as usize] -= 1;
+            self.vacated.push(cpu);
             self.crowd_changed = true;
         }
     }

@@ -157,7 +157,8 @@ impl Lag {
     /// Sets the time of the next look at a client that runs.
     pub(super) fn arm(&mut self, client: ClientId) {
         self.disarm(client);
-        let (cycle, tick_min, slice) = (self.cycle, self.tick_min(), self.params.slice);
+        let (cycle, tick_min, tick_max, slice) =
+            (self.cycle, self.tick_min(), self.tick_max(), self.params.slice);
         let (uncovered, cpus) = (self.uncovered, u64::from(self.params.cpus));
         // Of several that are awake all must fall asleep before a CPU idles: one look a ms for each CPU is enough.
         let many = (self.running.len() as u64 / cpus).max(1);
@@ -187,7 +188,7 @@ impl Lag {
                 let steady = if c.tick > tick_min { 2 } else { 1 };
                 through.min(Nanos(SLEEPER_TICK.0 * many * steady))
             }
-            (false, true) => through,
+            (false, true) => through.min(tick_max),
             (false, false) => {
                 let turn = slice.map_or(Nanos::MAX, |s| {
                     s.saturating_sub(c.turn_used.saturating_sub(since_look)).max(GRAIN)
@@ -241,7 +242,9 @@ impl Lag {
         }
         let all = c.used_all(used, elapsed);
         c.slowed = !all;
-        let counted = c.counted.is_some_and(|at| now.since(at) < COUNT_INTERVAL);
+        // Who keeps to some of the CPUs uses all of these with fewer threads too.
+        let tells = c.apart.is_empty();
+        let counted = tells && c.counted.is_some_and(|at| now.since(at) < COUNT_INTERVAL);
         // A sleeper that used nothing sleeps on: its state need not be read.
         let sleeps_on = c.blocked && used.0 == 0;
         if all {
@@ -250,7 +253,11 @@ impl Lag {
             let rate = Cpus::of(used, elapsed, cpus);
             let more = elapsed >= RATE_TIME && rate.0 > c.parallel.0 + Cpus::ONE.0 / 4;
             let seen = if more { rate } else { c.parallel };
-            self.resample(now, client, seen);
+            if more || tells {
+                self.resample(now, client, seen);
+            }
+        } else if sleeps_on && !c.is_single() {
+            self.resample(now, client, Cpus(0));
         }
         let Some(c) = self.client_mut(client) else { return };
         if !(sleeps_on || all && counted && !c.blocked) {
@@ -495,6 +502,7 @@ impl Lag {
                 self.arm(client);
             }
         }
+        self.vacated.clear();
         self.keep_apart(now);
         self.clear_the_way(now);
     }
