@@ -427,6 +427,39 @@ fn who_is_told_to_wake_takes_the_lane() {
 }
 
 #[test]
+fn turns_are_whole_again_when_who_woke_has_left() {
+    let (a, b, c) = (ClientId(0), ClientId(1), ClientId(2));
+    let mut policy = exact(1);
+    for (client, share) in [(a, 3), (b, 1), (c, 1)] {
+        policy.on_event(Instant(0), Event::Join { client, share: Share::new(share).unwrap() }).unwrap();
+        policy.on_event(Instant(0), Event::Wake { client }).unwrap();
+    }
+    assert_eq!(answer(&mut policy, 0, |_| 0), [Gate::Release { client: a, cpu: None }]);
+    policy.on_event(Instant(MS), Event::Charge { client: a, used: Nanos(MS) }).unwrap();
+    policy.on_event(Instant(MS), Event::Block { client: a }).unwrap();
+    let taken = answer(&mut policy, MS, |_| 0);
+    let [Gate::Release { client: head, .. }] = taken[..] else { panic!("{taken:?}") };
+    // It wakes, and takes turns with whoever had the CPU for 2 ms.
+    policy.on_event(Instant(3 * MS), Event::Wake { client: a }).unwrap();
+    let held = answer(&mut policy, 3 * MS, |client| if client == head { 2 * MS } else { 0 });
+    assert_eq!(held, [Gate::Hold { client: head }]);
+    assert!(policy.poll_timeout().unwrap() < Instant(10 * MS), "turns are short while both want the CPU");
+    policy.on_event(Instant(4 * MS), Event::Charge { client: a, used: Nanos(MS) }).unwrap();
+    policy.on_event(Instant(4 * MS), Event::Leave { client: a }).unwrap();
+    // The next has the CPU for all that it has left: 10 ms, or 8.
+    let next = answer(&mut policy, 4 * MS, |_| 0);
+    let [Gate::Release { client, .. }] = next[..] else { panic!("{next:?}") };
+    let left = if client == head { 8 * MS } else { 10 * MS };
+    let (start, mut now, mut decided) = (4 * MS, 4 * MS, Vec::new());
+    while decided.is_empty() {
+        let elapsed = policy.poll_timeout().unwrap().0 - now;
+        now += elapsed;
+        decided = answer(&mut policy, now, |one| if one == client { elapsed } else { 0 });
+    }
+    assert_eq!((decided[0], now), (Gate::Hold { client }, start + left));
+}
+
+#[test]
 fn nobody_is_owed_what_passed_while_it_slept() {
     let (a, b) = (ClientId(0), ClientId(1));
     let mut policy = exact(1);

@@ -252,8 +252,8 @@ pub struct Exact {
     alone_since: Option<Instant>,
     /// Told to have woken, and waiting until it is known how far the others are; one CPU only.
     waking: Vec<ClientId>,
-    /// Turns in which a quota is used while somebody who woke competes; 1 for whole allowances.
-    turns: u64,
+    /// Who woke last, and in how many turns a quota is used while it competes; 1 for whole allowances.
+    turns: Option<(ClientId, u64)>,
     /// Heads that were found runnable without having run all the time: somebody shares their CPUs; several CPUs only.
     disturbed: Vec<ClientId>,
     /// When a waiting client's laxity will be gone.
@@ -310,7 +310,7 @@ impl Exact {
             empty_lanes: 0,
             alone_since: None,
             waking: Vec::new(),
-            turns: 1,
+            turns: None,
             disturbed: Vec::new(),
             laxity_gone: None,
             leaving: Vec::new(),

@@ -367,12 +367,7 @@ impl Exact {
             Place::Head(_) | Place::Beside if spent => {
                 self.hold_at(client, self.spent_place(suspect));
             }
-            Place::Head(_) if blocked => {
-                if prompt {
-                    self.turns = 1;
-                }
-                self.run_beside(client);
-            }
+            Place::Head(_) if blocked => self.run_beside(client),
             Place::Head(_) if slice_over => self.end_slice(client),
             Place::Beside if prompt && !blocked => self.promote(now, client),
             Place::Beside if !suspect => self.hold_at(client, Place::Waiting(cycle)),
@@ -403,10 +398,7 @@ impl Exact {
             Some(_) => self.ready.first_time().is_some_and(|best| best < own),
             None => self.ready.len > 0,
         };
-        if c.prompt {
-            // The longer it stays awake, the longer are the turns.
-            self.turns = (self.turns / 2).max(1);
-        }
+        self.lengthen_turns(client);
         if others_turn {
             self.hold_at(client, Place::Waiting(self.cycle));
         } else {

@@ -7,7 +7,7 @@
 //! proportion (processor sharing: nobody is owed anything for the time in which it slept).
 
 use super::Exact;
-use super::client::Place;
+use super::client::{Client, Place};
 use super::plan::nanos;
 use crate::{ClientId, Instant, Nanos};
 
@@ -34,11 +34,23 @@ pub(super) fn next_look(prompt: bool, asleep: Nanos) -> Option<Nanos> {
 impl Exact {
     /// The longest run of a client in one go, where that is not its whole allowance.
     pub(super) fn turn(&self, client: ClientId) -> Option<Nanos> {
-        if self.params.slice.is_some() || self.turns <= 1 {
+        let Some((woken, turns)) = self.turns else { return self.params.slice };
+        // Turns are short for its sake alone: not while it sleeps, nor once it is through with the cycle, or gone.
+        let wants = |c: &Client| matches!(c.place, Place::Head(_)) || c.place == Place::Waiting(self.cycle);
+        if turns <= 1 || self.params.slice.is_some() || !self.client(woken).is_some_and(wants) {
             return self.params.slice;
         }
         let quota = nanos(self.quota(self.client(client)?));
-        Some(Nanos(quota.0 / self.turns).max(TURN_MIN))
+        Some(Nanos(quota.0 / turns).max(TURN_MIN))
+    }
+
+    /// The one that woke has used a turn up: the longer it stays awake, the longer are the turns.
+    pub(super) fn lengthen_turns(&mut self, client: ClientId) {
+        if let Some((woken, turns)) = &mut self.turns
+            && *woken == client
+        {
+            *turns = (*turns / 2).max(1);
+        }
     }
 
     /// A client was told to have woken: how far the others are has to be known before it takes the lane.
@@ -62,19 +74,14 @@ impl Exact {
         if let Some((left, all)) = left {
             c.allowance = c.allowance.min(quota * left / all + Self::grain());
         }
-        let spent = c.allowance <= Self::grain();
-        let Some(head) = head else {
-            let place = self.spent_place(false);
-            return if spent { self.hold_at(client, place) } else { self.run_on(client, 0) };
-        };
-        if spent {
-            let place = self.spent_place(false);
-            return self.hold_at(client, place);
+        if c.allowance <= Self::grain() {
+            return self.hold_at(client, self.spent_place(false));
         }
+        let Some(head) = head else { return self.run_on(client, 0) };
         let other = self.client(head).map_or(0, |c| self.quota(c));
         let (longest, shortest) = (quota.max(other), quota.min(other));
         let turns = (longest / i128::from(TURN.0)).min(shortest / i128::from(TURN_MIN.0)).max(1);
-        self.turns = u64::try_from(turns).unwrap_or(1);
+        self.turns = Some((client, u64::try_from(turns).unwrap_or(1)));
         self.hold_at(head, Place::Waiting(self.cycle));
         self.run_on(client, 0);
     }
