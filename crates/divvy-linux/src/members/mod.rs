@@ -105,8 +105,8 @@ struct Member<P> {
     parent: Option<Pid>,
     /// It has, or had, children.
     forks: bool,
-    /// A child of it was held: if it stands by its own doing, that may be why.
-    child_held: bool,
+    /// Turns for which it may still stop itself because a child of it was held.
+    child_held: u8,
     permitted: bool,
     /// It is the client's owner's: what it uses is charged.
     owned: bool,
@@ -276,7 +276,7 @@ impl<W: World> Members<W> {
             threads: 1,
             parent: None,
             forks: true, // A leader is never idle.
-            child_held: false,
+            child_held: 0,
             permitted: true,
             owned: true,
             suspension: Suspension::Free,
@@ -734,7 +734,7 @@ impl<W: World> Members<W> {
             threads: stat.num_threads,
             parent: stat.ppid,
             forks: false,
-            child_held: false,
+            child_held: 0,
             permitted: permitted && owned,
             owned,
             suspension: match self.kind {
