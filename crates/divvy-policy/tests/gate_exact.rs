@@ -488,3 +488,44 @@ fn nobody_is_owed_what_passed_while_it_slept() {
     }
     assert!((MS..=MS + MS / 5).contains(&got), "{got} ns");
 }
+
+/// The other had its turn first. To have that much less because it then slept for a moment was to lose most of a cycle.
+#[test]
+fn who_sleeps_for_a_moment_is_still_owed_its_turn() {
+    let (computes, naps) = (ClientId(0), ClientId(1));
+    let mut policy = exact(1);
+    for client in [computes, naps] {
+        policy.on_event(Instant(0), Event::Join { client, share: Share::new(1).unwrap() }).unwrap();
+        policy.on_event(Instant(0), Event::Wake { client }).unwrap();
+    }
+    let (mut now, mut running) = (0, computes);
+    let mut run = |policy: &mut Exact, until: u64| {
+        let mut used = [0, 0];
+        let mut elapsed = 0;
+        loop {
+            used[running.index()] += elapsed;
+            for decision in answer(policy, now, |client| if client == running { elapsed } else { 0 }) {
+                // Who is held leaves the CPU to the other, which is told nothing if it slept.
+                running = match decision {
+                    Gate::Release { client, .. } => client,
+                    Gate::Hold { client } if client == naps => computes,
+                    Gate::Hold { .. } => naps,
+                    _ => running,
+                };
+            }
+            if now == until {
+                return used;
+            }
+            let due = policy.poll_timeout().map_or(until, |due| due.0.clamp(now, until));
+            elapsed = due - std::mem::replace(&mut now, due);
+        }
+    };
+    assert_eq!(run(&mut policy, 10 * MS), [10 * MS, 0], "the first has had its turn");
+    assert_eq!(run(&mut policy, 12 * MS)[1], 2 * MS);
+    policy.on_event(Instant(12 * MS), Event::Block { client: naps }).unwrap();
+    // Ten are left of the next cycle, of which the other has used one when it wakes; and 8 of this.
+    assert_eq!(run(&mut policy, 13 * MS), [MS, 0]);
+    policy.on_event(Instant(13 * MS), Event::Wake { client: naps }).unwrap();
+    let used = run(&mut policy, 38 * MS);
+    assert!((15 * MS..=17 * MS).contains(&used[1]), "{used:?} of 9 and 16 ms");
+}

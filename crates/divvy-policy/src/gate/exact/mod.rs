@@ -228,6 +228,8 @@ pub struct Exact {
     /// Cycles ended in which something was used.
     cycles_ended: u64,
     consumed: bool,
+    /// CPU time used by all so far, ns.
+    used_by_all: u128,
     /// Held, with allowance in this cycle.
     ready: Waiting,
     /// Held, through with this cycle.
@@ -297,6 +299,7 @@ impl Exact {
             time_now: params.share_time.unwrap_or(params.quantum),
             cycles_ended: 0,
             consumed: false,
+            used_by_all: 0,
             ready: waiting.clone(),
             next: waiting,
             stamp: 0,
@@ -478,6 +481,7 @@ impl Exact {
         c.turn_used += used;
         c.used_since_look += used;
         self.consumed |= used.0 > 0;
+        self.used_by_all += u128::from(used.0);
         let answers = c.awaits == Await::Charge;
         if rekey {
             self.enqueue(client);

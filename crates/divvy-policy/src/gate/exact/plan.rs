@@ -367,7 +367,10 @@ impl Exact {
             Place::Head(_) | Place::Beside if spent => {
                 self.hold_at(client, self.spent_place(suspect));
             }
-            Place::Head(_) if blocked => self.run_beside(client),
+            Place::Head(_) if blocked => {
+                self.note_owed(client);
+                self.run_beside(client);
+            }
             Place::Head(_) if slice_over => self.end_slice(client),
             Place::Beside if prompt && !blocked => self.promote(now, client),
             Place::Beside if !suspect => self.hold_at(client, Place::Waiting(cycle)),

@@ -4,7 +4,8 @@
 //! not share the CPU evenly whatever their shares are. While both want the CPU they take turns: a quota is used in as
 //! many turns as make the longest [`TURN`] long, half as many each time that the one that woke has used a turn up, until
 //! turns are whole allowances again. What the others have used of their quotas while it slept it forfeits of its own, in
-//! proportion (processor sharing: nobody is owed anything for the time in which it slept).
+//! proportion (processor sharing: nobody is owed anything for the time in which it slept). What they were ahead of it when it
+//! fell asleep, because they had their turns first, it is still owed, less the same.
 
 use super::Exact;
 use super::client::{Client, Place};
@@ -67,12 +68,16 @@ impl Exact {
     /// A client that has woken takes the lane.
     pub(super) fn promote(&mut self, now: Instant, client: ClientId) {
         let head = self.lanes.first().copied().flatten();
-        let left = head.and_then(|head| self.left_of_cycle(head));
+        let left = head.map(|head| self.left_of_cycle(Some(head)));
         let Some(quota) = self.client(client).map(|c| self.quota(c)) else { return };
+        let used_by_all = self.used_by_all;
         let Some(c) = self.client_mut(client) else { return };
         (c.looked, c.used_since_look) = (now, Nanos::ZERO);
+        let owed = core::mem::take(&mut c.owed);
         if let Some((left, all)) = left {
-            c.allowance = c.allowance.min(quota * left / all + Self::grain());
+            let used = i128::try_from(used_by_all - c.used_by_then).unwrap_or(i128::MAX);
+            let owed = (owed - used.saturating_mul(quota) / all).max(0);
+            c.allowance = c.allowance.min(quota.saturating_mul(left) / all + Self::grain()) + owed;
         }
         if c.allowance <= Self::grain() {
             return self.hold_at(client, self.spent_place(false));
@@ -86,11 +91,21 @@ impl Exact {
         self.run_on(client, 0);
     }
 
-    /// What the head and those that wait have left of their quotas in this cycle, and the sum of those.
-    fn left_of_cycle(&self, head: ClientId) -> Option<(i128, i128)> {
-        let head = self.client(head)?;
-        let all = self.quota(head) + self.ready.quota_sum + self.next.quota_sum;
-        let left = head.allowance.max(0) + self.ready.work_sum;
-        Some((left.clamp(0, all), all.max(1)))
+    /// A head has fallen asleep: notes how far the others are ahead of it, who may have had their turns first.
+    pub(super) fn note_owed(&mut self, client: ClientId) {
+        let (left, all) = self.left_of_cycle(None);
+        let Some(quota) = self.client(client).map(|c| self.quota(c)) else { return };
+        let used_by_all = self.used_by_all;
+        let Some(c) = self.client_mut(client) else { return };
+        c.owed = (c.allowance - quota.saturating_mul(left) / all).clamp(0, quota.max(0));
+        c.used_by_then = used_by_all;
+    }
+
+    /// What those that wait, and the head if it is given, have left of their quotas in this cycle, and the sum of those.
+    fn left_of_cycle(&self, head: Option<ClientId>) -> (i128, i128) {
+        let (quota, left) =
+            head.and_then(|head| self.client(head)).map_or((0, 0), |c| (self.quota(c), c.allowance.max(0)));
+        let all = quota + self.ready.quota_sum + self.next.quota_sum;
+        ((left + self.ready.work_sum).clamp(0, all), all.max(1))
     }
 }
