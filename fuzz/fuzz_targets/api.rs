@@ -3,10 +3,10 @@
 
 use std::fmt::Debug;
 
-use divvy_daemon::market::types::{
+use divvy_api::market::{
     Bound, CurrencyChange, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
 };
-use divvy_daemon::types::{Change, ErrorBody, Events, NewClient, Plan};
+use divvy_api::types::{Change, ErrorBody, Events, NewClient, Plan};
 use divvy_market::{Broker, Caller, Op};
 use libfuzzer_sys::fuzz_target;
 use serde::{Serialize, de::DeserializeOwned};

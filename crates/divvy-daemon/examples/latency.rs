@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use divvy_daemon::client::{Api, ApiError};
-use divvy_daemon::types::Change;
+use divvy_api::client::{Api, ApiError};
+use divvy_api::types::Change;
 
 fn measure(what: &str, n: usize, mut call: impl FnMut() -> Result<(), ApiError>) -> Result<(), ApiError> {
     let mut times = Vec::with_capacity(n);

@@ -5,7 +5,7 @@ use divvy_engine::policies::{GateSpec, KERNEL};
 use divvy_linux::cgroup::{Asked, Backend, Means, Refused, Survey, Wish, choose};
 
 use crate::daemon::{Failure, Overrides};
-use crate::types::BackendInfo;
+use divvy_api::types::BackendInfo;
 
 /// What `--backend` takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

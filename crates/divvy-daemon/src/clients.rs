@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::market::message::{Ask, Handle as Market, Identity, Said, Who};
 use crate::message::{Answer, Command, Handle as Scheduler, Prepared, Refusal};
-use crate::types::{Change, ErrorCode, NewClient, SHARE_MAX};
+use divvy_api::types::{Change, ErrorCode, NewClient, SHARE_MAX};
 
 type Answered = Result<Answer, Refusal>;
 

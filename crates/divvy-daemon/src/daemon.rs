@@ -12,12 +12,11 @@ use divvy_linux::{CpuMask, HostParams, LinuxHost, clock};
 use divvy_policy::Nanos;
 
 use crate::backend::{self, BackendArg};
-use crate::client::Api;
 use crate::door::Door;
 use crate::local::Local;
 use crate::lookers::Lookers;
 use crate::metrics::Metrics;
-use crate::place::{Lock, Locked, Place};
+use crate::place::{Lock, Locked, listen_in, lock_in, log_in, remove_socket_in};
 use crate::protect::Shelter;
 use crate::routes::{Context, router};
 use crate::scheduler::{End, Scheduler, Settings};
@@ -25,6 +24,8 @@ use crate::server::Server;
 use crate::subscribers::Subscribers;
 use crate::system::{self, SystemArgs};
 use crate::{message, say};
+use divvy_api::client::Api;
+use divvy_api::place::Place;
 
 /// Another divvyd that has the lock is given this long to serve or to end.
 const OTHER_TIME: Nanos = Nanos::from_secs(15);
@@ -205,13 +206,13 @@ fn in_background(args: &Overrides) -> Result<ExitCode, Failure> {
     unsafe { background::close_inherited() };
     let prepared = prepare(args)?;
     // SAFETY: no thread has been started.
-    match unsafe { background::split(&prepared.place.log()) }.map_err(Failure::system)? {
+    match unsafe { background::split(&log_in(prepared.place.dir())) }.map_err(Failure::system)? {
         Side::Background(notice) => prepared.serve(Some(notice)),
         Side::Foreground(waiting) => match waiting.wait() {
             Word::Ready => Ok(ExitCode::SUCCESS),
             Word::Failed(code, text) => Err(Failure { code, text }),
             Word::Silent => {
-                let log = prepared.place.log();
+                let log = log_in(prepared.place.dir());
                 Err(Failure::system(format!("divvyd ended before it was ready; see {}", log.display())))
             }
         },
@@ -308,7 +309,7 @@ impl Prepared {
     fn take_lock(&self, another_will_do: bool) -> Result<Option<Lock>, Failure> {
         let give_up = clock::now() + OTHER_TIME;
         loop {
-            let theirs = match self.place.lock().map_err(Failure::system)? {
+            let theirs = match lock_in(self.place.dir()).map_err(Failure::system)? {
                 Locked::Ours(lock) => return Ok(Some(lock)),
                 Locked::Theirs(pid) => pid.map_or_else(String::new, |pid| format!(" (pid {pid})")),
             };
@@ -347,7 +348,8 @@ impl Prepared {
         let gate = settings.spec.make().map_err(Failure::usage)?;
         let shelter = Shelter::new(self.protect);
         let (handle, requests) = message::channel(host.waker());
-        let listener = self.place.listen(&lock).map_err(Failure::system)?;
+        // The directory is private, so nobody could connect in the moment before the mode is set either.
+        let listener = listen_in(self.place.dir(), 0o600).map_err(Failure::system)?;
         let owner = rustix::process::geteuid().as_raw();
         let context = Context {
             scheduler: handle,
@@ -378,7 +380,7 @@ impl Running {
     fn run(mut self) -> Result<ExitCode, Failure> {
         let ended = self.scheduler.run();
         // Nobody new finds us; whoever has found us is told that we are ending, and starts another.
-        self.place.remove_socket();
+        remove_socket_in(self.place.dir());
         self.server.leave();
         drop(self.scheduler); // Everybody is released.
         self.server.stop();

@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 
 use crate::market::message::Who;
 use crate::message::Refusal;
-use crate::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 
 /// Connections of a user's own divvyd at a time; more wait until they are accepted.
 const OWN_CONNECTIONS: u32 = 64;

@@ -2,17 +2,15 @@
 //!
 //! One thread schedules ([`divvy_engine::Engine`] over [`divvy_linux::LinuxHost`]) and waits for nobody; another serves
 //! HTTP and JSON on a unix socket that only the user (and root) may use; a system's divvyd serves everybody, and a third
-//! thread keeps its [`market`]. The [`client`] is what `divvy` asks with; it
-//! [starts](launch) a divvyd where none runs. `docs/daemon.md` is for users, `docs/openapi.json` for programs.
+//! thread keeps its [`market`]. `divvy` asks it, and starts one where none runs, with the client of `divvy-api`.
+//! `docs/daemon.md` is for users, `docs/openapi.json` for programs.
 
 mod backend;
-pub mod client;
 mod clients;
 mod daemon;
 mod door;
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod launch;
 mod limit;
 mod local;
 mod logs;
@@ -21,14 +19,13 @@ pub mod market;
 mod message;
 mod metrics;
 mod patient;
-pub mod place;
+mod place;
 mod protect;
 mod routes;
 mod scheduler;
 mod server;
 mod subscribers;
 mod system;
-pub mod types;
 
 pub use daemon::{command, main};
 pub use routes::OPENAPI;

@@ -12,7 +12,7 @@ use crate::market::message::Who;
 use crate::market::names::SystemNames;
 use crate::market::policy::Policy;
 use crate::message::Refusal;
-use crate::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 
 /// A bucket for each user. Clones count together.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use divvy_linux::Pid;
 use crate::market::message::Who;
 use crate::message::Refusal;
 use crate::protect::Shelter;
-use crate::types::{ErrorCode, Explanation, Finding};
+use divvy_api::types::{ErrorCode, Explanation, Finding};
 
 /// Answers from the API's own thread.
 #[derive(Clone, Debug)]

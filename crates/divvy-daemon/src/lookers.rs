@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use crate::market::message::Who;
 use crate::message::Refusal;
 use crate::scheduler::Spent;
-use crate::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 
 /// Looks that are done at once, where one asks: about 50 us.
 const FEW: usize = 8;

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::market::message::{Admitted, Who};
 use crate::scheduler::{Owner, Publisher, View, Views, views};
 use crate::server::divvyd_leaves;
-use crate::types::{Change, Client, ErrorBody, ErrorCode, ErrorInfo, Events, NewClient, Plan, Status};
+use divvy_api::types::{Change, Client, ErrorBody, ErrorCode, ErrorInfo, Events, NewClient, Plan, Status};
 
 /// Requests that wait for the scheduler at most; more are refused.
 const QUEUE: usize = 256;

@@ -17,7 +17,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::market::stats::Stats;
-use crate::types::Status;
+use divvy_api::types::Status;
 
 /// What the text of [`Metrics::text`] is.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -176,7 +176,7 @@ fn method_name(method: &Method) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::OwnCost;
+    use divvy_api::types::OwnCost;
 
     fn has(text: &str, line: &str) {
         assert!(text.lines().any(|l| l == line), "no line '{line}' in\n{text}");
@@ -195,7 +195,7 @@ mod tests {
             version: "1".into(),
             pid: 7,
             policy: "exact".into(),
-            backend: crate::types::BackendInfo { used: "cgroup".into(), ..Default::default() },
+            backend: divvy_api::types::BackendInfo { used: "cgroup".into(), ..Default::default() },
             quantum_ns: 1,
             cpus: vec![0, 3],
             uptime_ns: 2_500_000_000,

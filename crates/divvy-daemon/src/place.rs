@@ -1,144 +1,37 @@
-//! Where a user's divvyd is found: a directory of the user's own, a socket in it, and the lock of the one that serves.
+//! A runtime directory as the divvyd that serves from it has it: its lock, its socket, its log.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use divvy_linux::guard::{Environment, RuntimeDir};
+use divvy_api::place::{PlaceError, SOCKET, SOCKET_PATH_MAX};
+use divvy_linux::guard::RuntimeDir;
 use rustix::fs::{Mode, OFlags};
 
-/// The socket's name in the runtime directory.
-pub const SOCKET: &str = "api.sock";
 const LOCK: &str = "divvyd.lock";
 const LOG: &str = "divvyd.log";
-/// The longest path that a socket can have, its closing NUL left out (`struct sockaddr_un`).
-const SOCKET_PATH_MAX: usize = 107;
 
-/// Why a place cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum PlaceError {
-    /// The directory is not safe, or cannot be had.
-    #[error(transparent)]
-    System(#[from] divvy_linux::Error),
-    /// A path that means something else wherever a process is.
-    #[error("DIVVY_RUNTIME_DIR={}: give the whole path, from / on", path.display())]
-    Relative {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Others can look into the directory.
-    #[error("runtime directory {}: others can look into it (mode {mode:o}); chmod 700 it, or name another one in DIVVY_RUNTIME_DIR", path.display())]
-    NotPrivate {
-        /// The directory.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
-    /// A socket cannot have such a long path.
-    #[error("socket {}: the path is longer than {SOCKET_PATH_MAX} bytes; name a shorter directory in DIVVY_RUNTIME_DIR (of the system's divvyd: --run-dir)", path.display())]
-    TooLong {
-        /// The path.
-        path: PathBuf,
-    },
-    /// A file of it cannot be made or opened.
-    #[error("{what} {}: {cause}", path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        cause: std::io::Error,
-    },
-}
-
-/// A private runtime directory: the user's own, no symbolic link, mode 0700.
+/// Says that this process is the divvyd that serves here, until it is dropped.
 #[derive(Debug)]
-pub struct Place {
-    dir: RuntimeDir,
-}
-
-/// Says that this process is the user's divvyd, until it is dropped.
-#[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "kept open: closing it unlocks")] File);
+pub(crate) struct Lock(#[expect(dead_code, reason = "kept open: closing it unlocks")] File);
 
 /// Who has the lock.
 #[derive(Debug)]
-pub enum Locked {
+pub(crate) enum Locked {
     /// We do.
     Ours(Lock),
     /// Another divvyd, of this pid if that can be read.
     Theirs(Option<i32>),
 }
 
-impl Place {
-    /// The place of this process's user and environment, made if it is not there.
-    ///
-    /// # Errors
-    /// [`PlaceError`] names what is wrong with it, and the fix.
-    pub fn open_or_create() -> Result<Self, PlaceError> {
-        first_candidate()?;
-        Self::check(Environment::read().open_or_create()?)
-    }
-
-    /// The place if it is there: where no divvyd has ever run, there may be none.
-    ///
-    /// # Errors
-    /// As [`open_or_create`](Self::open_or_create).
-    pub fn open() -> Result<Option<Self>, PlaceError> {
-        let dir = first_candidate()?.map(|path| RuntimeDir::open(&path)).transpose()?.flatten();
-        dir.map(Self::check).transpose()
-    }
-
-    fn check(dir: RuntimeDir) -> Result<Self, PlaceError> {
-        let path = dir.path().to_owned();
-        let stat = rustix::fs::fstat(&dir).map_err(|e| file_error("stat", &path, e.into()))?;
-        let mode = stat.st_mode & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(PlaceError::NotPrivate { path, mode });
-        }
-        Ok(Self { dir })
-    }
-
-    /// The socket's path.
-    #[must_use]
-    pub fn socket(&self) -> PathBuf {
-        self.dir.path().join(SOCKET)
-    }
-
-    /// Where a divvyd in the background writes what nobody is there to read.
-    #[must_use]
-    pub fn log(&self) -> PathBuf {
-        self.dir.path().join(LOG)
-    }
-
-    /// Takes the lock of the one divvyd that serves here, without waiting. The kernel lets go of it when its owner ends,
-    /// however that comes about.
-    ///
-    /// # Errors
-    /// [`PlaceError::File`] where the lock file cannot be had.
-    pub fn lock(&self) -> Result<Locked, PlaceError> {
-        lock_in(&self.dir)
-    }
-
-    /// A listening socket, in the place of whatever an earlier divvyd left. Only the owner can connect to it.
-    ///
-    /// # Errors
-    /// [`PlaceError`] where it cannot be made.
-    pub fn listen(&self, _: &Lock) -> Result<UnixListener, PlaceError> {
-        // The directory is private, so nobody could connect in the moment before the mode is set either.
-        listen_in(&self.dir, 0o600)
-    }
-
-    /// Removes the socket: nobody new finds us any more.
-    pub fn remove_socket(&self) {
-        remove_socket_in(&self.dir);
-    }
+/// Where a divvyd in the background writes what nobody is there to read.
+pub(crate) fn log_in(dir: &RuntimeDir) -> PathBuf {
+    dir.path().join(LOG)
 }
 
-/// Takes the lock in `dir`, without waiting; see [`Place::lock`].
+/// Takes the lock of the one divvyd that serves from `dir`, without waiting. The kernel lets go of it when its owner ends,
+/// however that comes about.
 pub(crate) fn lock_in(dir: &RuntimeDir) -> Result<Locked, PlaceError> {
     let path = dir.path().join(LOCK);
     let failed = |what| {
@@ -183,14 +76,6 @@ pub(crate) fn remove_socket_in(dir: &RuntimeDir) {
     let _ = rustix::fs::unlinkat(dir, SOCKET, rustix::fs::AtFlags::empty());
 }
 
-/// The directory that is asked for.
-fn first_candidate() -> Result<Option<PathBuf>, PlaceError> {
-    match Environment::read().candidates().into_iter().next() {
-        Some(path) if path.is_relative() => Err(PlaceError::Relative { path }),
-        first => Ok(first),
-    }
-}
-
 fn file_error(what: &'static str, path: &Path, cause: std::io::Error) -> PlaceError {
     PlaceError::File { what, path: path.to_owned(), cause }
 }
@@ -212,58 +97,36 @@ pub(crate) mod tests {
         }
     }
 
-    fn place(dir: &Path) -> Result<Place, PlaceError> {
-        Place::check(RuntimeDir::open_or_create(dir)?)
-    }
-
-    #[test]
-    fn a_directory_that_is_not_the_users_own_alone_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let (private, link) = (dir.path().join("private"), dir.path().join("link"));
-        assert!(place(&private).is_ok());
-        assert_eq!(std::fs::metadata(&private).unwrap().permissions().mode() & 0o777, 0o700);
-        for mode in [0o750, 0o701, 0o704, 0o777] {
-            std::fs::set_permissions(&private, std::fs::Permissions::from_mode(mode)).unwrap();
-            let error = place(&private).unwrap_err().to_string();
-            assert!(error.contains(&format!("(mode {mode:o})")), "{error}");
-            assert!(error.contains("DIVVY_RUNTIME_DIR"), "a fix: {error}");
-        }
-        std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o700)).unwrap();
-        std::os::unix::fs::symlink(&private, &link).unwrap();
-        let error = place(&link).unwrap_err().to_string();
-        assert!(error.contains("it is a symbolic link"), "{error}");
-        std::fs::write(dir.path().join("file"), "").unwrap();
-        let error = place(&dir.path().join("file")).unwrap_err().to_string();
-        assert!(error.contains("it is not a directory"), "{error}");
+    fn place(dir: &Path) -> RuntimeDir {
+        RuntimeDir::open_or_create(dir).unwrap()
     }
 
     #[test]
     fn one_at_a_time_has_the_lock() {
         let dir = tempfile::tempdir().unwrap();
-        let place = place(&dir.path().join("run")).unwrap();
-        let Locked::Ours(lock) = place.lock().unwrap() else { panic!("nobody else is there") };
-        match place.lock().unwrap() {
+        let place = place(&dir.path().join("run"));
+        let Locked::Ours(lock) = lock_in(&place).unwrap() else { panic!("nobody else is there") };
+        match lock_in(&place).unwrap() {
             Locked::Theirs(pid) => assert_eq!(pid, Some(std::process::id() as i32)),
             Locked::Ours(_) => panic!("twice"),
         }
-        let listener = place.listen(&lock).unwrap();
-        let mode = std::fs::metadata(place.socket()).unwrap().permissions().mode();
+        let listener = listen_in(&place, 0o600).unwrap();
+        let mode = std::fs::metadata(place.path().join(SOCKET)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         drop(listener);
         // A socket that was left behind is in nobody's way.
-        place.listen(&lock).unwrap();
-        place.remove_socket();
-        assert!(!place.socket().exists());
+        listen_in(&place, 0o600).unwrap();
+        remove_socket_in(&place);
+        assert!(!place.path().join(SOCKET).exists());
         drop(lock);
-        unlocked(|| matches!(place.lock().unwrap(), Locked::Ours(_)));
+        unlocked(|| matches!(lock_in(&place).unwrap(), Locked::Ours(_)));
     }
 
     #[test]
     fn a_path_that_no_socket_can_have_is_refused_with_the_fix() {
         let dir = tempfile::tempdir().unwrap();
-        let place = place(&dir.path().join("x".repeat(100))).unwrap();
-        let Locked::Ours(lock) = place.lock().unwrap() else { panic!("nobody else is there") };
-        let error = place.listen(&lock).unwrap_err().to_string();
+        let place = place(&dir.path().join("x".repeat(100)));
+        let error = listen_in(&place, 0o600).unwrap_err().to_string();
         assert!(error.contains("name a shorter directory in DIVVY_RUNTIME_DIR"), "{error}");
     }
 }

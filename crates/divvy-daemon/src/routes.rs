@@ -25,8 +25,8 @@ use crate::market::message::Who;
 use crate::message::{Answer, Command, Handle, Refusal};
 use crate::metrics::{self, Metrics};
 use crate::subscribers::Subscribers;
-use crate::types::{Change, ErrorCode, MEMBERS_SHOWN, NewClient};
 use crate::{local, market};
+use divvy_api::types::{Change, ErrorCode, MEMBERS_SHOWN, NewClient};
 
 /// The document of the API.
 pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
@@ -342,7 +342,7 @@ async fn bounded(request: Request, next: Next) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Change;
+    use divvy_api::types::Change;
 
     #[test]
     fn a_whole_number_is_one_however_it_is_written() {

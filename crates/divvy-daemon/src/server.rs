@@ -26,7 +26,7 @@ use crate::door::{Door, peer};
 use crate::market::message::Who;
 use crate::message::Refusal;
 use crate::patient::Patient;
-use crate::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 
 /// A connection that has not sent a whole request's head by then, or sends no other, is closed.
 const HEAD_TIME: Duration = Duration::from_secs(5);

@@ -14,7 +14,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::market::message::Who;
 use crate::message::Refusal;
-use crate::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 
 /// Answers full of events that one user, root or not, may have under way: each is .6 MB at most.
 const AT_A_TIME: u32 = 8;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
-use divvy_daemon::market::types::Give;
+use divvy_api::market::Give;
 use divvy_market::Resource;
 
 use crate::args::EXIT_CODES;

@@ -1,6 +1,6 @@
 //! `divvy market audit`: who did what.
 
-use divvy_daemon::market::types::{Audit, AuditEntry};
+use divvy_api::market::{Audit, AuditEntry};
 
 use serde_json::Value;
 

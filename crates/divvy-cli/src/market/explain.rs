@@ -1,6 +1,6 @@
 //! `divvy market explain`: where a value comes from, ticket by ticket, as a tree in words.
 
-use divvy_daemon::market::types::{Explained, Why};
+use divvy_api::market::{Explained, Why};
 use divvy_market::Resource;
 
 use super::args::ExplainArgs;

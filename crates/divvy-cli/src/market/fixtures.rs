@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use divvy_daemon::market::types::{Currency, Exchange, Explained, Give, Graph, Offer, Standing, Ticket, Why};
+use divvy_api::market::{Currency, Exchange, Explained, Give, Graph, Offer, Standing, Ticket, Why};
 use divvy_market::{
     Amount, Broker, Caller, CurrencyId, CurrencyView, Kind, Made, Market, Moment, Op, Presence, Resource,
     Resources, Side, Source,

@@ -1,6 +1,6 @@
 //! `divvy currency ls` and `divvy exchange ls`.
 
-use divvy_daemon::market::types::{Currency, Exchange, Graph, Offer};
+use divvy_api::market::{Currency, Exchange, Graph, Offer};
 use divvy_market::Resource;
 use serde_json::json;
 

@@ -9,12 +9,12 @@ mod explain;
 mod list;
 mod tree;
 
-use divvy_daemon::client::{Api, ApiError};
-use divvy_daemon::market::types::{
+use divvy_api::client::{Api, ApiError};
+use divvy_api::market::{
     Aftermath, Bound, Changed, Currency, CurrencyChange, Exchange, Give, NewCurrency, NewNice, NewOffer,
     NewTicket, Offer, Offered, Ticket,
 };
-use divvy_daemon::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 use divvy_market::{Kind, Resource};
 use serde::Serialize;
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! What the market's commands print, over markets that real operations made.
 
 use clap::Parser as _;
-use divvy_daemon::market::types::{AuditEntry, Offer, Offered};
+use divvy_api::market::{AuditEntry, Offer, Offered};
 use divvy_market::{Kind, Resource};
 
 use super::fixtures::{Fair, all_kinds, an_exchange, deep, two_currencies, wide};
@@ -346,7 +346,7 @@ fn what_cannot_be_meant_is_refused() {
 
 #[test]
 fn refusals_have_exit_codes_of_their_own() {
-    use divvy_daemon::types::ErrorInfo;
+    use divvy_api::types::ErrorInfo;
     let code = |code| {
         let info = ErrorInfo { code, message: "why".into(), fix: "what to do".into() };
         refused(ApiError::Refused(info)).code

@@ -1,6 +1,6 @@
 //! `divvy attach`: processes that run already become a client.
 
-use divvy_daemon::types::{Client, NewClient, Plan};
+use divvy_api::types::{Client, NewClient, Plan};
 
 use super::args::AttachArgs;
 use super::json;

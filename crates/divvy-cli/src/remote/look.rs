@@ -1,7 +1,7 @@
 //! `divvy explain` and `divvy doctor`: questions that change nothing, and for which no divvyd need be started.
 
-use divvy_daemon::client::{ApiError, Choice};
-use divvy_daemon::types::{BackendInfo, Explanation, Finding, FindingStatus};
+use divvy_api::client::{ApiError, Choice};
+use divvy_api::types::{BackendInfo, Explanation, Finding, FindingStatus};
 use divvy_linux::{Pid, Protection};
 
 use super::args::{DoctorArgs, ExplainArgs};

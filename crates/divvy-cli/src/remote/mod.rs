@@ -8,9 +8,9 @@ mod run;
 mod table;
 pub(crate) mod which;
 
-use divvy_daemon::client::{Api, ApiError};
-use divvy_daemon::launch::LaunchError;
-use divvy_daemon::types::{Change, Client, Clients, ErrorCode};
+use divvy_api::client::{Api, ApiError};
+use divvy_api::launch::LaunchError;
+use divvy_api::types::{Change, Client, Clients, ErrorCode};
 use serde::Serialize;
 
 use crate::{Code, Failure, print};
@@ -143,7 +143,7 @@ fn seconds(ns: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use divvy_daemon::types::ErrorInfo;
+    use divvy_api::types::ErrorInfo;
 
     use super::*;
 

@@ -10,7 +10,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
-use divvy_daemon::types::{Change, ClientState, NewClient};
+use divvy_api::types::{Change, ClientState, NewClient};
 use divvy_linux::stand_in::{Fork, end_by_signal, fork};
 use divvy_linux::{Exit, Signal};
 

@@ -1,6 +1,6 @@
 //! The table of `divvy ls`.
 
-use divvy_daemon::types::{Client, Clients};
+use divvy_api::types::{Client, Clients};
 
 use super::seconds;
 
@@ -57,7 +57,7 @@ fn line(c: &Client, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use divvy_daemon::types::ClientState;
+    use divvy_api::types::ClientState;
 
     #[test]
     fn the_table_lines_up() {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use divvy_daemon::client::{Api, ApiError, Asked, Choice};
-use divvy_daemon::launch::{LaunchError, with_choice};
+use divvy_api::client::{Api, ApiError, Asked, Choice};
+use divvy_api::launch::{LaunchError, with_choice};
 
 use crate::Failure;
 

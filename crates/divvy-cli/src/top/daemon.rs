@@ -1,7 +1,7 @@
 //! A divvyd, asked at every look.
 
-use divvy_daemon::client::{Api, ApiError, Choice};
-use divvy_daemon::types::{self, ClientState};
+use divvy_api::client::{Api, ApiError, Choice};
+use divvy_api::types::{self, ClientState};
 use divvy_policy::Nanos;
 
 use super::source::{Change, Client, Member, Own, SNAPSHOT_VERSION, Snapshot, Source, State};

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use divvy_market::Resource;
 
-use super::types::{Currency, Graph, Standing, Ticket};
-use crate::types::{Client, ClientState};
+use divvy_api::market::{Currency, Graph, Standing, Ticket};
+use divvy_api::types::{Client, ClientState};
 
 /// A value as it is written: `1000/3`, `500`, `-20`.
 fn read(value: &str) -> f64 {

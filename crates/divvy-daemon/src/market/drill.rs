@@ -22,7 +22,7 @@ use super::names::Names;
 use super::policy::Policy;
 use super::store::{Store, StoreConfig};
 use super::thread::{Start, start};
-use super::types::{Graph, NewCurrency, NewTicket, TicketChange};
+use divvy_api::market::{Graph, NewCurrency, NewTicket, TicketChange};
 
 /// Users of the load: 2001 and so on, called `u2001`.
 const USERS: u32 = 12;

@@ -12,12 +12,12 @@ use divvy_market::{Presence, Resource};
 use tokio::sync::oneshot;
 
 use super::policy::Policy;
-use super::types::{
+use crate::message::Refusal;
+use divvy_api::market::{
     Audit, Bound, Changed, Currency, CurrencyChange, Exchange, Explained, Graph, NewCurrency, NewExchange,
     NewNice, NewOffer, NewTicket, Offer, Offered, Ticket, TicketChange,
 };
-use crate::message::Refusal;
-use crate::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 
 /// Questions that wait for the market at most; more are refused.
 const QUEUE: usize = 1024;

@@ -13,7 +13,6 @@ pub(crate) mod routes;
 pub(crate) mod stats;
 pub(crate) mod store;
 pub(crate) mod thread;
-pub mod types;
 
 pub(crate) use store::StoreConfig;
 pub(crate) use thread::{Feed, Running, Start, start};

@@ -15,13 +15,13 @@ use serde::Deserialize;
 
 use super::achieved;
 use super::message::{Ask, Handle, Said, Who};
-use super::types::{
-    Bound, Currencies, CurrencyChange, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
-};
-use crate::client::encode;
 use crate::message::Refusal;
 use crate::routes::{bad_request, key, parse};
-use crate::types::ErrorCode;
+use divvy_api::client::encode;
+use divvy_api::market::{
+    Bound, Currencies, CurrencyChange, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
+};
+use divvy_api::types::ErrorCode;
 
 /// All paths of the market, of a divvyd whose state has one or none.
 pub(crate) fn router<S>() -> Router<S>
@@ -267,10 +267,10 @@ mod tests {
     use tower_service::Service as _;
 
     use super::super::message::{Message, Question, channel};
-    use super::super::types::{
+    use super::*;
+    use divvy_api::market::{
         Aftermath, Audit, Changed, Currency, Exchange, Explained, Give, Graph, Offer, Offered, Ticket,
     };
-    use super::*;
 
     fn currency() -> Currency {
         Currency {

@@ -32,7 +32,7 @@ use super::stats::Stats;
 use super::store::{AuditLine, Recovered, Store, StoreConfig, StoreError};
 use crate::message::Refusal;
 use crate::say;
-use crate::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 
 /// Questions that are done together, at most.
 const BATCH: usize = 256;

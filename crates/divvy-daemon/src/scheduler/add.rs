@@ -8,7 +8,7 @@ use super::book::Entry;
 use super::{Owner, Scheduler, internal, parse_share, system};
 use crate::market::message::{Admitted, Who};
 use crate::message::{Answer, Prepared, Refusal};
-use crate::types::{ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
+use divvy_api::types::{ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
 
 /// Arguments of a command and their bytes, at most: what the system takes is more.
 const ARGUMENTS_MAX: usize = 1024;

@@ -7,7 +7,7 @@ use divvy_policy::ClientId;
 
 use super::system::Owner;
 use crate::message::Refusal;
-use crate::types::{Client, ErrorCode};
+use divvy_api::types::{Client, ErrorCode};
 
 /// Clients that have left and can still be asked about.
 const LEFT_KEPT: usize = 64;
@@ -203,7 +203,7 @@ fn check_name(name: &str) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::ClientState;
+    use divvy_api::types::ClientState;
 
     fn entry(name: &str) -> Entry {
         Entry { name: name.into(), selector: "pid:1".into(), owner: None }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use divvy_engine::{Recorder, Trace, TraceLine};
 use divvy_policy::{ClientId, Instant};
 
-use crate::types::{Event, Events, Happening};
+use divvy_api::types::{Event, Events, Happening};
 
 /// Events that are kept.
 const KEPT: usize = 65_536;

@@ -26,8 +26,8 @@ use tokio::sync::Notify;
 use crate::market::message::Who;
 use crate::message::{Answer, Command, Refusal, Request};
 use crate::protect::Shelter;
-use crate::types::{BackendInfo, Change, ErrorCode, OwnCost, SHARE_MAX, Status};
 use book::Book;
+use divvy_api::types::{BackendInfo, Change, ErrorCode, OwnCost, SHARE_MAX, Status};
 use events::Log;
 pub(crate) use spent::Spent;
 pub(crate) use system::{Admins, Owner, Terms, Values};
@@ -253,14 +253,14 @@ impl Scheduler {
                 let client = self.book.find_present(&key, self.asker(&who))?;
                 self.check_owner(client, &who)?;
                 self.change(client, change)?;
-                Ok(Answer::Client(Box::new(self.client(client, crate::types::MEMBERS_SHOWN)?)))
+                Ok(Answer::Client(Box::new(self.client(client, divvy_api::types::MEMBERS_SHOWN)?)))
             }
             Command::Detach { key, who } => {
                 let client = self.book.find_present(&key, self.asker(&who))?;
                 self.check_owner(client, &who)?;
                 let mut last = self.client(client, 0)?;
                 self.detach(client)?;
-                last.state = crate::types::ClientState::Left;
+                last.state = divvy_api::types::ClientState::Left;
                 Ok(Answer::Client(Box::new(last)))
             }
             Command::Events { since, .. } => Ok(Answer::Events(self.log.since(since, clock::now()))),
@@ -351,7 +351,7 @@ impl Scheduler {
     fn note_lost(&mut self) {
         for lost in self.engine.take_lost() {
             let Ok(mut last) = self.client(lost.client, 0) else { continue };
-            last.state = crate::types::ClientState::Left;
+            last.state = divvy_api::types::ClientState::Left;
             if lost.why != HostError::Gone {
                 crate::say(format_args!("{}: {}; not divided any more", last.name, lost.why));
                 last.why = Some(lost.why.to_string());

@@ -10,7 +10,7 @@ use super::book::Entry;
 use super::view::{Row, View};
 use super::{Scheduler, internal_text};
 use crate::message::Refusal;
-use crate::types::{Client, ClientState, Exit, Member, MemberState};
+use divvy_api::types::{Client, ClientState, Exit, Member, MemberState};
 
 /// All clocks are read anew for a report at most this often.
 const AUDIT_INTERVAL: Nanos = Nanos::from_millis(20);

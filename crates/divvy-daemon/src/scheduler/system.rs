@@ -17,7 +17,7 @@ use super::Scheduler;
 use super::presence::Presences;
 use crate::market::message::Who;
 use crate::message::Refusal;
-use crate::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 
 /// A share that is off by less than one in so many is left as it is.
 const SAME: u64 = 4096;

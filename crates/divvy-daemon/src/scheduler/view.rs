@@ -23,7 +23,7 @@ use super::book::{self, Entry};
 use super::rows::member_state;
 use crate::message::Refusal;
 use crate::server::divvyd_leaves;
-use crate::types::{Client, Clients, ErrorCode, Member, Status};
+use divvy_api::types::{Client, Clients, ErrorCode, Member, Status};
 
 /// A view of this age is answered from at once.
 pub(crate) const FRESH: Nanos = Nanos::from_millis(20);
@@ -262,7 +262,7 @@ mod tests {
 
     use super::super::system::Owner;
     use super::*;
-    use crate::types::{ClientState, OwnCost};
+    use divvy_api::types::{ClientState, OwnCost};
 
     const MS: u64 = 1_000_000;
 
@@ -300,7 +300,7 @@ mod tests {
         let status = Status {
             version: "1".into(),
             pid: 1,
-            backend: crate::types::BackendInfo::default(),
+            backend: divvy_api::types::BackendInfo::default(),
             policy: "exact".into(),
             quantum_ns: 1,
             cpus: vec![0],

@@ -13,7 +13,7 @@ use crate::limit::Limiter;
 use crate::market::message::{self as market, Ask, Who};
 use crate::market::policy::Policy;
 use crate::message::{Answer, Command, Handle};
-use crate::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 
 /// So often it is looked whether every thread answers, where no manager wants to know.
 const LOOK: Duration = Duration::from_secs(10);

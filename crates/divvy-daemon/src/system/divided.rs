@@ -19,7 +19,7 @@ use crate::market::message::{Admitted, Ask, Handle as Market, Who};
 use crate::market::policy::Policy;
 use crate::message::{Command, Handle as Scheduler};
 use crate::scheduler::{Admins, Terms, Values};
-use crate::types::{ErrorCode, NewClient};
+use divvy_api::types::{ErrorCode, NewClient};
 
 /// Values are told in parts of a base ticket: about a millionth.
 const PARTS: u64 = 1 << 20;

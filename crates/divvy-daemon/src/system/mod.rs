@@ -36,9 +36,9 @@ use crate::routes::{Context, router};
 use crate::scheduler::{End, Scheduler, Settings, Values};
 use crate::server::Server;
 use crate::subscribers::Subscribers;
-use crate::types::BackendInfo;
 use chores::Chores;
 use divided::ToScheduler;
+use divvy_api::types::BackendInfo;
 use notify::{Manager, Notifier};
 use place::{POLICY_FILE, RUN_DIR, STATE_DIR, SystemPlace, SystemPlaceError, read_policy};
 

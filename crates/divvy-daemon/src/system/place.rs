@@ -6,10 +6,11 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use divvy_api::place::PlaceError;
 use divvy_linux::guard::{RuntimeDir, SYSTEM_DIR};
 use rustix::fs::Mode;
 
-use crate::place::{Lock, Locked, PlaceError, listen_in, lock_in, remove_socket_in};
+use crate::place::{Lock, Locked, listen_in, lock_in, remove_socket_in};
 
 /// Where the socket, the lock and the table are, unless another place is named.
 pub(crate) const RUN_DIR: &str = SYSTEM_DIR;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use divvy_daemon::client::Api;
-use divvy_daemon::place::SOCKET;
-use divvy_daemon::types::{Clients, NewClient};
+use divvy_api::client::Api;
+use divvy_api::place::SOCKET;
+use divvy_api::types::{Clients, NewClient};
 use divvy_linux::{Pid, ProcessRef, Signal, clock};
 use divvy_policy::Nanos;
 use serde::Serialize;

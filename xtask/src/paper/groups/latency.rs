@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use divvy_daemon::client::{Api, ApiError};
-use divvy_daemon::types::{Change, NewClient, NewCommand};
+use divvy_api::client::{Api, ApiError};
+use divvy_api::types::{Change, NewClient, NewCommand};
 use divvy_linux::clock;
 use divvy_policy::Nanos;
 use serde::Serialize;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use divvy_daemon::client::Api;
+use divvy_api::client::Api;
 use divvy_linux::{Pid, ProcessRef, Signal, clock};
 use divvy_policy::Nanos;
 

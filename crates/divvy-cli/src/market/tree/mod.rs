@@ -7,7 +7,7 @@ pub(super) mod text;
 
 use std::collections::BTreeMap;
 
-use divvy_daemon::market::types::{Currency, Exchange, Give, Graph, Standing, Ticket};
+use divvy_api::market::{Currency, Exchange, Give, Graph, Standing, Ticket};
 use divvy_market::{Kind, Resource};
 
 use super::args::TreeArgs;

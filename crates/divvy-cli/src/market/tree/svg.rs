@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use divvy_daemon::market::types::Ticket;
+use divvy_api::market::Ticket;
 use divvy_market::{Kind, Resource};
 
 use super::layout::{Layout, Room, layout};

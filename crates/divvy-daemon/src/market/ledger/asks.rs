@@ -7,11 +7,11 @@ use super::users::Limited;
 use super::{Work, amount};
 use crate::market::message::{Ask, Said};
 use crate::market::record::{Charge, Step};
-use crate::market::types::{
+use crate::message::Refusal;
+use divvy_api::market::{
     Bound, Changed, CurrencyChange, Give, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, Offered,
 };
-use crate::message::Refusal;
-use crate::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 
 impl Work<'_> {
     pub(super) fn answer(&mut self, ask: &Ask) -> Result<Said, Refusal> {

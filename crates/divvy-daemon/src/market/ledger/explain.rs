@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use divvy_market::{CurrencyId, Kind, Ratio, Resource, Source, TicketId, TicketView};
 
 use super::Work;
-use crate::market::types::{Explained, Why};
 use crate::message::Refusal;
+use divvy_api::market::{Explained, Why};
 
 /// Steps of one explanation, at most. The parts of the value itself are always all there.
 const STEPS_MAX: usize = 4096;

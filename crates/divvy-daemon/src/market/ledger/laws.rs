@@ -6,7 +6,7 @@ use super::random::{Drawn, Numbers, draw};
 use super::tests::{ALICE, BOB, Bench, CAROL, ROOT};
 use super::*;
 use crate::market::names::scripted::Scripted;
-use crate::market::types::{Currency, CurrencyChange, NewTicket};
+use divvy_api::market::{Currency, CurrencyChange, NewTicket};
 
 fn seeds(most: usize) -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(any::<u64>(), 1..most)

@@ -35,9 +35,9 @@ use super::message::{Admitted, Ask, Identity, Said, Who};
 use super::names::Names;
 use super::policy::Policy;
 use super::record::{Charge, Fingerprint, Record, Step};
-use super::types::Aftermath;
 use crate::message::Refusal;
-use crate::types::ErrorCode;
+use divvy_api::market::Aftermath;
+use divvy_api::types::ErrorCode;
 
 /// A user's own currency.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

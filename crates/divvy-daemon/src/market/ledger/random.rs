@@ -5,7 +5,7 @@ use divvy_market::{CurrencyId, Kind, Presence, Resource};
 
 use super::tests::{ALICE, BOB, CAROL, ROOT, identity};
 use crate::market::message::Ask;
-use crate::market::types::{
+use divvy_api::market::{
     Bound, CurrencyChange, Give, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
 };
 

@@ -4,9 +4,9 @@ use divvy_market::CurrencyId;
 
 use super::{Ledger, Name, Work};
 use crate::market::names::Names;
-use crate::market::types::CURRENCY_NAME_MAX;
 use crate::message::Refusal;
-use crate::types::ErrorCode;
+use divvy_api::market::CURRENCY_NAME_MAX;
+use divvy_api::types::ErrorCode;
 
 /// Before the number of a user, where the user's own currency is meant and there is no account that would name it. A
 /// number alone is an id, and no other name has a colon.

@@ -4,7 +4,7 @@ use divvy_market::{Kind, Presence, Resource};
 
 use super::*;
 use crate::market::names::scripted::Scripted;
-use crate::market::types::*;
+use divvy_api::market::*;
 
 /// A ledger, and whoever asks it.
 pub(in crate::market) struct Bench {

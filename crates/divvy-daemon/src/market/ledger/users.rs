@@ -8,7 +8,7 @@ use super::Work;
 use super::asks::unexpected;
 use crate::market::record::{Charge, Step};
 use crate::message::Refusal;
-use crate::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 
 /// What is limited per user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

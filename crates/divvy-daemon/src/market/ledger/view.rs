@@ -9,8 +9,8 @@ use divvy_market::{
 
 use super::Work;
 use super::effective::Effective;
-use crate::market::types::{Currency, Exchange, Give, Graph, Offer, Standing, Ticket};
 use crate::message::Refusal;
+use divvy_api::market::{Currency, Exchange, Give, Graph, Offer, Standing, Ticket};
 
 /// Of one currency, cpu, memory and disk: its exact value now, and were everybody active, and its part of what all who
 /// are active now have.

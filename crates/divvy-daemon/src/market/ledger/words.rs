@@ -4,7 +4,7 @@ use divvy_market::{CurrencyId, Permission, Refusal as No};
 
 use super::Work;
 use crate::message::Refusal;
-use crate::types::ErrorCode;
+use divvy_api::types::ErrorCode;
 
 impl Work<'_> {
     /// Why not, and what would help.

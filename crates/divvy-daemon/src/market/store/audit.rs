@@ -9,7 +9,7 @@ use rusqlite::{Connection, params};
 
 use super::AuditLine;
 use crate::market::policy::AuditTerms;
-use crate::market::types::{Audit, AuditEntry};
+use divvy_api::market::{Audit, AuditEntry};
 
 /// Lines in one answer.
 const ANSWERED: i64 = 1000;

@@ -22,8 +22,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use super::ledger::{ImageError, Ledger, ReplayError};
 use super::policy::{AuditTerms, Policy};
 use super::record::{Fingerprint, Record};
-use super::types::Audit;
 use audit::AuditLog;
+use divvy_api::market::Audit;
 use image::FORMAT;
 use schema::SchemaError;
 

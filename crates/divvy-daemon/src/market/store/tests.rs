@@ -11,7 +11,7 @@ use crate::market::ledger::random::{Drawn, Numbers, draw};
 use crate::market::ledger::tests::{ALICE, BOB, Bench, ROOT, image, who};
 use crate::market::message::Ask;
 use crate::market::names::scripted::Scripted;
-use crate::market::types::{Give, NewCurrency, NewNice, NewOffer, NewTicket};
+use divvy_api::market::{Give, NewCurrency, NewNice, NewOffer, NewTicket};
 use divvy_market::{Kind, Resource};
 
 fn config(dir: &Path) -> StoreConfig {

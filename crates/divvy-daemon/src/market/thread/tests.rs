@@ -8,7 +8,7 @@ use divvy_market::{Kind, Resource};
 use super::*;
 use crate::market::ledger::tests::{ALICE, BOB, CAROL, ROOT, identity, who};
 use crate::market::names::scripted::Scripted;
-use crate::market::types::{Graph, NewCurrency, NewTicket};
+use divvy_api::market::{Graph, NewCurrency, NewTicket};
 
 /// A market in a directory of its own.
 struct Market {
@@ -182,7 +182,7 @@ fn a_policy_is_followed_at_the_start_and_on_reload() {
             CAROL,
             Ask::SetBound(
                 "bob".to_owned(),
-                crate::market::types::Bound { resource: Resource::Cpu, bound: Some(1) },
+                divvy_api::market::Bound { resource: Resource::Cpu, bound: Some(1) },
             ),
         )
         .unwrap();

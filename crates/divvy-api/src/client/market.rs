@@ -4,7 +4,7 @@ use divvy_market::Resource;
 use hyper::Method;
 
 use super::{Api, ApiError, encode};
-use crate::market::types::{
+use crate::market::{
     Audit, Bound, Changed, Currencies, Currency, CurrencyChange, Exchange, Explained, Graph, NewCurrency,
     NewExchange, NewNice, NewOffer, NewTicket, Offer, Offered, Ticket, TicketChange,
 };

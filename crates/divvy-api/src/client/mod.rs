@@ -333,7 +333,8 @@ impl Api {
 }
 
 /// A name as part of a path.
-pub(crate) fn encode(key: &str) -> String {
+#[must_use]
+pub fn encode(key: &str) -> String {
     let mut out = String::new();
     for &byte in key.as_bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

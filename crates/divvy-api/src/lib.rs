@@ -1,0 +1,11 @@
+//! What a divvyd is asked and answers, in Rust, and a client that asks it.
+//!
+//! [`types`] and [`market`] are the requests and answers; `docs/openapi.json` says the same for everybody. Server and
+//! client use these and no others. [`client::Api`] asks a divvyd over its unix socket, [`launch`] starts the user's own where
+//! none runs, [`place`] says where it is found.
+
+pub mod client;
+pub mod launch;
+pub mod market;
+pub mod place;
+pub mod types;
