@@ -1,7 +1,7 @@
 //! The market's part of the API. Only the system's divvyd has one.
 
 use divvy_market::Resource;
-use hyper::Method;
+use ureq::http::Method;
 
 use super::{Api, ApiError, encode};
 use crate::market::{

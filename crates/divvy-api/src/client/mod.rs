@@ -4,19 +4,17 @@
 
 mod choice;
 mod market;
+mod unix;
 
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode, header};
-use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::net::UnixStream;
-use tokio::runtime::Runtime;
+use ureq::http::request::Builder;
+use ureq::http::{Method, Request, StatusCode, header};
 
 use crate::place::{Place, PlaceError};
 use crate::types::{
@@ -29,7 +27,7 @@ pub use choice::{Asked, Choice, SYSTEM_SOCKET};
 /// An answer that has not come by then is not waited for.
 const PATIENCE: Duration = Duration::from_secs(45);
 /// Bytes in an answer at most.
-const ANSWER_MAX: usize = 64 << 20;
+const ANSWER_MAX: u64 = 64 << 20;
 
 /// What can go wrong on the way to divvyd and back.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +80,6 @@ impl ApiError {
 #[derive(Debug)]
 pub struct Api {
     path: PathBuf,
-    runtime: Runtime,
     of: Of,
 }
 
@@ -105,9 +102,7 @@ impl Api {
     }
 
     fn open(path: &Path, of: Of) -> Result<Self, ApiError> {
-        let broken = |e: std::io::Error| ApiError::Broken { path: path.to_owned(), why: e.to_string() };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
-        let api = Self { path: path.to_owned(), runtime, of };
+        let api = Self { path: path.to_owned(), of };
         api.status()?;
         Ok(api)
     }
@@ -253,25 +248,13 @@ impl Api {
         path: &str,
         body: Option<&B>,
     ) -> Result<T, ApiError> {
-        let body = match body {
-            Some(body) => serde_json::to_vec(body).map_err(|e| self.broken(e))?,
-            None => Vec::new(),
-        };
+        let body = body.map(serde_json::to_vec).transpose().map_err(|e| self.broken(e))?;
         let request = Request::builder()
             .method(method)
-            .uri(path)
-            .header(header::HOST, "divvyd")
+            .uri(format!("http://divvyd{path}"))
             .header(header::CONTENT_TYPE, "application/json")
-            .header(header::CONNECTION, "close")
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|e| self.broken(e))?;
-        let call = async {
-            match tokio::time::timeout(PATIENCE, self.exchange(request)).await {
-                Ok(answer) => answer,
-                Err(_) => Err(self.broken(format!("no answer within {} s", PATIENCE.as_secs()))),
-            }
-        };
-        let (status, bytes) = self.runtime.block_on(call)?;
+            .header(header::CONNECTION, "close");
+        let (status, bytes) = self.exchange(request, body)?;
         if status.is_success() {
             return serde_json::from_slice(&bytes).map_err(|e| self.broken(format!("the answer: {e}")));
         }
@@ -281,43 +264,50 @@ impl Api {
         }
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), ApiError> {
-        use std::io::ErrorKind;
-        let stream = UnixStream::connect(&self.path).await.map_err(|e| match e.kind() {
+    /// A connection to a divvyd that may be told what is asked.
+    fn reach(&self) -> Result<UnixStream, ApiError> {
+        let stream = unix::open(&self.path, PATIENCE).map_err(|e| match e.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => self.nobody(),
+            ErrorKind::TimedOut => self.too_late(),
             _ => self.broken(e),
         })?;
         if self.of == Of::System {
-            let uid = stream.peer_cred().map_err(|e| self.broken(e))?.uid();
+            let uid = unix::peer(&stream).map_err(|e| self.broken(e))?;
             if uid != 0 && uid != rustix::process::geteuid().as_raw() {
                 return Err(ApiError::Stranger { path: self.path.clone(), uid });
             }
         }
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.broken(e))?;
-        let driver = tokio::spawn(connection);
-        let answered = async {
-            // Whatever a divvyd that ended before it answered has done, it holds nobody any more.
-            let response = sender.send_request(request).await.map_err(|e| self.lost(&e))?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
-            let body = body.map_err(|e| self.broken(e))?.to_bytes();
-            Ok((status, body))
-        };
-        let answer = answered.await;
-        driver.abort();
-        answer
+        Ok(stream)
     }
 
-    fn lost(&self, e: &hyper::Error) -> ApiError {
-        use std::error::Error as _;
-        let reset = e.source().and_then(|s| s.downcast_ref::<std::io::Error>()).is_some_and(|e| {
-            matches!(e.kind(), std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset)
-        });
-        if e.is_incomplete_message() || e.is_canceled() || e.is_closed() || reset {
-            return self.nobody();
+    fn exchange(&self, request: Builder, body: Option<Vec<u8>>) -> Result<(StatusCode, Vec<u8>), ApiError> {
+        let agent = unix::agent(self.reach()?, PATIENCE);
+        let answer = match body {
+            Some(body) => agent.run(request.body(body).map_err(|e| self.broken(e))?),
+            None => agent.run(request.body(()).map_err(|e| self.broken(e))?),
+        };
+        let mut answer = answer.map_err(|e| self.lost(e))?;
+        let body = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_vec();
+        let body = body.map_err(|e| match e {
+            ureq::Error::Timeout(_) => self.too_late(),
+            e => self.broken(e),
+        })?;
+        Ok((answer.status(), body))
+    }
+
+    /// Why nothing was answered. Whatever a divvyd that ended before it answered has done, it holds nobody any more.
+    fn lost(&self, e: ureq::Error) -> ApiError {
+        const GONE: [ErrorKind; 3] =
+            [ErrorKind::UnexpectedEof, ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
+        match e {
+            ureq::Error::Io(e) if GONE.contains(&e.kind()) => self.nobody(),
+            ureq::Error::Timeout(_) => self.too_late(),
+            e => self.broken(e),
         }
-        self.broken(e)
+    }
+
+    fn too_late(&self) -> ApiError {
+        self.broken(format_args!("no answer within {} s", PATIENCE.as_secs()))
     }
 
     fn nobody(&self) -> ApiError {
@@ -368,5 +358,100 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let error = Api::connect(&path).unwrap_err();
         assert!(matches!(error, ApiError::NotRunning(_)), "{error}");
+    }
+    /// Answers one request with `answer`, after reading `read` bytes of it (or as much as comes), and gives what it was asked.
+    fn serve_once(path: &Path, read: usize, answer: &'static str) -> std::thread::JoinHandle<String> {
+        use std::io::{Read as _, Write as _};
+        let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = Vec::new();
+            let mut bytes = [0; 4096];
+            while asked.len() < read {
+                match stream.read(&mut bytes).unwrap() {
+                    0 => break,
+                    n => asked.extend_from_slice(&bytes[..n]),
+                }
+            }
+            stream.write_all(answer.as_bytes()).unwrap();
+            String::from_utf8(asked).unwrap()
+        })
+    }
+
+    /// What is asked in one request, and what a server with this `answer` makes of it.
+    fn asked(answer: &'static str) -> (String, Result<Vec<u32>, ApiError>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("api.sock");
+        let server = serve_once(&path, 1, answer);
+        let got = Api { path, of: Of::User }.get("/v1/a%2Fb?since=1");
+        (server.join().unwrap(), got)
+    }
+
+    #[test]
+    fn a_request_says_what_http_demands_and_an_answer_is_read_however_it_is_framed() {
+        let (request, got) = asked("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n[1,2,3]");
+        assert_eq!(got.unwrap(), [1, 2, 3]);
+        let request = request.to_ascii_lowercase();
+        assert!(request.starts_with("get /v1/a%2fb?since=1 http/1.1\r\n"), "{request}");
+        assert!(request.contains("\r\nhost: divvyd\r\n"), "{request}");
+        assert!(request.contains("\r\nconnection: close\r\n"), "{request}");
+        for answer in [
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\n[4,\r\n2\r\n5]\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n[4,5]",
+        ] {
+            assert_eq!(asked(answer).1.unwrap(), [4, 5], "{answer}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told_by_what_it_is() {
+        let refused = "HTTP/1.1 404 Not Found\r\nconnection: close\r\n\r\n\
+                       {\"error\":{\"code\":\"no-such-client\",\"message\":\"none\",\"fix\":\"look\"}}";
+        let error = asked(refused).1.unwrap_err();
+        assert_eq!((error.code(), error.to_string().as_str()), (Some(ErrorCode::NoSuchClient), "none; look"));
+        // It ended before it answered: another can be started.
+        assert!(matches!(asked("").1, Err(ApiError::NotRunning(_))));
+        for (answer, why) in [
+            ("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n[1,2", "the answer: "),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 40\r\n\r\n[1,2", "disconnect"),
+            ("HTTP/1.1 503 No\r\ncontent-length: 2\r\n\r\nno", "it answered 503"),
+            ("HTTP/1.1 302 Found\r\nlocation: http://a/\r\ncontent-length: 0\r\n\r\n", "it answered 302"),
+            ("hello\r\n\r\n", ""),
+        ] {
+            let error = asked(answer).1.unwrap_err();
+            assert!(matches!(error, ApiError::Broken { .. }), "{answer}: {error}");
+            assert!(error.to_string().contains(why), "{answer}: {error}");
+        }
+    }
+
+    /// A server that has enough of a long request answers and closes before it has read all.
+    #[test]
+    fn an_answer_that_comes_before_the_request_was_read_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("api.sock");
+        let answer = "HTTP/1.1 413 Too Large\r\nconnection: close\r\n\r\n\
+                      {\"error\":{\"code\":\"too-large\",\"message\":\"too large\",\"fix\":\"\"}}";
+        let server = serve_once(&path, 1, answer);
+        let new = NewClient { name: Some("x".repeat(4 << 20)), share: 1, ..NewClient::default() };
+        let error = Api { path, of: Of::User }.add(&new).unwrap_err();
+        assert_eq!(error.code(), Some(ErrorCode::TooLarge), "{error}");
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn who_is_not_accepted_does_not_wait_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("api.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let wait = Duration::from_millis(50);
+        let _first = unix::open(&path, wait).unwrap();
+        assert_eq!(unix::open(&path, wait).unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn the_kernel_says_who_serves() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        assert_eq!(unix::peer(&one).unwrap(), rustix::process::geteuid().as_raw());
     }
 }
