@@ -42,6 +42,17 @@ for crate in divvy-engine divvy-sim; do
     echo "$crate: knows no system call"
 done
 
+# Whoever builds `divvy` builds no server.
+if cargo tree -p divvy-cli -e normal,build --prefix none | grep -E '^(divvy-daemon|tokio|axum|hyper|rusqlite) '; then
+    echo "divvy must not know divvyd" >&2
+    exit 1
+fi
+echo "divvy-cli: knows no server"
+
+step programs
+# Tests of `divvy` start this `divvyd`, which is another package's.
+cargo build --bin divvy --bin divvyd
+
 step tests
 skips=$(mktemp)
 trap 'rm -f "$skips"' EXIT

@@ -52,7 +52,7 @@ fn a_quick_run_makes_the_page_and_leaves_nothing() {
     let xtask = Path::new(env!("CARGO_BIN_EXE_xtask"));
     let mut build = Command::new(env!("CARGO"));
     build
-        .args(["build", "--quiet", "--package", "divvy-cli"])
+        .args(["build", "--quiet", "--workspace", "--bin", "divvy", "--bin", "divvyd"])
         .args((!cfg!(debug_assertions)).then_some("--release"));
     assert!(build.status().expect("cargo").success(), "the divvy that is measured is of this build");
     let child = Command::new(xtask)

@@ -203,12 +203,12 @@ fn prepare(args: &MachineArgs, job: &Job, work: &Work) -> Result<Machine> {
 fn built(own: &Path) -> Result<PathBuf> {
     let root = crate::ci::root();
     let mut cargo = crate::ci::cargo(&root);
-    cargo.args(["build", "--quiet", "--package", "divvy-cli", "--bins"]);
+    cargo.args(["build", "--quiet", "--bin", "divvy", "--bin", "divvyd"]);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
     let status = cargo.status().context("start cargo")?;
-    ensure!(status.success(), "cargo build --package divvy-cli: {status}");
+    ensure!(status.success(), "cargo build --bin divvy --bin divvyd: {status}");
     Ok(own.parent().context("this program is in no directory")?.to_owned())
 }
 

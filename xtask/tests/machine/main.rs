@@ -41,7 +41,7 @@ fn can_boot(test: &str) -> bool {
 fn build() -> &'static Path {
     let mut build = Command::new(env!("CARGO"));
     build
-        .args(["build", "--quiet", "--package", "divvy-cli"])
+        .args(["build", "--quiet", "--workspace", "--bin", "divvy", "--bin", "divvyd"])
         .args((!cfg!(debug_assertions)).then_some("--release"));
     assert!(build.status().expect("cargo").success(), "the divvy that is tested is of this build");
     Path::new(env!("CARGO_BIN_EXE_xtask")).parent().expect("a directory")

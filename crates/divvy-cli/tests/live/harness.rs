@@ -16,6 +16,8 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::daemon_program;
+
 /// How long a test waits for what must come; a slow machine only makes the test slower.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How far a fraction of all CPU time may be from its target where the machine is busy with other things.
@@ -141,9 +143,10 @@ impl Sandbox {
         let dir = tempfile::Builder::new().prefix("divvy-live-").tempdir().expect("a directory");
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let mut divvy = PathBuf::from(env!("CARGO_BIN_EXE_divvy"));
+        let divvyd = daemon_program::built_beside(&divvy);
         if user != User::Own {
             if !is_reachable(&divvy) {
-                for program in [divvy.as_path(), Path::new(env!("CARGO_BIN_EXE_divvyd"))] {
+                for program in [&divvy, &divvyd] {
                     let copy = dir.path().join(program.file_name().expect("a name"));
                     std::fs::copy(program, &copy).expect("copy divvy to where everybody can reach it");
                 }

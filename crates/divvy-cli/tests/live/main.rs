@@ -10,6 +10,7 @@ mod backend;
 mod books;
 mod crash;
 mod daemon;
+mod daemon_program;
 mod dispatch;
 mod divided;
 mod ends;

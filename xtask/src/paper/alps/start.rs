@@ -26,8 +26,10 @@ struct Row {
 /// Builds `divvy` and `divvyd` as users get them, and says where the former is; the other is beside it.
 pub(in crate::paper) fn build() -> Result<PathBuf> {
     let root = ci::root();
-    let status = ci::cargo(&root).args(["build", "--release", "--quiet", "--package", "divvy-cli"]).status();
-    ensure!(status.context("start cargo")?.success(), "divvy cannot be built");
+    let status = ci::cargo(&root)
+        .args(["build", "--release", "--quiet", "--bin", "divvy", "--bin", "divvyd"])
+        .status();
+    ensure!(status.context("start cargo")?.success(), "divvy and divvyd cannot be built");
     // Beside this program, which is in the same profile's directory.
     let own = std::env::current_exe()?;
     let divvy = own.parent().context("this program's directory")?.join("divvy");

@@ -1,4 +1,4 @@
-//! The `divvyd` program; everything is in the library of that crate.
+//! The `divvyd` program; everything is in the library beside it.
 
 fn main() -> std::process::ExitCode {
     divvy_linux::stack::with_room(divvy_daemon::main)
