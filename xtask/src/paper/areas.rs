@@ -49,7 +49,7 @@ macro_rules! write_both {
         let (svg, png) = ($dir.join(format!("{}.svg", $name)), $dir.join(format!("{}.png", $name)));
         $self
             .draw(&SVGBackend::new(&svg, size).into_drawing_area())
-            .and_then(|()| $self.draw(&BitMapBackend::new(&png, size).into_drawing_area()))
+            .and_then(|()| super::png::write(&png, size, |area| $self.draw(area)))
             .map_err(|e| anyhow!("draw {}: {e}", $name))
     }};
 }

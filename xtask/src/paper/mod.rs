@@ -11,6 +11,7 @@ mod page;
 pub(crate) mod pbs;
 pub(crate) mod peers;
 mod plot;
+mod png;
 pub(crate) mod real;
 mod sheet;
 pub(crate) mod stats;

@@ -119,7 +119,7 @@ impl Plot {
         register();
         let (svg, png) = (dir.join(format!("{name}.svg")), dir.join(format!("{name}.png")));
         self.draw(SVGBackend::new(&svg, SIZE).into_drawing_area())
-            .and_then(|()| self.draw(BitMapBackend::new(&png, SIZE).into_drawing_area()))
+            .and_then(|()| super::png::write(&png, SIZE, |area| self.draw(area.clone())))
             .map_err(|e| anyhow!("draw {name}: {e}"))
     }
 

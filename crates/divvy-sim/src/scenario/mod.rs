@@ -1,5 +1,5 @@
 //! Scenario files: one TOML or JSON text that says everything about a run. `docs/scenario.md` describes them for
-//! users; `docs/scenario.schema.json` is [`schema`].
+//! users; `docs/scenario.schema.json` is `schema` (with the feature of that name).
 //!
 //! Reading is strict: an unknown key, a value of the wrong kind and a value that cannot be are each answered with the
 //! line, the key and what was expected ([`ScenarioError`]).
@@ -71,6 +71,7 @@ pub fn located(error: PolicyError) -> ScenarioError {
 
 /// The JSON Schema of scenario files.
 #[must_use]
+#[cfg(feature = "schema")]
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(Scenario).into()
 }

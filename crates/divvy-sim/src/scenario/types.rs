@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -11,7 +10,8 @@ use super::{PolicySpec, Span};
 use crate::workload::Dist;
 
 /// Everything about a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Scenario {
     /// A title, for people.
@@ -115,7 +115,8 @@ impl Scenario {
 }
 
 /// The hardware.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct MachineSpec {
     /// How many CPUs, 1 to 4096.
@@ -148,7 +149,8 @@ impl Default for MachineSpec {
 }
 
 /// What a CPU does whose client blocks between two ticks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OnBlockSpec {
     /// It is given to the next client at once.
@@ -159,7 +161,8 @@ pub enum OnBlockSpec {
 }
 
 /// What a client that wakes does to running ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OnWakeSpec {
     /// Nothing, unless the policy takes a CPU away itself.
@@ -170,7 +173,8 @@ pub enum OnWakeSpec {
 }
 
 /// The kernel beneath a gate, as far as the gate can feel it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct KernelSpec {
     /// Its tick, on which slices between released clients end.
@@ -205,7 +209,8 @@ impl Default for KernelSpec {
 }
 
 /// Where a kernel lets a client run that becomes runnable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PlacementSpec {
     /// On its last CPU if that idles, else on one that does.
@@ -216,7 +221,8 @@ pub enum PlacementSpec {
 }
 
 /// How fresh a CPU clock is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockLagSpec {
     /// Up to date.
@@ -227,7 +233,8 @@ pub enum ClockLagSpec {
 }
 
 /// How late the gate wakes: uniformly from `low` to `high`, and one time in `late-one-in` by 2 to 4 ms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct LatencySpec {
     /// At least this.
@@ -245,7 +252,8 @@ impl Default for LatencySpec {
 }
 
 /// CPU time of what a gate does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct CostsSpec {
     /// Being woken.
@@ -273,7 +281,8 @@ impl Default for CostsSpec {
 }
 
 /// Time that a hypervisor takes: the clock goes on and nobody runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct StealSpec {
     /// Mean time from the end of one theft to the next.
@@ -283,7 +292,8 @@ pub struct StealSpec {
 }
 
 /// CPU-bound clients by their shares.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Shares {
     /// One client for each number.
@@ -293,7 +303,8 @@ pub enum Shares {
 }
 
 /// A table with the one key `random`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RandomShares {
     /// Uniform numbers scaled to a sum.
@@ -301,7 +312,8 @@ pub struct RandomShares {
 }
 
 /// Uniform numbers scaled to `total` by largest remainders, at least 1 each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RandomSpec {
     /// How many shares (N).
@@ -334,7 +346,8 @@ impl<'de> Deserialize<'de> for Shares {
 }
 
 /// Clients with a program.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ClientSpec {
     /// For people.
@@ -358,7 +371,8 @@ pub struct ClientSpec {
 }
 
 /// One step of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum StepSpec {
     /// Use this much CPU time.
@@ -370,7 +384,8 @@ pub enum StepSpec {
 }
 
 /// Closed users.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct UserSpec {
     /// For people.
@@ -399,7 +414,8 @@ const fn no_gap() -> Dist {
 }
 
 /// An open source of jobs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ArrivalSpec {
     /// For people.
@@ -418,7 +434,8 @@ pub struct ArrivalSpec {
 }
 
 /// A single job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct JobSpec {
     /// When it arrives.
@@ -431,7 +448,8 @@ pub struct JobSpec {
 }
 
 /// A workload in another file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TraceSpec {
     /// Its path, from the scenario's folder.
@@ -441,7 +459,8 @@ pub struct TraceSpec {
 }
 
 /// How a trace is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceFormat {
     /// Lines of `arrival,size[,share]`.
@@ -451,7 +470,8 @@ pub enum TraceFormat {
 }
 
 /// One thing done to a client from outside. Events of one moment happen in the order of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct EventSpec {
     /// When.
@@ -466,7 +486,8 @@ pub struct EventSpec {
 }
 
 /// What is done to a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum EventOp {
     /// A CPU-bound client joins, blocked.
@@ -484,7 +505,8 @@ pub enum EventOp {
 }
 
 /// When the run ends. Without `until` and `quanta`, when nobody is left; `decisions` bounds it in any case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RunSpec {
     /// Simulated time.
@@ -529,7 +551,8 @@ impl Default for RunSpec {
 }
 
 /// What is kept of a run. All of it costs memory; nothing else grows with simulated time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct MeasureSpec {
     /// Exact service errors. If not given: on, unless there are users, sources, jobs or traces.

@@ -1,14 +1,14 @@
 //! Distributions of times: drawn from in simulation, integrated over in the formulas of queueing theory.
 
 use divvy_policy::Nanos;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::rng::SplitMix64;
 use crate::scenario::Span;
 
 /// A distribution of times, written as a table with one key: `{ exponential = { mean = "25s" } }`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Dist {
     /// Always the same.

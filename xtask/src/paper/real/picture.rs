@@ -47,7 +47,7 @@ impl Dots {
         let size = (WIDTH as u32, (TOP + BOTTOM + ROW * self.rows.len() as i32) as u32);
         let (svg, png) = (dir.join(format!("{name}.svg")), dir.join(format!("{name}.png")));
         self.draw(&SVGBackend::new(&svg, size).into_drawing_area())
-            .and_then(|()| self.draw(&BitMapBackend::new(&png, size).into_drawing_area()))
+            .and_then(|()| crate::paper::png::write(&png, size, |area| self.draw(area)))
             .map_err(|e| anyhow!("draw {name}: {e}"))
     }
 
