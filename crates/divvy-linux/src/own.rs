@@ -10,10 +10,7 @@ use crate::{Error, Result};
 /// best nice value that there is, for its session's autogroup too. Makes system calls only, and keeps the short slice of
 /// [`ask_for_short_slices`] where nothing is permitted.
 pub fn come_first() {
-    let lowest = libc::sched_param { sched_priority: 1 };
-    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: the kernel reads one whole struct.
-    if unsafe { libc::sched_setscheduler(0, policy, &raw const lowest) } == 0 {
+    if set_scheduler(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) {
         return;
     }
     // RLIMIT_NICE counts from 20 downwards: 40 allows -20, 0 allows 20 and so nothing.
@@ -33,9 +30,15 @@ pub fn come_first() {
 /// anybody, and a CPU that idles runs it at once. Makes system calls only.
 pub fn come_last() {
     write_autogroup(b"19 ");
-    let none = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel reads one whole struct. Where it refuses the process is like others.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none) };
+    // Where it is refused the process is like others.
+    set_scheduler(libc::SCHED_IDLE, 0);
+}
+
+/// Whether the kernel has given the calling thread this scheduling policy. The kernel is asked itself: musl's function of
+/// the name only fails.
+fn set_scheduler(policy: libc::c_int, priority: libc::c_int) -> bool {
+    // SAFETY: the kernel reads one int, which is what its `struct sched_param` is.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) == 0 }
 }
 
 /// Without autogroups there is no such file. A space at the end is left out by the kernel.
