@@ -9,7 +9,8 @@ die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 # Programs that building or testing needs, and the Debian package of each.
 missing=''
 for pair in cc:gcc ld:binutils sha256sum:coreutils setpriv:util-linux setsid:util-linux cpulimit:cpulimit \
-    qemu-system-x86_64:qemu-system-x86 busybox:busybox-static strip:binutils tar:tar; do
+    qemu-system-x86_64:qemu-system-x86 busybox:busybox-static strip:binutils tar:tar \
+    mmdebstrap:mmdebstrap dpkg-shlibdeps:dpkg-dev; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 # Real programs that `cargo xtask paper real` divides: what is missing here is missing from its page. Servers live in sbin,

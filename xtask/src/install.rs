@@ -48,6 +48,28 @@ struct Item {
 /// # Errors
 /// Names the file that could not be read or written; what was written before stays.
 pub(crate) fn run(args: &InstallArgs) -> Result<()> {
+    let paths = carry_out(args)?;
+    let done = if args.uninstall { "removed " } else { "" };
+    paths.iter().for_each(|path| println!("{done}{}", path.display()));
+    Ok(())
+}
+
+/// Puts the programs of a directory, and what belongs to them, below `root` as if that were /.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn stage(programs: &Path, prefix: &str, root: &Path) -> Result<()> {
+    let args = InstallArgs {
+        prefix: PathBuf::from(prefix),
+        destdir: Some(root.to_owned()),
+        from: Some(programs.to_owned()),
+        uninstall: false,
+    };
+    carry_out(&args).map(drop)
+}
+
+/// The paths that were written, or removed.
+fn carry_out(args: &InstallArgs) -> Result<Vec<PathBuf>> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     ensure!(args.prefix.is_absolute(), "--prefix {}: give a path that begins with /", args.prefix.display());
     let root = match &args.destdir {
@@ -57,7 +79,12 @@ pub(crate) fn run(args: &InstallArgs) -> Result<()> {
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let work = std::env::temp_dir().join(format!("divvy-install-{}-{count}", std::process::id()));
     let done = items(args, &work).and_then(|items| {
-        items.iter().try_for_each(|item| if args.uninstall { remove(item, &root) } else { put(item, &root) })
+        let mut paths = Vec::new();
+        for item in &items {
+            let path = if args.uninstall { remove(item, &root)? } else { Some(put(item, &root)?) };
+            paths.extend(path);
+        }
+        Ok(paths)
     });
     // Nothing but what was made above is in it.
     let _ = std::fs::remove_dir_all(&work);
@@ -101,10 +128,17 @@ fn items(args: &InstallArgs, work: &Path) -> Result<Vec<Item>> {
             .with_context(|| format!("write {}", from.display()))?;
         items.push(Item { from, to: Path::new("lib/systemd/system").join(unit), mode: 0o644 });
     }
+    items.push(Item {
+        from: ci::root().join("dist/divvyd.toml"),
+        to: Path::new("share/doc/divvy/examples/divvyd.toml").to_owned(),
+        mode: 0o644,
+    });
+    // What a distribution installs is looked for elsewhere than what its user does.
+    let zsh = if args.prefix == Path::new("/usr") { "vendor-completions" } else { "site-functions" };
     for program in PROGRAMS {
         for (file, to) in [
             (format!("{program}.bash"), format!("share/bash-completion/completions/{program}")),
-            (format!("_{program}"), format!("share/zsh/site-functions/_{program}")),
+            (format!("_{program}"), format!("share/zsh/{zsh}/_{program}")),
             (format!("{program}.fish"), format!("share/fish/vendor_completions.d/{program}.fish")),
         ] {
             items.push(Item { from: work.join("completions").join(file), to: to.into(), mode: 0o644 });
@@ -113,20 +147,24 @@ fn items(args: &InstallArgs, work: &Path) -> Result<Vec<Item>> {
     Ok(items)
 }
 
-/// Builds a program for release.
+/// Where cargo builds.
 #[expect(clippy::disallowed_methods, reason = "cargo is told by the environment where to build")]
+pub(crate) fn target_dir() -> PathBuf {
+    let root = ci::root();
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
+}
+
+/// Builds a program for release.
 pub(crate) fn built(program: &str) -> Result<PathBuf> {
     let root = ci::root();
     let status = ci::cargo(&root).args(["build", "--release", "--bin", program]).status();
     let status = status.context("start cargo")?;
     ensure!(status.success(), "cargo build --release --bin {program}: {status}");
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
-    Ok(target.join("release").join(program))
+    Ok(target_dir().join("release").join(program))
 }
 
 /// Writes beside the place first: a program that runs there goes on, and a reader never sees half a file.
-fn put(item: &Item, root: &Path) -> Result<()> {
+fn put(item: &Item, root: &Path) -> Result<PathBuf> {
     let to = root.join(&item.to);
     let dir = to.parent().unwrap_or(root);
     std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
@@ -143,19 +181,17 @@ fn put(item: &Item, root: &Path) -> Result<()> {
     if placed.is_err() {
         let _ = std::fs::remove_file(&new);
     }
-    placed?;
-    println!("{}", to.display());
-    Ok(())
+    placed.map(|()| to)
 }
 
-fn remove(item: &Item, root: &Path) -> Result<()> {
+/// The path, if there was anything to remove.
+fn remove(item: &Item, root: &Path) -> Result<Option<PathBuf>> {
     let to = root.join(&item.to);
     match std::fs::remove_file(&to) {
-        Ok(()) => println!("removed {}", to.display()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-        Err(e) => return Err(e).with_context(|| format!("remove {}", to.display())),
+        Ok(()) => Ok(Some(to)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e).with_context(|| format!("remove {}", to.display())),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -229,6 +265,7 @@ mod tests {
             "share/fish/vendor_completions.d/divvy.fish",
             "lib/systemd/system/divvyd.service",
             "lib/systemd/system/divvyd.socket",
+            "share/doc/divvy/examples/divvyd.toml",
             "share/bash-completion/completions/divvyd",
             "share/zsh/site-functions/_divvyd",
             "share/fish/vendor_completions.d/divvyd.fish",

@@ -6,6 +6,7 @@
 mod ci;
 mod client;
 mod crowd;
+mod dist;
 mod install;
 mod live;
 mod man;
@@ -52,6 +53,8 @@ enum Command {
         #[command(subcommand)]
         vm: vm::Vm,
     },
+    /// Make what users install: an archive of static programs, and a Debian package
+    Dist(dist::DistArgs),
     /// Install divvy with its manual pages and completions
     Install(install::InstallArgs),
 }
@@ -152,6 +155,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),
         Command::Install(args) => install::run(&args),
+        Command::Dist(args) => dist::run(&args),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

@@ -343,6 +343,26 @@ mod tests {
         user.base.map(Amount::get)
     }
 
+    /// What is installed as an example says the defaults, and what it comments out can be uncommented.
+    #[test]
+    fn the_example_is_the_defaults() {
+        const EXAMPLE: &str = include_str!("../../../../dist/divvyd.toml");
+        assert_eq!(Policy::parse(EXAMPLE).unwrap(), Policy::default());
+        let written = toml::to_string(&Policy::default()).unwrap();
+        let keys = written.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key);
+        for key in keys {
+            assert!(EXAMPLE.lines().any(|line| line.starts_with(&format!("{key} = "))), "nothing of {key}");
+        }
+        let uncommented: Vec<&str> = EXAMPLE
+            .lines()
+            .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line))
+            .collect();
+        let policy = Policy::parse(&uncommented.join("\n")).unwrap();
+        assert_eq!(amounts(policy.user(1000, Some("alice"))), [2000, 1000, 1000]);
+        assert_eq!(policy.bounds.len(), 1);
+        assert!(policy.scheduler.cpus.is_some());
+    }
+
     #[test]
     fn an_empty_file_is_the_defaults() {
         let policy = Policy::parse("").unwrap();

@@ -1,0 +1,121 @@
+//! `divvy_VERSION_ARCH.deb`, made by dpkg-deb: both programs, manual pages, completions, units, an example policy.
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use flate2::{Compression, GzBuilder};
+
+use super::{PROGRAMS, call, epoch};
+use crate::{ci, install};
+
+/// What dpkg runs; `dist/debian` has them.
+const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
+
+/// Packs the programs of a directory, with what belongs to them, into `out`.
+///
+/// # Errors
+/// What is missing on this machine, with the package that has it, or what failed.
+pub(super) fn write(programs: &Path, version: &str, level: u8, work: &Path, out: &Path) -> Result<PathBuf> {
+    let root = work.join("root");
+    install::stage(programs, "/usr", &root)?;
+    compress_pages(&root.join("usr/share/man/man1"))?;
+    write_docs(&root.join("usr/share/doc/divvy"))?;
+    let architecture = call(Command::new("dpkg").arg("--print-architecture"), "dpkg")?;
+    let architecture = architecture.trim();
+    let control = control(version, architecture, &depends(&root, work)?, installed_kib(&root)?);
+    let info = root.join("DEBIAN");
+    std::fs::create_dir_all(&info).with_context(|| format!("create {}", info.display()))?;
+    put(&info.join("control"), control.as_bytes(), 0o644)?;
+    for script in SCRIPTS {
+        let from = ci::root().join("dist/debian").join(script);
+        let text = std::fs::read(&from).with_context(|| format!("read {}", from.display()))?;
+        put(&info.join(script), &text, 0o755)?;
+    }
+    let file = out.join(format!("divvy_{version}_{architecture}.deb"));
+    let mut dpkg = Command::new("dpkg-deb");
+    dpkg.env("SOURCE_DATE_EPOCH", epoch()?);
+    dpkg.args(["--root-owner-group", "-Zxz"]).arg(format!("-z{level}")).arg("--build").arg(&root).arg(&file);
+    call(&mut dpkg, "dpkg")?;
+    Ok(file)
+}
+
+fn control(version: &str, architecture: &str, depends: &str, kib: u64) -> String {
+    format!(
+        "Package: divvy\n\
+         Version: {version}\n\
+         Architecture: {architecture}\n\
+         Maintainer: The divvy authors <divvy@localhost>\n\
+         Installed-Size: {kib}\n\
+         Depends: {depends}\n\
+         Section: admin\n\
+         Priority: optional\n\
+         Description: divides the CPU among commands in proportion to shares\n \
+         divvy runs commands and divides the CPU among them in proportion to shares, as\n \
+         an ordinary user, with nothing set up beforehand. divvyd does that for\n \
+         programs that come and go, of one user or of a machine's users, who can trade\n \
+         rights to its resources.\n"
+    )
+}
+
+/// The libraries of this machine that the programs need, as a package says it.
+fn depends(root: &Path, work: &Path) -> Result<String> {
+    // It wants to be in the tree of a source package.
+    let source = work.join("source/debian");
+    std::fs::create_dir_all(&source).with_context(|| format!("create {}", source.display()))?;
+    let text = "Source: divvy\n\nPackage: divvy\nArchitecture: any\n";
+    put(&source.join("control"), text.as_bytes(), 0o644)?;
+    let mut shlibdeps = Command::new("dpkg-shlibdeps");
+    shlibdeps.arg("-O").current_dir(work.join("source"));
+    shlibdeps.args(PROGRAMS.iter().map(|program| root.join("usr/bin").join(program)));
+    let said = call(&mut shlibdeps, "dpkg-dev")?;
+    let depends = said.lines().find_map(|line| line.strip_prefix("shlibs:Depends="));
+    let depends = depends.with_context(|| format!("dpkg-shlibdeps said nothing of use: {said}"))?;
+    ensure!(depends.contains("libc6"), "a program that needs no C library: {depends}; pack what cargo built");
+    Ok(depends.to_owned())
+}
+
+/// Manual pages are kept compressed; without a date, so that equal pages are equal bytes.
+fn compress_pages(dir: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))? {
+        let page = entry.with_context(|| format!("read {}", dir.display()))?.path();
+        let text = std::fs::read(&page).with_context(|| format!("read {}", page.display()))?;
+        let mut name = page.clone().into_os_string();
+        name.push(".gz");
+        put(Path::new(&name), &gzip(&text)?, 0o644)?;
+        std::fs::remove_file(&page).with_context(|| format!("remove {}", page.display()))?;
+    }
+    Ok(())
+}
+
+fn write_docs(doc: &Path) -> Result<()> {
+    let read =
+        |name: &str| std::fs::read_to_string(ci::root().join(name)).with_context(|| format!("read {name}"));
+    let copyright = format!("{}\n\nOr, as you like:\n\n{}", read("LICENSE-MIT")?, read("LICENSE-APACHE")?);
+    put(&doc.join("copyright"), copyright.as_bytes(), 0o644)?;
+    put(&doc.join("changelog.gz"), &gzip(read("CHANGELOG.md")?.as_bytes())?, 0o644)
+}
+
+fn gzip(text: &[u8]) -> Result<Vec<u8>> {
+    let mut encoder = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
+    encoder.write_all(text)?;
+    Ok(encoder.finish()?)
+}
+
+fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    std::fs::write(path, bytes)
+        .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)))
+        .with_context(|| format!("write {}", path.display()))
+}
+
+fn installed_kib(dir: &Path) -> Result<u64> {
+    let mut kib = 0;
+    for entry in std::fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))? {
+        let entry = entry.with_context(|| format!("read {}", dir.display()))?;
+        let meta = entry.metadata().with_context(|| format!("look at {}", entry.path().display()))?;
+        kib += if meta.is_dir() { installed_kib(&entry.path())? + 1 } else { meta.len().div_ceil(1024) };
+    }
+    Ok(kib)
+}

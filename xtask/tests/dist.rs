@@ -1,0 +1,207 @@
+//! The Debian package, as a machine's administrator meets it: installed, upgraded, removed and purged in a clean Debian
+//! root that mmdebstrap makes, in namespaces of its own.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// What is done in the root. Each step says itself.
+const STEPS: &str = include_str!("dist/steps.sh");
+/// Where apt and dpkg keep books on what they did: these grow, and are not the package's.
+const BOOKS: [&str; 5] = ["var/log/apt", "var/log/dpkg.log", "var/lib/apt", "var/cache/apt", "var/lib/dpkg"];
+
+/// Says why nothing was tested; `scripts/test.sh` lists and counts these.
+#[expect(clippy::disallowed_methods, reason = "where the skips are counted is said by the environment")]
+fn skip(test: &str, reason: &str) {
+    use std::io::Write as _;
+    eprintln!("SKIPPED {test}: {reason}");
+    if let Some(path) = std::env::var_os("DIVVY_TEST_SKIPS") {
+        let file = std::fs::OpenOptions::new().append(true).open(path);
+        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "whether this is CI is said by the environment")]
+fn is_ci() -> bool {
+    std::env::var_os("CI").is_some()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn done(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {}\n{}", text(&output.stdout), text(&output.stderr));
+    output
+}
+
+/// The programs of this build, without the tables for debuggers.
+fn programs(dir: &Path) {
+    let mut build = Command::new(env!("CARGO"));
+    build
+        .args(["build", "--quiet", "--workspace", "--bin", "divvy", "--bin", "divvyd"])
+        .args((!cfg!(debug_assertions)).then_some("--release"));
+    assert!(build.status().expect("cargo").success(), "the divvy that is packed is of this build");
+    std::fs::create_dir_all(dir).expect("a directory");
+    let built = Path::new(env!("CARGO_BIN_EXE_xtask")).parent().expect("a directory");
+    for program in ["divvy", "divvyd"] {
+        done(Command::new("strip").arg("-o").arg(dir.join(program)).arg(built.join(program)));
+    }
+}
+
+fn package(version: &str, programs: &Path, out: &Path) {
+    let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    xtask.args(["dist", "--only", "deb", "--level", "0", "--version", version]);
+    done(xtask.arg("--from").arg(programs).arg("--out").arg(out));
+}
+
+/// An archive of a clean root of this machine's release, made once and kept: it is fetched by apt. `None` where this is no
+/// Debian: its programs would need another C library.
+///
+/// # Errors
+/// Why none could be made.
+#[expect(clippy::disallowed_methods, reason = "where caches are is said by the environment")]
+fn clean_root() -> Result<Option<PathBuf>, String> {
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let field = |key: &str| release.lines().find_map(|line| line.strip_prefix(key));
+    let (Some("debian"), Some(suite)) = (field("ID="), field("VERSION_CODENAME=")) else { return Ok(None) };
+    let of = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = of("XDG_CACHE_HOME").or_else(|| Some(of("HOME")?.join(".cache")));
+    let cache = cache.ok_or("no directory for caches")?.join("divvy/dist");
+    std::fs::create_dir_all(&cache).map_err(|e| format!("create {}: {e}", cache.display()))?;
+    let root = cache.join(format!("{suite}.tar"));
+    if !root.is_file() {
+        let new = cache.join(format!("{suite}-{}.tar", std::process::id()));
+        let mut mmdebstrap = Command::new("mmdebstrap");
+        mmdebstrap.args(["--quiet", "--variant=apt", "--mode=root", suite]).arg(&new);
+        let made = mmdebstrap.output().map_err(|e| format!("mmdebstrap: {e}"))?;
+        if !made.status.success() {
+            let _ = std::fs::remove_file(&new);
+            return Err(format!("mmdebstrap: {}", text(&made.stderr).trim()));
+        }
+        std::fs::rename(&new, &root).map_err(|e| format!("write {}: {e}", root.display()))?;
+    }
+    Ok(Some(root))
+}
+
+/// Every path of `root`, but for the books of apt and dpkg.
+fn paths(root: &Path) -> BTreeSet<PathBuf> {
+    fn walk(dir: &Path, root: &Path, found: &mut BTreeSet<PathBuf>) {
+        for entry in std::fs::read_dir(dir).expect("a directory") {
+            let entry = entry.expect("an entry");
+            let path = entry.path();
+            let below = path.strip_prefix(root).expect("below the root").to_owned();
+            if BOOKS.iter().any(|book| below.starts_with(book)) {
+                continue;
+            }
+            if entry.file_type().expect("a type").is_dir() {
+                walk(&path, root, found);
+            }
+            found.insert(below);
+        }
+    }
+    let mut found = BTreeSet::new();
+    walk(root, root, &mut found);
+    found
+}
+
+#[test]
+fn a_package_comes_stays_and_goes_without_a_trace() {
+    const TEST: &str = "dist::a_package_comes_stays_and_goes_without_a_trace";
+    if !rustix::process::geteuid().is_root() {
+        return skip(TEST, "not root: packages are root's to install");
+    }
+    let archive = match clean_root() {
+        Ok(Some(archive)) => archive,
+        Ok(None) => return skip(TEST, "this machine is no Debian"),
+        Err(why) => {
+            assert!(!is_ci(), "no clean root in CI: {why}");
+            return skip(TEST, &why);
+        }
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let (built, root) = (dir.path().join("built"), dir.path().join("root"));
+    programs(&built);
+    std::fs::create_dir(&root).expect("a directory");
+    done(Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(&root));
+    let before = paths(&root);
+    assert!(before.contains(Path::new("usr/bin/apt-get")), "a root with apt");
+
+    let packages = dir.path().join("packages");
+    for version in ["0.1.0~one", "0.1.0~two"] {
+        package(version, &built, &packages);
+    }
+    std::fs::write(packages.join("steps.sh"), STEPS).expect("write the steps");
+    // What is mounted here is seen by nobody else, and what is started ends with it.
+    let within = "mount -t proc proc \"$1/proc\" && mount --rbind /dev \"$1/dev\" && mount -t tmpfs none \"$1/tmp\" && \
+                  mount --bind \"$2\" \"$1/mnt\" && exec chroot \"$1\" /bin/sh -eu /mnt/steps.sh";
+    let mut machine = Command::new("unshare");
+    machine.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", within, "sh"]);
+    machine.arg(&root).arg(&packages).env_clear();
+    machine.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("DEBIAN_FRONTEND", "noninteractive");
+    let output = done(machine.stdin(std::process::Stdio::null()));
+    let said = text(&output.stdout);
+    eprintln!("{said}");
+    assert!(said.ends_with("== the end\n"), "{said}\n{}", text(&output.stderr));
+
+    let after = paths(&root);
+    let left: Vec<&PathBuf> = after.difference(&before).collect();
+    let gone: Vec<&PathBuf> = before.difference(&after).collect();
+    assert!(left.is_empty() && gone.is_empty(), "left: {left:#?}, gone: {gone:#?}");
+    for entry in std::fs::read_dir(root.join("var/lib/dpkg/info")).expect("dpkg's books") {
+        let name = entry.expect("an entry").file_name();
+        assert!(!name.to_string_lossy().starts_with("divvy"), "dpkg remembers {}", name.display());
+    }
+    let status = std::fs::read_to_string(root.join("var/lib/dpkg/status")).expect("dpkg's status");
+    assert!(!status.contains("Package: divvy\n"), "dpkg remembers the package");
+}
+
+/// Everything that the archive is to have, but for a build with musl, which takes minutes.
+#[test]
+fn an_archive_is_unpacked_over_a_prefix() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let built = dir.path().join("built");
+    std::fs::create_dir(&built).expect("a directory");
+    for program in ["divvy", "divvyd"] {
+        std::fs::write(built.join(program), format!("#!/bin/sh\necho {program}\n")).expect("write");
+    }
+    let pack = |out: &str| {
+        let out = dir.path().join(out);
+        let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        xtask.args(["dist", "--only", "static", "--version", "1.2.3"]).env("SOURCE_DATE_EPOCH", "1000000000");
+        done(xtask.arg("--from").arg(&built).arg("--out").arg(&out));
+        let files: Vec<PathBuf> = std::fs::read_dir(&out)
+            .expect("what was made")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        assert_eq!(files.len(), 1, "the archive, and nothing half-made: {files:?}");
+        files[0].clone()
+    };
+    let (one, two) = (pack("one"), pack("two"));
+    assert_eq!(std::fs::read(&one).expect("read"), std::fs::read(&two).expect("read"), "equal bytes");
+    let name = format!("divvy-1.2.3-{}-linux.tar.gz", std::env::consts::ARCH);
+    assert_eq!(one.file_name().expect("a name"), name.as_str());
+    let prefix = dir.path().join("prefix");
+    std::fs::create_dir(&prefix).expect("a directory");
+    done(Command::new("tar").args(["--strip-components=1", "-xf"]).arg(&one).arg("-C").arg(&prefix));
+    assert_eq!(text(&done(&mut Command::new(prefix.join("bin/divvyd"))).stdout), "divvyd\n");
+    for file in ["share/man/man1/divvy.1", "lib/systemd/system/divvyd.service", "share/doc/divvy/LICENSE-MIT"]
+    {
+        assert!(prefix.join(file).is_file(), "{file}");
+    }
+}
+
+#[test]
+fn what_cannot_be_packed_is_refused_with_the_cause() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let refused = |args: &[&str], why: &str| {
+        let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        let output = xtask.arg("dist").args(args).arg("--out").arg(dir.path()).output().expect("run xtask");
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{args:?}: {said}");
+    };
+    refused(&["--only", "deb", "--from", "/no/such"], "/no/such/divvy: no such program");
+    refused(&["--from", "/bin"], "--only");
+    refused(&["--only", "static", "--from", "/bin", "--version", "1 2"], "--version \"1 2\": give letters");
+}

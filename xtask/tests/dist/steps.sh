@@ -1,0 +1,73 @@
+# In a clean Debian root. Each step fails the test by its exit code.
+say() { echo "== $*"; }
+die() { echo "$*" >&2; exit 1; }
+version() { dpkg-query --show --showformat '${Version}' divvy; }
+
+say install
+apt-get install -q -y /mnt/divvy_0.1.0~one_*.deb
+[ "$(version)" = 0.1.0~one ]
+divvy --version
+divvyd --version
+for file in man/man1/divvy.1.gz man/man1/divvy-share.1.gz man/man1/divvyd.1.gz bash-completion/completions/divvy \
+    zsh/vendor-completions/_divvyd fish/vendor_completions.d/divvy.fish doc/divvy/copyright \
+    doc/divvy/examples/divvyd.toml; do
+    [ -s "/usr/share/$file" ] || die "no $file"
+done
+for unit in divvyd.service divvyd.socket; do
+    [ -s "/usr/lib/systemd/system/$unit" ] || die "no $unit"
+done
+grep -q '^ExecStart=/usr/bin/divvyd --system$' /usr/lib/systemd/system/divvyd.service
+[ ! -e /etc/systemd/system/sockets.target.wants/divvyd.socket ] || die 'enabled without being asked'
+bash -c 'source /usr/share/bash-completion/completions/divvy && complete -p divvy'
+
+say a first result
+divvy share --for 1s --json 1:'sha256sum /dev/zero' 3:'sha256sum /dev/zero' >/tmp/result
+grep -q '"achieved_fraction"' /tmp/result
+
+say the system
+mkdir /etc/divvy
+cp /usr/share/doc/divvy/examples/divvyd.toml /etc/divvy/
+divvyd --system 2>/tmp/log &
+divvyd=$!
+tries=0
+until divvy ls --system >/tmp/ls 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || die "$(cat /tmp/ls /tmp/log)"
+    sleep 0.1
+done
+divvy currency create kept
+[ -n "$(ls /var/lib/divvy)" ] || die "no market is kept"
+
+say upgrade
+apt-get install -q -y /mnt/divvy_0.1.0~two_*.deb
+[ "$(version)" = 0.1.0~two ]
+divvy currency ls | grep -q kept
+kill $divvyd
+wait $divvyd
+
+say remove
+apt-get remove -q -y divvy
+[ ! -e /usr/bin/divvy ] && [ ! -e /usr/bin/divvyd ] && [ ! -e /usr/lib/systemd/system/divvyd.socket ]
+[ -s /etc/divvy/divvyd.toml ] || die 'the policy is gone'
+[ -n "$(ls /var/lib/divvy)" ] || die 'the market is gone'
+
+say again
+apt-get install -q -y /mnt/divvy_0.1.0~two_*.deb
+mkdir -p /etc/systemd/system/sockets.target.wants
+ln -s /usr/lib/systemd/system/divvyd.socket /etc/systemd/system/sockets.target.wants/
+divvyd --system 2>/tmp/log &
+divvyd=$!
+tries=0
+until divvy currency ls 2>/dev/null | grep -q kept; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || die "$(cat /tmp/log)"
+    sleep 0.1
+done
+kill $divvyd
+wait $divvyd
+
+say purge
+apt-get purge -q -y divvy
+# The directory was made above, as `systemctl enable` would have.
+rmdir /etc/systemd/system/sockets.target.wants 2>/dev/null || true
+say the end
