@@ -157,14 +157,18 @@ pub(crate) fn give_up_on_stderr() {
     DEAF.store(true, Ordering::Relaxed);
 }
 
-/// Writes the text that was asked for to standard output.
+/// Writes the text that was asked for to standard output. A reader that has gone (`| head`) has had enough, and is no error.
 ///
 /// # Errors
 /// [`Failure`] with [`Code::File`] where it cannot be written: whoever asked has not got it.
 pub(crate) fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    let written = writeln!(out, "{text}").and_then(|()| out.flush());
-    written.map_err(|e| Failure::new(Code::File, format!("write to standard output: {e}")))
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(Code::File, format!("write to standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The command line as clap knows it, for manual pages and completions.

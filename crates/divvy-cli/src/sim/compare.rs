@@ -10,8 +10,8 @@ use super::args::CompareArgs;
 use super::source::{Source, label, parse_policy, shares_text, usage};
 use super::table::{lines, number};
 use super::text::{cut_off, fraction};
-use super::{picture, print_out, sweep};
-use crate::{Code, Failure, tell};
+use super::{picture, sweep};
+use crate::{Code, Failure, print, tell};
 
 /// A policy with what its runs gave.
 struct Column {
@@ -35,15 +35,15 @@ pub(crate) fn run(args: &CompareArgs) -> Result<Code, Failure> {
     }
     let single = replications == 1;
     if args.json {
-        print_out(&json_text(&columns, single))?;
+        print(json_text(&columns, single))?;
     } else if args.csv {
-        print_out(csv_text(&columns).trim_end())?;
+        print(csv_text(&columns).trim_end())?;
     } else {
         let rows = if single { exact_rows(&columns) } else { mean_rows(&columns) };
         let head = source.scenario.name.clone().into_iter();
         let head = head.chain((!single).then(|| format!("means of {replications} replications ± 95 %")));
         let text: Vec<String> = head.chain(lines(&rows)).collect();
-        print_out(&text.join("\n"))?;
+        print(text.join("\n"))?;
     }
     if args.picture.svg.is_some() || args.picture.png.is_some() {
         let name = source.scenario.name.clone().unwrap_or_else(|| {

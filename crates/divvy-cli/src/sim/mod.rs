@@ -15,7 +15,7 @@ use divvy_sim::output::Report;
 
 use self::args::{Csv, Plot, RunArgs, SimArgs, SimCommand};
 use self::source::{Source, usage};
-use crate::{Code, Failure, tell};
+use crate::{Code, Failure, print, tell};
 
 /// Runs that are kept for a picture or a trace.
 const RUNS_KEPT: u32 = 1_000_000;
@@ -49,10 +49,10 @@ fn run_one(args: &RunArgs) -> Result<Code, Failure> {
         picture::write(&args.picture, &picture::of_report(&report, args.plot)?)?;
     }
     match args.csv {
-        _ if args.json => print_out(&report.to_json())?,
-        Some(Csv::Clients) => print_out(report.clients_csv().trim_end())?,
-        Some(Csv::Runs) => print_out(report.runs_csv().trim_end())?,
-        None => print_out(text::report(&report, &source::label(scenario.decider())).trim_end())?,
+        _ if args.json => print(report.to_json())?,
+        Some(Csv::Clients) => print(report.clients_csv().trim_end())?,
+        Some(Csv::Runs) => print(report.runs_csv().trim_end())?,
+        None => print(text::report(&report, &source::label(scenario.decider())).trim_end())?,
     }
     let points: usize = scenario.sweep.values().map(Vec::len).product();
     let nr_runs = points as u64 * u64::from(scenario.replications);
@@ -90,16 +90,4 @@ fn write_trace(file: &Path, report: &Report) -> Result<(), Failure> {
 fn write_file(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
     std::fs::write(file, bytes)
         .map_err(|error| Failure::new(Code::File, format!("write {}: {error}", file.display())))
-}
-
-/// Prints a text and ends the line. A reader that has gone (`| head`) is no error.
-fn print_out(text: &str) -> Result<(), Failure> {
-    use std::io::Write as _;
-    let done = writeln!(std::io::stdout().lock(), "{text}");
-    match done {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Code::File, format!("write standard output: {error}")))
-        }
-        _ => Ok(()),
-    }
 }

@@ -5,9 +5,8 @@ use divvy_policy::{Kind, PolicyInfo};
 use serde_json::{Value, json};
 
 use super::args::PoliciesArgs;
-use super::print_out;
 use super::source::usage;
-use crate::{Code, Failure};
+use crate::{Code, Failure, print};
 
 pub(crate) fn run(args: &PoliciesArgs) -> Result<Code, Failure> {
     let infos: Vec<&PolicyInfo> = match &args.name {
@@ -24,11 +23,11 @@ pub(crate) fn run(args: &PoliciesArgs) -> Result<Code, Failure> {
         let list: Vec<Value> = infos.iter().map(|info| json_of(info)).collect();
         let value =
             if args.name.is_some() { list.into_iter().next().unwrap_or_default() } else { json!(list) };
-        print_out(&serde_json::to_string_pretty(&value).unwrap_or_default())?;
+        print(serde_json::to_string_pretty(&value).unwrap_or_default())?;
     } else if args.name.is_some() {
-        print_out(&infos.iter().map(|info| details(info)).collect::<Vec<_>>().join("\n"))?;
+        print(infos.iter().map(|info| details(info)).collect::<Vec<_>>().join("\n"))?;
     } else {
-        print_out(&overview(&infos))?;
+        print(overview(&infos))?;
     }
     Ok(Code::Done)
 }

@@ -8,10 +8,10 @@ use rayon::prelude::*;
 use serde_json::Value;
 
 use super::args::SweepArgs;
+use super::picture;
 use super::source::{Source, has_param, label, usage};
 use super::table::{lines, number};
-use super::{picture, print_out};
-use crate::{Code, Failure, tell};
+use crate::{Code, Failure, print, tell};
 
 pub(super) fn run(args: &SweepArgs) -> Result<Code, Failure> {
     let mut source = Source::new(&args.scenario, Some(&args.policy))?;
@@ -37,12 +37,12 @@ pub(super) fn run(args: &SweepArgs) -> Result<Code, Failure> {
     let summary = study.merge(reports);
     let measures = measures(&summary, &args.measure)?;
     if args.json {
-        print_out(&serde_json::to_string_pretty(&summary).unwrap_or_default())?;
+        print(serde_json::to_string_pretty(&summary).unwrap_or_default())?;
     } else if args.csv {
-        print_out(summary.to_csv().trim_end())?;
+        print(summary.to_csv().trim_end())?;
     } else {
         let name = title(&source.scenario);
-        print_out(&format!("{name}\n\n{}", lines(&rows(&summary, &keys, &measures)).join("\n")))?;
+        print(format!("{name}\n\n{}", lines(&rows(&summary, &keys, &measures)).join("\n")))?;
     }
     if args.picture.svg.is_some() || args.picture.png.is_some() {
         let chart = picture::of_summary(&summary, &keys, &measures, args.plot, &title(&source.scenario))?;
