@@ -9,6 +9,7 @@ mod args;
 mod capable;
 mod completions;
 mod market;
+mod nearest;
 mod plot;
 mod remote;
 mod replay;

@@ -316,7 +316,11 @@ fn bad_options_are_answered_by_name() {
         ),
         (
             vec!["compare", "--shares", "2,1", "--policies", "vtrr,vrtt"],
-            "--policies vrtt: policy.name: no policy is called \"vrtt\", expected one of vtrr, pbs, wrr, drr, wfq, wf2q, \
+            "--policies: no policy is called \"vrtt\"; did you mean 'vtrr'?",
+        ),
+        (
+            vec!["compare", "--shares", "2,1", "--policies", "vtrr,fair"],
+            "--policies fair: policy.name: no policy is called \"fair\", expected one of vtrr, pbs, wrr, drr, wfq, wf2q, \
              stride, lottery, fcfs, rr, las, mlfb, linux-2.2, eevdf, gps, pbs-fluid",
         ),
         (
@@ -326,7 +330,7 @@ fn bad_options_are_answered_by_name() {
         (
             vec!["policies", "cfs"],
             "no policy is called \"cfs\", expected one of vtrr, pbs, wrr, drr, wfq, wf2q, stride, lottery, fcfs, rr, las, \
-             mlfb, linux-2.2, eevdf, gps, pbs-fluid, exact, alps, alps-basic, rate",
+             mlfb, linux-2.2, eevdf, gps, pbs-fluid, exact, alps, alps-basic, rate; did you mean 'fcfs'?",
         ),
     ] {
         let output = folder.divvy(&args);

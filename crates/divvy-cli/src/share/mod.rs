@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use divvy_engine::policies::{GateSpec, KERNEL};
+use divvy_engine::policies::{self, GateSpec, KERNEL, SpecError};
 use divvy_linux::CpuMask;
 use divvy_linux::cgroup::{Backend, Chosen};
 use divvy_linux::front::{Leave, OpenFiles, Split, split};
@@ -29,7 +29,7 @@ use rustix::io::Errno;
 pub(crate) use tasks::check_command;
 
 use crate::args::ShareArgs;
-use crate::{Code, Failure, capable};
+use crate::{Code, Failure, capable, nearest};
 
 pub(crate) use backend::BackendArg;
 pub(crate) use trace::TraceFormat;
@@ -51,7 +51,7 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     let backend = backend::choose(&args, &tasks)?;
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
     let spec = gate_spec(&args, &backend, 1);
-    spec.make().map_err(|e| Failure::new(Code::Usage, e))?;
+    spec.make().map_err(unusable)?;
     check_options(&args, &spec.policy)?;
     check_cycle(&spec, &tasks)?;
     // What cannot be written later is better known before anything runs.
@@ -76,6 +76,15 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
             run::Run::start(&args, tasks, cpus, backend, trace, run::Ends { link, writers })?.finish(report)
         }
     }
+}
+
+/// What is wrong with a policy, and which one may have been meant.
+fn unusable(e: SpecError) -> Failure {
+    let hint = match &e {
+        SpecError::UnknownPolicy(name) => nearest::hint(name, policies::live().map(|info| info.name)),
+        _ => String::new(),
+    };
+    Failure::new(Code::Usage, format!("{e}{hint}"))
 }
 
 fn shows_table(args: &ShareArgs) -> bool {

@@ -76,7 +76,9 @@ fn split(lists: &[String]) -> Result<Vec<PolicySpec>, Failure> {
     if texts.is_empty() {
         return Err(usage("--policies: none, expected a list such as vtrr,wfq,stride"));
     }
-    texts.iter().map(|text| parse_policy(text)).collect()
+    let parse =
+        |text: &String| parse_policy(text).map_err(|e| usage(e.text.replacen("--policy", "--policies", 1)));
+    texts.iter().map(parse).collect()
 }
 
 fn column(source: &Source) -> Result<Column, Failure> {

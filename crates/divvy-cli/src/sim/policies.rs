@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::args::PoliciesArgs;
 use super::source::usage;
-use crate::{Code, Failure, print};
+use crate::{Code, Failure, nearest, print};
 
 pub(crate) fn run(args: &PoliciesArgs) -> Result<Code, Failure> {
     let infos: Vec<&PolicyInfo> = match &args.name {
@@ -15,7 +15,8 @@ pub(crate) fn run(args: &PoliciesArgs) -> Result<Code, Failure> {
             let known = || divvy_sim::policies::all().map(|info| info.name).collect::<Vec<_>>().join(", ");
             let info = divvy_sim::policies::find(name);
             vec![info.ok_or_else(|| {
-                usage(format!("no policy is called \"{name}\", expected one of {}", known()))
+                let hint = nearest::hint(name, divvy_sim::policies::all().map(|info| info.name));
+                usage(format!("no policy is called \"{name}\", expected one of {}{hint}", known()))
             })?]
         }
     };

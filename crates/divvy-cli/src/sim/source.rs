@@ -7,7 +7,7 @@ use divvy_sim::scenario::{Format, ParamValue, PolicySpec, Scenario, ScenarioErro
 use divvy_sim::simulate::SimError;
 
 use super::args::{PolicyArgs, ScenarioArgs};
-use crate::{Code, Failure};
+use crate::{Code, Failure, nearest};
 
 /// A scenario or trace of more bytes is not read: it is held in memory as a whole.
 const FILE_MAX: u64 = 256 << 20;
@@ -123,7 +123,15 @@ pub(super) fn usage(text: impl std::fmt::Display) -> Failure {
 
 /// `NAME` or `NAME:KEY=VALUE,...`.
 pub(super) fn parse_policy(text: &str) -> Result<PolicySpec, Failure> {
-    text.parse().map_err(|error: String| usage(format!("--policy: {error}")))
+    let policy: PolicySpec = text.parse().map_err(|error: String| usage(format!("--policy: {error}")))?;
+    let name = &policy.name;
+    match nearest::hint(name, divvy_sim::policies::all().map(|info| info.name)) {
+        hint if divvy_sim::policies::find(name).is_none() && !hint.is_empty() => {
+            Err(usage(format!("--policy: no policy is called \"{name}\"{hint}")))
+        }
+        // Where none is like it, all are listed when the scenario is checked.
+        _ => Ok(policy),
+    }
 }
 
 fn quantum(args: &ScenarioArgs) -> divvy_sim::scenario::Span {

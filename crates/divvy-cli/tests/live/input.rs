@@ -40,6 +40,7 @@ fn bad_input_starts_nothing(sandbox: &Sandbox) {
         (&["--file", "zero.toml"], 2, "share 0", "from 1 to 1000000"),
         (&["--file", "nodir.toml"], 3, "/no/such/dir", "no such directory"),
         (&["--policy", "fair"], 2, "unknown policy 'fair'", "exact, alps, alps-basic, rate"),
+        (&["--policy", "exakt"], 2, "unknown policy 'exakt'", "did you mean 'exact'?"),
         (&["--policy", "pbs:alpha=20"], 2, "alpha is 20", "0.0625 to 16"),
         (&["--policy", "las:qauntum=1ms"], 2, "qauntum: unknown parameter", "expected one of since, quantum"),
         (&["--policy", "stride:quantum=1us"], 2, "quantum of 1000 ns", "1 ms to 10 s"),
