@@ -54,6 +54,9 @@ pub(crate) struct ClientReport {
     pub(crate) selector: Option<String>,
     /// `None` while it runs, and for what is not our child.
     pub(crate) exit: Option<ExitReport>,
+    /// What people are told in the place of the signal that we have sent ourselves.
+    #[serde(skip)]
+    pub(crate) ended_by_us: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -134,6 +137,7 @@ pub(crate) fn clients(ledger: &Ledger, tasks: &[Task]) -> Vec<ClientReport> {
             relative_error: if all == 0 { 0.0 } else { achieved / target - 1.0 },
             selector: None,
             exit: None,
+            ended_by_us: None,
         }
     })
     .collect()
@@ -181,11 +185,12 @@ impl Report {
             target: c.target_fraction,
             achieved: c.achieved_fraction,
             error: c.relative_error,
-            state: match c.exit {
-                None if c.selector.is_some() => "released".to_owned(),
-                None => "running".to_owned(),
-                Some(ExitReport::Code(code)) => format!("exit {code}"),
-                Some(ExitReport::Signal(signal)) => format!("signal {signal}"),
+            state: match (c.exit, c.ended_by_us) {
+                (None, _) if c.selector.is_some() => "released".to_owned(),
+                (None, _) => "running".to_owned(),
+                (Some(_), Some(how)) => how.to_owned(),
+                (Some(ExitReport::Code(code)), None) => format!("exit {code}"),
+                (Some(ExitReport::Signal(signal)), None) => format!("signal {signal}"),
             },
             cpu_ns: c.service_ns,
         });

@@ -76,6 +76,10 @@ enum Ended {
     Signal(Asked),
 }
 
+/// What the commands that still run at the end are ended with.
+const TERM: i32 = Signal::TERM.as_raw();
+const KILL: i32 = Signal::KILL.as_raw();
+
 fn no_thread(e: std::io::Error) -> Failure {
     Failure::new(Code::System, format!("start a thread: {e}"))
 }
@@ -218,6 +222,7 @@ impl<'a> Run<'a> {
         }
         let strangers = self.strangers(wall_ns, &clients, own.cpu_ns);
         let verdict = verdict::line(&clients, &self.lives(wall_ns), strangers, cycles.count);
+        let ran: Vec<bool> = self.clients().map(|c| self.engine.host().exit(c).is_none()).collect();
         self.end_commands();
         scheduled?;
         let used: u64 = clients.iter().map(|c| c.service_ns).sum();
@@ -246,10 +251,25 @@ impl<'a> Run<'a> {
         for (i, client) in report.clients.iter_mut().enumerate() {
             client.exit = self.engine.host().exit(ClientId(i as u32)).map(ExitReport::from);
             client.selector = self.tasks[i].selector().map(ToString::to_string);
+            client.ended_by_us = client.exit.filter(|_| ran[i]).and_then(|exit| self.how_we_ended(exit));
         }
         let code = self.code(&report);
         self.publish(&report, report_to)?;
         Ok(code)
+    }
+
+    fn clients(&self) -> impl Iterator<Item = ClientId> {
+        (0..self.tasks.len() as u32).map(ClientId)
+    }
+
+    /// How a command has ended that still ran at the end, where that was by a signal of ours.
+    fn how_we_ended(&self, exit: ExitReport) -> Option<&'static str> {
+        match (exit, self.ended_by) {
+            (ExitReport::Signal(TERM), Ended::Time) => Some("ended after --for"),
+            (ExitReport::Signal(TERM), Ended::Signal(_)) => Some("ended with divvy"),
+            (ExitReport::Signal(KILL), Ended::Time | Ended::Signal(_)) => Some("killed at the end"),
+            _ => None,
+        }
     }
 
     /// What others had of the CPUs, as a fraction of their time; none where the kernel does not tell.
@@ -264,14 +284,21 @@ impl<'a> Run<'a> {
 
     /// What is known of each client beside its row.
     fn lives(&mut self, wall_ns: u64) -> Vec<verdict::Life> {
-        let all = (0..self.tasks.len() as u32).map(ClientId);
-        all.map(|client| {
-            let slept = self.engine.blocked_for(client).0 as f64 / wall_ns as f64;
-            let ledger = &self.engine.ledger().clients()[client.index()];
-            let (ended, width) = (!ledger.present, ledger.width);
-            verdict::Life { slept, stopped: self.engine.host().is_stopped_elsewhere(client), ended, width }
-        })
-        .collect()
+        self.clients()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|client| {
+                let slept = self.engine.blocked_for(client).0 as f64 / wall_ns as f64;
+                let ledger = &self.engine.ledger().clients()[client.index()];
+                let (ended, width) = (!ledger.present, ledger.width);
+                verdict::Life {
+                    slept,
+                    stopped: self.engine.host().is_stopped_elsewhere(client),
+                    ended,
+                    width,
+                }
+            })
+            .collect()
     }
 
     fn schedule(&mut self) -> Result<(), Failure> {

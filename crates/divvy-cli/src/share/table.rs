@@ -13,14 +13,17 @@ pub(crate) struct Row {
 }
 
 const NAME_MAX: usize = 24;
+/// Columns of the states that come and go, so that the table does not jump.
+const STATE_MIN: usize = 9;
 
 /// A header and one line for each row. Fractions are of all CPU time that the rows have received; the error is of the
 /// target.
 pub(crate) fn lines(rows: &[Row], color: bool) -> Vec<String> {
     let width = rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0).clamp(7, NAME_MAX);
+    let states = rows.iter().map(|r| r.state.chars().count()).max().unwrap_or(0).max(STATE_MIN);
     let bold = |text: String| if color { format!("\x1b[1m{text}\x1b[0m") } else { text };
     let header = format!(
-        "{:<width$} {:>7} {:>9} {:>10} {:>9}  {:<9} {:>10}",
+        "{:<width$} {:>7} {:>9} {:>10} {:>9}  {:<states$} {:>10}",
         "command", "share", "target %", "achieved %", "error %", "state", "CPU time"
     );
     let mut lines = vec![bold(header)];
@@ -31,7 +34,7 @@ pub(crate) fn lines(rows: &[Row], color: bool) -> Vec<String> {
             name.push('…');
         }
         let line = format!(
-            "{name:<width$} {:>7} {:>9.2} {:>10.2} {:>+9.2}  {:<9} {:>8.2} s",
+            "{name:<width$} {:>7} {:>9.2} {:>10.2} {:>+9.2}  {:<states$} {:>8.2} s",
             row.share,
             row.target * 100.0,
             row.achieved * 100.0,

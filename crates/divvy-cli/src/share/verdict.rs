@@ -81,6 +81,7 @@ mod tests {
             relative_error: achieved / target - 1.0,
             selector: None,
             exit: None,
+            ended_by_us: None,
         }
     }
 

@@ -28,3 +28,23 @@ fn a_closed_pipe_ends_quietly() {
         assert_eq!(full.status.code(), Some(4), "{args:?}: {}", String::from_utf8_lossy(&full.stderr));
     }
 }
+
+/// The signal was divvy's own: who reads the summary is told why it came, and who parses the report that it came.
+#[test]
+fn who_was_ended_by_divvy_is_said_to_have_been() {
+    let sandbox = Sandbox::own();
+    let deaf = "deaf=1:trap '' TERM; while :; do sleep 60; done";
+    let own = "own=1:kill -TERM $$; sleep 60";
+    let args =
+        ["share", "--for", "500ms", "--grace", "100ms", "--report", "report.json", "1:sleep 60", deaf, own];
+    let outcome = sandbox.run(&args);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    for (name, state) in [("sleep", "ended after --for"), ("deaf", "killed at the end"), ("own", "signal 15")]
+    {
+        let row = outcome.stderr.lines().rfind(|line| line.starts_with(name)).expect("its row");
+        assert!(row.contains(state), "{name}: {}", outcome.stderr);
+    }
+    let report = std::fs::read_to_string(sandbox.path("report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["clients"][0]["exit"]["signal"], 15);
+}
