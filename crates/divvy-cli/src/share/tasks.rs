@@ -126,6 +126,15 @@ fn from_word(word: &str) -> Result<Task, Failure> {
     let Some((share, command)) = word.split_once(':') else {
         return Err(usage(format!("{quoted}: no share; write SHARE:COMMAND, as in 2:'make -j4'")));
     };
+    let (name, share) = match share.rsplit_once('=') {
+        Some((name, share)) => (Some(name.trim()), share),
+        None => (None, share),
+    };
+    if name.is_some_and(str::is_empty) {
+        let text = format!("{quoted}: the name is empty; write NAME=SHARE:COMMAND, as in build=2:'make -j4'");
+        return Err(usage(text));
+    }
+    let named = |otherwise: String| name.map_or(otherwise, str::to_owned);
     let number = share.trim().parse::<i128>();
     let number = number.map_err(|_| {
         usage(format!("{quoted}: '{share}' is no share; a share is a whole number from 1 to {SHARE_MAX}"))
@@ -138,10 +147,10 @@ fn from_word(word: &str) -> Result<Task, Failure> {
     }
     if let Some(selector) = command.trim().strip_prefix('@') {
         let selector = parse_selector(selector, &quoted)?;
-        return Ok(Task { name: selector.to_string(), share, what: What::Attach(selector) });
+        return Ok(Task { name: named(selector.to_string()), share, what: What::Attach(selector) });
     }
     let what = What::Command(Command { argv: by_shell(command), dir: None, env: Vec::new() });
-    Ok(Task { name: first_word(command), share, what })
+    Ok(Task { name: named(first_word(command)), share, what })
 }
 
 fn parse_selector(text: &str, whose: &str) -> Result<Selector, Failure> {
@@ -387,6 +396,23 @@ mod tests {
         let words = ["1:/bin/sleep 1", "2:sleep 2", "3:true"].map(str::to_owned);
         let names: Vec<String> = all(&words, None).unwrap().into_iter().map(|t| t.name).collect();
         assert_eq!(names, ["sleep#1", "sleep#2", "true"]);
+    }
+
+    #[test]
+    fn words_may_have_names() {
+        let words = ["build=2:make=1 true", "a = b=1:@tree:77", "3:x=1:2 true"].map(str::to_owned);
+        let tasks = all(&words, None).unwrap();
+        let seen: Vec<_> = tasks.iter().map(|t| (t.name.as_str(), t.share.get())).collect();
+        assert_eq!(seen, [("build", 2), ("a = b", 1), ("x=1:2", 3)]);
+        let What::Command(command) = &tasks[0].what else { panic!("{tasks:?}") };
+        assert_eq!(command.argv[2], "make=1 true");
+        for (word, text) in [
+            ("=2:true", "'=2:true': the name is empty; write NAME=SHARE:COMMAND, as in build=2:'make -j4'"),
+            ("a=:true", "'a=:true': '' is no share; a share is a whole number from 1 to 1000000"),
+            ("a=0:true", "'a=0:true': share 0: a share is a whole number from 1 to 1000000"),
+        ] {
+            assert_eq!(error(&[word]), (Code::Usage, text.to_owned()));
+        }
     }
 
     #[test]

@@ -29,6 +29,17 @@ fn a_closed_pipe_ends_quietly() {
     }
 }
 
+#[test]
+fn tasks_are_called_what_they_are_called() {
+    let sandbox = Sandbox::own();
+    let tasks = ["build=2:sleep 60", "1:sleep 60"];
+    let outcome = sandbox.run(&["share", "--for", "50ms", "--json", tasks[0], tasks[1]]);
+    let report: serde_json::Value = serde_json::from_slice(&outcome.stdout).expect("JSON");
+    let names: Vec<&str> =
+        report["clients"].as_array().expect("clients").iter().filter_map(|c| c["name"].as_str()).collect();
+    assert_eq!(names, ["build", "sleep"]);
+}
+
 /// The signal was divvy's own: who reads the summary is told why it came, and who parses the report that it came.
 #[test]
 fn who_was_ended_by_divvy_is_said_to_have_been() {
