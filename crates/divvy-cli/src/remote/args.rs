@@ -128,6 +128,10 @@ pub(crate) struct ClientArgs {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct LsArgs {
+    /// Every column: the effective and the requested share, and what each client is, in up to 160 columns
+    #[arg(long, short)]
+    pub(crate) wide: bool,
+
     /// Print the clients as JSON
     #[arg(long)]
     pub(crate) json: bool,

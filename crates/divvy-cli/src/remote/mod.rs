@@ -132,7 +132,7 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
     } else if clients.clients.is_empty() {
         print("no clients: see `divvy run` and `divvy attach`")?;
     } else {
-        table::lines(&clients).iter().try_for_each(print)?;
+        table::lines(&clients, args.wide).iter().try_for_each(print)?;
     }
     Ok(Code::Done)
 }

@@ -4,43 +4,78 @@ use divvy_api::types::{Client, Clients};
 
 use super::seconds;
 
-const NAME_MAX: usize = 24;
+/// Characters of a name at most: where everything is to be within 80 columns, and where it need not.
+const NAME_MAX: usize = 18;
+const NAME_MAX_WIDE: usize = 24;
 
-/// A header, a line for each client, and what the fractions are of.
-pub(super) fn lines(clients: &Clients) -> Vec<String> {
+/// A header, a line for each client, and what the fractions are of; within 80 columns unless it may be `wide`.
+pub(super) fn lines(clients: &Clients, wide: bool) -> Vec<String> {
     let longest = clients.clients.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
-    let width = longest.clamp(6, NAME_MAX);
-    let mut lines = vec![format!(
-        "{:<width$} {:>7} {:>9} {:>11} {:>8} {:>10} {:>8}  {:<7} {:>9} {:>11}  is",
-        "client",
-        "share",
-        "effective",
-        "requested %",
-        "target %",
-        "achieved %",
-        "error %",
-        "state",
-        "processes",
-        "CPU time"
-    )];
+    let width = longest.clamp(6, if wide { NAME_MAX_WIDE } else { NAME_MAX });
+    let line = if wide { wide_line } else { line };
+    let mut lines = vec![if wide {
+        format!(
+            "{:<width$} {:>7} {:>9} {:>11} {:>8} {:>10} {:>8}  {:<7} {:>9} {:>11}  is",
+            "client",
+            "share",
+            "effective",
+            "requested %",
+            "target %",
+            "achieved %",
+            "error %",
+            "state",
+            "processes",
+            "CPU time"
+        )
+    } else {
+        format!(
+            "{:<width$} {:>7} {:>8} {:>10} {:>8}  {:<7} {:>5} {:>9}",
+            "client", "share", "target %", "achieved %", "error %", "state", "procs", "CPU time"
+        )
+    }];
     lines.extend(clients.clients.iter().map(|client| line(client, width)));
+    let refused = clients.clients.iter().filter(|client| !wide && client.not_permitted > 0);
+    lines.extend(refused.map(|client| {
+        let name = short(&client.name, width);
+        format!("{name}: {} of its processes may not be signalled, and run undivided", client.not_permitted)
+    }));
     lines.push(format!(
-        "achieved: of the CPU time of all clients in the {:.1} s since shares or clients last changed",
+        "achieved: of all clients' CPU time in the {:.1} s since shares or clients changed",
         seconds(clients.window_ns)
     ));
     lines
 }
 
-fn line(c: &Client, width: usize) -> String {
-    let mut name: String = c.name.chars().take(width).collect();
-    if c.name.chars().count() > width {
-        name.pop();
-        name.push('…');
+/// The name, or as much of it as there is room for.
+fn short(name: &str, width: usize) -> String {
+    let mut text: String = name.chars().take(width).collect();
+    if name.chars().count() > width {
+        text.pop();
+        text.push('…');
     }
+    text
+}
+
+fn line(c: &Client, width: usize) -> String {
+    format!(
+        "{:<width$} {:>7} {:>8.2} {:>10.2} {:>+8.2}  {:<7} {:>5} {:>7.2} s",
+        short(&c.name, width),
+        c.share,
+        c.effective_fraction * 100.0,
+        c.achieved_fraction * 100.0,
+        c.relative_error * 100.0,
+        c.state.as_str(),
+        c.nr_members,
+        seconds(c.service_ns),
+    )
+}
+
+fn wide_line(c: &Client, width: usize) -> String {
     let refused =
         if c.not_permitted > 0 { format!(" ({} not permitted)", c.not_permitted) } else { String::new() };
     format!(
-        "{name:<width$} {:>7} {:>9.2} {:>11.2} {:>8.2} {:>10.2} {:>+8.2}  {:<7} {:>9} {:>9.2} s  {}{refused}",
+        "{:<width$} {:>7} {:>9.2} {:>11.2} {:>8.2} {:>10.2} {:>+8.2}  {:<7} {:>9} {:>9.2} s  {}{refused}",
+        short(&c.name, width),
         c.share,
         c.effective_share,
         c.requested_fraction * 100.0,
@@ -87,13 +122,25 @@ mod tests {
             age_ns: 1_000_000,
             clients: vec![client("a", 1, 0), client("a-name-that-is-far-too-long-for-it", 1_000_000, 2)],
         };
+        let narrow = lines(&clients, false);
         assert_eq!(
-            lines(&clients),
+            narrow,
+            [
+                "client               share target % achieved %  error %  state   procs  CPU time",
+                "a                        1    33.33      33.25    -0.25  running    12    1.67 s",
+                "a-name-that-is-fa… 1000000    33.33      33.25    -0.25  running    12    1.67 s",
+                "a-name-that-is-fa…: 2 of its processes may not be signalled, and run undivided",
+                "achieved: of all clients' CPU time in the 5.3 s since shares or clients changed",
+            ]
+        );
+        assert!(narrow.iter().all(|line| line.chars().count() <= 80), "{narrow:#?}");
+        assert_eq!(
+            lines(&clients, true),
             [
                 "client                     share effective requested % target % achieved %  error %  state   processes    CPU time  is",
                 "a                              1      1.50       25.00    33.33      33.25    -0.25  running        12      1.67 s  tree:4711",
                 "a-name-that-is-far-too-… 1000000      1.50       25.00    33.33      33.25    -0.25  running        12      1.67 s  tree:4711 (2 not permitted)",
-                "achieved: of the CPU time of all clients in the 5.3 s since shares or clients last changed",
+                "achieved: of all clients' CPU time in the 5.3 s since shares or clients changed",
             ]
         );
     }
