@@ -43,6 +43,10 @@ pub(crate) enum Code {
     Usage,
     /// A command cannot be started, or a process not attached. Nothing is left running, or held.
     NotStarted,
+    /// `run`: the command is there and cannot be executed.
+    NotExecutable,
+    /// `run`: there is no such command.
+    NotFound,
     /// A file cannot be read or written.
     File,
     /// The system refused: a permission, a limit, a failed call.
@@ -68,6 +72,9 @@ impl Code {
             Self::Failed => 1,
             Self::Usage => 2,
             Self::NotStarted => 3,
+            // As env, nice, nohup and timeout have them.
+            Self::NotExecutable => 126,
+            Self::NotFound => 127,
             Self::File => 4,
             Self::System => 5,
             Self::NoSuch => 6,

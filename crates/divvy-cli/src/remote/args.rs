@@ -11,10 +11,11 @@ use crate::args::EXIT_CODES;
 const RUN_CODES: &str = "\
 Exit codes: the command's own, as if divvy were not there. Where it cannot be started:
   2    the arguments cannot be used (or another client has the name)
-  3    the command cannot be started
   5    the system refused: a permission, a limit, a failed call
   7    the scheduler cannot be started or reached
-  9    the system's divvyd has no room for another client of yours";
+  9    the system's divvyd has no room for another client of yours
+  126  the command is there and cannot be executed
+  127  there is no such command";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RUN_CODES)]

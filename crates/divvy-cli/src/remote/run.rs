@@ -96,5 +96,8 @@ fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<
     let mut command = std::process::Command::new(program);
     command.args(&args.command[1..]);
     let cause = command.exec();
-    Err(Failure::new(Code::NotStarted, format!("start '{}': {cause}", program.to_string_lossy())))
+    // A script whose interpreter is missing is not found either.
+    let is_missing = cause.kind() == std::io::ErrorKind::NotFound;
+    let code = if is_missing { Code::NotFound } else { Code::NotExecutable };
+    Err(Failure::new(code, format!("start '{}': {cause}", program.to_string_lossy())))
 }

@@ -287,8 +287,7 @@ fn check_program(name: &str, command: &Command) -> Result<(), Failure> {
     if in_path(&program, dir) || (by_shell && !program.contains('/') && shell::knows(&program)) {
         return Ok(());
     }
-    let found = |name: &str| dir.unwrap_or(Path::new("")).join(name).exists();
-    let text = if program.contains('/') && found(&program) {
+    let text = if paths(&program, dir).iter().any(|path| path.exists()) {
         format!("{name}: '{program}' cannot be executed; check what it is, and its permissions")
     } else {
         format!("{name}: command not found: '{program}'; check the name or give its full path")
@@ -299,24 +298,32 @@ fn check_program(name: &str, command: &Command) -> Result<(), Failure> {
 /// Finds out before anything is started whether a program of that name could be.
 ///
 /// # Errors
-/// [`Failure`] with [`Code::NotStarted`].
+/// [`Failure`] with [`Code::NotFound`] where there is none, or [`Code::NotExecutable`].
 pub(crate) fn check_command(program: &OsStr) -> Result<(), Failure> {
     let name = program.to_string_lossy();
     let command = Command { argv: vec![program.to_owned()], dir: None, env: Vec::new() };
-    check_program(&first_word(&name), &command)
+    check_program(&first_word(&name), &command).map_err(|failure| {
+        let exists = paths(&name, None).iter().any(|path| path.exists());
+        Failure { code: if exists { Code::NotExecutable } else { Code::NotFound }, ..failure }
+    })
 }
 
-#[expect(clippy::disallowed_methods, reason = "programs are looked up where the commands will be")]
 fn in_path(program: &str, dir: Option<&Path>) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
-    let executable = |path: &Path| {
+    let executable = |path: &PathBuf| {
         std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
     };
+    paths(program, dir).iter().any(executable)
+}
+
+/// Where a program of that name is looked for.
+#[expect(clippy::disallowed_methods, reason = "programs are looked up where the commands will be")]
+fn paths(program: &str, dir: Option<&Path>) -> Vec<PathBuf> {
     if program.contains('/') {
-        return executable(&dir.map_or_else(|| PathBuf::from(program), |dir| dir.join(program)));
+        return vec![dir.map_or_else(|| PathBuf::from(program), |dir| dir.join(program))];
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    std::env::split_paths(&path).any(|dir| executable(&dir.join(program)))
+    std::env::split_paths(&path).map(|dir| dir.join(program)).collect()
 }
 
 #[cfg(test)]
@@ -392,13 +399,6 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_apart() {
-        let words = ["1:/bin/sleep 1", "2:sleep 2", "3:true"].map(str::to_owned);
-        let names: Vec<String> = all(&words, None).unwrap().into_iter().map(|t| t.name).collect();
-        assert_eq!(names, ["sleep#1", "sleep#2", "true"]);
-    }
-
-    #[test]
     fn words_may_have_names() {
         let words = ["build=2:make=1 true", "a = b=1:@tree:77", "3:x=1:2 true"].map(str::to_owned);
         let tasks = all(&words, None).unwrap();
@@ -413,6 +413,13 @@ mod tests {
         ] {
             assert_eq!(error(&[word]), (Code::Usage, text.to_owned()));
         }
+    }
+
+    #[test]
+    fn names_are_told_apart() {
+        let words = ["1:/bin/sleep 1", "2:sleep 2", "3:true"].map(str::to_owned);
+        let names: Vec<String> = all(&words, None).unwrap().into_iter().map(|t| t.name).collect();
+        assert_eq!(names, ["sleep#1", "sleep#2", "true"]);
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn a_command_runs_as_if_nobody_were_there(sandbox: &Sandbox) {
 fn a_command_that_cannot_start_says_why_and_is_no_client() {
     let sandbox = Sandbox::own();
     for (args, code, said) in [
-        (&["run", "--", "no-such-program"][..], 3, "command not found: 'no-such-program'"),
+        (&["run", "--", "no-such-program"][..], 127, "command not found: 'no-such-program'"),
         (&["run", "-s", "0", "--", "true"], 2, "a share is a whole number from 1 to 1000000"),
         (&["run", "--name", "a b", "--", "true"], 2, "it may have no blanks"),
         (&["run"], 2, "required arguments were not provided"),

@@ -1,8 +1,35 @@
 //! What people expect of a command-line program, because every other one does it.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use crate::harness::Sandbox;
+
+/// As env, nice, nohup and timeout have them: 127 for a command that is not there, 126 for one that cannot be executed.
+#[test]
+fn a_command_that_cannot_run_has_the_codes_that_shells_know() {
+    let sandbox = Sandbox::own();
+    let script = |name: &str, text: &str, mode: u32| {
+        let path = sandbox.write(name, text);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("a mode");
+        path.to_str().expect("a path").to_owned()
+    };
+    let plain = script("plain", "text", 0o644);
+    let orphan = script("orphan", "#!/no/such/interpreter\n", 0o755);
+    for (command, code, said) in [
+        ("no-such-program", 127, "command not found"),
+        ("/no/such/program", 127, "command not found"),
+        (orphan.as_str(), 127, "No such file"),
+        (plain.as_str(), 126, "cannot be executed"),
+        ("/", 126, "cannot be executed"),
+    ] {
+        let timeout = sandbox.command("timeout").args(["9", command]).output().expect("timeout");
+        assert_eq!(timeout.status.code(), Some(code), "timeout {command}");
+        let outcome = sandbox.run(&["run", "--", command]);
+        assert_eq!(outcome.code, Some(code), "{command}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(said), "{command}: {}", outcome.stderr);
+    }
+}
 
 /// `| head` has had enough: that is no failure, and nothing is said of it. What cannot be written otherwise is one.
 #[test]
