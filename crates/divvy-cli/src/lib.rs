@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser as _;
+use clap::error::ErrorKind;
 use divvy_market::Kind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -204,6 +205,11 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         // Help and version are no errors.
         Err(e) if !e.use_stderr() => e.exit(),
+        // Who says nothing at all asks what there is to say.
+        Err(e) if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            tell(e.render());
+            return ExitCode::from(Code::Usage.number());
+        }
         Err(e) => {
             tell(format_args!("divvy: {}", one_line(&e)));
             return ExitCode::from(Code::Usage.number());

@@ -31,6 +31,21 @@ fn a_command_that_cannot_run_has_the_codes_that_shells_know() {
     }
 }
 
+#[test]
+fn who_says_nothing_is_helped() {
+    let sandbox = Sandbox::own();
+    for (args, words) in [
+        (&[][..], ["Usage: divvy <COMMAND>", "share ", "completions"]),
+        (&["currency"], ["Usage: divvy currency <COMMAND>", "tree", "create"]),
+    ] {
+        let outcome = sandbox.run(args);
+        assert_eq!(outcome.code, Some(2), "{args:?}: {}", outcome.stderr);
+        for word in words {
+            assert!(outcome.stderr.contains(word), "{args:?}: no '{word}': {}", outcome.stderr);
+        }
+    }
+}
+
 /// `| head` has had enough: that is no failure, and nothing is said of it. What cannot be written otherwise is one.
 #[test]
 fn a_closed_pipe_ends_quietly() {
