@@ -100,8 +100,12 @@ pub(crate) struct SetArgs {
     pub(crate) client: String,
 
     /// Its share from now on, 1 to 1000000
+    #[arg(value_name = "SHARE", required_unless_present = "share", conflicts_with = "share")]
+    pub(crate) new_share: Option<u64>,
+
+    /// The same, as for `divvy run`
     #[arg(long, short, value_name = "N")]
-    pub(crate) share: u64,
+    pub(crate) share: Option<u64>,
 
     /// Print the client as JSON
     #[arg(long)]

@@ -93,7 +93,7 @@ fn told(client: &Client, as_json: bool, words: impl std::fmt::Display) -> Result
 }
 
 pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
-    let change = Change { share: Some(args.share), paused: None };
+    let change = Change { share: args.new_share.or(args.share), paused: None };
     let client = api_for(&args.client, &args.which)?.change(&args.client, change).map_err(of_its_owner)?;
     told(&client, args.json, format_args!("{}: share {}", client.name, client.share))
 }

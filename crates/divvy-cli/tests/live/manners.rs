@@ -3,7 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
-use crate::harness::Sandbox;
+use crate::daemon::client;
+use crate::harness::{Sandbox, eventually};
 
 /// As env, nice, nohup and timeout have them: 127 for a command that is not there, 126 for one that cannot be executed.
 #[test]
@@ -29,6 +30,25 @@ fn a_command_that_cannot_run_has_the_codes_that_shells_know() {
         assert_eq!(outcome.code, Some(code), "{command}: {}", outcome.stderr);
         assert!(outcome.stderr.contains(said), "{command}: {}", outcome.stderr);
     }
+}
+
+#[test]
+fn a_share_is_set_in_either_notation() {
+    let sandbox = Sandbox::own();
+    let running = sandbox.start(&["run", "--name", "nap", "--", "sleep", "60"]);
+    eventually("the client", || client(&sandbox, "nap"));
+    for (args, share) in
+        [(&["set", "nap", "3"][..], 3), (&["set", "nap", "-s", "4"], 4), (&["set", "-s", "5", "nap"], 5)]
+    {
+        let outcome = sandbox.run(args);
+        assert_eq!(outcome.code, Some(0), "{args:?}: {}", outcome.stderr);
+        assert_eq!(client(&sandbox, "nap").expect("it sleeps")["share"], share, "{args:?}");
+    }
+    for args in [&["set", "nap"][..], &["set", "nap", "3", "-s", "4"], &["set", "nap", "much"]] {
+        assert_eq!(sandbox.run(args).code, Some(2), "{args:?}");
+    }
+    running.signal(rustix::process::Signal::TERM);
+    assert_eq!(running.end().code, None, "it ends as its command does");
 }
 
 #[test]
