@@ -21,6 +21,19 @@ for pair in make:make python3:python3 perl:perl git:git gzip:gzip bzip2:bzip2 xz
 done
 # A compiler without the C library's headers is no use.
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+# The kernel's scheduler (crates/divvy-kernel) needs a clang that compiles BPF programs, and what its loader is built from.
+clang=''
+for version in '' -18 -19 -20 -21 -22 -23 -24; do
+    command -v "clang$version" >/dev/null 2>&1 || continue
+    major=$("clang$version" -dumpversion | cut -d. -f1)
+    [ "$major" -lt 18 ] || clang=clang$version
+done
+[ -n "$clang" ] || missing="$missing clang-19"
+for pair in make:make pkg-config:pkg-config; do
+    command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
+done
+[ -e /usr/include/libelf.h ] || missing="$missing libelf-dev"
+[ -e /usr/include/zlib.h ] || missing="$missing zlib1g-dev"
 
 if [ -n "$missing" ]; then
     command -v apt-get >/dev/null 2>&1 || die "these packages are missing, and there is no apt-get:$missing"

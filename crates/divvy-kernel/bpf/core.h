@@ -1,0 +1,638 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The policies: who among the clients is next, and what it is charged. Compiled twice, into the BPF programs and, for the
+ * tests, natively, where it runs the same cases as divvy-policy.
+ *
+ * A client is *runnable* while any of its tasks is, *waiting* while at least one of them is on no CPU. The functions below
+ * are told of every change, under one lock, and the account depends on totals of CPU time in ns alone.
+ *
+ * Virtual times are exact: `whole + num / share`, in ns of service per unit of share, with `num < share`. Only where the
+ * total share changes is the queue's clock rounded down, by less than 1 ns of service. Shares are 1 to 1,000,000, and there
+ * are at most 1,024 clients, so that no product of a share and a numerator exceeds 64 bits.
+ */
+#ifndef DIVVY_CORE_H
+#define DIVVY_CORE_H
+
+#define DV_MAX 1024
+#define DV_LEVELS 11
+#define DV_NONE 0xffffffffU
+
+/* Loops that the verifier can bound. `i` must not be changed inside. */
+#ifdef __bpf__
+#define DV_FOR(i, n) bpf_for(i, 0, n)
+#else
+#define DV_FOR(i, n) for (i = 0; i < (int)(n); i++)
+#endif
+
+/*
+ * Functions that the verifier looks at once, for any argument, instead of along every path to them. They take and return
+ * numbers: void is nothing to it.
+ */
+#ifdef __bpf__
+#define DV_PART __attribute__((noinline))
+#else
+#define DV_PART static
+#endif
+/* The others would use up the eight levels of calls that there may be. */
+#define DV_INLINE static inline __attribute__((always_inline))
+
+enum dv_policy_kind {
+	DV_STRIDE = 0,
+	DV_VTRR = 1,
+	DV_LOTTERY = 2,
+	DV_PBS = 3,
+	DV_LAS = 4,
+	DV_FCFS = 5,
+	DV_RR = 6,
+};
+
+#ifdef __bpf__
+/* Constants to the verifier: the code of the other policies is dead when a program is loaded. */
+const volatile u32 dv_policy = DV_STRIDE;
+const volatile u64 dv_quantum = 20000000;
+const volatile u64 dv_alpha = 1ULL << 32; /* of PBS, in units of 2^-32 */
+#else
+static u32 dv_policy;
+static u64 dv_quantum;
+static u64 dv_alpha;
+#endif
+
+struct dv_clock {
+	u64 whole;
+	u64 num;
+};
+
+/* Everything that is known of a client. The loader reads it; it writes `wanted` alone. */
+struct dv_client {
+	u64 share;
+	u64 wanted; /* the share that the loader asks for, taken over when it is next charged */
+	u64 used; /* CPU time of all its tasks, in ns */
+	u64 picks; /* how often it was chosen */
+	struct dv_clock vt; /* virtual time, over `share` */
+	struct dv_clock parked; /* as it blocked: the queue's virtual time (VTRR: its own VFT), over `share` */
+	s64 counter; /* VTRR: what it is due in its cycle, in ns. Lottery: used since it last won */
+	u64 cycle; /* VTRR: the cycle that `counter` is for */
+	u64 weight; /* lottery: tickets in the next draw, in units of 2^-16 */
+	u64 origin; /* PBS, FCFS: when it came */
+	u64 stamp; /* rr: its turn */
+	s64 cost; /* PBS: what is subtracted from log2 T */
+	u32 nr_runnable; /* tasks */
+	u32 nr_waiting; /* of them on no CPU */
+	u32 nr_hidden; /* waiting, but left out of the choice for a moment */
+	u32 at; /* place in the heap plus 1, or 0 */
+	u32 next, prev; /* VTRR: neighbours in the queue */
+	u32 last_next, last_prev; /* VTRR: as it left */
+	u32 flags;
+	u32 pad;
+};
+
+#define DV_STARTED 1U /* was runnable before */
+#define DV_RUNNABLE 2U
+
+struct dv_state {
+	struct dv_clock queue; /* the queue's virtual time, over `total` */
+	u64 total; /* shares of the runnable */
+	s64 sum; /* VTRR: of the counters, pending resets included */
+	u64 cycle;
+	u64 random; /* state of the generator */
+	u64 tickets; /* lottery: sum of the weights */
+	u64 stamp;
+	u32 head, cursor; /* VTRR */
+	u32 nr_runnable; /* clients */
+	u32 nr_waiting;
+	u32 heap[DV_MAX];
+	u64 sums[DV_MAX]; /* lottery: Fenwick tree; entry i is node i + 1 */
+	struct dv_client clients[DV_MAX];
+};
+
+#ifdef __bpf__
+struct dv_state dv SEC(".data.divvy");
+#else
+static struct dv_state dv;
+#endif
+
+#define DV(id) (&dv.clients[(id) & (DV_MAX - 1)])
+#define DV_HEAP(at) dv.heap[(at) & (DV_MAX - 1)]
+#define DV_SUM(at) dv.sums[((at) - 1) & (DV_MAX - 1)]
+
+/* Clocks. */
+
+DV_INLINE void dv_advance(struct dv_clock *clock, u64 used, u64 share)
+{
+	if (!share)
+		return;
+	clock->whole += used / share;
+	clock->num += used % share;
+	if (clock->num >= share) {
+		clock->num -= share;
+		clock->whole++;
+	}
+}
+
+/* The same time over another share, rounded down. */
+DV_INLINE struct dv_clock dv_over(struct dv_clock clock, u64 from, u64 to)
+{
+	clock.num = from ? clock.num * to / from : 0;
+	return clock;
+}
+
+DV_INLINE bool dv_before(struct dv_clock a, u64 share_a, struct dv_clock b, u64 share_b)
+{
+	if (a.whole != b.whole)
+		return a.whole < b.whole;
+	return a.num * share_b < b.num * share_a;
+}
+
+/* a + b - c over one share, not below 0. */
+DV_INLINE struct dv_clock dv_shift(struct dv_clock a, struct dv_clock b, struct dv_clock c, u64 share)
+{
+	a.whole += b.whole;
+	a.num += b.num;
+	if (a.num >= share) {
+		a.num -= share;
+		a.whole++;
+	}
+	if (a.whole < c.whole || (a.whole == c.whole && a.num < c.num)) {
+		a.whole = a.num = 0;
+		return a;
+	}
+	a.whole -= c.whole;
+	if (a.num < c.num) {
+		a.num += share;
+		a.whole--;
+	}
+	a.num -= c.num;
+	return a;
+}
+
+/* floor(a * b / d) for a < 2^21 and b, d < 2^62, by long multiplication. */
+DV_PART u64 dv_scale(u64 a, u64 b, u64 d)
+{
+	u64 quotient, rest, part;
+	int i;
+
+	if (!d)
+		return 0;
+	part = b / d;
+	b %= d;
+	quotient = rest = 0;
+	DV_FOR(i, 21) {
+		quotient <<= 1;
+		rest <<= 1;
+		if (rest >= d) {
+			rest -= d;
+			quotient++;
+		}
+		if (a & (1ULL << (20 - i)))
+			rest += b;
+		if (rest >= d) {
+			rest -= d;
+			quotient++;
+		}
+	}
+	return quotient + part * a;
+}
+
+/* The high half of a product. */
+DV_INLINE u64 dv_mul_high(u64 a, u64 b)
+{
+	u64 al = a & 0xffffffff, ah = a >> 32, bl = b & 0xffffffff, bh = b >> 32;
+	u64 mid = ah * bl + (al * bl >> 32);
+	u64 low = al * bh + (mid & 0xffffffff);
+
+	return ah * bh + (mid >> 32) + (low >> 32);
+}
+
+DV_INLINE void dv_set_total(u64 total)
+{
+	if (total && dv.total)
+		dv.queue = dv_over(dv.queue, dv.total, total);
+	else if (total)
+		dv.queue.num = 0;
+	dv.total = total;
+}
+
+/* The heap: the least key first, ties by id. */
+
+DV_INLINE struct dv_clock dv_key(struct dv_client *c)
+{
+	struct dv_clock key;
+
+	if (dv_policy == DV_FCFS) {
+		key.whole = c->origin;
+		key.num = 0;
+	} else if (dv_policy == DV_RR) {
+		key.whole = c->stamp;
+		key.num = 0;
+	} else {
+		key = c->vt;
+		/* The pass of stride scheduling is one stride after the virtual time. */
+		if (dv_policy == DV_STRIDE)
+			dv_advance(&key, dv_quantum, c->share);
+	}
+	return key;
+}
+
+DV_PART int dv_first(u32 a, u32 b)
+{
+	struct dv_client *ca = DV(a), *cb = DV(b);
+	struct dv_clock ka = dv_key(ca), kb = dv_key(cb);
+
+	if (dv_before(ka, ca->share, kb, cb->share))
+		return true;
+	if (dv_before(kb, cb->share, ka, ca->share))
+		return false;
+	return a < b;
+}
+
+DV_INLINE void dv_heap_put(u32 at, u32 id)
+{
+	DV_HEAP(at) = id;
+	DV(id)->at = at + 1;
+}
+
+DV_PART int dv_sift_up(u32 at, u32 id)
+{
+	int i;
+
+	DV_FOR(i, DV_LEVELS) {
+		u32 above, other;
+
+		if (!at)
+			break;
+		above = (at - 1) / 2;
+		other = DV_HEAP(above);
+		if (dv_first(other, id))
+			break;
+		dv_heap_put(at, other);
+		at = above;
+	}
+	dv_heap_put(at, id);
+	return 0;
+}
+
+/* The place below `at` whose client is first; that of nobody if there is none. */
+DV_PART u32 dv_first_below(u32 at, u32 size)
+{
+	u32 below = 2 * at + 1;
+
+	if (at >= DV_MAX || below >= size)
+		return DV_NONE;
+	if (below + 1 < size && dv_first(DV_HEAP(below + 1), DV_HEAP(below)))
+		below++;
+	return below;
+}
+
+DV_PART int dv_sift_down(u32 at, u32 id, u32 size)
+{
+	int i;
+
+	DV_FOR(i, DV_LEVELS) {
+		u32 below = dv_first_below(at, size), other;
+
+		if (below == DV_NONE)
+			break;
+		other = DV_HEAP(below);
+		if (dv_first(id, other))
+			break;
+		dv_heap_put(at, other);
+		at = below;
+	}
+	dv_heap_put(at, id);
+	return 0;
+}
+
+/* `dv.nr_waiting` is the heap's size; it has not been raised yet. */
+DV_INLINE void dv_heap_insert(u32 id)
+{
+	dv_sift_up(dv.nr_waiting, id);
+}
+
+/* `dv.nr_waiting` has been lowered already. */
+DV_PART int dv_heap_remove(u32 id)
+{
+	struct dv_client *c = DV(id);
+	u32 at = c->at - 1, size = dv.nr_waiting, last = DV_HEAP(size);
+
+	c->at = 0;
+	if (at >= size || last == id)
+		return 0;
+	if (at && dv_first(last, DV_HEAP((at - 1) / 2)))
+		dv_sift_up(at, last);
+	else
+		dv_sift_down(at, last, size);
+	return 0;
+}
+
+/* Lottery. */
+
+/* The most that compensation multiplies by. */
+#define DV_COMPENSATION 1024
+
+DV_PART int dv_weigh(u32 id, bool waits)
+{
+	struct dv_client *c = DV(id);
+	u64 weight = 0, add;
+	u32 node;
+	int i;
+
+	if (waits) {
+		weight = c->share << 16;
+		if (c->counter > 0 && (u64)c->counter < dv_quantum) {
+			u64 least = (dv_quantum + DV_COMPENSATION - 1) / DV_COMPENSATION;
+			u64 used = (u64)c->counter < least ? least : (u64)c->counter;
+
+			/* share << 16 < 2^36, and the fraction is at most 1024. */
+			weight = dv_scale(c->share, dv_quantum << 16, used);
+		}
+	}
+	add = weight - c->weight;
+	if (!add)
+		return 0;
+	c->weight = weight;
+	dv.tickets += add;
+	/* Modulo 2^64: a smaller weight adds its complement, and the sums come out right. */
+	node = id + 1;
+	DV_FOR(i, DV_LEVELS) {
+		if (node > DV_MAX)
+			break;
+		DV_SUM(node) += add;
+		node += node & -node;
+	}
+	return 0;
+}
+
+DV_INLINE u64 dv_next_random(void)
+{
+	u64 z;
+
+	dv.random += 0x9e3779b97f4a7c15ULL;
+	z = dv.random;
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+	return z ^ (z >> 31);
+}
+
+DV_PART u32 dv_draw(void)
+{
+	u64 ticket;
+	u32 at = 0, step = DV_MAX;
+	int i;
+
+	if (!dv.tickets)
+		return DV_NONE;
+	ticket = dv_mul_high(dv_next_random(), dv.tickets);
+	DV_FOR(i, DV_LEVELS) {
+		u32 next = at + step;
+
+		if (next <= DV_MAX && DV_SUM(next) <= ticket) {
+			ticket -= DV_SUM(next);
+			at = next;
+		}
+		step >>= 1;
+	}
+	return at;
+}
+
+#include "vtrr.h"
+#include "pbs.h"
+
+/* What the scheduler calls. */
+
+DV_INLINE bool dv_by_heap(void)
+{
+	return dv_policy == DV_STRIDE || dv_policy == DV_LAS || dv_policy == DV_FCFS || dv_policy == DV_RR;
+}
+
+/* A client has a task that waits. */
+DV_PART int dv_ready(u32 id)
+{
+	struct dv_client *c = DV(id);
+
+	if (c->nr_waiting++)
+		return 0;
+	if (dv_policy == DV_RR)
+		c->stamp = ++dv.stamp;
+	if (dv_by_heap())
+		dv_heap_insert(id);
+	else if (dv_policy == DV_LOTTERY)
+		dv_weigh(id, true);
+	dv.nr_waiting++;
+	return 0;
+}
+
+DV_INLINE void dv_leave_order(u32 id)
+{
+	dv.nr_waiting--;
+	if (dv_by_heap())
+		dv_heap_remove(id);
+	else if (dv_policy == DV_LOTTERY)
+		dv_weigh(id, false);
+}
+
+/* One of its waiting tasks waits no longer. */
+DV_PART int dv_unready(u32 id)
+{
+	struct dv_client *c = DV(id);
+
+	if (c->nr_hidden) {
+		c->nr_hidden--;
+	} else if (c->nr_waiting) {
+		if (!--c->nr_waiting)
+			dv_leave_order(id);
+	}
+	return 0;
+}
+
+/* Leaves a client out of the choice, whoever of it waits, until dv_show(). */
+DV_PART int dv_hide(u32 id)
+{
+	struct dv_client *c = DV(id);
+
+	if (c->nr_waiting) {
+		c->nr_hidden += c->nr_waiting;
+		c->nr_waiting = 0;
+		dv_leave_order(id);
+	}
+	return 0;
+}
+
+DV_PART int dv_show(u32 id)
+{
+	struct dv_client *c = DV(id);
+	u32 hidden = c->nr_hidden;
+
+	if (!hidden)
+		return 0;
+	c->nr_hidden = 0;
+	dv_ready(id);
+	c->nr_waiting += hidden - 1;
+	return 0;
+}
+
+/* A lag beyond so many of its own quanta is forgotten when a client wakes. */
+#define DV_LAG_QUANTA 8
+
+/* Stride: a client is as far ahead of or behind the queue as it was, but for a lag that no list of clients explains. */
+DV_INLINE void dv_come_back(struct dv_client *c)
+{
+	struct dv_clock now = dv_over(dv.queue, dv.total, c->share), zero = { 0, 0 }, least;
+
+	if (!(c->flags & DV_STARTED)) {
+		c->vt = now;
+		return;
+	}
+	c->vt = dv_shift(c->vt, now, c->parked, c->share);
+	least = c->vt;
+	dv_advance(&least, DV_LAG_QUANTA * dv_quantum, c->share);
+	if (dv_before(least, c->share, now, c->share)) {
+		struct dv_clock span = zero;
+
+		dv_advance(&span, DV_LAG_QUANTA * dv_quantum, c->share);
+		c->vt = dv_shift(now, zero, span, c->share);
+	}
+}
+
+/* The first of a client's tasks has become runnable. Comes before dv_ready(). */
+DV_PART int dv_wake(u32 id, u64 now)
+{
+	struct dv_client *c = DV(id);
+
+	if (dv_policy == DV_STRIDE)
+		dv_come_back(c);
+	else if (dv_policy == DV_VTRR)
+		dv_vtrr_insert(id);
+	else if (!(c->flags & DV_STARTED)) {
+		/* Everybody else was here before: whoever looks after the machine is among them. */
+		c->origin = id ? now : 0;
+		dv_pbs_cost(c);
+	}
+	c->flags |= DV_STARTED | DV_RUNNABLE;
+	dv.nr_runnable++;
+	dv_set_total(dv.total + c->share);
+	return 0;
+}
+
+/* None of its tasks is runnable any more. Comes after dv_unready(). */
+DV_PART int dv_block(u32 id)
+{
+	struct dv_client *c = DV(id);
+
+	if (dv_policy == DV_STRIDE)
+		c->parked = dv_over(dv.queue, dv.total, c->share);
+	else if (dv_policy == DV_VTRR)
+		dv_vtrr_remove(id);
+	c->flags &= ~DV_RUNNABLE;
+	dv.nr_runnable--;
+	dv_set_total(dv.total - c->share);
+	return 0;
+}
+
+/* Its share is another one: its lead or lag stays the same amount of service. */
+DV_PART int dv_reshare(u32 id, u64 share)
+{
+	struct dv_client *c = DV(id);
+	bool runnable = c->flags & DV_RUNNABLE, heaped = c->at;
+	u64 old = c->share;
+
+	if (!share)
+		return 0;
+	if (heaped) {
+		/* Out of the order while its key changes. */
+		dv.nr_waiting--;
+		dv_heap_remove(id);
+	}
+	if (dv_policy == DV_VTRR && runnable)
+		dv_vtrr_remove(id);
+	if (runnable)
+		dv_set_total(dv.total - old);
+	if (dv_policy == DV_STRIDE && (c->flags & DV_STARTED)) {
+		struct dv_clock queue = runnable ? dv.queue : c->parked;
+		u64 over = runnable ? dv.total : old;
+		struct dv_clock was = dv_over(queue, over, old), is = dv_over(queue, over, share);
+		bool ahead = !dv_before(c->vt, old, was, old);
+		struct dv_clock zero = { 0, 0 }, gap, span = zero;
+
+		gap = ahead ? dv_shift(c->vt, zero, was, old) : dv_shift(was, zero, c->vt, old);
+		dv_advance(&span, gap.whole * old + gap.num, share);
+		c->vt = ahead ? dv_shift(is, span, zero, share) : dv_shift(is, zero, span, share);
+		c->parked = is;
+	} else {
+		c->vt = dv_over(c->vt, old, share);
+		c->parked = dv_over(c->parked, old, share);
+	}
+	c->share = share;
+	if (dv_policy == DV_VTRR && runnable)
+		dv_vtrr_insert(id);
+	if (runnable)
+		dv_set_total(dv.total + share);
+	if (dv_policy == DV_PBS)
+		dv_pbs_cost(c);
+	if (dv_policy == DV_LOTTERY && c->nr_waiting)
+		dv_weigh(id, true);
+	if (heaped) {
+		dv_heap_insert(id);
+		dv.nr_waiting++;
+	}
+	return 0;
+}
+
+/* Its tasks have run for `used` ns. */
+DV_PART int dv_charge(u32 id, u64 used)
+{
+	struct dv_client *c = DV(id);
+
+	c->used += used;
+	if (dv.total)
+		dv_advance(&dv.queue, used, dv.total);
+	if (dv_policy == DV_VTRR) {
+		dv_vtrr_charge(c, used);
+	} else if (dv_policy == DV_LOTTERY) {
+		c->counter += used;
+		if (c->nr_waiting)
+			dv_weigh(id, true);
+	} else if (dv_policy == DV_PBS) {
+		dv_pbs_cost(c);
+	} else {
+		dv_advance(&c->vt, used, c->share);
+		/* Its key has only grown. */
+		if (c->at && dv_by_heap())
+			dv_sift_down(c->at - 1, id, dv.nr_waiting);
+	}
+	if (c->wanted != c->share)
+		dv_reshare(id, c->wanted);
+	return 0;
+}
+
+/* Who is next among those that wait; DV_NONE if nobody does. It goes on waiting until dv_unready(). */
+DV_PART u32 dv_pick(u64 now)
+{
+	u32 id;
+
+	if (!dv.nr_waiting)
+		return DV_NONE;
+	if (dv_policy == DV_VTRR)
+		id = dv_vtrr_pick();
+	else if (dv_policy == DV_LOTTERY)
+		id = dv_draw();
+	else if (dv_policy == DV_PBS)
+		id = dv_pbs_pick(now);
+	else
+		id = DV_HEAP(0);
+	if (id < DV_MAX) {
+		struct dv_client *c = DV(id);
+
+		c->picks++;
+		if (dv_policy == DV_LOTTERY)
+			c->counter = 0;
+	}
+	return id;
+}
+
+DV_INLINE void dv_start(u64 seed)
+{
+	dv.head = dv.cursor = DV_NONE;
+	dv.random = seed;
+}
+
+#endif

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A CPU scheduler for the kernel's sched_ext class. Clients are divided by the policy of core.h; the tasks of one client
+ * wait in a queue of its own, first in, first out. A task belongs to the client of its process, as the loader or a parent
+ * gave it, else to that of its cgroup, else to client 0, which is everybody else. The kernel's own threads belong to nobody
+ * and go first.
+ *
+ * One lock is around the policy. No queue is moved under it.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "core.h"
+
+/* Raised with every change of what other programs read. */
+#define DV_VERSION 1
+
+char _license[] SEC("license") = "GPL";
+
+s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
+void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym;
+bool scx_bpf_dsq_move_to_local(u64 dsq_id) __ksym;
+s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags, bool *is_idle) __ksym;
+s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags) __ksym;
+void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym;
+struct cgroup *scx_bpf_task_cgroup(struct task_struct *p) __ksym;
+void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym;
+void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
+
+/* How long a chosen task runs at most, in ns: a little less than the quantum, since it ends on a tick. */
+const volatile u64 slice_ns = 19000000;
+const volatile u64 seed = 1;
+
+/* What other programs read in the same map, beside the policy's state. */
+struct about {
+	u32 version; /* of this layout */
+	u32 generation; /* raised by the loader when processes or cgroups have other clients */
+	u32 nr_clients;
+	s32 loader; /* pid */
+	u64 since; /* CLOCK_MONOTONIC, in ns */
+	char policy[64];
+	/* Why the kernel let go of this scheduler. */
+	u32 left;
+	u32 left_kind;
+	s64 left_code;
+	char left_reason[128];
+	char left_message[1024];
+	u64 nr_decisions;
+	u64 nr_kept; /* the task that ran before runs on */
+	u64 nr_refused; /* chosen, but nobody of it may run on this CPU */
+	u64 nr_kernel_threads;
+	u64 shares[DV_MAX]; /* as asked for; what a policy divides by may be less, where it cannot be used */
+	char names[DV_MAX][32];
+};
+
+struct about about SEC(".data.divvy");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, u64);
+	__type(value, u32);
+} cgroups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, s32);
+	__type(value, u32);
+} processes SEC(".maps");
+
+enum task_state {
+	TASK_OFF = 0,
+	TASK_WAITING = 1,
+	TASK_RUNNING = 2,
+};
+
+struct task {
+	u64 charged; /* the kernel's account of its time, up to which the client was charged */
+	u32 client;
+	u32 generation;
+	u8 state;
+	u8 runnable;
+	u8 by_process; /* its client is that of its process, not of its cgroup */
+	u8 kernel;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task);
+} tasks SEC(".maps");
+
+/*
+ * One lock around the policy. A lock of the kernel's would forbid functions that the verifier looks at by themselves, without
+ * which it runs out of memory over these programs. Whoever takes it holds the lock of a run queue, with interrupts off, and
+ * calls nothing under it that could come back here.
+ */
+u32 lock;
+
+/* Far beyond any wait: a good part of a second. The most that bpf_for() takes. */
+#define PATIENCE (1 << 23)
+
+DV_PART int take_lock(void)
+{
+	static char text[] = "the lock of the policy's state is never free";
+	unsigned long long none = 0;
+	int i;
+
+	bpf_for(i, 0, PATIENCE) {
+		if (!__sync_val_compare_and_swap(&lock, 0, 1))
+			return 0;
+	}
+	scx_bpf_error_bstr(text, &none, 0);
+	return 0;
+}
+
+DV_INLINE void drop_lock(void)
+{
+	__sync_lock_test_and_set(&lock, 0);
+}
+
+DV_INLINE struct task *task_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&tasks, p, 0, 0);
+}
+
+DV_INLINE u32 client_of_cgroup(u64 id)
+{
+	u32 *client = bpf_map_lookup_elem(&cgroups, &id);
+
+	return client ? *client : 0;
+}
+
+/* Under the lock: what it has run since the last time. */
+DV_INLINE void charge(struct task *t, u64 ran)
+{
+	u64 used = ran - t->charged;
+
+	t->charged = ran;
+	if (!used || t->kernel)
+		return;
+	dv_charge(t->client, used);
+	if (DV(t->client)->wanted != DV(t->client)->share)
+		dv_reshare(t->client, DV(t->client)->wanted);
+}
+
+DV_INLINE void set_waiting(struct task *t)
+{
+	if (t->state != TASK_WAITING)
+		dv_ready(t->client);
+	t->state = TASK_WAITING;
+}
+
+DV_INLINE void set_state(struct task *t, u8 state)
+{
+	if (t->state == TASK_WAITING)
+		dv_unready(t->client);
+	t->state = state;
+}
+
+DV_INLINE void set_runnable(struct task *t, bool runnable, u64 now)
+{
+	struct dv_client *c = DV(t->client);
+
+	if (t->runnable == runnable)
+		return;
+	t->runnable = runnable;
+	if (runnable) {
+		if (!c->nr_runnable++)
+			dv_wake(t->client, now);
+	} else if (c->nr_runnable && !--c->nr_runnable) {
+		dv_block(t->client);
+	}
+}
+
+/* Under the lock. */
+DV_INLINE void set_client(struct task *t, u32 client, u64 ran, u64 now)
+{
+	bool runnable = t->runnable;
+	u8 state = t->state;
+
+	if (client >= DV_MAX || client == t->client)
+		return;
+	charge(t, ran);
+	set_state(t, TASK_OFF);
+	set_runnable(t, false, now);
+	t->client = client;
+	set_runnable(t, runnable, now);
+	/* One that waits stands in the queue of its old client: it is enqueued anew by the kernel, or counted there once. */
+	t->state = state == TASK_RUNNING ? TASK_RUNNING : TASK_OFF;
+}
+
+/* Whose it is, where the loader has changed that. */
+DV_INLINE void refresh_client(struct task_struct *p, struct task *t)
+{
+	s32 tgid = p->tgid;
+	u32 *found, client = t->client;
+	u64 now, ran;
+
+	if (t->generation == about.generation || t->state == TASK_WAITING)
+		return;
+	t->generation = about.generation;
+	found = bpf_map_lookup_elem(&processes, &tgid);
+	if (found) {
+		client = *found;
+		t->by_process = 1;
+	} else if (!t->by_process) {
+		struct cgroup *cgrp = scx_bpf_task_cgroup(p);
+
+		client = client_of_cgroup(cgrp->kn->id);
+		bpf_cgroup_release(cgrp);
+	}
+	now = bpf_ktime_get_ns();
+	ran = p->se.sum_exec_runtime;
+	take_lock();
+	set_client(t, client, ran, now);
+	drop_lock();
+}
+
+SEC("struct_ops")
+s32 BPF_PROG(divvy_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	bool idle = false;
+	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+
+	/* Nobody waits for an idle CPU. */
+	if (idle)
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+	return cpu;
+}
+
+SEC("struct_ops")
+void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	struct task *t = task_of(p);
+	u32 client;
+	s32 cpu;
+
+	if (!t || t->kernel) {
+		__sync_fetch_and_add(&about.nr_kernel_threads, 1);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags | SCX_ENQ_HEAD | SCX_ENQ_PREEMPT);
+		return;
+	}
+	refresh_client(p, t);
+	take_lock();
+	set_waiting(t);
+	client = t->client;
+	drop_lock();
+	scx_bpf_dsq_insert(p, client, slice_ns, enq_flags);
+	cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+/* So many clients are tried before a CPU is left idle: where tasks are bound to CPUs, the first may have none for this one. */
+#define TRIES 8
+
+SEC("struct_ops")
+void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
+{
+	struct task *last = NULL;
+	u32 refused[TRIES], id;
+	u64 now = bpf_ktime_get_ns(), ran = 0;
+	bool moved = false, keep = false;
+	int i, nr_refused;
+
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
+		last = task_of(prev);
+		if (last && last->kernel)
+			last = NULL;
+		ran = prev->se.sum_exec_runtime;
+	}
+	if (last) {
+		/* The task that has just ended its slice is in no queue, and may go on. */
+		take_lock();
+		charge(last, ran);
+		set_waiting(last);
+		drop_lock();
+	}
+	for (nr_refused = 0; nr_refused < TRIES; nr_refused++) {
+		take_lock();
+		id = dv_pick(now);
+		/* Those of its client that wait go first. */
+		keep = last && id == last->client && DV(id)->nr_waiting == 1;
+		drop_lock();
+		if (id >= DV_MAX || keep)
+			break;
+		moved = scx_bpf_dsq_move_to_local(id);
+		if (moved)
+			break;
+		keep = last && id == last->client;
+		if (keep)
+			break;
+		refused[nr_refused] = id;
+		take_lock();
+		dv_hide(id);
+		drop_lock();
+	}
+	for (i = 0; i < nr_refused && i < TRIES; i++) {
+		take_lock();
+		dv_show(refused[i]);
+		drop_lock();
+	}
+	if (last && !moved) {
+		take_lock();
+		set_state(last, TASK_RUNNING);
+		drop_lock();
+		prev->scx.slice = slice_ns;
+		__sync_fetch_and_add(&about.nr_kept, 1);
+	}
+	__sync_fetch_and_add(&about.nr_decisions, 1);
+	if (nr_refused)
+		__sync_fetch_and_add(&about.nr_refused, nr_refused);
+}
+
+SEC("struct_ops")
+void BPF_PROG(divvy_tick, struct task_struct *p)
+{
+	struct task *t = task_of(p);
+
+	if (t && !t->kernel)
+		refresh_client(p, t);
+}
+
+SEC("struct_ops")
+void BPF_PROG(divvy_runnable, struct task_struct *p, u64 enq_flags)
+{
+	struct task *t = task_of(p);
+	u64 now = bpf_ktime_get_ns();
+
+	if (!t || t->kernel)
+		return;
+	take_lock();
+	set_runnable(t, true, now);
+	drop_lock();
+}
+
+SEC("struct_ops")
+void BPF_PROG(divvy_running, struct task_struct *p)
+{
+	struct task *t = task_of(p);
+
+	if (!t || t->kernel)
+		return;
+	take_lock();
+	set_state(t, TASK_RUNNING);
+	drop_lock();
+}
+
+SEC("struct_ops")
+void BPF_PROG(divvy_stopping, struct task_struct *p, bool runnable)
+{
+	struct task *t = task_of(p);
+	u64 ran = p->se.sum_exec_runtime;
+
+	if (!t || t->kernel)
+		return;
+	take_lock();
+	charge(t, ran);
+	/* One that waits was put among the waiting when another was chosen. */
+	if (t->state == TASK_RUNNING)
+		t->state = TASK_OFF;
+	drop_lock();
+}
+
+SEC("struct_ops")
+void BPF_PROG(divvy_quiescent, struct task_struct *p, u64 deq_flags)
+{
+	struct task *t = task_of(p);
+	u64 now = bpf_ktime_get_ns();
+
+	if (!t || t->kernel)
+		return;
+	take_lock();
+	set_state(t, TASK_OFF);
+	set_runnable(t, false, now);
+	drop_lock();
+}
+
+SEC("struct_ops.s")
+s32 BPF_PROG(divvy_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct task *t = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE), *parent;
+	struct task_struct *current = bpf_get_current_task_btf();
+	s32 tgid = p->tgid;
+	u32 *found;
+
+	if (!t)
+		return -12; /* ENOMEM */
+	t->kernel = !!(p->flags & PF_KTHREAD);
+	t->charged = p->se.sum_exec_runtime;
+	t->generation = about.generation;
+	found = bpf_map_lookup_elem(&processes, &tgid);
+	if (found) {
+		t->client = *found;
+		t->by_process = 1;
+		return 0;
+	}
+	if (args->fork) {
+		parent = bpf_task_storage_get(&tasks, current, 0, 0);
+		if (parent && parent->by_process) {
+			t->client = parent->client;
+			t->by_process = 1;
+			return 0;
+		}
+	}
+	t->client = client_of_cgroup(args->cgroup->kn->id);
+	return 0;
+}
+
+/* A cgroup is its parent's client's, unless the loader says otherwise. Parents come first. */
+SEC("struct_ops.s")
+s32 BPF_PROG(divvy_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
+{
+	struct cgroup_subsys_state *parent = cgrp->self.parent;
+	u64 id = cgrp->kn->id;
+	u32 client;
+
+	if (!parent || bpf_map_lookup_elem(&cgroups, &id))
+		return 0;
+	client = client_of_cgroup(parent->cgroup->kn->id);
+	if (client)
+		bpf_map_update_elem(&cgroups, &id, &client, BPF_ANY);
+	return 0;
+}
+
+SEC("struct_ops.s")
+void BPF_PROG(divvy_cgroup_exit, struct cgroup *cgrp)
+{
+	u64 id = cgrp->kn->id;
+
+	bpf_map_delete_elem(&cgroups, &id);
+}
+
+SEC("struct_ops")
+void BPF_PROG(divvy_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
+{
+	struct task *t = task_of(p);
+	u32 client = client_of_cgroup(to->kn->id);
+	u64 now = bpf_ktime_get_ns(), ran = p->se.sum_exec_runtime;
+
+	if (!t || t->kernel || t->by_process)
+		return;
+	take_lock();
+	set_client(t, client, ran, now);
+	drop_lock();
+}
+
+/* That these are there says that CPUs may come and go. */
+SEC("struct_ops")
+void BPF_PROG(divvy_cpu_online, s32 cpu)
+{
+}
+
+SEC("struct_ops")
+void BPF_PROG(divvy_cpu_offline, s32 cpu)
+{
+}
+
+SEC("struct_ops.s")
+s32 BPF_PROG(divvy_init)
+{
+	int i;
+
+	bpf_for(i, 0, DV_MAX) {
+		s32 error = scx_bpf_create_dsq(i, -1);
+
+		if (error)
+			return error;
+	}
+	dv_start(seed);
+	about.version = DV_VERSION;
+	return 0;
+}
+
+SEC("struct_ops")
+void BPF_PROG(divvy_exit, struct scx_exit_info *info)
+{
+	about.left_kind = info->kind;
+	about.left_code = info->exit_code;
+	bpf_probe_read_kernel_str(about.left_reason, sizeof(about.left_reason), info->reason);
+	bpf_probe_read_kernel_str(about.left_message, sizeof(about.left_message), info->msg);
+	about.left = 1;
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops divvy_ops = {
+	.select_cpu = (void *)divvy_select_cpu,
+	.enqueue = (void *)divvy_enqueue,
+	.dispatch = (void *)divvy_dispatch,
+	.tick = (void *)divvy_tick,
+	.runnable = (void *)divvy_runnable,
+	.running = (void *)divvy_running,
+	.stopping = (void *)divvy_stopping,
+	.quiescent = (void *)divvy_quiescent,
+	.init_task = (void *)divvy_init_task,
+	.cgroup_init = (void *)divvy_cgroup_init,
+	.cgroup_exit = (void *)divvy_cgroup_exit,
+	.cgroup_move = (void *)divvy_cgroup_move,
+	.cpu_online = (void *)divvy_cpu_online,
+	.cpu_offline = (void *)divvy_cpu_offline,
+	.init = (void *)divvy_init,
+	.exit = (void *)divvy_exit,
+	.flags = SCX_OPS_ENQ_EXITING,
+	.timeout_ms = 20000,
+	.name = "divvy",
+};

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The policies as an ordinary library, for the tests. One state: whoever uses it keeps others out meanwhile. */
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef uint64_t u64;
+typedef int64_t s64;
+typedef uint32_t u32;
+
+#include "core.h"
+
+void dvn_start(u32 policy, u64 quantum, u64 seed, u64 alpha)
+{
+	memset(&dv, 0, sizeof(dv));
+	dv_policy = policy;
+	dv_quantum = quantum;
+	dv_alpha = alpha;
+	dv_start(seed);
+}
+
+void dvn_log_row(u32 row, u64 log, u64 reciprocal)
+{
+	dv_log_rows[row % DV_LOG_ROWS].log = log;
+	dv_log_rows[row % DV_LOG_ROWS].reciprocal = reciprocal;
+}
+
+void dvn_join(u32 id, u64 share)
+{
+	memset(DV(id), 0, sizeof(struct dv_client));
+	DV(id)->share = DV(id)->wanted = share;
+}
+
+/* A client of one task, which may be on a CPU already. */
+void dvn_wake(u32 id, u64 now)
+{
+	dv_wake(id, now);
+	dv_ready(id);
+}
+
+/* `busy`: its task is on a CPU. */
+void dvn_block(u32 id, bool busy)
+{
+	if (!busy)
+		dv_unready(id);
+	dv_block(id);
+}
+
+void dvn_reshare(u32 id, u64 share)
+{
+	DV(id)->wanted = share;
+	dv_reshare(id, share);
+}
+
+/* Chooses, and puts the chosen one on a CPU. */
+u32 dvn_pick(u64 now)
+{
+	u32 id = dv_pick(now);
+
+	if (id != DV_NONE)
+		dv_unready(id);
+	return id;
+}
+
+void dvn_charge(u32 id, u64 used)
+{
+	dv_charge(id, used);
+}
+
+/* Back from a CPU. */
+void dvn_return(u32 id)
+{
+	dv_ready(id);
+}
+
+void dvn_hide(u32 id)
+{
+	dv_hide(id);
+}
+
+void dvn_show(u32 id)
+{
+	dv_show(id);
+}
+
+s64 dvn_log2(u64 x)
+{
+	return dv_log2(x);
+}
+
+s64 dvn_counter(u32 id)
+{
+	return dv_policy == DV_VTRR && DV(id)->flags & DV_RUNNABLE ? dv_vtrr_refresh(DV(id)) : DV(id)->counter;
+}
+
+/* The clients of VTRR's queue, from its head. */
+u32 dvn_following(u32 id)
+{
+	return id == DV_NONE ? dv.head : DV(id)->next;
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Virtual-Time Round-Robin (Nieh, Vaill and Zhong 2001), sections 3.1 and 3.2, with the readings of divvy-policy's `vtrr`:
+ * eq. 6 is applied to the next client, counters are in ns, a debt of at most one cycle's worth is carried, and a client
+ * whose tasks are all on CPUs is passed over.
+ */
+
+/* A share's counter for a whole cycle: below 2^50. */
+DV_INLINE s64 dv_allowance(struct dv_client *c)
+{
+	return c->share * dv_quantum;
+}
+
+/* Brings a counter up to date, with the resets that are pending for it. */
+DV_INLINE s64 dv_vtrr_refresh(struct dv_client *c)
+{
+	u64 pending = dv.cycle - c->cycle;
+
+	if (pending) {
+		s64 allowance = dv_allowance(c), counter = c->counter, expected = counter + pending * allowance;
+		u64 times = pending > 3 ? 3 : pending;
+
+		/* At most one cycle's worth is carried, so that the third reset in a row changes nothing any more. */
+		counter = (counter < allowance ? counter : allowance) + allowance;
+		if (times > 1)
+			counter = (counter < allowance ? counter : allowance) + allowance;
+		if (times > 2)
+			counter = (counter < allowance ? counter : allowance) + allowance;
+		dv.sum -= expected - counter;
+		c->counter = counter;
+		c->cycle = dv.cycle;
+	}
+	return c->counter;
+}
+
+DV_INLINE void dv_vtrr_new_cycle(void)
+{
+	dv.cycle++;
+	dv.sum += dv.total * dv_quantum;
+}
+
+/* Whether its virtual time is before QVT(t + Q), counting quanta that are being run on other CPUs as run. */
+DV_INLINE bool dv_vtrr_is_due(struct dv_client *c)
+{
+	struct dv_clock then = dv.queue;
+
+	dv_advance(&then, dv_quantum * (1 + dv.nr_runnable - dv.nr_waiting), dv.total);
+	return dv_before(c->vt, c->share, then, dv.total);
+}
+
+/* The client that the paper's rules name. */
+DV_PART u32 dv_vtrr_choose(void)
+{
+	struct dv_client *current, *following;
+	s64 left, counter;
+	u32 next;
+
+	if (dv.sum <= 0) {
+		dv_vtrr_new_cycle();
+		return dv.head;
+	}
+	if (dv.cursor == DV_NONE)
+		return dv.head;
+	current = DV(dv.cursor);
+	next = current->next;
+	if (next == DV_NONE)
+		return dv.head;
+	following = DV(next);
+	left = dv_vtrr_refresh(current);
+	if (!current->nr_waiting)
+		left -= dv_quantum;
+	counter = dv_vtrr_refresh(following);
+	/* Debts can make 0 the larger counter; nothing is due all the same. */
+	if (counter > 0 && (counter > left || dv_vtrr_is_due(following)))
+		return next;
+	return dv.head;
+}
+
+/* The first client from `at` on that waits and is due something. O(n). */
+DV_PART u32 dv_vtrr_first_due(u32 at)
+{
+	u32 found = DV_NONE;
+	int i;
+
+	DV_FOR(i, DV_MAX) {
+		struct dv_client *c;
+
+		if (at == DV_NONE)
+			break;
+		c = DV(at);
+		if (c->nr_waiting && dv_vtrr_refresh(c) > 0) {
+			found = at;
+			break;
+		}
+		at = c->next;
+	}
+	return found;
+}
+
+/* Of those that wait, the one with the least virtual time; the first in the queue among equals. O(n). */
+DV_PART u32 dv_vtrr_furthest_behind(void)
+{
+	u32 at = dv.head, found = DV_NONE;
+	int i;
+
+	DV_FOR(i, DV_MAX) {
+		struct dv_client *c;
+
+		if (at == DV_NONE)
+			break;
+		c = DV(at);
+		if (c->nr_waiting &&
+		    (found == DV_NONE || dv_before(c->vt, c->share, DV(found)->vt, DV(found)->share)))
+			found = at;
+		at = c->next;
+	}
+	return found;
+}
+
+DV_PART u32 dv_vtrr_pick(void)
+{
+	u32 at = dv_vtrr_choose(), found;
+	struct dv_client *c;
+
+	if (at == DV_NONE)
+		return DV_NONE;
+	c = DV(at);
+	if (c->nr_waiting && dv_vtrr_refresh(c) > 0) {
+		dv.cursor = at;
+		return at;
+	}
+	/* It is on a CPU, or a head that is due nothing: the first after it that is due something, else the first of all. */
+	found = dv_vtrr_first_due(at);
+	if (found == DV_NONE)
+		found = dv_vtrr_first_due(dv.head);
+	if (found == DV_NONE && dv.sum <= 0) {
+		/* Everybody owed a whole cycle's worth. */
+		dv_vtrr_new_cycle();
+		found = dv_vtrr_first_due(dv.head);
+	}
+	/* Only clients on CPUs are due anything: whoever has had least for its share. */
+	if (found == DV_NONE)
+		found = dv_vtrr_furthest_behind();
+	if (found != DV_NONE)
+		dv.cursor = found;
+	return found;
+}
+
+/* Whether `c`, known as `id`, comes after the client `other` in the queue: by share, the largest first, then by id. */
+DV_INLINE bool dv_vtrr_after(u64 share, u32 id, u32 other)
+{
+	struct dv_client *c = DV(other);
+
+	return c->share > share || (c->share == share && other < id);
+}
+
+/* The client after which `id` belongs; DV_NONE: it becomes the head. */
+DV_PART u32 dv_vtrr_place(u32 id)
+{
+	struct dv_client *c = DV(id);
+	u32 before = c->last_prev, after = c->last_next, at;
+	int i;
+
+	if ((c->flags & DV_STARTED) && before != DV_NONE && after != DV_NONE) {
+		struct dv_client *b = DV(before), *a = DV(after);
+
+		if ((b->flags & DV_RUNNABLE) && (a->flags & DV_RUNNABLE) && b->next == after && c->share <= b->share &&
+		    c->share >= a->share)
+			return before;
+	}
+	before = DV_NONE;
+	at = dv.head;
+	DV_FOR(i, DV_MAX) {
+		if (at == DV_NONE || !dv_vtrr_after(c->share, id, at))
+			break;
+		before = at;
+		at = DV(at)->next;
+	}
+	return before;
+}
+
+/* Eq. 9, and what follows it. */
+DV_INLINE s64 dv_vtrr_first_counter(struct dv_client *c, u32 before, u32 after)
+{
+	bool same = (c->flags & DV_STARTED) && c->cycle == dv.cycle;
+	s64 kept = c->counter, counter = 0, other;
+
+	if (dv.sum > 0)
+		counter = dv_scale(c->share, dv.sum, dv.total * dv_quantum) * dv_quantum;
+	if (same && kept < counter)
+		counter = kept;
+	if (before != DV_NONE) {
+		other = dv_vtrr_refresh(DV(before));
+		if (other < counter)
+			counter = other;
+	}
+	if (after != DV_NONE) {
+		other = dv_vtrr_refresh(DV(after));
+		if (other > counter)
+			counter = other;
+	}
+	return counter;
+}
+
+/* `dv.total` does not count it yet. */
+DV_PART int dv_vtrr_insert(u32 id)
+{
+	struct dv_client *c = DV(id);
+	u32 before = dv_vtrr_place(id), after = before == DV_NONE ? dv.head : DV(before)->next;
+	struct dv_clock now = dv_over(dv.queue, dv.total, c->share);
+
+	if (dv.head == DV_NONE) {
+		dv.cycle++;
+		c->counter = dv_allowance(c) + (c->counter < 0 ? c->counter : 0);
+	} else {
+		c->counter = dv_vtrr_first_counter(c, before, after);
+	}
+	c->cycle = dv.cycle;
+	/* Eqs 7 and 8: VT = max(QVT + Q / share, VFT) - Q / share. */
+	c->vt = now;
+	if (c->flags & DV_STARTED) {
+		struct dv_clock zero = { 0, 0 }, span = zero, kept;
+
+		dv_advance(&span, dv_quantum, c->share);
+		kept = dv_shift(c->parked, zero, span, c->share);
+		if (dv_before(now, c->share, kept, c->share))
+			c->vt = kept;
+	}
+	c->prev = before;
+	c->next = after;
+	if (before == DV_NONE)
+		dv.head = id;
+	else
+		DV(before)->next = id;
+	if (after != DV_NONE)
+		DV(after)->prev = id;
+	dv.sum += c->counter;
+	return 0;
+}
+
+/* `dv.total` still counts it. */
+DV_PART int dv_vtrr_remove(u32 id)
+{
+	struct dv_client *c = DV(id);
+	u32 before = c->prev, after = c->next;
+
+	dv_vtrr_refresh(c);
+	dv.sum -= c->counter;
+	c->parked = c->vt;
+	dv_advance(&c->parked, dv_quantum, c->share);
+	c->last_prev = before;
+	c->last_next = after;
+	if (before == DV_NONE)
+		dv.head = after;
+	else
+		DV(before)->next = after;
+	if (after != DV_NONE)
+		DV(after)->prev = before;
+	if (dv.cursor == id)
+		dv.cursor = before;
+	return 0;
+}
+
+DV_INLINE void dv_vtrr_charge(struct dv_client *c, u64 used)
+{
+	s64 floor = -dv_allowance(c), left;
+
+	dv_advance(&c->vt, used, c->share);
+	if (!(c->flags & DV_RUNNABLE)) {
+		/* A late charge, to one that has blocked since. */
+		dv_advance(&c->parked, used, c->share);
+		left = c->counter - (s64)used;
+		c->counter = left < floor ? floor : left;
+		return;
+	}
+	left = dv_vtrr_refresh(c) - (s64)used;
+	if (left < floor)
+		left = floor;
+	dv.sum -= c->counter - left;
+	c->counter = left;
+}

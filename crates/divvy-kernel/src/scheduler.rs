@@ -1,0 +1,417 @@
+//! Loads the scheduler, watches it, and lets go of it.
+
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use divvy_policy::Share;
+use divvy_policy::feasible::{Claim, water_fill};
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
+
+use crate::args::RunArgs;
+use crate::bpf::{DivvySkel, DivvySkelBuilder, OpenDivvySkel, types};
+use crate::cgroup;
+use crate::clock::{Moment, sleep, tick_ns};
+use crate::failure::{EJECTED, Failure, OrFail as _, SYSTEM};
+use crate::left::Left;
+use crate::policy::Policy;
+use crate::shares::{Client, Source, Who};
+use crate::status;
+
+/// How often the loader looks: whether the kernel has let go, how many tasks of each client can run, and for new cgroups.
+const PERIOD: Duration = Duration::from_millis(200);
+/// How long the kernel may take to let go.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Effective shares are whole numbers: the smallest of them is at least this, where that is not beyond the largest.
+const GRAIN: u128 = 1000;
+
+/// Takes over the CPUs until it is asked to end, or the kernel lets go of it.
+///
+/// # Errors
+/// What cannot be used or had, and why the kernel let go if nobody asked for it.
+pub fn run(args: &RunArgs) -> Result<(), Failure> {
+    check_kernel()?;
+    let source = match (&args.shares, &args.weights) {
+        (Some(file), _) => Source::File(file.clone()),
+        (None, Some(cgroup)) => Source::Weights(cgroup.clone()),
+        (None, None) => {
+            return Err(Failure::new(crate::failure::USAGE, anyhow!("give --shares or --weights")));
+        }
+    };
+    let clients = source.read()?;
+    block_signals().or_fail(SYSTEM)?;
+    let mut object = MaybeUninit::uninit();
+    let mut scheduler = Scheduler::load(args, &clients, &mut object)?;
+    let link = scheduler.skel.maps.divvy_ops.attach_struct_ops().map_err(|e| scheduler.refused(&e))?;
+    eprintln!(
+        "divvy-scx: {} divides the CPUs among {} clients and the rest; Ctrl-C gives them back to the kernel",
+        args.policy,
+        clients.len() - 1
+    );
+    let ended = scheduler.watch(&source, args.length);
+    drop(link);
+    let left = scheduler.wait_for_end();
+    ended?;
+    match left {
+        Some(left) if left.was_asked_for() => {
+            eprintln!("divvy-scx: {left}; the kernel's own scheduler has the CPUs again");
+            Ok(())
+        }
+        Some(left) => {
+            let words = anyhow!("{left}; the kernel's own scheduler has the CPUs again");
+            Err(Failure::new(EJECTED, words))
+        }
+        None => Err(Failure::new(
+            SYSTEM,
+            anyhow!("the kernel has not let go of the scheduler within {PATIENCE:?}"),
+        )),
+    }
+}
+
+/// Says what is missing before anything is tried.
+fn check_kernel() -> Result<(), Failure> {
+    let state = status::state().ok_or_else(|| {
+        let why = "this kernel has no sched_ext: it needs Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT";
+        Failure::new(SYSTEM, anyhow!(why))
+    })?;
+    if !rustix::process::geteuid().is_root() {
+        return Err(Failure::new(SYSTEM, anyhow!("only root may give the kernel a scheduler: use sudo")));
+    }
+    if state != "disabled" {
+        let name = status::ops().unwrap_or_else(|| "one without a name".to_owned());
+        let why =
+            anyhow!("another scheduler is there ({name}, {state}): end it first; there can be one at a time");
+        return Err(Failure::new(SYSTEM, why));
+    }
+    Ok(())
+}
+
+/// SIGINT, SIGTERM and SIGHUP are waited for, not handled.
+fn signals() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initializes the set; the signals exist.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+fn block_signals() -> anyhow::Result<()> {
+    // SAFETY: the set is initialized; the old one is not asked for.
+    let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &signals(), std::ptr::null_mut()) };
+    anyhow::ensure!(failed == 0, "block signals: {}", std::io::Error::from_raw_os_error(failed));
+    Ok(())
+}
+
+/// The next signal, or `None` after `time`.
+fn next_signal(time: Duration) -> Option<i32> {
+    let time = libc::timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    };
+    // SAFETY: set and time are initialized; what came is not asked for.
+    let signal = unsafe { libc::sigtimedwait(&signals(), std::ptr::null_mut(), &time) };
+    (signal > 0).then_some(signal)
+}
+
+struct Scheduler<'o> {
+    skel: DivvySkel<'o>,
+    clients: Vec<Client>,
+    cpus: u32,
+}
+
+impl<'o> Scheduler<'o> {
+    fn load(
+        args: &RunArgs,
+        clients: &[Client],
+        object: &'o mut MaybeUninit<OpenObject>,
+    ) -> Result<Self, Failure> {
+        let mut open = open(&args.policy, object)?;
+        let policy = &args.policy;
+        let data = open.maps.data_divvy_data.as_deref_mut().ok_or_else(no_data)?;
+        for (id, client) in clients.iter().enumerate() {
+            set_client(data, id, client);
+        }
+        data.about.nr_clients = u32::try_from(clients.len()).unwrap_or(0);
+        data.about.loader = rustix::process::getpid().as_raw_nonzero().get();
+        data.about.since = Moment::now().0;
+        put_text(&mut data.about.policy, &policy.to_string());
+        open.struct_ops.divvy_ops_mut().timeout_ms =
+            u32::try_from(args.watchdog.as_millis()).unwrap_or(20_000);
+        let skel = open.load().map_err(not_loaded)?;
+        let cpus = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
+        let scheduler = Self { skel, clients: clients.to_vec(), cpus };
+        for (id, client) in clients.iter().enumerate() {
+            scheduler.assign(id, client).or_fail(SYSTEM)?;
+        }
+        Ok(scheduler)
+    }
+
+    /// Writes down whose processes or cgroups a client's are.
+    fn assign(&self, id: usize, client: &Client) -> anyhow::Result<()> {
+        let id = u32::try_from(id)?.to_ne_bytes();
+        match &client.who {
+            Who::Rest => {}
+            Who::Cgroup(dir) => {
+                for cgroup in cgroup::tree(dir) {
+                    let done = self.skel.maps.cgroups.update(&cgroup.to_ne_bytes(), &id, MapFlags::ANY);
+                    done.with_context(|| format!("client {}: too many cgroups", client.name))?;
+                }
+            }
+            Who::Process(pid) => {
+                for pid in cgroup::descendants(*pid).with_context(|| format!("client {}", client.name))? {
+                    let done = self.skel.maps.processes.update(&pid.to_ne_bytes(), &id, MapFlags::ANY);
+                    done.with_context(|| format!("client {}: too many processes", client.name))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Why it could not be attached.
+    fn refused(&self, error: &libbpf_rs::Error) -> Failure {
+        let left = self.left();
+        let why = left.map_or_else(String::new, |left| format!(": {left}"));
+        Failure::new(SYSTEM, anyhow!("the kernel refuses the scheduler: {error}{why}"))
+    }
+
+    fn data(&self) -> Option<*const types::data_divvy> {
+        self.skel.maps.data_divvy_data.as_deref().map(std::ptr::from_ref)
+    }
+
+    /// What the kernel said when it let go.
+    fn left(&self) -> Option<Left> {
+        // SAFETY: the map's memory is there as long as the skeleton; the kernel writes to it, hence volatile.
+        let about = unsafe { std::ptr::read_volatile(&raw const (*self.data()?).about) };
+        status::left_of(&about)
+    }
+
+    fn client(&self, id: usize) -> Option<types::dv_client> {
+        // SAFETY: as above; `id` is checked against the array.
+        unsafe {
+            let clients = &raw const (*self.data()?).dv.clients;
+            (id < crate::shares::CLIENTS_MAX + 1)
+                .then(|| std::ptr::read_volatile(clients.cast::<types::dv_client>().add(id)))
+        }
+    }
+
+    fn set_wanted(&mut self, id: usize, share: u64) {
+        let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() else { return };
+        if let Some(client) = data.dv.clients.get_mut(id) {
+            // SAFETY: a plain integer that the programs read.
+            unsafe { std::ptr::write_volatile(&raw mut client.wanted, share) };
+        }
+    }
+
+    /// Looks after it until a signal, the end of its time, or the kernel's end of it.
+    fn watch(&mut self, source: &Source, length: Option<Duration>) -> Result<(), Failure> {
+        let end = length.map(|length| Moment::now().after(length));
+        loop {
+            let left = end.map_or(PERIOD, |end| end.since(Moment::now()));
+            match next_signal(left.min(PERIOD)) {
+                Some(libc::SIGHUP) => match source.read() {
+                    Ok(clients) => self.follow(clients),
+                    Err(failure) => eprintln!("divvy-scx: {failure}; shares stay as they were"),
+                },
+                Some(_) => return Ok(()),
+                None => {}
+            }
+            if self.left().is_some() || end.is_some_and(|end| Moment::now() >= end) {
+                return Ok(());
+            }
+            if let Source::Weights(_) = source
+                && let Ok(clients) = source.read()
+            {
+                self.follow(clients);
+            }
+            self.spread();
+        }
+    }
+
+    /// Takes over other shares, and new clients; one that is gone keeps its number.
+    fn follow(&mut self, clients: Vec<Client>) {
+        let mut changed = false;
+        for client in clients {
+            match self.clients.iter().position(|known| known.who == client.who) {
+                Some(id) => {
+                    self.clients[id].share = client.share;
+                    if let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() {
+                        data.about.shares[id] = client.share;
+                    }
+                }
+                None if self.clients.len() > crate::shares::CLIENTS_MAX => {
+                    eprintln!("divvy-scx: client {}: there are too many; it is among the rest", client.name);
+                }
+                None => {
+                    let id = self.clients.len();
+                    let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() else { return };
+                    set_client(data, id, &client);
+                    data.about.nr_clients = u32::try_from(id + 1).unwrap_or(0);
+                    if let Err(e) = self.assign(id, &client) {
+                        eprintln!("divvy-scx: {e:#}; it is among the rest");
+                    }
+                    self.clients.push(client);
+                    changed = true;
+                }
+            }
+        }
+        if changed && let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() {
+            data.about.generation += 1;
+        }
+        self.spread();
+    }
+
+    /// Sets effective shares: on several CPUs a client cannot use more of them than it has tasks that can run.
+    fn spread(&mut self) {
+        let runnable: Vec<u32> = (0..self.clients.len())
+            .map(|id| self.client(id).map_or(0, |client| client.nr_runnable))
+            .collect();
+        let shares: Vec<u64> = self.clients.iter().map(|client| client.share).collect();
+        for (id, share) in effective(&shares, &runnable, self.cpus).into_iter().enumerate() {
+            self.set_wanted(id, share);
+        }
+    }
+
+    /// Waits until the kernel has let go.
+    fn wait_for_end(&self) -> Option<Left> {
+        let end = Moment::now().after(PATIENCE);
+        while Moment::now() < end {
+            if let Some(left) = self.left() {
+                return Some(left);
+            }
+            sleep(Duration::from_millis(5));
+        }
+        None
+    }
+}
+
+/// Shares in whole numbers by which clients get what they can have of `cpus` CPUs when so many of their tasks can run. Those
+/// of which none can keep their share. One CPU, and shares that are feasible, stay as they are.
+fn effective(shares: &[u64], runnable: &[u32], cpus: u32) -> Vec<u64> {
+    let present: Vec<usize> = (0..shares.len()).filter(|&id| runnable[id] > 0).collect();
+    let total: u128 = present.iter().map(|&id| u128::from(shares[id])).sum();
+    let feasible = |id: usize| u128::from(shares[id]) * u128::from(cpus) <= u128::from(runnable[id]) * total;
+    if present.iter().all(|&id| feasible(id)) {
+        return shares.to_vec();
+    }
+    let claims: Vec<Claim> = present
+        .iter()
+        .filter_map(|&id| Some(Claim { share: Share::new(shares[id]).ok()?, width: runnable[id] }))
+        .collect();
+    let mut result = shares.to_vec();
+    if claims.len() != present.len() {
+        return result;
+    }
+    let got = water_fill(&claims, cpus);
+    // As parts of the largest, so that all fit and small ones keep some digits.
+    let largest = got.iter().map(|cpu| cpu.as_f64()).fold(0.0, f64::max);
+    let scale =
+        shares.iter().copied().max().unwrap_or(1).max(GRAIN as u64 * 100).min(crate::shares::SHARE_MAX);
+    for (&id, cpu) in present.iter().zip(&got) {
+        let part = cpu.as_f64() / largest * scale as f64;
+        result[id] = (part.round() as u64).clamp(1, crate::shares::SHARE_MAX);
+    }
+    result
+}
+
+/// The programs with the constants of a policy.
+fn open<'o>(policy: &Policy, object: &'o mut MaybeUninit<OpenObject>) -> Result<OpenDivvySkel<'o>, Failure> {
+    let mut open =
+        DivvySkelBuilder::default().open(object).context("open the BPF programs").or_fail(SYSTEM)?;
+    let constants = open.maps.rodata_data.as_deref_mut().ok_or_else(no_data)?;
+    constants.dv_policy = policy.kind as u32;
+    constants.dv_quantum = policy.quantum;
+    constants.dv_alpha = u64::try_from(policy.alpha.0).unwrap_or(0);
+    constants.seed = policy.seed;
+    // A slice ends on the first tick after it is over.
+    constants.slice_ns = policy.quantum - (tick_ns() / 4).min(policy.quantum / 4);
+    for (row, (log, reciprocal)) in constants.dv_log_rows.iter_mut().zip(crate::log_rows()) {
+        *row = types::dv_log_row { log, reciprocal };
+    }
+    put_text(&mut open.struct_ops.divvy_ops_mut().name, &format!("divvy_{}", policy.name()));
+    Ok(open)
+}
+
+fn not_loaded(error: libbpf_rs::Error) -> Failure {
+    let why = "give the kernel the BPF programs; its verifier's complaint is above, if it had one";
+    Failure::new(SYSTEM, anyhow::Error::new(error).context(why))
+}
+
+/// Lets the kernel's verifier look at the programs of every policy, and schedules nothing.
+///
+/// # Errors
+/// What is missing, or that the verifier refuses one.
+pub fn check() -> Result<(), Failure> {
+    check_kernel()?;
+    println!("{:<8} {:<20} {:>12}", "policy", "program", "steps");
+    for policy in Policy::every() {
+        let mut object = MaybeUninit::uninit();
+        let skel = open(&policy, &mut object)?.load().map_err(not_loaded)?;
+        for info in ProgInfoIter::default() {
+            let name = info.name.to_string_lossy();
+            if name.starts_with("divvy_") {
+                println!("{:<8} {name:<20} {:>12}", policy.name(), info.verified_insns);
+            }
+        }
+        drop(skel);
+    }
+    println!("the kernel's verifier takes all of them; steps are its own measure of the work");
+    Ok(())
+}
+
+fn no_data() -> Failure {
+    Failure::new(SYSTEM, anyhow!("libbpf did not map the programs' data"))
+}
+
+fn set_client(data: &mut types::data_divvy, id: usize, client: &Client) {
+    let record = &mut data.dv.clients[id];
+    record.share = client.share;
+    record.wanted = client.share;
+    data.about.shares[id] = client.share;
+    put_text(&mut data.about.names[id], &client.name);
+}
+
+/// A text as C has them: cut where it is too long, and ended by 0.
+fn put_text(to: &mut [i8], text: &str) {
+    to.fill(0);
+    let room = to.len().saturating_sub(1);
+    for (to, from) in to.iter_mut().zip(text.bytes().take(room)) {
+        *to = i8::from_ne_bytes([from]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::text_of;
+
+    #[test]
+    fn feasible_shares_stay_as_they_are() {
+        assert_eq!(effective(&[100, 1, 2, 3], &[0, 1, 1, 1], 1), [100, 1, 2, 3]);
+        assert_eq!(effective(&[100, 1, 2, 3, 2], &[0, 1, 1, 1, 1], 2), [100, 1, 2, 3, 2]);
+        assert_eq!(effective(&[100, 5], &[0, 0], 2), [100, 5]);
+    }
+
+    #[test]
+    fn whoever_cannot_use_its_share_has_what_it_can_use() {
+        // 1:1:6 with one task each on two CPUs is 25:25:50.
+        let got = effective(&[100, 1, 1, 6], &[0, 1, 1, 1], 2);
+        assert_eq!((got[0], got[1] * 2, got[2] * 2), (100, got[3], got[3]), "{got:?}");
+        // With two tasks it can have its 1.5 CPUs.
+        assert_eq!(effective(&[100, 1, 1, 6], &[0, 1, 1, 2], 2), [100, 1, 1, 6]);
+    }
+
+    #[test]
+    fn texts_are_cut_and_ended() {
+        let mut to = [1_i8; 4];
+        put_text(&mut to, "abcdef");
+        assert_eq!(text_of(&to), "abc");
+        put_text(&mut to, "a");
+        assert_eq!(text_of(&to), "a");
+    }
+}

@@ -1,0 +1,352 @@
+//! The policies of `bpf/core.h`, compiled natively: the golden cases, and random ones beside divvy-policy.
+
+use std::sync::{Mutex, MutexGuard};
+
+use divvy_kernel::policy::Kind;
+use divvy_policy::dispatch::fixed::log2;
+use divvy_policy::dispatch::lottery::{Lottery, LotteryParams};
+use divvy_policy::dispatch::rng::SplitMix64;
+use divvy_policy::dispatch::stride::{Stride, StrideParams};
+use divvy_policy::dispatch::vtrr::{Vtrr, VtrrParams};
+use divvy_policy::{ClientId, CpuId, Event, Grant, Instant, Nanos, Policy, Share};
+use serde_json::Value;
+
+const NONE: u32 = u32::MAX;
+
+unsafe extern "C" {
+    fn dvn_start(policy: u32, quantum: u64, seed: u64, alpha: u64);
+    fn dvn_log_row(row: u32, log: u64, reciprocal: u64);
+    fn dvn_join(id: u32, share: u64);
+    fn dvn_wake(id: u32, now: u64);
+    fn dvn_block(id: u32, busy: bool);
+    fn dvn_reshare(id: u32, share: u64);
+    fn dvn_pick(now: u64) -> u32;
+    fn dvn_charge(id: u32, used: u64);
+    fn dvn_return(id: u32);
+    fn dvn_hide(id: u32);
+    fn dvn_show(id: u32);
+    fn dvn_log2(x: u64) -> i64;
+    fn dvn_counter(id: u32) -> i64;
+    fn dvn_following(id: u32) -> u32;
+}
+
+/// The one state that there is, for one test at a time.
+struct Core {
+    quantum: u64,
+    current: u32,
+    _only: MutexGuard<'static, ()>,
+}
+
+static ONLY: Mutex<()> = Mutex::new(());
+
+#[expect(clippy::undocumented_unsafe_blocks, reason = "all take numbers, and the state is this test's alone")]
+impl Core {
+    fn new(kind: Kind, quantum: u64, seed: u64) -> Self {
+        let only = ONLY.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        unsafe { dvn_start(kind as u32, quantum, seed, 1 << 32) };
+        for (row, (log, reciprocal)) in (0..).zip(divvy_kernel::log_rows()) {
+            unsafe { dvn_log_row(row, log, reciprocal) };
+        }
+        Self { quantum, current: NONE, _only: only }
+    }
+
+    fn join(&mut self, id: u32, share: u64) {
+        unsafe { dvn_join(id, share) };
+    }
+
+    fn wake(&mut self, id: u32) {
+        unsafe { dvn_wake(id, 0) };
+    }
+
+    fn block(&mut self, id: u32) {
+        unsafe { dvn_block(id, id == self.current) };
+        if id == self.current {
+            self.current = NONE;
+        }
+    }
+
+    fn reshare(&mut self, id: u32, share: u64) {
+        unsafe { dvn_reshare(id, share) };
+    }
+
+    /// One decision: who ran goes back among the waiting.
+    fn pick(&mut self) -> u32 {
+        if self.current != NONE {
+            unsafe { dvn_return(self.current) };
+        }
+        self.current = unsafe { dvn_pick(0) };
+        self.current
+    }
+
+    fn charge(&mut self, id: u32, used: u64) {
+        unsafe { dvn_charge(id, used) };
+    }
+
+    fn run(&mut self, quanta: usize) -> Vec<u32> {
+        (0..quanta)
+            .map(|_| {
+                let id = self.pick();
+                self.charge(id, self.quantum);
+                id
+            })
+            .collect()
+    }
+
+    fn queue(&self) -> Vec<u32> {
+        let mut all = Vec::new();
+        let mut at = unsafe { dvn_following(NONE) };
+        while at != NONE {
+            all.push(at);
+            at = unsafe { dvn_following(at) };
+        }
+        all
+    }
+
+    fn counter(&self, id: u32) -> i64 {
+        unsafe { dvn_counter(id) }
+    }
+}
+
+fn golden(name: &str) -> Value {
+    let path = format!("{}/../../golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).expect("golden")).expect("JSON")
+}
+
+fn numbers(value: &Value) -> Vec<u64> {
+    value.as_array().expect("a list").iter().map(|n| n.as_u64().expect("a number")).collect()
+}
+
+fn fnv1a64(ids: &[u32]) -> String {
+    let step = |hash: u64, &id: &u32| (hash ^ u64::from(id)).wrapping_mul(0x100_0000_01b3);
+    format!("{:016x}", ids.iter().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+fn populate(core: &mut Core, shares: &[u64]) {
+    for (id, &share) in (0..).zip(shares) {
+        core.join(id, share);
+        core.wake(id);
+    }
+}
+
+#[test]
+fn static_schedules_are_the_golden_ones() {
+    let mut checked = 0;
+    for case in golden("vtrr_static.json").as_array().expect("cases") {
+        let kind = match case["algo"].as_str() {
+            Some("vtrr") => Kind::Vtrr,
+            // The kernel's stride starts as published and has exact strides.
+            Some("stride") if case["params"] == serde_json::json!({}) => Kind::Stride,
+            _ => continue,
+        };
+        let mut core = Core::new(kind, 1, 1);
+        populate(&mut core, &numbers(&case["shares"]));
+        let quanta = usize::try_from(case["quanta"].as_u64().expect("a number")).expect("few");
+        assert_eq!(
+            fnv1a64(&core.run(quanta)),
+            case["seq_fnv1a64"].as_str().expect("a text"),
+            "{}",
+            case["id"]
+        );
+        checked += 1;
+    }
+    assert_eq!(checked, 23, "22 of VTRR and one of stride");
+}
+
+#[test]
+fn draws_are_the_golden_ones() {
+    for case in golden("lottery.json")["cases"].as_array().expect("cases") {
+        let mut core = Core::new(Kind::Lottery, 1_000_000, case["seed"].as_u64().expect("a number"));
+        populate(&mut core, &numbers(&case["shares"]));
+        let drawn = core.run(usize::try_from(case["quanta"].as_u64().expect("a number")).expect("few"));
+        assert_eq!(fnv1a64(&drawn), case["seq_fnv1a64"].as_str().expect("a text"), "{}", case["id"]);
+    }
+}
+
+/// What all numbers up to 16 divide. Where shares and their sums do, no clock is ever rounded.
+const UNIT: u64 = 720_720;
+
+/// A quantum that every share and every sum of shares of a case divides.
+fn quantum_of(case: &Value) -> u64 {
+    let gcd = |mut a: u64, mut b: u64| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let mut shares = std::collections::BTreeMap::new();
+    let mut runnable = std::collections::BTreeSet::new();
+    let mut quantum = 1;
+    for event in case["events"].as_array().expect("events") {
+        let id = event[2].as_u64().expect("an id");
+        shares.extend(event[3].as_u64().map(|share| (id, share)));
+        match event[1].as_str().expect("an operation") {
+            "new" | "wake" => _ = runnable.insert(id),
+            "block" | "exit" => _ = runnable.remove(&id),
+            _ => {}
+        }
+        let total: u64 = runnable.iter().map(|id| shares[id]).sum();
+        // A change of share takes the client out in between.
+        for number in [shares[&id], total.max(1), total.saturating_sub(shares[&id]).max(1)] {
+            quantum = quantum / gcd(quantum, number) * number;
+        }
+    }
+    quantum
+}
+
+#[test]
+fn dynamic_schedules_are_the_golden_ones() {
+    for case in golden("vtrr_dynamic.json").as_array().expect("cases") {
+        let mut core = Core::new(Kind::Vtrr, quantum_of(case), 1);
+        let mut events = case["events"].as_array().expect("events").iter().peekable();
+        let mut sequence = Vec::new();
+        let mut runnable = std::collections::BTreeSet::new();
+        for t in 0..case["quanta"].as_u64().expect("a number") {
+            while let Some(event) = events.next_if(|event| event[0] == t) {
+                let id = u32::try_from(event[2].as_u64().expect("an id")).expect("small");
+                let share = || event[3].as_u64().expect("a share");
+                let operation = event[1].as_str().expect("an operation");
+                match operation {
+                    "create" | "new" => core.join(id, share()),
+                    "share" => core.reshare(id, share()),
+                    "wake" | "block" | "exit" => {}
+                    other => panic!("operation {other}"),
+                }
+                if matches!(operation, "new" | "wake") && runnable.insert(id) {
+                    core.wake(id);
+                }
+                if matches!(operation, "block" | "exit") && runnable.remove(&id) {
+                    core.block(id);
+                }
+            }
+            let id = core.pick();
+            sequence.push(if id == NONE { Value::Null } else { id.into() });
+            if id != NONE {
+                core.charge(id, core.quantum);
+            }
+        }
+        let first = sequence
+            .iter()
+            .zip(case["seq"].as_array().expect("a list"))
+            .position(|(have, want)| have != want);
+        assert_eq!(first, None, "{}: the first that differs", case["id"]);
+        let queue: Vec<u64> = core.queue().into_iter().map(u64::from).collect();
+        assert_eq!(queue, numbers(&case["final"]["queue"]), "{}", case["id"]);
+        for (id, want) in case["final"]["counter"].as_object().expect("counters") {
+            let have = core.counter(id.parse().expect("an id"));
+            assert_eq!(
+                have,
+                want.as_i64().expect("a number") * i64::try_from(core.quantum).expect("small"),
+                "{}: {id}",
+                case["id"]
+            );
+        }
+    }
+}
+
+/// A policy of divvy-policy, driven in the same way.
+struct Model<P> {
+    policy: P,
+    runnable: Vec<bool>,
+}
+
+impl<P: Policy<Decision = Grant>> Model<P> {
+    fn send(&mut self, event: Event) {
+        assert!(self.policy.on_event(Instant::ZERO, event).is_ok(), "{event:?}");
+    }
+
+    fn pick(&mut self) -> u32 {
+        self.send(Event::Free { cpu: CpuId(0) });
+        self.policy.poll_decision(Instant::ZERO).map_or(NONE, |grant| grant.client.0)
+    }
+}
+
+/// Random clients that wake and block, charged whole and partial quanta: the same choices throughout.
+fn check_beside<P: Policy<Decision = Grant>>(kind: Kind, make: impl Fn(u64) -> P) {
+    for seed in 1..=100 {
+        let mut random = SplitMix64::new(seed);
+        let mut below = |n: u64| u64::try_from(random.below(n.into())).expect("small");
+        let clients = 1 + below(4);
+        let mut core = Core::new(kind, QUANTUM, seed);
+        let mut model = Model { policy: make(seed), runnable: Vec::new() };
+        for id in 0..clients {
+            let (client, share) = (u32::try_from(id).expect("small"), 1 + below(4));
+            core.join(client, share);
+            model.send(Event::Join { client: ClientId(client), share: Share::new(share).expect("positive") });
+            model.runnable.push(false);
+        }
+        for step in 0..2_000 {
+            if below(4) == 0 {
+                let id = below(clients);
+                let (client, runnable) =
+                    (ClientId(u32::try_from(id).expect("small")), model.runnable[id as usize]);
+                if runnable {
+                    core.block(client.0);
+                    model.send(Event::Block { client });
+                } else {
+                    core.wake(client.0);
+                    model.send(Event::Wake { client });
+                }
+                model.runnable[id as usize] = !runnable;
+            }
+            let (have, want) = (core.pick(), model.pick());
+            assert_eq!(have, want, "seed {seed}, step {step}");
+            if want != NONE {
+                let used = if below(3) == 0 { UNIT * (1 + below(16)) } else { QUANTUM };
+                core.charge(want, used);
+                model.send(Event::Charge { client: ClientId(want), used: Nanos(used) });
+            }
+        }
+    }
+}
+
+const QUANTUM: u64 = 16 * UNIT;
+
+#[test]
+fn stride_chooses_as_divvy_policy_does() {
+    let make =
+        |_| Stride::new(StrideParams { quantum: Nanos(QUANTUM), ..Default::default() }).expect("in range");
+    check_beside(Kind::Stride, make);
+}
+
+#[test]
+fn vtrr_chooses_as_divvy_policy_does() {
+    let make = |_| Vtrr::new(VtrrParams { quantum: Nanos(QUANTUM), ..Default::default() }).expect("in range");
+    check_beside(Kind::Vtrr, make);
+}
+
+#[test]
+fn lottery_draws_as_divvy_policy_does() {
+    let make = |seed| {
+        Lottery::new(LotteryParams { quantum: Nanos(QUANTUM), seed, ..Default::default() }).expect("in range")
+    };
+    check_beside(Kind::Lottery, make);
+}
+
+#[test]
+#[expect(clippy::undocumented_unsafe_blocks, reason = "takes and returns a number")]
+fn logarithms_are_those_of_divvy_policy() {
+    let _core = Core::new(Kind::Pbs, QUANTUM, 1);
+    let mut random = SplitMix64::new(7);
+    let edges = (0..64).flat_map(|bit| [1_u64 << bit, (1 << bit) - 1, (1 << bit) | 1]);
+    let many = std::iter::repeat_with(|| random.next_u64() >> (random.next_u64() & 63)).take(200_000);
+    for x in edges.chain(many).collect::<Vec<_>>() {
+        assert_eq!(unsafe { dvn_log2(x) }, log2(x).0, "log2({x})");
+    }
+}
+
+/// One that is left out for a moment, because nobody of it may run on a CPU, comes back as it was.
+#[test]
+#[expect(clippy::undocumented_unsafe_blocks, reason = "all take numbers, and the state is this test's alone")]
+fn whoever_is_left_out_comes_back() {
+    for kind in [Kind::Stride, Kind::Vtrr, Kind::Lottery, Kind::Pbs, Kind::Las, Kind::Fcfs, Kind::Rr] {
+        let mut core = Core::new(kind, QUANTUM, 1);
+        populate(&mut core, &[3, 2]);
+        unsafe { dvn_hide(0) };
+        assert_eq!(core.run(5), [1; 5], "{kind:?}");
+        unsafe { dvn_hide(1) };
+        core.current = NONE;
+        assert_eq!(core.pick(), NONE, "{kind:?}");
+        unsafe { dvn_show(0) };
+        assert_eq!(core.pick(), 0, "{kind:?}");
+    }
+}
