@@ -14,6 +14,15 @@ cargo fmt --all --check
 step lints
 cargo clippy --workspace --all-targets -- -D warnings
 
+step 'lints of the kernel scheduler'
+# A workspace of its own: only this needs clang.
+kernel='--manifest-path crates/divvy-kernel/Cargo.toml'
+# shellcheck disable=SC2086  # a list of words
+{
+    cargo fmt $kernel --check
+    cargo clippy $kernel --target-dir target/kernel --all-targets -- -D warnings
+}
+
 step documentation
 RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet
 
@@ -63,6 +72,8 @@ else
     cargo test --workspace --lib --bins --tests
 fi
 cargo test --workspace --doc
+# shellcheck disable=SC2086  # a list of words
+cargo test $kernel --target-dir target/kernel --lib --tests
 
 step "skipped: $(wc -l <"$skips")"
 cat "$skips"

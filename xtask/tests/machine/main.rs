@@ -1,7 +1,7 @@
 //! The test machine, and what is tested in it. On this machine the tests of this file boot it; those of the modules run in
 //! it, as the same program, and are ignored here (`cargo xtask vm test [NAME...]` shows each of them).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 mod inside;
@@ -11,6 +11,9 @@ const SHIFT: &str = "3";
 
 /// Tests that need the second machine.
 const DISKS: &str = "inside::disk::";
+
+/// Tests that need the scheduler of the kernel, which only clang compiles.
+const KERNEL: &str = "inside::kernel::";
 
 /// Says why nothing was tested; `scripts/test.sh` lists and counts these.
 #[expect(clippy::disallowed_methods, reason = "where the skips are counted is said by the environment")]
@@ -45,6 +48,24 @@ fn build() -> &'static Path {
         .args((!cfg!(debug_assertions)).then_some("--release"));
     assert!(build.status().expect("cargo").success(), "the divvy that is tested is of this build");
     Path::new(env!("CARGO_BIN_EXE_xtask")).parent().expect("a directory")
+}
+
+/// divvy-scx of this build. Where what it needs is missing, the test is skipped aloud, and in CI it fails.
+#[expect(clippy::disallowed_methods, reason = "whether this is CI is said by the environment")]
+fn build_kernel(test: &str) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
+    let target = root.join("target/kernel");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--manifest-path"]).arg(root.join("crates/divvy-kernel/Cargo.toml"));
+    let done = build.arg("--target-dir").arg(&target).output().expect("cargo");
+    if done.status.success() {
+        return Some(target.join("debug/divvy-scx"));
+    }
+    let said = text(&done.stderr);
+    assert!(std::env::var_os("CI").is_none(), "divvy-scx is not built in CI: {said}");
+    let why = said.lines().find(|line| line.contains("missing")).unwrap_or("divvy-scx cannot be built");
+    skip(test, why.trim());
+    None
 }
 
 fn run(options: &[&str], command: &[&str]) -> Output {
@@ -108,14 +129,35 @@ fn the_same_run_prints_the_same_twice() {
     assert_eq!(text(&first.stdout), text(&second.stdout));
 }
 
-/// Runs the tests of the modules in the machine: those of disks, or the others.
+/// Which tests a machine runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Disks,
+    Kernel,
+    Others,
+}
+
+impl Group {
+    /// That of the tests whose names contain this.
+    fn of(name: &str) -> Self {
+        if name.contains("disk") {
+            Self::Disks
+        } else if name.contains("kernel") {
+            Self::Kernel
+        } else {
+            Self::Others
+        }
+    }
+}
+
+/// Runs the tests of a group of modules in the machine.
 #[expect(clippy::disallowed_methods, reason = "which tests are wanted is said by the environment")]
-fn check_inside(name: &str, machine: &[&str], disks: bool) {
+fn check_inside(name: &str, machine: &[&str], group: Group) {
     if !can_boot(name) {
         return;
     }
     let named = std::env::var("DIVVY_VM_TESTS").unwrap_or_default();
-    let wanted: Vec<&str> = named.split_whitespace().filter(|name| name.contains("disk") == disks).collect();
+    let wanted: Vec<&str> = named.split_whitespace().filter(|name| Group::of(name) == group).collect();
     if wanted.is_empty() && !named.trim().is_empty() {
         return; // None of them is in this machine.
     }
@@ -124,10 +166,11 @@ fn check_inside(name: &str, machine: &[&str], disks: bool) {
     let program = format!("/bin/{}", file.to_str().expect("a name"));
     let mut command = vec![program.as_str(), "--ignored", "--test-threads=1", "--show-output"];
     // Several words mean any of them.
-    if disks && wanted.is_empty() {
-        command.push(DISKS);
-    } else if !disks {
-        command.extend(["--skip", DISKS]);
+    match group {
+        Group::Disks if wanted.is_empty() => command.push(DISKS),
+        Group::Kernel if wanted.is_empty() => command.push(KERNEL),
+        Group::Disks | Group::Kernel => {}
+        Group::Others => command.extend(["--skip", DISKS, "--skip", KERNEL]),
     }
     command.extend(&wanted);
     let mut options = vec!["--disk", "64", "--add", path];
@@ -142,11 +185,20 @@ fn check_inside(name: &str, machine: &[&str], disks: bool) {
 
 #[test]
 fn tests_inside_pass() {
-    check_inside("machine::tests_inside_pass", &["--shift", SHIFT], false);
+    check_inside("machine::tests_inside_pass", &["--shift", SHIFT], Group::Others);
 }
 
 /// In real time: a disk's answers come in no other.
 #[test]
 fn disk_tests_inside_pass() {
-    check_inside("machine::disk_tests_inside_pass", &["--profile", "two-cpus"], true);
+    check_inside("machine::disk_tests_inside_pass", &["--profile", "two-cpus"], Group::Disks);
+}
+
+#[test]
+fn kernel_tests_inside_pass() {
+    let name = "machine::kernel_tests_inside_pass";
+    if let Some(scheduler) = build_kernel(name) {
+        let path = scheduler.to_str().expect("a path");
+        check_inside(name, &["--shift", SHIFT, "--add", path], Group::Kernel);
+    }
 }

@@ -2,6 +2,7 @@
 
 mod backend;
 mod disk;
+mod kernel;
 mod room;
 
 use std::fs;

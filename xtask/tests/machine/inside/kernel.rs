@@ -1,0 +1,275 @@
+//! `divvy-scx`: divvy's policies as the machine's scheduler, and the ways back to the kernel's own.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{ChildStderr, Command, ExitStatus, Stdio};
+
+use divvy_linux::Pid;
+use divvy_linux::cgroup::room::{CPU_STAT, CPU_WEIGHT};
+use rustix::process::{Signal, kill_process};
+use serde_json::Value;
+
+use super::{Child, Group, SPIN, check_inside, sleep};
+
+/// Stride and VTRR are within this fraction of each client's part over [`WINDOW_MS`].
+const MAX_ERROR: f64 = 0.005;
+/// Some hundred quanta of 20 ms, in whole cycles of six.
+const WINDOW_MS: u64 = 12_000;
+/// How far a lottery may be off, in standard deviations of the number of wins.
+const MAX_SIGMAS: f64 = 3.0;
+const QUANTUM_US: f64 = 20_000.0;
+
+fn state() -> String {
+    fs::read_to_string("/sys/kernel/sched_ext/state").expect("the kernel has sched_ext").trim().to_owned()
+}
+
+/// Whether the kernel gives the CPU to a task that has nothing to do with any scheduler of ours.
+#[track_caller]
+fn check_fallback() {
+    for _ in 0..100 {
+        if state() == "disabled" {
+            break;
+        }
+        sleep(10);
+    }
+    assert_eq!(state(), "disabled");
+    let done = Command::new("sh").args(["-c", "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done"]).status();
+    assert!(done.expect("a shell").success());
+}
+
+/// A divvy-scx that has taken over.
+struct Scheduler {
+    child: std::process::Child,
+    lines: std::io::Lines<BufReader<ChildStderr>>,
+}
+
+impl Scheduler {
+    fn start(arguments: &[&str]) -> Self {
+        check_inside();
+        assert_eq!(state(), "disabled", "somebody else's scheduler");
+        let mut command = Command::new("divvy-scx");
+        command.arg("run").args(arguments).stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("divvy-scx");
+        let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        // What it says once it has attached.
+        let first = lines.next().map(|line| line.expect("text"));
+        assert!(first.as_deref().is_some_and(|line| line.contains(" divides the CPUs among ")), "{first:?}");
+        assert_eq!(state(), "enabled");
+        Self { child, lines }
+    }
+
+    /// By the shares file of `clients`.
+    fn with_shares(policy: &str, clients: &str) -> Self {
+        fs::write("/tmp/shares.toml", clients).expect("root may");
+        Self::start(&["--policy", policy, "--shares", "/tmp/shares.toml"])
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// How it ended, and what it said at its end.
+    fn wait(&mut self) -> (ExitStatus, String) {
+        let said: Vec<String> = self.lines.by_ref().map(|line| line.expect("text")).collect();
+        (self.child.wait().expect("ours"), said.join("\n"))
+    }
+
+    #[track_caller]
+    fn stop(&mut self) {
+        kill_process(self.pid(), Signal::TERM).expect("ours");
+        let (status, said) = self.wait();
+        assert!(status.success(), "{status}: {said}");
+        assert!(said.contains("it was asked to (kernel: unregistered from user space)"), "{said}");
+        check_fallback();
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Three cgroups with one task each that computes, and a shares file in which they are 1, 2 and 3.
+struct Three {
+    groups: [Group; 3],
+    _children: [Child; 3],
+}
+
+impl Three {
+    fn new() -> Self {
+        let groups = ["one", "two", "three"].map(Group::new);
+        let children = groups.each_ref().map(|group| Child::start(&group.cgroup, SPIN));
+        Self { groups, _children: children }
+    }
+
+    fn shares(&self) -> String {
+        let entry = |(share, group): (u64, &Group)| {
+            format!("[[client]]\nname = \"{0}\"\nshare = {share}\ncgroup = \"/{0}\"\n", group.name)
+        };
+        (1..).zip(&self.groups).map(entry).collect()
+    }
+
+    /// What each used in a while, in us, by the kernel's own account.
+    fn used(&self, ms: u64) -> [u64; 3] {
+        let look = || self.groups.each_ref().map(|g| g.cgroup.get(&CPU_STAT).expect("there").usage.0 / 1_000);
+        let from = look();
+        sleep(ms);
+        let to = look();
+        [0, 1, 2].map(|i| to[i] - from[i])
+    }
+}
+
+#[track_caller]
+fn check_parts(used: [u64; 3], shares: [u64; 3], max_error: impl Fn(f64, f64) -> f64) {
+    let (all, sum) = (used.iter().sum::<u64>() as f64, shares.iter().sum::<u64>() as f64);
+    for (used, share) in used.iter().zip(shares) {
+        let (got, due) = (*used as f64 / all, share as f64 / sum);
+        println!("{:.3} % of {:.3} %", got * 100.0, due * 100.0);
+        let most = max_error(due, all);
+        assert!((got / due - 1.0).abs() <= most, "{got} for {due}, at most {most} off: {used:?}");
+    }
+}
+
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn the_verifier_takes_every_policy() {
+    check_inside();
+    let done = Command::new("divvy-scx").arg("check").output().expect("divvy-scx");
+    let (stdout, stderr) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{stdout}{stderr}");
+    for policy in ["stride", "vtrr", "lottery", "pbs", "las", "fcfs", "rr"] {
+        let dispatch = |line: &str| line.starts_with(policy) && line.contains(" divvy_dispatch ");
+        assert!(stdout.lines().any(dispatch), "{policy}: {stdout}");
+    }
+    assert_eq!(state(), "disabled", "nothing is scheduled by a check");
+}
+
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn stride_and_vtrr_divide_by_shares() {
+    let three = Three::new();
+    for policy in ["stride", "vtrr"] {
+        let mut scheduler = Scheduler::with_shares(policy, &three.shares());
+        check_parts(three.used(WINDOW_MS), [1, 2, 3], |_, _| MAX_ERROR);
+        scheduler.stop();
+    }
+}
+
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn a_lottery_divides_by_chance() {
+    let three = Three::new();
+    let mut scheduler = Scheduler::with_shares("lottery:seed=7", &three.shares());
+    // Of n draws a client with the chance p wins n p, with a standard deviation of sqrt(n p (1 - p)).
+    let sigmas = |p: f64, all: f64| MAX_SIGMAS * ((1.0 - p) / (p * all / QUANTUM_US)).sqrt();
+    check_parts(three.used(WINDOW_MS), [1, 2, 3], sigmas);
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn weights_are_shares_and_follow() {
+    let three = Three::new();
+    for (group, weight) in three.groups.iter().zip([100, 200, 300]) {
+        group.cgroup.set(&CPU_WEIGHT, &weight).expect("root may");
+    }
+    let mut scheduler = Scheduler::start(&["--policy", "vtrr", "--weights", "/"]);
+    // A cycle of 600 quanta takes as many seconds as anybody has; small numbers make short cycles.
+    for (group, weight) in three.groups.iter().zip([6, 2, 4]) {
+        group.cgroup.set(&CPU_WEIGHT, &weight).expect("root may");
+    }
+    // A cycle of the shares before may be under way.
+    sleep(13_000);
+    check_parts(three.used(WINDOW_MS), [6, 2, 4], |_, _| 2.0 * MAX_ERROR);
+    let stats = Command::new("divvy-scx").args(["stats", "--json"]).output().expect("divvy-scx");
+    let stats: Value = serde_json::from_slice(&stats.stdout).expect("JSON");
+    let shares: Vec<_> = stats["clients"]
+        .as_array()
+        .expect("clients")
+        .iter()
+        .map(|c| (c["name"].clone(), c["share"].clone()))
+        .collect();
+    let want = [("rest", 100), ("one", 6), ("three", 4), ("two", 2)];
+    assert_eq!(shares, want.map(|(name, share)| (name.into(), share.into())), "{stats}");
+    scheduler.stop();
+}
+
+/// The file names a process; what it forks is the same client.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn a_process_is_a_client_with_its_children() {
+    let (first, second) = (Group::new("first"), Group::new("second"));
+    let one = Child::start(&first.cgroup, SPIN);
+    // Two that compute, made after the scheduler came: together they have what their parent's share says.
+    let two = Child::start(&second.cgroup, "sleep 8; (while :; do :; done) & while :; do :; done");
+    let clients = format!(
+        "[[client]]\nname = \"one\"\nshare = 1\npid = {}\n[[client]]\nname = \"two\"\nshare = 2\npid = {}\n",
+        one.pid, two.pid
+    );
+    let mut scheduler = Scheduler::with_shares("stride", &clients);
+    sleep(9_000);
+    let look = || [&first, &second].map(|g| g.cgroup.get(&CPU_STAT).expect("there").usage.0);
+    let from = look();
+    sleep(WINDOW_MS);
+    let [a, b] = [0, 1].map(|i| (look()[i] - from[i]) as f64);
+    println!("{:.3} % of 66.667 %", b / (a + b) * 100.0);
+    assert!((b / (a + b) / (2.0 / 3.0) - 1.0).abs() <= MAX_ERROR, "{a} {b}");
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn whatever_ends_it_the_kernel_schedules_again() {
+    let three = Three::new();
+    // Killed, it has no last word.
+    let mut scheduler = Scheduler::with_shares("stride", &three.shares());
+    kill_process(scheduler.pid(), Signal::KILL).expect("ours");
+    scheduler.wait();
+    check_fallback();
+    // By the key for emergencies.
+    let mut scheduler = Scheduler::with_shares("stride", &three.shares());
+    fs::write("/proc/sysrq-trigger", "S").expect("root may");
+    let (status, said) = scheduler.wait();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("Alt-SysRq-S"), "{said}");
+    check_fallback();
+    // An error: first come, first served starves all but one of them, and the kernel's watchdog sees it.
+    fs::write("/tmp/shares.toml", three.shares()).expect("root may");
+    let arguments = ["--policy", "fcfs", "--shares", "/tmp/shares.toml", "--watchdog", "2s"];
+    let mut scheduler = Scheduler::start(&arguments);
+    let (status, said) = scheduler.wait();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("the watchdog ejected it") && said.contains("runnable task stall"), "{said}");
+    check_fallback();
+    // And the kernel's own divides equal weights equally again.
+    check_parts(three.used(WINDOW_MS), [1, 1, 1], |_, _| 0.05);
+}
+
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn what_cannot_be_is_refused_before_anything_changes() {
+    check_inside();
+    let run = |arguments: &[&str]| {
+        let done = Command::new("divvy-scx").args(arguments).output().expect("divvy-scx");
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    fs::write("/tmp/none.toml", "[[client]]\nname = \"a\"\nshare = 1\ncgroup = \"/nowhere\"\n")
+        .expect("root may");
+    for (arguments, code, why) in [
+        (vec!["run", "--policy", "eevdf", "--weights", "/"], 2, "no policy is called eevdf"),
+        (vec!["run", "--shares", "/tmp/absent.toml"], 4, "read /tmp/absent.toml: No such file"),
+        (vec!["run", "--shares", "/tmp/none.toml"], 6, "client a: cgroup /nowhere: there is none at"),
+        (vec!["run", "--weights", "/nowhere"], 6, "cgroup /nowhere: there is none at"),
+        (vec!["stats"], 6, "no divvy-scx runs here"),
+    ] {
+        let (got, said) = run(&arguments);
+        assert_eq!(got, Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(why), "{arguments:?}: {said}");
+    }
+    assert_eq!(state(), "disabled");
+    let status = Command::new("divvy-scx").arg("status").output().expect("divvy-scx");
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert_eq!(status, "sched_ext disabled: the kernel's own scheduler has the CPUs\n");
+}
