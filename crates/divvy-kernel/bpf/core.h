@@ -68,6 +68,8 @@ struct dv_client {
 	u64 wanted; /* the share that the loader asks for, taken over when it is next charged */
 	u64 used; /* CPU time of all its tasks, in ns */
 	u64 picks; /* how often it was chosen */
+	u64 demand; /* ns that its tasks could run for, summed over them, up to `demand_at` */
+	u64 demand_at;
 	struct dv_clock vt; /* virtual time, over `share` */
 	struct dv_clock parked; /* as it blocked: the queue's virtual time (VTRR: its own VFT), over `share` */
 	s64 counter; /* VTRR: what it is due in its cycle, in ns. Lottery: used since it last won */
@@ -100,6 +102,8 @@ struct dv_state {
 	u32 head, cursor; /* VTRR */
 	u32 nr_runnable; /* clients */
 	u32 nr_waiting;
+	u32 nr_hidden;
+	u32 pad;
 	u32 heap[DV_MAX];
 	u64 sums[DV_MAX]; /* lottery: Fenwick tree; entry i is node i + 1 */
 	struct dv_client clients[DV_MAX];
@@ -436,7 +440,8 @@ DV_PART int dv_unready(u32 id)
 	struct dv_client *c = DV(id);
 
 	if (c->nr_hidden) {
-		c->nr_hidden--;
+		if (!--c->nr_hidden)
+			dv.nr_hidden--;
 	} else if (c->nr_waiting) {
 		if (!--c->nr_waiting)
 			dv_leave_order(id);
@@ -450,6 +455,8 @@ DV_PART int dv_hide(u32 id)
 	struct dv_client *c = DV(id);
 
 	if (c->nr_waiting) {
+		if (!c->nr_hidden)
+			dv.nr_hidden++;
 		c->nr_hidden += c->nr_waiting;
 		c->nr_waiting = 0;
 		dv_leave_order(id);
@@ -465,6 +472,7 @@ DV_PART int dv_show(u32 id)
 	if (!hidden)
 		return 0;
 	c->nr_hidden = 0;
+	dv.nr_hidden--;
 	dv_ready(id);
 	c->nr_waiting += hidden - 1;
 	return 0;

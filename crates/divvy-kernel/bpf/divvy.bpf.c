@@ -167,9 +167,16 @@ DV_INLINE void set_runnable(struct task *t, bool runnable, u64 now)
 	if (t->runnable == runnable)
 		return;
 	t->runnable = runnable;
+	if (now > c->demand_at) {
+		c->demand += c->nr_runnable * (now - c->demand_at);
+		c->demand_at = now;
+	}
 	if (runnable) {
-		if (!c->nr_runnable++)
+		if (!c->nr_runnable++) {
+			if (c->wanted != c->share)
+				dv_reshare(t->client, c->wanted);
 			dv_wake(t->client, now);
+		}
 	} else if (c->nr_runnable && !--c->nr_runnable) {
 		dv_block(t->client);
 	}
@@ -254,7 +261,7 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* So many clients are tried before a CPU is left idle: where tasks are bound to CPUs, the first may have none for this one. */
+/* So many clients are tried in the policy's order: where tasks are bound to CPUs, the first may have none for this one. */
 #define TRIES 8
 
 SEC("struct_ops")
@@ -263,7 +270,7 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 	struct task *last = NULL;
 	u32 refused[TRIES], id;
 	u64 now = bpf_ktime_get_ns(), ran = 0;
-	bool moved = false, keep = false;
+	bool moved = false, keep = false, again = false;
 	int i, nr_refused;
 
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
@@ -284,6 +291,8 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 		id = dv_pick(now);
 		/* Those of its client that wait go first. */
 		keep = last && id == last->client && DV(id)->nr_waiting == 1;
+		/* Nobody, but for those that another CPU leaves out for a moment: one of them may be for this CPU alone. */
+		again = id == DV_NONE && dv.nr_hidden > nr_refused;
 		drop_lock();
 		if (id >= DV_MAX || keep)
 			break;
@@ -303,6 +312,16 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 		dv_show(refused[i]);
 		drop_lock();
 	}
+	if (!last && !moved && nr_refused == TRIES) {
+		/* Rather anybody than nobody. */
+		bpf_for(i, 0, DV_MAX) {
+			moved = scx_bpf_dsq_move_to_local(i);
+			if (moved)
+				break;
+		}
+	}
+	if (!last && !moved && again)
+		scx_bpf_kick_cpu(cpu, 0);
 	if (last && !moved) {
 		take_lock();
 		set_state(last, TASK_RUNNING);

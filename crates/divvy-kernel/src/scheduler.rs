@@ -24,9 +24,6 @@ use crate::status;
 const PERIOD: Duration = Duration::from_millis(200);
 /// How long the kernel may take to let go.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Effective shares are whole numbers: the smallest of them is at least this, where that is not beyond the largest.
-const GRAIN: u128 = 1000;
-
 /// Takes over the CPUs until it is asked to end, or the kernel lets go of it.
 ///
 /// # Errors
@@ -123,6 +120,9 @@ struct Scheduler<'o> {
     skel: DivvySkel<'o>,
     clients: Vec<Client>,
     cpus: u32,
+    /// What each client's tasks had wanted when this was last looked at.
+    demands: Vec<u64>,
+    looked_at: Moment,
 }
 
 impl<'o> Scheduler<'o> {
@@ -145,7 +145,8 @@ impl<'o> Scheduler<'o> {
             u32::try_from(args.watchdog.as_millis()).unwrap_or(20_000);
         let skel = open.load().map_err(not_loaded)?;
         let cpus = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
-        let scheduler = Self { skel, clients: clients.to_vec(), cpus };
+        let (demands, looked_at) = (Vec::new(), Moment::now());
+        let scheduler = Self { skel, clients: clients.to_vec(), cpus, demands, looked_at };
         for (id, client) in clients.iter().enumerate() {
             scheduler.assign(id, client).or_fail(SYSTEM)?;
         }
@@ -268,13 +269,28 @@ impl<'o> Scheduler<'o> {
 
     /// Sets effective shares: on several CPUs a client cannot use more of them than it has tasks that can run.
     fn spread(&mut self) {
-        let runnable: Vec<u32> = (0..self.clients.len())
-            .map(|id| self.client(id).map_or(0, |client| client.nr_runnable))
-            .collect();
+        let now = Moment::now();
+        let demand = |id| {
+            // What its tasks that can run have added since they last changed.
+            let of =
+                |c: types::dv_client| c.demand + u64::from(c.nr_runnable) * now.0.saturating_sub(c.demand_at);
+            self.client(id).map_or(0, of)
+        };
+        let demands: Vec<u64> = (0..self.clients.len()).map(demand).collect();
+        let time = now.since(self.looked_at).as_nanos().max(1);
+        let width = |(id, &demand): (usize, &u64)| {
+            let earlier = self.demands.get(id).copied().unwrap_or(demand);
+            // To the nearest whole task: one that runs now and then, as this program does, is none.
+            let tasks = (u128::from(demand.saturating_sub(earlier)) + time / 2) / time;
+            u32::try_from(tasks).unwrap_or(u32::MAX)
+        };
+        let widths: Vec<u32> = demands.iter().enumerate().map(width).collect();
         let shares: Vec<u64> = self.clients.iter().map(|client| client.share).collect();
-        for (id, share) in effective(&shares, &runnable, self.cpus).into_iter().enumerate() {
+        for (id, share) in effective(&shares, &widths, self.cpus).into_iter().enumerate() {
             self.set_wanted(id, share);
         }
+        self.demands = demands;
+        self.looked_at = now;
     }
 
     /// Waits until the kernel has let go.
@@ -290,31 +306,29 @@ impl<'o> Scheduler<'o> {
     }
 }
 
-/// Shares in whole numbers by which clients get what they can have of `cpus` CPUs when so many of their tasks can run. Those
-/// of which none can keep their share. One CPU, and shares that are feasible, stay as they are.
-fn effective(shares: &[u64], runnable: &[u32], cpus: u32) -> Vec<u64> {
-    let present: Vec<usize> = (0..shares.len()).filter(|&id| runnable[id] > 0).collect();
-    let total: u128 = present.iter().map(|&id| u128::from(shares[id])).sum();
-    let feasible = |id: usize| u128::from(shares[id]) * u128::from(cpus) <= u128::from(runnable[id]) * total;
-    if present.iter().all(|&id| feasible(id)) {
-        return shares.to_vec();
-    }
-    let claims: Vec<Claim> = present
-        .iter()
-        .filter_map(|&id| Some(Claim { share: Share::new(shares[id]).ok()?, width: runnable[id] }))
-        .collect();
+/// Shares in whole numbers by which clients get what they can have of `cpus` CPUs when so many of their tasks can run: whoever
+/// cannot use its share has one, rounded up, that is worth what it can use, in the measure of the others, which keep theirs.
+/// Nothing changes on one CPU, or where all can have all that they could use.
+fn effective(shares: &[u64], widths: &[u32], cpus: u32) -> Vec<u64> {
     let mut result = shares.to_vec();
-    if claims.len() != present.len() {
-        return result;
-    }
-    let got = water_fill(&claims, cpus);
-    // As parts of the largest, so that all fit and small ones keep some digits.
-    let largest = got.iter().map(|cpu| cpu.as_f64()).fold(0.0, f64::max);
-    let scale =
-        shares.iter().copied().max().unwrap_or(1).max(GRAIN as u64 * 100).min(crate::shares::SHARE_MAX);
-    for (&id, cpu) in present.iter().zip(&got) {
-        let part = cpu.as_f64() / largest * scale as f64;
-        result[id] = (part.round() as u64).clamp(1, crate::shares::SHARE_MAX);
+    let present = (0..shares.len()).filter(|&id| widths[id] > 0);
+    let claims: Vec<(usize, Claim)> = present
+        .filter_map(|id| Some((id, Claim { share: Share::new(shares[id]).ok()?, width: widths[id] })))
+        .collect();
+    let got = water_fill(&claims.iter().map(|(_, claim)| *claim).collect::<Vec<_>>(), cpus);
+    // CPU time that a unit of share is worth to those that keep theirs: the same for all of them.
+    let kept = claims
+        .iter()
+        .zip(&got)
+        .find(|((_, claim), got)| got.numerator < u128::from(claim.width) * got.denominator);
+    let Some(((_, claim), unit)) = kept else { return result };
+    let share = u128::from(claim.share.get());
+    for ((id, claim), got) in claims.iter().zip(&got) {
+        if got.numerator == u128::from(claim.width) * got.denominator {
+            // got / (unit / share)
+            let worth = (got.numerator * unit.denominator * share).div_ceil(got.denominator * unit.numerator);
+            result[*id] = u64::try_from(worth).unwrap_or(shares[*id]).clamp(1, shares[*id]);
+        }
     }
     result
 }
@@ -395,15 +409,20 @@ mod tests {
         assert_eq!(effective(&[100, 1, 2, 3], &[0, 1, 1, 1], 1), [100, 1, 2, 3]);
         assert_eq!(effective(&[100, 1, 2, 3, 2], &[0, 1, 1, 1, 1], 2), [100, 1, 2, 3, 2]);
         assert_eq!(effective(&[100, 5], &[0, 0], 2), [100, 5]);
+        // Two tasks for two CPUs: there is nothing to divide.
+        assert_eq!(effective(&[100, 5, 1], &[0, 1, 1], 2), [100, 5, 1]);
     }
 
     #[test]
     fn whoever_cannot_use_its_share_has_what_it_can_use() {
         // 1:1:6 with one task each on two CPUs is 25:25:50.
-        let got = effective(&[100, 1, 1, 6], &[0, 1, 1, 1], 2);
-        assert_eq!((got[0], got[1] * 2, got[2] * 2), (100, got[3], got[3]), "{got:?}");
+        assert_eq!(effective(&[100, 1, 1, 6], &[0, 1, 1, 1], 2), [100, 1, 1, 2]);
         // With two tasks it can have its 1.5 CPUs.
         assert_eq!(effective(&[100, 1, 1, 6], &[0, 1, 1, 2], 2), [100, 1, 1, 6]);
+        // 9 can use one CPU of four, and so can 7; 4 units have the other two: half a CPU each, so that one is worth 2.
+        assert_eq!(effective(&[9, 7, 1, 1, 2], &[1, 1, 1, 1, 1], 4), [2, 2, 1, 1, 2]);
+        // Never more than was asked for.
+        assert_eq!(effective(&[50, 1], &[1, 3], 2), [1, 1]);
     }
 
     #[test]

@@ -15,6 +15,9 @@ const DISKS: &str = "inside::disk::";
 /// Tests that need the scheduler of the kernel, which only clang compiles.
 const KERNEL: &str = "inside::kernel::";
 
+/// Those of them that need two CPUs.
+const CPUS: &str = "several_cpus";
+
 /// Says why nothing was tested; `scripts/test.sh` lists and counts these.
 #[expect(clippy::disallowed_methods, reason = "where the skips are counted is said by the environment")]
 fn skip(test: &str, reason: &str) {
@@ -134,6 +137,7 @@ fn the_same_run_prints_the_same_twice() {
 enum Group {
     Disks,
     Kernel,
+    KernelCpus,
     Others,
 }
 
@@ -142,6 +146,8 @@ impl Group {
     fn of(name: &str) -> Self {
         if name.contains("disk") {
             Self::Disks
+        } else if name.contains(CPUS) {
+            Self::KernelCpus
         } else if name.contains("kernel") {
             Self::Kernel
         } else {
@@ -168,8 +174,10 @@ fn check_inside(name: &str, machine: &[&str], group: Group) {
     // Several words mean any of them.
     match group {
         Group::Disks if wanted.is_empty() => command.push(DISKS),
-        Group::Kernel if wanted.is_empty() => command.push(KERNEL),
-        Group::Disks | Group::Kernel => {}
+        Group::Kernel if wanted.is_empty() => command.extend([KERNEL, "--skip", CPUS]),
+        Group::Kernel => command.extend(["--skip", CPUS]),
+        Group::KernelCpus if wanted.is_empty() => command.push(CPUS),
+        Group::Disks | Group::KernelCpus => {}
         Group::Others => command.extend(["--skip", DISKS, "--skip", KERNEL]),
     }
     command.extend(&wanted);
@@ -200,5 +208,15 @@ fn kernel_tests_inside_pass() {
     if let Some(scheduler) = build_kernel(name) {
         let path = scheduler.to_str().expect("a path");
         check_inside(name, &["--shift", SHIFT, "--add", path], Group::Kernel);
+    }
+}
+
+/// In real time, for nothing else has two CPUs.
+#[test]
+fn kernel_tests_of_several_cpus_pass() {
+    let name = "machine::kernel_tests_of_several_cpus_pass";
+    if let Some(scheduler) = build_kernel(name) {
+        let path = scheduler.to_str().expect("a path");
+        check_inside(name, &["--profile", "two-cpus", "--add", path], Group::KernelCpus);
     }
 }

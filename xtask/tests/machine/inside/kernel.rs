@@ -11,8 +11,12 @@ use serde_json::Value;
 
 use super::{Child, Group, SPIN, check_inside, sleep};
 
-/// Stride and VTRR are within this fraction of each client's part over [`WINDOW_MS`].
+/// Policies are within this fraction of each client's part over [`WINDOW_MS`].
 const MAX_ERROR: f64 = 0.005;
+/// PBS gives by what a client has had since it came, so that its error shrinks as that grows.
+const MAX_ERROR_PBS: f64 = 0.03;
+/// Round-robin counts turns: one that a thread of the kernel's cuts short is not made good.
+const MAX_ERROR_TURNS: f64 = 0.02;
 /// Some hundred quanta of 20 ms, in whole cycles of six.
 const WINDOW_MS: u64 = 12_000;
 /// How far a lottery may be off, in standard deviations of the number of wins.
@@ -91,7 +95,7 @@ impl Drop for Scheduler {
     }
 }
 
-/// Three cgroups with one task each that computes, and a shares file in which they are 1, 2 and 3.
+/// Three cgroups with one task each that computes.
 struct Three {
     groups: [Group; 3],
     _children: [Child; 3],
@@ -104,11 +108,11 @@ impl Three {
         Self { groups, _children: children }
     }
 
-    fn shares(&self) -> String {
+    fn shares(&self, shares: [u64; 3]) -> String {
         let entry = |(share, group): (u64, &Group)| {
             format!("[[client]]\nname = \"{0}\"\nshare = {share}\ncgroup = \"/{0}\"\n", group.name)
         };
-        (1..).zip(&self.groups).map(entry).collect()
+        shares.into_iter().zip(&self.groups).map(entry).collect()
     }
 
     /// What each used in a while, in us, by the kernel's own account.
@@ -148,11 +152,19 @@ fn the_verifier_takes_every_policy() {
 
 #[test]
 #[ignore = "runs in the test machine: cargo xtask vm test"]
-fn stride_and_vtrr_divide_by_shares() {
+fn policies_divide_by_shares() {
     let three = Three::new();
-    for policy in ["stride", "vtrr"] {
-        let mut scheduler = Scheduler::with_shares(policy, &three.shares());
-        check_parts(three.used(WINDOW_MS), [1, 2, 3], |_, _| MAX_ERROR);
+    // With one arrival for all, PBS gives in proportion to shares (section 5.2), LAS too, and round-robin does not look.
+    for (policy, parts, max_error) in [
+        ("stride", [1, 2, 3], MAX_ERROR),
+        ("vtrr", [1, 2, 3], MAX_ERROR),
+        ("pbs:alpha=2", [1, 2, 3], MAX_ERROR_PBS),
+        ("las", [1, 2, 3], MAX_ERROR),
+        ("rr", [1, 1, 1], MAX_ERROR_TURNS),
+    ] {
+        println!("{policy}");
+        let mut scheduler = Scheduler::with_shares(policy, &three.shares([1, 2, 3]));
+        check_parts(three.used(WINDOW_MS), parts, |_, _| max_error);
         scheduler.stop();
     }
 }
@@ -161,7 +173,7 @@ fn stride_and_vtrr_divide_by_shares() {
 #[ignore = "runs in the test machine: cargo xtask vm test"]
 fn a_lottery_divides_by_chance() {
     let three = Three::new();
-    let mut scheduler = Scheduler::with_shares("lottery:seed=7", &three.shares());
+    let mut scheduler = Scheduler::with_shares("lottery:seed=7", &three.shares([1, 2, 3]));
     // Of n draws a client with the chance p wins n p, with a standard deviation of sqrt(n p (1 - p)).
     let sigmas = |p: f64, all: f64| MAX_SIGMAS * ((1.0 - p) / (p * all / QUANTUM_US)).sqrt();
     check_parts(three.used(WINDOW_MS), [1, 2, 3], sigmas);
@@ -224,19 +236,19 @@ fn a_process_is_a_client_with_its_children() {
 fn whatever_ends_it_the_kernel_schedules_again() {
     let three = Three::new();
     // Killed, it has no last word.
-    let mut scheduler = Scheduler::with_shares("stride", &three.shares());
+    let mut scheduler = Scheduler::with_shares("stride", &three.shares([1, 2, 3]));
     kill_process(scheduler.pid(), Signal::KILL).expect("ours");
     scheduler.wait();
     check_fallback();
     // By the key for emergencies.
-    let mut scheduler = Scheduler::with_shares("stride", &three.shares());
+    let mut scheduler = Scheduler::with_shares("stride", &three.shares([1, 2, 3]));
     fs::write("/proc/sysrq-trigger", "S").expect("root may");
     let (status, said) = scheduler.wait();
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("Alt-SysRq-S"), "{said}");
     check_fallback();
     // An error: first come, first served starves all but one of them, and the kernel's watchdog sees it.
-    fs::write("/tmp/shares.toml", three.shares()).expect("root may");
+    fs::write("/tmp/shares.toml", three.shares([1, 2, 3])).expect("root may");
     let arguments = ["--policy", "fcfs", "--shares", "/tmp/shares.toml", "--watchdog", "2s"];
     let mut scheduler = Scheduler::start(&arguments);
     let (status, said) = scheduler.wait();
@@ -272,4 +284,32 @@ fn what_cannot_be_is_refused_before_anything_changes() {
     let status = Command::new("divvy-scx").arg("status").output().expect("divvy-scx");
     let status = String::from_utf8_lossy(&status.stdout).into_owned();
     assert_eq!(status, "sched_ext disabled: the kernel's own scheduler has the CPUs\n");
+}
+
+/// On two CPUs, in real time beside whatever the host does, each part is within this fraction of what it should be.
+const MAX_ERROR_CPUS: f64 = 0.1;
+
+/// 1:1:6 with one task each is 1:1:2: nobody can use more than one CPU. What is bound to one CPU gets there too.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn several_cpus_are_divided_and_shares_capped() {
+    let three = Three::new();
+    for policy in ["stride", "vtrr"] {
+        let mut scheduler = Scheduler::with_shares(policy, &three.shares([1, 1, 6]));
+        // Its loader looks five times a second.
+        sleep(1_000);
+        check_parts(three.used(WINDOW_MS), [1, 1, 2], |_, _| MAX_ERROR_CPUS);
+        // Whoever may run on one CPU only, and on another a moment later, is found there.
+        let bound = Group::new("bound");
+        let line = "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; n=0; while :; do for pid in $(cat \
+                    /sys/fs/cgroup/bound/cgroup.procs); do n=$((n+1)); taskset -p $((n%2+1)) $pid >/dev/null 2>&1; done; done";
+        let _churn = Child::start(&bound.cgroup, line);
+        let from = bound.cgroup.get(&CPU_STAT).expect("there").usage.0;
+        sleep(10_000);
+        // Everybody else has 100 of 104 shares of 20 s.
+        let used = bound.cgroup.get(&CPU_STAT).expect("there").usage.0 - from;
+        assert!(used > 5_000_000_000, "{used}");
+        assert_eq!(state(), "enabled", "{:?}", scheduler.child.try_wait());
+        scheduler.stop();
+    }
 }
