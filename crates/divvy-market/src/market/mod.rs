@@ -16,12 +16,14 @@ mod graph;
 mod lodge;
 mod nice;
 mod promise;
+mod right;
 mod scratch;
 mod value;
 mod view;
 
 pub use audit::Fault;
 pub use promise::Promises;
+pub use right::Right;
 pub use view::{CurrencyView, ExchangeView, OfferView, Source, TicketView};
 
 use crate::broker::{Broker, Caller, Permission};
