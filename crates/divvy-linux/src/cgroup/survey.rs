@@ -5,8 +5,9 @@
 //! it as long as they are ours.
 //!
 //! To freeze, any cgroup of version 2 below one that is ours will do. Weights need the cpu controller: of version 2 where
-//! it is on for the children of such a cgroup, or can be put on, which the kernel refuses while processes are in it
-//! (our own we can move); else of version 1.
+//! it is on for the children of such a cgroup that has no processes itself, or can be put on. With processes in it the kernel
+//! takes `+cpu`, too, and makes all children `domain invalid`: nobody can be in them (our own process we can move); else of
+//! version 1.
 
 use std::path::{Path, PathBuf};
 
@@ -225,23 +226,30 @@ fn weights(own: &Own, files: &dyn Files) -> Result<Ground, String> {
             continue;
         }
         let at = |enable| ground(dir.to_owned(), own, Knob::Weight, enable);
-        if has_cpu(dir, "cgroup.subtree_control") {
-            return Ok(at(Enable::Nothing));
-        }
+        let on = has_cpu(dir, "cgroup.subtree_control");
+        let enable = if on { Enable::Nothing } else { Enable::Control };
         // The real root alone has no type, and may have processes beside children with controllers.
         if files.read(&dir.join("cgroup.type")) == Err(Errno::NOENT) {
-            return Ok(at(Enable::Control));
+            return Ok(at(enable));
         }
         let procs = files.read(&dir.join("cgroup.procs")).unwrap_or_default();
         let me = rustix::process::getpid().to_string();
         if procs.split_whitespace().next().is_none() {
-            return Ok(at(Enable::Control));
+            return Ok(at(enable));
+        }
+        if on {
+            // Somebody put it on all the same.
+            why = format!(
+                "processes are in {}, whose children have the cpu controller: no process can be in these; {FIX}",
+                dir.display()
+            );
+            continue;
         }
         if procs.split_whitespace().all(|pid| pid == me) && dir == own.dir {
             return Ok(at(Enable::MoveAndControl));
         }
         why = format!(
-            "other processes are in {}, so the cpu controller cannot be put on for its children; {FIX}",
+            "other processes are in {}: with the cpu controller on, nobody could be in its children; {FIX}",
             dir.display()
         );
     }
@@ -331,6 +339,22 @@ mod tests {
         let root =
             ground(fixture.path("v2"), &own(&fixture, "/", fixture.path(app)), Knob::Weight, Enable::Control);
         assert_eq!(survey(&fixture, "0::/user@7/app").weights, Ok(root));
+    }
+
+    /// The kernel takes `+cpu` where processes are; what it makes are children that nobody can be in.
+    #[test]
+    fn where_processes_are_children_are_invalid() {
+        let fixture = systemd(&[("cgroup.subtree_control", "cpu"), ("cgroup.procs", "1\n")]);
+        let around = ground(
+            fixture.path("v2/user@7"),
+            &own(&fixture, "/", fixture.path("v2/user@7/app")),
+            Knob::Weight,
+            Enable::Control,
+        );
+        assert_eq!(survey(&fixture, "0::/user@7/app").weights, Ok(around));
+        fixture.refuse("user@7/cgroup.procs", Errno::ACCESS);
+        let why = survey(&fixture, "0::/user@7/app").weights.expect_err("the one around it is not ours");
+        assert!(why.contains("whose children have the cpu controller: no process can be in these"), "{why}");
     }
 
     #[test]
