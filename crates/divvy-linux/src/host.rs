@@ -300,7 +300,7 @@ impl LinuxHost {
             cpu_before,
             tally: Tally::default(),
             rescued,
-            warnings: Vec::new(),
+            warnings: leaves::stay_in_memory(tree.as_ref()),
             unheld: 0,
             table_checked: Some(Instant::ZERO),
             tree,

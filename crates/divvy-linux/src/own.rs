@@ -1,4 +1,4 @@
-//! What divvy asks the kernel for its own sake: to be woken in time, to open many files, to adopt orphans.
+//! What divvy asks the kernel for its own sake: to be woken in time, to stay in memory, to open many files, to adopt orphans.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
@@ -47,6 +47,19 @@ fn write_autogroup(nice: &[u8]) {
     if let Ok(file) = rustix::fs::open(c"/proc/self/autogroup", flags, rustix::fs::Mode::empty()) {
         let _ = rustix::io::write(&file, nice);
     }
+}
+
+/// Keeps what the calling process uses, and will use, from being taken out of memory.
+///
+/// # Errors
+/// [`Error::Permission`] where that is not permitted: CAP_IPC_LOCK, or a higher limit of locked memory (ulimit -l), permits it.
+pub fn stay_in_memory() -> Result<()> {
+    use rustix::mm::MlockAllFlags as Lock;
+    rustix::mm::mlockall(Lock::CURRENT | Lock::FUTURE | Lock::ONFAULT).map_err(|cause| {
+        let fix = "where memory is short, divvyd answers late: give it CAP_IPC_LOCK";
+        let object = "divvyd in memory".to_owned();
+        Error::Permission { operation: "keep", object, fix, cause }
+    })
 }
 
 /// Raises the limit of open files as far as it may go, and returns what it was.

@@ -61,6 +61,9 @@ pub enum Means {
     /// Leaves with weights that follow the clients' shares ([`LinuxHost::weigh`](crate::LinuxHost::weigh)). Nobody is held
     /// but for a pause, which freezes a leaf.
     Shares(Ground),
+    /// The same, and memory and disks by rights ([`LinuxHost::keep_rights`](crate::LinuxHost::keep_rights)), as far as they
+    /// can be had.
+    Rights(Ground),
 }
 
 /// What the choice depends on beside the machine.

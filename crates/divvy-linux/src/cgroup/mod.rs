@@ -8,14 +8,17 @@
 //! was, and the tree is removed.
 
 mod choose;
+mod disks;
 mod files;
 pub(crate) mod raw;
+mod rights;
 pub mod room;
 mod survey;
 mod tree;
 mod weights;
 
 pub use choose::{Asked, Backend, Chosen, Means, Refused, Wish, choose};
+pub use rights::{Enforced, Rights, WHOLE};
 pub(crate) use survey::FIX;
 pub use survey::{Enable, Ground, Survey};
 pub(crate) use tree::{Leaf, Tree};

@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
+use super::room::Controller;
+
 /// Longest path of a cgroup that a table keeps, without its end.
 pub(crate) const PATH_MAX: usize = 1400;
 /// A leaf whose processes make others while they are moved is looked at this often.
@@ -48,6 +50,36 @@ impl FixedPath {
     }
 }
 
+/// Controllers that are on for the children of the cgroup around a tree because of its owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SwitchedOn(u32);
+
+impl SwitchedOn {
+    /// Each controller's bit, and what puts it off.
+    const OFF: [(Controller, u32, &[u8]); 3] =
+        [(Controller::Cpu, 1, b"-cpu"), (Controller::Memory, 2, b"-memory"), (Controller::Io, 4, b"-io")];
+    const MASK: u32 = 7;
+
+    /// These and `controller`.
+    pub(crate) fn with(self, controller: Controller) -> Self {
+        Self::OFF.iter().fold(self, |all, &(c, bit, _)| if c == controller { Self(all.0 | bit) } else { all })
+    }
+
+    /// As a table keeps them.
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// From a table; bits that mean nothing are passed over.
+    pub(crate) const fn of_bits(bits: u32) -> Self {
+        Self(bits & Self::MASK)
+    }
+
+    fn each(self, mut off: impl FnMut(&'static [u8])) {
+        Self::OFF.iter().filter(|(_, bit, _)| self.0 & bit != 0).for_each(|&(_, _, text)| off(text));
+    }
+}
+
 /// A tree of cgroups as a table names it.
 #[derive(Clone, Copy)]
 pub(crate) struct TreeImage {
@@ -57,8 +89,8 @@ pub(crate) struct TreeImage {
     pub home: FixedPath,
     /// The inode of the root; 0 before it was made.
     pub inode: u64,
-    /// `-cpu` is to be written into the `cgroup.subtree_control` of the directory around the root.
-    pub disable: bool,
+    /// What is to be put off in the `cgroup.subtree_control` of the directory around the root.
+    pub disable: SwitchedOn,
 }
 
 /// What was done to a tree.
@@ -171,11 +203,11 @@ pub(crate) fn dissolve(tree: &TreeImage) -> Undone {
         }
     };
     thaw_leaves(root.as_fd(), &mut undone);
-    if tree.disable {
-        // Where the cpu controller is on for the leaves of a cgroup, that cgroup can have no processes.
+    tree.disable.each(|off| {
+        // Where a controller is on for the leaves of a cgroup, that cgroup can have no processes.
         for dir in [c".", c".."] {
             let written = rustix::fs::openat(&root, dir, DIRECTORY, Mode::empty())
-                .and_then(|dir| write_file(&dir, CONTROL, b"-cpu"));
+                .and_then(|dir| write_file(&dir, CONTROL, off));
             // Busy: another divvy has its tree beside ours, and the controller stays on for that one.
             if let Err(e) = written
                 && e != Errno::BUSY
@@ -183,7 +215,7 @@ pub(crate) fn dissolve(tree: &TreeImage) -> Undone {
                 undone.fail(e);
             }
         }
-    }
+    });
     let home = open_procs(tree.home.as_c_str());
     let mut failed = None;
     let mut removed = 0;

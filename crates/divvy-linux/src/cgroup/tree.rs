@@ -14,7 +14,9 @@ use rustix::io::Errno;
 
 use super::choose::Means;
 use super::files::{Files, Real};
-use super::raw::{self, FixedPath, TreeImage, Undone};
+use super::raw::{self, FixedPath, SwitchedOn, TreeImage, Undone};
+use super::rights::{Given, Offers};
+use super::room::Controller;
 use super::survey::{Enable, FIX, Ground};
 use crate::guard::Table;
 use crate::{Error, Pid, Result, StartTime};
@@ -28,19 +30,37 @@ pub(crate) enum Purpose {
     Weigh(Vec<u64>),
     /// Leaves have weights that change, and are frozen for a pause.
     Follow,
+    /// The same, and rights to memory and disks.
+    Keep,
+}
+
+impl Purpose {
+    /// Whether what leaves have changes with the clients' shares.
+    const fn changes(&self) -> bool {
+        matches!(self, Self::Follow | Self::Keep)
+    }
+
+    /// Whether leaves are given rights to memory and disks.
+    pub(super) const fn keeps(&self) -> bool {
+        matches!(self, Self::Keep)
+    }
 }
 
 /// A tree that is ours. Dropping it takes it apart.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    root: PathBuf,
-    ground: Ground,
-    purpose: Purpose,
+    pub(super) root: PathBuf,
+    pub(super) ground: Ground,
+    pub(super) purpose: Purpose,
     inode: u64,
-    /// The controller is on for the children of the ground because of us.
-    enabled: bool,
-    files: Rc<dyn Files>,
+    /// What is on for the children of the ground because of us.
+    enabled: SwitchedOn,
+    pub(super) files: Rc<dyn Files>,
     made: bool,
+    /// What of memory and disks can be had for the leaves.
+    pub(super) offers: Offers,
+    /// What the root was given for all of them.
+    pub(super) given: Given,
 }
 
 /// The error for a cgroup's file; a lacking permission names the fix that holds for cgroups.
@@ -63,6 +83,7 @@ impl Tree {
             Means::Freezer(ground) => (ground, Purpose::Freeze),
             Means::Weights(ground, weights) => (ground, Purpose::Weigh(weights)),
             Means::Shares(ground) => (ground, Purpose::Follow),
+            Means::Rights(ground) => (ground, Purpose::Keep),
         };
         let (pid, start) = table.owner_identity();
         let mut tree = Self::plan(ground, purpose, pid, start);
@@ -84,7 +105,7 @@ impl Tree {
         Self::with_files(ground, purpose, pid, start, Rc::new(Real))
     }
 
-    fn with_files(
+    pub(super) fn with_files(
         ground: Ground,
         purpose: Purpose,
         pid: Pid,
@@ -92,7 +113,13 @@ impl Tree {
         files: Rc<dyn Files>,
     ) -> Self {
         let root = ground.dir.join(format!("divvy-{pid}-{}", start.0));
-        Self { root, ground, purpose, inode: 0, enabled: false, files, made: false }
+        let offers = match purpose {
+            Purpose::Keep => Offers::look(&ground, &*files),
+            _ => Offers::default(),
+        };
+        let enabled = SwitchedOn::default();
+        let given = Given::default();
+        Self { root, ground, purpose, inode: 0, enabled, files, made: false, offers, given }
     }
 
     /// What a table has to say of it.
@@ -104,16 +131,18 @@ impl Tree {
             let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
             FixedPath::new(bytes).ok_or_else(|| failed("note in the table", path, Errno::NAMETOOLONG))
         };
-        let weighs = self.purpose != Purpose::Freeze;
+        let weighs = self.purpose != Purpose::Freeze && self.ground.enable != Enable::Nothing;
+        let cpu = weighs.then_some(Controller::Cpu);
+        let disable = cpu.into_iter().chain(self.offers.to_be_put_on());
         Ok(TreeImage {
             root: fixed(&self.root)?,
             home: fixed(&self.ground.home)?,
             inode: self.inode,
-            disable: weighs && self.ground.enable != Enable::Nothing,
+            disable: disable.fold(SwitchedOn::default(), SwitchedOn::with),
         })
     }
 
-    fn write(&self, path: &Path, text: &str) -> Result<()> {
+    pub(super) fn write(&self, path: &Path, text: &str) -> Result<()> {
         self.files.write(path, text).map_err(|e| failed("write to", path, e))
     }
 
@@ -140,14 +169,30 @@ impl Tree {
         }
         if self.ground.knob == super::Knob::Weight {
             if self.ground.enable != Enable::Nothing {
-                self.enabled = true;
+                self.enabled = self.enabled.with(Controller::Cpu);
                 self.write(&self.ground.dir.join("cgroup.subtree_control"), "+cpu")?;
             }
             self.write(&self.root.join("cgroup.subtree_control"), "+cpu")?;
         }
+        for controller in [Controller::Memory, Controller::Io] {
+            self.put_on(controller);
+        }
         let (_, high) = self.ground.knob.range();
         let weight = self.ground.knob.ordinary().saturating_mul(cpus.max(1) as u64).min(high);
         self.weigh(&self.root, weight)
+    }
+
+    /// Puts a controller on for the leaves, where it can be had. Where it is refused after all, that is what there is to
+    /// tell of it: CPU time is divided all the same.
+    fn put_on(&mut self, controller: Controller) {
+        let Some(around) = self.offers.wanted(controller) else { return };
+        let text = format!("+{controller}");
+        if around {
+            self.enabled = self.enabled.with(controller);
+        }
+        let mut dirs = around.then_some(&self.ground.dir).into_iter().chain([&self.root]);
+        let done = dirs.try_for_each(|dir| self.write(&dir.join("cgroup.subtree_control"), &text));
+        self.offers.became(controller, done);
     }
 
     /// Our parent, if it is where we were: the front end that we were split from.
@@ -209,7 +254,7 @@ impl Tree {
                 weight = weights.get(client).copied().unwrap_or(weight);
                 self.weigh(dir, weight)?;
             }
-            Purpose::Follow => {
+            Purpose::Follow | Purpose::Keep => {
                 self.weigh(dir, weight)?;
                 // Version 1 has none: there a pause holds nobody.
                 freeze = open("cgroup.freeze").ok();
@@ -221,12 +266,18 @@ impl Tree {
             super::Knob::Weight => File::open(dir.join("cpu.stat")).ok(),
             super::Knob::Shares => None,
         };
-        Ok(Leaf { dir: dir.to_owned(), freeze, procs, usage, weight, parts: Vec::new(), told: false })
+        let (dir, given) = (dir.to_owned(), Given::default());
+        Ok(Leaf { dir, freeze, procs, usage, weight, given, parts: Vec::new(), told: false })
+    }
+
+    /// Whether leaves are given memory.
+    pub(crate) fn keeps_memory(&self) -> bool {
+        self.offers.wanted(Controller::Memory).is_some()
     }
 
     /// Whether it divides by weights that follow the clients' shares; by which file, if so.
     pub(crate) fn follows(&self) -> Option<super::Knob> {
-        (self.purpose == Purpose::Follow).then_some(self.ground.knob)
+        self.purpose.changes().then_some(self.ground.knob)
     }
 
     /// Gives a leaf another weight; writes nothing where it has it.
@@ -333,7 +384,7 @@ impl Drop for Tree {
 /// One client's cgroup.
 #[derive(Debug)]
 pub(crate) struct Leaf {
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// `cgroup.freeze`, where that is what the leaf is for.
     freeze: Option<File>,
     /// `cgroup.procs`, until somebody is in it.
@@ -341,6 +392,8 @@ pub(crate) struct Leaf {
     /// `cpu.stat`, where there is one that has a usage.
     usage: Option<File>,
     weight: u64,
+    /// What it was given of memory and disks.
+    pub(super) given: Given,
     /// Cgroups in it for those that ran before, by where they were.
     parts: Vec<(PathBuf, PathBuf)>,
     /// Whether it was told that a process could not be moved.
@@ -477,7 +530,8 @@ mod tests {
             ]
         );
         let image = tree.image().expect("short paths");
-        assert!(image.disable && image.inode != 0);
+        assert_eq!(image.disable, SwitchedOn::default().with(Controller::Cpu));
+        assert_ne!(image.inode, 0);
         assert_eq!(image.root.bytes(), fixture.path("own/divvy-7-9").to_str().unwrap().as_bytes());
     }
 

@@ -5,12 +5,12 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::cgroup::raw::{FixedPath, PATH_MAX, TreeImage};
+use crate::cgroup::raw::{FixedPath, PATH_MAX, SwitchedOn, TreeImage};
 
 /// There is a tree.
 const NOTED: u32 = 1;
-/// `-cpu` goes into the control file around it.
-const DISABLE: u32 = 2;
+/// From this bit on: which controllers are to be put off around it, cpu first.
+const DISABLE_SHIFT: u32 = 1;
 
 /// The tree, as owner and guardian see it.
 #[repr(C)]
@@ -49,8 +49,7 @@ impl TreeCells {
         store(&self.root, &self.root_length, tree.root.bytes());
         store(&self.home, &self.home_length, tree.home.bytes());
         self.inode.store(tree.inode, Ordering::Relaxed);
-        let disable = if tree.disable { DISABLE } else { 0 };
-        self.state.store(NOTED | disable, Ordering::Release);
+        self.state.store(NOTED | tree.disable.bits() << DISABLE_SHIFT, Ordering::Release);
     }
 
     /// Says that there is none any more.
@@ -73,7 +72,7 @@ impl TreeCells {
             root: load(&self.root, &self.root_length)?,
             home: load(&self.home, &self.home_length)?,
             inode: self.inode.load(Ordering::Relaxed),
-            disable: state & DISABLE != 0,
+            disable: SwitchedOn::of_bits(state >> DISABLE_SHIFT),
         })
     }
 
@@ -95,6 +94,7 @@ impl TreeCells {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup::room::Controller;
 
     fn blank() -> TreeCells {
         // SAFETY: as in `image_of_bytes`.
@@ -106,11 +106,14 @@ mod tests {
         let cells = blank();
         assert!(cells.image().is_none());
         let path = |text: &str| FixedPath::new(text.as_bytes()).expect("short");
-        let tree = TreeImage { root: path("/a/divvy-1-2"), home: path("/a"), inode: 5, disable: true };
+        let disable = SwitchedOn::default().with(Controller::Cpu).with(Controller::Io);
+        let tree = TreeImage { root: path("/a/divvy-1-2"), home: path("/a"), inode: 5, disable };
         cells.note(&tree);
         let image = cells.image().expect("noted");
         assert_eq!((image.root.bytes(), image.home.bytes()), (b"/a/divvy-1-2".as_slice(), b"/a".as_slice()));
-        assert_eq!((image.inode, image.disable), (5, true));
+        assert_eq!((image.inode, image.disable), (5, disable));
+        // What a table said before there were others: the cpu controller.
+        assert_eq!(SwitchedOn::of_bits(3 >> DISABLE_SHIFT), SwitchedOn::default().with(Controller::Cpu));
         cells.erase();
         assert!(cells.image().is_none() && !cells.is_noted());
     }

@@ -1,11 +1,20 @@
 //! Cgroups of clients that run already, and weights that follow shares.
 
+use std::collections::BTreeMap;
+
 use divvy_policy::{ClientId, Share};
 
 use super::{LinuxHost, Warning};
-use crate::cgroup::{Leaf, scale};
+use crate::cgroup::{Enforced, Leaf, Rights, Tree, scale};
 use crate::select::Selector;
-use crate::{Error, Pid, Result};
+use crate::{Error, Pid, Result, own};
+
+/// Who divides memory is not to wait for its own: what others press out of it comes back as slowly as the disk is. What the
+/// user should know where that is refused.
+pub(super) fn stay_in_memory(tree: Option<&Tree>) -> Vec<Warning> {
+    let refused = tree.filter(|tree| tree.keeps_memory()).and_then(|_| own::stay_in_memory().err());
+    refused.into_iter().map(|e| Warning { client: None, text: e.to_string() }).collect()
+}
 
 impl LinuxHost {
     /// The cgroup for what `selector` names, where cgroups are what holds or weighs.
@@ -79,5 +88,26 @@ impl LinuxHost {
             }
         }
         done
+    }
+
+    /// Gives every client's cgroup what `rights` say of memory and disks, where that is asked for
+    /// ([`Means::Rights`](crate::cgroup::Means::Rights)) and can be had; what is as it was is not written. Whoever is not
+    /// named has no memory of its own, and keeps its weight of the disks.
+    ///
+    /// # Errors
+    /// The first that could not be written; the others are.
+    pub fn keep_rights(&mut self, rights: &BTreeMap<ClientId, Rights>) -> Result<()> {
+        let Some(tree) = &mut self.tree else { return Ok(()) };
+        let none = Rights::default();
+        tree.keep(self.clients.with_ids_mut().filter_map(|(id, client)| {
+            let leaf = client.leaf.as_mut()?;
+            Some((rights.get(&id).unwrap_or(&none), leaf))
+        }))
+    }
+
+    /// What gives effect to rights to memory and disks, and how far; nothing where that was not asked for.
+    #[must_use]
+    pub fn enforced(&self) -> Vec<Enforced> {
+        self.tree.as_ref().map(Tree::enforced).unwrap_or_default()
     }
 }

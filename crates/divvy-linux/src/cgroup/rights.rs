@@ -1,0 +1,375 @@
+//! Rights to memory and disks, given to the leaves of a tree.
+//!
+//! *Memory*: what is reserved for a client becomes its leaf's `memory.min`, that and what it shares `memory.low`. All there
+//! is to be had is [`RESERVABLE`] percent of the memory that the kernel has not taken for itself, or of the least
+//! `memory.max` around the tree; the rest, [`REST_MIN`] at least, is nobody's, and whoever has no rights lives there
+//! (source: *Isolation with Flexibility*, section 4.4). The tree's root is given as much as its leaves together, for the kernel protects nobody
+//! further than the cgroup around it.
+//!
+//! *Disks*: parts of a whole become `io.weight` (iocost) and `io.bfq.weight` (BFQ), whichever there is; the kernel looks at
+//! the one of whatever divides a disk ([`super::disks`]), and counts only who uses the disk.
+//!
+//! Only what changed is written. What cannot be had is told by [`Offers`] and [`Enforced`], and the rest is done.
+
+use std::path::{Path, PathBuf};
+
+use super::disks::{self, Disk};
+use super::files::Files;
+use super::room::{
+    Attribute, Controller, IO_BFQ_WEIGHT, IO_WEIGHT, Limit, MEMORY_LOW, MEMORY_MAX, MEMORY_MIN,
+};
+use super::survey::Ground;
+use super::tree::{Leaf, Tree};
+use super::weights::Knob;
+use crate::{Error, Result};
+
+/// Of so many parts all there is of a resource consists.
+pub const WHOLE: u64 = 1 << 32;
+/// At most so many percent of the memory are kept for clients.
+const RESERVABLE: u64 = 95;
+/// And so many bytes at least are not; of a machine smaller than twice that, half.
+const REST_MIN: u64 = 32 << 20;
+/// What can be had is taken to be what it was while it is within one part in so many of that.
+const SAME: u64 = 64;
+/// The largest weights that the kernel takes.
+const IO_WEIGHT_MAX: u64 = 10_000;
+const BFQ_WEIGHT_MAX: u64 = 1_000;
+
+/// What a client has a right to, in parts of [`WHOLE`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// Of the memory, whoever comes or goes.
+    pub memory_reserved: u64,
+    /// Of the memory, with whoever else competes.
+    pub memory_shared: u64,
+    /// Of each disk; 0 where that is not known or of no account now: it keeps the weight that it has.
+    pub disk: u64,
+}
+
+/// What was written last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Given {
+    /// `memory.min`, bytes.
+    min: u64,
+    /// `memory.low`, bytes.
+    low: u64,
+    /// `io.weight` and `io.bfq.weight`; 0 for the kernel's own.
+    weights: [u64; 2],
+    /// The memory that can be had, of a tree's root.
+    memory: u64,
+}
+
+/// Whether leaves can have a controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// Nobody asks for it.
+    Unasked,
+    /// It is on around the tree.
+    On,
+    /// It is not on around the tree before we put it on.
+    ByUs,
+    /// Why not.
+    Missing(String),
+}
+
+/// What of memory and disks can be had for the leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Offers {
+    memory: Offer,
+    io: Offer,
+}
+
+impl Default for Offers {
+    fn default() -> Self {
+        Self { memory: Offer::Unasked, io: Offer::Unasked }
+    }
+}
+
+impl Offers {
+    /// What there is on `ground`.
+    pub(super) fn look(ground: &Ground, files: &dyn Files) -> Self {
+        let offer = |controller: Controller| {
+            if ground.knob == Knob::Shares {
+                return Offer::Missing(format!(
+                    "version 1 of cgroups has the {controller} controller, or nobody has: boot with cgroup_no_v1=all"
+                ));
+            }
+            let has = |file: &str| {
+                let text = files.read(&ground.dir.join(file)).unwrap_or_default();
+                text.split_whitespace().any(|word| word == controller.name())
+            };
+            match (has("cgroup.subtree_control"), has("cgroup.controllers")) {
+                (true, _) => Offer::On,
+                (false, true) => Offer::ByUs,
+                (false, false) => Offer::Missing(format!(
+                    "{} has no {controller} controller: put it on in the cgroup around it (+{controller} in its \
+                     cgroup.subtree_control; systemd: Delegate=yes), or, where version 1 has it, boot with cgroup_no_v1=all",
+                    ground.dir.display()
+                )),
+            }
+        };
+        Self { memory: offer(Controller::Memory), io: offer(Controller::Io) }
+    }
+
+    fn of(&self, controller: Controller) -> &Offer {
+        match controller {
+            Controller::Memory => &self.memory,
+            Controller::Io => &self.io,
+            Controller::Cpu => &Offer::Unasked,
+        }
+    }
+
+    /// Controllers that are on around the tree because of us, or are to be.
+    pub(super) fn to_be_put_on(&self) -> impl Iterator<Item = Controller> + '_ {
+        Controller::ALL.into_iter().filter(|&controller| *self.of(controller) == Offer::ByUs)
+    }
+
+    /// Whether the leaves are to have a controller, and if so, whether it is to be put on around the tree first.
+    pub(super) fn wanted(&self, controller: Controller) -> Option<bool> {
+        match self.of(controller) {
+            Offer::On => Some(false),
+            Offer::ByUs => Some(true),
+            Offer::Unasked | Offer::Missing(_) => None,
+        }
+    }
+
+    /// What came of putting a controller on.
+    pub(super) fn became(&mut self, controller: Controller, done: Result<()>) {
+        let Err(e) = done else { return };
+        let fix = "other processes may be in the cgroup around divvyd's; start divvyd in one of its own";
+        let missing = Offer::Missing(format!("{e}; {fix}"));
+        match controller {
+            Controller::Memory => self.memory = missing,
+            Controller::Io => self.io = missing,
+            Controller::Cpu => {}
+        }
+    }
+
+    fn has(&self, controller: Controller) -> bool {
+        matches!(self.of(controller), Offer::On | Offer::ByUs)
+    }
+}
+
+/// What gives effect to rights to one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enforced {
+    /// `cpu`, `memory` or `disk`.
+    pub resource: &'static str,
+    /// By which files or signals; `None` where nothing does.
+    pub by: Option<String>,
+    /// What is to be known beside that: why not, how far, and what would help.
+    pub note: String,
+}
+
+impl Enforced {
+    /// Nothing gives effect to rights to `resource`, for this reason.
+    #[must_use]
+    pub fn not(resource: &'static str, why: impl Into<String>) -> Self {
+        Self { resource, by: None, note: why.into() }
+    }
+}
+
+/// `part` of [`WHOLE`] of `bytes`, in whole pages.
+fn pages(bytes: u64, part: u64) -> u64 {
+    let of = u128::from(bytes) * u128::from(part.min(WHOLE)) / u128::from(WHOLE);
+    let of = u64::try_from(of).unwrap_or(u64::MAX);
+    of - of % (rustix::param::page_size() as u64).max(1)
+}
+
+/// How much of `memory` bytes can be kept for clients.
+fn reservable(memory: u64) -> u64 {
+    (memory / 100 * RESERVABLE).min(memory.saturating_sub(REST_MIN)).max(memory / 2)
+}
+
+/// `memory.min` and `memory.low` for rights to `memory` bytes.
+fn bounds(memory: u64, rights: &Rights) -> (u64, u64) {
+    let kept = reservable(memory);
+    let all = rights.memory_reserved.saturating_add(rights.memory_shared);
+    (pages(kept, rights.memory_reserved), pages(kept, all))
+}
+
+/// Weights of 1 to `most` in the proportion of `parts`, to the nearest, the largest being `most`; `None` for a part of 0.
+fn weights(parts: &[u64], most: u64) -> Vec<Option<u64>> {
+    let largest = u128::from(parts.iter().copied().max().unwrap_or(0).max(1));
+    let weight = |&part: &u64| {
+        let weight = (u128::from(part) * u128::from(most) * 2).div_ceil(largest) / 2;
+        (part > 0).then(|| u64::try_from(weight).unwrap_or(most).clamp(1, most))
+    };
+    parts.iter().map(weight).collect()
+}
+
+/// Bytes that the kernel can take back from somebody, or has not given to anybody, by `/proc/meminfo`.
+fn not_wired(meminfo: &str) -> Option<u64> {
+    let line = |name: &str| {
+        let rest = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    let sum = line("MemFree")? + line("Active")? + line("Inactive")? + line("SReclaimable").unwrap_or(0);
+    sum.checked_mul(1024)
+}
+
+impl Tree {
+    /// The cgroups around the tree, from the inside, but for the real root, which has no bounds.
+    fn around(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let up = self.ground.dir.ancestors().take_while(|dir| dir.starts_with(&self.ground.mount));
+        up.map(Path::to_owned)
+    }
+
+    fn limit<W>(&self, dir: &Path, file: &Attribute<Limit, W>) -> Option<Limit> {
+        let text = self.files.read(&dir.join(file.name())).ok()?;
+        match text.trim() {
+            "max" => Some(Limit::Max),
+            number => number.parse().ok().map(Limit::At),
+        }
+    }
+
+    /// How much memory there is for clients and others.
+    fn memory(&self) -> u64 {
+        let meminfo = self.files.read(Path::new("/proc/meminfo")).unwrap_or_default();
+        let bounds = self.around().filter_map(|dir| match self.limit(&dir, &MEMORY_MAX)? {
+            Limit::At(most) => Some(most),
+            Limit::Max => None,
+        });
+        bounds.chain(not_wired(&meminfo)).min().unwrap_or(0)
+    }
+
+    /// Gives the leaves what `rights` say, each with its leaf if it has one, and writes what is not written yet.
+    ///
+    /// # Errors
+    /// The first that could not be written; the others are.
+    pub(crate) fn keep<'a>(
+        &mut self,
+        rights: impl Iterator<Item = (&'a Rights, &'a mut Leaf)>,
+    ) -> Result<()> {
+        let mut leaves: Vec<(&Rights, &mut Leaf)> = rights.collect();
+        let mut done = Ok(());
+        if self.offers.has(Controller::Memory) {
+            done = done.and(self.keep_memory(&mut leaves));
+        }
+        if self.offers.has(Controller::Io) {
+            done = done.and(self.weigh_disks(&mut leaves));
+        }
+        done
+    }
+
+    fn keep_memory(&mut self, leaves: &mut [(&Rights, &mut Leaf)]) -> Result<()> {
+        let there = self.memory();
+        if there.abs_diff(self.given.memory) > self.given.memory / SAME {
+            self.given.memory = there;
+        }
+        let memory = self.given.memory;
+        let bounds: Vec<(u64, u64)> = leaves.iter().map(|(rights, _)| bounds(memory, rights)).collect();
+        let all = bounds.iter().fold((0, 0), |all, of| (all.0 + of.0, all.1 + of.1));
+        let before = (self.given.min, self.given.low);
+        // Nobody has less than both before and after, so the root has the larger of the two meanwhile.
+        let mut done = self.protect_root((before.0.max(all.0), before.1.max(all.1)));
+        for ((_, leaf), (min, low)) in leaves.iter_mut().zip(bounds) {
+            let dir = leaf.dir.clone();
+            done = done.and(self.protect(&dir, &mut leaf.given, (min, low)));
+        }
+        done.and(self.protect_root(all))
+    }
+
+    fn protect_root(&mut self, to: (u64, u64)) -> Result<()> {
+        let (root, mut given) = (self.root.clone(), self.given);
+        let done = self.protect(&root, &mut given, to);
+        self.given = given;
+        done
+    }
+
+    /// Writes what is another than was given.
+    fn protect(&self, dir: &Path, given: &mut Given, (min, low): (u64, u64)) -> Result<()> {
+        if given.min != min {
+            self.write(&dir.join(MEMORY_MIN.name()), &min.to_string())?;
+            given.min = min;
+        }
+        if given.low != low {
+            self.write(&dir.join(MEMORY_LOW.name()), &low.to_string())?;
+            given.low = low;
+        }
+        Ok(())
+    }
+
+    fn weigh_disks(&self, leaves: &mut [(&Rights, &mut Leaf)]) -> Result<()> {
+        let parts: Vec<u64> = leaves.iter().map(|(rights, _)| rights.disk).collect();
+        let files = [(IO_WEIGHT.name(), IO_WEIGHT_MAX), (IO_BFQ_WEIGHT.name(), BFQ_WEIGHT_MAX)];
+        let mut done = Ok(());
+        for (which, (file, most)) in files.into_iter().enumerate() {
+            for ((_, leaf), weight) in leaves.iter_mut().zip(weights(&parts, most)) {
+                let Some(weight) = weight.filter(|&weight| leaf.given.weights[which] != weight) else {
+                    continue;
+                };
+                match self.write(&leaf.dir.join(file), &format!("default {weight}")) {
+                    Ok(()) => leaf.given.weights[which] = weight,
+                    // A kernel without iocost, or without BFQ; its disks are told of as such.
+                    Err(e) if e.errno() == Some(rustix::io::Errno::NOENT) && leaf.dir.exists() => {}
+                    Err(e) => done = done.and(Err::<(), Error>(e)),
+                }
+            }
+        }
+        done
+    }
+
+    /// What gives effect to rights, resource by resource: to memory and disks only where that was asked for.
+    pub(crate) fn enforced(&self) -> Vec<Enforced> {
+        let mut all = Vec::with_capacity(3);
+        if !self.purpose.keeps() {
+            return all;
+        }
+        all.push(match &self.offers.memory {
+            Offer::Missing(why) => Enforced::not("memory", why),
+            _ => self.memory_enforced(),
+        });
+        all.push(match &self.offers.io {
+            Offer::Missing(why) => Enforced::not("disk", why),
+            _ => disks_enforced(&disks::survey(Path::new("/sys"), &self.ground.mount)),
+        });
+        all
+    }
+
+    fn memory_enforced(&self) -> Enforced {
+        let mib = |bytes: u64| bytes >> 20;
+        let memory = if self.given.memory > 0 { self.given.memory } else { self.memory() };
+        let kept = reservable(memory);
+        let mut note = format!("{} of {} MiB can be kept for clients", mib(kept), mib(memory));
+        // Whoever is outside of a cgroup that is protected less takes from us, too.
+        let least = self.around().find_map(|dir| {
+            let low = self.limit(&dir, &MEMORY_LOW)?;
+            let min = self.limit(&dir, &MEMORY_MIN)?;
+            (low.min(min) < Limit::At(kept)).then_some((dir, low.min(min)))
+        });
+        if let Some((dir, Limit::At(least))) = least {
+            note = format!(
+                "{note}, against what is outside of {} no more than {} MiB: raise memory.min and memory.low there \
+                 (systemd: MemoryMin=, MemoryLow=)",
+                dir.display(),
+                mib(least)
+            );
+        }
+        Enforced { resource: "memory", by: Some("memory.min, memory.low".to_owned()), note }
+    }
+}
+
+/// What is to be said of the machine's disks.
+fn disks_enforced(found: &[Disk]) -> Enforced {
+    let by: Vec<String> = found
+        .iter()
+        .filter(|disk| !disk.by.is_empty())
+        .map(|disk| format!("{} on {}", disk.by.join(" and "), disk.name))
+        .collect();
+    let none: Vec<&str> =
+        found.iter().filter(|disk| disk.by.is_empty()).map(|disk| disk.name.as_str()).collect();
+    let note = match none.first() {
+        None if found.is_empty() => "there is no disk".to_owned(),
+        None => String::new(),
+        Some(first) => format!(
+            "nothing divides {}: choose its scheduler (echo bfq > /sys/block/{first}/queue/scheduler) or put iocost on \
+             (io.cost.qos)",
+            none.join(", ")
+        ),
+    };
+    Enforced { resource: "disk", by: (!by.is_empty()).then(|| by.join(", ")), note }
+}
+
+#[cfg(test)]
+mod tests;

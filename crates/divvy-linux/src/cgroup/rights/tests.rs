@@ -1,0 +1,217 @@
+//! Against directories that look like cgroups. What the kernel makes of it: `xtask/tests/machine/inside/rights.rs`.
+
+use std::rc::Rc;
+
+use rustix::io::Errno;
+
+use super::super::files::fixture::Fixture;
+use super::super::raw::SwitchedOn;
+use super::super::survey::Enable;
+use super::super::tree::Purpose;
+use super::*;
+use crate::{Pid, StartTime};
+
+const FILES: &[(&str, &str)] = &[
+    ("cgroup.procs", ""),
+    ("cgroup.controllers", "cpu io memory pids\n"),
+    ("cgroup.subtree_control", ""),
+    ("cgroup.freeze", "0"),
+    ("cpu.weight", "100"),
+    ("memory.min", "0\n"),
+    ("memory.low", "0\n"),
+    ("memory.max", "max\n"),
+    ("io.weight", "default 100\n"),
+    ("io.bfq.weight", "default 100\n"),
+];
+const MIB: u64 = 1 << 20;
+const HALF: u64 = WHOLE / 2;
+
+/// A tree in a cgroup of 1000 MiB.
+fn tree(fixture: &Rc<Fixture>, own: &[(&str, &str)]) -> Tree {
+    fixture.cgroup("", &[]);
+    for file in ["memory.min", "memory.low", "memory.max"] {
+        std::fs::remove_file(fixture.path(file)).expect("the root has none");
+    }
+    let bounded = [&[("memory.max", "1048576000\n")], own].concat();
+    fixture.cgroup("own", &bounded);
+    let dir = fixture.path("own");
+    let (mount, shown) = (fixture.path(""), "/".into());
+    let ground =
+        Ground { dir: dir.clone(), home: dir, mount, shown, knob: Knob::Weight, enable: Enable::Control };
+    let pid = Pid::from_raw(7).expect("positive");
+    Tree::with_files(ground, Purpose::Keep, pid, StartTime(9), Rc::<Fixture>::clone(fixture))
+}
+
+/// What was written since the last look, without the tree's own path.
+fn written(fixture: &Fixture) -> Vec<String> {
+    let all = std::mem::take(&mut *fixture.written.borrow_mut());
+    all.iter().map(|(path, text)| format!("{}={text}", path.replace("own/divvy-7-9", "T"))).collect()
+}
+
+fn rights(memory_reserved: u64, memory_shared: u64, disk: u64) -> Rights {
+    Rights { memory_reserved, memory_shared, disk }
+}
+
+fn keep(tree: &mut Tree, rights: &[Rights], leaves: &mut [Leaf]) -> Result<()> {
+    tree.keep(rights.iter().zip(leaves))
+}
+
+#[test]
+fn five_percent_of_the_memory_are_nobodys() {
+    let all = Rights { memory_reserved: HALF, memory_shared: HALF, disk: 0 };
+    assert_eq!(bounds(1000 * MIB, &all), (475 * MIB, 950 * MIB));
+    assert_eq!(bounds(1000 * MIB, &rights(WHOLE, 0, 0)), (950 * MIB, 950 * MIB));
+    assert_eq!(bounds(1000 * MIB, &rights(0, WHOLE * 2, 0)), (0, 950 * MIB), "never more");
+    // Whole pages.
+    assert_eq!(bounds(101 * MIB + 5, &rights(1, 0, 0)), (0, 0));
+    // Small machines: 32 MiB, or half.
+    assert_eq!([100, 64, 40].map(|mib| reservable(mib * MIB) / MIB), [68, 32, 20]);
+    assert_eq!(bounds(0, &all), (0, 0));
+}
+
+#[test]
+fn weights_are_in_the_proportion_of_parts() {
+    assert_eq!(weights(&[WHOLE / 5, WHOLE / 5 * 4], 10_000), [Some(2_500), Some(10_000)]);
+    assert_eq!(weights(&[0, 7], 1_000), [None, Some(1_000)], "one of no account now keeps what it has");
+    assert_eq!(weights(&[1, WHOLE], 1_000), [Some(1), Some(1_000)]);
+    assert_eq!(weights(&[], 1_000), []);
+    assert_eq!(weights(&[0], 1_000), [None]);
+}
+
+#[test]
+fn what_the_kernel_has_taken_for_itself_is_not_counted() {
+    let text = "MemTotal: 2000 kB\nMemFree:    100 kB\nActive:  30 kB\nInactive: 20 kB\nActive(anon): 7 kB\n\
+                SReclaimable: 5 kB\nUnevictable: 900 kB\n";
+    assert_eq!(not_wired(text), Some(155 * 1024));
+    assert_eq!(not_wired("MemFree: 100 kB\n"), None);
+}
+
+#[test]
+fn controllers_are_put_on_and_only_what_changed_is_written() {
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = tree(&fixture, &[("cgroup.subtree_control", "io\n")]);
+    tree.make(1).expect("nothing is refused");
+    assert_eq!(
+        written(&fixture),
+        [
+            "own/cgroup.subtree_control=+cpu",
+            "T/cgroup.subtree_control=+cpu",
+            "own/cgroup.subtree_control=+memory",
+            "T/cgroup.subtree_control=+memory",
+            "T/cgroup.subtree_control=+io",
+            "T/cpu.weight=100",
+        ]
+    );
+    let ours = SwitchedOn::default().with(Controller::Cpu).with(Controller::Memory);
+    assert_eq!(tree.image().expect("short paths").disable, ours, "io was on before us");
+    let mut leaves = [0, 1].map(|client| tree.leaf(client).expect("a leaf"));
+    written(&fixture);
+    // 950 MiB, a quarter and a half of it.
+    let (quarter, half) = (950 * MIB / 4, 950 * MIB / 2);
+    let mut now = [rights(WHOLE / 4, WHOLE / 4, WHOLE / 5), rights(0, HALF, WHOLE / 5 * 4)];
+    keep(&mut tree, &now, &mut leaves).expect("nothing is refused");
+    let io = |leaf: &str, weight: u64, bfq: u64| {
+        (format!("T/{leaf}/io.weight=default {weight}"), format!("T/{leaf}/io.bfq.weight=default {bfq}"))
+    };
+    let ((a, a_bfq), (b, b_bfq)) = (io("c0", 2500, 250), io("c1", 10_000, 1000));
+    assert_eq!(
+        written(&fixture),
+        [
+            format!("T/memory.min={quarter}"),
+            format!("T/memory.low={}", half * 2),
+            format!("T/c0/memory.min={quarter}"),
+            format!("T/c0/memory.low={half}"),
+            format!("T/c1/memory.low={half}"),
+            a,
+            b,
+            a_bfq,
+            b_bfq,
+        ]
+    );
+    keep(&mut tree, &now, &mut leaves).expect("nothing is refused");
+    assert_eq!(written(&fixture), [""; 0], "nothing changed");
+    // The second gives half of its memory back; its disk is of no account.
+    now[1] = rights(0, WHOLE / 4, 0);
+    keep(&mut tree, &now, &mut leaves).expect("nothing is refused");
+    let less = [
+        format!("T/c1/memory.low={quarter}"),
+        format!("T/memory.low={}", half + quarter),
+        "T/c0/io.weight=default 10000".to_owned(),
+        "T/c0/io.bfq.weight=default 1000".to_owned(),
+    ];
+    assert_eq!(written(&fixture), less, "the root is protected as long as its leaves are");
+    // A kernel without BFQ.
+    for leaf in &mut leaves {
+        std::fs::remove_file(leaf.dir.join("io.bfq.weight")).expect("it is there");
+    }
+    now[1].disk = 1;
+    keep(&mut tree, &now, &mut leaves).expect("that is no error");
+    assert_eq!(leaves[1].given.weights, [1, 1000], "{:?}", written(&fixture));
+    // Somebody has removed a cgroup: the others have what they are to have.
+    std::fs::remove_dir_all(&leaves[0].dir).expect("it is there");
+    now = [rights(0, 0, 3), rights(0, HALF, 7)];
+    let text = keep(&mut tree, &now, &mut leaves).expect_err("removed").to_string();
+    assert!(text.contains("c0/memory.min"), "{text}");
+    assert!(written(&fixture).contains(&format!("T/c1/memory.low={half}")));
+}
+
+#[test]
+fn what_cannot_be_had_is_told_and_the_rest_is_done() {
+    // No memory controller.
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = tree(&fixture, &[("cgroup.controllers", "cpu io\n")]);
+    tree.make(1).expect("the cpu controller is what is needed");
+    let [memory, disk] = &tree.enforced()[..] else { panic!("two") };
+    assert_eq!((memory.resource, &memory.by), ("memory", &None));
+    assert!(memory.note.contains("has no memory controller: put it on"), "{}", memory.note);
+    assert_eq!(disk.resource, "disk");
+    let mut leaves = [tree.leaf(0).expect("a leaf")];
+    written(&fixture);
+    keep(&mut tree, &[rights(HALF, 0, HALF)], &mut leaves).expect("what can be had");
+    assert_eq!(written(&fixture), ["T/c0/io.weight=default 10000", "T/c0/io.bfq.weight=default 1000"]);
+    // The kernel refuses a controller that it said it had.
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = self::tree(&fixture, &[("cgroup.subtree_control", "cpu io memory\n")]);
+    tree.ground.enable = Enable::Nothing;
+    fixture.refuse("own/divvy-7-9/cgroup.subtree_control", Errno::BUSY);
+    assert!(tree.make(1).is_err(), "without the cpu controller there is nothing to do");
+    let mut offers = Offers { memory: Offer::ByUs, io: Offer::On };
+    offers.became(Controller::Memory, Err(Error::TableFull { path: "t".into(), capacity: 1 }));
+    assert!(!offers.has(Controller::Memory) && offers.has(Controller::Io));
+    assert_eq!(offers.to_be_put_on().count(), 0);
+    // Version 1.
+    let ground = Ground { knob: Knob::Shares, ..tree.ground.clone() };
+    let offers = Offers::look(&ground, &*fixture);
+    let Offer::Missing(why) = &offers.memory else { panic!("{offers:?}") };
+    assert!(why.contains("cgroup_no_v1=all"), "{why}");
+}
+
+#[test]
+fn a_cgroup_around_that_is_not_protected_is_told_of() {
+    let fixture = Rc::new(Fixture::new(FILES));
+    let tree = tree(&fixture, &[]);
+    let told = tree.memory_enforced();
+    assert_eq!(told.by.as_deref(), Some("memory.min, memory.low"));
+    let own = fixture.path("own");
+    let expected = format!(
+        "950 of 1000 MiB can be kept for clients, against what is outside of {} no more than 0 MiB: raise memory.min",
+        own.display()
+    );
+    assert!(told.note.starts_with(&expected), "{}", told.note);
+    for file in ["memory.min", "memory.low"] {
+        std::fs::write(own.join(file), "max\n").expect("a file");
+    }
+    assert_eq!(tree.memory_enforced().note, "950 of 1000 MiB can be kept for clients");
+}
+
+#[test]
+fn disks_are_told_with_what_would_help() {
+    let disk = |name: &str, by: &[&'static str]| Disk { name: name.to_owned(), by: by.to_vec() };
+    let told =
+        disks_enforced(&[disk("sda", &["io.weight"]), disk("sdb", &[]), disk("vda", &["io.bfq.weight"])]);
+    assert_eq!(told.by.as_deref(), Some("io.weight on sda, io.bfq.weight on vda"));
+    assert!(told.note.starts_with("nothing divides sdb: choose its scheduler (echo bfq > "), "{}", told.note);
+    assert_eq!(disks_enforced(&[]).note, "there is no disk");
+    let told = disks_enforced(&[disk("a", &[]), disk("b", &[])]);
+    assert!(told.by.is_none() && told.note.starts_with("nothing divides a, b: "), "{}", told.note);
+}
