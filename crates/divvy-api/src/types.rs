@@ -52,6 +52,32 @@ pub struct BackendInfo {
     pub used: String,
     /// Why that one.
     pub why: String,
+    /// What gives effect to rights, resource by resource.
+    #[serde(default)]
+    pub enforced: Vec<Enforcement>,
+}
+
+/// What gives effect to rights to one resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enforcement {
+    /// `cpu`, `memory` or `disk`.
+    pub resource: String,
+    /// By what: signals, or files of cgroups; `None` where nothing does.
+    #[serde(default)]
+    pub by: Option<String>,
+    /// What is to be known beside that: why not, how far, and what would help. Mostly empty.
+    #[serde(default)]
+    pub note: String,
+}
+
+impl std::fmt::Display for Enforcement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.by, self.note.as_str()) {
+            (Some(by), "") => write!(f, "by {by}"),
+            (Some(by), note) => write!(f, "by {by}; {note}"),
+            (None, note) => write!(f, "rights are kept and not enforced: {note}"),
+        }
+    }
 }
 
 /// What the scheduler itself has cost since it began.

@@ -69,7 +69,8 @@ fn choose_by(
         KERNEL.clone_into(&mut spec.policy);
     }
     let asked = arg.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-    Ok((means, BackendInfo { asked, used: chosen.backend.name().to_owned(), why: chosen.why }))
+    let used = chosen.backend.name().to_owned();
+    Ok((means, BackendInfo { asked, used, why: chosen.why, enforced: Vec::new() }))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use divvy_linux::clock;
-use divvy_market::{CurrencyId, Presence};
+use divvy_market::{CurrencyId, Presence, Right};
 use divvy_policy::{Instant, Nanos};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -61,6 +61,14 @@ pub(crate) trait Feed: Send {
 
     /// In which parts of a base ticket everybody's value is told instead of shares; `None` for shares.
     fn parts(&self) -> Option<u64> {
+        None
+    }
+
+    /// What everybody has a right to of memory and of disks, in parts of [`Feed::whole`]. Called when that changed.
+    fn rights(&mut self, _rights: &[Vec<Right>; 2]) {}
+
+    /// Of how many parts all the memory, and all of a disk, consist; `None` where nobody gives effect to such rights.
+    fn whole(&self) -> Option<u64> {
         None
     }
 }
@@ -172,6 +180,7 @@ pub(crate) fn start(start: Start) -> Result<(Handle, Running), StartError> {
         lazy_since: None,
         presence: BTreeMap::new(),
         told: Vec::new(),
+        told_rights: [Vec::new(), Vec::new()],
         to_feed: true,
         feed_not_before: Instant(0),
         writes_again: None,
@@ -212,6 +221,7 @@ struct Keeper {
     presence: BTreeMap<CurrencyId, Presence>,
     /// What the feed was told last.
     told: Vec<(CurrencyId, u64)>,
+    told_rights: [Vec<Right>; 2],
     to_feed: bool,
     feed_not_before: Instant,
     /// Why the last batch could not be written, and when a change is tried again.
@@ -547,6 +557,11 @@ impl Keeper {
         if shares != self.told {
             self.feed.shares(&shares);
             self.told = shares;
+        }
+        let rights = self.feed.whole().map(|whole| open.1.rights(whole));
+        if let Some(rights) = rights.filter(|rights| *rights != self.told_rights) {
+            self.feed.rights(&rights);
+            self.told_rights = rights;
         }
         let after = clock::now();
         self.feed_not_before = after + Nanos((after.0 - before.0).saturating_mul(FEED_PART - 1));

@@ -27,7 +27,7 @@ use crate::market::message::Who;
 use crate::message::{Answer, Command, Refusal, Request};
 use crate::protect::Shelter;
 use book::Book;
-use divvy_api::types::{BackendInfo, Change, ErrorCode, OwnCost, SHARE_MAX, Status};
+use divvy_api::types::{BackendInfo, Change, Enforcement, ErrorCode, OwnCost, SHARE_MAX, Status};
 use events::Log;
 pub(crate) use spent::Spent;
 pub(crate) use system::{Admins, Owner, Terms, Values};
@@ -37,6 +37,12 @@ pub(crate) use view::{Publisher, View, Views, channel as views};
 const BATCH: usize = 16;
 /// One that was started and has not had a client yet stays at least this long.
 const FIRST_LINGER: Nanos = Nanos::from_secs(10);
+/// What the kernel is told of shares and rights is written at most once in this time.
+const WRITE_INTERVAL: Nanos = Nanos::from_millis(100);
+/// How much memory there is to be had is looked at this often, where anybody has a right to it.
+const MEMORY_INTERVAL: Nanos = Nanos::from_secs(10);
+/// What the machine has to give effect to rights is looked at this often at most, however often it is asked for.
+const ENFORCED_INTERVAL: Nanos = Nanos::from_secs(1);
 /// A cycle longer than this cannot be meant.
 const CYCLE_MAX: Nanos = Nanos::from_secs(24 * 3600);
 
@@ -86,6 +92,8 @@ pub(crate) struct Scheduler {
     /// How much of our time each user took, where there are several.
     spent: Spent,
     weights: Weights,
+    /// What gives effect to rights, as it was last looked at, and when.
+    enforced: Option<(Instant, Vec<Enforcement>)>,
 }
 
 /// How the kernel's weights follow the clients' shares, where they do.
@@ -95,6 +103,15 @@ struct Weights {
     stale: bool,
     /// It was told that the kernel's range is too narrow for these shares.
     told: bool,
+    /// When they were written last.
+    written: Option<Instant>,
+}
+
+impl Weights {
+    /// When they are to be written, if they are others by now.
+    fn due(&self) -> Option<Instant> {
+        self.stale.then(|| self.written.map_or(Instant::ZERO, |written| written + WRITE_INTERVAL))
+    }
 }
 
 impl Scheduler {
@@ -134,6 +151,7 @@ impl Scheduler {
             system,
             spent: Spent::default(),
             weights: Weights::default(),
+            enforced: None,
         }
     }
 
@@ -144,10 +162,7 @@ impl Scheduler {
     pub(crate) fn run(&mut self) -> Result<End, EngineError> {
         loop {
             let idle_at = self.system.as_ref().and_then(system::System::next);
-            let until = match (self.leave_at, idle_at) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
+            let until = [self.leave_at, idle_at, self.weights.due()].into_iter().flatten().min();
             self.engine.turn(until)?;
             self.note_lost();
             self.note_warnings();
@@ -175,10 +190,20 @@ impl Scheduler {
         }
     }
 
-    /// Tells the kernel the shares by which it divides, where it does and they are others by now.
+    /// Tells the kernel the shares by which it divides, and the rights to memory and disks, where it does and they are
+    /// others by now.
     fn follow_shares(&mut self) {
-        if !std::mem::take(&mut self.weights.stale) {
+        let now = clock::now();
+        let passed = self.weights.written.map(|written| now.since(written));
+        // Memory that the kernel takes for itself is nobody's: how much that is, nobody tells.
+        self.weights.stale |= self.system.is_some() && passed.is_some_and(|passed| passed >= MEMORY_INTERVAL);
+        if self.weights.due().is_none_or(|due| due > now) {
             return;
+        }
+        (self.weights.stale, self.weights.written) = (false, Some(now));
+        let rights = self.rights();
+        if let Err(e) = self.engine.host_mut().keep_rights(&rights) {
+            crate::say(format_args!("a client keeps the memory, or the part of the disks, that it had: {e}"));
         }
         let ledger = self.engine.ledger().clients();
         let shares: Vec<(ClientId, Share)> =
@@ -267,12 +292,47 @@ impl Scheduler {
         }
     }
 
+    /// What gives effect to rights, resource by resource: to memory and disks only where there is a market.
+    pub(crate) fn enforced(&self) -> Vec<Enforcement> {
+        let used = self.settings.backend.used.as_str();
+        let by = match used {
+            "freezer" => "cgroup.freeze",
+            "cgroup" => "the kernel's CPU weights",
+            other => other,
+        };
+        let mut all =
+            vec![Enforcement { resource: "cpu".to_owned(), by: Some(by.to_owned()), note: String::new() }];
+        let kept = self.engine.host().enforced();
+        if self.system.is_some() && kept.is_empty() {
+            let note = "start divvyd with --backend cgroup";
+            let not = |resource: &str| Enforcement {
+                resource: resource.to_owned(),
+                by: None,
+                note: note.to_owned(),
+            };
+            all.extend(["memory", "disk"].map(not));
+        }
+        let told = |e: divvy_linux::cgroup::Enforced| Enforcement {
+            resource: e.resource.to_owned(),
+            by: e.by,
+            note: e.note,
+        };
+        all.extend(kept.into_iter().map(told));
+        all
+    }
+
     /// By whose names a key is looked up first.
     fn asker(&self, who: &Who) -> Option<u32> {
         self.system.as_ref().map(|_| who.uid)
     }
 
     fn status(&mut self) -> Status {
+        let enforced = match self.enforced.take() {
+            Some((at, enforced)) if clock::now().since(at) < ENFORCED_INTERVAL => (at, enforced),
+            _ => (clock::now(), self.enforced()),
+        };
+        let told = enforced.1.clone();
+        self.enforced = Some(enforced);
         let uptime = clock::now().since(self.started);
         let cost = self.engine.self_cost();
         let host = self.engine.host();
@@ -280,7 +340,7 @@ impl Scheduler {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: rustix::process::getpid().as_raw_nonzero().get(),
             policy: self.settings.spec.policy.clone(),
-            backend: self.settings.backend.clone(),
+            backend: BackendInfo { enforced: told, ..self.settings.backend.clone() },
             quantum_ns: self.settings.spec.quantum_ns,
             cpus: host.cpus().to_vec(),
             uptime_ns: uptime.0,

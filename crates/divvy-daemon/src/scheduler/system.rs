@@ -4,11 +4,12 @@
 //! told to the engine as one batch. What the scheduler has to say, who competes and who has left, goes out without
 //! waiting.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use divvy_engine::portion::Portions;
+use divvy_linux::cgroup::Rights;
 use divvy_linux::{Waker, clock};
 use divvy_market::{CurrencyId, Presence};
 use divvy_policy::{ClientId, Instant, Nanos};
@@ -29,6 +30,7 @@ type Valued = Vec<(CurrencyId, u64)>;
 #[derive(Clone)]
 pub(crate) struct Values {
     slot: Arc<Mutex<Option<Valued>>>,
+    rights: Arc<Mutex<Option<HashMap<CurrencyId, Rights>>>>,
     waker: Waker,
 }
 
@@ -41,7 +43,7 @@ impl fmt::Debug for Values {
 impl Values {
     /// A place that wakes the scheduler which waits on `waker`.
     pub(crate) fn new(waker: Waker) -> Self {
-        Self { slot: Arc::default(), waker }
+        Self { slot: Arc::default(), rights: Arc::default(), waker }
     }
 
     /// Leaves the values of all that compete; those that were left before are forgotten.
@@ -50,9 +52,19 @@ impl Values {
         self.waker.wake();
     }
 
+    /// As [`put`](Self::put), for what everybody has a right to of memory and disks.
+    pub(crate) fn put_rights(&self, rights: HashMap<CurrencyId, Rights>) {
+        *self.rights.lock().unwrap_or_else(PoisonError::into_inner) = Some(rights);
+        self.waker.wake();
+    }
+
     /// The newest, if there are new ones. Whoever is just putting some wakes us after it.
     fn take(&self) -> Option<Valued> {
         self.slot.try_lock().ok()?.take()
+    }
+
+    fn take_rights(&self) -> Option<HashMap<CurrencyId, Rights>> {
+        self.rights.try_lock().ok()?.take()
     }
 }
 
@@ -110,12 +122,13 @@ pub(super) struct System {
     terms: Terms,
     presences: Presences,
     values: HashMap<CurrencyId, u64>,
+    rights: HashMap<CurrencyId, Rights>,
 }
 
 impl System {
     pub(super) fn new(terms: Terms) -> Self {
         let presences = Presences::new(terms.idle_after);
-        Self { terms, presences, values: HashMap::new() }
+        Self { terms, presences, values: HashMap::new(), rights: HashMap::new() }
     }
 
     pub(super) fn admins(&self) -> &Admins {
@@ -172,6 +185,20 @@ impl Scheduler {
             system.values = values.into_iter().collect();
             self.apply_values();
         }
+        if let Some(system) = &mut self.system
+            && let Some(rights) = system.terms.values.take_rights()
+        {
+            system.rights = rights;
+            self.weights.stale = true;
+        }
+    }
+
+    /// What each client has a right to of memory and disks, as far as the market has told.
+    pub(super) fn rights(&self) -> BTreeMap<ClientId, Rights> {
+        let Some(system) = &self.system else { return BTreeMap::new() };
+        let of = |currency| system.rights.get(&currency).copied();
+        let present = self.book.present();
+        present.filter_map(|(client, entry)| Some((client, of(entry.owner.as_ref()?.currency)?))).collect()
     }
 
     /// A client of the market has come: it competes, and has a share by what is known of its value.

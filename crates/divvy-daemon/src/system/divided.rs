@@ -3,12 +3,14 @@
 //! On the scheduler's side nothing waits: values lie in a slot, presence goes into the market's queue, and those who left
 //! are put in another, from which a task of the API's thread takes them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use divvy_engine::policies::{GateSpec, SpecError};
 use divvy_engine::portion::Portions;
+use divvy_linux::cgroup::{Rights, WHOLE};
 use divvy_linux::{Selector, group_id, user_group, user_id, user_name};
-use divvy_market::CurrencyId;
+use divvy_market::{CurrencyId, Right};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
@@ -27,15 +29,35 @@ const PARTS: u64 = 1 << 20;
 const EVERYTHING: &str = "everything";
 
 /// What the market feeds.
-pub(super) struct ToScheduler(pub(super) Values);
+pub(super) struct ToScheduler {
+    pub(super) values: Values,
+    /// Whether the kernel is to give effect to rights to memory and disks.
+    pub(super) rights: bool,
+}
 
 impl Feed for ToScheduler {
     fn shares(&mut self, values: &[(CurrencyId, u64)]) {
-        self.0.put(values.to_vec());
+        self.values.put(values.to_vec());
     }
 
     fn parts(&self) -> Option<u64> {
         Some(PARTS)
+    }
+
+    fn rights(&mut self, [memory, disk]: &[Vec<Right>; 2]) {
+        let mut all: HashMap<CurrencyId, Rights> = HashMap::with_capacity(memory.len());
+        for right in memory {
+            let rights = all.entry(right.client).or_default();
+            (rights.memory_reserved, rights.memory_shared) = (right.reserved, right.shared);
+        }
+        for right in disk {
+            all.entry(right.client).or_default().disk = right.reserved + right.shared;
+        }
+        self.values.put_rights(all);
+    }
+
+    fn whole(&self) -> Option<u64> {
+        self.rights.then_some(WHOLE)
     }
 }
 

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use divvy_engine::policies::GateSpec;
-use divvy_linux::cgroup::Means;
+use divvy_linux::cgroup::{Backend, Means};
 use divvy_linux::guard::CAPACITY;
 use divvy_linux::{CpuMask, HostParams, LinuxHost, check_cpus};
 use sd_notify::NotifyState;
@@ -138,6 +138,11 @@ fn settings(policy: &Policy, overrides: &Overrides) -> Result<(Settings, Means),
     let default = GateSpec::default().policy;
     let named = (terms.policy != default).then_some(terms.policy.as_str());
     let (means, backend) = backend::pick(overrides, named, &mut spec)?;
+    // Whose market it is, its rights to memory and disks are kept, too.
+    let means = match means {
+        Means::Shares(ground) => Means::Rights(ground),
+        means => means,
+    };
     let linger = overrides.linger.and_then(Linger::time);
     Ok((Settings { spec, linger, reload: None, market: None, backend }, means))
 }
@@ -169,6 +174,7 @@ fn begin(
     }
     settings.spec.cpus = host.cpus().len() as u32;
     let values = Values::new(host.waker());
+    let rights = settings.backend.used == Backend::Cgroup.name();
     let reload = Arc::new(tokio::sync::Notify::new());
     settings.reload = Some(Arc::clone(&reload));
     let shelter = Shelter::new(policy.scheduler.protect.iter().chain(&overrides.protect).cloned().collect());
@@ -182,7 +188,7 @@ fn begin(
     let stats = Stats::default();
     let start = market::Start {
         stats: stats.clone(),
-        feed: Box::new(ToScheduler(values.clone())),
+        feed: Box::new(ToScheduler { values: values.clone(), rights }),
         ..market::Start::at(StoreConfig::at(place.state_dir()), policy.clone())
     };
     let (to_market, market) = market::start(start).map_err(|e| {
@@ -233,12 +239,21 @@ fn begin(
 
 impl Running {
     fn run(mut self) -> Result<ExitCode, Failure> {
+        let enforced = self.scheduler.enforced();
+        let told = |resource: &str| {
+            enforced
+                .iter()
+                .find(|told| told.resource == resource)
+                .map_or_else(String::new, ToString::to_string)
+        };
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             run_dir = %self.place.run_dir().path().display(),
             state_dir = %self.place.state_dir().display(),
             backend = %self.backend.used,
             why = %self.backend.why,
+            memory = told("memory"),
+            disk = told("disk"),
             socket = if self.activated { "systemd's" } else { "own" },
             "serves"
         );

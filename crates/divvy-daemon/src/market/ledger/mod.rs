@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_market::{
     Amount, Caller, CurrencyId, ExchangeId, Made, Market, Moment, OfferId, Op, Outcome, Presence, Resource,
-    TicketId,
+    Right, TicketId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -281,6 +281,11 @@ impl Ledger {
     /// What the clients that compete for the CPU weigh, in parts of a base ticket: see [`Market::weights_in_parts`].
     pub(crate) fn values(&mut self, parts: u64) -> Vec<(CurrencyId, u64)> {
         self.market.weights_in_parts(Resource::Cpu, parts)
+    }
+
+    /// What the clients have a right to of memory and disks, in parts of `whole`: see [`Market::rights_in_parts`].
+    pub(crate) fn rights(&mut self, whole: u64) -> [Vec<Right>; 2] {
+        [Resource::Memory, Resource::Disk].map(|resource| self.market.rights_in_parts(resource, whole))
     }
 
     /// Every client that was admitted and has not left.
