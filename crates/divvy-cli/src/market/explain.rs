@@ -46,7 +46,7 @@ pub(super) fn in_words(said: &Explained) -> String {
             lines.push(format!("idle: {who} for {} now, and others have its part", said.resource));
         }
         if said.resource != Resource::Cpu {
-            lines.push(super::tree::NOT_ENFORCED.to_owned());
+            lines.push(format!("achieved: {}", super::tree::NOT_MEASURED));
         }
     }
     if said.parts.is_empty() {

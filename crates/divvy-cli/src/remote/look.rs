@@ -53,7 +53,7 @@ fn in_words(said: &Explanation) -> String {
 
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<Code, Failure> {
     let mut findings: Vec<Finding> = divvy_linux::doctor().into_iter().map(Finding::from).collect();
-    findings.push(who_answers(&args.which.choice()?));
+    findings.extend(who_answers(&args.which.choice()?));
     if args.json {
         print(json(&findings)?)?;
     } else {
@@ -69,9 +69,11 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Code, Failure> {
     Ok(if missing { Code::Failed } else { Code::Done })
 }
 
-/// Which divvyd `divvy run` and the others talk to.
-fn who_answers(choice: &Choice) -> Finding {
-    let (status, found, fix) = match (choice, choice.api().and_then(|api| api.status())) {
+/// Which divvyd `divvy run` and the others talk to, and to which rights it gives effect beside those to CPU time.
+fn who_answers(choice: &Choice) -> Vec<Finding> {
+    let asked = choice.api().and_then(|api| api.status());
+    let enforced = asked.as_ref().map_or_else(|_| Vec::new(), |status| status.backend.enforced.clone());
+    let (status, found, fix) = match (choice, asked) {
         (Choice::System(path), Ok(status)) => {
             let found = format!(
                 "the system's serves at {} (pid {}){}",
@@ -92,7 +94,15 @@ fn who_answers(choice: &Choice) -> Finding {
         }
         (_, Err(e)) => (FindingStatus::Limited, e.to_string(), Some("--own asks your own divvyd".to_owned())),
     };
-    Finding { what: "divvyd".to_owned(), found, status, fix }
+    let mut findings = vec![Finding { what: "divvyd".to_owned(), found, status, fix }];
+    let kept = enforced.iter().filter(|told| told.resource != "cpu");
+    findings.extend(kept.map(|told| Finding {
+        what: format!("rights to {}", told.resource),
+        status: if told.by.is_some() { FindingStatus::Good } else { FindingStatus::Limited },
+        found: told.to_string(),
+        fix: None,
+    }));
+    findings
 }
 
 /// By what it holds or weighs its clients, and why.

@@ -17,8 +17,8 @@ use crate::{Code, Failure, print};
 
 pub(super) use text::{Lines, cut, legend};
 
-/// What is said about memory and disk, whose values nothing gives effect to yet.
-pub(super) const NOT_ENFORCED: &str = "computed and shown; divvyd divides CPU time only";
+/// What is said about memory and disk, of which nobody adds up who got how much.
+pub(super) const NOT_MEASURED: &str = "not measured; `divvy doctor` says whether it is enforced";
 
 pub(super) fn run(args: &TreeArgs) -> Result<Code, Failure> {
     let api = args.system.api()?;

@@ -6,7 +6,7 @@ use divvy_api::market::Ticket;
 use divvy_market::{Kind, Resource};
 
 use super::layout::{Layout, Room, layout};
-use super::{Drawn, NOT_ENFORCED, cut, kind_word};
+use super::{Drawn, NOT_MEASURED, cut, kind_word};
 use crate::market::{offered, traded};
 
 const CARD: (f64, f64) = (196.0, 64.0);
@@ -119,7 +119,7 @@ impl<'a, 'b> Picture<'a, 'b> {
             if resource == Resource::Cpu {
                 "achieved: of the CPU time of all clients".to_owned()
             } else {
-                NOT_ENFORCED.to_owned()
+                NOT_MEASURED.to_owned()
             },
         ];
         for (k, ((_, colour), meaning)) in BARS.iter().zip(&meanings).enumerate() {

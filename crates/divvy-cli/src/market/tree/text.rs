@@ -2,7 +2,7 @@
 
 use divvy_market::Resource;
 
-use super::{Drawn, NOT_ENFORCED, kind_word};
+use super::{Drawn, NOT_MEASURED, kind_word};
 use crate::market::{offered, traded};
 
 /// Columns of the tree itself; the numbers have the rest of 80.
@@ -63,7 +63,7 @@ pub(in crate::market) fn legend(resource: Resource) -> Vec<String> {
         "achieved: of the CPU time of all clients since shares or clients last changed".to_owned(),
     ];
     if resource != Resource::Cpu {
-        lines[2] = format!("achieved: not known; {resource} is {NOT_ENFORCED}");
+        lines[2] = format!("achieved: {NOT_MEASURED}");
     }
     lines
 }
