@@ -123,6 +123,7 @@ fn main() -> ExitCode {
         Some(live::STRANGERS) => live::keep_strangers(args),
         Some(live::RUN) => live::serve_run(),
         Some(paper::real::REAL) => paper::real::work(args),
+        Some(paper::isolation::TASK) => paper::isolation::task(args),
         Some(paper::peers::CLIENT) => paper::peers::client(args),
         _ => return end(dispatch(Args::parse())),
     };

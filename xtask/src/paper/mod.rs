@@ -5,6 +5,7 @@ pub(crate) mod alps;
 mod areas;
 pub(crate) mod cpus;
 pub(crate) mod groups;
+pub(crate) mod isolation;
 pub(crate) mod machine;
 pub(crate) mod market;
 mod page;

@@ -181,7 +181,7 @@ fn check_inside(name: &str, machine: &[&str], group: Group) {
         Group::Others => command.extend(["--skip", DISKS, "--skip", KERNEL]),
     }
     command.extend(&wanted);
-    let mut options = vec!["--disk", "64", "--add", path];
+    let mut options = vec!["--disk", "192", "--add", path];
     options.extend(machine);
     let done = run(&options, &command);
     let stdout = text(&done.stdout);

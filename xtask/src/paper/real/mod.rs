@@ -23,6 +23,7 @@ use arena::Arena;
 use outcome::Outcome;
 use programs::{Program, SLEEPING_SERVER};
 use trial::{Spec, Tool, Trial};
+pub(in crate::paper) use work::Word;
 pub(crate) use work::{REAL, work};
 
 /// The program's share, and that of the one that computes beside it.

@@ -40,7 +40,7 @@ pub(crate) fn work(mut args: impl Iterator<Item = String>) -> Result<()> {
 }
 
 /// A number that other processes see: the first eight bytes of a file.
-struct Word {
+pub(in crate::paper) struct Word {
     at: *const AtomicU64,
 }
 
@@ -50,7 +50,11 @@ unsafe impl Send for Word {}
 unsafe impl Sync for Word {}
 
 impl Word {
-    fn open(path: &Path) -> Result<Self> {
+    /// That of the file at `path`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// Where it cannot be opened or mapped.
+    pub(in crate::paper) fn open(path: &Path) -> Result<Self> {
         let failed = || format!("open {}", path.display());
         let file = OpenOptions::new()
             .read(true)
@@ -71,7 +75,8 @@ impl Word {
         Ok(Self { at: at.cast() })
     }
 
-    fn add(&self, n: u64) {
+    /// Adds to it, for all to see.
+    pub(in crate::paper) fn add(&self, n: u64) {
         // SAFETY: mapped, aligned to a page, and never unmapped.
         unsafe { &*self.at }.fetch_add(n, Ordering::Relaxed);
     }

@@ -18,12 +18,12 @@ const MAX_ERROR: f64 = 0.01;
 /// Long enough for some hundred of the kernel's slices of the smallest.
 const WINDOW_MS: u64 = 10_000;
 
-fn output(command: &mut Command) -> Output {
+pub(super) fn output(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
 }
 
 #[track_caller]
-fn check_success(command: &mut Command) -> String {
+pub(super) fn check_success(command: &mut Command) -> String {
     let done = output(command);
     let (stdout, stderr) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{command:?}: {}\n{stdout}{stderr}", done.status);
@@ -31,18 +31,18 @@ fn check_success(command: &mut Command) -> String {
 }
 
 /// Directories below `dir` whose names begin with `prefix`.
-fn dirs(dir: &Path, prefix: &str) -> BTreeSet<PathBuf> {
+pub(super) fn dirs(dir: &Path, prefix: &str) -> BTreeSet<PathBuf> {
     let all = fs::read_dir(dir).expect("readable").flatten().map(|e| e.path());
     all.filter(|p| p.is_dir() && p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix)))
         .collect()
 }
 
-fn trees() -> BTreeSet<PathBuf> {
+pub(super) fn trees() -> BTreeSet<PathBuf> {
     dirs(ROOT.as_ref(), "divvy-")
 }
 
 /// Waits, as long as the test may take.
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(super) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..3_000 {
         if let Some(found) = look() {
             return found;
@@ -68,8 +68,8 @@ fn cgroup_of(pid: Pid) -> String {
 }
 
 /// A divvyd of the user `uid`, or the system's.
-struct Daemon {
-    child: std::process::Child,
+pub(super) struct Daemon {
+    pub(super) child: std::process::Child,
     dir: PathBuf,
     system: bool,
 }
@@ -89,14 +89,14 @@ impl Daemon {
         Self::start(command, options, dir, false)
     }
 
-    fn system(options: &[&str]) -> Self {
+    pub(super) fn system(options: &[&str]) -> Self {
         let mut command = Command::new("divvyd");
         command.arg("--system");
         let _ = fs::remove_dir_all("/var/lib/divvy");
         Self::start(command, options, PathBuf::from("/run/divvy"), true)
     }
 
-    fn start(mut command: Command, options: &[&str], dir: PathBuf, system: bool) -> Self {
+    pub(super) fn start(mut command: Command, options: &[&str], dir: PathBuf, system: bool) -> Self {
         check_inside();
         let log = fs::File::create("/tmp/divvyd.log").expect("root may");
         let child = command.args(options).stdin(Stdio::null()).stderr(log).spawn().expect("divvyd");
@@ -110,7 +110,7 @@ impl Daemon {
         daemon
     }
 
-    fn divvy(&self, args: &[&str]) -> Command {
+    pub(super) fn divvy(&self, args: &[&str]) -> Command {
         let mut command = Command::new("divvy");
         command.args(args);
         if !self.system {
@@ -123,12 +123,29 @@ impl Daemon {
         check_success(&mut self.divvy(&["attach", "-s", &share.to_string(), "--tree", &pid.to_string()]));
     }
 
-    fn pid(&self) -> Pid {
+    pub(super) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
+    /// Kills it and its guardian, so that nobody is left to repair anything.
+    pub(super) fn kill_with_its_guardian(&mut self) {
+        let all = fs::read_dir("/proc").expect("readable").flatten();
+        let pids = all.filter_map(|e| e.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
+        let guardians: Vec<Pid> = pids
+            .filter(|pid| {
+                let stat = procfs::stat(*pid).ok().flatten();
+                stat.is_some_and(|s| s.ppid == Some(self.pid()) && s.comm.as_bytes() == b"divvy-guardian")
+            })
+            .collect();
+        assert_eq!(guardians.len(), 1, "the guardian");
+        kill_process(guardians[0], Signal::STOP).expect("ours");
+        self.child.kill().expect("ours");
+        kill_process(guardians[0], Signal::KILL).expect("ours");
+        self.child.wait().expect("our child");
+    }
+
     /// Ends it as a service manager would.
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         kill_process(self.pid(), Signal::TERM).expect("ours");
         let status = self.child.wait().expect("our child");
         assert!(status.success(), "{status}\n{}", fs::read_to_string("/tmp/divvyd.log").unwrap_or_default());
@@ -151,7 +168,7 @@ fn used(cgroups: &[Cgroup]) -> Vec<u64> {
 }
 
 /// The leaves of the one divvyd that runs, in the order of their clients.
-fn leaves() -> Vec<Cgroup> {
+pub(super) fn leaves() -> Vec<Cgroup> {
     let trees = trees();
     assert_eq!(trees.len(), 1, "{trees:?}");
     let leaves = trees.iter().flat_map(|tree| dirs(tree, "c"));
@@ -243,19 +260,7 @@ fn the_next_divvyd_puts_back_whom_a_dead_one_left() {
         let child = Child::start(&work.cgroup, SPIN);
         let mut daemon = Daemon::user("own", &["--backend", backend]);
         daemon.attach(child.pid, 1);
-        let all = fs::read_dir("/proc").expect("readable").flatten();
-        let pids = all.filter_map(|e| e.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
-        let guardians: Vec<Pid> = pids
-            .filter(|pid| {
-                let stat = procfs::stat(*pid).ok().flatten();
-                stat.is_some_and(|s| s.ppid == Some(daemon.pid()) && s.comm.as_bytes() == b"divvy-guardian")
-            })
-            .collect();
-        assert_eq!(guardians.len(), 1, "the guardian");
-        kill_process(guardians[0], Signal::STOP).expect("ours");
-        daemon.child.kill().expect("ours");
-        kill_process(guardians[0], Signal::KILL).expect("ours");
-        daemon.child.wait().expect("our child");
+        daemon.kill_with_its_guardian();
         sleep(500);
         assert_eq!(trees().len(), 1, "nobody is left to remove it");
         assert!(cgroup_of(child.pid).contains("/divvy-"));

@@ -1,5 +1,7 @@
 //! Disks, in real time: where time is counted in instructions, a disk's answer comes when the clock has gone on already.
 
+mod rights;
+
 use divvy_linux::cgroup::room::{DeviceIoMax, IO_MAX, IO_STAT, IoMax, Limit};
 use divvy_linux::clock;
 

@@ -46,15 +46,24 @@ impl Drop for Group {
     fn drop(&mut self) {
         let dir = Path::new(ROOT).join(&self.name);
         fs::write(dir.join("cgroup.kill"), "1").expect("the kernel has it");
-        let children = fs::read_dir(&dir).expect("readable").flatten();
-        let dirs = children.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path());
-        for dir in dirs.chain([dir.clone()]) {
-            // A cgroup is busy until the last of those killed is gone.
-            while dir.exists() && fs::remove_dir(&dir).is_err() {
-                sleep(10);
+        remove(&dir);
+    }
+}
+
+/// Removes a cgroup and all in it. One is busy until the last of those killed is gone.
+fn remove(dir: &Path) {
+    for _ in 0..1_000 {
+        for child in fs::read_dir(dir).into_iter().flatten().flatten() {
+            if child.file_type().is_ok_and(|kind| kind.is_dir()) {
+                remove(&child.path());
             }
         }
+        if fs::remove_dir(dir).is_ok() || !dir.exists() {
+            return;
+        }
+        sleep(10);
     }
+    panic!("{} cannot be removed", dir.display());
 }
 
 /// A shell's command in a cgroup, killed with the test.
