@@ -75,6 +75,8 @@ enum Paper {
     Peers(PaperArgs),
     /// Isolation with Flexibility: Fig. 6 and section 3.2 over live processes of three users (root), and the library's speed
     Market(PaperArgs),
+    /// Isolation with Flexibility: Fig. 8 (disks), by the kernel in the test machine
+    Isolation(PaperArgs),
     /// Several CPUs: threads, trees, sleepers and strangers on two CPUs, live; 4 and 64 CPUs, simulated
     Cpus(PaperArgs),
     /// No paper: real programs beside one that computes, under divvy, the kernel's weights and cpulimit (root)
@@ -150,6 +152,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
         Command::Paper { paper: Paper::Pbs(args) } => paper::pbs::run(&args),
         Command::Paper { paper: Paper::Peers(args) } => paper::peers::run(&args),
         Command::Paper { paper: Paper::Market(args) } => paper::market::run(&args),
+        Command::Paper { paper: Paper::Isolation(args) } => paper::isolation::run(&args),
         Command::Paper { paper: Paper::Cpus(args) } => paper::cpus::run(&args),
         Command::Paper { paper: Paper::Real(args) } => paper::real::run(&args),
         Command::TimeScenario { file } => paper::pbs::time_scenario(&file),

@@ -69,6 +69,9 @@ impl Random {
 /// Where the arguments make no sense, or memory, file or disk cannot be had.
 pub(crate) fn task(mut args: impl Iterator<Item = String>) -> Result<()> {
     let kind = args.next().context("the kind of task is missing")?;
+    if kind == "fig8" {
+        return super::inside::fig8(args);
+    }
     let word = Word::open(&PathBuf::from(args.next().context("the file to count in is missing")?))?;
     match kind.as_str() {
         "memory" => memory(&word, args),
