@@ -171,13 +171,27 @@ pub(crate) fn give_up_on_stderr() {
 /// # Errors
 /// [`Failure`] with [`Code::File`] where it cannot be written: whoever asked has not got it.
 pub(crate) fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Code::File, format!("write to standard output: {e}")))
-        }
-        _ => Ok(()),
+    match write_out(text) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(not_written),
     }
+}
+
+/// Writes what a command was run for, which is lost if it is not read: a reader that has gone is an error.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn deliver(text: impl std::fmt::Display) -> Result<(), Failure> {
+    write_out(text).map_err(not_written)
+}
+
+fn write_out(text: impl std::fmt::Display) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush())
+}
+
+fn not_written(e: std::io::Error) -> Failure {
+    Failure::new(Code::File, format!("write to standard output: {e}"))
 }
 
 /// The command line as clap knows it, for manual pages and completions.

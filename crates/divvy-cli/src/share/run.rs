@@ -22,7 +22,7 @@ use super::tasks::{Task, What};
 use super::trace::{self, Failed, TraceFile};
 use super::{gate_spec, nanos, verdict};
 use crate::args::ShareArgs;
-use crate::{Code, END_WAIT, Failure, capable, give_up_on_stderr, print, tell_in_time};
+use crate::{Code, END_WAIT, Failure, capable, deliver, give_up_on_stderr, tell_in_time};
 
 /// The table on a terminal is redrawn this often.
 const REDRAW: Nanos = Nanos::from_millis(200);
@@ -572,7 +572,7 @@ impl<'a> Run<'a> {
         for warning in &warnings {
             tell_in_time(format_args!("divvy: {warning}"));
         }
-        let said = if args.json { print(&json) } else { Ok(()) };
+        let said = if args.json { deliver(&json) } else { Ok(()) };
         if let Some((mut file, name)) = report_to {
             let written = file.write_all(json.as_bytes()).and_then(|()| file.write_all(b"\n"));
             written.map_err(|e| Failure::new(Code::File, format!("write {name}: {e}")))?;

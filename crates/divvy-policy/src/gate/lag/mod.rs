@@ -50,7 +50,7 @@
 //! **Weak spots.** A client whose threads rest for less than a tick is released alone where its share says so, and what rests is
 //! lost or, by the integral, given to the others: a pool of tiny tasks at 3:1 uses 93 to 97 % of what the kernel's weights use.
 //! On more than 4 CPUs, whoever is due all of a CPU beside clients of more threads gets what the kernel gives it there; where
-//! threads do not fit side by side, single cycles are 1 to 25 % off. Strangers count as CPUs that are used: the group competes
+//! threads do not fit side by side, single cycles are up to 17 % off. Strangers count as CPUs that are used: the group competes
 //! as so many threads as there are CPUs, times the presence.
 
 mod client;
