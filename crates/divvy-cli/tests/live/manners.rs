@@ -71,13 +71,9 @@ fn who_says_nothing_is_helped() {
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let sandbox = Sandbox::own();
-    for args in [
-        &["policies"][..],
-        &["ls"],
-        &["doctor"],
-        &["sim", "--shares", "2,1"],
-        &["completions", "bash"],
-    ] {
+    for args in
+        [&["policies"][..], &["ls"], &["doctor"], &["sim", "--shares", "2,1"], &["completions", "bash"]]
+    {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let closed = sandbox.divvy(args).stdout(writer).stderr(Stdio::piped()).output().expect("run divvy");
