@@ -17,6 +17,8 @@ use super::MIB;
 
 /// What is guaranteed is never undercut by more than this fraction of it.
 const MAX_UNDERCUT: f64 = 0.02;
+/// Pages on their way back from swap are charged before they are resident.
+const MAX_UNDERCUT_RESIDENT: f64 = 0.05;
 /// Parts of a disk come out within this fraction, by iocost.
 const MAX_DISK_ERROR: f64 = 0.05;
 const POLICY: &str = "/etc/divvy/divvyd.toml";
@@ -167,9 +169,9 @@ fn a_hard_share_of_the_memory_is_kept_under_pressure() {
         .find_map(|line| line.strip_prefix("pgsteal ")?.parse().ok())
         .expect("a number");
     assert!(pressed > 1000, "there was no pressure: {pressed} pages taken");
-    for least in [least, least_resident] {
+    for (least, undercut) in [(least, MAX_UNDERCUT), (least_resident, MAX_UNDERCUT_RESIDENT)] {
         let kept = least as f64 / half as f64;
-        assert!(kept >= 1.0 - MAX_UNDERCUT, "{least} of {half}: {kept}");
+        assert!(kept >= 1.0 - undercut, "{least} of {half}: {kept}");
     }
     drop(clients);
     daemon.stop();
