@@ -105,8 +105,8 @@ struct Member<P> {
     parent: Option<Pid>,
     /// It has, or had, children.
     forks: bool,
-    /// Turns for which it may still stop itself because a child of it was held.
-    child_held: u8,
+    /// Until the client was held so many times it may stop itself because a child of it was held.
+    mirrors_until: u64,
     permitted: bool,
     /// It is the client's owner's: what it uses is charged.
     owned: bool,
@@ -239,6 +239,8 @@ pub struct Members<W: World = Live> {
     pending_next: usize,
     children_next: usize,
     quiet_next: usize,
+    /// How many times the client was held.
+    holds: u64,
     unheld: Unheld,
 }
 
@@ -276,7 +278,7 @@ impl<W: World> Members<W> {
             threads: 1,
             parent: None,
             forks: true, // A leader is never idle.
-            child_held: 0,
+            mirrors_until: 0,
             permitted: true,
             owned: true,
             suspension: Suspension::Free,
@@ -314,6 +316,7 @@ impl<W: World> Members<W> {
             pending_next: 0,
             children_next: 0,
             quiet_next: 0,
+            holds: 0,
             unheld: Unheld::Nobody,
         }
     }
@@ -734,7 +737,7 @@ impl<W: World> Members<W> {
             threads: stat.num_threads,
             parent: stat.ppid,
             forks: false,
-            child_held: 0,
+            mirrors_until: 0,
             permitted: permitted && owned,
             owned,
             suspension: match self.kind {

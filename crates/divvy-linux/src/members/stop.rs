@@ -25,7 +25,7 @@ const FEW: usize = 4;
 const FAMILY_MAX: usize = 16;
 /// For so many turns after a child was held its parent may stop itself for that: it may itself be held between seeing that and
 /// doing so.
-const MIRROR_TURNS: u8 = 16;
+const MIRROR_TURNS: u64 = 16;
 /// In a larger client, a member that used CPU this lately is suspended without a look at its state.
 const SURELY_ACTIVE: Nanos = Nanos::from_millis(200);
 /// Of a client with more members than this, so many are asked at each release whether somebody else has stopped them,
@@ -115,15 +115,14 @@ impl<W: World> Members<W> {
 
     /// Whoever has a child that we hold may stop itself for that some turns later, be it that the child has ended by then.
     fn note_parents(&mut self) {
-        let all = self.active.iter_mut().chain(&mut self.idle);
-        all.for_each(|m| m.child_held = m.child_held.saturating_sub(1));
+        self.holds += 1;
         if !(2..=FAMILY_MAX).contains(&self.len()) {
             return;
         }
         for i in 0..self.active.len() {
             if let Some(parent) = self.active[i].parent.filter(|_| self.active[i].suspension.is_ours()) {
                 let parent = self.active.iter_mut().chain(&mut self.idle).find(|m| m.pid == parent);
-                parent.into_iter().for_each(|m| m.child_held = MIRROR_TURNS);
+                parent.into_iter().for_each(|m| m.mirrors_until = self.holds + MIRROR_TURNS);
             }
         }
     }
@@ -233,7 +232,7 @@ impl<W: World> Members<W> {
     fn mirrors(&self, m: &Member<W::Process>, look: &mut Look<'_>) -> bool {
         let mut children =
             self.active.iter().chain(&self.idle).filter(|c| c.parent == Some(m.pid)).peekable();
-        if children.peek().is_none() && m.child_held == 0 {
+        if children.peek().is_none() && m.mirrors_until <= self.holds {
             return false;
         }
         look.tally.reads += 1;
