@@ -52,14 +52,26 @@ fn write_autogroup(nice: &[u8]) {
 /// Keeps what the calling process uses, and will use, from being taken out of memory.
 ///
 /// # Errors
-/// [`Error::Permission`] where that is not permitted: CAP_IPC_LOCK, or a higher limit of locked memory (ulimit -l), permits it.
+/// [`Error::Permission`] where that is not permitted, to the end: with a limit of locked memory (ulimit -l) and without
+/// CAP_IPC_LOCK, memory asked for later would be refused beyond it.
 pub fn stay_in_memory() -> Result<()> {
     use rustix::mm::MlockAllFlags as Lock;
-    rustix::mm::mlockall(Lock::CURRENT | Lock::FUTURE | Lock::ONFAULT).map_err(|cause| {
+    let refused = |cause| {
         let fix = "where memory is short, divvyd answers late: give it CAP_IPC_LOCK";
         let object = "divvyd in memory".to_owned();
         Error::Permission { operation: "keep", object, fix, cause }
-    })
+    };
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    if limit.is_some() && !has_ipc_lock() {
+        return Err(refused(Errno::PERM));
+    }
+    rustix::mm::mlockall(Lock::CURRENT | Lock::FUTURE | Lock::ONFAULT).map_err(refused)
+}
+
+/// Whether no limit of locked memory holds for the calling thread.
+fn has_ipc_lock() -> bool {
+    use rustix::thread::CapabilitySet;
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK))
 }
 
 /// Raises the limit of open files as far as it may go, and returns what it was.
@@ -103,5 +115,32 @@ pub(crate) fn last_errno() -> Errno {
     match nix::errno::Errno::last_raw() {
         0 => Errno::IO, // Nothing has failed yet: the caller's own result says which.
         raw => Errno::from_raw_os_error(raw),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+    use super::*;
+
+    /// As much as is there now could be locked, and what is asked for later would be refused.
+    #[test]
+    fn memory_is_not_locked_up_to_a_limit() {
+        let before = getrlimit(Resource::Memlock);
+        let wide = 1 << 40;
+        let limit = before.maximum.map_or(wide, |most| most.min(wide));
+        let mut sets = capabilities(None).expect("readable");
+        let effective = sets.effective;
+        sets.effective.remove(CapabilitySet::IPC_LOCK);
+        set_capabilities(None, sets).expect("fewer may be had");
+        setrlimit(Resource::Memlock, rustix::process::Rlimit { current: Some(limit), ..before })
+            .expect("lower");
+        let refused = stay_in_memory().expect_err("there is a limit").to_string();
+        setrlimit(Resource::Memlock, before).expect("as it was");
+        sets.effective = effective;
+        set_capabilities(None, sets).expect("as it was");
+        assert!(refused.contains("CAP_IPC_LOCK"), "{refused}");
     }
 }
