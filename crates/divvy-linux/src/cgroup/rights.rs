@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use super::disks::{self, Disk};
 use super::files::Files;
 use super::room::{
-    Attribute, Controller, IO_BFQ_WEIGHT, IO_WEIGHT, Limit, MEMORY_LOW, MEMORY_MAX, MEMORY_MIN,
+    Attribute, Controller, IO_BFQ_WEIGHT, IO_WEIGHT, Limit, MEMORY_LOW, MEMORY_MAX, MEMORY_MIN, Parse,
 };
 use super::survey::Ground;
 use super::tree::{Leaf, Tree};
@@ -216,11 +216,7 @@ impl Tree {
     }
 
     fn limit<W>(&self, dir: &Path, file: &Attribute<Limit, W>) -> Option<Limit> {
-        let text = self.files.read(&dir.join(file.name())).ok()?;
-        match text.trim() {
-            "max" => Some(Limit::Max),
-            number => number.parse().ok().map(Limit::At),
-        }
+        Limit::parse(&self.files.read(&dir.join(file.name())).ok()?).ok()
     }
 
     /// How much memory there is for clients and others.

@@ -35,8 +35,9 @@ pub use memory::{
     MEMORY_CURRENT, MEMORY_EVENTS, MEMORY_HIGH, MEMORY_LOW, MEMORY_MAX, MEMORY_MIN, MEMORY_PRESSURE,
     MemoryEvents,
 };
+pub(super) use text::Parse;
+use text::Spell;
 pub use text::{Hundredths, Limit, Pressure, Stall};
-use text::{Parse, Spell};
 
 /// `CGROUP2_SUPER_MAGIC`.
 const MAGIC: i64 = 0x6367_7270;
