@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use divvy_linux::cgroup::room::{
-    Cgroup, Cost, CostModel, CostQos, CostSettings, Device, Hundredths, IO_COST_MODEL, IO_COST_QOS,
+    Cgroup, CostModel, CostQos, CostSettings, Device, IO_COST_MODEL, IO_COST_QOS,
 };
 use divvy_linux::clock;
 use divvy_policy::Nanos;
@@ -71,29 +71,9 @@ fn disk() -> Result<String> {
     let number = std::os::unix::fs::MetadataExt::rdev(&fs::metadata(&path)?);
     let disk = Device { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
     let root = Cgroup::open("/sys/fs/cgroup".as_ref())?;
-    let bps = 64 << 20;
-    let model = CostModel {
-        ctrl: Cost::User,
-        rbps: bps,
-        rseqiops: IOPS,
-        rrandiops: IOPS,
-        wbps: bps,
-        wseqiops: IOPS,
-        wrandiops: IOPS,
-    };
+    let model = CostModel::uniform(64 << 20, IOPS);
     root.set(&IO_COST_MODEL, &CostSettings::Model(disk, model))?;
-    let (all, pct, latency) = (Hundredths(10_000), Hundredths(9_500), 50_000);
-    let qos = CostQos {
-        enable: true,
-        ctrl: Cost::User,
-        rpct: pct,
-        rlat: latency,
-        wpct: pct,
-        wlat: latency,
-        min: all,
-        max: all,
-    };
-    root.set(&IO_COST_QOS, &CostSettings::Qos(disk, qos))?;
+    root.set(&IO_COST_QOS, &CostSettings::Qos(disk, CostQos::as_modelled(50_000)))?;
     Ok(path.to_string_lossy().into_owned())
 }
 

@@ -2,8 +2,8 @@
 
 use divvy_linux::cgroup::room::{
     CPU_MAX, CPU_PRESSURE, CPU_STAT, CPU_WEIGHT, Controller, Cost, CostModel, CostQos, CostSettings, CpuMax,
-    DeviceIoMax, DeviceWeight, Hundredths, IO_BFQ_WEIGHT, IO_COST_MODEL, IO_COST_QOS, IO_MAX, IO_PRESSURE,
-    IO_WEIGHT, IoMax, Limit, MEMORY_CURRENT, MEMORY_EVENTS, MEMORY_HIGH, MEMORY_LOW, MEMORY_MAX, MEMORY_MIN,
+    DeviceIoMax, DeviceWeight, IO_BFQ_WEIGHT, IO_COST_MODEL, IO_COST_QOS, IO_MAX, IO_PRESSURE, IO_WEIGHT,
+    IoMax, Limit, MEMORY_CURRENT, MEMORY_EVENTS, MEMORY_HIGH, MEMORY_LOW, MEMORY_MAX, MEMORY_MIN,
     MEMORY_PRESSURE,
 };
 use divvy_linux::{Pid, clock};
@@ -168,16 +168,7 @@ fn weights_of_disks_are_those_of_their_scheduler() {
     };
     root.set(&IO_COST_MODEL, &CostSettings::Model(disk, model)).expect("root may");
     assert_eq!(root.get(&IO_COST_MODEL).expect("readable")[&disk], model);
-    let qos = CostQos {
-        enable: true,
-        ctrl: Cost::User,
-        rpct: Hundredths(9500),
-        rlat: 5_000,
-        wpct: Hundredths(9500),
-        wlat: 5_000,
-        min: Hundredths(10_000),
-        max: Hundredths(10_000),
-    };
+    let qos = CostQos::as_modelled(5_000);
     root.set(&IO_COST_QOS, &CostSettings::Qos(disk, qos)).expect("root may");
     assert_eq!(root.get(&IO_COST_QOS).expect("readable")[&disk], qos);
     cgroup.set(&IO_WEIGHT, &DeviceWeight::Of(disk, 400)).expect("in range");

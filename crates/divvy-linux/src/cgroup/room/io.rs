@@ -249,6 +249,22 @@ pub struct CostModel {
     pub wrandiops: u64,
 }
 
+impl CostModel {
+    /// A disk that does so many bytes and operations a second, whichever they are.
+    #[must_use]
+    pub const fn uniform(bytes: u64, operations: u64) -> Self {
+        Self {
+            ctrl: Cost::User,
+            rbps: bytes,
+            rseqiops: operations,
+            rrandiops: operations,
+            wbps: bytes,
+            wseqiops: operations,
+            wrandiops: operations,
+        }
+    }
+}
+
 impl Parse for PerDevice<CostModel> {
     fn parse(text: &str) -> Result<Self, &'static str> {
         let of = |pairs: Vec<(&str, &str)>| {
@@ -285,6 +301,25 @@ pub struct CostQos {
     pub min: Hundredths,
     /// The most.
     pub max: Hundredths,
+}
+
+impl CostQos {
+    /// The disk is as fast as its model says, whatever the latencies. Every two times `latency`, us, iocost looks at what
+    /// was used.
+    #[must_use]
+    pub const fn as_modelled(latency: u64) -> Self {
+        let (percentile, all) = (Hundredths(9_500), Hundredths(10_000));
+        Self {
+            enable: true,
+            ctrl: Cost::User,
+            rpct: percentile,
+            rlat: latency,
+            wpct: percentile,
+            wlat: latency,
+            min: all,
+            max: all,
+        }
+    }
 }
 
 impl Parse for PerDevice<CostQos> {
