@@ -5,26 +5,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+mod common;
+
+use common::{lacks, skip};
+
 /// What is done in the root. Each step says itself.
 const STEPS: &str = include_str!("dist/steps.sh");
 /// Where apt and dpkg keep books on what they did: these grow, and are not the package's.
 const BOOKS: [&str; 5] = ["var/log/apt", "var/log/dpkg.log", "var/lib/apt", "var/cache/apt", "var/lib/dpkg"];
-
-/// Says why nothing was tested; `scripts/test.sh` lists and counts these.
-#[expect(clippy::disallowed_methods, reason = "where the skips are counted is said by the environment")]
-fn skip(test: &str, reason: &str) {
-    use std::io::Write as _;
-    eprintln!("SKIPPED {test}: {reason}");
-    if let Some(path) = std::env::var_os("DIVVY_TEST_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "whether this is CI is said by the environment")]
-fn is_ci() -> bool {
-    std::env::var_os("CI").is_some()
-}
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -115,10 +103,7 @@ fn a_package_comes_stays_and_goes_without_a_trace() {
     let archive = match clean_root() {
         Ok(Some(archive)) => archive,
         Ok(None) => return skip(TEST, "this machine is no Debian"),
-        Err(why) => {
-            assert!(!is_ci(), "no clean root in CI: {why}");
-            return skip(TEST, &why);
-        }
+        Err(why) => return lacks(TEST, "clean root", &why),
     };
     let dir = tempfile::tempdir().expect("a directory");
     let (built, root) = (dir.path().join("built"), dir.path().join("root"));

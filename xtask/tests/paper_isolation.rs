@@ -3,25 +3,15 @@
 
 use std::process::Command;
 
-/// Says why nothing was tested; `scripts/test.sh` lists and counts these.
-#[expect(clippy::disallowed_methods, reason = "where the skips are counted is said by the environment")]
-fn skip(test: &str, reason: &str) {
-    use std::io::Write as _;
-    eprintln!("SKIPPED {test}: {reason}");
-    assert!(std::env::var_os("CI").is_none(), "no test machine in CI: {reason}");
-    if let Some(path) = std::env::var_os("DIVVY_TEST_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
-}
+mod common;
 
 #[test]
 fn a_quick_run_makes_the_page() {
     let xtask = || Command::new(env!("CARGO_BIN_EXE_xtask"));
     let fetched = xtask().args(["vm", "fetch"]).output().expect("run xtask");
     if !fetched.status.success() {
-        let why = String::from_utf8_lossy(&fetched.stderr).trim().replace('\n', " ");
-        return skip("paper_isolation::a_quick_run_makes_the_page", &why);
+        let why = String::from_utf8_lossy(&fetched.stderr);
+        return common::lacks("paper_isolation::a_quick_run_makes_the_page", "test machine", &why);
     }
     let out = tempfile::tempdir().expect("a directory");
     let done = xtask().args(["paper", "isolation", "--quick", "--out"]).arg(out.path()).output();

@@ -1,9 +1,13 @@
 //! A quick run over a few real programs makes the page, counts what it should, and leaves nothing behind.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
+
+#[path = "../../crates/divvy-linux/tests/common/skip.rs"]
+mod skip;
+
+use skip::skip;
 
 /// Divided among two: what one of them gets may not be less than this part of its target, however busy it is here.
 const LEAST_OF_TARGET: f64 = 0.2;
@@ -37,15 +41,6 @@ fn number(row: &BTreeMap<String, String>, column: &str) -> f64 {
 }
 
 /// Says why nothing was measured; `scripts/test.sh` lists and counts these.
-#[expect(clippy::disallowed_methods, reason = "where the skips are counted is said by the environment")]
-fn skip(test: &str, reason: &str) {
-    eprintln!("SKIPPED {test}: {reason}");
-    if let Some(path) = std::env::var_os("DIVVY_TEST_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
-}
-
 #[test]
 fn a_quick_run_makes_the_page_and_leaves_nothing() {
     let out = tempfile::tempdir().expect("a directory");

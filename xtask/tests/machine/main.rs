@@ -4,7 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+#[path = "../common/mod.rs"]
+mod common;
 mod inside;
+
+use common::lacks;
 
 /// Each step up halves the machine's speed by its own clock: tests that wait for its clock are over sooner.
 const SHIFT: &str = "3";
@@ -18,28 +22,14 @@ const KERNEL: &str = "inside::kernel::";
 /// Those of them that need two CPUs.
 const CPUS: &str = "several_cpus";
 
-/// Says why nothing was tested; `scripts/test.sh` lists and counts these.
-#[expect(clippy::disallowed_methods, reason = "where the skips are counted is said by the environment")]
-fn skip(test: &str, reason: &str) {
-    use std::io::Write as _;
-    eprintln!("SKIPPED {test}: {reason}");
-    if let Some(path) = std::env::var_os("DIVVY_TEST_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
-}
-
 /// Whether a machine can be booted here. Where not, the test is skipped aloud, and in CI it fails.
-#[expect(clippy::disallowed_methods, reason = "whether this is CI is said by the environment")]
 fn can_boot(test: &str) -> bool {
     let fetched =
         Command::new(env!("CARGO_BIN_EXE_xtask")).args(["vm", "fetch"]).output().expect("run xtask");
     if fetched.status.success() {
         return true;
     }
-    let why = String::from_utf8_lossy(&fetched.stderr).trim().replace('\n', " ");
-    assert!(std::env::var_os("CI").is_none(), "no test machine in CI: {why}");
-    skip(test, &why);
+    lacks(test, "test machine", &text(&fetched.stderr));
     false
 }
 
@@ -54,7 +44,6 @@ fn build() -> &'static Path {
 }
 
 /// divvy-scx of this build. Where what it needs is missing, the test is skipped aloud, and in CI it fails.
-#[expect(clippy::disallowed_methods, reason = "whether this is CI is said by the environment")]
 fn build_kernel(test: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
     let target = root.join("target/kernel");
@@ -65,9 +54,7 @@ fn build_kernel(test: &str) -> Option<PathBuf> {
         return Some(target.join("debug/divvy-scx"));
     }
     let said = text(&done.stderr);
-    assert!(std::env::var_os("CI").is_none(), "divvy-scx is not built in CI: {said}");
-    let why = said.lines().find(|line| line.contains("missing")).unwrap_or("divvy-scx cannot be built");
-    skip(test, why.trim());
+    lacks(test, "divvy-scx", said.lines().find(|line| line.contains("missing")).unwrap_or(&said));
     None
 }
 

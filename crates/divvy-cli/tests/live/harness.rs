@@ -4,7 +4,6 @@
 //! in whatever session or process group it is and whoever its parent has become, and how nobody else's is touched.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,6 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::daemon_program;
+pub use crate::skip::skip;
 
 /// How long a test waits for what must come; a slow machine only makes the test slower.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -86,15 +86,6 @@ pub enum Victim {
 
 impl Victim {
     pub const ALL: [Self; 3] = [Self::Scheduler, Self::FrontEnd, Self::Both];
-}
-
-/// Says why a test proves nothing here. `scripts/test.sh` lists and counts these.
-pub fn skip(test: &str, reason: &str) {
-    eprintln!("SKIPPED {test}: {reason}");
-    if let Some(path) = std::env::var_os("DIVVY_TEST_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).open(path);
-        let _ = file.and_then(|mut file| writeln!(file, "{test}: {reason}"));
-    }
 }
 
 /// Runs a test as the user who runs the tests and as one without privilege.

@@ -27,6 +27,8 @@ mod others;
 mod plot;
 mod readme;
 mod share;
+#[path = "../../../divvy-linux/tests/common/skip.rs"]
+mod skip;
 mod system;
 mod terminal;
 mod top;
