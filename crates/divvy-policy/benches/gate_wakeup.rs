@@ -3,7 +3,7 @@
 //! Clients compute and have 5 shares each. The cost of `exact` must be flat from 10 to 100,000 clients, within 2x.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use divvy_policy::gate::{Alps, AlpsParams, AlpsVariant, Exact, ExactParams, Scale};
+use divvy_policy::gate::{Alps, AlpsParams, AlpsVariant, Exact, ExactParams, Lag, Scale};
 use divvy_policy::{ClientId, Event, Gate, Instant, Nanos, Policy, Share};
 
 /// A machine on which released clients run, one on each CPU, and wake-ups come when they were asked for.
@@ -55,18 +55,20 @@ impl<P: Policy<Decision = Gate>> Machine<P> {
 }
 
 fn exact(c: &mut Criterion) {
-    for cpus in [1, 2] {
-        let mut group = c.benchmark_group(format!("exact_wakeup_{cpus}_cpu"));
-        for clients in [10u32, 100, 1_000, 10_000, 100_000] {
-            let policy =
-                Exact::new(ExactParams { cpus, ..ExactParams::default() }).expect("valid parameters");
-            let mut machine = Machine::new(policy, clients);
-            // Everybody has run before it is measured: a cycle is that many wake-ups and looks in between.
-            for _ in 0..clients * 4 {
-                machine.wake_up();
-            }
-            group.bench_function(BenchmarkId::from_parameter(clients), |b| b.iter(|| machine.wake_up()));
+    let params = |cpus| ExactParams { cpus, ..ExactParams::default() };
+    wake_ups(c, "exact_wakeup_1_cpu", || Exact::new(params(1)).expect("valid parameters"));
+    wake_ups(c, "exact_wakeup_2_cpu", || Lag::new(params(2)).expect("valid parameters"));
+}
+
+fn wake_ups<P: Policy<Decision = Gate>>(c: &mut Criterion, name: &str, policy: impl Fn() -> P) {
+    let mut group = c.benchmark_group(name);
+    for clients in [10u32, 100, 1_000, 10_000, 100_000] {
+        let mut machine = Machine::new(policy(), clients);
+        // Everybody has run before it is measured: a cycle is that many wake-ups and looks in between.
+        for _ in 0..clients * 4 {
+            machine.wake_up();
         }
+        group.bench_function(BenchmarkId::from_parameter(clients), |b| b.iter(|| machine.wake_up()));
     }
 }
 

@@ -2,23 +2,22 @@
 
 mod gate_common;
 
-use divvy_policy::feasible::{Claim, water_fill};
 use divvy_policy::gate::{Exact, ExactParams, Scale};
 use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy as _, Share};
 use gate_common::hostile::{op, survive};
 use gate_common::{Charges, MS, World};
 use proptest::prelude::*;
 
-fn exact(cpus: u32) -> Exact {
-    Exact::new(ExactParams { cpus, ..ExactParams::default() }).unwrap()
+fn exact() -> Exact {
+    Exact::new(ExactParams::default()).unwrap()
 }
 
 fn sliced(ms: u64) -> Exact {
     Exact::new(ExactParams { slice: Some(Nanos::from_millis(ms)), ..ExactParams::default() }).unwrap()
 }
 
-fn world(policy: Exact, cpus: u64, shares: &[u64]) -> World<Exact> {
-    let mut w = World::new(policy, cpus);
+fn world(policy: Exact, shares: &[u64]) -> World<Exact> {
+    let mut w = World::new(policy, 1);
     for &share in shares {
         w.join(share);
     }
@@ -40,7 +39,7 @@ fn busy_run(w: &mut World<Exact>, scale: u64) {
 
 #[test]
 fn one_cycle_by_hand() {
-    let mut w = world(exact(1), 1, &[1, 2]);
+    let mut w = world(exact(), &[1, 2]);
     // Quotas 10 and 20 ms. A runs alone first, looked at after Q/2 and when it could be through.
     w.run_until(10 * MS - 1);
     assert_eq!(w.released(), [0]);
@@ -52,43 +51,36 @@ fn one_cycle_by_hand() {
 }
 
 #[test]
+fn several_cpus_are_refused() {
+    let error = Exact::new(ExactParams { cpus: 2, ..ExactParams::default() }).unwrap_err();
+    assert_eq!(error.to_string(), "2 CPUs: the exact gate divides one, the gate by lag several");
+}
+
+#[test]
 fn the_account_depends_only_on_the_total() {
-    for cpus in [1, 2] {
-        let runs = [Charges::Whole, Charges::Split].map(|charges| {
-            let mut w = World::new(exact(cpus), u64::from(cpus));
-            w.charges = charges;
-            busy_run(&mut w, 1);
-            w
-        });
-        if cpus == 1 {
-            assert_eq!(runs[0].moves(), runs[1].moves());
-        }
-        // On several CPUs laxity is reckoned from what is known, so a part that is told early may move a hand-over; it
-        // moves who runs first, not what they get.
-        for (whole, split) in runs[0].used().into_iter().zip(runs[1].used()) {
-            assert!(
-                whole.abs_diff(split) <= u64::from(cpus - 1) * 10 * MS,
-                "{whole} and {split} on {cpus} CPUs"
-            );
-        }
-    }
+    let runs = [Charges::Whole, Charges::Split].map(|charges| {
+        let mut w = World::new(exact(), 1);
+        w.charges = charges;
+        busy_run(&mut w, 1);
+        w
+    });
+    assert_eq!(runs[0].moves(), runs[1].moves());
+    assert_eq!(runs[0].used(), runs[1].used());
 }
 
 #[test]
 fn scaled_shares_decide_the_same() {
-    for cpus in [1, 2, 4] {
-        let logs = [1, 10, 1_000_000].map(|scale| {
-            let mut w = World::new(exact(cpus), u64::from(cpus));
-            busy_run(&mut w, scale);
-            w.log
-        });
-        assert!(logs[0].len() > 100);
-        assert_eq!(logs[0], logs[1]);
-        assert_eq!(logs[0], logs[2]);
-    }
+    let logs = [1, 10, 1_000_000].map(|scale| {
+        let mut w = World::new(exact(), 1);
+        busy_run(&mut w, scale);
+        w.log
+    });
+    assert!(logs[0].len() > 100);
+    assert_eq!(logs[0], logs[1]);
+    assert_eq!(logs[0], logs[2]);
     // As given, the same shares make longer cycles.
     let params = ExactParams { scale: Scale::AsGiven, ..ExactParams::default() };
-    let mut w = world(Exact::new(params).unwrap(), 1, &[10, 20]);
+    let mut w = world(Exact::new(params).unwrap(), &[10, 20]);
     w.run_until(299 * MS);
     assert_eq!(w.cycles(), 0);
     w.run_until(301 * MS);
@@ -98,15 +90,13 @@ fn scaled_shares_decide_the_same() {
 /// Shares of 10 ns each: 20, 59.99 and 120.01 ms of a cycle of 200 ms, which no quantum of a ms could tell apart.
 #[test]
 fn a_share_may_be_a_time() {
-    for cpus in [1, 2] {
-        let params = ExactParams { cpus, share_time: Some(Nanos(10)), ..ExactParams::default() };
-        let shares = [2_000_000, 5_999_000, 12_001_000, 20_000_000 * (u64::from(cpus) - 1)];
-        let mut w = world(Exact::new(params).unwrap(), u64::from(cpus), &shares[..2 + cpus as usize]);
-        w.run_until(20_000 * MS);
-        for (used, share) in w.used().into_iter().zip(shares) {
-            let due = share * 10 * 100;
-            assert!(used.abs_diff(due) <= 3 * MS, "{cpus} CPUs: {used} of {due}");
-        }
+    let params = ExactParams { share_time: Some(Nanos(10)), ..ExactParams::default() };
+    let shares = [2_000_000, 5_999_000, 12_001_000];
+    let mut w = world(Exact::new(params).unwrap(), &shares);
+    w.run_until(20_000 * MS);
+    for (used, share) in w.used().into_iter().zip(shares) {
+        let due = share * 10 * 100;
+        assert!(used.abs_diff(due) <= 3 * MS, "{used} of {due}");
     }
     for time in [0, 10_000_000_001] {
         let params = ExactParams { share_time: Some(Nanos(time)), ..ExactParams::default() };
@@ -119,7 +109,7 @@ fn a_share_may_be_a_time() {
 fn less_than_a_grain_is_collected() {
     let params = ExactParams { share_time: Some(Nanos(1)), ..ExactParams::default() };
     let shares = [10_000, 60_000, 150_000, 20_000_000];
-    let mut w = world(Exact::new(params).unwrap(), 1, &shares);
+    let mut w = world(Exact::new(params).unwrap(), &shares);
     w.run_until(60_000 * MS);
     let (used, sum) = (w.used(), shares.iter().sum::<u64>());
     for (used, share) in used.into_iter().zip(shares) {
@@ -131,7 +121,7 @@ fn less_than_a_grain_is_collected() {
 
 #[test]
 fn a_rejected_event_changes_nothing() {
-    let mut w = world(exact(2), 2, &[1, 2, 3, 4]);
+    let mut w = world(exact(), &[1, 2, 3, 4]);
     w.run_until(25 * MS);
     w.leave(ClientId(1));
     let client = ClientId(0);
@@ -159,7 +149,7 @@ fn a_rejected_event_changes_nothing() {
 #[test]
 fn leaving_and_rejoining_earns_nothing() {
     // One of two equal clients leaves whenever it has had its quota, and joins anew at once.
-    let mut w = world(exact(1), 1, &[1, 1]);
+    let mut w = world(exact(), &[1, 1]);
     let mut trickster = ClientId(1);
     let mut total = 0;
     while w.now < 2000 * MS {
@@ -179,7 +169,7 @@ fn leaving_and_rejoining_earns_nothing() {
 
 #[test]
 fn a_newcomer_runs_in_the_next_cycle() {
-    let mut w = world(exact(1), 1, &[1, 1]);
+    let mut w = world(exact(), &[1, 1]);
     w.run_until(5 * MS);
     w.join(1);
     w.run_until(20 * MS); // The cycle of the first two.
@@ -191,7 +181,7 @@ fn a_newcomer_runs_in_the_next_cycle() {
 #[test]
 fn a_change_of_unit_waits_for_the_next_cycle() {
     // Shares 10 and 20 have quotas of 1 and 2 quanta. A third of 15 makes the unit 5: 2, 4 and 3.
-    let mut w = world(exact(1), 1, &[10, 20]);
+    let mut w = world(exact(), &[10, 20]);
     w.run_until(5 * MS);
     w.join(15);
     w.run_until(30 * MS);
@@ -207,31 +197,8 @@ fn a_change_of_unit_waits_for_the_next_cycle() {
 }
 
 #[test]
-fn infeasible_shares_are_capped() {
-    /// Of what a client can have; a cycle's end and a grain for each of them.
-    const MAX_ERROR: f64 = 0.01;
-    let rows: [(u32, &[u64]); 5] = [
-        (2, &[1, 1, 6]),
-        (2, &[1, 2, 3, 2]),
-        (4, &[1, 15, 12, 9, 6, 3]),
-        (4, &[7, 1, 1]),
-        (3, &[1, 1, 1, 1]),
-    ];
-    for (cpus, shares) in rows {
-        let mut w = world(exact(cpus), u64::from(cpus), shares);
-        w.run_until(10_000 * MS);
-        let claims: Vec<Claim> =
-            shares.iter().map(|&s| Claim { share: Share::new(s).unwrap(), width: 1 }).collect();
-        for (used, due) in w.used().into_iter().zip(water_fill(&claims, cpus)) {
-            let due = due.as_f64() * 10_000.0 * MS as f64;
-            assert!((used as f64 / due - 1.0).abs() <= MAX_ERROR, "{shares:?} on {cpus}: {used} of {due}");
-        }
-    }
-}
-
-#[test]
 fn debts_of_hours_are_repaid_in_one_call() {
-    let mut w = world(exact(1), 1, &[1, 3]);
+    let mut w = world(exact(), &[1, 3]);
     w.run_until(5 * MS);
     // Each is found to have used an hour more for each of its shares; nobody waits for hours.
     for (client, hours) in [(ClientId(0), 1), (ClientId(1), 3)] {
@@ -246,17 +213,12 @@ fn debts_of_hours_are_repaid_in_one_call() {
 }
 
 #[test]
-fn lanes_beyond_the_cpus_are_no_cpus() {
-    let params = ExactParams { cpus: 2, presence: 3, ..ExactParams::default() };
-    let mut w = world(Exact::new(params).unwrap(), 2, &[1; 9]);
+fn as_many_are_released_as_the_presence_says() {
+    let params = ExactParams { presence: 3, ..ExactParams::default() };
+    let mut w = world(Exact::new(params).unwrap(), &[1; 9]);
     w.run_until(5 * MS);
-    assert_eq!(w.released().len(), 6);
-    w.run_until(300 * MS);
-    for (_, decision) in &w.log {
-        if let Gate::Release { cpu: Some(cpu), .. } = decision {
-            assert!(cpu.0 < 2);
-        }
-    }
+    assert_eq!(w.released().len(), 3);
+    w.run_until(600 * MS);
     let used = w.used();
     assert!(used.iter().all(|&u| u.abs_diff(600 * MS / 9) <= 10 * MS), "{used:?}");
 }
@@ -264,7 +226,7 @@ fn lanes_beyond_the_cpus_are_no_cpus() {
 #[test]
 fn slices_even_out_the_cycle() {
     // Of a cycle of 1:2:3 the first has its 10 ms at once without slices; with slices of 2 ms, spread over it.
-    let mut w = world(sliced(2), 1, &[1, 2, 3]);
+    let mut w = world(sliced(2), &[1, 2, 3]);
     w.run_until(60 * MS);
     for half in 1..6 {
         w.run_until((60 + half * 10) * MS);
@@ -282,22 +244,19 @@ fn slices_even_out_the_cycle() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the loads, no CPU idles beside a client that computes, and nobody is more than a cycle ahead.
+    /// Whatever the shares, the CPU does not idle, and nobody is more than a cycle ahead.
     #[test]
-    fn cpus_are_busy_and_shares_are_met(
-        shares in prop::collection::vec(1u64..20, 1..12), cpus in 1u32..5, slice in prop::option::of(1u64..20),
+    fn the_cpu_is_busy_and_shares_are_met(
+        shares in prop::collection::vec(1u64..20, 1..12), slice in prop::option::of(1u64..20),
     ) {
-        let params = ExactParams { cpus, slice: slice.map(Nanos::from_millis), ..ExactParams::default() };
-        let mut w = world(Exact::new(params).unwrap(), u64::from(cpus), &shares);
+        let params = ExactParams { slice: slice.map(Nanos::from_millis), ..ExactParams::default() };
+        let mut w = world(Exact::new(params).unwrap(), &shares);
         w.run_until(20_000 * MS);
-        let busy = u64::from(cpus).min(shares.len() as u64);
-        prop_assert_eq!(w.used().iter().sum::<u64>(), busy * 20_000 * MS);
-        let claims: Vec<Claim> =
-            shares.iter().map(|&s| Claim { share: Share::new(s).unwrap(), width: 1 }).collect();
-        let cycle: u64 = shares.iter().sum::<u64>() * 10 * MS;
-        for (used, due) in w.used().into_iter().zip(water_fill(&claims, cpus)) {
-            let due = (due.as_f64() * 20_000.0 * MS as f64) as u64;
-            prop_assert!(used.abs_diff(due) <= cycle, "{} of {}", used, due);
+        prop_assert_eq!(w.used().iter().sum::<u64>(), 20_000 * MS);
+        let sum = shares.iter().sum::<u64>();
+        for (used, share) in w.used().into_iter().zip(shares) {
+            let due = 20_000 * MS * share / sum;
+            prop_assert!(used.abs_diff(due) <= sum * 10 * MS, "{} of {}", used, due);
         }
     }
 }
@@ -307,7 +266,7 @@ proptest! {
 
     #[test]
     fn any_sequence_of_events_is_survived(
-        ops in prop::collection::vec(op(u64::MAX), 0..80), long in any::<bool>(), cpus in 1u32..5, presence in 1u32..4,
+        ops in prop::collection::vec(op(u64::MAX), 0..80), long in any::<bool>(), presence in 1u32..4,
         slice in prop::option::of(1u64..30), scale in any::<bool>(), share_time in prop::option::of(1u64..1_000_000),
         cycle_max in prop::option::of(1u64..1_000),
     ) {
@@ -316,7 +275,7 @@ proptest! {
         let scale = if scale { Scale::ByGcd } else { Scale::AsGiven };
         let (slice, share_time) = (slice.map(Nanos::from_millis), share_time.map(Nanos));
         let cycle_max = cycle_max.map(Nanos::from_millis);
-        survive(Exact::new(ExactParams { quantum, cpus, scale, slice, presence, share_time, cycle_max }).unwrap(), &ops)?;
+        survive(Exact::new(ExactParams { quantum, cpus: 1, scale, slice, presence, share_time, cycle_max }).unwrap(), &ops)?;
         for variant in [AlpsVariant::Basic, AlpsVariant::Optimized, AlpsVariant::OptimizedIo] {
             survive(Alps::new(AlpsParams { quantum, variant, scale }).unwrap(), &ops)?;
         }
@@ -399,9 +358,9 @@ fn answer(policy: &mut Exact, now: u64, mut used: impl FnMut(ClientId) -> u64) -
 }
 
 #[test]
-fn who_is_told_to_wake_takes_the_lane() {
+fn who_is_told_to_wake_takes_the_cpu() {
     let (a, b) = (ClientId(0), ClientId(1));
-    let mut policy = exact(1);
+    let mut policy = exact();
     for (client, share) in [(a, 3), (b, 1)] {
         policy.on_event(Instant(0), Event::Join { client, share: Share::new(share).unwrap() }).unwrap();
         policy.on_event(Instant(0), Event::Wake { client }).unwrap();
@@ -429,7 +388,7 @@ fn who_is_told_to_wake_takes_the_lane() {
 #[test]
 fn turns_are_whole_again_when_who_woke_has_left() {
     let (a, b, c) = (ClientId(0), ClientId(1), ClientId(2));
-    let mut policy = exact(1);
+    let mut policy = exact();
     for (client, share) in [(a, 3), (b, 1), (c, 1)] {
         policy.on_event(Instant(0), Event::Join { client, share: Share::new(share).unwrap() }).unwrap();
         policy.on_event(Instant(0), Event::Wake { client }).unwrap();
@@ -462,7 +421,7 @@ fn turns_are_whole_again_when_who_woke_has_left() {
 #[test]
 fn nobody_is_owed_what_passed_while_it_slept() {
     let (a, b) = (ClientId(0), ClientId(1));
-    let mut policy = exact(1);
+    let mut policy = exact();
     for client in [a, b] {
         policy.on_event(Instant(0), Event::Join { client, share: Share::new(1).unwrap() }).unwrap();
         policy.on_event(Instant(0), Event::Wake { client }).unwrap();
@@ -493,7 +452,7 @@ fn nobody_is_owed_what_passed_while_it_slept() {
 #[test]
 fn who_sleeps_for_a_moment_is_still_owed_its_turn() {
     let (computes, naps) = (ClientId(0), ClientId(1));
-    let mut policy = exact(1);
+    let mut policy = exact();
     for client in [computes, naps] {
         policy.on_event(Instant(0), Event::Join { client, share: Share::new(1).unwrap() }).unwrap();
         policy.on_event(Instant(0), Event::Wake { client }).unwrap();

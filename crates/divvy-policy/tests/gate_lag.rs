@@ -115,6 +115,19 @@ fn scaled_shares_decide_the_same() {
     }
 }
 
+/// Shares of 10 ns each: 20, 59.99 and 120.01 ms of a cycle of 200 ms and a CPU, and all of the other.
+#[test]
+fn a_share_may_be_a_time() {
+    let params = ExactParams { cpus: 2, share_time: Some(Nanos(10)), ..ExactParams::default() };
+    let shares = [2_000_000, 5_999_000, 12_001_000, 20_000_000];
+    let mut w = world(Lag::new(params).unwrap(), 2, &shares);
+    w.run_until(20_000 * MS);
+    for (used, share) in w.used().into_iter().zip(shares) {
+        let due = share * 10 * 100;
+        assert!(used.abs_diff(due) <= 3 * MS, "{used} of {due}");
+    }
+}
+
 #[test]
 fn leaving_and_rejoining_earns_nothing() {
     // One of three equal clients leaves whenever it has had its quota, and joins anew at once.

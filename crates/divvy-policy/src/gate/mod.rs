@@ -10,6 +10,7 @@ pub mod exact;
 mod kernel;
 pub mod lag;
 mod rate;
+mod roster;
 
 pub use alps::{ALPS_BASIC_INFO, ALPS_INFO, Alps, AlpsParams, AlpsVariant};
 pub use dispatched::{Dispatched, DispatchedParams};
@@ -18,9 +19,7 @@ pub use kernel::{KERNEL_INFO, Kernel, KernelParams};
 pub use lag::Lag;
 pub use rate::{RATE_INFO, Rate, RateParams};
 
-use alloc::vec::Vec;
-
-use crate::{ClientId, Instant, Nanos, Share};
+use crate::{Instant, Nanos, Share};
 
 /// Whether shares are divided by their greatest common divisor before they are turned into quanta.
 ///
@@ -47,6 +46,8 @@ pub enum GateParamError {
     Quantum(Nanos),
     /// There must be at least one CPU, and at most 4096.
     Cpus(u32),
+    /// The gate is for one CPU: [`Lag`] divides several.
+    SeveralCpus(u32),
     /// The slice must be at least 1 ms.
     Slice(Nanos),
     /// At least one client is released for each CPU, at most 64.
@@ -69,6 +70,9 @@ impl core::fmt::Display for GateParamError {
         match self {
             Self::Quantum(q) => write!(f, "a quantum of {} ns is outside 1 ms to 10 s", q.0),
             Self::Cpus(n) => write!(f, "{n} CPUs: there must be 1 to 4096"),
+            Self::SeveralCpus(n) => {
+                write!(f, "{n} CPUs: the exact gate divides one, the gate by lag several")
+            }
             Self::Slice(s) => write!(f, "a slice of {} ns is shorter than 1 ms", s.0),
             Self::Cycle(t) => write!(f, "a longest cycle of {} ns is less than 1 ms", t.0),
             Self::ShareTime(t) => write!(f, "a share of {} ns is outside 1 ns to 10 s", t.0),
@@ -195,34 +199,6 @@ impl ShareUnit {
     /// A sum of shares in quanta.
     pub(crate) fn in_quanta(&self, shares: u128) -> u128 {
         shares / u128::from(self.unit())
-    }
-}
-
-/// The slot of each client, found in one step: ids are dense (see [`ClientId`]).
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SlotMap {
-    slots: Vec<u32>,
-}
-
-const NO_SLOT: u32 = u32::MAX;
-
-impl SlotMap {
-    pub(crate) fn get(&self, client: ClientId) -> Option<usize> {
-        match self.slots.get(client.index()) {
-            Some(&slot) if slot != NO_SLOT => Some(slot as usize),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn set(&mut self, client: ClientId, slot: usize) {
-        if client.index() >= self.slots.len() {
-            self.slots.resize(client.index() + 1, NO_SLOT);
-        }
-        self.slots[client.index()] = slot as u32;
-    }
-
-    pub(crate) fn clear(&mut self, client: ClientId) {
-        self.slots[client.index()] = NO_SLOT;
     }
 }
 

@@ -2,13 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::client::{Await, Client, Place};
+use super::client::{Client, Place};
 use super::queue::Ticket;
 use super::wake;
-use super::{
-    Exact, GRAIN, HAND_OVER_MAX, SLEEP_LOOK_MAX, STARVED_LOOK, SUSPECT_CYCLES, SUSPECT_TICK, SlotMap,
-};
-use crate::{ClientId, CpuId, Gate, Instant, Nanos};
+use super::{Exact, GRAIN, HAND_OVER_MAX, SLEEP_LOOK_MAX, STARVED_LOOK, SUSPECT_CYCLES, SUSPECT_TICK};
+use crate::gate::roster::Roster;
+use crate::{ClientId, Gate, Instant, Nanos};
 
 /// Looks at clients that have slept for long fall on multiples of this.
 const SLEEP_GRID: Nanos = Nanos::from_millis(10);
@@ -26,13 +25,8 @@ pub(super) fn nanos(ns: i128) -> Nanos {
 }
 
 /// Whether a queue's entry, a client with its stamp, is that client's present one.
-pub(super) fn stands<'a>(
-    slots: &'a SlotMap,
-    clients: &'a [Option<Client>],
-) -> impl Fn(ClientId, u64) -> bool + 'a {
-    move |client, stamp| {
-        slots.get(client).and_then(|slot| clients[slot].as_ref()).is_some_and(|c| c.stands(stamp))
-    }
+pub(super) fn stands(clients: &Roster<Client>) -> impl Fn(ClientId, u64) -> bool + '_ {
+    move |client, stamp| clients.get(client).is_some_and(|c| c.stands(stamp))
 }
 
 impl Exact {
@@ -50,31 +44,27 @@ impl Exact {
 
     /// What `c` gets for a cycle, ns.
     pub(super) fn quota(&self, c: &super::Client) -> i128 {
-        c.cap.unwrap_or_else(|| i128::from(c.share.get() / self.unit_now) * i128::from(self.time_now.0))
+        i128::from(c.share.get() / self.unit_now) * i128::from(self.time_now.0)
     }
 
     /// Brings an allowance up to the present cycle: sleepers forfeit credit, the others keep at most one quota of it.
     pub(super) fn refresh(&mut self, slot: usize) {
         let cycle = self.cycle;
-        let Some(c) = self.clients[slot].as_ref() else { return };
+        let Some(c) = self.clients.at(slot) else { return };
         if c.epoch == cycle {
             return;
         }
         let quota = self.quota(c);
-        let one_cpu = self.params.cpus == 1;
-        let Some(c) = self.clients[slot].as_mut() else { return };
+        let Some(c) = self.clients.at_mut(slot) else { return };
         let cycles = i128::from(cycle - c.epoch);
-        // A capped client runs all the time as it is: what it did not get then it never can.
         // What is less than a grain is never run: it is collected, by everybody, until it is more.
         let spare = (2 * Self::grain() - quota).max(0);
         let most = quota.max(spare);
         // Who sleeps at a cycle's end after it ran in it may be awake again at once: it keeps what it had left.
-        let naps = one_cpu && c.blocked && c.last_used_cycle == c.epoch && cycles == 1;
-        let kept = c.allowance.min(if c.blocked && !naps || c.cap.is_some() { spare } else { most });
-        let cut = if c.cap.is_some() { 0 } else { (quota * self.cut) >> 32 };
+        let naps = c.blocked && c.last_used_cycle == c.epoch && cycles == 1;
+        let most = if c.blocked && !naps { spare } else { most };
         // A debt is repaid cycle by cycle; credit is never saved up for longer than one.
-        c.allowance =
-            (kept + quota * (cycles - 1)).min(if c.blocked && !naps { spare } else { most }) + quota - cut;
+        c.allowance = (c.allowance.min(most) + quota * (cycles - 1)).min(most) + quota;
         c.epoch = cycle;
     }
 
@@ -87,28 +77,28 @@ impl Exact {
 
     /// Puts a client that waits (its place says for which cycle) into its queue.
     pub(super) fn enqueue(&mut self, client: ClientId) {
-        let Some(slot) = self.slots.get(client) else { return };
-        let Some(c) = self.clients[slot].as_ref() else { return };
+        let Some(slot) = self.clients.find(client) else { return };
+        let Some(c) = self.clients.at(slot) else { return };
         let mut ahead = c.clone();
         let Place::Waiting(cycle) = c.place else { return };
         let next = cycle > self.cycle;
         if next {
             ahead.allowance += self.quota(c); // It waits with what it will have.
         }
-        let (time, need) = (self.finish_time(&ahead), ahead.need());
+        let time = self.finish_time(&ahead);
         let work = ahead.allowance.max(0);
         self.stamp += 1;
-        let ticket = Ticket { stamp: self.stamp, time, need, work, quota: self.quota(&ahead) };
+        let ticket = Ticket { stamp: self.stamp, time, work, quota: self.quota(&ahead) };
         let queue = if next { &mut self.next } else { &mut self.ready };
         queue.push(client, ticket);
-        if let Some(c) = self.clients[slot].as_mut() {
+        if let Some(c) = self.clients.at_mut(slot) {
             c.ticket = ticket;
         }
     }
 
     /// Takes a client that waits out of its queue.
     pub(super) fn dequeue(&mut self, client: ClientId) {
-        let Some(c) = self.client(client) else { return };
+        let Some(c) = self.clients.get(client) else { return };
         let (place, ticket) = (c.place, c.ticket);
         match place {
             Place::Waiting(cycle) if cycle > self.cycle => self.next.remove(client, ticket),
@@ -117,19 +107,15 @@ impl Exact {
         }
     }
 
-    /// Takes a client out of wherever it is, lanes, queues and timers; its place is [`Place::Out`] then.
+    /// Takes a client out of wherever it is, heads, queues and timers; its place is [`Place::Out`] then.
     pub(super) fn detach(&mut self, client: ClientId) {
         self.dequeue(client);
         self.disarm(client);
         self.light.remove(&client);
-        let Some(c) = self.client_mut(client) else { return };
-        let awake = c.awake_beside();
-        let place = core::mem::replace(&mut c.place, Place::Out);
-        self.awake_beside -= awake;
-        if let Place::Head(_) = place {
-            for lane in self.lanes.iter_mut().filter(|l| **l == Some(client)) {
-                *lane = None;
-            }
+        let Some(c) = self.clients.get_mut(client) else { return };
+        self.awake_beside -= u32::from(c.awake_beside());
+        if core::mem::replace(&mut c.place, Place::Out) == Place::Head {
+            self.heads.retain(|&head| head != client);
         }
     }
 
@@ -141,12 +127,9 @@ impl Exact {
     /// Moves a client to a place where it waits, or does not run until the next cycle.
     pub(super) fn hold_at(&mut self, client: ClientId, place: Place) {
         self.detach(client);
-        let through = !matches!(place, Place::Waiting(k) if k <= self.cycle);
-        let Some(c) = self.client_mut(client) else { return };
+        let Some(c) = self.clients.get_mut(client) else { return };
         c.place = place;
         c.turn_used = Nanos::ZERO;
-        let carries = if through { Self::carries(c) } else { 0 };
-        self.carried += carries;
         if place == Place::SpentSuspect {
             self.next_suspects.push(client);
         } else {
@@ -157,33 +140,23 @@ impl Exact {
 
     pub(super) fn run_beside(&mut self, client: ClientId) {
         self.detach(client);
-        let Some(c) = self.client_mut(client) else { return };
+        let Some(c) = self.clients.get_mut(client) else { return };
         c.place = Place::Beside;
-        let awake = c.awake_beside();
-        self.awake_beside += awake;
+        self.awake_beside += u32::from(c.awake_beside());
         self.light.insert(client);
         self.coming.push(client);
     }
 
-    pub(super) fn run_on(&mut self, client: ClientId, lane: usize) {
+    pub(super) fn run_as_head(&mut self, client: ClientId) {
         self.detach(client);
-        let Some(c) = self.client_mut(client) else { return };
-        c.place = Place::Head(lane as u32);
-        c.turn_used = Nanos::ZERO;
-        let mut wanted = c.active as usize;
-        // A wide client takes more lanes where they are empty; it gets the others as they empty.
-        let others = (0..self.lanes.len()).filter(|&l| l != lane);
-        for l in core::iter::once(lane).chain(others) {
-            if wanted > 0 && self.lanes[l].is_none() {
-                self.lanes[l] = Some(client);
-                wanted -= 1;
-            }
-        }
+        let Some(c) = self.clients.get_mut(client) else { return };
+        (c.place, c.turn_used) = (Place::Head, Nanos::ZERO);
+        self.heads.push(client);
         self.coming.push(client);
     }
 
     pub(super) fn disarm(&mut self, client: ClientId) {
-        if let Some(at) = self.client_mut(client).and_then(|c| c.due.take()) {
+        if let Some(at) = self.clients.get_mut(client).and_then(|c| c.due.take()) {
             self.due.remove(&(at, client));
         }
     }
@@ -191,26 +164,24 @@ impl Exact {
     /// Sets the time of the next look at a client that runs.
     pub(super) fn arm(&mut self, client: ClientId) {
         self.disarm(client);
-        let idle_lane = self.empty_lanes > 0;
+        let idle = self.vacant_heads > 0;
         let slice = self.turn(client);
-        // Of several that are awake all must fall asleep before a CPU idles: one look a ms for each CPU is enough.
-        let many = u64::from(self.awake_beside / self.params.cpus).max(1);
-        let steady = self.client(client).is_some_and(|c| c.tick > self.tick_min());
+        // Of several that are awake all must fall asleep before the CPU idles: one look a ms is enough.
+        let many = u64::from(self.awake_beside).max(1);
+        let steady = self.clients.get(client).is_some_and(|c| c.tick > self.tick_min());
         let suspect_tick = Nanos(SUSPECT_TICK.0 * many * if steady { 2 } else { 1 });
         // And each waits its turn in the kernel's queue: whoever has little left is not through with it at once.
         let turn_min = Nanos(if many > 1 { 2 * GRAIN.0 * many } else { 0 });
-        let lanes = self.nr_lanes(client);
         let way = self.hand_over;
-        let Some(c) = self.client_mut(client) else { return };
+        let Some(c) = self.clients.get_mut(client) else { return };
         // What was charged since the last look was still to come then.
         let since_look = c.used_since_look;
-        let wide = if c.width > 1 && lanes > 0 { lanes.min(c.width) } else { c.width };
-        let left = (c.allowance + i128::from(since_look.0)).max(0) / i128::from(wide);
+        let left = (c.allowance + i128::from(since_look.0)).max(0);
         // Whoever got nothing though it wants the CPU waits for a stranger's slice to end: to look sooner brings nothing.
         let least = if c.starved { STARVED_LOOK } else { GRAIN };
         let through = nanos(left).max(least) + if c.fresh { way } else { Nanos::ZERO };
         let span = match c.place {
-            Place::Head(_) => {
+            Place::Head => {
                 let turn = slice.map_or(Nanos::MAX, |s| {
                     s.saturating_sub(c.turn_used.saturating_sub(since_look)).max(GRAIN)
                 });
@@ -227,7 +198,7 @@ impl Exact {
                 let round_up = if span >= SLEEP_GRID { SLEEP_GRID.0 - at.0 % SLEEP_GRID.0 } else { 0 };
                 span + Nanos(round_up)
             }
-            Place::Beside if idle_lane => through.max(turn_min).min(suspect_tick),
+            Place::Beside if idle => through.max(turn_min).min(suspect_tick),
             Place::Beside => through.max(turn_min),
             _ => return,
         };
@@ -240,48 +211,27 @@ impl Exact {
     }
 
     pub(super) fn ask(&mut self, client: ClientId) {
-        let Some(c) = self.client_mut(client) else { return };
-        if c.awaits == Await::Nothing {
-            c.awaits = Await::ToBeAsked;
-            self.owed += 1;
-            self.out.push_back(Gate::Measure { client });
+        if let Some(c) = self.clients.get_mut(client) {
+            self.out.measure(client, &mut c.awaits);
         }
     }
 
-    /// Asks for the clocks of those who are due, and on several CPUs of all heads; says whether it asked.
+    /// Asks for the clocks of those who are due; says whether answers are to come.
     pub(super) fn look(&mut self, now: Instant) -> bool {
-        let laxity = self.laxity_gone.is_some_and(|at| at <= now);
-        let mut any = laxity;
         while let Some(&(at, client)) = self.due.first()
             && at <= now
         {
             self.disarm(client);
             self.ask(client);
-            any = true;
         }
-        if laxity {
-            self.laxity_gone = None;
-            self.dirty = true;
-        }
-        if any && self.params.cpus > 1 {
-            for lane in 0..self.lanes.len() {
-                if let Some(client) = self.lanes[lane] {
-                    self.ask(client);
-                }
-            }
-        }
-        self.owed > 0
+        self.out.is_owed()
     }
 
     /// A look was answered with a charge: did the client run all the time, or must its state be read?
     pub(super) fn judge(&mut self, now: Instant, client: ClientId) {
         let (cycle, tick_min) = (self.cycle, self.tick_min());
-        // Where suspects may be in the way of a head, that is seen in time.
-        let watched = self.params.cpus > 1 && !self.light.is_empty();
-        let one_cpu = self.params.cpus == 1;
-        let alone_since = self.alone_since;
-        let tick_max = if watched { tick_min } else { self.tick_max() };
-        let Some(c) = self.client_mut(client) else { return };
+        let (alone_since, tick_max) = (self.alone_since, self.tick_max());
+        let Some(c) = self.clients.get_mut(client) else { return };
         let tick_max = if c.prompt { tick_max.min(Nanos(2 * tick_min.0)) } else { tick_max };
         let elapsed = now.since(c.looked);
         let used = core::mem::take(&mut c.used_since_look);
@@ -294,46 +244,37 @@ impl Exact {
             c.last_used = now;
             c.last_used_cycle = cycle;
         }
-        let cpus = c.cpus_used(now, used, Nanos(tick_min.0 / 2));
-        let wide = cpus.filter(|_| c.width > 1);
         let all = used.0 > 0 && used + IDLE_MIN.max(Nanos(elapsed.0 / 8)) >= elapsed;
-        // A client of several threads that rests on one of its CPUs is looked at soon again.
-        let steady = all && cpus.is_none_or(|cpus| cpus >= u64::from(c.active));
-        if steady {
+        if all {
             c.tick = Nanos(c.tick.0.saturating_mul(2)).min(tick_max);
-        } else if !one_cpu || c.prompt || c.suspect(cycle) {
+        } else if c.prompt || c.suspect(cycle) {
             c.tick = tick_min;
         }
-        c.starved = one_cpu && used.0 == 0 && !c.blocked;
+        c.starved = used.0 == 0 && !c.blocked;
         let fresh = core::mem::take(&mut c.fresh);
-        if fresh && all && one_cpu {
+        if fresh && all {
             // What the way from one client to the next took, be it smoothed: the next one's timer waits for it.
             let way = elapsed.saturating_sub(used).min(HAND_OVER_MAX);
             self.hand_over = Nanos((self.hand_over.0 * 7 + way.0) / 8);
         }
-        if let Some(cpus) = wide {
-            self.set_active(now, client, u32::try_from(cpus).unwrap_or(u32::MAX));
-        }
-        let Some(c) = self.client_mut(client) else { return };
+        let Some(c) = self.clients.get_mut(client) else { return };
         // A sleeper that used nothing sleeps on: its state need not be read.
         let sleeps_on = c.blocked && used.0 == 0;
         let runs_on = !c.blocked && all;
         if !(runs_on || sleeps_on) {
-            c.awaits = Await::State;
-            self.out.push_back(Gate::Observe { client });
+            self.out.observe(client, &mut c.awaits);
             return;
         }
-        c.awaits = Await::Nothing;
-        self.owed -= 1;
+        self.out.answered(&mut c.awaits);
         self.settle(now, client, sleeps_on);
     }
 
     /// A client's state is known: moves it to where it belongs now.
     pub(super) fn settle(&mut self, now: Instant, client: ClientId, blocked: bool) {
-        let Some(slot) = self.slots.get(client) else { return };
+        let Some(slot) = self.clients.find(client) else { return };
         self.refresh(slot);
         let (cycle, tick_min) = (self.cycle, self.tick_min());
-        let Some(c) = self.clients[slot].as_mut() else { return };
+        let Some(c) = self.clients.at_mut(slot) else { return };
         let before = c.awake_beside();
         c.blocked = blocked;
         if c.flickers.is_some_and(|until| until < cycle) {
@@ -351,12 +292,12 @@ impl Exact {
         let (place, spent) = (c.place, c.allowance <= Self::grain());
         let suspect = c.suspect(cycle);
         let deep = blocked && cycle > c.last_used_cycle + 1;
-        self.awake_beside = self.awake_beside - before + after;
+        self.awake_beside = self.awake_beside - u32::from(before) + u32::from(after);
         let (turn_used, prompt) = (c.turn_used, c.prompt);
         let slice_over = self.turn(client).is_some_and(|turn| turn_used + GRAIN >= turn);
-        let Some(c) = self.clients[slot].as_mut() else { return };
+        let Some(c) = self.clients.at_mut(slot) else { return };
         match place {
-            Place::Out if blocked => return,
+            Place::Out if blocked => {}
             Place::Out => {
                 c.looked = now;
                 c.last_used = now;
@@ -364,14 +305,14 @@ impl Exact {
                 c.place = Place::Waiting(if spent { cycle + 1 } else { cycle });
                 self.enqueue(client);
             }
-            Place::Head(_) | Place::Beside if spent => {
+            Place::Head | Place::Beside if spent => {
                 self.hold_at(client, self.spent_place(suspect));
             }
-            Place::Head(_) if blocked => {
+            Place::Head if blocked => {
                 self.note_owed(client);
                 self.run_beside(client);
             }
-            Place::Head(_) if slice_over => self.end_slice(client),
+            Place::Head if slice_over => self.end_slice(client),
             Place::Beside if prompt && !blocked => self.promote(now, client),
             Place::Beside if !suspect => self.hold_at(client, Place::Waiting(cycle)),
             Place::Beside if deep => {
@@ -382,20 +323,15 @@ impl Exact {
                 self.light.insert(client);
                 self.arm(client);
             }
-            Place::Head(_) => self.arm(client),
+            Place::Head => self.arm(client),
             Place::Waiting(k) if blocked && k <= cycle && !spent => self.run_beside(client),
             Place::Waiting(_) | Place::SpentSuspect => {}
-        }
-        if deep {
-            self.unclaim(client);
-        } else {
-            self.claim(client);
         }
     }
 
     /// A head has had its slice: it goes on only if nobody who waits is ahead of it in virtual time.
     fn end_slice(&mut self, client: ClientId) {
-        let Some(c) = self.client(client) else { return };
+        let Some(c) = self.clients.get(client) else { return };
         let own = (self.finish_time(c), client);
         let others_turn = match self.params.slice {
             Some(_) => self.ready.first_time().is_some_and(|best| best < own),
@@ -405,14 +341,14 @@ impl Exact {
         if others_turn {
             self.hold_at(client, Place::Waiting(self.cycle));
         } else {
-            if let Some(c) = self.client_mut(client) {
+            if let Some(c) = self.clients.get_mut(client) {
                 c.turn_used = Nanos::ZERO;
             }
             self.arm(client);
         }
     }
 
-    /// Fills the lanes, ends the cycle where it is over, and says whether there is anything to tell.
+    /// Fills the heads up, ends the cycle where it is over, and says whether there is anything to tell.
     pub(super) fn plan(&mut self, now: Instant) -> bool {
         if !core::mem::take(&mut self.dirty) {
             return false;
@@ -443,26 +379,18 @@ impl Exact {
         self.end_checked = false;
         debug_assert_eq!(
             self.awake_beside,
-            self.light.iter().filter_map(|&c| self.client(c)).map(Client::awake_beside).sum::<u32>()
+            self.light.iter().filter_map(|&c| self.clients.get(c)).filter(|c| c.awake_beside()).count()
+                as u32
         );
         self.watch_suspects(now);
         self.tell(now);
-        self.steer();
-        self.set_laxity(now);
         !self.out.is_empty()
     }
 
-    /// Whether fewer clients can run than there are CPUs while somebody waits for the next cycle.
+    /// Whether nobody can run while somebody waits for the next cycle.
     fn cycle_is_over(&self) -> bool {
-        if self.next.len == 0 && self.next_suspects.is_empty() || self.ready.len > 0 {
-            return false;
-        }
-        let heads =
-            self.lanes.iter().enumerate().filter_map(|(lane, head)| {
-                self.client((*head)?).filter(|c| c.place == Place::Head(lane as u32))
-            });
-        let heads: u32 = heads.map(|c| c.active).sum();
-        heads + self.awake_beside < self.params.cpus
+        let waited_for = self.next.len > 0 || !self.next_suspects.is_empty();
+        waited_for && self.ready.len == 0 && self.heads.is_empty() && self.awake_beside == 0
     }
 
     /// Before a cycle ends, light sleepers are looked at: one may have woken since. Says whether there were any.
@@ -475,34 +403,34 @@ impl Exact {
         }
         let mut asked = 0;
         for client in self.light.iter().copied().collect::<Vec<_>>() {
-            if self.client(client).is_some_and(|c| c.released && now.since(c.looked) > GRAIN) {
+            if self.clients.get(client).is_some_and(|c| c.released && now.since(c.looked) > GRAIN) {
                 self.disarm(client);
                 self.ask(client);
                 asked += 1;
             }
         }
         self.next_ask = now + Nanos(GRAIN.0 * asked);
-        self.owed > 0
+        self.out.is_owed()
     }
 
-    /// Looks at suspects more often as soon as a CPU would idle if they blocked.
+    /// Looks at suspects more often as soon as the CPU would idle if they blocked.
     fn watch_suspects(&mut self, now: Instant) {
-        let empty = self.lanes.iter().filter(|head| head.is_none()).count();
-        if empty == 0 || self.params.cpus > 1 || self.light.len() > 1 {
+        let vacant = self.heads_max() - self.heads.len();
+        if vacant == 0 || self.light.len() > 1 {
             self.alone_since = None;
         } else {
             self.alone_since.get_or_insert(now);
         }
-        if empty > 0 && self.empty_lanes == 0 {
+        if vacant > 0 && self.vacant_heads == 0 {
             self.coming.extend(self.light.iter().copied());
         }
-        self.empty_lanes = empty;
+        self.vacant_heads = vacant;
     }
 
     /// Cycles until the first of those who wait for the next one has allowance again, at least 1.
     fn cycles_until_credit(&self) -> u64 {
-        let waiting = self.next.all(stands(&self.slots, &self.clients));
-        let all = waiting.iter().chain(&self.next_suspects).filter_map(|&client| self.client(client));
+        let waiting = self.next.all(stands(&self.clients));
+        let all = waiting.iter().chain(&self.next_suspects).filter_map(|&client| self.clients.get(client));
         let cycles = all.map(|c| {
             let missing = Self::grain() + 1 - c.allowance;
             let quota = self.quota(c).max(1);
@@ -511,44 +439,13 @@ impl Exact {
         cycles.min().map_or(1, |n| u64::try_from(n.max(1)).unwrap_or(u64::MAX))
     }
 
-    /// What a client takes along into the next cycle, as far as [`set_cut`](Self::set_cut) counts it.
-    fn carries(c: &Client) -> i128 {
-        if c.blocked || c.cap.is_some() { 0 } else { c.allowance }
-    }
-
-    /// Finds by how much the quotas of the new cycle are less than the shares say.
-    ///
-    /// On several CPUs a cycle is over as soon as one CPU has nobody left to run, and what hand-overs cost stays with
-    /// the others as credit. Capped clients run all the time, so no later cycle has room for that credit: it would
-    /// only wander from one client to the next and grow. So the new quotas are cut, in proportion, by the sum of what
-    /// is carried: differences between clients are repaid, a loss common to all is not.
-    fn set_cut(&mut self) {
-        self.cut = 0;
-        let mut carried = core::mem::take(&mut self.carried);
-        if self.params.cpus == 1 {
-            return;
-        }
-        let heads = self.lanes.iter().enumerate().filter_map(|(lane, &client)| {
-            self.client(client?).filter(|c| c.place == Place::Head(lane as u32))
-        });
-        let beside = self.light.iter().filter_map(|&client| self.client(client));
-        carried += heads.chain(beside).map(Self::carries).sum::<i128>();
-        let capped = self.capped.iter().filter_map(|&client| self.client(client));
-        let capped: u128 = capped.map(|c| u128::from(c.share.get())).sum();
-        let shares = self.claimed_shares.saturating_sub(capped) / u128::from(self.unit_now);
-        let quotas = shares as i128 * i128::from(self.time_now.0);
-        if carried > 0 && quotas > 0 {
-            self.cut = (carried.min(quotas / 2) << 32) / quotas;
-        }
-    }
-
     fn end_cycle(&mut self, cycles: u64) {
         // Those that waited for the next cycle wait for this one now: their places say for which, so that nobody has
         // to be touched. Those that run are brought up to date at once, the others when their turn comes.
         self.cycle = self.cycle.saturating_add(cycles);
         if core::mem::take(&mut self.consumed) {
             self.cycles_ended += 1;
-            self.out.push_back(Gate::CycleEnd { cycles: self.cycles_ended });
+            self.out.push(Gate::CycleEnd { cycles: self.cycles_ended });
         }
         self.ready.drop_old();
         core::mem::swap(&mut self.ready, &mut self.next);
@@ -557,27 +454,13 @@ impl Exact {
         let before =
             (core::mem::replace(&mut self.unit_now, unit), core::mem::replace(&mut self.time_now, time));
         let rescaled = before != (unit, time);
-        self.set_cut();
-        let recapped = self.cap_infeasible();
         if rescaled && self.ready.sorted() {
-            for client in self.ready.all(stands(&self.slots, &self.clients)) {
-                self.requeue(client);
-            }
-        } else {
-            for client in recapped {
+            for client in self.ready.all(stands(&self.clients)) {
                 self.requeue(client);
             }
         }
-        for lane in 0..self.lanes.len() {
-            if let Some(client) = self.lanes[lane]
-                && let Some(slot) = self.slots.get(client)
-            {
-                self.refresh(slot);
-                self.coming.push(client);
-            }
-        }
-        for client in self.light.clone() {
-            if let Some(slot) = self.slots.get(client) {
+        for client in self.heads.iter().chain(&self.light).copied().collect::<Vec<_>>() {
+            if let Some(slot) = self.clients.find(client) {
                 self.refresh(slot);
                 self.coming.push(client);
             }
@@ -589,8 +472,8 @@ impl Exact {
 
     /// Sorts a client of the new cycle anew: its quota is another than when it was sorted.
     fn requeue(&mut self, client: ClientId) {
-        if let Some(slot) = self.slots.get(client)
-            && self.clients[slot].as_ref().is_some_and(|c| c.place.waits())
+        if let Some(slot) = self.clients.find(client)
+            && self.clients.at(slot).is_some_and(|c| c.place.waits())
         {
             self.dequeue(client);
             self.refresh(slot);
@@ -599,10 +482,10 @@ impl Exact {
     }
 
     fn resume_suspect(&mut self, client: ClientId) {
-        let Some(slot) = self.slots.get(client) else { return };
+        let Some(slot) = self.clients.find(client) else { return };
         self.refresh(slot);
         let cycle = self.cycle;
-        let Some(c) = self.clients[slot].as_mut() else { return };
+        let Some(c) = self.clients.at_mut(slot) else { return };
         if c.place != Place::SpentSuspect {
             return;
         }
@@ -616,39 +499,48 @@ impl Exact {
         }
     }
 
-    /// Sends suspects to the head that can best wait, if they are in the way of the one that can wait least.
-    ///
-    /// A suspect runs beside the lanes, on whichever CPU the kernel finds; only what a head gets tells where.
-    fn steer(&mut self) {
-        let disturbed = core::mem::take(&mut self.disturbed);
-        if disturbed.is_empty() || self.light.is_empty() {
-            return;
-        }
-        let heads = self.lanes.iter().enumerate().filter_map(|(lane, head)| {
-            let c = self.client((*head)?)?;
-            (c.place == Place::Head(lane as u32)).then_some((c.need(), *head, lane as u32))
-        });
-        let heads: Vec<_> = heads.collect();
-        let (Some(&least), Some(&most)) = (heads.iter().min(), heads.iter().max()) else { return };
-        let in_the_way = most.1.is_some_and(|client| disturbed.contains(&client));
-        if !in_the_way || least.0 + Self::grain() >= most.0 {
-            return;
-        }
-        let cpu = Some(CpuId(least.2 % self.params.cpus));
-        for &client in &self.light {
-            if self.client(client).is_some_and(|c| c.released && c.width == 1) {
-                self.out.push_back(Gate::Release { client, cpu });
-            }
+    /// Has the best of those who wait run until there are as many heads as there may be.
+    fn fill(&mut self) {
+        while self.heads.len() < self.heads_max() {
+            let Some(client) = self.ready.best(stands(&self.clients)) else { return };
+            self.take_turn(client);
         }
     }
 
-    pub(super) fn tell_holds(&mut self) {
+    fn take_turn(&mut self, client: ClientId) {
+        let Some(slot) = self.clients.find(client) else { return };
+        self.refresh(slot);
+        let cycle = self.cycle;
+        let Some(c) = self.clients.at(slot) else { return };
+        let suspect = c.suspect(cycle);
+        if c.allowance <= Self::grain() {
+            self.hold_at(client, self.spent_place(suspect));
+        } else if suspect {
+            self.run_beside(client);
+        } else {
+            self.run_as_head(client);
+        }
+    }
+
+    /// Tells the driver what changed: first who is held, then who is released, then when to look.
+    fn tell(&mut self, now: Instant) {
         for client in core::mem::take(&mut self.leaving) {
-            let Some(c) = self.client_mut(client) else { continue };
+            let Some(c) = self.clients.get_mut(client) else { continue };
             if c.released && !c.place.runs() {
                 c.released = false;
-                self.out.push_back(Gate::Hold { client });
+                self.out.push(Gate::Hold { client });
             }
+        }
+        for client in core::mem::take(&mut self.coming) {
+            let Some(c) = self.clients.get_mut(client) else { continue };
+            if !c.place.runs() {
+                continue;
+            }
+            if !core::mem::replace(&mut c.released, true) {
+                (c.looked, c.used_since_look, c.fresh) = (now, Nanos::ZERO, true);
+                self.out.push(Gate::Release { client, cpu: None });
+            }
+            self.arm(client);
         }
     }
 }

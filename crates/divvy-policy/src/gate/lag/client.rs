@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Cpus, RATE_MARGIN};
+use crate::gate::roster::{Await, Awaited};
 use crate::{Instant, Nanos, Share};
 
 /// How fast a client is thought to have fewer runnable threads, once it was found to: half of the way in 10 ms.
@@ -22,16 +23,6 @@ pub(super) enum Place {
     Running,
     /// Held, through with this cycle, and a sleeper: released as soon as the next begins.
     Spent,
-}
-
-/// The answer that the driver owes about a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Await {
-    Nothing,
-    /// A measurement is decided; the driver has not been told yet.
-    ToBeAsked,
-    Charge,
-    State,
 }
 
 #[derive(Clone, Debug)]
@@ -174,5 +165,11 @@ impl Client {
         let cpus = self.confined(self.parallel).max(Cpus::ONE);
         let could = u128::from(elapsed.0) * u128::from(cpus.0) / u128::from(Cpus::ONE.0);
         used.0 > 0 && u128::from(used.0) + u128::from(RATE_MARGIN.0).max(could / 8) >= could
+    }
+}
+
+impl Awaited for Client {
+    fn awaits(&mut self) -> &mut Await {
+        &mut self.awaits
     }
 }

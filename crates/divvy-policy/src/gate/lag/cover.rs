@@ -79,7 +79,7 @@ impl Lag {
 
     /// CPUs that those who run cover; sleepers, which may sleep the next moment, only if asked for.
     fn covered(&self, sleepers: bool) -> i64 {
-        let running = self.running.iter().filter_map(|&client| self.client(client));
+        let running = self.running.iter().filter_map(|&client| self.clients.get(client));
         let counts = running.filter(|c| sleepers || !c.is_sleeper(self.cycle));
         counts.map(|c| i64::from(c.covers(self.cycle).0)).sum()
     }
@@ -88,7 +88,7 @@ impl Lag {
     pub(super) fn watch_idle(&mut self, now: Instant) {
         // Those who are to be held from now on have run until now.
         let left = self.leaving.iter().filter(|client| !self.running.contains(client));
-        let ran = self.running.iter().chain(left).filter_map(|&client| self.client(client));
+        let ran = self.running.iter().chain(left).filter_map(|&client| self.clients.get(client));
         let seen: u32 = ran.filter(|c| c.released).map(|c| c.seen).sum();
         let idle = i64::from(self.params.cpus.saturating_sub(seen)) * i64::from(Cpus::ONE.0);
         let others = !self.ready.is_empty() || !self.next.is_empty() || !self.next_sleepers.is_empty();
@@ -109,7 +109,7 @@ impl Lag {
     /// The waiting client of the largest need among those few whose threads fit, or of all.
     fn best_for(&self, room: i64) -> Option<ClientId> {
         let fits = |&&(_, client): &&(Reverse<i128>, ClientId)| {
-            self.client(client).is_some_and(|c| i64::from(c.parallel.0) <= room)
+            self.clients.get(client).is_some_and(|c| i64::from(c.parallel.0) <= room)
         };
         let first = self.ready.first();
         self.ready.iter().take(8).find(fits).or(first).map(|&(_, client)| client)
@@ -117,18 +117,18 @@ impl Lag {
 
     /// Releases a waiting client, if it has allowance. Says what it covers.
     fn take_turn(&mut self, client: ClientId) -> i64 {
-        let Some(slot) = self.slots.get(client) else { return 0 };
+        let Some(slot) = self.clients.find(client) else { return 0 };
         self.dequeue(client);
         self.refresh(slot);
         let cycle = self.cycle;
-        let Some(c) = self.clients[slot].as_ref() else { return 0 };
+        let Some(c) = self.clients.at(slot) else { return 0 };
         let (spent, sleeper) = (self.is_spent(c), c.is_sleeper(cycle));
         if spent {
             self.hold_at(client, self.spent_place(sleeper));
             return 0;
         }
         self.run(client);
-        self.client(client).map_or(0, |c| i64::from(c.covers(cycle).0))
+        self.clients.get(client).map_or(0, |c| i64::from(c.covers(cycle).0))
     }
 
     /// Whether those with allowance do not cover the CPUs while somebody waits for the next cycle.
@@ -136,7 +136,7 @@ impl Lag {
         if !self.ready.is_empty() {
             return false;
         }
-        let running = || self.running.iter().filter_map(|&client| self.client(client));
+        let running = || self.running.iter().filter_map(|&client| self.clients.get(client));
         let spent = |c: &&super::Client| c.cap.is_some() && c.allowance <= i128::from(GRAIN.0);
         let waits = !self.next.is_empty() || !self.next_sleepers.is_empty() || running().any(|c| spent(&c));
         let anybody = running().any(|c| c.cap.is_none() && !(c.blocked && c.is_sleeper(self.cycle)));
@@ -146,7 +146,7 @@ impl Lag {
     /// Time that is left of this cycle on each CPU that the capped clients leave, as far as the others have allowance.
     fn time_left(&self, now: Instant) -> i128 {
         let (mut work, mut cpus) = (self.ready_work, i128::from(Cpus::whole(self.params.cpus).0));
-        for c in self.running.iter().filter_map(|&client| self.client(client)) {
+        for c in self.running.iter().filter_map(|&client| self.clients.get(client)) {
             match c.cap {
                 Some(_) => cpus -= i128::from(c.reach.0),
                 None => work += self.left(c, now),
@@ -167,7 +167,7 @@ impl Lag {
 
     /// Who of those that run can wait longest, with the time that its allowance takes: nobody who is capped or sleeps.
     fn most_patient(&self, now: Instant) -> Option<(i128, ClientId)> {
-        let running = self.running.iter().filter_map(|&client| Some((client, self.client(client)?)));
+        let running = self.running.iter().filter_map(|&client| Some((client, self.clients.get(client)?)));
         let may_wait = running.filter(|(_, c)| c.cap.is_none() && !c.is_sleeper(self.cycle));
         may_wait.map(|(client, c)| (c.reach.time_for(self.left(c, now)), client)).min()
     }
@@ -184,7 +184,7 @@ impl Lag {
             }
             self.take_turn(client);
             self.hold_surplus(now);
-            if self.owed > 0 {
+            if self.out.is_owed() {
                 return;
             }
         }
@@ -200,7 +200,7 @@ impl Lag {
             if self.time_left(now) - need <= i128::from(LAXITY_MIN.0) {
                 return;
             }
-            let covers = self.client(client).map_or(0, |c| i64::from(c.covers(self.cycle).0));
+            let covers = self.clients.get(client).map_or(0, |c| i64::from(c.covers(self.cycle).0));
             if covered - covers < target {
                 return;
             }

@@ -59,15 +59,16 @@ mod place;
 mod plan;
 mod shares;
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::exact::ExactParams;
-use super::{GateParamError, Scale, ShareUnit, SlotMap};
+use super::roster::{Await, Outbox, Roster};
+use super::{GateParamError, Scale, ShareUnit};
 use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
-use client::{Await, Client, Place};
+use client::{Client, Place};
 pub(crate) use cover::Cpus;
 
 /// The least allowance that is worth a hand-over: 100 us. Less is carried into the next cycle.
@@ -90,10 +91,7 @@ const RATE_MARGIN: Nanos = Nanos::from_micros(100);
 pub struct Lag {
     params: ExactParams,
     unit: ShareUnit,
-    slots: SlotMap,
-    clients: Vec<Option<Client>>,
-    vacant: Vec<usize>,
-    next_id: u32,
+    clients: Roster<Client>,
     /// The cycle that is under way.
     cycle: u64,
     /// What one quantum stands for in this cycle; joins and leaves change it at the next.
@@ -134,14 +132,12 @@ pub struct Lag {
     uncovered: bool,
     leaving: Vec<ClientId>,
     coming: Vec<ClientId>,
-    /// Answers that the driver owes.
-    owed: usize,
     dirty: bool,
     /// Clients that take part in the water-filling, the widest claim first.
     claims: BTreeSet<(Reverse<u128>, ClientId)>,
     claimed_shares: u128,
     capped: Vec<ClientId>,
-    out: VecDeque<Gate>,
+    out: Outbox,
 }
 
 impl Lag {
@@ -154,10 +150,7 @@ impl Lag {
         let scale = if params.share_time.is_some() { Scale::AsGiven } else { params.scale };
         Ok(Self {
             unit: ShareUnit::new(scale),
-            slots: SlotMap::default(),
-            clients: Vec::new(),
-            vacant: Vec::new(),
-            next_id: 0,
+            clients: Roster::default(),
             cycle: 0,
             unit_now: 1,
             time_now: params.share_time.unwrap_or(params.quantum),
@@ -181,71 +174,43 @@ impl Lag {
             uncovered: false,
             leaving: Vec::new(),
             coming: Vec::new(),
-            owed: 0,
             dirty: false,
             claims: BTreeSet::new(),
             claimed_shares: 0,
             capped: Vec::new(),
-            out: VecDeque::new(),
+            out: Outbox::default(),
             params,
         })
     }
 
-    fn slot(&self, client: ClientId) -> Result<usize, EventError> {
-        self.slots.get(client).ok_or(EventError::UnknownClient(client))
-    }
-
-    fn client(&self, client: ClientId) -> Option<&Client> {
-        self.clients[self.slots.get(client)?].as_ref()
-    }
-
-    fn client_mut(&mut self, client: ClientId) -> Option<&mut Client> {
-        let slot = self.slots.get(client)?;
-        self.clients[slot].as_mut()
-    }
-
     fn join(&mut self, client: ClientId, share: Share) -> Result<(), EventError> {
-        if client.0 < self.next_id {
-            return Err(EventError::DuplicateClient(client));
-        }
-        self.next_id = client.0 + 1;
-        self.unit.add(share);
-        let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.clients.push(None);
-            self.clients.len() - 1
-        });
-        self.slots.set(client, slot);
         // A newcomer has nothing in this cycle, and its quota from the next: who leaves and joins anew earns nothing.
-        self.clients[slot] = Some(Client::new(share, self.cycle, self.tick_min()));
+        self.clients.join(client, Client::new(share, self.cycle, self.tick_min()))?;
+        self.unit.add(share);
         Ok(())
     }
 
     fn leave(&mut self, client: ClientId) -> Result<(), EventError> {
-        let slot = self.slot(client)?;
         self.detach(client);
         self.unclaim(client);
-        let Some(gone) = self.clients[slot].take() else { return Err(EventError::UnknownClient(client)) };
-        if gone.awaits != Await::Nothing {
-            self.owed -= 1;
-        }
+        let mut gone = self.clients.leave(client)?;
+        self.out.answered(&mut gone.awaits);
         if let Some(cpu) = gone.cpu {
             self.singles[cpu as usize] -= 1;
             self.vacated.push(cpu);
             self.crowd_changed = true;
         }
         self.unit.remove(gone.share);
-        self.slots.clear(client);
-        self.vacant.push(slot);
         self.capped.retain(|&other| other != client);
         self.dirty = true;
         Ok(())
     }
 
     fn reshare(&mut self, client: ClientId, share: Share) -> Result<(), EventError> {
-        let slot = self.slot(client)?;
+        let slot = self.clients.slot(client)?;
         self.refresh(slot); // What it has in this cycle is by its old share.
         self.requeued(client, |gate| {
-            let Some(c) = gate.clients[slot].as_mut() else { return };
+            let Some(c) = gate.clients.at_mut(slot) else { return };
             gate.unit.remove(c.share);
             gate.unit.add(share);
             c.share = share;
@@ -255,20 +220,20 @@ impl Lag {
 
     /// So many threads were counted. The sample is taken with the answer to a look; more than were known count at once.
     fn widen(&mut self, now: Instant, client: ClientId, cpus: u32) -> Result<(), EventError> {
-        let slot = self.slot(client)?;
+        let slot = self.clients.slot(client)?;
         if cpus == 0 {
             return Err(EventError::ZeroWidth(client));
         }
         let width = cpus.min(self.params.cpus);
         self.requeued(client, |gate| {
-            let Some(c) = gate.clients[slot].as_mut() else { return };
+            let Some(c) = gate.clients.at_mut(slot) else { return };
             c.width = width;
             if Cpus::whole(width) >= c.parallel {
                 c.sample(now, Cpus::whole(width));
             }
             c.seen = c.seen.min(1) * width;
         });
-        if self.client(client).is_some_and(|c| c.place == Place::Running) {
+        if self.clients.get(client).is_some_and(|c| c.place == Place::Running) {
             self.coming.push(client); // It may be too wide for the CPU that it was sent to.
             self.crowd_changed = true;
         }
@@ -289,14 +254,13 @@ impl Lag {
 
     /// Charges `used`, and, if this answers a look, judges from it whether the client used all that it could.
     fn charge(&mut self, now: Instant, client: ClientId, used: Nanos) -> Result<(), EventError> {
-        let slot = self.slot(client)?;
+        let slot = self.clients.slot(client)?;
         self.refresh(slot);
-        let rekey =
-            self.clients[slot].as_ref().is_some_and(|c| matches!(c.place, Place::Waiting(_))) && used.0 > 0;
+        let rekey = self.clients.at(slot).is_some_and(|c| matches!(c.place, Place::Waiting(_))) && used.0 > 0;
         if rekey {
             self.dequeue(client);
         }
-        let Some(c) = self.clients[slot].as_mut() else { return Err(EventError::UnknownClient(client)) };
+        let Some(c) = self.clients.at_mut(slot) else { return Err(EventError::UnknownClient(client)) };
         c.allowance -= i128::from(used.0);
         c.turn_used += used;
         c.used_since_look += used;
@@ -314,12 +278,11 @@ impl Lag {
 
     /// A state was seen: the answer to [`Gate::Observe`], or news that the driver had anyway.
     fn on_state(&mut self, now: Instant, client: ClientId, blocked: bool) -> Result<(), EventError> {
-        let slot = self.slot(client)?;
+        let slot = self.clients.slot(client)?;
         let tick_min = self.tick_min();
-        let Some(c) = self.clients[slot].as_mut() else { return Err(EventError::UnknownClient(client)) };
+        let Some(c) = self.clients.at_mut(slot) else { return Err(EventError::UnknownClient(client)) };
         if c.awaits == Await::State {
-            c.awaits = Await::Nothing;
-            self.owed -= 1;
+            self.out.answered(&mut c.awaits);
             c.counted = Some(now);
             c.seen = if blocked { 0 } else { c.width };
             let seen = Cpus::whole(c.seen);
@@ -337,22 +300,6 @@ impl Lag {
         self.settle(now, client, blocked);
         self.dirty = true;
         Ok(())
-    }
-
-    /// Whether a decision is still about somebody; a measurement counts as asked for from now on.
-    fn still_holds(&mut self, decision: Gate) -> bool {
-        let (Gate::Release { client, .. }
-        | Gate::Hold { client }
-        | Gate::Measure { client }
-        | Gate::Observe { client }) = decision
-        else {
-            return true;
-        };
-        let Some(c) = self.client_mut(client) else { return false };
-        if let (Gate::Measure { .. }, Await::ToBeAsked) = (decision, c.awaits) {
-            c.awaits = Await::Charge;
-        }
-        true
     }
 }
 
@@ -374,12 +321,10 @@ impl Policy for Lag {
 
     fn poll_decision(&mut self, now: Instant) -> Option<Gate> {
         loop {
-            while let Some(decision) = self.out.pop_front() {
-                if self.still_holds(decision) {
-                    return Some(decision);
-                }
+            if let Some(decision) = self.out.next(&mut self.clients) {
+                return Some(decision);
             }
-            if self.owed > 0 {
+            if self.out.is_owed() {
                 return None;
             }
             if !self.look(now) && !self.plan(now) {

@@ -13,7 +13,7 @@ impl Lag {
     /// told that it may run anywhere.
     pub(super) fn tell_release(&mut self, now: Instant, client: ClientId) {
         let cycle = self.cycle;
-        let Some(c) = self.client_mut(client) else { return };
+        let Some(c) = self.clients.get_mut(client) else { return };
         if c.released && (c.is_single() || c.cpu.is_none()) {
             return;
         }
@@ -29,7 +29,7 @@ impl Lag {
         self.leave_cpu(client);
         self.crowd_changed = true;
         let cpu = placed.then(|| self.take_cpu(client, last));
-        self.out.push_back(Gate::Release { client, cpu: cpu.map(CpuId) });
+        self.out.push(Gate::Release { client, cpu: cpu.map(CpuId) });
     }
 
     /// Sends a client of one thread to the CPU that fewest others have: its last, if that is one. Where clients of several threads
@@ -45,7 +45,7 @@ impl Lag {
         };
         self.singles[cpu as usize] += 1;
         self.crowd_changed = true;
-        if let Some(c) = self.client_mut(client) {
+        if let Some(c) = self.clients.get_mut(client) {
             (c.cpu, c.last_cpu) = (Some(cpu), cpu);
         }
         cpu
@@ -53,12 +53,12 @@ impl Lag {
 
     /// Whether a client of several threads runs that is not a sleeper.
     fn runs_wide(&self) -> bool {
-        let mut running = self.running.iter().filter_map(|&client| self.client(client));
+        let mut running = self.running.iter().filter_map(|&client| self.clients.get(client));
         running.any(|c| c.width > 1 && !c.is_sleeper(self.cycle))
     }
 
     pub(super) fn leave_cpu(&mut self, client: ClientId) {
-        if let Some(cpu) = self.client_mut(client).and_then(|c| c.cpu.take()) {
+        if let Some(cpu) = self.clients.get_mut(client).and_then(|c| c.cpu.take()) {
             self.singles[cpu as usize] -= 1;
             self.vacated.push(cpu);
             self.crowd_changed = true;
@@ -74,7 +74,7 @@ impl Lag {
         let cycle = self.cycle;
         let mut free: Vec<u32> =
             (0..self.params.cpus).filter(|&cpu| self.singles[cpu as usize] == 0).collect();
-        let wide = self.running.iter().filter_map(|&client| Some((client, self.client(client)?)));
+        let wide = self.running.iter().filter_map(|&client| Some((client, self.clients.get(client)?)));
         let wide = wide.filter(|(_, c)| c.released && !c.is_single() && !c.is_sleeper(cycle));
         let mut wide: Vec<(i128, ClientId, usize)> =
             wide.map(|(client, c)| (-self.steps_left(c, now), client, c.reach.whole_up() as usize)).collect();
@@ -85,7 +85,7 @@ impl Lag {
         for (_, client, width) in wide {
             let mut cpus = if crowded { self.pick_cpus(client, width, &mut free) } else { Vec::new() };
             // Who is capped needs all that it can use.
-            if cpus.len() < width && self.client(client).is_some_and(|c| c.cap.is_some()) {
+            if cpus.len() < width && self.clients.get(client).is_some_and(|c| c.cap.is_some()) {
                 cpus.clear();
             }
             self.send(client, cpus);
@@ -100,7 +100,7 @@ impl Lag {
             return;
         }
         let cycle = self.cycle;
-        let running = self.running.iter().filter_map(|&client| Some((client, self.client(client)?)));
+        let running = self.running.iter().filter_map(|&client| Some((client, self.clients.get(client)?)));
         let (sleepers, others): (Vec<_>, Vec<_>) = running.partition(|(_, c)| c.is_sleeper(cycle));
         let placed: Vec<(i128, ClientId, u32)> = others
             .iter()
@@ -113,7 +113,7 @@ impl Lag {
         let sent = sleepers.iter().filter(|(_, c)| c.released && c.width == 1);
         let sent: Vec<ClientId> = sent.map(|&(client, _)| client).collect();
         let cpu = Some(CpuId(least.2));
-        self.out.extend(sent.into_iter().map(|client| Gate::Release { client, cpu }));
+        sent.into_iter().for_each(|client| self.out.push(Gate::Release { client, cpu }));
     }
 
     /// What a client that runs still needs, in steps of 2 ms: less is not worth sending anybody.
@@ -124,7 +124,7 @@ impl Lag {
 
     /// As many of the free CPUs as a client can use, those that it has first. None where that is all, or there are none.
     fn pick_cpus(&self, client: ClientId, width: usize, free: &mut Vec<u32>) -> Vec<u32> {
-        let had = self.client(client).map_or(&[][..], |c| &c.apart);
+        let had = self.clients.get(client).map_or(&[][..], |c| &c.apart);
         let (mut kept, mut others): (Vec<u32>, Vec<u32>) = free.iter().partition(|cpu| had.contains(cpu));
         let more = width.saturating_sub(kept.len()).min(others.len());
         kept.extend(others.drain(..more));
@@ -137,7 +137,7 @@ impl Lag {
     /// Tells a client of several threads which CPUs to keep to; none for all.
     fn send(&mut self, client: ClientId, cpus: Vec<u32>) {
         let all = self.params.cpus;
-        let Some(c) = self.client_mut(client) else { return };
+        let Some(c) = self.clients.get_mut(client) else { return };
         let before = core::mem::replace(&mut c.apart, cpus.clone());
         if before == cpus && !c.spread {
             return;
@@ -146,11 +146,11 @@ impl Lag {
         let spread = cpus.is_empty() && !before.is_empty() && c.reach.whole_up() >= all;
         let told = core::mem::replace(&mut c.spread, spread) || !before.is_empty();
         if told || cpus.is_empty() && !spread {
-            self.out.push_back(Gate::Release { client, cpu: None });
+            self.out.push(Gate::Release { client, cpu: None });
         }
         let everywhere: Vec<u32> = if spread { (0..all).collect() } else { Vec::new() };
         let sent = cpus.iter().chain(&everywhere).map(|&cpu| Gate::Release { client, cpu: Some(CpuId(cpu)) });
-        self.out.extend(sent);
+        sent.into_iter().for_each(|release| self.out.push(release));
         if cpus.is_empty() {
             self.crowd_changed |= spread;
             self.arm(client); // It may be through sooner on all of them.

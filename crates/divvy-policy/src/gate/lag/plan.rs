@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::client::{Await, Client, Place};
+use super::client::{Client, Place};
 use super::{COUNT_INTERVAL, CREDIT, Cpus, GRAIN, Lag, SLEEP_LOOK_MAX, SLEEPER_CYCLES, SLEEPER_TICK};
 use crate::{ClientId, Gate, Instant, Nanos};
 
@@ -47,12 +47,12 @@ impl Lag {
     /// Brings an allowance up to the present cycle: sleepers forfeit credit, the others keep some of it.
     pub(super) fn refresh(&mut self, slot: usize) {
         let cycle = self.cycle;
-        let Some(c) = self.clients[slot].as_ref() else { return };
+        let Some(c) = self.clients.at(slot) else { return };
         if c.epoch == cycle {
             return;
         }
         let quota = self.quota(c);
-        let Some(c) = self.clients[slot].as_mut() else { return };
+        let Some(c) = self.clients.at_mut(slot) else { return };
         let cycles = i128::from(cycle - c.epoch);
         // What is less than a grain is never run: it is collected, by everybody, until it is more.
         let spare = (2 * Self::grain() - quota).max(0);
@@ -70,7 +70,7 @@ impl Lag {
 
     /// Puts a client that waits (its place says for which cycle) into its queue.
     pub(super) fn enqueue(&mut self, client: ClientId) {
-        let Some(c) = self.client(client) else { return };
+        let Some(c) = self.clients.get(client) else { return };
         let Place::Waiting(cycle) = c.place else { return };
         let next = cycle > self.cycle;
         let mut ahead = c.clone();
@@ -86,7 +86,7 @@ impl Lag {
             self.ready.insert((Reverse(key), client));
             self.ready_work += work;
         }
-        if let Some(c) = self.client_mut(client) {
+        if let Some(c) = self.clients.get_mut(client) {
             (c.key, c.work) = (key, work);
         }
     }
@@ -100,7 +100,7 @@ impl Lag {
 
     /// Takes a client that waits out of its queue.
     pub(super) fn dequeue(&mut self, client: ClientId) {
-        let Some(c) = self.client(client) else { return };
+        let Some(c) = self.clients.get(client) else { return };
         let (entry, work, place) = ((Reverse(c.key), client), c.work, c.place);
         let Place::Waiting(cycle) = place else { return };
         if cycle > self.cycle {
@@ -115,7 +115,7 @@ impl Lag {
         self.dequeue(client);
         self.disarm(client);
         self.running.remove(&client);
-        if let Some(c) = self.client_mut(client) {
+        if let Some(c) = self.clients.get_mut(client) {
             c.place = Place::Out;
         }
     }
@@ -128,7 +128,7 @@ impl Lag {
     /// Moves a client to a place where it is held.
     pub(super) fn hold_at(&mut self, client: ClientId, place: Place) {
         self.detach(client);
-        let Some(c) = self.client_mut(client) else { return };
+        let Some(c) = self.clients.get_mut(client) else { return };
         c.place = place;
         c.turn_used = Nanos::ZERO;
         if place == Place::Spent {
@@ -141,7 +141,7 @@ impl Lag {
 
     pub(super) fn run(&mut self, client: ClientId) {
         self.detach(client);
-        let Some(c) = self.client_mut(client) else { return };
+        let Some(c) = self.clients.get_mut(client) else { return };
         c.place = Place::Running;
         c.turn_used = Nanos::ZERO;
         self.running.insert(client);
@@ -149,7 +149,7 @@ impl Lag {
     }
 
     fn disarm(&mut self, client: ClientId) {
-        if let Some(at) = self.client_mut(client).and_then(|c| c.due.take()) {
+        if let Some(at) = self.clients.get_mut(client).and_then(|c| c.due.take()) {
             self.due.remove(&(at, client));
         }
     }
@@ -162,7 +162,7 @@ impl Lag {
         let (uncovered, cpus) = (self.uncovered, u64::from(self.params.cpus));
         // Of several that are awake all must fall asleep before a CPU idles: one look a ms for each CPU is enough.
         let many = (self.running.len() as u64 / cpus).max(1);
-        let Some(c) = self.client_mut(client) else { return };
+        let Some(c) = self.clients.get_mut(client) else { return };
         if c.place != Place::Running {
             return;
         }
@@ -205,11 +205,8 @@ impl Lag {
     }
 
     fn ask(&mut self, client: ClientId) {
-        let Some(c) = self.client_mut(client) else { return };
-        if c.awaits == Await::Nothing {
-            c.awaits = Await::ToBeAsked;
-            self.owed += 1;
-            self.out.push_back(Gate::Measure { client });
+        if let Some(c) = self.clients.get_mut(client) {
+            self.out.measure(client, &mut c.awaits);
         }
     }
 
@@ -225,14 +222,14 @@ impl Lag {
             self.laxity_gone = None;
             self.dirty = true;
         }
-        self.owed > 0
+        self.out.is_owed()
     }
 
     /// A look was answered with a charge: did the client use all that it could, or must its threads be counted?
     pub(super) fn judge(&mut self, now: Instant, client: ClientId) {
         let (cycle, cpus) = (self.cycle, self.params.cpus);
         let tick_max = self.tick_max();
-        let Some(c) = self.client_mut(client) else { return };
+        let Some(c) = self.clients.get_mut(client) else { return };
         let elapsed = now.since(c.looked);
         let used = core::mem::take(&mut c.used_since_look);
         c.looked = now;
@@ -259,22 +256,20 @@ impl Lag {
         } else if sleeps_on && !c.is_single() {
             self.resample(now, client, Cpus(0));
         }
-        let Some(c) = self.client_mut(client) else { return };
+        let Some(c) = self.clients.get_mut(client) else { return };
         if !(sleeps_on || all && counted && !c.blocked) {
-            c.awaits = Await::State;
-            self.out.push_back(Gate::Observe { client });
+            self.out.observe(client, &mut c.awaits);
             return;
         }
-        c.awaits = Await::Nothing;
+        self.out.answered(&mut c.awaits);
         c.seen = if sleeps_on { 0 } else { c.width };
-        self.owed -= 1;
         self.settle(now, client, sleeps_on);
     }
 
     /// Takes a sample of what a client can use; its claim follows.
     pub(super) fn resample(&mut self, now: Instant, client: ClientId, seen: Cpus) {
         let claims = self.unclaim(client);
-        if let Some(c) = self.client_mut(client) {
+        if let Some(c) = self.clients.get_mut(client) {
             c.sample(now, seen);
         }
         if claims {
@@ -284,10 +279,10 @@ impl Lag {
 
     /// A client's state is known: moves it to where it belongs now.
     pub(super) fn settle(&mut self, now: Instant, client: ClientId, blocked: bool) {
-        let Some(slot) = self.slots.get(client) else { return };
+        let Some(slot) = self.clients.find(client) else { return };
         self.refresh(slot);
         let (cycle, tick_min) = (self.cycle, self.tick_min());
-        let Some(c) = self.clients[slot].as_mut() else { return };
+        let Some(c) = self.clients.at_mut(slot) else { return };
         c.blocked = blocked;
         if blocked {
             c.tick = tick_min;
@@ -298,7 +293,7 @@ impl Lag {
         let (place, sleeper) = (c.place, c.is_sleeper(cycle));
         let deep = blocked && sleeper && cycle > c.last_used_cycle + 1;
         let slice_over = self.params.slice.is_some_and(|s| c.turn_used + GRAIN >= s);
-        let spent = self.clients[slot].as_ref().is_some_and(|c| self.is_spent(c));
+        let spent = self.clients.at(slot).is_some_and(|c| self.is_spent(c));
         if place != Place::Out || !blocked {
             if deep {
                 self.unclaim(client);
@@ -309,7 +304,7 @@ impl Lag {
         match place {
             Place::Out if blocked => {}
             Place::Out => {
-                if let Some(c) = self.clients[slot].as_mut() {
+                if let Some(c) = self.clients.at_mut(slot) {
                     (c.looked, c.last_used, c.sampled, c.last_used_cycle) = (now, now, now, cycle);
                     c.place = Place::Waiting(if spent { cycle + 1 } else { cycle });
                 }
@@ -360,7 +355,7 @@ impl Lag {
         }
         self.asked_running = None;
         self.balance(now);
-        if self.owed > 0 {
+        if self.out.is_owed() {
             self.dirty = true;
             return true;
         }
@@ -371,7 +366,7 @@ impl Lag {
     }
 
     fn work_of(&self, queue: &BTreeSet<(Reverse<i128>, ClientId)>) -> i128 {
-        queue.iter().filter_map(|&(_, client)| self.client(client)).map(|c| c.work).sum()
+        queue.iter().filter_map(|&(_, client)| self.clients.get(client)).map(|c| c.work).sum()
     }
 
     /// Sleepers are looked at more often as soon as a CPU would idle if they blocked.
@@ -379,7 +374,7 @@ impl Lag {
         let uncovered = self.ready.is_empty();
         if uncovered && !self.uncovered {
             let cycle = self.cycle;
-            let sleeper = |client: &ClientId| self.client(*client).is_some_and(|c| c.is_sleeper(cycle));
+            let sleeper = |client: &ClientId| self.clients.get(*client).is_some_and(|c| c.is_sleeper(cycle));
             let sleepers: Vec<ClientId> = self.running.iter().copied().filter(sleeper).collect();
             self.coming.extend(sleepers);
         }
@@ -392,17 +387,17 @@ impl Lag {
         // Where many are looked at, the first is known no more by the time the last has answered: that must do.
         let since = *self.asked_running.get_or_insert(now);
         for client in self.running.iter().copied().collect::<Vec<_>>() {
-            if self.client(client).is_some_and(|c| c.looked < since) {
+            if self.clients.get(client).is_some_and(|c| c.looked < since) {
                 self.ask_if_old(now, client);
             }
         }
-        self.owed > 0
+        self.out.is_owed()
     }
 
     /// Asks for the account of a client that runs, unless it is known. Says whether it asked.
     pub(super) fn ask_if_old(&mut self, now: Instant, client: ClientId) -> bool {
         let old = |c: &Client| c.released && now.since(c.looked) > SLOWED_LOOK;
-        if !self.client(client).is_some_and(old) {
+        if !self.clients.get(client).is_some_and(old) {
             return false;
         }
         self.disarm(client);
@@ -413,7 +408,7 @@ impl Lag {
     /// Cycles until the first of those who wait for the next one has allowance again, at least 1.
     fn cycles_until_credit(&self) -> u64 {
         let waiting = self.next.iter().map(|(_, client)| client).chain(&self.next_sleepers);
-        let cycles = waiting.filter_map(|&client| self.client(client)).map(|c| {
+        let cycles = waiting.filter_map(|&client| self.clients.get(client)).map(|c| {
             let missing = Self::grain() + 1 - c.allowance;
             (missing.max(1) - 1) / self.quota(c).max(1) + 1
         });
@@ -426,14 +421,13 @@ impl Lag {
         self.cycle = self.cycle.saturating_add(cycles);
         if core::mem::take(&mut self.consumed) {
             self.cycles_ended += 1;
-            self.out.push_back(Gate::CycleEnd { cycles: self.cycles_ended });
+            self.out.push(Gate::CycleEnd { cycles: self.cycles_ended });
         }
         debug_assert!(self.ready.is_empty());
         core::mem::swap(&mut self.ready, &mut self.next);
         (self.ready_work, self.next_work) = (self.next_work, self.ready_work);
         let unit = self.unit.unit();
-        let clients = self.clients.len() - self.vacant.len();
-        let time = self.params.share_time(clients, self.unit.total_quanta());
+        let time = self.params.share_time(self.clients.len(), self.unit.total_quanta());
         let before =
             (core::mem::replace(&mut self.unit_now, unit), core::mem::replace(&mut self.time_now, time));
         let recapped = self.cap_infeasible();
@@ -444,7 +438,7 @@ impl Lag {
             all.into_iter().for_each(|client| self.requeue(client));
         }
         for client in self.running.iter().copied().collect::<Vec<_>>() {
-            if let Some(slot) = self.slots.get(client) {
+            if let Some(slot) = self.clients.find(client) {
                 self.refresh(slot);
                 self.coming.push(client);
             }
@@ -456,8 +450,8 @@ impl Lag {
 
     /// Sorts a client of the new cycle anew: its quota is another than when it was sorted.
     fn requeue(&mut self, client: ClientId) {
-        if let Some(slot) = self.slots.get(client)
-            && self.clients[slot].as_ref().is_some_and(|c| matches!(c.place, Place::Waiting(_)))
+        if let Some(slot) = self.clients.find(client)
+            && self.clients.at(slot).is_some_and(|c| matches!(c.place, Place::Waiting(_)))
         {
             self.dequeue(client);
             self.refresh(slot);
@@ -466,10 +460,10 @@ impl Lag {
     }
 
     fn resume_sleeper(&mut self, client: ClientId) {
-        let Some(slot) = self.slots.get(client) else { return };
+        let Some(slot) = self.clients.find(client) else { return };
         self.refresh(slot);
         let cycle = self.cycle;
-        let Some(c) = self.clients[slot].as_ref() else { return };
+        let Some(c) = self.clients.at(slot) else { return };
         if c.place != Place::Spent {
             return;
         }
@@ -478,7 +472,7 @@ impl Lag {
         } else if c.is_sleeper(cycle) {
             self.run(client);
         } else {
-            if let Some(c) = self.clients[slot].as_mut() {
+            if let Some(c) = self.clients.at_mut(slot) {
                 c.place = Place::Waiting(cycle);
             }
             self.enqueue(client);
@@ -488,16 +482,16 @@ impl Lag {
     /// Tells the driver what changed: first who is held, then who is released, then when to look.
     fn tell(&mut self, now: Instant) {
         for client in core::mem::take(&mut self.leaving) {
-            let Some(c) = self.client_mut(client) else { continue };
+            let Some(c) = self.clients.get_mut(client) else { continue };
             if c.released && c.place != Place::Running {
                 c.released = false;
                 self.leave_cpu(client);
                 self.crowd_changed = true;
-                self.out.push_back(Gate::Hold { client });
+                self.out.push(Gate::Hold { client });
             }
         }
         for client in core::mem::take(&mut self.coming) {
-            if self.client(client).is_some_and(|c| c.place == Place::Running) {
+            if self.clients.get(client).is_some_and(|c| c.place == Place::Running) {
                 self.tell_release(now, client);
                 self.arm(client);
             }

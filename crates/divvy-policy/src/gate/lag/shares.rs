@@ -12,7 +12,7 @@ const ROOM: u128 = 64;
 impl Lag {
     /// Counts a client in, if it does not count already: by its share of each CPU that it can use.
     pub(super) fn claim(&mut self, client: ClientId) {
-        let Some(c) = self.client_mut(client).filter(|c| c.claim.is_none()) else { return };
+        let Some(c) = self.clients.get_mut(client).filter(|c| c.claim.is_none()) else { return };
         let claim = (u128::from(c.share.get()) << 32) / u128::from(c.reach.0.max(1));
         c.claim = Some(claim);
         let share = c.share.get();
@@ -22,7 +22,7 @@ impl Lag {
 
     /// Counts a client out, and says whether it had counted.
     pub(super) fn unclaim(&mut self, client: ClientId) -> bool {
-        let Some(c) = self.client_mut(client) else { return false };
+        let Some(c) = self.clients.get_mut(client) else { return false };
         let Some(claim) = c.claim.take() else { return false };
         let share = c.share.get();
         self.claims.remove(&(Reverse(claim), client));
@@ -35,14 +35,14 @@ impl Lag {
     pub(super) fn cap_infeasible(&mut self) -> Vec<ClientId> {
         let mut changed = core::mem::take(&mut self.capped);
         for &client in &changed {
-            if let Some(c) = self.client_mut(client) {
+            if let Some(c) = self.clients.get_mut(client) {
                 c.cap = None;
             }
         }
         let one = u128::from(Cpus::ONE.0);
         let (mut shares, mut cpus) = (self.claimed_shares, u128::from(self.params.cpus) * one);
         for &(_, client) in &self.claims {
-            let Some(c) = self.client(client) else { continue };
+            let Some(c) = self.clients.get(client) else { continue };
             let (share, reach) = (u128::from(c.share.get()), u128::from(c.reach.0));
             if cpus == 0 || share * cpus * (ROOM + 1) <= shares * reach * ROOM {
                 break;
@@ -60,7 +60,7 @@ impl Lag {
         let length = shares * one / u128::from(self.unit_now) * u128::from(self.time_now.0) / cpus;
         for index in 0..self.capped.len() {
             let client = self.capped[index];
-            if let Some(c) = self.client_mut(client) {
+            if let Some(c) = self.clients.get_mut(client) {
                 c.cap = Some((length * u128::from(c.reach.0) / one).max(1) as i128);
             }
         }
