@@ -7,12 +7,14 @@
 //! that has just got it, which is two more records: a scheduler that listened itself would keep waking itself. So a process of
 //! its own reads, the listener, of the lowest weight that there is (`SCHED_IDLE`, in a session of nice 19). It runs as soon
 //! as the CPU has nothing else to do, which is when a sleep matters, and within a tick or so otherwise; and it writes into a pipe
-//! only if something has changed. What a command's processes do among themselves passes unseen.
+//! only if something has changed. What a command's processes do among themselves passes unseen. A command that changes more
+//! often than its owner can act on it is told of less often: that it sleeps at once, that it has woken only if it still is awake
+//! a while later.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use divvy_policy::Nanos;
+use divvy_policy::{Instant, Nanos};
 use perf_event_open_sys::bindings::{
     PERF_COUNT_SW_DUMMY, PERF_FLAG_FD_CLOEXEC, PERF_RECORD_MISC_SWITCH_OUT,
     PERF_RECORD_MISC_SWITCH_OUT_PREEMPT, PERF_RECORD_SWITCH, PERF_SAMPLE_IDENTIFIER, PERF_TYPE_SOFTWARE,
@@ -29,8 +31,12 @@ use crate::{Error, Result, clock, own};
 
 /// Pages of the ring behind its first, which is not of records: some 500 records. More at once say no more than the last.
 const RING_PAGES: usize = 2;
-/// Events that the listener remembers the state of; it passes on whatever it hears of others.
+/// Events that the listener remembers the state of; of others nothing is heard.
 const EVENTS_MAX: usize = 256;
+/// A command that changes again within this time changes often,
+const OFTEN: Nanos = Nanos::from_millis(4);
+/// and is told of after a pause that doubles each time, from the first to the second of these.
+const PAUSES: [Nanos; 2] = [Nanos::from_micros(500), Nanos::from_millis(2)];
 /// A message: the event's number, and whether one of its processes runs.
 const MESSAGE: usize = 16;
 
@@ -116,7 +122,40 @@ impl AsFd for Switches {
 struct Duty<'a> {
     ring: BorrowedFd<'a>,
     messages: BorrowedFd<'a>,
-    states: [(u64, bool); EVENTS_MAX],
+    states: [Heard; EVENTS_MAX],
+    /// When a message that was put off is due.
+    due: Option<Instant>,
+}
+
+/// What was heard of an event; 0 is no event's number.
+#[derive(Clone, Copy, Default)]
+struct Heard {
+    id: u64,
+    /// Whether one of its processes ran at the end, and at any time since it was last told of.
+    runs: bool,
+    ran: bool,
+    told: Option<bool>,
+    told_at: Instant,
+    pause: Nanos,
+}
+
+impl Heard {
+    /// When its owner is to hear of it; `None` if there is nothing new.
+    fn due(&self) -> Option<Instant> {
+        // Whoever waits for a command to fall asleep may know better than we do that it had woken.
+        let news = self.told != Some(self.runs) || self.ran && !self.runs;
+        let sleeps = !self.runs && self.told == Some(true);
+        let pause = if sleeps { Nanos::ZERO } else { self.pause };
+        news.then_some(self.told_at + pause)
+    }
+
+    /// Its owner is told now.
+    fn tell(&mut self, now: Instant) {
+        let often = now.since(self.told_at) < OFTEN;
+        let [least, most] = PAUSES;
+        self.pause = if often { Nanos(self.pause.0 * 2).clamp(least, most) } else { Nanos::ZERO };
+        (self.told, self.told_at, self.ran) = (Some(self.runs), now, self.runs);
+    }
 }
 
 impl Switches {
@@ -131,8 +170,8 @@ impl Switches {
         let map = Map::of(ring.as_fd()).map_err(failed)?;
         let (messages, writer) =
             rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(failed)?;
-        let mut duty =
-            Duty { ring: ring.as_fd(), messages: writer.as_fd(), states: [(0, false); EVENTS_MAX] };
+        let states = [Heard::default(); EVENTS_MAX];
+        let mut duty = Duty { ring: ring.as_fd(), messages: writer.as_fd(), states, due: None };
         let listener = Aide::fork(&mut duty, listen).map_err(failed)?;
         Ok(Self { cpu, ring, _map: map, messages, listener })
     }
@@ -199,9 +238,18 @@ extern "C" fn listen(duty: &mut Duty<'_>) -> ! {
                 PollFd::from_borrowed_fd(duty.ring, PollFlags::IN),
                 PollFd::from_borrowed_fd(duty.messages, PollFlags::empty()),
             ];
-            let polled = rustix::event::poll(&mut fds, None);
+            let left = duty.due.map(|due| due.since(clock::now()));
+            let left =
+                left.map(|Nanos(ns)| rustix::time::Timespec { tv_sec: 0, tv_nsec: ns.min(999_999_999) as _ });
+            let polled = rustix::event::poll(&mut fds, left.as_ref());
             // Nobody reads the pipe any more, or polling does not work: looks do without us.
-            if polled.is_err() || !fds[1].revents().is_empty() || !duty.pass_on(&map) {
+            if polled.is_err() || !fds[1].revents().is_empty() {
+                break;
+            }
+            // Where this has the CPU by a tick's grace rather than because nobody else wants it, they go on first.
+            rustix::thread::sched_yield();
+            duty.read(&map);
+            if !duty.pass_on(clock::now()) {
                 break;
             }
         }
@@ -211,36 +259,34 @@ extern "C" fn listen(duty: &mut Duty<'_>) -> ! {
 }
 
 impl Duty<'_> {
-    /// Writes down what has changed; says whether there is anybody to read it.
-    fn pass_on(&mut self, map: &Map) -> bool {
-        let (states, messages) = (&mut self.states, self.messages);
-        // The event, how things stand, and whether any of its processes ran meanwhile.
-        let mut last = [(0_u64, false, false); 8];
-        let mut used = 0;
-        let mut read = true;
-        let mut tell = |(id, runs, ran): (u64, bool, bool)| {
-            let known = states.iter_mut().find(|(known, _)| *known == id || *known == 0);
-            let new = known.is_none_or(|state| std::mem::replace(state, (id, runs)) != (id, runs));
-            // Whoever waits for a client to fall asleep may know better than we do that it had woken.
-            if new || ran && !runs {
-                let mut message = [0; MESSAGE];
-                message[..8].copy_from_slice(&id.to_ne_bytes());
-                message[8..].copy_from_slice(&u64::from(runs).to_ne_bytes());
-                // A full pipe has enough in it to wake whoever reads it.
-                read &= rustix::io::write(messages, &message) != Err(rustix::io::Errno::PIPE);
-            }
-        };
-        // Only the last record of each event counts, as far as there are few.
+    /// Takes in what the ring says. Of more events than there is room for, those that came first are heard of.
+    fn read(&mut self, map: &Map) {
         map.read(|id, runs| {
-            let place = last[..used].iter().position(|&(known, ..)| known == id).unwrap_or(used);
-            match last.get_mut(place) {
-                Some(state) => *state = (id, runs, runs || place < used && state.2),
-                None => return tell((id, runs, runs)),
+            if let Some(heard) = self.states.iter_mut().find(|heard| heard.id == id || heard.id == 0) {
+                (heard.id, heard.runs, heard.ran) = (id, runs, heard.ran || runs);
             }
-            used = used.max(place + 1);
         });
-        last[..used].iter().for_each(|&state| tell(state));
-        read
+    }
+
+    /// Writes down what is due; says whether there is anybody to read it.
+    fn pass_on(&mut self, now: Instant) -> bool {
+        self.due = None;
+        for heard in self.states.iter_mut().take_while(|heard| heard.id != 0) {
+            let Some(due) = heard.due() else { continue };
+            if due > now {
+                self.due = Some(self.due.map_or(due, |first| first.min(due)));
+                continue;
+            }
+            heard.tell(now);
+            let mut message = [0; MESSAGE];
+            message[..8].copy_from_slice(&heard.id.to_ne_bytes());
+            message[8..].copy_from_slice(&u64::from(heard.runs).to_ne_bytes());
+            // A full pipe has enough in it to wake whoever reads it.
+            if rustix::io::write(self.messages, &message) == Err(rustix::io::Errno::PIPE) {
+                return false;
+            }
+        }
+        true
     }
 }
 
@@ -309,10 +355,29 @@ fn open_event(cpu: u32, switches: bool) -> rustix::io::Result<OwnedFd> {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "the test sleeps so that its sleep is told")]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
     use crate::CpuMask;
+
+    /// A command that flaps is told of less and less often, but that it sleeps is told at once; calm is forgiven.
+    #[test]
+    fn what_changes_often_is_told_less_often() {
+        let at = |us: u64| Instant(1_000_000_000 + us * 1_000);
+        let mut heard = Heard { id: 7, runs: true, ran: true, ..Heard::default() };
+        assert!(heard.due().is_some_and(|due| due <= at(0)));
+        heard.tell(at(0));
+        assert_eq!(heard.due(), None);
+        // When it changes, and when that is due, us.
+        for (us, due) in [(100, 0), (200, 600), (700, 600), (800, 2_700), (2_800, 2_700), (2_900, 4_800)] {
+            heard.runs = !heard.runs;
+            assert_eq!(heard.due(), Some(at(due)), "changed at {us}");
+            heard.tell(at(us.max(due)));
+        }
+        heard.runs = !heard.runs;
+        heard.tell(at(20_000));
+        assert_eq!(heard.pause, Nanos::ZERO);
+    }
 
     #[test]
     fn a_thread_that_sleeps_and_wakes_is_heard() {
@@ -335,8 +400,8 @@ mod tests {
         event.turn(true);
         assert!(event.is_on());
         let (mut slept, mut woke) = (false, false);
-        let begun = Instant::now();
-        while !(slept && woke) && begun.elapsed() < Duration::from_secs(30) {
+        let begun = clock::now();
+        while !(slept && woke) && clock::now().since(begun) < Nanos::from_secs(30) {
             std::thread::sleep(Duration::from_millis(5));
             assert!(switches.take(|of, runs| {
                 assert_eq!(of, id);
