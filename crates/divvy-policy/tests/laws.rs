@@ -1,4 +1,4 @@
-//! What must hold of every proportional-share dispatcher, over random lives of random clients.
+//! What must hold of every dispatcher that takes no CPU from anybody, over random lives of random clients.
 
 mod support;
 
@@ -334,7 +334,7 @@ fn stride_remembers_a_lag_across_sleep() {
 /// Two CPUs and a client that asks for more than one of them: nobody idles, nobody starves, and no debt outlives it.
 #[test]
 fn shares_beyond_a_cpu_leave_the_rest_to_the_others() {
-    for (name, policy) in dispatchers(2) {
+    for (name, policy) in dispatchers(2).into_iter().filter(|&(name, _)| name != "rr") {
         let mut machine = Machine::new(name, policy, 2);
         for (client, share) in [(0, 18), (1, 1), (2, 1)] {
             machine.apply(Op::Join { client, share });

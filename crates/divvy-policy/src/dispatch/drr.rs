@@ -12,7 +12,7 @@
 //! **Weak spots.** With a small credit a choice may pass over many clients that are still saving (rounds in which nobody
 //! runs are skipped at once). Joining the order costs O(log n) and a move of O(n) words.
 
-use super::engine::{Dispatcher, ParamError, QUANTUM_MAX, check_params, policy};
+use super::dispatcher::{Dispatcher, ParamError, QUANTUM_MAX, check_params, policy};
 use super::rounds::{Rank, Rounds};
 use crate::{Kind, Nanos, ParamInfo, PolicyInfo};
 
@@ -65,8 +65,8 @@ impl Drr {
         if params.credit == Nanos::ZERO || params.credit > QUANTUM_MAX {
             return Err(ParamError::Range("credit"));
         }
-        let rounds = Rounds::new(Rank::ByArrival, params.credit.0, params.quantum.0);
-        Ok(Self(Dispatcher::new(rounds, params.cpus, params.quantum)))
+        let rounds = Rounds::new(Rank::ByArrival, params.credit, params.quantum.0, params.quantum);
+        Ok(Self(Dispatcher::new(rounds, params.cpus)))
     }
 }
 

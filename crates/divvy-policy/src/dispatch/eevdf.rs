@@ -23,8 +23,7 @@
 use alloc::collections::BTreeSet;
 use core::fmt;
 
-use super::frame::{Frame, Occasion, Rows, Rule, Standing, policy_of_frame};
-use super::ring::NONE;
+use super::dispatcher::{Dispatcher, NONE, Occasion, Pick, Rule, Slot, Table, policy};
 use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
 
 /// What `divvy policies` says of EEVDF.
@@ -98,11 +97,9 @@ impl core::error::Error for EevdfError {}
 
 /// Earliest eligible virtual deadline first, as a [`crate::Policy`].
 #[derive(Clone, Debug)]
-pub struct Eevdf {
-    frame: Frame<EevdfRule>,
-}
+pub struct Eevdf(Dispatcher<EevdfRule>);
 
-policy_of_frame!(Eevdf);
+policy!(Eevdf);
 
 impl Eevdf {
     /// A policy without clients.
@@ -116,24 +113,27 @@ impl Eevdf {
         if params.cpus == 0 {
             return Err(EevdfError::NoCpu);
         }
-        let rule = EevdfRule { params, queue: BTreeSet::new(), shares: 0, weighted: 0, floor: 0 };
-        Ok(Self { frame: Frame::new(rule, params.cpus) })
+        let average = Average { shares: 0, weighted: 0, floor: 0 };
+        let rule = EevdfRule { params, accounts: Table::new(), queue: BTreeSet::new(), average };
+        Ok(Self(Dispatcher::new(rule, params.cpus)))
     }
 
     /// Service owed to `client` in nanoseconds, rounded down; negative where it had too much, and as it was at blocking
     /// where it is blocked. `None` where it is unknown.
     #[must_use]
     pub fn lag(&self, client: ClientId) -> Option<i64> {
-        let slot = self.frame.slot(client).ok()?;
-        let account = &self.frame.rows[slot as usize].data;
-        let lag = if account.counted { self.frame.rule.lag(account) } else { account.lag };
+        let rule = &self.0.rule;
+        let account = &rule.accounts[self.0.slot(client)?];
+        let lag = if account.counted { rule.average.lag(account) } else { account.lag };
         Some((lag >> VIRTUAL_BITS) as i64)
     }
 }
 
 /// What is kept about a client. Virtual numbers are in units of 2^-[`VIRTUAL_BITS`] ns.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Account {
+struct Account {
+    client: ClientId,
+    runnable: bool,
     share: i128,
     v: i128,
     /// Remainder of the division by the share, carried from charge to charge.
@@ -148,11 +148,9 @@ pub(super) struct Account {
     ever_active: bool,
 }
 
+/// The virtual time of those that are counted.
 #[derive(Clone, Debug)]
-struct EevdfRule {
-    params: EevdfParams,
-    /// (deadline, id, slot) of the ready, and of the blocked that are still counted.
-    queue: BTreeSet<(i128, ClientId, u32)>,
+struct Average {
     /// Sum of shares, and of share * v, over the counted.
     shares: i128,
     weighted: i128,
@@ -160,39 +158,20 @@ struct EevdfRule {
     floor: i128,
 }
 
-impl EevdfRule {
+impl Average {
     /// V, rounded down.
-    fn average(&self) -> i128 {
+    fn now(&self) -> i128 {
         if self.shares == 0 { self.floor } else { self.weighted.div_euclid(self.shares) }
     }
 
     /// share (V - v), from the exact average.
     fn lag(&self, account: &Account) -> i128 {
-        let (whole, part) = (self.average(), self.weighted - self.average() * self.shares);
+        let (whole, part) = (self.now(), self.weighted - self.now() * self.shares);
         (whole - account.v) * account.share + part * account.share / self.shares.max(1)
     }
 
     fn is_eligible(&self, account: &Account) -> bool {
         account.v * self.shares <= self.weighted
-    }
-
-    /// A slice in virtual time, rounded up so that it is never nothing.
-    fn virtual_slice(&self, share: i128) -> i128 {
-        let slice = i128::from(self.params.slice.0) << VIRTUAL_BITS;
-        (slice + share - 1) / share
-    }
-
-    fn enqueue(&mut self, slot: u32, rows: &mut Rows<Account>) {
-        let row = &mut rows[slot as usize];
-        row.data.queued = true;
-        self.queue.insert((row.data.deadline, row.id, slot));
-    }
-
-    fn dequeue(&mut self, slot: u32, rows: &mut Rows<Account>) {
-        let row = &mut rows[slot as usize];
-        if core::mem::replace(&mut row.data.queued, false) {
-            self.queue.remove(&(row.data.deadline, row.id, slot));
-        }
     }
 
     fn count(&mut self, account: &mut Account) {
@@ -202,60 +181,111 @@ impl EevdfRule {
     }
 
     fn discount(&mut self, account: &mut Account) {
-        self.floor = self.average();
+        self.floor = self.now();
         self.shares -= account.share;
         self.weighted -= account.share * account.v;
         account.counted = false;
     }
 
-    /// Changes v, share or deadline of an account without losing its place in the set or the sums.
-    fn update(&mut self, slot: u32, rows: &mut Rows<Account>, change: impl FnOnce(&mut Self, &mut Account)) {
-        let Account { queued, counted, .. } = rows[slot as usize].data;
-        if queued {
-            self.dequeue(slot, rows);
-        }
-        let account = &mut rows[slot as usize].data;
-        if counted {
-            let floor = self.floor;
-            self.discount(account);
-            // Nobody left, only changed.
-            self.floor = floor;
-        }
-        change(self, account);
-        if counted {
-            self.count(account);
-        }
-        if queued {
-            self.enqueue(slot, rows);
-        }
-    }
-
     /// Sets v so that the account, once counted, has `lag`; the deadline keeps its distance from v, `ahead`.
-    fn place(&mut self, account: &mut Account, lag: i128, ahead: i128) {
+    fn place(&self, account: &mut Account, lag: i128, ahead: i128) {
         // Counting it moves V by -share/(shares + share) of the distance V - v, so the distance must be larger by
         // (shares + share)/shares.
         let total = self.shares + account.share;
         let distance = if self.shares == 0 { 0 } else { lag * total / (self.shares * account.share) };
-        account.v = self.average() - distance;
+        account.v = self.now() - distance;
         account.deadline = account.v + ahead;
+    }
+}
+
+#[derive(Clone, Debug)]
+struct EevdfRule {
+    params: EevdfParams,
+    accounts: Table<Account>,
+    /// (deadline, id, slot) of the ready, and of the blocked that are still counted.
+    queue: BTreeSet<(i128, ClientId, Slot)>,
+    average: Average,
+}
+
+impl EevdfRule {
+    /// A slice in virtual time, rounded up so that it is never nothing.
+    fn virtual_slice(&self, share: i128) -> i128 {
+        let slice = i128::from(self.params.slice.0) << VIRTUAL_BITS;
+        (slice + share - 1) / share
+    }
+
+    fn enqueue(&mut self, slot: Slot) {
+        let account = &mut self.accounts[slot];
+        account.queued = true;
+        self.queue.insert((account.deadline, account.client, slot));
+    }
+
+    fn dequeue(&mut self, slot: Slot) {
+        let account = &mut self.accounts[slot];
+        if core::mem::replace(&mut account.queued, false) {
+            self.queue.remove(&(account.deadline, account.client, slot));
+        }
+    }
+
+    /// Changes v, share or deadline of an account without losing its place in the set or the sums.
+    fn update(&mut self, slot: Slot, change: impl FnOnce(&Average, &mut Account)) {
+        let Account { queued, counted, .. } = self.accounts[slot];
+        self.dequeue(slot);
+        let account = &mut self.accounts[slot];
+        if counted {
+            let floor = self.average.floor;
+            self.average.discount(account);
+            // Nobody left, only changed.
+            self.average.floor = floor;
+        }
+        change(&self.average, account);
+        if counted {
+            self.average.count(account);
+        }
+        if queued {
+            self.enqueue(slot);
+        }
     }
 
     /// Takes a blocked client out of the average that has worked off its debt.
-    fn settle(&mut self, slot: u32, rows: &mut Rows<Account>) {
-        self.dequeue(slot, rows);
-        let account = &mut rows[slot as usize].data;
-        self.discount(account);
+    fn settle(&mut self, slot: Slot) {
+        self.dequeue(slot);
+        let account = &mut self.accounts[slot];
+        self.average.discount(account);
         account.lag = 0;
+    }
+
+    /// The first eligible client in the order of deadlines; the least v where nobody is eligible.
+    fn choose(&mut self, occasion: Occasion) -> Option<Slot> {
+        loop {
+            let eligible = |entry: &&(_, _, Slot)| self.average.is_eligible(&self.accounts[entry.2]);
+            let Some(&(deadline, client, slot)) = self.queue.iter().find(eligible) else { break };
+            if !self.accounts[slot].runnable {
+                self.settle(slot);
+                continue;
+            }
+            if occasion.holder == NONE {
+                return Some(slot);
+            }
+            let holder = &self.accounts[occasion.holder];
+            let first =
+                self.average.is_eligible(holder) && (holder.deadline, holder.client) < (deadline, client);
+            return if first { None } else { Some(slot) };
+        }
+        if occasion.holder != NONE {
+            return None;
+        }
+        let ready = self.queue.iter().filter(|entry| self.accounts[entry.2].runnable);
+        ready.min_by_key(|entry| (self.accounts[entry.2].v, entry.1)).map(|entry| entry.2)
     }
 }
 
 impl Rule for EevdfRule {
-    type Data = Account;
-
-    fn join(&mut self, _now: Instant, _id: ClientId, share: Share) -> Account {
-        let share = i128::from(share.get());
-        Account {
-            share,
+    fn join(&mut self, _now: Instant, slot: Slot, client: ClientId, share: Share) {
+        let account = Account {
+            client,
+            runnable: false,
+            share: i128::from(share.get()),
             v: 0,
             rest: 0,
             deadline: 0,
@@ -263,81 +293,82 @@ impl Rule for EevdfRule {
             counted: false,
             queued: false,
             ever_active: false,
+        };
+        self.accounts.put(slot, account);
+    }
+
+    fn leave(&mut self, slot: Slot) {
+        if self.accounts[slot].counted {
+            self.settle(slot);
         }
     }
 
-    fn wake(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>, _current: u32) {
-        let account = &mut rows[slot as usize].data;
-        if account.counted {
-            // Still in the average; whatever it gained beyond its debt by sleeping is forfeited.
-            if self.lag(account) > 0 {
-                let ahead = account.deadline - account.v;
-                self.dequeue(slot, rows);
-                let account = &mut rows[slot as usize].data;
-                self.discount(account);
-                self.place(account, 0, ahead);
-                self.count(account);
-                self.enqueue(slot, rows);
-            }
-            return;
-        }
-        let mut ahead = self.virtual_slice(account.share);
-        if !account.ever_active {
+    fn wake(&mut self, _now: Instant, slot: Slot, busy: bool, _current: Slot) {
+        let slice = self.virtual_slice(self.accounts[slot].share);
+        // A debtor that was still in the average stands in the queue.
+        self.dequeue(slot);
+        let account = &mut self.accounts[slot];
+        account.runnable = true;
+        if !account.counted {
+            let ahead = if account.ever_active { slice } else { (slice + 1) / 2 };
             account.ever_active = true;
-            ahead = (ahead + 1) / 2;
+            let lag = account.lag;
+            self.average.place(account, lag, ahead);
+            self.average.count(account);
+        } else if self.average.lag(account) > 0 {
+            // Whatever it gained beyond its debt by sleeping is forfeited.
+            let ahead = account.deadline - account.v;
+            self.average.discount(account);
+            self.average.place(account, 0, ahead);
+            self.average.count(account);
         }
-        let lag = account.lag;
-        self.place(account, lag, ahead);
-        self.count(account);
-        self.enqueue(slot, rows);
+        if !busy {
+            self.enqueue(slot);
+        }
     }
 
-    fn block(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>, _was: Standing) {
-        let account = &rows[slot as usize].data;
-        if !self.is_eligible(account) {
-            if !account.queued {
-                self.enqueue(slot, rows);
-            }
+    fn block(&mut self, _now: Instant, slot: Slot, _busy: bool) {
+        self.accounts[slot].runnable = false;
+        if !self.average.is_eligible(&self.accounts[slot]) {
+            self.enqueue(slot);
             return;
         }
+        self.dequeue(slot);
         let bound = i128::from(self.params.slice.0) << (VIRTUAL_BITS + 1);
-        let lag = self.lag(account).clamp(-bound, bound);
-        self.dequeue(slot, rows);
-        let account = &mut rows[slot as usize].data;
-        account.lag = lag;
-        self.discount(account);
+        let account = &mut self.accounts[slot];
+        account.lag = self.average.lag(account).clamp(-bound, bound);
+        self.average.discount(account);
     }
 
-    fn leave(&mut self, slot: u32, rows: &mut Rows<Account>) {
-        if rows[slot as usize].data.counted {
-            self.settle(slot, rows);
-        }
-    }
-
-    fn reshare(&mut self, _now: Instant, slot: u32, share: Share, rows: &mut Rows<Account>) {
+    fn reshare(&mut self, slot: Slot, share: Share) {
         let new = i128::from(share.get());
-        let Account { counted, share: old, .. } = rows[slot as usize].data;
+        let Account { counted, share: old, .. } = self.accounts[slot];
         if !counted {
-            rows[slot as usize].data.share = new;
+            self.accounts[slot].share = new;
             return;
         }
-        let lag = self.lag(&rows[slot as usize].data);
+        let lag = self.average.lag(&self.accounts[slot]);
         // Lag and the service left of the request stay what they are.
-        self.update(slot, rows, |rule, account| {
+        self.update(slot, |average, account| {
             let ahead = (account.deadline - account.v) * old;
             (account.share, account.rest) = (new, 0);
-            rule.place(account, lag, (ahead + new - 1) / new);
+            average.place(account, lag, (ahead + new - 1) / new);
         });
     }
 
-    fn charge(&mut self, _now: Instant, slot: u32, used: Nanos, rows: &mut Rows<Account>) {
-        let slice = self.virtual_slice(rows[slot as usize].data.share);
-        if !rows[slot as usize].data.counted {
+    fn charge(&mut self, slot: Slot, used: Nanos) {
+        if used == Nanos::ZERO {
+            return; // No request ends here, whatever a change of share made of its deadline.
+        }
+        let account = &mut self.accounts[slot];
+        if !account.counted {
             // A late charge of a blocked client lowers what it takes along.
-            rows[slot as usize].data.lag -= i128::from(used.0) << VIRTUAL_BITS;
+            account.lag -= i128::from(used.0) << VIRTUAL_BITS;
             return;
         }
-        self.update(slot, rows, |_, account| {
+        let share = account.share;
+        let slice = self.virtual_slice(share);
+        self.update(slot, |_, account| {
             let total = (i128::from(used.0) << VIRTUAL_BITS) + account.rest;
             account.v += total / account.share;
             account.rest = total % account.share;
@@ -347,54 +378,26 @@ impl Rule for EevdfRule {
         });
     }
 
-    fn put_back(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
-        self.enqueue(slot, rows);
+    fn put_back(&mut self, slot: Slot) {
+        self.enqueue(slot);
     }
 
-    fn take(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
-        self.dequeue(slot, rows);
-    }
-
-    fn choose(&mut self, occasion: Occasion, rows: &mut Rows<Account>) -> u32 {
-        loop {
-            let eligible =
-                |&&(_, _, slot): &&(i128, ClientId, u32)| self.is_eligible(&rows[slot as usize].data);
-            let Some(&(deadline, id, slot)) = self.queue.iter().find(eligible) else { break };
-            if rows[slot as usize].standing == Standing::Blocked {
-                self.settle(slot, rows);
-                continue;
-            }
-            if occasion.holder != NONE {
-                let holder = &rows[occasion.holder as usize];
-                let first =
-                    self.is_eligible(&holder.data) && (holder.data.deadline, holder.id) < (deadline, id);
-                return if first { occasion.holder } else { slot };
-            }
-            return slot;
-        }
-        if occasion.holder != NONE {
-            return occasion.holder;
-        }
-        let ready =
-            self.queue.iter().filter(|&&(_, _, slot)| rows[slot as usize].standing == Standing::Ready);
-        ready
-            .min_by_key(|&&(_, id, slot)| (rows[slot as usize].data.v, id))
-            .map_or(NONE, |&(_, _, slot)| slot)
-    }
-
-    fn slice(&mut self, _now: Instant, slot: u32, rows: &Rows<Account>) -> Nanos {
-        let account = &rows[slot as usize].data;
+    fn pick(&mut self, occasion: Occasion) -> Option<Pick> {
+        let slot = self.choose(occasion)?;
+        self.dequeue(slot);
+        let account = &self.accounts[slot];
         let left = (account.deadline - account.v) * account.share - account.rest;
         // Rounded up to a whole nanosecond, so that the request is over when it has been used.
-        Nanos(((left + (1 << VIRTUAL_BITS) - 1) >> VIRTUAL_BITS).max(1) as u64)
+        let slice = Nanos(((left + (1 << VIRTUAL_BITS) - 1) >> VIRTUAL_BITS).max(1) as u64);
+        Some(Pick { slot, client: account.client, slice })
     }
 
     fn preempts(&self) -> bool {
         self.params.preempt == Preempt::OnWake
     }
 
-    fn precedes(&self, _now: Instant, a: u32, b: u32, rows: &Rows<Account>) -> bool {
-        let key = |slot: u32| (rows[slot as usize].data.deadline, rows[slot as usize].id);
+    fn precedes(&self, _now: Instant, a: Slot, b: Slot) -> bool {
+        let key = |slot: Slot| (self.accounts[slot].deadline, self.accounts[slot].client);
         key(a) < key(b)
     }
 }

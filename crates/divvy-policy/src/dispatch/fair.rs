@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use super::engine::{NONE, Rule, Slot};
+use super::dispatcher::{NONE, Occasion, Pick, Rule, Slot, Table};
 use super::vtime::{Clock, VirtualTime};
-use crate::ClientId;
+use crate::{ClientId, Instant, Nanos, Share};
 
 /// Who goes first among equal virtual times. Every rule ends in the client's id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Entry {
 #[derive(Clone, Debug)]
 pub(super) struct Fair {
     setup: Setup,
-    members: Vec<Member>,
+    members: Table<Member>,
     ready: Vec<Entry>,
     /// The queue's virtual time: advances by `1 / total` of all service.
     queue: Clock,
@@ -111,7 +111,7 @@ impl Fair {
         let queue = Clock::new(VirtualTime::ZERO, 1);
         Self {
             setup,
-            members: Vec::new(),
+            members: Table::new(),
             ready: Vec::new(),
             queue,
             queue_mul: 1,
@@ -128,7 +128,7 @@ impl Fair {
 
     /// A client's virtual time.
     pub(super) fn client_time(&self, slot: Slot) -> VirtualTime {
-        self.members[slot as usize].clock.now()
+        self.members[slot].clock.now()
     }
 
     /// A clock at `at` for a share, and its steps a nanosecond.
@@ -156,7 +156,7 @@ impl Fair {
     }
 
     fn entry(&self, slot: Slot, stamp: u64) -> Entry {
-        let m = &self.members[slot as usize];
+        let m = &self.members[slot];
         let mut clock = m.clock;
         if self.setup.key != Key::Start {
             self.advance(&mut clock, m.mul, self.setup.quantum);
@@ -177,7 +177,7 @@ impl Fair {
         self.stamps += 1;
         let at = self.ready.len();
         self.ready.push(entry);
-        self.members[slot as usize].at = at as u32;
+        self.members[slot].at = at as u32;
         if self.setup.queue == Queue::Heap {
             self.sift_up(at);
         }
@@ -185,9 +185,9 @@ impl Fair {
 
     fn remove(&mut self, at: usize) -> Slot {
         let slot = self.ready.swap_remove(at).slot;
-        self.members[slot as usize].at = NONE;
+        self.members[slot].at = NONE;
         if at < self.ready.len() {
-            self.members[self.ready[at].slot as usize].at = at as u32;
+            self.members[self.ready[at].slot].at = at as u32;
             if self.setup.queue == Queue::Heap {
                 self.sift_down(at);
                 self.sift_up(at);
@@ -198,7 +198,7 @@ impl Fair {
 
     fn place(&mut self, at: usize, entry: Entry) {
         self.ready[at] = entry;
-        self.members[entry.slot as usize].at = at as u32;
+        self.members[entry.slot].at = at as u32;
     }
 
     fn sift_up(&mut self, mut at: usize) {
@@ -312,21 +312,16 @@ impl Fair {
 }
 
 impl Rule for Fair {
-    fn join(&mut self, slot: Slot, client: ClientId, share: u64) {
+    fn join(&mut self, _now: Instant, slot: Slot, client: ClientId, share: Share) {
+        let share = share.get();
         let (clock, mul) = self.clock(VirtualTime::ZERO, share);
         let member = Member { client, share, clock, mul, parked: None, runnable: false, at: NONE };
-        if slot as usize == self.members.len() {
-            self.members.push(member);
-        } else {
-            self.members[slot as usize] = member;
-        }
+        self.members.put(slot, member);
     }
 
-    fn leave(&mut self, _slot: Slot) {}
-
-    fn wake(&mut self, slot: Slot, busy: bool) {
+    fn wake(&mut self, _now: Instant, slot: Slot, busy: bool, _current: Slot) {
         let queue = self.queue.now();
-        let m = &self.members[slot as usize];
+        let m = &self.members[slot];
         let (now, share) = (m.clock.now(), m.share);
         let at = match (m.parked, self.setup.comeback) {
             (None, _) => queue,
@@ -334,7 +329,7 @@ impl Rule for Fair {
             (Some(parked), Return::KeepLag) => now.plus(queue.minus(parked)),
         };
         let (clock, _) = self.clock(at, share);
-        let m = &mut self.members[slot as usize];
+        let m = &mut self.members[slot];
         m.clock = clock;
         m.runnable = true;
         self.set_total(self.total + share);
@@ -343,9 +338,9 @@ impl Rule for Fair {
         }
     }
 
-    fn block(&mut self, slot: Slot, busy: bool) {
+    fn block(&mut self, _now: Instant, slot: Slot, busy: bool) {
         let queue = self.queue.now();
-        let m = &mut self.members[slot as usize];
+        let m = &mut self.members[slot];
         m.runnable = false;
         m.parked = Some(queue);
         let (share, at) = (m.share, m.at as usize);
@@ -355,8 +350,9 @@ impl Rule for Fair {
         }
     }
 
-    fn reshare(&mut self, slot: Slot, share: u64) {
-        let m = &self.members[slot as usize];
+    fn reshare(&mut self, slot: Slot, share: Share) {
+        let share = share.get();
+        let m = &self.members[slot];
         let (old, at, runnable) = (m.share, m.at, m.runnable);
         if share == old {
             return;
@@ -366,7 +362,7 @@ impl Rule for Fair {
             Some(queue) => self.reshared(&m.clock, queue, old, share),
             None => self.clock(VirtualTime::ZERO, share),
         };
-        let m = &mut self.members[slot as usize];
+        let m = &mut self.members[slot];
         m.clock = clock;
         m.mul = mul;
         m.share = share;
@@ -380,16 +376,16 @@ impl Rule for Fair {
     }
 
     #[inline]
-    fn charge(&mut self, slot: Slot, used: u64) {
+    fn charge(&mut self, slot: Slot, Nanos(used): Nanos) {
         if self.total > 0 {
             let mut queue = self.queue;
             self.advance(&mut queue, self.queue_mul, used);
             self.queue = queue;
         }
-        let m = &self.members[slot as usize];
+        let m = &self.members[slot];
         let mut clock = m.clock;
         self.advance(&mut clock, m.mul, used);
-        let m = &mut self.members[slot as usize];
+        let m = &mut self.members[slot];
         m.clock = clock;
         let at = m.at as usize;
         if m.at != NONE {
@@ -403,17 +399,16 @@ impl Rule for Fair {
     }
 
     #[inline]
-    fn returned(&mut self, slot: Slot, runnable: bool) {
-        if runnable {
-            self.insert(slot);
-        }
+    fn put_back(&mut self, slot: Slot) {
+        self.insert(slot);
     }
 
     #[inline]
-    fn pick(&mut self) -> Option<(Slot, ClientId)> {
+    fn pick(&mut self, _occasion: Occasion) -> Option<Pick> {
         let heap = self.setup.queue == Queue::Heap && self.setup.key != Key::EligibleFinish;
         let at = if heap { self.first_of_heap()? } else { self.first_of_list()? };
         self.last = self.ready[at].client;
-        Some((self.remove(at), ClientId(self.last)))
+        let slice = Nanos(self.setup.quantum);
+        Some(Pick { slot: self.remove(at), client: ClientId(self.last), slice })
     }
 }

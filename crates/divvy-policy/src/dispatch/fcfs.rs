@@ -13,8 +13,7 @@
 use alloc::collections::BTreeSet;
 use core::fmt;
 
-use super::frame::{Frame, Occasion, Rows, Rule, Standing, policy_of_frame};
-use super::ring::NONE;
+use super::dispatcher::{Dispatcher, NONE, Occasion, Pick, Rule, Slot, Table, policy};
 use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
 
 /// What `divvy policies` says of FCFS.
@@ -74,11 +73,9 @@ impl core::error::Error for FcfsError {}
 
 /// First come, first served, as a [`crate::Policy`].
 #[derive(Clone, Debug)]
-pub struct Fcfs {
-    frame: Frame<FcfsRule>,
-}
+pub struct Fcfs(Dispatcher<FcfsRule>);
 
-policy_of_frame!(Fcfs);
+policy!(Fcfs);
 
 impl Fcfs {
     /// A policy without clients.
@@ -89,65 +86,54 @@ impl Fcfs {
         if params.cpus == 0 {
             return Err(FcfsError::NoCpu);
         }
-        let rule = FcfsRule { arrival: params.arrival, ready: BTreeSet::new() };
-        Ok(Self { frame: Frame::new(rule, params.cpus) })
+        let rule = FcfsRule { arrival: params.arrival, keys: Table::new(), ready: BTreeSet::new() };
+        Ok(Self(Dispatcher::new(rule, params.cpus)))
     }
 }
 
 /// (moment of coming, id, slot).
-type Key = (Instant, ClientId, u32);
+type Key = (Instant, ClientId, Slot);
 
 #[derive(Clone, Debug)]
 struct FcfsRule {
     arrival: Arrival,
+    keys: Table<Key>,
     ready: BTreeSet<Key>,
 }
 
-fn key(slot: u32, rows: &Rows<Instant>) -> Key {
-    let row = &rows[slot as usize];
-    (row.data, row.id, slot)
-}
-
 impl Rule for FcfsRule {
-    /// When the client came.
-    type Data = Instant;
-
-    fn join(&mut self, now: Instant, _id: ClientId, _share: Share) -> Instant {
-        now
+    fn join(&mut self, now: Instant, slot: Slot, client: ClientId, _share: Share) {
+        self.keys.put(slot, (now, client, slot));
     }
 
-    fn wake(&mut self, now: Instant, slot: u32, rows: &mut Rows<Instant>, _current: u32) {
+    fn wake(&mut self, now: Instant, slot: Slot, busy: bool, _current: Slot) {
         if self.arrival == Arrival::Wake {
-            rows[slot as usize].data = now;
+            self.keys[slot].0 = now;
         }
-        self.ready.insert(key(slot, rows));
-    }
-
-    fn block(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Instant>, was: Standing) {
-        if was == Standing::Ready {
-            self.ready.remove(&key(slot, rows));
+        if !busy {
+            self.put_back(slot);
         }
     }
 
-    fn reshare(&mut self, _now: Instant, _slot: u32, _share: Share, _rows: &mut Rows<Instant>) {}
-
-    fn charge(&mut self, _now: Instant, _slot: u32, _used: Nanos, _rows: &mut Rows<Instant>) {}
-
-    fn put_back(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Instant>) {
-        self.ready.insert(key(slot, rows));
+    fn block(&mut self, _now: Instant, slot: Slot, _busy: bool) {
+        self.ready.remove(&self.keys[slot]);
     }
 
-    fn take(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Instant>) {
-        self.ready.remove(&key(slot, rows));
+    fn reshare(&mut self, _slot: Slot, _share: Share) {}
+
+    fn charge(&mut self, _slot: Slot, _used: Nanos) {}
+
+    fn put_back(&mut self, slot: Slot) {
+        self.ready.insert(self.keys[slot]);
     }
 
-    fn choose(&mut self, occasion: Occasion, rows: &mut Rows<Instant>) -> u32 {
-        let Some(&first) = self.ready.first() else { return occasion.holder };
-        if occasion.holder != NONE && key(occasion.holder, rows) < first { occasion.holder } else { first.2 }
-    }
-
-    fn slice(&mut self, _now: Instant, _slot: u32, _rows: &Rows<Instant>) -> Nanos {
-        Nanos::MAX
+    fn pick(&mut self, occasion: Occasion) -> Option<Pick> {
+        let &(_, client, slot) = self.ready.first()?;
+        if occasion.holder != NONE && self.precedes(occasion.now, occasion.holder, slot) {
+            return None;
+        }
+        self.ready.pop_first();
+        Some(Pick { slot, client, slice: Nanos::MAX })
     }
 
     fn preempts(&self) -> bool {
@@ -155,7 +141,7 @@ impl Rule for FcfsRule {
         self.arrival == Arrival::Join
     }
 
-    fn precedes(&self, _now: Instant, a: u32, b: u32, rows: &Rows<Instant>) -> bool {
-        key(a, rows) < key(b, rows)
+    fn precedes(&self, _now: Instant, a: Slot, b: Slot) -> bool {
+        self.keys[a] < self.keys[b]
     }
 }

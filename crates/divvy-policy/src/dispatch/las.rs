@@ -15,8 +15,7 @@ use alloc::collections::BTreeSet;
 use core::cmp::Ordering;
 use core::fmt;
 
-use super::frame::{Frame, Grid, Occasion, Rows, Rule, Standing, policy_of_frame};
-use super::ring::NONE;
+use super::dispatcher::{Dispatcher, Grid, NONE, Occasion, Pick, Rule, Slot, Table, policy};
 use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
 
 /// What `divvy policies` says of LAS.
@@ -86,11 +85,9 @@ impl core::error::Error for LasError {}
 
 /// Least attained service first, as a [`crate::Policy`].
 #[derive(Clone, Debug)]
-pub struct Las {
-    frame: Frame<LasRule>,
-}
+pub struct Las(Dispatcher<LasRule>);
 
-policy_of_frame!(Las);
+policy!(Las);
 
 impl Las {
     /// A policy without clients.
@@ -104,36 +101,36 @@ impl Las {
         if params.cpus == 0 {
             return Err(LasError::NoCpu);
         }
-        let rule = LasRule { grid: Grid::new(params.quantum), since: params.since, ready: BTreeSet::new() };
-        Ok(Self { frame: Frame::new(rule, params.cpus) })
+        let (grid, accounts, ready) = (Grid::new(params.quantum), Table::new(), BTreeSet::new());
+        Ok(Self(Dispatcher::new(LasRule { grid, since: params.since, accounts, ready }, params.cpus)))
     }
 }
 
 /// What is kept about a client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Account {
-    service: Nanos,
-    share: Share,
-    begin: Instant,
+struct Account {
+    key: Key,
+    /// In the ordered set: runnable and on no CPU.
+    ready: bool,
     blocked_at: Option<Instant>,
 }
 
 /// Place in the order: least service per share, then the earliest beginning, then id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
-    service: u64,
-    share: u64,
+    service: Nanos,
+    share: Share,
     begin: Instant,
-    id: ClientId,
-    slot: u32,
+    client: ClientId,
+    slot: Slot,
 }
 
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
         // S/k < S'/k' as S k' < S' k, in 96 bits at the most.
-        let mine = u128::from(self.service) * u128::from(other.share);
-        let theirs = u128::from(other.service) * u128::from(self.share);
-        mine.cmp(&theirs).then((self.begin, self.id).cmp(&(other.begin, other.id)))
+        let mine = u128::from(self.service.0) * u128::from(other.share.get());
+        let theirs = u128::from(other.service.0) * u128::from(self.share.get());
+        mine.cmp(&theirs).then((self.begin, self.client).cmp(&(other.begin, other.client)))
     }
 }
 
@@ -147,87 +144,78 @@ impl PartialOrd for Key {
 struct LasRule {
     grid: Grid,
     since: Since,
+    accounts: Table<Account>,
     ready: BTreeSet<Key>,
 }
 
-fn key(slot: u32, rows: &Rows<Account>) -> Key {
-    let row = &rows[slot as usize];
-    let Account { service, share, begin, .. } = row.data;
-    Key { service: service.0, share: share.get(), begin, id: row.id, slot }
-}
-
 impl LasRule {
-    /// Changes an account without losing its place in the set.
-    fn update(&mut self, slot: u32, rows: &mut Rows<Account>, change: impl FnOnce(&mut Account)) {
-        let ready = rows[slot as usize].standing == Standing::Ready;
-        if ready {
-            self.ready.remove(&key(slot, rows));
+    /// Changes a key without losing its place in the set.
+    fn update(&mut self, slot: Slot, change: impl FnOnce(&mut Key)) {
+        let account = &mut self.accounts[slot];
+        if account.ready {
+            self.ready.remove(&account.key);
         }
-        change(&mut rows[slot as usize].data);
-        if ready {
-            self.ready.insert(key(slot, rows));
+        change(&mut account.key);
+        if account.ready {
+            self.ready.insert(account.key);
         }
     }
 }
 
 impl Rule for LasRule {
-    type Data = Account;
-
-    fn join(&mut self, now: Instant, _id: ClientId, share: Share) -> Account {
-        Account { service: Nanos::ZERO, share, begin: now, blocked_at: None }
+    fn join(&mut self, now: Instant, slot: Slot, client: ClientId, share: Share) {
+        let key = Key { service: Nanos::ZERO, share, begin: now, client, slot };
+        self.accounts.put(slot, Account { key, ready: false, blocked_at: None });
     }
 
-    fn wake(&mut self, now: Instant, slot: u32, rows: &mut Rows<Account>, _current: u32) {
-        let account = &mut rows[slot as usize].data;
+    fn wake(&mut self, now: Instant, slot: Slot, busy: bool, _current: Slot) {
+        let account = &mut self.accounts[slot];
         // Blocked and woken at one instant is no sleep.
         if self.since == Since::Wake && account.blocked_at != Some(now) {
-            account.begin = now;
-            account.service = Nanos::ZERO;
+            (account.key.begin, account.key.service) = (now, Nanos::ZERO);
         }
-        self.ready.insert(key(slot, rows));
-    }
-
-    fn block(&mut self, now: Instant, slot: u32, rows: &mut Rows<Account>, was: Standing) {
-        if was == Standing::Ready {
-            self.ready.remove(&key(slot, rows));
-        }
-        rows[slot as usize].data.blocked_at = Some(now);
-    }
-
-    fn reshare(&mut self, _now: Instant, slot: u32, share: Share, rows: &mut Rows<Account>) {
-        self.update(slot, rows, |account| account.share = share);
-    }
-
-    fn charge(&mut self, _now: Instant, slot: u32, used: Nanos, rows: &mut Rows<Account>) {
-        self.update(slot, rows, |account| account.service += used);
-    }
-
-    fn put_back(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
-        self.ready.insert(key(slot, rows));
-    }
-
-    fn take(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
-        self.ready.remove(&key(slot, rows));
-    }
-
-    fn choose(&mut self, occasion: Occasion, rows: &mut Rows<Account>) -> u32 {
-        let Some(&first) = self.ready.first() else { return occasion.holder };
-        if occasion.holder != NONE && key(occasion.holder, rows) < first {
-            occasion.holder
-        } else {
-            first.slot
+        if !busy {
+            self.put_back(slot);
         }
     }
 
-    fn slice(&mut self, now: Instant, _slot: u32, _rows: &Rows<Account>) -> Nanos {
-        self.grid.until_next(now)
+    fn block(&mut self, now: Instant, slot: Slot, _busy: bool) {
+        let account = &mut self.accounts[slot];
+        if core::mem::replace(&mut account.ready, false) {
+            self.ready.remove(&account.key);
+        }
+        account.blocked_at = Some(now);
+    }
+
+    fn reshare(&mut self, slot: Slot, share: Share) {
+        self.update(slot, |key| key.share = share);
+    }
+
+    fn charge(&mut self, slot: Slot, used: Nanos) {
+        self.update(slot, |key| key.service += used);
+    }
+
+    fn put_back(&mut self, slot: Slot) {
+        let account = &mut self.accounts[slot];
+        account.ready = true;
+        self.ready.insert(account.key);
+    }
+
+    fn pick(&mut self, occasion: Occasion) -> Option<Pick> {
+        let &Key { client, slot, .. } = self.ready.first()?;
+        if occasion.holder != NONE && self.precedes(occasion.now, occasion.holder, slot) {
+            return None;
+        }
+        self.ready.pop_first();
+        self.accounts[slot].ready = false;
+        Some(Pick { slot, client, slice: self.grid.until_next(occasion.now) })
     }
 
     fn preempts(&self) -> bool {
         true
     }
 
-    fn precedes(&self, _now: Instant, a: u32, b: u32, rows: &Rows<Account>) -> bool {
-        key(a, rows) < key(b, rows)
+    fn precedes(&self, _now: Instant, a: Slot, b: Slot) -> bool {
+        self.accounts[a].key < self.accounts[b].key
     }
 }

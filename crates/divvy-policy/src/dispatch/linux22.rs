@@ -18,8 +18,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::frame::{Frame, Occasion, Rows, Rule, Standing, policy_of_frame};
-use super::ring::NONE;
+use super::dispatcher::{Dispatcher, NONE, Occasion, Pick, Rule, Slot, Table, policy};
 use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
 
 /// What `divvy policies` says of Linux 2.2.
@@ -85,11 +84,9 @@ impl core::error::Error for Linux22Error {}
 
 /// The goodness scheduler as a [`crate::Policy`].
 #[derive(Clone, Debug)]
-pub struct Linux22 {
-    frame: Frame<Linux22Rule>,
-}
+pub struct Linux22(Dispatcher<Linux22Rule>);
 
-policy_of_frame!(Linux22);
+policy!(Linux22);
 
 impl Linux22 {
     /// A policy without clients.
@@ -106,26 +103,29 @@ impl Linux22 {
         if params.cpus == 0 {
             return Err(Linux22Error::NoCpu);
         }
-        Ok(Self { frame: Frame::new(Linux22Rule { params, active: Vec::new(), resets: 0 }, params.cpus) })
+        let (accounts, active) = (Table::new(), Vec::new());
+        Ok(Self(Dispatcher::new(Linux22Rule { params, accounts, active, resets: 0 }, params.cpus)))
     }
 
     /// Ticks left to `client`; `None` where it is unknown.
     #[must_use]
     pub fn counter(&self, client: ClientId) -> Option<u64> {
-        let slot = self.frame.slot(client).ok()?;
-        Some(self.frame.rows[slot as usize].data.counter)
+        self.0.slot(client).map(|slot| self.0.rule.accounts[slot].counter)
     }
 
     /// How often all counters have been renewed.
     #[must_use]
     pub fn resets(&self) -> u64 {
-        self.frame.rule.resets
+        self.0.rule.resets
     }
 }
 
 /// What is kept about a client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Account {
+struct Account {
+    client: ClientId,
+    /// On a CPU.
+    held: bool,
     counter: u64,
     priority: u64,
     /// Used of the present tick.
@@ -138,8 +138,9 @@ pub(super) struct Account {
 #[derive(Clone, Debug)]
 struct Linux22Rule {
     params: Linux22Params,
+    accounts: Table<Account>,
     /// Slots of the runnable.
-    active: Vec<u32>,
+    active: Vec<Slot>,
     resets: u64,
 }
 
@@ -157,16 +158,17 @@ impl Linux22Rule {
     }
 
     /// The best of the ready clients and the holder, with its goodness.
-    fn best(&self, occasion: Occasion, rows: &Rows<Account>) -> (u64, u32) {
+    fn best(&self, occasion: Occasion) -> (u64, Slot) {
         let mut best = (0, NONE);
         for &slot in &self.active {
-            let row = &rows[slot as usize];
-            if row.standing != Standing::Ready && slot != occasion.holder {
+            let account = &self.accounts[slot];
+            if account.held && slot != occasion.holder {
                 continue;
             }
-            let goodness = self.goodness(&row.data, occasion.cpu);
+            let goodness = self.goodness(account, occasion.cpu);
             let wins_tie = || {
-                slot == occasion.current || (best.1 != occasion.current && row.id < rows[best.1 as usize].id)
+                slot == occasion.current
+                    || (best.1 != occasion.current && account.client < self.accounts[best.1].client)
             };
             if best.1 == NONE || goodness > best.0 || (goodness == best.0 && wins_tie()) {
                 best = (goodness, slot);
@@ -177,78 +179,76 @@ impl Linux22Rule {
 }
 
 impl Rule for Linux22Rule {
-    type Data = Account;
-
-    fn join(&mut self, _now: Instant, _id: ClientId, share: Share) -> Account {
+    fn join(&mut self, _now: Instant, slot: Slot, client: ClientId, share: Share) {
         let priority = self.priority(share);
-        Account { counter: priority, priority, partial: 0, last_cpu: NONE, place: NONE }
+        let (last_cpu, place) = (NONE, NONE);
+        let account =
+            Account { client, held: false, counter: priority, priority, partial: 0, last_cpu, place };
+        self.accounts.put(slot, account);
     }
 
-    fn wake(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>, _current: u32) {
-        rows[slot as usize].data.place = self.active.len() as u32;
+    fn leave(&mut self, slot: Slot) {
+        // The account stays in the table until its slot is used again; a reset must not overflow it meanwhile.
+        self.accounts[slot].priority = 0;
+    }
+
+    fn wake(&mut self, _now: Instant, slot: Slot, busy: bool, _current: Slot) {
+        let account = &mut self.accounts[slot];
+        (account.held, account.place) = (busy, self.active.len() as u32);
         self.active.push(slot);
     }
 
-    fn block(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>, _was: Standing) {
-        let place = core::mem::replace(&mut rows[slot as usize].data.place, NONE);
+    fn block(&mut self, _now: Instant, slot: Slot, _busy: bool) {
+        let place = core::mem::replace(&mut self.accounts[slot].place, NONE);
         self.active.swap_remove(place as usize);
         if let Some(&moved) = self.active.get(place as usize) {
-            rows[moved as usize].data.place = place;
+            self.accounts[moved].place = place;
         }
     }
 
-    fn leave(&mut self, slot: u32, rows: &mut Rows<Account>) {
-        // The row stays in the table until its slot is used again; a reset must not overflow it meanwhile.
-        rows[slot as usize].data.priority = 0;
+    fn reshare(&mut self, slot: Slot, share: Share) {
+        self.accounts[slot].priority = self.priority(share);
     }
 
-    fn reshare(&mut self, _now: Instant, slot: u32, share: Share, rows: &mut Rows<Account>) {
-        rows[slot as usize].data.priority = self.priority(share);
-    }
-
-    fn charge(&mut self, _now: Instant, slot: u32, used: Nanos, rows: &mut Rows<Account>) {
-        let account = &mut rows[slot as usize].data;
+    fn charge(&mut self, slot: Slot, used: Nanos) {
+        let account = &mut self.accounts[slot];
         let total = account.partial.saturating_add(used.0);
         // A counter does not fall below 0, whatever a late charge brings.
         account.counter = account.counter.saturating_sub(total / self.params.tick.0);
         account.partial = total % self.params.tick.0;
     }
 
-    fn put_back(&mut self, _now: Instant, _slot: u32, _rows: &mut Rows<Account>) {}
-
-    fn take(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
-        let row = &mut rows[slot as usize];
-        if let Standing::Holding(cpu) = row.standing {
-            row.data.last_cpu = cpu;
-        }
+    fn put_back(&mut self, slot: Slot) {
+        self.accounts[slot].held = false;
     }
 
-    fn choose(&mut self, occasion: Occasion, rows: &mut Rows<Account>) -> u32 {
-        let (goodness, slot) = self.best(occasion, rows);
-        if goodness > 0 {
-            return slot;
+    fn pick(&mut self, occasion: Occasion) -> Option<Pick> {
+        let (goodness, mut slot) = self.best(occasion);
+        if goodness == 0 {
+            self.resets += 1;
+            for account in self.accounts.iter_mut() {
+                account.counter = account.counter / 2 + account.priority;
+            }
+            slot = self.best(occasion).1;
         }
-        self.resets += 1;
-        for row in rows.iter_mut() {
-            row.data.counter = row.data.counter / 2 + row.data.priority;
+        if slot == occasion.holder {
+            return None;
         }
-        self.best(occasion, rows).1
-    }
-
-    fn slice(&mut self, _now: Instant, slot: u32, rows: &Rows<Account>) -> Nanos {
+        let account = &mut self.accounts[slot];
+        (account.held, account.last_cpu) = (true, occasion.cpu);
         // The tick that finds 0 takes the CPU: counter + 1 ticks, less what of the first is gone.
-        let account = &rows[slot as usize].data;
-        Nanos((account.counter + 1).saturating_mul(self.params.tick.0) - account.partial)
+        let slice = Nanos((account.counter + 1).saturating_mul(self.params.tick.0) - account.partial);
+        Some(Pick { slot, client: account.client, slice })
     }
 
     fn preempts(&self) -> bool {
         true
     }
 
-    fn precedes(&self, _now: Instant, a: u32, b: u32, rows: &Rows<Account>) -> bool {
-        let key = |slot: u32| {
-            let row = &rows[slot as usize];
-            (core::cmp::Reverse(self.goodness(&row.data, NONE)), row.id)
+    fn precedes(&self, _now: Instant, a: Slot, b: Slot) -> bool {
+        let key = |slot: Slot| {
+            let account = &self.accounts[slot];
+            (core::cmp::Reverse(self.goodness(account, NONE)), account.client)
         };
         key(a) < key(b)
     }

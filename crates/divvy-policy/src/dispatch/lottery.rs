@@ -19,9 +19,11 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::engine::{Dispatcher, NONE, ParamError, Rule, Slot, check_params, policy};
+use super::dispatcher::{
+    Dispatcher, NONE, Occasion, ParamError, Pick, Rule, Slot, Table, check_params, policy,
+};
 use super::rng::SplitMix64;
-use crate::{ClientId, Kind, Nanos, ParamInfo, PolicyInfo};
+use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
 
 /// What `divvy policies` says about lottery scheduling.
 pub const INFO: PolicyInfo = PolicyInfo {
@@ -139,7 +141,7 @@ struct Tickets {
     search: Search,
     compensation: Compensation,
     rng: SplitMix64,
-    holders: Vec<Holder>,
+    holders: Table<Holder>,
     /// Fenwick tree over the weights; entry 0 is unused. Its size less one is a power of two.
     sums: Vec<u128>,
     total: u128,
@@ -160,12 +162,12 @@ impl Tickets {
     }
 
     fn refresh(&mut self, slot: Slot) {
-        let holder = &self.holders[slot as usize];
+        let holder = &self.holders[slot];
         let (old, new) = (holder.weight, self.weigh(holder));
         if old == new {
             return;
         }
-        self.holders[slot as usize].weight = new;
+        self.holders[slot].weight = new;
         // Modulo 2^128: a smaller weight adds its complement, and the sums come out right.
         let delta = new.wrapping_sub(old);
         self.total = self.total.wrapping_add(delta);
@@ -204,7 +206,7 @@ impl Tickets {
                     draw -= self.holders[at].weight;
                     at += 1;
                 }
-                at as Slot
+                at
             }
             Search::Tree => {
                 let mut at = 0;
@@ -226,7 +228,7 @@ impl Tickets {
     /// Adds to what the clients along the chain of loans from `slot` on hold. `add` may be a complement.
     fn pass_on(&mut self, mut slot: Slot, add: u128) {
         while slot != NONE {
-            let holder = &mut self.holders[slot as usize];
+            let holder = &mut self.holders[slot];
             holder.borrowed = holder.borrowed.wrapping_add(add);
             let next = holder.lends_to;
             self.refresh(slot);
@@ -235,90 +237,83 @@ impl Tickets {
     }
 
     fn revoke(&mut self, slot: Slot) {
-        let holder = &mut self.holders[slot as usize];
+        let holder = &mut self.holders[slot];
         let to = core::mem::replace(&mut holder.lends_to, NONE);
         let funding = holder.funding();
         self.pass_on(to, funding.wrapping_neg());
     }
 
     fn set_waiting(&mut self, slot: Slot, waiting: bool) {
-        self.holders[slot as usize].waiting = waiting;
+        self.holders[slot].waiting = waiting;
         self.refresh(slot);
     }
 }
 
 impl Rule for Tickets {
-    fn join(&mut self, slot: Slot, client: ClientId, share: u64) {
+    fn join(&mut self, _now: Instant, slot: Slot, client: ClientId, share: Share) {
         let holder = Holder {
             client,
-            share: share.into(),
+            share: share.get().into(),
             borrowed: 0,
             lends_to: NONE,
             used: 0,
             waiting: false,
             weight: 0,
         };
-        if slot as usize == self.holders.len() {
-            self.holders.push(holder);
-            self.grow();
-        } else {
-            self.holders[slot as usize] = holder;
-        }
+        self.holders.put(slot, holder);
+        self.grow();
     }
 
     fn leave(&mut self, slot: Slot) {
         self.revoke(slot);
         for lender in 0..self.holders.len() as Slot {
-            if self.holders[lender as usize].lends_to == slot {
+            if self.holders[lender].lends_to == slot {
                 self.revoke(lender);
             }
         }
     }
 
-    fn wake(&mut self, slot: Slot, busy: bool) {
+    fn wake(&mut self, _now: Instant, slot: Slot, busy: bool, _current: Slot) {
         self.revoke(slot);
         self.set_waiting(slot, !busy);
     }
 
-    fn block(&mut self, slot: Slot, _busy: bool) {
+    fn block(&mut self, _now: Instant, slot: Slot, _busy: bool) {
         self.set_waiting(slot, false);
     }
 
-    fn reshare(&mut self, slot: Slot, share: u64) {
-        let holder = &mut self.holders[slot as usize];
-        let add = u128::from(share).wrapping_sub(holder.share);
-        holder.share = share.into();
+    fn reshare(&mut self, slot: Slot, share: Share) {
+        let holder = &mut self.holders[slot];
+        let add = u128::from(share.get()).wrapping_sub(holder.share);
+        holder.share = share.get().into();
         let to = holder.lends_to;
         self.refresh(slot);
         self.pass_on(to, add);
     }
 
     #[inline]
-    fn charge(&mut self, slot: Slot, used: u64) {
-        let holder = &mut self.holders[slot as usize];
-        holder.used = holder.used.saturating_add(used);
+    fn charge(&mut self, slot: Slot, used: Nanos) {
+        let holder = &mut self.holders[slot];
+        holder.used = holder.used.saturating_add(used.0);
         if holder.waiting {
             self.refresh(slot);
         }
     }
 
     #[inline]
-    fn returned(&mut self, slot: Slot, runnable: bool) {
-        self.set_waiting(slot, runnable);
+    fn put_back(&mut self, slot: Slot) {
+        self.set_waiting(slot, true);
     }
 
     #[inline]
-    fn pick(&mut self) -> Option<(Slot, ClientId)> {
-        if self.total == 0 {
-            return None;
-        }
+    fn pick(&mut self, _occasion: Occasion) -> Option<Pick> {
         let draw = self.rng.below(self.total);
         let slot = self.find(draw);
-        let holder = &mut self.holders[slot as usize];
+        let holder = &mut self.holders[slot];
         holder.used = 0;
         let client = holder.client;
         self.set_waiting(slot, false);
-        Some((slot, client))
+        Some(Pick { slot, client, slice: Nanos(self.quantum) })
     }
 }
 
@@ -336,8 +331,8 @@ impl Lottery {
         check_params(cpus, quantum)?;
         let (rng, sums) = (SplitMix64::new(seed), alloc::vec![0; 2]);
         let tickets =
-            Tickets { quantum: quantum.0, search, compensation, rng, holders: Vec::new(), sums, total: 0 };
-        Ok(Self(Dispatcher::new(tickets, cpus, quantum)))
+            Tickets { quantum: quantum.0, search, compensation, rng, holders: Table::new(), sums, total: 0 };
+        Ok(Self(Dispatcher::new(tickets, cpus)))
     }
 
     /// Transfer tickets: `from`, which waits, lends its funding to `to` until it wakes, or either leaves, or
@@ -357,10 +352,10 @@ impl Lottery {
             if at == lender {
                 return Err(LendError::Cycle);
             }
-            at = tickets.holders[at as usize].lends_to;
+            at = tickets.holders[at].lends_to;
         }
         tickets.revoke(lender);
-        let holder = &mut tickets.holders[lender as usize];
+        let holder = &mut tickets.holders[lender];
         holder.lends_to = borrower;
         let funding = holder.funding();
         tickets.pass_on(borrower, funding);
@@ -380,7 +375,7 @@ impl Lottery {
     /// What a client holds: its share and what it was lent. `None` if it is not in.
     #[must_use]
     pub fn funding(&self, client: ClientId) -> Option<u128> {
-        self.0.slot(client).map(|slot| self.0.rule.holders[slot as usize].funding())
+        self.0.slot(client).map(|slot| self.0.rule.holders[slot].funding())
     }
 }
 

@@ -13,8 +13,8 @@
 
 use core::fmt;
 
-use super::frame::{Frame, Occasion, Rows, Rule, Standing, policy_of_frame};
-use super::ring::{NONE, Queues};
+use super::dispatcher::{Dispatcher, NONE, Occasion, Pick, Rule, Slot, Table, policy};
+use super::ring::Queues;
 use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
 
 /// What `divvy policies` says of multi-level feedback.
@@ -98,11 +98,9 @@ impl core::error::Error for MlfbError {}
 
 /// Multi-level feedback as a [`crate::Policy`].
 #[derive(Clone, Debug)]
-pub struct Mlfb {
-    frame: Frame<MlfbRule>,
-}
+pub struct Mlfb(Dispatcher<MlfbRule>);
 
-policy_of_frame!(Mlfb);
+policy!(Mlfb);
 
 impl Mlfb {
     /// A policy without clients.
@@ -119,29 +117,32 @@ impl Mlfb {
         if params.cpus == 0 {
             return Err(MlfbError::NoCpu);
         }
-        let ready = Queues::new(params.levels as usize);
-        Ok(Self { frame: Frame::new(MlfbRule { params, ready }, params.cpus) })
+        let (accounts, ready) = (Table::new(), Queues::new(params.levels as usize));
+        Ok(Self(Dispatcher::new(MlfbRule { params, accounts, ready }, params.cpus)))
     }
 
     /// The level of `client`, 0 the highest; `None` where it is unknown.
     #[must_use]
     pub fn level(&self, client: ClientId) -> Option<u32> {
-        let slot = self.frame.slot(client).ok()?;
-        Some(self.frame.rows[slot as usize].data.level)
+        self.0.slot(client).map(|slot| self.0.rule.accounts[slot].level)
     }
 }
 
 /// What is kept about a client.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Account {
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    client: ClientId,
     level: u32,
     /// Used of the level's allotment, always less than it.
     used: u64,
+    /// In a queue: runnable and on no CPU.
+    ready: bool,
 }
 
 #[derive(Clone, Debug)]
 struct MlfbRule {
     params: MlfbParams,
+    accounts: Table<Account>,
     ready: Queues,
 }
 
@@ -153,31 +154,32 @@ impl MlfbRule {
 }
 
 impl Rule for MlfbRule {
-    type Data = Account;
-
-    fn join(&mut self, _now: Instant, _id: ClientId, _share: Share) -> Account {
-        Account::default()
+    fn join(&mut self, _now: Instant, slot: Slot, client: ClientId, _share: Share) {
+        self.accounts.put(slot, Account { client, level: 0, used: 0, ready: false });
     }
 
-    fn wake(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>, _current: u32) {
-        let account = &mut rows[slot as usize].data;
+    fn wake(&mut self, _now: Instant, slot: Slot, busy: bool, _current: Slot) {
         if self.params.on_wake == OnWake::Top {
-            *account = Account::default();
+            let account = &mut self.accounts[slot];
+            (account.level, account.used) = (0, 0);
         }
-        self.ready.push_back(account.level as usize, slot);
-    }
-
-    fn block(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>, was: Standing) {
-        if was == Standing::Ready {
-            self.ready.remove(rows[slot as usize].data.level as usize, slot);
+        if !busy {
+            self.put_back(slot);
         }
     }
 
-    fn reshare(&mut self, _now: Instant, _slot: u32, _share: Share, _rows: &mut Rows<Account>) {}
+    fn block(&mut self, _now: Instant, slot: Slot, _busy: bool) {
+        let account = &mut self.accounts[slot];
+        if core::mem::replace(&mut account.ready, false) {
+            self.ready.remove(account.level as usize, slot);
+        }
+    }
 
-    fn charge(&mut self, _now: Instant, slot: u32, used: Nanos, rows: &mut Rows<Account>) {
-        let row = &mut rows[slot as usize];
-        let Account { mut level, used: before } = row.data;
+    fn reshare(&mut self, _slot: Slot, _share: Share) {}
+
+    fn charge(&mut self, slot: Slot, used: Nanos) {
+        let Account { mut level, used: before, ready, .. } = self.accounts[slot];
+        let old = level;
         let mut total = before.saturating_add(used.0);
         while total >= self.allotment(level) {
             if level + 1 == self.params.levels {
@@ -188,41 +190,39 @@ impl Rule for MlfbRule {
             total -= self.allotment(level);
             level += 1;
         }
-        if row.standing == Standing::Ready && level != row.data.level {
-            self.ready.remove(row.data.level as usize, slot);
+        if ready && level != old {
+            self.ready.remove(old as usize, slot);
             self.ready.push_back(level as usize, slot);
         }
-        row.data = Account { level, used: total };
+        let account = &mut self.accounts[slot];
+        (account.level, account.used) = (level, total);
     }
 
-    fn put_back(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
-        self.ready.push_back(rows[slot as usize].data.level as usize, slot);
+    fn put_back(&mut self, slot: Slot) {
+        let account = &mut self.accounts[slot];
+        account.ready = true;
+        self.ready.push_back(account.level as usize, slot);
     }
 
-    fn take(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
-        self.ready.remove(rows[slot as usize].data.level as usize, slot);
-    }
-
-    fn choose(&mut self, occasion: Occasion, rows: &mut Rows<Account>) -> u32 {
+    fn pick(&mut self, occasion: Occasion) -> Option<Pick> {
         let kept = match occasion.holder {
             NONE => self.params.levels,
-            holder => rows[holder as usize].data.level,
+            holder => self.accounts[holder].level,
         };
-        let higher = (0..kept as usize).map(|level| self.ready.first(level)).find(|&slot| slot != NONE);
-        higher.unwrap_or(occasion.holder)
-    }
-
-    fn slice(&mut self, _now: Instant, slot: u32, rows: &Rows<Account>) -> Nanos {
-        let account = rows[slot as usize].data;
-        Nanos(self.allotment(account.level) - account.used)
+        let slot = (0..kept as usize).map(|level| self.ready.first(level)).find(|&slot| slot != NONE)?;
+        let account = &mut self.accounts[slot];
+        account.ready = false;
+        let Account { client, level, used, .. } = *account;
+        self.ready.remove(level as usize, slot);
+        Some(Pick { slot, client, slice: Nanos(self.allotment(level) - used) })
     }
 
     fn preempts(&self) -> bool {
         true
     }
 
-    fn precedes(&self, _now: Instant, a: u32, b: u32, rows: &Rows<Account>) -> bool {
-        let key = |slot: u32| (rows[slot as usize].data.level, rows[slot as usize].id);
+    fn precedes(&self, _now: Instant, a: Slot, b: Slot) -> bool {
+        let key = |slot: Slot| (self.accounts[slot].level, self.accounts[slot].client);
         key(a) < key(b)
     }
 }

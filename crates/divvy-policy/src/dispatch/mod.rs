@@ -1,13 +1,13 @@
 //! Dispatchers: policies that say which client runs next on a free CPU, and for how long at the most.
 //!
-//! One module a policy, each with its `INFO`. A grant for a CPU that has not been handed back takes it from its
-//! client: the driver charges that client first, then lets the other one run. No CPU is granted before its first
-//! [`Event::Free`](crate::Event::Free).
+//! One module a policy, each with its `INFO`: a rule within the one dispatcher (`dispatcher.rs`). A client that blocks
+//! on its CPU stays there until the CPU is handed back, and is granted no other meanwhile. A grant for a CPU that has
+//! not been handed back takes it from its client: the driver charges that client first, then lets the other one run. No
+//! CPU is granted before its first [`Event::Free`](crate::Event::Free).
 
-mod engine;
+mod dispatcher;
 mod fair;
 mod float;
-mod frame;
 mod pbs_params;
 mod ring;
 mod rounds;
@@ -34,4 +34,4 @@ pub mod wf2q;
 pub mod wfq;
 pub mod wrr;
 
-pub use engine::ParamError;
+pub use dispatcher::ParamError;

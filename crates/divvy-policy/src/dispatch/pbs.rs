@@ -44,9 +44,9 @@
 
 use alloc::vec::Vec;
 
+use super::dispatcher::{Dispatcher, Grid, NONE, Occasion, Pick, Rule, Slot, Table, policy};
 use super::fixed::{FIXED_BITS, Fixed, log2};
-use super::frame::{Frame, Grid, Occasion, Row, Rows, Rule, Standing, policy_of_frame};
-use super::ring::{NONE, Queues};
+use super::ring::Queues;
 
 pub use super::pbs_params::{
     ALPHA_SAFE_MAX, ALPHA_SAFE_MIN, ALPHA_STUDY_MAX, ALPHA_STUDY_MIN, Alpha, BETA_MAX, BONUS_MAX, Guard,
@@ -120,11 +120,9 @@ pub const INFO: PolicyInfo = PolicyInfo {
 /// # Ok::<(), PbsError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Pbs {
-    frame: Frame<PbsRule>,
-}
+pub struct Pbs(Dispatcher<PbsRule>);
 
-policy_of_frame!(Pbs);
+policy!(Pbs);
 
 impl Pbs {
     /// A policy without clients.
@@ -133,7 +131,7 @@ impl Pbs {
     /// [`PbsError`] names the first parameter that is impossible.
     pub fn new(params: PbsParams) -> Result<Self, PbsError> {
         params.check()?;
-        Ok(Self { frame: Frame::new(PbsRule::new(params), params.cpus) })
+        Ok(Self(Dispatcher::new(PbsRule::new(params), params.cpus)))
     }
 
     /// What `client` is worth at `now` (p of eq. 2 with its offset, without the bonus), in units of 2^-32 of a binary
@@ -141,19 +139,20 @@ impl Pbs {
     /// limits of alpha it is the sojourn, or minus the service per share, in whole nanoseconds instead.
     #[must_use]
     pub fn priority(&self, now: Instant, client: ClientId) -> Option<Fixed> {
-        let row = &self.frame.rows[self.frame.slot(client).ok()? as usize];
-        if row.standing == Standing::Blocked {
-            return None;
-        }
-        Some(Fixed(self.frame.rule.value(row.data.place as usize, now, Nanos::ZERO)))
+        let place = self.runnable(client)?.place;
+        Some(Fixed(self.0.rule.value(place as usize, now, Nanos::ZERO)))
     }
 
     /// T and S of the client's session at `now`; `None` where it is unknown or blocked.
     #[must_use]
     pub fn session(&self, now: Instant, client: ClientId) -> Option<(Nanos, Nanos)> {
-        let row = &self.frame.rows[self.frame.slot(client).ok()? as usize];
-        let main = row.data.main;
-        (row.standing != Standing::Blocked).then(|| (now.since(main.origin), main.service))
+        let main = self.runnable(client)?.main;
+        Some((now.since(main.origin), main.service))
+    }
+
+    fn runnable(&self, client: ClientId) -> Option<&Account> {
+        let account = &self.0.rule.accounts[self.0.slot(client)?];
+        (account.place != NONE).then_some(account)
     }
 }
 
@@ -170,7 +169,8 @@ struct Clock {
 
 /// What is kept about a client.
 #[derive(Clone, Debug)]
-pub(super) struct Account {
+struct Account {
+    client: ClientId,
     main: Clock,
     second: Clock,
     /// Start of the present inactive period; `None` before the first activation.
@@ -184,6 +184,43 @@ pub(super) struct Account {
     offset: i64,
     /// Index in `active`, while runnable.
     place: u32,
+}
+
+impl Account {
+    /// Brings T and S up to an activation at `now`.
+    fn activate(&mut self, now: Instant, sessions: Sessions, second: Option<Sessions>) {
+        if !self.ever_active {
+            self.ever_active = true;
+            let clocks = [(&mut self.main, Some(sessions)), (&mut self.second, second)];
+            for (clock, sessions) in clocks {
+                // Sleep before the first activation is no inactive period; only beta = +inf counts it in T.
+                if sessions != Some(Sessions::LIFETIME) {
+                    (clock.begin, clock.origin) = (now, now);
+                }
+            }
+            return;
+        }
+        let Some(since) = self.blocked_at else { return };
+        let last = now.since(since);
+        // Blocked and woken at one instant: no inactive period at all.
+        if last == Nanos::ZERO {
+            return;
+        }
+        let (nr, total) = (self.nr_inactive, self.inactive);
+        let resume = |clock: &mut Clock, sessions: Sessions| {
+            if PbsRule::begins_session(sessions, last, nr, total) {
+                *clock = Clock { begin: now, origin: now, service: Nanos::ZERO };
+            } else if sessions.inactive == Inactive::Excluded {
+                clock.origin = clock.origin + last;
+            }
+        };
+        resume(&mut self.main, sessions);
+        if let Some(sessions) = second {
+            resume(&mut self.second, sessions);
+        }
+        self.nr_inactive += 1;
+        self.inactive += u128::from(last.0);
+    }
 }
 
 /// What the search looks at; kept together, 24 bytes a runnable client.
@@ -232,11 +269,12 @@ struct PbsRule {
     sessions: Sessions,
     second: Option<SecondTerm>,
     search: Search,
+    accounts: Table<Account>,
     active: Vec<Contender>,
     /// Origins of the second term, by place; empty without one.
     second_origin: Vec<u64>,
     /// Algorithm 1: the kept set by slot, the ring of runnable clients, who is sampled next, and room to rank.
-    kept: Vec<u32>,
+    kept: Vec<Slot>,
     ring: Queues,
     cursor: u32,
     ranked: Vec<Ranked>,
@@ -269,6 +307,7 @@ impl PbsRule {
             sessions: params.sessions,
             second,
             search: params.search,
+            accounts: Table::new(),
             active: Vec::new(),
             second_origin: Vec::new(),
             kept: Vec::new(),
@@ -311,6 +350,15 @@ impl PbsRule {
         cost
     }
 
+    /// Brings the cost of a runnable client up to date.
+    #[inline]
+    fn refresh(&mut self, slot: Slot) {
+        let account = &self.accounts[slot];
+        if account.place != NONE {
+            self.active[account.place as usize].cost = self.cost(account);
+        }
+    }
+
     /// The priority of the client at `place`, if its sojourn were longer by `ahead`.
     #[inline]
     fn value(&self, place: usize, now: Instant, ahead: Nanos) -> i64 {
@@ -339,21 +387,21 @@ impl PbsRule {
 
     /// Whether the client at `a` comes before the one at `b`, by value, then earliest session, then id.
     #[inline]
-    fn before(&self, a: Ranked, b: Ranked, rows: &Rows<Account>) -> bool {
+    fn before(&self, a: Ranked, b: Ranked) -> bool {
         if a.value != b.value {
             return a.value > b.value;
         }
-        let row = |r: Ranked| -> &Row<Account> { &rows[self.active[r.place as usize].slot as usize] };
-        let (a, b) = (row(a), row(b));
+        let account = |r: Ranked| &self.accounts[self.active[r.place as usize].slot];
+        let (a, b) = (account(a), account(b));
         if self.order == Order::LeastServed {
             // Equal in whole nanoseconds of S / share: cross-multiply, 96 bits at the most.
-            let mine = u128::from(a.data.main.service.0) * u128::from(b.data.share.get());
-            let theirs = u128::from(b.data.main.service.0) * u128::from(a.data.share.get());
+            let mine = u128::from(a.main.service.0) * u128::from(b.share.get());
+            let theirs = u128::from(b.main.service.0) * u128::from(a.share.get());
             if mine != theirs {
                 return mine < theirs;
             }
         }
-        (a.data.main.begin, a.id) < (b.data.main.begin, b.id)
+        (a.main.begin, a.client) < (b.main.begin, b.client)
     }
 
     /// The value of the client at `place` with the bonus of whoever ran last.
@@ -365,9 +413,9 @@ impl PbsRule {
     }
 
     /// The best of all.
-    fn scan(&self, occasion: Occasion, rows: &Rows<Account>) -> u32 {
+    fn scan(&self, occasion: Occasion) -> Slot {
         if self.order == Order::Priority {
-            return self.scan_priorities(occasion, rows);
+            return self.scan_priorities(occasion);
         }
         let mut best: Option<Ranked> = None;
         for (place, contender) in self.active.iter().enumerate() {
@@ -375,7 +423,7 @@ impl PbsRule {
                 continue;
             }
             let ranked = self.rank(place, occasion.now, Nanos::ZERO, occasion.current);
-            if best.is_none_or(|best| self.before(ranked, best, rows)) {
+            if best.is_none_or(|best| self.before(ranked, best)) {
                 best = Some(ranked);
             }
         }
@@ -384,7 +432,7 @@ impl PbsRule {
 
     /// The same for the usual priority: one logarithm for each client that its bound does not rule out.
     #[inline]
-    fn scan_priorities(&self, occasion: Occasion, rows: &Rows<Account>) -> u32 {
+    fn scan_priorities(&self, occasion: Occasion) -> Slot {
         let mut best = Ranked { value: i64::MIN, place: NONE };
         for (place, contender) in self.active.iter().enumerate() {
             let bonus = if contender.slot == occasion.current { self.gamma } else { 0 };
@@ -399,7 +447,7 @@ impl PbsRule {
                 cost => log2(t).0 - cost + bonus,
             };
             let ranked = Ranked { value, place: place as u32 };
-            if value > best.value || (value == best.value && self.before(ranked, best, rows)) {
+            if value > best.value || (value == best.value && self.before(ranked, best)) {
                 best = ranked;
             }
         }
@@ -407,14 +455,14 @@ impl PbsRule {
     }
 
     /// Algorithm 1: ranks L and M by predicted priority, keeps the best L, answers the best that may run.
-    fn sample(&mut self, keep: u32, sample: u32, occasion: Occasion, rows: &Rows<Account>) -> u32 {
+    fn sample(&mut self, keep: u32, sample: u32, occasion: Occasion) -> Slot {
         // A sampled client comes round again after |A|/M decisions: predict for half of that time.
         let nr_active = self.active.len() as u64;
         let ahead = Nanos(nr_active.saturating_mul(self.grid.quantum().0) / (2 * u64::from(sample)));
         let mut ranked = core::mem::take(&mut self.ranked);
         ranked.clear();
         for &slot in &self.kept {
-            let place = rows[slot as usize].data.place as usize;
+            let place = self.accounts[slot].place as usize;
             ranked.push(self.rank(place, occasion.now, ahead, occasion.current));
         }
         let wanted = (sample + keep) as usize;
@@ -426,7 +474,7 @@ impl PbsRule {
             let slot = if self.cursor == NONE { self.ring.first(0) } else { self.cursor };
             self.cursor = self.ring.next(slot);
             if !self.kept.contains(&slot) {
-                let place = rows[slot as usize].data.place as usize;
+                let place = self.accounts[slot].place as usize;
                 let entry = self.rank(place, occasion.now, ahead, occasion.current);
                 runnable |= self.may_run(entry, occasion);
                 ranked.push(entry);
@@ -435,7 +483,7 @@ impl PbsRule {
         // Best first; at most L + M and the CPUs, so insertion sort it is.
         for i in 1..ranked.len() {
             let mut j = i;
-            while j > 0 && self.before(ranked[j], ranked[j - 1], rows) {
+            while j > 0 && self.before(ranked[j], ranked[j - 1]) {
                 ranked.swap(j, j - 1);
                 j -= 1;
             }
@@ -454,7 +502,7 @@ impl PbsRule {
     }
 
     /// "At the arrival of task j": into L, and out with the least if L is full then, the paper's `>=` taken literally.
-    fn arrive(&mut self, now: Instant, slot: u32, rows: &Rows<Account>, current: u32) {
+    fn arrive(&mut self, now: Instant, slot: Slot, current: Slot) {
         let Search::Sample { keep, .. } = self.search else { return };
         self.ring.push_back(0, slot);
         self.kept.push(slot);
@@ -463,9 +511,9 @@ impl PbsRule {
         }
         let mut least: Option<(usize, Ranked)> = None;
         for (i, &slot) in self.kept.iter().enumerate() {
-            let place = rows[slot as usize].data.place as usize;
+            let place = self.accounts[slot].place as usize;
             let ranked = self.rank(place, now, Nanos::ZERO, current);
-            if least.is_none_or(|(_, least)| self.before(least, ranked, rows)) {
+            if least.is_none_or(|(_, least)| self.before(least, ranked)) {
                 least = Some((i, ranked));
             }
         }
@@ -487,52 +535,13 @@ impl PbsRule {
             }
         }
     }
-
-    /// Brings T and S of the account up to an activation at `now`.
-    fn activate(&self, now: Instant, account: &mut Account) {
-        if !account.ever_active {
-            account.ever_active = true;
-            let clocks = [
-                (&mut account.main, Some(self.sessions)),
-                (&mut account.second, self.second.map(|s| s.sessions)),
-            ];
-            for (clock, sessions) in clocks {
-                // Sleep before the first activation is no inactive period; only beta = +inf counts it in T.
-                if sessions != Some(Sessions::LIFETIME) {
-                    (clock.begin, clock.origin) = (now, now);
-                }
-            }
-            return;
-        }
-        let Some(since) = account.blocked_at else { return };
-        let last = now.since(since);
-        // Blocked and woken at one instant: no inactive period at all.
-        if last == Nanos::ZERO {
-            return;
-        }
-        let (nr, total) = (account.nr_inactive, account.inactive);
-        let resume = |clock: &mut Clock, sessions: Sessions| {
-            if Self::begins_session(sessions, last, nr, total) {
-                *clock = Clock { begin: now, origin: now, service: Nanos::ZERO };
-            } else if sessions.inactive == Inactive::Excluded {
-                clock.origin = clock.origin + last;
-            }
-        };
-        resume(&mut account.main, self.sessions);
-        if let Some(second) = self.second {
-            resume(&mut account.second, second.sessions);
-        }
-        account.nr_inactive += 1;
-        account.inactive += u128::from(last.0);
-    }
 }
 
 impl Rule for PbsRule {
-    type Data = Account;
-
-    fn join(&mut self, now: Instant, _id: ClientId, share: Share) -> Account {
+    fn join(&mut self, now: Instant, slot: Slot, client: ClientId, share: Share) {
         let clock = Clock { begin: now, origin: now, service: Nanos::ZERO };
-        Account {
+        let account = Account {
+            client,
             main: clock,
             second: clock,
             blocked_at: None,
@@ -542,25 +551,25 @@ impl Rule for PbsRule {
             share,
             offset: self.offset(share),
             place: NONE,
-        }
+        };
+        self.accounts.put(slot, account);
     }
 
-    #[inline]
-    fn wake(&mut self, now: Instant, slot: u32, rows: &mut Rows<Account>, current: u32) {
-        let account = &mut rows[slot as usize].data;
-        self.activate(now, account);
+    fn wake(&mut self, now: Instant, slot: Slot, busy: bool, current: Slot) {
+        let account = &mut self.accounts[slot];
+        account.activate(now, self.sessions, self.second.map(|second| second.sessions));
         account.place = self.active.len() as u32;
-        let cost = self.cost(account);
-        self.active.push(Contender { origin: account.main.origin.0, cost, slot, held: false });
+        let account = &self.accounts[slot];
+        let (origin, cost) = (account.main.origin.0, self.cost(account));
+        self.active.push(Contender { origin, cost, slot, held: busy });
         if self.second.is_some() {
             self.second_origin.push(account.second.origin.0);
         }
-        self.arrive(now, slot, rows, current);
+        self.arrive(now, slot, current);
     }
 
-    #[inline]
-    fn block(&mut self, now: Instant, slot: u32, rows: &mut Rows<Account>, _was: Standing) {
-        let account = &mut rows[slot as usize].data;
+    fn block(&mut self, now: Instant, slot: Slot, _busy: bool) {
+        let account = &mut self.accounts[slot];
         account.blocked_at = Some(now);
         let place = core::mem::replace(&mut account.place, NONE);
         self.active.swap_remove(place as usize);
@@ -568,7 +577,7 @@ impl Rule for PbsRule {
             self.second_origin.swap_remove(place as usize);
         }
         if let Some(moved) = self.active.get(place as usize) {
-            rows[moved.slot as usize].data.place = place;
+            self.accounts[moved.slot].place = place;
         }
         if matches!(self.search, Search::Sample { .. }) {
             if self.cursor == slot {
@@ -581,55 +590,47 @@ impl Rule for PbsRule {
         }
     }
 
-    fn reshare(&mut self, _now: Instant, slot: u32, share: Share, rows: &mut Rows<Account>) {
-        let account = &mut rows[slot as usize].data;
-        account.share = share;
-        account.offset = self.offset(share);
-        if account.place != NONE {
-            self.active[account.place as usize].cost = self.cost(account);
-        }
+    fn reshare(&mut self, slot: Slot, share: Share) {
+        let offset = self.offset(share);
+        let account = &mut self.accounts[slot];
+        (account.share, account.offset) = (share, offset);
+        self.refresh(slot);
     }
 
     #[inline]
-    fn charge(&mut self, _now: Instant, slot: u32, used: Nanos, rows: &mut Rows<Account>) {
-        let account = &mut rows[slot as usize].data;
+    fn charge(&mut self, slot: Slot, used: Nanos) {
+        let account = &mut self.accounts[slot];
         account.main.service += used;
         account.second.service += used;
-        if account.place != NONE {
-            self.active[account.place as usize].cost = self.cost(account);
-        }
+        self.refresh(slot);
     }
 
     #[inline]
-    fn put_back(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
-        self.active[rows[slot as usize].data.place as usize].held = false;
+    fn put_back(&mut self, slot: Slot) {
+        self.active[self.accounts[slot].place as usize].held = false;
     }
 
     #[inline]
-    fn take(&mut self, _now: Instant, slot: u32, rows: &mut Rows<Account>) {
-        self.active[rows[slot as usize].data.place as usize].held = true;
-    }
-
-    #[inline]
-    fn choose(&mut self, occasion: Occasion, rows: &mut Rows<Account>) -> u32 {
-        match self.search {
+    fn pick(&mut self, occasion: Occasion) -> Option<Pick> {
+        let slot = match self.search {
             Search::Scan if self.active.len() == 1 => self.active[0].slot,
-            Search::Scan => self.scan(occasion, rows),
-            Search::Sample { keep, sample } => self.sample(keep, sample, occasion, rows),
+            Search::Scan => self.scan(occasion),
+            Search::Sample { keep, sample } => self.sample(keep, sample, occasion),
+        };
+        if slot == occasion.holder {
+            return None;
         }
-    }
-
-    #[inline]
-    fn slice(&mut self, now: Instant, _slot: u32, _rows: &Rows<Account>) -> Nanos {
-        self.grid.until_next(now)
+        let account = &self.accounts[slot];
+        self.active[account.place as usize].held = true;
+        Some(Pick { slot, client: account.client, slice: self.grid.until_next(occasion.now) })
     }
 
     fn preempts(&self) -> bool {
         true
     }
 
-    fn precedes(&self, now: Instant, a: u32, b: u32, rows: &Rows<Account>) -> bool {
-        let rank = |slot: u32| self.rank(rows[slot as usize].data.place as usize, now, Nanos::ZERO, NONE);
-        self.before(rank(a), rank(b), rows)
+    fn precedes(&self, now: Instant, a: Slot, b: Slot) -> bool {
+        let rank = |slot: Slot| self.rank(self.accounts[slot].place as usize, now, Nanos::ZERO, NONE);
+        self.before(rank(a), rank(b))
     }
 }

@@ -3,8 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// No slot.
-pub(super) const NONE: u32 = u32::MAX;
+use super::dispatcher::{NONE, Slot};
 
 /// Several queues that share one set of links: a slot is in at most one of them. Every operation is O(1).
 #[derive(Clone, Debug)]
@@ -22,17 +21,17 @@ impl Queues {
     }
 
     /// The first slot of `queue`, or [`NONE`].
-    pub(super) fn first(&self, queue: usize) -> u32 {
+    pub(super) fn first(&self, queue: usize) -> Slot {
         self.ends[queue].0
     }
 
     /// The slot behind `slot`, or [`NONE`].
-    pub(super) fn next(&self, slot: u32) -> u32 {
+    pub(super) fn next(&self, slot: Slot) -> Slot {
         self.links[slot as usize].1
     }
 
     /// Appends `slot`, which must be in no queue.
-    pub(super) fn push_back(&mut self, queue: usize, slot: u32) {
+    pub(super) fn push_back(&mut self, queue: usize, slot: Slot) {
         if self.links.len() <= slot as usize {
             self.links.resize(slot as usize + 1, (NONE, NONE));
         }
@@ -46,7 +45,7 @@ impl Queues {
     }
 
     /// Takes `slot` out of `queue`, which must hold it.
-    pub(super) fn remove(&mut self, queue: usize, slot: u32) {
+    pub(super) fn remove(&mut self, queue: usize, slot: Slot) {
         let (previous, next) = self.links[slot as usize];
         match previous {
             NONE => self.ends[queue].0 = next,

@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::engine::{Rule, Slot};
-use crate::ClientId;
+use super::dispatcher::{Occasion, Pick, Rule, Slot, Table};
+use crate::{ClientId, Instant, Nanos, Share};
 
 /// How the clients of a round are ordered; equal keys go by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,8 @@ pub(super) struct Rounds {
     unit: i128,
     /// The credit that a client needs to be let on, in ns.
     need: i128,
-    members: Vec<Member>,
+    quantum: Nanos,
+    members: Table<Member>,
     order: Vec<Slot>,
     /// Everybody before this place has had its turn in this round.
     cursor: usize,
@@ -43,12 +44,13 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    pub(super) fn new(rank: Rank, unit: u64, need: u64) -> Self {
+    pub(super) fn new(rank: Rank, unit: Nanos, need: u64, quantum: Nanos) -> Self {
         Self {
             rank,
-            unit: i128::from(unit),
+            unit: i128::from(unit.0),
             need: i128::from(need),
-            members: Vec::new(),
+            quantum,
+            members: Table::new(),
             order: Vec::new(),
             cursor: 0,
             round: 1,
@@ -57,7 +59,7 @@ impl Rounds {
     }
 
     fn key(&self, slot: Slot) -> (u64, ClientId) {
-        let m = &self.members[slot as usize];
+        let m = &self.members[slot];
         (m.rank, m.client)
     }
 
@@ -69,7 +71,7 @@ impl Rounds {
     fn insert(&mut self, slot: Slot) {
         let arrival = self.arrivals;
         self.arrivals += 1;
-        let m = &mut self.members[slot as usize];
+        let m = &mut self.members[slot];
         m.rank = match self.rank {
             Rank::LargestFirst => u64::MAX - m.share,
             Rank::ById => 0,
@@ -78,7 +80,7 @@ impl Rounds {
         let at = self.position(slot);
         self.order.insert(at, slot);
         let missed = at < self.cursor;
-        let m = &mut self.members[slot as usize];
+        let m = &mut self.members[slot];
         // Rounds that went by without the client give it nothing; this one does if its turn is still to come.
         if m.round < self.round {
             m.round = if missed { self.round } else { self.round - 1 };
@@ -100,7 +102,7 @@ impl Rounds {
     /// Gives the client what the rounds since its last credit are worth. What it could not use before (its share is
     /// more than a CPU) is kept up to one round's credit.
     fn credit(&mut self, slot: Slot) {
-        let m = &mut self.members[slot as usize];
+        let m = &mut self.members[slot];
         if m.round != self.round {
             let worth = i128::from(m.share) * self.unit;
             m.credit = m.credit.min(worth.max(self.need)) + worth * i128::from(self.round - m.round);
@@ -110,7 +112,7 @@ impl Rounds {
 
     /// Rounds until the first client that could be let on has the credit for it; `None` if all are on CPUs.
     fn rounds_needed(&self) -> Option<u64> {
-        let idle = self.order.iter().map(|&slot| &self.members[slot as usize]).filter(|m| !m.busy);
+        let idle = self.order.iter().map(|&slot| &self.members[slot]).filter(|m| !m.busy);
         idle.map(|m| {
             let short = (self.need - m.credit).max(1);
             let worth = i128::from(m.share) * self.unit;
@@ -121,59 +123,56 @@ impl Rounds {
 }
 
 impl Rule for Rounds {
-    fn join(&mut self, slot: Slot, client: ClientId, share: u64) {
+    fn join(&mut self, _now: Instant, slot: Slot, client: ClientId, share: Share) {
+        let share = share.get();
         let member = Member { client, share, credit: 0, round: 0, rank: 0, runnable: false, busy: false };
-        if slot as usize == self.members.len() {
-            self.members.push(member);
-        } else {
-            self.members[slot as usize] = member;
-        }
+        self.members.put(slot, member);
     }
 
-    fn leave(&mut self, _slot: Slot) {}
-
-    fn wake(&mut self, slot: Slot, _busy: bool) {
-        self.members[slot as usize].runnable = true;
+    fn wake(&mut self, _now: Instant, slot: Slot, busy: bool, _current: Slot) {
+        let m = &mut self.members[slot];
+        (m.runnable, m.busy) = (true, busy);
         self.insert(slot);
     }
 
-    fn block(&mut self, slot: Slot, _busy: bool) {
+    fn block(&mut self, _now: Instant, slot: Slot, _busy: bool) {
         self.remove(slot);
-        let m = &mut self.members[slot as usize];
+        let m = &mut self.members[slot];
         m.runnable = false;
         // What is left of its turn is lost; a debt is not.
         m.credit = m.credit.min(0);
     }
 
-    fn reshare(&mut self, slot: Slot, share: u64) {
-        if self.members[slot as usize].runnable {
+    fn reshare(&mut self, slot: Slot, share: Share) {
+        let runnable = self.members[slot].runnable;
+        if runnable {
             self.remove(slot);
-            self.members[slot as usize].share = share;
+        }
+        self.members[slot].share = share.get();
+        if runnable {
             self.insert(slot);
-        } else {
-            self.members[slot as usize].share = share;
         }
     }
 
-    fn charge(&mut self, slot: Slot, used: u64) {
-        self.members[slot as usize].credit -= i128::from(used);
+    fn charge(&mut self, slot: Slot, used: Nanos) {
+        self.members[slot].credit -= i128::from(used.0);
     }
 
-    fn returned(&mut self, slot: Slot, _runnable: bool) {
-        self.members[slot as usize].busy = false;
+    fn put_back(&mut self, slot: Slot) {
+        self.members[slot].busy = false;
     }
 
-    fn pick(&mut self) -> Option<(Slot, ClientId)> {
+    fn pick(&mut self, _occasion: Occasion) -> Option<Pick> {
         loop {
             let mut at = self.cursor;
             while at < self.order.len() {
                 let slot = self.order[at];
                 self.credit(slot);
-                let m = &mut self.members[slot as usize];
+                let m = &mut self.members[slot];
                 if m.credit >= self.need {
                     if !m.busy {
                         m.busy = true;
-                        return Some((slot, m.client));
+                        return Some(Pick { slot, client: m.client, slice: self.quantum });
                     }
                 } else if at == self.cursor {
                     self.cursor += 1;

@@ -11,7 +11,7 @@
 
 use core::fmt;
 
-use super::frame::{Frame, Grid, Occasion, Rows, Rule, Standing, policy_of_frame};
+use super::dispatcher::{Dispatcher, Grid, Occasion, Pick, Rule, Slot, Table, policy};
 use super::ring::Queues;
 use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
 
@@ -82,11 +82,9 @@ impl core::error::Error for RrError {}
 
 /// Round robin as a [`crate::Policy`].
 #[derive(Clone, Debug)]
-pub struct Rr {
-    frame: Frame<RrRule>,
-}
+pub struct Rr(Dispatcher<RrRule>);
 
-policy_of_frame!(Rr);
+policy!(Rr);
 
 impl Rr {
     /// A policy without clients.
@@ -100,8 +98,8 @@ impl Rr {
         if params.cpus == 0 {
             return Err(RrError::NoCpu);
         }
-        let rule = RrRule { grid: Grid::new(params.quantum), quanta: params.quanta, ready: Queues::new(1) };
-        Ok(Self { frame: Frame::new(rule, params.cpus) })
+        let (grid, clients, ready) = (Grid::new(params.quantum), Table::new(), Queues::new(1));
+        Ok(Self(Dispatcher::new(RrRule { grid, quanta: params.quanta, clients, ready }, params.cpus)))
     }
 }
 
@@ -109,52 +107,42 @@ impl Rr {
 struct RrRule {
     grid: Grid,
     quanta: Quanta,
+    clients: Table<ClientId>,
     ready: Queues,
 }
 
 impl Rule for RrRule {
-    type Data = ();
-
-    fn join(&mut self, _now: Instant, _id: ClientId, _share: Share) {}
-
-    fn wake(&mut self, _now: Instant, slot: u32, _rows: &mut Rows<()>, _current: u32) {
-        self.ready.push_back(0, slot);
+    fn join(&mut self, _now: Instant, slot: Slot, client: ClientId, _share: Share) {
+        self.clients.put(slot, client);
     }
 
-    fn block(&mut self, _now: Instant, slot: u32, _rows: &mut Rows<()>, was: Standing) {
-        if was == Standing::Ready {
+    fn wake(&mut self, _now: Instant, slot: Slot, busy: bool, _current: Slot) {
+        if !busy {
+            self.put_back(slot);
+        }
+    }
+
+    fn block(&mut self, _now: Instant, slot: Slot, busy: bool) {
+        if !busy {
             self.ready.remove(0, slot);
         }
     }
 
-    fn reshare(&mut self, _now: Instant, _slot: u32, _share: Share, _rows: &mut Rows<()>) {}
+    fn reshare(&mut self, _slot: Slot, _share: Share) {}
 
-    fn charge(&mut self, _now: Instant, _slot: u32, _used: Nanos, _rows: &mut Rows<()>) {}
+    fn charge(&mut self, _slot: Slot, _used: Nanos) {}
 
-    fn put_back(&mut self, _now: Instant, slot: u32, _rows: &mut Rows<()>) {
+    fn put_back(&mut self, slot: Slot) {
         self.ready.push_back(0, slot);
     }
 
-    fn take(&mut self, _now: Instant, slot: u32, _rows: &mut Rows<()>) {
+    fn pick(&mut self, occasion: Occasion) -> Option<Pick> {
+        let slot = self.ready.first(0);
         self.ready.remove(0, slot);
-    }
-
-    fn choose(&mut self, _occasion: Occasion, _rows: &mut Rows<()>) -> u32 {
-        self.ready.first(0)
-    }
-
-    fn slice(&mut self, now: Instant, _slot: u32, _rows: &Rows<()>) -> Nanos {
-        match self.quanta {
+        let slice = match self.quanta {
             Quanta::Whole => self.grid.quantum(),
-            Quanta::Grid => self.grid.until_next(now),
-        }
-    }
-
-    fn preempts(&self) -> bool {
-        false
-    }
-
-    fn precedes(&self, _now: Instant, a: u32, b: u32, _rows: &Rows<()>) -> bool {
-        a < b
+            Quanta::Grid => self.grid.until_next(occasion.now),
+        };
+        Some(Pick { slot, client: self.clients[slot], slice })
     }
 }

@@ -12,7 +12,7 @@
 //! **Weak spots.** As WFQ: no upper bound on the error. A kept lag lets a client that was behind when it slept catch up
 //! long after. Fixed strides misjudge shares that do not divide `stride1`.
 
-use super::engine::{Dispatcher, ParamError, check_params, policy};
+use super::dispatcher::{Dispatcher, ParamError, check_params, policy};
 pub use super::fair::Queue;
 use super::fair::{Fair, Key, Return, Setup, Tie};
 use crate::{Kind, Nanos, ParamInfo, PolicyInfo};
@@ -101,7 +101,7 @@ impl Stride {
         };
         let setup =
             Setup { quantum: quantum.0, tie: Tie::Id, queue, key, comeback: Return::KeepLag, stride1 };
-        Ok(Self(Dispatcher::new(Fair::new(setup), cpus, quantum)))
+        Ok(Self(Dispatcher::new(Fair::new(setup), cpus)))
     }
 }
 

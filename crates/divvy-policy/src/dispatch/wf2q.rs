@@ -10,7 +10,7 @@
 //! `flapping_earns_nothing`; schedules of `golden/vtrr_static.json`.
 //! **Weak spots.** O(n) a choice.
 
-use super::engine::{Dispatcher, ParamError, check_params, policy};
+use super::dispatcher::{Dispatcher, ParamError, check_params, policy};
 pub use super::fair::Tie;
 use super::fair::{Fair, Key, Queue, Return, Setup};
 use crate::{Kind, Nanos, ParamInfo, PolicyInfo};
@@ -64,7 +64,7 @@ impl Wf2q {
         check_params(cpus, quantum)?;
         let (key, comeback) = (Key::EligibleFinish, Return::Clamp);
         let setup = Setup { quantum: quantum.0, tie, queue: Queue::List, key, comeback, stride1: None };
-        Ok(Self(Dispatcher::new(Fair::new(setup), cpus, quantum)))
+        Ok(Self(Dispatcher::new(Fair::new(setup), cpus)))
     }
 }
 

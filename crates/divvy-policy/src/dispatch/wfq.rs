@@ -13,7 +13,7 @@
 //! **Weak spots.** No upper bound on the service error: a large share beside many small ones runs half of its cycle at
 //! once (25 quanta ahead for shares 50 and 50 x 1). O(n) or O(log n) a choice.
 
-use super::engine::{Dispatcher, ParamError, check_params, policy};
+use super::dispatcher::{Dispatcher, ParamError, check_params, policy};
 use super::fair::{Fair, Key, Return, Setup};
 pub use super::fair::{Queue, Tie};
 use super::vtime::VirtualTime;
@@ -82,7 +82,7 @@ impl Wfq {
             comeback: Return::Clamp,
             stride1: None,
         };
-        Ok(Self(Dispatcher::new(Fair::new(setup), cpus, quantum)))
+        Ok(Self(Dispatcher::new(Fair::new(setup), cpus)))
     }
 
     /// The virtual time of a client that is in.

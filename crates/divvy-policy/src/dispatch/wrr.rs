@@ -12,7 +12,7 @@
 //! **Weak spots.** All of a client's service comes at once: the service error grows with the shares (VTRR, section 2.2:
 //! -1000 to 1500 quanta for shares 3000, 2000, 1000). Joining the order costs O(log n) and a move of O(n) words.
 
-use super::engine::{Dispatcher, ParamError, check_params, policy};
+use super::dispatcher::{Dispatcher, ParamError, check_params, policy};
 use super::rounds::{Rank, Rounds};
 use crate::{Kind, Nanos, ParamInfo, PolicyInfo};
 
@@ -76,7 +76,7 @@ impl Wrr {
             Order::LargestFirst => Rank::LargestFirst,
             Order::ById => Rank::ById,
         };
-        Ok(Self(Dispatcher::new(Rounds::new(rank, params.quantum.0, 1), params.cpus, params.quantum)))
+        Ok(Self(Dispatcher::new(Rounds::new(rank, params.quantum, 1, params.quantum), params.cpus)))
     }
 }
 

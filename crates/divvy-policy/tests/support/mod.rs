@@ -1,7 +1,7 @@
 //! A machine without time that drives dispatchers, and what the tests of this folder share.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use divvy_policy::dispatch::{drr, lottery, stride, vtrr, wf2q, wfq, wrr};
+use divvy_policy::dispatch::{drr, lottery, rr, stride, vtrr, wf2q, wfq, wrr};
 use divvy_policy::{ClientId, CpuId, Event, EventError, Grant, Instant, Nanos, Policy, Share};
 
 pub type Dispatcher = Box<dyn Policy<Decision = Grant>>;
@@ -50,8 +50,8 @@ pub fn run<P: Policy<Decision = Grant> + ?Sized>(policy: &mut P, quanta: usize) 
 
 pub const Q: Nanos = Nanos(1_000);
 
-/// Every dispatcher of the fair-queueing family, in every variant that decides differently or has its own data
-/// structure.
+/// Every dispatcher whose slices are whole quanta and that takes no CPU from anybody, in every variant that decides
+/// differently or has its own data structure.
 pub fn dispatchers(cpus: u32) -> Vec<(&'static str, Dispatcher)> {
     let quantum = Q;
     let wfq = |tie, queue| Box::new(wfq::Wfq::new(wfq::WfqParams { cpus, quantum, tie, queue }).unwrap());
@@ -69,7 +69,9 @@ pub fn dispatchers(cpus: u32) -> Vec<(&'static str, Dispatcher)> {
     };
     let wrr = |order| Box::new(wrr::Wrr::new(wrr::WrrParams { cpus, quantum, order }).unwrap());
     let drr = |credit| Box::new(drr::Drr::new(drr::DrrParams { cpus, quantum, credit }).unwrap());
+    let rr = Box::new(rr::Rr::new(rr::RrParams { quantum, cpus, ..Default::default() }).unwrap());
     vec![
+        ("rr", rr),
         ("wrr", wrr(wrr::Order::LargestFirst)),
         ("wrr by id", wrr(wrr::Order::ById)),
         ("drr", drr(Q)),

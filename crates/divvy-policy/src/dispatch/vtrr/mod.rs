@@ -34,9 +34,11 @@ use alloc::vec::Vec;
 
 use self::classes::{CLASS_MAX, Classes};
 pub use self::params::{Choice, INFO, Insert, InsertPath, Rejoin, Reset, VtrrParams};
-use super::engine::{Dispatcher, NONE, ParamError, Rule, Slot, check_params, policy};
+use super::dispatcher::{
+    Dispatcher, NONE, Occasion, ParamError, Pick, Rule, Slot, Table, check_params, policy,
+};
 use super::vtime::{Clock, Step, VirtualTime};
-use crate::ClientId;
+use crate::{ClientId, Instant, Nanos, Share};
 
 /// A runnable client's place in the queue: one cache line.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +78,7 @@ struct Ring {
     quantum: u64,
     reset: Reset,
     rejoin: Rejoin,
-    members: Vec<Member>,
+    members: Table<Member>,
     nodes: Vec<Node>,
     free: Vec<u32>,
     head: u32,
@@ -105,7 +107,7 @@ impl Ring {
             quantum,
             reset,
             rejoin,
-            members: Vec::new(),
+            members: Table::new(),
             nodes: Vec::new(),
             free: Vec::new(),
             head: NONE,
@@ -129,7 +131,7 @@ impl Ring {
     fn node_of(&self, slot: Slot) -> u32 {
         match self.nodes.get(self.cursor as usize) {
             Some(node) if node.slot == slot => self.cursor,
-            _ => self.members[slot as usize].node,
+            _ => self.members[slot].node,
         }
     }
 
@@ -277,13 +279,13 @@ impl Ring {
     /// The node of a neighbour that was noted, if it is still there and runnable.
     fn neighbour(&self, noted: Option<(Slot, ClientId)>) -> Option<u32> {
         let (slot, client) = noted?;
-        let member = &self.members[slot as usize];
+        let member = &self.members[slot];
         (member.client == client && member.node != NONE).then_some(member.node)
     }
 
     /// The node after which a client belongs ([`NONE`]: it becomes the head).
     fn place(&self, slot: Slot) -> (u32, InsertPath) {
-        let member = &self.members[slot as usize];
+        let member = &self.members[slot];
         let (share, client) = (member.share, member.client);
         if let Some(classes) = &self.classes {
             if share <= classes.max() {
@@ -311,7 +313,7 @@ impl Ring {
     /// The counter of a client that comes in between two nodes (eq. 9 and what follows it).
     fn first_counter(&mut self, slot: Slot, before: u32, after: u32) -> i64 {
         let (share, kept, left) = {
-            let m = &self.members[slot as usize];
+            let m = &self.members[slot];
             (m.share, m.counter, m.cycle)
         };
         let quantum = i128::from(self.quantum);
@@ -335,15 +337,15 @@ impl Ring {
     fn insert(&mut self, slot: Slot, busy: bool) {
         let (before, path) = self.place(slot);
         let after = if before == NONE { self.head } else { self.nodes[before as usize].next };
-        let share = self.members[slot as usize].share;
+        let share = self.members[slot].share;
         let counter = if self.len == 0 {
             self.cycle += 1;
-            self.allowance(share) + self.members[slot as usize].counter.min(0)
+            self.allowance(share) + self.members[slot].counter.min(0)
         } else {
             self.first_counter(slot, before, after)
         };
         let qvt = self.qvt.now();
-        let clock = match self.members[slot as usize].vft {
+        let clock = match self.members[slot].vft {
             None => Clock::new(qvt, share),
             Some(vft) => {
                 // VT = max(QVT + Q / share, VFT) - Q / share.
@@ -352,7 +354,7 @@ impl Ring {
                 Clock::new(qvt.max(vft.minus(quantum.now())), share)
             }
         };
-        let (client, cycle) = (self.members[slot as usize].client, self.cycle as u32);
+        let (client, cycle) = (self.members[slot].client, self.cycle as u32);
         let node = Node { clock, counter, next: after, prev: before, slot, client, cycle, busy };
         let at = if let Some(at) = self.free.pop() {
             self.nodes[at as usize] = node;
@@ -370,7 +372,7 @@ impl Ring {
             self.nodes[after as usize].prev = at;
         }
         self.note_class(share, at, before);
-        let member = &mut self.members[slot as usize];
+        let member = &mut self.members[slot];
         member.node = at;
         member.path = Some(path);
         self.sum += i128::from(counter);
@@ -407,7 +409,7 @@ impl Ring {
 
     /// Takes a client out of the queue and notes how it left. Answers whether it was on a CPU.
     fn remove(&mut self, slot: Slot) -> bool {
-        let at = self.members[slot as usize].node;
+        let at = self.members[slot].node;
         let counter = self.refresh(at);
         let node = self.nodes[at as usize];
         let name = |at: u32| {
@@ -417,7 +419,7 @@ impl Ring {
         let (before, after) = (name(node.prev), name(node.next));
         let mut finish = node.clock;
         finish.advance(self.quantum);
-        let member = &mut self.members[slot as usize];
+        let member = &mut self.members[slot];
         member.node = NONE;
         member.vft = Some(finish.now());
         member.counter = counter;
@@ -461,7 +463,7 @@ impl Ring {
             if self.above == at {
                 above = place;
             }
-            self.members[node.slot as usize].node = place;
+            self.members[node.slot].node = place;
             if let Some(classes) = &mut self.classes {
                 let share = node.clock.divisor();
                 if share <= classes.max() && classes.tail(share) == at {
@@ -495,38 +497,33 @@ impl Ring {
 const MOVED: u32 = 1 << 31;
 
 impl Rule for Ring {
-    fn join(&mut self, slot: Slot, client: ClientId, share: u64) {
-        let (path, vft, before, after) = (None, None, None, None);
+    fn join(&mut self, _now: Instant, slot: Slot, client: ClientId, share: Share) {
+        let (share, path, vft, before, after) = (share.get(), None, None, None, None);
         let member = Member { client, share, node: NONE, path, vft, counter: 0, cycle: 0, before, after };
-        if slot as usize == self.members.len() {
-            self.members.push(member);
-        } else {
-            self.members[slot as usize] = member;
-        }
+        self.members.put(slot, member);
     }
 
-    fn leave(&mut self, _slot: Slot) {}
-
-    fn wake(&mut self, slot: Slot, busy: bool) {
+    fn wake(&mut self, _now: Instant, slot: Slot, busy: bool, _current: Slot) {
         self.insert(slot, busy);
     }
 
-    fn block(&mut self, slot: Slot, _busy: bool) {
+    fn block(&mut self, _now: Instant, slot: Slot, _busy: bool) {
         self.remove(slot);
     }
 
-    fn reshare(&mut self, slot: Slot, share: u64) {
-        if self.members[slot as usize].node == NONE {
-            self.members[slot as usize].share = share;
+    fn reshare(&mut self, slot: Slot, share: Share) {
+        let share = share.get();
+        if self.members[slot].node == NONE {
+            self.members[slot].share = share;
         } else {
             let busy = self.remove(slot);
-            self.members[slot as usize].share = share;
+            self.members[slot].share = share;
             self.insert(slot, busy);
         }
     }
 
     #[inline]
-    fn charge(&mut self, slot: Slot, used: u64) {
+    fn charge(&mut self, slot: Slot, Nanos(used): Nanos) {
         if used == self.quantum && self.total > 0 {
             self.qvt.advance_step(self.step);
         } else if self.total > 0 {
@@ -536,8 +533,8 @@ impl Rule for Ring {
         let spent = i64::try_from(used).unwrap_or(i64::MAX);
         if at == NONE {
             // A late charge, to one that has blocked since.
-            let allowance = self.allowance(self.members[slot as usize].share);
-            let member = &mut self.members[slot as usize];
+            let allowance = self.allowance(self.members[slot].share);
+            let member = &mut self.members[slot];
             member.counter = member.counter.saturating_sub(spent).max(-allowance);
             if let Some(vft) = &mut member.vft {
                 let mut clock = Clock::new(*vft, member.share);
@@ -556,19 +553,14 @@ impl Rule for Ring {
     }
 
     #[inline]
-    fn returned(&mut self, slot: Slot, runnable: bool) {
-        if runnable {
-            let at = self.node_of(slot);
-            self.nodes[at as usize].busy = false;
-            self.nr_busy -= 1;
-        }
+    fn put_back(&mut self, slot: Slot) {
+        let at = self.node_of(slot);
+        self.nodes[at as usize].busy = false;
+        self.nr_busy -= 1;
     }
 
     #[inline]
-    fn pick(&mut self) -> Option<(Slot, ClientId)> {
-        if self.nr_busy == self.len {
-            return None;
-        }
+    fn pick(&mut self, _occasion: Occasion) -> Option<Pick> {
         if self.inserted >= self.len {
             self.lay_out();
         }
@@ -582,7 +574,7 @@ impl Rule for Ring {
         self.nr_busy += 1;
         let node = &mut self.nodes[at as usize];
         node.busy = true;
-        Some((node.slot, node.client))
+        Some(Pick { slot: node.slot, client: node.client, slice: Nanos(self.quantum) })
     }
 }
 
@@ -605,11 +597,11 @@ impl Vtrr {
             }
             Insert::Classes { .. } => return Err(ParamError::Range("classes")),
         };
-        Ok(Self(Dispatcher::new(Ring::new(quantum.0, reset, rejoin, classes), cpus, quantum)))
+        Ok(Self(Dispatcher::new(Ring::new(quantum.0, reset, rejoin, classes), cpus)))
     }
 
     fn member(&self, client: ClientId) -> Option<&Member> {
-        self.0.slot(client).map(|slot| &self.0.rule.members[slot as usize])
+        self.0.slot(client).map(|slot| &self.0.rule.members[slot])
     }
 
     /// Runnable clients in the order of the run queue. O(n).
