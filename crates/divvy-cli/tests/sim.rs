@@ -222,7 +222,7 @@ fn bad_input_is_answered_with_file_line_key_and_what_was_expected() {
         (
             "f.toml",
             "shares = [1]\nrun.quanta = 1\n\n[policy]\nname = \"pbs\"\n\n[policy.params]\nbeta = 3\nalpha = 20\n",
-            "f.toml:9: policy.params.alpha: alpha is 20; must be 0.0625 to 16".to_owned(),
+            "f.toml:9: policy.params.alpha: 20 is out of range, expected 1/16 to 16; with guard=study 0, -0, inf, and 2^-20 to 1024 of either sign".to_owned(),
         ),
         (
             "g.toml",

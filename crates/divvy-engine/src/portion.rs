@@ -12,7 +12,7 @@
 //! Policies that count in whole quanta get [`PARTS`] shares in all: right to 0.1 % of the whole, with cycles as long as that
 //! makes them. Dispatchers, which know no cycle, get [`PARTS_NO_CYCLE`].
 
-use divvy_policy::{Nanos, Share};
+use divvy_policy::{Cycle, Nanos, Share};
 
 use crate::policies::{GateSpec, SpecError};
 
@@ -49,12 +49,13 @@ impl Portions {
     /// # Errors
     /// [`SpecError`] where there is no such policy.
     pub fn new(spec: &mut GateSpec) -> Result<Self, SpecError> {
-        let (info, _) = spec.parse()?;
-        let whole = if info.name == divvy_policy::gate::exact::INFO.name {
-            spec.share_ns = Some(SHARE_TIME.0);
-            Whole::Cycle { cpus: spec.cpus.max(1) }
-        } else {
-            Whole::Parts(if spec.cycle_quantum()?.is_some() { PARTS } else { PARTS_NO_CYCLE })
+        let whole = match spec.parse()?.info().cycle {
+            Cycle::Given => {
+                spec.share_ns = Some(SHARE_TIME.0);
+                Whole::Cycle { cpus: spec.cpus.max(1) }
+            }
+            Cycle::Quanta => Whole::Parts(PARTS),
+            Cycle::None => Whole::Parts(PARTS_NO_CYCLE),
         };
         Ok(Self { whole, rate: None })
     }

@@ -16,10 +16,15 @@ extern crate std;
 pub mod dispatch;
 pub mod feasible;
 pub mod gate;
+pub mod params;
 mod policy;
 mod registry;
 mod units;
 
+pub use params::{ParamError, Params, Run};
 pub use policy::{Event, EventError, Gate, Grant, Policy};
-pub use registry::{Kind, ParamInfo, PolicyInfo};
-pub use units::{ClientId, CpuId, Instant, Nanos, Share, ShareError};
+use registry::param;
+pub use registry::{
+    Cycle, Dispatch, Domain, Given, Kind, Listed, ParamInfo, PolicyInfo, PolicyVisitor, RangeError, words,
+};
+pub use units::{ClientId, CpuId, Instant, Nanos, Share, ShareError, TimeError};

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::num::NonZeroU32;
 use core::ops::{Add, AddAssign, Sub};
+use core::str::FromStr;
 
 /// A length of time, or an amount of CPU time, in nanoseconds. Range: 0 to about 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +43,85 @@ impl Nanos {
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
+    }
+}
+
+/// Units of time by name, the longest first; the order in which a time is written out.
+const UNITS: [(&str, u64); 6] = [
+    ("h", 3_600_000_000_000),
+    ("min", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
+
+/// Why a text is no length of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeError {
+    /// It is not a number and a unit.
+    Malformed,
+    /// It is below zero.
+    Negative,
+    /// It has parts of a nanosecond.
+    TooFine,
+    /// It is beyond [`Nanos::MAX`].
+    TooLong,
+}
+
+impl fmt::Display for TimeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const EXPECTED: &str = "expected a time such as \"4ms\" (units ns, us, ms, s, min, h)";
+        match self {
+            Self::Malformed => write!(f, "is not a time, {EXPECTED}"),
+            Self::Negative => write!(f, "is negative, {EXPECTED}"),
+            Self::TooFine => f.write_str("is finer than a nanosecond"),
+            Self::TooLong => f.write_str("is more than 584 years"),
+        }
+    }
+}
+
+impl core::error::Error for TimeError {}
+
+impl FromStr for Nanos {
+    type Err = TimeError;
+
+    /// Reads `2.5ms`; decimals are exact. A plain `0` needs no unit.
+    fn from_str(text: &str) -> Result<Self, TimeError> {
+        if text.starts_with('-') {
+            return Err(TimeError::Negative);
+        }
+        let split = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
+        let (number, unit) = (text[..split].replace('_', ""), text[split..].trim());
+        if unit.is_empty() {
+            return if number == "0" { Ok(Self::ZERO) } else { Err(TimeError::Malformed) };
+        }
+        let scale = UNITS.iter().find(|(name, _)| *name == unit).ok_or(TimeError::Malformed)?.1;
+        let (whole, part) = number.split_once('.').unwrap_or((&number, ""));
+        if whole.is_empty() || part.len() > 18 || part.contains('.') {
+            return Err(TimeError::Malformed);
+        }
+        let whole: u128 = whole.parse().map_err(|_| TimeError::Malformed)?;
+        let below = 10u128.pow(part.len() as u32);
+        let part: u128 = if part.is_empty() { 0 } else { part.parse().map_err(|_| TimeError::Malformed)? };
+        let scaled = part * u128::from(scale);
+        if !scaled.is_multiple_of(below) {
+            return Err(TimeError::TooFine);
+        }
+        let total = whole.checked_mul(u128::from(scale)).and_then(|ns| ns.checked_add(scaled / below));
+        total.and_then(|ns| u64::try_from(ns).ok()).map(Self).ok_or(TimeError::TooLong)
+    }
+}
+
+impl fmt::Display for Nanos {
+    /// In the longest unit that needs no decimals.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("0");
+        }
+        let fits = |&&(_, scale): &&(&str, u64)| self.0.is_multiple_of(scale);
+        let (name, scale) = UNITS.iter().find(fits).unwrap_or(&("ns", 1));
+        write!(f, "{}{name}", self.0 / scale)
     }
 }
 

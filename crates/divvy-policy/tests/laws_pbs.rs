@@ -5,10 +5,12 @@ mod common;
 use common::{Dispatcher, Outcome, Step, Task, run};
 use divvy_policy::dispatch::fixed::Fixed;
 use divvy_policy::dispatch::pbs::{
-    Alpha, Guard, Inactive, Pbs, PbsError, PbsParams, Search, SecondTerm, Sessions, Threshold,
+    Alpha, Guard, Inactive, Pbs, PbsParams, Search, SecondTerm, Sessions, Threshold,
 };
 use divvy_policy::dispatch::{eevdf, fcfs, las, linux22, mlfb, rr};
-use divvy_policy::{ClientId, CpuId, Event, EventError, Grant, Instant, Nanos, Policy, Share};
+use divvy_policy::{
+    ClientId, CpuId, Event, EventError, Given, Grant, Instant, Nanos, Policy, RangeError, Share,
+};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -536,37 +538,44 @@ fn the_bonus_lengthens_runs_in_proportion_to_service() {
 #[test]
 fn impossible_parameters_are_named() {
     let ok = PbsParams::default();
-    let check = |params: PbsParams, want: PbsError| assert_eq!(Pbs::new(params).unwrap_err(), want);
-    let bounds = |alpha| PbsError::AlphaOutOfBounds { alpha, min: ratio(1, 16), max: Fixed::int(16) };
+    let outside = |params: PbsParams, name: &str, given: Given| match Pbs::new(params).unwrap_err() {
+        RangeError::Outside { name: wrong, given: value, .. } => assert_eq!((wrong, value), (name, given)),
+        other => panic!("{name}: {other:?}"),
+    };
+    let clash = |params: PbsParams, name: &str| {
+        let error = Pbs::new(params).unwrap_err();
+        assert!(matches!(error, RangeError::Clash { name: wrong, .. } if wrong == name), "{error:?}");
+    };
     for alpha in [Fixed::ZERO, Fixed::int(-1), ratio(1, 17), Fixed::int(17)] {
-        check(PbsParams { alpha: Alpha::Finite(alpha), ..ok }, bounds(alpha));
+        outside(PbsParams { alpha: Alpha::Finite(alpha), ..ok }, "alpha", alpha.into());
     }
     for limit in [Alpha::Fcfs, Alpha::Las, Alpha::Plcfs] {
-        check(PbsParams { alpha: limit, ..ok }, PbsError::AlphaStarves(limit));
+        clash(PbsParams { alpha: limit, ..ok }, "alpha");
         assert!(Pbs::new(PbsParams { alpha: limit, guard: Guard::Study, ..ok }).is_ok());
     }
     for alpha in [Fixed::ZERO, Fixed::int(1025), Fixed::int(-1025)] {
-        let study = PbsParams { alpha: Alpha::Finite(alpha), guard: Guard::Study, ..ok };
-        assert!(matches!(Pbs::new(study), Err(PbsError::AlphaOutOfBounds { .. })));
+        outside(PbsParams { alpha: Alpha::Finite(alpha), guard: Guard::Study, ..ok }, "alpha", alpha.into());
     }
-    check(PbsParams { quantum: Nanos::ZERO, ..ok }, PbsError::Quantum(Nanos::ZERO));
-    check(PbsParams { gamma: Fixed(-1), ..ok }, PbsError::Gamma(Fixed(-1)));
+    outside(PbsParams { quantum: Nanos::ZERO, ..ok }, "quantum", Nanos::ZERO.into());
+    outside(PbsParams { gamma: Fixed(-1), ..ok }, "gamma", Fixed(-1).into());
     let beta = |beta| Sessions { threshold: Threshold::Multiple(beta), inactive: Inactive::Counted };
-    check(PbsParams { sessions: beta(Fixed(-1)), ..ok }, PbsError::Beta(Fixed(-1)));
+    outside(PbsParams { sessions: beta(Fixed(-1)), ..ok }, "beta", Fixed(-1).into());
     let second = SecondTerm { epsilon: Fixed::ONE, alpha: Fixed::ONE, sessions: Sessions::LIFETIME };
-    let epsilon = SecondTerm { epsilon: Fixed::int(65), ..second };
-    check(PbsParams { second: Some(epsilon), ..ok }, PbsError::Epsilon(Fixed::int(65)));
-    let limit = PbsParams { alpha: Alpha::Las, guard: Guard::Study, second: Some(second), ..ok };
-    check(limit, PbsError::SecondTermWithLimit(Alpha::Las));
-    check(PbsParams { search: Search::Sample { keep: 1, sample: 1 }, ..ok }, PbsError::Keep(1));
-    check(PbsParams { search: Search::Sample { keep: 2, sample: 0 }, ..ok }, PbsError::Sample(0));
-    check(PbsParams { cpus: 0, ..ok }, PbsError::NoCpu);
-    let text = bounds(Fixed::int(17)).to_string();
-    assert_eq!(text, "alpha is 17; must be 0.0625 to 16");
+    let with = |second| PbsParams { second: Some(second), ..ok };
+    outside(with(SecondTerm { epsilon: Fixed::int(65), ..second }), "epsilon", Fixed::int(65).into());
+    outside(with(SecondTerm { sessions: beta(Fixed(-1)), ..second }), "beta2", Fixed(-1).into());
+    clash(PbsParams { alpha: Alpha::Las, guard: Guard::Study, ..with(second) }, "epsilon");
+    outside(PbsParams { search: Search::Sample { keep: 1, sample: 1 }, ..ok }, "keep", 1u32.into());
+    outside(PbsParams { search: Search::Sample { keep: 2, sample: 0 }, ..ok }, "sample", 0u32.into());
+    assert_eq!(Pbs::new(PbsParams { cpus: 0, ..ok }).unwrap_err(), RangeError::NoCpu);
     let quantum = rr::RrParams { quantum: Nanos::ZERO, ..rr::RrParams::default() };
-    assert_eq!(rr::Rr::new(quantum).unwrap_err(), rr::RrError::Quantum(Nanos::ZERO));
+    let error = rr::Rr::new(quantum).unwrap_err();
+    assert_eq!(
+        (error.name(), error.to_string().as_str()),
+        ("quantum", "0 is out of range, expected 1ns to 1h")
+    );
     let levels = mlfb::MlfbParams { levels: 0, ..mlfb::MlfbParams::default() };
-    assert_eq!(mlfb::Mlfb::new(levels).unwrap_err(), mlfb::MlfbError::Levels(0));
+    assert_eq!(mlfb::Mlfb::new(levels).unwrap_err().to_string(), "0 is out of range, expected 1 to 32");
 }
 
 /// The same share many times over many clients: what Algorithm 1 gives up against the scan, as a number.

@@ -41,7 +41,7 @@ fn the_registry_lists_each_policy_once_and_by_kind() {
 
 #[test]
 fn the_factory_takes_exactly_the_parameters_that_the_registry_lists() {
-    for info in DISPATCHERS.into_iter().chain(MODELS) {
+    for info in DISPATCHERS.iter().chain(MODELS) {
         let spec = PolicySpec::new(info.name).with("no_such_parameter", 1);
         let scenario = Scenario::of_shares(spec, &[1], Span(1_000_000), 3);
         let error = policies::run(&scenario, 1, &[]).unwrap_err().to_string();
@@ -68,24 +68,27 @@ fn every_dispatcher_runs_and_idles_for_nobody() {
 #[test]
 fn impossible_parameters_are_named_with_line_and_range() {
     for (policy, expected) in [
-        ("pbs:alpha=17", "line 1: policy.params.alpha: alpha is 17; must be 0.0625 to 16"),
+        (
+            "pbs:alpha=17",
+            "line 1: policy.params.alpha: 17 is out of range, expected 1/16 to 16; with guard=study 0, -0, inf, and 2^-20 to 1024 of either sign",
+        ),
         (
             "pbs:alpha=0",
-            "line 1: policy.params.alpha: alpha is Fcfs, which can starve clients; ask for guard=study",
+            "line 1: policy.params.alpha: the limits (0, -0, inf) can starve clients; ask for guard=study",
         ),
         (
             "pbs:alpha=x",
-            "line 1: policy.params.alpha: \"x\", expected a number such as 0.3, -2 or 2/5, or inf",
+            "line 1: policy.params.alpha: \"x\", expected 1/16 to 16; with guard=study 0, -0, inf, and 2^-20 to 1024 of either sign",
         ),
-        ("pbs:gamma=65", "line 1: policy.params.gamma: gamma is 65; must be 0 to 64"),
-        ("pbs:keep=1", "line 1: policy.params.keep: keep is 1; must be 2 to 64"),
-        ("pbs:sample=65", "line 1: policy.params.sample: sample is 65; must be 1 to 64"),
-        ("mlfb:levels=33", "line 1: policy.params.levels: levels is 33; must be 1 to 32"),
+        ("pbs:gamma=65", "line 1: policy.params.gamma: 65 is out of range, expected 0 to 64"),
+        ("pbs:keep=1", "line 1: policy.params.keep: 1 is out of range, expected 2 to 64"),
+        ("pbs:sample=65", "line 1: policy.params.sample: 65 is out of range, expected 1 to 64"),
+        ("mlfb:levels=33", "line 1: policy.params.levels: 33 is out of range, expected 1 to 32"),
         (
             "linux-2.2:ticks_per_share=0",
-            "line 1: policy.params.ticks_per_share: ticks_per_share is 0; must be 1 to 1000",
+            "line 1: policy.params.ticks_per_share: 0 is out of range, expected 1 to 1000",
         ),
-        ("rr:quantum=2h", "line 1: policy.params.quantum: quantum is 7200000000000 ns; must be 1 ns to 1 h"),
+        ("rr:quantum=2h", "line 1: policy.params.quantum: 2h is out of range, expected 1ns to 1h"),
         ("vtrr:quantum=2s", "line 1: policy.params.quantum: 2s is out of range, expected 1ns to 1s"),
         (
             "vtrr:classes=262144",

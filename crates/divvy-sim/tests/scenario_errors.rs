@@ -1,8 +1,6 @@
 //! What a wrong scenario is answered: line, key, and what was expected.
 
-mod common;
-
-use common::Smalls;
+use divvy_sim::policies::Policies;
 use divvy_sim::scenario::{Format, Scenario};
 use divvy_sim::simulate::simulate;
 use divvy_sim::study::Study;
@@ -168,7 +166,7 @@ fn errors_of_json() {
 fn errors_of_policies_are_placed_like_others() {
     let run = |text: &str| {
         let scenario = Scenario::parse(text, Format::Toml).unwrap();
-        match simulate(&scenario, 1, &[], &Smalls) {
+        match simulate(&scenario, 1, &[], &Policies) {
             Err(divvy_sim::simulate::SimError::Scenario(error)) => {
                 error.located(text, Format::Toml).to_string()
             }
@@ -177,15 +175,17 @@ fn errors_of_policies_are_placed_like_others() {
     };
     assert_eq!(
         run("shares = [1]\npolicy = \"fifo\""),
-        "line 2: policy.name: no policy is called \"fifo\", expected one of fcfs, rr, las, wfq, wrr, pbs"
+        "line 2: policy.name: no policy is called \"fifo\", expected one of vtrr, pbs, wrr, drr, wfq, wf2q, stride, \
+         lottery, fcfs, rr, las, mlfb, linux-2.2, eevdf"
     );
     assert_eq!(
         run("shares = [1]\n[policy]\nname = \"pbs\"\n[policy.params]\nalpha = \"much\""),
-        "line 5: policy.params.alpha: \"much\", expected a number or inf"
+        "line 5: policy.params.alpha: \"much\", expected 1/16 to 16; with guard=study 0, -0, inf, and 2^-20 to 1024 of \
+         either sign"
     );
     assert_eq!(
         run("shares = [1]\n[policy]\nname = \"rr\"\nparams = { alhpa = 1 }"),
-        "line 4: policy.params.alhpa: unknown parameter, expected one of quantum"
+        "line 4: policy.params.alhpa: unknown parameter, expected one of quantum, quanta"
     );
 }
 

@@ -126,7 +126,11 @@ fn wrong_gates_are_named() {
     for (gate, key, message) in [
         ("exakt", "gate.name", "unknown policy 'exakt': the policies are exact, alps"),
         ("gps", "gate.name", "gps is a model, which only simulations take"),
-        ("pbs:alpha=20", "gate.params.alpha", "alpha is 20; must be 0.0625 to 16"),
+        (
+            "pbs:alpha=20",
+            "gate.params.alpha",
+            "20 is out of range, expected 1/16 to 16; with guard=study 0, -0, inf, and 2^-20 to 1024 of either sign",
+        ),
         ("exact:slice=1us", "gate.params", "a slice of 1000 ns is shorter than 1 ms"),
     ] {
         let scenario = toml(&format!("gate = \"{gate}\"\nshares = [1]\nrun.until = \"1s\""));

@@ -1,6 +1,5 @@
 //! `divvy policies`: the registry.
 
-use divvy_engine::policies::QUANTA;
 use divvy_policy::{Kind, PolicyInfo};
 use serde_json::{Value, json};
 
@@ -92,7 +91,7 @@ fn details(info: &PolicyInfo) -> String {
     } else {
         let mut rows = vec![["parameter", "default", "values"].map(String::from).to_vec()];
         for param in info.params {
-            rows.push([param.name, param.default, param.range].map(String::from).to_vec());
+            rows.push(vec![param.name.to_owned(), param.default.to_owned(), param.domain.to_string()]);
         }
         // Ranges are texts: they stand to the left, each with what it is about below.
         let widths = [0, 1].map(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
@@ -110,15 +109,10 @@ fn details(info: &PolicyInfo) -> String {
                 out.push(format!("  {:<w0$}  {}", "", info.params[i - 1].summary, w0 = widths[0]));
             }
         }
-        if info.kind == Kind::Dispatcher && info.params.iter().any(|param| QUANTA.contains(&param.name)) {
-            let name = info
-                .params
-                .iter()
-                .map(|param| param.name)
-                .find(|name| QUANTA.contains(name))
-                .unwrap_or_default();
+        if let Some(param) = info.quantum().filter(|_| info.kind == Kind::Dispatcher) {
             out.push(format!(
-                "\n  Unless it is set, {name} is the scenario's quantum in a simulation, and --quantum live."
+                "\n  Unless it is set, {} is the scenario's quantum in a simulation, and --quantum live.",
+                param.name
             ));
         }
     }
@@ -130,7 +124,7 @@ fn json_of(info: &PolicyInfo) -> Value {
         .params
         .iter()
         .map(|param| {
-            json!({ "name": param.name, "range": param.range, "default": param.default, "summary": param.summary })
+            json!({ "name": param.name, "range": param.domain.to_string(), "default": param.default, "summary": param.summary })
         })
         .collect();
     json!({

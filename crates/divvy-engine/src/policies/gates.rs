@@ -1,18 +1,10 @@
 //! What a user asks to schedule live processes with, and the gate made of it.
 
-use std::fmt;
-
-use divvy_policy::gate::{
-    Alps, AlpsParams, AlpsVariant, Dispatched, DispatchedParams, Exact, ExactParams, GateParamError, Kernel,
-    KernelParams, Lag, Rate, RateParams, Scale, exact,
-};
-use divvy_policy::{Event, EventError, Gate, Instant, Kind, Nanos, Policy, PolicyInfo};
+use divvy_policy::gate::{AnyGate, EXACT, GateError, GateParamError, Scale};
+use divvy_policy::{Cycle, Kind, Nanos, ParamError, Params, PolicyInfo, Run};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Dispatch, ParamError, Params, Policies, PolicyContext, PolicyError, PolicyFactory, PolicySpec,
-    PolicyVisitor, QUANTA, Span, find, live,
-};
+use super::{PolicySpec, find, live};
 
 /// A gate's or dispatcher's name and parameters, as a trace's header keeps them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +36,7 @@ pub struct GateSpec {
 impl Default for GateSpec {
     fn default() -> Self {
         Self {
-            policy: exact::INFO.name.to_owned(),
+            policy: EXACT.info.name.to_owned(),
             quantum_ns: 10_000_000,
             cpus: 1,
             scale_shares: true,
@@ -91,231 +83,144 @@ fn live_names() -> String {
     live().map(|info| info.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Any gate; what it decides is what the one inside decides.
+/// What a [`GateSpec`] names, read once: it answers every later question.
 #[derive(Clone, Debug)]
-pub enum AnyGate {
-    /// The default, on one CPU.
-    Exact(Box<Exact>),
-    /// The default, on several.
-    Lag(Box<Lag>),
-    /// ALPS, any variant.
-    Alps(Alps),
-    /// superd's rate enforcement.
-    Rate(Rate),
-    /// Nobody is held.
-    Kernel(Kernel),
-    /// Any dispatcher.
-    Dispatched(BoxedGate),
+pub struct Chosen {
+    info: &'static PolicyInfo,
+    params: Params<'static>,
+    quantum: Nanos,
 }
 
-/// The gate around a dispatcher whose type is forgotten.
-#[derive(Debug)]
-pub struct BoxedGate(Box<dyn Boxed>);
-
-trait Boxed: Policy<Decision = Gate> + fmt::Debug + Send {
-    fn boxed(&self) -> Box<dyn Boxed>;
-}
-
-impl<D: Dispatch> Boxed for Dispatched<D> {
-    fn boxed(&self) -> Box<dyn Boxed> {
-        Box::new(self.clone())
+impl Chosen {
+    /// The policy.
+    #[must_use]
+    pub const fn info(&self) -> &'static PolicyInfo {
+        self.info
     }
-}
 
-impl Clone for BoxedGate {
-    fn clone(&self) -> Self {
-        Self(self.0.boxed())
+    /// The quantum in effect: the policy's own parameter, or the run's.
+    #[must_use]
+    pub const fn quantum(&self) -> Nanos {
+        self.quantum
     }
-}
 
-/// Puts the gate around whichever dispatcher the factory made.
-struct Around(DispatchedParams);
-
-impl PolicyVisitor for Around {
-    type Output = Result<AnyGate, GateParamError>;
-
-    fn visit<P: Dispatch>(self, policy: P) -> Self::Output {
-        Ok(AnyGate::Dispatched(BoxedGate(Box::new(Dispatched::new(policy, self.0)?))))
-    }
-}
-
-impl GateSpec {
     /// CPUs that what each client is due is reckoned with, by an [`Engine`](crate::Engine) or a [`Ledger`](crate::Ledger):
     /// those that are divided, for a policy that gives nobody more of them than it can use, and what is left to the
     /// others. One for the published gates, which divide by shares as they are, and leave CPUs idle where those are
     /// infeasible: on one CPU no share is.
     #[must_use]
-    pub fn cpus_of_dues(&self) -> u32 {
-        let caps = |(info, _): (&PolicyInfo, _)| info.kind != Kind::Gate || info.name == exact::INFO.name;
-        // What names no policy makes no gate either.
-        if self.parse().is_ok_and(caps) { self.cpus } else { 1 }
+    pub const fn cpus_of_dues(&self) -> u32 {
+        if self.info.capped { self.params.run().cpus } else { 1 }
     }
 
+    /// The CPU time of one share in one cycle; `None` for dispatchers, which know no cycle.
+    #[must_use]
+    pub fn cycle_quantum(&self) -> Option<Nanos> {
+        (self.info.cycle != Cycle::None).then_some(self.quantum)
+    }
+
+    /// The longest that a cycle of these shares can be, in CPU time; `None` for dispatchers, which know no cycle.
+    #[must_use]
+    pub fn cycle(&self, shares: &[u64]) -> Option<u128> {
+        let quantum = u128::from(self.cycle_quantum()?.0);
+        let Run { cpus, scale, cycle_max, .. } = *self.params.run();
+        let unit = match scale {
+            Scale::ByGcd => shares.iter().fold(0, |unit, &share| gcd(unit, share)),
+            Scale::AsGiven => 1,
+        };
+        let quanta: u128 = shares.iter().map(|share| u128::from(share / unit.max(1))).sum();
+        let bounded = cycle_max.filter(|_| self.info.cycle == Cycle::Given);
+        let turns = shares.len() as u128 * quantum;
+        let longest = bounded.map_or(u128::MAX, |max| (u128::from(max.0) * u128::from(cpus)).max(turns));
+        Some((quanta * quantum).min(longest))
+    }
+
+    /// The gate.
+    ///
+    /// # Errors
+    /// [`SpecError`] names the first parameter that is wrong.
+    pub fn make(&self) -> Result<AnyGate, SpecError> {
+        let unknown = || SpecError::UnknownPolicy(self.info.name.to_owned());
+        let made = AnyGate::of(&self.params).map_err(|error| match error {
+            GateError::Param(error) => SpecError::Policy { policy: self.info.name.to_owned(), error },
+            GateError::Value(error) => SpecError::Param(error),
+        });
+        made?.ok_or_else(unknown)
+    }
+}
+
+impl GateSpec {
     /// The policy that this names, and its parameters.
     ///
     /// # Errors
-    /// [`SpecError`] where the text is none, or names what cannot be used live.
-    pub fn parse(&self) -> Result<(&'static PolicyInfo, PolicySpec), SpecError> {
+    /// [`SpecError`] where the text is none, or names what cannot be used live, or a parameter that there is not, or
+    /// gives no time for the quantum.
+    pub fn parse(&self) -> Result<Chosen, SpecError> {
         let spec: PolicySpec = self.policy.parse().map_err(SpecError::Form)?;
-        match find(&spec.name) {
-            None => Err(SpecError::UnknownPolicy(spec.name)),
-            Some(info) if info.kind == Kind::Model => Err(SpecError::Model(spec.name)),
-            Some(info) => Ok((info, spec)),
-        }
+        let info = match find(&spec.name) {
+            None => return Err(SpecError::UnknownPolicy(spec.name)),
+            Some(info) if info.kind == Kind::Model => return Err(SpecError::Model(spec.name)),
+            Some(info) => info,
+        };
+        let run = Run {
+            cpus: self.cpus,
+            quantum: Nanos(self.quantum_ns),
+            seed: 1,
+            scale: if self.scale_shares { Scale::ByGcd } else { Scale::AsGiven },
+            share_time: self.share_ns.map(Nanos),
+            cycle_max: self.cycle_ns_max.map(Nanos),
+        };
+        // The members that are parameters of some gates; what the text says goes before them.
+        let members = [
+            ("slice", self.slice_ns.map(|ns| Nanos(ns).to_string())),
+            ("presence", Some(self.presence.to_string())),
+            ("period", Some(Nanos(self.period_ns).to_string())),
+        ];
+        let members = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let own = members.filter(|(name, _)| info.kind == Kind::Gate && info.param(name).is_some());
+        let wrong = |error| SpecError::Policy { policy: spec.name.clone(), error };
+        let params = Params::new(info, run, own.chain(spec.texts())).map_err(wrong)?;
+        let quantum = info.quantum().map_or(Ok(run.quantum), |param| params.time(param.name));
+        Ok(Chosen { info, quantum: quantum.map_err(wrong)?, params })
+    }
+
+    /// As [`Chosen::cpus_of_dues`].
+    #[must_use]
+    pub fn cpus_of_dues(&self) -> u32 {
+        // What names no policy makes no gate either.
+        self.parse().map_or(1, |chosen| chosen.cpus_of_dues())
     }
 
     /// The gate that this names.
     ///
     /// # Errors
-    /// [`SpecError`] names what is wrong.
+    /// As [`GateSpec::parse`] and [`Chosen::make`].
     pub fn make(&self) -> Result<AnyGate, SpecError> {
-        let (info, spec) = self.parse()?;
-        let wrong = |error| SpecError::Policy { policy: spec.name.clone(), error };
-        if info.kind == Kind::Gate {
-            let plain = self.with_params(&spec).map_err(wrong)?;
-            return plain.make_gate(info.name);
-        }
-        // The shortest slice that a hand-over is worth is the gate's to check, as for any quantum.
-        let around = Around(DispatchedParams { quantum: self.quantum()?, cpus: self.cpus });
-        let context = PolicyContext { cpus: self.cpus, quantum: Span(self.quantum_ns), seed: 1 };
-        match Policies.with_policy(&spec, &context, around) {
-            Ok(gate) => Ok(gate?),
-            Err(PolicyError::Param(error)) => Err(wrong(error)),
-            Err(PolicyError::Unknown { name, .. }) => Err(SpecError::UnknownPolicy(name)),
-        }
+        self.parse()?.make()
     }
 
-    /// The quantum in effect: the policy's own parameter, or the run's.
+    /// As [`Chosen::quantum`].
     ///
     /// # Errors
-    /// [`SpecError`] where there is no such policy, or its quantum is no time.
+    /// As [`GateSpec::parse`].
     pub fn quantum(&self) -> Result<Nanos, SpecError> {
-        let (info, spec) = self.parse()?;
-        let known = info.params.iter().map(|param| param.name);
-        // A gate's slice is not its quantum.
-        let name = known.filter(|name| info.kind == Kind::Dispatcher || *name == "quantum");
-        let Some(name) = name.into_iter().find(|name| QUANTA.contains(name)) else {
-            return Ok(Nanos(self.quantum_ns));
-        };
-        let quantum = Params::new(&spec.params).time(name, Span(self.quantum_ns));
-        quantum.map(Span::nanos).map_err(|error| SpecError::Policy { policy: spec.name.clone(), error })
+        Ok(self.parse()?.quantum())
     }
 
-    /// The CPU time of one share in one cycle; `None` for dispatchers, which know no cycle.
+    /// As [`Chosen::cycle_quantum`].
     ///
     /// # Errors
-    /// As [`GateSpec::quantum`].
+    /// As [`GateSpec::parse`].
     pub fn cycle_quantum(&self) -> Result<Option<Nanos>, SpecError> {
-        let (info, _) = self.parse()?;
-        Ok(if info.kind == Kind::Gate { Some(self.quantum()?) } else { None })
+        Ok(self.parse()?.cycle_quantum())
     }
 
-    /// The longest that a cycle of these shares can be, in CPU time; `None` for dispatchers, which know no cycle.
+    /// As [`Chosen::cycle`].
     ///
     /// # Errors
-    /// As [`GateSpec::quantum`].
+    /// As [`GateSpec::parse`].
     pub fn cycle(&self, shares: &[u64]) -> Result<Option<u128>, SpecError> {
-        let Some(quantum) = self.cycle_quantum()? else { return Ok(None) };
-        let unit = if self.scale_shares { shares.iter().fold(0, |unit, &share| gcd(unit, share)) } else { 1 };
-        let quanta: u128 = shares.iter().map(|share| u128::from(share / unit.max(1))).sum();
-        let cycle = quanta * u128::from(quantum.0);
-        let bounded = self.cycle_ns_max.filter(|_| self.parse().is_ok_and(|(info, _)| info.name == "exact"));
-        let turns = shares.len() as u128 * u128::from(quantum.0);
-        let longest = bounded.map_or(u128::MAX, |ns| (u128::from(ns) * u128::from(self.cpus)).max(turns));
-        Ok(Some(cycle.min(longest)))
-    }
-
-    /// The same with a gate's parameters read into the members that they stand for.
-    fn with_params(&self, spec: &PolicySpec) -> Result<Self, ParamError> {
-        let mut plain = Self { policy: spec.name.clone(), ..self.clone() };
-        let mut params = Params::new(&spec.params);
-        plain.quantum_ns = params.time("quantum", Span(self.quantum_ns))?.0;
-        if plain.quantum_ns != self.quantum_ns {
-            plain.cycle_ns_max = None; // Who says what a share is worth means it.
-        }
-        match spec.name.as_str() {
-            "exact" => {
-                let slice = |text: &str| match text {
-                    "none" => Some(None),
-                    time => time.parse().ok().map(|span: Span| Some(span.0)),
-                };
-                let slice = params.parse("slice", "none, or a time such as \"4ms\"", slice)?;
-                plain.slice_ns = slice.unwrap_or(self.slice_ns);
-                plain.presence = params.int("presence", 1, 64, u64::from(self.presence))? as u32;
-            }
-            "rate" => plain.period_ns = params.time("period", Span(self.period_ns))?.0,
-            _ => {}
-        }
-        params.finish()?;
-        Ok(plain)
-    }
-
-    fn make_gate(&self, name: &str) -> Result<AnyGate, SpecError> {
-        let quantum = Nanos(self.quantum_ns);
-        let scale = if self.scale_shares { Scale::ByGcd } else { Scale::AsGiven };
-        let alps = |variant| Alps::new(AlpsParams { quantum, variant, scale }).map(AnyGate::Alps);
-        Ok(match name {
-            "exact" => {
-                let params = ExactParams {
-                    quantum,
-                    cpus: self.cpus,
-                    scale,
-                    slice: self.slice_ns.map(Nanos),
-                    presence: self.presence,
-                    share_time: self.share_ns.map(Nanos),
-                    cycle_max: self.cycle_ns_max.map(Nanos),
-                };
-                if self.cpus > 1 {
-                    AnyGate::Lag(Box::new(Lag::new(params)?))
-                } else {
-                    AnyGate::Exact(Box::new(Exact::new(params)?))
-                }
-            }
-            "alps" => alps(AlpsVariant::OptimizedIo)?,
-            "alps-basic" => alps(AlpsVariant::Basic)?,
-            "rate" => {
-                AnyGate::Rate(Rate::new(RateParams { interval: quantum, period: Nanos(self.period_ns) })?)
-            }
-            "kernel" => AnyGate::Kernel(Kernel::new(KernelParams { quantum, cpus: self.cpus, scale })?),
-            other => return Err(SpecError::UnknownPolicy(other.to_owned())),
-        })
-    }
-}
-
-impl Policy for AnyGate {
-    type Decision = Gate;
-
-    fn on_event(&mut self, now: Instant, event: Event) -> Result<(), EventError> {
-        match self {
-            Self::Exact(p) => p.on_event(now, event),
-            Self::Lag(p) => p.on_event(now, event),
-            Self::Alps(p) => p.on_event(now, event),
-            Self::Rate(p) => p.on_event(now, event),
-            Self::Kernel(p) => p.on_event(now, event),
-            Self::Dispatched(p) => p.0.on_event(now, event),
-        }
-    }
-
-    fn poll_decision(&mut self, now: Instant) -> Option<Gate> {
-        match self {
-            Self::Exact(p) => p.poll_decision(now),
-            Self::Lag(p) => p.poll_decision(now),
-            Self::Alps(p) => p.poll_decision(now),
-            Self::Rate(p) => p.poll_decision(now),
-            Self::Kernel(p) => p.poll_decision(now),
-            Self::Dispatched(p) => p.0.poll_decision(now),
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        match self {
-            Self::Exact(p) => p.poll_timeout(),
-            Self::Lag(p) => p.poll_timeout(),
-            Self::Alps(p) => p.poll_timeout(),
-            Self::Rate(p) => p.poll_timeout(),
-            Self::Kernel(p) => p.poll_timeout(),
-            Self::Dispatched(p) => p.0.poll_timeout(),
-        }
+        Ok(self.parse()?.cycle(shares))
     }
 }
 
@@ -356,22 +261,27 @@ mod tests {
             assert!(spec(good).make().is_ok(), "{good}");
         }
         for (bad, answer) in [
-            ("pbs:alpha=20", "pbs: alpha: alpha is 20; must be 0.0625 to 16"),
+            ("pbs:alpha=20", "pbs: alpha: 20 is out of range, expected 1/16 to 16; with guard=study"),
             ("pbs:alhpa=1", "pbs: alhpa: unknown parameter, expected one of alpha, guard,"),
             ("lottery:seed=x", "lottery: seed: \"x\", expected a whole number from 0 to"),
             ("stride:quantum=1us", "a quantum of 1000 ns is outside 1 ms to 10 s"),
             ("vtrr:quantum=5s", "vtrr: quantum: 5s is out of range, expected 1ns to 1s"),
             ("exact:slice=1us", "a slice of 1000 ns is shorter than 1 ms"),
-            ("exact:presence=0", "exact: presence: \"0\", expected a whole number from 1 to 64"),
+            ("exact:presence=0", "exact: presence: 0 is out of range, expected 1 to 64"),
             ("alps:slice=1ms", "alps: slice: unknown parameter, expected one of quantum"),
             ("fcfs:arrival", "policy \"arrival\" has no value, expected key=value"),
-            ("exact:quantum=999us", "a quantum of 999000 ns is outside 1 ms to 10 s"),
+            ("exact:quantum=999us", "exact: quantum: 999us is out of range, expected 1ms to 10s"),
         ] {
             let error = spec(bad).make().unwrap_err().to_string();
             assert!(error.starts_with(answer), "{bad}: {error}");
         }
-        let error = GateSpec { quantum_ns: 999_999, ..spec("las") }.make().unwrap_err();
-        assert_eq!(error.to_string(), "a quantum of 999999 ns is outside 1 ms to 10 s");
+        // Where the run's quantum stands for a parameter, nobody gave it to the policy.
+        for policy in ["las", "exact"] {
+            let error = GateSpec { quantum_ns: 999_999, ..spec(policy) }.make().unwrap_err();
+            assert_eq!(error.to_string(), "a quantum of 999999 ns is outside 1 ms to 10 s");
+        }
+        let error = GateSpec { presence: 65, ..GateSpec::default() }.make().unwrap_err();
+        assert_eq!(error.to_string(), "exact: presence: 65 is out of range, expected 1 to 64");
     }
 
     #[test]

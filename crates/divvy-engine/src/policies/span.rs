@@ -2,22 +2,12 @@
 
 use std::fmt;
 
-use divvy_policy::{Instant, Nanos};
+use divvy_policy::{Instant, Nanos, TimeError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A length of time in nanoseconds, written as a number and a unit (ns, us, ms, s, min, h); decimals are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub u64);
-
-/// Units by name, longest in time first; the order in which a span is written out.
-const UNITS: [(&str, u64); 6] = [
-    ("h", 3_600_000_000_000),
-    ("min", 60_000_000_000),
-    ("s", 1_000_000_000),
-    ("ms", 1_000_000),
-    ("us", 1_000),
-    ("ns", 1),
-];
 
 const EXPECTED: &str = "a time such as \"4ms\" (units ns, us, ms, s, min, h)";
 
@@ -44,45 +34,17 @@ impl Span {
 impl std::str::FromStr for Span {
     type Err = String;
 
-    /// Reads `2.5ms`. A plain `0` needs no unit.
+    /// Reads what [`Nanos`] reads.
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        if text.starts_with('-') {
-            return Err(format!("\"{text}\" is negative, expected {EXPECTED}"));
-        }
-        let split = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
-        let (number, unit) = (text[..split].replace('_', ""), text[split..].trim());
-        let wrong = || format!("\"{text}\" is not a time, expected {EXPECTED}");
-        if unit.is_empty() {
-            return if number == "0" { Ok(Self(0)) } else { Err(wrong()) };
-        }
-        let scale = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1;
-        let (whole, part) = number.split_once('.').unwrap_or((&number, ""));
-        if whole.is_empty() || part.len() > 18 || part.contains('.') {
-            return Err(wrong());
-        }
-        let whole: u128 = whole.parse().map_err(|_| wrong())?;
-        let below = 10u128.pow(part.len() as u32);
-        let part: u128 = if part.is_empty() { 0 } else { part.parse().map_err(|_| wrong())? };
-        let scaled = part * u128::from(scale);
-        if !scaled.is_multiple_of(below) {
-            return Err(format!("\"{text}\" is finer than a nanosecond"));
-        }
-        let total = whole.checked_mul(u128::from(scale)).and_then(|ns| ns.checked_add(scaled / below));
-        let total = total.and_then(|ns| u64::try_from(ns).ok());
-        total.map(Self).ok_or_else(|| format!("\"{text}\" is more than 584 years"))
+        text.parse().map(|Nanos(ns)| Self(ns)).map_err(|error: TimeError| format!("\"{text}\" {error}"))
     }
 }
 
 impl fmt::Display for Span {
-    /// In the longest unit that needs no decimals.
+    /// As [`Nanos`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == 0 {
-            return f.write_str("0");
-        }
-        let (name, scale) =
-            UNITS.into_iter().find(|(_, scale)| self.0.is_multiple_of(*scale)).unwrap_or(("ns", 1));
-        write!(f, "{}{name}", self.0 / scale)
+        self.nanos().fmt(f)
     }
 }
 

@@ -35,6 +35,11 @@ impl PolicySpec {
         Self { name: name.into(), params: BTreeMap::new() }
     }
 
+    /// What is set, as texts.
+    pub fn texts(&self) -> impl Iterator<Item = (String, String)> {
+        self.params.iter().map(|(name, value)| (name.clone(), value.to_string()))
+    }
+
     /// This policy with one parameter set.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<ParamValue>) -> Self {

@@ -6,7 +6,6 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
 
 use crate::{ClientId, CpuId, Event, EventError, Grant, Instant, Nanos, Share};
 
@@ -17,43 +16,6 @@ pub(super) type Slot = u32;
 pub(super) const NONE: u32 = u32::MAX;
 /// In the table of ids: the client has left.
 const LEFT: u32 = u32::MAX - 1;
-
-/// Why a policy cannot be made with these parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ParamError {
-    /// A policy divides at least one CPU.
-    NoCpu,
-    /// The quantum is zero, or longer than the policy can count (see its parameters).
-    Quantum(Nanos),
-    /// Another parameter, by its name in the policy's `INFO`, is outside its range.
-    Range(&'static str),
-}
-
-impl fmt::Display for ParamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCpu => f.write_str("cpus must be at least 1"),
-            Self::Quantum(q) => write!(f, "quantum of {} ns is out of range", q.0),
-            Self::Range(name) => write!(f, "{name} is out of range"),
-        }
-    }
-}
-
-impl core::error::Error for ParamError {}
-
-/// The longest quantum: one second, so that share times quantum counts in 63 bits with room for a carried cycle.
-pub(super) const QUANTUM_MAX: Nanos = Nanos::from_secs(1);
-
-/// Checks what every dispatcher's parameters have in common.
-pub(super) fn check_params(cpus: u32, quantum: Nanos) -> Result<(), ParamError> {
-    if cpus == 0 {
-        return Err(ParamError::NoCpu);
-    }
-    if quantum == Nanos::ZERO || quantum > QUANTUM_MAX {
-        return Err(ParamError::Quantum(quantum));
-    }
-    Ok(())
-}
 
 /// What a rule keeps about each client, by slot.
 #[derive(Clone, Debug)]

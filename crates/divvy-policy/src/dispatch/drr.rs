@@ -12,27 +12,35 @@
 //! **Weak spots.** With a small credit a choice may pass over many clients that are still saving (rounds in which nobody
 //! runs are skipped at once). Joining the order costs O(log n) and a move of O(n) words.
 
-use super::dispatcher::{Dispatcher, ParamError, QUANTUM_MAX, check_params, policy};
+use super::dispatcher::{Dispatcher, policy};
 use super::rounds::{Rank, Rounds};
-use crate::{Kind, Nanos, ParamInfo, PolicyInfo};
+use crate::{Domain, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, param};
 
-/// What `divvy policies` says about deficit round-robin.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "drr",
-    kind: Kind::Dispatcher,
-    summary: "deficit round-robin: rounds of share x credit, served in whole slices",
-    complexity: "O(1) to choose if share x credit is worth a slice, else O(n)",
-    source: "VTRR, section 2.2; Shreedhar and Varghese 1995",
-    params: &[
-        ParamInfo { name: "quantum", range: "1ns to 1s", default: "10ms", summary: "length of a slice" },
-        ParamInfo {
-            name: "credit",
-            range: "1ns to 1s",
-            default: "10ms",
-            summary: "credit of a round for a share of 1",
-        },
-    ],
-};
+impl Listed for Drr {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "drr",
+        summary: "deficit round-robin: rounds of share x credit, served in whole slices",
+        complexity: "O(1) to choose if share x credit is worth a slice, else O(n)",
+        source: "VTRR, section 2.2; Shreedhar and Varghese 1995",
+        params: &[
+            param!("quantum", Domain::Quantum(Nanos(1), Nanos::from_secs(1)), "10ms", "length of a slice"),
+            param!(
+                "credit",
+                Domain::Time(Nanos(1), Nanos::from_secs(1)),
+                "the quantum",
+                "credit of a round for a share of 1"
+            ),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let quantum = params.time("quantum")?;
+        // With a credit of one quantum, each round is worth share quanta.
+        let credit = if params.is_given("credit") { params.time("credit")? } else { quantum };
+        Ok(Self::new(DrrParams { cpus: params.run().cpus, quantum, credit })?)
+    }
+}
 
 /// Parameters of [`Drr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +67,10 @@ impl Drr {
     /// A dispatcher without clients.
     ///
     /// # Errors
-    /// [`ParamError`] where a parameter is out of range.
-    pub fn new(params: DrrParams) -> Result<Self, ParamError> {
-        check_params(params.cpus, params.quantum)?;
-        if params.credit == Nanos::ZERO || params.credit > QUANTUM_MAX {
-            return Err(ParamError::Range("credit"));
-        }
+    /// [`RangeError`] where a parameter is out of range.
+    pub fn new(params: DrrParams) -> Result<Self, RangeError> {
+        let times = [("quantum", params.quantum.into()), ("credit", params.credit.into())];
+        Self::INFO.check(params.cpus, &times)?;
         let rounds = Rounds::new(Rank::ByArrival, params.credit, params.quantum.0, params.quantum);
         Ok(Self(Dispatcher::new(rounds, params.cpus)))
     }

@@ -21,28 +21,37 @@
 //! one with the least v does. One slice for all.
 
 use alloc::collections::BTreeSet;
-use core::fmt;
 
 use super::dispatcher::{Dispatcher, NONE, Occasion, Pick, Rule, Slot, Table, policy};
-use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
-
-/// What `divvy policies` says of EEVDF.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "eevdf",
-    kind: Kind::Dispatcher,
-    summary: "earliest virtual deadline of those that are behind the average",
-    complexity: "O(log n), and one step for each ineligible client with an earlier deadline",
-    source: "Stoica and Abdel-Wahab 1995, and Linux since 6.6",
-    params: &[
-        ParamInfo { name: "slice", range: "1ns to 1h", default: "3ms", summary: "length of a request" },
-        ParamInfo {
-            name: "preempt",
-            range: "slice or wake",
-            default: "slice",
-            summary: "whether a waking client waits for the end of the running request",
-        },
-    ],
+use crate::{
+    ClientId, Domain, Instant, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, Share, param, words,
 };
+
+const PREEMPTS: [(&str, Preempt); 2] = [("slice", Preempt::AtSlice), ("wake", Preempt::OnWake)];
+
+impl Listed for Eevdf {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "eevdf",
+        summary: "earliest virtual deadline of those that are behind the average",
+        complexity: "O(log n), and one step for each ineligible client with an earlier deadline",
+        source: "Stoica and Abdel-Wahab 1995, and Linux since 6.6",
+        params: &[
+            param!("slice", Domain::Quantum(Nanos(1), Nanos::from_secs(3600)), "3ms", "length of a request"),
+            param!(
+                "preempt",
+                Domain::Word(&words(&PREEMPTS)),
+                "slice",
+                "whether a waking client waits for the end of the running request"
+            ),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let (slice, preempt) = (params.time("slice")?, params.choice("preempt", &PREEMPTS)?);
+        Ok(Self::new(EevdfParams { slice, preempt, cpus: params.run().cpus })?)
+    }
+}
 
 /// Bits behind the point of a virtual runtime in nanoseconds. v stays below 2^84 in 584 years, share * v summed over
 /// all clients below 2^127 for sums of shares up to 2^42.
@@ -75,26 +84,6 @@ impl Default for EevdfParams {
     }
 }
 
-/// Which parameter is impossible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EevdfError {
-    /// The slice must be 1 ns to 1 h.
-    Slice(Nanos),
-    /// There must be a CPU.
-    NoCpu,
-}
-
-impl fmt::Display for EevdfError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Slice(slice) => write!(f, "slice is {} ns; must be 1 ns to 1 h", slice.0),
-            Self::NoCpu => f.write_str("cpus is 0; must be at least 1"),
-        }
-    }
-}
-
-impl core::error::Error for EevdfError {}
-
 /// Earliest eligible virtual deadline first, as a [`crate::Policy`].
 #[derive(Clone, Debug)]
 pub struct Eevdf(Dispatcher<EevdfRule>);
@@ -105,14 +94,9 @@ impl Eevdf {
     /// A policy without clients.
     ///
     /// # Errors
-    /// [`EevdfError`] names the first parameter that is impossible.
-    pub fn new(params: EevdfParams) -> Result<Self, EevdfError> {
-        if params.slice == Nanos::ZERO || params.slice > Nanos::from_secs(3600) {
-            return Err(EevdfError::Slice(params.slice));
-        }
-        if params.cpus == 0 {
-            return Err(EevdfError::NoCpu);
-        }
+    /// [`RangeError`] names the first parameter that is impossible.
+    pub fn new(params: EevdfParams) -> Result<Self, RangeError> {
+        Self::INFO.check(params.cpus, &[("slice", params.slice.into())])?;
         let average = Average { shares: 0, weighted: 0, floor: 0 };
         let rule = EevdfRule { params, accounts: Table::new(), queue: BTreeSet::new(), average };
         Ok(Self(Dispatcher::new(rule, params.cpus)))

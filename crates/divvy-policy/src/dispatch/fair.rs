@@ -35,6 +35,18 @@ pub enum Queue {
     Heap,
 }
 
+/// The words for [`Tie`].
+pub(super) const TIES: [(&str, Tie); 6] = [
+    ("share", Tie::LargerShare),
+    ("small", Tie::SmallerShare),
+    ("id", Tie::Id),
+    ("fifo", Tie::Fifo),
+    ("lifo", Tie::Lifo),
+    ("rr", Tie::RoundRobin),
+];
+/// The words for [`Queue`].
+pub(super) const QUEUES: [(&str, Queue); 2] = [("list", Queue::List), ("heap", Queue::Heap)];
+
 /// Which virtual time orders the clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Key {

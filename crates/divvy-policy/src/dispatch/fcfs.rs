@@ -11,25 +11,33 @@
 //! **Weak spots.** One client that never blocks starves all later ones (PBS, section 3.3). Shares have no effect.
 
 use alloc::collections::BTreeSet;
-use core::fmt;
 
 use super::dispatcher::{Dispatcher, NONE, Occasion, Pick, Rule, Slot, Table, policy};
-use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
-
-/// What `divvy policies` says of FCFS.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "fcfs",
-    kind: Kind::Dispatcher,
-    summary: "first come, first served; shares have no effect",
-    complexity: "O(log n)",
-    source: "PBS, section 1",
-    params: &[ParamInfo {
-        name: "arrival",
-        range: "join or wake",
-        default: "join",
-        summary: "what counts as coming: the client's creation, or each of its wakings",
-    }],
+use crate::{
+    ClientId, Domain, Instant, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, Share, param, words,
 };
+
+const ARRIVALS: [(&str, Arrival); 2] = [("join", Arrival::Join), ("wake", Arrival::Wake)];
+
+impl Listed for Fcfs {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "fcfs",
+        summary: "first come, first served; shares have no effect",
+        complexity: "O(log n)",
+        source: "PBS, section 1",
+        params: &[param!(
+            "arrival",
+            Domain::Word(&words(&ARRIVALS)),
+            "join",
+            "what counts as coming: the client's creation, or each of its wakings"
+        )],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        Ok(Self::new(FcfsParams { arrival: params.choice("arrival", &ARRIVALS)?, cpus: params.run().cpus })?)
+    }
+}
 
 /// What counts as a client's coming.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,21 +64,6 @@ impl Default for FcfsParams {
     }
 }
 
-/// Which parameter is impossible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FcfsError {
-    /// There must be a CPU.
-    NoCpu,
-}
-
-impl fmt::Display for FcfsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cpus is 0; must be at least 1")
-    }
-}
-
-impl core::error::Error for FcfsError {}
-
 /// First come, first served, as a [`crate::Policy`].
 #[derive(Clone, Debug)]
 pub struct Fcfs(Dispatcher<FcfsRule>);
@@ -81,11 +74,9 @@ impl Fcfs {
     /// A policy without clients.
     ///
     /// # Errors
-    /// [`FcfsError::NoCpu`].
-    pub fn new(params: FcfsParams) -> Result<Self, FcfsError> {
-        if params.cpus == 0 {
-            return Err(FcfsError::NoCpu);
-        }
+    /// [`RangeError`] names the first parameter that is impossible.
+    pub fn new(params: FcfsParams) -> Result<Self, RangeError> {
+        Self::INFO.check(params.cpus, &[])?;
         let rule = FcfsRule { arrival: params.arrival, keys: Table::new(), ready: BTreeSet::new() };
         Ok(Self(Dispatcher::new(rule, params.cpus)))
     }

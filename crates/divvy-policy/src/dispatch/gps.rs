@@ -19,16 +19,16 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::{ClientId, Event, EventError, Instant, Kind, Nanos, PolicyInfo, Share};
+use crate::{ClientId, Event, EventError, Instant, Nanos, PolicyInfo, Share};
 
 /// What `divvy policies` says of GPS.
 pub const INFO: PolicyInfo = PolicyInfo {
     name: "gps",
-    kind: Kind::Model,
     summary: "the ideal: every active client gets its fraction at every instant (a model, not a schedule)",
     complexity: "O(log n) an event",
     source: "VTRR, section 2; PBS, section 5.6",
     params: &[],
+    ..PolicyInfo::MODEL
 };
 
 /// Bits behind the point of a [`Fluid`].

@@ -13,28 +13,37 @@
 
 use alloc::collections::BTreeSet;
 use core::cmp::Ordering;
-use core::fmt;
 
 use super::dispatcher::{Dispatcher, Grid, NONE, Occasion, Pick, Rule, Slot, Table, policy};
-use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
-
-/// What `divvy policies` says of LAS.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "las",
-    kind: Kind::Dispatcher,
-    summary: "least attained service (per share) first",
-    complexity: "O(log n)",
-    source: "PBS, section 1",
-    params: &[
-        ParamInfo { name: "quantum", range: "1ns to 1h", default: "4ms", summary: "grid of decisions" },
-        ParamInfo {
-            name: "since",
-            range: "join or wake",
-            default: "join",
-            summary: "when service starts to count: at creation, or at each waking",
-        },
-    ],
+use crate::{
+    ClientId, Domain, Instant, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, Share, param, words,
 };
+
+const SINCES: [(&str, Since); 2] = [("join", Since::Join), ("wake", Since::Wake)];
+
+impl Listed for Las {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "las",
+        summary: "least attained service (per share) first",
+        complexity: "O(log n)",
+        source: "PBS, section 1",
+        params: &[
+            param!("quantum", Domain::Quantum(Nanos(1), Nanos::from_secs(3600)), "4ms", "grid of decisions"),
+            param!(
+                "since",
+                Domain::Word(&words(&SINCES)),
+                "join",
+                "when service starts to count: at creation, or at each waking"
+            ),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let (quantum, since) = (params.time("quantum")?, params.choice("since", &SINCES)?);
+        Ok(Self::new(LasParams { quantum, since, cpus: params.run().cpus })?)
+    }
+}
 
 /// From when service counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,26 +72,6 @@ impl Default for LasParams {
     }
 }
 
-/// Which parameter is impossible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LasError {
-    /// The quantum must be 1 ns to 1 h.
-    Quantum(Nanos),
-    /// There must be a CPU.
-    NoCpu,
-}
-
-impl fmt::Display for LasError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Quantum(q) => write!(f, "quantum is {} ns; must be 1 ns to 1 h", q.0),
-            Self::NoCpu => f.write_str("cpus is 0; must be at least 1"),
-        }
-    }
-}
-
-impl core::error::Error for LasError {}
-
 /// Least attained service first, as a [`crate::Policy`].
 #[derive(Clone, Debug)]
 pub struct Las(Dispatcher<LasRule>);
@@ -93,14 +82,9 @@ impl Las {
     /// A policy without clients.
     ///
     /// # Errors
-    /// [`LasError`] names the first parameter that is impossible.
-    pub fn new(params: LasParams) -> Result<Self, LasError> {
-        if params.quantum == Nanos::ZERO || params.quantum > Nanos::from_secs(3600) {
-            return Err(LasError::Quantum(params.quantum));
-        }
-        if params.cpus == 0 {
-            return Err(LasError::NoCpu);
-        }
+    /// [`RangeError`] names the first parameter that is impossible.
+    pub fn new(params: LasParams) -> Result<Self, RangeError> {
+        Self::INFO.check(params.cpus, &[("quantum", params.quantum.into())])?;
         let (grid, accounts, ready) = (Grid::new(params.quantum), Table::new(), BTreeSet::new());
         Ok(Self(Dispatcher::new(LasRule { grid, since: params.since, accounts, ready }, params.cpus)))
     }

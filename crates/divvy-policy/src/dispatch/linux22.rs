@@ -16,28 +16,35 @@
 //! to the client that ran last, then by id; the kernel took the first of its list, which had the latest waker in front.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use super::dispatcher::{Dispatcher, NONE, Occasion, Pick, Rule, Slot, Table, policy};
-use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
-
-/// What `divvy policies` says of Linux 2.2.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "linux-2.2",
-    kind: Kind::Dispatcher,
-    summary: "goodness: ticks left plus priority, all counters renewed when the runnable have used theirs",
-    complexity: "O(n)",
-    source: "VTRR, section 4",
-    params: &[
-        ParamInfo { name: "tick", range: "1ns to 1s", default: "10ms", summary: "length of a timer tick" },
-        ParamInfo {
-            name: "ticks_per_share",
-            range: "1 to 1000",
-            default: "20",
-            summary: "priority of a client with share 1, in ticks",
-        },
-    ],
+use crate::{
+    ClientId, Domain, Instant, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, Share, param,
 };
+
+impl Listed for Linux22 {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "linux-2.2",
+        summary: "goodness: ticks left plus priority, all counters renewed when the runnable have used theirs",
+        complexity: "O(n)",
+        source: "VTRR, section 4",
+        params: &[
+            param!("tick", Domain::Quantum(Nanos(1), Nanos::from_secs(1)), "10ms", "length of a timer tick"),
+            param!(
+                "ticks_per_share",
+                Domain::Whole(1, 1000),
+                "20",
+                "priority of a client with share 1, in ticks"
+            ),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let (tick, ticks_per_share) = (params.time("tick")?, params.whole("ticks_per_share")?);
+        Ok(Self::new(Linux22Params { tick, ticks_per_share, cpus: params.run().cpus })?)
+    }
+}
 
 /// Goodness added on the CPU where a client ran last, if there are several.
 const SAME_CPU_BONUS: u64 = 15;
@@ -59,29 +66,6 @@ impl Default for Linux22Params {
     }
 }
 
-/// Which parameter is impossible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Linux22Error {
-    /// The tick must be 1 ns to 1 s.
-    Tick(Nanos),
-    /// Ticks per share must be 1 to 1000.
-    TicksPerShare(u32),
-    /// There must be a CPU.
-    NoCpu,
-}
-
-impl fmt::Display for Linux22Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tick(tick) => write!(f, "tick is {} ns; must be 1 ns to 1 s", tick.0),
-            Self::TicksPerShare(n) => write!(f, "ticks_per_share is {n}; must be 1 to 1000"),
-            Self::NoCpu => f.write_str("cpus is 0; must be at least 1"),
-        }
-    }
-}
-
-impl core::error::Error for Linux22Error {}
-
 /// The goodness scheduler as a [`crate::Policy`].
 #[derive(Clone, Debug)]
 pub struct Linux22(Dispatcher<Linux22Rule>);
@@ -92,17 +76,12 @@ impl Linux22 {
     /// A policy without clients.
     ///
     /// # Errors
-    /// [`Linux22Error`] names the first parameter that is impossible.
-    pub fn new(params: Linux22Params) -> Result<Self, Linux22Error> {
-        if params.tick == Nanos::ZERO || params.tick > Nanos::from_secs(1) {
-            return Err(Linux22Error::Tick(params.tick));
-        }
-        if !(1..=1000).contains(&params.ticks_per_share) {
-            return Err(Linux22Error::TicksPerShare(params.ticks_per_share));
-        }
-        if params.cpus == 0 {
-            return Err(Linux22Error::NoCpu);
-        }
+    /// [`RangeError`] names the first parameter that is impossible.
+    pub fn new(params: Linux22Params) -> Result<Self, RangeError> {
+        Self::INFO.check(
+            params.cpus,
+            &[("tick", params.tick.into()), ("ticks_per_share", params.ticks_per_share.into())],
+        )?;
         let (accounts, active) = (Table::new(), Vec::new());
         Ok(Self(Dispatcher::new(Linux22Rule { params, accounts, active, resets: 0 }, params.cpus)))
     }

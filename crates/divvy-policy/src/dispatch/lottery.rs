@@ -19,31 +19,41 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::dispatcher::{
-    Dispatcher, NONE, Occasion, ParamError, Pick, Rule, Slot, Table, check_params, policy,
-};
+use super::dispatcher::{Dispatcher, NONE, Occasion, Pick, Rule, Slot, Table, policy};
 use super::rng::SplitMix64;
-use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
-
-/// What `divvy policies` says about lottery scheduling.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "lottery",
-    kind: Kind::Dispatcher,
-    summary: "lottery scheduling with compensation and transfer tickets",
-    complexity: "O(log n) by tree, O(n) by list",
-    source: "Isolation with Flexibility, section 4.3; VTRR, section 2.5",
-    params: &[
-        ParamInfo { name: "quantum", range: "1ns to 1s", default: "10ms", summary: "length of a slice" },
-        ParamInfo { name: "seed", range: "any", default: "1", summary: "seed of the draws" },
-        ParamInfo {
-            name: "search",
-            range: "list, tree",
-            default: "tree",
-            summary: "how the winner is found",
-        },
-        ParamInfo { name: "compensate", range: "yes, no", default: "yes", summary: "compensation tickets" },
-    ],
+use crate::{
+    ClientId, Domain, Instant, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, Share, param, words,
 };
+
+const SEARCHES: [(&str, Search); 2] = [("list", Search::List), ("tree", Search::Tree)];
+const COMPENSATIONS: [(&str, Compensation); 2] = [("yes", Compensation::On), ("no", Compensation::Off)];
+
+impl Listed for Lottery {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "lottery",
+        summary: "lottery scheduling with compensation and transfer tickets",
+        complexity: "O(log n) by tree, O(n) by list",
+        source: "Isolation with Flexibility, section 4.3; VTRR, section 2.5",
+        params: &[
+            param!("quantum", Domain::Quantum(Nanos(1), Nanos::from_secs(1)), "10ms", "length of a slice"),
+            param!("seed", Domain::Whole(0, u64::MAX), "1", "seed of the draws"),
+            param!("search", Domain::Word(&words(&SEARCHES)), "tree", "how the winner is found"),
+            param!("compensate", Domain::Word(&words(&COMPENSATIONS)), "yes", "compensation tickets"),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let seed = if params.is_given("seed") { params.whole("seed")? } else { params.run().seed };
+        Ok(Self::new(LotteryParams {
+            cpus: params.run().cpus,
+            quantum: params.time("quantum")?,
+            seed,
+            search: params.choice("search", &SEARCHES)?,
+            compensation: params.choice("compensate", &COMPENSATIONS)?,
+        })?)
+    }
+}
 
 /// Bits below the point of a weight.
 const FRACTION_BITS: u32 = 16;
@@ -325,10 +335,10 @@ impl Lottery {
     /// A dispatcher without clients.
     ///
     /// # Errors
-    /// [`ParamError`] where a parameter is out of range.
-    pub fn new(params: LotteryParams) -> Result<Self, ParamError> {
+    /// [`RangeError`] where a parameter is out of range.
+    pub fn new(params: LotteryParams) -> Result<Self, RangeError> {
         let LotteryParams { cpus, quantum, seed, search, compensation } = params;
-        check_params(cpus, quantum)?;
+        Self::INFO.check(cpus, &[("quantum", quantum.into())])?;
         let (rng, sums) = (SplitMix64::new(seed), alloc::vec![0; 2]);
         let tickets =
             Tickets { quantum: quantum.0, search, compensation, rng, holders: Table::new(), sums, total: 0 };

@@ -11,35 +11,43 @@
 //! **Weak spots.** Starves long jobs as LAS does (PBS, section 3.3). With [`OnWake::Top`] a client that sleeps just
 //! before its allotment ends stays at the top. Shares have no effect.
 
-use core::fmt;
-
 use super::dispatcher::{Dispatcher, NONE, Occasion, Pick, Rule, Slot, Table, policy};
 use super::ring::Queues;
-use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
-
-/// What `divvy policies` says of multi-level feedback.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "mlfb",
-    kind: Kind::Dispatcher,
-    summary: "sink by a level with each allotment used up; highest level first; shares have no effect",
-    complexity: "O(levels)",
-    source: "PBS, sections 1 and 5.5",
-    params: &[
-        ParamInfo {
-            name: "quantum",
-            range: "1ns to 1h",
-            default: "4ms",
-            summary: "allotment of the top level",
-        },
-        ParamInfo { name: "levels", range: "1 to 32", default: "8", summary: "number of queues" },
-        ParamInfo {
-            name: "on_wake",
-            range: "keep or top",
-            default: "keep",
-            summary: "level of a client that wakes",
-        },
-    ],
+use crate::{
+    ClientId, Domain, Instant, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, Share, param, words,
 };
+
+const ON_WAKES: [(&str, OnWake); 2] = [("keep", OnWake::Keep), ("top", OnWake::Top)];
+
+impl Listed for Mlfb {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "mlfb",
+        summary: "sink by a level with each allotment used up; highest level first; shares have no effect",
+        complexity: "O(levels)",
+        source: "PBS, sections 1 and 5.5",
+        params: &[
+            param!(
+                "quantum",
+                Domain::Quantum(Nanos(1), Nanos::from_secs(3600)),
+                "4ms",
+                "allotment of the top level"
+            ),
+            param!("levels", Domain::Whole(1, LEVELS_MAX as u64), "8", "number of queues"),
+            param!("on_wake", Domain::Word(&words(&ON_WAKES)), "keep", "level of a client that wakes"),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let (levels, on_wake) = (params.whole("levels")?, params.choice("on_wake", &ON_WAKES)?);
+        Ok(Self::new(MlfbParams {
+            quantum: params.time("quantum")?,
+            levels,
+            on_wake,
+            cpus: params.run().cpus,
+        })?)
+    }
+}
 
 /// Most levels: the last allotment is then 2^31 quanta.
 pub const LEVELS_MAX: u32 = 32;
@@ -73,29 +81,6 @@ impl Default for MlfbParams {
     }
 }
 
-/// Which parameter is impossible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MlfbError {
-    /// The quantum must be 1 ns to 1 h.
-    Quantum(Nanos),
-    /// There must be 1 to [`LEVELS_MAX`] levels.
-    Levels(u32),
-    /// There must be a CPU.
-    NoCpu,
-}
-
-impl fmt::Display for MlfbError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Quantum(q) => write!(f, "quantum is {} ns; must be 1 ns to 1 h", q.0),
-            Self::Levels(n) => write!(f, "levels is {n}; must be 1 to {LEVELS_MAX}"),
-            Self::NoCpu => f.write_str("cpus is 0; must be at least 1"),
-        }
-    }
-}
-
-impl core::error::Error for MlfbError {}
-
 /// Multi-level feedback as a [`crate::Policy`].
 #[derive(Clone, Debug)]
 pub struct Mlfb(Dispatcher<MlfbRule>);
@@ -106,17 +91,10 @@ impl Mlfb {
     /// A policy without clients.
     ///
     /// # Errors
-    /// [`MlfbError`] names the first parameter that is impossible.
-    pub fn new(params: MlfbParams) -> Result<Self, MlfbError> {
-        if params.quantum == Nanos::ZERO || params.quantum > Nanos::from_secs(3600) {
-            return Err(MlfbError::Quantum(params.quantum));
-        }
-        if !(1..=LEVELS_MAX).contains(&params.levels) {
-            return Err(MlfbError::Levels(params.levels));
-        }
-        if params.cpus == 0 {
-            return Err(MlfbError::NoCpu);
-        }
+    /// [`RangeError`] names the first parameter that is impossible.
+    pub fn new(params: MlfbParams) -> Result<Self, RangeError> {
+        Self::INFO
+            .check(params.cpus, &[("quantum", params.quantum.into()), ("levels", params.levels.into())])?;
         let (accounts, ready) = (Table::new(), Queues::new(params.levels as usize));
         Ok(Self(Dispatcher::new(MlfbRule { params, accounts, ready }, params.cpus)))
     }

@@ -1,9 +1,9 @@
 //! Dispatchers: policies that say which client runs next on a free CPU, and for how long at the most.
 //!
-//! One module a policy, each with its `INFO`: a rule within the one dispatcher (`dispatcher.rs`). A client that blocks
-//! on its CPU stays there until the CPU is handed back, and is granted no other meanwhile. A grant for a CPU that has
-//! not been handed back takes it from its client: the driver charges that client first, then lets the other one run. No
-//! CPU is granted before its first [`Event::Free`](crate::Event::Free).
+//! One module a policy, each [`Listed`](crate::Listed): a rule within the one dispatcher (`dispatcher.rs`). A client
+//! that blocks on its CPU stays there until the CPU is handed back, and is granted no other meanwhile. A grant for a CPU
+//! that has not been handed back takes it from its client: the driver charges that client first, then lets the other one
+//! run. No CPU is granted before its first [`Event::Free`](crate::Event::Free).
 
 mod dispatcher;
 mod fair;
@@ -34,4 +34,22 @@ pub mod wf2q;
 pub mod wfq;
 pub mod wrr;
 
-pub use dispatcher::ParamError;
+/// Fluid models, which only a simulation takes in a dispatcher's place.
+pub const MODELS: &[&crate::PolicyInfo] = &[&gps::INFO, &pbs_fluid::INFO];
+
+crate::registry::dispatchers! {
+    vtrr::Vtrr,
+    pbs::Pbs,
+    wrr::Wrr,
+    drr::Drr,
+    wfq::Wfq,
+    wf2q::Wf2q,
+    stride::Stride,
+    lottery::Lottery,
+    fcfs::Fcfs,
+    rr::Rr,
+    las::Las,
+    mlfb::Mlfb,
+    linux22::Linux22,
+    eevdf::Eevdf,
+}

@@ -50,62 +50,78 @@ use super::ring::Queues;
 
 pub use super::pbs_params::{
     ALPHA_SAFE_MAX, ALPHA_SAFE_MIN, ALPHA_STUDY_MAX, ALPHA_STUDY_MIN, Alpha, BETA_MAX, BONUS_MAX, Guard,
-    Inactive, PbsError, PbsParams, SAMPLE_MAX, Search, SecondTerm, Sessions, Threshold,
+    Inactive, PbsParams, SAMPLE_MAX, Search, SecondTerm, Sessions, Threshold,
 };
-use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
+use crate::{
+    ClientId, Domain, Instant, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, Share, param, words,
+};
 
-/// What `divvy policies` says of PBS.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "pbs",
-    kind: Kind::Dispatcher,
-    summary: "greatest sojourn / service^alpha first: FCFS at 0, close to PS at 1, LAS at infinity",
-    complexity: "O(n) scan, or O(L + M) by Algorithm 1",
-    source: "PBS, sections 2, 4.1 and 5",
-    params: &[
-        ParamInfo {
-            name: "alpha",
-            range: "1/16 to 16; with guard=study 0, -0, inf, and 2^-20 to 1024 of either sign",
-            default: "1",
-            summary: "weight of attained service against age",
-        },
-        ParamInfo {
-            name: "guard",
-            range: "safe or study",
-            default: "safe",
-            summary: "whether alpha may starve clients",
-        },
-        ParamInfo { name: "quantum", range: "1ns to 1h", default: "4ms", summary: "grid of decisions" },
-        ParamInfo {
-            name: "beta",
-            range: "0 to 2^30, or inf; - in front leaves inactive periods out of the sojourn",
-            default: "inf",
-            summary: "a sleep of beta times the mean begins a new session",
-        },
-        ParamInfo {
-            name: "gamma",
-            range: "0 to 64",
-            default: "0",
-            summary: "bonus of the client that ran last",
-        },
-        ParamInfo {
-            name: "epsilon",
-            range: "0 to 64",
-            default: "0",
-            summary: "weight of a second priority term, for interactive clients",
-        },
-        ParamInfo { name: "alpha2", range: "0 to 1024", default: "1", summary: "alpha of the second term" },
-        ParamInfo { name: "beta2", range: "as beta", default: "inf", summary: "beta of the second term" },
-        ParamInfo { name: "keep", range: "2 to 64", default: "off: scan all", summary: "L of Algorithm 1" },
-        ParamInfo { name: "sample", range: "1 to 64", default: "2", summary: "M of Algorithm 1" },
-    ],
-};
+const GUARDS: [(&str, Guard); 2] = [("safe", Guard::StarvationFree), ("study", Guard::Study)];
+
+impl Listed for Pbs {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "pbs",
+        summary: "greatest sojourn / service^alpha first: FCFS at 0, close to PS at 1, LAS at infinity",
+        complexity: "O(n) scan, or O(L + M) by Algorithm 1",
+        source: "PBS, sections 2, 4.1 and 5",
+        params: &[
+            param!(
+                "alpha",
+                Domain::Form("1/16 to 16; with guard=study 0, -0, inf, and 2^-20 to 1024 of either sign",),
+                "1",
+                "weight of attained service against age"
+            ),
+            param!("guard", Domain::Word(&words(&GUARDS)), "safe", "whether alpha may starve clients"),
+            param!("quantum", Domain::Quantum(Nanos(1), Nanos::from_secs(3600)), "4ms", "grid of decisions"),
+            param!(
+                "beta",
+                Domain::Form("0 to 2^30, or inf; - in front leaves inactive periods out of the sojourn",),
+                "inf",
+                "a sleep of beta times the mean begins a new session"
+            ),
+            param!("gamma", Domain::Number(Fixed::ZERO, BONUS_MAX), "0", "bonus of the client that ran last"),
+            param!(
+                "epsilon",
+                Domain::Number(Fixed::ZERO, BONUS_MAX),
+                "0",
+                "weight of a second priority term, for interactive clients"
+            ),
+            param!("alpha2", Domain::Number(Fixed::ZERO, ALPHA_STUDY_MAX), "1", "alpha of the second term"),
+            param!("beta2", Domain::Form("as beta"), "inf", "beta of the second term"),
+            param!("keep", Domain::Whole(2, SAMPLE_MAX as u64), "off: scan all", "L of Algorithm 1"),
+            param!("sample", Domain::Whole(1, SAMPLE_MAX as u64), "2", "M of Algorithm 1"),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let epsilon = params.number("epsilon")?;
+        let (alpha, sessions) = (params.number("alpha2")?, params.form("beta2", Sessions::parse)?);
+        let second = (epsilon != Fixed::ZERO).then_some(SecondTerm { epsilon, alpha, sessions });
+        let search = match (params.is_given("keep"), params.is_given("sample")) {
+            (false, false) => Search::Scan,
+            (true, _) => Search::Sample { keep: params.whole("keep")?, sample: params.whole("sample")? },
+            (false, true) => Search::Sample { keep: 2, sample: params.whole("sample")? },
+        };
+        Ok(Self::new(PbsParams {
+            alpha: params.form("alpha", Alpha::parse)?,
+            guard: params.choice("guard", &GUARDS)?,
+            quantum: params.time("quantum")?,
+            sessions: params.form("beta", Sessions::parse)?,
+            gamma: params.number("gamma")?,
+            second,
+            search,
+            cpus: params.run().cpus,
+        })?)
+    }
+}
 
 /// Priority-based blind scheduling as a [`crate::Policy`]. See the module for the idea and its properties.
 ///
 /// ```
-/// use divvy_policy::dispatch::pbs::{Pbs, PbsError, PbsParams, Alpha};
+/// use divvy_policy::dispatch::pbs::{Pbs, PbsParams, Alpha};
 /// use divvy_policy::dispatch::fixed::Fixed;
-/// use divvy_policy::{ClientId, CpuId, Event, Instant, Nanos, Policy, Share};
+/// use divvy_policy::{ClientId, CpuId, Event, Instant, Nanos, Policy, RangeError, Share};
 ///
 /// let mut pbs = Pbs::new(PbsParams::default())?;
 /// let client = ClientId(0);
@@ -116,8 +132,8 @@ pub const INFO: PolicyInfo = PolicyInfo {
 /// assert_eq!((grant.client, grant.slice), (client, Nanos::from_millis(4)));
 ///
 /// let wild = PbsParams { alpha: Alpha::Finite(Fixed::int(17)), ..PbsParams::default() };
-/// assert!(matches!(Pbs::new(wild), Err(PbsError::AlphaOutOfBounds { .. })));
-/// # Ok::<(), PbsError>(())
+/// assert!(matches!(Pbs::new(wild), Err(RangeError::Outside { name: "alpha", .. })));
+/// # Ok::<(), RangeError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Pbs(Dispatcher<PbsRule>);
@@ -128,9 +144,9 @@ impl Pbs {
     /// A policy without clients.
     ///
     /// # Errors
-    /// [`PbsError`] names the first parameter that is impossible.
-    pub fn new(params: PbsParams) -> Result<Self, PbsError> {
-        params.check()?;
+    /// [`RangeError`] names the first parameter that is impossible.
+    pub fn new(params: PbsParams) -> Result<Self, RangeError> {
+        params.check(&Self::INFO)?;
         Ok(Self(Dispatcher::new(PbsRule::new(params), params.cpus)))
     }
 

@@ -24,21 +24,21 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::float::{exp2, log2};
-use crate::{Kind, ParamInfo, PolicyInfo};
+use crate::{Domain, PolicyInfo, param};
 
 /// What `divvy policies` says of the fluid PBS.
 pub const INFO: PolicyInfo = PolicyInfo {
     name: "pbs-fluid",
-    kind: Kind::Model,
     summary: "PBS with infinitesimal quanta: exact processor shares (a model, not a schedule)",
     complexity: "O(n^2) a step of the search for the next change of the set",
     source: "PBS, section 3 and appendix A.1",
-    params: &[ParamInfo {
-        name: "alpha",
-        range: "0, inf, or 0.001 to 1000",
-        default: "1",
-        summary: "weight of attained service against age",
-    }],
+    params: &[param!(
+        "alpha",
+        Domain::Form("0, inf, or 0.001 to 1000"),
+        "1",
+        "weight of attained service against age"
+    )],
+    ..PolicyInfo::MODEL
 };
 
 /// A task of the fluid model. Times in seconds.

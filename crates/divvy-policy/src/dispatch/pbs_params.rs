@@ -1,9 +1,8 @@
 //! What can be set on PBS, and what is refused. Everything here is reached through [`pbs`](super::pbs).
 
-use core::fmt;
-
 use super::fixed::Fixed;
-use crate::Nanos;
+use crate::params::number;
+use crate::{Nanos, PolicyInfo, RangeError};
 
 /// The exponent of attained service, the one parameter of the policy itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,113 +136,70 @@ impl Default for PbsParams {
     }
 }
 
-/// Which parameter is impossible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PbsError {
-    /// alpha is finite and outside the guard's bounds.
-    AlphaOutOfBounds {
-        /// What was asked for.
-        alpha: Fixed,
-        /// The smallest magnitude allowed.
-        min: Fixed,
-        /// The largest.
-        max: Fixed,
-    },
-    /// alpha is a limit that starves clients, and the guard forbids it.
-    AlphaStarves(Alpha),
-    /// The quantum must be 1 ns to 1 h.
-    Quantum(Nanos),
-    /// beta must be 0 to [`BETA_MAX`].
-    Beta(Fixed),
-    /// gamma must be 0 to [`BONUS_MAX`].
-    Gamma(Fixed),
-    /// epsilon must be 0 to [`BONUS_MAX`].
-    Epsilon(Fixed),
-    /// alpha' must be 0 to [`ALPHA_STUDY_MAX`].
-    SecondAlpha(Fixed),
-    /// A second term needs a finite alpha or alpha = 0: the limits outweigh any other term.
-    SecondTermWithLimit(Alpha),
-    /// L must be 2 to [`SAMPLE_MAX`].
-    Keep(u32),
-    /// M must be 1 to [`SAMPLE_MAX`].
-    Sample(u32),
-    /// There must be a CPU.
-    NoCpu,
-}
-
-impl fmt::Display for PbsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AlphaOutOfBounds { alpha, min, max } => {
-                write!(f, "alpha is {alpha}; must be {min} to {max}")
-            }
-            Self::AlphaStarves(alpha) => {
-                write!(f, "alpha is {alpha:?}, which can starve clients; ask for guard=study")
-            }
-            Self::Quantum(q) => write!(f, "quantum is {} ns; must be 1 ns to 1 h", q.0),
-            Self::Beta(beta) => write!(f, "beta is {beta}; must be 0 to {BETA_MAX}, or inf"),
-            Self::Gamma(gamma) => write!(f, "gamma is {gamma}; must be 0 to {BONUS_MAX}"),
-            Self::Epsilon(epsilon) => write!(f, "epsilon is {epsilon}; must be 0 to {BONUS_MAX}"),
-            Self::SecondAlpha(alpha) => write!(f, "alpha2 is {alpha}; must be 0 to {ALPHA_STUDY_MAX}"),
-            Self::SecondTermWithLimit(alpha) => write!(f, "epsilon has no meaning with alpha {alpha:?}"),
-            Self::Keep(n) => write!(f, "keep is {n}; must be 2 to {SAMPLE_MAX}"),
-            Self::Sample(n) => write!(f, "sample is {n}; must be 1 to {SAMPLE_MAX}"),
-            Self::NoCpu => f.write_str("cpus is 0; must be at least 1"),
+impl Alpha {
+    /// Reads a number, `inf`, or `-0`.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "inf" | "-inf" => Some(Self::Las),
+            "-0" => Some(Self::Plcfs),
+            text => number(text).map(|x| if x == Fixed::ZERO { Self::Fcfs } else { Self::Finite(x) }),
         }
     }
 }
 
-impl core::error::Error for PbsError {}
+impl Sessions {
+    /// Reads beta: a number or `inf`, with `-` in front where inactive periods are left out.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (inactive, size) =
+            text.strip_prefix('-').map_or((Inactive::Counted, text), |rest| (Inactive::Excluded, rest));
+        let threshold = match size {
+            "inf" => Threshold::Never,
+            size => Threshold::Multiple(number(size)?),
+        };
+        Some(Self { threshold, inactive })
+    }
+}
 
 impl PbsParams {
     /// The first impossible parameter, if there is one.
-    pub(super) fn check(&self) -> Result<(), PbsError> {
-        let within = |x: Fixed, max: Fixed| (Fixed::ZERO..=max).contains(&x);
-        let beta = |sessions: Sessions| match sessions.threshold {
-            Threshold::Multiple(beta) if !within(beta, BETA_MAX) => Err(PbsError::Beta(beta)),
+    pub(super) fn check(&self, info: &PolicyInfo) -> Result<(), RangeError> {
+        let beta = |name, sessions: Sessions| match sessions.threshold {
+            Threshold::Multiple(beta) if !(Fixed::ZERO..=BETA_MAX).contains(&beta) => {
+                Err(info.outside(name, beta.into()))
+            }
             _ => Ok(()),
         };
         match (self.alpha, self.guard) {
-            (Alpha::Finite(alpha), Guard::StarvationFree)
-                if !(ALPHA_SAFE_MIN..=ALPHA_SAFE_MAX).contains(&alpha) =>
-            {
-                return Err(PbsError::AlphaOutOfBounds { alpha, min: ALPHA_SAFE_MIN, max: ALPHA_SAFE_MAX });
+            (Alpha::Finite(alpha), guard) => {
+                let fits = match guard {
+                    Guard::StarvationFree => (ALPHA_SAFE_MIN..=ALPHA_SAFE_MAX).contains(&alpha),
+                    Guard::Study => {
+                        (ALPHA_STUDY_MIN.0..=ALPHA_STUDY_MAX.0).contains(&alpha.0.saturating_abs())
+                    }
+                };
+                if !fits {
+                    return Err(info.outside("alpha", alpha.into()));
+                }
             }
-            (Alpha::Finite(alpha), Guard::Study)
-                if !(ALPHA_STUDY_MIN.0..=ALPHA_STUDY_MAX.0).contains(&alpha.0.saturating_abs()) =>
-            {
-                return Err(PbsError::AlphaOutOfBounds { alpha, min: ALPHA_STUDY_MIN, max: ALPHA_STUDY_MAX });
+            (_, Guard::Study) => {}
+            (_, Guard::StarvationFree) => {
+                let why = "the limits (0, -0, inf) can starve clients; ask for guard=study";
+                return Err(RangeError::Clash { name: "alpha", why });
             }
-            (Alpha::Finite(_), _) | (_, Guard::Study) => {}
-            (limit, Guard::StarvationFree) => return Err(PbsError::AlphaStarves(limit)),
         }
-        if self.quantum == Nanos::ZERO || self.quantum > Nanos::from_secs(3600) {
-            return Err(PbsError::Quantum(self.quantum));
-        }
-        beta(self.sessions)?;
-        if !within(self.gamma, BONUS_MAX) {
-            return Err(PbsError::Gamma(self.gamma));
-        }
+        info.check(self.cpus, &[("quantum", self.quantum.into()), ("gamma", self.gamma.into())])?;
+        beta("beta", self.sessions)?;
         if let Some(second) = self.second {
-            if !within(second.epsilon, BONUS_MAX) {
-                return Err(PbsError::Epsilon(second.epsilon));
-            }
-            if !within(second.alpha, ALPHA_STUDY_MAX) {
-                return Err(PbsError::SecondAlpha(second.alpha));
-            }
-            beta(second.sessions)?;
+            info.check(self.cpus, &[("epsilon", second.epsilon.into()), ("alpha2", second.alpha.into())])?;
+            beta("beta2", second.sessions)?;
             if matches!(self.alpha, Alpha::Las | Alpha::Plcfs) {
-                return Err(PbsError::SecondTermWithLimit(self.alpha));
+                let why = "beside a limit of alpha (-0, inf) no second term weighs anything";
+                return Err(RangeError::Clash { name: "epsilon", why });
             }
         }
         if let Search::Sample { keep, sample } = self.search {
-            if !(2..=SAMPLE_MAX).contains(&keep) {
-                return Err(PbsError::Keep(keep));
-            }
-            if !(1..=SAMPLE_MAX).contains(&sample) {
-                return Err(PbsError::Sample(sample));
-            }
+            info.check(self.cpus, &[("keep", keep.into()), ("sample", sample.into())])?;
         }
-        if self.cpus == 0 { Err(PbsError::NoCpu) } else { Ok(()) }
+        Ok(())
     }
 }

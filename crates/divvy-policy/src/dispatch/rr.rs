@@ -9,29 +9,37 @@
 //!
 //! **Weak spots.** Shares have no effect (`wrr` is the weighted one); who blocks early in its quantum loses the rest.
 
-use core::fmt;
-
 use super::dispatcher::{Dispatcher, Grid, Occasion, Pick, Rule, Slot, Table, policy};
 use super::ring::Queues;
-use crate::{ClientId, Instant, Kind, Nanos, ParamInfo, PolicyInfo, Share};
-
-/// What `divvy policies` says of round robin.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "rr",
-    kind: Kind::Dispatcher,
-    summary: "the same quantum to each in turn; shares have no effect",
-    complexity: "O(1)",
-    source: "PBS, section 1",
-    params: &[
-        ParamInfo { name: "quantum", range: "1ns to 1h", default: "4ms", summary: "length of a turn" },
-        ParamInfo {
-            name: "quanta",
-            range: "whole or grid",
-            default: "whole",
-            summary: "whether a turn lasts a quantum, or until the next multiple of it",
-        },
-    ],
+use crate::{
+    ClientId, Domain, Instant, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, Share, param, words,
 };
+
+const QUANTA: [(&str, Quanta); 2] = [("whole", Quanta::Whole), ("grid", Quanta::Grid)];
+
+impl Listed for Rr {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "rr",
+        summary: "the same quantum to each in turn; shares have no effect",
+        complexity: "O(1)",
+        source: "PBS, section 1",
+        params: &[
+            param!("quantum", Domain::Quantum(Nanos(1), Nanos::from_secs(3600)), "4ms", "length of a turn"),
+            param!(
+                "quanta",
+                Domain::Word(&words(&QUANTA)),
+                "whole",
+                "whether a turn lasts a quantum, or until the next multiple of it"
+            ),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let (quantum, quanta) = (params.time("quantum")?, params.choice("quanta", &QUANTA)?);
+        Ok(Self::new(RrParams { quantum, quanta, cpus: params.run().cpus })?)
+    }
+}
 
 /// When a turn ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,26 +68,6 @@ impl Default for RrParams {
     }
 }
 
-/// Which parameter is impossible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RrError {
-    /// The quantum must be 1 ns to 1 h.
-    Quantum(Nanos),
-    /// There must be a CPU.
-    NoCpu,
-}
-
-impl fmt::Display for RrError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Quantum(q) => write!(f, "quantum is {} ns; must be 1 ns to 1 h", q.0),
-            Self::NoCpu => f.write_str("cpus is 0; must be at least 1"),
-        }
-    }
-}
-
-impl core::error::Error for RrError {}
-
 /// Round robin as a [`crate::Policy`].
 #[derive(Clone, Debug)]
 pub struct Rr(Dispatcher<RrRule>);
@@ -90,14 +78,9 @@ impl Rr {
     /// A policy without clients.
     ///
     /// # Errors
-    /// [`RrError`] names the first parameter that is impossible.
-    pub fn new(params: RrParams) -> Result<Self, RrError> {
-        if params.quantum == Nanos::ZERO || params.quantum > Nanos::from_secs(3600) {
-            return Err(RrError::Quantum(params.quantum));
-        }
-        if params.cpus == 0 {
-            return Err(RrError::NoCpu);
-        }
+    /// [`RangeError`] names the first parameter that is impossible.
+    pub fn new(params: RrParams) -> Result<Self, RangeError> {
+        Self::INFO.check(params.cpus, &[("quantum", params.quantum.into())])?;
         let (grid, clients, ready) = (Grid::new(params.quantum), Table::new(), Queues::new(1));
         Ok(Self(Dispatcher::new(RrRule { grid, quanta: params.quanta, clients, ready }, params.cpus)))
     }

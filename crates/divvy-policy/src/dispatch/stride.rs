@@ -12,40 +12,47 @@
 //! **Weak spots.** As WFQ: no upper bound on the error. A kept lag lets a client that was behind when it slept catch up
 //! long after. Fixed strides misjudge shares that do not divide `stride1`.
 
-use super::dispatcher::{Dispatcher, ParamError, check_params, policy};
+use super::dispatcher::{Dispatcher, policy};
 pub use super::fair::Queue;
-use super::fair::{Fair, Key, Return, Setup, Tie};
-use crate::{Kind, Nanos, ParamInfo, PolicyInfo};
+use super::fair::{Fair, Key, QUEUES, Return, Setup, Tie};
+use crate::{Domain, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, param, words};
 
-/// What `divvy policies` says about stride scheduling.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "stride",
-    kind: Kind::Dispatcher,
-    summary: "stride scheduling: the smallest pass runs, and grows by one stride",
-    complexity: "O(log n) by heap, O(n) by list",
-    source: "VTRR, section 2.4 [33]; Waldspurger and Weihl 1995",
-    params: &[
-        ParamInfo { name: "quantum", range: "1ns to 1s", default: "10ms", summary: "length of a slice" },
-        ParamInfo {
-            name: "init",
-            range: "stride, zero",
-            default: "stride",
-            summary: "a newcomer's first pass",
-        },
-        ParamInfo {
-            name: "stride1",
-            range: "exact, or 1 to 4611686018427387904",
-            default: "exact",
-            summary: "stride of a share of 1",
-        },
-        ParamInfo {
-            name: "queue",
-            range: "list, heap",
-            default: "heap",
-            summary: "how the smallest is found",
-        },
-    ],
-};
+const INITS: [(&str, Init); 2] = [("stride", Init::Stride), ("zero", Init::Zero)];
+
+impl Listed for Stride {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "stride",
+        summary: "stride scheduling: the smallest pass runs, and grows by one stride",
+        complexity: "O(log n) by heap, O(n) by list",
+        source: "VTRR, section 2.4 [33]; Waldspurger and Weihl 1995",
+        params: &[
+            param!("quantum", Domain::Quantum(Nanos(1), Nanos::from_secs(1)), "10ms", "length of a slice"),
+            param!("init", Domain::Word(&words(&INITS)), "stride", "a newcomer's first pass"),
+            param!(
+                "stride1",
+                Domain::Form("exact, or 1 to 4611686018427387904"),
+                "exact",
+                "stride of a share of 1"
+            ),
+            param!("queue", Domain::Word(&words(&QUEUES)), "heap", "how the smallest is found"),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let exact_or_number = |text: &str| match text {
+            "exact" => Some(None),
+            text => text.parse().ok().map(Some),
+        };
+        Ok(Self::new(StrideParams {
+            cpus: params.run().cpus,
+            quantum: params.time("quantum")?,
+            init: params.choice("init", &INITS)?,
+            stride1: params.form("stride1", exact_or_number)?,
+            queue: params.choice("queue", &QUEUES)?,
+        })?)
+    }
+}
 
 /// A newcomer's first pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,12 +94,12 @@ impl Stride {
     /// A dispatcher without clients.
     ///
     /// # Errors
-    /// [`ParamError`] where a parameter is out of range.
-    pub fn new(params: StrideParams) -> Result<Self, ParamError> {
+    /// [`RangeError`] where a parameter is out of range.
+    pub fn new(params: StrideParams) -> Result<Self, RangeError> {
         let StrideParams { cpus, quantum, init, stride1, queue } = params;
-        check_params(cpus, quantum)?;
-        if stride1.is_some_and(|one| one == 0 || one > 1 << 62) {
-            return Err(ParamError::Range("stride1"));
+        Self::INFO.check(cpus, &[("quantum", quantum.into())])?;
+        if let Some(one) = stride1.filter(|one| !(1..=1 << 62).contains(one)) {
+            return Err(Self::INFO.outside("stride1", one.into()));
         }
         let key = match init {
             // The pass of the paper is one stride after the virtual time kept here, for ever.

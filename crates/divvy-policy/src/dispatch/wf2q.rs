@@ -10,28 +10,29 @@
 //! `flapping_earns_nothing`; schedules of `golden/vtrr_static.json`.
 //! **Weak spots.** O(n) a choice.
 
-use super::dispatcher::{Dispatcher, ParamError, check_params, policy};
+use super::dispatcher::{Dispatcher, policy};
 pub use super::fair::Tie;
-use super::fair::{Fair, Key, Queue, Return, Setup};
-use crate::{Kind, Nanos, ParamInfo, PolicyInfo};
+use super::fair::{Fair, Key, Queue, Return, Setup, TIES};
+use crate::{Domain, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, param, words};
 
-/// What `divvy policies` says about WF2Q.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "wf2q",
-    kind: Kind::Dispatcher,
-    summary: "WFQ among the clients that the fluid model has started: error within one quantum",
-    complexity: "O(n)",
-    source: "VTRR, section 2.4 [3]; Bennett and Zhang 1996",
-    params: &[
-        ParamInfo { name: "quantum", range: "1ns to 1s", default: "10ms", summary: "length of a slice" },
-        ParamInfo {
-            name: "tie",
-            range: "share, small, id, fifo, lifo, rr",
-            default: "share",
-            summary: "who goes first among equal finishing times",
-        },
-    ],
-};
+impl Listed for Wf2q {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "wf2q",
+        summary: "WFQ among the clients that the fluid model has started: error within one quantum",
+        complexity: "O(n)",
+        source: "VTRR, section 2.4 [3]; Bennett and Zhang 1996",
+        params: &[
+            param!("quantum", Domain::Quantum(Nanos(1), Nanos::from_secs(1)), "10ms", "length of a slice"),
+            param!("tie", Domain::Word(&words(&TIES)), "share", "who goes first among equal finishing times"),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let (tie, quantum) = (params.choice("tie", &TIES)?, params.time("quantum")?);
+        Ok(Self::new(Wf2qParams { cpus: params.run().cpus, quantum, tie })?)
+    }
+}
 
 /// Parameters of [`Wf2q`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,10 +59,10 @@ impl Wf2q {
     /// A dispatcher without clients.
     ///
     /// # Errors
-    /// [`ParamError`] where a parameter is out of range.
-    pub fn new(params: Wf2qParams) -> Result<Self, ParamError> {
+    /// [`RangeError`] where a parameter is out of range.
+    pub fn new(params: Wf2qParams) -> Result<Self, RangeError> {
         let Wf2qParams { cpus, quantum, tie } = params;
-        check_params(cpus, quantum)?;
+        Self::INFO.check(cpus, &[("quantum", quantum.into())])?;
         let (key, comeback) = (Key::EligibleFinish, Return::Clamp);
         let setup = Setup { quantum: quantum.0, tie, queue: Queue::List, key, comeback, stride1: None };
         Ok(Self(Dispatcher::new(Fair::new(setup), cpus)))

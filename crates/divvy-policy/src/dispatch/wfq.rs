@@ -13,35 +13,31 @@
 //! **Weak spots.** No upper bound on the service error: a large share beside many small ones runs half of its cycle at
 //! once (25 quanta ahead for shares 50 and 50 x 1). O(n) or O(log n) a choice.
 
-use super::dispatcher::{Dispatcher, ParamError, check_params, policy};
-use super::fair::{Fair, Key, Return, Setup};
+use super::dispatcher::{Dispatcher, policy};
+use super::fair::{Fair, Key, QUEUES, Return, Setup, TIES};
 pub use super::fair::{Queue, Tie};
 use super::vtime::VirtualTime;
-use crate::{ClientId, Kind, Nanos, ParamInfo, PolicyInfo};
+use crate::{ClientId, Domain, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, param, words};
 
-/// What `divvy policies` says about weighted fair queueing.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "wfq",
-    kind: Kind::Dispatcher,
-    summary: "weighted fair queueing: the smallest virtual finishing time runs",
-    complexity: "O(log n) by heap, O(n) by list",
-    source: "VTRR, section 2.4",
-    params: &[
-        ParamInfo { name: "quantum", range: "1ns to 1s", default: "10ms", summary: "length of a slice" },
-        ParamInfo {
-            name: "tie",
-            range: "share, small, id, fifo, lifo, rr",
-            default: "share",
-            summary: "who goes first among equal finishing times",
-        },
-        ParamInfo {
-            name: "queue",
-            range: "list, heap",
-            default: "heap",
-            summary: "how the smallest is found",
-        },
-    ],
-};
+impl Listed for Wfq {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "wfq",
+        summary: "weighted fair queueing: the smallest virtual finishing time runs",
+        complexity: "O(log n) by heap, O(n) by list",
+        source: "VTRR, section 2.4",
+        params: &[
+            param!("quantum", Domain::Quantum(Nanos(1), Nanos::from_secs(1)), "10ms", "length of a slice"),
+            param!("tie", Domain::Word(&words(&TIES)), "share", "who goes first among equal finishing times"),
+            param!("queue", Domain::Word(&words(&QUEUES)), "heap", "how the smallest is found"),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let (tie, queue) = (params.choice("tie", &TIES)?, params.choice("queue", &QUEUES)?);
+        Ok(Self::new(WfqParams { cpus: params.run().cpus, quantum: params.time("quantum")?, tie, queue })?)
+    }
+}
 
 /// Parameters of [`Wfq`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +66,10 @@ impl Wfq {
     /// A dispatcher without clients.
     ///
     /// # Errors
-    /// [`ParamError`] where a parameter is out of range.
-    pub fn new(params: WfqParams) -> Result<Self, ParamError> {
+    /// [`RangeError`] where a parameter is out of range.
+    pub fn new(params: WfqParams) -> Result<Self, RangeError> {
         let WfqParams { cpus, quantum, tie, queue } = params;
-        check_params(cpus, quantum)?;
+        Self::INFO.check(cpus, &[("quantum", quantum.into())])?;
         let setup = Setup {
             quantum: quantum.0,
             tie,

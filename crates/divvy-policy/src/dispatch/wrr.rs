@@ -12,27 +12,30 @@
 //! **Weak spots.** All of a client's service comes at once: the service error grows with the shares (VTRR, section 2.2:
 //! -1000 to 1500 quanta for shares 3000, 2000, 1000). Joining the order costs O(log n) and a move of O(n) words.
 
-use super::dispatcher::{Dispatcher, ParamError, check_params, policy};
+use super::dispatcher::{Dispatcher, policy};
 use super::rounds::{Rank, Rounds};
-use crate::{Kind, Nanos, ParamInfo, PolicyInfo};
+use crate::{Domain, Listed, Nanos, ParamError, Params, PolicyInfo, RangeError, param, words};
 
-/// What `divvy policies` says about weighted round-robin.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "wrr",
-    kind: Kind::Dispatcher,
-    summary: "weighted round-robin: a turn of share x quantum each",
-    complexity: "O(1) to choose, O(n) words moved to wake",
-    source: "VTRR, section 2.2",
-    params: &[
-        ParamInfo { name: "quantum", range: "1ns to 1s", default: "10ms", summary: "length of a slice" },
-        ParamInfo {
-            name: "order",
-            range: "desc, id",
-            default: "desc",
-            summary: "largest share first, or by id",
-        },
-    ],
-};
+const ORDERS: [(&str, Order); 2] = [("desc", Order::LargestFirst), ("id", Order::ById)];
+
+impl Listed for Wrr {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "wrr",
+        summary: "weighted round-robin: a turn of share x quantum each",
+        complexity: "O(1) to choose, O(n) words moved to wake",
+        source: "VTRR, section 2.2",
+        params: &[
+            param!("quantum", Domain::Quantum(Nanos(1), Nanos::from_secs(1)), "10ms", "length of a slice"),
+            param!("order", Domain::Word(&words(&ORDERS)), "desc", "largest share first, or by id"),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let (cpus, quantum) = (params.run().cpus, params.time("quantum")?);
+        Ok(Self::new(WrrParams { cpus, quantum, order: params.choice("order", &ORDERS)? })?)
+    }
+}
 
 /// The order of turns within a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,9 +72,9 @@ impl Wrr {
     /// A dispatcher without clients.
     ///
     /// # Errors
-    /// [`ParamError`] where a parameter is out of range.
-    pub fn new(params: WrrParams) -> Result<Self, ParamError> {
-        check_params(params.cpus, params.quantum)?;
+    /// [`RangeError`] where a parameter is out of range.
+    pub fn new(params: WrrParams) -> Result<Self, RangeError> {
+        Self::INFO.check(params.cpus, &[("quantum", params.quantum.into())])?;
         let rank = match params.order {
             Order::LargestFirst => Rank::LargestFirst,
             Order::ById => Rank::ById,

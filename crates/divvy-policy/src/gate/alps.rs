@@ -22,36 +22,52 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::{GateParamError, Question, Scale, ShareUnit, check_quantum, steps_after};
-use crate::registry::{Kind, ParamInfo, PolicyInfo};
-use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
+use super::{
+    AnyGate, GateEntry, GateError, GateParamError, QUANTUM_MAX, QUANTUM_MIN, Question, Scale, ShareUnit,
+    check_quantum, steps_after,
+};
+use crate::{
+    ClientId, Domain, Event, EventError, Gate, Instant, Nanos, ParamInfo, Params, Policy, PolicyInfo, Share,
+    param,
+};
 
-const PARAMS: &[ParamInfo] = &[ParamInfo {
-    name: "quantum",
-    range: "1ms to 10s",
-    default: "10ms",
-    summary: "how often the clients are looked at; a cycle is the sum of the shares times this",
-}];
+const PARAMS: &[ParamInfo] = &[param!(
+    "quantum",
+    Domain::Quantum(QUANTUM_MIN, QUANTUM_MAX),
+    "10ms",
+    "how often the clients are looked at; a cycle is the sum of the shares times this"
+)];
 
 /// `alps-basic` for the list of policies.
-pub const ALPS_BASIC_INFO: PolicyInfo = PolicyInfo {
-    name: "alps-basic",
-    kind: Kind::Gate,
-    summary: "Basic ALPS: every eligible client is read every quantum, blocked or not",
-    complexity: "O(n) a quantum",
-    source: "ALPS, section 3.1, Algorithm 1",
-    params: PARAMS,
+pub const ALPS_BASIC: GateEntry = GateEntry {
+    info: PolicyInfo {
+        name: "alps-basic",
+        summary: "Basic ALPS: every eligible client is read every quantum, blocked or not",
+        complexity: "O(n) a quantum",
+        source: "ALPS, section 3.1, Algorithm 1",
+        params: PARAMS,
+        ..PolicyInfo::GATE
+    },
+    make: |params| make(params, AlpsVariant::Basic),
 };
 
 /// `alps` for the list of policies.
-pub const ALPS_INFO: PolicyInfo = PolicyInfo {
-    name: "alps",
-    kind: Kind::Gate,
-    summary: "Optimized ALPS: reads a client only when it could be through; blocked clients give up a quantum",
-    complexity: "O(n) a quantum, fewer reads",
-    source: "ALPS, sections 4 and 4.3, Algorithms 2 and 3",
-    params: PARAMS,
+pub const ALPS: GateEntry = GateEntry {
+    info: PolicyInfo {
+        name: "alps",
+        summary: "Optimized ALPS: reads a client only when it could be through; blocked clients give up a quantum",
+        complexity: "O(n) a quantum, fewer reads",
+        source: "ALPS, sections 4 and 4.3, Algorithms 2 and 3",
+        params: PARAMS,
+        ..PolicyInfo::GATE
+    },
+    make: |params| make(params, AlpsVariant::OptimizedIo),
 };
+
+fn make(params: &Params<'_>, variant: AlpsVariant) -> Result<AnyGate, GateError> {
+    let (quantum, scale) = (params.time("quantum")?, params.run().scale);
+    Ok(AnyGate::new(Alps::new(AlpsParams { quantum, variant, scale })?))
+}
 
 /// Which of the paper's algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,23 +16,33 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::{GateParamError, Question, Scale, ShareUnit, check_quantum, steps_after};
-use crate::registry::{Kind, ParamInfo, PolicyInfo};
-use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
+use super::{
+    AnyGate, GateEntry, GateParamError, QUANTUM_MAX, QUANTUM_MIN, Question, Scale, ShareUnit, check_quantum,
+    steps_after,
+};
+use crate::{
+    ClientId, Domain, Event, EventError, Gate, Instant, Nanos, Policy, PolicyInfo, Run, Share, param,
+};
 
 /// `kernel`, which is not for the list of policies: it comes with the back end that divides by weights.
-pub const KERNEL_INFO: PolicyInfo = PolicyInfo {
-    name: "kernel",
-    kind: Kind::Gate,
-    summary: "holds nobody: the kernel divides, by the weights of the cgroup back end",
-    complexity: "O(n) a cycle",
-    source: "none",
-    params: &[ParamInfo {
-        name: "quantum",
-        range: "1ms to 10s",
-        default: "10ms",
-        summary: "wall time of one share in one cycle of the accounts",
-    }],
+pub const KERNEL: GateEntry = GateEntry {
+    info: PolicyInfo {
+        name: "kernel",
+        summary: "holds nobody: the kernel divides, by the weights of the cgroup back end",
+        complexity: "O(n) a cycle",
+        source: "none",
+        params: &[param!(
+            "quantum",
+            Domain::Quantum(QUANTUM_MIN, QUANTUM_MAX),
+            "10ms",
+            "wall time of one share in one cycle of the accounts"
+        )],
+        ..PolicyInfo::GATE
+    },
+    make: |params| {
+        let Run { cpus, scale, .. } = *params.run();
+        Ok(AnyGate::new(Kernel::new(KernelParams { quantum: params.time("quantum")?, cpus, scale })?))
+    },
 };
 
 /// How a [`Kernel`] is made.

@@ -12,14 +12,135 @@ pub mod lag;
 mod rate;
 mod roster;
 
-pub use alps::{ALPS_BASIC_INFO, ALPS_INFO, Alps, AlpsParams, AlpsVariant};
+pub use alps::{ALPS, ALPS_BASIC, Alps, AlpsParams, AlpsVariant};
 pub use dispatched::{Dispatched, DispatchedParams};
-pub use exact::{Exact, ExactParams};
-pub use kernel::{KERNEL_INFO, Kernel, KernelParams};
+pub use exact::{EXACT, Exact, ExactParams};
+pub use kernel::{KERNEL, Kernel, KernelParams};
 pub use lag::Lag;
-pub use rate::{RATE_INFO, Rate, RateParams};
+pub use rate::{RATE, Rate, RateParams};
 
-use crate::{Instant, Nanos, Share};
+use alloc::boxed::Box;
+use core::fmt;
+
+use crate::{
+    Dispatch, Event, EventError, Gate, Instant, Nanos, ParamError, Params, Policy, PolicyInfo, PolicyVisitor,
+    Share,
+};
+
+/// The gates there are, the default first: one line each.
+pub const GATES: &[&GateEntry] = &[&EXACT, &ALPS, &ALPS_BASIC, &RATE];
+
+/// A gate of the list: what it tells about itself, and how it is made.
+#[derive(Debug)]
+pub struct GateEntry {
+    /// For `divvy policies`, and to read parameters by.
+    pub info: PolicyInfo,
+    /// The gate with these parameters; [`GateError`] names the first that is wrong.
+    pub make: fn(&Params<'_>) -> Result<AnyGate, GateError>,
+}
+
+/// Why no gate can be made of what was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GateError {
+    /// A parameter is unknown, or of a wrong form, or out of its range.
+    Param(ParamError),
+    /// The gate refuses a value.
+    Value(GateParamError),
+}
+
+impl fmt::Display for GateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Param(error) => error.fmt(f),
+            Self::Value(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for GateError {}
+
+impl From<ParamError> for GateError {
+    fn from(error: ParamError) -> Self {
+        Self::Param(error)
+    }
+}
+
+impl From<GateParamError> for GateError {
+    fn from(error: GateParamError) -> Self {
+        Self::Value(error)
+    }
+}
+
+/// Any gate; what it decides is what the one inside decides.
+#[derive(Debug)]
+pub struct AnyGate(Box<dyn Boxed>);
+
+trait Boxed: Policy<Decision = Gate> + fmt::Debug + Send {
+    fn boxed(&self) -> Box<dyn Boxed>;
+}
+
+impl<P: Policy<Decision = Gate> + Clone + fmt::Debug + Send + 'static> Boxed for P {
+    fn boxed(&self) -> Box<dyn Boxed> {
+        Box::new(self.clone())
+    }
+}
+
+impl AnyGate {
+    /// `gate`, its type forgotten.
+    pub fn new(gate: impl Policy<Decision = Gate> + Clone + fmt::Debug + Send + 'static) -> Self {
+        Self(Box::new(gate))
+    }
+
+    /// The gate that `params` are for, or that the dispatcher makes that they are for; `None` where there is no such
+    /// policy.
+    ///
+    /// # Errors
+    /// [`GateError`] names the first parameter that is wrong.
+    pub fn of(params: &Params<'_>) -> Result<Option<Self>, GateError> {
+        /// Puts the gate around whichever dispatcher comes.
+        struct Around(DispatchedParams);
+
+        impl PolicyVisitor for Around {
+            type Output = Result<AnyGate, GateParamError>;
+
+            fn visit<P: Dispatch>(self, policy: P) -> Self::Output {
+                Ok(AnyGate::new(Dispatched::new(policy, self.0)?))
+            }
+        }
+
+        let mut gates = GATES.iter().chain([&&KERNEL]);
+        if let Some(entry) = gates.find(|entry| entry.info.name == params.info().name) {
+            return (entry.make)(params).map(Some);
+        }
+        // The shortest slice that a hand-over is worth is the gate's to check, as for any quantum.
+        let quantum =
+            params.info().quantum().map_or(Ok(params.run().quantum), |param| params.time(param.name))?;
+        let around = Around(DispatchedParams { quantum, cpus: params.run().cpus });
+        Ok(crate::dispatch::with(params, around)?.transpose()?)
+    }
+}
+
+impl Clone for AnyGate {
+    fn clone(&self) -> Self {
+        Self((*self.0).boxed())
+    }
+}
+
+impl Policy for AnyGate {
+    type Decision = Gate;
+
+    fn on_event(&mut self, now: Instant, event: Event) -> Result<(), EventError> {
+        self.0.on_event(now, event)
+    }
+
+    fn poll_decision(&mut self, now: Instant) -> Option<Gate> {
+        self.0.poll_decision(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.0.poll_timeout()
+    }
+}
 
 /// Whether shares are divided by their greatest common divisor before they are turned into quanta.
 ///
@@ -65,8 +186,8 @@ pub enum GateParamError {
     },
 }
 
-impl core::fmt::Display for GateParamError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Display for GateParamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quantum(q) => write!(f, "a quantum of {} ns is outside 1 ms to 10 s", q.0),
             Self::Cpus(n) => write!(f, "{n} CPUs: there must be 1 to 4096"),

@@ -19,31 +19,38 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::{GateParamError, Question, check_quantum, steps_after};
-use crate::registry::{Kind, ParamInfo, PolicyInfo};
-use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
+use super::{
+    AnyGate, GateEntry, GateParamError, QUANTUM_MAX, QUANTUM_MIN, Question, check_quantum, steps_after,
+};
+use crate::{ClientId, Domain, Event, EventError, Gate, Instant, Nanos, Policy, PolicyInfo, Share, param};
 
 /// `rate` for the list of policies.
-pub const RATE_INFO: PolicyInfo = PolicyInfo {
-    name: "rate",
-    kind: Kind::Gate,
-    summary: "superd's rate enforcement: held while the utilization in this period is above the weight",
-    complexity: "O(n) an interval",
-    source: "superd, section 2.2",
-    params: &[
-        ParamInfo {
-            name: "quantum",
-            range: "1ms to 10s",
-            default: "10ms",
-            summary: "the scheduling decision interval S",
-        },
-        ParamInfo {
-            name: "period",
-            range: "a multiple of the interval",
-            default: "1s",
-            summary: "the rate enforcement period R, after which the past is forgotten",
-        },
-    ],
+pub const RATE: GateEntry = GateEntry {
+    info: PolicyInfo {
+        name: "rate",
+        summary: "superd's rate enforcement: held while the utilization in this period is above the weight",
+        complexity: "O(n) an interval",
+        source: "superd, section 2.2",
+        params: &[
+            param!(
+                "quantum",
+                Domain::Quantum(QUANTUM_MIN, QUANTUM_MAX),
+                "10ms",
+                "the scheduling decision interval S"
+            ),
+            param!(
+                "period",
+                Domain::Form("a multiple of the interval"),
+                "1s",
+                "the rate enforcement period R, after which the past is forgotten"
+            ),
+        ],
+        ..PolicyInfo::GATE
+    },
+    make: |params| {
+        let period = params.form("period", |text| text.parse().ok())?;
+        Ok(AnyGate::new(Rate::new(RateParams { interval: params.time("quantum")?, period })?))
+    },
 };
 
 /// How a [`Rate`] is made.

@@ -1,7 +1,8 @@
 //! Scenarios under the fluid models: GPS takes any workload of one CPU, the fluid PBS single bursts.
 
-use divvy_policy::dispatch::pbs_fluid::{FluidPbs, FluidTask};
-use divvy_policy::{ClientId, Instant, Nanos, Share};
+use divvy_policy::dispatch::gps::INFO as GPS;
+use divvy_policy::dispatch::pbs_fluid::{FluidPbs, FluidTask, INFO as PBS};
+use divvy_policy::{ClientId, Instant, Nanos, PolicyInfo, Run, Share};
 
 use crate::machine::{Change, End, FluidMachine, Observer, Response, Stats};
 use crate::metrics::Series;
@@ -31,9 +32,13 @@ fn param(error: crate::scenario::ParamError) -> SimError {
     located(PolicyError::from(error)).into()
 }
 
+fn params(scenario: &Scenario, info: &'static PolicyInfo) -> Result<Params<'static>, SimError> {
+    Params::new(info, Run::default(), scenario.policy.texts()).map_err(param)
+}
+
 fn gps(runner: &Runner<'_>) -> Result<Report, SimError> {
     let scenario = runner.scenario;
-    Params::new(&scenario.policy.params).finish().map_err(param)?;
+    params(scenario, &GPS)?;
     let endless = runner.plan.population.endless.len();
     let stops =
         |event: &crate::scenario::EventSpec| event.op == EventOp::Block && event.client as usize >= endless;
@@ -113,9 +118,8 @@ fn nanos(seconds: f64) -> u64 {
 
 fn pbs(runner: &Runner<'_>) -> Result<Report, SimError> {
     let scenario = runner.scenario;
-    let mut params = Params::new(&scenario.policy.params);
-    let alpha = params.number("alpha").map_err(param)?.unwrap_or(1.0);
-    params.finish().map_err(param)?;
+    let number = |text: &str| text.parse().ok().filter(|alpha: &f64| !alpha.is_nan());
+    let alpha = params(scenario, &PBS)?.form("alpha", number).map_err(param)?;
     let tasks = tasks(runner)?;
     let fluid_tasks: Vec<FluidTask> = tasks
         .iter()

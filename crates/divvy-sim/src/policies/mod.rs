@@ -38,7 +38,7 @@ pub fn run(scenario: &Scenario, seed: u64, files: Files<'_>) -> Result<Report, S
 
 /// What can be named in a scenario.
 fn names() -> Vec<&'static str> {
-    DISPATCHERS.into_iter().chain(MODELS).map(|info| info.name).collect()
+    DISPATCHERS.iter().chain(MODELS).map(|info| info.name).collect()
 }
 
 /// An error at a parameter that was not given is the error of the scenario's quantum, which stood for it.
@@ -46,6 +46,7 @@ fn placed(error: SimError, scenario: &Scenario) -> SimError {
     let SimError::Scenario(error) = error else { return error };
     let key = error.key();
     let param = key.strip_prefix("policy.params.").unwrap_or_default();
-    let stands = ["quantum", "tick", "slice"].contains(&param) && !scenario.policy.params.contains_key(param);
+    let quantum = find(&scenario.policy.name).and_then(|info| info.quantum());
+    let stands = quantum.is_some_and(|own| own.name == param) && !scenario.policy.params.contains_key(param);
     if stands { ScenarioError::new("quantum", error.message).into() } else { error.into() }
 }

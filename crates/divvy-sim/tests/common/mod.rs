@@ -2,9 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use divvy_policy::{ClientId, CpuId, Event, EventError, Grant, Instant, Nanos, Policy};
-use divvy_sim::scenario::{
-    Params, PolicyContext, PolicyError, PolicyFactory, PolicySpec, PolicyVisitor, Scenario,
-};
+use divvy_sim::scenario::{PolicyContext, PolicyError, PolicyFactory, PolicySpec, PolicyVisitor, Scenario};
 
 /// How a [`Small`] policy chooses.
 #[derive(Clone, Debug)]
@@ -317,7 +315,9 @@ impl PolicyFactory for Smalls {
         context: &PolicyContext,
         visitor: V,
     ) -> Result<V::Output, PolicyError> {
-        let mut params = Params::new(&spec.params);
+        let text = |name| spec.params.get(name).map(ToString::to_string);
+        let number = |name, default: f64| text(name).map_or(default, |x| x.parse().expect("a number"));
+        let negative = |name| text(name).is_some_and(|sign| sign == "-");
         let rule = match spec.name.as_str() {
             "fcfs" => Rule::Fcfs,
             "rr" => Rule::Rr,
@@ -325,21 +325,16 @@ impl PolicyFactory for Smalls {
             "wfq" => Rule::Wfq,
             "wrr" => Rule::Wrr,
             "pbs" => {
-                let sign = [("+", false), ("-", true)];
-                let alpha = params.number("alpha")?.unwrap_or(1.0);
-                let beta = params.number("beta")?.unwrap_or(f64::INFINITY);
-                let main = Term { alpha, beta, exclude: params.choice("sign", &sign)? };
-                let alpha = params.number("alpha2")?.unwrap_or(1.0);
-                let beta = params.number("beta2")?.unwrap_or(f64::INFINITY);
-                let second = Term { alpha, beta, exclude: params.choice("sign2", &sign)? };
-                let gamma = params.number("gamma")?.unwrap_or(0.0);
-                Rule::Pbs(Pbs { main, gamma, eps: params.number("eps")?.unwrap_or(0.0), second })
+                let (alpha, beta) = (number("alpha", 1.0), number("beta", f64::INFINITY));
+                let main = Term { alpha, beta, exclude: negative("sign") };
+                let (alpha, beta) = (number("alpha2", 1.0), number("beta2", f64::INFINITY));
+                let second = Term { alpha, beta, exclude: negative("sign2") };
+                Rule::Pbs(Pbs { main, gamma: number("gamma", 0.0), eps: number("eps", 0.0), second })
             }
             name => return Err(PolicyError::unknown(name, &["fcfs", "rr", "las", "wfq", "wrr", "pbs"])),
         };
-        let quantum = params.time("quantum", context.quantum)?;
-        params.finish()?;
-        Ok(visitor.visit(Small::new(rule, context.cpus, quantum.nanos())))
+        let quantum = text("quantum").map_or(context.quantum.nanos(), |q| q.parse().expect("a time"));
+        Ok(visitor.visit(Small::new(rule, context.cpus, quantum)))
     }
 }
 

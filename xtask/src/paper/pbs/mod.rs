@@ -6,17 +6,11 @@ mod theory;
 
 use anyhow::{Result, anyhow};
 use divvy_linux::clock;
-use divvy_policy::dispatch::fcfs::{Fcfs, FcfsParams};
-use divvy_policy::dispatch::fixed::{FIXED_BITS, Fixed};
-use divvy_policy::dispatch::las::{Las, LasParams};
-use divvy_policy::dispatch::linux22::{Linux22, Linux22Params};
-use divvy_policy::dispatch::pbs::{Alpha, Guard, Inactive, Pbs, PbsParams, Sessions, Threshold};
-use divvy_policy::dispatch::rr::{Rr, RrParams};
 use divvy_sim::metrics::{Estimate, Welford};
 use divvy_sim::output::Report;
 use divvy_sim::rng::replication_seed;
 use divvy_sim::scenario::{
-    Format, Params, PolicyContext, PolicyError, PolicyFactory, PolicySpec, PolicyVisitor, Scenario,
+    Format, PolicyContext, PolicyError, PolicyFactory, PolicySpec, PolicyVisitor, Scenario,
 };
 use divvy_sim::simulate::simulate;
 use serde_json::Value;
@@ -89,43 +83,14 @@ impl PolicyFactory for Policies {
         context: &PolicyContext,
         visitor: V,
     ) -> Result<V::Output, PolicyError> {
-        const KNOWN: [&str; 5] = ["fcfs", "rr", "las", "linux-2.2", "pbs"];
-        let mut params = Params::new(&spec.params);
-        let (quantum, cpus) = (context.quantum.nanos(), context.cpus);
-        let alpha = params.number("alpha")?.unwrap_or(1.0);
-        let beta = params.number("beta")?.unwrap_or(f64::INFINITY);
-        params.finish()?;
-        let refused = || PolicyError::unknown(&spec.name, &KNOWN);
-        Ok(match spec.name.as_str() {
-            "fcfs" => {
-                visitor.visit(Fcfs::new(FcfsParams { cpus, ..FcfsParams::default() }).map_err(|_| refused())?)
-            }
-            "rr" => visitor
-                .visit(Rr::new(RrParams { quantum, cpus, ..RrParams::default() }).map_err(|_| refused())?),
-            "las" => visitor
-                .visit(Las::new(LasParams { quantum, cpus, ..LasParams::default() }).map_err(|_| refused())?),
-            "linux-2.2" => {
-                let params = Linux22Params { cpus, ..Linux22Params::default() };
-                visitor.visit(Linux22::new(params).map_err(|_| refused())?)
-            }
-            "pbs" => visitor.visit(Pbs::new(pbs_params(alpha, beta, quantum, cpus)).map_err(|_| refused())?),
-            name => return Err(PolicyError::unknown(name, &KNOWN)),
-        })
+        // Any alpha, and ticks of 10 ms whatever the scenario's quantum is.
+        let spec = match spec.name.as_str() {
+            "pbs" => spec.clone().with("guard", "study"),
+            "linux-2.2" => spec.clone().with("tick", "10ms"),
+            _ => spec.clone(),
+        };
+        divvy_engine::policies::Policies.with_policy(&spec, context, visitor)
     }
-}
-
-fn fixed(x: f64) -> Fixed {
-    Fixed((x * f64::from(2).powi(FIXED_BITS as i32)).round() as i64)
-}
-
-/// PBS with `alpha` and `beta`, whose sign is that of the paper: `-0.0` is no use and the same as 0.
-fn pbs_params(alpha: f64, beta: f64, quantum: divvy_policy::Nanos, cpus: u32) -> PbsParams {
-    let threshold =
-        if beta.is_infinite() { Threshold::Never } else { Threshold::Multiple(fixed(beta.abs())) };
-    let inactive = if beta < 0.0 { Inactive::Excluded } else { Inactive::Counted };
-    let alpha = Alpha::Finite(fixed(alpha));
-    let (guard, sessions) = (Guard::Study, Sessions { threshold, inactive });
-    PbsParams { alpha, guard, quantum, sessions, cpus, ..PbsParams::default() }
 }
 
 /// What one point of an experiment came to, by replication.

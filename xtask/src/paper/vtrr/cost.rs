@@ -75,7 +75,7 @@ fn measure<P: Policy<Decision = Grant>>(
 
 /// The cell of `clients` under each policy; `None` where building it alone would take minutes.
 fn cells(clients: u32, patience: Patience) -> Result<Vec<Cost>> {
-    let bad = |e: divvy_policy::dispatch::ParamError| anyhow!("{e:?}");
+    let bad = |e: divvy_policy::RangeError| anyhow!("{e:?}");
     let vtrr = |insert| Vtrr::new(VtrrParams { insert, ..VtrrParams::default() }).map_err(bad);
     let wfq = |queue| Wfq::new(WfqParams { queue, ..WfqParams::default() }).map_err(bad);
     let lottery = |search| Lottery::new(LotteryParams { search, ..LotteryParams::default() }).map_err(bad);

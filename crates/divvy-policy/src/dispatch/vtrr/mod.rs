@@ -33,12 +33,10 @@ mod params;
 use alloc::vec::Vec;
 
 use self::classes::{CLASS_MAX, Classes};
-pub use self::params::{Choice, INFO, Insert, InsertPath, Rejoin, Reset, VtrrParams};
-use super::dispatcher::{
-    Dispatcher, NONE, Occasion, ParamError, Pick, Rule, Slot, Table, check_params, policy,
-};
+pub use self::params::{Choice, Insert, InsertPath, Rejoin, Reset, VtrrParams};
+use super::dispatcher::{Dispatcher, NONE, Occasion, Pick, Rule, Slot, Table, policy};
 use super::vtime::{Clock, Step, VirtualTime};
-use crate::{ClientId, Instant, Nanos, Share};
+use crate::{ClientId, Instant, Listed, Nanos, RangeError, Share};
 
 /// A runnable client's place in the queue: one cache line.
 #[derive(Clone, Copy, Debug)]
@@ -586,16 +584,16 @@ impl Vtrr {
     /// A dispatcher without clients.
     ///
     /// # Errors
-    /// [`ParamError`] where a parameter is out of range.
-    pub fn new(params: VtrrParams) -> Result<Self, ParamError> {
+    /// [`RangeError`] where a parameter is out of range.
+    pub fn new(params: VtrrParams) -> Result<Self, RangeError> {
         let VtrrParams { cpus, quantum, reset, insert, rejoin } = params;
-        check_params(cpus, quantum)?;
+        Self::INFO.check(cpus, &[("quantum", quantum.into())])?;
         let classes = match insert {
             Insert::Traverse => None,
             Insert::Classes { max_share } if (1..=CLASS_MAX).contains(&max_share) => {
                 Some(Classes::new(max_share))
             }
-            Insert::Classes { .. } => return Err(ParamError::Range("classes")),
+            Insert::Classes { max_share } => return Err(Self::INFO.outside("classes", max_share.into())),
         };
         Ok(Self(Dispatcher::new(Ring::new(quantum.0, reset, rejoin, classes), cpus)))
     }

@@ -1,36 +1,52 @@
 //! What can be set about VTRR, and what it tells of its choices.
 
-use crate::{Kind, Nanos, ParamInfo, PolicyInfo};
+use super::Vtrr;
+use super::classes::CLASS_MAX;
+use crate::{Domain, Listed, Nanos, ParamError, Params, PolicyInfo, param, words};
 
-/// What `divvy policies` says about VTRR.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "vtrr",
-    kind: Kind::Dispatcher,
-    summary: "virtual-time round-robin: O(1) and nearly as accurate as fair queueing",
-    complexity: "O(1) to choose; O(n) to wake, O(1) with classes",
-    source: "VTRR, section 3",
-    params: &[
-        ParamInfo { name: "quantum", range: "1ns to 1s", default: "10ms", summary: "length of a slice" },
-        ParamInfo {
-            name: "reset",
-            range: "whole, incremental",
-            default: "incremental",
-            summary: "all counters at once at the end of a cycle, or each when it is next looked at",
-        },
-        ParamInfo {
-            name: "classes",
-            range: "0 to 262143",
-            default: "0",
-            summary: "shares up to this are queued in O(1), equal shares by arrival; 0: by id, along the queue",
-        },
-        ParamInfo {
-            name: "rejoin",
-            range: "paper, strict",
-            default: "paper",
-            summary: "counter of a client that is back in the same cycle: as published, or never more than it left with",
-        },
-    ],
-};
+const RESETS: [(&str, Reset); 2] = [("whole", Reset::Whole), ("incremental", Reset::Incremental)];
+const REJOINS: [(&str, Rejoin); 2] = [("paper", Rejoin::Paper), ("strict", Rejoin::Strict)];
+
+impl Listed for Vtrr {
+    const INFO: PolicyInfo = PolicyInfo {
+        name: "vtrr",
+        summary: "virtual-time round-robin: O(1) and nearly as accurate as fair queueing",
+        complexity: "O(1) to choose; O(n) to wake, O(1) with classes",
+        source: "VTRR, section 3",
+        params: &[
+            param!("quantum", Domain::Quantum(Nanos(1), Nanos::from_secs(1)), "10ms", "length of a slice"),
+            param!(
+                "reset",
+                Domain::Word(&words(&RESETS)),
+                "incremental",
+                "all counters at once at the end of a cycle, or each when it is next looked at"
+            ),
+            param!(
+                "classes",
+                Domain::Whole(0, CLASS_MAX as u64),
+                "0",
+                "shares up to this are queued in O(1), equal shares by arrival; 0: by id, along the queue"
+            ),
+            param!(
+                "rejoin",
+                Domain::Word(&words(&REJOINS)),
+                "paper",
+                "counter of a client that is back in the same cycle: as published, or never more than it left with"
+            ),
+        ],
+        ..PolicyInfo::DISPATCHER
+    };
+
+    fn make(params: &Params<'_>) -> Result<Self, ParamError> {
+        let insert = match params.whole("classes")? {
+            0 => Insert::Traverse,
+            max_share => Insert::Classes { max_share },
+        };
+        let (reset, rejoin) = (params.choice("reset", &RESETS)?, params.choice("rejoin", &REJOINS)?);
+        let (cpus, quantum) = (params.run().cpus, params.time("quantum")?);
+        Ok(Self::new(VtrrParams { cpus, quantum, reset, insert, rejoin })?)
+    }
+}
 
 /// When the time counters get a new cycle's worth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

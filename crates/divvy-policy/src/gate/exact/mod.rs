@@ -52,6 +52,7 @@
 //! leaves are forgotten. Hundreds of clients that wake for a ms or so cost a few per cent of a CPU once they want all of one.
 
 mod client;
+mod entry;
 mod plan;
 mod queue;
 mod wake;
@@ -61,39 +62,10 @@ use alloc::vec::Vec;
 
 use super::roster::{Await, Outbox, Roster};
 use super::{GateParamError, Scale, ShareUnit, check_quantum};
-use crate::registry::{Kind, ParamInfo, PolicyInfo};
 use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
 use client::{Client, Place};
+pub use entry::EXACT;
 use queue::Waiting;
-
-/// `exact` for the list of policies.
-pub const INFO: PolicyInfo = PolicyInfo {
-    name: "exact",
-    kind: Kind::Gate,
-    summary: "Event-driven proportional share: one client released for each CPU, charged to the nanosecond",
-    complexity: "O(due clients) a wake-up; O(log n) with slices or several CPUs",
-    source: "divvy; after ALPS, sections 3 and 4",
-    params: &[
-        ParamInfo {
-            name: "quantum",
-            range: "1ms to 10s",
-            default: "10ms",
-            summary: "CPU time of one share in one cycle",
-        },
-        ParamInfo {
-            name: "slice",
-            range: "1ms or more",
-            default: "none",
-            summary: "longest run in one go; none runs a whole allowance, short slices even it out for more signals",
-        },
-        ParamInfo {
-            name: "presence",
-            range: "1 to 64",
-            default: "1",
-            summary: "clients released for each CPU: how many processes strangers compete with",
-        },
-    ],
-};
 
 /// The least allowance that is worth a hand-over: 100 us. Less is carried into the next cycle.
 pub const GRAIN: Nanos = Nanos::from_micros(100);
