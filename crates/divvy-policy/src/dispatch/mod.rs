@@ -19,6 +19,8 @@ pub mod fcfs;
 pub mod fixed;
 pub mod gps;
 pub mod las;
+#[cfg(test)]
+mod lifo;
 pub mod linux22;
 pub mod lottery;
 pub mod mlfb;

@@ -11,6 +11,8 @@ mod kernel;
 pub mod lag;
 mod rate;
 mod roster;
+#[cfg(test)]
+mod turns;
 
 pub use alps::{ALPS, ALPS_BASIC, Alps, AlpsParams, AlpsVariant};
 pub use dispatched::{Dispatched, DispatchedParams};
