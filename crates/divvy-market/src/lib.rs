@@ -49,7 +49,6 @@ extern crate std;
 
 mod broker;
 mod market;
-mod nat;
 mod op;
 mod ratio;
 mod resource;

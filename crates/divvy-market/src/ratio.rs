@@ -1,10 +1,13 @@
 //! Exact fractions: 128 bits where they do, any length where they do not.
 
-use crate::nat::Nat;
 use alloc::boxed::Box;
 use core::cmp::Ordering;
 use core::fmt;
 use core::ops::{Add, AddAssign, Neg, Sub};
+
+use num_bigint::BigUint;
+use num_integer::Integer;
+use num_traits::{One, ToPrimitive, Zero};
 
 /// An exact fraction, always reduced. A base value is one of these: `100/3` is a third of 100 base tickets.
 ///
@@ -27,18 +30,16 @@ enum Form {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Wide {
     negative: bool,
-    numerator: Nat,
-    denominator: Nat,
+    numerator: BigUint,
+    denominator: BigUint,
 }
 
 impl Wide {
     /// The reduced ratio of these.
     fn reduce(self) -> Ratio {
         let common = self.numerator.gcd(&self.denominator);
-        let numerator = self.numerator.div_rem(&common).0;
-        let denominator = self.denominator.div_rem(&common).0;
-        let small = |n: &Nat| n.to_u128().and_then(|n| i128::try_from(n).ok());
-        match (small(&numerator), small(&denominator)) {
+        let (numerator, denominator) = (self.numerator / &common, self.denominator / &common);
+        match (numerator.to_i128(), denominator.to_i128()) {
             (Some(n), Some(d)) => Ratio(Form::Small(if self.negative { -n } else { n }, d)),
             _ => Ratio(Form::Wide(Box::new(Self { negative: self.negative, numerator, denominator }))),
         }
@@ -92,7 +93,8 @@ impl Ratio {
         match &self.0 {
             Form::Small(n, d) => *n as f64 / *d as f64,
             Form::Wide(wide) => {
-                let size = wide.numerator.to_f64() / wide.denominator.to_f64();
+                let float = |n: &BigUint| n.to_f64().unwrap_or(f64::INFINITY);
+                let size = float(&wide.numerator) / float(&wide.denominator);
                 if wide.negative { -size } else { size }
             }
         }
@@ -113,8 +115,8 @@ impl Ratio {
             }
         }
         let mut wide = self.widen();
-        wide.numerator = wide.numerator.mul(&by.into());
-        wide.denominator = wide.denominator.mul(&over.into());
+        wide.numerator *= by;
+        wide.denominator *= over;
         wide.reduce()
     }
 
@@ -125,8 +127,7 @@ impl Ratio {
             return None;
         }
         let (a, b) = (self.widen(), other.widen());
-        let numerator = a.numerator.mul(&b.denominator);
-        let denominator = a.denominator.mul(&b.numerator);
+        let (numerator, denominator) = (a.numerator * b.denominator, a.denominator * b.numerator);
         Some(Wide { negative: a.negative != b.negative, numerator, denominator }.reduce())
     }
 
@@ -137,7 +138,7 @@ impl Ratio {
             Form::Small(n, d) => Some(n.div_euclid(*d)),
             Form::Wide(wide) => {
                 let (quotient, rest) = wide.numerator.div_rem(&wide.denominator);
-                let whole = i128::try_from(quotient.to_u128()?).ok()?;
+                let whole = quotient.to_i128()?;
                 match (wide.negative, rest.is_zero()) {
                     (false, _) => Some(whole),
                     (true, true) => Some(-whole),
@@ -168,14 +169,14 @@ impl Ratio {
 
     fn add_wide(&self, other: &Self) -> Self {
         let (a, b) = (self.widen(), other.widen());
-        let (left, right) = (a.numerator.mul(&b.denominator), b.numerator.mul(&a.denominator));
-        let denominator = a.denominator.mul(&b.denominator);
+        let (left, right) = (a.numerator * &b.denominator, b.numerator * &a.denominator);
+        let denominator = a.denominator * b.denominator;
         let (negative, numerator) = if a.negative == b.negative {
-            (a.negative, left.add(&right))
+            (a.negative, left + right)
         } else if left >= right {
-            (a.negative, left.sub(&right))
+            (a.negative, left - right)
         } else {
-            (b.negative, right.sub(&left))
+            (b.negative, right - left)
         };
         Wide { negative: negative && !numerator.is_zero(), numerator, denominator }.reduce()
     }
@@ -295,7 +296,7 @@ impl fmt::Display for Ratio {
             Form::Wide(wide) => {
                 let sign = if wide.negative { "-" } else { "" };
                 write!(f, "{sign}{}", wide.numerator)?;
-                if wide.denominator == Nat::from(1) { Ok(()) } else { write!(f, "/{}", wide.denominator) }
+                if wide.denominator.is_one() { Ok(()) } else { write!(f, "/{}", wide.denominator) }
             }
         }
     }
@@ -377,6 +378,16 @@ mod tests {
                 prop_assert_eq!(ours.cmp(&before.0), theirs.cmp(&before.1));
             }
         }
+    }
+
+    /// Snapshots of markets hold digits of 32 bits, the least significant first, whatever a library keeps.
+    #[cfg(feature = "serde")]
+    #[test]
+    fn a_wide_one_is_written_in_digits_of_32_bits() {
+        let wide = Ratio::from(u64::MAX).mul_div(u64::MAX, 3).mul_div(u64::MAX, 1);
+        let text = r#"{"Wide":{"negative":false,"numerator":[1431655765,1431655765,1431655766,1431655765,1431655764,1431655765],"denominator":[1]}}"#;
+        assert_eq!(serde_json::to_string(&wide).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Ratio>(text).unwrap(), wide);
     }
 
     #[test]
