@@ -54,7 +54,7 @@ fn main() {
     let operations = arguments.next().unwrap_or(10_000_000);
     let seed = arguments.next().unwrap_or(1);
     let from = arguments.next().unwrap_or(u64::MAX);
-    let mut numbers = Numbers::Seeded(seed);
+    let mut numbers = Numbers::seeded(seed);
     let mut tally = Tally::default();
     let mut world = World::new(SIZES[0]);
     for number in 0..operations {

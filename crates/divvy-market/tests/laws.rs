@@ -23,7 +23,7 @@ proptest! {
     fn the_books_are_right_after_every_operation(seeds in seeds()) {
         let mut world = World::new(SMALL);
         for seed in seeds {
-            let mut numbers = Numbers::Seeded(seed);
+            let mut numbers = Numbers::seeded(seed);
             let (caller, op) = world.draw(&mut numbers);
             let said = format!("{caller:?} {op:?}");
             let _ = world.apply(&caller, &op);
@@ -37,7 +37,7 @@ proptest! {
     fn a_refused_operation_changes_nothing(seeds in seeds()) {
         let mut world = World::new(SMALL);
         for seed in seeds {
-            let (caller, op) = world.draw(&mut Numbers::Seeded(seed));
+            let (caller, op) = world.draw(&mut Numbers::seeded(seed));
             let before = written(&world.market);
             if world.apply(&caller, &op).is_err() {
                 prop_assert_eq!(before, written(&world.market), "{:?}", op);
@@ -52,7 +52,7 @@ proptest! {
         let mut world = World::new(SMALL);
         let mut log = Vec::new();
         for seed in seeds {
-            let (caller, op) = world.draw(&mut Numbers::Seeded(seed));
+            let (caller, op) = world.draw(&mut Numbers::seeded(seed));
             let outcome = world.apply(&caller, &op);
             let line = serde_json::to_string(&(&caller, &op, &outcome)).unwrap();
             log.push(line);
@@ -74,7 +74,7 @@ proptest! {
     fn nothing_inside_a_currency_moves_a_value_outside(seeds in seeds()) {
         let mut world = World::new(SMALL);
         for seed in seeds {
-            let (caller, op) = world.draw(&mut Numbers::Seeded(seed));
+            let (caller, op) = world.draw(&mut Numbers::seeded(seed));
             let Some((currency, resource)) = inside(&world.market, &op) else {
                 let _ = world.apply(&caller, &op);
                 continue;
@@ -101,7 +101,7 @@ proptest! {
     fn an_exchange_leaves_those_who_take_no_part_alone(seeds in seeds()) {
         let mut world = World::new(SMALL);
         for seed in seeds {
-            let (caller, op) = world.draw(&mut Numbers::Seeded(seed));
+            let (caller, op) = world.draw(&mut Numbers::seeded(seed));
             let Op::Exchange { a, a_gives, b, b_gives } = op else {
                 let _ = world.apply(&caller, &op);
                 continue;
@@ -161,7 +161,7 @@ fn look(
 #[test]
 fn random_operations_reach_every_kind_of_outcome() {
     let mut world = World::new(SMALL);
-    let mut numbers = Numbers::Seeded(5);
+    let mut numbers = Numbers::seeded(5);
     let mut met: BTreeMap<&'static str, u64> = BTreeMap::new();
     for _ in 0..40_000 {
         let (caller, op) = world.draw(&mut numbers);

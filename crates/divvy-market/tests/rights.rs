@@ -78,7 +78,7 @@ proptest! {
     fn rights_are_parts_of_the_whole(seeds in prop::collection::vec(any::<u64>(), 1..120)) {
         let mut world = World::new(SMALL);
         for seed in seeds {
-            let (caller, op) = world.draw(&mut Numbers::Seeded(seed));
+            let (caller, op) = world.draw(&mut Numbers::seeded(seed));
             let _ = world.apply(&caller, &op);
         }
         let mut market = world.market;

@@ -96,7 +96,7 @@ proptest! {
     ) {
         let mut world = World::new(SMALL);
         for seed in seeds {
-            let (caller, op) = world.draw(&mut Numbers::Seeded(seed));
+            let (caller, op) = world.draw(&mut Numbers::seeded(seed));
             let _ = world.apply(&caller, &op);
         }
         let mut market = world.market;

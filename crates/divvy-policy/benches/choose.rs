@@ -11,7 +11,7 @@ fn populate<P: Policy>(mut policy: P, clients: u32) -> P {
     let mut rng = SplitMix64::new(1);
     for id in 0..clients {
         let client = ClientId(id);
-        let share = Share::new(1 + rng.below(100) as u64).expect("1 to 100");
+        let share = Share::new(1 + rng.below(100)).expect("1 to 100");
         policy.on_event(Instant::ZERO, Event::Join { client, share }).expect("a new client");
         policy.on_event(Instant::ZERO, Event::Wake { client }).expect("a client that joined");
     }

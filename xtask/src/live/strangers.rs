@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use divvy_linux::{CpuMask, Pid, clock};
 use divvy_policy::{Instant, Nanos};
-use divvy_sim::rng::SplitMix64;
+use divvy_sim::rng::{SplitMix64, exponential};
 
 use super::{Kind, Strangers};
 use crate::client;
@@ -74,7 +74,7 @@ pub(crate) fn keep_strangers(mut args: impl Iterator<Item = String>) -> Result<(
         bail!("no CPU for strangers");
     }
     let mut rng = SplitMix64::new(seed);
-    let mut time = |mean_ms: u64| Nanos((rng.exponential() * mean_ms as f64 * 1e6) as u64);
+    let mut time = |mean_ms: u64| Nanos((exponential(&mut rng) * mean_ms as f64 * 1e6) as u64);
     let kinds = [Kind::Free, Kind::Pinned, Kind::Wander];
     let begun = clock::now();
     let mut places: Vec<Place> = (0..most as usize)

@@ -15,6 +15,7 @@ use std::time::Duration;
 use divvy_linux::clock;
 use divvy_market::{Kind, Resource};
 use divvy_policy::Nanos;
+use divvy_policy::dispatch::rng::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use super::message::{Admitted, Ask, Handle, Identity, Said, Who};
@@ -54,19 +55,6 @@ impl Names for Called {
 
     fn group_name(&self, gid: u32) -> Option<String> {
         self.user_name(gid)
-    }
-}
-
-/// A seeded source of numbers: SplitMix64.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % end
     }
 }
 
@@ -158,7 +146,7 @@ impl Deed {
     }
 
     /// Something that a user with these things can do.
-    fn draw(things: &Things, numbers: &mut Numbers, count: &mut u64) -> Self {
+    fn draw(things: &Things, numbers: &mut SplitMix64, count: &mut u64) -> Self {
         let nth = |n: u64| things.iter().nth(n as usize % things.len().max(1));
         let amount = 1 + numbers.below(1000);
         let Some((name, thing)) = nth(numbers.below(1000)) else {
@@ -254,7 +242,7 @@ struct User {
     things: Things,
     tickets: Vec<(String, Resource, u64, String)>,
     clients: BTreeMap<String, divvy_market::CurrencyId>,
-    numbers: Numbers,
+    numbers: SplitMix64,
     count: u64,
 }
 
@@ -267,7 +255,7 @@ impl User {
             Some((own(&ticket.holder)?, ticket.resource, ticket.amount, ticket.id.clone()))
         });
         let clients = clients.iter().filter(|client| client.uid == uid);
-        let numbers = Numbers(seed.wrapping_mul(USERS.into()).wrapping_add(uid.into()));
+        let numbers = SplitMix64::new(seed.wrapping_mul(USERS.into()).wrapping_add(uid.into()));
         Self {
             uid,
             handle,
@@ -410,7 +398,7 @@ pub struct Report {
 /// # Panics
 /// With the first thing that was acknowledged and is not there, or is there by halves; or where the market cannot be opened.
 pub fn drill(dir: &Path, plan: Plan, mut command: impl FnMut(u64) -> Command) -> Report {
-    let mut numbers = Numbers(plan.seed);
+    let mut numbers = SplitMix64::new(plan.seed);
     let mut known: BTreeMap<u32, Things> = (FIRST..FIRST + USERS).map(|uid| (uid, Things::new())).collect();
     let mut report = Report::default();
     while report.kills < plan.kills || report.operations < plan.operations {
@@ -573,7 +561,7 @@ async fn issue_and_take(handle: Handle, uid: u32, until: divvy_policy::Instant) 
         // They are there already where the market is not new.
         let _ = handle.ask(who(uid), Ask::CreateCurrency(new)).await;
     }
-    let mut numbers = Numbers(uid.into());
+    let mut numbers = SplitMix64::new(uid.into());
     while clock::now() < until {
         let (holder, issuer) = (format!("c{}", numbers.below(8)), format!("u{uid}"));
         let amount = 1 + numbers.below(1000);

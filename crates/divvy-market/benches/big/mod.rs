@@ -4,6 +4,7 @@
 use divvy_market::{
     Amount, Broker, Caller, CurrencyId, Kind, Made, Market, Op, Outcome, Resource, Resources, TicketId,
 };
+use divvy_policy::dispatch::rng::SplitMix64;
 
 /// Currencies at each depth: 10,000.
 pub const LEVELS: [usize; 6] = [4, 20, 90, 420, 1_900, 7_566];
@@ -11,16 +12,12 @@ pub const LEVELS: [usize; 6] = [4, 20, 90, 420, 1_900, 7_566];
 pub const TICKETS: usize = 1_000_000;
 pub const CPU: Resource = Resource::Cpu;
 
-/// A seeded source of numbers: SplitMix64.
-pub struct Numbers(pub u64);
+/// A seeded source of numbers.
+pub struct Numbers(SplitMix64);
 
 impl Numbers {
     pub fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) % end as u64) as usize
+        (self.0.next_u64() % end as u64) as usize
     }
 
     fn amount(&mut self) -> Amount {
@@ -40,7 +37,13 @@ pub struct Big {
 impl Big {
     pub fn new() -> Self {
         let (market, root) = (Market::new(), Caller::superuser());
-        let mut big = Self { market, root, levels: Vec::new(), clients: Vec::new(), numbers: Numbers(1) };
+        let mut big = Self {
+            market,
+            root,
+            levels: Vec::new(),
+            clients: Vec::new(),
+            numbers: Numbers(SplitMix64::new(1)),
+        };
         let broker = Broker::private(1, 1);
         let mut above = vec![big.market.base()];
         for size in LEVELS {

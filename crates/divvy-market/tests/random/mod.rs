@@ -8,6 +8,7 @@ use divvy_market::{
     Amount, Broker, Caller, CurrencyId, ExchangeId, ExchangeView, Kind, Made, Market, Mode, Moment, OfferId,
     Op, Outcome, PARTS_PER_TICKET, Presence, Refusal, Resource, Resources, Side, TicketId, TicketView,
 };
+use divvy_policy::dispatch::rng::SplitMix64;
 use num_bigint::BigInt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -17,23 +18,21 @@ pub type Exact = num_rational::Ratio<BigInt>;
 /// Users 1 to 4 are in groups 10 to 13 and, all but the last, in 20.
 const USERS: u64 = 4;
 
-/// A source of numbers: SplitMix64 from a seed, or bytes that somebody chose.
+/// A source of numbers: from a seed, or bytes that somebody chose.
 pub enum Numbers {
-    Seeded(u64),
+    Seeded(SplitMix64),
     /// The bytes, and how many of them were used.
     Told(Vec<u8>, usize),
 }
 
 impl Numbers {
+    pub const fn seeded(seed: u64) -> Self {
+        Self::Seeded(SplitMix64::new(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
         match self {
-            Self::Seeded(state) => {
-                *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                let mut z = *state;
-                z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-                z ^ z >> 31
-            }
+            Self::Seeded(rng) => rng.next_u64(),
             Self::Told(..) => (0..8).fold(0, |n, _| n << 8 | u64::from(self.byte())),
         }
     }

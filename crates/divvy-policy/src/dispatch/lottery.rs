@@ -317,7 +317,7 @@ impl Rule for Tickets {
 
     #[inline]
     fn pick(&mut self, _occasion: Occasion) -> Option<Pick> {
-        let draw = self.rng.below(self.total);
+        let draw = self.rng.below_wide(self.total);
         let slot = self.find(draw);
         let holder = &mut self.holders[slot];
         holder.used = 0;

@@ -5,8 +5,8 @@ use divvy_policy::{ClientId, CpuId, Instant, Nanos, Share};
 
 use super::kernel::{Kernel, MachineStats, Seen, Until};
 use super::program::Program;
-use super::rng::Rng;
 use super::spec::{Fault, FaultAt, MachineSpec};
+use crate::rng::{SplitMix64, of_machine};
 use crate::workload::Mix;
 
 /// A simulated machine, as the engine sees it.
@@ -14,7 +14,7 @@ use crate::workload::Mix;
 pub struct SimHost {
     kernel: Kernel,
     spec: MachineSpec,
-    lateness: Rng,
+    lateness: SplitMix64,
     cost: SelfCost,
     horizon: u64,
     /// Clients that the engine knows of; nobody else is news. All, unless the machine is driven by a workload.
@@ -32,7 +32,7 @@ impl SimHost {
     pub fn new(spec: MachineSpec) -> Self {
         Self {
             kernel: Kernel::new(spec.clone()),
-            lateness: Rng::new(spec.seed, 2),
+            lateness: of_machine(spec.seed, 2),
             cost: SelfCost::default(),
             horizon: u64::MAX,
             joined: usize::MAX,

@@ -11,8 +11,8 @@ use divvy_engine::News;
 use divvy_policy::{ClientId, Nanos};
 
 use super::program::{Program, Step};
-use super::rng::Rng;
 use super::spec::{ClockLag, Fault, FaultAt, MachineSpec, Placement};
+use crate::rng::{SplitMix64, of_machine};
 
 /// The CPU that the scheduler runs on.
 pub(super) const OWN_CPU: usize = 0;
@@ -125,7 +125,7 @@ pub(super) struct Kernel {
     /// Released clients whose CPUs have changed.
     to_send: Vec<usize>,
     next_tick: u64,
-    theft: Rng,
+    theft: SplitMix64,
     next_theft: u64,
     stolen_until: u64,
     pub(super) news: VecDeque<News>,
@@ -153,7 +153,7 @@ impl Kernel {
             late_news: VecDeque::new(),
             to_send: Vec::new(),
             next_tick: spec.tick.0,
-            theft: Rng::new(spec.seed, 1),
+            theft: of_machine(spec.seed, 1),
             next_theft: u64::MAX,
             stolen_until: 0,
             news: VecDeque::new(),

@@ -18,7 +18,6 @@
 mod host;
 mod kernel;
 mod program;
-mod rng;
 mod spec;
 
 pub use host::SimHost;

@@ -3,7 +3,7 @@
 use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::rng::SplitMix64;
+use crate::rng::{SplitMix64, exponential};
 use crate::scenario::Span;
 
 /// A distribution of times, written as a table with one key: `{ exponential = { mean = "25s" } }`.
@@ -79,10 +79,10 @@ impl Dist {
         let drawn = match *self {
             Self::Const(span) => return span.nanos(),
             Self::Uniform { low, high } => units(low) + rng.uniform() * (units(high) - units(low)),
-            Self::Exponential { mean } => rng.exponential() * units(mean),
+            Self::Exponential { mean } => exponential(rng) * units(mean),
             Self::Hyperexponential { p_long, long, short } => {
                 let mean = if rng.uniform() < p_long { long } else { short };
-                rng.exponential() * units(mean)
+                exponential(rng) * units(mean)
             }
             Self::BoundedPareto { shape, low, high } => {
                 let cut = 1.0 - libm::pow(units(low) / units(high), shape);

@@ -47,7 +47,7 @@ fn measure<P: Policy<Decision = Grant>>(
     patience: Patience,
 ) -> Result<Cost> {
     let mut rng = SplitMix64::new(1);
-    let shares = (0..clients).map(|_| 1 + u64::from(rng.below(100) as u32));
+    let shares = (0..clients).map(|_| 1 + rng.below(100));
     let mut busy = Busy::new(policy, shares, 1_000)?;
     // Past the start, where all virtual times are equal, as far as patience goes.
     let (start, mut decided) = (clock::now(), 0u64);

@@ -76,7 +76,7 @@ proptest! {
     fn parts_are_of_all(seeds in seeds(120)) {
         let mut bench = Bench::new("");
         for seed in seeds {
-            do_drawn(&mut bench, draw(&mut Numbers(seed)));
+            do_drawn(&mut bench, draw(&mut Numbers::new(seed)));
             let Ok(Said::Graph(graph)) = bench.ask(ROOT, Ask::Graph) else { panic!() };
             for index in 0..3 {
                 let part = |currency: &Currency| currency.standing[index].effective;
@@ -96,7 +96,7 @@ proptest! {
     fn whole_or_not_at_all_and_a_log_is_the_ledger(seeds in seeds(120)) {
         let mut bench = Bench::new("");
         for seed in seeds {
-            do_drawn(&mut bench, draw(&mut Numbers(seed)));
+            do_drawn(&mut bench, draw(&mut Numbers::new(seed)));
         }
         let mut again = Ledger::new(Policy::default());
         for record in &bench.log {
@@ -118,7 +118,7 @@ proptest! {
             bench.admit(uid, "t1", 20);
         }
         for seed in seeds {
-            let drawn = draw(&mut Numbers(seed));
+            let drawn = draw(&mut Numbers::new(seed));
             if let Drawn::Presence(client, _) = drawn {
                 let hers = bench.ledger.clients.get(&client).is_some_and(|client| client.uid == CAROL);
                 let before = values(&mut bench.ledger, CAROL);
@@ -154,7 +154,7 @@ proptest! {
     fn nobody_makes_base_tickets_who_may_not(seeds in seeds(150)) {
         let mut bench = Bench::new("");
         for seed in seeds {
-            let drawn = draw(&mut Numbers(seed));
+            let drawn = draw(&mut Numbers::new(seed));
             let (before, users) = (issued(&bench.ledger), bench.ledger.users.len() as u64);
             // An administrator can let everybody issue base tickets: then everybody may.
             let base = bench.ledger.market.currency(bench.ledger.market.base()).unwrap();
@@ -184,7 +184,7 @@ fn random_requests_reach_every_kind() {
         let mut now_ns = 0;
         for n in 0..500 {
             now_ns += 1;
-            match draw(&mut Numbers(market * 1_000_000 + n)) {
+            match draw(&mut Numbers::new(market * 1_000_000 + n)) {
                 Drawn::Ask(uid, ask) => {
                     let kind: String =
                         format!("{ask:?}").chars().take_while(char::is_ascii_alphabetic).collect();

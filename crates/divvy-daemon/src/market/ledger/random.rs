@@ -2,6 +2,7 @@
 //! are none.
 
 use divvy_market::{CurrencyId, Kind, Presence, Resource};
+use divvy_policy::dispatch::rng::SplitMix64;
 
 use super::tests::{ALICE, BOB, CAROL, ROOT, identity};
 use crate::market::message::Ask;
@@ -9,16 +10,16 @@ use divvy_api::market::{
     Bound, CurrencyChange, Give, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
 };
 
-/// A seeded source of numbers: SplitMix64.
-pub(in crate::market) struct Numbers(pub(in crate::market) u64);
+/// A seeded source of numbers.
+pub(in crate::market) struct Numbers(SplitMix64);
 
 impl Numbers {
+    pub(in crate::market) const fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
     pub(in crate::market) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % end
+        self.0.next_u64() % end
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {

@@ -303,7 +303,7 @@ proptest! {
         let mut committed = image(&ledger);
         let (mut pending, mut now_ns) = (Vec::new(), 0);
         for seed in seeds {
-            let mut numbers = Numbers(seed);
+            let mut numbers = Numbers::new(seed);
             now_ns += 10;
             match numbers.below(12) {
                 0..=2 => {

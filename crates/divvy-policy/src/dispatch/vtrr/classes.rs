@@ -89,7 +89,7 @@ mod tests {
             let mut classes = Classes::new(max);
             let mut map = BTreeMap::new();
             for step in 0..4_000u32 {
-                let share = 1 + rng.below(max.into()) as u64;
+                let share = 1 + rng.below(max.into());
                 if rng.below(5) < 2 {
                     classes.set_tail(share, step);
                     map.insert(share, step);
@@ -97,7 +97,7 @@ mod tests {
                     classes.set_tail(share, NONE);
                     map.remove(&share);
                 }
-                let asked = 1 + rng.below(max.into()) as u64;
+                let asked = 1 + rng.below(max.into());
                 let want = map.range(asked..).next().map_or(NONE, |(_, &node)| node);
                 assert_eq!(classes.tail_from(asked), want, "max {max}, share {asked}");
             }
