@@ -2,7 +2,7 @@
 
 mod support;
 
-use divvy_policy::dispatch::error::{Fraction, service_errors};
+use divvy_policy::dispatch::service_error::{Fraction, service_errors};
 use divvy_policy::dispatch::vtrr::{Insert, Reset, Vtrr, VtrrParams};
 use divvy_policy::dispatch::{drr, stride, wfq, wrr};
 use divvy_policy::{ClientId, CpuId, Event, Grant, Instant, Nanos, Policy};

@@ -2,7 +2,7 @@
 
 mod support;
 
-use divvy_policy::dispatch::error::{pair_errors, service_errors};
+use divvy_policy::dispatch::service_error::{pair_errors, service_errors};
 use divvy_policy::dispatch::vtrr::{Choice, InsertPath, Reset, Vtrr, VtrrParams};
 use divvy_policy::dispatch::{stride, vtime::VirtualTime, wf2q, wfq, wrr};
 use divvy_policy::{ClientId, CpuId, Event, Instant, Nanos, Policy};

@@ -3,8 +3,8 @@
 mod support;
 
 use divvy_policy::Nanos;
-use divvy_policy::dispatch::error::service_errors;
 use divvy_policy::dispatch::rng::SplitMix64;
+use divvy_policy::dispatch::service_error::service_errors;
 use divvy_policy::dispatch::static_run::{Extremes, SharesError, StaticRun, TOTAL_MAX, uniform_shares};
 use divvy_policy::dispatch::{vtrr, wfq, wrr};
 use support::{Dispatcher, golden, populate, run};

@@ -14,7 +14,6 @@ mod rounds;
 
 pub mod drr;
 pub mod eevdf;
-pub mod error;
 pub mod fcfs;
 pub mod fixed;
 pub mod gps;
@@ -28,6 +27,7 @@ pub mod pbs;
 pub mod pbs_fluid;
 pub mod rng;
 pub mod rr;
+pub mod service_error;
 pub mod static_run;
 pub mod stride;
 pub mod vtime;

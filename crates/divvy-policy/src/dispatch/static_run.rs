@@ -17,8 +17,8 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::fmt;
 
-use super::error::{Fraction, Range};
 use super::rng::SplitMix64;
+use super::service_error::{Fraction, Range};
 
 /// The largest sum of shares.
 pub const TOTAL_MAX: u32 = 1 << 20;

@@ -4,8 +4,8 @@ mod cost;
 mod surfaces;
 
 use anyhow::{Result, anyhow};
-use divvy_policy::dispatch::error::{pair_errors, service_errors};
 use divvy_policy::dispatch::linux22::{Linux22, Linux22Params};
+use divvy_policy::dispatch::service_error::{pair_errors, service_errors};
 use divvy_policy::dispatch::vtrr::{Vtrr, VtrrParams};
 use divvy_policy::dispatch::wfq::{Tie, Wfq, WfqParams};
 use divvy_policy::dispatch::wrr::{Wrr, WrrParams};
