@@ -12,7 +12,7 @@ use divvy_linux::{CpuMask, HostParams, LinuxHost, clock};
 use divvy_policy::Nanos;
 
 use crate::backend::{self, BackendArg};
-use crate::door::Door;
+use crate::connection_limit::ConnectionLimit;
 use crate::local::Local;
 use crate::lookers::Lookers;
 use crate::metrics::Metrics;
@@ -361,7 +361,7 @@ impl Prepared {
             lookers: Lookers::new(false),
             subscribers: Subscribers::default(),
         };
-        let server = Server::start(listener, router(context), Door::of_user(owner), async {});
+        let server = Server::start(listener, router(context), ConnectionLimit::of_user(owner), async {});
         let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
         let scheduler = Scheduler::new(host, gate, settings, shelter, requests);
         Ok(Running { scheduler, server, place: self.place, lock })

@@ -7,8 +7,8 @@
 
 mod backend;
 mod clients;
+mod connection_limit;
 mod daemon;
-mod door;
 #[doc(hidden)]
 pub mod fuzzing;
 mod limit;

@@ -22,7 +22,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_service::Service as _;
 
-use crate::door::{Door, peer};
+use crate::connection_limit::{ConnectionLimit, peer};
 use crate::market::message::Who;
 use crate::message::Refusal;
 use crate::patient::Patient;
@@ -55,21 +55,21 @@ pub(crate) struct Server {
 #[derive(Clone)]
 struct Shared {
     router: Router,
-    door: Arc<Door>,
+    limit: Arc<ConnectionLimit>,
     leaving: Arc<AtomicBool>,
     stopped: watch::Receiver<bool>,
     refusing: Arc<Semaphore>,
 }
 
 impl Server {
-    /// Starts to serve `router` to whomever `door` lets in. `chore` is run beside it on the same thread.
+    /// Starts to serve `router` to whomever `limit` lets in. `chore` is run beside it on the same thread.
     ///
     /// # Errors
     /// Where the system gives no thread or event queue.
     pub(crate) fn start(
         listener: StdListener,
         router: Router,
-        door: Arc<Door>,
+        limit: Arc<ConnectionLimit>,
         chore: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -80,7 +80,7 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let leaving = Arc::new(AtomicBool::new(false));
         let refusing = Arc::new(Semaphore::new(REFUSALS));
-        let shared = Shared { router, door, leaving: Arc::clone(&leaving), stopped, refusing };
+        let shared = Shared { router, limit, leaving: Arc::clone(&leaving), stopped, refusing };
         let thread = std::thread::Builder::new().name("divvyd-api".to_owned()).spawn(move || {
             runtime.spawn(chore);
             runtime.block_on(serve(listener, shared));
@@ -104,7 +104,7 @@ impl Server {
 }
 
 async fn serve(listener: UnixListener, shared: Shared) {
-    let connections = shared.door.connections();
+    let connections = shared.limit.connections();
     let slots = Arc::new(Semaphore::new(connections as usize));
     let mut stopped = shared.stopped.clone();
     loop {
@@ -129,7 +129,7 @@ async fn serve(listener: UnixListener, shared: Shared) {
 
 async fn connection(stream: UnixStream, shared: Shared, slot: OwnedSemaphorePermit) {
     let who = peer(&stream);
-    let pass = match shared.door.enter(who.as_ref().ok().map(|who| who.uid)) {
+    let pass = match shared.limit.enter(who.as_ref().ok().map(|who| who.uid)) {
         Ok(pass) => pass,
         Err(refusal) => {
             // It keeps nobody out who may come in.
@@ -232,7 +232,7 @@ mod tests {
         // Open to everybody: only the kernel's word about who is there is left.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).expect("ours");
         let router = Router::new().route("/", axum::routing::get(|| async { "welcome" }));
-        (Server::start(listener, router, Door::of_user(owner), async {}).expect("a thread"), path)
+        (Server::start(listener, router, ConnectionLimit::of_user(owner), async {}).expect("a thread"), path)
     }
 
     #[test]
@@ -268,7 +268,8 @@ mod tests {
         let tell = |axum::Extension(who): axum::Extension<Who>| async move { format!("{who:?}") };
         let router = Router::new().route("/", axum::routing::get(tell));
         let own = rustix::process::geteuid().as_raw();
-        let server = Server::start(listener, router, Door::of_user(own), async {}).expect("a thread");
+        let server =
+            Server::start(listener, router, ConnectionLimit::of_user(own), async {}).expect("a thread");
         let mut gids = vec![rustix::process::getegid().as_raw()];
         let others = rustix::process::getgroups().expect("ours");
         gids.extend(others.iter().map(|g| g.as_raw()).filter(|g| *g != gids[0]).collect::<Vec<_>>());

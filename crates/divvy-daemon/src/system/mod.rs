@@ -20,8 +20,8 @@ use divvy_linux::{CpuMask, HostParams, LinuxHost, check_cpus};
 use sd_notify::NotifyState;
 
 use crate::backend;
+use crate::connection_limit::ConnectionLimit;
 use crate::daemon::{Failure, Linger, Overrides, nanos};
-use crate::door::Door;
 use crate::limit::Limiter;
 use crate::local::Local;
 use crate::logs;
@@ -230,7 +230,7 @@ fn begin(
         limiter,
         divided,
     };
-    let server = Server::start(listener, router(context), Door::of_system(), chores.run());
+    let server = Server::start(listener, router(context), ConnectionLimit::of_system(), chores.run());
     let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
     let backend = settings.backend.clone();
     let scheduler = Scheduler::new(host, gate, settings, shelter, requests);

@@ -24,7 +24,7 @@ const USER_CONNECTIONS: u32 = 64;
 
 /// Counts who is in.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct ConnectionLimit {
     /// The one who may enter beside root; `None` lets everybody in.
     owner: Option<u32>,
     inside: Mutex<Inside>,
@@ -40,17 +40,17 @@ struct Inside {
 /// Lets its user be inside until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Pass {
-    door: Arc<Door>,
+    limit: Arc<ConnectionLimit>,
     uid: u32,
 }
 
-impl Door {
-    /// The door of user `owner`'s own divvyd.
+impl ConnectionLimit {
+    /// For user `owner`'s own divvyd.
     pub(crate) fn of_user(owner: u32) -> Arc<Self> {
         Arc::new(Self { owner: Some(owner), inside: Mutex::default() })
     }
 
-    /// The door of a system's divvyd.
+    /// For a system's divvyd.
     pub(crate) fn of_system() -> Arc<Self> {
         Arc::new(Self { owner: None, inside: Mutex::default() })
     }
@@ -95,13 +95,13 @@ impl Door {
         inside.all += 1;
         inside.of.insert(uid, of + 1);
         drop(inside);
-        Ok(Pass { door: Arc::clone(self), uid })
+        Ok(Pass { limit: Arc::clone(self), uid })
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let mut inside = self.door.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inside = self.limit.inside.lock().unwrap_or_else(PoisonError::into_inner);
         inside.all -= 1;
         if let Some(of) = inside.of.get_mut(&self.uid) {
             *of -= 1;
@@ -133,33 +133,33 @@ mod tests {
 
     #[test]
     fn one_user_cannot_keep_another_out_and_nobody_root() {
-        let door = Door::of_system();
-        let enter = |uid, n| (0..n).map(|_| door.enter(Some(uid)).expect("room")).collect::<Vec<Pass>>();
+        let limit = ConnectionLimit::of_system();
+        let enter = |uid, n| (0..n).map(|_| limit.enter(Some(uid)).expect("room")).collect::<Vec<Pass>>();
         let mut of_one = enter(1, USER_CONNECTIONS);
-        assert_eq!(code(door.enter(Some(1))), ErrorCode::Limit);
+        assert_eq!(code(limit.enter(Some(1))), ErrorCode::Limit);
         of_one.pop();
         of_one.extend(enter(1, 1));
-        assert_eq!(code(door.enter(Some(1))), ErrorCode::Limit);
+        assert_eq!(code(limit.enter(Some(1))), ErrorCode::Limit);
         // All that users may have, and then what is kept for root; who has none is told by the first limit that holds.
         let users = (ALL_CONNECTIONS - RESERVE) / USER_CONNECTIONS;
         let mut others: Vec<Vec<Pass>> = (2..=users).map(|uid| enter(uid, USER_CONNECTIONS)).collect();
         others.push(enter(users + 1, (ALL_CONNECTIONS - RESERVE) % USER_CONNECTIONS));
-        assert_eq!(code(door.enter(Some(users + 2))), ErrorCode::Busy);
+        assert_eq!(code(limit.enter(Some(users + 2))), ErrorCode::Busy);
         let of_root = enter(0, RESERVE);
         drop((of_one, others, of_root));
-        let inside = door.inside.lock().unwrap();
+        let inside = limit.inside.lock().unwrap();
         assert_eq!((inside.all, inside.of.len()), (0, 0), "nobody is counted who has left");
     }
 
     #[test]
     fn a_users_own_lets_its_user_and_root_in() {
-        let door = Door::of_user(7);
-        let passes: Vec<Pass> = (0..200).map(|_| door.enter(Some(7)).expect("its own")).collect();
-        assert_eq!(passes.len(), 200, "others wait before they come to the door");
-        assert!(door.enter(Some(0)).is_ok());
+        let limit = ConnectionLimit::of_user(7);
+        let passes: Vec<Pass> = (0..200).map(|_| limit.enter(Some(7)).expect("its own")).collect();
+        assert_eq!(passes.len(), 200, "others wait before they are accepted");
+        assert!(limit.enter(Some(0)).is_ok());
         for stranger in [Some(8), None] {
-            assert_eq!(code(door.enter(stranger)), ErrorCode::NotPermitted);
+            assert_eq!(code(limit.enter(stranger)), ErrorCode::NotPermitted);
         }
-        assert_eq!(code(Door::of_system().enter(None)), ErrorCode::NotPermitted);
+        assert_eq!(code(ConnectionLimit::of_system().enter(None)), ErrorCode::NotPermitted);
     }
 }
