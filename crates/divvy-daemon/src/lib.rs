@@ -18,7 +18,6 @@ mod lookers;
 pub mod market;
 mod message;
 mod metrics;
-mod patient;
 mod place;
 mod protect;
 mod routes;
@@ -26,6 +25,7 @@ mod scheduler;
 mod server;
 mod subscribers;
 mod system;
+mod write_timeout;
 
 pub use daemon::{command, main};
 pub use routes::OPENAPI;

@@ -25,7 +25,7 @@ use tower_service::Service as _;
 use crate::connection_limit::{ConnectionLimit, peer};
 use crate::market::message::Who;
 use crate::message::Refusal;
-use crate::patient::Patient;
+use crate::write_timeout::WriteTimeout;
 use divvy_api::types::ErrorCode;
 
 /// A connection that has not sent a whole request's head by then, or sends no other, is closed.
@@ -163,7 +163,7 @@ async fn converse(stream: UnixStream, shared: Shared, who: Who) {
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIME)
             .max_buf_size(HEAD_MAX)
-            .serve_connection(TokioIo::new(Patient::new(stream, WRITE_TIME)), service)
+            .serve_connection(TokioIo::new(WriteTimeout::new(stream, WRITE_TIME)), service)
     );
     tokio::select! {
         // What is wrong with one connection ends that one: what could be answered has been.

@@ -11,20 +11,20 @@ use tokio::time::{Instant, Sleep};
 
 /// A connection that fails once nothing could be written for a time.
 #[derive(Debug)]
-pub(crate) struct Patient {
+pub(crate) struct WriteTimeout {
     stream: UnixStream,
-    patience: Duration,
+    timeout: Duration,
     /// When the write that waits just now is given up, if one does.
     given_up: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
-    /// `stream`, of which a write that gets nowhere for `patience` fails.
-    pub(crate) fn new(stream: UnixStream, patience: Duration) -> Self {
-        Self { stream, patience, given_up: None }
+impl WriteTimeout {
+    /// `stream`, of which a write that gets nowhere for `timeout` fails.
+    pub(crate) fn new(stream: UnixStream, timeout: Duration) -> Self {
+        Self { stream, timeout, given_up: None }
     }
 
-    /// What a write came to, or the end of the patience with it.
+    /// What a write came to, or that its time is up.
     fn judge<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -34,10 +34,9 @@ impl Patient {
             self.given_up = None;
             return written;
         }
-        let patience = self.patience;
-        let timer = self
-            .given_up
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + patience)));
+        let timeout = self.timeout;
+        let timer =
+            self.given_up.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + timeout)));
         match timer.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -45,7 +44,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl AsyncRead for WriteTimeout {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -55,7 +54,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl AsyncWrite for WriteTimeout {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -105,13 +104,13 @@ mod tests {
     fn who_reads_nothing_is_given_up_and_who_reads_slowly_is_not() {
         run(async {
             let (near, far) = UnixStream::pair().expect("a pair");
-            let mut writer = Patient::new(near, Duration::from_millis(50));
+            let mut writer = WriteTimeout::new(near, Duration::from_millis(50));
             let failed = writer.write_all(&vec![1; MUCH]).await.expect_err("nobody reads");
             assert_eq!(failed.kind(), std::io::ErrorKind::TimedOut);
             drop(far);
-            // Each part that is read begins the patience anew.
+            // Each part that is read starts the timeout anew.
             let (near, mut far) = UnixStream::pair().expect("a pair");
-            let mut writer = Patient::new(near, Duration::from_secs(5));
+            let mut writer = WriteTimeout::new(near, Duration::from_secs(5));
             let reader = tokio::spawn(async move {
                 let (mut all, mut part) = (0, vec![0; MUCH / 8]);
                 while let Ok(n @ 1..) = far.read(&mut part).await {
