@@ -62,7 +62,7 @@ struct Shared {
 }
 
 impl Server {
-    /// Starts to serve `router` to whomever `limit` lets in. `chore` is run beside it on the same thread.
+    /// Starts to serve `router` to whomever `limit` lets in. `maintenance` is run beside it on the same thread.
     ///
     /// # Errors
     /// Where the system gives no thread or event queue.
@@ -70,7 +70,7 @@ impl Server {
         listener: StdListener,
         router: Router,
         limit: Arc<ConnectionLimit>,
-        chore: impl Future<Output = ()> + Send + 'static,
+        maintenance: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = {
@@ -82,7 +82,7 @@ impl Server {
         let refusing = Arc::new(Semaphore::new(REFUSALS));
         let shared = Shared { router, limit, leaving: Arc::clone(&leaving), stopped, refusing };
         let thread = std::thread::Builder::new().name("divvyd-api".to_owned()).spawn(move || {
-            runtime.spawn(chore);
+            runtime.spawn(maintenance);
             runtime.block_on(serve(listener, shared));
         })?;
         Ok(Self { stop, leaving, thread: Some(thread) })

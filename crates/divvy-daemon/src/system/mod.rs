@@ -4,8 +4,8 @@
 //! knows by the kernel who asks; the market's, which owns what is kept on disk. They end in this order: the API refuses
 //! whatever comes, the scheduler releases everybody, the market puts on disk what it has acknowledged.
 
-mod chores;
 mod divided;
+mod maintenance;
 mod notify;
 mod place;
 
@@ -36,9 +36,9 @@ use crate::routes::{Context, router};
 use crate::scheduler::{End, Scheduler, Settings, Values};
 use crate::server::Server;
 use crate::subscribers::Subscribers;
-use chores::Chores;
 use divided::ToScheduler;
 use divvy_api::types::BackendInfo;
+use maintenance::Maintenance;
 use notify::{Manager, Notifier};
 use place::{POLICY_FILE, RUN_DIR, STATE_DIR, SystemPlace, SystemPlaceError, read_policy};
 
@@ -219,7 +219,7 @@ fn begin(
         lookers: Lookers::new(true),
         subscribers: Subscribers::default(),
     };
-    let chores = Chores {
+    let maintenance = Maintenance {
         scheduler: handle,
         market: to_market,
         notifier: Arc::clone(&notifier),
@@ -230,7 +230,7 @@ fn begin(
         limiter,
         divided,
     };
-    let server = Server::start(listener, router(context), ConnectionLimit::of_system(), chores.run());
+    let server = Server::start(listener, router(context), ConnectionLimit::of_system(), maintenance.run());
     let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
     let backend = settings.backend.clone();
     let scheduler = Scheduler::new(host, gate, settings, shelter, requests);

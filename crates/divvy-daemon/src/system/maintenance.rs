@@ -19,7 +19,7 @@ use divvy_api::types::ErrorCode;
 const LOOK: Duration = Duration::from_secs(10);
 
 /// What they need. They run on the API's thread.
-pub(super) struct Chores {
+pub(super) struct Maintenance {
     pub(super) scheduler: Handle,
     pub(super) market: market::Handle,
     pub(super) notifier: Arc<Notifier>,
@@ -34,7 +34,7 @@ pub(super) struct Chores {
     pub(super) divided: Divided,
 }
 
-impl Chores {
+impl Maintenance {
     pub(super) async fn run(self) {
         let every = self.watchdog.unwrap_or(LOOK);
         let (scheduler, market) = (self.scheduler.clone(), self.market.clone());
