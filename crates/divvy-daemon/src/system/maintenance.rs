@@ -7,7 +7,7 @@ use sd_notify::NotifyState;
 use tokio::sync::Notify;
 
 use super::PolicyFile;
-use super::divided::{Divided, Follower};
+use super::market_bridge::{Follower, MarketBridge};
 use super::notify::Notifier;
 use crate::limit::Limiter;
 use crate::market::message::{self as market, Ask, Who};
@@ -31,7 +31,7 @@ pub(super) struct Maintenance {
     /// What holds just now.
     pub(super) policy: Policy,
     pub(super) limiter: Limiter,
-    pub(super) divided: Divided,
+    pub(super) bridge: MarketBridge,
 }
 
 impl Maintenance {
@@ -39,8 +39,8 @@ impl Maintenance {
         let every = self.watchdog.unwrap_or(LOOK);
         let (scheduler, market) = (self.scheduler.clone(), self.market.clone());
         tokio::spawn(signs_of_life(scheduler, market, Arc::clone(&self.notifier), every));
-        let Self { market, notifier, reload, file, mut policy, limiter, divided, .. } = self;
-        let follower = divided.begin(&policy).await;
+        let Self { market, notifier, reload, file, mut policy, limiter, bridge, .. } = self;
+        let follower = bridge.begin(&policy).await;
         loop {
             reload.notified().await;
             notifier.reloading();

@@ -4,8 +4,8 @@
 //! knows by the kernel who asks; the market's, which owns what is kept on disk. They end in this order: the API refuses
 //! whatever comes, the scheduler releases everybody, the market puts on disk what it has acknowledged.
 
-mod divided;
 mod maintenance;
+mod market_bridge;
 mod notify;
 mod place;
 
@@ -36,9 +36,9 @@ use crate::routes::{Context, router};
 use crate::scheduler::{End, Scheduler, Settings, Values};
 use crate::server::Server;
 use crate::subscribers::Subscribers;
-use divided::ToScheduler;
 use divvy_api::types::BackendInfo;
 use maintenance::Maintenance;
+use market_bridge::ToScheduler;
 use notify::{Manager, Notifier};
 use place::{POLICY_FILE, RUN_DIR, STATE_DIR, SystemPlace, SystemPlaceError, read_policy};
 
@@ -204,8 +204,8 @@ fn begin(
     );
     let ends = (handle.clone(), to_market.clone());
     let known = market.clients().to_vec();
-    let (terms, divided, ready) =
-        divided::tie(&mut settings.spec, &policy, values, ends, known).map_err(Failure::usage)?;
+    let (terms, bridge, ready) =
+        market_bridge::tie(&mut settings.spec, &policy, values, ends, known).map_err(Failure::usage)?;
     settings.market = Some(terms);
     let gate = settings.spec.make().map_err(Failure::usage)?;
     let limiter = Limiter::new(policy.clone());
@@ -228,7 +228,7 @@ fn begin(
         file,
         policy,
         limiter,
-        divided,
+        bridge,
     };
     let server = Server::start(listener, router(context), ConnectionLimit::of_system(), maintenance.run());
     let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;

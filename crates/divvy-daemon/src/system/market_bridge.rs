@@ -62,7 +62,7 @@ impl Feed for ToScheduler {
 }
 
 /// What is left to do on the API's thread.
-pub(super) struct Divided {
+pub(super) struct MarketBridge {
     scheduler: Scheduler,
     market: Market,
     admins: Admins,
@@ -83,7 +83,7 @@ pub(super) fn tie(
     values: Values,
     (scheduler, market): (Scheduler, Market),
     known: Vec<Admitted>,
-) -> Result<(Terms, Divided, watch::Receiver<bool>), SpecError> {
+) -> Result<(Terms, MarketBridge, watch::Receiver<bool>), SpecError> {
     let (left_to, left): (UnboundedSender<CurrencyId>, _) = unbounded_channel();
     let (ready, is_ready) = watch::channel(false);
     let admins = Admins::default();
@@ -99,17 +99,17 @@ pub(super) fn tie(
             let _ = left_to.send(client);
         }),
     };
-    let divided = Divided { scheduler, market, admins, left, known, ready };
-    Ok((terms, divided, is_ready))
+    let bridge = MarketBridge { scheduler, market, admins, left, known, ready };
+    Ok((terms, bridge, is_ready))
 }
 
-/// The part of [`Divided`] that follows the policy.
+/// The part of [`MarketBridge`] that follows the policy.
 pub(super) struct Follower {
     clients: Clients,
     admins: Admins,
 }
 
-impl Divided {
+impl MarketBridge {
     /// Finds the clients of before the start again, and lets others ask for theirs then; from then on, tells the market who
     /// has left.
     pub(super) async fn begin(self, policy: &Policy) -> Follower {
