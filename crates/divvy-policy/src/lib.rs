@@ -27,4 +27,4 @@ use registry::param;
 pub use registry::{
     Cycle, Dispatch, Domain, Given, Kind, Listed, ParamInfo, PolicyInfo, PolicyVisitor, RangeError, words,
 };
-pub use units::{ClientId, CpuId, Instant, Nanos, Share, ShareError, TimeError};
+pub use units::{ClientId, CpuId, Instant, Nanos, Share, ShareError, TimeError, gcd, gcd_wide};

@@ -227,6 +227,24 @@ impl fmt::Display for Share {
     }
 }
 
+/// The greatest common divisor; that of 0 and `b` is `b`.
+#[must_use]
+pub const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// As [`gcd`], of wider numbers.
+#[must_use]
+pub const fn gcd_wide(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
 /// A client of a policy. Handed out by the driver in rising order from 0 and never reused (a pid is). Policies may
 /// keep a table indexed by it, so ids should be dense: four bytes a client that ever joined is what they cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,7 +1,7 @@
 //! What a user asks to schedule live processes with, and the gate made of it.
 
 use divvy_policy::gate::{AnyGate, EXACT, GateError, GateParamError, Scale};
-use divvy_policy::{Cycle, Kind, Nanos, ParamError, Params, PolicyInfo, Run};
+use divvy_policy::{Cycle, Kind, Nanos, ParamError, Params, PolicyInfo, Run, gcd};
 use serde::{Deserialize, Serialize};
 
 use super::{PolicySpec, find, live};
@@ -72,11 +72,6 @@ pub enum SpecError {
     /// A parameter is out of its range.
     #[error(transparent)]
     Param(#[from] GateParamError),
-}
-
-/// The greatest common divisor.
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn live_names() -> String {

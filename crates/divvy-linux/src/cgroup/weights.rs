@@ -5,6 +5,8 @@
 //! range: then they are exact, or off by what the kernel rounds. Where the largest is beyond the range, all are rounded,
 //! and the deviation is told.
 
+use divvy_policy::gcd;
+
 /// A file that takes a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Knob {
@@ -101,13 +103,6 @@ fn deviation(shares: &[u64], weights: &[u64], knob: Knob) -> u64 {
         (got.abs_diff(due) * 1_000_000).div_ceil(due.max(1))
     });
     off.max().map_or(0, |ppm| u64::try_from(ppm).unwrap_or(u64::MAX))
-}
-
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 #[cfg(test)]

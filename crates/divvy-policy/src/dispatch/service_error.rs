@@ -9,6 +9,8 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
 
+use crate::gcd_wide;
+
 /// An exact fraction. Compares by value; prints as `a/b` in lowest terms, or `a`.
 #[derive(Clone, Copy, Debug)]
 pub struct Fraction {
@@ -33,12 +35,9 @@ impl Fraction {
     /// Numerator and denominator in lowest terms; the denominator is at least 1.
     #[must_use]
     pub const fn lowest(self) -> (i128, u64) {
-        let (mut a, mut b) = (self.num.unsigned_abs(), self.den as u128);
-        while b != 0 {
-            (a, b) = (b, a % b);
-        }
         // The denominator is at least 1, so their common divisor is too.
-        (self.num / a as i128, (self.den as u128 / a) as u64)
+        let common = gcd_wide(self.num.unsigned_abs(), self.den as u128);
+        (self.num / common as i128, (self.den as u128 / common) as u64)
     }
 
     /// As a float, for printing and statistics only.

@@ -9,6 +9,8 @@
 
 use core::cmp::Ordering;
 
+use crate::gcd;
+
 /// The largest denominator kept: two of them multiplied with a numerator below stay under 2^124.
 const DEN_MAX: u128 = 1 << 62;
 
@@ -18,13 +20,6 @@ pub struct VirtualTime {
     whole: u64,
     num: u64,
     den: u64,
-}
-
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 impl VirtualTime {

@@ -26,7 +26,7 @@ use core::fmt;
 
 use crate::{
     Dispatch, Event, EventError, Gate, Instant, Nanos, ParamError, Params, Policy, PolicyInfo, PolicyVisitor,
-    Share,
+    Share, gcd,
 };
 
 /// The gates there are, the default first: one line each.
@@ -259,13 +259,6 @@ fn check_quantum(quantum: Nanos) -> Result<(), GateParamError> {
         return Err(GateParamError::Quantum(quantum));
     }
     Ok(())
-}
-
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 /// The unit that shares are counted in: their greatest common divisor, or 1. Cost: O(1) on a join, O(distinct

@@ -14,10 +14,9 @@
 //! O(1) a decision: an error only falls while its client waits and only rises while it runs, so it is looked at where
 //! runs begin and end. O(n) when the denominator changes; O(n log n) at each change on several CPUs.
 
-use divvy_policy::{ClientId, CpuId, Grant, Instant, Nanos};
+use divvy_policy::{ClientId, CpuId, Grant, Instant, Nanos, gcd_wide};
 
 use super::Fraction;
-use super::fraction::gcd;
 use crate::machine::{Change, Observer};
 
 const DENOMINATOR_MAX: u128 = 1 << 52;
@@ -211,7 +210,7 @@ impl FluidErrors {
 
     /// Makes the denominator a multiple of `total`, if it stays small enough.
     fn widen(&mut self, total: u128) {
-        let factor = total / gcd(total, self.denominator);
+        let factor = total / gcd_wide(total, self.denominator);
         if factor == 1 || self.denominator * factor > DENOMINATOR_MAX {
             return;
         }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use divvy_policy::gcd_wide;
+
 /// A fraction in lowest terms, its denominator positive. Shown as `a/b`, or `a` where b is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fraction {
@@ -20,7 +22,7 @@ impl Fraction {
     #[must_use]
     pub fn new(numerator: i128, denominator: i128) -> Self {
         assert!(denominator != 0, "a fraction has a denominator");
-        let common = gcd(numerator.unsigned_abs(), denominator.unsigned_abs()) as i128;
+        let common = gcd_wide(numerator.unsigned_abs(), denominator.unsigned_abs()) as i128;
         let sign = denominator.signum();
         Self { numerator: sign * (numerator / common), denominator: sign * (denominator / common) }
     }
@@ -70,14 +72,6 @@ impl PartialOrd for Fraction {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
-}
-
-/// The greatest common divisor; `gcd(0, b) = b`.
-pub(crate) const fn gcd(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 impl fmt::Display for Fraction {
