@@ -16,7 +16,7 @@
 
 use alloc::vec::Vec;
 
-use crate::Share;
+use crate::{CpuLimit, Share};
 
 /// One client's claim on the CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,25 @@ pub fn water_fill(claims: &[Claim], cpus: u32) -> Vec<CpuTime> {
     result
 }
 
+/// As [`water_fill`], where a claim may have a limit beside its width: it gets the lesser of the two, and the others what
+/// that leaves.
+#[must_use]
+pub fn water_fill_limited(claims: &[(Claim, Option<CpuLimit>)], cpus: u32) -> Vec<CpuTime> {
+    if claims.iter().all(|(_, limit)| limit.is_none()) {
+        return water_fill(&claims.iter().map(|&(claim, _)| claim).collect::<Vec<_>>(), cpus);
+    }
+    // The same in millionths of CPUs, of which 4096 CPUs have as many as a width can say.
+    const PPM: u32 = 1_000_000;
+    let scaled = |&(claim, limit): &(Claim, Option<CpuLimit>)| {
+        let width = claim.width.max(1).saturating_mul(PPM);
+        let limit = limit.map_or(u64::MAX, CpuLimit::ppm);
+        Claim { width: u32::try_from(limit).map_or(width, |limit| limit.min(width)), ..claim }
+    };
+    let parts = water_fill(&claims.iter().map(scaled).collect::<Vec<_>>(), cpus.saturating_mul(PPM));
+    let in_cpus = |part: CpuTime| CpuTime { denominator: part.denominator * u128::from(PPM), ..part };
+    parts.into_iter().map(in_cpus).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +104,27 @@ mod tests {
         let claims: Vec<Claim> =
             shares.iter().map(|&(s, width)| Claim { share: Share::new(s).unwrap(), width }).collect();
         water_fill(&claims, cpus).iter().map(|t| t.as_f64()).collect()
+    }
+
+    #[test]
+    fn limits_leave_the_rest_to_the_others() {
+        let check = |claims: &[(u64, u32, &str)], cpus, parts: &[f64]| {
+            let claim = |&(share, width, limit): &(u64, u32, &str)| {
+                (Claim { share: Share::new(share).unwrap(), width }, limit.parse().ok())
+            };
+            let filled = water_fill_limited(&claims.iter().map(claim).collect::<Vec<_>>(), cpus);
+            let filled: Vec<f64> = filled.iter().map(|part| part.as_f64()).collect();
+            assert_eq!(filled, parts, "{claims:?}");
+        };
+        // 3:1:1 with 30 % for the first: the others have 35 % each.
+        check(&[(3, 1, "30%"), (1, 1, ""), (1, 1, "")], 1, &[0.3, 0.35, 0.35]);
+        // A limit above the share changes nothing; one above the width, nothing either.
+        check(&[(1, 1, "80%"), (1, 1, "")], 1, &[0.5, 0.5]);
+        check(&[(1, 1, "1.5"), (1, 1, ""), (6, 4, "")], 2, &[0.25, 0.25, 1.5]);
+        // Limits that leave CPUs idle.
+        check(&[(1, 1, "25%"), (1, 3, "1.5")], 4, &[0.25, 1.5]);
+        // What one leaves the next may not take either.
+        check(&[(2, 4, "50%"), (2, 4, "60%"), (1, 4, "")], 4, &[0.5, 0.6, 2.9]);
     }
 
     #[test]

@@ -16,11 +16,13 @@ extern crate std;
 pub mod dispatch;
 pub mod feasible;
 pub mod gate;
+mod limit;
 pub mod params;
 mod policy;
 mod registry;
 mod units;
 
+pub use limit::{CpuLimit, LimitError};
 pub use params::{ParamError, Params, Run};
 pub use policy::{Event, EventError, Gate, Grant, Policy};
 use registry::param;

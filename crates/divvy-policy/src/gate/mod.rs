@@ -2,13 +2,14 @@
 //!
 //! [`Alps`] and [`Rate`] are the published algorithms, with their O(n) loops; [`Exact`] is our own and the default;
 //! [`Lag`] is what takes its place on several CPUs; [`Dispatched`] makes a gate of any dispatcher; [`Kernel`] holds nobody, for
-//! where the kernel divides by weights.
+//! where the kernel divides by weights. [`Limited`] goes around any of them, and keeps clients within their limits.
 
 mod alps;
 pub mod dispatched;
 pub mod exact;
 mod kernel;
 pub mod lag;
+pub mod limited;
 mod rate;
 mod roster;
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub use dispatched::{Dispatched, DispatchedParams};
 pub use exact::{EXACT, Exact, ExactParams};
 pub use kernel::{KERNEL, Kernel, KernelParams};
 pub use lag::Lag;
+pub use limited::Limited;
 pub use rate::{RATE, Rate, RateParams};
 
 use alloc::boxed::Box;

@@ -138,6 +138,7 @@ impl<P: Policy<Decision = Gate>> World<P> {
     /// Runs the machine until `end`; whoever is released and awake gets an even part of the CPUs.
     pub fn run_until(&mut self, end: u64) {
         self.poll();
+        let mut standing = 0;
         while self.now < end {
             let running: Vec<usize> = (0..self.clients.len())
                 .filter(|&i| {
@@ -146,7 +147,6 @@ impl<P: Policy<Decision = Gate>> World<P> {
                 })
                 .collect();
             let timeout = self.policy.poll_timeout().map_or(end, |t| t.0.min(end));
-            assert!(timeout >= self.now || timeout == end, "a time that has passed already");
             let mut next = timeout.max(self.now);
             for c in self.clients.iter().filter(|c| c.present) {
                 next = c.asleep_until.map_or(next, |at| next.min(at));
@@ -158,6 +158,9 @@ impl<P: Policy<Decision = Gate>> World<P> {
                 next = next.min(self.now + burst * n.div_ceil(self.cpus).max(1));
             }
             let span = next - self.now;
+            // An answer may set a time that has passed already: what is due then is asked at the next call.
+            standing = if span == 0 { standing + 1 } else { 0 };
+            assert!(standing < 10, "a time that has passed already");
             for &i in &running {
                 let c = &mut self.clients[i];
                 let got = if n <= self.cpus { span } else { span * self.cpus / n }.min(c.left);
