@@ -174,6 +174,12 @@ impl<W: Write> TraceEvents<W> {
                 self.trace.moment(c, "joins", at)?;
             }
             Trace::Reshare { c, share } => self.trace.moment(c, &format!("share {share}"), at)?,
+            Trace::Limit { c, .. } => {
+                let limit = self.playback.ledger().clients()[c as usize].limit;
+                let text = limit.map_or_else(|| "no limit".to_owned(), |limit| format!("limit {limit}"));
+                self.trace.moment(c, &text, at)?;
+            }
+            Trace::AtLimit { c, held: true } => self.trace.moment(c, "at its limit", at)?,
             Trace::Leave { c } => self.trace.moment(c, "leaves", at)?,
             Trace::Charge { c, ns } if ns > 0 => {
                 let sum = self.playback.ledger().clients()[c as usize].service;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use divvy_policy::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
+use divvy_policy::gate::Limited;
+use divvy_policy::{ClientId, CpuLimit, Event, EventError, Gate, Instant, Nanos, Policy, Share};
 
 use crate::host::{Host, HostError, News, Observed, SelfCost};
 use crate::ledger::Ledger;
@@ -51,7 +52,7 @@ enum Wish {
 
 /// A gate, the host that enforces it, and the accounts. See the crate's text.
 pub struct Engine<P, H> {
-    policy: P,
+    policy: Limited<P>,
     host: H,
     ledger: Ledger,
     clients: Vec<Running>,
@@ -69,7 +70,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
     /// An engine without clients that divides `cpus` CPUs.
     pub fn new(policy: P, host: H, cpus: u32) -> Self {
         Self {
-            policy,
+            policy: Limited::new(policy, cpus),
             host,
             ledger: Ledger::new(cpus),
             clients: Vec::new(),
@@ -184,6 +185,54 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         Ok(())
     }
 
+    /// Gives a client a limit from now on, another one, or none: the host keeps it, where it can, or else the policy, by
+    /// holding the client until the next window begins ([`Limited`]).
+    ///
+    /// # Errors
+    /// [`EngineError::Policy`] for a client that is not there; the client's own failure is none.
+    pub fn set_limit(&mut self, client: ClientId, limit: Option<CpuLimit>) -> Result<(), EngineError> {
+        self.check_present(client)?;
+        let kept = self.host.limit(client, limit);
+        let Some(kept) = self.or_lose(client, kept)? else { return Ok(()) };
+        if self.is_released(client) {
+            // What it used before is not of this limit.
+            self.carry_out(Gate::Measure { client })?;
+        }
+        if !self.alive(client) {
+            return Ok(());
+        }
+        self.ledger.set_limit(client.index(), limit);
+        let by_policy = if kept { None } else { limit };
+        let now = self.host.now();
+        self.policy.set_limit(now, client, by_policy)?;
+        self.unserved = true;
+        self.record(|| TraceLine::limit(now, client, by_policy));
+        self.note_limit(client);
+        Ok(())
+    }
+
+    /// Whether `client` is held because it has had its limit in this window.
+    pub fn is_at_limit(&self, client: ClientId) -> bool {
+        self.policy.is_at_limit(client)
+    }
+
+    /// Enters in the books whether a client is at its limit.
+    fn note_limit(&mut self, client: ClientId) {
+        let at_limit = self.policy.is_at_limit(client);
+        if self.ledger.clients()[client.index()].at_limit != at_limit {
+            self.ledger.set_at_limit(client.index(), at_limit);
+            let now = self.host.now();
+            self.record(|| TraceLine::at_limit(now, client, at_limit));
+        }
+    }
+
+    /// Enters in the books who is at its limit.
+    fn note_limits(&mut self) {
+        for client in self.policy.limited().collect::<Vec<_>>() {
+            self.note_limit(client);
+        }
+    }
+
     /// Whether `client` is held by [`pause`](Self::pause).
     pub fn is_paused(&self, client: ClientId) -> bool {
         self.clients.get(client.index()).is_some_and(|c| c.alive && c.paused.is_some())
@@ -265,6 +314,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             match decision {
                 Some(decision) => self.carry_out(decision)?,
                 None => {
+                    self.note_limits();
                     self.unserved = false;
                     return Ok(());
                 }
@@ -479,7 +529,9 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         let c = &mut self.clients[client.index()];
         let used = c.seen.saturating_sub(c.told);
         c.told = c.seen;
-        Ok(self.event(Event::Charge { client, used })?)
+        self.event(Event::Charge { client, used })?;
+        self.note_limit(client);
+        Ok(())
     }
 
     fn or_lose<T>(&mut self, client: ClientId, done: Result<T, HostError>) -> Result<Option<T>, EngineError> {

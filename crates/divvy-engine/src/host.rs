@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use divvy_policy::{ClientId, CpuId, Instant, Nanos};
+use divvy_policy::{ClientId, CpuId, CpuLimit, Instant, Nanos};
 
 /// A machine that can hold and release clients, and tell how far they got.
 ///
@@ -49,6 +49,15 @@ pub trait Host {
     /// better known before the look's answer.
     fn take_width(&mut self, _client: ClientId) -> Option<u32> {
         None
+    }
+
+    /// Keeps `client` within `limit` from now on, or lifts that, where the machine can do so by itself; whether it can. Where
+    /// it cannot, clients are held and released for it.
+    ///
+    /// # Errors
+    /// [`HostError`], by what happened to the client.
+    fn limit(&mut self, _client: ClientId, _limit: Option<CpuLimit>) -> Result<bool, HostError> {
+        Ok(false)
     }
 
     /// What the host and its caller have cost so far.

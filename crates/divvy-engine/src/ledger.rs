@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 
-use divvy_policy::feasible::{Claim, water_fill};
-use divvy_policy::{Nanos, Share};
+use divvy_policy::feasible::{Claim, water_fill_limited};
+use divvy_policy::{CpuLimit, Nanos, Share};
 
 /// Cycles left out of the statistics at the start of a run, as in ALPS, section 3.3.
 pub const START_UP_CYCLES: u64 = 4;
@@ -18,6 +18,8 @@ const NARROW_CYCLES: u64 = 16;
 pub struct ClientLedger {
     /// What it asked for.
     pub share: Share,
+    /// The most CPU time that it may have, where there is a most.
+    pub limit: Option<CpuLimit>,
     /// CPUs that it can use at once: the most of the last 16 cycles, for threads rest now and then.
     pub width: u32,
     /// The most that it was seen to use since it was seen to use less than that, and the cycle in which that was.
@@ -26,6 +28,8 @@ pub struct ClientLedger {
     pub present: bool,
     /// Seen blocked when last looked at.
     pub blocked: bool,
+    /// Held until the next window, for it has had its limit in this one.
+    pub at_limit: bool,
     /// Held by the user's wish: its share goes to the others.
     pub paused: bool,
     /// CPU time received.
@@ -35,6 +39,13 @@ pub struct ClientLedger {
     cycle: u64,
     cycle_service: Nanos,
     excluded: bool,
+}
+
+impl ClientLedger {
+    /// Whether it counts in a cycle that begins now.
+    fn counts(&self) -> bool {
+        self.present && !self.blocked && !self.at_limit
+    }
 }
 
 /// Median, mean and maximum of the errors of cycles; see [`CycleStats::errors`].
@@ -143,10 +154,12 @@ impl Ledger {
     pub(crate) fn join(&mut self, share: Share) {
         self.clients.push(ClientLedger {
             share,
+            limit: None,
             width: 1,
             narrower: None,
             present: true,
             blocked: false,
+            at_limit: false,
             paused: false,
             service: Nanos::ZERO,
             effective: 0.0,
@@ -168,6 +181,22 @@ impl Ledger {
         self.exclude(i);
         self.clients[i].share = share;
         self.stale = true;
+    }
+
+    pub(crate) fn set_limit(&mut self, i: usize, limit: Option<CpuLimit>) {
+        self.exclude(i);
+        self.clients[i].limit = limit;
+        self.stale = true;
+    }
+
+    /// A client at its limit does not count in a cycle, as one that is blocked.
+    pub(crate) fn set_at_limit(&mut self, i: usize, at_limit: bool) {
+        if at_limit {
+            self.exclude(i);
+        } else {
+            self.enter_cycle(i);
+        }
+        self.recount(i, |c| c.at_limit = at_limit);
     }
 
     pub(crate) fn widen(&mut self, i: usize, width: u32) {
@@ -201,9 +230,9 @@ impl Ledger {
     /// Applies a change that may move a client in or out of those who count when a cycle begins.
     fn recount(&mut self, i: usize, change: impl FnOnce(&mut ClientLedger)) {
         let c = &mut self.clients[i];
-        let before = c.present && !c.blocked;
+        let before = c.counts();
         change(c);
-        match (before, c.present && !c.blocked) {
+        match (before, c.counts()) {
             (true, false) => {
                 self.counting -= 1;
                 self.counting_shares -= c.effective;
@@ -236,7 +265,7 @@ impl Ledger {
         if c.cycle != self.cycle {
             c.cycle = self.cycle;
             c.cycle_service = Nanos::ZERO;
-            c.excluded = c.blocked || !c.present;
+            c.excluded = !c.counts();
         }
     }
 
@@ -287,7 +316,7 @@ impl Ledger {
     }
 
     /// Effective shares as fractions of all of the clients that `take_part`, by id; 0 for the others. An effective
-    /// share is what a client can have of the CPUs with the threads that it has.
+    /// share is what a client can have of the CPUs with the threads that it has, and within its limit.
     #[must_use]
     pub fn effective(&self, take_part: impl Fn(&ClientLedger) -> bool) -> Vec<f64> {
         self.effective_of(|_, client| take_part(client))
@@ -297,8 +326,11 @@ impl Ledger {
     #[must_use]
     pub fn effective_of(&self, take_part: impl Fn(usize, &ClientLedger) -> bool) -> Vec<f64> {
         let part: Vec<usize> = (0..self.clients.len()).filter(|&i| take_part(i, &self.clients[i])).collect();
-        let claim = |&i: &usize| Claim { share: self.clients[i].share, width: self.clients[i].width };
-        let cpus = water_fill(&part.iter().map(claim).collect::<Vec<_>>(), self.cpus);
+        let claim = |&i: &usize| {
+            let c = &self.clients[i];
+            (Claim { share: c.share, width: c.width }, c.limit)
+        };
+        let cpus = water_fill_limited(&part.iter().map(claim).collect::<Vec<_>>(), self.cpus);
         let total: f64 = cpus.iter().map(|c| c.as_f64()).sum();
         let mut effective = vec![0.0; self.clients.len()];
         for (&i, cpu) in part.iter().zip(&cpus) {
@@ -316,7 +348,7 @@ impl Ledger {
         self.counting_shares = 0.0;
         for (c, effective) in self.clients.iter_mut().zip(effective) {
             c.effective = effective;
-            if c.present && !c.blocked {
+            if c.counts() {
                 self.counting_shares += effective;
             }
         }

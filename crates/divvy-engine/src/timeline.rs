@@ -4,7 +4,7 @@
 //! [`Playback`] keeps the accounts of one moment and is fed line by line; [`Timeline`] is the whole run. Both use the
 //! ledger that the live run used, in the same order, so that their numbers are those of its report.
 
-use divvy_policy::{ClientId, Instant, Nanos, Share, ShareError};
+use divvy_policy::{ClientId, CpuLimit, Instant, Nanos, Share, ShareError};
 
 use crate::ledger::Ledger;
 use crate::trace::{Divergence, Trace, TraceHeader, TraceLine, TraceReader};
@@ -201,6 +201,8 @@ impl Playback {
         | Trace::Block { c }
         | Trace::Charge { c, .. }
         | Trace::Width { c, .. }
+        | Trace::Limit { c, .. }
+        | Trace::AtLimit { c, .. }
         | Trace::Release { c, .. }
         | Trace::Hold { c }
         | Trace::Measure { c }
@@ -232,6 +234,8 @@ impl Playback {
                 self.ledger.charge(i, Nanos(ns).saturating_sub(audited));
             }
             Trace::Width { cpus, .. } => self.ledger.widen(i, cpus),
+            Trace::Limit { ppm, .. } => self.ledger.set_limit(i, CpuLimit::new(ppm).ok()),
+            Trace::AtLimit { held, .. } => self.ledger.set_at_limit(i, held),
             Trace::Release { cpu, .. } => {
                 self.clients[i].released = true;
                 self.clients[i].cpu = cpu;

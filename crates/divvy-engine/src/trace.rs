@@ -3,14 +3,17 @@
 //! The first line is a [`TraceHeader`], every other a [`TraceLine`], each a JSON object (format: `docs/trace.md`).
 //! [`TraceReader`] reads them, [`replay`] feeds them to a policy anew, [`Playback`](crate::Playback) keeps the accounts.
 
-use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy, Share, ShareError};
+use divvy_policy::gate::Limited;
+use divvy_policy::{
+    ClientId, CpuId, CpuLimit, Event, EventError, Gate, Instant, LimitError, Nanos, Policy, Share, ShareError,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::policies::{GateSpec, SpecError};
 
-/// The version of the format that is written, which a header carries. Version 1, which has no [`Trace::Audit`], is read
-/// as well.
-pub const TRACE_VERSION: u32 = 2;
+/// The version of the format that is written, which a header carries. Version 2, which has no limits, and version 1, which has
+/// no [`Trace::Audit`] either, are read as well.
+pub const TRACE_VERSION: u32 = 3;
 
 /// What was run: enough to make the same policy again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +39,10 @@ pub struct TraceLine {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "e")]
-#[expect(missing_docs, reason = "each is the event or decision of its name; `Audit` is neither")]
+#[expect(
+    missing_docs,
+    reason = "each is the event or decision of its name; `Audit` and `AtLimit` are neither"
+)]
 pub enum Trace {
     Join { c: u32, share: u64 },
     Leave { c: u32 },
@@ -45,6 +51,7 @@ pub enum Trace {
     Block { c: u32 },
     Charge { c: u32, ns: u64 },
     Width { c: u32, cpus: u32 },
+    Limit { c: u32, ppm: u64 },
     Free { cpu: u32 },
     Release { c: u32, cpu: Option<u32> },
     Hold { c: u32 },
@@ -52,6 +59,7 @@ pub enum Trace {
     Observe { c: u32 },
     Cycle { n: u64 },
     Audit { c: u32, ns: u64 },
+    AtLimit { c: u32, held: bool },
     Idle,
 }
 
@@ -96,6 +104,30 @@ impl TraceLine {
     #[must_use]
     pub fn audit(now: Instant, client: ClientId, used: Nanos) -> Self {
         Self { t: now.0, what: Trace::Audit { c: client.0, ns: used.0 } }
+    }
+
+    /// The line for a limit that the policy keeps from now on, or keeps no more.
+    #[must_use]
+    pub fn limit(now: Instant, client: ClientId, limit: Option<CpuLimit>) -> Self {
+        Self { t: now.0, what: Trace::Limit { c: client.0, ppm: limit.map_or(0, CpuLimit::ppm) } }
+    }
+
+    /// The line for a client that is held because it has had its limit, or is not any more.
+    #[must_use]
+    pub fn at_limit(now: Instant, client: ClientId, held: bool) -> Self {
+        Self { t: now.0, what: Trace::AtLimit { c: client.0, held } }
+    }
+
+    /// The limit of this line, if it is one.
+    ///
+    /// # Errors
+    /// [`LimitError`] where the line carries a number that is no limit.
+    pub fn as_limit(&self) -> Result<Option<(ClientId, Option<CpuLimit>)>, LimitError> {
+        Ok(match self.what {
+            Trace::Limit { c, ppm: 0 } => Some((ClientId(c), None)),
+            Trace::Limit { c, ppm } => Some((ClientId(c), Some(CpuLimit::new(ppm)?))),
+            _ => None,
+        })
     }
 
     /// The event of this line, if it is one.
@@ -223,14 +255,19 @@ impl<I: Iterator<Item = String>> Iterator for TraceReader<I> {
 /// [`Divergence`] at the first line that differs or cannot be read.
 pub fn replay(text: impl Iterator<Item = String>) -> Result<u64, Divergence> {
     let reader = TraceReader::new(text)?;
-    let mut policy = reader.header().gate.make()?;
+    let gate = &reader.header().gate;
+    let mut policy = Limited::new(gate.make()?, gate.cpus_of_dues());
     let mut decisions = 0;
     for read in reader {
         let (line, recorded) = read?;
         let bad = |why: String| Divergence::Line { line, why };
         let now = Instant(recorded.t);
-        if matches!(recorded.what, Trace::Audit { .. }) {
+        if matches!(recorded.what, Trace::Audit { .. } | Trace::AtLimit { .. }) {
             continue; // The policy never heard of it.
+        }
+        if let Some((client, limit)) = recorded.as_limit().map_err(|e| bad(e.to_string()))? {
+            policy.set_limit(now, client, limit).map_err(|why| Divergence::Refused { line, why })?;
+            continue;
         }
         match recorded.as_event().map_err(|e| bad(e.to_string()))? {
             Some(event) => {

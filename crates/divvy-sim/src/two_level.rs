@@ -126,9 +126,11 @@ impl Recorder for Counts {
         let (told, decided) = self.0.get();
         self.0.set(match line.what {
             Trace::Release { .. } | Trace::Hold { .. } => (told, decided + 1),
-            Trace::Measure { .. } | Trace::Observe { .. } | Trace::Cycle { .. } | Trace::Idle => {
-                (told, decided)
-            }
+            Trace::Measure { .. }
+            | Trace::Observe { .. }
+            | Trace::Cycle { .. }
+            | Trace::AtLimit { .. }
+            | Trace::Idle => (told, decided),
             _ => (told + 1, decided),
         });
     }

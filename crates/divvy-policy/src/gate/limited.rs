@@ -169,9 +169,9 @@ impl<G: Policy<Decision = Gate>> Limited<G> {
         self.accounts.get(&client).is_some_and(|account| account.at_limit)
     }
 
-    /// The clients with limits, by id, and whether each is held for it.
-    pub fn at_limits(&self) -> impl Iterator<Item = (ClientId, bool)> + '_ {
-        self.accounts.iter().map(|(&client, account)| (client, account.at_limit))
+    /// The clients with limits, by id.
+    pub fn limited(&self) -> impl Iterator<Item = ClientId> + '_ {
+        self.accounts.keys().copied()
     }
 
     fn client(&self, client: ClientId) -> Result<Client, EventError> {
