@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::completions::CompletionsArgs;
+use crate::limit::{self, NamedLimit};
 use crate::market::args::{CurrencyArgs, ExchangeArgs, FundArgs, MarketArgs, NiceArgs, UnfundArgs};
 use crate::plot::PlotArgs;
 use crate::remote::args::{AttachArgs, ClientArgs, DoctorArgs, ExplainArgs, LsArgs, RunArgs, SetArgs};
@@ -101,6 +102,12 @@ pub(crate) struct ShareArgs {
     /// More tasks, from a TOML file (see docs/tasks.md)
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+
+    /// The most CPU time that a task may have, however idle the CPUs are: 50% (of ONE CPU) or 1.5 (CPUs), for its whole tree,
+    /// in each window of 100 ms. NAME=50% for one task, by its name in the table; without a name, for each that has none
+    /// of its own. Can be given several times (docs/limits.md)
+    #[arg(long, value_name = "[NAME=]LIMIT", value_parser = limit::parse_named)]
+    pub(crate) limit: Vec<NamedLimit>,
 
     /// End after this time: 30s, 2m, 500ms. Without it, divvy ends with its last command
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]

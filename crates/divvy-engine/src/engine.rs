@@ -189,11 +189,15 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
     /// holding the client until the next window begins ([`Limited`]).
     ///
     /// # Errors
-    /// [`EngineError::Policy`] for a client that is not there; the client's own failure is none.
+    /// [`EngineError::Policy`] for a client that is not there, [`EngineError::Host`] where the host could not do what it can: the
+    /// client has the limit that it had.
     pub fn set_limit(&mut self, client: ClientId, limit: Option<CpuLimit>) -> Result<(), EngineError> {
         self.check_present(client)?;
-        let kept = self.host.limit(client, limit);
-        let Some(kept) = self.or_lose(client, kept)? else { return Ok(()) };
+        let kept = match self.host.limit(client, limit) {
+            Ok(kept) => kept,
+            Err(HostError::Gone) => return self.lose(client, HostError::Gone),
+            Err(why) => return Err(EngineError::Host(why)),
+        };
         if self.is_released(client) {
             // What it used before is not of this limit.
             self.carry_out(Gate::Measure { client })?;

@@ -313,6 +313,8 @@ pub struct ClientTimeline {
     pub name: String,
     /// The share that it had last.
     pub share: Share,
+    /// The limit that it had last.
+    pub limit: Option<CpuLimit>,
     /// CPUs that it could use at once, in the end.
     pub width: u32,
     /// Its effective share as a fraction of those of all clients that ever were.
@@ -436,6 +438,7 @@ impl Timeline {
         let clients = clients.map(|(i, ((account, target), (service, stretches)))| ClientTimeline {
             name: playback.name(ClientId(i as u32)),
             share: account.share,
+            limit: account.limit,
             width: account.width,
             target,
             service,

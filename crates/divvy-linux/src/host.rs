@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd as _;
 
 use divvy_engine::{Host, HostError, News, Observed, SelfCost, take_width};
-use divvy_policy::{ClientId, CpuId, Instant, Nanos};
+use divvy_policy::{ClientId, CpuId, CpuLimit, Instant, Nanos};
 use nix::sys::signal::Signal as NixSignal;
 
 use crate::attach::Attached;
@@ -752,6 +752,10 @@ impl Host for LinuxHost {
         let asleep = scan.running == 0 && !c.stopped_elsewhere;
         self.saw(i, !asleep, now);
         Ok(if scan.running > 0 { Observed::Runnable } else { Observed::Blocked })
+    }
+
+    fn limit(&mut self, client: ClientId, limit: Option<CpuLimit>) -> std::result::Result<bool, HostError> {
+        self.limit_leaf(client, limit).map_err(|e| host_error(&e))
     }
 
     fn take_width(&mut self, client: ClientId) -> Option<u32> {

@@ -27,6 +27,7 @@ pub(super) fn text(run: &Timeline, window: Window) -> Vec<String> {
     let rows = had(run, window).into_iter().enumerate().map(|(i, had)| Row {
         name: run.clients[i].name.clone(),
         share: run.clients[i].share.get(),
+        limit: run.clients[i].limit,
         target: run.clients[i].target,
         achieved: had.achieved,
         error: had.error,

@@ -43,7 +43,8 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     if args.time.is_some_and(|time| time.is_zero()) {
         return Err(Failure::new(Code::Usage, "--for 0s: no time at all; give more than 0, or leave it out"));
     }
-    let tasks = tasks::all(&args.tasks, args.file.as_deref())?;
+    let mut tasks = tasks::all(&args.tasks, args.file.as_deref())?;
+    tasks::limit(&mut tasks, &args.limit)?;
     let cpus = args.cpus.as_deref().map(parse_cpus).transpose()?;
     if let Some(cpus) = &cpus {
         divvy_linux::check_cpus(cpus)?;

@@ -2,7 +2,7 @@
 
 use divvy_engine::{Engine, Host, Ledger};
 use divvy_linux::{Exit, Membership};
-use divvy_policy::{Gate, Nanos, Policy};
+use divvy_policy::{CpuLimit, Gate, Nanos, Policy};
 use serde::Serialize;
 
 use super::backend::BackendReport;
@@ -40,6 +40,9 @@ pub(crate) struct Report {
 pub(crate) struct ClientReport {
     pub(crate) name: String,
     pub(crate) share: u64,
+    /// The most that it may have, and what it had of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) limit: Option<LimitReport>,
     /// What the share comes to on these CPUs, in the same unit: less where a client cannot use so much.
     pub(crate) effective_share: f64,
     pub(crate) service_ns: u64,
@@ -64,6 +67,24 @@ pub(crate) struct ClientReport {
 pub(crate) enum ExitReport {
     Code(i32),
     Signal(i32),
+}
+
+/// A limit and what was had of it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct LimitReport {
+    #[serde(skip)]
+    pub(crate) limit: CpuLimit,
+    /// In millionths of one CPU.
+    ppm: u64,
+    /// CPU time as a fraction of the wall time of one CPU, in millionths.
+    achieved_ppm: u64,
+}
+
+impl LimitReport {
+    pub(super) fn new(limit: CpuLimit, service_ns: u64, wall_ns: u64) -> Self {
+        let achieved = u128::from(service_ns) * 1_000_000 / u128::from(wall_ns.max(1));
+        Self { limit, ppm: limit.ppm(), achieved_ppm: u64::try_from(achieved).unwrap_or(u64::MAX) }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -119,8 +140,8 @@ pub(crate) fn effective_shares(ledger: &Ledger, fractions: &[f64]) -> Vec<f64> {
     fractions.iter().map(|f| if rate > 0.0 { f / rate } else { 0.0 }).collect()
 }
 
-/// The clients' part of the report, as of now. Exits are filled in as they come.
-pub(crate) fn clients(ledger: &Ledger, tasks: &[Task]) -> Vec<ClientReport> {
+/// The clients' part of the report, as of now, after `wall_ns`. Exits are filled in as they come.
+pub(crate) fn clients(ledger: &Ledger, tasks: &[Task], wall_ns: u64) -> Vec<ClientReport> {
     let fractions = ledger.effective(|_| true);
     let effective = effective_shares(ledger, &fractions);
     let all: u64 = ledger.clients().iter().map(|c| c.service.0).sum();
@@ -130,6 +151,7 @@ pub(crate) fn clients(ledger: &Ledger, tasks: &[Task]) -> Vec<ClientReport> {
         ClientReport {
             name: task.name.clone(),
             share: client.share.get(),
+            limit: client.limit.map(|limit| LimitReport::new(limit, client.service.0, wall_ns)),
             effective_share,
             service_ns: client.service.0,
             target_fraction: target,
@@ -167,6 +189,15 @@ pub(crate) fn statistics<P: Policy<Decision = Gate>, H: Host>(
 }
 
 impl Report {
+    /// What those with limits had of one CPU's time; nothing where there are none.
+    fn limits(&self) -> Option<String> {
+        let limited = self.clients.iter().filter_map(|c| Some((&c.name, c.limit?)));
+        let had = limited
+            .map(|(name, l)| format!("{name} had {:.2} % of its {}", l.achieved_ppm as f64 / 1e4, l.limit))
+            .collect::<Vec<_>>();
+        (!had.is_empty()).then(|| format!("limits, of one CPU: {}", had.join(", ")))
+    }
+
     /// The summary that ends a run, in lines.
     pub(crate) fn summary(&self, color: bool) -> Vec<String> {
         let mut lines = vec![format!(
@@ -182,6 +213,7 @@ impl Report {
         let rows = self.clients.iter().map(|c| super::table::Row {
             name: c.name.clone(),
             share: c.share,
+            limit: c.limit.map(|limit| limit.limit),
             target: c.target_fraction,
             achieved: c.achieved_fraction,
             error: c.relative_error,
@@ -196,6 +228,7 @@ impl Report {
         });
         lines.extend(super::table::lines(&rows.collect::<Vec<_>>(), color));
         lines.push(format!("shares: {}", self.verdict));
+        lines.extend(self.limits());
         lines.extend(self.backend.line());
         lines.push(match &self.cycles.rms_relative_error {
             Some(e) => format!(

@@ -11,7 +11,7 @@ use divvy_engine::{Engine, EngineError, Host as _, HostError, News, TraceHeader}
 use divvy_linux::cgroup::Chosen;
 use divvy_linux::front::Link;
 use divvy_linux::{Asked, Command, CpuMask, CpuTimes, Exit, HostParams, LinuxHost, Signal, clock};
-use divvy_policy::{ClientId, Instant, Nanos};
+use divvy_policy::{ClientId, CpuLimit, Instant, Nanos, Share};
 
 use super::backend::{self, BackendReport};
 use super::link::{FrontEnd, Told};
@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
                 What::Command(command) => command,
                 What::Attach(selector) => {
                     self.engine.host_mut().attach(&selector)?;
-                    self.engine.join(task.share).map_err(broken)?;
+                    self.join(task.share, task.limit)?;
                     continue;
                 }
             };
@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
             let command =
                 Command { argv: start.argv, dir: start.dir, env: start.env, stdout, stderr, own_session };
             self.engine.host_mut().spawn(command)?;
-            self.engine.join(task.share).map_err(broken)?;
+            self.join(task.share, task.limit)?;
         }
         if !self.has_table
             && let Ok(stderr) = std::io::stderr().as_fd().try_clone_to_owned()
@@ -208,12 +208,21 @@ impl<'a> Run<'a> {
         self.engine.serve().map_err(broken)
     }
 
+    /// Takes in what the host knows by the next client's number.
+    fn join(&mut self, share: Share, limit: Option<CpuLimit>) -> Result<(), Failure> {
+        let client = self.engine.join(share).map_err(broken)?;
+        if limit.is_some() {
+            self.engine.set_limit(client, limit).map_err(broken)?;
+        }
+        Ok(())
+    }
+
     /// Schedules until the end, ends what still runs, and reports.
     pub(super) fn finish(mut self, report_to: Option<(File, String)>) -> Result<Code, Failure> {
         let scheduled = self.schedule();
         self.engine.audit();
         let wall_ns = clock::now().since(self.started).0.max(1);
-        let clients = report::clients(self.engine.ledger(), &self.tasks);
+        let clients = report::clients(self.engine.ledger(), &self.tasks, wall_ns);
         let accounts = self.engine.host().accounts();
         let (cycles, mut own) = report::statistics(&mut self.engine, wall_ns, accounts);
         own.add_front_end(self.front.cpu(), wall_ns);
@@ -439,6 +448,8 @@ impl<'a> Run<'a> {
             "suspended"
         } else if ledger.blocked {
             "asleep"
+        } else if self.engine.is_at_limit(client) {
+            "limited"
         } else if self.engine.is_released(client) {
             "running"
         } else {
@@ -451,13 +462,15 @@ impl<'a> Run<'a> {
         if !really {
             return;
         }
-        let rows: Vec<Row> = report::clients(self.engine.ledger(), &self.tasks)
+        let wall_ns = clock::now().since(self.started).0;
+        let rows: Vec<Row> = report::clients(self.engine.ledger(), &self.tasks, wall_ns)
             .into_iter()
             .enumerate()
             .map(|(i, c)| Row {
                 state: self.state(ClientId(i as u32)),
                 name: c.name,
                 share: c.share,
+                limit: c.limit.map(|limit| limit.limit),
                 target: c.target_fraction,
                 achieved: c.achieved_fraction,
                 error: c.relative_error,

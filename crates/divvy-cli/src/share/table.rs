@@ -1,10 +1,13 @@
 //! The table of clients, as lines of text.
 
+use divvy_policy::CpuLimit;
+
 /// One client's line.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) share: u64,
+    pub(crate) limit: Option<CpuLimit>,
     pub(crate) target: f64,
     pub(crate) achieved: f64,
     pub(crate) error: f64,
@@ -16,15 +19,24 @@ const NAME_MAX: usize = 24;
 /// Columns of the states that come and go, so that the table does not jump.
 const STATE_MIN: usize = 9;
 
-/// A header and one line for each row. Fractions are of all CPU time that the rows have received; the error is of the
+/// A header and one line for each row; limits where there are any. Fractions are of all CPU time that the rows have received; the error is of the
 /// target.
 pub(crate) fn lines(rows: &[Row], color: bool) -> Vec<String> {
     let width = rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0).clamp(7, NAME_MAX);
     let states = rows.iter().map(|r| r.state.chars().count()).max().unwrap_or(0).max(STATE_MIN);
     let bold = |text: String| if color { format!("\x1b[1m{text}\x1b[0m") } else { text };
+    let limits = rows.iter().any(|r| r.limit.is_some());
+    let limited = |text: &str| if limits { format!(" {text:>8}") } else { String::new() };
     let header = format!(
-        "{:<width$} {:>7} {:>9} {:>10} {:>9}  {:<states$} {:>10}",
-        "command", "share", "target %", "achieved %", "error %", "state", "CPU time"
+        "{:<width$} {:>7}{} {:>9} {:>10} {:>9}  {:<states$} {:>10}",
+        "command",
+        "share",
+        limited("limit"),
+        "target %",
+        "achieved %",
+        "error %",
+        "state",
+        "CPU time"
     );
     let mut lines = vec![bold(header)];
     for row in rows {
@@ -34,8 +46,9 @@ pub(crate) fn lines(rows: &[Row], color: bool) -> Vec<String> {
             name.push('…');
         }
         let line = format!(
-            "{name:<width$} {:>7} {:>9.2} {:>10.2} {:>+9.2}  {:<states$} {:>8.2} s",
+            "{name:<width$} {:>7}{} {:>9.2} {:>10.2} {:>+9.2}  {:<states$} {:>8.2} s",
             row.share,
+            limited(&row.limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string())),
             row.target * 100.0,
             row.achieved * 100.0,
             row.error * 100.0,
@@ -57,6 +70,7 @@ mod tests {
         let row = |name: &str, share, error| Row {
             name: name.into(),
             share,
+            limit: None,
             target: 1.0 / 6.0,
             achieved: 0.1669,
             error,
@@ -71,6 +85,27 @@ mod tests {
                 "command                    share  target % achieved %   error %  state       CPU time",
                 "a                              1     16.67      16.69     +0.14  running       1.67 s",
                 "a-name-that-is-far-too-… 1000000     16.67      16.69   -100.00  running       1.67 s",
+            ]
+        );
+    }
+    #[test]
+    fn limits_have_a_column_where_there_are_any() {
+        let row = |name: &str, limit: &str| Row {
+            name: name.into(),
+            share: 1,
+            limit: limit.parse().ok(),
+            target: 0.5,
+            achieved: 0.5,
+            error: 0.0,
+            state: "running".into(),
+            cpu_ns: 0,
+        };
+        assert_eq!(
+            lines(&[row("a", "12.5%"), row("b", "")], false),
+            [
+                "command   share    limit  target % achieved %   error %  state       CPU time",
+                "a             1    12.5%     50.00      50.00     +0.00  running       0.00 s",
+                "b             1        -     50.00      50.00     +0.00  running       0.00 s",
             ]
         );
     }

@@ -5,10 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use divvy_linux::Selector;
-use divvy_policy::Share;
+use divvy_policy::{CpuLimit, Share};
 use serde::Deserialize;
 
 use super::shell;
+use crate::limit::{self, NamedLimit};
+use crate::nearest;
 use crate::strip::plain;
 use crate::{Code, Failure};
 
@@ -23,6 +25,8 @@ const FILE_MAX: u64 = 16 << 20;
 pub(crate) struct Task {
     pub(crate) name: String,
     pub(crate) share: Share,
+    /// The most CPU time that it may have, where there is a most.
+    pub(crate) limit: Option<CpuLimit>,
     pub(crate) what: What,
 }
 
@@ -72,6 +76,7 @@ struct TaskFile {
 struct FileTask {
     name: Option<String>,
     share: i64,
+    limit: Option<String>,
     command: Option<FileCommand>,
     attach: Option<String>,
     dir: Option<PathBuf>,
@@ -121,6 +126,38 @@ pub(crate) fn all(words: &[String], file: Option<&Path>) -> Result<Vec<Task>, Fa
     Ok(tasks)
 }
 
+/// Gives tasks the limits of the command line: one that names a task goes before the file's, and that before one for all.
+///
+/// # Errors
+/// [`Failure`] with [`Code::Usage`] for a name that no task has, and for two limits of one task.
+pub(crate) fn limit(tasks: &mut [Task], limits: &[NamedLimit]) -> Result<(), Failure> {
+    let mut given: Vec<Option<&str>> = Vec::new();
+    let (named, all): (Vec<_>, Vec<_>) = limits.iter().partition(|one| one.name.is_some());
+    for one in all.into_iter().chain(named) {
+        let name = one.name.as_deref();
+        if given.contains(&name) {
+            let whose = name.map_or_else(|| "all".to_owned(), |name| format!("'{name}'"));
+            return Err(usage(format!("--limit: two limits for {whose}; give one")));
+        }
+        given.push(name);
+        let Some(name) = name else {
+            tasks.iter_mut().for_each(|task| task.limit = task.limit.or(one.limit));
+            continue;
+        };
+        let names = tasks.iter().map(|task| task.name.clone()).collect::<Vec<_>>();
+        let task = tasks.iter_mut().find(|task| task.name == name);
+        let task = task.ok_or_else(|| {
+            let hint = nearest::hint(name, names.iter().map(String::as_str));
+            usage(format!(
+                "--limit {name}=...: no task is called '{name}'; there are {}{hint}",
+                names.join(", ")
+            ))
+        })?;
+        task.limit = one.limit;
+    }
+    Ok(())
+}
+
 fn from_word(word: &str) -> Result<Task, Failure> {
     let quoted = format!("'{}'", first_line(word));
     let Some((share, command)) = word.split_once(':') else {
@@ -147,10 +184,15 @@ fn from_word(word: &str) -> Result<Task, Failure> {
     }
     if let Some(selector) = command.trim().strip_prefix('@') {
         let selector = parse_selector(selector, &quoted)?;
-        return Ok(Task { name: named(selector.to_string()), share, what: What::Attach(selector) });
+        return Ok(Task {
+            name: named(selector.to_string()),
+            share,
+            limit: None,
+            what: What::Attach(selector),
+        });
     }
     let what = What::Command(Command { argv: by_shell(command), dir: None, env: Vec::new() });
-    Ok(Task { name: named(first_word(command)), share, what })
+    Ok(Task { name: named(first_word(command)), share, limit: None, what })
 }
 
 fn parse_selector(text: &str, whose: &str) -> Result<Selector, Failure> {
@@ -190,6 +232,8 @@ fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
             task.name.as_deref().map_or("unnamed".into(), plain)
         );
         let share = parse_share(i128::from(task.share), &whose)?;
+        let limit = task.limit.as_deref().map(limit::parse).transpose();
+        let limit = limit.map_err(|e| usage(format!("{whose}: limit {e}")))?.flatten();
         let (name, what) = match (task.command, task.attach) {
             (Some(command), None) => from_command(command, task.dir, task.env, &whose)?,
             (None, Some(selector)) => {
@@ -207,7 +251,7 @@ fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
                 return Err(usage(format!("{whose}: neither command nor attach; give one of them")));
             }
         };
-        tasks.push(Task { name: task.name.unwrap_or(name), share, what });
+        tasks.push(Task { name: task.name.unwrap_or(name), share, limit, what });
     }
     if tasks.is_empty() {
         return Err(usage(format!("{}: no task; write at least one [[task]]", path.display())));

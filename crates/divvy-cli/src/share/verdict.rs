@@ -30,7 +30,12 @@ pub(super) fn line(clients: &[ClientReport], lives: &[Life], strangers: f64, cyc
         let asked = client.share as f64 / shares.max(1) as f64;
         let capped = client.target_fraction < asked * (1.0 - ENOUGH);
         if capped && !life.ended {
-            reasons.push(format!("{} can use {} only", client.name, cpus(life.width)));
+            reasons.push(
+                match client.limit.map(|l| l.limit).filter(|l| l.as_cpus() < f64::from(life.width)) {
+                    Some(limit) => format!("{} is limited to {limit}", client.name),
+                    None => format!("{} can use {} only", client.name, cpus(life.width)),
+                },
+            );
         }
         if client.relative_error > -ENOUGH {
             continue;
@@ -42,6 +47,8 @@ pub(super) fn line(clients: &[ClientReport], lives: &[Life], strangers: f64, cyc
             "it ended before the others".to_owned()
         } else if life.slept > SLEEPY {
             format!("it slept {:.0} % of the time", life.slept * 100.0)
+        } else if client.limit.is_some() {
+            "it was held at its limit when it was its turn".to_owned()
         } else if cycles == 0 {
             "the run was shorter than five cycles".to_owned()
         } else if strangers > CROWDED {
@@ -68,12 +75,14 @@ fn cpus(width: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::LimitReport;
     use super::*;
 
     fn client(name: &str, share: u64, target: f64, achieved: f64) -> ClientReport {
         ClientReport {
             name: name.into(),
             share,
+            limit: None,
             effective_share: share as f64,
             service_ns: 0,
             target_fraction: target,
@@ -119,5 +128,20 @@ mod tests {
         // Two CPUs, shares 3 and 1, one thread each: half and half is all that there is.
         let capped = [client("a", 3, 0.5, 0.5), client("b", 1, 0.5, 0.5)];
         assert_eq!(line(&capped, &[AWAKE; 2], NOBODY, 9), "a can use one CPU only");
+    }
+    #[test]
+    fn limits_are_named() {
+        let limited = |limit: &str, target, achieved| ClientReport {
+            limit: Some(LimitReport::new(limit.parse().unwrap(), 0, 1)),
+            ..client("a", 3, target, achieved)
+        };
+        let others = client("b", 1, 0.7, 0.7);
+        let text = line(&[limited("30%", 0.3, 0.3), others.clone()], &[AWAKE; 2], NOBODY, 9);
+        assert_eq!(text, "a is limited to 30%");
+        // On two CPUs one thread is less than this limit.
+        let text = line(&[limited("1.5", 0.5, 0.5), others.clone()], &[AWAKE; 2], NOBODY, 9);
+        assert_eq!(text, "a can use one CPU only");
+        let text = line(&[limited("80%", 0.75, 0.7), others], &[AWAKE; 2], NOBODY, 9);
+        assert_eq!(text, "a got 70.0 % instead of 75.0 %: it was held at its limit when it was its turn");
     }
 }

@@ -20,6 +20,7 @@ mod harness;
 mod hostile;
 mod input;
 mod kills;
+mod limits;
 mod manners;
 mod market;
 mod market_api;

@@ -9,14 +9,15 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use divvy_policy::Nanos;
+use divvy_policy::gate::limited::WINDOW;
+use divvy_policy::{CpuLimit, Nanos};
 use rustix::io::Errno;
 
 use super::choose::Means;
 use super::files::{Files, Real};
 use super::raw::{self, FixedPath, SwitchedOn, TreeImage, Undone};
 use super::rights::{Given, Offers};
-use super::room::Controller;
+use super::room::{CPU_MAX, Controller, Limit};
 use super::survey::{Enable, FIX, Ground};
 use crate::guard::Table;
 use crate::{Error, Pid, Result, StartTime};
@@ -292,6 +293,31 @@ impl Tree {
         Ok(())
     }
 
+    /// Whether the kernel divides among leaves, and so keeps limits too: one that only freezes does neither.
+    pub(crate) fn keeps_limits(&self) -> bool {
+        self.purpose != Purpose::Freeze
+    }
+
+    /// Has the kernel keep a leaf within a limit, or lift that: `cpu.max`, of version 1 `cpu.cfs_quota_us`.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Permission`]: the leaf keeps the limit that it had.
+    pub(crate) fn limit_leaf(&self, leaf: &Leaf, limit: Option<CpuLimit>) -> Result<()> {
+        let period = WINDOW.0 / 1000;
+        let quota = limit.map(|limit| limit.ppm() * period / 1_000_000);
+        match self.ground.knob {
+            super::Knob::Weight => {
+                let quota = quota.map_or(Limit::Max, Limit::At);
+                self.write(&leaf.dir.join(CPU_MAX.name()), &format!("{quota} {period}"))
+            }
+            super::Knob::Shares => {
+                self.write(&leaf.dir.join("cpu.cfs_period_us"), &period.to_string())?;
+                let quota = quota.map_or_else(|| "-1".to_owned(), |quota| quota.to_string());
+                self.write(&leaf.dir.join("cpu.cfs_quota_us"), &quota)
+            }
+        }
+    }
+
     /// Moves a process that runs already into `leaf`, into a part for those that come from where it was; that is noted in
     /// the part, so that even a rescue knows where to move it back. Whether it was alive.
     ///
@@ -496,6 +522,9 @@ mod tests {
         ("cgroup.subtree_control", ""),
         ("cgroup.freeze", "0"),
         ("cpu.weight", "100"),
+        ("cpu.max", "max 100000"),
+        ("cpu.cfs_period_us", "100000"),
+        ("cpu.cfs_quota_us", "-1"),
         ("cpu.stat", "usage_usec 1234567\nuser_usec 1\n"),
     ];
 
@@ -533,6 +562,29 @@ mod tests {
         assert_eq!(image.disable, SwitchedOn::default().with(Controller::Cpu));
         assert_ne!(image.inode, 0);
         assert_eq!(image.root.bytes(), fixture.path("own/divvy-7-9").to_str().unwrap().as_bytes());
+    }
+
+    #[test]
+    fn limits_are_the_kernels_where_it_divides() {
+        let fixture = Rc::new(Fixture::new(FILES));
+        let mut tree = tree(&fixture, Purpose::Follow, Enable::Nothing);
+        tree.make(1).expect("nothing is refused");
+        let leaf = tree.leaf(0).expect("a leaf");
+        let before = written(&fixture).len();
+        for limit in ["50%".parse().ok(), "1.5".parse().ok(), CpuLimit::new(10_000).ok(), None] {
+            tree.limit_leaf(&leaf, limit).expect("nothing is refused");
+        }
+        let max = |text: &str| format!("own/divvy-7-9/c0/cpu.max={text} 100000");
+        assert_eq!(written(&fixture)[before..], ["50000", "150000", "1000", "max"].map(max));
+        // Version 1 has two files for it.
+        tree.ground.knob = Knob::Shares;
+        let before = written(&fixture).len();
+        tree.limit_leaf(&leaf, "25%".parse().ok()).expect("nothing is refused");
+        tree.limit_leaf(&leaf, None).expect("nothing is refused");
+        let file = |(name, text)| format!("own/divvy-7-9/c0/cpu.cfs_{name}_us={text}");
+        let all = [("period", "100000"), ("quota", "25000"), ("period", "100000"), ("quota", "-1")];
+        assert_eq!(written(&fixture)[before..], all.map(file));
+        assert!(tree.keeps_limits());
     }
 
     /// The cpu controller is refused while anybody is left in the cgroup: the front end goes along.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use divvy_policy::{ClientId, Share};
+use divvy_policy::{ClientId, CpuLimit, Share};
 
 use super::{LinuxHost, Warning};
 use crate::cgroup::{Enforced, Leaf, Rights, Tree, scale};
@@ -88,6 +88,19 @@ impl LinuxHost {
             }
         }
         done
+    }
+
+    /// Has the kernel keep a client within a limit, or lift that, where it divides; whether it does.
+    ///
+    /// # Errors
+    /// What could not be written: the client keeps the limit that it had.
+    pub(super) fn limit_leaf(&self, client: ClientId, limit: Option<CpuLimit>) -> Result<bool> {
+        let tree = self.tree.as_ref().filter(|tree| tree.keeps_limits());
+        let leaf = self.clients.get(client.index()).and_then(|c| c.leaf.as_ref());
+        match (tree, leaf) {
+            (Some(tree), Some(leaf)) => tree.limit_leaf(leaf, limit).map(|()| true),
+            _ => Ok(false),
+        }
     }
 
     /// Gives every client's cgroup what `rights` say of memory and disks, where that is asked for

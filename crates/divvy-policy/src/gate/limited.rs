@@ -63,6 +63,8 @@ struct Account {
     due: Option<Instant>,
     /// A measurement was asked for.
     asked: bool,
+    /// When it was charged last, or began to run after that.
+    since: Instant,
 }
 
 impl Account {
@@ -106,6 +108,9 @@ pub struct Limited<G> {
     /// By id; `None` for one that has left.
     clients: Vec<Option<Client>>,
     accounts: BTreeMap<ClientId, Account>,
+    /// Clients that have not left, and those of them that are at their limits.
+    present: usize,
+    resting: usize,
     /// The first `due` of all accounts.
     next: Option<Instant>,
     out: VecDeque<Gate>,
@@ -115,7 +120,8 @@ impl<G: Policy<Decision = Gate>> Limited<G> {
     /// `gate`, whose clients use at most `cpus` CPUs at once.
     pub fn new(gate: G, cpus: u32) -> Self {
         let (clients, accounts) = (Vec::new(), BTreeMap::new());
-        Self { gate, cpus: cpus.max(1), clients, accounts, next: None, out: VecDeque::new() }
+        let (cpus, out) = (cpus.max(1), VecDeque::new());
+        Self { gate, cpus, clients, accounts, present: 0, resting: 0, next: None, out }
     }
 
     /// The gate within.
@@ -142,8 +148,11 @@ impl<G: Policy<Decision = Gate>> Limited<G> {
                 account.limit = limit;
             }
             (Some(limit), None) => {
-                let (credit, window) = (budget(limit), window_of(now));
-                let account = Account { limit, credit, window, at_limit: false, due: None, asked: false };
+                // Of the window that there is now, a part of the budget for the rest of it.
+                let rest = i128::from(end_of(now).since(now).0);
+                let (credit, window) = (budget(limit) * rest / i128::from(WINDOW.0), window_of(now));
+                let account =
+                    Account { limit, credit, window, at_limit: false, due: None, asked: false, since: now };
                 self.accounts.insert(client, account);
             }
             (None, Some(_)) => {
@@ -214,6 +223,7 @@ impl<G: Policy<Decision = Gate>> Limited<G> {
         }
         if let Some(account) = self.accounts.get_mut(&client) {
             account.at_limit = true;
+            self.resting += 1;
         }
         self.gate.on_event(now, Event::Block { client })
     }
@@ -222,6 +232,7 @@ impl<G: Policy<Decision = Gate>> Limited<G> {
     fn let_go(&mut self, now: Instant, client: ClientId) -> Result<(), EventError> {
         if let Some(account) = self.accounts.get_mut(&client) {
             account.at_limit = false;
+            self.resting -= 1;
         }
         let known = self.client(client)?;
         if let Some(cpu) = known.wanted {
@@ -242,6 +253,7 @@ impl<G: Policy<Decision = Gate>> Limited<G> {
             // Whoever begins to run has been charged what it used before.
             if account.due.is_none() && !account.asked {
                 account.roll(now);
+                account.since = now;
             }
             let end = end_of(now);
             let due = if account.at_limit {
@@ -249,8 +261,8 @@ impl<G: Policy<Decision = Gate>> Limited<G> {
             } else if known.wanted.is_none() || known.blocked || account.asked {
                 None
             } else {
-                let through = (account.credit / i128::from(width)).max(i128::from(GRAIN.0));
-                Some((now + Nanos(u64::try_from(through).unwrap_or(u64::MAX))).min(end))
+                let through = u64::try_from(account.credit / i128::from(width)).unwrap_or(u64::MAX);
+                Some((account.since + Nanos(through)).max(now + GRAIN).min(end))
             };
             account.due = due.filter(|&due| due > now); // At the end of time there is no next window.
         }
@@ -300,7 +312,11 @@ impl<G: Policy<Decision = Gate>> Limited<G> {
                 if self.is_at_limit(client) {
                     return Ok(None);
                 }
-                if self.accounts.contains_key(&client) {
+                if let Some(account) = self.accounts.get(&client) {
+                    // Some gates hold first, and measure when the client is to run again.
+                    if wanted.is_none() && now.since(account.since) > GRAIN {
+                        self.ask(client);
+                    }
                     self.set_due(now, client)?;
                 }
             }
@@ -335,11 +351,14 @@ impl<G: Policy<Decision = Gate>> Policy for Limited<G> {
                 if client.index() >= self.clients.len() {
                     self.clients.resize(client.index() + 1, None);
                 }
+                self.present += 1;
                 self.clients[client.index()] = Some(Client { wanted: None, blocked: true, width: 1 });
             }
             Event::Leave { client } => {
                 self.clients[client.index()] = None;
-                if self.accounts.remove(&client).is_some() {
+                self.present -= 1;
+                if let Some(account) = self.accounts.remove(&client) {
+                    self.resting -= usize::from(account.at_limit);
                     self.set_next();
                 }
             }
@@ -356,6 +375,7 @@ impl<G: Policy<Decision = Gate>> Policy for Limited<G> {
                     // What was used up to the end of a window and is only told of now is of that window.
                     account.credit = account.credit.saturating_sub(i128::from(used.0));
                     account.asked = false;
+                    account.since = now;
                     account.roll(now);
                     self.settle(now, client)?;
                 }
@@ -387,6 +407,10 @@ impl<G: Policy<Decision = Gate>> Policy for Limited<G> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
+        // Where all are held until a window begins, there is nothing to look after until then.
+        if self.resting > 0 && self.resting == self.present {
+            return self.next;
+        }
         match (self.gate.poll_timeout(), self.next) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
