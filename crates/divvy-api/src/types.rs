@@ -7,6 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// The largest share that a client can ask for: more only makes cycles too long to come to an end.
 pub const SHARE_MAX: u64 = 1_000_000;
+/// The least limit, 1 % of one CPU, in millionths.
+pub const LIMIT_PPM_MIN: u64 = 10_000;
+/// The greatest, 4096 CPUs.
+pub const LIMIT_PPM_MAX: u64 = 4_096_000_000;
 /// Members that a client is listed with, unless more are asked for.
 pub const MEMBERS_SHOWN: usize = 64;
 
@@ -127,7 +131,10 @@ pub struct Client {
     pub currency: Option<String>,
     /// What it asks for; from a system's divvyd, the tickets that its first issuer gave it.
     pub share: u64,
-    /// What the share comes to on these CPUs, in the same unit: less where it has too few threads to use it.
+    /// The most CPU time that it may have, in millionths of one CPU; not there where there is no most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_ppm: Option<u64>,
+    /// What the share comes to on these CPUs, in the same unit: less where it has too few threads to use it, or a limit.
     pub effective_share: f64,
     /// Share as a fraction of the shares of all that take part: those neither paused nor gone. 0 for one that does not.
     pub requested_fraction: f64,
@@ -165,6 +172,8 @@ pub enum ClientState {
     Running,
     /// Suspended until it is its turn.
     Held,
+    /// Suspended until the next window of 100 ms, for it has had its limit in this one.
+    Limited,
     /// It may run and does not want to.
     Asleep,
     /// Somebody else stopped it.
@@ -182,6 +191,7 @@ impl ClientState {
         match self {
             Self::Running => "running",
             Self::Held => "held",
+            Self::Limited => "limited",
             Self::Asleep => "asleep",
             Self::Stopped => "stopped",
             Self::Paused => "paused",
@@ -239,6 +249,9 @@ pub struct NewClient {
     pub numbered: bool,
     /// Its share, 1 to [`SHARE_MAX`].
     pub share: u64,
+    /// The most CPU time that it may have, in millionths of one CPU: [`LIMIT_PPM_MIN`] to [`LIMIT_PPM_MAX`].
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub limit_ppm: Option<u64>,
     /// A command for divvyd to start.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub command: Option<NewCommand>,
@@ -272,6 +285,9 @@ pub struct Change {
     /// Another share, 1 to [`SHARE_MAX`].
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub share: Option<u64>,
+    /// Another limit, as in [`NewClient`]; 0 for none.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub limit_ppm: Option<u64>,
     /// Hold it until it is resumed, or resume it.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,

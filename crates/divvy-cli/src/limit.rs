@@ -1,5 +1,6 @@
 //! Limits on the command line and in files: `50%`, `1.5`, `none`; `NAME=50%` where there are several clients.
 
+use divvy_api::types::Client;
 use divvy_policy::CpuLimit;
 
 /// A limit as it is asked for: `None` is `none`.
@@ -52,6 +53,15 @@ pub(crate) fn parse_named(text: &str) -> Result<NamedLimit, String> {
         return Err(format!("'{text}': the name is empty; write NAME=50%, or 50% for all"));
     }
     Ok(NamedLimit { name: name.map(str::to_owned), limit: parse(limit)? })
+}
+
+/// `, limit 50%` of a client that has one; `, no limit` where that is worth a word.
+pub(crate) fn shown_of(client: &Client, always: bool) -> String {
+    match client.limit_ppm.and_then(|ppm| CpuLimit::new(ppm).ok()) {
+        Some(limit) => format!(", limit {limit}"),
+        None if always => ", no limit".to_owned(),
+        None => String::new(),
+    }
 }
 
 #[cfg(test)]

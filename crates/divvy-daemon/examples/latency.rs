@@ -35,7 +35,7 @@ fn main() -> Result<(), ApiError> {
     measure("status", n, || api.status().map(drop))?;
     measure("clients", n, || api.clients().map(drop))?;
     if let Some(first) = list.clients.first() {
-        let change = Change { share: Some(first.share), paused: None };
+        let change = Change { share: Some(first.share), ..Change::default() };
         measure("change a share", n, || api.change(&first.name, change).map(drop))?;
     }
     let status = api.status()?;

@@ -7,6 +7,7 @@ use clap::{ArgGroup, Args as ClapArgs};
 
 use super::which::Which;
 use crate::args::EXIT_CODES;
+use crate::limit::{self, Limit};
 
 const RUN_CODES: &str = "\
 Exit codes: the command's own, as if divvy were not there. Where it cannot be started:
@@ -23,6 +24,11 @@ pub(crate) struct RunArgs {
     /// Its share, 1 to 1000000
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     pub(crate) share: u64,
+
+    /// The most CPU time that it may have, however idle the CPUs are: 50% (of ONE CPU) or 1.5 (CPUs), for its whole tree, in
+    /// each window of 100 ms (docs/limits.md)
+    #[arg(long, value_name = "LIMIT", value_parser = limit::parse)]
+    pub(crate) limit: Option<Limit>,
 
     /// What to call it; made from the command if not given
     #[arg(long, value_name = "NAME")]
@@ -47,6 +53,11 @@ pub(crate) struct AttachArgs {
     /// Their share, 1 to 1000000
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     pub(crate) share: u64,
+
+    /// The most CPU time that it may have, however idle the CPUs are: 50% (of ONE CPU) or 1.5 (CPUs), for its whole tree, in
+    /// each window of 100 ms (docs/limits.md)
+    #[arg(long, value_name = "LIMIT", value_parser = limit::parse)]
+    pub(crate) limit: Option<Limit>,
 
     /// One process, without its children
     #[arg(value_name = "PID")]
@@ -100,12 +111,16 @@ pub(crate) struct SetArgs {
     pub(crate) client: String,
 
     /// Its share from now on, 1 to 1000000
-    #[arg(value_name = "SHARE", required_unless_present = "share", conflicts_with = "share")]
+    #[arg(value_name = "SHARE", required_unless_present_any = ["share", "limit"], conflicts_with = "share")]
     pub(crate) new_share: Option<u64>,
 
     /// The same, as for `divvy run`
     #[arg(long, short, value_name = "N")]
     pub(crate) share: Option<u64>,
+
+    /// Its limit from now on: 50% (of ONE CPU), 1.5 (CPUs) or none (docs/limits.md)
+    #[arg(long, value_name = "LIMIT", value_parser = limit::parse)]
+    pub(crate) limit: Option<Limit>,
 
     /// Print the client as JSON
     #[arg(long)]

@@ -2,10 +2,12 @@
 
 use divvy_api::types::{Client, NewClient, Plan};
 
+use divvy_policy::CpuLimit;
+
 use super::args::AttachArgs;
 use super::json;
 use crate::strip::plain;
-use crate::{Code, Failure, print};
+use crate::{Code, Failure, limit, print};
 
 /// The selector that the arguments name.
 fn selector(args: &AttachArgs) -> Option<String> {
@@ -24,6 +26,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
     let new = NewClient {
         name: args.called.clone(),
         share: args.share,
+        limit_ppm: args.limit.flatten().map(CpuLimit::ppm),
         selector: selector(args),
         ..NewClient::default()
     };
@@ -48,7 +51,8 @@ fn attached(c: &Client) -> String {
         String::new()
     };
     let members = processes(c.nr_members);
-    format!("{}: {} attached, {members}, share {}{refused}", c.name, plain(&c.selector), c.share)
+    let limit = limit::shown_of(c, false);
+    format!("{}: {} attached, {members}, share {}{limit}{refused}", c.name, plain(&c.selector), c.share)
 }
 
 fn planned(plan: &Plan) -> String {

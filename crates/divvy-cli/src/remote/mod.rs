@@ -11,9 +11,10 @@ pub(crate) mod which;
 use divvy_api::client::{Api, ApiError};
 use divvy_api::launch::LaunchError;
 use divvy_api::types::{Change, Client, Clients, ErrorCode};
+use divvy_policy::CpuLimit;
 use serde::Serialize;
 
-use crate::{Code, Failure, print};
+use crate::{Code, Failure, limit, print};
 use args::{ClientArgs, LsArgs, SetArgs};
 use which::Which;
 
@@ -93,20 +94,22 @@ fn told(client: &Client, as_json: bool, words: impl std::fmt::Display) -> Result
 }
 
 pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
-    let change = Change { share: args.new_share.or(args.share), paused: None };
+    let limit_ppm = args.limit.map(|limit| limit.map_or(0, CpuLimit::ppm));
+    let change = Change { share: args.new_share.or(args.share), limit_ppm, paused: None };
     let client = api_for(&args.client, &args.which)?.change(&args.client, change).map_err(of_its_owner)?;
-    told(&client, args.json, format_args!("{}: share {}", client.name, client.share))
+    let limit = limit::shown_of(&client, args.limit.is_some());
+    told(&client, args.json, format_args!("{}: share {}{limit}", client.name, client.share))
 }
 
 pub(crate) fn pause(args: &ClientArgs) -> Result<Code, Failure> {
-    let change = Change { share: None, paused: Some(true) };
+    let change = Change { paused: Some(true), ..Change::default() };
     let client = api_for(&args.client, &args.which)?.change(&args.client, change).map_err(of_its_owner)?;
     let words = format!("{}: paused; its share goes to the others", client.name);
     told(&client, args.json, words)
 }
 
 pub(crate) fn resume(args: &ClientArgs) -> Result<Code, Failure> {
-    let change = Change { share: None, paused: Some(false) };
+    let change = Change { paused: Some(false), ..Change::default() };
     let client = api_for(&args.client, &args.which)?.change(&args.client, change).map_err(of_its_owner)?;
     told(&client, args.json, format_args!("{}: {}", client.name, client.state.as_str()))
 }

@@ -13,6 +13,7 @@ use std::path::Path;
 use divvy_api::types::{Change, ClientState, NewClient};
 use divvy_linux::stand_in::{Fork, end_by_signal, fork};
 use divvy_linux::{Exit, Signal};
+use divvy_policy::CpuLimit;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -72,7 +73,7 @@ fn resume_for(signal: Signal, args: &RunArgs, client: &mut ClientName) {
     // A divvyd that is gone, or refuses, holds nobody for us to resume.
     let Ok(api) = args.which.choice().and_then(|choice| Ok(choice.api()?)) else { return };
     if api.client(client).is_ok_and(|client| client.state == ClientState::Paused) {
-        let _ = api.change(client, Change { share: None, paused: Some(false) });
+        let _ = api.change(client, Change { paused: Some(false), ..Change::default() });
     }
 }
 
@@ -82,6 +83,7 @@ fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<
         name: Some(args.name.clone().unwrap_or_else(|| base.to_owned())),
         numbered: args.name.is_none(),
         share: args.share,
+        limit_ppm: args.limit.flatten().map(CpuLimit::ppm),
         selector: Some(format!("tree:{}", std::process::id())),
         ..NewClient::default()
     };

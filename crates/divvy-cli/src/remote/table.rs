@@ -1,6 +1,7 @@
 //! The table of `divvy ls`.
 
 use divvy_api::types::{Client, Clients};
+use divvy_policy::CpuLimit;
 
 use super::seconds;
 
@@ -8,16 +9,23 @@ use super::seconds;
 const NAME_MAX: usize = 18;
 const NAME_MAX_WIDE: usize = 24;
 
+/// What a column for limits takes of a line.
+const LIMIT_WIDTH: usize = 8;
+
 /// A header, a line for each client, and what the fractions are of; within 80 columns unless it may be `wide`.
 pub(super) fn lines(clients: &Clients, wide: bool) -> Vec<String> {
     let longest = clients.clients.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
-    let width = longest.clamp(6, if wide { NAME_MAX_WIDE } else { NAME_MAX });
+    let limits = clients.clients.iter().any(|c| c.limit_ppm.is_some());
+    let most = if wide { NAME_MAX_WIDE } else { NAME_MAX - if limits { LIMIT_WIDTH } else { 0 } };
+    let width = longest.clamp(6, most);
+    let column = |text: &str| if limits { format!(" {text:>7}") } else { String::new() };
     let line = if wide { wide_line } else { line };
     let mut lines = vec![if wide {
         format!(
-            "{:<width$} {:>7} {:>9} {:>11} {:>8} {:>10} {:>8}  {:<7} {:>9} {:>11}  is",
+            "{:<width$} {:>7}{} {:>9} {:>11} {:>8} {:>10} {:>8}  {:<7} {:>9} {:>11}  is",
             "client",
             "share",
+            column("limit"),
             "effective",
             "requested %",
             "target %",
@@ -29,11 +37,22 @@ pub(super) fn lines(clients: &Clients, wide: bool) -> Vec<String> {
         )
     } else {
         format!(
-            "{:<width$} {:>7} {:>8} {:>10} {:>8}  {:<7} {:>5} {:>9}",
-            "client", "share", "target %", "achieved %", "error %", "state", "procs", "CPU time"
+            "{:<width$} {:>7}{} {:>8} {:>10} {:>8}  {:<7} {:>5} {:>9}",
+            "client",
+            "share",
+            column("limit"),
+            "target %",
+            "achieved %",
+            "error %",
+            "state",
+            "procs",
+            "CPU time"
         )
     }];
-    lines.extend(clients.clients.iter().map(|client| line(client, width)));
+    lines.extend(clients.clients.iter().map(|client| {
+        let limit = client.limit_ppm.and_then(|ppm| CpuLimit::new(ppm).ok());
+        line(client, width, &column(&limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string())))
+    }));
     let refused = clients.clients.iter().filter(|client| !wide && client.not_permitted > 0);
     lines.extend(refused.map(|client| {
         let name = short(&client.name, width);
@@ -56,9 +75,9 @@ fn short(name: &str, width: usize) -> String {
     text
 }
 
-fn line(c: &Client, width: usize) -> String {
+fn line(c: &Client, width: usize, limit: &str) -> String {
     format!(
-        "{:<width$} {:>7} {:>8.2} {:>10.2} {:>+8.2}  {:<7} {:>5} {:>7.2} s",
+        "{:<width$} {:>7}{limit} {:>8.2} {:>10.2} {:>+8.2}  {:<7} {:>5} {:>7.2} s",
         short(&c.name, width),
         c.share,
         c.effective_fraction * 100.0,
@@ -70,11 +89,11 @@ fn line(c: &Client, width: usize) -> String {
     )
 }
 
-fn wide_line(c: &Client, width: usize) -> String {
+fn wide_line(c: &Client, width: usize, limit: &str) -> String {
     let refused =
         if c.not_permitted > 0 { format!(" ({} not permitted)", c.not_permitted) } else { String::new() };
     format!(
-        "{:<width$} {:>7} {:>9.2} {:>11.2} {:>8.2} {:>10.2} {:>+8.2}  {:<7} {:>9} {:>9.2} s  {}{refused}",
+        "{:<width$} {:>7}{limit} {:>9.2} {:>11.2} {:>8.2} {:>10.2} {:>+8.2}  {:<7} {:>9} {:>9.2} s  {}{refused}",
         short(&c.name, width),
         c.share,
         c.effective_share,
@@ -103,6 +122,7 @@ mod tests {
             user: None,
             currency: None,
             share,
+            limit_ppm: None,
             effective_share: 1.5,
             requested_fraction: 0.25,
             effective_fraction: 1.0 / 3.0,
@@ -143,5 +163,20 @@ mod tests {
                 "achieved: of all clients' CPU time in the 5.3 s since shares or clients changed",
             ]
         );
+
+        let limited =
+            Client { limit_ppm: Some(500_000), ..client("a-name-that-is-far-too-long-for-it", 3, 0) };
+        let clients = Clients { clients: vec![client("a", 1, 0), limited], ..clients };
+        let narrow = lines(&clients, false);
+        assert_eq!(
+            narrow[..3],
+            [
+                "client       share   limit target % achieved %  error %  state   procs  CPU time",
+                "a                1       -    33.33      33.25    -0.25  running    12    1.67 s",
+                "a-name-th…       3     50%    33.33      33.25    -0.25  running    12    1.67 s",
+            ]
+        );
+        assert!(narrow.iter().all(|line| line.chars().count() <= 80), "{narrow:#?}");
+        assert!(lines(&clients, true)[2].starts_with("a-name-that-is-far-too-…       3     50%      1.50"));
     }
 }

@@ -55,8 +55,8 @@ impl Source for Daemon {
 
     fn change(&mut self, client: u32, change: Change) -> Result<String, String> {
         let wanted = match change {
-            Change::Share(share) => types::Change { share: Some(share), paused: None },
-            Change::Pause(paused) => types::Change { share: None, paused: Some(paused) },
+            Change::Share(share) => types::Change { share: Some(share), ..types::Change::default() },
+            Change::Pause(paused) => types::Change { paused: Some(paused), ..types::Change::default() },
         };
         let changed = self.api.change(&client.to_string(), wanted).map_err(|e| e.to_string())?;
         Ok(match change {
@@ -79,6 +79,7 @@ fn client(client: types::Client) -> Client {
         name: client.name,
         selector: client.selector,
         share: client.share,
+        limit_ppm: client.limit_ppm,
         effective_share: client.effective_share,
         requested_fraction: client.requested_fraction,
         effective_fraction: client.effective_fraction,
@@ -88,6 +89,7 @@ fn client(client: types::Client) -> Client {
         state: match client.state {
             ClientState::Running => State::Running,
             ClientState::Held => State::Held,
+            ClientState::Limited => State::Limited,
             ClientState::Asleep => State::Asleep,
             ClientState::Stopped => State::Stopped,
             ClientState::Paused => State::Paused,

@@ -1,5 +1,6 @@
 //! The dashboard on a screen. Nothing here changes anything.
 
+use divvy_policy::CpuLimit;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -27,6 +28,7 @@ impl Look {
         match state {
             State::Running => self.paint(style, Color::Green),
             State::Held => style,
+            State::Limited => self.paint(style, Color::Cyan),
             State::Asleep => self.paint(style, Color::Blue),
             State::Stopped => self.paint(style, Color::Yellow),
             State::Paused => self.paint(style, Color::Magenta),
@@ -258,9 +260,9 @@ fn strip_spans(app: &App, look: Look, client: &Client, width: usize) -> Vec<Span
     spans
 }
 
-/// Held and running alternate many times between two snapshots: which of the two it was last means nothing.
+/// Held, limited and running alternate many times between two snapshots: which of them it was last means nothing.
 fn colour_of(state: State) -> State {
-    if state == State::Held { State::Running } else { state }
+    if matches!(state, State::Held | State::Limited) { State::Running } else { state }
 }
 
 /// A number of % with its sign, in seven columns.
@@ -294,6 +296,9 @@ fn draw_details(frame: &mut Frame<'_>, app: &App, look: Look, area: Rect) {
         client.effective_share,
         plural(client.width as usize, "CPU")
     );
+    if let Some(limit) = client.limit_ppm.and_then(|ppm| CpuLimit::new(ppm).ok()) {
+        text += &format!("; limit {limit} of one CPU");
+    }
     if client.not_permitted > 0 {
         text += &format!("; {} not permitted", plural(client.not_permitted as usize, "process"));
     }

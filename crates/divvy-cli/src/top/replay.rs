@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use divvy_engine::{ClientState, Divergence, Playback, Trace, TraceHeader, TraceLine, TraceReader};
-use divvy_policy::{ClientId, Instant, Nanos};
+use divvy_policy::{ClientId, CpuLimit, Instant, Nanos};
 
 use super::source::{Change, Client, Cycles, Own, SNAPSHOT_VERSION, Snapshot, Source, State};
 use crate::share::report::effective_shares;
@@ -80,6 +80,7 @@ impl Replay {
                 name: self.playback.name(client),
                 selector: String::new(),
                 share: account.share.get(),
+                limit_ppm: account.limit.map(CpuLimit::ppm),
                 effective_share,
                 requested_fraction: if account.present { of(account.share.get(), shares) } else { 0.0 },
                 effective_fraction,

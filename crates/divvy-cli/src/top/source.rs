@@ -53,6 +53,9 @@ pub(super) struct Client {
     /// What belongs to it: `tree:123`, `user:alice`; empty where the source does not say.
     pub(super) selector: String,
     pub(super) share: u64,
+    /// The most CPU time that it may have, in millionths of one CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limit_ppm: Option<u64>,
     /// What the share comes to on these CPUs, in the same unit.
     pub(super) effective_share: f64,
     /// Share as a fraction of all shares.
@@ -89,6 +92,8 @@ pub(super) struct Member {
 pub(super) enum State {
     Running,
     Held,
+    /// Until the next window: it has had its limit.
+    Limited,
     Asleep,
     /// By somebody else.
     Stopped,
@@ -102,6 +107,7 @@ impl State {
         match self {
             Self::Running => "running",
             Self::Held => "held",
+            Self::Limited => "limited",
             Self::Asleep => "asleep",
             Self::Stopped => "stopped",
             Self::Paused => "paused",

@@ -15,6 +15,7 @@ fn client(id: u32, name: &str, share: u64, state: State) -> Client {
         name: name.into(),
         selector: format!("tree:{}", 100 + id),
         share,
+        limit_ppm: None,
         effective_share: share as f64,
         requested_fraction: share as f64 / 6.0,
         effective_fraction: share as f64 / 6.0,

@@ -1,11 +1,14 @@
 //! Limits, judged by the kernel's books: what all processes of a client used, those included that have ended.
 
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use divvy_linux::cgroup::Survey;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-use crate::harness::{SPIN, Sandbox, client, one_cpu, skip};
+use crate::daemon::{client as daemon_client, start_divvyd};
+use crate::harness::{SPIN, Sandbox, client, cpu, eventually, one_cpu, skip};
 
 /// How far above a limit a client may be, of one CPU: a window at the beginning, and being held late at the end.
 const MAX_ABOVE: f64 = 0.03;
@@ -112,6 +115,68 @@ fn every_back_end_keeps_limits() {
             "{backend}: what it leaves is the other's: {kernels} CPUs"
         );
     }
+}
+
+/// Clients of divvyd: a limit at the start, others later, and what is shown of it.
+#[test]
+fn a_clients_limit_changes_at_any_moment() {
+    let sandbox = Sandbox::own();
+    start_divvyd(&sandbox, &["--cpus", &one_cpu()]);
+    // In sessions of their own: the kernel hangs up on a group of which somebody stands stopped when it is left alone.
+    let mut job = sandbox.command("setsid");
+    job.arg(sandbox.program()).args(["run", "--limit", "40%", "--name", "job", "--", "sh", "-c", SPIN]);
+    let mut job = job.spawn().expect("divvy starts");
+    eventually("the client", || {
+        daemon_client(&sandbox, "job").filter(|c| c["service_ns"].as_u64() > Some(0))
+    });
+    let used = |seconds: u64| {
+        let (before, start) = (cpu(&sandbox.with("while")), Instant::now());
+        std::thread::sleep(Duration::from_secs(seconds));
+        let ticks = cpu(&sandbox.with("while")) - before;
+        ticks as f64 / 100.0 / start.elapsed().as_secs_f64()
+    };
+    let most = |limit: f64| limit + 2.0 * MAX_ABOVE;
+    let limited = used(3);
+    assert!(limited > 0.02 && limited <= most(0.4), "{limited} CPUs of 0.4");
+    assert_eq!(daemon_client(&sandbox, "job").expect("it runs")["limit_ppm"], 400_000);
+    let set = |args: &[&str], said: &str| {
+        let outcome = sandbox.run(&[&["set", "job"], args].concat());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert_eq!(String::from_utf8_lossy(&outcome.stdout).trim(), said);
+    };
+    set(&["--limit", "10%"], "job: share 1, limit 10%");
+    let less = used(3);
+    assert!(less > 0.01 && less <= most(0.1), "{less} CPUs of 0.1");
+    let listed = String::from_utf8(sandbox.run(&["ls"]).stdout).expect("text");
+    assert!(listed.contains("limit") && listed.contains("10%"), "{listed}");
+    set(&["3"], "job: share 3, limit 10%");
+    // A pause and its end leave the limit as it was.
+    assert_eq!(sandbox.run(&["pause", "job"]).code, Some(0));
+    assert_eq!(sandbox.run(&["resume", "job"]).code, Some(0));
+    let still = used(2);
+    assert!(still > 0.01 && still <= most(0.1), "{still} CPUs of 0.1");
+    set(&["--limit", "none"], "job: share 3, no limit");
+    eventually("more than before", || (used(1) > 0.2).then_some(()));
+    let told = daemon_client(&sandbox, "job").expect("it runs");
+    assert!(told["limit_ppm"].is_null(), "{told}");
+    // One that runs already.
+    let mut spin = sandbox.command("setsid");
+    let mut spin = spin.args(["sh", "-c", &format!("{SPIN} # another")]).spawn().expect("a shell");
+    sandbox.wait_for(1, "# another");
+    let pid = spin.id().to_string();
+    let outcome = sandbox.run(&["attach", "--tree", &pid, "--limit", "0.25", "--as", "another"]);
+    let said = String::from_utf8_lossy(&outcome.stdout);
+    assert!(outcome.code == Some(0) && said.contains("share 1, limit 25%"), "{said}{}", outcome.stderr);
+    let asked = rustix::process::kill_process(Pid::from_child(&job), Signal::TERM);
+    asked.expect("it runs");
+    job.wait().expect("ours");
+    let (before, start) = (cpu(&sandbox.with("# another")), Instant::now());
+    std::thread::sleep(Duration::from_secs(2));
+    let part = (cpu(&sandbox.with("# another")) - before) as f64 / 100.0 / start.elapsed().as_secs_f64();
+    assert!(part > 0.01 && part <= most(0.25), "{part} CPUs of 0.25");
+    assert_eq!(sandbox.run(&["detach", "another"]).code, Some(0));
+    spin.kill().expect("ours");
+    spin.wait().expect("ours");
 }
 
 /// What is wrong with a limit is said before anything runs.

@@ -159,7 +159,7 @@ fn a_trace_that_cannot_be_used_is_refused_in_one_line() {
     std::fs::write(sandbox.path("binary"), [0xff, 0xfe, 0, 10]).unwrap();
     for (args, code, cause) in [
         (vec!["plot", "nowhere"], 4, "nowhere"),
-        (vec!["plot", "future"], 4, "trace version 9; this divvy reads 1 to 2"),
+        (vec!["plot", "future"], 4, "trace version 9; this divvy reads 1 to 3"),
         (vec!["plot", "only-header"], 4, "nothing happens in this trace"),
         (vec!["plot", "wrong"], 4, "line 3: client 3 has not joined"),
         (vec!["plot", "binary"], 4, "binary"),

@@ -1,11 +1,11 @@
-//! Every command that the README and the page about limits show is run.
+//! Every command that the README shows is run.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::harness::{PATIENCE, Sandbox, eventually};
 
-const PAGES: [&str; 2] = [include_str!("../../../../README.md"), include_str!("../../../../docs/limits.md")];
+const README: &str = include_str!("../../../../README.md");
 /// How a reader who has not installed divvy calls it; here it is the one under test.
 const CALLS: [&str; 1] = ["cargo run --release --bin divvy --"];
 const TEST: &str = "scripts/test.sh";
@@ -13,7 +13,7 @@ const TEST: &str = "scripts/test.sh";
 /// The commands in blocks marked `sh`, lines that end in `\` joined.
 fn commands() -> Vec<String> {
     let mut found = Vec::new();
-    for block in PAGES.iter().flat_map(|page| page.split("```sh\n").skip(1)) {
+    for block in README.split("```sh\n").skip(1) {
         let block = block.split("```").next().expect("a block").replace("\\\n", " ");
         let lines = block.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         found.extend(lines.map(str::to_owned));
@@ -69,7 +69,7 @@ fn every_example_runs() {
 /// The quick start has the two commands: a run, and all tests; and CI runs the same as the second.
 #[test]
 fn the_quick_start_is_two_commands() {
-    let section = PAGES[0].split("\n## ").find(|s| s.starts_with("Quick start")).expect("a quick start");
+    let section = README.split("\n## ").find(|s| s.starts_with("Quick start")).expect("a quick start");
     let commands: Vec<String> =
         commands().into_iter().filter(|c| section.replace("\\\n", " ").contains(c.as_str())).collect();
     assert_eq!(commands.len(), 2, "{commands:#?}");

@@ -119,6 +119,7 @@ mod tests {
             user: None,
             currency: Some(currency.into()),
             share: 1,
+            limit_ppm: None,
             effective_share: 0.0,
             requested_fraction: 0.0,
             effective_fraction: 0.0,

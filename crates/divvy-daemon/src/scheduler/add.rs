@@ -5,7 +5,7 @@ use divvy_market::CurrencyId;
 use divvy_policy::{ClientId, Share};
 
 use super::book::Entry;
-use super::{Owner, Scheduler, internal, parse_share, system};
+use super::{Owner, Scheduler, internal, limited, parse_limit, parse_share, system};
 use crate::market::message::{Admitted, Who};
 use crate::message::{Answer, Prepared, Refusal};
 use divvy_api::types::{ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
@@ -60,6 +60,25 @@ impl Scheduler {
         admitted: Option<&Admitted>,
     ) -> Result<Answer, Refusal> {
         let share = parse_share(new.share)?;
+        let limit = new.limit_ppm.map(parse_limit).transpose()?.flatten();
+        let added = self.add_unlimited(new, share, who, admitted)?;
+        let (Some(limit), Answer::Added(client)) = (limit, &added) else { return Ok(added) };
+        let client = ClientId(client.id);
+        if let Err(e) = self.engine.set_limit(client, Some(limit)) {
+            let _ = self.detach(client);
+            return Err(limited(e));
+        }
+        Ok(Answer::Added(Box::new(self.client(client, MEMBERS_SHOWN)?)))
+    }
+
+    /// The same, without the limit.
+    fn add_unlimited(
+        &mut self,
+        new: &NewClient,
+        share: Share,
+        who: &Who,
+        admitted: Option<&Admitted>,
+    ) -> Result<Answer, Refusal> {
         if self.system.is_some() {
             return self.add_for(new, share, who, admitted);
         }
@@ -161,6 +180,7 @@ impl Scheduler {
     /// What a client of `new` would be called, and whose child its process is.
     pub(super) fn prepare(&mut self, new: &NewClient, who: &Who) -> Result<Answer, Refusal> {
         parse_share(new.share)?;
+        new.limit_ppm.map(parse_limit).transpose()?;
         let selector = selector_of(new)?;
         check_selector(&selector, who)?;
         self.check_free(&selector, Some(who.uid))?;

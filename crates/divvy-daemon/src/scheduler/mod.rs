@@ -20,7 +20,7 @@ use divvy_engine::policies::{AnyGate, GateSpec};
 use divvy_engine::{Engine, EngineError, HostError};
 use divvy_linux::cgroup::DEVIATION_WARN_PPM;
 use divvy_linux::{Asked, LinuxHost, Waker, clock};
-use divvy_policy::{ClientId, Instant, Nanos, Share};
+use divvy_policy::{ClientId, CpuLimit, Instant, Nanos, Share};
 use tokio::sync::Notify;
 
 use crate::market::message::Who;
@@ -359,10 +359,11 @@ impl Scheduler {
 
     fn change(&mut self, client: ClientId, change: Change) -> Result<(), Refusal> {
         if change == Change::default() {
-            let fix = "give `share`, `paused` or both";
+            let fix = "give `share`, `limit_ppm` or `paused`";
             return Err(Refusal::new(ErrorCode::BadRequest, "nothing is to be changed", fix));
         }
         let share = change.share.map(parse_share).transpose()?;
+        let limit = change.limit_ppm.map(parse_limit).transpose()?;
         let owned = self.book.entry_mut(client).and_then(|entry| entry.owner.as_mut());
         if let (Some(owner), Some(share)) = (owned, share) {
             // The market has changed the ticket, and tells what that is worth.
@@ -374,6 +375,9 @@ impl Scheduler {
             self.weights.stale = true;
         } else {
             self.rebase();
+        }
+        if let Some(limit) = limit {
+            self.engine.set_limit(client, limit).map_err(limited)?;
         }
         match change.paused {
             Some(true) => {
@@ -473,6 +477,32 @@ fn parse_share(n: u64) -> Result<Share, Refusal> {
         let text = format!("share {n}: a share is a whole number from 1 to {SHARE_MAX}");
         Refusal::new(ErrorCode::BadRequest, text, "give another share")
     })
+}
+
+/// A limit in millionths of one CPU; 0 is none.
+fn parse_limit(ppm: u64) -> Result<Option<CpuLimit>, Refusal> {
+    if ppm == 0 {
+        return Ok(None);
+    }
+    CpuLimit::new(ppm).map(Some).map_err(|e| {
+        let text = format!("limit_ppm {ppm}: {e}");
+        Refusal::new(
+            ErrorCode::BadRequest,
+            text,
+            "give 10000 to 4096000000 millionths of one CPU, or 0 for none",
+        )
+    })
+}
+
+/// The refusal for a limit that the kernel was to keep, and does not.
+fn limited(e: EngineError) -> Refusal {
+    match e {
+        EngineError::Host(e) => {
+            let fix = "start divvyd with --backend signals, which keeps limits by itself";
+            Refusal::new(ErrorCode::NotPermitted, format!("the kernel was to keep the limit: {e}"), fix)
+        }
+        e => internal(e),
+    }
 }
 
 fn internal_text(text: &str) -> Refusal {

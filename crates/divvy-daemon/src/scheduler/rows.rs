@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use divvy_engine::ClientLedger;
 use divvy_linux::{Exit as HostExit, State, clock};
-use divvy_policy::{ClientId, Instant, Nanos};
+use divvy_policy::{ClientId, CpuLimit, Instant, Nanos};
 
 use super::book::Entry;
 use super::view::{Row, View};
@@ -130,6 +130,7 @@ impl Scheduler {
             user: entry.owner.as_ref().map(|owner| owner.user.clone()),
             currency: entry.owner.as_ref().map(|owner| owner.currency.to_string()),
             share,
+            limit_ppm: account.limit.map(CpuLimit::ppm),
             effective_share: part(effective, totals.rate) * share as f64 / account.share.get() as f64,
             requested_fraction: part(requested, totals.shares as f64),
             effective_fraction: effective,
@@ -158,6 +159,8 @@ impl Scheduler {
             ClientState::Stopped
         } else if account.blocked {
             ClientState::Asleep
+        } else if account.at_limit {
+            ClientState::Limited
         } else if self.engine.is_released(client) {
             ClientState::Running
         } else {

@@ -274,6 +274,7 @@ mod tests {
             user: None,
             currency: None,
             share: 1,
+            limit_ppm: None,
             effective_share: 0.0,
             requested_fraction: 0.0,
             effective_fraction: 0.0,

@@ -86,7 +86,7 @@ fn times(n: usize, mut call: impl FnMut() -> Result<(), ApiError>) -> Result<Vec
 
 fn ask(api: &Api, clients: &str, n: usize, rows: &mut Vec<Row>) -> Result<()> {
     let first = api.clients()?.clients.into_iter().next().context("divvyd has no client")?;
-    let change = || Change { share: Some(first.share), paused: None };
+    let change = || Change { share: Some(first.share), ..Change::default() };
     let mut note = |request, times: Vec<f64>| {
         let at = |q| quantile(&times, q).unwrap_or(f64::NAN);
         let row = Row {
