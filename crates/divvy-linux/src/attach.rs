@@ -30,6 +30,8 @@ const SCAN_REST: u64 = 100;
 const SCAN_INTERVAL_LOST: Nanos = Nanos::from_millis(100);
 /// Scans that leave the list of processes out where nobody was made meanwhile, or events tell of everybody: at most.
 const SKIPS_MAX: u32 = 9;
+/// Of more processes that were made between two scans, the others are looked at when the list is read.
+const YOUNG_MAX: usize = 1024;
 /// Idle members whose clocks are read at each wake-up.
 const SENTRY_LOOKS: usize = 32;
 /// Idle members whose clocks are read in a second, at most, whatever for; a review reads more besides.
@@ -118,6 +120,9 @@ pub(crate) struct Attached {
     /// Scans since the list of processes was read.
     skipped: u32,
     last_pid: Latest,
+    /// Who was made since the last scan, where a group has a client: a process enters a group after it was made, and nobody
+    /// tells of that.
+    young: Vec<Pid>,
     sentry_next: usize,
     review_next: usize,
     /// Idle members of all clients at the last review or attachment.
@@ -144,6 +149,7 @@ impl Attached {
             interval: SCAN_INTERVAL,
             skipped: 0,
             last_pid: Latest::default(),
+            young: Vec::new(),
             sentry_next: 0,
             review_next: 0,
             nr_idle: 0,
@@ -449,6 +455,8 @@ impl LinuxHost {
         // In the order in which they were first told of.
         let (mut changed, mut places) = (Vec::<(Pid, Option<User>)>::new(), HashMap::new());
         let (mut parents, mut lost) = (HashSet::new(), false);
+        let groups = self.attached.rules.iter().any(|rule| matches!(rule.selector, Selector::Group(_)));
+        let young = &mut self.attached.young;
         let census = &mut self.attached.census;
         let nr_events = &mut self.attached.nr_events;
         let mut note = |pid: Pid, look: Option<User>| {
@@ -464,6 +472,9 @@ impl LinuxHost {
             match event {
                 ProcessEvent::Fork { parent, child } => {
                     census.fork(parent, child);
+                    if groups && young.len() < YOUNG_MAX {
+                        young.push(child);
+                    }
                     parents.insert(parent);
                     note(child, None);
                 }
@@ -542,9 +553,11 @@ impl LinuxHost {
         let quiet = told || !latest.has_changed_since(self.attached.last_pid);
         if quiet && !surely && self.attached.skipped < SKIPS_MAX {
             self.attached.skipped += 1;
+            self.look_at_young();
             return Ok(());
         }
         (self.attached.skipped, self.attached.last_pid) = (0, latest);
+        self.attached.young.clear();
         let changes = self.attached.census.scan(&mut self.tally.reads)?;
         for pid in changes.gone {
             self.member_ended(pid);
@@ -553,6 +566,15 @@ impl LinuxHost {
             self.reassign(pid, true);
         }
         Ok(())
+    }
+
+    /// Looks once more at those that were made since the last scan.
+    fn look_at_young(&mut self) {
+        for pid in std::mem::take(&mut self.attached.young) {
+            if self.attached.census.touch(pid, User::AsBefore, &mut self.tally.reads) {
+                self.reassign(pid, true);
+            }
+        }
     }
 
     fn reassign_all(&mut self) {
