@@ -1,4 +1,4 @@
-//! What users install: an archive of static programs for any Linux, and a Debian package.
+//! What users install: an archive of static programs for any Linux, a Debian package, and the Python package.
 //!
 //! The archive's programs are linked statically with musl and need nothing of the machine. The package's are linked with
 //! the machine's C library, so that they know the users of a directory service (LDAP, SSSD) too, which a static program
@@ -7,6 +7,7 @@
 mod archive;
 mod deb;
 mod musl;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,6 +51,8 @@ enum Kind {
     Static,
     /// A Debian package
     Deb,
+    /// The Python package, as a wheel
+    Wheel,
 }
 
 /// Makes what was asked for, and says each file.
@@ -75,6 +78,9 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
     if wanted(Kind::Deb) {
         let programs = args.from.clone().map_or_else(release, Ok)?;
         files.push(deb::write(&programs, &args.version, args.level, &work.0.join("deb"), &out)?);
+    }
+    if wanted(Kind::Wheel) {
+        files.push(wheel::write(&args.version, &work.0.join("wheel"), &out)?);
     }
     for file in &files {
         let bytes = std::fs::metadata(file).with_context(|| format!("look at {}", file.display()))?.len();

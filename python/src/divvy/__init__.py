@@ -1,0 +1,31 @@
+"""Divide the CPU among processes and pools in proportion to shares, and cap them, as an ordinary user.
+
+    with divvy.share({"build": (build, 3), "tests": tests}) as shares:
+        ...
+    print(shares.report())
+
+:func:`share` takes processes, :class:`Pool` and :class:`ProcessPoolExecutor` are pools with a share, and :class:`Client` is
+all of divvyd's API. What divides is divvyd, which is started where none runs, and leaves by itself.
+"""
+
+from ._api import Client, ClientInfo, Error, NotRunning, Refused
+from ._limit import Limit
+from ._pools import Pool, ProcessPoolExecutor
+from ._report import Report, Row
+from ._share import Share, share
+
+__all__ = [
+    "Client",
+    "ClientInfo",
+    "Error",
+    "Limit",
+    "NotRunning",
+    "Pool",
+    "ProcessPoolExecutor",
+    "Refused",
+    "Report",
+    "Row",
+    "Share",
+    "share",
+]
+__version__ = "0.1.0"

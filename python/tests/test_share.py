@@ -1,0 +1,103 @@
+import multiprocessing
+import time
+import unittest
+
+import divvy
+from live import MAX_ERROR, SPIN, Live
+
+
+def compute(seconds):
+    while time.process_time() < seconds:
+        pass
+
+
+class Shares(Live):
+    def test_processes_get_their_shares_by_the_kernels_books(self):
+        a, b = self.spin(), self.spin()
+        with divvy.share({"a": a, "b": (b.pid, 3)}) as shares:
+            before = self.ticks(a), self.ticks(b)
+            time.sleep(3)
+            used = self.ticks(a) - before[0], self.ticks(b) - before[1]
+            self.assertAlmostEqual(used[1] / sum(used), 0.75, delta=MAX_ERROR)
+            names = [info.name for info in divvy.Client().clients()]
+            self.assertEqual(names, ["a", "b"])
+        self.assertEqual(divvy.Client(start=False).clients(), [])
+        self.assertIsNone(a.poll(), "it runs on")
+        report = shares.report()
+        self.assertEqual([row.name for row in report], ["a", "b"])
+        self.assertAlmostEqual(report["b"].target, 0.75)
+        self.assertAlmostEqual(report["b"].achieved, 0.75, delta=MAX_ERROR)
+        self.assertEqual(report.to_dict()["rows"][1]["share"], 3)
+        self.assertIn("achieved %", str(report))
+        html = report._repr_html_()
+        self.assertTrue(html.startswith("<table>") and html.count("<tr>") == 3, html)
+
+    def test_a_limit_and_what_changes(self):
+        with divvy.share({}) as shares:
+            process = shares.run("low", SPIN, limit="20%")
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            time.sleep(0.2)
+            before, begin = self.ticks(process), time.monotonic()
+            time.sleep(2)
+            part = (self.ticks(process) - before) / (time.monotonic() - begin)
+            self.assertTrue(0.01 < part < 0.2 + MAX_ERROR, part)
+            self.assertEqual(divvy.Client().client("low").limit_ppm, 200_000)
+            shares.set("low", share=5, limit=None)
+            info = divvy.Client().client("low")
+            self.assertEqual((info.share, info.limit_ppm), (5, None))
+            shares.pause("low")
+            self.assertEqual(divvy.Client().client("low").state, "paused")
+            before = self.ticks(process)
+            time.sleep(0.3)
+            self.assertAlmostEqual(self.ticks(process), before, delta=0.03)
+            shares.resume("low")
+
+    def test_a_process_of_multiprocessing_that_ends_is_in_the_report(self):
+        process = multiprocessing.get_context("fork").Process(target=compute, args=(0.3,))
+        process.start()
+        with divvy.share({"short": process, "long": self.spin()}) as shares:
+            process.join()
+            time.sleep(0.3)
+            report = shares.report()
+        self.assertEqual(report["short"].state, "left")
+        self.assertGreater(report["short"].cpu_seconds, 0.1)
+        self.assertAlmostEqual(report["short"].target, 0.5, delta=0.01)
+
+    def test_what_cannot_be_is_refused_and_nothing_is_left(self):
+        a = self.spin()
+        for wrong, kind, text in [
+            ({"a": a, "b": 4194305}, divvy.Refused, "there is no process 4194305"),
+            ({"a": a, "b": (a, 0)}, divvy.Refused, "a share is a whole number"),
+            ({"a": a, "b": "bob"}, ValueError, "is no selector"),
+            ({"a": a, "b": None}, TypeError, "is no process"),
+            ({"a": a, "/": (a, 2)}, divvy.Refused, "tree:"),
+            ({"a": (a, 1, "0.1%")}, ValueError, "a limit is 1%"),
+        ]:
+            with self.assertRaises(kind) as raised:
+                with divvy.share(wrong):
+                    self.fail("nothing to divide")
+            self.assertIn(text, str(raised.exception))
+            self.assertEqual(divvy.Client().clients(), [], wrong)
+        with self.assertRaises(divvy.Refused) as raised:
+            divvy.Client().request("POST", "/v1/clients", {"share": 1, "selector": f"tree:{a.pid}", "limit_ppm": 5})
+        self.assertEqual(raised.exception.code, "bad-request")
+        self.assertIn("at least 1%", str(raised.exception))
+
+    def test_the_client_knows_the_rest_of_the_api(self):
+        client = divvy.Client()
+        self.assertEqual(len(client.status()["cpus"]), 1)
+        info = client.run(["sleep", "100"], 2, name="sleeper")
+        self.assertEqual((info.name, info.share), ("sleeper", 2))
+        self.assertTrue(client.explain(client.status()["pid"]))
+        self.assertTrue(client.doctor())
+        happened = client.events()["events"]
+        self.assertTrue(any(event["client"] == info.id for event in happened))
+        self.assertEqual(client.detach("sleeper").state, "left")
+        with self.assertRaises(divvy.Refused) as raised:
+            client.client("nobody-is-called-so")
+        self.assertEqual(raised.exception.code, "no-such-client")
+
+
+if __name__ == "__main__":
+    unittest.main()
