@@ -193,7 +193,7 @@ impl Report {
     fn limits(&self) -> Option<String> {
         let limited = self.clients.iter().filter_map(|c| Some((&c.name, c.limit?)));
         let had = limited
-            .map(|(name, l)| format!("{name} had {:.2} % of its {}", l.achieved_ppm as f64 / 1e4, l.limit))
+            .map(|(name, l)| format!("{name} had {:.2} % (limit {})", l.achieved_ppm as f64 / 1e4, l.limit))
             .collect::<Vec<_>>();
         (!had.is_empty()).then(|| format!("limits, of one CPU: {}", had.join(", ")))
     }

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use divvy_linux::cgroup::room::{CPU_STAT, CPU_WEIGHT, Cgroup};
+use divvy_linux::cgroup::room::{CPU_MAX, CPU_STAT, CPU_WEIGHT, Cgroup, CpuMax, Limit};
 use divvy_linux::{Pid, procfs};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -216,6 +216,16 @@ fn a_divvyd_divides_by_weights_and_puts_everybody_back() {
     assert!(paused[0] == 0 && paused[1] > 0, "{paused:?}");
     check_parts(&paused[1..], &[2, 3]);
     check_success(&mut daemon.divvy(&["resume", "0"]));
+    // A limit is the kernel's to keep, and what it leaves is divided by weights.
+    check_success(&mut daemon.divvy(&["set", "0", "--limit", "20%"]));
+    let max = CpuMax { quota: Limit::At(20_000), period: 100_000 };
+    assert_eq!(leaves[0].get(&CPU_MAX).expect("there"), max);
+    let limited = used(&leaves);
+    let part = limited[0] as f64 / (WINDOW_MS * 1_000_000) as f64;
+    assert!((part / 0.2 - 1.0).abs() <= 2.0 * MAX_ERROR, "{part} of a CPU for 20 %: {limited:?}");
+    check_parts(&limited[1..], &[2, 3]);
+    check_success(&mut daemon.divvy(&["set", "0", "--limit", "none"]));
+    assert_eq!(leaves[0].get(&CPU_MAX).expect("there"), CpuMax::NONE);
     // Back, where each came from.
     check_success(&mut daemon.divvy(&["detach", "1"]));
     assert_eq!(cgroup_of(children[1].pid), "0::/work");
