@@ -1,4 +1,4 @@
-//! Events for any gate that a user can name: decisions end, are about clients that are there, and are the same again in a
+//! Events and limits for any gate that a user can name: decisions end, are about clients that are there, and are the same again in a
 //! replay; a refused event changes nothing.
 #![no_main]
 
@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use divvy_engine::policies::{AnyGate, GateSpec};
 use divvy_engine::{TRACE_VERSION, TraceHeader, TraceLine, replay};
-use divvy_policy::{ClientId, CpuId, Event, Gate, Instant, Nanos, Policy as _, Share};
+use divvy_policy::gate::Limited;
+use divvy_policy::{ClientId, CpuId, CpuLimit, Event, Gate, Instant, Nanos, Policy as _, Share};
 use libfuzzer_sys::fuzz_target;
 
 /// Ids that events name; some of them never join.
@@ -24,6 +25,7 @@ fuzz_target!(|data: &[u8]| {
     let quantum_ns = 1_000_000 << (bytes.next().unwrap_or(3) % 8);
     let gate = GateSpec { policy: policy.to_owned(), quantum_ns, cpus, ..GateSpec::default() };
     let Ok(made) = gate.make() else { return };
+    let made = Limited::new(made, gate.cpus_of_dues());
     let header = TraceHeader { divvy_trace: TRACE_VERSION, gate, clients: Vec::new() };
     let text = serde_json::to_string(&header).expect("a header can be written");
     let mut run = Run { gate: made, now: Instant(0), there: BTreeSet::new(), trace: vec![text] };
@@ -36,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 struct Run {
-    gate: AnyGate,
+    gate: Limited<AnyGate>,
     now: Instant,
     there: BTreeSet<ClientId>,
     trace: Vec<String>,
@@ -54,6 +56,7 @@ impl Run {
             6 => Event::Block { client },
             7 => Event::Charge { client, used: length(byte()) },
             8 => Event::Width { client, cpus: u32::from(byte() % 6) + 1 },
+            9 if byte() % 4 > 0 => return self.limit(client, byte()),
             _ => Event::Free { cpu: CpuId((byte() % 6).into()) },
         };
         // Half of the time goes by in steps, half of it goes to where the gate wants to be asked again.
@@ -62,6 +65,17 @@ impl Run {
             _ => Instant(self.now.0 + length(byte() % 40).0),
         };
         self.tell(event);
+        self.poll();
+    }
+
+    /// Another limit for a client, or none.
+    fn limit(&mut self, client: ClientId, byte: u8) {
+        let limit = CpuLimit::new(u64::from(byte % 200) * 10_000).ok();
+        let before = format!("{:?}", self.gate);
+        match self.gate.set_limit(self.now, client, limit) {
+            Ok(()) => self.write(TraceLine::limit(self.now, client, limit)),
+            Err(error) => assert_eq!(before, format!("{:?}", self.gate), "{error} and something changed"),
+        }
         self.poll();
     }
 
