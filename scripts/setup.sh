@@ -21,6 +21,11 @@ for pair in make:make python3:python3 perl:perl git:git gzip:gzip bzip2:bzip2 xz
 done
 # The wheel of the Python package is built with Debian's setuptools.
 /usr/bin/python3 -I -c 'import pip, setuptools, wheel' 2>/dev/null || missing="$missing python3-pip python3-setuptools python3-wheel"
+# What `cargo xtask cluster` brings up, and builds a plugin for (contrib/slurm). Installed only: nothing of it is started.
+for pair in slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge ip:iproute2; do
+    PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
+done
+[ -e /usr/include/slurm/spank.h ] || missing="$missing libslurm-dev"
 # A compiler without the C library's headers is no use.
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 # The kernel's scheduler (crates/divvy-kernel) needs a clang that compiles BPF programs, and what its loader is built from.
@@ -48,7 +53,7 @@ if [ -n "$missing" ]; then
     fi
     say "installing:$missing"
     $as_root apt-get update -q
-    # A web server that is installed only to be measured shall not be started on this machine's port 80.
+    # A web server that is installed only to be measured shall not be started on this machine's port 80, nor Slurm.
     refusal=/usr/sbin/policy-rc.d
     if [ -e "$refusal" ]; then
         refusal=''

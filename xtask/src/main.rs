@@ -5,6 +5,7 @@
 
 mod ci;
 mod client;
+mod cluster;
 mod crowd;
 mod dist;
 mod install;
@@ -53,6 +54,8 @@ enum Command {
         #[command(subcommand)]
         vm: vm::Vm,
     },
+    /// A site of Slurm on this machine, in namespaces: three nodes with a divvyd each (root)
+    Cluster(cluster::ClusterArgs),
     /// Make what users install: an archive of static programs, and a Debian package
     Dist(dist::DistArgs),
     /// Install divvy with its manual pages and completions
@@ -122,6 +125,9 @@ fn main() -> ExitCode {
         Some(client::THREADS) => client::threads(args),
         Some(client::TREE) => client::tree(args),
         Some(crowd::CROWD) => crowd::live(args),
+        Some(cluster::MACHINE) => cluster::enter(args),
+        Some(cluster::INIT) => cluster::init(args),
+        Some(cluster::MAIN) => cluster::main(args),
         Some(live::STRANGERS) => live::keep_strangers(args),
         Some(live::RUN) => live::serve_run(),
         Some(paper::real::REAL) => paper::real::work(args),
@@ -145,6 +151,7 @@ fn end(done: anyhow::Result<ExitCode>) -> ExitCode {
 fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
     let done = match args.command {
         Command::Vm { vm } => return Ok(ExitCode::from(vm::run(&vm)?)),
+        Command::Cluster(args) => return Ok(ExitCode::from(cluster::run(&args)?)),
         Command::Paper { paper: Paper::Alps(args) } => paper::alps::run(&args),
         Command::Paper { paper: Paper::Groups(args) } => paper::groups::run(&args),
         Command::Paper { paper: Paper::Superd(args) } => paper::superd::run(&args),

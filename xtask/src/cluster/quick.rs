@@ -1,0 +1,342 @@
+//! What has to hold on a site: shares on an oversubscribed node, and no job that fails because of divvy.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Output;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use divvy_linux::{Pid, clock, procfs};
+use divvy_policy::Nanos;
+use serde_json::Value;
+
+use super::site::{Node, Site, as_user, done, eventually};
+
+/// How far a job may be from its part of the CPU time of all jobs of a node, as a fraction of all of it.
+const MAX_FRACTION_ERROR: f64 = 0.01;
+/// How long the jobs' CPU time is counted.
+const WINDOW: Nanos = Nanos::from_secs(10);
+/// What the plugin waits for its divvyd, unless its line says otherwise, and how much longer a job may take that it waits for.
+const TIMEOUT: Nanos = Nanos::from_secs(2);
+const SLACK: Nanos = Nanos::from_secs(10);
+/// In the place of `divvy`: says as whom it runs, with what open, and what it was asked for.
+const STAND_IN: &str = "\
+#!/bin/sh
+exec > /tmp/stand-in
+id -u
+id -g
+id -G
+grep -E '^(CapEff|NoNewPrivs)' /proc/self/status
+ls /proc/$$/fd | tr '\\n' ' '
+echo
+env | tr '\\n' ' '
+echo
+echo \"$@\"
+";
+
+/// All of it. Each check says itself when it has passed.
+///
+/// # Errors
+/// What does not hold.
+pub(super) fn run(site: &mut Site) -> Result<()> {
+    options()?;
+    shares(site)?;
+    tasks(site)?;
+    identity(site)?;
+    absent(site)?;
+    silent(site)?;
+    broken(site)?;
+    required(site)?;
+    println!("cluster: all checks passed");
+    Ok(())
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+}
+
+fn passed(what: &str) {
+    println!("cluster: ok: {what}");
+}
+
+/// The option is in the help of both, and a share that is none is refused with what would be one.
+fn options() -> Result<()> {
+    for program in ["srun", "sbatch"] {
+        let help = as_user("alice", &[program, "--help"])?;
+        ensure!(said(&help).contains("--divvy-share=N"), "{program} --help: {}", said(&help));
+        for share in ["0", "1000001", "-1", "+1", "1x", " 1", ""] {
+            let option = format!("--divvy-share={share}");
+            let command: &[&str] = match program {
+                "srun" => &["srun", "-w", "n1", &option, "true"],
+                _ => &["sbatch", "-w", "n1", &option, "--wrap", "true"],
+            };
+            let refused = as_user("alice", command)?;
+            let fix = format!("divvy: {option}: give a whole number from 1 to 1000000");
+            ensure!(
+                !refused.status.success() && said(&refused).contains(&fix),
+                "{program} {option}: {}: {}",
+                refused.status,
+                said(&refused)
+            );
+        }
+    }
+    passed("--divvy-share is in the help of srun and sbatch, and what is no share is refused");
+    Ok(())
+}
+
+/// A job of `user` on `node` that computes until it is cancelled; its number.
+fn hog(user: &str, node: &str, share: Option<&str>) -> Result<u32> {
+    let option = share.map(|share| format!("--divvy-share={share}"));
+    let mut argv = vec!["sbatch", "--parsable", "-w", node, "--output=/dev/null"];
+    argv.extend(option.as_deref());
+    argv.extend(["--wrap", "exec sha256sum /dev/zero"]);
+    let output = as_user(user, &argv)?;
+    ensure!(output.status.success(), "{argv:?}: {}", said(&output));
+    let number = String::from_utf8_lossy(&output.stdout);
+    number.trim().parse().with_context(|| format!("sbatch printed {number:?}"))
+}
+
+/// CPU time of the processes of each job, as the kernel has it.
+fn books(jobs: &[u32]) -> Result<BTreeMap<u32, u64>> {
+    let mut used: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut pids: Vec<Pid> = Vec::new();
+    procfs::processes(|pid| pids.push(pid))?;
+    for pid in pids {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let of = |job: &&u32| {
+            let mark = format!("SLURM_JOB_ID={job}");
+            environment.split(|&byte| byte == 0).any(|pair| pair == mark.as_bytes())
+        };
+        if let (Some(job), Some(clock)) = (jobs.iter().find(of), procfs::schedstat(pid)?) {
+            *used.entry(*job).or_default() += clock.ran.0;
+        }
+    }
+    Ok(used)
+}
+
+/// What a node's divvyd shows.
+fn clients(node: &Node) -> Result<Vec<Value>> {
+    let text = done(&mut node.command(&["divvy", "ls", "--system", "--json"]))?;
+    let listed: Value = serde_json::from_str(&text).with_context(|| format!("divvy ls --json: {text}"))?;
+    Ok(listed["clients"].as_array().with_context(|| format!("no clients in {text}"))?.clone())
+}
+
+/// A node's clients, by user and name.
+fn names(node: &Node) -> Result<Vec<String>> {
+    Ok(clients(node)?.iter().filter_map(|client| client["name"].as_str().map(str::to_owned)).collect())
+}
+
+fn cancel(node: &Node, jobs: &[u32]) -> Result<()> {
+    for job in jobs {
+        done(&mut super::site::bounded(&["scancel", &job.to_string()]))?;
+    }
+    eventually("a node that nobody is a client of", || Ok(names(node)?.is_empty().then_some(())))
+}
+
+/// Two users at 1:3, one of them with two jobs at 1:3, on a node of one CPU.
+fn shares(site: &mut Site) -> Result<()> {
+    let node = site.node("n1")?;
+    let wanted =
+        [("alice", Some("1"), 1.0 / 16.0), ("alice", Some("3"), 3.0 / 16.0), ("bob", None, 3.0 / 4.0)];
+    let jobs: Vec<u32> =
+        wanted.iter().map(|(user, share, _)| hog(user, "n1", *share)).collect::<Result<_>>()?;
+    let expected: Vec<String> =
+        wanted.iter().zip(&jobs).map(|((user, ..), job)| format!("{user}/slurm-{job}.batch")).collect();
+    eventually("a client for each job", || {
+        let (names, used) = (names(node)?, books(&jobs)?);
+        let all = expected.iter().all(|name| names.contains(name));
+        Ok((all && jobs.iter().all(|job| used.contains_key(job))).then_some(()))
+    })?;
+    // Shares count from a client's next cycle on.
+    clock::sleep(Nanos::from_secs(1));
+    let (begin, since) = (books(&jobs)?, clock::now());
+    clock::sleep(WINDOW);
+    let (end, window) = (books(&jobs)?, clock::now().since(since));
+    let used: Vec<f64> = jobs
+        .iter()
+        .map(|job| Ok((end.get(job).context("a job has ended")? - begin.get(job).unwrap_or(&0)) as f64))
+        .collect::<Result<_>>()?;
+    let all: f64 = used.iter().sum();
+    let mut off: f64 = 0.0;
+    for ((user, share, part), used) in wanted.iter().zip(&used) {
+        println!(
+            "cluster: {user}'s job, share {}: {:.2} % of the jobs' CPU time, {:.2} % due",
+            share.unwrap_or("by default"),
+            100.0 * used / all,
+            100.0 * part
+        );
+        off = off.max((used / all - part).abs());
+    }
+    println!(
+        "cluster: together {:.1} % of one CPU in {:.1} s",
+        100.0 * all / window.0 as f64,
+        window.0 as f64 / 1e9
+    );
+    ensure!(off <= MAX_FRACTION_ERROR, "a job is {:.2} points off its part", 100.0 * off);
+    cancel(node, &jobs)?;
+    passed("two users at 1:3, and two jobs of one of them at 1:3, on a node with one CPU");
+    Ok(())
+}
+
+/// Every task of a step is taken in, on every node of it.
+fn tasks(site: &mut Site) -> Result<()> {
+    let argv = [
+        "sbatch",
+        "--parsable",
+        "-w",
+        "n1,n3",
+        "-N2",
+        "--output=/dev/null",
+        "--wrap",
+        "srun -n4 -O sleep 60",
+    ];
+    let output = as_user("carol", &argv)?;
+    ensure!(output.status.success(), "{argv:?}: {}", said(&output));
+    let job: u32 = String::from_utf8_lossy(&output.stdout).trim().parse().context("a job's number")?;
+    for (name, steps) in [("n1", &["batch", "0.0", "0.1"][..]), ("n3", &["0.0", "0.1"])] {
+        let node = site.node(name)?;
+        let mut expected: Vec<String> =
+            steps.iter().map(|step| format!("carol/slurm-{job}.{step}")).collect();
+        expected.sort();
+        eventually(&format!("{expected:?} on {name}"), || {
+            let mut names = names(node)?;
+            names.sort();
+            Ok((names == expected).then_some(()))
+        })?;
+    }
+    cancel(site.node("n1")?, &[job])?;
+    cancel(site.node("n3")?, &[])?;
+    passed("every task of a step on two nodes is a client of its node, and none is when the job is over");
+    Ok(())
+}
+
+/// divvy is run as the job's user, with that user's groups, no privilege, and nothing open or set that is slurmstepd's.
+fn identity(site: &mut Site) -> Result<()> {
+    let node = site.node("n2")?;
+    let stand_in = "/usr/local/bin/stand-in";
+    std::fs::write(stand_in, STAND_IN).context("write the stand-in")?;
+    std::fs::set_permissions(stand_in, std::fs::Permissions::from_mode(0o755))
+        .context("make it a program")?;
+    node.set_plugin(&format!("divvy={stand_in}"))?;
+    let ran = as_user(
+        "alice",
+        &["srun", "-w", "n2", "--divvy-share=7", "sh", "-c", "id -u; id -g; id -G; echo $SLURM_JOB_ID"],
+    )?;
+    ensure!(ran.status.success(), "{}", said(&ran));
+    let seen = std::fs::read_to_string("/tmp/stand-in").context("read what the stand-in saw")?;
+    let (seen, own) = (seen.lines().collect::<Vec<_>>(), String::from_utf8_lossy(&ran.stdout).into_owned());
+    let own: Vec<&str> = own.lines().collect();
+    let [uid, gid, groups, caps, privs, open, env, asked] = seen[..] else {
+        bail!("the stand-in saw {seen:?}")
+    };
+    ensure!(own[..3] == [uid, gid, groups], "the task has {own:?}, divvy had {seen:?}");
+    ensure!(groups.split(' ').count() == 2 && uid != "0", "alice's two groups, and not root's: {groups}");
+    let zero = caps.trim_start_matches("CapEff:").trim().trim_matches('0').is_empty();
+    ensure!(zero && privs.ends_with('1'), "privileges are left: {caps}, {privs}");
+    // The shell of the stand-in has its script open as 10 or 255, beside what it was given.
+    let inherited: Vec<&str> =
+        open.split(' ').filter(|fd| !["", "0", "1", "2", "10", "255"].contains(fd)).collect();
+    ensure!(inherited.is_empty(), "open in divvy: {open}");
+    ensure!(!env.contains("SLURM"), "set in divvy: {env}");
+    let wanted = format!("--share 7 --as slurm-{}.0", own[3]);
+    ensure!(
+        asked.starts_with("attach --system --system-socket /run/divvy/api.sock --tree ")
+            && asked.ends_with(&wanted),
+        "{asked}"
+    );
+    node.set_plugin("")?;
+    passed("divvy is run as the job's user, with that user's groups and no privilege");
+    Ok(())
+}
+
+/// Without a divvyd a job runs, and its user is told if a share was asked for; one that comes back divides the next job.
+fn absent(site: &mut Site) -> Result<()> {
+    let node = site.node("n2")?;
+    node.stop_divvyd()?;
+    let plain = as_user("alice", &["srun", "-w", "n2", "echo", "ran"])?;
+    ensure!(plain.status.success() && said(&plain) == "ran\n", "{}: {}", plain.status, said(&plain));
+    ensure!(node.log().contains("runs undivided"), "slurmd's log: {}", node.log());
+    let asked = as_user("alice", &["srun", "-w", "n2", "--divvy-share=2", "echo", "ran"])?;
+    ensure!(
+        asked.status.success() && said(&asked).contains("nobody listens at /run/divvy/api.sock"),
+        "{}: {}",
+        asked.status,
+        said(&asked)
+    );
+    node.start_divvyd()?;
+    let job = hog("alice", "n2", None)?;
+    let name = format!("alice/slurm-{job}.batch");
+    eventually(&name, || Ok(names(node)?.contains(&name).then_some(())))?;
+    cancel(node, &[job])?;
+    passed("without a divvyd jobs run, and their users are told where they asked for a share");
+    Ok(())
+}
+
+/// A divvyd that does not answer keeps a job for as long as the time-out says, and no longer.
+fn silent(site: &mut Site) -> Result<()> {
+    let node = site.node("n2")?;
+    node.stop_divvyd()?;
+    let socket = node.path("/run/divvy/api.sock");
+    let _ = std::fs::remove_file(&socket);
+    let listener = std::os::unix::net::UnixListener::bind(&socket).context("listen on the node")?;
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).context("let all ask")?;
+    let since = clock::now();
+    let ran = as_user("alice", &["srun", "-w", "n2", "--divvy-share=2", "echo", "ran"])?;
+    let took = clock::now().since(since);
+    ensure!(
+        ran.status.success() && said(&ran).contains("no answer within 2000 ms"),
+        "{}: {}",
+        ran.status,
+        said(&ran)
+    );
+    ensure!(took >= TIMEOUT && took < TIMEOUT + SLACK, "the job took {} ms", took.0 / 1_000_000);
+    drop(listener);
+    std::fs::remove_file(&socket).context("remove the socket")?;
+    passed("a divvyd that does not answer delays a job by two seconds, and no longer");
+    Ok(())
+}
+
+/// A line of plugstack.conf that cannot be used is named, and the job runs; so it does where there is no divvy.
+fn broken(site: &mut Site) -> Result<()> {
+    let node = site.node("n2")?;
+    for (line, why) in [
+        ("timeout_ms=never", "divvy: plugstack.conf: timeout_ms=never: known are"),
+        ("share=0", "divvy: plugstack.conf: share=0: known are"),
+        ("required=perhaps", "divvy: plugstack.conf: required=perhaps: known are"),
+        ("divvy=/no/such", "say where it is with divvy=/PATH"),
+    ] {
+        node.set_plugin(line)?;
+        let ran = as_user("alice", &["srun", "-w", "n2", "--divvy-share=2", "echo", "ran"])?;
+        let log = node.log();
+        ensure!(
+            ran.status.success() && String::from_utf8_lossy(&ran.stdout) == "ran\n",
+            "{line}: {}: {}",
+            ran.status,
+            said(&ran)
+        );
+        ensure!(said(&ran).contains("runs undivided") && log.contains(why), "{line}: {}\n{log}", said(&ran));
+    }
+    node.set_plugin("")?;
+    passed("a line of plugstack.conf that cannot be used is named, and jobs run");
+    Ok(())
+}
+
+/// Where the site says that nothing runs undivided, a step without a divvyd fails, and says why.
+fn required(site: &mut Site) -> Result<()> {
+    let node = site.node("n2")?;
+    node.set_plugin("required=yes")?;
+    let refused = as_user("alice", &["srun", "-w", "n2", "echo", "ran"])?;
+    ensure!(
+        !refused.status.success() && !said(&refused).contains("ran\n"),
+        "it ran: {}: {}",
+        refused.status,
+        said(&refused)
+    );
+    let why = "may not run undivided here (required=yes)";
+    ensure!(said(&refused).contains(why), "{}", said(&refused));
+    node.start_divvyd()?;
+    let ran = as_user("alice", &["srun", "-w", "n2", "echo", "ran"])?;
+    ensure!(ran.status.success() && said(&ran) == "ran\n", "{}: {}", ran.status, said(&ran));
+    node.set_plugin("")?;
+    passed("with required=yes a step without a divvyd fails, and says why");
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! The site's daemons: munge, the controller, and nodes with a divvyd each.
+//!
+//! A node is a mount namespace in the machine: `/run/divvy` and `/var/lib/divvy` are its own, so that each has a divvyd where
+//! one is looked for, and so is its line for the plugin, `/etc/slurm/plugstack.conf`.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use divvy_linux::clock;
+use divvy_policy::Nanos;
+
+use super::PATIENCE;
+
+pub(super) const NODES: [&str; 3] = ["n1", "n2", "n3"];
+const CONF: &str = include_str!("slurm.conf");
+const MUNGE: &str = "/run/munge/munge.socket.2";
+const LOGS: &str = "/var/log/slurm";
+/// Lines of each log that are shown when something went wrong.
+const LINES: usize = 25;
+/// How long one command may take: none here does more than wait for a job of a few seconds.
+const COMMAND: &str = "30";
+
+/// One node.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) name: &'static str,
+    slurmd: Child,
+    divvyd: Option<Child>,
+}
+
+/// All that runs.
+#[derive(Debug)]
+pub(super) struct Site {
+    nodes: Vec<Node>,
+    others: Vec<(&'static str, Child)>,
+}
+
+/// Asks again and again until there is an answer.
+///
+/// # Errors
+/// Names `what` there was none of, after a minute, or the question's own.
+pub(super) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let until = clock::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
+        }
+        ensure!(clock::now() < until, "cluster: still without {what} after {} s", PATIENCE.0 / 1_000_000_000);
+        clock::sleep(Nanos::from_millis(20));
+    }
+}
+
+/// A command that is killed where it takes too long.
+pub(super) fn bounded(argv: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", COMMAND]).args(argv).stdin(std::process::Stdio::null());
+    command
+}
+
+/// What it printed.
+///
+/// # Errors
+/// Where it fails, with what it said.
+pub(super) fn done(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("start {command:?}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {}: {}", output.status, said.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// A command of `user` beside the controller, and what came of it.
+pub(super) fn as_user(user: &str, argv: &[&str]) -> Result<Output> {
+    let mut command = bounded(&["runuser", "-u", user, "--"]);
+    command.args(argv).current_dir("/tmp").output().with_context(|| format!("start {argv:?} as {user}"))
+}
+
+/// The end of every log, for whoever wants to know why.
+pub(super) fn logs() -> String {
+    let mut text = String::from("cluster: the site's logs end with");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(LOGS).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    for file in files {
+        let log = std::fs::read_to_string(&file).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        text.push_str(&format!("\n== {}\n", file.display()));
+        text.push_str(&lines[lines.len().saturating_sub(LINES)..].join("\n"));
+    }
+    text
+}
+
+/// A daemon that stays in the foreground, its words in a log.
+fn daemon(name: &'static str, command: &mut Command) -> Result<Child> {
+    let path = Path::new(LOGS).join(format!("{name}.out"));
+    let log = std::fs::File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    let errors = log.try_clone().context("the same file")?;
+    command.stdin(std::process::Stdio::null()).stdout(log).stderr(errors).current_dir("/");
+    command.spawn().with_context(|| format!("start {name}"))
+}
+
+fn as_daemon(user: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", user, "--regid", user, "--init-groups", "--"]);
+    command
+}
+
+/// The one CPU that the nodes' divvyd divide: the last that this machine lends us.
+fn cpu() -> Result<usize> {
+    let set = rustix::thread::sched_getaffinity(None).context("ask for our CPUs")?;
+    (0..rustix::thread::CpuSet::MAX_CPU).rev().find(|&cpu| set.is_set(cpu)).context("no CPU is ours")
+}
+
+impl Site {
+    /// Brings all of it up; every node is idle and answers.
+    ///
+    /// # Errors
+    /// What does not start.
+    pub(super) fn start() -> Result<Self> {
+        write("/etc/slurm/slurm.conf", CONF)?;
+        write("/etc/slurm/plugstack.conf", &plugstack(""))?;
+        std::fs::create_dir_all("/etc/divvy").context("create /etc/divvy")?;
+        let policy = format!(
+            "[users.alice]\ncpu = 1000\n\n[users.bob]\ncpu = 3000\n\n[scheduler]\ncpus = \"{}\"\n",
+            cpu()?
+        );
+        write("/etc/divvy/divvyd.toml", &policy)?;
+        let munged = daemon("munged", as_daemon("munge").args(["munged", "--foreground"]))?;
+        eventually("munge's socket", || Ok(Path::new(MUNGE).exists().then_some(())))?;
+        let slurmctld = daemon("slurmctld", as_daemon("slurm").args(["slurmctld", "-D"]))?;
+        let mut site = Self { nodes: Vec::new(), others: vec![("munged", munged), ("slurmctld", slurmctld)] };
+        for name in NODES {
+            site.nodes.push(Node::start(name)?);
+        }
+        for name in NODES {
+            site.node(name)?.start_divvyd()?;
+        }
+        eventually("three nodes that are idle", || {
+            site.check()?;
+            let said = bounded(&["sinfo", "-h", "-N", "-o", "%t"]).output().context("start sinfo")?;
+            let said = String::from_utf8_lossy(&said.stdout).into_owned();
+            Ok((said.lines().filter(|state| *state == "idle").count() == NODES.len()).then_some(()))
+        })?;
+        Ok(site)
+    }
+
+    /// # Errors
+    /// Where there is no such node.
+    pub(super) fn node(&mut self, name: &str) -> Result<&mut Node> {
+        self.nodes.iter_mut().find(|node| node.name == name).with_context(|| format!("no node {name}"))
+    }
+
+    /// Whether all that was started still runs.
+    ///
+    /// # Errors
+    /// Names who has ended.
+    fn check(&mut self) -> Result<()> {
+        let others = self.others.iter_mut().map(|(name, child)| (*name, child));
+        let slurmds = self.nodes.iter_mut().map(|node| (node.name, &mut node.slurmd));
+        for (name, child) in others.chain(slurmds) {
+            if let Some(status) = child.try_wait().with_context(|| format!("look after {name}"))? {
+                bail!("cluster: {name} ended by {status}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Until the machine is ended, or something in it ends by itself.
+    ///
+    /// # Errors
+    /// Names who has ended.
+    pub(super) fn stay(mut self) -> Result<()> {
+        loop {
+            self.check()?;
+            clock::sleep(Nanos::from_secs(1));
+        }
+    }
+}
+
+fn write(path: &str, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("write {path}"))
+}
+
+/// A line of `plugstack.conf` for the plugin, with more arguments.
+pub(super) fn plugstack(more: &str) -> String {
+    format!("required /usr/local/lib/divvy/spank_divvy.so divvy=/usr/local/bin/divvy {more}\n")
+}
+
+impl Node {
+    fn start(name: &'static str) -> Result<Self> {
+        let conf = format!("/mnt/nodes/{name}.conf");
+        write(&conf, &plugstack(""))?;
+        let script = "mkdir -p /run/divvy /var/lib/divvy && mount -t tmpfs -o mode=755 none /run/divvy && \
+                      mount -t tmpfs -o mode=700 none /var/lib/divvy && mount --bind \"$1\" /etc/slurm/plugstack.conf && \
+                      exec slurmd -D -N \"$2\"";
+        let mut slurmd = Command::new("unshare");
+        // A process of its own group: what ends a job's group ends no other's.
+        slurmd.args(["--mount", "sh", "-eu", "-c", script, "sh", &conf, name]).process_group(0);
+        std::fs::create_dir_all(format!("/var/spool/slurmd/{name}"))
+            .context("create the node's directory")?;
+        Ok(Self { name, slurmd: daemon(name, &mut slurmd)?, divvyd: None })
+    }
+
+    /// A command on this node.
+    pub(super) fn command(&self, argv: &[&str]) -> Command {
+        let mut command = bounded(&["nsenter", "--mount", "--wd=/", "--target"]);
+        command.arg(self.slurmd.id().to_string()).args(argv);
+        command
+    }
+
+    /// A file as this node sees it.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.slurmd.id()))
+    }
+
+    /// Gives the plugin's line in this node's `plugstack.conf` more arguments: the next task has them.
+    pub(super) fn set_plugin(&self, more: &str) -> Result<()> {
+        // The same file is mounted there: it is written, not replaced.
+        write(&format!("/mnt/nodes/{}.conf", self.name), &plugstack(more))
+    }
+
+    /// Starts this node's divvyd and waits until it answers.
+    ///
+    /// # Errors
+    /// Where it ends or does not answer.
+    pub(super) fn start_divvyd(&mut self) -> Result<()> {
+        eventually("the node's directories", || {
+            let own =
+                std::fs::read_to_string(format!("/proc/{}/mounts", self.slurmd.id())).unwrap_or_default();
+            Ok(own.contains("/etc/slurm/plugstack.conf").then_some(()))
+        })?;
+        let mut command = Command::new("nsenter");
+        command.args(["--mount", "--wd=/", "--target", &self.slurmd.id().to_string(), "divvyd", "--system"]);
+        let name: &'static str = match self.name {
+            "n1" => "divvyd-n1",
+            "n2" => "divvyd-n2",
+            _ => "divvyd-n3",
+        };
+        let mut child = daemon(name, command.process_group(0))?;
+        eventually("an answer of the node's divvyd", || {
+            if let Some(status) = child.try_wait().context("look after divvyd")? {
+                bail!("cluster: {name} ended by {status}");
+            }
+            let asked = self.command(&["divvy", "ls", "--system"]).output().context("start divvy")?;
+            Ok(asked.status.success().then_some(()))
+        })?;
+        self.divvyd = Some(child);
+        Ok(())
+    }
+
+    /// Ends this node's divvyd and waits for it.
+    ///
+    /// # Errors
+    /// Where it cannot be signalled.
+    pub(super) fn stop_divvyd(&mut self) -> Result<()> {
+        let Some(mut child) = self.divvyd.take() else { return Ok(()) };
+        let process = divvy_linux::ProcessRef::open_child(divvy_linux::Pid::from_child(&child))?;
+        process.signal(divvy_linux::Signal::TERM)?;
+        let status = child.wait().context("wait for divvyd")?;
+        ensure!(status.success(), "cluster: {}'s divvyd ended by {status}", self.name);
+        Ok(())
+    }
+
+    /// What of its slurmd's log speaks of divvy.
+    pub(super) fn log(&self) -> String {
+        let log = std::fs::read_to_string(format!("{LOGS}/slurmd-{}.log", self.name)).unwrap_or_default();
+        log.lines().filter(|line| line.contains("divvy: ")).map(|line| format!("{line}\n")).collect()
+    }
+}
