@@ -106,6 +106,18 @@ fn a_site_divides_its_nodes_and_fails_no_job() {
     assert_eq!(said.matches("cluster: ok: ").count(), 8, "every check has passed");
 }
 
+#[test]
+fn an_administrator_follows_the_page() {
+    let dir = tempfile::tempdir().expect("a directory");
+    if !can("cluster::an_administrator_follows_the_page", dir.path()) {
+        return;
+    }
+    let (code, said) = output(cluster(dir.path()).args(["page", "--programs"]).arg(programs()));
+    eprintln!("{said}");
+    assert_eq!(code, Some(0));
+    assert!(said.ends_with("cluster: the page was followed to its end\n"), "it came to its end");
+}
+
 /// Ctrl-C, and a kill that nobody can catch: nothing of the site outlives the program that made it.
 #[test]
 fn a_site_ends_with_the_program_that_made_it() {
@@ -187,7 +199,7 @@ fn what_cannot_be_a_site_is_refused() {
         let (code, said) = output(cluster(dir.path()).args(args));
         assert!(code.is_some_and(|code| code != 0) && said.contains(why), "{args:?}: {said}");
     };
-    refused(&[], "give --quick, or one of up, run, down");
+    refused(&[], "give --quick, or one of up, run, down, page, check");
     refused(&["--quick", "--programs", "/no/such"], "find /no/such");
     refused(&["up", "--programs", "/etc"], "/etc/divvy: no such program");
     refused(&["--quick", "down"], "down");

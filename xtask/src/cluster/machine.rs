@@ -6,13 +6,16 @@ use std::process::{Command, ExitStatus};
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{WaitOptions, wait};
 
-use super::{Job, PATH, Task, UP, quick, site};
+use super::{Job, PATH, Task, UP, page, quick, site};
 use crate::client;
 
 /// The hidden subcommands: outside of the machine, its first process, and what that waits for.
 pub(crate) const MACHINE: &str = "cluster-machine";
 pub(crate) const INIT: &str = "cluster-init";
 pub(crate) const MAIN: &str = "cluster-main";
+
+/// In the machine: divvy's sources, as far as an administrator needs them, with built programs.
+pub(super) const SOURCES: &str = "/mnt/sources";
 
 /// A command that is a machine with this job. A `bound` one ends with the process that starts it.
 ///
@@ -56,7 +59,10 @@ pub(crate) fn init(mut args: impl Iterator<Item = String>) -> Result<()> {
     let text = args.next().context("the job is missing")?;
     let job: Job = serde_json::from_str(&text).context("understand the job")?;
     let mut sh = Command::new("sh");
-    sh.args(["-eu", "-c", include_str!("machine.sh"), "sh"]).arg(&job.programs).arg(&job.plugin);
+    sh.args(["-eu", "-c", include_str!("machine.sh"), "sh"])
+        .arg(&job.programs)
+        .arg(&job.plugin)
+        .arg(&job.sources);
     let status = sh.status().context("start sh")?;
     ensure!(status.success(), "cluster: the machine cannot be prepared: {status}");
     // The path of this program may be hidden by now.
@@ -82,10 +88,12 @@ pub(crate) fn init(mut args: impl Iterator<Item = String>) -> Result<()> {
 pub(crate) fn main(mut args: impl Iterator<Item = String>) -> Result<()> {
     let text = args.next().context("the job is missing")?;
     let job: Job = serde_json::from_str(&text).context("understand the job")?;
-    let done = site::Site::start().and_then(|mut site| {
+    let with_divvy = !matches!(job.task, Task::Page);
+    let done = site::Site::start(with_divvy).and_then(|mut site| {
         println!("{UP}");
         match job.task {
             Task::Quick => quick::run(&mut site),
+            Task::Page => page::run(&mut site),
             Task::Stay => site.stay(),
         }
     });

@@ -1,10 +1,11 @@
 # The first lines in the machine's namespaces: directories of its own, where Slurm, munge and divvyd have theirs, and a
 # copy of /etc. Nobody outside sees what is written here, and it ends with the machine.
-# $1: the directory of divvy and divvyd; $2: the plugin.
+# $1: the directory of divvy and divvyd; $2: the plugin; $3: its sources.
 umask 022
 mount -t tmpfs -o mode=755 none /mnt
-mkdir -p /mnt/local/bin /mnt/local/lib/divvy /mnt/nodes
-cp "$1/divvy" "$1/divvyd" /mnt/local/bin/
+mkdir -p /mnt/local/bin /mnt/local/lib/divvy /mnt/nodes /mnt/sources/contrib /mnt/sources/target/release
+cp -r "$3" /mnt/sources/contrib/slurm
+cp "$1/divvy" "$1/divvyd" /mnt/sources/target/release/
 cp "$2" /mnt/local/lib/divvy/spank_divvy.so
 cp -a /etc /mnt/etc
 mount --bind /mnt/etc /etc

@@ -3,9 +3,11 @@
 //! *Machine*: namespaces of processes, mounts, network, names (`machine.rs`, `machine.sh`), with copies of `/etc` and
 //! directories of its own, so that Slurm's packages work as they are installed and nothing of the host's is touched. The
 //! kernel kills everything in it with its first process, and that with the program that made it: nothing is left, however
-//! it ends. *Site*: munge, slurmctld and three slurmd with a divvyd each (`site.rs`). *Quick*: what has to hold (`quick.rs`).
+//! it ends. *Site*: munge, slurmctld and three slurmd with a divvyd each (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Page*:
+//! docs/slurm.md, followed (`page.rs`).
 
 mod machine;
+mod page;
 mod quick;
 mod site;
 
@@ -76,6 +78,12 @@ enum What {
     },
     /// Take the site down that is up
     Down,
+    /// Bring a site up without divvy, follow docs/slurm.md on it, and take it down
+    Page {
+        /// Where divvy and divvyd are; built for release if not given
+        #[arg(long, value_name = "DIR")]
+        programs: Option<PathBuf>,
+    },
     /// Say whether all is here that a site needs
     Check,
 }
@@ -87,6 +95,8 @@ struct Job {
     programs: PathBuf,
     /// The plugin for Slurm.
     plugin: PathBuf,
+    /// What the plugin is made of.
+    sources: PathBuf,
     task: Task,
 }
 
@@ -94,6 +104,8 @@ struct Job {
 enum Task {
     /// Check what has to hold, and end.
     Quick,
+    /// Follow the page for administrators, and end.
+    Page,
     /// Wait to be ended.
     Stay,
 }
@@ -115,11 +127,12 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<u8> {
         "cluster: only root makes a machine of namespaces; use sudo"
     );
     match &args.what {
-        None if args.quick => quick(args.programs.as_deref()),
-        None => bail!("cluster: give --quick, or one of up, run, down, check"),
+        None if args.quick => through(args.programs.as_deref(), Task::Quick),
+        None => bail!("cluster: give --quick, or one of up, run, down, page, check"),
         Some(What::Up { programs }) => up(programs.as_deref()).map(|()| 0),
         Some(What::Run { node, command }) => run_in(node.as_deref(), command),
         Some(What::Down) => down().map(|()| 0),
+        Some(What::Page { programs }) => through(programs.as_deref(), Task::Page),
         Some(What::Check) => check_programs().map(|()| 0),
     }
 }
@@ -172,7 +185,7 @@ fn prepare(programs: Option<&Path>, task: Task) -> Result<Job> {
     make.arg("-s").arg("-C").arg(ci::root().join("contrib/slurm"));
     let made = make.arg(format!("OUT={}", out.display())).status().context("start make")?;
     ensure!(made.success(), "make -C contrib/slurm: {made}");
-    Ok(Job { programs, plugin: out.join("spank_divvy.so"), task })
+    Ok(Job { programs, plugin: out.join("spank_divvy.so"), sources: ci::root().join("contrib/slurm"), task })
 }
 
 /// Where the plugin is built and a machine that stays is remembered.
@@ -182,8 +195,9 @@ fn dir() -> Result<PathBuf> {
     dir.canonicalize().with_context(|| format!("find {}", dir.display()))
 }
 
-fn quick(programs: Option<&Path>) -> Result<u8> {
-    let job = prepare(programs, Task::Quick)?;
+/// A machine that comes, does its task and goes.
+fn through(programs: Option<&Path>, task: Task) -> Result<u8> {
+    let job = prepare(programs, task)?;
     let status = machine::command(&job, true)?.status().context("start the machine")?;
     ensure!(status.code().is_some(), "cluster: the machine ended by {status}");
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))

@@ -1,7 +1,7 @@
 //! The site's daemons: munge, the controller, and nodes with a divvyd each.
 //!
-//! A node is a mount namespace in the machine: `/run/divvy` and `/var/lib/divvy` are its own, so that each has a divvyd where
-//! one is looked for, and so is its line for the plugin, `/etc/slurm/plugstack.conf`.
+//! A node is a mount namespace in the machine: `/run/divvy`, `/var/lib/divvy`, `/etc/divvy` and `/etc/slurm` are its own, so
+//! that each has a divvyd where one is looked for, with a policy and a line for the plugin.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -107,25 +107,22 @@ fn as_daemon(user: &str) -> Command {
 }
 
 /// The one CPU that the nodes' divvyd divide: the last that this machine lends us.
-fn cpu() -> Result<usize> {
+pub(super) fn cpu() -> Result<usize> {
     let set = rustix::thread::sched_getaffinity(None).context("ask for our CPUs")?;
     (0..rustix::thread::CpuSet::MAX_CPU).rev().find(|&cpu| set.is_set(cpu)).context("no CPU is ours")
 }
 
 impl Site {
-    /// Brings all of it up; every node is idle and answers.
+    /// Brings all of it up, with divvy or without; every node is idle and answers.
     ///
     /// # Errors
     /// What does not start.
-    pub(super) fn start() -> Result<Self> {
+    pub(super) fn start(with_divvy: bool) -> Result<Self> {
         write("/etc/slurm/slurm.conf", CONF)?;
-        write("/etc/slurm/plugstack.conf", &plugstack(""))?;
-        std::fs::create_dir_all("/etc/divvy").context("create /etc/divvy")?;
-        let policy = format!(
-            "[users.alice]\ncpu = 1000\n\n[users.bob]\ncpu = 3000\n\n[scheduler]\ncpus = \"{}\"\n",
-            cpu()?
-        );
-        write("/etc/divvy/divvyd.toml", &policy)?;
+        write("/etc/slurm/plugstack.conf", "")?;
+        if with_divvy {
+            install_divvy()?;
+        }
         let munged = daemon("munged", as_daemon("munge").args(["munged", "--foreground"]))?;
         eventually("munge's socket", || Ok(Path::new(MUNGE).exists().then_some(())))?;
         let slurmctld = daemon("slurmctld", as_daemon("slurm").args(["slurmctld", "-D"]))?;
@@ -134,7 +131,13 @@ impl Site {
             site.nodes.push(Node::start(name)?);
         }
         for name in NODES {
-            site.node(name)?.start_divvyd()?;
+            let node = site.node(name)?;
+            node.wait_for_directories()?;
+            if with_divvy {
+                node.set_plugin("")?;
+                node.set_policy("[users.alice]\ncpu = 1000\n\n[users.bob]\ncpu = 3000\n")?;
+                node.start_divvyd()?;
+            }
         }
         eventually("three nodes that are idle", || {
             site.check()?;
@@ -178,6 +181,14 @@ impl Site {
     }
 }
 
+/// divvy and the plugin for whoever is on the site, and a policy.
+fn install_divvy() -> Result<()> {
+    let programs =
+        ["divvy", "divvyd"].map(|name| format!("{}/target/release/{name}", super::machine::SOURCES));
+    done(bounded(&["install", "-m", "755"]).args(programs).arg("/usr/local/bin/"))?;
+    write("/etc/slurm/plugstack.conf", &plugstack(""))
+}
+
 fn write(path: &str, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("write {path}"))
 }
@@ -189,14 +200,18 @@ pub(super) fn plugstack(more: &str) -> String {
 
 impl Node {
     fn start(name: &'static str) -> Result<Self> {
-        let conf = format!("/mnt/nodes/{name}.conf");
-        write(&conf, &plugstack(""))?;
-        let script = "mkdir -p /run/divvy /var/lib/divvy && mount -t tmpfs -o mode=755 none /run/divvy && \
-                      mount -t tmpfs -o mode=700 none /var/lib/divvy && mount --bind \"$1\" /etc/slurm/plugstack.conf && \
-                      exec slurmd -D -N \"$2\"";
+        let own = format!("/mnt/nodes/{name}");
+        for dir in ["slurm", "divvy"] {
+            std::fs::create_dir_all(format!("{own}/{dir}")).context("create the node's directory")?;
+        }
+        write(&format!("{own}/slurm/slurm.conf"), CONF)?;
+        write(&format!("{own}/slurm/plugstack.conf"), "")?;
+        let script = "mkdir -p /run/divvy /var/lib/divvy /etc/divvy && mount -t tmpfs -o mode=755 none /run/divvy && \
+                      mount -t tmpfs -o mode=700 none /var/lib/divvy && mount --bind \"$1/divvy\" /etc/divvy && \
+                      mount --bind \"$1/slurm\" /etc/slurm && exec slurmd -D -N \"$2\"";
         let mut slurmd = Command::new("unshare");
         // A process of its own group: what ends a job's group ends no other's.
-        slurmd.args(["--mount", "sh", "-eu", "-c", script, "sh", &conf, name]).process_group(0);
+        slurmd.args(["--mount", "sh", "-eu", "-c", script, "sh", &own, name]).process_group(0);
         std::fs::create_dir_all(format!("/var/spool/slurmd/{name}"))
             .context("create the node's directory")?;
         Ok(Self { name, slurmd: daemon(name, &mut slurmd)?, divvyd: None })
@@ -216,8 +231,22 @@ impl Node {
 
     /// Gives the plugin's line in this node's `plugstack.conf` more arguments: the next task has them.
     pub(super) fn set_plugin(&self, more: &str) -> Result<()> {
-        // The same file is mounted there: it is written, not replaced.
-        write(&format!("/mnt/nodes/{}.conf", self.name), &plugstack(more))
+        write(&format!("/mnt/nodes/{}/slurm/plugstack.conf", self.name), &plugstack(more))
+    }
+
+    /// The node has directories of its own.
+    fn wait_for_directories(&self) -> Result<()> {
+        eventually("the node's directories", || {
+            let own =
+                std::fs::read_to_string(format!("/proc/{}/mounts", self.slurmd.id())).unwrap_or_default();
+            Ok(own.contains(" /etc/slurm ").then_some(()))
+        })
+    }
+
+    /// Writes the policy of this node's divvyd, which divides one CPU.
+    pub(super) fn set_policy(&self, text: &str) -> Result<()> {
+        let scheduler = format!("[scheduler]\ncpus = \"{}\"\n", cpu()?);
+        write(&format!("/mnt/nodes/{}/divvy/divvyd.toml", self.name), &format!("{text}\n{scheduler}"))
     }
 
     /// Starts this node's divvyd and waits until it answers.
@@ -228,7 +257,7 @@ impl Node {
         eventually("the node's directories", || {
             let own =
                 std::fs::read_to_string(format!("/proc/{}/mounts", self.slurmd.id())).unwrap_or_default();
-            Ok(own.contains("/etc/slurm/plugstack.conf").then_some(()))
+            Ok(own.contains(" /etc/slurm ").then_some(()))
         })?;
         let mut command = Command::new("nsenter");
         command.args(["--mount", "--wd=/", "--target", &self.slurmd.id().to_string(), "divvyd", "--system"]);
