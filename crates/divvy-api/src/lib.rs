@@ -8,4 +8,5 @@ pub mod client;
 pub mod launch;
 pub mod market;
 pub mod place;
+pub mod site;
 pub mod types;

@@ -252,6 +252,9 @@ pub struct NewClient {
     /// The most CPU time that it may have, in millionths of one CPU: [`LIMIT_PPM_MIN`] to [`LIMIT_PPM_MAX`].
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub limit_ppm: Option<u64>,
+    /// The currency whose tickets it gets; the caller's own if not given. Only a system's divvyd has any.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// A command for divvyd to start.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub command: Option<NewCommand>,

@@ -12,6 +12,7 @@ use crate::plot::PlotArgs;
 use crate::remote::args::{AttachArgs, ClientArgs, DoctorArgs, ExplainArgs, LsArgs, RunArgs, SetArgs};
 use crate::share::{BackendArg, TraceFormat};
 use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
+use crate::site::SiteArgs;
 use crate::top::TopArgs;
 
 pub(crate) const EXIT_CODES: &str = "\
@@ -73,6 +74,8 @@ pub(crate) enum Command {
     Nice(NiceArgs),
     /// Where values come from, who did what, and who may issue base tickets
     Market(MarketArgs),
+    /// A site's accounts and users, as Slurm keeps them, as currencies of this node's market
+    Site(SiteArgs),
     /// Resume what a divvy that was killed together with its guardian left suspended
     Rescue(RescueArgs),
     /// Feed a recorded trace to its policy anew and compare every decision

@@ -17,6 +17,7 @@ mod replay;
 mod rescue;
 mod share;
 mod sim;
+mod site;
 mod strip;
 mod top;
 mod trace_file;
@@ -249,6 +250,7 @@ pub fn main() -> ExitCode {
         args::Command::Exchange(args) => market::exchange(&args.command),
         args::Command::Nice(args) => market::nice(&args),
         args::Command::Market(args) => market::market(&args.command),
+        args::Command::Site(args) => site::run(&args),
         args::Command::Rescue(args) => rescue::run(&args),
         args::Command::Replay(args) => replay::run(&args),
         args::Command::Plot(args) => plot::run(&args),

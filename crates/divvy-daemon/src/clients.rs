@@ -67,7 +67,7 @@ async fn admit(scheduler: Scheduler, market: Market, who: Who, new: NewClient) -
         return Err(unexpected());
     };
     let identity = identity_of(&selector, &who)?;
-    let ask = Ask::Admit { name, amount: new.share, identity, parent };
+    let ask = Ask::Admit { name, amount: new.share, identity, parent, from: new.from.clone() };
     let Said::Admitted(admitted) = market.ask(who.clone(), ask).await? else { return Err(unexpected()) };
     let client = admitted.currency;
     let added = scheduler.ask(Command::Add { new, who, admitted: Some(Box::new(admitted)) }).await;

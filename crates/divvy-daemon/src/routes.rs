@@ -32,6 +32,8 @@ use divvy_api::types::{Change, ErrorCode, MEMBERS_SHOWN, NewClient};
 pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 /// Bytes in a request's body at most.
 const BODY_MAX: usize = 64 * 1024;
+/// Of a site's table, which has a line for each user, from root: some hundred thousand of them.
+const SITE_BODY_MAX: usize = 16 * 1024 * 1024;
 /// Members that can be asked for.
 const MEMBERS_MAX: usize = 10_000;
 /// How long ago what is answered was so, ns, where the body does not say it.
@@ -118,8 +120,8 @@ impl IntoResponse for Answer {
 
 type Answered = Result<Answer, Refusal>;
 
-fn too_large() -> Refusal {
-    Refusal::new(ErrorCode::TooLarge, format!("the body is longer than {BODY_MAX} bytes"), "send less")
+fn too_large(most: usize) -> Refusal {
+    Refusal::new(ErrorCode::TooLarge, format!("the body is longer than {most} bytes"), "send less")
 }
 
 pub(crate) fn bad_request(message: impl ToString) -> Refusal {
@@ -323,13 +325,16 @@ async fn limited(State(limiter): State<Option<Limiter>>, request: Request, next:
 /// takes too long to come.
 async fn bounded(request: Request, next: Next) -> Response {
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length: u64| length > BODY_MAX as u64) {
-        return too_large().into_response();
+    let is_root = request.extensions().get::<Who>().is_some_and(|who| who.uid == 0);
+    let most =
+        if is_root && request.uri().path() == market::routes::SITE_PATH { SITE_BODY_MAX } else { BODY_MAX };
+    if length.is_some_and(|length: u64| length > most as u64) {
+        return too_large(most).into_response();
     }
     let (parts, body) = request.into_parts();
-    let body = match tokio::time::timeout(BODY_TIME, Limited::new(body, BODY_MAX).collect()).await {
+    let body = match tokio::time::timeout(BODY_TIME, Limited::new(body, most).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(e)) if e.is::<LengthLimitError>() => return too_large().into_response(),
+        Ok(Err(e)) if e.is::<LengthLimitError>() => return too_large(most).into_response(),
         Ok(Err(e)) => return bad_request(format!("the body: {e}")).into_response(),
         Err(_) => {
             let text = format!("the request did not come to its end within {} s", BODY_TIME.as_secs());

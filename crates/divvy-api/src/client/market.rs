@@ -8,6 +8,7 @@ use crate::market::{
     Audit, Bound, Changed, Currencies, Currency, CurrencyChange, Exchange, Explained, Graph, NewCurrency,
     NewExchange, NewNice, NewOffer, NewTicket, Offer, Offered, Ticket, TicketChange,
 };
+use crate::site::{Site, SiteTable};
 
 fn currency_path(key: &str) -> String {
     format!("/v1/market/currencies/{}", encode(key))
@@ -145,6 +146,22 @@ impl Api {
     /// [`ApiError`].
     pub fn set_bound(&self, user: &str, bound: Bound) -> Result<Bound, ApiError> {
         self.call(Method::PUT, &format!("/v1/market/bounds/{}", encode(user)), Some(&bound))
+    }
+
+    /// What holds of the site's table.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub fn site(&self) -> Result<Site, ApiError> {
+        self.get("/v1/market/site")
+    }
+
+    /// Makes the site's accounts and users what the table says. Superusers only.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub fn set_site(&self, table: &SiteTable) -> Result<Site, ApiError> {
+        self.call(Method::PUT, "/v1/market/site", Some(table))
     }
 
     /// Where a currency's value comes from, ticket by ticket.

@@ -30,6 +30,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "LIMIT", value_parser = limit::parse)]
     pub(crate) limit: Option<Limit>,
 
+    /// The currency whose tickets it gets, at the system's divvyd [default: your own]
+    #[arg(long, value_name = "CURRENCY")]
+    pub(crate) from: Option<String>,
+
     /// What to call it; made from the command if not given
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -86,6 +90,10 @@ pub(crate) struct AttachArgs {
     /// Everything of that name; a pattern as for the shell, quoted: 'make*'
     #[arg(long, value_name = "PATTERN")]
     pub(crate) name: Option<String>,
+
+    /// The currency whose tickets they get, at the system's divvyd [default: your own]
+    #[arg(long, value_name = "CURRENCY")]
+    pub(crate) from: Option<String>,
 
     /// What to call the client; made from what it is if not given
     #[arg(long = "as", value_name = "NAME")]

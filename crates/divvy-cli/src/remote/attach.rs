@@ -27,6 +27,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         name: args.called.clone(),
         share: args.share,
         limit_ppm: args.limit.flatten().map(CpuLimit::ppm),
+        from: args.from.clone(),
         selector: selector(args),
         ..NewClient::default()
     };

@@ -84,6 +84,7 @@ fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<
         numbered: args.name.is_none(),
         share: args.share,
         limit_ppm: args.limit.flatten().map(CpuLimit::ppm),
+        from: args.from.clone(),
         selector: Some(format!("tree:{}", std::process::id())),
         ..NewClient::default()
     };

@@ -146,6 +146,7 @@ fn every_path_of_the_market_answers_as_its_document_says() {
     let none = json!({ "client": "nobody", "amount": 5 });
     asker.refused(bob_uid(), ("POST", "/v1/market/nice", &none), 404, "no-such-currency");
 
+    check_site(&mut asker);
     asker.end(alice_uid(), "tickets", &funded["id"]);
     let gone = asker.end(alice_uid(), "currencies", &build["id"]);
     assert_eq!(gone["result"]["name"], format!("{}/build", alice_uid()));
@@ -165,6 +166,31 @@ fn every_path_of_the_market_answers_as_its_document_says() {
         assert_eq!(asker.graph(), graph);
         again.signal(rustix::process::Signal::KILL);
     }
+}
+
+/// A site's table comes, is refused to everybody else, and goes again.
+fn check_site(asker: &mut Asker<'_>) {
+    let path = "/v1/market/site";
+    let table = |version: u64, accounts: Value, users: Value| json!({ "version": version, "tickets": 500, "accounts": accounts, "users": users });
+    let arts = json!([{ "account": "arts", "parent": "root", "shares": 2 }]);
+    let alice = json!([{ "user": alice_uid().to_string(), "account": "arts", "shares": 1 }]);
+    let full = table(1, arts.clone(), alice.clone());
+    asker.refused(alice_uid(), ("PUT", path, &full), 403, "not-permitted");
+    let made = asker.ask(0, "PUT", path, &full, 200);
+    assert_eq!((made["version"].as_u64(), made["changes"].as_u64()), (Some(1), Some(12)), "{made}");
+    assert_eq!(asker.get(bob_uid(), path)["currencies"], made["currencies"]);
+    // More than any other body may be, and no more than it may be itself.
+    let long = "x".repeat(100_000);
+    let wrong = table(2, json!([{ "account": long, "parent": "root", "shares": 2 }]), json!([]));
+    let said = asker.refused(0, ("PUT", path, &wrong), 400, "bad-request");
+    assert!(said.contains("cannot be an account's name"), "{said}");
+    let older = table(0, arts, alice);
+    asker.refused(0, ("PUT", path, &older), 409, "refused");
+    let gone = asker.ask(0, "PUT", path, &table(2, json!([]), json!([])), 200);
+    assert_eq!(
+        (gone["currencies"].as_array().map(Vec::len), gone["kept"].as_array().map(Vec::len)),
+        (Some(1), Some(0))
+    );
 }
 
 /// What somebody else may not do: the words say who needs what, and nothing changes.

@@ -17,6 +17,7 @@ use divvy_api::market::{
     Audit, Bound, Changed, Currency, CurrencyChange, Exchange, Explained, Graph, NewCurrency, NewExchange,
     NewNice, NewOffer, NewTicket, Offer, Offered, Ticket, TicketChange,
 };
+use divvy_api::site::{Site, SiteTable};
 use divvy_api::types::ErrorCode;
 
 /// Questions that wait for the market at most; more are refused.
@@ -91,6 +92,10 @@ pub(crate) enum Ask {
     WithdrawOffer(u64),
     Nice(NewNice),
     SetBound(String, Bound),
+    /// What holds of a site's table.
+    Site,
+    /// Another table; superusers only.
+    SetSite(SiteTable),
     Explain(String, Resource),
     Audit {
         since: u64,
@@ -103,6 +108,8 @@ pub(crate) enum Ask {
         amount: u64,
         identity: Identity,
         parent: Option<divvy_market::CurrencyId>,
+        /// The currency that funds it instead of these.
+        from: Option<String>,
     },
     /// Changes the amount of a client's first cpu ticket: `divvy set`.
     SetShare {
@@ -130,6 +137,7 @@ pub(crate) enum Said {
     Offered(Changed<Offered>),
     Explained(Explained),
     Audit(Audit),
+    Site(Site),
     Admitted(Admitted),
     Done,
 }

@@ -21,7 +21,11 @@ use divvy_api::client::encode;
 use divvy_api::market::{
     Bound, Currencies, CurrencyChange, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
 };
+use divvy_api::site::SiteTable;
 use divvy_api::types::ErrorCode;
+
+/// Where a site's table goes.
+pub(crate) const SITE_PATH: &str = "/v1/market/site";
 
 /// All paths of the market, of a divvyd whose state has one or none.
 pub(crate) fn router<S>() -> Router<S>
@@ -44,6 +48,7 @@ where
         .route("/v1/market/offers/{offer}", delete(withdraw_offer))
         .route("/v1/market/nice", post(nice))
         .route("/v1/market/bounds/{user}", put(set_bound))
+        .route(SITE_PATH, get(site).put(set_site))
         .route("/v1/market/explain/{currency}", get(explain))
         .route("/v1/market/audit", get(audit))
 }
@@ -135,6 +140,7 @@ impl IntoResponse for Said {
             Self::Offer(changed) => Json(changed).into_response(),
             Self::Offered(changed) => Json(changed).into_response(),
             Self::Explained(explained) => Json(explained).into_response(),
+            Self::Site(site) => Json(site).into_response(),
             Self::Audit(audit) => Json(audit).into_response(),
             // No path asks for these alone: they are the scheduler's business.
             Self::Admitted(_) | Self::Done => StatusCode::NO_CONTENT.into_response(),
@@ -232,6 +238,15 @@ async fn set_bound(market: Market, path: Key, body: Bytes) -> Result<Json<Bound>
     let bound: Bound = parse(&body)?;
     market.ask(Ask::SetBound(key(path)?, bound)).await?;
     Ok(Json(bound))
+}
+
+async fn site(market: Market) -> Asked {
+    market.ask(Ask::Site).await
+}
+
+async fn set_site(market: Market, body: Bytes) -> Asked {
+    let table: SiteTable = parse(&body)?;
+    market.ask(Ask::SetSite(table)).await
 }
 
 #[derive(Debug, Deserialize)]

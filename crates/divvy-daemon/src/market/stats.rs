@@ -108,6 +108,7 @@ fn name(ask: &Ask) -> &'static str {
         Ask::WithdrawOffer(_) => "withdraw-offer",
         Ask::Nice(_) => "nice",
         Ask::SetBound(..) => "set-bound",
+        Ask::SetSite(_) => "set-site",
         Ask::Admit { .. } => "admit",
         Ask::SetShare { .. } => "set-share",
         Ask::Leave { .. } => "leave",

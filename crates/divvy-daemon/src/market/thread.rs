@@ -630,7 +630,10 @@ fn cost(ask: &Ask, size: usize) -> u32 {
 
 /// Whether a question is one that may change something: the audit log tells of these.
 const fn is_audited(ask: &Ask) -> bool {
-    !matches!(ask, Ask::Graph | Ask::Currency(_) | Ask::Ticket(_) | Ask::Explain(..) | Ask::Audit { .. })
+    !matches!(
+        ask,
+        Ask::Graph | Ask::Site | Ask::Currency(_) | Ask::Ticket(_) | Ask::Explain(..) | Ask::Audit { .. }
+    )
 }
 
 /// A question, and what was done for it, as the audit log tells it.
@@ -669,12 +672,16 @@ fn words(ask: &Ask) -> serde_json::Value {
         Ask::WithdrawOffer(offer) => json!({ "ask": "withdraw-offer", "offer": offer }),
         Ask::Nice(new) => json!({ "ask": "nice", "request": new }),
         Ask::SetBound(user, bound) => json!({ "ask": "set-bound", "user": user, "request": bound }),
+        Ask::Site => json!({ "ask": "site" }),
+        Ask::SetSite(table) => {
+            json!({ "ask": "set-site", "version": table.version, "accounts": table.accounts.len(), "users": table.users.len() })
+        }
         Ask::Explain(currency, resource) => {
             json!({ "ask": "explain", "currency": currency, "resource": resource })
         }
         Ask::Audit { since } => json!({ "ask": "audit", "since": since }),
-        Ask::Admit { name, amount, identity, parent } => {
-            json!({ "ask": "admit", "name": name, "amount": amount, "identity": identity, "parent": parent })
+        Ask::Admit { name, amount, identity, parent, from } => {
+            json!({ "ask": "admit", "name": name, "amount": amount, "identity": identity, "parent": parent, "from": from })
         }
         Ask::SetShare { client, amount } => json!({ "ask": "set-share", "client": client, "amount": amount }),
         Ask::Leave { client } => json!({ "ask": "leave", "client": client }),

@@ -4,11 +4,21 @@ use divvy_market::{
     Amount, Broker, CURRENCY_DEPTH_MAX, CurrencyId, Kind, Made, Mode, Op, Permission, Resource, Resources,
 };
 
+use super::resolve::Found;
 use super::users::Limited;
 use super::{Work, amount};
 use crate::market::message::{Identity, Said};
 use crate::market::record::Step;
 use crate::message::Refusal;
+
+/// Whose tickets a client gets.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Funder<'a> {
+    /// Those of this currency.
+    Named(&'a str),
+    /// Those of whoever funds the client that it descends from; the caller's own where there is none.
+    Inherited(Option<CurrencyId>),
+}
 
 impl Work<'_> {
     /// A client of the caller. It competes for everything from the start: the scheduler says when it does not want the CPU;
@@ -16,23 +26,35 @@ impl Work<'_> {
     ///
     /// Source: section 4.2. A child is funded by the issuer of its parent's first ticket. We differ: its amount is the one
     /// that was asked for (the share), not its parent's. Where that issuer would not let the caller issue, or stands too
-    /// deep, the child is funded as any other: by the caller's own currency, of each resource.
+    /// deep, the child is funded as any other: by the caller's own currency, of each resource. A funder that the caller names
+    /// is taken, or the client refused.
     pub(super) fn admit(
         &mut self,
         name: &str,
         n: u64,
         identity: &Identity,
-        parent: Option<CurrencyId>,
+        funder: Funder<'_>,
     ) -> Result<Said, Refusal> {
         let (n, uid) = (amount(n)?, self.caller.uid);
         self.check_client_name(name)?;
         self.check_limit(Limited::Clients)?;
         let group = self.own_group()?;
         self.check_room(2, 6)?;
-        let inherited = parent.and_then(|parent| self.issuers_of(parent));
-        let issuers = match inherited {
-            Some(issuers) => issuers,
-            None => self.own_issuers()?,
+        let issuers = match funder {
+            Funder::Named(word) => match self.look_up(word)? {
+                Found::Newcomer(own) if own == uid => self.own_issuers()?,
+                Found::Newcomer(_) => {
+                    return Err(self.find(word).err().unwrap_or_else(super::asks::unexpected));
+                }
+                Found::Currency(issuer) => {
+                    self.check_issuer(issuer)?;
+                    Resource::ALL.map(|resource| (resource, issuer)).to_vec()
+                }
+            },
+            Funder::Inherited(parent) => match parent.and_then(|parent| self.issuers_of(parent)) {
+                Some(issuers) => issuers,
+                None => self.own_issuers()?,
+            },
         };
         // Nothing from here on can be refused: the caller makes something of its own, and the issuers were asked.
         let broker = Broker { owner: uid, group, mode: Mode::PRIVATE };

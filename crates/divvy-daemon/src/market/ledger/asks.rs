@@ -2,6 +2,7 @@
 
 use divvy_market::{Broker, CurrencyId, ExchangeId, Made, Mode, Moment, OfferId, Op, Resource, Side};
 
+use super::admit::Funder;
 use super::resolve::Found;
 use super::users::Limited;
 use super::{Work, amount};
@@ -36,12 +37,20 @@ impl Work<'_> {
             Ask::CreateOffer(new) => self.create_offer(new),
             Ask::WithdrawOffer(id) => self.withdraw_offer(*id),
             Ask::Nice(new) => self.nice(new),
+            Ask::Site => Ok(Said::Site(self.site())),
+            Ask::SetSite(table) => self.set_site(table),
             Ask::SetBound(user, bound) => self.set_bound(user, *bound),
             Ask::Explain(word, resource) => {
                 let id = self.find(word)?;
                 self.explain(id, *resource).map(Said::Explained)
             }
-            Ask::Admit { name, amount, identity, parent } => self.admit(name, *amount, identity, *parent),
+            Ask::Admit { name, amount, identity, parent, from } => {
+                let funder = match from {
+                    Some(word) => Funder::Named(word),
+                    None => Funder::Inherited(*parent),
+                };
+                self.admit(name, *amount, identity, funder)
+            }
             Ask::SetShare { client, amount } => self.set_share(*client, *amount),
             Ask::Leave { client } => self.leave(*client),
             Ask::Reload(policy) => {

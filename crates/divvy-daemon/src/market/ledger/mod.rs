@@ -17,6 +17,9 @@ mod laws;
 #[cfg(test)]
 pub(super) mod random;
 mod resolve;
+mod site;
+#[cfg(test)]
+mod site_tests;
 #[cfg(test)]
 pub(super) mod tests;
 mod users;
@@ -84,6 +87,12 @@ pub(crate) struct Ledger {
     bounds: BTreeMap<u32, [Option<u64>; 3]>,
     #[serde(skip)]
     policy: Policy,
+    /// The version of the site's table that was given last, and what it does not name and has not ended yet. Known to whoever
+    /// gave it only: a divvyd that begins anew takes any table.
+    #[serde(skip)]
+    site_version: u64,
+    #[serde(skip)]
+    site_kept: BTreeSet<CurrencyId>,
 }
 
 /// What came of a request that was done.

@@ -149,6 +149,7 @@ impl Work<'_> {
             let text = format!("'{name}' would be read as an id or the base currency");
             return Err(Refusal::new(ErrorCode::BadRequest, text, "choose another name"));
         }
+        self.check_not_reserved(name)?;
         self.check_free(name, self.caller.uid)
     }
 
@@ -161,7 +162,17 @@ impl Work<'_> {
             let fix = format!("use 1 to {CURRENCY_NAME_MAX} characters, no blank and no '/'");
             return Err(Refusal::new(ErrorCode::BadRequest, text, fix));
         }
+        self.check_not_reserved(name)?;
         self.check_free(name, self.caller.uid)
+    }
+
+    /// Refuses a name that only a site's table gives.
+    fn check_not_reserved(&self, name: &str) -> Result<(), Refusal> {
+        if self.caller.superuser || !super::site::is_reserved(name) {
+            return Ok(());
+        }
+        let text = format!("'{}' begins as the names of a site's accounts do", brief(name));
+        Err(Refusal::new(ErrorCode::NameTaken, text, "choose another name"))
     }
 
     pub(super) fn check_free(&self, name: &str, uid: u32) -> Result<(), Refusal> {

@@ -1,0 +1,64 @@
+//! A site's table of accounts and users, as a batch system keeps it, and what divvyd makes of it.
+
+use serde::{Deserialize, Serialize};
+
+/// Before an account's name, in the name of each currency that a table makes: nobody else may begin a name so.
+pub const SITE_PREFIX: &str = "site.";
+/// The account above all others, as Slurm calls it.
+pub const ROOT_ACCOUNT: &str = "root";
+/// Base tickets that all of a site's jobs have together, unless the table says otherwise.
+pub const SITE_TICKETS: u64 = 1000;
+
+/// Who has which part of a site: `PUT /v1/market/site`. Superusers only; done whole or not at all.
+///
+/// An account becomes a currency of root's, `root/site.ACCOUNT`, funded by the account that it is in; each user of it has a
+/// currency of its own below that, `USER/site.ACCOUNT`. All are soft tickets of cpu, memory and disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SiteTable {
+    /// Rises with each table: an older one than holds is refused.
+    pub version: u64,
+    /// Base tickets that all of the site's jobs have together, 1 to 4,294,967,295.
+    pub tickets: u64,
+    /// The accounts, in any order, [`ROOT_ACCOUNT`] left out.
+    pub accounts: Vec<SiteAccount>,
+    /// The users of accounts, in any order.
+    pub users: Vec<SiteUser>,
+}
+
+/// An account of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SiteAccount {
+    /// Its name, once in a table.
+    pub account: String,
+    /// The account that it is in; [`ROOT_ACCOUNT`] at the top.
+    pub parent: String,
+    /// Its shares of that, 1 to 4,294,967,295.
+    pub shares: u64,
+}
+
+/// A user in an account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SiteUser {
+    /// By name or number, once in an account.
+    pub user: String,
+    /// Which account.
+    pub account: String,
+    /// The user's shares of it, 1 to 4,294,967,295.
+    pub shares: u64,
+}
+
+/// What came of a table, or holds: `GET /v1/market/site`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// The version of the table that holds; 0 where none was given since divvyd began.
+    pub version: u64,
+    /// Currencies of accounts and users that there are, by name.
+    pub currencies: Vec<String>,
+    /// Of these, those that no table names any more and that still back something.
+    pub kept: Vec<String>,
+    /// Changes that the table made: currencies that came or ended, tickets that came, ended or have another amount.
+    pub changes: usize,
+}

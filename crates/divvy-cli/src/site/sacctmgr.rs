@@ -1,0 +1,56 @@
+//! What Slurm's accounting says.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use divvy_linux::{Pid, ProcessRef, Signal};
+
+use crate::{Code, Failure};
+
+/// An accounting that does not answer is not waited for longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The associations, in lines of ACCOUNT|USER|PARENT|SHARES.
+///
+/// # Errors
+/// [`Failure`] where sacctmgr cannot be run, fails, or does not end.
+pub(super) fn associations(program: &Path, cluster: Option<&str>) -> Result<String, Failure> {
+    let mut command = Command::new(program);
+    command.args(["--noheader", "--parsable2", "show", "assoc"]);
+    command.args(cluster.map(|cluster| format!("cluster={cluster}")));
+    command.arg("format=account,user,parentname,fairshare").stdin(Stdio::null());
+    let failed = |what: String| {
+        let fix = "the table that holds stays; without accounting, give one with --table FILE";
+        Failure::new(Code::System, format!("{} show assoc: {what}; {fix}", program.display()))
+    };
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.map_err(|e| failed(e.to_string()))?;
+    let process = ProcessRef::open_child(Pid::from_child(&child))?;
+    let (ended, watch) = mpsc::channel::<()>();
+    let watcher = std::thread::spawn(move || {
+        let late = watch.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
+        if late {
+            let _ = process.signal(Signal::KILL);
+        }
+        late
+    });
+    // What it complains of is short: a pipe holds it until we read.
+    let (mut said, mut complaint) = (String::new(), String::new());
+    let read = child.stdout.take().map_or(Ok(0), |mut out| out.read_to_string(&mut said));
+    let _ = child.stderr.take().map(|mut out| out.read_to_string(&mut complaint));
+    let status = child.wait();
+    drop(ended);
+    if watcher.join().unwrap_or(false) {
+        return Err(failed(format!("no answer within {} s", PATIENCE.as_secs())));
+    }
+    let status = status.map_err(|e| failed(e.to_string()))?;
+    if !status.success() {
+        let why = complaint.lines().last().unwrap_or_default();
+        return Err(failed(format!("{status}: {why}")));
+    }
+    read.map_err(|e| failed(e.to_string()))?;
+    Ok(said)
+}
