@@ -40,6 +40,11 @@ SPANK_PLUGIN(divvy, 1)
 /* A task becomes its user's within microseconds; it is looked at again after so long. */
 #define LOOK_AGAIN_NS 200000L
 
+/* Before an account, in the name of what `divvy site sync` made of it. */
+#define SITE_PREFIX "site."
+/* divvy's exit code where there is no such currency. */
+#define NO_SUCH 6
+
 /* What the line of plugstack.conf says. */
 static struct {
 	const char *divvy;  /* the program */
@@ -47,6 +52,7 @@ static struct {
 	long share;         /* of a job that does not say */
 	long timeout_ms;    /* for one task */
 	bool required;      /* a task that cannot be attached ends its step */
+	bool accounts;      /* jobs are funded by their users' parts of their accounts */
 	bool broken;        /* an argument cannot be used */
 } conf = {
 	.divvy = "/usr/bin/divvy",
@@ -71,6 +77,12 @@ static bool parse(const char *text, long least, long most, long *number)
 		return false;
 	*number = n;
 	return true;
+}
+
+static bool parse_yes(const char *text, bool *yes)
+{
+	*yes = strcmp(text, "yes") == 0;
+	return *yes || strcmp(text, "no") == 0;
 }
 
 static int on_share(int val, const char *arg, int remote)
@@ -129,10 +141,10 @@ static bool read_arg(const char *arg)
 		return parse(value, 1, SHARE_MAX, &conf.share);
 	if ((value = value_of(arg, "timeout_ms")))
 		return parse(value, 1, TIMEOUT_MS_MAX, &conf.timeout_ms);
-	if ((value = value_of(arg, "required"))) {
-		conf.required = strcmp(value, "yes") == 0;
-		return conf.required || strcmp(value, "no") == 0;
-	}
+	if ((value = value_of(arg, "required")))
+		return parse_yes(value, &conf.required);
+	if ((value = value_of(arg, "accounts")))
+		return parse_yes(value, &conf.accounts);
 	return false;
 }
 
@@ -145,7 +157,7 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 		if (read_arg(av[i]))
 			continue;
 		slurm_error("divvy: plugstack.conf: %s: known are divvy=/PATH, socket=/PATH, share=1..%ld, "
-			    "timeout_ms=1..%ld, required=yes|no", av[i], SHARE_MAX, TIMEOUT_MS_MAX);
+			    "timeout_ms=1..%ld, required=yes|no, accounts=yes|no", av[i], SHARE_MAX, TIMEOUT_MS_MAX);
 		conf.broken = true;
 	}
 	if (context == S_CTX_REMOTE) {
@@ -247,6 +259,7 @@ static void __attribute__((noreturn)) run_divvy(const struct user *user, char *c
 /* What came of `divvy attach`. */
 struct attached {
 	bool done;
+	int code;           /* of divvy; -1 where it did not come to its end */
 	char why[SAID_MAX]; /* where it is not done */
 };
 
@@ -298,7 +311,7 @@ static int wait_for_divvy(pid_t child, int said, long deadline_ms, char why[SAID
 
 static struct attached attach(const struct user *user, char *const argv[], long deadline_ms)
 {
-	struct attached attached = { .done = false };
+	struct attached attached = { .done = false, .code = -1 };
 	int said[2];
 
 	if (pipe2(said, O_CLOEXEC) != 0) {
@@ -314,6 +327,7 @@ static struct attached attach(const struct user *user, char *const argv[], long 
 	} else {
 		int code = wait_for_divvy(child, said[0], deadline_ms, attached.why);
 		attached.done = code == 0;
+		attached.code = code;
 		if (code > 0 && !attached.why[0])
 			snprintf(attached.why, SAID_MAX, "divvy ended with %d", code);
 	}
@@ -379,9 +393,10 @@ int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
 	struct attached attached = { .done = false };
 	uint32_t job = 0, step;
 	pid_t task = 0;
-	char name[64], tree[16], share[16];
+	char name[64], tree[16], share[16], account[128], from[sizeof(account) + sizeof(SITE_PREFIX)];
 	char *argv[] = { (char *)conf.divvy, "attach", "--system", "--system-socket", (char *)conf.socket,
-			 "--tree", tree, "--share", share, "--as", name, NULL };
+			 "--tree", tree, "--share", share, "--as", name, NULL, NULL, NULL };
+	char **more = &argv[11];
 
 	(void)ac;
 	(void)av;
@@ -405,11 +420,23 @@ int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
 			 (unsigned int)user.uid, conf.timeout_ms);
 	} else {
 		snprintf(tree, sizeof(tree), "%d", (int)task);
+		/* slurmstepd sets it, whatever the user did. It only chooses among accounts that the user is in. */
+		if (conf.accounts &&
+		    spank_getenv(sp, "SLURM_JOB_ACCOUNT", account, sizeof(account)) == ESPANK_SUCCESS && account[0]) {
+			snprintf(from, sizeof(from), SITE_PREFIX "%s", account);
+			more[0] = "--from";
+			more[1] = from;
+		}
 		attached = attach(&user, argv, deadline_ms);
+		if (more[0] && attached.code == NO_SUCH) {
+			slurm_info("divvy: %s: %s; the user's own currency pays", name, attached.why);
+			more[0] = NULL;
+			attached = attach(&user, argv, deadline_ms);
+		}
 	}
 	if (attached.done) {
-		slurm_info("divvy: %s: process %d attached for user %u, share %s", name, (int)task,
-			   (unsigned int)user.uid, share);
+		slurm_info("divvy: %s: process %d attached for user %u, share %s of %s", name, (int)task,
+			   (unsigned int)user.uid, share, more[0] ? from : "the user's own");
 		return ESPANK_SUCCESS;
 	}
 	return go_without(job, attached.why);

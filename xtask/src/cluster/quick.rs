@@ -41,6 +41,7 @@ pub(super) fn run(site: &mut Site) -> Result<()> {
     options()?;
     shares(site)?;
     tasks(site)?;
+    accounts(site)?;
     identity(site)?;
     absent(site)?;
     silent(site)?;
@@ -84,10 +85,9 @@ fn options() -> Result<()> {
 }
 
 /// A job of `user` on `node` that computes until it is cancelled; its number.
-fn hog(user: &str, node: &str, share: Option<&str>) -> Result<u32> {
-    let option = share.map(|share| format!("--divvy-share={share}"));
+fn hog(user: &str, node: &str, options: &[&str]) -> Result<u32> {
     let mut argv = vec!["sbatch", "--parsable", "-w", node, "--output=/dev/null"];
-    argv.extend(option.as_deref());
+    argv.extend(options);
     argv.extend(["--wrap", "exec sha256sum /dev/zero"]);
     let output = as_user(user, &argv)?;
     ensure!(output.status.success(), "{argv:?}: {}", said(&output));
@@ -137,30 +137,43 @@ fn shares(site: &mut Site) -> Result<()> {
     let node = site.node("n1")?;
     let wanted =
         [("alice", Some("1"), 1.0 / 16.0), ("alice", Some("3"), 3.0 / 16.0), ("bob", None, 3.0 / 4.0)];
-    let jobs: Vec<u32> =
-        wanted.iter().map(|(user, share, _)| hog(user, "n1", *share)).collect::<Result<_>>()?;
-    let expected: Vec<String> =
-        wanted.iter().zip(&jobs).map(|((user, ..), job)| format!("{user}/slurm-{job}.batch")).collect();
-    eventually("a client for each job", || {
-        let (names, used) = (names(node)?, books(&jobs)?);
-        let all = expected.iter().all(|name| names.contains(name));
-        Ok((all && jobs.iter().all(|job| used.contains_key(job))).then_some(()))
-    })?;
+    let mut jobs: Vec<(String, u32)> = Vec::new();
+    for (user, share, _) in &wanted {
+        let option = share.map(|share| format!("--divvy-share={share}"));
+        let options: Vec<&str> = option.as_deref().into_iter().collect();
+        jobs.push(((*user).to_owned(), hog(user, "n1", &options)?));
+    }
+    wait_for(node, &jobs)?;
+    let due = wanted.iter().zip(&jobs).map(|((user, share, part), (_, job))| {
+        (format!("{user}'s job, share {}", share.unwrap_or("by default")), *job, *part)
+    });
+    measure(&due.collect::<Vec<_>>())?;
+    cancel(node, &jobs.iter().map(|(_, job)| *job).collect::<Vec<_>>())?;
+    passed("two users at 1:3, and two jobs of one of them at 1:3, on a node with one CPU");
+    Ok(())
+}
+
+/// What each of the jobs, which compute, gets of the CPU time of all of them in a window, beside what is due to it.
+///
+/// # Errors
+/// Where one is farther off than [`MAX_FRACTION_ERROR`].
+fn measure(jobs: &[(String, u32, f64)]) -> Result<()> {
+    let numbers: Vec<u32> = jobs.iter().map(|(_, job, _)| *job).collect();
     // Shares count from a client's next cycle on.
     clock::sleep(Nanos::from_secs(1));
-    let (begin, since) = (books(&jobs)?, clock::now());
+    let (begin, since) = (books(&numbers)?, clock::now());
     clock::sleep(WINDOW);
-    let (end, window) = (books(&jobs)?, clock::now().since(since));
-    let used: Vec<f64> = jobs
-        .iter()
-        .map(|job| Ok((end.get(job).context("a job has ended")? - begin.get(job).unwrap_or(&0)) as f64))
-        .collect::<Result<_>>()?;
+    let (end, window) = (books(&numbers)?, clock::now().since(since));
+    let used = |job: &u32| {
+        let end = end.get(job).context("a job has ended")?;
+        Ok((end - begin.get(job).unwrap_or(&0)) as f64)
+    };
+    let used: Vec<f64> = numbers.iter().map(used).collect::<Result<_>>()?;
     let all: f64 = used.iter().sum();
     let mut off: f64 = 0.0;
-    for ((user, share, part), used) in wanted.iter().zip(&used) {
+    for ((what, _, part), used) in jobs.iter().zip(&used) {
         println!(
-            "cluster: {user}'s job, share {}: {:.2} % of the jobs' CPU time, {:.2} % due",
-            share.unwrap_or("by default"),
+            "cluster: {what}: {:.2} % of the jobs' CPU time, {:.2} % due",
             100.0 * used / all,
             100.0 * part
         );
@@ -172,8 +185,70 @@ fn shares(site: &mut Site) -> Result<()> {
         window.0 as f64 / 1e9
     );
     ensure!(off <= MAX_FRACTION_ERROR, "a job is {:.2} points off its part", 100.0 * off);
-    cancel(node, &jobs)?;
-    passed("two users at 1:3, and two jobs of one of them at 1:3, on a node with one CPU");
+    Ok(())
+}
+
+/// Waits until each is a client of the node, by this name, and its processes run.
+fn wait_for(node: &Node, jobs: &[(String, u32)]) -> Result<()> {
+    let numbers: Vec<u32> = jobs.iter().map(|(_, job)| *job).collect();
+    eventually("a client for each job", || {
+        let (names, used) = (names(node)?, books(&numbers)?);
+        let all = jobs.iter().all(|(user, job)| names.contains(&format!("{user}/slurm-{job}.batch")));
+        Ok((all && numbers.iter().all(|job| used.contains_key(job))).then_some(()))
+    })
+}
+
+/// Slurm's accounts become currencies: two accounts at 3:1, two users of one at 1:2; a table that cannot be changes nothing.
+fn accounts(site: &mut Site) -> Result<()> {
+    let node = site.node("n3")?;
+    node.set_plugin("accounts=yes")?;
+    let table = |lines: &str| -> Result<Output> {
+        std::fs::write("/tmp/table", lines).context("write the table")?;
+        let mut sync = node.command(&["divvy", "site", "sync", "--table", "/tmp/table"]);
+        sync.output().context("start divvy")
+    };
+    let good = "science||root|3\nscience|alice||1\nscience|bob||2\narts||root|1\narts|carol||5\n";
+    let synced = table(good)?;
+    ensure!(said(&synced).contains("table 1: 2 accounts, 3 users, "), "{}", said(&synced));
+    for (line, why) in [
+        ("science||root|2", "line 6: account science is in line 1 already"),
+        ("arts|mallory||2", "line 6: there is no user 'mallory'"),
+        ("law||root|-1", "line 6: '-1' shares: give a whole number from 1 to 4294967295"),
+        ("law||root|4294967296", "line 6: '4294967296' shares"),
+    ] {
+        let refused = table(&format!("{good}{line}\n"))?;
+        let told = said(&refused);
+        ensure!(
+            refused.status.code() == Some(4) && told.contains(why) && told.contains("stays"),
+            "{line}: {told}"
+        );
+    }
+    let held = done(&mut node.command(&["divvy", "site", "show"]))?;
+    ensure!(held.starts_with("table 1 holds\n") && held.contains("\n  bob/site.science"), "{held}");
+
+    let jobs: Vec<(String, u32)> = [("alice", "science"), ("bob", "science"), ("carol", "arts")]
+        .into_iter()
+        .map(|(user, account)| Ok((user.to_owned(), hog(user, "n3", &["-A", account])?)))
+        .collect::<Result<_>>()?;
+    wait_for(node, &jobs)?;
+    let due = [1.0 / 4.0, 1.0 / 2.0, 1.0 / 4.0];
+    let due = jobs.iter().zip(due).map(|((user, job), part)| (format!("{user}'s job"), *job, part));
+    measure(&due.collect::<Vec<_>>())?;
+    // Carol is in no other account: there her own currency pays.
+    let other = hog("carol", "n3", &["-A", "science"])?;
+    wait_for(node, &[("carol".to_owned(), other)])?;
+    let tree =
+        done(&mut node.command(&["divvy", "market", "explain", &format!("carol/slurm-{other}.batch")]))?;
+    ensure!(tree.contains("of carol"), "{tree}");
+    let mut all: Vec<u32> = jobs.iter().map(|(_, job)| *job).collect();
+    all.push(other);
+    cancel(node, &all)?;
+    let emptied = table("")?;
+    ensure!(said(&emptied).contains("table 2: 0 accounts, 0 users"), "{}", said(&emptied));
+    let held = done(&mut node.command(&["divvy", "site", "show"]))?;
+    ensure!(held == "table 2 holds\n  root/site.root", "{held}");
+    node.set_plugin("")?;
+    passed("two accounts at 3:1, two users of one of them at 1:2, and bad tables that change nothing");
     Ok(())
 }
 
@@ -263,7 +338,7 @@ fn absent(site: &mut Site) -> Result<()> {
         said(&asked)
     );
     node.start_divvyd()?;
-    let job = hog("alice", "n2", None)?;
+    let job = hog("alice", "n2", &[])?;
     let name = format!("alice/slurm-{job}.batch");
     eventually(&name, || Ok(names(node)?.contains(&name).then_some(())))?;
     cancel(node, &[job])?;
