@@ -22,7 +22,8 @@ done
 # The wheel of the Python package is built with Debian's setuptools.
 /usr/bin/python3 -I -c 'import pip, setuptools, wheel' 2>/dev/null || missing="$missing python3-pip python3-setuptools python3-wheel"
 # What `cargo xtask cluster` brings up, and builds a plugin for (contrib/slurm). Installed only: nothing of it is started.
-for pair in slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge ip:iproute2; do
+for pair in slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd mariadbd:mariadb-server srun:slurm-client \
+    munged:munge ip:iproute2; do
     PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 [ -e /usr/include/slurm/spank.h ] || missing="$missing libslurm-dev"
@@ -53,7 +54,8 @@ if [ -n "$missing" ]; then
     fi
     say "installing:$missing"
     $as_root apt-get update -q
-    # A web server that is installed only to be measured shall not be started on this machine's port 80, nor Slurm.
+    # A web server that is installed only to be measured shall not be started on this machine's port 80, nor Slurm
+    # or a database.
     refusal=/usr/sbin/policy-rc.d
     if [ -e "$refusal" ]; then
         refusal=''

@@ -3,9 +3,10 @@
 //! *Machine*: namespaces of processes, mounts, network, names (`machine.rs`, `machine.sh`), with copies of `/etc` and
 //! directories of its own, so that Slurm's packages work as they are installed and nothing of the host's is touched. The
 //! kernel kills everything in it with its first process, and that with the program that made it: nothing is left, however
-//! it ends. *Site*: munge, slurmctld and three slurmd with a divvyd each (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Page*:
-//! docs/slurm.md, followed (`page.rs`).
+//! it ends. *Site*: munge, slurmctld, slurmdbd on a MariaDB (`accounting.rs`), and three slurmd with a divvyd each
+//! (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Page*: docs/slurm.md, followed (`page.rs`).
 
+mod accounting;
 mod machine;
 mod page;
 mod quick;
@@ -24,10 +25,13 @@ pub(crate) use machine::{INIT, MACHINE, MAIN, enter, init, main};
 use crate::{ci, install};
 
 /// Programs that the machine is made of, or runs, and the Debian package of each.
-const NEEDED: [(&str, &str); 12] = [
+const NEEDED: [(&str, &str); 15] = [
     ("munged", "munge"),
     ("slurmctld", "slurmctld"),
     ("slurmd", "slurmd"),
+    ("slurmdbd", "slurmdbd"),
+    ("mariadbd", "mariadb-server"),
+    ("mariadb-install-db", "mariadb-server"),
     ("srun", "slurm-client"),
     ("make", "make"),
     ("cc", "gcc"),
@@ -49,7 +53,7 @@ const PATIENCE: Nanos = Nanos::from_secs(60);
 #[derive(Clone, Debug, ClapArgs)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ClusterArgs {
-    /// Bring a site up, check that divvy divides its nodes and fails no job, and take it down: half a minute
+    /// Bring a site up, check that divvy divides its nodes and fails no job, and take it down: 40 s
     #[arg(long)]
     quick: bool,
     /// Where divvy and divvyd are; built for release if not given
@@ -61,7 +65,7 @@ pub(crate) struct ClusterArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum What {
-    /// Bring a site up, and leave it running: a controller, the nodes n1 to n3 with a divvyd each, users alice, bob, carol
+    /// Bring a site up, and leave it running: a controller, accounting, the nodes n1 to n3 with a divvyd each, users alice, bob, carol
     Up {
         /// Where divvy and divvyd are; built for release if not given
         #[arg(long, value_name = "DIR")]

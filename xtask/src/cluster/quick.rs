@@ -9,6 +9,7 @@ use divvy_linux::{Pid, clock, procfs};
 use divvy_policy::Nanos;
 use serde_json::Value;
 
+use super::accounting;
 use super::site::{Node, Site, as_user, done, eventually};
 
 /// How far a job may be from its part of the CPU time of all jobs of a node, as a fraction of all of it.
@@ -208,8 +209,23 @@ fn accounts(site: &mut Site) -> Result<()> {
         sync.output().context("start divvy")
     };
     let good = "science||root|3\nscience|alice||1\nscience|bob||2\narts||root|1\narts|carol||5\n";
+    for words in [
+        "add account science fairshare=3",
+        "add account arts fairshare=2",
+        "add user alice account=science fairshare=1",
+        "add user bob account=science fairshare=2",
+        "add user carol account=arts fairshare=5",
+    ] {
+        accounting::sacctmgr(words)?;
+    }
+    let sync = ["divvy", "site", "sync"];
+    let synced = done(&mut node.command(&sync))?;
+    ensure!(synced.starts_with("table 1: 2 accounts, 3 users, "), "{synced}");
+    accounting::sacctmgr("modify account arts set fairshare=1")?;
+    let synced = done(&mut node.command(&sync))?;
+    ensure!(synced == "table 2: 2 accounts, 3 users, 3 changes", "{synced}");
     let synced = table(good)?;
-    ensure!(said(&synced).contains("table 1: 2 accounts, 3 users, "), "{}", said(&synced));
+    ensure!(said(&synced) == "table 3: 2 accounts, 3 users, nothing has changed\n", "{}", said(&synced));
     for (line, why) in [
         ("science||root|2", "line 6: account science is in line 1 already"),
         ("arts|mallory||2", "line 6: there is no user 'mallory'"),
@@ -223,8 +239,15 @@ fn accounts(site: &mut Site) -> Result<()> {
             "{line}: {told}"
         );
     }
+    let unanswered =
+        node.command(&["divvy", "site", "sync", "--sacctmgr", "false"]).output().context("start divvy")?;
+    ensure!(
+        unanswered.status.code() == Some(5) && said(&unanswered).contains("the table that holds stays"),
+        "{}",
+        said(&unanswered)
+    );
     let held = done(&mut node.command(&["divvy", "site", "show"]))?;
-    ensure!(held.starts_with("table 1 holds\n") && held.contains("\n  bob/site.science"), "{held}");
+    ensure!(held.starts_with("table 3 holds\n") && held.contains("\n  bob/site.science"), "{held}");
 
     let jobs: Vec<(String, u32)> = [("alice", "science"), ("bob", "science"), ("carol", "arts")]
         .into_iter()
@@ -244,9 +267,9 @@ fn accounts(site: &mut Site) -> Result<()> {
     all.push(other);
     cancel(node, &all)?;
     let emptied = table("")?;
-    ensure!(said(&emptied).contains("table 2: 0 accounts, 0 users"), "{}", said(&emptied));
+    ensure!(said(&emptied).contains("table 4: 0 accounts, 0 users"), "{}", said(&emptied));
     let held = done(&mut node.command(&["divvy", "site", "show"]))?;
-    ensure!(held == "table 2 holds\n  root/site.root", "{held}");
+    ensure!(held == "table 4 holds\n  root/site.root", "{held}");
     node.set_plugin("")?;
     passed("two accounts at 3:1, two users of one of them at 1:2, and bad tables that change nothing");
     Ok(())

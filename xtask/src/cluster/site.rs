@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use divvy_linux::clock;
 use divvy_policy::Nanos;
 
-use super::PATIENCE;
+use super::{PATIENCE, accounting};
 
 pub(super) const NODES: [&str; 3] = ["n1", "n2", "n3"];
 const CONF: &str = include_str!("slurm.conf");
@@ -92,7 +92,7 @@ pub(super) fn logs() -> String {
 }
 
 /// A daemon that stays in the foreground, its words in a log.
-fn daemon(name: &'static str, command: &mut Command) -> Result<Child> {
+pub(super) fn daemon(name: &'static str, command: &mut Command) -> Result<Child> {
     let path = Path::new(LOGS).join(format!("{name}.out"));
     let log = std::fs::File::create(&path).with_context(|| format!("create {}", path.display()))?;
     let errors = log.try_clone().context("the same file")?;
@@ -100,7 +100,7 @@ fn daemon(name: &'static str, command: &mut Command) -> Result<Child> {
     command.spawn().with_context(|| format!("start {name}"))
 }
 
-fn as_daemon(user: &str) -> Command {
+pub(super) fn as_daemon(user: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", user, "--regid", user, "--init-groups", "--"]);
     command
@@ -125,8 +125,10 @@ impl Site {
         }
         let munged = daemon("munged", as_daemon("munge").args(["munged", "--foreground"]))?;
         eventually("munge's socket", || Ok(Path::new(MUNGE).exists().then_some(())))?;
+        let accounting = accounting::start()?;
         let slurmctld = daemon("slurmctld", as_daemon("slurm").args(["slurmctld", "-D"]))?;
         let mut site = Self { nodes: Vec::new(), others: vec![("munged", munged), ("slurmctld", slurmctld)] };
+        site.others.extend(accounting);
         for name in NODES {
             site.nodes.push(Node::start(name)?);
         }
@@ -189,7 +191,7 @@ fn install_divvy() -> Result<()> {
     write("/etc/slurm/plugstack.conf", &plugstack(""))
 }
 
-fn write(path: &str, text: &str) -> Result<()> {
+pub(super) fn write(path: &str, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("write {path}"))
 }
 
