@@ -75,6 +75,11 @@ struct ShowArgs {
     system: System,
 }
 
+/// `1 user`, `2 users`.
+fn count(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
 fn refused(e: ApiError) -> Failure {
     match &e {
         ApiError::Refused(info) if info.code == ErrorCode::NotPermitted => Failure::new(Code::Denied, e),
@@ -102,7 +107,7 @@ fn sync(args: &SyncArgs) -> Result<Code, Failure> {
     let mut table = table::parse(&text, known)
         .map_err(|e| Failure::new(Code::File, format!("{source}, {e}; the table that holds stays")))?;
     table.tickets = args.tickets;
-    let size = format!("{} accounts, {} users", table.accounts.len(), table.users.len());
+    let size = format!("{}, {}", count(table.accounts.len(), "account"), count(table.users.len(), "user"));
     if args.dry_run {
         print(if args.json { json(&table)? } else { format!("{source}: {size}; nothing was changed") })?;
         return Ok(Code::Done);
@@ -112,8 +117,7 @@ fn sync(args: &SyncArgs) -> Result<Code, Failure> {
     let site = api.set_site(&table).map_err(refused)?;
     let changes = match site.changes {
         0 => "nothing has changed".to_owned(),
-        1 => "1 change".to_owned(),
-        n => format!("{n} changes"),
+        n => count(n, "change"),
     };
     print(if args.json {
         json(&site)?

@@ -268,6 +268,13 @@ fn check_refusals(call: &mut impl FnMut(&str, &str, &Value, u16) -> Value, pid: 
             400,
             "bad-request",
         ),
+        (
+            "POST",
+            "/v1/clients",
+            json!({ "share": 1, "from": "lab", "command": { "argv": ["true"] } }),
+            400,
+            "bad-request",
+        ),
         ("PATCH", "/v1/clients/nobody", json!({ "share": 2 }), 404, "no-such-client"),
         ("PATCH", "/v1/clients/0", json!({}), 400, "bad-request"),
         ("PATCH", "/v1/clients/0", json!({ "share": 0, "paused": true }), 400, "bad-request"),

@@ -21,7 +21,9 @@ fn bob_uid() -> u32 {
 
 const ROOT: u32 = 0;
 
+const USAGE: i32 = 2;
 const FILE: i32 = 4;
+const SYSTEM: i32 = 5;
 const DENIED: i32 = 8;
 const REFUSED: i32 = 9;
 const NO_SUCH: i32 = 6;
@@ -320,6 +322,64 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     running.iter_mut().for_each(|running| {
         let _ = running.wait();
     });
+}
+
+#[test]
+fn a_sites_table_says_who_pays() {
+    let Some(sandbox) = Sandbox::shared("a_sites_table_says_who_pays") else { return };
+    let fair = Fair::open(&sandbox);
+    assert!(fair.must(ROOT, "site show").starts_with("no table was given"));
+    let [alice, bob] = [alice_uid(), bob_uid()];
+    let good = format!("# as sacctmgr prints it\nroot|||1\nlab||root|1\nlab|{alice}||1\nlab|{bob}||4\n");
+    let table = sandbox.write("table", &good);
+    let sync = format!("site sync --table {} --tickets 500", table.display());
+    assert!(
+        fair.must(ROOT, &format!("{sync} --dry-run")).ends_with("1 account, 2 users; nothing was changed")
+    );
+    assert_eq!(fair.must(ROOT, &sync), "table 1: 1 account, 2 users, 16 changes");
+    assert_eq!(fair.must(ROOT, &sync), "table 2: 1 account, 2 users, nothing has changed");
+    // Two programs of two users, paid by the account: 1:4 of 500, whatever the policy gives the users themselves.
+    let spawn = |uid: u32, name: &str| {
+        let script = format!(": {name}; {SPIN}");
+        let words = ["run", "--from", "site.lab", "--name", name, "--", "sh", "-c", &script];
+        let running = fair.spawn(uid, &words);
+        eventually("the client", || fair.currency(name));
+        running
+    };
+    let mut running = [spawn(alice, "hers"), spawn(bob, "his")];
+    fair.are_worth(0, &[(&format!("{alice}/hers"), "100"), (&format!("{bob}/his"), "400")]);
+    // What is not the caller's, or not there, pays for nobody.
+    let hers = format!("{alice}/site.lab");
+    fair.refuses(bob, &format!("run --from {hers} -- true"), SYSTEM, &["not permitted", &hers]);
+    fair.refuses(bob, "run --from nothing -- true", NO_SUCH, &["no currency or client is called 'nothing'"]);
+    fair.refuses(bob, "currency create site.own", USAGE, &["begins as the names of a site's accounts do"]);
+    fair.refuses(bob, &sync, DENIED, &["not permitted"]);
+    sandbox.write("table", &format!("{good}lab||root|2\n"));
+    fair.refuses(
+        ROOT,
+        &sync,
+        FILE,
+        &["line 6: account lab is in line 3 already", "the table that holds stays"],
+    );
+    let away = "site sync --sacctmgr /no/such/sacctmgr";
+    fair.refuses(ROOT, away, SYSTEM, &["/no/such/sacctmgr show assoc", "the table that holds stays"]);
+    fair.are_worth(0, &[(&format!("{alice}/hers"), "100"), (&format!("{bob}/his"), "400")]);
+    // Whoever runs keeps what it has.
+    sandbox.write("table", "");
+    let said = fair.must(ROOT, &sync);
+    assert!(
+        said.contains(&format!("{hers}: not in the table any more; it ends with a table after")),
+        "{said}"
+    );
+    fair.are_worth(0, &[(&format!("{alice}/hers"), "100"), (&format!("{bob}/his"), "400")]);
+    for (word, running) in [": hers;", ": his;"].into_iter().zip(&mut running) {
+        let process = sandbox.wait_for(1, word).remove(0);
+        kill_process(process.pid, Signal::KILL).expect("end it");
+        let _ = running.wait();
+    }
+    eventually("both to leave", || (fair.currency("hers").or(fair.currency("his"))).is_none().then_some(()));
+    fair.must(ROOT, &sync);
+    assert_eq!(fair.must(ROOT, "site show").lines().skip(1).collect::<Vec<_>>(), ["  root/site.root"]);
 }
 
 /// What was acknowledged is there when divvyd has been killed and another one begins; and who ran on is divided again.
