@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Before a job's, in the name of the currency that its tasks share.
+pub const JOB_PREFIX: &str = "job.";
 /// Before an account's name, in the name of each currency that a table makes: nobody else may begin a name so.
 pub const SITE_PREFIX: &str = "site.";
 /// The account above all others, as Slurm calls it.

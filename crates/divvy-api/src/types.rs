@@ -255,6 +255,10 @@ pub struct NewClient {
     /// The currency whose tickets it gets; the caller's own if not given. Only a system's divvyd has any.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// The job that it is a task of: the tasks of one job share what is one currency's, the caller's `job.JOB`. The first makes
+    /// it, with the share, and it ends with the last. Only a system's divvyd knows any.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
     /// A command for divvyd to start.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub command: Option<NewCommand>,

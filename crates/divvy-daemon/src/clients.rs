@@ -67,7 +67,14 @@ async fn admit(scheduler: Scheduler, market: Market, who: Who, new: NewClient) -
         return Err(unexpected());
     };
     let identity = identity_of(&selector, &who)?;
-    let ask = Ask::Admit { name, amount: new.share, identity, parent, from: new.from.clone() };
+    let ask = Ask::Admit {
+        name,
+        amount: new.share,
+        identity,
+        parent,
+        from: new.from.clone(),
+        job: new.job.clone(),
+    };
     let Said::Admitted(admitted) = market.ask(who.clone(), ask).await? else { return Err(unexpected()) };
     let client = admitted.currency;
     let added = scheduler.ask(Command::Add { new, who, admitted: Some(Box::new(admitted)) }).await;

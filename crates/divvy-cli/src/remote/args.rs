@@ -34,6 +34,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "CURRENCY")]
     pub(crate) from: Option<String>,
 
+    /// The job that it is a task of, at the system's divvyd: the tasks of one job have its share together. The first one's
+    /// share is the job's, and the job ends with its last task
+    #[arg(long, value_name = "JOB")]
+    pub(crate) job: Option<String>,
+
     /// What to call it; made from the command if not given
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -94,6 +99,11 @@ pub(crate) struct AttachArgs {
     /// The currency whose tickets they get, at the system's divvyd [default: your own]
     #[arg(long, value_name = "CURRENCY")]
     pub(crate) from: Option<String>,
+
+    /// The job that they are a task of, at the system's divvyd: the tasks of one job have its share together. The first one's
+    /// share is the job's, and the job ends with its last task
+    #[arg(long, value_name = "JOB")]
+    pub(crate) job: Option<String>,
 
     /// What to call the client; made from what it is if not given
     #[arg(long = "as", value_name = "NAME")]

@@ -28,6 +28,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         share: args.share,
         limit_ppm: args.limit.flatten().map(CpuLimit::ppm),
         from: args.from.clone(),
+        job: args.job.clone(),
         selector: selector(args),
         ..NewClient::default()
     };

@@ -85,6 +85,7 @@ fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<
         share: args.share,
         limit_ppm: args.limit.flatten().map(CpuLimit::ppm),
         from: args.from.clone(),
+        job: args.job.clone(),
         selector: Some(format!("tree:{}", std::process::id())),
         ..NewClient::default()
     };

@@ -308,7 +308,14 @@ impl User {
             Deed::Admit { name, amount } => {
                 let selector = "tree:1".to_owned();
                 let identity = Identity { selector, process: Some((1, 1)), boot: String::new() };
-                Ask::Admit { name: name.clone(), amount: *amount, identity, parent: None, from: None }
+                Ask::Admit {
+                    name: name.clone(),
+                    amount: *amount,
+                    identity,
+                    parent: None,
+                    from: None,
+                    job: None,
+                }
             }
             Deed::Fund { name, amount } => Ask::CreateTicket(NewTicket {
                 holder: name.clone(),

@@ -110,6 +110,8 @@ pub(crate) enum Ask {
         parent: Option<divvy_market::CurrencyId>,
         /// The currency that funds it instead of these.
         from: Option<String>,
+        /// The job through whose currency it is funded; `amount` is that currency's then, and made with it.
+        job: Option<String>,
     },
     /// Changes the amount of a client's first cpu ticket: `divvy set`.
     SetShare {

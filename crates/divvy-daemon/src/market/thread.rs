@@ -680,8 +680,8 @@ fn words(ask: &Ask) -> serde_json::Value {
             json!({ "ask": "explain", "currency": currency, "resource": resource })
         }
         Ask::Audit { since } => json!({ "ask": "audit", "since": since }),
-        Ask::Admit { name, amount, identity, parent, from } => {
-            json!({ "ask": "admit", "name": name, "amount": amount, "identity": identity, "parent": parent, "from": from })
+        Ask::Admit { name, amount, identity, parent, from, job } => {
+            json!({ "ask": "admit", "name": name, "amount": amount, "identity": identity, "parent": parent, "from": from, "job": job })
         }
         Ask::SetShare { client, amount } => json!({ "ask": "set-share", "client": client, "amount": amount }),
         Ask::Leave { client } => json!({ "ask": "leave", "client": client }),

@@ -82,8 +82,8 @@ impl Scheduler {
         if self.system.is_some() {
             return self.add_for(new, share, who, admitted);
         }
-        if new.from.is_some() {
-            let fix = "leave out `from`, or ask the system's divvyd";
+        if new.from.is_some() || new.job.is_some() {
+            let fix = "leave out `from` and `job`, or ask the system's divvyd";
             return Err(bad_request("a user's own divvyd keeps no market, and so no currencies", fix));
         }
         self.check_cycle(share, None)?;

@@ -8,8 +8,10 @@ use super::resolve::Found;
 use super::users::Limited;
 use super::{Work, amount};
 use crate::market::message::{Identity, Said};
-use crate::market::record::Step;
+use crate::market::record::{Charge, Step};
 use crate::message::Refusal;
+use divvy_api::site::JOB_PREFIX;
+use divvy_api::types::ErrorCode;
 
 /// Whose tickets a client gets.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +36,13 @@ impl Work<'_> {
         n: u64,
         identity: &Identity,
         funder: Funder<'_>,
+        job: Option<&str>,
     ) -> Result<Said, Refusal> {
         let (n, uid) = (amount(n)?, self.caller.uid);
         self.check_client_name(name)?;
         self.check_limit(Limited::Clients)?;
         let group = self.own_group()?;
-        self.check_room(2, 6)?;
+        self.check_room(3, 9)?;
         let issuers = match funder {
             Funder::Named(word) => match self.look_up(word)? {
                 Found::Newcomer(own) if own == uid => self.own_issuers()?,
@@ -56,6 +59,14 @@ impl Work<'_> {
                 None => self.own_issuers()?,
             },
         };
+        let (issuers, n) = match job {
+            Some("") => {
+                let text = "a job without a name";
+                return Err(Refusal::new(ErrorCode::BadRequest, text, "give its number, or leave out `job`"));
+            }
+            Some(job) => (self.issuers_of_job(job, n, group, &issuers)?, amount(1)?),
+            None => (issuers, n),
+        };
         // Nothing from here on can be refused: the caller makes something of its own, and the issuers were asked.
         let broker = Broker { owner: uid, group, mode: Mode::PRIVATE };
         let competes = Resources::ALL;
@@ -68,6 +79,46 @@ impl Work<'_> {
         self.note(Step::Name { currency: client, uid, name: name.to_owned() });
         self.note(Step::Client { currency: client, uid, identity: identity.clone() });
         self.ledger.admitted(self.names, client).map(Said::Admitted).ok_or_else(super::asks::unexpected)
+    }
+
+    /// The currency of the caller's job, made with `n` tickets of each of `issuers` if it is not there.
+    fn issuers_of_job(
+        &mut self,
+        job: &str,
+        n: Amount,
+        group: u32,
+        issuers: &[(Resource, CurrencyId)],
+    ) -> Result<Vec<(Resource, CurrencyId)>, Refusal> {
+        let (name, uid) = (format!("{JOB_PREFIX}{job}"), self.caller.uid);
+        let currency = match self.named(uid, &name) {
+            Some(there) => {
+                self.check_issuer(there)?;
+                there
+            }
+            None => {
+                self.check_currency_name(&name)?;
+                self.check_limit(Limited::Currencies)?;
+                let depth = |id: &CurrencyId| self.ledger.market.currency(*id).map_or(0, |view| view.depth);
+                if issuers.iter().any(|(_, issuer)| depth(issuer) + 1 >= CURRENCY_DEPTH_MAX) {
+                    return Err(self.in_words(divvy_market::Refusal::TooDeep));
+                }
+                let broker = Broker { owner: uid, group, mode: Mode::PRIVATE };
+                let Made::Currency(currency) = self.op(Op::CreateCurrency { broker })? else {
+                    return Err(super::asks::unexpected());
+                };
+                self.note(Step::Name { currency, uid, name });
+                self.charge(Charge::Currency(currency));
+                for &(resource, issuer) in issuers {
+                    self.fund_client(currency, issuer, resource, n)?;
+                }
+                currency
+            }
+        };
+        Ok(Resource::ALL.map(|resource| (resource, currency)).to_vec())
+    }
+
+    pub(super) fn has_issued_nothing(&self, id: CurrencyId) -> bool {
+        Resource::ALL.iter().all(|&resource| self.ledger.market.issued_by(id, resource).is_empty())
     }
 
     fn fund_client(

@@ -44,12 +44,12 @@ impl Work<'_> {
                 let id = self.find(word)?;
                 self.explain(id, *resource).map(Said::Explained)
             }
-            Ask::Admit { name, amount, identity, parent, from } => {
+            Ask::Admit { name, amount, identity, parent, from, job } => {
                 let funder = match from {
                     Some(word) => Funder::Named(word),
                     None => Funder::Inherited(*parent),
                 };
-                self.admit(name, *amount, identity, funder)
+                self.admit(name, *amount, identity, funder, job.as_deref())
             }
             Ask::SetShare { client, amount } => self.set_share(*client, *amount),
             Ask::Leave { client } => self.leave(*client),
@@ -300,7 +300,7 @@ impl Work<'_> {
     fn set_share(&mut self, client: CurrencyId, n: u64) -> Result<Said, Refusal> {
         let n = amount(n)?;
         self.check_client(client)?;
-        let Some(ticket) = self.ledger.first_ticket(client) else {
+        let Some(ticket) = self.ledger.share_ticket(client) else {
             let text = format!("{} holds no cpu ticket that could be changed", self.name(client));
             return Err(Refusal::new(ErrorCode::Refused, text, "fund it: `divvy fund`"));
         };
@@ -310,7 +310,11 @@ impl Work<'_> {
 
     fn leave(&mut self, client: CurrencyId) -> Result<Said, Refusal> {
         self.check_client(client)?;
+        let job = self.ledger.job_of(client);
         self.op(Op::Destroy { currency: client })?;
+        if let Some(job) = job.filter(|&job| self.has_issued_nothing(job)) {
+            self.op(Op::Destroy { currency: job })?;
+        }
         Ok(Said::Done)
     }
 

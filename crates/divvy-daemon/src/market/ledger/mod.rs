@@ -40,6 +40,7 @@ use super::policy::Policy;
 use super::record::{Charge, Fingerprint, Record, Step};
 use crate::message::Refusal;
 use divvy_api::market::Aftermath;
+use divvy_api::site::JOB_PREFIX;
 use divvy_api::types::ErrorCode;
 
 /// A user's own currency.
@@ -412,7 +413,7 @@ impl Ledger {
             name: self.named.get(&id).map_or_else(|| self.name_of(names, id), |name| name.name.clone()),
             uid: client.uid,
             identity: client.identity.clone(),
-            amount: self.first_ticket(id).map_or(0, |ticket| ticket.amount),
+            amount: self.share_ticket(id).map_or(0, |ticket| ticket.amount),
         })
     }
 
@@ -425,6 +426,17 @@ impl Ledger {
     /// Whether the user issued the ticket, and was not given it.
     fn issued_by_user(&self, uid: u32, ticket: TicketId) -> bool {
         self.charged.get(&uid).is_some_and(|charged| charged.tickets.contains(&ticket))
+    }
+
+    /// The ticket whose amount is a client's share: its first, or where it is a job's task, the job's.
+    fn share_ticket(&self, client: CurrencyId) -> Option<divvy_market::TicketView> {
+        self.first_ticket(self.job_of(client).unwrap_or(client))
+    }
+
+    /// The job's currency that funds a client, if one does.
+    fn job_of(&self, client: CurrencyId) -> Option<CurrencyId> {
+        let issuer = self.first_ticket(client)?.issuer;
+        self.named.get(&issuer)?.name.starts_with(JOB_PREFIX).then_some(issuer)
     }
 
     /// A client's first soft cpu ticket: its share of its issuer.

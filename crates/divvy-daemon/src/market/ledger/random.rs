@@ -121,7 +121,7 @@ fn id(numbers: &mut Numbers) -> CurrencyId {
 fn admit(numbers: &mut Numbers) -> Ask {
     let parent = numbers.chance(2).then(|| id(numbers));
     let name = format!("t{}", numbers.below(4));
-    Ask::Admit { name, amount: amount(numbers), identity: identity(9), parent, from: None }
+    Ask::Admit { name, amount: amount(numbers), identity: identity(9), parent, from: None, job: None }
 }
 
 fn change(numbers: &mut Numbers, uid: u32) -> Ask {

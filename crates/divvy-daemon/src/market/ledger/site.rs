@@ -238,10 +238,8 @@ impl Work<'_> {
                 .filter(|(key, _)| !ids.contains_key(key))
                 .map(|(_, id)| id)
                 .collect();
-            let idle = |id: &&CurrencyId| {
-                Resource::ALL.iter().all(|&resource| self.ledger.market.issued_by(**id, resource).is_empty())
-            };
-            let ending: Vec<CurrencyId> = unwanted.iter().filter(idle).copied().collect();
+            let ending: Vec<CurrencyId> =
+                unwanted.iter().copied().filter(|&id| self.has_issued_nothing(id)).collect();
             if ending.is_empty() {
                 self.ledger.site_kept = unwanted.into_iter().collect();
                 return Ok(());

@@ -11,7 +11,7 @@ use crate::message::Refusal;
 
 fn admit_from(bench: &mut Bench, uid: u32, name: &str, amount: u64, from: &str) -> Result<Admitted, Refusal> {
     let (name, from) = (name.to_owned(), Some(from.to_owned()));
-    match bench.ask(uid, Ask::Admit { name, amount, identity: identity(9), parent: None, from })? {
+    match bench.ask(uid, Ask::Admit { name, amount, identity: identity(9), parent: None, from, job: None })? {
         Said::Admitted(admitted) => Ok(admitted),
         other => panic!("{other:?}"),
     }
@@ -204,6 +204,7 @@ fn nobody_makes_what_a_table_makes() {
         identity: identity(9),
         parent: None,
         from: None,
+        job: None,
     };
     assert_eq!(bench.code(ALICE, client), ErrorCode::NameTaken);
     // What alice ends of her own is there again with the next table.
@@ -212,4 +213,70 @@ fn nobody_makes_what_a_table_makes() {
     assert!(set(&mut bench, 2, &TABLE).changes > 0);
     let again: Currency = bench.currency("alice/site.physics");
     assert_eq!(again.depth, 4);
+}
+
+fn admit_task(
+    bench: &mut Bench,
+    uid: u32,
+    name: &str,
+    amount: u64,
+    job: &str,
+) -> Result<CurrencyId, Refusal> {
+    let (name, job) = (name.to_owned(), Some(job.to_owned()));
+    match bench.ask(uid, Ask::Admit { name, amount, identity: identity(9), parent: None, from: None, job })? {
+        Said::Admitted(admitted) => Ok(admitted.currency),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_tasks_of_a_job_have_its_share_together() {
+    let mut bench = Bench::new("");
+    let other = bench.admit(ALICE, "other", 1).currency;
+    let tasks = ["42.0", "42.1", "42.2"].map(|name| admit_task(&mut bench, ALICE, name, 3, "42").unwrap());
+    let all = [other, tasks[0], tasks[1], tasks[2]];
+    assert_eq!(parts(&mut bench, &all), [250, 250, 250, 250], "three of four, in three parts");
+    bench.ask(ROOT, Ask::Leave { client: tasks[0] }).unwrap();
+    assert_eq!(parts(&mut bench, &all), [250, 0, 375, 375]);
+    // Another share for any of them is the job's.
+    bench.ask(ALICE, Ask::SetShare { client: tasks[1], amount: 9 }).unwrap();
+    assert_eq!(parts(&mut bench, &all), [100, 0, 450, 450]);
+    bench.ask(ALICE, Ask::SetShare { client: tasks[2], amount: 3 }).unwrap();
+    // Bob's job of that number is another one, and nobody pays through alice's.
+    admit_task(&mut bench, BOB, "42.0", 1, "42").unwrap();
+    assert_eq!(parts(&mut bench, &all)[0], 125);
+    for task in &tasks[1..] {
+        bench.ask(ROOT, Ask::Leave { client: *task }).unwrap();
+    }
+    assert_eq!(bench.code(ROOT, Ask::Currency("alice/job.42".to_owned())), ErrorCode::NoSuchCurrency);
+    assert_eq!(bench.currency("bob/job.42").depth, 2);
+    for job in ["", "a b", "a/b", &"x".repeat(61)] {
+        assert_eq!(
+            admit_task(&mut bench, ALICE, "odd", 1, job).unwrap_err().code,
+            ErrorCode::BadRequest,
+            "{job:?}"
+        );
+    }
+    // What the job's currency was given beside, or gives beside, is a reason to stay.
+    let task = admit_task(&mut bench, ALICE, "43.0", 1, "43").unwrap();
+    let new = NewCurrency { name: "sub".to_owned(), group: None, mode: None };
+    bench.ask(ALICE, Ask::CreateCurrency(new)).unwrap();
+    let ticket = divvy_api::market::NewTicket {
+        holder: "sub".to_owned(),
+        issuer: "job.43".to_owned(),
+        resource: Resource::Cpu,
+        amount: 1,
+        kind: divvy_market::Kind::Soft,
+    };
+    bench.ask(ALICE, Ask::CreateTicket(ticket)).unwrap();
+    bench.ask(ROOT, Ask::Leave { client: task }).unwrap();
+    assert_eq!(bench.currency("alice/job.43").depth, 2);
+}
+
+#[test]
+fn a_job_takes_as_many_currencies_as_one_may_have() {
+    let mut bench = Bench::new("[limits]\ncurrencies = 1");
+    admit_task(&mut bench, ALICE, "1.0", 1, "1").unwrap();
+    assert_eq!(admit_task(&mut bench, ALICE, "2.0", 1, "2").unwrap_err().code, ErrorCode::Limit);
+    admit_task(&mut bench, ALICE, "1.1", 1, "1").unwrap();
 }

@@ -80,7 +80,14 @@ impl Bench {
     }
 
     fn admit_child(&mut self, uid: u32, name: &str, amount: u64, parent: Option<CurrencyId>) -> Admitted {
-        let ask = Ask::Admit { name: name.to_owned(), amount, identity: identity(9), parent, from: None };
+        let ask = Ask::Admit {
+            name: name.to_owned(),
+            amount,
+            identity: identity(9),
+            parent,
+            from: None,
+            job: None,
+        };
         match self.ask(uid, ask) {
             Ok(Said::Admitted(admitted)) => admitted,
             other => panic!("{other:?}"),
@@ -494,8 +501,14 @@ fn limits_hold_for_each_user_and_not_for_superusers() {
     bench.fund(ALICE, "b", "a", 1).unwrap();
     bench.admit(ALICE, "x", 1);
     let y = bench.admit(ALICE, "y", 1);
-    let z =
-        || Ask::Admit { name: "z".to_owned(), amount: 1, identity: identity(1), parent: None, from: None };
+    let z = || Ask::Admit {
+        name: "z".to_owned(),
+        amount: 1,
+        identity: identity(1),
+        parent: None,
+        from: None,
+        job: None,
+    };
     assert_eq!(bench.code(ALICE, z()), ErrorCode::Limit);
     bench.ask(ALICE, Ask::Leave { client: y.currency }).unwrap();
     bench.ask(ALICE, z()).unwrap();

@@ -46,8 +46,14 @@ impl Market {
     }
 
     fn admit(&self, uid: u32, name: &str, amount: u64) -> Admitted {
-        let ask =
-            Ask::Admit { name: name.to_owned(), amount, identity: identity(9), parent: None, from: None };
+        let ask = Ask::Admit {
+            name: name.to_owned(),
+            amount,
+            identity: identity(9),
+            parent: None,
+            from: None,
+            job: None,
+        };
         match self.ask(uid, ask) {
             Ok(Said::Admitted(admitted)) => admitted,
             other => panic!("{other:?}"),
@@ -257,7 +263,8 @@ fn who_looks_waits_for_nobody_who_changes_something() {
     let (handle, running) = start(begin).unwrap();
     let api = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let identity = identity(9);
-    let client = Ask::Admit { name: "task".to_owned(), amount: 1, identity, parent: None, from: None };
+    let client =
+        Ask::Admit { name: "task".to_owned(), amount: 1, identity, parent: None, from: None, job: None };
     api.block_on(handle.ask(who(ALICE), client)).unwrap();
     // The thread is telling what that is worth now. What comes meanwhile is one batch.
     let asked = |ask: Ask| {
