@@ -393,10 +393,10 @@ int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
 	struct attached attached = { .done = false };
 	uint32_t job = 0, step;
 	pid_t task = 0;
-	char name[64], tree[16], share[16], account[128], from[sizeof(account) + sizeof(SITE_PREFIX)];
+	char name[64], tree[16], share[16], number[16], account[128], from[sizeof(account) + sizeof(SITE_PREFIX)];
 	char *argv[] = { (char *)conf.divvy, "attach", "--system", "--system-socket", (char *)conf.socket,
-			 "--tree", tree, "--share", share, "--as", name, NULL, NULL, NULL };
-	char **more = &argv[11];
+			 "--tree", tree, "--share", share, "--as", name, "--job", number, NULL, NULL, NULL };
+	char **more = &argv[13];
 
 	(void)ac;
 	(void)av;
@@ -410,6 +410,7 @@ int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
 		return ESPANK_SUCCESS;
 
 	long deadline_ms = now_ms() + conf.timeout_ms;
+	snprintf(number, sizeof(number), "%u", job);
 	snprintf(share, sizeof(share), "%ld", asked_share ? asked_share : conf.share);
 	if (conf.broken) {
 		snprintf(attached.why, SAID_MAX, "its line in plugstack.conf cannot be used, see slurmd's log");

@@ -33,8 +33,9 @@ fn blocks() -> Result<Vec<Block>> {
     Ok(found)
 }
 
-/// The line, with every number a `#`.
+/// The line, with every number a `#`, however it is drawn: which of two branches comes first is the market's.
 fn shape(line: &str) -> String {
+    let line = line.replace('├', "└").replace('│', " ");
     let mut shape = String::new();
     for word in line.split_whitespace() {
         let number = |c: char| c.is_ascii_digit() || c == '.';

@@ -301,8 +301,24 @@ fn tasks(site: &mut Site) -> Result<()> {
             Ok((names == expected).then_some(()))
         })?;
     }
+    // What they have together is one currency's, with the job's share, on each node.
+    let jobs = |node: &Node| -> Result<Vec<String>> {
+        let text = done(&mut node.command(&["divvy", "currency", "ls", "--json"]))?;
+        let all: Vec<Value> =
+            serde_json::from_str(&text).with_context(|| format!("divvy currency ls: {text}"))?;
+        let names = all.iter().filter_map(|currency| currency["name"].as_str());
+        Ok(names.filter(|name| name.contains("/job.")).map(str::to_owned).collect())
+    };
+    for name in ["n1", "n3"] {
+        let there = jobs(site.node(name)?)?;
+        ensure!(there == [format!("carol/job.{job}")], "jobs on {name}: {there:?}");
+    }
     cancel(site.node("n1")?, &[job])?;
     cancel(site.node("n3")?, &[])?;
+    for name in ["n1", "n3"] {
+        let left = jobs(site.node(name)?)?;
+        ensure!(left.is_empty(), "left on {name}: {left:?}");
+    }
     passed("every task of a step on two nodes is a client of its node, and none is when the job is over");
     Ok(())
 }
@@ -335,7 +351,7 @@ fn identity(site: &mut Site) -> Result<()> {
         open.split(' ').filter(|fd| !["", "0", "1", "2", "10", "255"].contains(fd)).collect();
     ensure!(inherited.is_empty(), "open in divvy: {open}");
     ensure!(!env.contains("SLURM"), "set in divvy: {env}");
-    let wanted = format!("--share 7 --as slurm-{}.0", own[3]);
+    let wanted = format!("--share 7 --as slurm-{}.0 --job {}", own[3], own[3]);
     ensure!(
         asked.starts_with("attach --system --system-socket /run/divvy/api.sock --tree ")
             && asked.ends_with(&wanted),
