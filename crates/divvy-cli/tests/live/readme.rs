@@ -1,4 +1,4 @@
-//! Every command that the README shows is run.
+//! Every command that the README and the pages for beginners show is run.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 use crate::harness::{PATIENCE, Sandbox, eventually};
 
 const README: &str = include_str!("../../../../README.md");
+const TUTORIAL: &str = include_str!("../../../../docs/tutorial.md");
+const SHARE: &str = include_str!("../../../../docs/share.md");
 /// How a reader who has not installed divvy calls it; here it is the one under test.
 const CALLS: [&str; 1] = ["cargo run --release --bin divvy --"];
 const TEST: &str = "scripts/test.sh";
 
 /// The commands in blocks marked `sh`, lines that end in `\` joined.
-fn commands() -> Vec<String> {
+fn commands(page: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for block in README.split("```sh\n").skip(1) {
+    for block in page.split("```sh\n").skip(1) {
         let block = block.split("```").next().expect("a block").replace("\\\n", " ");
         let lines = block.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         found.extend(lines.map(str::to_owned));
@@ -22,9 +24,24 @@ fn commands() -> Vec<String> {
 }
 
 #[test]
-fn every_example_runs() {
-    let commands = commands();
-    assert!(commands.len() >= 8, "{commands:#?}");
+fn every_example_of_the_readme_runs() {
+    run_all(README, 7);
+}
+
+#[test]
+fn every_example_of_the_tutorial_runs() {
+    run_all(TUTORIAL, 12);
+}
+
+#[test]
+fn every_example_of_the_reference_runs() {
+    run_all(SHARE, 2);
+}
+
+/// Runs the commands of a page, of which there are so many at least.
+fn run_all(page: &str, least: usize) {
+    let commands = commands(page);
+    assert!(commands.len() >= least, "{commands:#?}");
     let sandbox = Sandbox::own();
     let mut path = sandbox.program().parent().expect("a directory").as_os_str().to_owned();
     path.push(":");
@@ -71,7 +88,7 @@ fn every_example_runs() {
 fn the_quick_start_is_two_commands() {
     let section = README.split("\n## ").find(|s| s.starts_with("Quick start")).expect("a quick start");
     let commands: Vec<String> =
-        commands().into_iter().filter(|c| section.replace("\\\n", " ").contains(c.as_str())).collect();
+        commands(README).into_iter().filter(|c| section.replace("\\\n", " ").contains(c.as_str())).collect();
     assert_eq!(commands.len(), 2, "{commands:#?}");
     assert!(commands[0].starts_with(CALLS[0]) && commands[0].contains("--for 10s"), "{commands:#?}");
     assert_eq!(commands[0].matches("sha256sum /dev/zero").count(), 3);
