@@ -19,8 +19,8 @@ for pair in make:make python3:python3 perl:perl git:git gzip:gzip bzip2:bzip2 xz
     sqlite3:sqlite3 bc:bc lua5.4:lua5.4 flac:flac redis-check-rdb:redis-tools nginx:nginx; do
     PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
-# The wheel of the Python package is built with Debian's setuptools.
-/usr/bin/python3 -I -c 'import pip, setuptools, wheel' 2>/dev/null || missing="$missing python3-pip python3-setuptools python3-wheel"
+# The wheel of the Python package is built with Debian's setuptools, which refuses to come after pip.
+/usr/bin/python3 -I -c 'import setuptools, wheel, pip' 2>/dev/null || missing="$missing python3-pip python3-setuptools python3-wheel"
 # What `cargo xtask cluster` brings up, and builds a plugin for (contrib/slurm). Installed only: nothing of it is started.
 for pair in slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd mariadbd:mariadb-server srun:slurm-client \
     munged:munge ip:iproute2; do

@@ -68,7 +68,7 @@ fn the_wheel_is_installed_and_the_same_each_time() {
         return;
     }
     let can_build = |python: &str| {
-        let probe = Command::new(python).args(["-I", "-c", "import pip, setuptools, wheel"]).output();
+        let probe = Command::new(python).args(["-I", "-c", "import setuptools, wheel, pip"]).output();
         probe.is_ok_and(|output| output.status.success())
     };
     let Some(python) = ["/usr/bin/python3", "python3"].into_iter().find(|python| can_build(python)) else {

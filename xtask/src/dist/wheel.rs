@@ -28,7 +28,7 @@ pub(super) fn write(version: &str, work: &Path, out: &Path) -> Result<PathBuf> {
     let name = format!("divvy_cpu-{version}-py3-none-any.whl");
     let can_build = |python: &str| {
         let mut probe = Command::new(python);
-        probe.args(["-I", "-c", "import pip, setuptools, wheel"]);
+        probe.args(["-I", "-c", "import setuptools, wheel, pip"]);
         probe.output().is_ok_and(|output| output.status.success())
     };
     let here = [SYSTEM, "python3"].into_iter().find(|python| can_build(python));
