@@ -13,6 +13,7 @@
 //! which the kernel takes a user's events away.
 
 mod counter;
+mod heard;
 mod lineage;
 mod switches;
 

@@ -7,9 +7,8 @@
 //! that has just got it, which is two more records: a scheduler that listened itself would keep waking itself. So a process of
 //! its own reads, the listener, of the lowest weight that there is (`SCHED_IDLE`, in a session of nice 19). It runs as soon
 //! as the CPU has nothing else to do, which is when a sleep matters, and within a tick or so otherwise; and it writes into a pipe
-//! only if something has changed. What a command's processes do among themselves passes unseen. A command that changes more
-//! often than its owner can act on it is told of less often: that it sleeps at once, that it has woken only if it still is awake
-//! a while later.
+//! only if something has changed. What a command's processes do among themselves passes unseen, and so do sleeps that are over
+//! before anybody could act on them. A command that changes more often than its owner can act on it is told of less often ([`Heard`]).
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +24,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::pipe::PipeFlags;
 
+use super::heard::{Budget, Heard};
 use crate::aide::{Aide, settle};
 use crate::error::last_errno;
 use crate::{Error, Result, clock, own};
@@ -33,10 +33,6 @@ use crate::{Error, Result, clock, own};
 const RING_PAGES: usize = 2;
 /// Events that the listener remembers the state of; of others nothing is heard.
 const EVENTS_MAX: usize = 256;
-/// A command that changes again within this time changes often,
-const OFTEN: Nanos = Nanos::from_millis(4);
-/// and is told of after a pause that doubles each time, from the first to the second of these.
-const PAUSES: [Nanos; 2] = [Nanos::from_micros(500), Nanos::from_millis(2)];
 /// A message: the event's number, and whether one of its processes runs.
 const MESSAGE: usize = 16;
 
@@ -125,37 +121,7 @@ struct Duty<'a> {
     states: [Heard; EVENTS_MAX],
     /// When a message that was put off is due.
     due: Option<Instant>,
-}
-
-/// What was heard of an event; 0 is no event's number.
-#[derive(Clone, Copy, Default)]
-struct Heard {
-    id: u64,
-    /// Whether one of its processes ran at the end, and at any time since it was last told of.
-    runs: bool,
-    ran: bool,
-    told: Option<bool>,
-    told_at: Instant,
-    pause: Nanos,
-}
-
-impl Heard {
-    /// When its owner is to hear of it; `None` if there is nothing new.
-    fn due(&self) -> Option<Instant> {
-        // Whoever waits for a command to fall asleep may know better than we do that it had woken.
-        let news = self.told != Some(self.runs) || self.ran && !self.runs;
-        let sleeps = !self.runs && self.told == Some(true);
-        let pause = if sleeps { Nanos::ZERO } else { self.pause };
-        news.then_some(self.told_at + pause)
-    }
-
-    /// Its owner is told now.
-    fn tell(&mut self, now: Instant) {
-        let often = now.since(self.told_at) < OFTEN;
-        let [least, most] = PAUSES;
-        self.pause = if often { Nanos(self.pause.0 * 2).clamp(least, most) } else { Nanos::ZERO };
-        (self.told, self.told_at, self.ran) = (Some(self.runs), now, self.runs);
-    }
+    budget: Budget,
 }
 
 impl Switches {
@@ -171,7 +137,13 @@ impl Switches {
         let (messages, writer) =
             rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(failed)?;
         let states = [Heard::default(); EVENTS_MAX];
-        let mut duty = Duty { ring: ring.as_fd(), messages: writer.as_fd(), states, due: None };
+        let mut duty = Duty {
+            ring: ring.as_fd(),
+            messages: writer.as_fd(),
+            states,
+            due: None,
+            budget: Budget::new(clock::now()),
+        };
         let listener = Aide::fork(&mut duty, listen).map_err(failed)?;
         Ok(Self { cpu, ring, _map: map, messages, listener })
     }
@@ -248,8 +220,9 @@ extern "C" fn listen(duty: &mut Duty<'_>) -> ! {
             }
             // Where this has the CPU by a tick's grace rather than because nobody else wants it, they go on first.
             rustix::thread::sched_yield();
-            duty.read(&map);
-            if !duty.pass_on(clock::now()) {
+            let now = clock::now();
+            duty.read(&map, now);
+            if !duty.pass_on(now) {
                 break;
             }
         }
@@ -260,10 +233,11 @@ extern "C" fn listen(duty: &mut Duty<'_>) -> ! {
 
 impl Duty<'_> {
     /// Takes in what the ring says. Of more events than there is room for, those that came first are heard of.
-    fn read(&mut self, map: &Map) {
+    fn read(&mut self, map: &Map, now: Instant) {
         map.read(|id, runs| {
             if let Some(heard) = self.states.iter_mut().find(|heard| heard.id == id || heard.id == 0) {
-                (heard.id, heard.runs, heard.ran) = (id, runs, heard.ran || runs);
+                heard.id = id;
+                heard.note(now, runs, &mut self.budget);
             }
         });
     }
@@ -277,10 +251,10 @@ impl Duty<'_> {
                 self.due = Some(self.due.map_or(due, |first| first.min(due)));
                 continue;
             }
-            heard.tell(now);
+            heard.tell(now, &mut self.budget);
             let mut message = [0; MESSAGE];
             message[..8].copy_from_slice(&heard.id.to_ne_bytes());
-            message[8..].copy_from_slice(&u64::from(heard.runs).to_ne_bytes());
+            message[8..].copy_from_slice(&u64::from(heard.runs()).to_ne_bytes());
             // A full pipe has enough in it to wake whoever reads it.
             if rustix::io::write(self.messages, &message) == Err(rustix::io::Errno::PIPE) {
                 return false;
@@ -359,25 +333,6 @@ mod tests {
 
     use super::*;
     use crate::CpuMask;
-
-    /// A command that flaps is told of less and less often, but that it sleeps is told at once; calm is forgiven.
-    #[test]
-    fn what_changes_often_is_told_less_often() {
-        let at = |us: u64| Instant(1_000_000_000 + us * 1_000);
-        let mut heard = Heard { id: 7, runs: true, ran: true, ..Heard::default() };
-        assert!(heard.due().is_some_and(|due| due <= at(0)));
-        heard.tell(at(0));
-        assert_eq!(heard.due(), None);
-        // When it changes, and when that is due, us.
-        for (us, due) in [(100, 0), (200, 600), (700, 600), (800, 2_700), (2_800, 2_700), (2_900, 4_800)] {
-            heard.runs = !heard.runs;
-            assert_eq!(heard.due(), Some(at(due)), "changed at {us}");
-            heard.tell(at(us.max(due)));
-        }
-        heard.runs = !heard.runs;
-        heard.tell(at(20_000));
-        assert_eq!(heard.pause, Nanos::ZERO);
-    }
 
     #[test]
     fn a_thread_that_sleeps_and_wakes_is_heard() {
