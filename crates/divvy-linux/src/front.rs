@@ -4,6 +4,12 @@
 //! and the shell's job control find it. The scheduler is its child, in a session of its own. A session is an autogroup to
 //! the kernel: a scheduler in the user's session competes with everything that the user runs there, and is woken late.
 //!
+//! What the scheduler starts can be in a third session, one for all: of two autogroups the kernel lets one that computes go
+//! on for milliseconds while a process of the other has just woken, which it does not within one. The scheduler starts them as
+//! a member of that session and then leaves it ([`Link::leave_commands`]). So their groups have nobody in the session who
+//! could resume them, as groups in sessions of their own have not, and the kernel does not hang up on them if the
+//! scheduler dies while they stand.
+//!
 //! Between the two is a socket (the *link*). The front end hears at the same place of signals, of what the scheduler says
 //! and of its end. Signals that ask for something are passed on as signals; everything else goes through the link, whose
 //! format is the caller's business.
@@ -95,6 +101,8 @@ pub struct Link {
     front: Pid,
     /// CPU time of the front end before the split.
     front_cpu: Nanos,
+    /// It is in the session of what it starts.
+    leaves_commands: bool,
 }
 
 /// The limit of open files from before it was raised.
@@ -145,23 +153,25 @@ pub unsafe fn split(leave: Leave) -> Result<Split> {
     let (ours, theirs) = UnixStream::pair().map_err(no_link)?;
     let (front, front_cpu) = (rustix::process::getpid(), clock::own_process_cpu());
     // SAFETY: by this function's own condition the child may do what a process may.
-    match unsafe { libc::fork() } {
-        -1 => Err(Error::system("start", "a process", last_errno())),
-        0 => {
+    let forked = match leave {
+        Leave::Session => unsafe { fork_into_session() },
+        Leave::Group => unsafe { fork() },
+    };
+    match forked.map_err(|e| Error::system("start", "a process", e))? {
+        None => {
             // Signals of the terminal stay blocked until they cannot come any more.
-            let left = match leave {
-                Leave::Session => rustix::process::setsid().map(drop),
-                Leave::Group => rustix::process::setpgid(None, None),
-            };
-            left.map_err(|e| Error::system("leave", "the terminal", e))?;
+            if leave == Leave::Group {
+                let left = rustix::process::setpgid(None, None);
+                left.map_err(|e| Error::system("leave", "the terminal", e))?;
+            }
             let _ = rustix::thread::set_name(NAME); // Only a name.
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None).map_err(system("unblock signals"))?;
-            Ok(Split::Scheduler(Link { stream: theirs, front, front_cpu }))
+            let leaves_commands = leave == Leave::Session;
+            Ok(Split::Scheduler(Link { stream: theirs, front, front_cpu, leaves_commands }))
         }
-        child => {
+        Some(pid) => {
             drop(theirs);
             ours.set_nonblocking(true).map_err(no_link)?;
-            let pid = Pid::from_raw(child).ok_or_else(|| Error::system("start", "a process", Errno::SRCH))?;
             let scheduler = ProcessRef::open_child(pid)?;
             Ok(Split::Front(Front {
                 scheduler,
@@ -173,6 +183,57 @@ pub unsafe fn split(leave: Leave) -> Result<Split> {
                 waited: false,
             }))
         }
+    }
+}
+
+/// Forks: none in the child.
+///
+/// # Safety
+/// As [`split`].
+unsafe fn fork() -> rustix::io::Result<Option<Pid>> {
+    // SAFETY: by the function's own condition.
+    match unsafe { libc::fork() } {
+        -1 => Err(last_errno()),
+        0 => Ok(None),
+        child => Pid::from_raw(child).ok_or(Errno::SRCH).map(Some),
+    }
+}
+
+/// Forks into a session that is nobody's yet: none in the child, which does not lead it, so that it can leave it again. Its
+/// leader, another child, has ended by then.
+///
+/// # Safety
+/// As [`split`].
+unsafe fn fork_into_session() -> rustix::io::Result<Option<Pid>> {
+    let (mut told, teller) = std::io::pipe().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    // The leader's child becomes ours when it ends.
+    let before = nix::sys::prctl::get_child_subreaper().unwrap_or(false);
+    nix::sys::prctl::set_child_subreaper(true).map_err(|e| Errno::from_raw_os_error(e as i32))?;
+    // SAFETY: by the function's own condition.
+    let Some(leader) = (unsafe { fork() })? else {
+        drop(told);
+        // SAFETY: as above.
+        let child = rustix::process::setsid().and_then(|_| unsafe { fork() });
+        let number = match child {
+            Ok(None) => return Ok(None),
+            Ok(Some(pid)) => pid.as_raw_nonzero().get(),
+            Err(e) => -e.raw_os_error(),
+        };
+        // If nobody hears it, nobody is there to schedule for.
+        let _ = (&teller).write_all(&number.to_ne_bytes());
+        // SAFETY: ends the process without running what the other has to run.
+        unsafe { libc::_exit(0) }
+    };
+    drop(teller);
+    let mut number = [0; 4];
+    let heard = told.read_exact(&mut number);
+    // SAFETY: our own child, whose status nobody wants.
+    unsafe { libc::waitpid(leader.as_raw_nonzero().get(), std::ptr::null_mut(), 0) };
+    let _ = nix::sys::prctl::set_child_subreaper(before); // It was possible a moment ago.
+    heard.map_err(|_| Errno::SRCH)?;
+    match i32::from_ne_bytes(number) {
+        child if child > 0 => Pid::from_raw(child).ok_or(Errno::SRCH).map(Some),
+        error => Err(Errno::from_raw_os_error(-error)),
     }
 }
 
@@ -291,6 +352,19 @@ impl Front {
 }
 
 impl Link {
+    /// Leaves the session of what was started for one of the scheduler's own: to be called once all has been started, and before
+    /// anything is suspended. What is started later is in the scheduler's session, and should get one of its own.
+    ///
+    /// # Errors
+    /// [`Error::System`] where the kernel refuses.
+    pub fn leave_commands(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.leaves_commands) {
+            rustix::process::setsid()
+                .map_err(|e| Error::system("leave", "the session of the commands", e))?;
+        }
+        Ok(())
+    }
+
     /// CPU time that the front end has used since the split; zero once it is gone.
     #[must_use]
     pub fn front_cpu(&self) -> Nanos {

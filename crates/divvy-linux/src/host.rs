@@ -357,6 +357,7 @@ impl LinuxHost {
         command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
         let leaf = self.tree.as_ref().map(|tree| tree.leaf(client.index())).transpose()?;
         let procs = leaf.as_ref().and_then(Leaf::procs);
+        let naps = Naps::of(command.own_session);
         let Spawned { leader, counter, switches } = spawn(command, &self.inherit, procs, self.counters)?;
         let pid = leader.pid();
         let members = match Members::command(Live, leader, &mut self.table) {
@@ -373,7 +374,7 @@ impl LinuxHost {
         // Who has forked unseen is seen late where nobody tells; on another CPU a clock is behind.
         let always = self.cpus.len() > 1 || !self.descent.is_told();
         let members = members.metered(counter, always);
-        self.clients.push(Client { leaf, ..Client::new(members) });
+        self.clients.push(Client { leaf, naps, ..Client::new(members) });
         self.by_leader.insert(pid, client);
         self.found_client(pid, client);
         if let Some(event) = switches {

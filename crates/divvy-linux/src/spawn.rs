@@ -29,9 +29,9 @@ pub struct Command {
     pub stdout: Option<OwnedFd>,
     /// Where standard error goes; ours if `None`.
     pub stderr: Option<OwnedFd>,
-    /// Whether it gets a session of its own (and loses the terminal) rather than only a process group. Only so does it
-    /// survive us while it stands suspended: the kernel sends SIGHUP to a stopped process group that is orphaned in
-    /// its session. A session is also an autogroup of its own, which lets the scheduler wake in time more often.
+    /// Whether it gets a session of its own (and loses the terminal) rather than only a process group. It survives us while it
+    /// stands suspended only if we are not in its session: the kernel sends SIGHUP to a stopped process group that becomes
+    /// orphaned in its session. So it does in one that we leave afterwards (`Link::leave_commands`).
     pub own_session: bool,
 }
 

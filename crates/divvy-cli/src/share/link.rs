@@ -130,6 +130,14 @@ impl FrontEnd {
         Ok(Self { link, outlet, heard, gone: false, over: !has_table })
     }
 
+    /// All commands have been started: leaves their session.
+    ///
+    /// # Errors
+    /// As [`Link::leave_commands`].
+    pub(super) fn leave_commands(&mut self) -> divvy_linux::Result<()> {
+        self.link.leave_commands()
+    }
+
     /// What was told since the last call.
     pub(super) fn take(&mut self) -> Vec<Told> {
         let words: Vec<Told> = self.heard.lock().drain(..).collect();

@@ -150,6 +150,11 @@ impl<'a> Run<'a> {
     }
 
     fn start_commands(&mut self, writers: Option<Vec<Streams>>) -> Result<(), Failure> {
+        // On one CPU sleepers gain by one session for all. On several an autogroup for each weighs more, beside strangers.
+        let one_session = self.engine.host().cpus().len() == 1;
+        if !one_session {
+            self.front.leave_commands()?;
+        }
         let thawed = self.engine.host().rescued().thawed;
         if thawed > 0 {
             let what = if thawed == 1 { "1 cgroup".to_owned() } else { format!("{thawed} cgroups") };
@@ -193,12 +198,13 @@ impl<'a> Run<'a> {
                 }
                 None => (None, None),
             };
-            let own_session = !self.args.keep_terminal;
+            let own_session = !self.args.keep_terminal && !one_session;
             let command =
                 Command { argv: start.argv, dir: start.dir, env: start.env, stdout, stderr, own_session };
             self.engine.host_mut().spawn(command)?;
             self.join(task.share, task.limit)?;
         }
+        self.front.leave_commands()?;
         if !self.has_table
             && let Ok(stderr) = std::io::stderr().as_fd().try_clone_to_owned()
         {

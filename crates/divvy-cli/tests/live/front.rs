@@ -39,19 +39,34 @@ fn own_number(pid: Pid) -> i32 {
 }
 
 fn a_scheduler_has_left_the_session(sandbox: &Sandbox) {
-    for keep in [false, true] {
+    let cpus = rustix::thread::sched_getaffinity(None).expect("our own CPUs");
+    let first = (0..1024).find(|&cpu| cpus.is_set(cpu)).expect("a CPU").to_string();
+    // One CPU: one session for all commands. Several: one for each.
+    for (keep, one) in [(false, true), (false, false), (true, true)] {
+        if !one && cpus.count() == 1 {
+            continue;
+        }
         let spin = format!("1:{SPIN} # client");
-        let mut args = vec!["share", "--quiet", &spin];
+        let mut args = vec!["share", "--quiet", &spin, &spin];
         args.extend(keep.then_some("--keep-terminal"));
+        args.splice(1..1, one.then_some(["--cpus", &first]).into_iter().flatten());
         let running = sandbox.start(&args);
         let scheduler = running.scheduler();
-        let command = sandbox.wait_for(1, "client").remove(0).pid;
+        let commands = sandbox.wait_for(2, "client");
         let outer = group_and_session(rustix::process::getpid());
         assert_eq!(group_and_session(running.pid()), outer, "the front end stays where it was started");
+        // It leaves the session of the commands once all have been started.
         let session = if keep { outer.1 } else { own_number(scheduler) };
-        assert_eq!(group_and_session(scheduler), (own_number(scheduler), session), "--keep-terminal: {keep}");
-        let session = if keep { outer.1 } else { own_number(command) };
-        assert_eq!(group_and_session(command), (own_number(command), session), "--keep-terminal: {keep}");
+        eventually("the scheduler's session", || {
+            (group_and_session(scheduler) == (own_number(scheduler), session)).then_some(())
+        });
+        let (group, session) = group_and_session(commands[0].pid);
+        assert_eq!(group, own_number(commands[0].pid), "--keep-terminal: {keep}");
+        let other = group_and_session(commands[1].pid);
+        assert_eq!(other.0, own_number(commands[1].pid), "--keep-terminal: {keep}");
+        assert_eq!(other.1 == session, one, "--keep-terminal: {keep}");
+        assert_eq!(session == outer.1, keep, "--keep-terminal: {keep}");
+        assert_ne!(session, own_number(scheduler), "nobody in it could resume what stands");
         running.signal(Signal::TERM);
         assert_eq!(running.end().code, Some(143));
         assert_eq!(sandbox.processes(), []);
