@@ -24,8 +24,9 @@ fuzz_target!(|data: &[u8]| {
     let cpus = u32::from(bytes.next().unwrap_or(0) % 5) + 1;
     let quantum_ns = 1_000_000 << (bytes.next().unwrap_or(3) % 8);
     let gate = GateSpec { policy: policy.to_owned(), quantum_ns, cpus, ..GateSpec::default() };
-    let Ok(made) = gate.make() else { return };
-    let made = Limited::new(made, gate.cpus_of_dues());
+    let Ok(chosen) = gate.parse() else { return };
+    let Ok(made) = chosen.make() else { return };
+    let made = Limited::new(made, chosen.cpus_of_dues());
     let header = TraceHeader { divvy_trace: TRACE_VERSION, gate, clients: Vec::new() };
     let text = serde_json::to_string(&header).expect("a header can be written");
     let mut run = Run { gate: made, now: Instant(0), there: BTreeSet::new(), trace: vec![text] };

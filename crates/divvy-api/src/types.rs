@@ -3,6 +3,7 @@
 //! Times are in nanoseconds, fractions numbers with 1 for all. Requested, effective and achieved are three different
 //! fractions: what the shares say, what the CPUs and the clients' threads allow, and what was measured.
 
+pub use divvy_engine::{ClientState, Exit};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The largest share that a client can ask for: more only makes cycles too long to come to an end.
@@ -164,42 +165,6 @@ pub struct Client {
     pub why: Option<String>,
 }
 
-/// What a client does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ClientState {
-    /// It may run, and wants to.
-    Running,
-    /// Suspended until it is its turn.
-    Held,
-    /// Suspended until the next window of 100 ms, for it has had its limit in this one.
-    Limited,
-    /// It may run and does not want to.
-    Asleep,
-    /// Somebody else stopped it.
-    Stopped,
-    /// Held by its user's wish until it is resumed.
-    Paused,
-    /// It ended, was detached, or was lost.
-    Left,
-}
-
-impl ClientState {
-    /// The word for it, as in JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Held => "held",
-            Self::Limited => "limited",
-            Self::Asleep => "asleep",
-            Self::Stopped => "stopped",
-            Self::Paused => "paused",
-            Self::Left => "left",
-        }
-    }
-}
-
 /// One process of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
@@ -225,16 +190,6 @@ pub enum MemberState {
     Suspended,
     /// Has ended.
     Ended,
-}
-
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Exit {
-    /// It exited with this code.
-    Code(i32),
-    /// This signal ended it.
-    Signal(i32),
 }
 
 /// Who is to become a client: `POST /v1/clients`. Either `command` or `selector` is given.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use divvy_engine::Session;
 use divvy_engine::policies::GateSpec;
 use divvy_linux::background::{self, Notice, Side, Word};
 use divvy_linux::cgroup::Means;
@@ -345,9 +346,9 @@ impl Prepared {
             say(format_args!("backend {}: {}", settings.backend.used, settings.backend.why));
         }
         settings.spec.cpus = host.cpus().len() as u32;
-        let gate = settings.spec.make().map_err(Failure::usage)?;
+        let session = Session::new(&settings.spec, host).map_err(Failure::usage)?;
         let shelter = Shelter::new(self.protect);
-        let (handle, requests) = message::channel(host.waker());
+        let (handle, requests) = message::channel(session.host().waker());
         // The directory is private, so nobody could connect in the moment before the mode is set either.
         let listener = listen_in(self.place.dir(), 0o600).map_err(Failure::system)?;
         let owner = rustix::process::geteuid().as_raw();
@@ -363,7 +364,7 @@ impl Prepared {
         };
         let server = Server::start(listener, router(context), ConnectionLimit::of_user(owner), async {});
         let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
-        let scheduler = Scheduler::new(host, gate, settings, shelter, requests);
+        let scheduler = Scheduler::new(session, settings, shelter, requests);
         Ok(Running { scheduler, server, place: self.place, lock })
     }
 }

@@ -13,7 +13,8 @@ use divvy_policy::{ClientId, Instant, Nanos};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::timeline::{ClientState, Playback, Stretch, Stretches};
+use crate::session::ClientState;
+use crate::timeline::{Playback, Stretch, Stretches};
 use crate::trace::{Trace, TraceHeader, TraceLine};
 
 /// The process that all rows belong to. 0 is the idle process to Perfetto.

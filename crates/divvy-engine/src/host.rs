@@ -60,6 +60,11 @@ pub trait Host {
         Ok(false)
     }
 
+    /// Whether somebody else stopped `client`.
+    fn is_stopped(&self, _client: ClientId) -> bool {
+        false
+    }
+
     /// What the host and its caller have cost so far.
     fn self_cost(&mut self) -> SelfCost;
 }

@@ -48,6 +48,21 @@ impl ClientLedger {
     }
 }
 
+/// What a client was to get and what it got.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// What the share comes to on these CPUs, in the same unit: less where a client cannot use so much.
+    pub effective_share: f64,
+    /// Share as a fraction of all shares that count.
+    pub requested_fraction: f64,
+    /// Effective share as a fraction of all that count.
+    pub effective_fraction: f64,
+    /// Service as a fraction of all service.
+    pub achieved_fraction: f64,
+    /// `achieved / effective - 1`; 0 where nobody got anything, or this one was to get nothing.
+    pub relative_error: f64,
+}
+
 /// Median, mean and maximum of the errors of cycles; see [`CycleStats::errors`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CycleErrors {
@@ -337,6 +352,36 @@ impl Ledger {
             effective[i] = cpu.as_f64() / total;
         }
         effective
+    }
+
+    /// How each client stands, by id: those for whom `counts` says so take part, and `service` is what each has received.
+    #[must_use]
+    pub fn standings(
+        &self,
+        counts: impl Fn(usize, &ClientLedger) -> bool,
+        service: impl Fn(usize, &ClientLedger) -> Nanos,
+    ) -> Vec<Standing> {
+        let effective = self.effective_of(&counts);
+        let clients = || self.clients.iter().enumerate();
+        let requested: Vec<u64> =
+            clients().map(|(i, c)| if counts(i, c) { c.share.get() } else { 0 }).collect();
+        let service: Vec<u64> = clients().map(|(i, c)| service(i, c).0).collect();
+        let (shares, all) = (requested.iter().sum::<u64>() as f64, service.iter().sum::<u64>() as f64);
+        let part = |of: f64, whole: f64| if whole > 0.0 { of / whole } else { 0.0 };
+        // The largest fraction for each share is what a client gets that is not capped.
+        let share = |i: usize| self.clients[i].share.get() as f64;
+        let rate = effective.iter().enumerate().map(|(i, f)| f / share(i)).fold(0.0, f64::max);
+        let standing = |(i, &effective): (usize, &f64)| {
+            let achieved = part(service[i] as f64, all);
+            Standing {
+                effective_share: part(effective, rate),
+                requested_fraction: part(requested[i] as f64, shares),
+                effective_fraction: effective,
+                achieved_fraction: achieved,
+                relative_error: if all > 0.0 && effective > 0.0 { achieved / effective - 1.0 } else { 0.0 },
+            }
+        };
+        effective.iter().enumerate().map(standing).collect()
     }
 
     /// Who is there has changed: the effective shares of the next cycle follow. Cost: O(n log n), only then.

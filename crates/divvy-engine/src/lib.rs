@@ -11,11 +11,13 @@ mod host;
 mod ledger;
 pub mod policies;
 pub mod portion;
+mod session;
 mod timeline;
 mod trace;
 
 pub use engine::{Engine, EngineError, Lost};
 pub use host::{Host, HostError, News, Observed, SelfCost, take_width};
-pub use ledger::{ClientLedger, CycleErrors, CycleStats, Ledger};
-pub use timeline::{ClientState, ClientTimeline, CycleEnd, Playback, PlaybackError, Stretch, Timeline};
+pub use ledger::{ClientLedger, CycleErrors, CycleStats, Ledger, Standing};
+pub use session::{ClientState, Exit, Session};
+pub use timeline::{ClientTimeline, CycleEnd, Playback, PlaybackError, Stretch, Timeline};
 pub use trace::{Divergence, Recorder, TRACE_VERSION, Trace, TraceHeader, TraceLine, TraceReader, replay};

@@ -7,33 +7,8 @@
 use divvy_policy::{ClientId, CpuLimit, Instant, Nanos, Share, ShareError};
 
 use crate::ledger::Ledger;
+use crate::session::ClientState;
 use crate::trace::{Divergence, Trace, TraceHeader, TraceLine, TraceReader};
-
-/// What a client was doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ClientState {
-    /// Released, and not seen asleep.
-    Running,
-    /// Asleep, or stopped by somebody else, when it was last looked at.
-    Asleep,
-    /// Kept from running.
-    Held,
-    /// Not in the run any more.
-    Left,
-}
-
-impl ClientState {
-    /// The state in one word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Asleep => "asleep",
-            Self::Held => "held",
-            Self::Left => "left",
-        }
-    }
-}
 
 /// Why a line cannot follow those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,7 +56,8 @@ impl Playback {
     pub fn new(header: &TraceHeader) -> Self {
         Self {
             header: header.clone(),
-            ledger: Ledger::new(header.gate.cpus_of_dues()),
+            // What names no policy makes no gate either.
+            ledger: Ledger::new(header.gate.parse().map_or(1, |gate| gate.cpus_of_dues())),
             clients: Vec::new(),
             start: None,
             now: Instant(0),

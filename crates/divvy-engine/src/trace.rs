@@ -255,7 +255,7 @@ impl<I: Iterator<Item = String>> Iterator for TraceReader<I> {
 /// [`Divergence`] at the first line that differs or cannot be read.
 pub fn replay(text: impl Iterator<Item = String>) -> Result<u64, Divergence> {
     let reader = TraceReader::new(text)?;
-    let gate = &reader.header().gate;
+    let gate = reader.header().gate.parse()?;
     let mut policy = Limited::new(gate.make()?, gate.cpus_of_dues());
     let mut decisions = 0;
     for read in reader {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use divvy_engine::policies::GateSpec;
-use divvy_engine::{Engine, EngineError, Host, HostError, News, Observed, SelfCost};
-use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
+use divvy_engine::{ClientState, Engine, EngineError, Host, HostError, News, Observed, SelfCost, Session};
+use divvy_policy::{ClientId, CpuId, CpuLimit, Event, EventError, Gate, Instant, Nanos, Policy, Share};
 
 /// What the engine asked of the host, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,7 @@ struct Script {
     used: BTreeMap<u32, u64>,
     errors: BTreeMap<(u32, &'static str), HostError>,
     blocked: Vec<u32>,
+    stopped: Vec<u32>,
     news: VecDeque<News>,
     calls: Vec<Call>,
     broken: bool,
@@ -72,6 +73,10 @@ impl Host for Script {
         self.calls.push(Call::Observe(client.0));
         let blocked = self.blocked.contains(&client.0);
         self.answer(client, "observe").map(|()| if blocked { Observed::Blocked } else { Observed::Runnable })
+    }
+
+    fn is_stopped(&self, client: ClientId) -> bool {
+        self.stopped.contains(&client.0)
     }
 
     fn self_cost(&mut self) -> SelfCost {
@@ -426,4 +431,65 @@ fn a_clock_that_leaps_charges_nobody() {
         assert!(engine.host().now - from <= 10_000_000, "{}", engine.host().now - from);
         assert_eq!(engine.nr_clients(), clients.len());
     }
+}
+
+/// What a client is shown to do: what its user wished for goes before what others did to it, and that before what it does.
+#[test]
+fn a_client_has_one_state() {
+    let mut run = Session::new(&GateSpec::default(), Script::default()).unwrap();
+    for _ in 0..3 {
+        run.join(Share::ONE).unwrap();
+    }
+    run.turn(Some(Instant(0))).unwrap();
+    assert_eq!([A, B].map(|client| run.state(client)), [ClientState::Running, ClientState::Held]);
+    run.set_limit(A, Some(CpuLimit::new(10_000).unwrap())).unwrap();
+    // 1 ms of each 100: that is used up, and more.
+    run.host_mut().used.insert(0, 5_000_000);
+    run.turn(None).unwrap();
+    assert_eq!(run.state(A), ClientState::Limited);
+    assert_eq!(run.state(B), ClientState::Running);
+    run.host_mut().stopped.push(1);
+    run.host_mut().news.push_back(News::Stopped(B));
+    run.serve().unwrap();
+    assert_eq!(run.state(B), ClientState::Stopped);
+    run.host_mut().stopped.clear();
+    assert_eq!(run.state(B), ClientState::Asleep, "seen blocked, and not stopped any more");
+    run.pause(B).unwrap();
+    run.host_mut().stopped.push(1);
+    assert_eq!(run.state(B), ClientState::Paused);
+    run.host_mut().news.push_back(News::Gone(B));
+    run.serve().unwrap();
+    assert_eq!(run.state(B), ClientState::Left);
+}
+
+/// The published gates leave a CPU idle where a share is infeasible: what each is due is by its share alone, in every
+/// program that runs them.
+#[test]
+fn dues_are_what_the_policy_promises() {
+    for (policy, due) in [("exact", [0.5, 0.5]), ("alps", [0.25, 0.75]), ("las", [0.5, 0.5])] {
+        let spec = GateSpec { policy: policy.into(), cpus: 2, ..GateSpec::default() };
+        let mut run = Session::new(&spec, Script::default()).unwrap();
+        run.join(Share::ONE).unwrap();
+        run.join(Share::new(3).unwrap()).unwrap();
+        let standings = run.ledger().standings(|_, _| true, |i, _| Nanos([10, 30][i]));
+        assert_eq!([0, 1].map(|i| standings[i].effective_fraction), due, "{policy}");
+        assert_eq!([0, 1].map(|i| standings[i].achieved_fraction), [0.25, 0.75]);
+        assert_eq!(standings[1].relative_error, 0.75 / due[1] - 1.0, "{policy}");
+        assert_eq!(standings[0].requested_fraction, 0.25);
+        assert_eq!(run.header(vec!["a".into()]).gate, spec);
+    }
+    let none = GateSpec { policy: "gps".into(), ..GateSpec::default() };
+    assert!(Session::new(&none, Script::default()).is_err());
+}
+
+#[test]
+fn ends_are_counted_when_nobody_is_scheduled_any_more() {
+    let mut run = Session::new(&GateSpec::default(), Script::default()).unwrap();
+    run.join(Share::ONE).unwrap();
+    run.host_mut().news.extend([News::Woke(A), News::Gone(A)]);
+    assert_eq!(run.wait_for_ends(Instant(7)), Ok(1));
+    assert_eq!(run.wait_for_ends(Instant(9)), Ok(0));
+    assert_eq!((run.host().now, run.nr_clients()), (9, 1), "the policy hears of nothing");
+    run.host_mut().broken = true;
+    assert!(run.wait_for_ends(Instant(9)).is_err());
 }

@@ -9,7 +9,7 @@ mod naps;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd as _;
 
-use divvy_engine::{Host, HostError, News, Observed, SelfCost, take_width};
+use divvy_engine::{Exit, Host, HostError, News, Observed, SelfCost, take_width};
 use divvy_policy::{ClientId, CpuId, CpuLimit, Instant, Nanos};
 use nix::sys::signal::Signal as NixSignal;
 
@@ -61,15 +61,6 @@ pub fn check_cpus(cpus: &CpuMask) -> Result<()> {
         Some(cpu) => Err(Error::Cpu { cpu, allowed: allowed.to_string() }),
         None => Ok(()),
     }
-}
-
-/// How a client ended: its leader's status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// It exited with this code.
-    Code(i32),
-    /// This signal ended it.
-    Signal(i32),
 }
 
 #[derive(Debug)]
@@ -400,12 +391,6 @@ impl LinuxHost {
     #[must_use]
     pub fn nr_members(&self, client: ClientId) -> usize {
         self.clients.get(client.index()).map_or(0, |c| c.members.len())
-    }
-
-    /// Whether somebody else stopped the client.
-    #[must_use]
-    pub fn is_stopped_elsewhere(&self, client: ClientId) -> bool {
-        self.clients.get(client.index()).is_some_and(|c| c.stopped_elsewhere)
     }
 
     /// Sends a signal to every process of a client that has not ended.
@@ -761,6 +746,10 @@ impl Host for LinuxHost {
 
     fn take_width(&mut self, client: ClientId) -> Option<u32> {
         take_width(&mut self.news, client)
+    }
+
+    fn is_stopped(&self, client: ClientId) -> bool {
+        self.clients.get(client.index()).is_some_and(|c| c.stopped_elsewhere)
     }
 
     fn self_cost(&mut self) -> SelfCost {

@@ -11,10 +11,10 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use divvy_policy::Nanos;
 
 use crate::affinity::CpuMask;
-use crate::host::Exit;
 use crate::perf::{CounterSeed, TreeCounter};
 use crate::slice::Slice;
 use crate::{Error, Pid, ProcessRef, Result};
+use divvy_engine::Exit;
 
 /// A command to start.
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use divvy_engine::policies::{AnyGate, GateSpec, SpecError};
-use divvy_engine::{Engine, Recorder, Trace, TraceLine};
+use divvy_engine::policies::{GateSpec, SpecError};
+use divvy_engine::{Recorder, Session, Trace, TraceLine};
 use divvy_policy::Instant;
 
 use crate::live::{ClockLag, Costs, Latency, MachineSpec, Placement, Program, Seen, SimHost, Steal};
@@ -29,13 +29,14 @@ pub(crate) fn simulate(scenario: &Scenario, seed: u64, files: Files<'_>) -> Resu
         cpus: scenario.machine.cpus,
         ..GateSpec::default()
     };
-    let gate = spec.make().map_err(|error| misplaced(&error, scenario.decider()))?;
+    let kernel = scenario.kernel.unwrap_or_default();
+    let host = SimHost::new(machine(&kernel, scenario.machine.cpus, seed));
+    let mut engine = Session::new(&spec, host).map_err(|error| misplaced(&error, scenario.decider()))?;
     if plan.limits.until == Instant(u64::MAX) && never_ends(&plan.population) {
         return Err(ScenarioError::new("run", "somebody never leaves, expected until or quanta").into());
     }
     let runner = Runner { scenario, seed, plan };
-    let kernel = scenario.kernel.unwrap_or_default();
-    let mut host = SimHost::new(machine(&kernel, scenario.machine.cpus, seed));
+    let host = engine.host_mut();
     for _ in 0..kernel.strangers {
         host.add_stranger(Program::compute());
     }
@@ -43,7 +44,6 @@ pub(crate) fn simulate(scenario: &Scenario, seed: u64, files: Files<'_>) -> Resu
     host.set_horizon(runner.plan.limits.until);
     host.set_steps_max(runner.plan.limits.steps());
     let counts = Counts::default();
-    let mut engine = Engine::new(gate, host, scenario.machine.cpus);
     engine.record_to(Box::new(counts.clone()));
     let (errors, (_, log)) = runner.asked();
     let mut watched = (runner.always(), (errors, (None, log)));
@@ -72,11 +72,7 @@ pub(crate) fn simulate(scenario: &Scenario, seed: u64, files: Files<'_>) -> Resu
 /// What is watched: as in every run, but for schedules, which have no quanta here.
 type Watched = (Always, Asked);
 
-fn run(
-    runner: &Runner<'_>,
-    engine: &mut Engine<AnyGate, SimHost>,
-    watched: &mut Watched,
-) -> Result<End, SimError> {
+fn run(runner: &Runner<'_>, engine: &mut Session<SimHost>, watched: &mut Watched) -> Result<End, SimError> {
     let broken = |error: &dyn std::fmt::Display| ScenarioError::new("gate", error.to_string());
     let limits = runner.plan.limits;
     loop {
@@ -136,7 +132,7 @@ impl Recorder for Counts {
     }
 }
 
-fn gate_report(engine: &mut Engine<AnyGate, SimHost>, now: Instant) -> GateReport {
+fn gate_report(engine: &mut Session<SimHost>, now: Instant) -> GateReport {
     let (cost, machine) = (engine.self_cost(), engine.host().stats());
     let cycles = engine.ledger().cycles();
     let errors = cycles.errors();

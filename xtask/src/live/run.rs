@@ -6,7 +6,7 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use divvy_engine::{Engine, Host as _, News};
+use divvy_engine::{Host as _, Session};
 use divvy_linux::{Asked, Command, CpuMask, HostParams, LinuxHost, Pid, Selector, Signal, Source, clock};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 
@@ -38,7 +38,7 @@ pub(crate) fn serve_run() -> Result<()> {
 
 struct Live<'a> {
     spec: &'a RunSpec,
-    engine: Engine<Watched, LinuxHost>,
+    engine: Session<LinuxHost, Watched>,
     delays: Delays,
     logs: Vec<File>,
     snapshots: Vec<Snapshot>,
@@ -104,10 +104,10 @@ impl<'a> Live<'a> {
         let mut mask = CpuMask::default();
         spec.cpus.iter().for_each(|&cpu| mask.insert(cpu));
         ensure!(spec.gate.cpus as usize == spec.cpus.len(), "{}: the gate divides other CPUs", spec.name);
-        let (gate, delays) = Watched::new(spec.gate.make()?);
+        let delays = Delays::default();
         let capacity = spec.clients.len() as u32 + SPARE_SLOTS;
         let host = LinuxHost::new(&HostParams { cpus: Some(mask), capacity })?;
-        let engine = Engine::new(gate, host, spec.gate.cpus);
+        let engine = Session::watched(&spec.gate, host, |gate| Watched::new(gate, &delays))?;
         let mut live = Self {
             spec,
             engine,
@@ -306,13 +306,8 @@ impl<'a> Live<'a> {
         let give_up = clock::now() + END_WITHIN;
         let mut left = self.engine.nr_clients();
         while left > 0 && clock::now() < give_up {
-            let host = self.engine.host_mut();
-            if host.wait(Some(give_up)).is_err() {
-                return;
-            }
-            while let Some(news) = host.next_news() {
-                left -= usize::from(matches!(news, News::Gone(_)));
-            }
+            let Ok(ended) = self.engine.wait_for_ends(give_up) else { return };
+            left -= ended;
         }
     }
 }

@@ -21,9 +21,8 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(gate: AnyGate) -> (Self, Delays) {
-        let delays = Delays::default();
-        (Self { gate, delays: Rc::clone(&delays), served: None }, delays)
+    pub(super) fn new(gate: AnyGate, delays: &Delays) -> Self {
+        Self { gate, delays: Rc::clone(delays), served: None }
     }
 }
 
@@ -73,7 +72,8 @@ mod tests {
     #[test]
     fn a_late_call_is_noted_once() {
         let spec = GateSpec { policy: "alps".into(), ..GateSpec::default() };
-        let (mut gate, delays) = Watched::new(spec.make().expect("a gate"));
+        let delays = Delays::default();
+        let mut gate = Watched::new(spec.make().expect("a gate"), &delays);
         let (client, start) = (ClientId(0), Instant(1_000));
         gate.on_event(start, Event::Join { client, share: Share::ONE }).expect("new");
         gate.on_event(start, Event::Wake { client }).expect("there");

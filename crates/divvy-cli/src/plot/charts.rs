@@ -157,7 +157,7 @@ fn strips(run: &Timeline, window: Window) -> Chart {
             let colour = match stretch.state {
                 ClientState::Running => 0,
                 ClientState::Asleep => 1,
-                ClientState::Held | ClientState::Left => continue,
+                _ => continue,
             };
             let (from, to) = (stretch.from.max(window.from), stretch.to.min(window.to));
             bars.push(Bar { row, colour, from: seconds(run, from), to: seconds(run, to) });

@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use divvy_engine::policies::{self, GateSpec, KERNEL, SpecError};
+use divvy_engine::policies::{self, Chosen as Policy, GateSpec, KERNEL, SpecError};
 use divvy_linux::CpuMask;
 use divvy_linux::cgroup::{Backend, Chosen};
 use divvy_linux::front::{Leave, OpenFiles, Split, split};
@@ -52,9 +52,10 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     let backend = backend::choose(&args, &tasks)?;
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
     let spec = gate_spec(&args, &backend, 1);
-    spec.make().map_err(unusable)?;
-    check_options(&args, &spec.policy)?;
-    check_cycle(&spec, &tasks)?;
+    let policy = spec.parse().map_err(unusable)?;
+    policy.make().map_err(unusable)?;
+    check_options(&args, policy.info().name)?;
+    check_cycle(&policy, &tasks)?;
     // What cannot be written later is better known before anything runs.
     let report = args.report.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(create).transpose()?;
@@ -108,7 +109,6 @@ fn pipes_of(tasks: &[tasks::Task]) -> Result<(screen::Pipes, Vec<run::Streams>),
 
 /// An option that the policy knows nothing of was meant for another.
 fn check_options(args: &ShareArgs, policy: &str) -> Result<(), Failure> {
-    let policy = policy.split(':').next().unwrap_or_default();
     let foreign: [(_, _, &[&str]); 4] = [
         ("--slice", args.slice.is_some(), &["exact"]),
         ("--presence", args.presence.is_some(), &["exact"]),
@@ -159,16 +159,15 @@ fn parse_cpus(list: &str) -> Result<CpuMask, Failure> {
     })
 }
 
-fn check_cycle(spec: &GateSpec, tasks: &[tasks::Task]) -> Result<(), Failure> {
+fn check_cycle(policy: &Policy, tasks: &[tasks::Task]) -> Result<(), Failure> {
     let shares: Vec<u64> = tasks.iter().map(|t| t.share.get()).collect();
-    let Some(cycle) = spec.cycle(&shares).map_err(|e| Failure::new(Code::Usage, e))? else {
-        return Ok(()); // Dispatchers know no cycle.
-    };
+    // Dispatchers know no cycle.
+    let cycle = policy.cycle(&shares).unwrap_or(0);
     if cycle > CYCLE_MAX.as_nanos() {
         let text = format!(
             "shares of {} in all at a quantum of {}: a cycle of {} hours; use smaller shares or a shorter quantum",
             shares.iter().sum::<u64>(),
-            humantime::format_duration(Duration::from_nanos(spec.quantum_ns)),
+            humantime::format_duration(Duration::from_nanos(policy.spec().quantum_ns)),
             cycle / Duration::from_secs(3600).as_nanos()
         );
         return Err(Failure::new(Code::Usage, text));

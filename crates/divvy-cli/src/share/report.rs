@@ -1,7 +1,7 @@
 //! What a run was: `--report`, `--json` and the summary. Its schema is `docs/report.schema.json`.
 
-use divvy_engine::{Engine, Host, Ledger};
-use divvy_linux::{Exit, Membership};
+use divvy_engine::{Engine, Exit, Host, Ledger};
+use divvy_linux::Membership;
 use divvy_policy::{CpuLimit, Gate, Nanos, Policy};
 use serde::Serialize;
 
@@ -56,17 +56,10 @@ pub(crate) struct ClientReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) selector: Option<String>,
     /// `None` while it runs, and for what is not our child.
-    pub(crate) exit: Option<ExitReport>,
+    pub(crate) exit: Option<Exit>,
     /// What people are told in the place of the signal that we have sent ourselves.
     #[serde(skip)]
     pub(crate) ended_by_us: Option<&'static str>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum ExitReport {
-    Code(i32),
-    Signal(i32),
 }
 
 /// A limit and what was had of it.
@@ -124,43 +117,22 @@ impl OwnReport {
     }
 }
 
-impl From<Exit> for ExitReport {
-    fn from(exit: Exit) -> Self {
-        match exit {
-            Exit::Code(code) => Self::Code(code),
-            Exit::Signal(signal) => Self::Signal(signal),
-        }
-    }
-}
-
-/// What one share comes to: the largest CPU time for each share is what a client gets that is not capped.
-pub(crate) fn effective_shares(ledger: &Ledger, fractions: &[f64]) -> Vec<f64> {
-    let shares = ledger.clients().iter().map(|c| c.share.get() as f64);
-    let rate = shares.zip(fractions).map(|(share, f)| f / share).fold(0.0, f64::max);
-    fractions.iter().map(|f| if rate > 0.0 { f / rate } else { 0.0 }).collect()
-}
-
 /// The clients' part of the report, as of now, after `wall_ns`. Exits are filled in as they come.
 pub(crate) fn clients(ledger: &Ledger, tasks: &[Task], wall_ns: u64) -> Vec<ClientReport> {
-    let fractions = ledger.effective(|_| true);
-    let effective = effective_shares(ledger, &fractions);
-    let all: u64 = ledger.clients().iter().map(|c| c.service.0).sum();
-    let rows = ledger.clients().iter().zip(tasks).zip(fractions.iter().zip(&effective));
-    rows.map(|((client, task), (&target, &effective_share))| {
-        let achieved = if all == 0 { 0.0 } else { client.service.0 as f64 / all as f64 };
-        ClientReport {
-            name: task.name.clone(),
-            share: client.share.get(),
-            limit: client.limit.map(|limit| LimitReport::new(limit, client.service.0, wall_ns)),
-            effective_share,
-            service_ns: client.service.0,
-            target_fraction: target,
-            achieved_fraction: achieved,
-            relative_error: if all == 0 { 0.0 } else { achieved / target - 1.0 },
-            selector: None,
-            exit: None,
-            ended_by_us: None,
-        }
+    let standings = ledger.standings(|_, _| true, |_, client| client.service);
+    let rows = ledger.clients().iter().zip(tasks).zip(standings);
+    rows.map(|((client, task), standing)| ClientReport {
+        name: task.name.clone(),
+        share: client.share.get(),
+        limit: client.limit.map(|limit| LimitReport::new(limit, client.service.0, wall_ns)),
+        effective_share: standing.effective_share,
+        service_ns: client.service.0,
+        target_fraction: standing.effective_fraction,
+        achieved_fraction: standing.achieved_fraction,
+        relative_error: standing.relative_error,
+        selector: None,
+        exit: None,
+        ended_by_us: None,
     })
     .collect()
 }
@@ -221,8 +193,8 @@ impl Report {
                 (None, _) if c.selector.is_some() => "released".to_owned(),
                 (None, _) => "running".to_owned(),
                 (Some(_), Some(how)) => how.to_owned(),
-                (Some(ExitReport::Code(code)), None) => format!("exit {code}"),
-                (Some(ExitReport::Signal(signal)), None) => format!("signal {signal}"),
+                (Some(Exit::Code(code)), None) => format!("exit {code}"),
+                (Some(Exit::Signal(signal)), None) => format!("signal {signal}"),
             },
             cpu_ns: c.service_ns,
         });

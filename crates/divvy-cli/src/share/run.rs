@@ -6,17 +6,16 @@ use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 
-use divvy_engine::policies::AnyGate;
-use divvy_engine::{Engine, EngineError, Host as _, HostError, News, TraceHeader};
+use divvy_engine::{ClientState, EngineError, Exit, Host as _, HostError, Session};
 use divvy_linux::cgroup::Chosen;
 use divvy_linux::front::Link;
-use divvy_linux::{Asked, Command, CpuMask, CpuTimes, Exit, HostParams, LinuxHost, Signal, clock};
+use divvy_linux::{Asked, Command, CpuMask, CpuTimes, HostParams, LinuxHost, Signal, clock};
 use divvy_policy::{ClientId, CpuLimit, Instant, Nanos, Share};
 
 use super::backend::{self, BackendReport};
 use super::link::{FrontEnd, Told};
 use super::outlet::Outlet;
-use super::report::{self, ExitReport, REPORT_VERSION, Report};
+use super::report::{self, REPORT_VERSION, Report};
 use super::table::{self, Row};
 use super::tasks::{Task, What};
 use super::trace::{self, Failed, TraceFile};
@@ -36,7 +35,7 @@ const SPARE_SLOTS: u32 = 16 * 1024;
 pub(super) struct Run<'a> {
     args: &'a ShareArgs,
     tasks: Vec<Task>,
-    engine: Engine<AnyGate, LinuxHost>,
+    engine: Session<LinuxHost>,
     front: FrontEnd,
     /// The front end draws a table.
     has_table: bool,
@@ -50,12 +49,9 @@ pub(super) struct Run<'a> {
     /// What the CPUs had done before.
     times_before: Option<CpuTimes>,
     ended_by: Ended,
-    quantum_ns: u64,
-    has_cycles: bool,
     trace_failed: Failed,
     trace_name: Option<String>,
     warnings: Vec<String>,
-    policy: String,
     backend: Chosen,
 }
 
@@ -98,22 +94,16 @@ impl<'a> Run<'a> {
         trace: Option<(File, String)>,
         ends: Ends,
     ) -> Result<Self, Failure> {
-        let usage = |e: divvy_engine::policies::SpecError| Failure::new(Code::Usage, e);
         let params = HostParams { cpus, capacity: tasks.len() as u32 + SPARE_SLOTS };
         let host = LinuxHost::with_means(&params, backend.means.clone())?;
         // Its threads have the signals blocked that the host takes.
         let front = FrontEnd::new(ends.link, host.waker(), ends.writers.is_some()).map_err(no_thread)?;
         let spec = gate_spec(args, &backend, host.cpus().len() as u32);
-        let policy = spec.policy.clone();
-        let gate = spec.make().map_err(usage)?;
-        let quantum_ns = spec.quantum().map_err(usage)?.0;
-        let has_cycles = spec.cycle_quantum().map_err(usage)?.is_some();
+        let mut engine = Session::new(&spec, host).map_err(|e| Failure::new(Code::Usage, e))?;
         let trace_failed = Rc::new(RefCell::new(None));
-        let mut engine = Engine::new(gate, host, spec.cpus_of_dues());
         let mut trace_name = None;
         if let Some((file, name)) = trace {
-            let clients = tasks.iter().map(|t| t.name.clone()).collect();
-            let header = TraceHeader { divvy_trace: divvy_engine::TRACE_VERSION, gate: spec, clients };
+            let header = engine.header(tasks.iter().map(|t| t.name.clone()).collect());
             let failed: Failed = Rc::clone(&trace_failed);
             let outlet = Outlet::start("divvy-trace", file, trace::ROOM).map_err(no_thread)?;
             engine.record_to(Box::new(TraceFile::new(outlet, args.trace_format, &header, failed)));
@@ -134,12 +124,9 @@ impl<'a> Run<'a> {
             started,
             times_before: None,
             ended_by,
-            quantum_ns,
-            has_cycles,
             trace_failed,
             trace_name,
             warnings,
-            policy,
             backend,
         };
         if let Err(failure) = run.start_commands(ends.writers) {
@@ -245,9 +232,9 @@ impl<'a> Run<'a> {
         let mut report = Report {
             version: REPORT_VERSION,
             divvy: env!("CARGO_PKG_VERSION"),
-            policy: self.policy.clone(),
+            policy: self.engine.policy().spec().policy.clone(),
             backend: BackendReport::new(self.args.backend, &self.backend),
-            quantum_ns: self.quantum_ns,
+            quantum_ns: self.engine.policy().quantum().0,
             wall_ns,
             utilization: used as f64 / (wall_ns as f64 * cpus.len() as f64),
             cpus,
@@ -261,10 +248,10 @@ impl<'a> Run<'a> {
             verdict,
             strangers,
             own,
-            has_cycles: self.has_cycles,
+            has_cycles: self.engine.policy().cycle_quantum().is_some(),
         };
         for (i, client) in report.clients.iter_mut().enumerate() {
-            client.exit = self.engine.host().exit(ClientId(i as u32)).map(ExitReport::from);
+            client.exit = self.engine.host().exit(ClientId(i as u32));
             client.selector = self.tasks[i].selector().map(ToString::to_string);
             client.ended_by_us = client.exit.filter(|_| ran[i]).and_then(|exit| self.how_we_ended(exit));
         }
@@ -278,11 +265,11 @@ impl<'a> Run<'a> {
     }
 
     /// How a command has ended that still ran at the end, where that was by a signal of ours.
-    fn how_we_ended(&self, exit: ExitReport) -> Option<&'static str> {
+    fn how_we_ended(&self, exit: Exit) -> Option<&'static str> {
         match (exit, self.ended_by) {
-            (ExitReport::Signal(TERM), Ended::Time) => Some("ended after --for"),
-            (ExitReport::Signal(TERM), Ended::Signal(_)) => Some("ended with divvy"),
-            (ExitReport::Signal(KILL), Ended::Time | Ended::Signal(_)) => Some("killed at the end"),
+            (Exit::Signal(TERM), Ended::Time) => Some("ended after --for"),
+            (Exit::Signal(TERM), Ended::Signal(_)) => Some("ended with divvy"),
+            (Exit::Signal(KILL), Ended::Time | Ended::Signal(_)) => Some("killed at the end"),
             _ => None,
         }
     }
@@ -306,12 +293,7 @@ impl<'a> Run<'a> {
                 let slept = self.engine.blocked_for(client).0 as f64 / wall_ns as f64;
                 let ledger = &self.engine.ledger().clients()[client.index()];
                 let (ended, width) = (!ledger.present, ledger.width);
-                verdict::Life {
-                    slept,
-                    stopped: self.engine.host().is_stopped_elsewhere(client),
-                    ended,
-                    width,
-                }
+                verdict::Life { slept, stopped: self.engine.host().is_stopped(client), ended, width }
             })
             .collect()
     }
@@ -439,29 +421,15 @@ impl<'a> Run<'a> {
     }
 
     fn state(&self, client: ClientId) -> String {
-        let host = self.engine.host();
-        match host.exit(client) {
-            Some(Exit::Code(code)) => return format!("exit {code}"),
-            Some(Exit::Signal(signal)) => return format!("signal {signal}"),
-            None => {}
+        match self.engine.host().exit(client) {
+            Some(Exit::Code(code)) => format!("exit {code}"),
+            Some(Exit::Signal(signal)) => format!("signal {signal}"),
+            None => match self.engine.state(client) {
+                // By Ctrl-Z.
+                ClientState::Paused => "suspended".to_owned(),
+                state => state.as_str().to_owned(),
+            },
         }
-        let ledger = &self.engine.ledger().clients()[client.index()];
-        if !ledger.present {
-            "left"
-        } else if host.is_stopped_elsewhere(client) {
-            "stopped"
-        } else if self.engine.is_paused(client) {
-            "suspended"
-        } else if ledger.blocked {
-            "asleep"
-        } else if self.engine.is_at_limit(client) {
-            "limited"
-        } else if self.engine.is_released(client) {
-            "running"
-        } else {
-            "held"
-        }
-        .to_owned()
     }
 
     fn show(&mut self, really: bool) {
@@ -525,14 +493,9 @@ impl<'a> Run<'a> {
         // After SIGKILL they end at once, but for those that sleep where the kernel lets nobody in.
         let give_up = clock::now() + Nanos(nanos(self.args.grace)) + Nanos::from_secs(10);
         while left > 0 && clock::now() < give_up {
-            let host = self.engine.host_mut();
-            if host.wait(Some(kill_at.unwrap_or(give_up))).is_err() {
-                break;
-            }
-            while let Some(news) = host.next_news() {
-                left -= usize::from(matches!(news, News::Gone(_)));
-            }
-            let again = host.take_asked().iter().any(|s| *s != Asked::SIGWINCH);
+            let Ok(ended) = self.engine.wait_for_ends(kill_at.unwrap_or(give_up)) else { break };
+            left -= ended;
+            let again = self.engine.host_mut().take_asked().iter().any(|s| *s != Asked::SIGWINCH);
             for told in self.front.take() {
                 match told {
                     // They are about to end, and are not suspended any more.
@@ -609,7 +572,7 @@ impl<'a> Run<'a> {
             Ended::Commands => {
                 // How processes end that are not our children nobody tells us.
                 let commands = report.clients.iter().filter(|c| c.selector.is_none());
-                let failed = commands.into_iter().any(|c| c.exit != Some(ExitReport::Code(0)));
+                let failed = commands.into_iter().any(|c| c.exit != Some(Exit::Code(0)));
                 if failed { Code::Failed } else { Code::Done }
             }
         }

@@ -1,10 +1,10 @@
 //! A divvyd, asked at every look.
 
 use divvy_api::client::{Api, ApiError, Choice};
-use divvy_api::types::{self, ClientState};
+use divvy_api::types;
 use divvy_policy::Nanos;
 
-use super::source::{Change, Client, Member, Own, SNAPSHOT_VERSION, Snapshot, Source, State};
+use super::source::{Change, Client, Member, Own, SNAPSHOT_VERSION, Snapshot, Source};
 use crate::Failure;
 
 /// A divvyd.
@@ -86,15 +86,7 @@ fn client(client: types::Client) -> Client {
         achieved_fraction: client.achieved_fraction,
         relative_error: client.relative_error,
         service_ns: client.service_ns,
-        state: match client.state {
-            ClientState::Running => State::Running,
-            ClientState::Held => State::Held,
-            ClientState::Limited => State::Limited,
-            ClientState::Asleep => State::Asleep,
-            ClientState::Stopped => State::Stopped,
-            ClientState::Paused => State::Paused,
-            ClientState::Left => State::Left,
-        },
+        state: client.state,
         width: client.width,
         not_permitted: u32::try_from(client.not_permitted).unwrap_or(u32::MAX),
         nr_members: client.nr_members,

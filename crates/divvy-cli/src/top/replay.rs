@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use divvy_engine::{ClientState, Divergence, Playback, Trace, TraceHeader, TraceLine, TraceReader};
+use divvy_engine::{Divergence, Playback, Trace, TraceHeader, TraceLine, TraceReader};
 use divvy_policy::{ClientId, CpuLimit, Instant, Nanos};
 
-use super::source::{Change, Client, Cycles, Own, SNAPSHOT_VERSION, Snapshot, Source, State};
-use crate::share::report::effective_shares;
+use super::source::{Change, Client, Cycles, Own, SNAPSHOT_VERSION, Snapshot, Source};
 use crate::{Code, Failure, trace_file};
 
 /// A trace and a place in it.
@@ -65,38 +64,23 @@ impl Replay {
 
     fn clients(&self) -> Vec<Client> {
         let ledger = self.playback.ledger();
-        let accounts = ledger.clients();
-        let fractions = ledger.effective(|c| c.present);
-        let effective = effective_shares(ledger, &fractions);
-        let shares: u64 = accounts.iter().filter(|c| c.present).map(|c| c.share.get()).sum();
-        let service: u64 = accounts.iter().map(|c| c.service.0).sum();
-        let of = |part: u64, all: u64| if all == 0 { 0.0 } else { part as f64 / all as f64 };
-        let rows = accounts.iter().zip(fractions.into_iter().zip(effective)).enumerate();
-        rows.map(|(i, (account, (effective_fraction, effective_share)))| {
+        let standings = ledger.standings(|_, c| c.present, |_, c| c.service);
+        let rows = ledger.clients().iter().zip(standings).enumerate();
+        rows.map(|(i, (account, standing))| {
             let client = ClientId(i as u32);
-            let achieved_fraction = of(account.service.0, service);
             Client {
                 id: client.0,
                 name: self.playback.name(client),
                 selector: String::new(),
                 share: account.share.get(),
                 limit_ppm: account.limit.map(CpuLimit::ppm),
-                effective_share,
-                requested_fraction: if account.present { of(account.share.get(), shares) } else { 0.0 },
-                effective_fraction,
-                achieved_fraction,
-                relative_error: if service == 0 || effective_fraction == 0.0 {
-                    0.0
-                } else {
-                    achieved_fraction / effective_fraction - 1.0
-                },
+                effective_share: standing.effective_share,
+                requested_fraction: standing.requested_fraction,
+                effective_fraction: standing.effective_fraction,
+                achieved_fraction: standing.achieved_fraction,
+                relative_error: standing.relative_error,
                 service_ns: account.service.0,
-                state: match self.playback.state(client) {
-                    ClientState::Running => State::Running,
-                    ClientState::Asleep => State::Asleep,
-                    ClientState::Held => State::Held,
-                    ClientState::Left => State::Left,
-                },
+                state: self.playback.state(client),
                 width: account.width,
                 not_permitted: 0,
                 nr_members: 0,
@@ -160,6 +144,7 @@ impl Source for Replay {
 
 #[cfg(test)]
 mod tests {
+    use super::super::source::State;
     use super::*;
 
     const TRACE: &str = r#"{"divvy_trace":2,"gate":{"policy":"exact","quantum_ns":10000000,"cpus":1,"scale_shares":true,"presence":1,"period_ns":1000000000},"clients":["a","b"]}

@@ -1,5 +1,6 @@
 //! Where the dashboard's data come from, and what they are.
 
+pub(super) use divvy_engine::ClientState as State;
 use divvy_policy::Nanos;
 use serde::Serialize;
 
@@ -85,35 +86,6 @@ pub(super) struct Member {
     pub(super) state: String,
     /// Whether divvy may signal it.
     pub(super) permitted: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum State {
-    Running,
-    Held,
-    /// Until the next window: it has had its limit.
-    Limited,
-    Asleep,
-    /// By somebody else.
-    Stopped,
-    /// By the user's wish.
-    Paused,
-    Left,
-}
-
-impl State {
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Held => "held",
-            Self::Limited => "limited",
-            Self::Asleep => "asleep",
-            Self::Stopped => "stopped",
-            Self::Paused => "paused",
-            Self::Left => "left",
-        }
-    }
 }
 
 /// What a user can change about a client.

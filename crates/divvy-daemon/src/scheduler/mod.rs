@@ -16,8 +16,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use divvy_engine::policies::{AnyGate, GateSpec};
-use divvy_engine::{Engine, EngineError, HostError};
+use divvy_engine::policies::GateSpec;
+use divvy_engine::{EngineError, HostError, Session};
 use divvy_linux::cgroup::DEVIATION_WARN_PPM;
 use divvy_linux::{Asked, LinuxHost, Waker, clock};
 use divvy_policy::{ClientId, CpuLimit, Instant, Nanos, Share};
@@ -73,7 +73,7 @@ pub(crate) enum End {
 
 /// The engine and who its clients are.
 pub(crate) struct Scheduler {
-    engine: Engine<AnyGate, LinuxHost>,
+    engine: Session<LinuxHost>,
     settings: Settings,
     shelter: Shelter,
     requests: Receiver<Request>,
@@ -117,16 +117,13 @@ impl Weights {
 impl Scheduler {
     /// A scheduler of nobody yet, that never touches whom `shelter` names.
     pub(crate) fn new(
-        host: LinuxHost,
-        gate: AnyGate,
+        mut engine: Session<LinuxHost>,
         settings: Settings,
         shelter: Shelter,
         (requests, publisher): (Receiver<Request>, Publisher),
     ) -> Self {
-        let (waker, now) = (host.waker(), clock::now());
-        let mut host = host;
-        host.protect(shelter.protection());
-        let mut engine = Engine::new(gate, host, settings.spec.cpus_of_dues());
+        let (waker, now) = (engine.host().waker(), clock::now());
+        engine.host_mut().protect(shelter.protection());
         let log = Log::default();
         engine.record_to(Box::new(log.clone()));
         let system = settings.market.clone().map(system::System::new);
@@ -339,9 +336,9 @@ impl Scheduler {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: rustix::process::getpid().as_raw_nonzero().get(),
-            policy: self.settings.spec.policy.clone(),
+            policy: self.engine.policy().spec().policy.clone(),
             backend: BackendInfo { enforced: told, ..self.settings.backend.clone() },
-            quantum_ns: self.settings.spec.quantum_ns,
+            quantum_ns: self.engine.policy().spec().quantum_ns,
             cpus: host.cpus().to_vec(),
             uptime_ns: uptime.0,
             age_ns: 0,
@@ -457,7 +454,7 @@ impl Scheduler {
         let others = self.book.present().filter(|&(id, _)| Some(id) != client);
         let shares = others.map(|(id, _)| ledger[id.index()].share.get()).chain([share.get()]);
         let shares: Vec<u64> = shares.collect();
-        let cycle = self.settings.spec.cycle(&shares).ok().flatten().unwrap_or(0);
+        let cycle = self.engine.policy().cycle(&shares).unwrap_or(0);
         if cycle > u128::from(CYCLE_MAX.0) {
             let (hours, sum) = (cycle / 3_600_000_000_000, shares.iter().sum::<u64>());
             let text = format!("shares of {sum} in all make a cycle of {hours} hours");

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use divvy_engine::Session;
 use divvy_engine::policies::GateSpec;
 use divvy_linux::cgroup::{Backend, Means};
 use divvy_linux::guard::CAPACITY;
@@ -207,7 +208,7 @@ fn begin(
     let (terms, bridge, ready) =
         market_bridge::tie(&mut settings.spec, &policy, values, ends, known).map_err(Failure::usage)?;
     settings.market = Some(terms);
-    let gate = settings.spec.make().map_err(Failure::usage)?;
+    let session = Session::new(&settings.spec, host).map_err(Failure::usage)?;
     let limiter = Limiter::new(policy.clone());
     let context = Context {
         scheduler: handle.clone(),
@@ -233,7 +234,7 @@ fn begin(
     let server = Server::start(listener, router(context), ConnectionLimit::of_system(), maintenance.run());
     let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
     let backend = settings.backend.clone();
-    let scheduler = Scheduler::new(host, gate, settings, shelter, requests);
+    let scheduler = Scheduler::new(session, settings, shelter, requests);
     Ok(Running { scheduler, server, place, activated, notifier, market, backend })
 }
 

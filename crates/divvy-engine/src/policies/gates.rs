@@ -81,12 +81,19 @@ fn live_names() -> String {
 /// What a [`GateSpec`] names, read once: it answers every later question.
 #[derive(Clone, Debug)]
 pub struct Chosen {
+    spec: GateSpec,
     info: &'static PolicyInfo,
     params: Params<'static>,
     quantum: Nanos,
 }
 
 impl Chosen {
+    /// What it was read from.
+    #[must_use]
+    pub const fn spec(&self) -> &GateSpec {
+        &self.spec
+    }
+
     /// The policy.
     #[must_use]
     pub const fn info(&self) -> &'static PolicyInfo {
@@ -176,14 +183,7 @@ impl GateSpec {
         let wrong = |error| SpecError::Policy { policy: spec.name.clone(), error };
         let params = Params::new(info, run, own.chain(spec.texts())).map_err(wrong)?;
         let quantum = info.quantum().map_or(Ok(run.quantum), |param| params.time(param.name));
-        Ok(Chosen { info, quantum: quantum.map_err(wrong)?, params })
-    }
-
-    /// As [`Chosen::cpus_of_dues`].
-    #[must_use]
-    pub fn cpus_of_dues(&self) -> u32 {
-        // What names no policy makes no gate either.
-        self.parse().map_or(1, |chosen| chosen.cpus_of_dues())
+        Ok(Chosen { spec: self.clone(), info, quantum: quantum.map_err(wrong)?, params })
     }
 
     /// The gate that this names.
@@ -192,30 +192,6 @@ impl GateSpec {
     /// As [`GateSpec::parse`] and [`Chosen::make`].
     pub fn make(&self) -> Result<AnyGate, SpecError> {
         self.parse()?.make()
-    }
-
-    /// As [`Chosen::quantum`].
-    ///
-    /// # Errors
-    /// As [`GateSpec::parse`].
-    pub fn quantum(&self) -> Result<Nanos, SpecError> {
-        Ok(self.parse()?.quantum())
-    }
-
-    /// As [`Chosen::cycle_quantum`].
-    ///
-    /// # Errors
-    /// As [`GateSpec::parse`].
-    pub fn cycle_quantum(&self) -> Result<Option<Nanos>, SpecError> {
-        Ok(self.parse()?.cycle_quantum())
-    }
-
-    /// As [`Chosen::cycle`].
-    ///
-    /// # Errors
-    /// As [`GateSpec::parse`].
-    pub fn cycle(&self, shares: &[u64]) -> Result<Option<u128>, SpecError> {
-        Ok(self.parse()?.cycle(shares))
     }
 }
 
@@ -291,7 +267,11 @@ mod tests {
             ("alps:quantum=20ms", 1),
             ("rate:period=2s", 1),
         ] {
-            assert_eq!(GateSpec { cpus: 4, ..spec(policy) }.cpus_of_dues(), cpus, "{policy}");
+            assert_eq!(
+                GateSpec { cpus: 4, ..spec(policy) }.parse().unwrap().cpus_of_dues(),
+                cpus,
+                "{policy}"
+            );
         }
     }
 

@@ -4,12 +4,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use divvy_engine::policies::{AnyGate, GateSpec};
-use divvy_engine::{Engine, Recorder, TraceHeader, TraceLine};
+use divvy_engine::policies::GateSpec;
+use divvy_engine::{Recorder, Session, TraceHeader, TraceLine};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 use divvy_sim::live::{MachineSpec, MachineStats, Program, SimHost};
 
-pub type Sim = Engine<AnyGate, SimHost>;
+pub type Sim = Session<SimHost>;
 
 /// A client: its share and the programs of its threads.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ pub fn build(machine: MachineSpec, spec: &GateSpec, loads: &[Load]) -> Sim {
     for load in loads {
         host.add_client(load.threads.clone());
     }
-    let mut engine = Engine::new(spec.make().unwrap(), host, spec.cpus);
+    let mut engine = Session::new(spec, host).unwrap();
     for load in loads {
         engine.join(Share::new(load.share).unwrap()).unwrap();
     }

@@ -1,7 +1,7 @@
 //! 4 and 64 simulated CPUs, random shares and threads.
 
 use anyhow::Result;
-use divvy_engine::Engine;
+use divvy_engine::Session;
 use divvy_policy::feasible::{Claim, water_fill};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 use divvy_sim::live::{MachineSpec, Program, SimHost};
@@ -60,15 +60,15 @@ fn simulate(cpus: u32, seed: u64, cycles: u64) -> Result<Row> {
     for load in &loads {
         host.add_client(vec![Program::compute(); load.threads as usize]);
     }
-    let mut engine = Engine::new(spec.make()?, host, cpus);
+    let mut engine = Session::new(&spec, host)?;
     for load in &loads {
         engine.join(Share::new(load.share)?)?;
     }
-    let used = |engine: &Engine<_, SimHost>| -> Vec<f64> {
+    let used = |engine: &Session<SimHost>| -> Vec<f64> {
         (0..loads.len()).map(|i| engine.host().used(ClientId(i as u32)).0 as f64).collect()
     };
     let give_up = Instant(Nanos::from_secs(3600).0);
-    let until = |engine: &mut Engine<_, SimHost>, ended: u64| -> Result<()> {
+    let until = |engine: &mut Session<SimHost>, ended: u64| -> Result<()> {
         while engine.ledger().cycles().ended < ended && engine.host().time() < give_up {
             engine.turn(Some(give_up))?;
         }
