@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use divvy_engine::Session;
-use divvy_engine::policies::GateSpec;
+use divvy_engine::policies::{CYCLE_LONGEST, GateSpec};
 use divvy_linux::background::{self, Notice, Side, Word};
 use divvy_linux::cgroup::Means;
 use divvy_linux::guard::CAPACITY;
@@ -229,26 +229,11 @@ struct Prepared {
     protect: Vec<String>,
 }
 
-/// Where no quantum is asked for, no cycle is longer.
-const CYCLE_LONGEST: Nanos = Nanos::from_secs(1);
-
 impl Overrides {
     /// Sets in `spec` what was asked for. An option that the policy knows nothing of was meant for another.
     pub(crate) fn apply(&self, spec: &mut GateSpec) -> Result<(), Failure> {
         if let Some(policy) = &self.policy {
             spec.policy.clone_from(policy);
-        }
-        let policy = spec.policy.split(':').next().unwrap_or_default();
-        for (option, given, owner) in [
-            ("--slice", self.slice.is_some(), "exact"),
-            ("--presence", self.presence.is_some(), "exact"),
-            ("--period", self.period.is_some(), "rate"),
-        ] {
-            if given && owner != policy {
-                let text =
-                    format!("{option} is an option of --policy {owner}, not of {policy}; leave it out");
-                return Err(Failure::usage(text));
-            }
         }
         let times = [(self.quantum, &mut spec.quantum_ns), (self.period, &mut spec.period_ns)];
         for (time, to) in times.into_iter().filter_map(|(time, to)| Some((time?, to))) {
@@ -257,7 +242,12 @@ impl Overrides {
         spec.cycle_ns_max = if self.quantum.is_none() { Some(CYCLE_LONGEST.0) } else { None };
         spec.slice_ns = self.slice.map(|time| nanos(time).0).or(spec.slice_ns);
         spec.presence = self.presence.unwrap_or(spec.presence);
-        Ok(())
+        let options = [
+            ("slice", self.slice.is_some()),
+            ("presence", self.presence.is_some()),
+            ("period", self.period.is_some()),
+        ];
+        spec.parse().and_then(|policy| policy.check_options(&options)).map_err(Failure::usage)
     }
 }
 

@@ -199,8 +199,6 @@ fn misplaced(error: &SpecError, gate: &PolicySpec) -> ScenarioError {
         }
         SpecError::Param(error) if gate.params.is_empty() => ScenarioError::new("quantum", error.to_string()),
         SpecError::Param(error) => ScenarioError::new("gate.params", error.to_string()),
-        SpecError::Form(_) | SpecError::UnknownPolicy(_) | SpecError::Model(_) => {
-            ScenarioError::new("gate.name", error.to_string())
-        }
+        _ => ScenarioError::new("gate.name", error.to_string()),
     }
 }

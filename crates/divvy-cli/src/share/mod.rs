@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use divvy_engine::policies::{self, Chosen as Policy, GateSpec, KERNEL, SpecError};
+use divvy_engine::policies::{self, CYCLE_LONGEST, CYCLE_MAX, Chosen as Policy, GateSpec, KERNEL, SpecError};
 use divvy_linux::CpuMask;
 use divvy_linux::cgroup::{Backend, Chosen};
 use divvy_linux::front::{Leave, OpenFiles, Split, split};
@@ -33,11 +33,6 @@ use crate::{Code, Failure, capable, nearest};
 
 pub(crate) use backend::BackendArg;
 pub(crate) use trace::TraceFormat;
-
-/// Where no quantum is asked for, no cycle is longer.
-const CYCLE_LONGEST: Duration = Duration::from_secs(1);
-/// A cycle longer than this cannot be meant.
-const CYCLE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     if args.time.is_some_and(|time| time.is_zero()) {
@@ -54,7 +49,14 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     let spec = gate_spec(&args, &backend, 1);
     let policy = spec.parse().map_err(unusable)?;
     policy.make().map_err(unusable)?;
-    check_options(&args, policy.info().name)?;
+    policy
+        .check_options(&[
+            ("slice", args.slice.is_some()),
+            ("presence", args.presence.is_some()),
+            ("period", args.period.is_some()),
+            ("unscaled", args.unscaled),
+        ])
+        .map_err(|e| Failure::new(Code::Usage, e))?;
     check_cycle(&policy, &tasks)?;
     // What cannot be written later is better known before anything runs.
     let report = args.report.as_deref().map(create).transpose()?;
@@ -107,24 +109,6 @@ fn pipes_of(tasks: &[tasks::Task]) -> Result<(screen::Pipes, Vec<run::Streams>),
     Ok((pipes, writers))
 }
 
-/// An option that the policy knows nothing of was meant for another.
-fn check_options(args: &ShareArgs, policy: &str) -> Result<(), Failure> {
-    let foreign: [(_, _, &[&str]); 4] = [
-        ("--slice", args.slice.is_some(), &["exact"]),
-        ("--presence", args.presence.is_some(), &["exact"]),
-        ("--period", args.period.is_some(), &["rate"]),
-        ("--unscaled", args.unscaled, &["exact", "alps", "alps-basic"]),
-    ];
-    match foreign.iter().find(|(_, given, owners)| *given && !owners.contains(&policy)) {
-        None => Ok(()),
-        Some((option, _, owners)) => {
-            let owners = owners.join(", ");
-            let text = format!("{option} is an option of --policy {owners}, not of {policy}; leave it out");
-            Err(Failure::new(Code::Usage, text))
-        }
-    }
-}
-
 /// Opens a file to be written. A fifo that nobody reads would have us wait, for ever perhaps, before anything runs.
 fn create(path: &Path) -> Result<(File, String), Failure> {
     let name = path.display();
@@ -163,7 +147,7 @@ fn check_cycle(policy: &Policy, tasks: &[tasks::Task]) -> Result<(), Failure> {
     let shares: Vec<u64> = tasks.iter().map(|t| t.share.get()).collect();
     // Dispatchers know no cycle.
     let cycle = policy.cycle(&shares).unwrap_or(0);
-    if cycle > CYCLE_MAX.as_nanos() {
+    if cycle > u128::from(CYCLE_MAX.0) {
         let text = format!(
             "shares of {} in all at a quantum of {}: a cycle of {} hours; use smaller shares or a shorter quantum",
             shares.iter().sum::<u64>(),
@@ -193,7 +177,7 @@ fn gate_spec(args: &ShareArgs, backend: &Chosen, cpus: u32) -> GateSpec {
         slice_ns: args.slice.map(nanos),
         share_ns: None,
         // Who says what a share is worth means it.
-        cycle_ns_max: if args.quantum.is_none() { Some(nanos(CYCLE_LONGEST)) } else { None },
+        cycle_ns_max: if args.quantum.is_none() { Some(CYCLE_LONGEST.0) } else { None },
         presence: args.presence.unwrap_or(default.presence),
         period_ns: args.period.map_or(default.period_ns, nanos),
     }

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use divvy_engine::policies::GateSpec;
+use divvy_engine::policies::{CYCLE_MAX, GateSpec};
 use divvy_engine::{EngineError, HostError, Session};
 use divvy_linux::cgroup::DEVIATION_WARN_PPM;
 use divvy_linux::{Asked, LinuxHost, Waker, clock};
@@ -43,9 +43,6 @@ const WRITE_INTERVAL: Nanos = Nanos::from_millis(100);
 const MEMORY_INTERVAL: Nanos = Nanos::from_secs(10);
 /// What the machine has to give effect to rights is looked at this often at most, however often it is asked for.
 const ENFORCED_INTERVAL: Nanos = Nanos::from_secs(1);
-/// A cycle longer than this cannot be meant.
-const CYCLE_MAX: Nanos = Nanos::from_secs(24 * 3600);
-
 /// How a scheduler is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {

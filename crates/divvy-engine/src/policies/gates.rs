@@ -69,6 +69,16 @@ pub enum SpecError {
         /// What is wrong.
         error: ParamError,
     },
+    /// An option of the command line is a parameter of other policies.
+    #[error("--{option} is an option of --policy {owners}, not of {policy}; leave it out")]
+    Foreign {
+        /// Its name.
+        option: String,
+        /// The policies that have it.
+        owners: String,
+        /// The one that has not.
+        policy: String,
+    },
     /// A parameter is out of its range.
     #[error(transparent)]
     Param(#[from] GateParamError),
@@ -77,6 +87,11 @@ pub enum SpecError {
 fn live_names() -> String {
     live().map(|info| info.name).collect::<Vec<_>>().join(", ")
 }
+
+/// A cycle longer than this cannot be meant.
+pub const CYCLE_MAX: Nanos = Nanos::from_secs(24 * 3600);
+/// Where no quantum is asked for, no cycle is longer: [`GateSpec::cycle_ns_max`].
+pub const CYCLE_LONGEST: Nanos = Nanos::from_secs(1);
 
 /// What a [`GateSpec`] names, read once: it answers every later question.
 #[derive(Clone, Debug)]
@@ -104,6 +119,24 @@ impl Chosen {
     #[must_use]
     pub const fn quantum(&self) -> Nanos {
         self.quantum
+    }
+
+    /// Checks that the options that were given are parameters of this policy: each its name, and whether it was given.
+    ///
+    /// # Errors
+    /// [`SpecError::Foreign`] names the first that was meant for another.
+    pub fn check_options(&self, options: &[(&str, bool)]) -> Result<(), SpecError> {
+        let has = |info: &PolicyInfo, option: &str| {
+            let scales = option == "unscaled" && info.name != "rate";
+            info.kind == Kind::Gate && (scales || info.param(option).is_some())
+        };
+        let Some((option, _)) = options.iter().find(|(option, given)| *given && !has(self.info, option))
+        else {
+            return Ok(());
+        };
+        let owners: Vec<&str> = live().filter(|info| has(info, option)).map(|info| info.name).collect();
+        let (option, policy) = ((*option).to_owned(), self.info.name.to_owned());
+        Err(SpecError::Foreign { option, owners: owners.join(", "), policy })
     }
 
     /// CPUs that what each client is due is reckoned with, by an [`Engine`](crate::Engine) or a [`Ledger`](crate::Ledger):

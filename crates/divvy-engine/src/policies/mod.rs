@@ -12,7 +12,7 @@ pub use divvy_policy::dispatch::{DISPATCHERS, MODELS};
 pub use divvy_policy::gate::AnyGate;
 pub use divvy_policy::{ParamError, Params, PolicyVisitor, Run};
 pub use factory::{Policies, PolicyContext, PolicyError, PolicyFactory};
-pub use gates::{Chosen, GateSpec, SpecError};
+pub use gates::{CYCLE_LONGEST, CYCLE_MAX, Chosen, GateSpec, SpecError};
 pub use span::Span;
 pub use spec::{ParamValue, PolicySpec};
 
