@@ -148,9 +148,9 @@ pub(crate) fn identity_of(selector: &Selector, who: &Who) -> Result<Identity, Re
     Ok(Identity { selector: selector.to_string(), process, boot: boot_id() })
 }
 
-/// This start of the machine's name; nothing where the kernel does not tell.
+/// This boot's id; nothing where the kernel does not tell.
 pub(crate) fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    divvy_linux::procfs::boot_id().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use divvy_engine::News;
 use divvy_policy::{ClientId, Instant, Nanos};
 use serde::Serialize;
 
-use crate::census::{Census, LiveRegistry, Rule, User};
+use crate::census::{Census, Rule, User};
 use crate::events::{ProcessEvent, ProcessEvents};
 use crate::guard::{Table, rescue_ticks};
 use crate::host::{Client, LinuxHost};
@@ -138,7 +138,7 @@ pub(crate) struct Attached {
 impl Attached {
     pub(crate) fn new() -> Self {
         Self {
-            census: Census::new(LiveRegistry, rustix::process::getpid()),
+            census: Census::new(Live, rustix::process::getpid()),
             rules: Vec::new(),
             owners: HashMap::new(),
             protection: Protection::standard(),
@@ -716,7 +716,7 @@ impl LinuxHost {
         let pids = || c.members.pids().map(|(pid, _)| pid).take(AFFINITIES_MAX);
         let first = pids().next();
         let quota: Option<Quota> =
-            first.and_then(|pid| self.attached.mounts.tightest(&crate::census::cgroups_of(pid)));
+            first.and_then(|pid| self.attached.mounts.tightest(&crate::procfs::cgroups(pid)));
         self.tally.reads += pids().count() as u64 + 1;
         let most = quota::usable(pids(), &self.cpus, quota);
         c.cpus_max = if first.is_some() { most } else { self.cpus.len() as u32 };

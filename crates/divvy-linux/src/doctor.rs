@@ -1,5 +1,7 @@
 //! What this machine permits, and how to get more.
 
+use std::path::Path;
+
 use rustix::process::Resource;
 use serde::Serialize;
 
@@ -7,7 +9,7 @@ use crate::cgroup::{Knob, Survey};
 use crate::events::ProcessEvents;
 use crate::guard::Environment;
 use crate::quota::quota_of;
-use crate::{CpuMask, ProcessRef, perf, procfs};
+use crate::{CpuMask, ProcessRef, mounts, perf, procfs};
 
 /// Files that divvy may need for each process: its pidfd and one more.
 const FILES_PER_PROCESS: u64 = 2;
@@ -171,20 +173,13 @@ fn children() -> Finding {
 
 /// The value of `hidepid` in the last line of a `mountinfo` for `/proc`; empty if there is none.
 fn hidepid(mountinfo: &str) -> String {
-    let mut value = String::new();
-    for line in mountinfo.lines() {
-        let Some((left, right)) = line.split_once(" - ") else { continue };
-        if left.split(' ').nth(4) == Some("/proc") {
-            let option = right.split([' ', ',']).find_map(|o| o.strip_prefix("hidepid="));
-            value = option.unwrap_or_default().to_owned();
-        }
-    }
-    value
+    let last = mounts::parse(mountinfo).filter(|mount| mount.point == Path::new("/proc")).last();
+    let option = last.and_then(|mount| mount.options().find_map(|option| option.strip_prefix("hidepid=")));
+    option.unwrap_or_default().to_owned()
 }
 
 fn hidden_processes() -> Finding {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    match hidepid(&text).as_str() {
+    match hidepid(&mounts::own()).as_str() {
         "" | "0" | "off" => finding("/proc", Status::Good, "everybody's processes can be seen", None),
         _ if rustix::process::geteuid().is_root() => {
             finding("/proc", Status::Good, "it is mounted with hidepid, which does not concern root", None)

@@ -24,6 +24,7 @@ pub mod guard;
 mod host;
 mod lanes;
 mod members;
+mod mounts;
 mod own;
 mod owner;
 mod peer;

@@ -9,6 +9,7 @@ mod pending;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use divvy_policy::Nanos;
 use rustix::fs::{Mode, OFlags, RawDir};
@@ -20,6 +21,9 @@ pub use pending::{Pending, SignalSet, StatusFile, has_stopped_itself, pending};
 
 /// Enough for the first 22 fields of a `stat` line: 20 digits each, and a name of 64 bytes.
 const STAT_BYTES: usize = 1024;
+
+/// Where the kernel tells [`boot_id`].
+pub(crate) const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// When a process (or thread) began, in clock ticks (10 ms) since boot. With the pid it names a process for good:
 /// a recycled pid has another start time.
@@ -140,6 +144,8 @@ pub struct Stat {
     pub pgrp: Option<Pid>,
     /// Its session; `None` for kernel threads.
     pub session: Option<Pid>,
+    /// The foreground process group of its terminal; `None` where it has none.
+    pub foreground: Option<Pid>,
     /// User time of its threads, in clock ticks.
     pub utime: u64,
     /// System time of its threads, in clock ticks.
@@ -188,7 +194,9 @@ impl Stat {
         let ppid = optional_pid(next("ppid")?).ok_or("ppid")?;
         let pgrp = optional_pid(next("pgrp")?).ok_or("pgrp")?;
         let session = optional_pid(next("session")?).ok_or("session")?;
-        for skipped in ["tty_nr", "tpgid", "flags", "minflt", "cminflt", "majflt", "cmajflt"] {
+        next("tty_nr")?;
+        let foreground = optional_pid(next("tpgid")?).ok_or("tpgid")?;
+        for skipped in ["flags", "minflt", "cminflt", "majflt", "cmajflt"] {
             next(skipped)?;
         }
         let utime = number(next("utime")?).ok_or("utime")?;
@@ -204,7 +212,21 @@ impl Stat {
         let start = StartTime(number(next("starttime")?).ok_or("starttime")?);
         // A starttime that the end of the buffer cut would be a wrong one: what follows it must be there too.
         next("vsize")?;
-        Ok(Self { pid, comm, state, ppid, pgrp, session, utime, stime, cutime, cstime, num_threads, start })
+        Ok(Self {
+            pid,
+            comm,
+            state,
+            ppid,
+            pgrp,
+            session,
+            foreground,
+            utime,
+            stime,
+            cutime,
+            cstime,
+            num_threads,
+            start,
+        })
     }
 }
 
@@ -395,6 +417,39 @@ fn stat_of(fd: impl AsFd) -> Result<Option<Stat>, RawError> {
 pub fn stat(pid: Pid) -> Result<Option<Stat>> {
     let path = ProcPath::of(pid, "stat");
     stat_raw(&path).map_err(|e| e.on(&path))
+}
+
+/// The paths of `pid` in all hierarchies of cgroups, each once.
+#[must_use]
+pub fn cgroups(pid: Pid) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    // hierarchy:controllers:path, and the path may have colons.
+    let mut paths: Vec<String> =
+        text.lines().filter_map(|l| l.splitn(3, ':').nth(2).map(str::to_owned)).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// The base name of the program of `pid` as it was called; `None` for a kernel thread, or where it cannot be read.
+#[must_use]
+pub fn program(pid: Pid) -> Option<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let first = line.split(|&b| b == 0).next().filter(|first| !first.is_empty())?;
+    let name = String::from_utf8_lossy(first).into_owned();
+    Path::new(&name).file_name().map(|base| base.to_string_lossy().into_owned())
+}
+
+/// This boot's id, as the kernel writes it: pids mean nothing after another one.
+///
+/// # Errors
+/// [`Error::System`] where it cannot be read.
+pub fn boot_id() -> Result<String> {
+    let text = std::fs::read_to_string(BOOT_ID).map_err(|e| {
+        let cause = e.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+        Error::system("read", BOOT_ID, cause)
+    })?;
+    Ok(text.trim().to_owned())
 }
 
 /// What thread `tid` of process `pid` is and does; `None` if there is no such thread.

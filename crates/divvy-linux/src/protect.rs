@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::census::{cgroups_of, real_user};
+use crate::owner::users;
 use crate::procfs::{self, Comm, StartTime};
 use crate::select::{matches_glob, user_name};
 use crate::{CpuMask, Pid, ProcessRef, Result};
@@ -231,10 +231,10 @@ pub fn explain(pid: Pid, protection: &Protection) -> Result<Explanation> {
     (said.found, said.permitted) = (true, permitted);
     said.name = stat.comm.to_string();
     said.user =
-        real_user(pid).map_or_else(String::new, |uid| user_name(uid).unwrap_or_else(|| uid.to_string()));
+        users(pid)?.map_or_else(String::new, |u| user_name(u.real).unwrap_or_else(|| u.real.to_string()));
     said.state = state_name(stat.state);
     (said.parent, said.group, said.session) = (raw(stat.ppid), raw(stat.pgrp), raw(stat.session));
-    said.cgroups = cgroups_of(pid);
+    said.cgroups = procfs::cgroups(pid);
     said.threads = stat.num_threads;
     said.cpus = CpuMask::of_thread(pid).ok().flatten().map_or_else(String::new, |mask| mask.to_string());
     said.protected = why.map(|why| why.to_string());
@@ -285,7 +285,8 @@ fn sentences(
             "Somebody else has suspended it: it stays so, and counts as blocked until they resume it.".into(),
         );
     }
-    if is_foreground(process.pid()) && stat.ppid.is_some_and(has_job_control) {
+    // In the foreground of its terminal.
+    if stat.pgrp.is_some() && stat.pgrp == stat.foreground && stat.ppid.is_some_and(has_job_control) {
         told.push(
             "It is a foreground job of an interactive shell: at its first hold the shell takes it for stopped by Ctrl-Z \
              and shows its prompt. Start it with 'divvy share', or in the background."
@@ -296,15 +297,6 @@ fn sentences(
         told.push("A debugger is attached to it: the debugger sees each of divvy's signals first.".into());
     }
     Ok(told)
-}
-
-/// Whether `pid` is in the foreground process group of its terminal.
-fn is_foreground(pid: Pid) -> bool {
-    let Ok(line) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let Some((_, rest)) = line.rsplit_once(')') else { return false };
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    // State, parent, group, session, terminal, the terminal's foreground group.
-    matches!(fields.as_slice(), [_, _, group, _, terminal, foreground, ..] if terminal != &"0" && group == foreground)
 }
 
 /// Whether `pid` leads a session on a terminal, as an interactive shell does.

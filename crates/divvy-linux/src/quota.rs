@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::census::cgroups_of;
 use crate::{CpuMask, Pid};
+use crate::{mounts, procfs};
 
 /// A limit of CPU time: so much in each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,23 +60,14 @@ impl Mounts {
     /// Those that this process sees.
     #[must_use]
     pub fn read() -> Self {
-        Self::parse(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+        Self::parse(&mounts::own())
     }
 
     /// Those in the text of a `mountinfo`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
-        let mut roots = Vec::new();
-        for line in text.lines() {
-            let Some((left, right)) = line.split_once(" - ") else { continue };
-            let fields: Vec<&str> = left.split(' ').collect();
-            let (Some(root), Some(mount)) = (fields.get(3), fields.get(4)) else { continue };
-            let mut right = right.split(' ');
-            let (kind, options) = (right.next().unwrap_or_default(), right.nth(1).unwrap_or_default());
-            if kind == "cgroup2" || kind == "cgroup" && options.split(',').any(|o| o == "cpu") {
-                roots.push((PathBuf::from(mount), PathBuf::from(root)));
-            }
-        }
+        let limits = mounts::parse(text).filter(|mount| mount.kind == "cgroup2" || mount.is_cpu_of_v1());
+        let roots = limits.map(|mount| (mount.point, mount.root)).collect();
         Self { roots }
     }
 
@@ -111,7 +102,7 @@ fn quota_in(dir: &Path) -> Option<Quota> {
 /// The tightest CPU quota on `pid`; `None` where there is none, or it cannot be read.
 #[must_use]
 pub fn quota_of(pid: Pid) -> Option<Quota> {
-    Mounts::read().tightest(&cgroups_of(pid))
+    Mounts::read().tightest(&procfs::cgroups(pid))
 }
 
 /// How many of `cpus` the processes `pids` may use together: those in the affinity of one of them (which a cpuset narrows

@@ -1,4 +1,9 @@
-//! The processes of a machine, as far as a client's members need them: this machine, or one that a test scripts.
+//! The processes of a machine, as far as clients need them: this machine, or one that a test scripts.
+//!
+//! The guardian has a trait of its own, [`Processes`](crate::guard): what it does after a fork may not allocate, and these may.
+
+#[cfg(test)]
+pub(crate) mod script;
 
 use std::os::fd::AsFd as _;
 
@@ -91,6 +96,18 @@ pub trait World {
     /// # Errors
     /// As [`users`](crate::owner::users).
     fn users(&self, pid: Pid) -> Result<Option<Users>>;
+
+    /// Calls `each` with every process that we can see, and what tells it from another with its number.
+    ///
+    /// # Errors
+    /// As [`procfs::processes`].
+    fn each(&self, each: &mut dyn FnMut(Pid, u64)) -> Result<()>;
+
+    /// As [`procfs::cgroups`].
+    fn cgroups(&self, pid: Pid) -> Vec<String>;
+
+    /// As [`procfs::program`].
+    fn program(&self, pid: Pid) -> Option<String>;
 
     /// Sends a signal to the group that it leads or led.
     ///
@@ -197,6 +214,18 @@ impl World for Live {
 
     fn users(&self, pid: Pid) -> Result<Option<Users>> {
         owner::users(pid)
+    }
+
+    fn each(&self, each: &mut dyn FnMut(Pid, u64)) -> Result<()> {
+        procfs::processes_with_inode(each)
+    }
+
+    fn cgroups(&self, pid: Pid) -> Vec<String> {
+        procfs::cgroups(pid)
+    }
+
+    fn program(&self, pid: Pid) -> Option<String> {
+        procfs::program(pid)
     }
 
     fn signal_group(&self, process: &ProcessRef, signal: Signal) -> Result<GroupDelivery> {

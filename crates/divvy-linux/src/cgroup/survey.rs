@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::mounts;
+
 use super::files::{Files, Real};
 use super::weights::Knob;
 
@@ -68,8 +70,8 @@ impl Survey {
     /// What this process can do.
     #[must_use]
     pub fn new() -> Self {
-        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-        Self::of(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"), &Real)
+        let cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self::of(&mounts::own(), &cgroup, &Real)
     }
 
     pub(crate) fn of(mountinfo: &str, cgroup: &str, files: &dyn Files) -> Self {
@@ -129,51 +131,25 @@ impl Version {
     }
 }
 
-/// A path in `mountinfo`: blanks and the like are written in octal.
-fn unescape(text: &str) -> PathBuf {
-    let mut plain = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('\\') {
-        plain.push_str(before);
-        let byte = after.get(..3).and_then(|octal| u8::from_str_radix(octal, 8).ok());
-        match byte.filter(u8::is_ascii) {
-            Some(byte) => {
-                plain.push(char::from(byte));
-                rest = &after[3..];
-            }
-            None => {
-                plain.push('\\');
-                rest = after;
-            }
-        }
-    }
-    PathBuf::from(plain + rest)
-}
-
 fn own(mountinfo: &str, cgroup: &str, version: &Version) -> Result<Own, String> {
     let missing = match version {
         Version::Two => "cgroup v2 is not mounted",
         Version::One => "no hierarchy with the cpu controller is mounted",
     };
     let (mut found, mut seen) = (None, false);
-    for line in mountinfo.lines() {
-        let Some((left, right)) = line.split_once(" - ") else { continue };
-        let (kind, options) = (right.split(' ').next(), right.split(' ').nth(2).unwrap_or_default());
+    for mount in mounts::parse(mountinfo) {
         let fits = match version {
-            Version::Two => kind == Some("cgroup2"),
-            Version::One => kind == Some("cgroup") && options.split(',').any(|option| option == "cpu"),
+            Version::Two => mount.kind == "cgroup2",
+            Version::One => mount.is_cpu_of_v1(),
         };
-        let mut fields = left.split(' ').skip(3);
-        let (Some(root), Some(mount)) = (fields.next(), fields.next()) else { continue };
         if !fits {
             continue;
         }
-        let (path, shown) = (version.path(cgroup), unescape(root));
+        let (path, shown, mount) = (version.path(cgroup), mount.root, mount.point);
         seen = true;
         // A mount may show only a part of the hierarchy, and a container's `/proc` a path outside of it.
         let below = path.and_then(|path| Path::new(path).strip_prefix(&shown).ok());
         if let Some(below) = below.filter(|below| !below.starts_with("..")) {
-            let mount = unescape(mount);
             let dir = if below.as_os_str().is_empty() { mount.clone() } else { mount.join(below) };
             found = Some(Own { mount, shown, dir });
         }
@@ -396,11 +372,5 @@ mod tests {
         let fixture = systemd(&[("cgroup.type", "threaded\n")]);
         let found = survey(&fixture, "0::/user@7/app").freezer.expect("the one around it");
         assert_eq!(found.dir, fixture.path("v2/user@7"));
-    }
-
-    #[test]
-    fn blanks_in_mounts_are_written_in_octal() {
-        assert_eq!(unescape(r"/a\040b\134c"), PathBuf::from(r"/a b\c"));
-        assert_eq!(unescape(r"/a\9"), PathBuf::from(r"/a\9"));
     }
 }

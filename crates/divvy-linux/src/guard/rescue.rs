@@ -17,6 +17,7 @@ use super::table::{
 use super::tree::TreeCells;
 use super::walk::{Live, Processes, READY_MAX, Verdict, Wanted, resume_held};
 use crate::cgroup::raw::{self, Undone};
+use crate::procfs::{self, BOOT_ID};
 use crate::{Error, Result, StartTime, State, clock};
 
 /// Where and when we are: what decides whether the pids of a table mean anything to us.
@@ -34,14 +35,9 @@ impl Place {
     /// # Errors
     /// [`Error::System`] or [`Error::Malformed`] where `/proc` does not tell.
     pub fn here() -> Result<Self> {
-        const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
         const NAMESPACE: &str = "/proc/self/ns/pid";
-        let file = rustix::fs::open(BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|e| Error::system("open", BOOT_ID, e))?;
-        let mut text = [0; 64];
-        let read = rustix::io::read(&file, &mut text).map_err(|e| Error::system("read", BOOT_ID, e))?;
         let malformed = || Error::Malformed { object: BOOT_ID.to_owned(), what: "the boot's id" };
-        let digits: String = String::from_utf8_lossy(&text[..read]).trim().replace('-', "");
+        let digits = procfs::boot_id()?.replace('-', "");
         let boot_id = u128::from_str_radix(&digits, 16).map_err(|_| malformed())?.to_be_bytes();
         let namespace = rustix::fs::stat(NAMESPACE).map_err(|e| Error::system("stat", NAMESPACE, e))?;
         Ok(Self { boot_id, pid_namespace: namespace.st_ino })

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::guard::View;
+use crate::world::script;
 
 /// SplitMix64.
 #[derive(Debug)]
@@ -28,12 +29,6 @@ pub struct Meanwhile {
     /// What is wrong, the first time.
     fault: Option<String>,
     steps: u64,
-}
-
-impl std::fmt::Debug for Meanwhile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meanwhile").field("steps", &self.steps).finish_non_exhaustive()
-    }
 }
 
 impl Meanwhile {
@@ -121,7 +116,10 @@ fn live(seed: u64, is_command: bool) -> (u64, Option<String>) {
     };
     let view = stage.table.view();
     let meanwhile = Meanwhile { random: Random(!seed), table: view, fault: None, steps: 0 };
-    script.0.borrow_mut().meanwhile = Some(meanwhile);
+    let meanwhile = Rc::new(RefCell::new(meanwhile));
+    let happens = Rc::clone(&meanwhile);
+    script.0.borrow_mut().meanwhile =
+        Some(script::Meanwhile(Box::new(move |processes| happens.borrow_mut().happen(processes))));
     let mut held = false;
     for _ in 0..40 {
         match random.below(8) {
@@ -141,7 +139,8 @@ fn live(seed: u64, is_command: bool) -> (u64, Option<String>) {
     }
     members.resume(&mut stage.look(held)).unwrap();
     // Everything has settled, and all that there is was looked at.
-    let Some(mut meanwhile) = script.0.borrow_mut().meanwhile.take() else { return (0, None) };
+    script.0.borrow_mut().meanwhile = None;
+    let mut meanwhile = meanwhile.borrow_mut();
     let settle = || {
         for p in script.0.borrow_mut().processes.values_mut() {
             if std::mem::take(&mut p.pending_stop) {
@@ -159,7 +158,7 @@ fn live(seed: u64, is_command: bool) -> (u64, Option<String>) {
         let marked: Vec<_> = (0..view.len()).filter_map(|i| view.image(i)).filter(|slot| slot.held).collect();
         meanwhile.fault = Some(format!("marked after all were released: {marked:?} of {:?}", members.active));
     }
-    (meanwhile.steps, meanwhile.fault)
+    (meanwhile.steps, meanwhile.fault.take())
 }
 
 #[test]
