@@ -27,7 +27,8 @@ pub trait Host {
     /// [`HostError`], by what happened to the client.
     fn release(&mut self, client: ClientId, cpu: Option<CpuId>) -> Result<(), HostError>;
 
-    /// Keeps `client` from running. It has stopped when this returns, or will before it runs a microsecond further.
+    /// Keeps `client` from running. A host may put that off until the client that follows was released, so that no CPU idles
+    /// in between: it is done before the next answer about any client, and before the next [`wait`](Self::wait).
     ///
     /// # Errors
     /// [`HostError`], by what happened to the client.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::census::{Census, Rule, User};
 use crate::events::{ProcessEvent, ProcessEvents};
 use crate::guard::{Table, rescue_ticks};
-use crate::host::{Client, LinuxHost};
+use crate::host::{Client, Condition, LinuxHost};
 use crate::members::{Ended, Look, Members, Tally};
 use crate::procfs::{Latest, StartTime, State};
 use crate::protect::Protection;
@@ -232,7 +232,7 @@ impl LinuxHost {
         let leaf = self.leaf_for(selector, client)?;
         let members = Members::attached(Live, selector.children()).owned_by(owner);
         let mut new = Client::new(members);
-        (new.held, new.selector, new.leaf) = (true, Some(selector.clone()), leaf);
+        (new.condition, new.selector, new.leaf) = (Condition::Held, Some(selector.clone()), leaf);
         new.since = rescue_ticks(clock::since_boot());
         self.clients.push(new);
         let rule = Rule { client, selector: selector.clone(), start, owner };
@@ -273,7 +273,11 @@ impl LinuxHost {
             return refused(format!("there is no process {pid}"), "look with ps which there are");
         };
         check_owner(&process, owner)?;
-        if self.clients.iter().any(|c| c.selector.is_none() && !c.gone && c.members.process(*pid).is_some()) {
+        if self
+            .clients
+            .iter()
+            .any(|c| c.selector.is_none() && !c.is_gone() && c.members.process(*pid).is_some())
+        {
             return refused("it belongs to a command of this divvy".into(), "change that command's share");
         }
         if let Selector::Pid(_) = selector {
@@ -318,7 +322,7 @@ impl LinuxHost {
     pub fn detach(&mut self, client: ClientId) -> Result<()> {
         self.release_last();
         let i = client.index();
-        if self.clients.get(i).is_none_or(|c| c.gone) {
+        if self.clients.get(i).is_none_or(|c| c.is_gone()) {
             return Ok(());
         }
         self.attached.rules.retain(|r| r.client != client);
@@ -335,7 +339,7 @@ impl LinuxHost {
             Vec::new()
         };
         let c = &mut self.clients[i];
-        (c.held, c.gone) = (false, true);
+        c.condition = c.condition.gone();
         self.news.push_back(News::Gone(client));
         for pid in freed {
             self.reassign(pid, false);
@@ -346,7 +350,7 @@ impl LinuxHost {
     /// Drops what is known of a client that is gone and that nobody will ask about any more; its id is not given again.
     /// Whoever has not left is not forgotten.
     pub fn forget(&mut self, client: ClientId) {
-        if self.clients.get(client.index()).is_some_and(|c| c.gone) {
+        if self.clients.get(client.index()).is_some_and(|c| c.is_gone()) {
             self.forget_leader(client);
             self.clients.forget(client);
         }
@@ -392,7 +396,7 @@ impl LinuxHost {
     /// What keeping track of the members of attached clients costs, and what it found.
     #[must_use]
     pub fn membership(&self) -> Membership {
-        let attached = || self.clients.iter().filter(|c| c.selector.is_some() && !c.gone);
+        let attached = || self.clients.iter().filter(|c| c.selector.is_some() && !c.is_gone());
         let sum = |count: fn(&Members) -> usize| attached().map(|c| count(&c.members) as u64).sum();
         let skews = || self.clients.iter().map(|c| c.members.skew());
         let a = &self.attached;
@@ -538,7 +542,7 @@ impl LinuxHost {
             } else {
                 self.attached.sentry_next = i + 1;
             }
-            if some > 0 && !c.gone {
+            if some > 0 && !c.is_gone() {
                 let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
                 let _ = c.members.look_at_some_idle(look, some);
                 self.settle(i);
@@ -613,7 +617,7 @@ impl LinuxHost {
 
     fn admit(&mut self, pid: Pid, client: ClientId, may_be_born: bool) {
         let c = &mut self.clients[client.index()];
-        if c.gone {
+        if c.is_gone() {
             return;
         }
         let since = may_be_born.then_some(c.since);
@@ -663,7 +667,7 @@ impl LinuxHost {
     fn check_gone_attached(&mut self, client: ClientId) {
         let c = &self.clients[client.index()];
         let ends = c.selector.as_ref().is_some_and(Selector::ends);
-        if !ends || c.gone || !c.had_members || !c.members.is_empty() {
+        if !ends || c.is_gone() || !c.had_members || !c.members.is_empty() {
             return;
         }
         if !matches!(c.selector, Some(Selector::Pid(_))) {
@@ -671,10 +675,10 @@ impl LinuxHost {
             let _ = self.scan_processes(true);
         }
         let c = &mut self.clients[client.index()];
-        if !c.members.is_empty() || c.gone {
+        if !c.members.is_empty() || c.is_gone() {
             return;
         }
-        c.gone = true;
+        c.condition = c.condition.gone();
         self.forget_naps(client.index());
         self.disband(client);
         self.attached.rules.retain(|r| r.client != client);
@@ -688,7 +692,7 @@ impl LinuxHost {
         let from = self.attached.review_next;
         for i in self.clients.all_in_turn(from) {
             let c = &mut self.clients[i];
-            if c.gone || c.selector.is_none() {
+            if c.is_gone() || c.selector.is_none() {
                 continue;
             }
             if self.tally.idle_looks_left > 0 {

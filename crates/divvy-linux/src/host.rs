@@ -1,12 +1,16 @@
 //! Live processes as an engine's host: signals hold and release, the kernel's CPU clocks measure.
 
 mod adopt;
+mod condition;
 mod descent;
+mod guardian_link;
+mod held_check;
 mod hold;
 mod leaves;
 mod naps;
+mod notices;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
 
 use divvy_engine::{Exit, Host, HostError, News, Observed, SelfCost, take_width};
@@ -16,7 +20,7 @@ use nix::sys::signal::Signal as NixSignal;
 use crate::attach::Attached;
 use crate::cgroup::{Leaf, Means, Tree};
 use crate::clients::ById;
-use crate::guard::{BEAT_INTERVAL, Environment, Guardian, Report, RuntimeDir, Table, rescue};
+use crate::guard::{BEAT_INTERVAL, Environment, Report, RuntimeDir, Table, rescue};
 use crate::lanes::Lanes;
 use crate::members::{Look, Members, Scan, Tally};
 use crate::procfs::{LastPid, Latest, StartTime};
@@ -27,18 +31,20 @@ use crate::spawn::{Command, Inherit, Spawned, spawn};
 use crate::steer::steer;
 use crate::world::Live;
 use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own, perf, slice};
-use adopt::{MARK, mark};
+use adopt::{Family, MARK, mark};
+pub(crate) use condition::Condition;
 use descent::{Descent, Kin};
+use guardian_link::GuardianLink;
+use held_check::HeldCheck;
+use hold::PutOff;
 use naps::{Listener, Naps};
+use notices::Notices;
+pub use notices::Warning;
 
-/// A guardian without a round for this long (it makes about ten a second) is replaced.
-const GUARDIAN_SILENCE: Nanos = Nanos::from_secs(3);
 /// How long a client's list of processes is good for while processes are made somewhere.
 const SCAN_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Members of a command whose processes the kernel tells of are looked at this often: some may have left its group.
 const REGROUP_INTERVAL: Nanos = Nanos::from_secs(1);
-/// The table's file is looked at this often, lest somebody has removed it.
-const TABLE_INTERVAL: Nanos = Nanos::from_secs(10);
 /// Where nobody of so few processes was found to run, new ones are looked for.
 const LOOK_AGAIN_MAX: usize = 32;
 
@@ -66,7 +72,7 @@ pub fn check_cpus(cpus: &CpuMask) -> Result<()> {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) members: Members,
-    pub(crate) held: bool,
+    pub(crate) condition: Condition,
     /// What it was attached by; `None` for a command.
     pub(crate) selector: Option<Selector>,
     /// When it was attached: whoever began later has used nothing before.
@@ -74,10 +80,6 @@ pub(crate) struct Client {
     pub(crate) had_members: bool,
     /// CPUs that its members may use.
     pub(crate) cpus_max: u32,
-    /// Somebody else stopped it: not ours to resume.
-    stopped_elsewhere: bool,
-    /// Found running while it was to be held, at least in part.
-    resumed: bool,
     /// Its clock when it was held, or at the first audit since.
     audited: Option<Nanos>,
     scanned: Instant,
@@ -87,7 +89,6 @@ pub(crate) struct Client {
     /// Where its threads are to run, if it has several and they are not to run everywhere.
     pub(crate) lanes: Lanes,
     exit: Option<Exit>,
-    pub(crate) gone: bool,
     /// Its cgroup, where that is what holds it, or weighs it.
     pub(crate) leaf: Option<Leaf>,
     /// What the kernel has told of its processes.
@@ -100,13 +101,11 @@ impl Client {
     pub(crate) fn new(members: Members) -> Self {
         Self {
             members,
-            held: false,
+            condition: Condition::Released,
             selector: None,
             since: StartTime(0),
             had_members: false,
             cpus_max: u32::MAX,
-            stopped_elsewhere: false,
-            resumed: false,
             audited: None,
             scanned: Instant::ZERO,
             scanned_pid: Latest::default(),
@@ -114,16 +113,23 @@ impl Client {
             cpu: None,
             lanes: Lanes::default(),
             exit: None,
-            gone: false,
             leaf: None,
             kin: Kin::default(),
             naps: Naps::default(),
         }
     }
 
+    pub(crate) fn is_held(&self) -> bool {
+        self.condition.is_held()
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.condition.is_gone()
+    }
+
     /// Whether its members are to be stopped one by one: those in a cgroup are held with it.
     pub(crate) fn stops(&self) -> bool {
-        self.held && self.leaf.is_none()
+        self.is_held() && self.leaf.is_none()
     }
 
     /// Whether it stands, as far as it was our doing.
@@ -137,63 +143,31 @@ impl Client {
 pub struct LinuxHost {
     pub(crate) reactor: Reactor,
     pub(crate) table: Table,
-    guardian: Option<Guardian>,
-    guardian_watch: u64,
-    /// Its rounds, and when they were last seen to rise.
-    guardian_beats: (u64, Instant),
-    generation: u64,
+    guardian: GuardianLink,
     pub(crate) clients: ById<Client>,
     pub(crate) attached: Attached,
-    /// Clients by their leaders, which their process groups are named after.
-    by_leader: HashMap<Pid, ClientId>,
-    /// Processes of clients that are our own children, their parents having ended.
-    orphans: HashMap<Pid, ClientId>,
-    /// Commands whose leaders have ended, and which may have others left.
-    ending: Vec<ClientId>,
+    family: Family,
     pub(crate) news: VecDeque<News>,
-    /// Clients to be released as the last thing before we sleep: on our own CPU they take it from us at once.
-    releasing: Vec<(ClientId, Option<CpuId>)>,
-    /// Clients to be held as soon as whoever follows them has been released.
-    deferred: Vec<ClientId>,
-    /// Held commands of which not every member was seen to stand: until then one may be making a child.
-    unsettled: Vec<(ClientId, Instant)>,
+    put_off: PutOff,
     /// Released clients of several threads whose CPUs have changed.
     pub(crate) unplaced: Vec<ClientId>,
     asked: Vec<NixSignal>,
     inherit: Inherit,
     pub(crate) cpus: Vec<u32>,
     last_pid: Option<LastPid>,
-    /// When orphans were last looked for, and the last process that had been made by then.
-    adopted: (Instant, Latest),
-    audit_next: usize,
-    audited: Instant,
-    /// When a held client was last found to have been resumed by somebody else.
-    resumed_at: Option<Instant>,
+    held_check: HeldCheck,
     beaten: Instant,
     /// CPU time of this process before the host was made.
     cpu_before: Nanos,
     pub(crate) tally: Tally,
     rescued: Report,
-    warnings: Vec<Warning>,
-    /// How many clients have told of members that cannot be held.
-    unheld: u64,
-    /// When the table's file was last looked at; `None` once it was found to be gone.
-    table_checked: Option<Instant>,
+    notices: Notices,
     /// The clients' cgroups, where there are any.
     tree: Option<Tree>,
     /// Whether commands get counters of their CPU time.
     counters: bool,
     pub(crate) descent: Descent,
     listener: Listener,
-}
-
-/// What the user should know, though everything goes on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    /// Whom it is about; `None` for all.
-    pub client: Option<ClientId>,
-    /// What it is.
-    pub text: String,
 }
 
 impl LinuxHost {
@@ -248,7 +222,7 @@ impl LinuxHost {
         let table = Table::create(dir, params.capacity)?;
         // Before the guardian is forked: it goes where we go.
         let tree = Tree::grow(means, &table, cpus.len())?;
-        let reactor = Reactor::new()?;
+        let mut reactor = Reactor::new()?;
         if params.cpus.is_some() && cpus.len() == 1 {
             // A CPU clock is exact on the CPU where its process runs: read it there.
             CpuMask::only(cpus[0]).apply(rustix::process::getpid())?;
@@ -261,39 +235,28 @@ impl LinuxHost {
         };
         let inherit =
             Inherit { mask: reactor.outer_mask(), files, cpus: params.cpus, slice, switches: listener.cpu() };
-        let generation = table.generation();
+        table.beat(clock::now());
+        let guardian = GuardianLink::start(&table, &mut reactor)?;
         let mut host = Self {
             reactor,
             table,
-            guardian: None,
-            guardian_watch: 0,
-            guardian_beats: (0, clock::now()),
-            generation,
+            guardian,
             clients: ById::default(),
             attached: Attached::new(),
-            by_leader: HashMap::new(),
-            orphans: HashMap::new(),
-            ending: Vec::new(),
+            family: Family::default(),
             news: VecDeque::new(),
-            releasing: Vec::new(),
-            deferred: Vec::new(),
-            unsettled: Vec::new(),
+            put_off: PutOff::default(),
             unplaced: Vec::new(),
             asked: Vec::new(),
             inherit,
             cpus,
             last_pid: LastPid::open().ok(),
-            adopted: (Instant::ZERO, Latest::default()),
-            audit_next: 0,
-            audited: Instant::ZERO,
-            resumed_at: None,
+            held_check: HeldCheck::default(),
             beaten: Instant::ZERO,
             cpu_before,
             tally: Tally::default(),
             rescued,
-            warnings: leaves::stay_in_memory(tree.as_ref()),
-            unheld: 0,
-            table_checked: Some(Instant::ZERO),
+            notices: Notices::new(leaves::stay_in_memory(tree.as_ref())),
             tree,
             counters: perf::is_allowed() && perf::TreeCounter::check().is_ok(),
             descent: if perf::is_allowed() { Descent::open() } else { Descent::default() },
@@ -303,9 +266,6 @@ impl LinuxHost {
             host.listener.number = Some(host.reactor.watch(switches.as_fd())?);
         }
         host.beat();
-        let guardian = Guardian::start(&host.table)?;
-        host.guardian_watch = host.reactor.watch(guardian.as_fd())?;
-        host.guardian = Some(guardian);
         Ok(host)
     }
 
@@ -335,7 +295,7 @@ impl LinuxHost {
     /// The guardian's pid.
     #[must_use]
     pub fn guardian(&self) -> Option<Pid> {
-        self.guardian.as_ref().map(Guardian::pid)
+        self.guardian.pid()
     }
 
     /// Starts `command` as the client with the next id, held.
@@ -366,7 +326,7 @@ impl LinuxHost {
         let always = self.cpus.len() > 1 || !self.descent.is_told();
         let members = members.metered(counter, always);
         self.clients.push(Client { leaf, naps, ..Client::new(members) });
-        self.by_leader.insert(pid, client);
+        self.family.by_leader.insert(pid, client);
         self.found_client(pid, client);
         if let Some(event) = switches {
             self.listen_to(client, event);
@@ -399,7 +359,7 @@ impl LinuxHost {
     /// As [`crate::ProcessRef::signal`].
     pub fn signal(&mut self, client: ClientId, signal: Signal) -> Result<Delivery> {
         self.release_if_due(client);
-        if self.clients.get(client.index()).is_none_or(|c| c.gone) {
+        if self.clients.get(client.index()).is_none_or(|c| c.is_gone()) {
             return Ok(Delivery::Gone);
         }
         // Processes that have been made since the last look shall not survive. All clients are ended in one go: what
@@ -420,33 +380,7 @@ impl LinuxHost {
 
     /// What the user should know, since the last call. Each thing once.
     pub fn take_warnings(&mut self) -> Vec<Warning> {
-        std::mem::take(&mut self.warnings)
-    }
-
-    fn gather_warnings(&mut self) {
-        if std::mem::replace(&mut self.unheld, self.tally.unheld) != self.tally.unheld {
-            for (client, c) in self.clients.with_ids_mut() {
-                let told = c.members.take_unheld().map(|why| Warning {
-                    client: Some(client),
-                    text: format!("one of its processes is not held: {why}"),
-                });
-                self.warnings.extend(told);
-            }
-        }
-        if self.table_checked.is_some_and(|at| self.beaten.since(at) >= TABLE_INTERVAL) {
-            self.table_checked = Some(self.beaten);
-            if self.table.is_unlinked() {
-                self.table_checked = None;
-                let path = self.table.path();
-                self.warnings.push(Warning {
-                    client: None,
-                    text: format!(
-                        "{} was removed: if divvy and its guardian are killed, no rescue knows who is suspended",
-                        path.display()
-                    ),
-                });
-            }
-        }
+        self.notices.take()
     }
 
     /// What ends a wait of this host from another thread.
@@ -459,29 +393,6 @@ impl LinuxHost {
         let now = clock::now();
         self.beaten = now;
         self.table.beat(now);
-    }
-
-    /// A guardian that somebody suspended shows no rounds, and is of no use: it is replaced as if it had died.
-    fn watch_guardian(&mut self) -> std::result::Result<(), HostError> {
-        let beats = self.table.guardian_beats();
-        if beats != self.guardian_beats.0 {
-            self.guardian_beats = (beats, self.beaten);
-        } else if self.beaten.since(self.guardian_beats.1) > GUARDIAN_SILENCE {
-            // If it was us who did not run, the next round shows.
-            self.guardian_beats.1 = self.beaten;
-            return self.replace_guardian();
-        }
-        Ok(())
-    }
-
-    fn replace_guardian(&mut self) -> std::result::Result<(), HostError> {
-        let Some(mut guardian) = self.guardian.take() else { return Ok(()) };
-        let broken = |e: Error| HostError::Broken(e.to_string());
-        self.reactor.unwatch(guardian.as_fd());
-        guardian.respawn(&self.table).map_err(broken)?;
-        self.guardian_watch = self.reactor.watch(guardian.as_fd()).map_err(broken)?;
-        self.guardian = Some(guardian);
-        Ok(())
     }
 
     /// The last process that was made on this machine by now.
@@ -528,7 +439,7 @@ impl LinuxHost {
         }
         // Who belongs to an attached client is found elsewhere, and on one CPU nobody can use more.
         c.scanned = now;
-        let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.held);
+        let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.is_held());
         c.members.account_children(look, 0)?;
         Ok(false)
     }
@@ -540,7 +451,7 @@ impl LinuxHost {
         let children = self.needs_scan(i, now);
         let scan = self.scan(i, now, children)?;
         let c = &self.clients[i];
-        let complete = children || c.selector.is_some() || c.held || self.is_told(i);
+        let complete = children || c.selector.is_some() || c.is_held() || self.is_told(i);
         if scan.running > 0 || complete || c.members.len() > LOOK_AGAIN_MAX {
             return Ok(scan);
         }
@@ -581,11 +492,15 @@ impl LinuxHost {
     }
 }
 
+fn broken(e: &Error) -> HostError {
+    HostError::Broken(e.to_string())
+}
+
 fn host_error(e: &Error) -> HostError {
     match e {
         Error::Permission { .. } => HostError::NotPermitted(e.to_string()),
         e if e.errno() == Some(rustix::io::Errno::SRCH) => HostError::Gone,
-        _ => HostError::Broken(e.to_string()),
+        e => broken(e),
     }
 }
 
@@ -613,29 +528,28 @@ impl Host for LinuxHost {
         // The guardian is told that we live, however far away the next decision is.
         let beat = self.beaten + BEAT_INTERVAL;
         let until = until.map_or(beat, |t| t.min(beat));
-        if !self.releasing.is_empty() {
+        if !self.put_off.releasing.is_empty() {
             // The timer first: whoever is released here runs at once, and we may not for milliseconds.
-            self.reactor.arm_for(Some(until), now).map_err(|e| HostError::Broken(e.to_string()))?;
+            self.reactor.arm_for(Some(until), now).map_err(|e| broken(&e))?;
             self.release_last();
             if !self.news.is_empty() {
                 return Ok(());
             }
         }
-        let woken = self.reactor.wait(Some(until), now).map_err(|e| HostError::Broken(e.to_string()))?;
+        let woken = self.reactor.wait(Some(until), now).map_err(|e| broken(&e))?;
         self.beat();
-        self.watch_guardian()?;
-        if self.table.generation() != self.generation {
-            self.generation = self.table.generation();
+        self.guardian.check(&self.table, &mut self.reactor, self.beaten).map_err(|e| broken(&e))?;
+        if self.guardian.take_resumed(&self.table) {
             self.news.push_back(News::AllResumed);
         }
         if woken.child {
             self.reap();
         }
         self.asked.extend(woken.signals);
-        if woken.ready.contains(&self.guardian_watch) {
-            self.replace_guardian()?;
-        }
         for number in woken.ready {
+            if self.guardian.is(number) {
+                self.guardian.replace(&self.table, &mut self.reactor).map_err(|e| broken(&e))?;
+            }
             if Some(number) == self.listener.number {
                 self.hear_switches(self.beaten);
             }
@@ -647,7 +561,7 @@ impl Host for LinuxHost {
         self.settle_held(self.beaten);
         self.audit(self.beaten);
         self.keep_members(self.beaten);
-        self.gather_warnings();
+        self.notices.gather(&mut self.clients, &self.tally, &mut self.table, self.beaten);
         Ok(())
     }
 
@@ -656,14 +570,14 @@ impl Host for LinuxHost {
     }
 
     fn release(&mut self, client: ClientId, cpu: Option<CpuId>) -> std::result::Result<(), HostError> {
-        if self.clients[client.index()].gone {
+        if self.clients[client.index()].is_gone() {
             return Err(HostError::Gone);
         }
-        if self.deferred.contains(&client) {
+        if self.put_off.deferred.contains(&client) {
             self.hold_deferred();
         }
         if self.cpus.len() == 1 {
-            self.releasing.push((client, cpu));
+            self.put_off.releasing.push((client, cpu));
             return Ok(());
         }
         delivered(self.release_client(client.index(), cpu))
@@ -671,11 +585,11 @@ impl Host for LinuxHost {
 
     fn hold(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
         self.release_if_due(client);
-        if self.clients[client.index()].gone {
+        if self.clients[client.index()].is_gone() {
             return Err(HostError::Gone);
         }
         if self.defers_hold(client.index()) {
-            self.deferred.push(client);
+            self.put_off.deferred.push(client);
             return Ok(());
         }
         self.hold_client(client.index()).map(|_| ()).map_err(|(_, e)| e)
@@ -685,7 +599,7 @@ impl Host for LinuxHost {
         let i = client.index();
         self.hold_deferred();
         self.release_if_due(client);
-        if self.clients[i].gone {
+        if self.clients[i].is_gone() {
             return Ok(self.clients[i].members.last_total());
         }
         let now = clock::now();
@@ -693,17 +607,17 @@ impl Host for LinuxHost {
         let mut measure = || -> Result<Nanos> {
             let mut read = false;
             self.catch_up(i)?;
-            if !self.clients[i].held && self.needs_scan(i, now) {
+            if !self.clients[i].is_held() && self.needs_scan(i, now) {
                 read = self.bring_up_to_date(i, now)?;
             }
             let c = &mut self.clients[i];
             if self.cpus.len() > 1
-                && !c.held
+                && !c.is_held()
                 && let Some(cpu) = c.cpu
             {
                 steer(&c.members, &self.table, cpu)?;
             }
-            if !c.held {
+            if !c.is_held() {
                 let look = &mut Look::new(&mut self.table, &mut self.tally, now, false);
                 c.lanes.place_again(&c.members, look)?;
             }
@@ -722,20 +636,17 @@ impl Host for LinuxHost {
         let i = client.index();
         self.hold_deferred();
         self.release_if_due(client);
-        if self.clients[i].gone {
+        if self.clients[i].is_gone() {
             return Err(HostError::Gone);
         }
         let now = clock::now();
         let scan = self.look_for_runnable(i, now).map_err(|e| host_error(&e))?;
         let c = &mut self.clients[i];
-        if !c.held {
-            // Nobody but somebody else can have suspended it while it was released.
-            c.stopped_elsewhere = scan.suspended > 0 && scan.running == 0;
-        }
-        if c.held {
+        c.condition = c.condition.seen(scan.suspended > 0 && scan.running == 0);
+        if c.is_held() {
             return Ok(Observed::Runnable);
         }
-        let asleep = scan.running == 0 && !c.stopped_elsewhere;
+        let asleep = scan.running == 0 && !c.condition.is_stopped();
         self.saw(i, !asleep, now);
         Ok(if scan.running > 0 { Observed::Runnable } else { Observed::Blocked })
     }
@@ -749,7 +660,7 @@ impl Host for LinuxHost {
     }
 
     fn is_stopped(&self, client: ClientId) -> bool {
-        self.clients.get(client.index()).is_some_and(|c| c.stopped_elsewhere)
+        self.clients.get(client.index()).is_some_and(|c| c.condition.is_stopped())
     }
 
     fn self_cost(&mut self) -> SelfCost {
@@ -767,7 +678,7 @@ impl Drop for LinuxHost {
         for i in self.clients.with_ids().map(|(client, _)| client.index()).collect::<Vec<_>>() {
             self.forget_naps(i);
         }
-        for c in self.clients.iter_mut().filter(|c| !c.gone) {
+        for c in self.clients.iter_mut().filter(|c| !c.is_gone()) {
             // Those released too: one of their members may have been left suspended by an error.
             let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);
             let _ = c.members.resume(look);
@@ -778,12 +689,6 @@ impl Drop for LinuxHost {
         {
             self.table.view().tree().erase();
         }
-        // Where something could not be resumed the guardian stays, and tries again once we are gone.
-        if self.table.nr_held() == 0
-            && !self.table.view().tree().is_noted()
-            && let Some(guardian) = self.guardian.take()
-        {
-            let _ = guardian.dismiss();
-        }
+        self.guardian.dismiss(&self.table);
     }
 }

@@ -56,7 +56,7 @@ impl LinuxHost {
     /// after one that names none, the first of them. Says whether that is all that is to be done: it runs already.
     pub(crate) fn gives_lane(&mut self, i: usize, cpu: Option<u32>) -> bool {
         let c = &mut self.clients[i];
-        if c.held || cpu.is_none() {
+        if c.is_held() || cpu.is_none() {
             c.lanes.cpus.clear();
         }
         if self.cpus.len() == 1 || c.members.only_thread().is_some() {
@@ -66,7 +66,7 @@ impl LinuxHost {
         let Some(cpu) = cpu else { return false };
         c.lanes.cpus.push(cpu);
         self.unplaced.push(ClientId(i as u32));
-        !c.held
+        !c.is_held()
     }
 
     /// Sends threads to their clients' CPUs where these have changed. Twice if they are of several clients: a CPU that one
@@ -79,7 +79,7 @@ impl LinuxHost {
         for _ in 0..clients.len().min(2) {
             for client in &clients {
                 let c = &mut self.clients[client.index()];
-                if !c.held && !c.gone {
+                if !c.is_held() && !c.is_gone() {
                     let look = &mut Look::new(&mut self.table, &mut self.tally, now, false);
                     // What cannot be sent now is sent, or fails, at the next look.
                     let _ = c.lanes.place(&c.members, look);

@@ -94,7 +94,7 @@ impl LinuxHost {
     /// The first `most` members of `client` that are known, by pid, without a look at them.
     #[must_use]
     pub fn known_members(&self, client: ClientId, most: usize) -> Vec<KnownMember> {
-        let Some(c) = self.clients.get(client.index()).filter(|c| !c.gone && most > 0) else {
+        let Some(c) = self.clients.get(client.index()).filter(|c| !c.is_gone() && most > 0) else {
             return Vec::new();
         };
         let known =
@@ -108,7 +108,7 @@ impl LinuxHost {
     /// CPU time that the known members of `client` have used; `None` where it has ended or cannot be read. Unlike a
     /// measurement, nobody is looked for: only clocks are read, about .3 us for each member.
     pub fn peek(&mut self, client: ClientId) -> Option<Nanos> {
-        let c = self.clients.get_mut(client.index()).filter(|c| !c.gone)?;
+        let c = self.clients.get_mut(client.index()).filter(|c| !c.is_gone())?;
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         c.members.total(look).ok()
     }
@@ -116,7 +116,7 @@ impl LinuxHost {
     /// The first `most` members of `client` that are known, by pid. Each costs a look at `/proc`, about 5 us.
     #[must_use]
     pub fn members_up_to(&self, client: ClientId, most: usize) -> Vec<MemberInfo> {
-        let Some(c) = self.clients.get(client.index()).filter(|c| !c.gone && most > 0) else {
+        let Some(c) = self.clients.get(client.index()).filter(|c| !c.is_gone() && most > 0) else {
             return Vec::new();
         };
         let mut known: Vec<_> = c.members.known().collect();

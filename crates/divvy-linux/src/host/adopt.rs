@@ -1,27 +1,43 @@
 //! Children of ours that end, and those whose parents have ended: whose they are.
 
+use std::collections::HashMap;
+
 use divvy_engine::News;
-use divvy_policy::{ClientId, Nanos};
+use divvy_policy::{ClientId, Instant, Nanos};
 
 use super::{Client, LinuxHost, SCAN_INTERVAL};
 use crate::members::Look;
+use crate::procfs::Latest;
 use crate::spawn::{next_ended, wait_for};
 use crate::{Pid, clock};
 
 /// So many clients that all of our children can be looked at whenever one ends.
 const FEW_CLIENTS: usize = 64;
 
+/// Our own children, and whose they are.
+#[derive(Debug, Default)]
+pub(super) struct Family {
+    /// Clients by their leaders, which their process groups are named after.
+    pub(super) by_leader: HashMap<Pid, ClientId>,
+    /// Processes of clients that are our own children, their parents having ended.
+    orphans: HashMap<Pid, ClientId>,
+    /// Commands whose leaders have ended, and which may have others left.
+    ending: Vec<ClientId>,
+    /// When orphans were last looked for, and the last process that had been made by then.
+    looked: (Instant, Latest),
+}
+
 impl LinuxHost {
     /// Waits for every child that has ended, and finds whose it was.
     pub(super) fn reap(&mut self) {
         while let Some((pid, exit)) = next_ended() {
-            if self.guardian.as_ref().is_some_and(|g| g.pid() == pid) {
+            if self.guardian.pid() == Some(pid) {
                 let _ = wait_for(pid); // Its pidfd tells us as well, and it is replaced there.
                 continue;
             }
             // While it is a zombie it can still be read: whose group was it in?
             let group = crate::procfs::stat(pid).ok().flatten().and_then(|s| s.pgrp);
-            let adopted = self.orphans.remove(&pid).filter(|c| self.clients.get(c.index()).is_some());
+            let adopted = self.family.orphans.remove(&pid).filter(|c| self.clients.get(c.index()).is_some());
             let by_group = || group.and_then(|g| self.led_by(g));
             let told = self.descends_from(pid);
             let known = self.led_by(pid).or(adopted).or(told);
@@ -32,7 +48,7 @@ impl LinuxHost {
                 c.members.close_account(pid, look);
             }
             let usage = wait_for(pid);
-            if let Some(detached) = self.by_leader.get(&pid).filter(|_| owner.is_none()) {
+            if let Some(detached) = self.family.by_leader.get(&pid).filter(|_| owner.is_none()) {
                 self.clients[detached.index()].exit = Some(exit);
             }
             let Some(client) = owner else { continue };
@@ -40,17 +56,17 @@ impl LinuxHost {
             c.members.reap(pid, usage, &mut self.table);
             if Some(pid) == c.members.leader() {
                 c.exit = Some(exit);
-                self.ending.push(client);
+                self.family.ending.push(client);
             }
             self.settle(client.index());
         }
-        for client in std::mem::take(&mut self.ending) {
-            let lives = |host: &Self| host.clients.get(client.index()).is_some_and(|c| !c.gone);
+        for client in std::mem::take(&mut self.family.ending) {
+            let lives = |host: &Self| host.clients.get(client.index()).is_some_and(|c| !c.is_gone());
             if lives(self) {
                 self.check_gone(client);
             }
             if lives(self) {
-                self.ending.push(client);
+                self.family.ending.push(client);
             }
         }
     }
@@ -77,8 +93,8 @@ impl LinuxHost {
         // Members that their own parents waited for are found to be gone when their clocks are read.
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         let _ = c.members.total(look);
-        if (c.members.is_empty() || none_left == Some(true)) && !c.gone {
-            c.gone = true;
+        if (c.members.is_empty() || none_left == Some(true)) && !c.is_gone() {
+            c.condition = c.condition.gone();
             c.members.leave_table(look);
             if let Some(leaf) = c.leaf.take() {
                 leaf.remove();
@@ -89,28 +105,29 @@ impl LinuxHost {
     }
 
     fn clients_of(&self, pid: Pid) -> Option<ClientId> {
-        let has = |c: &Client| !c.gone && c.selector.is_none() && c.members.pids().any(|(p, _)| p == pid);
+        let has =
+            |c: &Client| !c.is_gone() && c.selector.is_none() && c.members.pids().any(|(p, _)| p == pid);
         self.clients.with_ids().find(|(_, c)| has(c)).map(|(client, _)| client)
     }
 
     /// Whoever leads or descends from a client that is forgotten is nobody's.
     pub(crate) fn forget_leader(&mut self, client: ClientId) {
-        self.by_leader.retain(|_, of| *of != client);
-        self.orphans.retain(|_, of| *of != client);
-        self.deferred.retain(|of| *of != client);
+        self.family.by_leader.retain(|_, of| *of != client);
+        self.family.orphans.retain(|_, of| *of != client);
+        self.put_off.forget(client);
         self.unplaced.retain(|of| *of != client);
     }
 
     /// The client that `pid` leads or led.
     fn led_by(&self, pid: Pid) -> Option<ClientId> {
-        self.by_leader.get(&pid).copied().filter(|c| !self.clients[c.index()].gone)
+        self.family.by_leader.get(&pid).copied().filter(|c| !self.clients[c.index()].is_gone())
     }
 
     /// Takes in our own children whose client is not known: their parents ended before anybody looked. They are told by
     /// their process group, or, where they have left it, by the mark in their environment. The cost is that of the
     /// clients' number, so it is done when processes have been made, and the less often the more clients there are.
     pub(super) fn adopt_orphans(&mut self) {
-        self.adopted.0 = clock::now();
+        self.family.looked.0 = clock::now();
         if self.all_are_told() {
             return;
         }
@@ -120,7 +137,7 @@ impl LinuxHost {
         // What cannot be read now is read the next time.
         let _ = crate::procfs::children(own, own, &mut children);
         for pid in children {
-            let known = self.by_leader.contains_key(&pid) || self.orphans.contains_key(&pid);
+            let known = self.family.by_leader.contains_key(&pid) || self.family.orphans.contains_key(&pid);
             if known || Some(pid) == guardian {
                 continue;
             }
@@ -130,12 +147,12 @@ impl LinuxHost {
             }
             let by_group = || stat.pgrp.and_then(|g| self.led_by(g));
             let by_mark =
-                || mark_of(pid, own).filter(|c| self.clients.get(c.index()).is_some_and(|c| !c.gone));
+                || mark_of(pid, own).filter(|c| self.clients.get(c.index()).is_some_and(|c| !c.is_gone()));
             let Some(client) = self.clients_of(pid).or_else(by_group).or_else(by_mark) else { continue };
             let c = &mut self.clients[client.index()];
             let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
             if c.members.add(pid, look).is_ok() {
-                self.orphans.insert(pid, client);
+                self.family.orphans.insert(pid, client);
             }
         }
     }
@@ -146,16 +163,16 @@ impl LinuxHost {
 
     /// Whether it is worth while to look for orphans where it matters just now.
     pub(super) fn adopt_is_due(&self) -> bool {
-        clock::now().since(self.adopted.0) > Nanos(self.adopt_interval().0 / 10)
+        clock::now().since(self.family.looked.0) > Nanos(self.adopt_interval().0 / 10)
     }
 
     pub(super) fn adopt_orphans_if_due(&mut self) {
-        if self.beaten.since(self.adopted.0) < self.adopt_interval() {
+        if self.beaten.since(self.family.looked.0) < self.adopt_interval() {
             return;
         }
         let latest = self.latest_pid();
-        let made = latest.has_changed_since(self.adopted.1);
-        self.adopted = (self.beaten, latest);
+        let made = latest.has_changed_since(self.family.looked.1);
+        self.family.looked = (self.beaten, latest);
         if made {
             self.adopt_orphans();
         }

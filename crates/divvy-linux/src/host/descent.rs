@@ -66,7 +66,7 @@ impl LinuxHost {
 
     /// Whether that holds for every command.
     pub(super) fn all_are_told(&self) -> bool {
-        let commands = self.clients.iter().filter(|c| c.selector.is_none() && !c.gone);
+        let commands = self.clients.iter().filter(|c| c.selector.is_none() && !c.is_gone());
         self.descent.is_told() && commands.into_iter().all(|c| c.kin.scanned == self.descent.overruns)
     }
 
@@ -191,6 +191,6 @@ impl LinuxHost {
     /// The client of a process below us that is known to live.
     pub(super) fn descends_from(&self, pid: Pid) -> Option<ClientId> {
         let client = self.descent.alive.get(&pid)?.client;
-        self.clients.get(client.index()).is_some_and(|c| !c.gone).then_some(client)
+        self.clients.get(client.index()).is_some_and(|c| !c.is_gone()).then_some(client)
     }
 }

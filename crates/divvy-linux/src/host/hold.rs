@@ -3,51 +3,42 @@
 use divvy_engine::{HostError, News};
 use divvy_policy::{ClientId, CpuId, Instant, Nanos};
 
-use super::{LinuxHost, SCAN_INTERVAL, delivered, host_error};
+use super::{Condition, LinuxHost, SCAN_INTERVAL, delivered, host_error};
 use crate::members::Look;
 use crate::procfs::Latest;
 use crate::steer::Steered;
 use crate::{Delivery, Error, Result, clock};
 
-/// Every held client is looked at this often, lest somebody else has resumed it; less often where there are thousands.
-const AUDIT_INTERVAL: Nanos = Nanos::from_millis(200);
-/// Of thousands of held clients so many are looked at in a second.
-const AUDITS_PER_SECOND: u64 = 2500;
-/// Once somebody was found to have been resumed, all are looked at every [`AUDIT_INTERVAL`] for this long.
-const AUDIT_ALERT: Nanos = Nanos::from_secs(10);
-/// Held clients looked at in one wake-up, at most.
-const AUDITS_MAX: usize = 64;
 /// CPU time that a held client may show beyond what it had when it was held: the way to its stop.
 const AUDIT_SLACK: Nanos = Nanos::from_micros(500);
 
-impl LinuxHost {
-    /// How long it takes until every held client was looked at.
-    fn audit_interval(&self, now: Instant) -> Nanos {
-        if self.resumed_at.is_some_and(|at| now.since(at) < AUDIT_ALERT) {
-            return AUDIT_INTERVAL;
-        }
-        AUDIT_INTERVAL.max(Nanos(self.clients.len() as u64 * 1_000_000_000 / AUDITS_PER_SECOND))
-    }
+/// What is done a little later than it was asked for.
+#[derive(Debug, Default)]
+pub(super) struct PutOff {
+    /// Clients to be released as the last thing before we sleep: on our own CPU they take it from us at once.
+    pub(super) releasing: Vec<(ClientId, Option<CpuId>)>,
+    /// Clients to be held as soon as whoever follows them has been released.
+    pub(super) deferred: Vec<ClientId>,
+    /// Held commands of which not every member was seen to stand: until then one may be making a child.
+    unsettled: Vec<(ClientId, Instant)>,
+}
 
+impl PutOff {
+    /// Nothing is done any more for `client`.
+    pub(super) fn forget(&mut self, client: ClientId) {
+        self.deferred.retain(|of| *of != client);
+    }
+}
+
+impl LinuxHost {
     /// Looks at some held clients: one that has run was resumed by somebody else.
     pub(super) fn audit(&mut self, now: Instant) {
-        let n = self.clients.len();
-        if n == 0 {
-            return;
-        }
-        let interval = self.audit_interval(now);
-        let elapsed = now.since(self.audited).0.min(interval.0);
-        let share = (u128::from(elapsed) * n as u128 / u128::from(interval.0)) as usize;
-        if share == 0 {
-            return;
-        }
-        self.audited = now;
         let mut latest = None;
-        for _ in 0..share.min(AUDITS_MAX) {
-            let Some(i) = self.clients.in_turn(self.audit_next) else { return };
-            self.audit_next = i + 1;
+        for _ in 0..self.held_check.due(self.clients.len(), now) {
+            let Some(i) = self.clients.in_turn(self.held_check.next) else { return };
+            self.held_check.next = i + 1;
             let c = &self.clients[i];
-            if !c.held || c.gone {
+            if !c.is_held() || c.is_gone() {
                 continue;
             }
             if c.selector.is_none() {
@@ -63,8 +54,8 @@ impl LinuxHost {
                     if c.stands(look) {
                         continue; // Time of children that was only booked now.
                     }
-                    (c.held, c.resumed) = (false, true);
-                    self.resumed_at = Some(now);
+                    c.condition = Condition::Resumed;
+                    self.held_check.found_resumed(now);
                     self.news.push_back(News::Resumed(ClientId(i as u32)));
                 }
                 Some(_) => {}
@@ -75,15 +66,15 @@ impl LinuxHost {
     /// Looks for children of held commands until each member was seen to stand before its children were listed: from
     /// then on there can be no more. Whoever takes longer than others is left to the audits.
     pub(super) fn settle_held(&mut self, now: Instant) {
-        for (client, held_at) in std::mem::take(&mut self.unsettled) {
+        for (client, held_at) in std::mem::take(&mut self.put_off.unsettled) {
             let i = client.index();
-            let held = self.clients.get(i).is_some_and(|c| c.stops() && !c.gone);
+            let held = self.clients.get(i).is_some_and(|c| c.stops() && !c.is_gone());
             if !held || now.since(held_at) > SCAN_INTERVAL {
                 continue;
             }
             if self.is_told(i) {
                 let _ = self.catch_up(i); // What cannot be had now is had at the next audit.
-                self.unsettled.push((client, held_at));
+                self.put_off.unsettled.push((client, held_at));
                 continue;
             }
             let c = &mut self.clients[i];
@@ -91,7 +82,7 @@ impl LinuxHost {
             let scan = c.members.scan(look, true, u32::MAX);
             let idle = c.members.nr_idle() as u32;
             if !scan.is_ok_and(|scan| scan.suspended + idle >= scan.threads) {
-                self.unsettled.push((client, held_at));
+                self.put_off.unsettled.push((client, held_at));
             }
         }
     }
@@ -119,9 +110,8 @@ impl LinuxHost {
     pub(super) fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
         let c = &mut self.clients[i];
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), true);
-        c.stopped_elsewhere = false;
         if let Some(leaf) = &c.leaf {
-            (c.held, c.resumed) = (true, false);
+            c.condition = Condition::Held;
             look.tally.signals += 1;
             return leaf.freeze().map(|()| Delivery::Sent).map_err(|e| {
                 let host = host_error(&e);
@@ -131,17 +121,18 @@ impl LinuxHost {
         // More than this and the way to its stop it shall not show. Where a clock lagged behind, its state is looked at in vain.
         c.audited = Some(c.members.last_total());
         // Whoever was held before may stand in part: somebody else has resumed one of its processes, or the guardian all.
-        let again = std::mem::replace(&mut c.held, true) | std::mem::take(&mut c.resumed);
+        let again = c.is_held() || c.condition == Condition::Resumed;
+        c.condition = Condition::Held;
         let done = if again { c.members.suspend_the_others(look) } else { c.members.suspend(look) };
-        c.stopped_elsewhere = c.members.are_elsewhere();
+        c.condition = Condition::held(c.members.are_elsewhere());
         // Whoever makes children may have made one since the last look, and may be making another on the way to its stop.
         let held_at = look.now;
         if self.clients[i].selector.is_none() && (self.clients[i].members.has_forked() || self.is_told(i)) {
             self.catch_children(i, &mut None);
             if self.clients[i].members.has_forked() {
                 let client = ClientId(i as u32);
-                self.unsettled.retain(|(other, _)| *other != client);
-                self.unsettled.push((client, held_at));
+                self.put_off.unsettled.retain(|(other, _)| *other != client);
+                self.put_off.unsettled.push((client, held_at));
             }
         }
         done.map_err(|e| {
@@ -158,7 +149,6 @@ impl LinuxHost {
         let c = &mut self.clients[i];
         let cpu = cpu.filter(|_| c.lanes.cpus.is_empty());
         c.cpu = cpu;
-        c.resumed = false;
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         // It shall wake up on its CPU and nowhere else: on ours it would take our place.
         let steered = match cpu {
@@ -172,9 +162,10 @@ impl LinuxHost {
             }
             None => c.members.resume(look),
         };
-        c.held = false;
         // Whom somebody else has stopped stays as it is; a look at its state tells when it goes on.
-        if c.members.are_elsewhere() && !std::mem::replace(&mut c.stopped_elsewhere, true) {
+        let (was, is) = (c.condition.is_stopped(), c.members.are_elsewhere());
+        c.condition = Condition::released(was || is);
+        if is && !was {
             self.news.push_back(News::Stopped(ClientId(i as u32)));
         }
         if let Some(steered) = steered {
@@ -192,9 +183,9 @@ impl LinuxHost {
 
     /// Releases whoever waits for it.
     pub(crate) fn release_last(&mut self) {
-        for (client, cpu) in std::mem::take(&mut self.releasing) {
+        for (client, cpu) in std::mem::take(&mut self.put_off.releasing) {
             let i = client.index();
-            if self.clients[i].gone {
+            if self.clients[i].is_gone() {
                 continue;
             }
             if let Err(e) = delivered(self.release_client(i, cpu)) {
@@ -205,14 +196,14 @@ impl LinuxHost {
 
     /// Before anything else is done with `client` it is released, if it waits for that.
     pub(super) fn release_if_due(&mut self, client: ClientId) {
-        if self.releasing.iter().any(|&(due, _)| due == client) {
+        if self.put_off.releasing.iter().any(|&(due, _)| due == client) {
             self.release_last();
         }
     }
 
     pub(super) fn hold_deferred(&mut self) {
-        for client in std::mem::take(&mut self.deferred) {
-            if self.clients[client.index()].gone {
+        for client in std::mem::take(&mut self.put_off.deferred) {
+            if self.clients[client.index()].is_gone() {
                 continue;
             }
             if let Err((_, e)) = self.hold_client(client.index()) {

@@ -48,7 +48,7 @@ impl LinuxHost {
             && leaf.tells_once()
         {
             let text = format!("process {pid} is charged, and neither held nor weighed: {e}");
-            self.warnings.push(Warning { client: Some(client), text });
+            self.notices.push(Some(client), text);
         }
     }
 
@@ -56,7 +56,7 @@ impl LinuxHost {
     pub(crate) fn give_back(&mut self, client: ClientId, pid: Pid) {
         let (Some(tree), Some(leaf)) = (&self.tree, &self.clients[client.index()].leaf) else { return };
         if let Err(e) = tree.give_back(leaf, pid) {
-            self.warnings.push(Warning { client: Some(client), text: e.to_string() });
+            self.notices.push(Some(client), e.to_string());
         }
     }
 
@@ -64,7 +64,7 @@ impl LinuxHost {
     pub(crate) fn disband(&mut self, client: ClientId) {
         let (Some(tree), Some(leaf)) = (&self.tree, self.clients[client.index()].leaf.take()) else { return };
         if let Err(e) = tree.disband(leaf) {
-            self.warnings.push(Warning { client: None, text: e.to_string() });
+            self.notices.push(None, e.to_string());
         }
     }
 

@@ -171,7 +171,7 @@ impl LinuxHost {
     fn hear(&mut self, client: ClientId, runs: bool, now: Instant) {
         let i = client.index();
         // Whoever stands by our doing does not sleep.
-        if self.clients.get(i).is_none_or(|c| c.held || c.gone) {
+        if self.clients.get(i).is_none_or(|c| c.is_held() || c.is_gone()) {
             return;
         }
         // Others of it may run, and it may have woken since.
@@ -200,7 +200,7 @@ impl LinuxHost {
         self.catch_up(i)?;
         let scan = self.scan(i, now, false)?;
         let c = &mut self.clients[i];
-        c.stopped_elsewhere = scan.suspended > 0 && scan.running == 0;
+        c.condition = c.condition.seen(scan.suspended > 0 && scan.running == 0);
         Ok(scan.running == 0)
     }
 }
