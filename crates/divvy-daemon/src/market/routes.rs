@@ -375,7 +375,60 @@ mod tests {
     }
 
     /// Method, path and body; status and place of the answer; how what the market is asked begins.
-    type Row<'a> = (&'a str, &'a str, &'a str, u16, Option<&'a str>, &'a str);
+    type Row = (&'static str, &'static str, &'static str, u16, Option<&'static str>, &'static str);
+
+    const TRADE: &str = r#"{"a":"alice","a_gives":{"resource":"cpu","amount":1},"b":"bob","b_gives":{"resource":"cpu","amount":1}}"#;
+    const OFFER: &str = r#"{"gives":{"resource":"cpu","amount":1},"wants":{"resource":"cpu","amount":1}}"#;
+    const TICKET: &str = r#"{"holder":"alice","issuer":"base","resource":"disk","amount":5,"kind":"hard"}"#;
+
+    /// Every path.
+    fn rows() -> [Row; 21] {
+        let (currency_at, ticket_at) = ("/v1/market/currencies/17.2", "/v1/market/tickets/9");
+        [
+            ("GET", "/v1/market", "", 200, None, "Graph"),
+            ("GET", "/v1/market/currencies", "", 200, None, "Graph"),
+            ("GET", "/v1/market/currencies/alice%2Fbuild", "", 200, None, r#"Currency("alice/build")"#),
+            ("GET", "/v1/market/currencies/nobody", "", 404, None, r#"Currency("nobody")"#),
+            (
+                "POST",
+                "/v1/market/currencies",
+                r#"{"name":"build"}"#,
+                201,
+                Some(currency_at),
+                "CreateCurrency",
+            ),
+            ("PATCH", "/v1/market/currencies/a", r#"{"mode":"740"}"#, 200, None, r#"ChangeCurrency("a", "#),
+            ("DELETE", "/v1/market/currencies/a", "", 200, None, r#"DestroyCurrency("a")"#),
+            ("GET", "/v1/market/tickets/9", "", 200, None, r#"Ticket("9")"#),
+            ("POST", "/v1/market/tickets", TICKET, 201, Some(ticket_at), "CreateTicket"),
+            (
+                "PATCH",
+                "/v1/market/tickets/9",
+                r#"{"amount":7}"#,
+                200,
+                None,
+                r#"ChangeTicket("9", TicketChange { amount: 7 })"#,
+            ),
+            ("DELETE", "/v1/market/tickets/9", "", 200, None, r#"DestroyTicket("9")"#),
+            ("POST", "/v1/market/exchanges", TRADE, 201, None, "CreateExchange"),
+            ("DELETE", "/v1/market/exchanges/3", "", 200, None, "CancelExchange(3)"),
+            ("POST", "/v1/market/offers", OFFER, 201, None, "CreateOffer"),
+            ("DELETE", "/v1/market/offers/4", "", 200, None, "WithdrawOffer(4)"),
+            ("POST", "/v1/market/nice", r#"{"client":"c","amount":2}"#, 201, Some(currency_at), "Nice"),
+            (
+                "PUT",
+                "/v1/market/bounds/bob",
+                r#"{"resource":"cpu","bound":null}"#,
+                200,
+                None,
+                r#"SetBound("bob", "#,
+            ),
+            ("GET", "/v1/market/explain/a", "", 200, None, r#"Explain("a", Cpu)"#),
+            ("GET", "/v1/market/explain/a?resource=memory", "", 200, None, r#"Explain("a", Memory)"#),
+            ("GET", "/v1/market/audit", "", 200, None, "Audit { since: 0 }"),
+            ("GET", "/v1/market/audit?since=12", "", 200, None, "Audit { since: 12 }"),
+        ]
+    }
 
     /// Every path: what the market is asked, by whom, and how its answer comes back.
     #[test]
@@ -392,55 +445,7 @@ mod tests {
             }
             asked
         });
-        let give = r#"{"resource":"cpu","amount":1}"#;
-        let trade = format!(r#"{{"a":"alice","a_gives":{give},"b":"bob","b_gives":{give}}}"#);
-        let offer = format!(r#"{{"gives":{give},"wants":{give}}}"#);
-        let ticket = r#"{"holder":"alice","issuer":"base","resource":"disk","amount":5,"kind":"hard"}"#;
-        let (currency_at, ticket_at) = ("/v1/market/currencies/17.2", "/v1/market/tickets/9");
-        let rows: [Row<'_>; 21] = [
-            ("GET", "/v1/market", "", 200, None, "Graph"),
-            ("GET", "/v1/market/currencies", "", 200, None, "Graph"),
-            ("GET", "/v1/market/currencies/alice%2Fbuild", "", 200, None, r#"Currency("alice/build")"#),
-            ("GET", "/v1/market/currencies/nobody", "", 404, None, r#"Currency("nobody")"#),
-            (
-                "POST",
-                "/v1/market/currencies",
-                r#"{"name":"build"}"#,
-                201,
-                Some(currency_at),
-                "CreateCurrency",
-            ),
-            ("PATCH", "/v1/market/currencies/a", r#"{"mode":"740"}"#, 200, None, r#"ChangeCurrency("a", "#),
-            ("DELETE", "/v1/market/currencies/a", "", 200, None, r#"DestroyCurrency("a")"#),
-            ("GET", "/v1/market/tickets/9", "", 200, None, r#"Ticket("9")"#),
-            ("POST", "/v1/market/tickets", ticket, 201, Some(ticket_at), "CreateTicket"),
-            (
-                "PATCH",
-                "/v1/market/tickets/9",
-                r#"{"amount":7}"#,
-                200,
-                None,
-                r#"ChangeTicket("9", TicketChange { amount: 7 })"#,
-            ),
-            ("DELETE", "/v1/market/tickets/9", "", 200, None, r#"DestroyTicket("9")"#),
-            ("POST", "/v1/market/exchanges", &trade, 201, None, "CreateExchange"),
-            ("DELETE", "/v1/market/exchanges/3", "", 200, None, "CancelExchange(3)"),
-            ("POST", "/v1/market/offers", &offer, 201, None, "CreateOffer"),
-            ("DELETE", "/v1/market/offers/4", "", 200, None, "WithdrawOffer(4)"),
-            ("POST", "/v1/market/nice", r#"{"client":"c","amount":2}"#, 201, Some(currency_at), "Nice"),
-            (
-                "PUT",
-                "/v1/market/bounds/bob",
-                r#"{"resource":"cpu","bound":null}"#,
-                200,
-                None,
-                r#"SetBound("bob", "#,
-            ),
-            ("GET", "/v1/market/explain/a", "", 200, None, r#"Explain("a", Cpu)"#),
-            ("GET", "/v1/market/explain/a?resource=memory", "", 200, None, r#"Explain("a", Memory)"#),
-            ("GET", "/v1/market/audit", "", 200, None, "Audit { since: 0 }"),
-            ("GET", "/v1/market/audit?since=12", "", 200, None, "Audit { since: 12 }"),
-        ];
+        let rows = rows();
         for (method, path, body, status, place, _) in &rows {
             let came = ask(Some(handle.clone()), method, path, body);
             assert_eq!((came.0, came.1.as_deref()), (*status, *place), "{method} {path}: {}", came.2);

@@ -91,6 +91,15 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
     }
     drop(servers);
     s.page.strangers(runs.iter().map(|(_, r)| r.strangers));
+    tell(s, &rows, &costs, by_user);
+    s.page.csv("users", &rows)?;
+    s.page.csv("users-cost", &costs)?;
+    goals(s, &rows, &costs);
+    runs.first().map_or(Ok(()), |(_, run)| plot(s, run))
+}
+
+/// What the page says: the paper's numbers and ours.
+fn tell(s: &mut Setting, rows: &[Row], costs: &[CostRow], by_user: bool) {
     s.page.heading("Three users with 50 processes each (section 5.3)");
     let (without, with, overhead) = PAPER;
     s.page.text(&format!(
@@ -139,8 +148,9 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
          longest skew of a stop, ms | strangers",
         &table,
     );
-    s.page.csv("users", &rows)?;
-    s.page.csv("users-cost", &costs)?;
+}
+
+fn goals(s: &mut Setting, rows: &[Row], costs: &[CostRow]) {
     let of_paper = || rows.iter().filter(|r| r.quantum_ms == 100);
     let error = worst(of_paper().flat_map(|r| [r.relative_error.abs(), r.booked_relative_error.abs()]));
     s.page.goal("3 users with 50 processes: worst error of a fraction", Limit::Most(2.0), error * 100.0, "%");
@@ -151,7 +161,6 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
         overhead * 100.0,
         "%",
     );
-    runs.first().map_or(Ok(()), |(_, run)| plot(s, run))
 }
 
 fn add_rows(rows: &mut Vec<Row>, quantum_ms: u64, run: &RunResult, rates: &[f64]) {

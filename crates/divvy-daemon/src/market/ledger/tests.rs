@@ -1,5 +1,7 @@
 //! The ledger request by request.
 
+mod exchanges;
+
 use divvy_market::{Kind, Presence, Resource};
 
 use super::*;
@@ -133,6 +135,16 @@ fn fund(holder: &str, issuer: &str, amount: u64) -> Ask {
 
 fn change(word: &str, change: CurrencyChange) -> Ask {
     Ask::ChangeCurrency(word.to_owned(), change)
+}
+
+/// Requests for a trade between alice and bob: each has 1000 of everything.
+fn offer(gives: (Resource, u64), wants: (Resource, u64), wait_ns: Option<u64>) -> Ask {
+    Ask::CreateOffer(NewOffer {
+        party: None,
+        gives: give(gives.0, gives.1),
+        wants: give(wants.0, wants.1),
+        wait_ns,
+    })
 }
 
 fn give(resource: Resource, amount: u64) -> Give {
@@ -543,102 +555,6 @@ fn a_limit_holds_however_many_tickets_came_and_went() {
         }
     }
     assert!(bench.ledger.charged[&ALICE].tickets.len() <= 16, "what is gone is swept out now and then");
-}
-
-/// Requests for a trade between alice and bob: each has 1000 of everything.
-fn offer(gives: (Resource, u64), wants: (Resource, u64), wait_ns: Option<u64>) -> Ask {
-    Ask::CreateOffer(NewOffer {
-        party: None,
-        gives: give(gives.0, gives.1),
-        wants: give(wants.0, wants.1),
-        wait_ns,
-    })
-}
-
-#[test]
-fn users_trade_through_the_dealer() {
-    let (cpu, disk) = (Resource::Cpu, Resource::Disk);
-    let mut bench = Bench::new("");
-    assert_eq!(
-        bench.code(ALICE, offer((disk, 300), (cpu, 200), None)),
-        ErrorCode::NoSuchCurrency,
-        "no currency yet"
-    );
-    bench.admit(ALICE, "a", 1);
-    bench.admit(BOB, "b", 1);
-    assert_eq!(bench.code(ALICE, offer((disk, 1001), (cpu, 200), None)), ErrorCode::Refused);
-    assert_eq!(bench.code(ALICE, offer((disk, 1), (disk, 2), None)), ErrorCode::Refused);
-    assert_eq!(bench.code(ALICE, offer((disk, 1), (cpu, 2), Some(0))), ErrorCode::BadRequest);
-    let Ok(Said::Offered(long)) = bench.ask(ALICE, offer((disk, 1), (cpu, 2), Some(u64::MAX))) else {
-        panic!()
-    };
-    bench.ask(ALICE, Ask::WithdrawOffer(long.result.offer.unwrap().id)).unwrap();
-    let Ok(Said::Offered(first)) = bench.ask(ALICE, offer((disk, 300), (cpu, 200), Some(1000))) else {
-        panic!()
-    };
-    let waits = first.result.offer.unwrap();
-    assert_eq!((waits.party.as_str(), waits.until_unix_ns), ("alice", Some(bench.now_ns + 1000)));
-    // At another rate: told of the other, and waiting too.
-    let Ok(Said::Offered(other)) = bench.ask(BOB, offer((cpu, 100), (disk, 300), None)) else { panic!() };
-    assert_eq!(other.result.conflicts, std::slice::from_ref(&waits));
-    let others = other.result.offer.unwrap().id;
-    assert_eq!(bench.code(ALICE, Ask::WithdrawOffer(others)), ErrorCode::NotPermitted);
-    bench.ask(BOB, Ask::WithdrawOffer(others)).unwrap();
-    let Ok(Said::Offered(made)) = bench.ask(BOB, offer((cpu, 200), (disk, 300), None)) else { panic!() };
-    let exchange = made.result.exchange.unwrap();
-    assert_eq!((exchange.a.as_str(), exchange.b.as_str()), ("alice", "bob"));
-    assert_eq!((bench.value("alice/a"), bench.value("bob/b")), ("1200".to_owned(), "800".to_owned()));
-    assert_eq!(bench.currency("alice").standing[0].requested, 0.5, "an exchange is no promise");
-    assert_eq!(bench.currency("alice").standing[0].effective, 0.6);
-    assert_eq!(bench.code(CAROL, Ask::CancelExchange(exchange.id)), ErrorCode::NotPermitted);
-    // Bob's cpu is cut below what it gave: the exchange ends, and the answer says so.
-    let tickets = bench.ledger.market.backing_of(bench.ledger.users[&BOB].currency, cpu);
-    let ask = Ask::ChangeTicket(tickets[0].id.to_string(), TicketChange { amount: 199 });
-    let Ok(Said::ChangedTicket(cut)) = bench.ask(ROOT, ask) else { panic!() };
-    assert_eq!(cut.aftermath.undone, [exchange.id]);
-    assert_eq!(bench.value("alice/a"), "1000");
-}
-
-#[test]
-fn exchanges_count_as_tickets() {
-    let mut bench = Bench::new("[limits]\ntickets = 2");
-    bench.admit(ALICE, "a", 1);
-    bench.admit(ALICE, "b", 1);
-    let exchange = || {
-        Ask::CreateExchange(NewExchange {
-            a: "a".to_owned(),
-            a_gives: give(Resource::Cpu, 1),
-            b: "b".to_owned(),
-            b_gives: give(Resource::Disk, 1),
-        })
-    };
-    let Ok(Said::Exchange(first)) = bench.ask(ALICE, exchange()) else { panic!() };
-    bench.ask(ALICE, exchange()).unwrap();
-    assert_eq!(bench.code(ALICE, exchange()), ErrorCode::Limit);
-    assert_eq!(bench.code(ALICE, fund("a", "alice", 1)), ErrorCode::Limit);
-    bench.ask(ALICE, Ask::CancelExchange(first.result.id)).unwrap();
-    bench.ask(ALICE, exchange()).unwrap();
-}
-
-#[test]
-fn nice_takes_a_part_and_gives_it_back() {
-    let mut bench = Bench::new("");
-    let job = bench.admit(ALICE, "job", 1);
-    bench.admit(ALICE, "shell", 1);
-    let nice = |amount| Ask::Nice(NewNice { client: "job".to_owned(), from: None, resource: None, amount });
-    assert_eq!(bench.code(ALICE, nice(1001)), ErrorCode::Refused);
-    let elsewhere =
-        Ask::Nice(NewNice { client: "alice/job".to_owned(), from: None, resource: None, amount: 1 });
-    assert_eq!(bench.code(BOB, elsewhere), ErrorCode::NoSuchCurrency, "bob has no currency yet");
-    let Ok(Said::ChangedCurrency(made)) = bench.ask(ALICE, nice(100)) else { panic!() };
-    assert_eq!(made.result.niced_from.as_deref(), Some("alice"));
-    assert_eq!((bench.value("alice/job"), bench.value("alice")), ("100".to_owned(), "900".to_owned()));
-    let child = bench.admit_child(ALICE, "child", 100, Some(job.currency));
-    assert_eq!(bench.value("alice/child"), "50", "children share it");
-    bench.ask(ALICE, Ask::Leave { client: child.currency }).unwrap();
-    bench.ask(ALICE, Ask::Leave { client: job.currency }).unwrap();
-    assert_eq!(bench.value("alice"), "1000");
-    assert_eq!(bench.code(ALICE, Ask::Currency(made.result.id)), ErrorCode::NoSuchCurrency);
 }
 
 #[test]
