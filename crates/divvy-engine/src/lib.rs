@@ -21,3 +21,8 @@ pub use ledger::{ClientLedger, CycleErrors, CycleStats, Ledger, Standing};
 pub use session::{ClientState, Exit, Session};
 pub use timeline::{ClientTimeline, CycleEnd, Playback, PlaybackError, Stretch, Timeline};
 pub use trace::{Divergence, Recorder, TRACE_VERSION, Trace, TraceHeader, TraceLine, TraceReader, replay};
+
+/// What the README shows, tried.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

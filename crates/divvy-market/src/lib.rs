@@ -65,3 +65,8 @@ pub use op::{
 };
 pub use ratio::Ratio;
 pub use resource::{Resource, Resources};
+
+/// What the README shows, tried.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

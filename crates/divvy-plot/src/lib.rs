@@ -144,3 +144,8 @@ impl Chart {
         }
     }
 }
+
+/// What the README shows, tried.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

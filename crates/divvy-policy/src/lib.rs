@@ -30,3 +30,8 @@ pub use registry::{
     Cycle, Dispatch, Domain, Given, Kind, Listed, ParamInfo, PolicyInfo, PolicyVisitor, RangeError, words,
 };
 pub use units::{ClientId, CpuId, Instant, Nanos, Share, ShareError, TimeError, gcd, gcd_wide};
+
+/// What the README shows, tried.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

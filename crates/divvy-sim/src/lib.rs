@@ -25,3 +25,8 @@ pub mod simulate;
 pub mod study;
 mod two_level;
 pub mod workload;
+
+/// What the README shows, tried.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
