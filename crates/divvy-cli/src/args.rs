@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::completions::CompletionsArgs;
+use crate::exit_codes::EXIT_CODES;
 use crate::limit::{self, NamedLimit};
 use crate::market::args::{CurrencyArgs, ExchangeArgs, FundArgs, MarketArgs, NiceArgs, UnfundArgs};
 use crate::plot::PlotArgs;
@@ -14,21 +15,6 @@ use crate::share::{BackendArg, TraceFormat};
 use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
 use crate::site::SiteArgs;
 use crate::top::TopArgs;
-
-pub(crate) const EXIT_CODES: &str = "\
-Exit codes:
-  0    it ended as asked: the time was up, or every command exited with 0
-  1    a command failed (rescue, replay: something is left to be repaired, or differs; sim, compare: a run could
-       not end and was cut off at its limit)
-  2    the arguments cannot be used
-  3    a command cannot be started, or a process not attached; nothing is left running
-  4    a file cannot be read or written
-  5    the system refused: a permission, a limit, a failed call
-  6    there is no such client, process, currency, ticket, exchange, offer, user or group
-  7    the scheduler (divvyd) cannot be started or reached; share: its scheduler was killed
-  8    the market does not permit you that, or the client is not yours: its owner, or a superuser, can
-  9    the market cannot do that: a cycle, more than there is, above a bound or a limit
-  128+N  signal N asked for the end (130: Ctrl-C)";
 
 /// Divide one machine's CPU among programs in proportion to shares, with or without privilege.
 #[derive(Debug, Parser)]

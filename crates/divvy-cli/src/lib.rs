@@ -8,6 +8,7 @@
 mod args;
 mod capable;
 mod completions;
+mod exit_codes;
 mod limit;
 mod market;
 mod nearest;

@@ -7,7 +7,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use divvy_api::market::Give;
 use divvy_market::Resource;
 
-use crate::args::EXIT_CODES;
+use crate::exit_codes::EXIT_CODES;
 use crate::remote::which::System;
 
 /// The largest amount of a ticket.

@@ -14,7 +14,7 @@ use divvy_engine::{ClientState, Divergence, Timeline, TraceReader};
 use divvy_policy::{Instant, Nanos};
 use serde_json::{Value, json};
 
-use crate::args::EXIT_CODES;
+use crate::exit_codes::EXIT_CODES;
 use crate::{Code, Failure, print, tell, trace_file};
 
 #[derive(Debug, ClapArgs)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args as ClapArgs};
 
 use super::which::Which;
-use crate::args::EXIT_CODES;
+use crate::exit_codes::EXIT_CODES;
 use crate::limit::{self, Limit};
 
 const RUN_CODES: &str = "\

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
-use crate::args::EXIT_CODES;
+use crate::exit_codes::EXIT_CODES;
 
 /// What is simulated: a file, or CPU-bound clients given by their shares.
 #[derive(Debug, ClapArgs)]

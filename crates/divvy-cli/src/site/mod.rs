@@ -13,7 +13,7 @@ use divvy_api::client::ApiError;
 use divvy_api::site::{SITE_TICKETS, Site};
 use divvy_api::types::ErrorCode;
 
-use crate::args::EXIT_CODES;
+use crate::exit_codes::EXIT_CODES;
 use crate::remote::json;
 use crate::remote::which::System;
 use crate::{Code, Failure, print};

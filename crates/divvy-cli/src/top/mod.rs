@@ -20,7 +20,7 @@ use self::daemon::Daemon;
 use self::render::Look;
 use self::replay::Replay;
 use self::source::Source;
-use crate::args::EXIT_CODES;
+use crate::exit_codes::EXIT_CODES;
 use crate::remote::which::Which;
 use crate::strip::Signs;
 use crate::{Code, Failure, capable, print};
