@@ -179,6 +179,10 @@ impl Tree {
             self.put_on(controller);
         }
         let (_, high) = self.ground.knob.range();
+        if self.ground.enable == Enable::MoveAndControl {
+            // Beside us are leaves, of which the largest has as much: with an ordinary weight we would not be heard.
+            self.weigh(&self.root.join("self"), high)?;
+        }
         let weight = self.ground.knob.ordinary().saturating_mul(cpus.max(1) as u64).min(high);
         self.weigh(&self.root, weight)
     }
@@ -554,6 +558,7 @@ mod tests {
                 "own/divvy-7-9/self/cgroup.procs=0",
                 "own/cgroup.subtree_control=+cpu",
                 "own/divvy-7-9/cgroup.subtree_control=+cpu",
+                "own/divvy-7-9/self/cpu.weight=10000",
                 "own/divvy-7-9/cpu.weight=200",
                 "own/divvy-7-9/c1/cpu.weight=50",
             ]
