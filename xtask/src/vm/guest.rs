@@ -1,5 +1,6 @@
 //! The first process of the machine: mounts what there is, runs one command, and ends the machine with its code.
 
+use std::ffi::CStr;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -60,8 +61,7 @@ fn set_up() -> Result<()> {
     }
     let order = fs::read_to_string(format!("{MODULES}/order")).context("read the list of modules")?;
     for module in order.lines() {
-        let file = fs::File::open(format!("{MODULES}/{module}")).with_context(|| format!("open {module}"))?;
-        rustix::system::finit_module(&file, c"", 0).with_context(|| format!("load {module}"))?;
+        load(module, c"")?;
     }
     name_disks()?;
     fs::write("/proc/sys/kernel/hostname", "divvy-vm").context("name the machine")?;
@@ -70,6 +70,15 @@ fn set_up() -> Result<()> {
     let status = Command::new("/bin/busybox").args(["--install", "-s", "/bin"]).status();
     ensure!(status.context("start busybox")?.success(), "busybox --install failed");
     Ok(())
+}
+
+/// In the machine: loads a module that it has, called `NAME.ko`, with parameters.
+///
+/// # Errors
+/// Where there is none of that name, or the kernel refuses it.
+pub(crate) fn load(module: &str, parameters: &CStr) -> Result<()> {
+    let file = fs::File::open(format!("{MODULES}/{module}")).with_context(|| format!("open {module}"))?;
+    rustix::system::finit_module(&file, parameters, 0).with_context(|| format!("load {module}"))
 }
 
 /// Disks under their serial numbers in `/dev/disk`.

@@ -89,11 +89,13 @@ impl Image {
 
     pub(super) fn modules(&mut self, kernel: &Kernel) -> Result<()> {
         let mut list = String::new();
-        for (name, from) in kernel.modules() {
+        for (name, from, at_boot) in kernel.modules() {
             let path = format!("{}/{name}", super::guest::MODULES);
             ensure!(from.is_file(), "{}: missing; remove {}", from.display(), kernel.dir.display());
             self.put(&path, Node::File { from, mode: 0o644 });
-            list.push_str(&format!("{name}\n"));
+            if at_boot {
+                list.push_str(&format!("{name}\n"));
+            }
         }
         self.text(&format!("{}/order", super::guest::MODULES), list.as_bytes(), 0o644);
         Ok(())

@@ -16,8 +16,11 @@ const PACKAGE: &str = "linux-image-6.18.15+deb13-cloud-amd64";
 const VERSION: &str = "6.18.15-1~bpo13+1";
 const SHA256: &str = "5a507681ea8c978d02265a7fec2f02c9588fb48b54b7f71edc1059e86007f3ec";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// Modules that the machine loads, in this order.
-const MODULES: [&str; 2] = ["drivers/block/virtio_blk", "block/bfq"];
+/// Modules of the machine, each after those that it needs; the first [`BOOT`] are loaded at once, the others for whoever asks
+/// ([`super::load`]).
+const MODULES: [&str; 4] =
+    ["drivers/block/virtio_blk", "block/bfq", "fs/configfs/configfs", "drivers/block/null_blk/null_blk"];
+const BOOT: usize = 2;
 
 /// An unpacked kernel.
 #[derive(Debug)]
@@ -31,10 +34,11 @@ impl Kernel {
         self.dir.join("vmlinuz")
     }
 
-    /// Names and paths of the modules, in the order in which they are loaded.
-    pub(super) fn modules(&self) -> Vec<(String, PathBuf)> {
+    /// Names and paths of the modules, in the order in which they are loaded, and whether that is done at once.
+    pub(super) fn modules(&self) -> Vec<(String, PathBuf, bool)> {
         let name = |module: &&str| format!("{}.ko", module.rsplit('/').next().unwrap_or(module));
-        MODULES.iter().map(name).map(|name| (name.clone(), self.dir.join(&name))).collect()
+        let names = MODULES.iter().map(name).enumerate();
+        names.map(|(i, name)| (name.clone(), self.dir.join(&name), i < BOOT)).collect()
     }
 }
 
@@ -97,7 +101,7 @@ fn fetch(cache: &Path, to: &Path) -> Result<()> {
     fs::copy(&vmlinuz, made.join("vmlinuz")).with_context(|| format!("copy {}", vmlinuz.display()))?;
     let modules = tree.join("usr/lib/modules").join(release).join("kernel");
     let kernel = Kernel { dir: made.clone() };
-    for (module, (_, path)) in MODULES.iter().zip(kernel.modules()) {
+    for (module, (_, path, _)) in MODULES.iter().zip(kernel.modules()) {
         let packed = modules.join(format!("{module}.ko.xz"));
         let out = fs::File::create(&path).with_context(|| format!("create {}", path.display()))?;
         let mut unpack = Command::new("busybox");

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args as ClapArgs, Subcommand};
 
-pub(crate) use guest::{INIT, init};
+pub(crate) use guest::{INIT, init, load};
 use image::Image;
 use machine::{Machine, Profile};
 

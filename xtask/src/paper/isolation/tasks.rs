@@ -51,6 +51,15 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// Reads a portion of a file, of one page, into a page of our own memory.
+    fn fill(&self, page: usize, file: &std::fs::File, portion: usize) -> Result<()> {
+        // SAFETY: within the mapping, which is ours alone and writable where it is called; nobody else refers to it.
+        let into = unsafe { std::slice::from_raw_parts_mut(self.at.add(page * PAGE), PAGE) };
+        Ok(std::os::unix::fs::FileExt::read_exact_at(file, into, (portion * PAGE) as u64)?)
+    }
+}
+
 /// Numbers that look random, the same ones every time.
 struct Random(u64);
 
@@ -69,13 +78,18 @@ impl Random {
 /// Where the arguments make no sense, or memory, file or disk cannot be had.
 pub(crate) fn task(mut args: impl Iterator<Item = String>) -> Result<()> {
     let kind = args.next().context("the kind of task is missing")?;
-    if kind == "fig8" {
-        return super::inside::fig8(args);
+    if kind.starts_with("fig") {
+        return super::inside::experiment(&kind, args);
     }
     let word = Word::open(&PathBuf::from(args.next().context("the file to count in is missing")?))?;
     match kind.as_str() {
         "memory" => memory(&word, args),
+        "copy" => copy(&word, args),
+        "compute" => compute(&word),
+        "storm" => storm(&word, args),
+        "crowd" => crowd(&word, args),
         "iohog" => iohog(&word, args),
+        "phone" => phone(&word, args),
         _ => bail!("there is no task called {kind}"),
     }
 }
@@ -99,12 +113,88 @@ fn memory(word: &Word, mut args: impl Iterator<Item = String>) -> Result<()> {
     }
 }
 
+/// `copy COUNT FILE BYTES BUFFER SEED`: reads portions of 4 KiB of a file of so many bytes, at random, into random places of a
+/// buffer, as section 5.3's tasks do, and counts them.
+fn copy(word: &Word, mut args: impl Iterator<Item = String>) -> Result<()> {
+    let file = open(&mut args)?;
+    let portions = usize::try_from(number(&mut args, "BYTES")?)? / PAGE;
+    let buffer = Mapping::new(usize::try_from(number(&mut args, "BUFFER")?)?, None)?;
+    buffer.advise(libc::MADV_NOHUGEPAGE);
+    let mut random = Random(number(&mut args, "SEED")?.max(1));
+    let pages = buffer.bytes / PAGE;
+    loop {
+        let portion = random.below(portions);
+        buffer.fill(random.below(pages), &file, portion)?;
+        word.add(1);
+    }
+}
+
+/// `compute COUNT`: computes, and counts every 2000 steps.
+fn compute(word: &Word) -> Result<()> {
+    let mut x = 1_u64;
+    loop {
+        for _ in 0..2_000 {
+            x = std::hint::black_box(x.wrapping_mul(31).wrapping_add(7));
+        }
+        word.add(1);
+    }
+}
+
+/// `crowd COUNT N FILE OFFSET BYTES`: N readers as `iohog` is one, each of its own part.
+fn crowd(word: &Word, mut args: impl Iterator<Item = String>) -> Result<()> {
+    let readers = number(&mut args, "N")?;
+    let path = args.next().context("FILE is missing")?;
+    let (offset, bytes) = (number(&mut args, "OFFSET")?, number(&mut args, "BYTES")?);
+    std::thread::scope(|scope| {
+        let start = |i: u64| {
+            let words = [path.clone(), (offset + i * bytes).to_string(), bytes.to_string()];
+            std::thread::Builder::new().spawn_scoped(scope, move || iohog(word, words.into_iter()))
+        };
+        let readers: Result<Vec<_>, _> = (0..readers).map(start).collect();
+        for reader in readers? {
+            reader.join().map_err(|_| anyhow::anyhow!("a reader panicked"))??;
+        }
+        Ok(())
+    })
+}
+
+/// `storm COUNT CHILDREN`: so many children that compute; then without end resumes every process of its user, and starts one
+/// that ends at once. Counts those.
+fn storm(word: &Word, mut args: impl Iterator<Item = String>) -> Result<()> {
+    for _ in 0..number(&mut args, "CHILDREN")? {
+        std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().context("start sh")?;
+    }
+    loop {
+        // Every process that it may signal: its user's.
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(-1), nix::sys::signal::Signal::SIGCONT);
+        std::process::Command::new("true").status().context("start true")?;
+        word.add(1);
+    }
+}
+
+/// `phone COUNT DATABASE ENTRIES SEED`: looks up the numbers of entries at random, one by one, as section 5.6's servers do, and
+/// counts queries.
+fn phone(word: &Word, mut args: impl Iterator<Item = String>) -> Result<()> {
+    let path = PathBuf::from(args.next().context("DATABASE is missing")?);
+    let entries = usize::try_from(number(&mut args, "ENTRIES")?)?;
+    let mut random = Random(number(&mut args, "SEED")?.max(1));
+    let book = super::book::Book::open(&path)?;
+    loop {
+        book.look_up(random.below(entries) as u64)?;
+        word.add(1);
+    }
+}
+
+/// The file that the next argument names.
+fn open(args: &mut impl Iterator<Item = String>) -> Result<std::fs::File> {
+    let path = PathBuf::from(args.next().context("FILE is missing")?);
+    OpenOptions::new().read(true).open(&path).with_context(|| format!("open {}", path.display()))
+}
+
 /// `iohog COUNT FILE OFFSET BYTES`: maps a part of a file and touches the first byte of each page, so that each is read from
 /// the disk, one request at a time (sections 5.4 and 5.5); counts pages, and begins again at the end.
 fn iohog(word: &Word, mut args: impl Iterator<Item = String>) -> Result<()> {
-    let path = PathBuf::from(args.next().context("FILE is missing")?);
-    let file = OpenOptions::new().read(true).open(&path);
-    let file = file.with_context(|| format!("open {}", path.display()))?;
+    let file = open(&mut args)?;
     let offset = i64::try_from(number(&mut args, "OFFSET")?)?;
     let bytes = usize::try_from(number(&mut args, "BYTES")?)?;
     let part = Mapping::new(bytes, Some((&file, offset)))?;

@@ -1,53 +1,250 @@
-//! The experiments' half in the test machine: `divvyd --system --backend cgroup`, the tasks, and what they had done each
-//! second.
+//! The experiments' half in the test machine: `divvyd --system --backend cgroup`, the tasks, and what they had done at each
+//! look.
+
+mod checks;
+mod disk;
+mod exchange;
+mod memory;
+mod phone;
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use divvy_linux::cgroup::room::{
-    Cgroup, CostModel, CostQos, CostSettings, Device, IO_COST_MODEL, IO_COST_QOS,
+    CPU_STAT, Cgroup, CostModel, CostQos, CostSettings, Device, IO_COST_MODEL, IO_COST_QOS, IO_STAT, Limit,
+    MEMORY_MAX,
 };
 use divvy_linux::clock;
-use divvy_policy::Nanos;
-use serde::{Deserialize, Serialize};
+use divvy_policy::{Instant, Nanos};
+use serde::Serialize;
 
 use super::TASK;
-use crate::client::number;
+pub(super) use checks::{Check, Checks};
+pub(super) use disk::{FILE, Readers};
+pub(super) use exchange::{Exchanges, Part, TICKETS};
+pub(super) use memory::HARD;
+pub(super) use memory::Owned;
+pub(super) use phone::{BIG, BOOKS, IOPS as PHONE_IOPS, Phone, SMALL, Served};
 
 /// What the disk is driven at, operations a second: less than it can do, so that who is next is the kernel's choice.
 pub(super) const IOPS: u64 = 400;
-/// Bytes of each task's part of the disk: the paper's file.
-const FILE: u64 = 16 << 20;
+/// The mount point of all cgroups.
+const ROOT: &str = "/sys/fs/cgroup";
+/// Where everything of an experiment runs whose memory is bounded.
+const WORK: &str = "work";
 /// Patience, in looks of 50 ms.
-const LOOKS: u32 = 1200;
+const LOOKS: u32 = 6_000;
+/// An operation of a simulated disk takes so long, ns.
+const LATENCY_NS: u64 = 200_000;
 
-/// What was seen: each task's count at each look.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Seen {
-    /// Seconds since the beginning, and pages touched.
-    pub(super) rows: Vec<(f64, Vec<u64>)>,
+/// The experiment called `name`; what it saw goes to `/out/NAME.json`.
+pub(super) fn experiment(name: &str, args: impl Iterator<Item = String>) -> Result<()> {
+    match name {
+        "fig7" => keep(name, &memory::run(args)?),
+        "fig8" => keep(name, &disk::run(args)?),
+        "fig9" => keep(name, &exchange::run(args)?),
+        "figchecks" => keep(name, &checks::run(args)?),
+        "figcpus" => keep(name, &checks::several_cpus(args)?),
+        "fig11" => keep(name, &phone::run(args)?),
+        _ => bail!("there is no experiment called {name}"),
+    }
 }
 
-/// Processes that are ended with the experiment.
-struct Started(Vec<Child>);
+fn keep(name: &str, seen: &impl Serialize) -> Result<()> {
+    fs::create_dir_all("/out").context("create /out")?;
+    fs::write(format!("/out/{name}.json"), serde_json::to_vec(seen)?).context("write the results")
+}
 
-impl Drop for Started {
+/// Two disks of the machine's memory, `nullb0` and `nullb1`, whose operations take their time by the machine's own clock:
+/// what comes of them is the same in every run.
+fn simulated_disks() -> Result<[Disk; 2]> {
+    crate::vm::load("configfs.ko", c"")?;
+    let parameters = format!(
+        "nr_devices=2 gb=1 bs=4096 memory_backed=1 irqmode=2 completion_nsec={LATENCY_NS} submit_queues=1"
+    );
+    crate::vm::load("null_blk.ko", &std::ffi::CString::new(parameters)?)?;
+    Ok([Disk::find("nullb0")?, Disk::find("nullb1")?])
+}
+
+/// A disk: its device file, and its numbers.
+struct Disk {
+    path: PathBuf,
+    device: Device,
+}
+
+impl Disk {
+    fn find(name: &str) -> Result<Self> {
+        let path = Path::new("/dev").join(name);
+        let number = fs::metadata(&path).with_context(|| format!("look at {}", path.display()))?;
+        let number = std::os::unix::fs::MetadataExt::rdev(&number);
+        let device = Device { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
+        // Nobody reads ahead: what is read was asked for by whoever pays for it.
+        for (file, value) in [("scheduler", "none"), ("read_ahead_kb", "0")] {
+            let file = format!("/sys/block/{name}/queue/{file}");
+            fs::write(&file, value).with_context(|| format!("write {value} to {file}"))?;
+        }
+        Ok(Self { path, device })
+    }
+
+    /// Has iocost divide it, at a known speed.
+    fn divide(&self, operations: u64) -> Result<()> {
+        let root = Cgroup::open(ROOT.as_ref())?;
+        let model = CostModel::uniform(64 << 20, operations);
+        root.set(&IO_COST_MODEL, &CostSettings::Model(self.device, model))?;
+        root.set(&IO_COST_QOS, &CostSettings::Qos(self.device, CostQos::as_modelled(50_000)))?;
+        Ok(())
+    }
+}
+
+/// A divvyd, and tasks that are its clients. All are ended with it.
+struct Site {
+    divvyd: Child,
+    dir: PathBuf,
+    tasks: Vec<Task>,
+}
+
+/// A client.
+struct Task {
+    run: Child,
+    count: PathBuf,
+    leaf: Cgroup,
+}
+
+impl Site {
+    /// Starts it: with so much memory for it and all its clients, where that is bounded.
+    fn start(memory: Option<u64>, policy: &str) -> Result<Self> {
+        let mut dir = PathBuf::from(ROOT);
+        if let Some(bytes) = memory {
+            let work = Cgroup::open(ROOT.as_ref())?.make(WORK)?;
+            work.set(&MEMORY_MAX, &Limit::At(bytes))?;
+            dir.push(WORK);
+        }
+        fs::create_dir_all("/etc/divvy").context("create /etc/divvy")?;
+        fs::write("/etc/divvy/divvyd.toml", policy).context("write the policy")?;
+        let log = File::create("/run/divvyd.log").context("create the log")?;
+        let line = format!("echo 0 >{}/cgroup.procs && exec divvyd --system --backend cgroup", dir.display());
+        let mut divvyd = Command::new("sh");
+        divvyd.args(["-c", &line]).stdin(Stdio::null()).stderr(log);
+        let divvyd = divvyd.spawn().context("start divvyd")?;
+        let site = Self { divvyd, dir, tasks: Vec::new() };
+        let socket = Path::new("/run/divvy/api.sock");
+        eventually("divvyd", || std::os::unix::net::UnixStream::connect(socket).is_ok())?;
+        Ok(site)
+    }
+
+    /// The tree of cgroups that divvyd has made.
+    fn tree(&self) -> Result<PathBuf> {
+        let entries = fs::read_dir(&self.dir).with_context(|| format!("read {}", self.dir.display()))?;
+        let mut names = entries.flatten().map(|entry| entry.path());
+        let is_tree = |path: &PathBuf| {
+            path.is_dir() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("divvy-"))
+        };
+        names.find(is_tree).context("divvyd has made no cgroups")
+    }
+
+    /// Has user `uid` run a task (`super::super::tasks`) by `divvy run` with these options, and waits until it has done
+    /// something.
+    fn task(&mut self, uid: u32, name: &str, options: &[&str], task: &[&str]) -> Result<()> {
+        let id = self.tasks.len();
+        let count = PathBuf::from(format!("/tmp/count{id}"));
+        let mut run = Command::new("divvy");
+        run.args(["run", "--name", name]).args(options).args(["--", "xtask", TASK, task[0]]);
+        run.arg(&count).args(&task[1..]).stdin(Stdio::null());
+        let mut run = as_user(&mut run, uid).spawn().context("start divvy run")?;
+        let dir = self.tree()?.join(format!("c{id}"));
+        let mut ended = None;
+        eventually(&format!("{name} to begin"), || {
+            ended = run.try_wait().ok().flatten();
+            ended.is_some() || read_count(&count) > 0
+        })?;
+        ensure!(ended.is_none(), "{name} ended: {ended:?}");
+        self.tasks.push(Task { run, count, leaf: Cgroup::open(&dir)? });
+        Ok(())
+    }
+
+    /// How often each task has done what it does.
+    fn counts(&self) -> Vec<u64> {
+        self.tasks.iter().map(|task| read_count(&task.count)).collect()
+    }
+
+    /// CPU time of each task, and bytes that it read.
+    fn used(&self) -> Result<Vec<Used>> {
+        let of = |task: &Task| {
+            let cpu_ns = task.leaf.get(&CPU_STAT)?.usage.0;
+            let read = task.leaf.get(&IO_STAT)?.values().map(|stat| stat.rbytes).sum();
+            Ok(Used { count: read_count(&task.count), cpu_ns, read })
+        };
+        self.tasks.iter().map(of).collect()
+    }
+
+    /// What each used in the next so many seconds.
+    fn measure(&self, seconds: u64) -> Result<Vec<Used>> {
+        let from = self.used()?;
+        clock::sleep(Nanos::from_secs(seconds));
+        Ok(since(&self.used()?, &from))
+    }
+}
+
+/// What a task has used.
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    count: u64,
+    cpu_ns: u64,
+    read: u64,
+}
+
+/// What was used between two looks.
+fn since(to: &[Used], from: &[Used]) -> Vec<Used> {
+    let used = |(to, from): (&Used, &Used)| Used {
+        count: to.count - from.count,
+        cpu_ns: to.cpu_ns - from.cpu_ns,
+        read: to.read - from.read,
+    };
+    to.iter().zip(from).map(used).collect()
+}
+
+impl Drop for Site {
     fn drop(&mut self) {
-        // The tasks first, then divvyd; the machine ends after that.
-        for child in self.0.iter_mut().rev() {
-            let _ = child.kill();
-            let _ = child.wait();
+        for task in self.tasks.iter_mut().rev() {
+            // It passes on what asks for the end, and could not do so with what ends it at once.
+            let _ = rustix::process::kill_process(
+                rustix::process::Pid::from_child(&task.run),
+                rustix::process::Signal::TERM,
+            );
+            let _ = task.run.wait();
+        }
+        // It puts back what it has changed, so that another can be started.
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.divvyd),
+            rustix::process::Signal::TERM,
+        );
+        let _ = self.divvyd.wait();
+        let _ = fs::remove_dir_all("/var/lib/divvy");
+        for task in &self.tasks {
+            let _ = fs::remove_file(&task.count);
         }
     }
 }
 
-fn divvy(words: &[&str]) -> Result<()> {
-    let done = Command::new("divvy").args(words).output().context("start divvy")?;
+/// Runs `divvy` with these words; what it prints.
+fn divvy(words: &[&str]) -> Result<String> {
+    divvy_as(0, words)
+}
+
+/// The same, as a user.
+fn divvy_as(uid: u32, words: &[&str]) -> Result<String> {
+    let done = as_user(Command::new("divvy").args(words), uid).output().context("start divvy")?;
     let said = String::from_utf8_lossy(&done.stderr);
     ensure!(done.status.success(), "divvy {}: {}", words.join(" "), said.trim());
-    Ok(())
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// A command that is run as a user, whose group has the same number.
+fn as_user(command: &mut Command, uid: u32) -> &mut Command {
+    command.uid(uid).gid(uid)
 }
 
 fn eventually(what: &str, mut is: impl FnMut() -> bool) -> Result<()> {
@@ -57,56 +254,27 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) -> Result<()> {
         }
         clock::sleep(Nanos::from_millis(50));
     }
-    anyhow::bail!("waited in vain for {what}")
+    let log = fs::read_to_string("/run/divvyd.log").unwrap_or_default();
+    bail!("waited in vain for {what}; divvyd's log: {log}")
 }
 
-fn count(task: usize) -> u64 {
-    let bytes = fs::read(format!("/run/count{task}")).unwrap_or_default();
+fn read_count(path: &Path) -> u64 {
+    let bytes = fs::read(path).unwrap_or_default();
     bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// The machine's empty disk, divided by iocost at a known speed.
-fn disk() -> Result<String> {
-    let path = fs::canonicalize("/dev/disk/scratch").context("the machine has no disk")?;
-    let number = std::os::unix::fs::MetadataExt::rdev(&fs::metadata(&path)?);
-    let disk = Device { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
-    let root = Cgroup::open("/sys/fs/cgroup".as_ref())?;
-    let model = CostModel::uniform(64 << 20, IOPS);
-    root.set(&IO_COST_MODEL, &CostSettings::Model(disk, model))?;
-    root.set(&IO_COST_QOS, &CostSettings::Qos(disk, CostQos::as_modelled(50_000)))?;
-    Ok(path.to_string_lossy().into_owned())
+/// Sleeps until `at`.
+fn sleep_until(at: Instant) {
+    clock::sleep(at.since(clock::now()));
 }
 
-/// `fig8 SECONDS`: five tasks that read, the first with half of the disk by a hard share; writes `/out/fig8.json`.
-pub(super) fn fig8(mut args: impl Iterator<Item = String>) -> Result<()> {
-    let seconds = number(&mut args, "SECONDS")?;
-    let path = disk()?;
-    let log = File::create("/run/divvyd.log").context("create the log")?;
-    let mut divvyd = Command::new("divvyd");
-    divvyd.args(["--system", "--backend", "cgroup"]).stdin(Stdio::null()).stderr(log);
-    let mut started = Started(vec![divvyd.spawn().context("start divvyd")?]);
-    let socket = Path::new("/run/divvy/api.sock");
-    eventually("divvyd", || std::os::unix::net::UnixStream::connect(socket).is_ok())?;
-    for task in 0..5_u64 {
-        let mut run = Command::new("divvy");
-        run.args(["run", "--name", &format!("task{task}"), "--", "xtask", TASK, "iohog"]);
-        run.args([&format!("/run/count{task}"), &path, &(task * FILE).to_string(), &FILE.to_string()]);
-        started.0.push(run.stdin(Stdio::null()).spawn().context("start divvy run")?);
+/// Ends every exchange that holds.
+fn end_exchanges() -> Result<()> {
+    let text = divvy(&["exchange", "ls", "--json"])?;
+    let all: serde_json::Value = serde_json::from_str(&text).context("understand divvy exchange ls")?;
+    for exchange in all["exchanges"].as_array().into_iter().flatten() {
+        let id = exchange["id"].to_string();
+        divvy(&["exchange", "cancel", id.trim_matches('"')])?;
     }
-    eventually("all tasks to read", || (0..5).all(|task| count(task) > 0))?;
-    let words = ["--resource", "disk"];
-    divvy(&[&["reserve", "root/task0", "--from", "base", "500"], &words[..]].concat())?;
-    divvy(&[&["unfund", "root/task0", "--from", "root"], &words[..]].concat())?;
-    clock::sleep(Nanos::from_secs(1));
-    let (begin, from) = (clock::now(), [0, 1, 2, 3, 4].map(count));
-    let mut seen = Seen::default();
-    for second in 0..=seconds {
-        let due = begin + Nanos::from_secs(second);
-        clock::sleep(due.since(clock::now()));
-        let counts = (0..5).map(|task| count(task) - from[task]).collect();
-        seen.rows.push((clock::now().since(begin).as_secs_f64(), counts));
-    }
-    drop(started);
-    fs::create_dir_all("/out").context("create /out")?;
-    fs::write("/out/fig8.json", serde_json::to_vec(&seen)?).context("write the results")
+    Ok(())
 }

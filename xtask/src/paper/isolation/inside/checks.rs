@@ -1,0 +1,167 @@
+//! What the kernel's own tests of its CPU controller check (`cgroup/test_cpu`), and two users who mean ill.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use divvy_linux::cgroup::room::MEMORY_CURRENT;
+use divvy_linux::clock;
+use divvy_policy::Nanos;
+use serde::{Deserialize, Serialize};
+
+use super::{Site, Used, divvy, divvy_as, eventually, simulated_disks};
+use crate::client::number;
+
+const ALICE: u32 = 1001;
+const BOB: u32 = 1002;
+const CAROL: u32 = 1003;
+const MIB: u64 = 1 << 20;
+/// All memory where there are hostile users; half of it can be kept for clients.
+const MEMORY: u64 = 64 * MIB;
+/// Operations a second of their disk.
+const IOPS: u64 = 400;
+/// After a start or a change, before anything is measured, s.
+const SETTLE: u64 = 2;
+
+/// A number that was due, and what came of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in super::super) struct Check {
+    pub(in super::super) what: String,
+    pub(in super::super) due: f64,
+    pub(in super::super) got: f64,
+    /// Whether more than is due is as good.
+    pub(in super::super) at_least: bool,
+}
+
+/// What was seen.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(in super::super) struct Checks {
+    pub(in super::super) checks: Vec<Check>,
+}
+
+impl Checks {
+    fn note(&mut self, what: impl Into<String>, due: f64, got: f64) {
+        self.checks.push(Check { what: what.into(), due, got, at_least: false });
+    }
+
+    fn note_least(&mut self, what: impl Into<String>, due: f64, got: f64) {
+        self.checks.push(Check { what: what.into(), due, got, at_least: true });
+    }
+}
+
+/// Each one's part of what all used.
+fn parts(used: &[Used], of: fn(&Used) -> u64) -> Vec<f64> {
+    let all = used.iter().map(of).sum::<u64>().max(1) as f64;
+    used.iter().map(|used| of(used) as f64 / all).collect()
+}
+
+/// `figchecks SECONDS`: on one CPU.
+pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Checks> {
+    let seconds = number(&mut args, "SECONDS")?;
+    let mut seen = Checks::default();
+    nested(seconds, &mut seen)?;
+    quota(seconds, &mut seen)?;
+    hostile(seconds, &mut seen)?;
+    Ok(seen)
+}
+
+/// Weights within weights, more wanted than there is.
+fn nested(seconds: u64, seen: &mut Checks) -> Result<()> {
+    let mut site = Site::start(None, "")?;
+    site.task(ALICE, "a", &[], &["compute"])?;
+    divvy_as(BOB, &["currency", "create", "inner"])?;
+    divvy_as(BOB, &["fund", "inner", "--from", "bob", "50"])?;
+    site.task(BOB, "b", &["--share", "50"], &["compute"])?;
+    site.task(BOB, "c", &["--from", "inner", "--share", "1"], &["compute"])?;
+    site.task(BOB, "d", &["--from", "inner", "--share", "3"], &["compute"])?;
+    clock::sleep(Nanos::from_secs(SETTLE));
+    let got = parts(&site.measure(seconds)?, |used| used.cpu_ns);
+    let due = [0.5, 0.25, 0.0625, 0.1875];
+    let names = [
+        "alice's only task",
+        "bob's first task, half of bob's",
+        "1 of 4 of bob's inner currency",
+        "3 of 4 of it",
+    ];
+    for ((name, due), got) in names.into_iter().zip(due).zip(got) {
+        seen.note(format!("nested weights: {name}"), due, got);
+    }
+    Ok(())
+}
+
+/// A limit, alone and beside somebody.
+fn quota(seconds: u64, seen: &mut Checks) -> Result<()> {
+    let mut site = Site::start(None, "")?;
+    let of_one_cpu = |used: &Used| used.cpu_ns as f64 / (seconds * 1_000_000_000) as f64;
+    site.task(ALICE, "a", &["--limit", "20%"], &["compute"])?;
+    clock::sleep(Nanos::from_secs(SETTLE));
+    seen.note("quota: a limit of 20 %, alone", 0.2, of_one_cpu(&site.measure(seconds)?[0]));
+    site.task(BOB, "b", &[], &["compute"])?;
+    divvy_as(ALICE, &["set", "a", "--limit", "30%"])?;
+    clock::sleep(Nanos::from_secs(SETTLE));
+    let used = site.measure(seconds)?;
+    seen.note("quota: a limit of 30 %, of two who are due a half", 0.3, of_one_cpu(&used[0]));
+    seen.note_least("quota: what it leaves is the other's", 0.65, of_one_cpu(&used[1]));
+    Ok(())
+}
+
+/// Bob starts processes without end and resumes all that are his, carol reads with eight threads and takes all memory that she
+/// can; alice has one task for each resource.
+fn hostile(seconds: u64, seen: &mut Checks) -> Result<()> {
+    let [disk, swap] = simulated_disks()?;
+    disk.divide(IOPS)?;
+    for program in ["mkswap", "swapon"] {
+        let done =
+            Command::new(program).arg(&swap.path).output().with_context(|| format!("start {program}"))?;
+        ensure!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    fs::set_permissions(&disk.path, fs::Permissions::from_mode(0o666)).context("let all use the disk")?;
+    let path = disk.path.to_string_lossy().into_owned();
+    let mut site = Site::start(Some(MEMORY), "")?;
+    let (file, at) = ((16 * MIB).to_string(), |i: u64| (i * 16 * MIB).to_string());
+    // What a client that waits for a disk does not use of its part is divided among all: most of her part is here.
+    site.task(ALICE, "compute", &["--share", "8"], &["compute"])?;
+    site.task(ALICE, "read", &[], &["iohog", &path, &at(0), &file])?;
+    site.task(ALICE, "memory", &[], &["memory", &(10 * MIB).to_string(), "1"])?;
+    divvy(&["reserve", "alice/memory", "--from", "base", "250", "--resource", "memory"])?;
+    site.task(BOB, "storm", &[], &["storm", "24"])?;
+    site.task(CAROL, "memory", &[], &["memory", &(64 * MIB).to_string(), "2"])?;
+    site.task(CAROL, "read", &[], &["crowd", "8", &path, &at(1), &file])?;
+    let kept = MEMORY / 2 / 4;
+    let owned = || site.tasks[2].leaf.get(&MEMORY_CURRENT).unwrap_or(0);
+    eventually("alice's memory", || owned() >= kept)?;
+    clock::sleep(Nanos::from_secs(SETTLE));
+    let (from, mut least) = (site.used()?, u64::MAX);
+    for _ in 0..seconds * 4 {
+        clock::sleep(Nanos::from_millis(250));
+        least = least.min(owned());
+    }
+    let used = super::since(&site.used()?, &from);
+    let (cpu, read) = (parts(&used, |used| used.cpu_ns), parts(&used, |used| used.read));
+    seen.note_least("two hostile users: alice's part of the CPU", 1.0 / 3.0, cpu[0] + cpu[1] + cpu[2]);
+    // What comes from swap is read from the other disk, and counts with the rest.
+    seen.note_least("two hostile users: alice's part of the disks", 1.0 / 3.0, read[0] + read[1] + read[2]);
+    seen.note_least(
+        "two hostile users: alice's memory, of what is reserved for her",
+        1.0,
+        least as f64 / kept as f64,
+    );
+    Ok(())
+}
+
+/// `figcpus SECONDS`: two CPUs, and less wanted than there is: whoever wants one CPU has one, whatever the shares.
+pub(super) fn several_cpus(mut args: impl Iterator<Item = String>) -> Result<Checks> {
+    let seconds = number(&mut args, "SECONDS")?;
+    let mut seen = Checks::default();
+    let mut site = Site::start(None, "")?;
+    site.task(ALICE, "a", &[], &["compute"])?;
+    site.task(BOB, "b", &["--share", "9"], &["compute"])?;
+    divvy_as(BOB, &["fund", "b", "--from", "bob", "1"])?;
+    clock::sleep(Nanos::from_secs(SETTLE));
+    let got = parts(&site.measure(seconds)?, |used| used.cpu_ns);
+    for (name, got) in ["alice's", "bob's"].into_iter().zip(got) {
+        seen.note(format!("under-committed: two tasks on two CPUs, {name}"), 0.5, got);
+    }
+    Ok(seen)
+}

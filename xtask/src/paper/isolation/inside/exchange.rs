@@ -1,0 +1,76 @@
+//! A task that computes gives disk for the CPU of one that reads (Figs 9 and 10).
+
+use anyhow::Result;
+use divvy_linux::clock;
+use divvy_policy::Nanos;
+use serde::{Deserialize, Serialize};
+
+use super::{IOPS, Site, disk::FILE, divvy, simulated_disks};
+use crate::client::number;
+
+/// Two that compute and five that read. The first of each exchange.
+const COMPUTE: usize = 2;
+const READ: usize = 5;
+/// Tickets of each task, of each resource, from the base.
+pub(in super::super) const TICKETS: u64 = 1000;
+/// After a change, before anything is measured, s.
+const SETTLE: u64 = 2;
+
+/// What came of one exchange.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in super::super) struct Part {
+    /// Tickets that were exchanged each way.
+    pub(in super::super) tickets: u64,
+    /// What each task did: the two that compute, then the five that read.
+    pub(in super::super) done: Vec<u64>,
+    /// Their parts of the CPU time that all seven had.
+    pub(in super::super) cpu: Vec<f64>,
+    /// Their parts of the bytes that all seven read.
+    pub(in super::super) disk: Vec<f64>,
+}
+
+/// What was seen.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(in super::super) struct Exchanges {
+    /// One by one, the first without any.
+    pub(in super::super) parts: Vec<Part>,
+}
+
+/// `fig9 SECONDS TICKETS...`: so long for each.
+pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Exchanges> {
+    let seconds = number(&mut args, "SECONDS")?;
+    let amounts: Vec<u64> = args.map(|word| word.parse()).collect::<Result<_, _>>()?;
+    let [disk, _] = simulated_disks()?;
+    disk.divide(IOPS)?;
+    let path = disk.path.to_string_lossy().into_owned();
+    let mut site = Site::start(None, "")?;
+    let share = TICKETS.to_string();
+    let funding = ["--from", "base", "--share", &share];
+    for task in 0..COMPUTE {
+        site.task(0, &format!("compute{task}"), &funding, &["compute"])?;
+    }
+    for task in 0..READ {
+        let (at, size) = ((task as u64 * FILE).to_string(), FILE.to_string());
+        site.task(0, &format!("read{task}"), &funding, &["iohog", &path, &at, &size])?;
+    }
+    let mut seen = Exchanges::default();
+    for tickets in amounts {
+        if tickets > 0 {
+            let (cpu, disk) = (format!("cpu:{tickets}"), format!("disk:{tickets}"));
+            divvy(&["exchange", "offer", "--party", "root/compute0", "--give", &disk, "--want", &cpu])?;
+            divvy(&["exchange", "offer", "--party", "root/read0", "--give", &cpu, "--want", &disk])?;
+        }
+        clock::sleep(Nanos::from_secs(SETTLE));
+        let used = site.measure(seconds)?;
+        let all = |of: fn(&super::Used) -> u64| used.iter().map(of).sum::<u64>().max(1) as f64;
+        let (cpu, read) = (all(|used| used.cpu_ns), all(|used| used.read));
+        seen.parts.push(Part {
+            tickets,
+            done: used.iter().map(|used| used.count).collect(),
+            cpu: used.iter().map(|used| used.cpu_ns as f64 / cpu).collect(),
+            disk: used.iter().map(|used| used.read as f64 / read).collect(),
+        });
+        super::end_exchanges()?;
+    }
+    Ok(seen)
+}

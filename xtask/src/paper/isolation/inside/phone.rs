@@ -1,0 +1,128 @@
+//! Two servers of phone numbers, on a database that fits into memory and one that does not, exchange memory for disk
+//! (Fig. 11).
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use divvy_linux::cgroup::room::{Limit, MEMORY_CURRENT, MEMORY_MIN};
+use divvy_linux::clock;
+use divvy_policy::Nanos;
+use serde::{Deserialize, Serialize};
+
+use super::{Site, divvy, eventually, simulated_disks};
+use crate::client::number;
+
+const MIB: u64 = 1 << 20;
+/// All memory of the experiment; 44 MiB of it can be kept for clients: four times the paper's 11.1 MB.
+const MEMORY: u64 = 76 * MIB;
+/// All hard tickets of memory: as many as the paper's machine had pages that could be reserved.
+const HARD_TOTAL: u64 = 2842;
+/// Hard tickets of each server: the paper's pages.
+const HARD: u64 = 1375;
+/// Each of the four others reads so much, beginning behind the databases.
+const FILE: u64 = 64 * MIB;
+const BEHIND: u64 = 512 * MIB;
+/// What the disk does a second.
+pub(in super::super) const IOPS: u64 = 400;
+/// The image of the file system with the databases.
+pub(in super::super) const BOOKS: &str = "books.img";
+/// The databases in it.
+pub(in super::super) const SMALL: &str = "small.db";
+pub(in super::super) const BIG: &str = "big.db";
+
+/// What came of one exchange.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in super::super) struct Served {
+    /// Disk tickets that the small one gave.
+    pub(in super::super) disk: u64,
+    /// Memory tickets that it got.
+    pub(in super::super) memory: u64,
+    /// Queries a second of the small one and the big one.
+    pub(in super::super) queries: [f64; 2],
+    /// Bytes that are charged to each in the end.
+    pub(in super::super) owned: [u64; 2],
+    /// Bytes that each is guaranteed.
+    pub(in super::super) guaranteed: [u64; 2],
+    /// Pages a second that each of all six read: the two, then the four others.
+    pub(in super::super) read: Vec<f64>,
+}
+
+/// What was seen.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(in super::super) struct Phone {
+    /// One by one, the first without any.
+    pub(in super::super) served: Vec<Served>,
+}
+
+fn check(program: &str, args: &[&str]) -> Result<()> {
+    let done = Command::new(program).args(args).output().with_context(|| format!("start {program}"))?;
+    ensure!(done.status.success(), "{program} {}: {}", args.join(" "), String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
+
+/// `fig11 SECONDS SETTLE ENTRIES_SMALL ENTRIES_BIG DISK:MEMORY...`
+pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Phone> {
+    let (seconds, settle) = (number(&mut args, "SECONDS")?, number(&mut args, "SETTLE")?);
+    let entries = [number(&mut args, "ENTRIES_SMALL")?, number(&mut args, "ENTRIES_BIG")?];
+    let pairs: Vec<(u64, u64)> = args
+        .map(|pair| {
+            let (disk, memory) = pair.split_once(':').context("DISK:MEMORY")?;
+            Ok((disk.parse()?, memory.parse()?))
+        })
+        .collect::<Result<_>>()?;
+    let [disk, _] = simulated_disks()?;
+    let path = disk.path.to_string_lossy().into_owned();
+    let image = format!("/bin/{BOOKS}");
+    check("dd", &[&format!("if={image}"), &format!("of={path}"), "bs=1M", "conv=fsync"])?;
+    std::fs::remove_file(&image).context("remove the image")?;
+    std::fs::create_dir_all("/books").context("create /books")?;
+    check("mount", &["-t", "ext4", "-o", "ro,noatime", &path, "/books"])?;
+    // Who reads a page first is who it is charged to.
+    std::fs::write("/proc/sys/vm/drop_caches", "3").context("forget what was read")?;
+    disk.divide(IOPS)?;
+    let mut site = Site::start(Some(MEMORY), "")?;
+    divvy(&["currency", "hard-total", "base", &format!("memory:{HARD_TOTAL}")])?;
+    let funding = ["--from", "base", "--share", "1000"];
+    let memory = ["--resource", "memory"];
+    for (i, (name, file)) in [("small", SMALL), ("big", BIG)].into_iter().enumerate() {
+        let (file, entries, seed) = (format!("/books/{file}"), entries[i].to_string(), (i + 1).to_string());
+        site.task(0, name, &funding, &["phone", &file, &entries, &seed])?;
+        let client = format!("root/{name}");
+        divvy(&[&["unfund", &client, "--from", "base"], &memory[..]].concat())?;
+        divvy(&[&["reserve", &client, "--from", "base", &HARD.to_string()], &memory[..]].concat())?;
+    }
+    for i in 0..4_u64 {
+        let (at, size) = ((BEHIND + i * FILE).to_string(), FILE.to_string());
+        site.task(0, &format!("read{i}"), &funding, &["iohog", &path, &at, &size])?;
+    }
+    for name in ["read0", "read1", "read2", "read3"] {
+        divvy(&[&["unfund", &format!("root/{name}"), "--from", "base"], &memory[..]].concat())?;
+    }
+    let min = |i: usize| match site.tasks[i].leaf.get(&MEMORY_MIN) {
+        Ok(Limit::At(bytes)) => bytes,
+        _ => 0,
+    };
+    eventually("what is guaranteed", || min(0) > 0 && min(0) == min(1) && min(2) == 0)?;
+    let mut seen = Phone::default();
+    for (disk, memory) in pairs {
+        if disk > 0 {
+            let (disk, memory) = (format!("disk:{disk}"), format!("memory:{memory}"));
+            divvy(&["exchange", "offer", "--party", "root/big", "--give", &memory, "--want", &disk])?;
+            divvy(&["exchange", "offer", "--party", "root/small", "--give", &disk, "--want", &memory])?;
+        }
+        clock::sleep(Nanos::from_secs(settle));
+        let used = site.measure(seconds)?;
+        let a_second = |n: u64| n as f64 / seconds.max(1) as f64;
+        let owned = |i: usize| site.tasks[i].leaf.get(&MEMORY_CURRENT);
+        seen.served.push(Served {
+            disk,
+            memory,
+            queries: [a_second(used[0].count), a_second(used[1].count)],
+            owned: [owned(0)?, owned(1)?],
+            guaranteed: [min(0), min(1)],
+            read: used.iter().map(|used| a_second(used.read / 4096)).collect(),
+        });
+        super::end_exchanges()?;
+    }
+    Ok(seen)
+}

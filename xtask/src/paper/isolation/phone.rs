@@ -1,0 +1,162 @@
+//! Fig. 11: memory for disk, between a server whose database could be in memory and one whose could not.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+
+use super::super::Setting;
+use super::super::page::{Limit, percent};
+use super::super::plot::{Legend, Plot, Style};
+use super::inside::{BIG, BOOKS, PHONE_IOPS, Phone, SMALL, Served};
+use super::{Machine, book};
+
+/// Entries of the small book: four times the paper's 8 MB that its server needs.
+const SMALL_ENTRIES: u64 = 112_000;
+/// Of the big one: as many as the paper's.
+const BIG_ENTRIES: u64 = 1 << 20;
+const BIG_ENTRIES_QUICK: u64 = 1 << 17;
+/// Of the paper's amounts: memory tickets that small gets, and disk tickets that it gives.
+const MEMORY: [u64; 4] = [200, 400, 600, 800];
+const DISK: [u64; 3] = [200, 500, 800];
+const QUICK: [(u64, u64); 2] = [(0, 0), (200, 800)];
+
+#[derive(Debug, Serialize)]
+struct Row {
+    disk: u64,
+    memory: u64,
+    small_queries: f64,
+    big_queries: f64,
+    small_bytes: u64,
+    big_bytes: u64,
+}
+
+/// The books, on a file system in one file.
+fn write_books(dir: &Path, entries: [u64; 2]) -> Result<std::path::PathBuf> {
+    let books = dir.join("books");
+    std::fs::create_dir_all(&books).with_context(|| format!("create {}", books.display()))?;
+    let mut bytes = 0;
+    for (file, entries) in [SMALL, BIG].into_iter().zip(entries) {
+        let path = books.join(file);
+        book::write(&path, entries)?;
+        bytes += std::fs::metadata(&path)?.len();
+    }
+    let image = dir.join(BOOKS);
+    let kib = bytes * 11 / 10 / 1024 + 4096;
+    let mut make = Command::new("mke2fs");
+    make.args(["-q", "-t", "ext2", "-b", "4096", "-m", "0", "-d"]).arg(&books).arg(&image);
+    let done = make.arg(kib.to_string()).output().context("start mke2fs (e2fsprogs)")?;
+    ensure!(done.status.success(), "mke2fs: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(image)
+}
+
+pub(super) fn fig11(s: &mut Setting) -> Result<()> {
+    let entries = [SMALL_ENTRIES, s.pick(BIG_ENTRIES_QUICK, BIG_ENTRIES)];
+    let (seconds, settle): (u64, u64) = s.pick((10, 50), (20, 240));
+    let grid = MEMORY.into_iter().flat_map(|memory| DISK.map(|disk| (disk, memory)));
+    let pairs: Vec<(u64, u64)> = s.pick(QUICK.to_vec(), std::iter::once((0, 0)).chain(grid).collect());
+    let dir = std::env::temp_dir().join(format!("divvy-books-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    let image = write_books(&dir, entries);
+    let seen = image.and_then(|image| {
+        let machine = Machine { two_cpus: false, shift: 4, memory_mib: 2048, add: &[image.as_path()] };
+        let numbers = [seconds, settle, entries[0], entries[1]].map(|n| n.to_string());
+        let pairs = pairs.iter().map(|(disk, memory)| format!("{disk}:{memory}"));
+        let args: Vec<String> = numbers.into_iter().chain(pairs).collect();
+        machine.run::<Phone>(s, "fig11", &args)
+    });
+    let _ = std::fs::remove_dir_all(&dir);
+    page(s, &seen?, entries, (seconds, settle))
+}
+
+fn page(s: &mut Setting, seen: &Phone, entries: [u64; 2], (seconds, settle): (u64, u64)) -> Result<()> {
+    let (base, rest) = seen.served.split_first().context("nothing was seen")?;
+    let gain =
+        |of: &Served, which: usize| of.queries[which] / base.queries[which].max(f64::MIN_POSITIVE) - 1.0;
+    s.page.heading("Memory for disk, between two servers (section 5.6, Fig. 11)");
+    s.page.text(&format!(
+        "Two servers of phone numbers answer queries for names at random from SQLite databases: *small* has {} entries in 29 MiB, *big* \
+         {} in {} MiB. Both have 1000 base tickets of CPU and disk, and 1375 of 2842 hard tickets of memory, which are {:.1} MiB; \
+         76 MiB are all there is, 44 of which can be kept for clients: four times the paper's sizes. Four readers of 64 MiB each \
+         compete for both. Small offers disk for memory, big the complement, and the dealer matches them. Then the two have \
+         {settle} s for what was in memory to change, and {seconds} s are measured. iocost drives the disk at {} operations a second.",
+        entries[0],
+        entries[1],
+        (entries[1] * 266) >> 20,
+        base.guaranteed[0] as f64 / (1 << 20) as f64,
+        PHONE_IOPS,
+    ));
+    let mib = |bytes: u64| format!("{:.1}", bytes as f64 / (1 << 20) as f64);
+    let rows: Vec<Vec<String>> = seen
+        .served
+        .iter()
+        .map(|of| {
+            vec![
+                format!("{} : {}", of.disk, of.memory),
+                format!("{:.0}", of.queries[0]),
+                percent(gain(of, 0)),
+                format!("{:.1}", of.queries[1]),
+                percent(gain(of, 1)),
+                mib(of.guaranteed[0]),
+                mib(of.owned[0]),
+                format!("{:.1}", of.read[0]),
+                format!("{:.1}", of.read[1]),
+            ]
+        })
+        .collect();
+    s.page.table(
+        "disk : memory | small, queries/s | + % | big, queries/s | + % | small is guaranteed, MiB | has, MiB | small reads, pages/s \
+         | big reads, pages/s",
+        &rows,
+    );
+    let both = |of: &&Served| gain(of, 0) > 0.0 && gain(of, 1) > 0.0;
+    let papers = |of: &&Served| of.memory >= 400 && of.disk >= 600;
+    let wanted: Vec<&Served> = rest.iter().filter(papers).collect();
+    let met = wanted.iter().copied().filter(both).count();
+    s.page.goal_of_all(
+        "Fig. 11: exchanges of 400 memory or more for 600 disk or more, by which both gain in the paper: both gain",
+        wanted.len(),
+        met,
+        "exchanges",
+    );
+    if let Some(most) = rest.iter().filter(|of| of.memory == 800).map(|of| gain(of, 0)).reduce(f64::max) {
+        s.page.goal(
+            "Fig. 11: what small gains with 800 memory at best (over 1000 % in the paper)",
+            Limit::Least(1000.0),
+            most * 100.0,
+            "%",
+        );
+    }
+    let data: Vec<Row> = seen
+        .served
+        .iter()
+        .map(|of| Row {
+            disk: of.disk,
+            memory: of.memory,
+            small_queries: of.queries[0],
+            big_queries: of.queries[1],
+            small_bytes: of.owned[0],
+            big_bytes: of.owned[1],
+        })
+        .collect();
+    s.page.csv("fig11", &data)?;
+    for (which, name) in [(0, "small"), (1, "big")] {
+        let mut plot = Plot::new(
+            format!("Fig. 11: what {name} gains by memory for disk"),
+            "disk tickets that big gets",
+            "queries, + %",
+        );
+        plot.legend = Legend::Left;
+        for memory in MEMORY {
+            let of: Vec<(f64, f64)> = rest
+                .iter()
+                .filter(|of| of.memory == memory)
+                .map(|of| (of.disk as f64, gain(of, which) * 100.0))
+                .collect();
+            plot.add(format!("{memory} memory"), Style::Line, of);
+        }
+        s.page.plot(&format!("fig11-{name}"), &plot)?;
+    }
+    Ok(())
+}
