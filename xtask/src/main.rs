@@ -78,7 +78,7 @@ enum Paper {
     Peers(PaperArgs),
     /// Isolation with Flexibility: Fig. 6 and section 3.2 over live processes of three users (root), and the library's speed
     Market(PaperArgs),
-    /// Isolation with Flexibility: Fig. 8 (disks), by the kernel in the test machine
+    /// Isolation with Flexibility: Figs 7-11 (memory, disks, exchanges), by the kernel in the test machine
     Isolation(PaperArgs),
     /// Several CPUs: threads, trees, sleepers and strangers on two CPUs, live; 4 and 64 CPUs, simulated
     Cpus(PaperArgs),

@@ -115,6 +115,47 @@ pub struct Clients {
     pub clients: Vec<Client>,
 }
 
+/// What a client is sure of and what it may not exceed, beside its share and the limit of its CPU time. The kernel keeps it: only
+/// the back end `cgroup` has it, and `fix` of the refusal says what is missing. In a change, what is not given stays as it is
+/// and 0 takes it back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bounds {
+    /// Part of the CPUs that it has before shares divide the rest, in millionths of all that are divided; only of a user's own
+    /// divvyd: the system's has hard tickets for it.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub reserve_cpu_ppm: Option<u64>,
+    /// Bytes of memory that nobody takes from it while it has no more; only of a user's own divvyd.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub reserve_memory_bytes: Option<u64>,
+    /// Bytes of memory that it may have at most.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub limit_memory_bytes: Option<u64>,
+    /// Bytes a second that it may read, and as many that it may write, of each disk.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub limit_disk_bytes: Option<u64>,
+}
+
+impl Bounds {
+    /// Whether it says nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// These, changed by `change`: what is 0 there is taken back.
+    #[must_use]
+    pub fn changed_by(self, change: Self) -> Self {
+        let of = |had: Option<u64>, gets: Option<u64>| gets.map_or(had, |n| (n > 0).then_some(n));
+        Self {
+            reserve_cpu_ppm: of(self.reserve_cpu_ppm, change.reserve_cpu_ppm),
+            reserve_memory_bytes: of(self.reserve_memory_bytes, change.reserve_memory_bytes),
+            limit_memory_bytes: of(self.limit_memory_bytes, change.limit_memory_bytes),
+            limit_disk_bytes: of(self.limit_disk_bytes, change.limit_disk_bytes),
+        }
+    }
+}
+
 /// One client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Client {
@@ -135,6 +176,9 @@ pub struct Client {
     /// The most CPU time that it may have, in millionths of one CPU; not there where there is no most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_ppm: Option<u64>,
+    /// What else it is sure of, and may not exceed.
+    #[serde(default, skip_serializing_if = "Bounds::is_empty")]
+    pub bounds: Bounds,
     /// What the share comes to on these CPUs, in the same unit: less where it has too few threads to use it, or a limit.
     pub effective_share: f64,
     /// Share as a fraction of the shares of all that take part: those neither paused nor gone. 0 for one that does not.
@@ -207,6 +251,9 @@ pub struct NewClient {
     /// The most CPU time that it may have, in millionths of one CPU: [`LIMIT_PPM_MIN`] to [`LIMIT_PPM_MAX`].
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub limit_ppm: Option<u64>,
+    /// What else it is sure of, and may not exceed.
+    #[serde(default, skip_serializing_if = "Bounds::is_empty")]
+    pub bounds: Bounds,
     /// The currency whose tickets it gets; the caller's own if not given. Only a system's divvyd has any.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
@@ -250,6 +297,9 @@ pub struct Change {
     /// Another limit, as in [`NewClient`]; 0 for none.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub limit_ppm: Option<u64>,
+    /// What else it is sure of and may not exceed, from now on.
+    #[serde(default, skip_serializing_if = "Bounds::is_empty")]
+    pub bounds: Bounds,
     /// Hold it until it is resumed, or resume it.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,

@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)] // They panic where nothing can be written; print and tell do not.
 
 mod args;
+mod bounds;
 mod capable;
 mod completions;
 mod exit_codes;

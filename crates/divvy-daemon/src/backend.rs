@@ -61,8 +61,9 @@ fn choose_by(
         Refused::Usage(text) => Failure::usage(text),
         Refused::Machine(text) => Failure::system(text),
     })?;
+    // Memory and disks too: a market has rights to them, and a client of anybody's may have a bound.
     let means = match chosen.means {
-        Means::Weights(ground, _) => Means::Shares(ground),
+        Means::Weights(ground, _) => Means::Rights(ground),
         means => means,
     };
     if chosen.backend == Backend::Cgroup {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args as ClapArgs};
 
 use super::which::Which;
+use crate::bounds::{self, Limits, Reserve};
 use crate::exit_codes::EXIT_CODES;
-use crate::limit::{self, Limit};
 
 const RUN_CODES: &str = "\
 Exit codes: the command's own, as if divvy were not there. Where it cannot be started:
@@ -25,10 +25,15 @@ pub(crate) struct RunArgs {
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     pub(crate) share: u64,
 
-    /// The most CPU time that it may have, however idle the CPUs are: 50% (of ONE CPU) or 1.5 (CPUs), for its whole tree, in
-    /// each window of 100 ms (docs/limits.md)
-    #[arg(long, value_name = "LIMIT", value_parser = limit::parse)]
-    pub(crate) limit: Option<Limit>,
+    /// The most that it may have, however idle the rest is, for its whole tree: of CPU time 50% (of ONE CPU) or 1.5 (CPUs) in
+    /// each window of 100 ms; with --backend cgroup also cpu:1.5,memory:2G,disk:10M, the last a second (docs/limits.md)
+    #[arg(long, value_name = "LIMIT", value_parser = bounds::parse_limits)]
+    pub(crate) limit: Option<Limits>,
+
+    /// What it is sure of, before shares divide the rest: cpu:20% (of ALL CPUs), memory:512M; with --backend cgroup only. At the
+    /// system's divvyd hard tickets, of --from or your own currency: cpu:20%,memory:25% of what that has (docs/limits.md)
+    #[arg(long, value_name = "RESERVE", value_parser = bounds::parse_reserve)]
+    pub(crate) reserve: Option<Reserve>,
 
     /// The currency whose tickets it gets, at the system's divvyd [default: your own]
     #[arg(long, value_name = "CURRENCY")]
@@ -63,10 +68,15 @@ pub(crate) struct AttachArgs {
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     pub(crate) share: u64,
 
-    /// The most CPU time that it may have, however idle the CPUs are: 50% (of ONE CPU) or 1.5 (CPUs), for its whole tree, in
-    /// each window of 100 ms (docs/limits.md)
-    #[arg(long, value_name = "LIMIT", value_parser = limit::parse)]
-    pub(crate) limit: Option<Limit>,
+    /// The most that it may have, however idle the rest is, for its whole tree: of CPU time 50% (of ONE CPU) or 1.5 (CPUs) in
+    /// each window of 100 ms; with --backend cgroup also cpu:1.5,memory:2G,disk:10M, the last a second (docs/limits.md)
+    #[arg(long, value_name = "LIMIT", value_parser = bounds::parse_limits)]
+    pub(crate) limit: Option<Limits>,
+
+    /// What it is sure of, before shares divide the rest: cpu:20% (of ALL CPUs), memory:512M; with --backend cgroup only. At the
+    /// system's divvyd hard tickets, of --from or your own currency: cpu:20%,memory:25% of what that has (docs/limits.md)
+    #[arg(long, value_name = "RESERVE", value_parser = bounds::parse_reserve)]
+    pub(crate) reserve: Option<Reserve>,
 
     /// One process, without its children
     #[arg(value_name = "PID")]
@@ -129,16 +139,20 @@ pub(crate) struct SetArgs {
     pub(crate) client: String,
 
     /// Its share from now on, 1 to 1000000
-    #[arg(value_name = "SHARE", required_unless_present_any = ["share", "limit"], conflicts_with = "share")]
+    #[arg(value_name = "SHARE", required_unless_present_any = ["share", "limit", "reserve"], conflicts_with = "share")]
     pub(crate) new_share: Option<u64>,
 
     /// The same, as for `divvy run`
     #[arg(long, short, value_name = "N")]
     pub(crate) share: Option<u64>,
 
-    /// Its limit from now on: 50% (of ONE CPU), 1.5 (CPUs) or none (docs/limits.md)
-    #[arg(long, value_name = "LIMIT", value_parser = limit::parse)]
-    pub(crate) limit: Option<Limit>,
+    /// Its limit from now on: 50% (of ONE CPU), 1.5 (CPUs) or none; cpu:1.5,memory:none,disk:10M (docs/limits.md)
+    #[arg(long, value_name = "LIMIT", value_parser = bounds::parse_limits)]
+    pub(crate) limit: Option<Limits>,
+
+    /// What it is sure of from now on, as for `divvy run`: cpu:20%,memory:none
+    #[arg(long, value_name = "RESERVE", value_parser = bounds::parse_reserve)]
+    pub(crate) reserve: Option<Reserve>,
 
     /// Print the client as JSON
     #[arg(long)]

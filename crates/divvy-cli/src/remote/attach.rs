@@ -2,12 +2,10 @@
 
 use divvy_api::types::{Client, NewClient, Plan};
 
-use divvy_policy::CpuLimit;
-
 use super::args::AttachArgs;
 use super::json;
 use crate::strip::plain;
-use crate::{Code, Failure, limit, print};
+use crate::{Code, Failure, bounds, limit, print};
 
 /// The selector that the arguments name.
 fn selector(args: &AttachArgs) -> Option<String> {
@@ -23,10 +21,12 @@ fn selector(args: &AttachArgs) -> Option<String> {
 }
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
+    let system = args.which.is_system()?;
     let new = NewClient {
         name: args.called.clone(),
         share: args.share,
-        limit_ppm: args.limit.flatten().map(CpuLimit::ppm),
+        limit_ppm: args.limit.and_then(|limits| limits.cpu_ppm()).filter(|&ppm| ppm > 0),
+        bounds: bounds::bounds(args.limit, args.reserve, system)?,
         from: args.from.clone(),
         job: args.job.clone(),
         selector: selector(args),
@@ -37,6 +37,13 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         print(if args.json { json(&plan)? } else { planned(&plan) })?;
     } else {
         let client = args.which.ask(|api| api.add(&new))?;
+        if system && args.reserve.is_some() {
+            let api = args.which.choice()?.api()?;
+            if let Err(e) = bounds::reserve(&api, &client, args.reserve, args.from.as_deref()) {
+                let _ = api.detach(&client.id.to_string());
+                return Err(e);
+            }
+        }
         print(if args.json { json(&client)? } else { attached(&client) })?;
     }
     Ok(Code::Done)
@@ -53,7 +60,7 @@ fn attached(c: &Client) -> String {
         String::new()
     };
     let members = processes(c.nr_members);
-    let limit = limit::shown_of(c, false);
+    let limit = limit::shown_of(c, false) + &bounds::shown(c.bounds);
     format!("{}: {} attached, {members}, share {}{limit}{refused}", c.name, plain(&c.selector), c.share)
 }
 

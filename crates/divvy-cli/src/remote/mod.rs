@@ -11,10 +11,9 @@ pub(crate) mod which;
 use divvy_api::client::{Api, ApiError};
 use divvy_api::launch::LaunchError;
 use divvy_api::types::{Change, Client, Clients, ErrorCode};
-use divvy_policy::CpuLimit;
 use serde::Serialize;
 
-use crate::{Code, Failure, limit, print};
+use crate::{Code, Failure, bounds, limit, print};
 use args::{ClientArgs, LsArgs, SetArgs};
 use which::Which;
 
@@ -94,10 +93,22 @@ fn told(client: &Client, as_json: bool, words: impl std::fmt::Display) -> Result
 }
 
 pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
-    let limit_ppm = args.limit.map(|limit| limit.map_or(0, CpuLimit::ppm));
-    let change = Change { share: args.new_share.or(args.share), limit_ppm, paused: None };
-    let client = api_for(&args.client, &args.which)?.change(&args.client, change).map_err(of_its_owner)?;
-    let limit = limit::shown_of(&client, args.limit.is_some());
+    let limit_ppm = args.limit.and_then(|limits| limits.cpu_ppm());
+    let system = args.which.is_system()?;
+    let bounds = bounds::bounds(args.limit, args.reserve, system)?;
+    let change = Change { share: args.new_share.or(args.share), limit_ppm, bounds, paused: None };
+    let api = api_for(&args.client, &args.which)?;
+    // At the system's divvyd a reservation is the market's, and may be all that is to be changed.
+    let mut client = if change == Change::default() {
+        api.client(&args.client)?
+    } else {
+        api.change(&args.client, change).map_err(of_its_owner)?
+    };
+    if system && args.reserve.is_some() {
+        bounds::reserve(&api, &client, args.reserve, None)?;
+        client = api.client(&args.client)?;
+    }
+    let limit = limit::shown_of(&client, limit_ppm.is_some()) + &bounds::shown(client.bounds);
     told(&client, args.json, format_args!("{}: share {}{limit}", client.name, client.share))
 }
 

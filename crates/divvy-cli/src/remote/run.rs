@@ -13,13 +13,12 @@ use std::path::Path;
 use divvy_api::types::{Change, ClientState, NewClient};
 use divvy_linux::stand_in::{Fork, end_by_signal, fork};
 use divvy_linux::{Exit, Signal};
-use divvy_policy::CpuLimit;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::RunArgs;
 use crate::share::check_command;
-use crate::{Code, Failure, tell};
+use crate::{Code, Failure, bounds, tell};
 
 pub(crate) fn run(args: &RunArgs) -> Result<Code, Failure> {
     let program = args.command.first().ok_or_else(|| Failure::new(Code::Usage, "no command"))?;
@@ -79,17 +78,22 @@ fn resume_for(signal: Signal, args: &RunArgs, client: &mut ClientName) {
 
 /// In the child. Only comes back if something fails; the client ends with this process.
 fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<Code, Failure> {
+    let system = args.which.is_system()?;
     let new = NewClient {
         name: Some(args.name.clone().unwrap_or_else(|| base.to_owned())),
         numbered: args.name.is_none(),
         share: args.share,
-        limit_ppm: args.limit.flatten().map(CpuLimit::ppm),
+        limit_ppm: args.limit.and_then(|limits| limits.cpu_ppm()).filter(|&ppm| ppm > 0),
+        bounds: bounds::bounds(args.limit, args.reserve, system)?,
         from: args.from.clone(),
         job: args.job.clone(),
         selector: Some(format!("tree:{}", std::process::id())),
         ..NewClient::default()
     };
     let client = args.which.ask(|api| api.add(&new))?;
+    if system && args.reserve.is_some() {
+        bounds::reserve(&args.which.choice()?.api()?, &client, args.reserve, args.from.as_deref())?;
+    }
     // Whoever stands in for us may be gone, and then needs no name.
     let _ = tell_id.write_all(client.id.to_string().as_bytes());
     if args.json {

@@ -123,6 +123,7 @@ mod tests {
             currency: None,
             share,
             limit_ppm: None,
+            bounds: divvy_api::types::Bounds::default(),
             effective_share: 1.5,
             requested_fraction: 0.25,
             effective_fraction: 1.0 / 3.0,

@@ -40,6 +40,14 @@ impl Which {
         Ok(Choice::new(asked, self.system_socket.clone())?)
     }
 
+    /// Whether that is the system's, which has a market.
+    ///
+    /// # Errors
+    /// As [`Which::choice`].
+    pub(crate) fn is_system(&self) -> Result<bool, Failure> {
+        Ok(matches!(self.choice()?, Choice::System(_)))
+    }
+
     /// Asks it; the user's own is started if none runs.
     ///
     /// # Errors

@@ -120,6 +120,7 @@ mod tests {
             currency: Some(currency.into()),
             share: 1,
             limit_ppm: None,
+            bounds: divvy_api::types::Bounds::default(),
             effective_share: 0.0,
             requested_fraction: 0.0,
             effective_fraction: 0.0,

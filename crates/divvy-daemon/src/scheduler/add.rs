@@ -8,7 +8,7 @@ use super::book::Entry;
 use super::{Owner, Scheduler, internal, limited, parse_limit, parse_share, system};
 use crate::market::message::{Admitted, Who};
 use crate::message::{Answer, Prepared, Refusal};
-use divvy_api::types::{ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
+use divvy_api::types::{Bounds, ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
 
 /// Arguments of a command and their bytes, at most: what the system takes is more.
 const ARGUMENTS_MAX: usize = 1024;
@@ -61,12 +61,18 @@ impl Scheduler {
     ) -> Result<Answer, Refusal> {
         let share = parse_share(new.share)?;
         let limit = new.limit_ppm.map(parse_limit).transpose()?.flatten();
+        self.check_bounds(None, limit, new.bounds)?;
         let added = self.add_unlimited(new, share, who, admitted)?;
-        let (Some(limit), Answer::Added(client)) = (limit, &added) else { return Ok(added) };
+        let Answer::Added(client) = &added else { return Ok(added) };
+        if limit.is_none() && new.bounds.is_empty() {
+            return Ok(added);
+        }
         let client = ClientId(client.id);
-        if let Err(e) = self.engine.set_limit(client, Some(limit)) {
+        let limited =
+            limit.map_or(Ok(()), |limit| self.engine.set_limit(client, Some(limit)).map_err(limited));
+        if let Err(refusal) = limited.and_then(|()| self.set_bounds(client, new.bounds)) {
             let _ = self.detach(client);
-            return Err(limited(e));
+            return Err(refusal);
         }
         Ok(Answer::Added(Box::new(self.client(client, MEMBERS_SHOWN)?)))
     }
@@ -149,7 +155,8 @@ impl Scheduler {
         });
         let client = client.map_err(system)?;
         let leader = self.engine.host().leader(client).map_or(0, |pid| pid.as_raw_nonzero().get());
-        self.join(client, share, Entry { name, selector: format!("tree:{leader}"), owner: None })
+        let (selector, bounds) = (format!("tree:{leader}"), Bounds::default());
+        self.join(client, share, Entry { name, selector, owner: None, share: share.get(), bounds })
     }
 
     /// Where there is a market: processes of `who`, or of anybody where that is root.
@@ -184,7 +191,8 @@ impl Scheduler {
     /// What a client of `new` would be called, and whose child its process is.
     pub(super) fn prepare(&mut self, new: &NewClient, who: &Who) -> Result<Answer, Refusal> {
         parse_share(new.share)?;
-        new.limit_ppm.map(parse_limit).transpose()?;
+        let limit = new.limit_ppm.map(parse_limit).transpose()?.flatten();
+        self.check_bounds(None, limit, new.bounds)?;
         let selector = selector_of(new)?;
         check_selector(&selector, who)?;
         self.check_free(&selector, Some(who.uid))?;
@@ -234,7 +242,9 @@ impl Scheduler {
             Some(Of { only, start }) => host.attach_for(selector, only, start),
             None => host.attach(selector),
         };
-        self.join(client.map_err(select)?, share, Entry { name, selector: selector.to_string(), owner })
+        let (selector, bounds) = (selector.to_string(), Bounds::default());
+        let client = client.map_err(select)?;
+        self.join(client, share, Entry { name, selector, owner, share: share.get(), bounds })
     }
 
     /// Takes a client of the host into the engine and the book.
@@ -252,6 +262,7 @@ impl Scheduler {
         self.book.join(client, entry);
         self.weights.stale = true;
         self.enter_market(client);
+        self.apply_reserves();
         self.rebase();
         Ok(Answer::Added(Box::new(self.client(client, MEMBERS_SHOWN)?)))
     }

@@ -7,7 +7,7 @@ use divvy_policy::ClientId;
 
 use super::system::Owner;
 use crate::message::Refusal;
-use divvy_api::types::{Client, ErrorCode};
+use divvy_api::types::{Bounds, Client, ErrorCode};
 
 /// Clients that have left and can still be asked about.
 const LEFT_KEPT: usize = 64;
@@ -21,6 +21,10 @@ pub(crate) struct Entry {
     pub(super) selector: String,
     /// Whose it is, where there are several users.
     pub(super) owner: Option<Owner>,
+    /// The share that was asked for; what the engine has is that and what is reserved.
+    pub(super) share: u64,
+    /// What else it is sure of, and may not exceed.
+    pub(super) bounds: Bounds,
 }
 
 impl Entry {
@@ -206,7 +210,8 @@ mod tests {
     use divvy_api::types::ClientState;
 
     fn entry(name: &str) -> Entry {
-        Entry { name: name.into(), selector: "pid:1".into(), owner: None }
+        let (share, bounds) = (1, Bounds::default());
+        Entry { name: name.into(), selector: "pid:1".into(), owner: None, share, bounds }
     }
 
     fn client(id: u32, name: &str) -> Client {
@@ -218,6 +223,7 @@ mod tests {
             currency: None,
             share: 1,
             limit_ppm: None,
+            bounds: Bounds::default(),
             effective_share: 0.0,
             requested_fraction: 0.0,
             effective_fraction: 0.0,

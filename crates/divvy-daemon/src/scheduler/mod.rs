@@ -5,6 +5,7 @@
 
 mod add;
 mod book;
+mod bounds;
 mod events;
 mod presence;
 mod rows;
@@ -89,6 +90,8 @@ pub(crate) struct Scheduler {
     /// How much of our time each user took, where there are several.
     spent: Spent,
     weights: Weights,
+    /// Whether anybody has CPU time reserved.
+    reserves: bool,
     /// What gives effect to rights, as it was last looked at, and when.
     enforced: Option<(Instant, Vec<Enforcement>)>,
 }
@@ -145,6 +148,7 @@ impl Scheduler {
             system,
             spent: Spent::default(),
             weights: Weights::default(),
+            reserves: false,
             enforced: None,
         }
     }
@@ -353,11 +357,13 @@ impl Scheduler {
 
     fn change(&mut self, client: ClientId, change: Change) -> Result<(), Refusal> {
         if change == Change::default() {
-            let fix = "give `share`, `limit_ppm` or `paused`";
+            let fix = "give `share`, `limit_ppm`, `bounds` or `paused`";
             return Err(Refusal::new(ErrorCode::BadRequest, "nothing is to be changed", fix));
         }
         let share = change.share.map(parse_share).transpose()?;
         let limit = change.limit_ppm.map(parse_limit).transpose()?;
+        let had = self.engine.ledger().clients()[client.index()].limit;
+        self.check_bounds(Some(client), limit.unwrap_or(had), change.bounds)?;
         let owned = self.book.entry_mut(client).and_then(|entry| entry.owner.as_mut());
         if let (Some(owner), Some(share)) = (owned, share) {
             // The market has changed the ticket, and tells what that is worth.
@@ -366,6 +372,10 @@ impl Scheduler {
             self.check_cycle(share, Some(client))?;
             self.rebase();
             self.engine.reshare(client, share).map_err(internal)?;
+            if let Some(entry) = self.book.entry_mut(client) {
+                entry.share = share.get();
+            }
+            self.apply_reserves();
             self.weights.stale = true;
         } else {
             self.rebase();
@@ -373,6 +383,7 @@ impl Scheduler {
         if let Some(limit) = limit {
             self.engine.set_limit(client, limit).map_err(limited)?;
         }
+        self.set_bounds(client, change.bounds)?;
         match change.paused {
             Some(true) => {
                 self.log.pause(clock::now(), client, true);
@@ -424,6 +435,7 @@ impl Scheduler {
             // All that there is to tell of it is in the book.
             self.engine.host_mut().forget(lost.client);
             self.weights.stale = true;
+            self.apply_reserves();
             self.rebase();
         }
         match self.leave_at {

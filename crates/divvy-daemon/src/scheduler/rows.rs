@@ -97,7 +97,7 @@ impl Scheduler {
         let account = &self.engine.ledger().clients()[client.index()];
         let standing = standings[client.index()];
         // What was asked for is a ticket's amount, where the engine's shares are the market's values.
-        let share = entry.owner.as_ref().map_or(account.share.get(), |owner| owner.amount);
+        let share = entry.owner.as_ref().map_or(entry.share, |owner| owner.amount);
         let host = self.engine.host();
         let (nr_members, not_permitted) = (host.nr_members(client), host.nr_not_permitted(client));
         Some(Client {
@@ -108,6 +108,7 @@ impl Scheduler {
             currency: entry.owner.as_ref().map(|owner| owner.currency.to_string()),
             share,
             limit_ppm: account.limit.map(CpuLimit::ppm),
+            bounds: entry.bounds,
             effective_share: standing.effective_share * share as f64 / account.share.get() as f64,
             requested_fraction: standing.requested_fraction,
             effective_fraction: standing.effective_fraction,

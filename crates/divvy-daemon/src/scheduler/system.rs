@@ -193,9 +193,9 @@ impl Scheduler {
         }
     }
 
-    /// What each client has a right to of memory and disks, as far as the market has told.
+    /// What each client has a right to of memory and disks: as far as the market has told, or by its own bounds.
     pub(super) fn rights(&self) -> BTreeMap<ClientId, Rights> {
-        let Some(system) = &self.system else { return BTreeMap::new() };
+        let Some(system) = &self.system else { return self.reserved_memory() };
         let of = |currency| system.rights.get(&currency).copied();
         let present = self.book.present();
         present.filter_map(|(client, entry)| Some((client, of(entry.owner.as_ref()?.currency)?))).collect()

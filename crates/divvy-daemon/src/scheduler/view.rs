@@ -275,6 +275,7 @@ mod tests {
             currency: None,
             share: 1,
             limit_ppm: None,
+            bounds: divvy_api::types::Bounds::default(),
             effective_share: 0.0,
             requested_fraction: 0.0,
             effective_fraction: 0.0,
@@ -293,7 +294,8 @@ mod tests {
 
     fn row(id: u32, uid: u32, name: &str) -> Row {
         let owner = Owner { uid, user: format!("u{uid}"), currency: Market::new().base(), amount: 1 };
-        let entry = Entry { name: name.into(), selector: "pid:1".into(), owner: Some(owner) };
+        let (share, bounds) = (1, divvy_api::types::Bounds::default());
+        let entry = Entry { name: name.into(), selector: "pid:1".into(), owner: Some(owner), share, bounds };
         Row { client: client(id, &entry.shown()), entry: Arc::new(entry), members: vec![] }
     }
 

@@ -139,11 +139,6 @@ fn settings(policy: &Policy, overrides: &Overrides) -> Result<(Settings, Means),
     let default = GateSpec::default().policy;
     let named = (terms.policy != default).then_some(terms.policy.as_str());
     let (means, backend) = backend::pick(overrides, named, &mut spec)?;
-    // Whose market it is, its rights to memory and disks are kept, too.
-    let means = match means {
-        Means::Shares(ground) => Means::Rights(ground),
-        means => means,
-    };
     let linger = overrides.linger.and_then(Linger::time);
     Ok((Settings { spec, linger, reload: None, market: None, backend }, means))
 }

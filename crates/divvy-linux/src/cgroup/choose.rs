@@ -58,11 +58,9 @@ pub enum Means {
     Freezer(Ground),
     /// Leaves with weights, one for each client in order. Nobody is ever held.
     Weights(Ground, Vec<u64>),
-    /// Leaves with weights that follow the clients' shares ([`LinuxHost::weigh`](crate::LinuxHost::weigh)). Nobody is held
+    /// Leaves with weights that follow the clients' shares ([`LinuxHost::weigh`](crate::LinuxHost::weigh)), and memory and
+    /// disks by rights ([`LinuxHost::keep_rights`](crate::LinuxHost::keep_rights)), as far as they can be had. Nobody is held
     /// but for a pause, which freezes a leaf.
-    Shares(Ground),
-    /// The same, and memory and disks by rights ([`LinuxHost::keep_rights`](crate::LinuxHost::keep_rights)), as far as they
-    /// can be had.
     Rights(Ground),
 }
 

@@ -10,6 +10,8 @@ use super::room::{Cgroup, Device, IO_BFQ_WEIGHT, IO_COST_QOS, IO_WEIGHT};
 pub(super) struct Disk {
     /// The kernel's name.
     pub name: String,
+    /// Its numbers.
+    pub device: Option<Device>,
     /// None: nothing divides it.
     pub by: Vec<&'static str>,
 }
@@ -30,7 +32,8 @@ pub(super) fn survey(sys: &Path, mount: &Path) -> Vec<Disk> {
         let iocost = device.and_then(|device| costs.get(&device)).is_some_and(|qos| qos.enable);
         let bfq = read("queue/scheduler").contains("[bfq]");
         let by = iocost.then_some(IO_WEIGHT.name()).into_iter().chain(bfq.then_some(IO_BFQ_WEIGHT.name()));
-        disks.push(Disk { name: entry.file_name().to_string_lossy().into_owned(), by: by.collect() });
+        let name = entry.file_name().to_string_lossy().into_owned();
+        disks.push(Disk { name, device, by: by.collect() });
     }
     disks.sort_by(|a, b| a.name.cmp(&b.name));
     disks
@@ -59,7 +62,14 @@ mod tests {
                 fs::create_dir(disk.join("device")).expect("a directory");
             }
         }
-        let disk = |name: &str, by: &[&'static str]| Disk { name: name.to_owned(), by: by.to_vec() };
+        let disk = |name: &str, by: &[&'static str]| {
+            let (major, minor) = match name {
+                "sda" => (8, 0),
+                "vda" => (254, 0),
+                _ => (254, 16),
+            };
+            Disk { name: name.to_owned(), device: Some(Device { major, minor }), by: by.to_vec() }
+        };
         let bfq = "io.bfq.weight";
         assert_eq!(survey(&sys, &mount), [disk("sda", &[bfq]), disk("vda", &[]), disk("vdb", &[])]);
         let rest = "ctrl=auto rpct=0.00 rlat=0 wpct=0.00 wlat=0 min=1.00 max=10000.00";

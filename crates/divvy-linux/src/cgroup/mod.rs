@@ -7,6 +7,7 @@
 //! At the end, or when guardian or rescue find that divvy has died, everybody is thawed and moved back to where divvy
 //! was, and the tree is removed.
 
+mod ceiling;
 mod choose;
 mod disks;
 mod files;
@@ -17,6 +18,7 @@ mod survey;
 mod tree;
 mod weights;
 
+pub use ceiling::{Ceilings, NotKept};
 pub use choose::{Asked, Backend, Chosen, Means, Refused, Wish, choose};
 pub use rights::{Enforced, Rights, WHOLE};
 pub(crate) use survey::FIX;

@@ -40,6 +40,8 @@ const BFQ_WEIGHT_MAX: u64 = 1_000;
 pub struct Rights {
     /// Of the memory, whoever comes or goes.
     pub memory_reserved: u64,
+    /// Of the memory, in bytes, beside that.
+    pub memory_bytes: u64,
     /// Of the memory, with whoever else competes.
     pub memory_shared: u64,
     /// Of each disk; 0 where that is not known or of no account now: it keeps the weight that it has.
@@ -119,6 +121,17 @@ impl Offers {
         }
     }
 
+    /// Why leaves do not have a controller; `None` where they do.
+    pub(super) fn missing(&self, controller: Controller) -> Option<&str> {
+        match self.of(controller) {
+            Offer::On | Offer::ByUs => None,
+            Offer::Missing(why) => Some(why),
+            Offer::Unasked => {
+                Some("nothing of memory and disks is divided here: start divvyd with --backend cgroup")
+            }
+        }
+    }
+
     /// Controllers that are on around the tree because of us, or are to be.
     pub(super) fn to_be_put_on(&self) -> impl Iterator<Item = Controller> + '_ {
         Controller::ALL.into_iter().filter(|&controller| *self.of(controller) == Offer::ByUs)
@@ -185,7 +198,8 @@ fn reservable(memory: u64) -> u64 {
 fn bounds(memory: u64, rights: &Rights) -> (u64, u64) {
     let kept = reservable(memory);
     let all = rights.memory_reserved.saturating_add(rights.memory_shared);
-    (pages(kept, rights.memory_reserved), pages(kept, all))
+    let bytes = rights.memory_bytes.min(kept);
+    (pages(kept, rights.memory_reserved) + bytes, pages(kept, all) + bytes)
 }
 
 /// Weights of 1 to `most` in the proportion of `parts`, to the nearest, the largest being `most`; `None` for a part of 0.
@@ -227,6 +241,14 @@ impl Tree {
             Limit::Max => None,
         });
         bounds.chain(not_wired(&meminfo)).min().unwrap_or(0)
+    }
+
+    /// Bytes of memory that can be kept for clients; `None`, with why, where none can.
+    pub(crate) fn reservable(&self) -> std::result::Result<u64, String> {
+        match self.offers.missing(Controller::Memory) {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(reservable(if self.given.memory > 0 { self.given.memory } else { self.memory() })),
+        }
     }
 
     /// Gives the leaves what `rights` say, each with its leaf if it has one, and writes what is not written yet.

@@ -29,19 +29,12 @@ pub(crate) enum Purpose {
     Freeze,
     /// Leaves have weights, one for each client in order.
     Weigh(Vec<u64>),
-    /// Leaves have weights that change, and are frozen for a pause.
-    Follow,
-    /// The same, and rights to memory and disks.
+    /// Leaves have weights that change, are frozen for a pause, and have rights to memory and disks.
     Keep,
 }
 
 impl Purpose {
-    /// Whether what leaves have changes with the clients' shares.
-    const fn changes(&self) -> bool {
-        matches!(self, Self::Follow | Self::Keep)
-    }
-
-    /// Whether leaves are given rights to memory and disks.
+    /// Whether what leaves have changes with the clients' shares, and with their rights to memory and disks.
     pub(super) const fn keeps(&self) -> bool {
         matches!(self, Self::Keep)
     }
@@ -83,7 +76,6 @@ impl Tree {
             Means::Signals => return Ok(None),
             Means::Freezer(ground) => (ground, Purpose::Freeze),
             Means::Weights(ground, weights) => (ground, Purpose::Weigh(weights)),
-            Means::Shares(ground) => (ground, Purpose::Follow),
             Means::Rights(ground) => (ground, Purpose::Keep),
         };
         let (pid, start) = table.owner_identity();
@@ -259,7 +251,7 @@ impl Tree {
                 weight = weights.get(client).copied().unwrap_or(weight);
                 self.weigh(dir, weight)?;
             }
-            Purpose::Follow | Purpose::Keep => {
+            Purpose::Keep => {
                 self.weigh(dir, weight)?;
                 // Version 1 has none: there a pause holds nobody.
                 freeze = open("cgroup.freeze").ok();
@@ -282,7 +274,7 @@ impl Tree {
 
     /// Whether it divides by weights that follow the clients' shares; by which file, if so.
     pub(crate) fn follows(&self) -> Option<super::Knob> {
-        self.purpose.changes().then_some(self.ground.knob)
+        self.purpose.keeps().then_some(self.ground.knob)
     }
 
     /// Gives a leaf another weight; writes nothing where it has it.
@@ -572,7 +564,7 @@ mod tests {
     #[test]
     fn limits_are_the_kernels_where_it_divides() {
         let fixture = Rc::new(Fixture::new(FILES));
-        let mut tree = tree(&fixture, Purpose::Follow, Enable::Nothing);
+        let mut tree = tree(&fixture, Purpose::Keep, Enable::Nothing);
         tree.make(1).expect("nothing is refused");
         let leaf = tree.leaf(0).expect("a leaf");
         let before = written(&fixture).len();

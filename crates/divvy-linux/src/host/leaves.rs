@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use divvy_policy::{ClientId, CpuLimit, Share};
 
 use super::{LinuxHost, Warning};
-use crate::cgroup::{Enforced, Leaf, Rights, Tree, scale};
+use crate::cgroup::{Ceilings, Enforced, Leaf, NotKept, Rights, Tree, scale};
 use crate::select::Selector;
 use crate::{Error, Pid, Result, own};
 
 /// Who divides memory is not to wait for its own: what others press out of it comes back as slowly as the disk is. What the
 /// user should know where that is refused.
 pub(super) fn stay_in_memory(tree: Option<&Tree>) -> Vec<Warning> {
-    let refused = tree.filter(|tree| tree.keeps_memory()).and_then(|_| own::stay_in_memory().err());
+    // An ordinary user may lock next to nothing, and is not warned of what cannot be helped.
+    let ours = tree.filter(|tree| tree.keeps_memory() && rustix::process::geteuid().is_root());
+    let refused = ours.and_then(|_| own::stay_in_memory().err());
     refused.into_iter().map(|e| Warning { client: None, text: e.to_string() }).collect()
 }
 
@@ -69,7 +71,7 @@ impl LinuxHost {
     }
 
     /// Makes the weights of clients' cgroups those of `shares`, where weights are to follow them
-    /// ([`Means::Shares`](crate::cgroup::Means::Shares)); those that are others are written. Returns how far off the worst
+    /// ([`Means::Rights`](crate::cgroup::Means::Rights)); those that are others are written. Returns how far off the worst
     /// is, in millionths: the kernel's range is narrower than that of shares.
     ///
     /// # Errors
@@ -116,6 +118,37 @@ impl LinuxHost {
             let leaf = client.leaf.as_mut()?;
             Some((rights.get(&id).unwrap_or(&none), leaf))
         }))
+    }
+
+    /// Has the kernel bound what a client has of memory and disks, where that is another bound than `before`.
+    ///
+    /// # Errors
+    /// [`NotKept`].
+    pub fn bound(
+        &mut self,
+        client: ClientId,
+        before: Ceilings,
+        to: Ceilings,
+    ) -> std::result::Result<(), NotKept> {
+        let leaf = self.clients.get(client.index()).and_then(|c| c.leaf.as_ref());
+        match (&self.tree, leaf) {
+            _ if before == to => Ok(()),
+            (Some(tree), Some(leaf)) => tree.bound(leaf, before, to),
+            _ => Err(NotKept::Missing(
+                "the client has no cgroup: start divvyd with --backend cgroup".to_owned(),
+            )),
+        }
+    }
+
+    /// Bytes of memory that can be kept for clients.
+    ///
+    /// # Errors
+    /// Why none can, and what would help.
+    pub fn reservable_memory(&self) -> std::result::Result<u64, String> {
+        match &self.tree {
+            Some(tree) => tree.reservable(),
+            None => Err("clients have no cgroups: start divvyd with --backend cgroup".to_owned()),
+        }
     }
 
     /// What gives effect to rights to memory and disks, and how far; nothing where that was not asked for.

@@ -23,6 +23,8 @@ pub(super) fn checks(s: &mut Setting) -> Result<()> {
     s.page.text(
         "The first rows are those of the kernel's `cgroup/test_cpu`: weights within weights (here a currency within a user's), \
          a quota alone and beside others, and less wanted than there is, on two CPUs in real time. The kernel's tests allow them 15 to 35 %. \
+         Then what [admin.md](../admin.md) does: alice has 2000 base tickets of CPU and bob 1000, both as many of memory and disk, and bob \
+         gives 500 disk for 500 cpu. \
          In the last rows alice runs one task for each resource; bob starts 24 processes that compute and more without end, and resumes \
          all of his all the time; carol reads with eight threads and writes to as much memory as there is.",
     );
@@ -37,7 +39,7 @@ pub(super) fn checks(s: &mut Setting) -> Result<()> {
         exact.map(|check| (check.got / check.due - 1.0).abs()).fold(0.0, f64::max) * 100.0
     };
     s.page.goal(
-        "nested weights and quota: the largest error of any part, one CPU",
+        "nested weights, quota and exchange: the largest error of any part, one CPU",
         Limit::Most(CLOSE),
         off(&one.checks),
         "%",

@@ -54,7 +54,7 @@ pub(super) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
 
 /// Each one's part of what all used is what its share says.
 #[track_caller]
-fn check_parts(used: &[u64], shares: &[u64]) {
+pub(super) fn check_parts(used: &[u64], shares: &[u64]) {
     let (all, sum) = (used.iter().sum::<u64>() as f64, shares.iter().sum::<u64>() as f64);
     for (used, share) in used.iter().zip(shares) {
         let (got, due) = (*used as f64 / all, *share as f64 / sum);
@@ -75,7 +75,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    fn user(name: &str, options: &[&str]) -> Self {
+    pub(super) fn user(name: &str, options: &[&str]) -> Self {
         Self::of(name, 0, Command::new("divvyd"), options)
     }
 
@@ -160,7 +160,7 @@ impl Drop for Daemon {
 }
 
 /// What each cgroup's processes used in a while, by the kernel's own account of that cgroup.
-fn used(cgroups: &[Cgroup]) -> Vec<u64> {
+pub(super) fn used(cgroups: &[Cgroup]) -> Vec<u64> {
     let look = || cgroups.iter().map(|c| c.get(&CPU_STAT).expect("there").usage.0).collect::<Vec<_>>();
     let from = look();
     sleep(WINDOW_MS);

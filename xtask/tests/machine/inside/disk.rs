@@ -2,9 +2,10 @@
 
 mod rights;
 
-use divvy_linux::cgroup::room::{DeviceIoMax, IO_MAX, IO_STAT, IoMax, Limit};
+use divvy_linux::cgroup::room::{Cgroup, DeviceIoMax, IO_MAX, IO_STAT, IoMax, Limit};
 use divvy_linux::clock;
 
+use super::backend::{Daemon, check_success, dirs, eventually, trees};
 use super::room::{MAX_BOUND_ERROR, check_near};
 use super::{Child, Group, scratch_disk, sleep};
 
@@ -29,4 +30,41 @@ fn a_disk_keeps_to_its_bound() {
     sleep(6_000);
     let (bytes, time) = (wbytes() - from, clock::now().since(began));
     check_near("bytes a second", bytes as f64 / time.as_secs_f64(), rate as f64, MAX_BOUND_ERROR);
+}
+
+/// A client's limit of a disk is kept, reading and writing, changed and taken back.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn a_clients_limit_of_a_disk_is_kept() {
+    let (path, disk) = scratch_disk();
+    let mut daemon = Daemon::user("own", &["--backend", "cgroup"]);
+    let line =
+        format!("while :; do dd if={path} of=/dev/null bs=64k count=64 iflag=direct 2>/dev/null; done");
+    let mut run = daemon.divvy(&["run", "--name", "reader", "--limit", "disk:2M", "--", "sh", "-c", &line]);
+    let mut run = run.stdin(std::process::Stdio::null()).spawn().expect("divvy");
+    let leaf = eventually("the client", || trees().iter().flat_map(|tree| dirs(tree, "c")).next());
+    let leaf = Cgroup::open(&leaf).expect("there");
+    let max = |rate| IoMax { rbps: rate, wbps: rate, ..IoMax::NONE };
+    eventually("its limit", || {
+        (leaf.get(&IO_MAX).expect("readable").get(&disk) == Some(&max(Limit::At(2 * MIB)))).then_some(())
+    });
+    let rate = |seconds: u64| {
+        let bytes = || leaf.get(&IO_STAT).expect("readable").get(&disk).map_or(0, |stat| stat.rbytes);
+        let (from, began) = (bytes(), clock::now());
+        sleep(seconds * 1_000);
+        (bytes() - from) as f64 / clock::now().since(began).as_secs_f64()
+    };
+    sleep(1_000);
+    check_near("bytes a second", rate(6), (2 * MIB) as f64, MAX_BOUND_ERROR);
+    check_success(&mut daemon.divvy(&["set", "reader", "--limit", "disk:4M"]));
+    sleep(1_000);
+    check_near("bytes a second", rate(6), (4 * MIB) as f64, MAX_BOUND_ERROR);
+    check_success(&mut daemon.divvy(&["set", "reader", "--limit", "disk:none"]));
+    assert_eq!(leaf.get(&IO_MAX).expect("readable").get(&disk), None);
+    let free = rate(2);
+    assert!(free > (8 * MIB) as f64, "{free} bytes a second without a limit");
+    let pid = divvy_linux::Pid::from_child(&run);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("ours");
+    let _ = run.wait();
+    daemon.stop();
 }

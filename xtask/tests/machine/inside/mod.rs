@@ -1,6 +1,7 @@
 //! What runs in the machine, as root, alone, on a kernel with cgroup v2 and nothing else.
 
 mod backend;
+mod bounds;
 mod disk;
 mod kernel;
 mod room;

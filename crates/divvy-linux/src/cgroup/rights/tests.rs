@@ -49,7 +49,7 @@ fn written(fixture: &Fixture) -> Vec<String> {
 }
 
 fn rights(memory_reserved: u64, memory_shared: u64, disk: u64) -> Rights {
-    Rights { memory_reserved, memory_shared, disk }
+    Rights { memory_reserved, memory_shared, disk, ..Rights::default() }
 }
 
 fn keep(tree: &mut Tree, rights: &[Rights], leaves: &mut [Leaf]) -> Result<()> {
@@ -58,7 +58,7 @@ fn keep(tree: &mut Tree, rights: &[Rights], leaves: &mut [Leaf]) -> Result<()> {
 
 #[test]
 fn five_percent_of_the_memory_are_nobodys() {
-    let all = Rights { memory_reserved: HALF, memory_shared: HALF, disk: 0 };
+    let all = Rights { memory_reserved: HALF, memory_shared: HALF, ..Rights::default() };
     assert_eq!(bounds(1000 * MIB, &all), (475 * MIB, 950 * MIB));
     assert_eq!(bounds(1000 * MIB, &rights(WHOLE, 0, 0)), (950 * MIB, 950 * MIB));
     assert_eq!(bounds(1000 * MIB, &rights(0, WHOLE * 2, 0)), (0, 950 * MIB), "never more");
@@ -206,7 +206,8 @@ fn a_cgroup_around_that_is_not_protected_is_told_of() {
 
 #[test]
 fn disks_are_told_with_what_would_help() {
-    let disk = |name: &str, by: &[&'static str]| Disk { name: name.to_owned(), by: by.to_vec() };
+    let disk =
+        |name: &str, by: &[&'static str]| Disk { name: name.to_owned(), device: None, by: by.to_vec() };
     let told =
         disks_enforced(&[disk("sda", &["io.weight"]), disk("sdb", &[]), disk("vda", &["io.bfq.weight"])]);
     assert_eq!(told.by.as_deref(), Some("io.weight on sda, io.bfq.weight on vda"));
@@ -214,4 +215,39 @@ fn disks_are_told_with_what_would_help() {
     assert_eq!(disks_enforced(&[]).note, "there is no disk");
     let told = disks_enforced(&[disk("a", &[]), disk("b", &[])]);
     assert!(told.by.is_none() && told.note.starts_with("nothing divides a, b: "), "{}", told.note);
+}
+
+#[test]
+fn a_ceiling_is_written_once_or_it_is_told_why_not() {
+    use super::super::ceiling::{Ceilings, NotKept};
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = tree(&fixture, &[]);
+    tree.make(1).expect("nothing is refused");
+    let leaf = tree.leaf(0).expect("a leaf");
+    let _ = written(&fixture);
+    let (none, some) = (Ceilings::default(), Ceilings { memory: Some(64 * MIB), disk: None });
+    tree.bound(&leaf, none, some).expect("there is a controller");
+    tree.bound(&leaf, some, some).expect("nothing to do");
+    tree.bound(&leaf, some, none).expect("there is a controller");
+    assert_eq!(written(&fixture), ["T/c0/memory.max=67108864", "T/c0/memory.max=max"]);
+    drop(tree);
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = self::tree(&fixture, &[("cgroup.controllers", "cpu\n")]);
+    tree.make(1).expect("cpu is there");
+    let leaf = tree.leaf(0).expect("a leaf");
+    match tree.bound(&leaf, none, some) {
+        Err(NotKept::Missing(why)) => assert!(why.contains("has no memory controller: put it on"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(tree.reservable().is_err());
+}
+
+#[test]
+fn bytes_are_reserved_beside_parts() {
+    // 950 MiB can be kept: half of that, and 10 MiB.
+    let both = Rights { memory_reserved: HALF, memory_bytes: 10 * MIB, ..Rights::default() };
+    assert_eq!(bounds(1000 * MIB, &both), (485 * MIB, 485 * MIB));
+    // No more than there is.
+    let all = Rights { memory_bytes: u64::MAX, ..Rights::default() };
+    assert_eq!(bounds(1000 * MIB, &all), (950 * MIB, 950 * MIB));
 }

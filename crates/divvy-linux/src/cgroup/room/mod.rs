@@ -36,7 +36,7 @@ pub use memory::{
     MemoryEvents,
 };
 pub(super) use text::Parse;
-use text::Spell;
+pub(super) use text::Spell;
 pub use text::{Hundredths, Limit, Pressure, Stall};
 
 /// `CGROUP2_SUPER_MAGIC`.

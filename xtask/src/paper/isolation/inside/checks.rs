@@ -5,12 +5,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use divvy_linux::cgroup::room::MEMORY_CURRENT;
+use divvy_linux::cgroup::room::{Limit, MEMORY_CURRENT, MEMORY_MIN};
 use divvy_linux::clock;
 use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{Site, Used, divvy, divvy_as, eventually, simulated_disks};
+use super::{Disk, Site, Used, divvy, divvy_as, eventually, simulated_disks};
 use crate::client::number;
 
 const ALICE: u32 = 1001;
@@ -62,7 +62,11 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Checks> {
     let mut seen = Checks::default();
     nested(seconds, &mut seen)?;
     quota(seconds, &mut seen)?;
-    hostile(seconds, &mut seen)?;
+    let disks = simulated_disks()?;
+    disks[0].divide(IOPS)?;
+    fs::set_permissions(&disks[0].path, fs::Permissions::from_mode(0o666)).context("let all use the disk")?;
+    administrator(seconds, &disks[0], &mut seen)?;
+    hostile(seconds, &disks, &mut seen)?;
     Ok(seen)
 }
 
@@ -106,17 +110,48 @@ fn quota(seconds: u64, seen: &mut Checks) -> Result<()> {
     Ok(())
 }
 
+/// What `docs/admin.md` does: alice has twice bob's CPU and as much of memory and disk, until bob gives disk for CPU.
+fn administrator(seconds: u64, disk: &Disk, seen: &mut Checks) -> Result<()> {
+    let mut site = Site::start(Some(MEMORY), "[users.alice]\ncpu = 2000\n[users.bob]\ncpu = 1000\n")?;
+    let path = disk.path.to_string_lossy().into_owned();
+    let size = (16 * MIB).to_string();
+    for (uid, at) in [(ALICE, 0), (BOB, 16 * MIB)] {
+        // Nearly all of the CPU is the first one's: what a reader does not use is everybody's.
+        site.task(uid, "simulation", &["--share", "100"], &["compute"])?;
+        site.task(uid, "reader", &["--share", "1"], &["iohog", &path, &at.to_string(), &size])?;
+    }
+    let mut look = |when: &str, cpu: f64, of_disk: f64| -> Result<()> {
+        clock::sleep(Nanos::from_secs(SETTLE));
+        let used = site.measure(seconds)?;
+        let (had, read) = (parts(&used, |used| used.cpu_ns), parts(&used, |used| used.read));
+        seen.note(format!("docs/admin.md, {when}: alice's part of the CPU"), cpu, had[0] / (had[0] + had[2]));
+        seen.note(format!("docs/admin.md, {when}: alice's part of the disk"), of_disk, read[1] + read[0]);
+        Ok(())
+    };
+    look("before the exchange", 2.0 / 3.0, 0.5)?;
+    divvy_as(BOB, &["exchange", "offer", "--give", "disk:500", "--want", "cpu:500"])?;
+    divvy_as(ALICE, &["exchange", "offer", "--give", "cpu:500", "--want", "disk:500"])?;
+    look("with the exchange", 0.5, 0.75)?;
+    divvy(&["reserve", "alice/simulation", "--from", "base", "250", "--resource", "memory"])?;
+    let min = || match site.tasks[0].leaf.get(&MEMORY_MIN) {
+        Ok(Limit::At(bytes)) => bytes,
+        _ => 0,
+    };
+    eventually("the reservation", || min() > 0)?;
+    // Half of all memory can be kept, and of that a quarter.
+    let part = min() as f64 / (MEMORY / 2) as f64;
+    seen.note("docs/admin.md: alice's reserved part of the memory that can be kept", 0.25, part);
+    Ok(())
+}
+
 /// Bob starts processes without end and resumes all that are his, carol reads with eight threads and takes all memory that she
 /// can; alice has one task for each resource.
-fn hostile(seconds: u64, seen: &mut Checks) -> Result<()> {
-    let [disk, swap] = simulated_disks()?;
-    disk.divide(IOPS)?;
+fn hostile(seconds: u64, [disk, swap]: &[Disk; 2], seen: &mut Checks) -> Result<()> {
     for program in ["mkswap", "swapon"] {
         let done =
             Command::new(program).arg(&swap.path).output().with_context(|| format!("start {program}"))?;
         ensure!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
     }
-    fs::set_permissions(&disk.path, fs::Permissions::from_mode(0o666)).context("let all use the disk")?;
     let path = disk.path.to_string_lossy().into_owned();
     let mut site = Site::start(Some(MEMORY), "")?;
     let (file, at) = ((16 * MIB).to_string(), |i: u64| (i * 16 * MIB).to_string());

@@ -118,7 +118,8 @@ impl Site {
     fn start(memory: Option<u64>, policy: &str) -> Result<Self> {
         let mut dir = PathBuf::from(ROOT);
         if let Some(bytes) = memory {
-            let work = Cgroup::open(ROOT.as_ref())?.make(WORK)?;
+            let root = Cgroup::open(ROOT.as_ref())?;
+            let work = root.child(WORK).or_else(|_| root.make(WORK))?;
             work.set(&MEMORY_MAX, &Limit::At(bytes))?;
             dir.push(WORK);
         }

@@ -1,0 +1,264 @@
+//! What a client is sure of, and may not exceed, beside its share: reservations of CPU and memory, limits of memory and disks.
+//!
+//! *CPU*: what is reserved are parts of all CPUs that are divided; shares divide the rest, so a client with a reservation `r` and a
+//! share `s` is due `r + (1 - R) * s / S`, where `R` and `S` are everybody's together: what hard and soft tickets of one
+//! currency come to (*Isolation with Flexibility*, section 2.4). The engine is given that as its shares. Whoever sleeps leaves
+//! its part to the others, reserved or not. *Memory*: `memory.min` and `memory.low`. *Limits*: `memory.max` and `io.max`.
+//! In a market reservations are its hard tickets, and only limits are kept here.
+
+use std::collections::BTreeMap;
+
+use divvy_linux::cgroup::{Ceilings, NotKept, Rights};
+use divvy_policy::{ClientId, CpuLimit, Share};
+
+use super::{Scheduler, internal, system};
+use crate::message::Refusal;
+use divvy_api::types::{Bounds, ErrorCode};
+
+/// One, in millionths.
+const WHOLE_PPM: u64 = 1_000_000;
+/// At most so much of the CPUs is reserved: the rest is for whoever has only a share.
+const RESERVABLE_PPM: u64 = 950_000;
+/// Shares of all together where somebody has a reservation: parts of the CPUs are right to a ten thousandth.
+const PARTS: u128 = 10_000;
+/// Less memory than this holds no program.
+const MEMORY_MIN: u64 = 1 << 20;
+/// Less than this a second is no use of a disk.
+const DISK_MIN: u64 = 4096;
+
+fn bad(message: String, fix: &str) -> Refusal {
+    Refusal::new(ErrorCode::BadRequest, message, fix)
+}
+
+fn not_kept(e: NotKept) -> Refusal {
+    match e {
+        NotKept::Missing(why) => bad(
+            format!("nothing keeps this limit here: {why}"),
+            "leave it out; `divvy doctor` says what this machine can give effect to",
+        ),
+        NotKept::Failed(e) => system(e),
+    }
+}
+
+fn ceilings(bounds: Bounds) -> Ceilings {
+    Ceilings { memory: bounds.limit_memory_bytes, disk: bounds.limit_disk_bytes }
+}
+
+/// What clients with these shares and reservations (millionths of all) are due, as shares of about [`PARTS`] in all.
+fn entitlements(clients: &[(u64, u64)]) -> Vec<u64> {
+    let shares: u128 = clients.iter().map(|&(share, _)| u128::from(share)).sum();
+    let reserved: u128 = clients.iter().map(|&(_, ppm)| u128::from(ppm)).sum();
+    let whole = u128::from(WHOLE_PPM);
+    let rest = whole.saturating_sub(reserved);
+    let due = |&(share, ppm): &(u64, u64)| {
+        // Of shares * whole in all.
+        let due = u128::from(ppm) * shares + rest * u128::from(share);
+        let all = (shares * whole).max(1);
+        u64::try_from((due * PARTS * 2 / all).div_ceil(2)).unwrap_or(1).max(1)
+    };
+    clients.iter().map(due).collect()
+}
+
+impl Scheduler {
+    /// Whether a client, or one that is to be, can have these bounds with this limit of CPU time. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`ErrorCode::BadRequest`] for what cannot be kept here, with what would help; [`ErrorCode::Refused`] where too much is
+    /// promised.
+    pub(super) fn check_bounds(
+        &self,
+        client: Option<ClientId>,
+        limit: Option<CpuLimit>,
+        change: Bounds,
+    ) -> Result<(), Refusal> {
+        if change.is_empty() {
+            return Ok(());
+        }
+        let had =
+            client.and_then(|client| self.book.entry(client)).map_or_else(Bounds::default, |e| e.bounds);
+        let to = had.changed_by(change);
+        if self.settings.backend.used != "cgroup" {
+            let text = format!(
+                "by {} only shares and limits of CPU time are kept: no reservation, and no limit of memory or disk",
+                self.settings.backend.used
+            );
+            return Err(bad(
+                text,
+                "start divvyd with --backend cgroup; `divvy doctor` says whether it can be had",
+            ));
+        }
+        let reserves = to.reserve_cpu_ppm.is_some() || to.reserve_memory_bytes.is_some();
+        if self.system.is_some() && reserves {
+            let text = "the system's divvyd reserves by hard tickets".to_owned();
+            return Err(bad(text, "`divvy reserve CLIENT --from CURRENCY AMOUNT --resource RESOURCE`"));
+        }
+        let too_small = |what: &str, n: Option<u64>, least: u64| match n {
+            Some(n) if n < least => {
+                Err(bad(format!("{what} of {n} bytes: at least {least} are needed"), "give more, or none"))
+            }
+            _ => Ok(()),
+        };
+        too_small("a limit of memory", to.limit_memory_bytes, MEMORY_MIN)?;
+        too_small("a limit of a disk", to.limit_disk_bytes, DISK_MIN)?;
+        self.check_cpu(client, to.reserve_cpu_ppm.unwrap_or(0), limit)?;
+        self.check_memory(client, to)
+    }
+
+    /// What others have of something.
+    fn others(&self, client: Option<ClientId>, of: fn(&Bounds) -> Option<u64>) -> u64 {
+        let others = self.book.present().filter(|&(id, _)| Some(id) != client);
+        others.filter_map(|(_, entry)| of(&entry.bounds)).fold(0, u64::saturating_add)
+    }
+
+    fn check_cpu(&self, client: Option<ClientId>, ppm: u64, limit: Option<CpuLimit>) -> Result<(), Refusal> {
+        if ppm == 0 {
+            return Ok(());
+        }
+        let percent = |ppm: u64| ppm as f64 / 10_000.0;
+        let others = self.others(client, |bounds| bounds.reserve_cpu_ppm);
+        if ppm.saturating_add(others) > RESERVABLE_PPM {
+            let text = format!(
+                "{} % of the CPUs cannot be reserved: {} % are already, and {} % can be",
+                percent(ppm),
+                percent(others),
+                percent(RESERVABLE_PPM)
+            );
+            return Err(Refusal::new(
+                ErrorCode::Refused,
+                text,
+                "reserve less, or take another reservation back",
+            ));
+        }
+        let cpus = self.engine.host().cpus().len() as u64;
+        match limit {
+            Some(limit) if ppm.saturating_mul(cpus) > limit.ppm() => {
+                let text = format!(
+                    "a reservation of {} % of {cpus} CPUs is more than the limit of {limit} of one",
+                    percent(ppm)
+                );
+                Err(bad(text, "reserve less, or allow more"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_memory(&self, client: Option<ClientId>, to: Bounds) -> Result<(), Refusal> {
+        let Some(bytes) = to.reserve_memory_bytes else { return Ok(()) };
+        if let Some(limit) = to.limit_memory_bytes.filter(|&limit| bytes > limit) {
+            let text = format!("a reservation of {bytes} bytes of memory is more than the limit of {limit}");
+            return Err(bad(text, "reserve less, or allow more"));
+        }
+        let all = self.engine.host().reservable_memory();
+        let all = all.map_err(|why| not_kept(NotKept::Missing(why)))?;
+        let others = self.others(client, |bounds| bounds.reserve_memory_bytes);
+        if bytes.saturating_add(others) > all {
+            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+            let text = format!(
+                "{} MiB of memory cannot be reserved: {} MiB are already, and {} MiB can be",
+                mib(bytes),
+                mib(others),
+                all >> 20
+            );
+            return Err(Refusal::new(
+                ErrorCode::Refused,
+                text,
+                "reserve less, or take another reservation back",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Changes a client's bounds, after [`Scheduler::check_bounds`].
+    ///
+    /// # Errors
+    /// What the kernel refused: the client has the bounds that it had.
+    pub(super) fn set_bounds(&mut self, client: ClientId, change: Bounds) -> Result<(), Refusal> {
+        let Some(entry) = self.book.entry(client) else { return Ok(()) };
+        let before = entry.bounds;
+        let to = before.changed_by(change);
+        if to == before {
+            return Ok(());
+        }
+        let host = self.engine.host_mut();
+        if let Err(e) = host.bound(client, ceilings(before), ceilings(to)) {
+            // Of two files the first may have been written.
+            let _ = host.bound(client, ceilings(to), ceilings(before));
+            return Err(not_kept(e));
+        }
+        if let Some(entry) = self.book.entry_mut(client) {
+            entry.bounds = to;
+        }
+        self.weights.stale = true;
+        self.apply_reserves();
+        Ok(())
+    }
+
+    /// Gives the engine what everybody is due, where somebody has CPU time reserved, or had until now.
+    pub(super) fn apply_reserves(&mut self) {
+        let any = self.book.present().any(|(_, entry)| entry.bounds.reserve_cpu_ppm.is_some());
+        if self.system.is_some() || !(any || self.reserves) {
+            return;
+        }
+        self.reserves = any;
+        let clients: Vec<(u64, u64)> = self
+            .book
+            .present()
+            .map(|(_, entry)| (entry.share, entry.bounds.reserve_cpu_ppm.unwrap_or(0)))
+            .collect();
+        let due =
+            if any { entitlements(&clients) } else { clients.iter().map(|&(share, _)| share).collect() };
+        let ids: Vec<ClientId> = self.book.present().map(|(id, _)| id).collect();
+        self.rebase();
+        self.weights.stale = true;
+        for (client, share) in ids.into_iter().zip(due) {
+            let share = Share::new(share).unwrap_or(Share::ONE);
+            if let Err(e) = self.engine.reshare(client, share).map_err(internal) {
+                crate::say(format_args!(
+                    "client {}: a share of {share} was not taken: {}",
+                    client.0, e.message
+                ));
+            }
+        }
+    }
+
+    /// Memory that clients have reserved.
+    pub(super) fn reserved_memory(&self) -> BTreeMap<ClientId, Rights> {
+        let reserved = self.book.present().filter_map(|(client, entry)| {
+            let memory_bytes = entry.bounds.reserve_memory_bytes?;
+            Some((client, Rights { memory_bytes, ..Rights::default() }))
+        });
+        reserved.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_divide_what_reservations_leave() {
+        // 20 % reserved; the other 80 % by shares 3:1.
+        assert_eq!(entitlements(&[(3, 200_000), (1, 0)]), [8_000, 2_000]);
+        // 50 % and 25 % reserved, a quarter left for 1:1:2.
+        assert_eq!(entitlements(&[(1, 500_000), (1, 250_000), (2, 0)]), [5_625, 3_125, 1_250]);
+        // Nothing reserved: shares.
+        assert_eq!(entitlements(&[(1, 0), (3, 0)]), [2_500, 7_500]);
+        // Nobody is left without any.
+        assert_eq!(entitlements(&[(1_000_000, 950_000), (1, 0)]), [10_000, 1]);
+        assert_eq!(entitlements(&[]), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_not_given_stays_and_nothing_takes_back() {
+        let had =
+            Bounds { reserve_cpu_ppm: Some(200_000), limit_memory_bytes: Some(1 << 30), ..Bounds::default() };
+        let change =
+            Bounds { reserve_cpu_ppm: Some(0), limit_disk_bytes: Some(1 << 20), ..Bounds::default() };
+        let now = Bounds {
+            limit_memory_bytes: Some(1 << 30),
+            limit_disk_bytes: Some(1 << 20),
+            ..Bounds::default()
+        };
+        assert_eq!(had.changed_by(change), now);
+    }
+}

@@ -1,0 +1,78 @@
+//! What a client's cgroup may not exceed of memory and disks: `memory.max` and `io.max`.
+//!
+//! A limit of the CPU is the gate's, or `cpu.max` (`tree.rs`). These two only the kernel can keep, in a leaf that has the
+//! controller.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::disks;
+use super::room::{Controller, DeviceIoMax, IO_MAX, IoMax, Limit, MEMORY_MAX, Spell};
+use super::tree::{Leaf, Tree};
+use crate::Error;
+
+/// What a client may not exceed beside its limit of CPU time; `None` of what is not bounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ceilings {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Bytes a second read, and as many written, of each disk.
+    pub disk: Option<u64>,
+}
+
+/// Why a bound of memory or disks is not kept.
+#[derive(Debug)]
+pub enum NotKept {
+    /// There is nothing that would keep it: what is missing, and what would help.
+    Missing(String),
+    /// The kernel refused.
+    Failed(Error),
+}
+
+impl From<Error> for NotKept {
+    fn from(e: Error) -> Self {
+        Self::Failed(e)
+    }
+}
+
+impl Tree {
+    /// Bounds what is in `leaf`, where that is another bound than `before`.
+    ///
+    /// # Errors
+    /// [`NotKept`]; what was bounded before the failure stays so.
+    pub(crate) fn bound(&self, leaf: &Leaf, before: Ceilings, to: Ceilings) -> Result<(), NotKept> {
+        let limit = |bytes: Option<u64>| bytes.map_or(Limit::Max, Limit::At);
+        if before.memory != to.memory {
+            self.check_offered(Controller::Memory)?;
+            self.write(&leaf.dir.join(MEMORY_MAX.name()), &limit(to.memory).spell())?;
+        }
+        if before.disk != to.disk {
+            self.check_offered(Controller::Io)?;
+            self.bound_disks(leaf, limit(to.disk), Path::new("/sys"))?;
+        }
+        Ok(())
+    }
+
+    fn bound_disks(&self, leaf: &Leaf, rate: Limit, sys: &Path) -> Result<(), NotKept> {
+        let max = IoMax { rbps: rate, wbps: rate, ..IoMax::NONE };
+        let mut bounded = false;
+        for disk in disks::survey(sys, &self.ground.mount) {
+            let Some(device) = disk.device else { continue };
+            match self.write(&leaf.dir.join(IO_MAX.name()), &DeviceIoMax(device, max).spell()) {
+                Ok(()) => bounded = true,
+                // One that went, or that takes no such bound: the others are bounded all the same.
+                Err(e) if matches!(e.errno(), Some(Errno::NODEV | Errno::OPNOTSUPP)) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        if bounded || rate == Limit::Max {
+            return Ok(());
+        }
+        Err(NotKept::Missing("there is no disk that the kernel could bound (/sys/block)".to_owned()))
+    }
+
+    fn check_offered(&self, controller: Controller) -> Result<(), NotKept> {
+        self.offers.missing(controller).map_or(Ok(()), |why| Err(NotKept::Missing(why.to_owned())))
+    }
+}
