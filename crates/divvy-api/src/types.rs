@@ -46,6 +46,9 @@ pub struct Status {
     pub own: OwnCost,
     /// Clients that have not left.
     pub clients: usize,
+    /// How much of the time all clients' processes waited, with the back ends that use cgroups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pressure: Vec<Pressure>,
 }
 
 /// By what clients are held, or weighed, and why.
@@ -82,6 +85,41 @@ impl std::fmt::Display for Enforcement {
             (Some(by), note) => write!(f, "by {by}; {note}"),
             (None, note) => write!(f, "rights are kept and not enforced: {note}"),
         }
+    }
+}
+
+/// How much of the time processes waited for a resource: the kernel's pressure stall information. Fractions are of the time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// `cpu`, `memory` or `disk`.
+    pub resource: String,
+    /// At least one waited, in the last 10 s.
+    pub some_avg10: f64,
+    /// The same in the last minute.
+    pub some_avg60: f64,
+    /// Time for which at least one waited, since the client's cgroup (or that of all clients) was made.
+    pub some_total_ns: u64,
+    /// All waited, in the last 10 s; not there where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_avg10: Option<f64>,
+    /// Time for which all waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_total_ns: Option<u64>,
+}
+
+impl Pressure {
+    /// What the kernel tells of the cgroup at `dir`: nothing where there is none.
+    #[must_use]
+    pub fn of(dir: Option<&std::path::Path>) -> Vec<Self> {
+        let told = |(resource, p): (&str, divvy_linux::cgroup::room::Pressure)| Self {
+            resource: resource.to_owned(),
+            some_avg10: p.some.avg10.0 as f64 / 1e4,
+            some_avg60: p.some.avg60.0 as f64 / 1e4,
+            some_total_ns: p.some.total.0,
+            full_avg10: p.full.map(|full| full.avg10.0 as f64 / 1e4),
+            full_total_ns: p.full.map(|full| full.total.0),
+        };
+        dir.map(divvy_linux::cgroup::pressures).unwrap_or_default().into_iter().map(told).collect()
     }
 }
 
@@ -204,6 +242,9 @@ pub struct Client {
     /// How its command ended, once it has. Only for commands that divvyd started itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
+    /// How much of the time its processes waited, where it is asked for alone and has a cgroup.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pressure: Vec<Pressure>,
     /// Why it left, if not because it ended or was detached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,

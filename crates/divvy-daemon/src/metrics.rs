@@ -9,6 +9,7 @@ use divvy_policy::Nanos;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -17,7 +18,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::market::stats::Stats;
-use divvy_api::types::Status;
+use divvy_api::types::{Pressure, Status};
 
 /// What the text of [`Metrics::text`] is.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -117,6 +118,7 @@ impl Collector for SchedulerMetrics {
             None,
             backend.metric_type(),
         )?)?;
+        pressure(&mut encoder, &status.pressure)?;
         gauge(&mut encoder, "clients", "Clients that are divided", status.clients as u64)?;
         gauge(&mut encoder, "cpus", "CPUs that are divided", status.cpus.len() as u64)?;
         gauge(&mut encoder, "uptime_seconds", "Time since divvyd began", seconds(status.uptime_ns))?;
@@ -132,6 +134,31 @@ impl Collector for SchedulerMetrics {
         }
         Ok(())
     }
+}
+
+/// For whom the kernel waited.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Waiting {
+    resource: String,
+    kind: &'static str,
+}
+
+/// The time for which clients' processes waited, resource by resource.
+fn pressure(to: &mut DescriptorEncoder, told: &[Pressure]) -> Result<(), std::fmt::Error> {
+    if told.is_empty() {
+        return Ok(());
+    }
+    let help =
+        "Time for which at least one process of all clients waited for a resource (some), or all did (full)";
+    let mut family = to.encode_descriptor("pressure_seconds", help, None, MetricType::Counter)?;
+    for of in told {
+        for (kind, ns) in [("some", Some(of.some_total_ns)), ("full", of.full_total_ns)] {
+            let Some(ns) = ns else { continue };
+            let labels = Waiting { resource: of.resource.clone(), kind };
+            ConstCounter::new(ns as f64 / 1e9).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
 }
 
 /// One number that rises and falls.
@@ -202,6 +229,12 @@ mod tests {
             age_ns: 0,
             own: OwnCost { cpu_ns: 1_500_000_000, wakeups: 9, ..OwnCost::default() },
             clients: 5,
+            pressure: vec![Pressure {
+                resource: "disk".into(),
+                some_total_ns: 1_250_000_000,
+                full_total_ns: Some(500_000_000),
+                ..Pressure::default()
+            }],
         };
         let text = metrics.text(Some(status));
         let get = "method=\"GET\",path=\"/v1/clients/{client}\"";
@@ -214,6 +247,8 @@ mod tests {
         has(&text, &format!("{} 2", bucket("5.0")));
         has(&text, &format!("{} 3", bucket("+Inf")));
         has(&text, "divvy_scheduler_backend_info{used=\"cgroup\"} 1");
+        has(&text, "divvy_pressure_seconds_total{resource=\"disk\",kind=\"some\"} 1.25");
+        has(&text, "divvy_pressure_seconds_total{resource=\"disk\",kind=\"full\"} 0.5");
         has(&text, "divvy_clients 5");
         has(&text, "divvy_cpus 2");
         has(&text, "divvy_own_cpu_seconds_total 1.5");

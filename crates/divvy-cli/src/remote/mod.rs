@@ -147,6 +147,11 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         print("no clients: see `divvy run` and `divvy attach`")?;
     } else {
         table::lines(&clients, args.wide).iter().try_for_each(print)?;
+        // Only cgroups tell it.
+        let status =
+            args.wide.then(|| args.which.choice()?.api().and_then(|api| api.status()).map_err(Failure::from));
+        let line = status.transpose()?.and_then(|status| table::pressure(&status.pressure));
+        line.iter().try_for_each(print)?;
     }
     Ok(Code::Done)
 }

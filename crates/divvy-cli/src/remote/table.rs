@@ -1,6 +1,6 @@
 //! The table of `divvy ls`.
 
-use divvy_api::types::{Client, Clients};
+use divvy_api::types::{Client, Clients, Pressure};
 use divvy_policy::CpuLimit;
 
 use super::seconds;
@@ -108,6 +108,13 @@ fn wide_line(c: &Client, width: usize, limit: &str) -> String {
     )
 }
 
+/// How much all clients wait, in one line; `None` where the kernel does not tell.
+pub(super) fn pressure(told: &[Pressure]) -> Option<String> {
+    let of = |p: &Pressure| format!("{} {:.1} %", p.resource, p.some_avg10 * 100.0);
+    let parts: Vec<String> = told.iter().map(of).collect();
+    (!parts.is_empty()).then(|| format!("of the last 10 s some client waited, for {}", parts.join(", for ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +143,7 @@ mod tests {
             not_permitted,
             members: vec![],
             exit: None,
+            pressure: Vec::new(),
             why: None,
         };
         let clients = Clients {

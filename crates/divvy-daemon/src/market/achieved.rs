@@ -133,6 +133,7 @@ mod tests {
             not_permitted: 0,
             members: vec![],
             exit: None,
+            pressure: Vec::new(),
             why: None,
         }
     }

@@ -156,7 +156,11 @@ impl Scheduler {
         let client = client.map_err(system)?;
         let leader = self.engine.host().leader(client).map_or(0, |pid| pid.as_raw_nonzero().get());
         let (selector, bounds) = (format!("tree:{leader}"), Bounds::default());
-        self.join(client, share, Entry { name, selector, owner: None, share: share.get(), bounds })
+        self.join(
+            client,
+            share,
+            Entry { name, selector, owner: None, share: share.get(), bounds, cgroup: None },
+        )
     }
 
     /// Where there is a market: processes of `who`, or of anybody where that is root.
@@ -244,7 +248,7 @@ impl Scheduler {
         };
         let (selector, bounds) = (selector.to_string(), Bounds::default());
         let client = client.map_err(select)?;
-        self.join(client, share, Entry { name, selector, owner, share: share.get(), bounds })
+        self.join(client, share, Entry { name, selector, owner, share: share.get(), bounds, cgroup: None })
     }
 
     /// Takes a client of the host into the engine and the book.
@@ -259,7 +263,8 @@ impl Scheduler {
                 return Err(internal(e));
             }
         }
-        self.book.join(client, entry);
+        let cgroup = self.engine.host().cgroup(Some(client));
+        self.book.join(client, Entry { cgroup, ..entry });
         self.weights.stale = true;
         self.enter_market(client);
         self.apply_reserves();

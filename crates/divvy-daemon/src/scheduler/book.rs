@@ -1,6 +1,7 @@
 //! Who the clients are: names, selectors, and those who left lately.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use divvy_policy::ClientId;
@@ -25,6 +26,8 @@ pub(crate) struct Entry {
     pub(super) share: u64,
     /// What else it is sure of, and may not exceed.
     pub(super) bounds: Bounds,
+    /// Its cgroup, where it has one of ours.
+    pub(super) cgroup: Option<PathBuf>,
 }
 
 impl Entry {
@@ -211,7 +214,7 @@ mod tests {
 
     fn entry(name: &str) -> Entry {
         let (share, bounds) = (1, Bounds::default());
-        Entry { name: name.into(), selector: "pid:1".into(), owner: None, share, bounds }
+        Entry { name: name.into(), selector: "pid:1".into(), owner: None, share, bounds, cgroup: None }
     }
 
     fn client(id: u32, name: &str) -> Client {
@@ -236,6 +239,7 @@ mod tests {
             not_permitted: 0,
             members: vec![],
             exit: None,
+            pressure: Vec::new(),
             why: None,
         }
     }

@@ -28,7 +28,7 @@ use crate::market::message::Who;
 use crate::message::{Answer, Command, Refusal, Request};
 use crate::protect::Shelter;
 use book::Book;
-use divvy_api::types::{BackendInfo, Change, Enforcement, ErrorCode, OwnCost, SHARE_MAX, Status};
+use divvy_api::types::{BackendInfo, Change, Enforcement, ErrorCode, OwnCost, Pressure, SHARE_MAX, Status};
 use events::Log;
 pub(crate) use spent::Spent;
 pub(crate) use system::{Admins, Owner, Terms, Values};
@@ -38,8 +38,10 @@ pub(crate) use view::{Publisher, View, Views, channel as views};
 const BATCH: usize = 16;
 /// One that was started and has not had a client yet stays at least this long.
 const FIRST_LINGER: Nanos = Nanos::from_secs(10);
-/// What the kernel is told of shares and rights is written at most once in this time.
+/// What the kernel is told of shares and rights is written at most once in this time...
 const WRITE_INTERVAL: Nanos = Nanos::from_millis(100);
+/// ... and for at most one part in so many of the time: with many clients, later.
+const WRITE_PART: u64 = 100;
 /// How much memory there is to be had is looked at this often, where anybody has a right to it.
 const MEMORY_INTERVAL: Nanos = Nanos::from_secs(10);
 /// What the machine has to give effect to rights is looked at this often at most, however often it is asked for.
@@ -92,8 +94,8 @@ pub(crate) struct Scheduler {
     weights: Weights,
     /// Whether anybody has CPU time reserved.
     reserves: bool,
-    /// What gives effect to rights, as it was last looked at, and when.
-    enforced: Option<(Instant, Vec<Enforcement>)>,
+    /// What gives effect to rights, and how much clients wait, as it was last looked at, and when.
+    enforced: Option<(Instant, Vec<Enforcement>, Vec<Pressure>)>,
 }
 
 /// How the kernel's weights follow the clients' shares, where they do.
@@ -105,12 +107,15 @@ struct Weights {
     told: bool,
     /// When they were written last.
     written: Option<Instant>,
+    /// CPU time that this took.
+    cost: Nanos,
 }
 
 impl Weights {
     /// When they are to be written, if they are others by now.
     fn due(&self) -> Option<Instant> {
-        self.stale.then(|| self.written.map_or(Instant::ZERO, |written| written + WRITE_INTERVAL))
+        let rest = WRITE_INTERVAL.max(Nanos(self.cost.0.saturating_mul(WRITE_PART)));
+        self.stale.then(|| self.written.map_or(Instant::ZERO, |written| written + rest))
     }
 }
 
@@ -199,6 +204,12 @@ impl Scheduler {
             return;
         }
         (self.weights.stale, self.weights.written) = (false, Some(now));
+        let begun = clock::own_thread_cpu();
+        self.write_weights();
+        self.weights.cost = clock::own_thread_cpu().saturating_sub(begun);
+    }
+
+    fn write_weights(&mut self) {
         let rights = self.rights();
         if let Err(e) = self.engine.host_mut().keep_rights(&rights) {
             crate::say(format_args!("a client keeps the memory, or the part of the disks, that it had: {e}"));
@@ -326,10 +337,10 @@ impl Scheduler {
 
     fn status(&mut self) -> Status {
         let enforced = match self.enforced.take() {
-            Some((at, enforced)) if clock::now().since(at) < ENFORCED_INTERVAL => (at, enforced),
-            _ => (clock::now(), self.enforced()),
+            Some(looked) if clock::now().since(looked.0) < ENFORCED_INTERVAL => looked,
+            _ => (clock::now(), self.enforced(), Pressure::of(self.engine.host().cgroup(None).as_deref())),
         };
-        let told = enforced.1.clone();
+        let (told, pressure) = (enforced.1.clone(), enforced.2.clone());
         self.enforced = Some(enforced);
         let uptime = clock::now().since(self.started);
         let cost = self.engine.self_cost();
@@ -352,6 +363,7 @@ impl Scheduler {
                 scans: host.membership().scans,
             },
             clients: self.book.len(),
+            pressure,
         }
     }
 
@@ -536,4 +548,22 @@ fn system(e: divvy_linux::Error) -> Refusal {
         },
     };
     Refusal::new(code, e, fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_told_for_one_percent_of_the_time_at_most() {
+        let written = Some(Instant::ZERO + Nanos::from_secs(7));
+        let due = |stale, cost| {
+            let due = Weights { stale, written, cost, ..Weights::default() }.due();
+            due.map(|due| due.since(Instant::ZERO + Nanos::from_secs(7)))
+        };
+        assert_eq!(due(true, Nanos::from_micros(50)), Some(Nanos::from_millis(100)));
+        assert_eq!(due(true, Nanos::from_millis(30)), Some(Nanos::from_secs(3)));
+        assert_eq!(due(false, Nanos::from_millis(30)), None);
+        assert_eq!(Weights { stale: true, ..Weights::default() }.due(), Some(Instant::ZERO));
+    }
 }

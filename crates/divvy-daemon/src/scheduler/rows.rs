@@ -121,6 +121,7 @@ impl Scheduler {
             not_permitted,
             members: Vec::new(),
             exit: host.exit(client),
+            pressure: Vec::new(),
             why: None,
         })
     }

@@ -23,7 +23,7 @@ use super::book::{self, Entry};
 use super::rows::member_state;
 use crate::message::Refusal;
 use crate::server::divvyd_leaves;
-use divvy_api::types::{Client, Clients, ErrorCode, Member, Status};
+use divvy_api::types::{Client, Clients, ErrorCode, Member, Pressure, Status};
 
 /// A view of this age is answered from at once.
 pub(crate) const FRESH: Nanos = Nanos::from_millis(20);
@@ -119,7 +119,10 @@ impl View {
         let asker = self.of_users.then_some(asker);
         let present = self.rows.iter().map(|row| (row.client.id, &*row.entry, row));
         match book::find(key, asker, present, &self.left)? {
-            book::Found::Present(row) => Ok(row.told(members)),
+            book::Found::Present(row) => {
+                let pressure = Pressure::of(row.entry.cgroup.as_deref());
+                Ok(Client { pressure, ..row.told(members) })
+            }
             book::Found::Left(client) => Ok(client.clone()),
         }
     }
@@ -288,6 +291,7 @@ mod tests {
             not_permitted: 0,
             members: vec![],
             exit: None,
+            pressure: Vec::new(),
             why: None,
         }
     }
@@ -295,7 +299,14 @@ mod tests {
     fn row(id: u32, uid: u32, name: &str) -> Row {
         let owner = Owner { uid, user: format!("u{uid}"), currency: Market::new().base(), amount: 1 };
         let (share, bounds) = (1, divvy_api::types::Bounds::default());
-        let entry = Entry { name: name.into(), selector: "pid:1".into(), owner: Some(owner), share, bounds };
+        let entry = Entry {
+            name: name.into(),
+            selector: "pid:1".into(),
+            owner: Some(owner),
+            share,
+            bounds,
+            cgroup: None,
+        };
         Row { client: client(id, &entry.shown()), entry: Arc::new(entry), members: vec![] }
     }
 
@@ -311,6 +322,7 @@ mod tests {
             age_ns: 0,
             own: OwnCost::default(),
             clients: rows.len(),
+            pressure: Vec::new(),
         };
         View { at, status, window_ns: 1, rows, left: Arc::default(), members, of_users: true }
     }

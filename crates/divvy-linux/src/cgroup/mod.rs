@@ -11,6 +11,7 @@ mod ceiling;
 mod choose;
 mod disks;
 mod files;
+mod pressure;
 pub(crate) mod raw;
 mod rights;
 pub mod room;
@@ -20,6 +21,7 @@ mod weights;
 
 pub use ceiling::{Ceilings, NotKept};
 pub use choose::{Asked, Backend, Chosen, Means, Refused, Wish, choose};
+pub use pressure::pressures;
 pub use rights::{Enforced, Rights, WHOLE};
 pub(crate) use survey::FIX;
 pub use survey::{Enable, Ground, Survey};

@@ -267,6 +267,11 @@ impl Tree {
         Ok(Leaf { dir, freeze, procs, usage, weight, given, parts: Vec::new(), told: false })
     }
 
+    /// The cgroup around all leaves.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.root
+    }
+
     /// Whether leaves are given memory.
     pub(crate) fn keeps_memory(&self) -> bool {
         self.offers.wanted(Controller::Memory).is_some()
@@ -430,6 +435,11 @@ fn home_of(part: &Path) -> Option<PathBuf> {
 }
 
 impl Leaf {
+    /// Its cgroup.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Its `cgroup.procs`, for a child that writes itself into it before it becomes what it is to be.
     pub(crate) fn procs(&self) -> Option<BorrowedFd<'_>> {
         self.procs.as_ref().map(File::as_fd)

@@ -140,6 +140,15 @@ impl LinuxHost {
         }
     }
 
+    /// The cgroup of a client of ours, or that around all of them, where cgroups are what holds or weighs.
+    #[must_use]
+    pub fn cgroup(&self, client: Option<ClientId>) -> Option<std::path::PathBuf> {
+        match client {
+            None => self.tree.as_ref().map(|tree| tree.dir().to_owned()),
+            Some(client) => self.clients.get(client.index())?.leaf.as_ref().map(|leaf| leaf.dir().to_owned()),
+        }
+    }
+
     /// Bytes of memory that can be kept for clients.
     ///
     /// # Errors

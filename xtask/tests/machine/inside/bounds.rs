@@ -72,6 +72,12 @@ fn reservation_share_and_limit_hold_together() {
     assert_eq!(told["clients"][0]["bounds"]["reserve_cpu_ppm"], 400_000);
     let effective = told["clients"][0]["effective_fraction"].as_f64().expect("a number");
     assert!((effective - 0.525).abs() < 0.001, "{effective}");
+    // Two that compute on one CPU: one of them always waits.
+    let wide = check_success(&mut daemon.divvy(&["ls", "--wide"]));
+    let waited =
+        wide.lines().find_map(|line| line.strip_prefix("of the last 10 s some client waited, for cpu "));
+    let waited: f64 = waited.and_then(|text| text.split(' ').next()?.parse().ok()).expect(&wide);
+    assert!(waited > 50.0, "{wide}");
     // Too much promised: nothing changes.
     for (options, code, why) in [
         (
