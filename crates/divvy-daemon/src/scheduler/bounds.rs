@@ -71,12 +71,12 @@ impl Scheduler {
         limit: Option<CpuLimit>,
         change: Bounds,
     ) -> Result<(), Refusal> {
-        if change.is_empty() {
-            return Ok(());
-        }
         let had =
             client.and_then(|client| self.book.entry(client)).map_or_else(Bounds::default, |e| e.bounds);
         let to = had.changed_by(change);
+        if to.is_empty() {
+            return Ok(());
+        }
         if self.settings.backend.used != "cgroup" {
             let text = format!(
                 "by {} only shares and limits of CPU time are kept: no reservation, and no limit of memory or disk",

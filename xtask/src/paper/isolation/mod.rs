@@ -46,8 +46,8 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
          says. What becomes of which right is in [backends.md](../backends.md#memory-and-disks)."
             .to_owned(),
         "The machine has one CPU, as the paper's had, and counts time in instructions; its disks are in its memory and take \
-         200 us for an operation by the same clock. So the same programs give the same numbers in every run, on any machine \
-         and however busy that is."
+         200 us for an operation by the same clock. So what comes of it depends neither on the machine that it runs on nor on how \
+         busy that is."
             .to_owned(),
     ];
     if setting.quick {

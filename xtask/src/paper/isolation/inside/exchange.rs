@@ -5,7 +5,7 @@ use divvy_linux::clock;
 use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{IOPS, Site, disk::FILE, divvy, simulated_disks};
+use super::{IOPS, Site, disk::FILE, divvy, eventually, simulated_disks};
 use crate::client::number;
 
 /// Two that compute and five that read. The first of each exchange.
@@ -57,8 +57,11 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Exchanges> {
     for tickets in amounts {
         if tickets > 0 {
             let (cpu, disk) = (format!("cpu:{tickets}"), format!("disk:{tickets}"));
-            divvy(&["exchange", "offer", "--party", "root/compute0", "--give", &disk, "--want", &cpu])?;
-            divvy(&["exchange", "offer", "--party", "root/read0", "--give", &cpu, "--want", &disk])?;
+            // A reader that waits for the disk has no CPU to give just then.
+            for (party, give, want) in [("root/compute0", &disk, &cpu), ("root/read0", &cpu, &disk)] {
+                let words = ["exchange", "offer", "--party", party, "--give", give, "--want", want];
+                eventually("an offer to be taken", || divvy(&words).is_ok())?;
+            }
         }
         clock::sleep(Nanos::from_secs(SETTLE));
         let used = site.measure(seconds)?;
