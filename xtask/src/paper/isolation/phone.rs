@@ -53,14 +53,14 @@ fn write_books(dir: &Path, entries: [u64; 2]) -> Result<std::path::PathBuf> {
 
 pub(super) fn fig11(s: &mut Setting) -> Result<()> {
     let entries = [SMALL_ENTRIES, s.pick(BIG_ENTRIES_QUICK, BIG_ENTRIES)];
-    let (seconds, settle): (u64, u64) = s.pick((10, 50), (20, 200));
+    let (seconds, settle): (u64, u64) = s.pick((10, 60), (20, 200));
     let grid = MEMORY.into_iter().flat_map(|memory| DISK.map(|disk| (disk, memory)));
     let pairs: Vec<(u64, u64)> = s.pick(QUICK.to_vec(), std::iter::once((0, 0)).chain(grid).collect());
     let dir = std::env::temp_dir().join(format!("divvy-books-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir);
     let image = write_books(&dir, entries);
     let seen = image.and_then(|image| {
-        let machine = Machine { two_cpus: false, shift: 3, memory_mib: 2048, add: &[image.as_path()] };
+        let machine = Machine { two_cpus: false, shift: 4, memory_mib: 2048, add: &[image.as_path()] };
         let numbers = [seconds, settle, entries[0], entries[1]].map(|n| n.to_string());
         let pairs = pairs.iter().map(|(disk, memory)| format!("{disk}:{memory}"));
         let args: Vec<String> = numbers.into_iter().chain(pairs).collect();

@@ -23,7 +23,7 @@ const HARD: u64 = 1375;
 const FILE: u64 = 64 * MIB;
 const BEHIND: u64 = 512 * MIB;
 /// What the disk does a second.
-pub(in super::super) const IOPS: u64 = 250;
+pub(in super::super) const IOPS: u64 = 400;
 /// The image of the file system with the databases.
 pub(in super::super) const BOOKS: &str = "books.img";
 /// The databases in it.
