@@ -45,8 +45,8 @@ fn finding(what: &'static str, status: Status, found: impl Into<String>, fix: Op
     Finding { what, found: found.into(), status, fix: fix.map(str::to_owned) }
 }
 
-/// What this machine permits this process: process events, pidfds, CPU clocks, `/proc`, limits, CPUs, cgroups, the runtime
-/// directory (which is made if it is not there).
+/// What this machine permits this process: process events, pidfds, CPU clocks, `/proc`, limits, CPUs, cgroups, the
+/// kernel's scheduler, the runtime directory (which is made if it is not there).
 #[must_use]
 pub fn doctor() -> Vec<Finding> {
     let survey = Survey::new();
@@ -63,6 +63,7 @@ pub fn doctor() -> Vec<Finding> {
         quota(),
         cgroup_delegation(&survey),
         cpu_weights(&survey),
+        crate::sched_ext::finding(),
         runtime_directory(),
     ]
 }
@@ -297,7 +298,7 @@ mod tests {
     #[test]
     fn every_finding_says_something_and_a_lack_says_how_to_get_more() {
         let findings = doctor();
-        assert_eq!(findings.len(), 13);
+        assert_eq!(findings.len(), 14);
         for f in &findings {
             assert!(!f.found.is_empty() && !f.found.contains('\n'), "{f:?}");
             assert!(f.status == Status::Good || f.fix.is_some() || f.what == "CPU clocks", "{f:?}");
