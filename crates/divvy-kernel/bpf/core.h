@@ -81,7 +81,7 @@ struct dv_client {
 	u32 nr_runnable; /* tasks */
 	u32 nr_waiting; /* of them on no CPU */
 	u32 nr_hidden; /* waiting, but left out of the choice for a moment */
-	u32 at; /* place in the heap plus 1, or 0 */
+	u32 at; /* place in the heap or the list of those that wait plus 1, or 0 */
 	u32 next, prev; /* VTRR: neighbours in the queue */
 	u32 last_next, last_prev; /* VTRR: as it left */
 	u32 flags;
@@ -104,7 +104,7 @@ struct dv_state {
 	u32 nr_waiting;
 	u32 nr_hidden;
 	u32 pad;
-	u32 heap[DV_MAX];
+	u32 heap[DV_MAX]; /* of those that wait; PBS: a list of them, in no order */
 	u64 sums[DV_MAX]; /* lottery: Fenwick tree; entry i is node i + 1 */
 	struct dv_client clients[DV_MAX];
 };
@@ -328,6 +328,24 @@ DV_PART int dv_heap_remove(u32 id)
 	return 0;
 }
 
+/* The list, where a policy looks at everybody who waits. */
+
+DV_INLINE void dv_list_insert(u32 id)
+{
+	dv_heap_put(dv.nr_waiting, id);
+}
+
+/* `dv.nr_waiting` has been lowered already. */
+DV_INLINE void dv_list_remove(u32 id)
+{
+	struct dv_client *c = DV(id);
+	u32 at = c->at - 1, last = DV_HEAP(dv.nr_waiting);
+
+	c->at = 0;
+	if (last != id)
+		dv_heap_put(at, last);
+}
+
 /* Lottery. */
 
 /* The most that compensation multiplies by. */
@@ -421,6 +439,8 @@ DV_PART int dv_ready(u32 id)
 		dv_heap_insert(id);
 	else if (dv_policy == DV_LOTTERY)
 		dv_weigh(id, true);
+	else if (dv_policy == DV_PBS)
+		dv_list_insert(id);
 	dv.nr_waiting++;
 	return 0;
 }
@@ -432,6 +452,8 @@ DV_INLINE void dv_leave_order(u32 id)
 		dv_heap_remove(id);
 	else if (dv_policy == DV_LOTTERY)
 		dv_weigh(id, false);
+	else if (dv_policy == DV_PBS)
+		dv_list_remove(id);
 }
 
 /* One of its waiting tasks waits no longer. */
@@ -540,7 +562,7 @@ DV_PART int dv_block(u32 id)
 DV_PART int dv_reshare(u32 id, u64 share)
 {
 	struct dv_client *c = DV(id);
-	bool runnable = c->flags & DV_RUNNABLE, heaped = c->at;
+	bool runnable = c->flags & DV_RUNNABLE, heaped = c->at && dv_by_heap();
 	u64 old = c->share;
 
 	if (!share)

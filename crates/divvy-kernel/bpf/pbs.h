@@ -90,7 +90,15 @@ DV_INLINE void dv_pbs_cost(struct dv_client *c)
 		c->cost = dv_times(dv_alpha, dv_log2(c->used)) - dv_times(dv_alpha, dv_log2(c->share));
 }
 
-/* O(n): one logarithm for each client that waits. */
+/* Whoever came first goes first, then by id. */
+DV_INLINE bool dv_pbs_before(u32 a, u32 b)
+{
+	u64 of_a = DV(a)->origin, of_b = DV(b)->origin;
+
+	return of_a < of_b || (of_a == of_b && a < b);
+}
+
+/* O(clients that wait): one logarithm for each. */
 DV_PART u32 dv_pbs_pick(u64 now)
 {
 	u32 found = DV_NONE;
@@ -98,17 +106,17 @@ DV_PART u32 dv_pbs_pick(u64 now)
 	int i;
 
 	DV_FOR(i, DV_MAX) {
-		struct dv_client *c = DV(i);
+		u32 id = DV_HEAP(i);
+		struct dv_client *c = DV(id);
 		s64 value;
 
-		if (!c->nr_waiting)
-			continue;
+		if ((u32)i >= dv.nr_waiting)
+			break;
 		value = c->cost == DV_FIRST ? -DV_FIRST : dv_log2(now - c->origin) - c->cost;
-		/* Ties: whoever came first, then by id. */
-		if (found == DV_NONE || value > best || (value == best && c->origin < DV(found)->origin)) {
-			found = i;
-			best = value;
-		}
+		if (found != DV_NONE && (value < best || (value == best && !dv_pbs_before(id, found))))
+			continue;
+		found = id;
+		best = value;
 	}
 	return found;
 }
