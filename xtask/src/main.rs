@@ -82,6 +82,8 @@ enum Paper {
     Isolation(PaperArgs),
     /// Several CPUs: threads, trees, sleepers and strangers on two CPUs, live; 4 and 64 CPUs, simulated
     Cpus(PaperArgs),
+    /// VTRR, PBS and the lottery as the kernel's scheduler, through sched_ext, in the test machine
+    Kernel(PaperArgs),
     /// No paper: real programs beside one that computes, under divvy, the kernel's weights and cpulimit (root)
     Real(paper::real::RealArgs),
 }
@@ -132,6 +134,7 @@ fn main() -> ExitCode {
         Some(live::RUN) => live::serve_run(),
         Some(paper::real::REAL) => paper::real::work(args),
         Some(paper::isolation::TASK) => paper::isolation::task(args),
+        Some(paper::kernel::STUDY) => paper::kernel::study(),
         Some(paper::peers::CLIENT) => paper::peers::client(args),
         _ => return end(dispatch(Args::parse())),
     };
@@ -161,6 +164,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
         Command::Paper { paper: Paper::Market(args) } => paper::market::run(&args),
         Command::Paper { paper: Paper::Isolation(args) } => paper::isolation::run(&args),
         Command::Paper { paper: Paper::Cpus(args) } => paper::cpus::run(&args),
+        Command::Paper { paper: Paper::Kernel(args) } => paper::kernel::run(&args),
         Command::Paper { paper: Paper::Real(args) } => paper::real::run(&args),
         Command::TimeScenario { file } => paper::pbs::time_scenario(&file),
         Command::Ci => ci::run(),

@@ -6,6 +6,7 @@ mod areas;
 pub(crate) mod cpus;
 pub(crate) mod groups;
 pub(crate) mod isolation;
+pub(crate) mod kernel;
 pub(crate) mod machine;
 pub(crate) mod market;
 mod page;

@@ -1,0 +1,180 @@
+//! PBS, Fig. 4: four threads that come at 0, 1, 3 and 5 s, by alpha, beside the fluid model, the simulator and the live gate.
+
+use anyhow::{Result, anyhow};
+use divvy_policy::dispatch::fixed::Fixed;
+use divvy_policy::dispatch::pbs::{Alpha, Guard, Pbs, PbsParams};
+use divvy_policy::dispatch::pbs_fluid::{FluidPbs, FluidTask};
+use divvy_policy::{ClientId, CpuId, Event, Instant, Nanos, Policy as _, Share};
+use serde::Serialize;
+
+use super::{By, Client, Seen, Spec, Study};
+use crate::paper::Setting;
+use crate::paper::areas::{AreaPanel, Areas};
+use crate::paper::page::{Limit, number};
+
+const ARRIVALS_MS: [u64; 4] = [0, 1_000, 3_000, 5_000];
+const DEMANDS_MS: [f64; 4] = [4_500.0, 2_500.0, 3_000.0, 2_000.0];
+const ALPHAS: [&str; 4] = ["0.4", "1", "2", "100"];
+/// The paper's slice (section 4).
+const SLICE_MS: u64 = 4;
+/// The paper's windows.
+const LOOK_MS: u64 = 50;
+const LENGTH_MS: u64 = 12_500;
+
+/// What each has had, in seconds, at each look.
+type Course = Vec<Vec<f64>>;
+
+fn looks() -> impl Iterator<Item = u64> {
+    (0..=LENGTH_MS / LOOK_MS).map(|n| n * LOOK_MS)
+}
+
+fn fluid(alpha: f64) -> Result<Course> {
+    let tasks: Vec<FluidTask> = ARRIVALS_MS
+        .iter()
+        .zip(DEMANDS_MS)
+        .map(|(&ms, demand)| FluidTask { arrival: ms as f64 / 1e3, demand: demand / 1e3 })
+        .collect();
+    let mut model = FluidPbs::new(alpha, &tasks).map_err(|e| anyhow!("{e}"))?;
+    Ok(looks()
+        .map(|ms| {
+            model.advance(ms as f64 / 1e3);
+            (0..4).map(|task| model.service(task)).collect()
+        })
+        .collect())
+}
+
+/// The policy of `divvy-policy` on one CPU without any cost, slice by slice.
+fn simulated(alpha: &str) -> Result<Course> {
+    let alpha = alpha.parse::<Fixed>().map_err(|e| anyhow!("alpha {alpha}: {e}"))?;
+    let params = PbsParams {
+        alpha: Alpha::Finite(alpha),
+        guard: Guard::Study,
+        quantum: Nanos::from_millis(SLICE_MS),
+        ..PbsParams::default()
+    };
+    let mut policy = Pbs::new(params).map_err(|e| anyhow!("{e}"))?;
+    let mut course = Vec::new();
+    let mut had = [0_u64; 4];
+    let tell = |policy: &mut Pbs, at: u64, event| {
+        policy.on_event(Instant(at * 1_000_000), event).map_err(|e| anyhow!("{event:?}: {e}"))
+    };
+    // Arrivals, demands and looks are whole milliseconds, and all but looks whole slices.
+    for ms in 0..=LENGTH_MS {
+        if ms % LOOK_MS == 0 {
+            course.push(had.iter().map(|&ms| ms as f64 / 1e3).collect());
+        }
+        for (id, _) in (0..).zip(ARRIVALS_MS).filter(|(_, arrival)| *arrival == ms) {
+            tell(&mut policy, ms, Event::Join { client: ClientId(id), share: Share::ONE })?;
+            tell(&mut policy, ms, Event::Wake { client: ClientId(id) })?;
+        }
+        if ms % SLICE_MS != 0 || ms + SLICE_MS > LENGTH_MS {
+            continue;
+        }
+        tell(&mut policy, ms, Event::Free { cpu: CpuId(0) })?;
+        let Some(grant) = policy.poll_decision(Instant(ms * 1_000_000)) else { continue };
+        let task = grant.client.index();
+        had[task] += SLICE_MS;
+        let end = ms + SLICE_MS;
+        tell(&mut policy, end, Event::Charge { client: grant.client, used: Nanos::from_millis(SLICE_MS) })?;
+        if had[task] as f64 >= DEMANDS_MS[task] {
+            tell(&mut policy, end, Event::Leave { client: grant.client })?;
+        }
+    }
+    Ok(course)
+}
+
+fn spec(by: By) -> Spec {
+    let mut spec = Spec::new(by.text(), by, &[1; 4], 0, LENGTH_MS);
+    spec.every_ms = LOOK_MS;
+    spec.by_clock = true;
+    spec.clients = ARRIVALS_MS
+        .iter()
+        .zip(DEMANDS_MS)
+        .map(|(&arrival_ms, demand)| Client { arrival_ms, demand_ms: Some(demand), ..Client::with_share(1) })
+        .collect();
+    spec
+}
+
+fn measured(seen: &Seen) -> Result<Course> {
+    Ok(seen.course()?.into_iter().map(|(_, done)| done).collect())
+}
+
+/// How far the parts of the CPU in each window of 1 s are from those of the model: the largest, as a fraction of the CPU.
+fn furthest(course: &Course, model: &Course) -> f64 {
+    let windows = (0..course.len().min(model.len())).step_by((1_000 / LOOK_MS) as usize).collect::<Vec<_>>();
+    let mut most = 0.0_f64;
+    for pair in windows.windows(2) {
+        for task in 0..4 {
+            let in_window = |of: &Course| of[pair[1]][task] - of[pair[0]][task];
+            most = most.max((in_window(course) - in_window(model)).abs());
+        }
+    }
+    most
+}
+
+/// Parts of the CPU in each of the paper's windows.
+fn panel(title: String, course: &Course) -> AreaPanel {
+    let window = LOOK_MS as f64 / 1e3;
+    let samples = course.windows(2).zip(looks()).map(|(pair, ms)| {
+        let parts = pair[1].iter().zip(&pair[0]).map(|(to, from)| (to - from) / window).collect();
+        (ms as f64 / 1e3, parts)
+    });
+    AreaPanel { title, samples: samples.collect() }
+}
+
+#[derive(Serialize)]
+struct Row {
+    alpha: &'static str,
+    by: &'static str,
+    t_s: f64,
+    task: usize,
+    service_s: f64,
+}
+
+/// Fig. 4, for each alpha.
+pub(super) fn fig4(s: &mut Setting, study: &Study) -> Result<()> {
+    let mut specs = Vec::new();
+    for alpha in ALPHAS {
+        specs.push(spec(By::Scx(format!("pbs:quantum={SLICE_MS}ms,alpha={alpha}"))));
+        specs.push(spec(By::Gate(format!("pbs:alpha={alpha},guard=study"), SLICE_MS)));
+    }
+    let all = study.run(specs)?;
+    s.page.heading("PBS: processor shares of four threads (section 4, Fig. 4)");
+    s.page.text(&format!(
+        "Four threads come at 0, 1, 3 and 5 s and need 4.5, 2.5, 3 and 2 s of CPU time, as in the paper; slices of {SLICE_MS} ms, its \
+         own. CPU time is that of a thread's own clock. The plot has the part of the CPU that each had in each {LOOK_MS} ms, as the paper's; the paper gives no numbers \
+         for it. The table has how far the parts in each second are from those of the exact fluid model (Fig. 2), the largest \
+         of all threads and seconds, in % of the CPU. The simulator has the same slices and no costs; the gate is `divvy \
+         share`, which holds by signals in the same machine."
+    ));
+    let (mut panels, mut table, mut data) = (Vec::new(), Vec::new(), Vec::new());
+    for (pair, alpha) in all.chunks(2).zip(ALPHAS) {
+        let model = fluid(alpha.parse()?)?;
+        let (kernel, gate, sim) = (measured(&pair[0])?, measured(&pair[1])?, simulated(alpha)?);
+        let far = [&kernel, &gate, &sim].map(|course| furthest(course, &model) * 100.0);
+        table.push(vec![alpha.to_owned(), number(far[2]), number(far[0]), number(far[1])]);
+        s.page.goal(
+            format!("PBS, alpha {alpha}: furthest from the fluid model in a window of 1 s"),
+            Limit::Most(3.0),
+            far[0],
+            "% of the CPU",
+        );
+        for (by, course) in [("fluid", &model), ("sched_ext", &kernel), ("simulator", &sim), ("gate", &gate)]
+        {
+            if by == "fluid" || by == "sched_ext" {
+                let title = if by == "fluid" { "the fluid model" } else { "sched_ext" };
+                panels.push(panel(format!("alpha = {alpha}, {title}"), course));
+            }
+            for (service, ms) in course.iter().zip(looks()) {
+                let row = |(task, &service_s)| Row { alpha, by, t_s: ms as f64 / 1e3, task, service_s };
+                data.extend((1..).zip(service).map(row));
+            }
+        }
+    }
+    s.page.table("alpha | simulator | sched_ext | live gate", &table);
+    let labels = (1..=4).map(|task| format!("thread {task}")).collect();
+    let title = "Fig. 4: parts of the CPU in windows of 50 ms".to_owned();
+    let areas = Areas { title, x: "time, s".to_owned(), labels, panels };
+    s.page.picture("fig4", &areas.title, |dir| areas.write(dir, "fig4"))?;
+    s.page.csv("fig4", &data)
+}

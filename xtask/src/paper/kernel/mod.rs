@@ -1,0 +1,275 @@
+//! VTRR section 5, PBS section 4 and the lottery of Fig. 6 under sched_ext in the test machine, beside the fluid model, the
+//! simulator, the live gate and the kernel's own scheduler.
+
+mod accuracy;
+mod fig4;
+mod fig6;
+mod inside;
+mod microscope;
+mod parts;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::Setting;
+use crate::PaperArgs;
+
+/// The hidden subcommand that carries out studies in the machine.
+pub(crate) const STUDY: &str = "kernel-study";
+/// An instruction of the machine takes 2^N ns of its clock, in quick runs and in full ones.
+const SHIFTS: (u32, u32) = (4, 2);
+
+/// Who divides the CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum By {
+    /// The kernel's own scheduler, shares being weights of cgroups.
+    Own,
+    /// divvy-scx with a policy.
+    Scx(String),
+    /// `divvy share` with a policy and a quantum in ms: by signals.
+    Gate(String, u64),
+}
+
+impl By {
+    fn text(&self) -> String {
+        match self {
+            Self::Own => "the kernel's own, by weights".to_owned(),
+            Self::Scx(policy) => format!("sched_ext, {policy}"),
+            Self::Gate(policy, quantum) => format!("live gate, {policy}, quantum {quantum} ms"),
+        }
+    }
+}
+
+/// One client: a process that computes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Client {
+    share: u64,
+    arrival_ms: u64,
+    /// CPU time, in ms, after which it ends.
+    demand_ms: Option<f64>,
+    /// Turns of so much CPU time, and of sleep, in ms; it never sleeps if not given.
+    turns_ms: Option<(f64, f64)>,
+}
+
+impl Client {
+    fn with_share(share: u64) -> Self {
+        Self { share, ..Self::default() }
+    }
+}
+
+/// One run: clients under a scheduler, looked at from `warm_ms` on, every `every_ms`, up to `length_ms`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Spec {
+    name: String,
+    by: By,
+    clients: Vec<Client>,
+    warm_ms: u64,
+    every_ms: u64,
+    length_ms: u64,
+    /// From then on shares are these.
+    change: Option<(u64, Vec<u64>)>,
+    /// Whether what clients do is told by their own CPU clocks, not by turns of their loops.
+    by_clock: bool,
+    /// Whether the kernel is to count what each BPF program costs.
+    count_programs: bool,
+}
+
+impl Spec {
+    /// Clients with `shares` that all come at once; looked at twice.
+    fn new(name: impl Into<String>, by: By, shares: &[u64], warm_ms: u64, length_ms: u64) -> Self {
+        Self {
+            name: name.into(),
+            by,
+            clients: shares.iter().copied().map(Client::with_share).collect(),
+            warm_ms,
+            every_ms: length_ms,
+            length_ms: warm_ms + length_ms,
+            change: None,
+            by_clock: false,
+            count_programs: false,
+        }
+    }
+}
+
+/// What the machine is to do.
+#[derive(Debug, Serialize, Deserialize)]
+struct Job {
+    specs: Vec<Spec>,
+}
+
+/// What each client had done at a moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Look {
+    at_ns: u64,
+    done: Vec<u64>,
+}
+
+/// One BPF program, and what it cost.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Program {
+    name: String,
+    runs: u64,
+    run_time_ns: u64,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Seen {
+    /// Units of work that a client does in a second when it is alone under the kernel's own scheduler.
+    units_a_second: f64,
+    looks: Vec<Look>,
+    /// Context switches between the first look and the last.
+    switches: u64,
+    /// Between the first look and the last.
+    programs: Vec<Program>,
+}
+
+impl Seen {
+    /// The first look and the last.
+    fn ends(&self) -> Result<(&Look, &Look)> {
+        self.looks.first().zip(self.looks.last()).context("nothing was seen")
+    }
+
+    /// What each did between the first look and the last, in seconds of work.
+    fn service(&self) -> Result<Vec<f64>> {
+        let (from, to) = self.ends()?;
+        Ok(to
+            .done
+            .iter()
+            .zip(&from.done)
+            .map(|(to, from)| (to - from) as f64 / self.units_a_second)
+            .collect())
+    }
+
+    /// Of each look: its time in seconds, and what each has done since the first, in seconds of work.
+    fn course(&self) -> Result<Vec<(f64, Vec<f64>)>> {
+        let (from, _) = self.ends()?;
+        let one = |look: &Look| {
+            let done =
+                look.done.iter().zip(&from.done).map(|(to, from)| (to - from) as f64 / self.units_a_second);
+            (look.at_ns as f64 / 1e9, done.collect())
+        };
+        Ok(self.looks.iter().map(one).collect())
+    }
+}
+
+/// One part of the page.
+type Part = fn(&mut Setting, &Study) -> Result<()>;
+
+/// What the machine is made of.
+struct Study {
+    scheduler: PathBuf,
+    programs: Option<PathBuf>,
+    shift: u32,
+}
+
+impl Study {
+    fn new(args: &PaperArgs) -> Result<Self> {
+        let shift = if args.quick { SHIFTS.0 } else { SHIFTS.1 };
+        Ok(Self { scheduler: build()?, programs: args.programs.clone(), shift })
+    }
+
+    /// Carries out `specs` one after another in a machine with one CPU whose clock counts instructions.
+    fn run(&self, specs: Vec<Spec>) -> Result<Vec<Seen>> {
+        let out = std::env::temp_dir().join(format!("divvy-kernel-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&out);
+        let (own, count) = (std::env::current_exe().context("find this program")?, specs.len());
+        let job = serde_json::to_string(&Job { specs })?;
+        let mut machine = Command::new(own);
+        machine.args(["vm", "run", "--timeout", "30m", "--memory", "2048"]);
+        machine.args(["--shift", &self.shift.to_string()]);
+        machine.arg("--add").arg(&self.scheduler).arg("--out").arg(&out);
+        if let Some(dir) = &self.programs {
+            machine.arg("--programs").arg(dir);
+        }
+        machine.arg("--env").arg(format!("DIVVY_STUDY={job}")).args(["--", "xtask", STUDY]);
+        let done = machine.status().context("start the machine")?;
+        ensure!(done.success(), "the study failed in the machine: {done}");
+        let file = out.join("seen.json");
+        let text = std::fs::read(&file).with_context(|| format!("read {}", file.display()));
+        let _ = std::fs::remove_dir_all(&out);
+        let seen: Vec<Seen> = serde_json::from_slice(&text?).context("understand what was seen")?;
+        ensure!(seen.len() == count, "{} of {count} runs came out of the machine", seen.len());
+        Ok(seen)
+    }
+}
+
+/// divvy-scx, built as this program was, in the directory that its tests use.
+fn build() -> Result<PathBuf> {
+    let root = crate::ci::root();
+    let target = root.join("target/kernel");
+    let mut cargo = crate::ci::cargo(&root);
+    cargo
+        .args(["build", "--quiet", "--manifest-path", "crates/divvy-kernel/Cargo.toml", "--target-dir"])
+        .arg(&target);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let status = cargo.status().context("start cargo")?;
+    ensure!(
+        status.success(),
+        "divvy-scx cannot be built ({status}); scripts/setup.sh installs what it needs"
+    );
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    Ok(target.join(profile).join("divvy-scx"))
+}
+
+/// The hidden subcommand.
+///
+/// # Errors
+/// What failed, by the name of its run.
+pub(crate) fn study() -> Result<()> {
+    ensure!(
+        Path::new(crate::vm::INIT).exists(),
+        "{STUDY} runs in the test machine: cargo xtask paper kernel"
+    );
+    inside::run()
+}
+
+/// Runs the studies in the machine and writes `OUT/kernel.md`.
+///
+/// # Errors
+/// Where there is no machine, or a study fails in it.
+pub(crate) fn run(args: &PaperArgs) -> Result<()> {
+    let mut setting = Setting::new(args, "kernel")?;
+    let study = Study::new(args)?;
+    let parts: [(&str, Part); 5] = [
+        ("accuracy", accuracy::three),
+        ("clients", accuracy::many),
+        ("lottery", fig6::lottery),
+        ("fig4", fig4::fig4),
+        ("microscope", microscope::microscope),
+    ];
+    for (name, part) in parts {
+        if setting.wants(name) {
+            part(&mut setting, &study)?;
+        }
+    }
+    let mut preface = vec![
+        format!(
+            "Written by `cargo xtask paper kernel`: `divvy-scx` in the test machine (Linux 6.18.15, `cargo xtask vm`, one CPU in \
+             software), beside the kernel's own scheduler and `divvy share` in the same machine. Its clock counts instructions, \
+             {} ns each, so that a run can be repeated and nothing else is in it; caches cost nothing there. How to use \
+             `divvy-scx` is in [kernel.md](../kernel.md).",
+            1 << study.shift
+        ),
+        "A client is a process that counts turns of a loop, as in the papers' test programs. If nothing else is said, what it got is told \
+         from that count, in CPU time of a client that has the machine for itself: none of the kernel's accounts is in it, \
+         and the time that schedulers, interrupts and switches take is nobody's."
+            .to_owned(),
+    ];
+    if setting.quick {
+        preface
+            .push("**This is a quick run**: fewer and shorter runs than the goals are meant for.".to_owned());
+    }
+    if let Some(only) = &setting.only {
+        preface.push(format!("**Only the parts named `{only}` were run.**"));
+    }
+    let title = "Policies as the kernel's scheduler";
+    let (met, goals) = setting.page.write(title, &preface)?;
+    eprintln!("{title}: {met} of {goals} goals met");
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Arithmetic of parts and errors.
+
+use anyhow::Result;
+use divvy_policy::dispatch::lottery::{Lottery, LotteryParams};
+use divvy_policy::dispatch::stride::{Stride, StrideParams};
+use divvy_policy::dispatch::vtrr::{Vtrr, VtrrParams};
+use divvy_policy::{Grant, Nanos, Policy};
+
+use crate::paper::sheet::Busy;
+
+/// How far each part of `service` is from its share, as a fraction of the share.
+pub(super) fn errors(service: &[f64], shares: &[u64]) -> Vec<f64> {
+    let (all, sum) = (service.iter().sum::<f64>(), shares.iter().sum::<u64>() as f64);
+    service.iter().zip(shares).map(|(s, &share)| s / all / (share as f64 / sum) - 1.0).collect()
+}
+
+/// The largest of them, whichever its sign.
+pub(super) fn worst(errors: &[f64]) -> f64 {
+    errors.iter().fold(0.0, |most, e| f64::max(most, e.abs()))
+}
+
+/// Their root mean square.
+pub(super) fn rms(errors: &[f64]) -> f64 {
+    (errors.iter().map(|e| e * e).sum::<f64>() / errors.len().max(1) as f64).sqrt()
+}
+
+/// What clients with `shares` that never block get of `from..to` under a policy on one CPU without any cost, in seconds.
+fn simulate<P: Policy<Decision = Grant>>(policy: P, shares: &[u64], from: u64, to: u64) -> Result<Vec<f64>> {
+    let mut busy = Busy::new(policy, shares.iter().copied(), 0)?;
+    let (mut at, mut got) = (0, vec![0_u64; shares.len()]);
+    while at < to {
+        let Grant { client, slice, .. } = busy.grant();
+        let end = (at + slice.0).min(to);
+        got[client.index()] += end.saturating_sub(at.max(from));
+        at = end;
+        busy.step();
+    }
+    Ok(got.into_iter().map(|ns| ns as f64 / 1e9).collect())
+}
+
+/// The simulator's word on a policy by its name: between two moments in ms, in seconds of service.
+pub(super) fn simulated(
+    name: &str,
+    quantum_ms: u64,
+    shares: &[u64],
+    from_ms: u64,
+    to_ms: u64,
+) -> Result<Vec<f64>> {
+    let (quantum, from, to) = (Nanos::from_millis(quantum_ms), from_ms * 1_000_000, to_ms * 1_000_000);
+    let refused = |e: &dyn std::fmt::Display| anyhow::anyhow!("{name}: {e}");
+    match name {
+        "stride" => {
+            let policy = Stride::new(StrideParams { quantum, ..StrideParams::default() });
+            simulate(policy.map_err(|e| refused(&e))?, shares, from, to)
+        }
+        "vtrr" => {
+            let policy = Vtrr::new(VtrrParams { quantum, ..VtrrParams::default() });
+            simulate(policy.map_err(|e| refused(&e))?, shares, from, to)
+        }
+        "lottery" => {
+            let policy = Lottery::new(LotteryParams { quantum, seed: 7, ..LotteryParams::default() });
+            simulate(policy.map_err(|e| refused(&e))?, shares, from, to)
+        }
+        _ => anyhow::bail!("{name} is not simulated here"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_fractions_of_the_share() {
+        let errors = errors(&[1.1, 1.9, 3.0], &[1, 2, 3]);
+        assert!((errors[0] - 0.1).abs() < 1e-9 && (errors[1] + 0.05).abs() < 1e-9, "{errors:?}");
+        assert!((worst(&errors) - 0.1).abs() < 1e-9);
+        assert!((rms(&[0.3, -0.4]) - 0.125_f64.sqrt()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn whole_cycles_are_exact() {
+        for policy in ["stride", "vtrr"] {
+            let got = simulated(policy, 20, &[1, 2, 3], 1_200, 2_400).expect("parameters in range");
+            assert_eq!(
+                got.iter().map(|s| (s * 1e3).round() as u64).collect::<Vec<_>>(),
+                [200, 400, 600],
+                "{policy}"
+            );
+        }
+    }
+}
