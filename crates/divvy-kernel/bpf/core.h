@@ -51,7 +51,9 @@ enum dv_policy_kind {
 const volatile u32 dv_policy = DV_STRIDE;
 const volatile u64 dv_quantum = 20000000;
 const volatile u64 dv_alpha = 1ULL << 32; /* of PBS, in units of 2^-32 */
+const volatile u32 dv_cpus = 1;
 #else
+static u32 dv_cpus = 1;
 static u32 dv_policy;
 static u64 dv_quantum;
 static u64 dv_alpha;
@@ -100,6 +102,8 @@ struct dv_state {
 	u64 tickets; /* lottery: sum of the weights */
 	u64 stamp;
 	u32 head, cursor; /* VTRR */
+	u32 first; /* VTRR: nobody before it in the queue waits and is due anything; DV_NONE: nobody at all */
+	u32 urgent; /* next whatever the policy says, if it waits; or DV_NONE */
 	u32 nr_runnable; /* clients */
 	u32 nr_waiting;
 	u32 nr_hidden;
@@ -441,6 +445,8 @@ DV_PART int dv_ready(u32 id)
 		dv_weigh(id, true);
 	else if (dv_policy == DV_PBS)
 		dv_list_insert(id);
+	else if (dv_policy == DV_VTRR)
+		dv_vtrr_may_be_first(id);
 	dv.nr_waiting++;
 	return 0;
 }
@@ -592,8 +598,11 @@ DV_PART int dv_reshare(u32 id, u64 share)
 		c->parked = dv_over(c->parked, old, share);
 	}
 	c->share = share;
-	if (dv_policy == DV_VTRR && runnable)
+	if (dv_policy == DV_VTRR && runnable) {
 		dv_vtrr_insert(id);
+		/* It may wait already. */
+		dv_vtrr_may_be_first(id);
+	}
 	if (runnable)
 		dv_set_total(dv.total + share);
 	if (dv_policy == DV_PBS)
@@ -634,21 +643,8 @@ DV_PART int dv_charge(u32 id, u64 used)
 	return 0;
 }
 
-/* Who is next among those that wait; DV_NONE if nobody does. It goes on waiting until dv_unready(). */
-DV_PART u32 dv_pick(u64 now)
+DV_INLINE u32 dv_picked(u32 id)
 {
-	u32 id;
-
-	if (!dv.nr_waiting)
-		return DV_NONE;
-	if (dv_policy == DV_VTRR)
-		id = dv_vtrr_pick();
-	else if (dv_policy == DV_LOTTERY)
-		id = dv_draw();
-	else if (dv_policy == DV_PBS)
-		id = dv_pbs_pick(now);
-	else
-		id = DV_HEAP(0);
 	if (id < DV_MAX) {
 		struct dv_client *c = DV(id);
 
@@ -659,9 +655,62 @@ DV_PART u32 dv_pick(u64 now)
 	return id;
 }
 
+/* Who is next among those that wait; DV_NONE if nobody does. It goes on waiting until dv_unready(). */
+DV_PART u32 dv_pick(u64 now)
+{
+	u32 id;
+
+	if (!dv.nr_waiting)
+		return DV_NONE;
+	id = dv.urgent;
+	dv.urgent = DV_NONE;
+	if (id < DV_MAX && DV(id)->nr_waiting)
+		return dv_picked(id);
+	if (dv_policy == DV_VTRR)
+		id = dv_vtrr_pick();
+	else if (dv_policy == DV_LOTTERY)
+		id = dv_draw();
+	else if (dv_policy == DV_PBS)
+		id = dv_pbs_pick(now);
+	else
+		id = DV_HEAP(0);
+	return dv_picked(id);
+}
+
+/*
+ * Whether a client that has just woken goes before one that has been on a CPU for `ran` ns, which it was not charged yet: the
+ * one that would be chosen if both waited. The lottery, fcfs and rr let everybody run to the end.
+ */
+DV_PART int dv_preempts(u32 id, u32 runs, u64 ran, u64 now)
+{
+	struct dv_client *c = DV(id), *other = DV(runs);
+	struct dv_clock mine = c->vt, its = other->vt;
+
+	if (id == runs || !c->nr_waiting)
+		return false;
+	if (dv_policy == DV_PBS)
+		return dv_pbs_value(c, now) > dv_pbs_value_after(other, ran, now);
+	if (dv_policy != DV_STRIDE && dv_policy != DV_VTRR && dv_policy != DV_LAS)
+		return false;
+	dv_advance(&its, ran, other->share);
+	if (dv_policy != DV_LAS) {
+		dv_advance(&mine, dv_quantum, c->share);
+		dv_advance(&its, dv_quantum, other->share);
+	}
+	if (!dv_before(mine, c->share, its, other->share))
+		return false;
+	/* The order of VTRR's queue would not come to it: it is next by its virtual finishing time, if it is due anything. */
+	if (dv_policy == DV_VTRR) {
+		if (dv_vtrr_refresh(c) <= 0)
+			return false;
+		dv.urgent = id;
+	}
+	return true;
+}
+
 DV_INLINE void dv_start(u64 seed)
 {
-	dv.head = dv.cursor = DV_NONE;
+	dv.head = dv.cursor = dv.first = dv.urgent = DV_NONE;
 	dv.random = seed;
 }
 

@@ -13,7 +13,7 @@
 #include "core.h"
 
 /* Raised with every change of what other programs read. */
-#define DV_VERSION 1
+#define DV_VERSION 2
 
 char _license[] SEC("license") = "GPL";
 
@@ -23,6 +23,7 @@ bool scx_bpf_dsq_move_to_local(u64 dsq_id) __ksym;
 s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags, bool *is_idle) __ksym;
 s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags) __ksym;
 void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym;
+s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 struct cgroup *scx_bpf_task_cgroup(struct task_struct *p) __ksym;
 void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym;
 void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
@@ -49,6 +50,7 @@ struct about {
 	u64 nr_kept; /* the task that ran before runs on */
 	u64 nr_refused; /* chosen, but nobody of it may run on this CPU */
 	u64 nr_kernel_threads;
+	u64 nr_preempted; /* made way for one that woke */
 	u64 shares[DV_MAX]; /* as asked for; what a policy divides by may be less, where it cannot be used */
 	char names[DV_MAX][32];
 };
@@ -92,12 +94,38 @@ struct {
 	__type(value, struct task);
 } tasks SEC(".maps");
 
+/* Who is on each CPU, and since when; of CPUs beyond these nobody is preempted. */
+#define CPUS 1024
+
+struct on_cpu {
+	u64 since; /* when it began to run, in ns; 0: nobody's task is on it */
+	u32 client;
+	u32 pad;
+};
+
+struct on_cpu on_cpus[CPUS];
+
+DV_INLINE struct on_cpu *on_cpu(s32 cpu)
+{
+	return &on_cpus[cpu & (CPUS - 1)];
+}
+
 /*
  * One lock around the policy. A lock of the kernel's would forbid functions that the verifier looks at by themselves, without
  * which it runs out of memory over these programs. Whoever takes it holds the lock of a run queue, with interrupts off, and
  * calls nothing under it that could come back here.
  */
 u32 lock;
+
+/* Under the lock: whether the task that runs on `cpu` is to make way for one of `client`, which has just woken. */
+DV_INLINE bool preempts(u32 client, s32 cpu, u64 now)
+{
+	struct on_cpu *other = on_cpu(cpu);
+
+	if ((u32)cpu >= CPUS || !other->since || now <= other->since)
+		return false;
+	return dv_preempts(client, other->client, now - other->since, now);
+}
 
 /* Far beyond any wait: a good part of a second. The most that bpf_for() takes. */
 #define PATIENCE (1 << 23)
@@ -242,6 +270,8 @@ SEC("struct_ops")
 void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task *t = task_of(p);
+	u64 now = bpf_ktime_get_ns();
+	bool first = false;
 	u32 client;
 	s32 cpu;
 
@@ -254,8 +284,17 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	take_lock();
 	set_waiting(t);
 	client = t->client;
+	/* The CPU that it ran on last, on which it may still run. */
+	cpu = scx_bpf_task_cpu(p);
+	if (enq_flags & SCX_ENQ_WAKEUP)
+		first = preempts(client, cpu, now);
 	drop_lock();
 	scx_bpf_dsq_insert(p, client, slice_ns, enq_flags);
+	if (first) {
+		__sync_fetch_and_add(&about.nr_preempted, 1);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		return;
+	}
 	cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (cpu >= 0)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
@@ -326,6 +365,7 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 		take_lock();
 		set_state(last, TASK_RUNNING);
 		drop_lock();
+		on_cpu(cpu)->since = now;
 		prev->scx.slice = slice_ns;
 		__sync_fetch_and_add(&about.nr_kept, 1);
 	}
@@ -360,11 +400,14 @@ SEC("struct_ops")
 void BPF_PROG(divvy_running, struct task_struct *p)
 {
 	struct task *t = task_of(p);
+	struct on_cpu *here = on_cpu(scx_bpf_task_cpu(p));
 
 	if (!t || t->kernel)
 		return;
 	take_lock();
 	set_state(t, TASK_RUNNING);
+	here->client = t->client;
+	here->since = bpf_ktime_get_ns();
 	drop_lock();
 }
 
@@ -372,11 +415,13 @@ SEC("struct_ops")
 void BPF_PROG(divvy_stopping, struct task_struct *p, bool runnable)
 {
 	struct task *t = task_of(p);
+	struct on_cpu *here = on_cpu(scx_bpf_task_cpu(p));
 	u64 ran = p->se.sum_exec_runtime;
 
 	if (!t || t->kernel)
 		return;
 	take_lock();
+	here->since = 0;
 	charge(t, ran);
 	/* One that waits was put among the waiting when another was chosen. */
 	if (t->state == TASK_RUNNING)

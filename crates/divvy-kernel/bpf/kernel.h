@@ -132,6 +132,7 @@ struct sched_ext_ops {
 
 /* Of the kernel's interface to schedulers. */
 #define SCX_DSQ_LOCAL 0x8000000000000002ULL
+#define SCX_ENQ_WAKEUP (1ULL << 0)
 #define SCX_ENQ_HEAD (1ULL << 4)
 #define SCX_ENQ_PREEMPT (1ULL << 32)
 #define SCX_TASK_QUEUED 1U

@@ -90,6 +90,20 @@ DV_INLINE void dv_pbs_cost(struct dv_client *c)
 		c->cost = dv_times(dv_alpha, dv_log2(c->used)) - dv_times(dv_alpha, dv_log2(c->share));
 }
 
+/* What is compared: the greatest is next. */
+DV_INLINE s64 dv_pbs_value(struct dv_client *c, u64 now)
+{
+	return c->cost == DV_FIRST ? -DV_FIRST : dv_log2(now - c->origin) - c->cost;
+}
+
+/* The same once it is charged for `ran` ns more. */
+DV_INLINE s64 dv_pbs_value_after(struct dv_client *c, u64 ran, u64 now)
+{
+	s64 cost = dv_times(dv_alpha, dv_log2(c->used + ran)) - dv_times(dv_alpha, dv_log2(c->share));
+
+	return dv_log2(now - c->origin) - cost;
+}
+
 /* Whoever came first goes first, then by id. */
 DV_INLINE bool dv_pbs_before(u32 a, u32 b)
 {
@@ -112,7 +126,7 @@ DV_PART u32 dv_pbs_pick(u64 now)
 
 		if ((u32)i >= dv.nr_waiting)
 			break;
-		value = c->cost == DV_FIRST ? -DV_FIRST : dv_log2(now - c->origin) - c->cost;
+		value = dv_pbs_value(c, now);
 		if (found != DV_NONE && (value < best || (value == best && !dv_pbs_before(id, found))))
 			continue;
 		found = id;

@@ -5,6 +5,9 @@
  * whose tasks are all on CPUs is passed over.
  */
 
+/* So many cycles a debt is carried for on several CPUs. */
+#define DV_CYCLES 16
+
 /* A share's counter for a whole cycle: below 2^50. */
 DV_INLINE s64 dv_allowance(struct dv_client *c)
 {
@@ -37,6 +40,7 @@ DV_INLINE void dv_vtrr_new_cycle(void)
 {
 	dv.cycle++;
 	dv.sum += dv.total * dv_quantum;
+	dv.first = dv.head;
 }
 
 /* Whether its virtual time is before QVT(t + Q), counting quanta that are being run on other CPUs as run. */
@@ -76,8 +80,11 @@ DV_PART u32 dv_vtrr_choose(void)
 	return dv.head;
 }
 
-/* The first client from `at` on that waits and is due something. O(n). */
-DV_PART u32 dv_vtrr_first_due(u32 at)
+/* So many clients are passed over, since they are on CPUs, before the queue is begun anew. */
+#define DV_PASSED 32
+
+/* The first client from `at` on that waits and is due something, among the next `most`. */
+DV_PART u32 dv_vtrr_first_due(u32 at, u32 most)
 {
 	u32 found = DV_NONE;
 	int i;
@@ -85,7 +92,7 @@ DV_PART u32 dv_vtrr_first_due(u32 at)
 	DV_FOR(i, DV_MAX) {
 		struct dv_client *c;
 
-		if (at == DV_NONE)
+		if (at == DV_NONE || (u32)i >= most)
 			break;
 		c = DV(at);
 		if (c->nr_waiting && dv_vtrr_refresh(c) > 0) {
@@ -95,6 +102,16 @@ DV_PART u32 dv_vtrr_first_due(u32 at)
 		at = c->next;
 	}
 	return found;
+}
+
+/*
+ * The first of all. Within a cycle clients only stop being due anything, so that the search goes on where it ended: the first
+ * one's whole cycle is one walk through the queue, however often the head is due nothing.
+ */
+DV_INLINE u32 dv_vtrr_first_of_all(void)
+{
+	dv.first = dv_vtrr_first_due(dv.first, DV_MAX);
+	return dv.first;
 }
 
 /* Of those that wait, the one with the least virtual time; the first in the queue among equals. O(n). */
@@ -130,13 +147,13 @@ DV_PART u32 dv_vtrr_pick(void)
 		return at;
 	}
 	/* It is on a CPU, or a head that is due nothing: the first after it that is due something, else the first of all. */
-	found = dv_vtrr_first_due(at);
+	found = at == dv.head ? DV_NONE : dv_vtrr_first_due(at, DV_PASSED);
 	if (found == DV_NONE)
-		found = dv_vtrr_first_due(dv.head);
+		found = dv_vtrr_first_of_all();
 	if (found == DV_NONE && dv.sum <= 0) {
 		/* Everybody owed a whole cycle's worth. */
 		dv_vtrr_new_cycle();
-		found = dv_vtrr_first_due(dv.head);
+		found = dv_vtrr_first_of_all();
 	}
 	/* Only clients on CPUs are due anything: whoever has had least for its share. */
 	if (found == DV_NONE)
@@ -152,6 +169,15 @@ DV_INLINE bool dv_vtrr_after(u64 share, u32 id, u32 other)
 	struct dv_client *c = DV(other);
 
 	return c->share > share || (c->share == share && other < id);
+}
+
+/* It waits: where it stands before `dv.first`, it is the first that may be due anything. */
+DV_INLINE void dv_vtrr_may_be_first(u32 id)
+{
+	if (!(DV(id)->flags & DV_RUNNABLE))
+		return;
+	if (dv.first == DV_NONE || !dv_vtrr_after(DV(id)->share, id, dv.first))
+		dv.first = id;
 }
 
 /* The client after which `id` belongs; DV_NONE: it becomes the head. */
@@ -211,6 +237,7 @@ DV_PART int dv_vtrr_insert(u32 id)
 
 	if (dv.head == DV_NONE) {
 		dv.cycle++;
+		dv.first = id;
 		c->counter = dv_allowance(c) + (c->counter < 0 ? c->counter : 0);
 	} else {
 		c->counter = dv_vtrr_first_counter(c, before, after);
@@ -258,12 +285,23 @@ DV_PART int dv_vtrr_remove(u32 id)
 		DV(after)->prev = before;
 	if (dv.cursor == id)
 		dv.cursor = before;
+	if (dv.first == id)
+		dv.first = after;
 	return 0;
+}
+
+/*
+ * A debt beyond that is forgotten: one cycle's worth, as in divvy-policy. On several CPUs a client runs while others that are due
+ * more are on CPUs, again and again; with one cycle's worth the small ones were forgiven quanta: 13.1 % for 12.5.
+ */
+DV_INLINE s64 dv_vtrr_floor(struct dv_client *c)
+{
+	return -dv_allowance(c) * (dv_cpus > 1 ? DV_CYCLES : 1);
 }
 
 DV_INLINE void dv_vtrr_charge(struct dv_client *c, u64 used)
 {
-	s64 floor = -dv_allowance(c), left;
+	s64 floor = dv_vtrr_floor(c), left;
 
 	dv_advance(&c->vt, used, c->share);
 	if (!(c->flags & DV_RUNNABLE)) {

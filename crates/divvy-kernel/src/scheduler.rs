@@ -22,6 +22,8 @@ use crate::status;
 
 /// How often the loader looks: whether the kernel has let go, how many tasks of each client can run, and for new cgroups.
 const PERIOD: Duration = Duration::from_millis(200);
+/// A cgroup's weight where nobody has set it.
+const WEIGHT_OF_OTHERS: u64 = 100;
 /// How long the kernel may take to let go.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Takes over the CPUs until it is asked to end, or the kernel lets go of it.
@@ -120,6 +122,8 @@ struct Scheduler<'o> {
     skel: DivvySkel<'o>,
     clients: Vec<Client>,
     cpus: u32,
+    /// Of the clients together against everybody else.
+    weight_of_all: Option<u64>,
     /// What each client's tasks had wanted when this was last looked at.
     demands: Vec<u64>,
     looked_at: Moment,
@@ -144,10 +148,11 @@ impl<'o> Scheduler<'o> {
         open.struct_ops.divvy_ops_mut().timeout_ms =
             u32::try_from(args.watchdog.as_millis()).unwrap_or(20_000);
         let skel = open.load().map_err(not_loaded)?;
-        let cpus = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
+        let cpus = cpus();
         let (demands, looked_at) = (Vec::new(), Moment::now());
-        let scheduler = Self { skel, clients: clients.to_vec(), cpus, demands, looked_at };
-        for (id, client) in clients.iter().enumerate() {
+        let (clients, weight_of_all) = (clients.to_vec(), None);
+        let scheduler = Self { skel, clients, cpus, weight_of_all, demands, looked_at };
+        for (id, client) in scheduler.clients.iter().enumerate() {
             scheduler.assign(id, client).or_fail(SYSTEM)?;
         }
         Ok(scheduler)
@@ -157,7 +162,7 @@ impl<'o> Scheduler<'o> {
     fn assign(&self, id: usize, client: &Client) -> anyhow::Result<()> {
         let id = u32::try_from(id)?.to_ne_bytes();
         match &client.who {
-            Who::Rest => {}
+            Who::Rest | Who::Gone => {}
             Who::Cgroup(dir) => {
                 for cgroup in cgroup::tree(dir) {
                     let done = self.skel.maps.cgroups.update(&cgroup.to_ne_bytes(), &id, MapFlags::ANY);
@@ -225,18 +230,26 @@ impl<'o> Scheduler<'o> {
             if self.left().is_some() || end.is_some_and(|end| Moment::now() >= end) {
                 return Ok(());
             }
-            if let Source::Weights(_) = source
-                && let Ok(clients) = source.read()
-            {
-                self.follow(clients);
+            if let Source::Weights(_) = source {
+                self.weight_of_all = source.weight_of_all();
+                if let Ok(clients) = source.read() {
+                    self.follow(clients);
+                    continue;
+                }
             }
             self.spread();
         }
     }
 
-    /// Takes over other shares, and new clients; one that is gone keeps its number.
+    /// Takes over other shares, new clients, and that the cgroup of one is gone.
     fn follow(&mut self, clients: Vec<Client>) {
         let mut changed = false;
+        for known in self.clients.iter_mut().skip(1) {
+            let is_there = clients.iter().any(|client| client.who == known.who);
+            if matches!(&known.who, Who::Cgroup(dir) if !is_there && !dir.exists()) {
+                *known = Client { name: String::new(), share: 1, who: Who::Gone };
+            }
+        }
         for client in clients {
             match self.clients.iter().position(|known| known.who == client.who) {
                 Some(id) => {
@@ -245,26 +258,47 @@ impl<'o> Scheduler<'o> {
                         data.about.shares[id] = client.share;
                     }
                 }
-                None if self.clients.len() > crate::shares::CLIENTS_MAX => {
-                    eprintln!("divvy-scx: client {}: there are too many; it is among the rest", client.name);
-                }
-                None => {
-                    let id = self.clients.len();
-                    let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() else { return };
-                    set_client(data, id, &client);
-                    data.about.nr_clients = u32::try_from(id + 1).unwrap_or(0);
-                    if let Err(e) = self.assign(id, &client) {
-                        eprintln!("divvy-scx: {e:#}; it is among the rest");
-                    }
-                    self.clients.push(client);
-                    changed = true;
-                }
+                None => changed |= self.add(client),
             }
         }
         if changed && let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() {
             data.about.generation += 1;
         }
         self.spread();
+    }
+
+    /// A number for a new client: one whose client is gone, with the last of its tasks, or the next. `None`: there is none.
+    fn number(&self) -> Option<usize> {
+        let is_free = |&id: &usize| {
+            self.clients[id].who == Who::Gone && self.client(id).is_some_and(|client| client.nr_runnable == 0)
+        };
+        let next = Some(self.clients.len()).filter(|&id| id <= crate::shares::CLIENTS_MAX);
+        (1..self.clients.len()).find(is_free).or(next)
+    }
+
+    /// Whether anybody may have another client now.
+    fn add(&mut self, client: Client) -> bool {
+        let Some(id) = self.number() else {
+            eprintln!("divvy-scx: client {}: there are too many; it is among the rest", client.name);
+            return false;
+        };
+        let nr_clients = self.clients.len().max(id + 1);
+        let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() else { return false };
+        // Nobody is in it, so that no program looks at it before it is assigned.
+        data.dv.clients[id] = types::dv_client::default();
+        set_client(data, id, &client);
+        data.about.nr_clients = u32::try_from(nr_clients).unwrap_or(0);
+        if let Err(e) = self.assign(id, &client) {
+            eprintln!("divvy-scx: {e:#}; it is among the rest");
+        }
+        if id < self.clients.len() {
+            self.clients[id] = client;
+        } else {
+            self.clients.push(client);
+        }
+        self.demands.resize(self.clients.len().max(self.demands.len()), 0);
+        self.demands[id] = 0;
+        true
     }
 
     /// Sets effective shares: on several CPUs a client cannot use more of them than it has tasks that can run.
@@ -285,7 +319,10 @@ impl<'o> Scheduler<'o> {
             u32::try_from(tasks).unwrap_or(u32::MAX)
         };
         let widths: Vec<u32> = demands.iter().enumerate().map(width).collect();
-        let shares: Vec<u64> = self.clients.iter().map(|client| client.share).collect();
+        let mut shares: Vec<u64> = self.clients.iter().map(|client| client.share).collect();
+        if let Some(weight) = self.weight_of_all {
+            shares[0] = share_of_rest(&shares, &widths, weight);
+        }
         for (id, share) in effective(&shares, &widths, self.cpus).into_iter().enumerate() {
             self.set_wanted(id, share);
         }
@@ -304,6 +341,16 @@ impl<'o> Scheduler<'o> {
         }
         None
     }
+}
+
+/// What everybody else has where all clients that can run have `weight` together, as the kernel has it, and others one of 100.
+fn share_of_rest(shares: &[u64], widths: &[u32], weight: u64) -> u64 {
+    let present = shares.iter().zip(widths).skip(1).filter(|(_, width)| **width > 0);
+    let all: u64 = present.map(|(share, _)| share).sum();
+    if all == 0 {
+        return shares[0];
+    }
+    (all * WEIGHT_OF_OTHERS / weight.max(1)).clamp(1, crate::shares::SHARE_MAX)
 }
 
 /// Shares in whole numbers by which clients get what they can have of `cpus` CPUs when so many of their tasks can run: whoever
@@ -342,6 +389,7 @@ fn open<'o>(policy: &Policy, object: &'o mut MaybeUninit<OpenObject>) -> Result<
     constants.dv_quantum = policy.quantum;
     constants.dv_alpha = u64::try_from(policy.alpha.0).unwrap_or(0);
     constants.seed = policy.seed;
+    constants.dv_cpus = cpus();
     // A slice ends on the first tick after it is over.
     constants.slice_ns = policy.quantum - (tick_ns() / 4).min(policy.quantum / 4);
     for (row, (log, reciprocal)) in constants.dv_log_rows.iter_mut().zip(crate::log_rows()) {
@@ -349,6 +397,11 @@ fn open<'o>(policy: &Policy, object: &'o mut MaybeUninit<OpenObject>) -> Result<
     }
     put_text(&mut open.struct_ops.divvy_ops_mut().name, &format!("divvy_{}", policy.name()));
     Ok(open)
+}
+
+/// CPUs of the machine that this program may run on.
+fn cpus() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
 }
 
 fn not_loaded(error: libbpf_rs::Error) -> Failure {
@@ -423,6 +476,15 @@ mod tests {
         assert_eq!(effective(&[9, 7, 1, 1, 2], &[1, 1, 1, 1, 1], 4), [2, 2, 1, 1, 2]);
         // Never more than was asked for.
         assert_eq!(effective(&[50, 1], &[1, 3], 2), [1, 1]);
+    }
+
+    #[test]
+    fn everybody_else_has_what_the_weight_around_the_clients_leaves() {
+        // 600 shares of clients are worth a weight of 200, so that one of 100 is worth 300; who sleeps does not count.
+        assert_eq!(share_of_rest(&[100, 100, 200, 300, 9_000], &[0, 1, 1, 4, 0], 200), 300);
+        assert_eq!(share_of_rest(&[100, 10_000], &[1, 1], 100), 10_000);
+        assert_eq!(share_of_rest(&[100, 10_000], &[1, 0], 100), 100);
+        assert_eq!(share_of_rest(&[100, 1], &[1, 1], 10_000), 1);
     }
 
     #[test]

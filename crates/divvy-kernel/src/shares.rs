@@ -50,6 +50,8 @@ pub enum Who {
     Cgroup(PathBuf),
     /// A process, those that descended from it, and their children to come.
     Process(i32),
+    /// Nobody any more: its cgroup is gone, and its number may be another's.
+    Gone,
 }
 
 /// One of those that divide the machine.
@@ -101,9 +103,20 @@ impl Source {
     }
 }
 
+impl Source {
+    /// The weight of the cgroup whose children are the clients, which all of them together have against everybody else;
+    /// `None` where shares are a file's, or there is no such weight (the root).
+    #[must_use]
+    pub fn weight_of_all(&self) -> Option<u64> {
+        let Self::Weights(name) = self else { return None };
+        let dir = cgroup::directory(&cgroup::mount().ok()?, &name.to_string_lossy()).ok()?;
+        cgroup::weight(&dir).ok()
+    }
+}
+
 fn check_exists(client: &Client, root: &Path) -> Result<()> {
     match &client.who {
-        Who::Rest => {}
+        Who::Rest | Who::Gone => {}
         Who::Cgroup(dir) => {
             let name = format!("/{}", dir.strip_prefix(root).unwrap_or(dir).display());
             cgroup::directory(root, &name).with_context(|| format!("client {}", client.name))?;
@@ -164,7 +177,6 @@ fn weights(root: &Path, name: &str) -> Result<Vec<Client>> {
     let dir = cgroup::directory(root, name)?;
     let mut clients = vec![Client { name: "rest".to_owned(), share: REST, who: Who::Rest }];
     let children = cgroup::children(&dir);
-    ensure!(!children.is_empty(), "cgroup {name}: there is no cgroup in it");
     ensure!(
         children.len() <= CLIENTS_MAX,
         "cgroup {name}: {} cgroups; there can be {CLIENTS_MAX} clients",
@@ -176,7 +188,12 @@ fn weights(root: &Path, name: &str) -> Result<Vec<Client>> {
         while name.len() > NAME_MAX {
             name.pop();
         }
-        clients.push(Client { name, share: cgroup::weight(&child)?, who: Who::Cgroup(child) });
+        // One that goes meanwhile is no client.
+        match cgroup::weight(&child) {
+            Ok(share) => clients.push(Client { name, share, who: Who::Cgroup(child) }),
+            Err(e) if child.exists() => return Err(e),
+            Err(_) => {}
+        }
     }
     Ok(clients)
 }

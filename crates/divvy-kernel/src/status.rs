@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use libbpf_rs::query::MapInfoIter;
+use libbpf_rs::query::{MapInfoIter, ProgInfoIter};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 /// The map that holds the policy's state, and what is told beside it.
 const MAP: &str = ".data.divvy";
 /// Of the map's layout: `DV_VERSION`.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// `enabled`, `disabled`, or on the way; `None` where the kernel has no such schedulers.
 #[must_use]
@@ -70,6 +70,27 @@ struct Row {
     picks: u64,
 }
 
+/// One of the scheduler's programs, and what it cost since the kernel began to count that (`kernel.bpf_stats_enabled`).
+#[derive(Debug, Serialize)]
+struct Program {
+    name: String,
+    runs: u64,
+    run_time_ns: u64,
+}
+
+/// The programs that the kernel has counted anything of.
+fn programs() -> Vec<Program> {
+    ProgInfoIter::default()
+        .filter(|info| info.run_cnt > 0)
+        .map(|info| Program {
+            name: info.name.to_string_lossy().into_owned(),
+            runs: info.run_cnt,
+            run_time_ns: info.run_time_ns,
+        })
+        .filter(|program| program.name.starts_with("divvy_"))
+        .collect()
+}
+
 #[derive(Debug, Serialize)]
 struct Stats {
     policy: String,
@@ -77,6 +98,8 @@ struct Stats {
     decisions: u64,
     kept: u64,
     refused: u64,
+    preempted: u64,
+    programs: Vec<Program>,
     clients: Vec<Row>,
 }
 
@@ -187,6 +210,13 @@ pub fn stats(interval: Option<Duration>, json: bool) -> Result<(), Failure> {
             row.achieved_fraction * 100.0
         );
     }
+    if !stats.programs.is_empty() {
+        println!("\n{:<20} {:>12} {:>10}", "program", "runs", "ns a run");
+        for program in &stats.programs {
+            println!("{:<20} {:>12} {:>10}", program.name, program.runs, program.run_time_ns / program.runs);
+        }
+        println!("ns a run: since kernel.bpf_stats_enabled was set to 1");
+    }
     println!("achieved %: of the CPU time of all clients; the kernel's own threads are nobody's");
     Ok(())
 }
@@ -200,7 +230,7 @@ fn stats_of(data: &types::data_divvy, before: Option<&types::data_divvy>, length
         })
         .collect();
     let all: u64 = used.iter().sum();
-    let clients = (0..nr).map(|id| {
+    let clients = (0..nr).filter(|&id| data.about.names[id][0] != 0).map(|id| {
         let client = &data.dv.clients[id];
         Row {
             name: text_of(&data.about.names[id]),
@@ -220,6 +250,8 @@ fn stats_of(data: &types::data_divvy, before: Option<&types::data_divvy>, length
         decisions: since(|about| about.nr_decisions),
         kept: since(|about| about.nr_kept),
         refused: since(|about| about.nr_refused),
+        preempted: since(|about| about.nr_preempted),
+        programs: programs(),
         clients,
     }
 }
