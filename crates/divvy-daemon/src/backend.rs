@@ -5,6 +5,7 @@ use divvy_engine::policies::{GateSpec, KERNEL};
 use divvy_linux::cgroup::{Asked, Backend, Means, Refused, Survey, Wish, choose};
 
 use crate::daemon::{Failure, Overrides};
+use crate::kernel::{KERNEL_BACKEND, Plan};
 use divvy_api::types::BackendInfo;
 
 /// What `--backend` takes.
@@ -17,7 +18,9 @@ pub(crate) enum BackendArg {
     Freezer,
     /// The kernel's CPU weights: nobody is held
     Cgroup,
-    /// cgroup, else freezer, else signals
+    /// cgroup, and divvy-scx beside it: a policy as the kernel's own scheduler (of --system, Linux 6.13)
+    Kernel,
+    /// kernel (of --system, where divvy-scx is installed), else cgroup, else freezer, else signals
     Auto,
 }
 
@@ -26,7 +29,7 @@ impl BackendArg {
         match self {
             Self::Signals => Asked::Signals,
             Self::Freezer => Asked::Freezer,
-            Self::Cgroup => Asked::Cgroup,
+            Self::Cgroup | Self::Kernel => Asked::Cgroup,
             Self::Auto => Asked::Auto,
         }
     }
@@ -74,6 +77,34 @@ fn choose_by(
     Ok((means, BackendInfo { asked, used, why: chosen.why, enforced: Vec::new() }))
 }
 
+/// Makes a policy the kernel's scheduler beside its weights, where that was asked for or, with `auto`, can be had: what is to be
+/// started then, and `info` says so.
+pub(crate) fn plan_kernel(
+    arg: BackendArg,
+    means: &Means,
+    info: &mut BackendInfo,
+) -> Result<Option<Plan>, Failure> {
+    let planned = match means {
+        Means::Rights(ground) => Plan::new(ground),
+        _ => return Ok(None),
+    };
+    match (arg, planned) {
+        (BackendArg::Kernel | BackendArg::Auto, Ok(plan)) => {
+            KERNEL_BACKEND.clone_into(&mut info.used);
+            if arg == BackendArg::Auto {
+                info.why = format!("{}, and takes divvy-scx as its scheduler", info.why);
+            }
+            Ok(Some(plan))
+        }
+        (BackendArg::Kernel, Err(why)) => Err(Failure::system(format!("--backend {KERNEL_BACKEND}: {why}"))),
+        (BackendArg::Auto, Err(why)) => {
+            info.why = format!("{}; no scheduler of divvy's: {why}", info.why);
+            Ok(None)
+        }
+        _ => Ok(None),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +131,33 @@ mod tests {
         let args = Overrides { policy: Some("kernel".to_owned()), ..Overrides::default() };
         let refused = pick(&args, None, &mut GateSpec::default()).expect_err("no policy of its own");
         assert!(refused.text.contains("comes with --backend cgroup"), "{}", refused.text);
+    }
+
+    #[test]
+    fn nothing_but_weights_goes_with_the_kernels_scheduler() {
+        let mut info = BackendInfo { used: "signals".to_owned(), ..BackendInfo::default() };
+        let planned = plan_kernel(BackendArg::Auto, &Means::Signals, &mut info).map_err(|f| f.text);
+        assert_eq!((planned, info.used.as_str()), (Ok(None), "signals"));
+        // cpu.shares of version 1: auto stays with them and says why, by name it is refused.
+        let own = || "/own".into();
+        let (knob, enable) = (divvy_linux::cgroup::Knob::Shares, divvy_linux::cgroup::Enable::Nothing);
+        let ground = divvy_linux::cgroup::Ground {
+            dir: own(),
+            home: own(),
+            mount: "/".into(),
+            shown: "/".into(),
+            knob,
+            enable,
+        };
+        let means = Means::Rights(ground);
+        let mut info = BackendInfo { used: "cgroup".to_owned(), why: "asked".to_owned(), ..info };
+        let planned = plan_kernel(BackendArg::Auto, &means, &mut info).map_err(|f| f.text);
+        assert_eq!((planned, info.used.as_str()), (Ok(None), "cgroup"));
+        assert!(info.why.starts_with("asked; no scheduler of divvy's: it needs cgroup v2"), "{}", info.why);
+        let refused = plan_kernel(BackendArg::Kernel, &means, &mut info).expect_err("by name");
+        assert_eq!(
+            (refused.code, refused.text.as_str()),
+            (5, "--backend kernel: it needs cgroup v2 with its cpu controller")
+        );
     }
 }

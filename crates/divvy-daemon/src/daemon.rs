@@ -259,6 +259,10 @@ fn prepare(args: &Overrides) -> Result<Prepared, Failure> {
     if let Some(cpus) = &args.cpus {
         divvy_linux::check_cpus(cpus).map_err(Failure::usage)?;
     }
+    if args.backend == BackendArg::Kernel {
+        let text = "--backend kernel: it is the whole machine's scheduler, and takes root: divvyd --system --backend kernel";
+        return Err(Failure::usage(text));
+    }
     let (means, told) = backend::pick(args, None, &mut spec)?;
     let linger = args.linger.unwrap_or(LINGER).time();
     let place = Place::open_or_create().map_err(Failure::system)?;

@@ -11,6 +11,7 @@ mod connection_limit;
 mod daemon;
 #[doc(hidden)]
 pub mod fuzzing;
+mod kernel;
 mod limit;
 mod local;
 mod logs;

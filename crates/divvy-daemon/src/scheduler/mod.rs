@@ -24,6 +24,7 @@ use divvy_linux::{Asked, LinuxHost, Waker, clock};
 use divvy_policy::{ClientId, CpuLimit, Instant, Nanos, Share};
 use tokio::sync::Notify;
 
+use crate::kernel::Keeper;
 use crate::market::message::Who;
 use crate::message::{Answer, Command, Refusal, Request};
 use crate::protect::Shelter;
@@ -96,6 +97,8 @@ pub(crate) struct Scheduler {
     reserves: bool,
     /// What gives effect to rights, and how much clients wait, as it was last looked at, and when.
     enforced: Option<(Instant, Vec<Enforcement>, Vec<Pressure>)>,
+    /// Who looks after the kernel's scheduler, where that is ours.
+    kernel: Option<Keeper>,
 }
 
 /// How the kernel's weights follow the clients' shares, where they do.
@@ -155,6 +158,7 @@ impl Scheduler {
             weights: Weights::default(),
             reserves: false,
             enforced: None,
+            kernel: None,
         }
     }
 
@@ -309,8 +313,9 @@ impl Scheduler {
             "cgroup" => "the kernel's CPU weights",
             other => other,
         };
-        let mut all =
-            vec![Enforcement { resource: "cpu".to_owned(), by: Some(by.to_owned()), note: String::new() }];
+        let kept = || (by.to_owned(), String::new());
+        let (by, note) = self.kernel.as_ref().map_or_else(kept, Keeper::by);
+        let mut all = vec![Enforcement { resource: "cpu".to_owned(), by: Some(by), note }];
         let kept = self.engine.host().enforced();
         if self.system.is_some() && kept.is_empty() {
             let note = "start divvyd with --backend cgroup";
@@ -328,6 +333,27 @@ impl Scheduler {
         };
         all.extend(kept.into_iter().map(told));
         all
+    }
+
+    /// Lets `keeper` look after the kernel's scheduler for as long as this one schedules.
+    pub(crate) fn set_kernel(&mut self, keeper: Keeper) {
+        self.kernel = Some(keeper);
+    }
+
+    /// Gives the CPUs back to the kernel's own scheduler, where they are not.
+    pub(crate) fn let_go_of_kernel(&mut self) {
+        self.kernel = None;
+    }
+
+    /// The back end that is used now.
+    fn backend(&self) -> BackendInfo {
+        let info = self.settings.backend.clone();
+        match self.kernel.as_ref().and_then(Keeper::ended) {
+            Some(why) => {
+                BackendInfo { used: "cgroup".to_owned(), why: format!("divvy-scx has ended: {why}"), ..info }
+            }
+            None => info,
+        }
     }
 
     /// By whose names a key is looked up first.
@@ -349,7 +375,7 @@ impl Scheduler {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: rustix::process::getpid().as_raw_nonzero().get(),
             policy: self.engine.policy().spec().policy.clone(),
-            backend: BackendInfo { enforced: told, ..self.settings.backend.clone() },
+            backend: BackendInfo { enforced: told, ..self.backend() },
             quantum_ns: self.engine.policy().spec().quantum_ns,
             cpus: host.cpus().to_vec(),
             uptime_ns: uptime.0,

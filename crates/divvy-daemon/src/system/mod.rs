@@ -23,6 +23,7 @@ use sd_notify::NotifyState;
 use crate::backend;
 use crate::connection_limit::ConnectionLimit;
 use crate::daemon::{Failure, Linger, Overrides, nanos};
+use crate::kernel::{KERNEL_BACKEND, Keeper, Plan};
 use crate::limit::Limiter;
 use crate::local::Local;
 use crate::logs;
@@ -102,7 +103,7 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
         has_to_be: args.policy_file.is_some(),
     };
     let policy = file.read().map_err(Failure::usage)?;
-    let (settings, means) = settings(&policy, overrides)?;
+    let (settings, means, kernel) = settings(&policy, overrides)?;
     let cpus = overrides.cpus.or(policy.scheduler.cpus);
     if let Some(cpus) = &cpus {
         check_cpus(cpus).map_err(Failure::usage)?;
@@ -119,7 +120,13 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
     // The scheduler stays on the CPU that it divides, if that is one; who answers need not wait for the clients there.
     let _ = everywhere.map(|cpus| cpus.apply(rustix::process::getpid()));
     let log = logs::start(args.log_format);
-    let begun = begin(host, place, manager, settings, file, policy, overrides);
+    let begun = begin(host, place, manager, settings, file, policy, overrides).and_then(|mut running| {
+        if let Some(plan) = kernel {
+            let failed = |e| Failure::system(format!("start a thread: {e}"));
+            running.scheduler.set_kernel(Keeper::start(plan).map_err(failed)?);
+        }
+        Ok(running)
+    });
     let _ = own.map(|cpus| cpus.apply(rustix::process::getpid()));
     let ended = begun.and_then(Running::run);
     if let Err(failure) = &ended {
@@ -130,7 +137,7 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
 }
 
 /// How it schedules: as the command line says, else as the policy does.
-fn settings(policy: &Policy, overrides: &Overrides) -> Result<(Settings, Means), Failure> {
+fn settings(policy: &Policy, overrides: &Overrides) -> Result<(Settings, Means, Option<Plan>), Failure> {
     let terms = &policy.scheduler;
     let mut spec =
         GateSpec { policy: terms.policy.clone(), quantum_ns: nanos(terms.quantum).0, ..GateSpec::default() };
@@ -138,9 +145,10 @@ fn settings(policy: &Policy, overrides: &Overrides) -> Result<(Settings, Means),
     spec.make().map_err(Failure::usage)?;
     let default = GateSpec::default().policy;
     let named = (terms.policy != default).then_some(terms.policy.as_str());
-    let (means, backend) = backend::pick(overrides, named, &mut spec)?;
+    let (means, mut backend) = backend::pick(overrides, named, &mut spec)?;
+    let kernel = backend::plan_kernel(overrides.backend, &means, &mut backend)?;
     let linger = overrides.linger.and_then(Linger::time);
-    Ok((Settings { spec, linger, reload: None, market: None, backend }, means))
+    Ok((Settings { spec, linger, reload: None, market: None, backend }, means, kernel))
 }
 
 /// A divvyd that serves.
@@ -170,7 +178,7 @@ fn begin(
     }
     settings.spec.cpus = host.cpus().len() as u32;
     let values = Values::new(host.waker());
-    let rights = settings.backend.used == Backend::Cgroup.name();
+    let rights = [Backend::Cgroup.name(), KERNEL_BACKEND].contains(&settings.backend.used.as_str());
     let reload = Arc::new(tokio::sync::Notify::new());
     settings.reload = Some(Arc::clone(&reload));
     let shelter = Shelter::new(policy.scheduler.protect.iter().chain(&overrides.protect).cloned().collect());
@@ -255,6 +263,8 @@ impl Running {
         );
         self.notifier.tell(&[NotifyState::Ready]);
         let ended = self.scheduler.run();
+        // While there are cgroups whose weights it follows.
+        self.scheduler.let_go_of_kernel();
         self.notifier.tell(&[NotifyState::Stopping]);
         // Whoever asks from now on is told that we are ending.
         self.server.leave();

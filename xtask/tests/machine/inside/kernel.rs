@@ -9,6 +9,7 @@ use divvy_linux::cgroup::room::{CPU_STAT, CPU_WEIGHT};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
+use super::backend::{Daemon, check_success, eventually, leaves, trees};
 use super::{Child, Group, SPIN, check_inside, sleep};
 
 /// Policies are within this fraction of each client's part over [`WINDOW_MS`].
@@ -287,6 +288,64 @@ fn what_cannot_be_is_refused_before_anything_changes() {
     let status = Command::new("divvy-scx").arg("status").output().expect("divvy-scx");
     let status = String::from_utf8_lossy(&status.stdout).into_owned();
     assert_eq!(status, "sched_ext disabled: the kernel's own scheduler has the CPUs\n");
+}
+
+/// A divvyd that makes a policy the kernel's scheduler: it follows who comes, and whatever ends it leaves the weights.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn a_divvyd_divides_by_a_scheduler_of_the_kernel() {
+    let work = Group::new("work");
+    let children = [(); 3].map(|()| Child::start(&work.cgroup, SPIN));
+    let mut daemon = Daemon::system(&["--backend", "kernel"]);
+    let attach = |daemon: &Daemon, child: &Child, share: &str| {
+        check_success(&mut daemon.divvy(&["attach", "-s", share, "--tree", &child.pid.to_string()]));
+    };
+    attach(&daemon, &children[0], "1");
+    attach(&daemon, &children[1], "3");
+    eventually("the scheduler", || (state() == "enabled").then_some(()));
+    let used = || {
+        // Weights are written, and the loader looks, within some tenths of a second.
+        sleep(2_000);
+        let look = || leaves().iter().map(|c| c.get(&CPU_STAT).expect("there").usage.0).collect::<Vec<_>>();
+        let from = look();
+        sleep(SHORT_WINDOW_MS);
+        look().iter().zip(from).map(|(to, from)| (to - from) / 1_000).collect::<Vec<_>>()
+    };
+    let check = |shares: &[u64], max_error: f64| {
+        let used = used();
+        let (all, sum) = (used.iter().sum::<u64>() as f64, shares.iter().sum::<u64>() as f64);
+        for (used, share) in used.iter().zip(shares) {
+            let (got, due) = (*used as f64 / all, *share as f64 / sum);
+            println!("{:.3} % of {:.3} %", got * 100.0, due * 100.0);
+            assert!((got / due - 1.0).abs() <= max_error, "{got} for {due}");
+        }
+        assert_eq!(used.len(), shares.len());
+    };
+    check(&[1, 3], MAX_ERROR_TURNS);
+    attach(&daemon, &children[2], "4");
+    check(&[1, 3, 4], MAX_ERROR_TURNS);
+    let doctor = check_success(&mut daemon.divvy(&["doctor"]));
+    assert!(
+        doctor.contains(", by kernel (asked for)") && doctor.contains("divvy_stride, enabled"),
+        "{doctor}"
+    );
+    // Without it the kernel's own scheduler divides by the same weights, and divvyd says why.
+    let status = check_success(Command::new("divvy-scx").args(["status", "--json"]));
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    let loader = i32::try_from(status["loader"].as_i64().expect("a pid")).expect("a pid");
+    kill_process(Pid::from_raw(loader).expect("a pid"), Signal::KILL).expect("divvyd's child");
+    check_fallback();
+    check(&[1, 3, 4], 2.0 * MAX_ERROR_TURNS);
+    let doctor = check_success(&mut daemon.divvy(&["doctor"]));
+    assert!(doctor.contains("divvy-scx has ended"), "{doctor}");
+    daemon.stop();
+    // The next one's ends with it.
+    let mut daemon = Daemon::system(&["--backend", "auto"]);
+    attach(&daemon, &children[0], "1");
+    eventually("the scheduler", || (state() == "enabled").then_some(()));
+    daemon.stop();
+    check_fallback();
+    assert!(trees().is_empty());
 }
 
 /// On two CPUs, in real time beside whatever the host does, each part is within this fraction of what it should be.

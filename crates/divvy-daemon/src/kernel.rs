@@ -1,0 +1,288 @@
+//! `--backend kernel`: the kernel's weights as with `cgroup`, and `divvy-scx` beside them, which makes a policy the kernel's
+//! scheduler and takes each client's share from the weight of its cgroup, as it changes.
+//!
+//! Whatever ends divvy-scx gives the CPUs back to the kernel's own scheduler, which divides by the same weights: the back end
+//! is `cgroup` then, and says so. It is not started again: why it ended is for a human to look at.
+
+use std::io::BufReader;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use divvy_linux::cgroup::{Ground, Knob};
+use divvy_linux::{Status, clock};
+use divvy_policy::Nanos;
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// The name of the back end.
+pub(crate) const KERNEL_BACKEND: &str = "kernel";
+const PROGRAM: &str = "divvy-scx";
+/// Where it may be, beside the directory of this program and those of `PATH`.
+const PLACES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/usr/bin"];
+/// Its order depends on proportions alone: weights are large numbers, of which VTRR would make cycles of minutes.
+const POLICY: &str = "stride";
+/// How often it is looked after.
+const PERIOD: Nanos = Nanos::from_millis(100);
+/// It lets go within this, or is killed, by which the kernel lets go.
+const PATIENCE: u32 = 100;
+/// What it says once it has attached.
+const ATTACHED: &str = " divides the CPUs among ";
+
+/// What there is to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    program: PathBuf,
+    /// Where the cgroup of all clients is made.
+    dir: PathBuf,
+    mount: PathBuf,
+}
+
+impl Plan {
+    /// What is needed to make a policy the kernel's scheduler for clients in cgroups on `ground`.
+    ///
+    /// # Errors
+    /// What is missing, with the fix.
+    pub(crate) fn new(ground: &Ground) -> Result<Self, String> {
+        if ground.knob != Knob::Weight || !ground.dir.starts_with(&ground.mount) {
+            return Err("it needs cgroup v2 with its cpu controller".to_owned());
+        }
+        let findings = divvy_linux::doctor();
+        let finding = findings.into_iter().find(|finding| finding.what == "sched_ext");
+        match finding {
+            Some(f) if f.status == Status::Good && !f.found.contains("already") => {}
+            Some(f) => {
+                return Err(f.fix.map_or_else(|| f.found.clone(), |fix| format!("{}; {fix}", f.found)));
+            }
+            None => return Err("nothing is known of sched_ext here".to_owned()),
+        }
+        let program = find().ok_or_else(|| {
+            format!("there is no {PROGRAM} beside divvyd or in PATH; docs/kernel.md has how to build it")
+        })?;
+        Ok(Self { program, dir: ground.dir.clone(), mount: ground.mount.clone() })
+    }
+
+    /// The cgroup around all clients, once it has been made, as a path from the root.
+    fn tree(&self) -> Option<String> {
+        let prefix = format!("divvy-{}-", std::process::id());
+        let entries = std::fs::read_dir(&self.dir).ok()?.flatten();
+        let found = entries.map(|entry| entry.path()).find(|path| name_of(path).starts_with(&prefix))?;
+        Some(format!("/{}", found.strip_prefix(&self.mount).ok()?.display()))
+    }
+
+    fn start(&self, tree: &str) -> std::io::Result<Child> {
+        let mut command = Command::new(&self.program);
+        command.args(["run", "--policy", POLICY, "--weights", tree]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        // SAFETY: prctl and sigprocmask are system calls that may be made between fork and exec. The signals that divvyd
+        // waits for would be blocked in its child, too.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+                let mut none = std::mem::MaybeUninit::uninit();
+                libc::sigemptyset(none.as_mut_ptr());
+                libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+                Ok(())
+            });
+        }
+        command.spawn()
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a program is looked for where a shell would")]
+fn find() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned()));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = own.into_iter().chain(std::env::split_paths(&path)).chain(PLACES.map(PathBuf::from));
+    places.map(|dir| dir.join(PROGRAM)).find(|program| program.is_file())
+}
+
+/// How far it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// The cgroup of all clients is made with the first of them.
+    Waits,
+    Starts,
+    Divides,
+    /// Why.
+    Ended(String),
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: State,
+    /// What it said last, but for that it has attached.
+    said: String,
+    stop: bool,
+}
+
+/// Looks after divvy-scx in a thread of its own; it ends with this value.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    shared: Arc<Mutex<Shared>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub(crate) fn start(plan: Plan) -> std::io::Result<Self> {
+        let shared = Arc::new(Mutex::new(Shared { state: State::Waits, said: String::new(), stop: false }));
+        let its = Arc::clone(&shared);
+        let thread =
+            std::thread::Builder::new().name("kernel".to_owned()).spawn(move || keep(&plan, &its))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// By what the CPUs are divided now, and what is to be known of it.
+    pub(crate) fn by(&self) -> (String, String) {
+        let weights = "the kernel's CPU weights".to_owned();
+        match &lock(&self.shared).state {
+            State::Waits => (weights, format!("{PROGRAM} is started with the first client")),
+            State::Starts => (weights, format!("{PROGRAM} is being started")),
+            State::Divides => (format!("sched_ext, {POLICY}"), String::new()),
+            State::Ended(why) => (weights, format!("{PROGRAM} has ended: {why}")),
+        }
+    }
+
+    /// Why it has ended, if it has.
+    pub(crate) fn ended(&self) -> Option<String> {
+        match &lock(&self.shared).state {
+            State::Ended(why) => Some(why.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        lock(&self.shared).stop = true;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn keep(plan: &Plan, shared: &Arc<Mutex<Shared>>) {
+    let tree = loop {
+        if lock(shared).stop {
+            return;
+        }
+        match plan.tree() {
+            Some(tree) => break tree,
+            None => clock::sleep(PERIOD),
+        }
+    };
+    lock(shared).state = State::Starts;
+    let mut child = match plan.start(&tree) {
+        Ok(child) => child,
+        Err(e) => return ended(shared, format!("start {}: {e}", plan.program.display())),
+    };
+    if let Some(said) = child.stderr.take() {
+        let its = Arc::clone(shared);
+        // It ends with the child's last word.
+        let listens = std::thread::Builder::new().name("kernel-log".to_owned());
+        let _ = listens.spawn(move || listen(BufReader::new(said), &its));
+    }
+    loop {
+        match child.try_wait() {
+            Ok(None) if lock(shared).stop => return stop(&mut child),
+            Ok(None) => clock::sleep(PERIOD),
+            Ok(Some(status)) => {
+                // Its last word may be on the way.
+                clock::sleep(PERIOD);
+                let said = lock(shared).said.clone();
+                return ended(shared, if said.is_empty() { status.to_string() } else { said });
+            }
+            // The scheduler takes in all children of this process, and may have been first.
+            Err(_) => {
+                let said = lock(shared).said.clone();
+                return ended(shared, if said.is_empty() { "without a word".to_owned() } else { said });
+            }
+        }
+    }
+}
+
+fn listen(said: impl std::io::BufRead, shared: &Mutex<Shared>) {
+    for line in said.lines().map_while(Result::ok) {
+        let line = line.trim_start_matches("divvy-scx: ").to_owned();
+        tracing::info!(said = line, "divvy-scx");
+        let mut shared = lock(shared);
+        if line.contains(ATTACHED) {
+            shared.state = State::Divides;
+        } else {
+            shared.said = line;
+        }
+    }
+}
+
+fn ended(shared: &Mutex<Shared>, why: String) {
+    tracing::warn!(why, "divvy-scx has ended: the kernel's own scheduler divides by weights");
+    lock(shared).state = State::Ended(why);
+}
+
+fn stop(child: &mut Child) {
+    let pid = i32::try_from(child.id()).ok().and_then(divvy_linux::Pid::from_raw);
+    // Not waited for yet, so that the number is its own.
+    if let Some(pidfd) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+        let _ = pidfd_send_signal(&pidfd, Signal::TERM);
+    }
+    for _ in 0..PATIENCE {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        clock::sleep(PERIOD);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(state: State) -> Arc<Mutex<Shared>> {
+        Arc::new(Mutex::new(Shared { state, said: String::new(), stop: false }))
+    }
+
+    #[test]
+    fn it_divides_once_it_says_so_and_its_last_word_is_why_it_ended() {
+        let shared = shared(State::Starts);
+        let keeper = Keeper { shared: Arc::clone(&shared), thread: None };
+        assert!(keeper.by().1.contains("is being started"));
+        let line = "divvy-scx: stride:quantum=20ms divides the CPUs among 0 clients and the rest; Ctrl-C\n";
+        listen(line.as_bytes(), &shared);
+        assert_eq!(keeper.by(), ("sched_ext, stride".to_owned(), String::new()));
+        assert_eq!(keeper.ended(), None);
+        listen("divvy-scx: the watchdog ejected it\n".as_bytes(), &shared);
+        let said = lock(&shared).said.clone();
+        ended(&shared, said);
+        let (by, note) = keeper.by();
+        assert_eq!(by, "the kernel's CPU weights");
+        assert_eq!(note, "divvy-scx has ended: the watchdog ejected it");
+    }
+
+    #[test]
+    fn a_program_that_ends_at_once_is_told_of() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let name = format!("divvy-{}-1", std::process::id());
+        std::fs::create_dir(dir.path().join(name)).expect("ours");
+        let plan =
+            Plan { program: "/bin/false".into(), dir: dir.path().to_owned(), mount: dir.path().to_owned() };
+        let keeper = Keeper::start(plan).expect("a thread");
+        for _ in 0..1_000 {
+            if keeper.ended().is_some() {
+                break;
+            }
+            clock::sleep(Nanos::from_millis(10));
+        }
+        assert_eq!(keeper.ended().as_deref(), Some("exit status: 1"));
+    }
+}
