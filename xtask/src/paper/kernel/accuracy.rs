@@ -11,6 +11,8 @@ use crate::paper::page::{Limit, percent};
 use crate::paper::plot::{Axis, Plot, Style};
 
 const THREE: [u64; 3] = [1, 2, 3];
+/// An instruction takes 8 ns.
+const SHIFT: u32 = 3;
 /// Of VTRR's own implementation (section 5.3).
 const QUANTUM_MS: u64 = 20;
 /// One tick of the kernel.
@@ -40,7 +42,7 @@ fn rows(by: &str, seen: &Seen, shares: &[u64]) -> Result<Vec<Row>> {
 
 /// 1:2:3, by everything that there is.
 pub(super) fn three(s: &mut Setting, study: &Study) -> Result<()> {
-    let (warm, length) = (2_400, s.pick(12_000, 60_000));
+    let (warm, length) = (2_400, s.pick(12_000, 24_000));
     let schedulers = [
         By::Scx("stride".to_owned()),
         By::Scx("vtrr".to_owned()),
@@ -58,13 +60,14 @@ pub(super) fn three(s: &mut Setting, study: &Study) -> Result<()> {
         _ => warm,
     };
     let spec = |by: &By| Spec::new(by.text(), by.clone(), &THREE, from(by), length);
-    let all = study.run(schedulers.iter().map(spec).collect())?;
+    let all = study.run(SHIFT, schedulers.iter().map(spec).collect())?;
     s.page.heading("Three clients, 1:2:3");
     s.page.text(&format!(
-        "{} s of clients that compute, quanta of {QUANTUM_MS} ms (10 ms under the gate `exact`). Errors are fractions of a client's \
+        "{} s of clients that compute, {} ns an instruction, quanta of {QUANTUM_MS} ms (10 ms under the gate `exact`). Errors are fractions of a client's \
          due part of what the three got; simulated: the same policy and span without any cost; the fluid model is the due part \
          itself. Of a lottery a standard deviation of the first client's part is {} %.",
         length / 1_000,
+        1 << study.shift(SHIFT),
         percent(sigma(1.0 / 6.0, length as f64 / QUANTUM_MS as f64) * 6.0)
     ));
     let (mut table, mut data) = (Vec::new(), Vec::new());
@@ -134,21 +137,21 @@ pub(super) fn many(s: &mut Setting, study: &Study) -> Result<()> {
     let shares = fifty();
     let sum: u64 = shares.iter().sum();
     // Whole cycles.
-    let (warm, length) = (sum * SHORT_MS, s.pick(10, 60) * sum * SHORT_MS);
+    let (warm, length) = (sum * SHORT_MS, s.pick(10, 40) * sum * SHORT_MS);
     let schedulers = [
         By::Scx(format!("stride:quantum={SHORT_MS}ms")),
         By::Scx(format!("vtrr:quantum={SHORT_MS}ms")),
-        By::Gate("exact".to_owned(), SHORT_MS),
         By::Own,
     ];
     let spec = |by: &By| Spec::new(by.text(), by.clone(), &shares, warm, length);
-    let all = study.run(schedulers.iter().map(spec).collect())?;
+    let all = study.run(SHIFT, schedulers.iter().map(spec).collect())?;
     s.page.heading("Fifty clients with random shares");
     s.page.text(&format!(
         "Shares of 1 to 10, {sum} in all, quanta of {SHORT_MS} ms, one tick: a cycle takes {:.2} s. {:.1} s of clients that \
-         compute, after a first cycle. A quantum at the window's edge is {} % of what the smallest client gets in it.",
+         compute, after a first cycle, {} ns an instruction. A quantum at the window's edge is {} % of what the smallest client gets in it.",
         (sum * SHORT_MS) as f64 / 1e3,
         length as f64 / 1e3,
+        1 << study.shift(SHIFT),
         percent(sum as f64 * SHORT_MS as f64 / length as f64)
     ));
     let (mut table, mut data) = (Vec::new(), Vec::new());

@@ -15,6 +15,8 @@ const TASKS: [&str; 5] = ["A1", "A2", "B1", "B2", "B3"];
 /// tasks have 100 and 200 tickets, B's 100, 200 and 300. In units that make all of them whole.
 const ASLEEP: [u64; 5] = [2, 4, 2, 4, 6];
 const AWAKE: [u64; 5] = [4, 8, 2, 4, 6];
+/// An instruction takes 16 ns.
+const SHIFT: u32 = 4;
 const QUANTUM_MS: u64 = 8;
 
 #[derive(Serialize)]
@@ -37,7 +39,7 @@ fn done(from: &Look, to: &Look) -> Vec<f64> {
 
 /// Fig. 6 by the lottery and by stride.
 pub(super) fn lottery(s: &mut Setting, study: &Study) -> Result<()> {
-    let half = s.pick(10_000, 60_000);
+    let half = s.pick(10_000, 30_000);
     let schedulers = ["lottery:seed=7", "stride"].map(|p| By::Scx(joined(p)));
     let spec = |by: &By| {
         let mut spec = Spec::new(by.text(), by.clone(), &ASLEEP, 0, 2 * half);
@@ -46,14 +48,15 @@ pub(super) fn lottery(s: &mut Setting, study: &Study) -> Result<()> {
         spec.change = Some((half, AWAKE.to_vec()));
         spec
     };
-    let all = study.run(schedulers.iter().map(spec).collect())?;
+    let all = study.run(SHIFT, schedulers.iter().map(spec).collect())?;
     s.page.heading("Five tasks in two currencies (Isolation with Flexibility, Fig. 6)");
     s.page.text(&format!(
         "Currencies A and B are worth the same. A1 and A2 have 100 and 200 tickets of A, B1, B2 and B3 100, 200 and 300 of B; B3 sleeps \
          for the first {} s. `divvy-scx` is told base values, by its file of shares: when B3 wakes, the file that says what \
-         B's tickets are worth from then on is read again. Quanta of {QUANTUM_MS} ms. Deviations are in standard deviations of \
+         B's tickets are worth from then on is read again. Quanta of {QUANTUM_MS} ms, {} ns an instruction. Deviations are in standard deviations of \
          what so many draws win; stride draws nothing, and its column is for comparison.",
-        half / 1_000
+        half / 1_000,
+        1 << study.shift(SHIFT)
     ));
     let (mut table, mut data, mut most) = (Vec::new(), Vec::new(), 0.0_f64);
     for (at, (by, seen)) in schedulers.iter().zip(&all).enumerate() {

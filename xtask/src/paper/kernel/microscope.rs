@@ -12,6 +12,8 @@ use crate::paper::plot::{Plot, Style};
 
 const SHARES: [u64; 5] = [1, 2, 3, 4, 5];
 const QUANTUM_MS: u64 = 20;
+/// An instruction takes 2 ns.
+const SHIFT: u32 = 1;
 const LOOK_MS: u64 = 2;
 const SECOND_MS: u64 = 1_000;
 /// Whole cycles of 300 ms come before.
@@ -79,12 +81,13 @@ pub(super) fn microscope(s: &mut Setting, study: &Study) -> Result<()> {
         spec.every_ms = LOOK_MS;
         spec
     };
-    let all = study.run(schedulers.iter().map(spec).collect())?;
+    let all = study.run(SHIFT, schedulers.iter().map(spec).collect())?;
     s.page.heading("VTRR: one second under the microscope (section 5.3, Figs 4 to 6)");
     s.page.text(&format!(
         "Five clients with shares 1 to 5, quanta of {QUANTUM_MS} ms, looked at every {LOOK_MS} ms. The paper shows no numbers: Linux of \
          its day is the least even of the three, WFQ and VTRR repeat every 300 ms. Service errors are against the fluid model \
-         over what the five got."
+         over what the five got. {} ns an instruction.",
+        1 << study.shift(SHIFT)
     ));
     let mut series = vec![
         ("simulated vtrr".to_owned(), service_errors(&model("vtrr")?), None),

@@ -19,8 +19,8 @@ use crate::PaperArgs;
 
 /// The hidden subcommand that carries out studies in the machine.
 pub(crate) const STUDY: &str = "kernel-study";
-/// An instruction of the machine takes 2^N ns of its clock, in quick runs and in full ones.
-const SHIFTS: (u32, u32) = (4, 2);
+/// An instruction of the machine takes 2^N ns of its clock in quick runs.
+const SHIFT_QUICK: u32 = 4;
 
 /// Who divides the CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,24 +163,28 @@ type Part = fn(&mut Setting, &Study) -> Result<()>;
 struct Study {
     scheduler: PathBuf,
     programs: Option<PathBuf>,
-    shift: u32,
+    quick: bool,
 }
 
 impl Study {
     fn new(args: &PaperArgs) -> Result<Self> {
-        let shift = if args.quick { SHIFTS.0 } else { SHIFTS.1 };
-        Ok(Self { scheduler: build()?, programs: args.programs.clone(), shift })
+        Ok(Self { scheduler: build()?, programs: args.programs.clone(), quick: args.quick })
     }
 
-    /// Carries out `specs` one after another in a machine with one CPU whose clock counts instructions.
-    fn run(&self, specs: Vec<Spec>) -> Result<Vec<Seen>> {
+    /// How slow the machine is: an instruction takes 2^N ns of its clock.
+    fn shift(&self, full: u32) -> u32 {
+        if self.quick { SHIFT_QUICK } else { full }
+    }
+
+    /// Carries out `specs` one after another in a machine with one CPU whose clock counts instructions of 2^`full` ns.
+    fn run(&self, full: u32, specs: Vec<Spec>) -> Result<Vec<Seen>> {
         let out = std::env::temp_dir().join(format!("divvy-kernel-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&out);
         let (own, count) = (std::env::current_exe().context("find this program")?, specs.len());
         let job = serde_json::to_string(&Job { specs })?;
         let mut machine = Command::new(own);
         machine.args(["vm", "run", "--timeout", "30m", "--memory", "2048"]);
-        machine.args(["--shift", &self.shift.to_string()]);
+        machine.args(["--shift", &self.shift(full).to_string()]);
         machine.arg("--add").arg(&self.scheduler).arg("--out").arg(&out);
         if let Some(dir) = &self.programs {
             machine.arg("--programs").arg(dir);
@@ -252,9 +256,9 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
         format!(
             "Written by `cargo xtask paper kernel`: `divvy-scx` in the test machine (Linux 6.18.15, `cargo xtask vm`, one CPU in \
              software), beside the kernel's own scheduler and `divvy share` in the same machine. Its clock counts instructions, \
-             {} ns each, so that a run can be repeated and nothing else is in it; caches cost nothing there. How to use \
+             {}, so that a run can be repeated and nothing else is in it; caches cost nothing there. How to use \
              `divvy-scx` is in [kernel.md](../kernel.md).",
-            1 << study.shift
+            if setting.quick { "16 ns each" } else { "2 to 16 ns each as every part says" }
         ),
         "A client is a process that counts turns of a loop, as in the papers' test programs. If nothing else is said, what it got is told \
          from that count, in CPU time of a client that has the machine for itself: none of the kernel's accounts is in it, \
