@@ -151,6 +151,45 @@ pub struct Clients {
     pub age_ns: u64,
     /// By rising id.
     pub clients: Vec<Client>,
+    /// Groups of clients, by path: whatever a group is in comes before it. Only from a user's own divvyd.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Group>,
+}
+
+/// Clients that have a share together, which is divided among them: a member of [`Clients`], and the answer to
+/// `PATCH /v1/groups/{group}`. Numbers are sums over the clients in it and in the groups in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its path: `build`, or `build/tests` for a group within a group.
+    pub name: String,
+    /// Its share among the clients and groups that are beside it.
+    pub share: u64,
+    /// What its clients are to have by their shares, as a fraction of all.
+    pub requested_fraction: f64,
+    /// Their effective shares, as a fraction of all effective shares.
+    pub effective_fraction: f64,
+    /// Their CPU time, as a fraction of all clients', since the last change.
+    pub achieved_fraction: f64,
+    /// `achieved_fraction / effective_fraction - 1`; 0 where nothing was received.
+    pub relative_error: f64,
+    /// CPU time of its clients, of those that have left too.
+    pub service_ns: u64,
+    /// How many they are now.
+    pub clients: usize,
+    /// Whether all of them are paused.
+    pub paused: bool,
+}
+
+/// What is to be changed about a group: `PATCH /v1/groups/{group}`. At least one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupChange {
+    /// Another share among what is beside it, 1 to [`SHARE_MAX`].
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub share: Option<u64>,
+    /// Hold all its clients until they are resumed, or resume them.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
 }
 
 /// What a client is sure of and what it may not exceed, beside its share and the limit of its CPU time. The kernel keeps it: only
@@ -209,7 +248,10 @@ pub struct Client {
     /// Its id in the market; only from a system's divvyd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
-    /// What it asks for; from a system's divvyd, the tickets that its first issuer gave it.
+    /// The group that it is in, by its path; only from a user's own divvyd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// What it asks for, within its group if it is in one; from a system's divvyd, the tickets that its first issuer gave it.
     pub share: u64,
     /// The most CPU time that it may have, in millionths of one CPU; not there where there is no most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -302,6 +344,13 @@ pub struct NewClient {
     /// it, with the share, and it ends with the last. Only a system's divvyd knows any.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
+    /// The group that it is to be in, by its path (`build`, `build/tests`); it is made if it is not there, and ends with its
+    /// last client. Only a user's own divvyd has any.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The share that the group has from now on, among what is beside it; 1 for a new one if not given.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub group_share: Option<u64>,
     /// A command for divvyd to start.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub command: Option<NewCommand>,

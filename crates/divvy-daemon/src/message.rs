@@ -14,7 +14,9 @@ use tokio::sync::oneshot;
 use crate::market::message::{Admitted, Who};
 use crate::scheduler::{Owner, Publisher, View, Views, views};
 use crate::server::divvyd_leaves;
-use divvy_api::types::{Change, Client, ErrorBody, ErrorCode, ErrorInfo, Events, NewClient, Plan, Status};
+use divvy_api::types::{
+    Change, Client, ErrorBody, ErrorCode, ErrorInfo, Events, Group, GroupChange, NewClient, Plan, Status,
+};
 
 /// Requests that wait for the scheduler at most; more are refused.
 const QUEUE: usize = 256;
@@ -49,6 +51,15 @@ pub(crate) enum Command {
         key: String,
         who: Who,
     },
+    ChangeGroup {
+        key: String,
+        change: GroupChange,
+        who: Who,
+    },
+    DetachGroup {
+        key: String,
+        who: Who,
+    },
     Events {
         since: u64,
         who: Who,
@@ -59,7 +70,11 @@ impl Command {
     /// The user who wants something changed by it.
     fn changes(&self) -> Option<u32> {
         match self {
-            Self::Add { who, .. } | Self::Change { who, .. } | Self::Detach { who, .. } => Some(who.uid),
+            Self::Add { who, .. }
+            | Self::Change { who, .. }
+            | Self::Detach { who, .. }
+            | Self::ChangeGroup { who, .. }
+            | Self::DetachGroup { who, .. } => Some(who.uid),
             Self::Status | Self::Prepare { .. } | Self::Owned { .. } | Self::Events { .. } => None,
         }
     }
@@ -71,7 +86,8 @@ impl Command {
             Self::Prepare { who, .. } | Self::Events { who, .. } => (who, true),
             Self::Add { who, admitted, .. } => (who, admitted.is_none()),
             Self::Owned { who, .. } | Self::Change { who, .. } | Self::Detach { who, .. } => (who, false),
-            Self::Status => return None,
+            // A user's own divvyd has these, and nobody else's time.
+            Self::Status | Self::ChangeGroup { .. } | Self::DetachGroup { .. } => return None,
         };
         (who.uid != 0 && who.pid != 0).then_some((who.uid, dear))
     }
@@ -82,6 +98,7 @@ impl Command {
 pub(crate) enum Answer {
     Status(Status),
     Client(Box<Client>),
+    Group(Box<Group>),
     /// A client that is there since this request.
     Added(Box<Client>),
     Plan(Plan),

@@ -10,7 +10,7 @@ use axum::extract::{Extension, FromRef, MatchedPath, Path, Query, Request, State
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, patch};
 use divvy_linux::clock;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -26,7 +26,7 @@ use crate::message::{Answer, Command, Handle, Refusal};
 use crate::metrics::{self, Metrics};
 use crate::subscribers::Subscribers;
 use crate::{local, market};
-use divvy_api::types::{Change, ErrorCode, MEMBERS_SHOWN, NewClient};
+use divvy_api::types::{Change, ErrorCode, GroupChange, MEMBERS_SHOWN, NewClient};
 
 /// The document of the API.
 pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
@@ -77,6 +77,7 @@ pub(crate) fn router(context: Context) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/clients", get(list).post(add))
         .route("/v1/clients/{client}", get(show).patch(change).delete(detach))
+        .route("/v1/groups/{group}", patch(change_group).delete(detach_group))
         .route("/v1/explain/{pid}", get(explain))
         .route("/v1/doctor", get(doctor))
         .route("/v1/events", get(events))
@@ -103,6 +104,7 @@ impl IntoResponse for Answer {
         match self {
             Self::Status(status) => Json(status).into_response(),
             Self::Client(client) => Json(client).into_response(),
+            Self::Group(group) => Json(group).into_response(),
             Self::Added(client) => {
                 let mut response = (StatusCode::CREATED, Json(&client)).into_response();
                 if let Ok(place) = HeaderValue::from_str(&format!("/v1/clients/{}", client.id)) {
@@ -240,6 +242,24 @@ async fn detach(
     path: Result<Path<String>, PathRejection>,
 ) -> Answered {
     context.clients().detach(who, key(path)?).await
+}
+
+async fn change_group(
+    State(context): State<Context>,
+    Extension(who): Extension<Who>,
+    path: Result<Path<String>, PathRejection>,
+    body: Bytes,
+) -> Answered {
+    let change: GroupChange = parse(&body)?;
+    context.scheduler.ask(Command::ChangeGroup { key: key(path)?, change, who }).await
+}
+
+async fn detach_group(
+    State(context): State<Context>,
+    Extension(who): Extension<Who>,
+    path: Result<Path<String>, PathRejection>,
+) -> Answered {
+    context.scheduler.ask(Command::DetachGroup { key: key(path)?, who }).await
 }
 
 #[derive(Debug, Deserialize)]

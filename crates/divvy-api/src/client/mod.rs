@@ -18,8 +18,8 @@ use ureq::http::{Method, Request, StatusCode, header};
 
 use crate::place::{Place, PlaceError};
 use crate::types::{
-    Change, Client, Clients, ErrorBody, ErrorCode, ErrorInfo, Events, Explanation, Finding, NewClient, Plan,
-    Status,
+    Change, Client, Clients, ErrorBody, ErrorCode, ErrorInfo, Events, Explanation, Finding, Group,
+    GroupChange, NewClient, Plan, Status,
 };
 
 pub use choice::{Asked, Choice, SYSTEM_SOCKET};
@@ -212,6 +212,22 @@ impl Api {
     /// [`ApiError`].
     pub fn detach(&self, key: &str) -> Result<Client, ApiError> {
         self.call::<(), _>(Method::DELETE, &format!("/v1/clients/{}", encode(key)), None)
+    }
+
+    /// Changes a group's share, pauses or resumes all its clients.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub fn change_group(&self, group: &str, change: GroupChange) -> Result<Group, ApiError> {
+        self.call(Method::PATCH, &format!("/v1/groups/{}", encode(group)), Some(&change))
+    }
+
+    /// Lets all clients of a group go, and so the group; says what it was like.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub fn detach_group(&self, group: &str) -> Result<Group, ApiError> {
+        self.call::<(), _>(Method::DELETE, &format!("/v1/groups/{}", encode(group)), None)
     }
 
     /// What happened to clients, from event number `since` on.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args as ClapArgs};
 
+use super::group::{self, GroupArg};
 use super::which::Which;
 use crate::bounds::{self, Limits, Reserve};
 use crate::exit_codes::EXIT_CODES;
@@ -34,6 +35,12 @@ pub(crate) struct RunArgs {
     /// system's divvyd hard tickets, of --from or your own currency: cpu:20%,memory:25% of what that has (docs/limits.md)
     #[arg(long, value_name = "RESERVE", value_parser = bounds::parse_reserve)]
     pub(crate) reserve: Option<Reserve>,
+
+    /// The group that it is in: NAME, NAME/NAME for a group within a group, or NAME=3 to give the group that share. What a
+    /// group has is divided among its clients by their shares. It is made if it is not there, with the share 1, and ends with
+    /// its last client
+    #[arg(long = "group", value_name = "NAME[=SHARE]", value_parser = group::parse)]
+    pub(crate) group: Option<GroupArg>,
 
     /// The currency whose tickets it gets, at the system's divvyd [default: your own]
     #[arg(long, value_name = "CURRENCY")]
@@ -106,6 +113,12 @@ pub(crate) struct AttachArgs {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) name: Option<String>,
 
+    /// The group that they are in: NAME, NAME/NAME for a group within a group, or NAME=3 to give the group that share. What a
+    /// group has is divided among its clients by their shares. It is made if it is not there, with the share 1, and ends with
+    /// its last client
+    #[arg(long = "in-group", value_name = "NAME[=SHARE]", value_parser = group::parse)]
+    pub(crate) in_group: Option<GroupArg>,
+
     /// The currency whose tickets they get, at the system's divvyd [default: your own]
     #[arg(long, value_name = "CURRENCY")]
     pub(crate) from: Option<String>,
@@ -134,7 +147,7 @@ pub(crate) struct AttachArgs {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct SetArgs {
-    /// The client's name, or its number
+    /// The client's name, or its number; or a group's name (NAME/ where a client is called so too)
     #[arg(value_name = "CLIENT")]
     pub(crate) client: String,
 
@@ -165,7 +178,7 @@ pub(crate) struct SetArgs {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct ClientArgs {
-    /// The client's name, or its number
+    /// The client's name, or its number; or a group's name, for all its clients (NAME/ where a client is called so too)
     #[arg(value_name = "CLIENT")]
     pub(crate) client: String,
 

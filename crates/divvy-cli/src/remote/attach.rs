@@ -3,7 +3,7 @@
 use divvy_api::types::{Client, NewClient, Plan};
 
 use super::args::AttachArgs;
-use super::json;
+use super::{group, json};
 use crate::strip::plain;
 use crate::{Code, Failure, bounds, limit, print};
 
@@ -22,7 +22,7 @@ fn selector(args: &AttachArgs) -> Option<String> {
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
     let system = args.which.is_system()?;
-    let new = NewClient {
+    let mut new = NewClient {
         name: args.called.clone(),
         share: args.share,
         limit_ppm: args.limit.and_then(|limits| limits.cpu_ppm()).filter(|&ppm| ppm > 0),
@@ -32,6 +32,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         selector: selector(args),
         ..NewClient::default()
     };
+    group::set(&mut new, args.in_group.as_ref());
     if args.dry_run {
         let plan = args.which.ask(|api| api.plan(&new))?;
         print(if args.json { json(&plan)? } else { planned(&plan) })?;

@@ -3,6 +3,7 @@
 
 pub(crate) mod args;
 mod attach;
+mod group;
 mod look;
 mod run;
 mod table;
@@ -10,11 +11,12 @@ pub(crate) mod which;
 
 use divvy_api::client::{Api, ApiError};
 use divvy_api::launch::LaunchError;
-use divvy_api::types::{Change, Client, Clients, ErrorCode};
+use divvy_api::types::{Change, Client, Clients, ErrorCode, ErrorInfo, Group, GroupChange};
 use serde::Serialize;
 
 use crate::{Code, Failure, bounds, limit, print};
 use args::{ClientArgs, LsArgs, SetArgs};
+use group::{Found, client_or_group};
 use which::Which;
 
 pub(crate) use attach::attach;
@@ -96,13 +98,27 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     let limit_ppm = args.limit.and_then(|limits| limits.cpu_ppm());
     let system = args.which.is_system()?;
     let bounds = bounds::bounds(args.limit, args.reserve, system)?;
-    let change = Change { share: args.new_share.or(args.share), limit_ppm, bounds, paused: None };
+    let share = args.new_share.or(args.share);
+    let change = Change { share, limit_ppm, bounds, paused: None };
+    let of_group = |api: &Api, path: &str| match args.limit.is_none() && args.reserve.is_none() {
+        true => api.change_group(path, GroupChange { share, paused: None }),
+        false => Err(ApiError::Refused(ErrorInfo {
+            code: ErrorCode::BadRequest,
+            message: format!("'{path}' is a group, and limits and reservations are for clients"),
+            fix: "give each of its clients one".to_owned(),
+        })),
+    };
     let api = api_for(&args.client, &args.which)?;
     // At the system's divvyd a reservation is the market's, and may be all that is to be changed.
-    let mut client = if change == Change::default() {
-        api.client(&args.client)?
-    } else {
-        api.change(&args.client, change).map_err(of_its_owner)?
+    let of_client = |api: &Api| match change == Change::default() {
+        true => api.client(&args.client),
+        false => api.change(&args.client, change),
+    };
+    let mut client = match client_or_group(&api, &args.client, of_client, of_group).map_err(of_its_owner)? {
+        Found::Client(client) => client,
+        Found::Group(group) => {
+            return group::told(&group, args.json, format_args!("share {}", group.share));
+        }
     };
     if system && args.reserve.is_some() {
         bounds::reserve(&api, &client, args.reserve, None)?;
@@ -112,32 +128,59 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     told(&client, args.json, format_args!("{}: share {}{limit}", client.name, client.share))
 }
 
+/// Pauses or resumes a client, or all clients of a group.
+fn set_paused(args: &ClientArgs, paused: bool) -> Result<Found<Client, Group>, Failure> {
+    let change = Change { paused: Some(paused), ..Change::default() };
+    let of_group = GroupChange { paused: Some(paused), ..GroupChange::default() };
+    let api = api_for(&args.client, &args.which)?;
+    let client = |api: &Api| api.change(&args.client, change);
+    client_or_group(&api, &args.client, client, |api, path| api.change_group(path, of_group))
+        .map_err(of_its_owner)
+}
+
 pub(crate) fn pause(args: &ClientArgs) -> Result<Code, Failure> {
-    let change = Change { paused: Some(true), ..Change::default() };
-    let client = api_for(&args.client, &args.which)?.change(&args.client, change).map_err(of_its_owner)?;
-    let words = format!("{}: paused; its share goes to the others", client.name);
-    told(&client, args.json, words)
+    let words = "paused; its share goes to the others";
+    match set_paused(args, true)? {
+        Found::Group(group) => group::told(&group, args.json, words),
+        Found::Client(client) => told(&client, args.json, format_args!("{}: {words}", client.name)),
+    }
 }
 
 pub(crate) fn resume(args: &ClientArgs) -> Result<Code, Failure> {
-    let change = Change { paused: Some(false), ..Change::default() };
-    let client = api_for(&args.client, &args.which)?.change(&args.client, change).map_err(of_its_owner)?;
-    told(&client, args.json, format_args!("{}: {}", client.name, client.state.as_str()))
+    match set_paused(args, false)? {
+        Found::Group(group) => {
+            let words = format!("{} resumed", group::clients(&group));
+            group::told(&group, args.json, words)
+        }
+        Found::Client(client) => {
+            told(&client, args.json, format_args!("{}: {}", client.name, client.state.as_str()))
+        }
+    }
 }
 
 pub(crate) fn detach(args: &ClientArgs) -> Result<Code, Failure> {
-    let client = api_for(&args.client, &args.which)?.detach(&args.client).map_err(of_its_owner)?;
-    let words = format!("{}: detached after {:.2} s of CPU time", client.name, seconds(client.service_ns));
-    told(&client, args.json, words)
+    let api = api_for(&args.client, &args.which)?;
+    let client = |api: &Api| api.detach(&args.client);
+    match client_or_group(&api, &args.client, client, |api, path| api.detach_group(path)) {
+        Ok(Found::Group(group)) => group::told(&group, args.json, group::detached(&group)),
+        Ok(Found::Client(client)) => {
+            let words =
+                format!("{}: detached after {:.2} s of CPU time", client.name, seconds(client.service_ns));
+            told(&client, args.json, words)
+        }
+        Err(e) => Err(of_its_owner(e)),
+    }
 }
 
 pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
     let clients = match args.which.choice()?.api().and_then(|api| api.clients()) {
         Ok(clients) => clients,
         // Nobody is divided; to know that, no divvyd need be started.
-        Err(ApiError::NotRunning(_)) => Clients { window_ns: 0, age_ns: 0, clients: Vec::new() },
+        Err(ApiError::NotRunning(_)) => {
+            Clients { window_ns: 0, age_ns: 0, clients: Vec::new(), groups: Vec::new() }
+        }
         Err(e) if e.code() == Some(ErrorCode::Leaving) => {
-            Clients { window_ns: 0, age_ns: 0, clients: Vec::new() }
+            Clients { window_ns: 0, age_ns: 0, clients: Vec::new(), groups: Vec::new() }
         }
         Err(e) => return Err(e.into()),
     };
@@ -162,8 +205,6 @@ fn seconds(ns: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use divvy_api::types::ErrorInfo;
-
     use super::*;
 
     /// What came back for a client of somebody else's has the market's code for it, whichever command asked.

@@ -17,6 +17,7 @@ use divvy_linux::{Exit, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::RunArgs;
+use super::group;
 use crate::share::check_command;
 use crate::{Code, Failure, bounds, tell};
 
@@ -79,7 +80,7 @@ fn resume_for(signal: Signal, args: &RunArgs, client: &mut ClientName) {
 /// In the child. Only comes back if something fails; the client ends with this process.
 fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<Code, Failure> {
     let system = args.which.is_system()?;
-    let new = NewClient {
+    let mut new = NewClient {
         name: Some(args.name.clone().unwrap_or_else(|| base.to_owned())),
         numbered: args.name.is_none(),
         share: args.share,
@@ -90,6 +91,7 @@ fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<
         selector: Some(format!("tree:{}", std::process::id())),
         ..NewClient::default()
     };
+    group::set(&mut new, args.group.as_ref());
     let client = args.which.ask(|api| api.add(&new))?;
     if system && args.reserve.is_some() {
         bounds::reserve(&args.which.choice()?.api()?, &client, args.reserve, args.from.as_deref())?;

@@ -162,6 +162,7 @@ fn every_path_answers_as_its_document_says() {
     assert!(call("GET", "/v1/doctor", &nothing, 200).as_array().unwrap().len() >= 8);
 
     check_events(&sandbox, &mut call);
+    check_groups(&mut call, &selector);
 
     let gone = call("DELETE", "/v1/clients/sh", &nothing, 200);
     assert_eq!((&gone["state"], &gone["id"]), (&json!("left"), &json!(1)));
@@ -171,6 +172,59 @@ fn every_path_answers_as_its_document_says() {
     check_all_asked(&seen, |path| !path.starts_with("/v1/market") && path != "/metrics");
     spinner.kill().unwrap();
     spinner.wait().unwrap();
+}
+
+/// A group of one client: made, changed, shown and let go.
+fn check_groups(call: &mut impl FnMut(&str, &str, &Value, u16) -> Value, taken: &str) {
+    let nothing = Value::Null;
+    let command = json!({ "argv": ["sleep", "60"] });
+    let new =
+        json!({ "share": 2, "name": "unit", "group": "build/tests", "group_share": 5, "command": command });
+    assert_eq!(call("POST", "/v1/clients", &new, 201)["group"], "build/tests");
+    let groups = call("GET", "/v1/clients", &nothing, 200)["groups"].clone();
+    let told: Vec<_> = groups.as_array().unwrap().iter().map(|g| (&g["name"], &g["share"])).collect();
+    assert_eq!(told, [(&json!("build"), &json!(1)), (&json!("build/tests"), &json!(5))]);
+    let changed = call("PATCH", "/v1/groups/build%2Ftests", &json!({ "share": 7, "paused": true }), 200);
+    assert_eq!(
+        (&changed["share"], &changed["paused"], &changed["clients"]),
+        (&json!(7), &json!(true), &json!(1))
+    );
+    assert_eq!(call("GET", "/v1/clients/unit", &nothing, 200)["state"], "paused");
+    for (method, path, body, status, code) in [
+        ("PATCH", "/v1/groups/tests", json!({ "share": 1 }), 404, "no-such-client"),
+        ("PATCH", "/v1/groups/build", json!({}), 400, "bad-request"),
+        ("PATCH", "/v1/groups/build", json!({ "share": 0 }), 400, "bad-request"),
+        ("DELETE", "/v1/groups/nobody", nothing.clone(), 404, "no-such-client"),
+        (
+            "POST",
+            "/v1/clients",
+            json!({ "share": 1, "group": "a b", "selector": "name:x" }),
+            400,
+            "bad-request",
+        ),
+        (
+            "POST",
+            "/v1/clients",
+            json!({ "share": 1, "group_share": 2, "selector": "name:x" }),
+            400,
+            "bad-request",
+        ),
+        // What is refused makes no group.
+        (
+            "POST",
+            "/v1/clients",
+            json!({ "share": 1, "group": "other", "selector": taken }),
+            409,
+            "process-taken",
+        ),
+    ] {
+        let answer = call(method, path, &body, status);
+        assert_eq!(answer["error"]["code"], code, "{method} {path} {body}");
+    }
+    let names = call("GET", "/v1/clients", &nothing, 200)["groups"].clone();
+    assert_eq!(names.as_array().unwrap().len(), 2, "{names}");
+    assert_eq!(call("DELETE", "/v1/groups/build", &nothing, 200)["clients"], 1);
+    assert_eq!(call("GET", "/v1/clients", &nothing, 200)["groups"], Value::Null);
 }
 
 /// What a command came to, and what happened to whom.

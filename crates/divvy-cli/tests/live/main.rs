@@ -16,6 +16,7 @@ mod divided;
 mod ends;
 mod family;
 mod front;
+mod groups;
 mod harness;
 mod hostile;
 mod input;

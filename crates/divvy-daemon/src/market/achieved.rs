@@ -117,6 +117,7 @@ mod tests {
             name: String::new(),
             selector: String::new(),
             user: None,
+            group: None,
             currency: Some(currency.into()),
             share: 1,
             limit_ppm: None,

@@ -5,7 +5,8 @@ use divvy_market::CurrencyId;
 use divvy_policy::{ClientId, Share};
 
 use super::book::Entry;
-use super::{Owner, Scheduler, internal, limited, parse_limit, parse_share, system};
+use super::groups::Asked;
+use super::{Owner, Scheduler, internal, limited, own, parse_limit, parse_share, system};
 use crate::market::message::{Admitted, Who};
 use crate::message::{Answer, Prepared, Refusal};
 use divvy_api::types::{Bounds, ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
@@ -92,13 +93,14 @@ impl Scheduler {
             let fix = "leave out `from` and `job`, or ask the system's divvyd";
             return Err(bad_request("a user's own divvyd keeps no market, and so no currencies", fix));
         }
+        let group = own::asked(new)?;
         self.check_cycle(share, None)?;
         match (&new.command, &new.selector) {
             (Some(_), None) if new.dry_run => Err(bad_request(
                 "a command has no dry run: nobody knows what it will do",
                 "leave out `dry_run`",
             )),
-            (Some(command), None) => self.start(new, share, command),
+            (Some(command), None) => self.start(new, share, command, group.as_ref()),
             (None, Some(text)) => {
                 let selector: Selector = text.parse().map_err(|e| bad_request(e, ""))?;
                 self.shelter_caller(&selector, who);
@@ -107,7 +109,7 @@ impl Scheduler {
                 } else {
                     let name =
                         self.book.name(new.name.as_deref(), new.numbered, &made_name(&selector), None)?;
-                    self.attach(share, &selector, name, None, None)
+                    self.attach((share, group.as_ref()), &selector, name, None, None)
                 }
             }
             _ => {
@@ -128,7 +130,13 @@ impl Scheduler {
         self.engine.host_mut().protect(protection);
     }
 
-    fn start(&mut self, new: &NewClient, share: Share, command: &NewCommand) -> Result<Answer, Refusal> {
+    fn start(
+        &mut self,
+        new: &NewClient,
+        share: Share,
+        command: &NewCommand,
+        group: Option<&Asked>,
+    ) -> Result<Answer, Refusal> {
         let program = command.argv.first().filter(|word| !word.is_empty());
         let Some(program) = program else { return Err(bad_request("the command is empty", "give `argv`")) };
         let (nul, blank) =
@@ -156,11 +164,8 @@ impl Scheduler {
         let client = client.map_err(system)?;
         let leader = self.engine.host().leader(client).map_or(0, |pid| pid.as_raw_nonzero().get());
         let (selector, bounds) = (format!("tree:{leader}"), Bounds::default());
-        self.join(
-            client,
-            share,
-            Entry { name, selector, owner: None, share: share.get(), bounds, cgroup: None },
-        )
+        let entry = Entry { name, selector, owner: None, bounds, cgroup: None };
+        self.join(client, (share, group), entry)
     }
 
     /// Where there is a market: processes of `who`, or of anybody where that is root.
@@ -189,7 +194,8 @@ impl Scheduler {
         };
         let start = admitted.identity.process.map(|(_, start)| StartTime(start));
         // Nobody's value is known before the market has told it.
-        self.attach(Share::ONE, &selector, admitted.name.clone(), Some(owner), Some(Of { only, start }))
+        let share = (Share::ONE, None);
+        self.attach(share, &selector, admitted.name.clone(), Some(owner), Some(Of { only, start }))
     }
 
     /// What a client of `new` would be called, and whose child its process is.
@@ -197,6 +203,13 @@ impl Scheduler {
         parse_share(new.share)?;
         let limit = new.limit_ppm.map(parse_limit).transpose()?.flatten();
         self.check_bounds(None, limit, new.bounds)?;
+        if new.group.is_some() || new.group_share.is_some() {
+            let text = "the system's divvyd has currencies in the place of groups";
+            return Err(bad_request(
+                text,
+                "make one (divvy currency create build; divvy fund build --from YOU 3) and name it with --from build",
+            ));
+        }
         let selector = selector_of(new)?;
         check_selector(&selector, who)?;
         self.check_free(&selector, Some(who.uid))?;
@@ -234,7 +247,7 @@ impl Scheduler {
 
     fn attach(
         &mut self,
-        share: Share,
+        share: (Share, Option<&Asked>),
         selector: &Selector,
         name: String,
         owner: Option<Owner>,
@@ -248,11 +261,16 @@ impl Scheduler {
         };
         let (selector, bounds) = (selector.to_string(), Bounds::default());
         let client = client.map_err(select)?;
-        self.join(client, share, Entry { name, selector, owner, share: share.get(), bounds, cgroup: None })
+        self.join(client, share, Entry { name, selector, owner, bounds, cgroup: None })
     }
 
     /// Takes a client of the host into the engine and the book.
-    fn join(&mut self, client: ClientId, share: Share, entry: Entry) -> Result<Answer, Refusal> {
+    fn join(
+        &mut self,
+        client: ClientId,
+        (share, group): (Share, Option<&Asked>),
+        entry: Entry,
+    ) -> Result<Answer, Refusal> {
         match self.engine.join(share) {
             Ok(joined) if joined == client => {}
             Ok(_) => {
@@ -267,7 +285,7 @@ impl Scheduler {
         self.book.join(client, Entry { cgroup, ..entry });
         self.weights.stale = true;
         self.enter_market(client);
-        self.apply_reserves();
+        self.enter_group(client, share, group);
         self.rebase();
         Ok(Answer::Added(Box::new(self.client(client, MEMBERS_SHOWN)?)))
     }

@@ -22,8 +22,6 @@ pub(crate) struct Entry {
     pub(super) selector: String,
     /// Whose it is, where there are several users.
     pub(super) owner: Option<Owner>,
-    /// The share that was asked for; what the engine has is that and what is reserved.
-    pub(super) share: u64,
     /// What else it is sure of, and may not exceed.
     pub(super) bounds: Bounds,
     /// Its cgroup, where it has one of ours.
@@ -213,8 +211,8 @@ mod tests {
     use divvy_api::types::ClientState;
 
     fn entry(name: &str) -> Entry {
-        let (share, bounds) = (1, Bounds::default());
-        Entry { name: name.into(), selector: "pid:1".into(), owner: None, share, bounds, cgroup: None }
+        let bounds = Bounds::default();
+        Entry { name: name.into(), selector: "pid:1".into(), owner: None, bounds, cgroup: None }
     }
 
     fn client(id: u32, name: &str) -> Client {
@@ -223,6 +221,7 @@ mod tests {
             name: name.into(),
             selector: "pid:1".into(),
             user: None,
+            group: None,
             currency: None,
             share: 1,
             limit_ppm: None,

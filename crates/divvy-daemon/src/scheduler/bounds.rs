@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 
 use divvy_linux::cgroup::{Ceilings, NotKept, Rights};
-use divvy_policy::{ClientId, CpuLimit, Share};
+use divvy_policy::{ClientId, CpuLimit};
 
-use super::{Scheduler, internal, system};
+use super::{Scheduler, system};
 use crate::message::Refusal;
 use divvy_api::types::{Bounds, ErrorCode};
 
@@ -189,36 +189,18 @@ impl Scheduler {
             entry.bounds = to;
         }
         self.weights.stale = true;
-        self.apply_reserves();
+        self.apply_groups();
         Ok(())
     }
 
-    /// Gives the engine what everybody is due, where somebody has CPU time reserved, or had until now.
-    pub(super) fn apply_reserves(&mut self) {
-        let any = self.book.present().any(|(_, entry)| entry.bounds.reserve_cpu_ppm.is_some());
-        if self.system.is_some() || !(any || self.reserves) {
-            return;
+    /// What clients with these shares are due, where somebody has CPU time reserved.
+    pub(super) fn with_reserves(&self, shares: Vec<(ClientId, u64)>) -> Vec<(ClientId, u64)> {
+        let reserved = |client| self.book.entry(client).and_then(|entry| entry.bounds.reserve_cpu_ppm);
+        if shares.iter().all(|&(client, _)| reserved(client).is_none()) {
+            return shares;
         }
-        self.reserves = any;
-        let clients: Vec<(u64, u64)> = self
-            .book
-            .present()
-            .map(|(_, entry)| (entry.share, entry.bounds.reserve_cpu_ppm.unwrap_or(0)))
-            .collect();
-        let due =
-            if any { entitlements(&clients) } else { clients.iter().map(|&(share, _)| share).collect() };
-        let ids: Vec<ClientId> = self.book.present().map(|(id, _)| id).collect();
-        self.rebase();
-        self.weights.stale = true;
-        for (client, share) in ids.into_iter().zip(due) {
-            let share = Share::new(share).unwrap_or(Share::ONE);
-            if let Err(e) = self.engine.reshare(client, share).map_err(internal) {
-                crate::say(format_args!(
-                    "client {}: a share of {share} was not taken: {}",
-                    client.0, e.message
-                ));
-            }
-        }
+        let both: Vec<_> = shares.iter().map(|&(id, share)| (share, reserved(id).unwrap_or(0))).collect();
+        shares.iter().map(|&(client, _)| client).zip(entitlements(&both)).collect()
     }
 
     /// Memory that clients have reserved.

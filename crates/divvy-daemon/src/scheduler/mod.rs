@@ -7,6 +7,8 @@ mod add;
 mod book;
 mod bounds;
 mod events;
+mod groups;
+mod own;
 mod presence;
 mod rows;
 mod spent;
@@ -90,11 +92,11 @@ pub(crate) struct Scheduler {
     base: HashMap<ClientId, Nanos>,
     base_at: Instant,
     system: Option<system::System>,
+    /// The groups, where there is no market.
+    own: Option<own::Own>,
     /// How much of our time each user took, where there are several.
     spent: Spent,
     weights: Weights,
-    /// Whether anybody has CPU time reserved.
-    reserves: bool,
     /// What gives effect to rights, and how much clients wait, as it was last looked at, and when.
     enforced: Option<(Instant, Vec<Enforcement>, Vec<Pressure>)>,
     /// Who looks after the kernel's scheduler, where that is ours.
@@ -135,9 +137,8 @@ impl Scheduler {
         let log = Log::default();
         engine.record_to(Box::new(log.clone()));
         let system = settings.market.clone().map(system::System::new);
-        if system.is_some() {
-            log.keep_seen();
-        }
+        log.keep_seen();
+        let own = system.is_none().then(own::Own::new);
         let leave_at = settings.linger.map(|linger| now + linger.max(FIRST_LINGER));
         Self {
             engine,
@@ -154,9 +155,9 @@ impl Scheduler {
             base: HashMap::new(),
             base_at: now,
             system,
+            own,
             spent: Spent::default(),
             weights: Weights::default(),
-            reserves: false,
             enforced: None,
             kernel: None,
         }
@@ -169,11 +170,13 @@ impl Scheduler {
     pub(crate) fn run(&mut self) -> Result<End, EngineError> {
         loop {
             let idle_at = self.system.as_ref().and_then(system::System::next);
-            let until = [self.leave_at, idle_at, self.weights.due()].into_iter().flatten().min();
+            let idle_own = self.own.as_ref().and_then(own::Own::next);
+            let until = [self.leave_at, idle_at, idle_own, self.weights.due()].into_iter().flatten().min();
             self.engine.turn(until)?;
             self.note_lost();
             self.note_warnings();
             self.keep_market();
+            self.keep_groups();
             let mut asked = self.engine.host_mut().take_asked();
             if let Some(reload) = &self.settings.reload {
                 asked.retain(|&signal| {
@@ -301,6 +304,8 @@ impl Scheduler {
                 last.state = divvy_api::types::ClientState::Left;
                 Ok(Answer::Client(Box::new(last)))
             }
+            Command::ChangeGroup { key, change, .. } => self.change_group(&key, change),
+            Command::DetachGroup { key, .. } => self.detach_group(&key),
             Command::Events { since, .. } => Ok(Answer::Events(self.log.since(since, clock::now()))),
         }
     }
@@ -409,12 +414,10 @@ impl Scheduler {
         } else if let Some(share) = share {
             self.check_cycle(share, Some(client))?;
             self.rebase();
-            self.engine.reshare(client, share).map_err(internal)?;
-            if let Some(entry) = self.book.entry_mut(client) {
-                entry.share = share.get();
+            if let Some(own) = &mut self.own {
+                own.groups.set_share(client, share);
             }
-            self.apply_reserves();
-            self.weights.stale = true;
+            self.apply_groups();
         } else {
             self.rebase();
         }
@@ -426,14 +429,23 @@ impl Scheduler {
             Some(true) => {
                 self.log.pause(clock::now(), client, true);
                 self.engine.pause(client).map_err(internal)?;
+                self.note_paused(client, true);
             }
             Some(false) => {
                 self.engine.resume(client).map_err(internal)?;
                 self.log.pause(clock::now(), client, false);
+                self.note_paused(client, false);
             }
             None => {}
         }
         Ok(())
+    }
+
+    fn note_paused(&mut self, client: ClientId, paused: bool) {
+        if let Some(own) = &mut self.own {
+            own.groups.set_paused(client, paused);
+        }
+        self.apply_groups();
     }
 
     fn detach(&mut self, client: ClientId) -> Result<(), Refusal> {
@@ -469,11 +481,11 @@ impl Scheduler {
             if let (Some(system), Some(owner)) = (&mut self.system, owner) {
                 system.leave(lost.client, &owner);
             }
+            self.leave_group(lost.client);
             self.book.leave(lost.client, last);
             // All that there is to tell of it is in the book.
             self.engine.host_mut().forget(lost.client);
             self.weights.stale = true;
-            self.apply_reserves();
             self.rebase();
         }
         match self.leave_at {
@@ -497,6 +509,9 @@ impl Scheduler {
 
     /// Checks that a cycle does not become absurd with another client of this share, or with this share for `client`.
     fn check_cycle(&self, share: Share, client: Option<ClientId>) -> Result<(), Refusal> {
+        if self.own.as_ref().is_some_and(|own| !own.groups.is_empty()) {
+            return Ok(()); // What groups come to is bounded.
+        }
         let ledger = self.engine.ledger().clients();
         let others = self.book.present().filter(|&(id, _)| Some(id) != client);
         let shares = others.map(|(id, _)| ledger[id.index()].share.get()).chain([share.get()]);

@@ -35,8 +35,9 @@ impl Scheduler {
         let rows = self.book.entries().filter_map(row).collect();
         let (window_ns, left) = (at.since(self.base_at).0, self.book.left());
         let of_users = self.system.is_some();
+        let groups = self.group_rows();
         let status = self.status();
-        self.publisher.publish(View { at, status, window_ns, rows, left, members, of_users });
+        self.publisher.publish(View { at, status, window_ns, rows, groups, left, members, of_users });
     }
 
     /// One of them, as of now.
@@ -48,7 +49,7 @@ impl Scheduler {
         Ok(Client { members, ..row })
     }
 
-    fn audit(&mut self) {
+    pub(super) fn audit(&mut self) {
         let now = clock::now();
         if now.since(self.audited) >= AUDIT_INTERVAL {
             self.audit_now(now);
@@ -81,23 +82,24 @@ impl Scheduler {
     }
 
     /// How each client stands, by id; what is achieved is of the time since the last change.
-    fn standings(&self) -> Vec<Standing> {
+    pub(super) fn standings(&self) -> Vec<Standing> {
         let ledger = self.engine.ledger();
         // Whoever is idle in a market has no rights just now: the others' are fractions of the rest.
-        let counts = |i: usize, c: &ClientLedger| {
-            takes_part(c) && self.system.as_ref().is_none_or(|s| s.competes(ClientId(i as u32)))
-        };
+        let counts = |i: usize, c: &ClientLedger| takes_part(c) && self.competes(ClientId(i as u32));
         let mut since = vec![Nanos::ZERO; ledger.clients().len()];
         self.book.present().for_each(|(id, _)| since[id.index()] = self.since_base(id));
         ledger.standings(counts, |i, _| since[i])
     }
 
-    fn row(&self, client: ClientId, standings: &[Standing]) -> Option<Client> {
+    pub(super) fn row(&self, client: ClientId, standings: &[Standing]) -> Option<Client> {
         let entry = self.book.entry(client)?;
         let account = &self.engine.ledger().clients()[client.index()];
         let standing = standings[client.index()];
-        // What was asked for is a ticket's amount, where the engine's shares are the market's values.
-        let share = entry.owner.as_ref().map_or(entry.share, |owner| owner.amount);
+        // What was asked for is a ticket's amount where the engine's shares are the market's values, and a share within a
+        // group where there are groups.
+        let groups = self.own.as_ref().map(|own| &own.groups);
+        let within = groups.and_then(|groups| groups.share(client)).unwrap_or(account.share.get());
+        let share = entry.owner.as_ref().map_or(within, |owner| owner.amount);
         let host = self.engine.host();
         let (nr_members, not_permitted) = (host.nr_members(client), host.nr_not_permitted(client));
         Some(Client {
@@ -106,6 +108,7 @@ impl Scheduler {
             selector: entry.selector.clone(),
             user: entry.owner.as_ref().map(|owner| owner.user.clone()),
             currency: entry.owner.as_ref().map(|owner| owner.currency.to_string()),
+            group: groups.and_then(|groups| groups.of(client)).map(ToString::to_string),
             share,
             limit_ppm: account.limit.map(CpuLimit::ppm),
             bounds: entry.bounds,

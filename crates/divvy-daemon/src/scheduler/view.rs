@@ -23,7 +23,7 @@ use super::book::{self, Entry};
 use super::rows::member_state;
 use crate::message::Refusal;
 use crate::server::divvyd_leaves;
-use divvy_api::types::{Client, Clients, ErrorCode, Member, Pressure, Status};
+use divvy_api::types::{Client, Clients, ErrorCode, Group, Member, Pressure, Status};
 
 /// A view of this age is answered from at once.
 pub(crate) const FRESH: Nanos = Nanos::from_millis(20);
@@ -58,6 +58,8 @@ pub(crate) struct View {
     pub(super) window_ns: u64,
     /// By rising id.
     pub(super) rows: Vec<Row>,
+    /// By path.
+    pub(super) groups: Vec<Group>,
     pub(super) left: Arc<VecDeque<Client>>,
     /// Members that each row has of its client at most.
     pub(super) members: usize,
@@ -103,7 +105,8 @@ impl View {
             client
         };
         let clients = self.rows.iter().map(row).collect();
-        Clients { window_ns: self.window_ns, age_ns: self.age().0, clients }
+        let groups = self.groups.clone();
+        Clients { window_ns: self.window_ns, age_ns: self.age().0, clients, groups }
     }
 
     /// Everybody without members, as they are in the view.
@@ -276,6 +279,7 @@ mod tests {
             selector: "pid:1".into(),
             user: None,
             currency: None,
+            group: None,
             share: 1,
             limit_ppm: None,
             bounds: divvy_api::types::Bounds::default(),
@@ -298,15 +302,9 @@ mod tests {
 
     fn row(id: u32, uid: u32, name: &str) -> Row {
         let owner = Owner { uid, user: format!("u{uid}"), currency: Market::new().base(), amount: 1 };
-        let (share, bounds) = (1, divvy_api::types::Bounds::default());
-        let entry = Entry {
-            name: name.into(),
-            selector: "pid:1".into(),
-            owner: Some(owner),
-            share,
-            bounds,
-            cgroup: None,
-        };
+        let bounds = divvy_api::types::Bounds::default();
+        let entry =
+            Entry { name: name.into(), selector: "pid:1".into(), owner: Some(owner), bounds, cgroup: None };
         Row { client: client(id, &entry.shown()), entry: Arc::new(entry), members: vec![] }
     }
 
@@ -324,7 +322,7 @@ mod tests {
             clients: rows.len(),
             pressure: Vec::new(),
         };
-        View { at, status, window_ns: 1, rows, left: Arc::default(), members, of_users: true }
+        View { at, status, window_ns: 1, rows, groups: vec![], left: Arc::default(), members, of_users: true }
     }
 
     fn run<T>(future: impl Future<Output = T>) -> T {
