@@ -2,11 +2,12 @@
 //!
 //! [`types`] and [`market`] are the requests and answers; `docs/openapi.json` says the same for everybody. Server and
 //! client use these and no others. [`client::Api`] asks a divvyd over its unix socket, [`launch`] starts the user's own where
-//! none runs, [`place`] says where it is found.
+//! none runs, [`place`] says where it is found. [`runs`] tells of every `divvy share` of the user.
 
 pub mod client;
 pub mod launch;
 pub mod market;
 pub mod place;
+pub mod runs;
 pub mod site;
 pub mod types;

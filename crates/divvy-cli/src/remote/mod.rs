@@ -11,6 +11,7 @@ pub(crate) mod which;
 
 use divvy_api::client::{Api, ApiError};
 use divvy_api::launch::LaunchError;
+use divvy_api::runs::ShareRun;
 use divvy_api::types::{Change, Client, Clients, ErrorCode, ErrorInfo, Group, GroupChange};
 use serde::Serialize;
 
@@ -184,19 +185,41 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         }
         Err(e) => return Err(e.into()),
     };
+    // A directory that cannot be trusted is nobody's whose runs could be told; a divvyd there was refused before.
+    let runs = divvy_api::runs::all().unwrap_or_default();
     if args.json {
-        print(json(&clients)?)?;
-    } else if clients.clients.is_empty() {
-        print("no clients: see `divvy run` and `divvy attach`")?;
-    } else {
-        table::lines(&clients, args.wide).iter().try_for_each(print)?;
-        // Only cgroups tell it.
-        let status =
-            args.wide.then(|| args.which.choice()?.api().and_then(|api| api.status()).map_err(Failure::from));
-        let line = status.transpose()?.and_then(|status| table::pressure(&status.pressure));
-        line.iter().try_for_each(print)?;
+        print(json(&Everybody { clients, runs })?)?;
+        return Ok(Code::Done);
+    }
+    match (clients.clients.is_empty(), runs.is_empty()) {
+        (true, true) => print("no clients: see `divvy run` and `divvy attach`")?,
+        (true, false) => {}
+        (false, _) => {
+            table::lines(&clients, args.wide).iter().try_for_each(print)?;
+            // Only cgroups tell it.
+            let status = args
+                .wide
+                .then(|| args.which.choice()?.api().and_then(|api| api.status()).map_err(Failure::from));
+            let line = status.transpose()?.and_then(|status| table::pressure(&status.pressure));
+            line.iter().try_for_each(print)?;
+        }
+    }
+    for (i, run) in runs.into_iter().enumerate() {
+        if i > 0 || !clients.clients.is_empty() {
+            print("")?;
+        }
+        table::of_run(run, args.wide).iter().try_for_each(print)?;
     }
     Ok(Code::Done)
+}
+
+/// What `divvy ls --json` prints: divvyd's clients, and what runs of `divvy share` divide by themselves.
+#[derive(Serialize)]
+struct Everybody {
+    #[serde(flatten)]
+    clients: Clients,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    runs: Vec<ShareRun>,
 }
 
 fn seconds(ns: u64) -> f64 {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use divvy_api::runs::ShareRun;
 use divvy_api::types::{Client, Clients, Group, Pressure};
 use divvy_policy::CpuLimit;
 
@@ -68,6 +69,22 @@ pub(super) fn lines(clients: &Clients, wide: bool) -> Vec<String> {
         "achieved: of all clients' CPU time in the {:.1} s since shares or clients changed",
         seconds(clients.window_ns)
     ));
+    lines
+}
+
+/// The same for a `divvy share`, which divides its tasks by itself.
+pub(super) fn of_run(run: ShareRun, wide: bool) -> Vec<String> {
+    let cpus: Vec<String> = run.cpus.iter().map(u32::to_string).collect();
+    let all = Clients { window_ns: run.uptime_ns, age_ns: 0, clients: run.clients, groups: Vec::new() };
+    let mut lines = vec![format!(
+        "divvy share (pid {}, {}, CPUs {}): divides its tasks by itself, since {:.1} s",
+        run.pid,
+        run.policy,
+        cpus.join(","),
+        seconds(run.uptime_ns)
+    )];
+    lines.extend(self::lines(&all, wide));
+    lines.pop(); // What its fractions are of is said already.
     lines
 }
 
@@ -315,12 +332,12 @@ mod tests {
         assert_eq!(
             narrow,
             [
-                "client      share target % achieved %  error %  state   procs  CPU time",
-                "editor          1    33.33      33.25    -0.25  running    12    1.67 s",
-                "build/          3    50.00      49.00    -2.00             24    2.00 s",
-                "  cc            1    33.33      33.25    -0.25  running    12    1.67 s",
-                "  tests/        2    50.00      49.00    -2.00  paused     12    2.00 s",
-                "    unit        1    33.33      33.25    -0.25  running    12    1.67 s",
+                "client     share target % achieved %  error %  state   procs  CPU time",
+                "editor         1    33.33      33.25    -0.25  running    12    1.67 s",
+                "build/         3    50.00      49.00    -2.00             24    2.00 s",
+                "  cc           1    33.33      33.25    -0.25  running    12    1.67 s",
+                "  tests/       2    50.00      49.00    -2.00  paused     12    2.00 s",
+                "    unit       1    33.33      33.25    -0.25  running    12    1.67 s",
                 "achieved: of all clients' CPU time in the 1.0 s since shares or clients changed",
             ]
         );

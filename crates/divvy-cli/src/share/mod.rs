@@ -8,6 +8,7 @@ pub(crate) mod report;
 mod run;
 mod screen;
 mod shell;
+mod showcase;
 pub(crate) mod table;
 mod tasks;
 mod trace;

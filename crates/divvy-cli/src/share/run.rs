@@ -6,7 +6,9 @@ use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 
-use divvy_engine::{ClientState, EngineError, Exit, Host as _, HostError, Session};
+use divvy_api::runs::ShareRun;
+use divvy_api::types::{Bounds, Client};
+use divvy_engine::{ClientLedger, ClientState, EngineError, Exit, Host as _, HostError, Session, Standing};
 use divvy_linux::cgroup::Chosen;
 use divvy_linux::front::Link;
 use divvy_linux::{Asked, Command, CpuMask, CpuTimes, HostParams, LinuxHost, Signal, clock};
@@ -16,6 +18,7 @@ use super::backend::{self, BackendReport};
 use super::link::{FrontEnd, Told};
 use super::outlet::Outlet;
 use super::report::{self, REPORT_VERSION, Report};
+use super::showcase::Showcase;
 use super::table::{self, Row};
 use super::tasks::{Task, What};
 use super::trace::{self, Failed, TraceFile};
@@ -53,6 +56,8 @@ pub(super) struct Run<'a> {
     trace_name: Option<String>,
     warnings: Vec<String>,
     backend: Chosen,
+    /// Where `divvy ls` and `top` see it.
+    showcase: Option<Showcase>,
 }
 
 /// Where a command's standard output and error go; ours if `None`.
@@ -98,6 +103,7 @@ impl<'a> Run<'a> {
         let host = LinuxHost::with_means(&params, backend.means.clone())?;
         // Its threads have the signals blocked that the host takes.
         let front = FrontEnd::new(ends.link, host.waker(), ends.writers.is_some()).map_err(no_thread)?;
+        let showcase = Showcase::open(host.waker());
         let spec = gate_spec(args, &backend, host.cpus().len() as u32);
         let mut engine = Session::new(&spec, host).map_err(|e| Failure::new(Code::Usage, e))?;
         let trace_failed = Rc::new(RefCell::new(None));
@@ -128,6 +134,7 @@ impl<'a> Run<'a> {
             trace_name,
             warnings,
             backend,
+            showcase,
         };
         if let Err(failure) = run.start_commands(ends.writers) {
             run.kill_all();
@@ -323,6 +330,9 @@ impl<'a> Run<'a> {
                 self.ended_by = Ended::Time;
                 return Ok(());
             }
+            if let Some(showcase) = &self.showcase {
+                showcase.show(|| self.stands(now));
+            }
             if tells && now >= show {
                 self.show(true);
                 show = now + interval;
@@ -429,6 +439,52 @@ impl<'a> Run<'a> {
                 ClientState::Paused => "suspended".to_owned(),
                 state => state.as_str().to_owned(),
             },
+        }
+    }
+
+    /// How it stands, for `divvy ls` and `top`.
+    fn stands(&self, now: Instant) -> ShareRun {
+        let (uptime_ns, host) = (now.since(self.started).0, self.engine.host());
+        let ledger = self.engine.ledger();
+        let standings = ledger.standings(|_, client| client.present, |_, client| client.service);
+        let all = ledger.clients().iter().zip(&self.tasks).zip(standings).enumerate();
+        let client = |(i, ((account, task), standing)): (usize, ((&ClientLedger, &Task), Standing))| {
+            let id = ClientId(i as u32);
+            Client {
+                id: id.0,
+                name: task.name.clone(),
+                selector: match (task.selector(), host.leader(id)) {
+                    (Some(selector), _) => selector.to_string(),
+                    (None, leader) => format!("tree:{}", leader.map_or(0, |pid| pid.as_raw_nonzero().get())),
+                },
+                user: None,
+                currency: None,
+                group: None,
+                share: account.share.get(),
+                limit_ppm: account.limit.map(CpuLimit::ppm),
+                bounds: Bounds::default(),
+                effective_share: standing.effective_share,
+                requested_fraction: standing.requested_fraction,
+                effective_fraction: standing.effective_fraction,
+                achieved_fraction: standing.achieved_fraction,
+                relative_error: standing.relative_error,
+                service_ns: account.service.0,
+                state: self.engine.state(id),
+                width: account.width,
+                nr_members: host.nr_members(id),
+                not_permitted: host.nr_not_permitted(id),
+                members: Vec::new(),
+                pressure: Vec::new(),
+                exit: None,
+                why: None,
+            }
+        };
+        ShareRun {
+            pid: i32::try_from(std::process::id()).unwrap_or(0),
+            policy: self.engine.policy().spec().policy.clone(),
+            cpus: host.cpus().to_vec(),
+            uptime_ns,
+            clients: all.filter(|(_, ((account, _), _))| account.present).map(client).collect(),
         }
     }
 

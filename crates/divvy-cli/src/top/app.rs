@@ -224,7 +224,9 @@ impl App {
             if span == 0 || first {
                 continue; // Nobody knows since when.
             }
-            used += more;
+            if client.kind.is_leaf() {
+                used += more;
+            }
             let could = span as f64 * f64::from(client.width.clamp(1, snapshot.cpus.max(1)));
             track.cells.push_back(Cell { part: more as f64 / could, state: client.state });
             if track.cells.len() > CELLS_MAX {
@@ -287,7 +289,7 @@ impl App {
             .collect();
         rows.sort_by(|a, b| {
             let order = match self.sort {
-                Column::Id => a.id.cmp(&b.id),
+                Column::Id => a.order.cmp(&b.order),
                 Column::Name => a.name.cmp(&b.name),
                 Column::Share => a.share.cmp(&b.share),
                 Column::Requested => a.requested_fraction.total_cmp(&b.requested_fraction),

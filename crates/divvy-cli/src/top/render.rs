@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
 
 use super::app::{App, Mode, Notice};
-use super::source::{Client, Snapshot, State};
+use super::source::{Client, Kind, Snapshot, State};
 use crate::strip::{self, Signs, fit, fit_right};
 
 /// What the terminal can show.
@@ -224,7 +224,11 @@ fn row(app: &App, look: Look, client: &Client, (name, strip): (usize, usize)) ->
         error,
         cpu_time(client.service_ns),
     ];
-    let mut text = format!("{}{}", if chosen { '>' } else { ' ' }, fit(&client.name, name));
+    let mut text = format!(
+        "{}{}",
+        if chosen { '>' } else { ' ' },
+        fit(&format!("{:1$}{2}", "", client.depth * 2, client.name), name)
+    );
     for (cell, width) in cells.iter().zip(WIDTHS) {
         text.push(' ');
         text += &fit_right(cell, width);
@@ -283,16 +287,10 @@ fn draw_details(frame: &mut Frame<'_>, app: &App, look: Look, area: Rect) {
     let block = Block::new().borders(ratatui::widgets::Borders::TOP).title(format!(" {} ", title.trim_end()));
     let inner = block.inner(area);
     frame.render_widget(block, area);
-    let shares: u64 = app
-        .snapshot
-        .iter()
-        .flat_map(|s| &s.clients)
-        .filter(|c| c.state != State::Left)
-        .map(|c| c.share)
-        .sum();
     let mut text = format!(
-        "share {} of {shares}, effective {:.2}; can use {}",
+        "share {} of {}, effective {:.2}; can use {}",
         client.share,
+        client.beside,
         client.effective_share,
         plural(client.width as usize, "CPU")
     );
@@ -312,7 +310,12 @@ fn draw_details(frame: &mut Frame<'_>, app: &App, look: Look, area: Rect) {
 
 fn member_lines(client: &Client, look: Look, room: usize) -> Vec<Line<'static>> {
     let Some(members) = &client.members else {
-        return vec![Line::styled("a recording does not name the processes", DIM)];
+        let why = match client.kind {
+            Kind::Client => "a recording does not name the processes",
+            Kind::Group => "processes are shown of its clients",
+            Kind::Run | Kind::Task => "a `divvy share` does not name the processes",
+        };
+        return vec![Line::styled(why, DIM)];
     };
     let mut lines = vec![Line::styled(format!("{:>9} {:<8} process", "pid", "state"), DIM)];
     let room = room.saturating_sub(1);

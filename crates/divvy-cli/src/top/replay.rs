@@ -5,7 +5,7 @@ use std::path::Path;
 use divvy_engine::{Divergence, Playback, Trace, TraceHeader, TraceLine, TraceReader};
 use divvy_policy::{ClientId, CpuLimit, Instant, Nanos};
 
-use super::source::{Change, Client, Cycles, Own, SNAPSHOT_VERSION, Snapshot, Source};
+use super::source::{Change, Client, Cycles, Kind, Own, SNAPSHOT_VERSION, Snapshot, Source};
 use crate::{Code, Failure, trace_file};
 
 /// A trace and a place in it.
@@ -65,12 +65,17 @@ impl Replay {
     fn clients(&self) -> Vec<Client> {
         let ledger = self.playback.ledger();
         let standings = ledger.standings(|_, c| c.present, |_, c| c.service);
+        let shares = ledger.clients().iter().filter(|c| c.present).map(|c| c.share.get()).sum();
         let rows = ledger.clients().iter().zip(standings).enumerate();
         rows.map(|(i, (account, standing))| {
             let client = ClientId(i as u32);
             Client {
                 id: client.0,
                 name: self.playback.name(client),
+                kind: Kind::Client,
+                depth: 0,
+                order: i,
+                beside: shares,
                 selector: String::new(),
                 share: account.share.get(),
                 limit_ppm: account.limit.map(CpuLimit::ppm),

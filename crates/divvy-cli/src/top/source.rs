@@ -51,6 +51,18 @@ pub(super) struct Own {
 pub(super) struct Client {
     pub(super) id: u32,
     pub(super) name: String,
+    /// What kind of row it is.
+    #[serde(skip_serializing_if = "Kind::is_client")]
+    pub(super) kind: Kind,
+    /// Groups and runs that it is in.
+    #[serde(skip)]
+    pub(super) depth: usize,
+    /// Where it stands in the tree.
+    #[serde(skip)]
+    pub(super) order: usize,
+    /// Shares of all that is beside it, its own among them.
+    #[serde(skip)]
+    pub(super) beside: u64,
     /// What belongs to it: `tree:123`, `user:alice`; empty where the source does not say.
     pub(super) selector: String,
     pub(super) share: u64,
@@ -77,6 +89,32 @@ pub(super) struct Client {
     pub(super) nr_members: usize,
     /// The first of them; `None` where the source does not know them.
     pub(super) members: Option<Vec<Member>>,
+}
+
+/// What a row of the dashboard is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    #[default]
+    Client,
+    /// Of clients: its numbers are sums over theirs.
+    Group,
+    /// A `divvy share`, above its tasks.
+    Run,
+    /// One of these.
+    Task,
+}
+
+impl Kind {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+    fn is_client(&self) -> bool {
+        *self == Self::Client
+    }
+
+    /// Whether its CPU time is its own, and not that of rows below it.
+    pub(super) fn is_leaf(self) -> bool {
+        matches!(self, Self::Client | Self::Task)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -5,7 +5,7 @@ use ratatui::backend::TestBackend;
 
 use super::app::{App, Column, Key, Mode, Notice, Request};
 use super::render::{Look, draw};
-use super::source::{Change, Client, Cycles, Member, Own, SNAPSHOT_VERSION, Snapshot, State};
+use super::source::{Change, Client, Cycles, Kind, Member, Own, SNAPSHOT_VERSION, Snapshot, State};
 use super::{is_utf8, parse_interval, parse_speed};
 use crate::strip::Signs;
 
@@ -13,6 +13,10 @@ fn client(id: u32, name: &str, share: u64, state: State) -> Client {
     Client {
         id,
         name: name.into(),
+        kind: Kind::Client,
+        depth: 0,
+        order: id as usize,
+        beside: 6,
         selector: format!("tree:{}", 100 + id),
         share,
         limit_ppm: None,
@@ -35,7 +39,9 @@ fn client(id: u32, name: &str, share: u64, state: State) -> Client {
     }
 }
 
-fn snapshot(now_s: u64, clients: Vec<Client>) -> Snapshot {
+fn snapshot(now_s: u64, mut clients: Vec<Client>) -> Snapshot {
+    let beside = clients.iter().filter(|c| c.state != State::Left).map(|c| c.share).sum();
+    clients.iter_mut().for_each(|c| c.beside = beside);
     Snapshot {
         version: SNAPSHOT_VERSION,
         source: "divvyd 4711".into(),
