@@ -8,6 +8,7 @@ pub mod client;
 pub mod launch;
 pub mod market;
 pub mod place;
+pub mod rules;
 pub mod runs;
 pub mod site;
 pub mod types;

@@ -11,6 +11,7 @@ use crate::limit::{self, NamedLimit};
 use crate::market::args::{CurrencyArgs, ExchangeArgs, FundArgs, MarketArgs, NiceArgs, UnfundArgs};
 use crate::plot::PlotArgs;
 use crate::remote::args::{AttachArgs, ClientArgs, DoctorArgs, ExplainArgs, LsArgs, RunArgs, SetArgs};
+use crate::rules::RulesArgs;
 use crate::share::{BackendArg, TraceFormat};
 use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
 use crate::site::SiteArgs;
@@ -62,6 +63,8 @@ pub(crate) enum Command {
     Market(MarketArgs),
     /// A site's accounts and users, as Slurm keeps them, as currencies of this node's market
     Site(SiteArgs),
+    /// Your rules: which processes get which share and limit by themselves, kept in a file
+    Rules(RulesArgs),
     /// Resume what a divvy that was killed together with its guardian left suspended
     Rescue(RescueArgs),
     /// Feed a recorded trace to its policy anew and compare every decision

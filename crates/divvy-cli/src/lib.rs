@@ -17,6 +17,7 @@ mod plot;
 mod remote;
 mod replay;
 mod rescue;
+mod rules;
 mod share;
 mod sim;
 mod site;
@@ -253,6 +254,7 @@ pub fn main() -> ExitCode {
         args::Command::Nice(args) => market::nice(&args),
         args::Command::Market(args) => market::market(&args.command),
         args::Command::Site(args) => site::run(&args),
+        args::Command::Rules(args) => rules::run(&args),
         args::Command::Rescue(args) => rescue::run(&args),
         args::Command::Replay(args) => replay::run(&args),
         args::Command::Plot(args) => plot::run(&args),

@@ -16,6 +16,7 @@ use crate::backend::{self, BackendArg};
 use crate::connection_limit::ConnectionLimit;
 use crate::local::Local;
 use crate::lookers::Lookers;
+use crate::message::Command;
 use crate::metrics::Metrics;
 use crate::place::{Lock, Locked, listen_in, lock_in, log_in, remove_socket_in};
 use crate::protect::Shelter;
@@ -346,6 +347,10 @@ impl Prepared {
         // The directory is private, so nobody could connect in the moment before the mode is set either.
         let listener = listen_in(self.place.dir(), 0o600).map_err(Failure::system)?;
         let owner = rustix::process::geteuid().as_raw();
+        if let Some(path) = divvy_api::rules::path() {
+            let rules = handle.clone();
+            crate::rules::watch(path, move |loaded| rules.post(Command::TakeRules(Box::new(loaded))));
+        }
         let context = Context {
             scheduler: handle,
             local: Local::new(shelter.clone()),

@@ -22,6 +22,7 @@ mod metrics;
 mod place;
 mod protect;
 mod routes;
+mod rules;
 mod scheduler;
 mod server;
 mod subscribers;

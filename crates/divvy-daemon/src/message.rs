@@ -12,8 +12,10 @@ use divvy_market::CurrencyId;
 use tokio::sync::oneshot;
 
 use crate::market::message::{Admitted, Who};
+use crate::rules::Loaded;
 use crate::scheduler::{Owner, Publisher, View, Views, views};
 use crate::server::divvyd_leaves;
+use divvy_api::rules::RulesState;
 use divvy_api::types::{
     Change, Client, ErrorBody, ErrorCode, ErrorInfo, Events, Group, GroupChange, NewClient, Plan, Status,
 };
@@ -60,6 +62,10 @@ pub(crate) enum Command {
         key: String,
         who: Who,
     },
+    /// The user's rules, as their file says by now.
+    TakeRules(Box<Loaded>),
+    /// What became of them.
+    Rules,
     Events {
         since: u64,
         who: Who,
@@ -75,7 +81,12 @@ impl Command {
             | Self::Detach { who, .. }
             | Self::ChangeGroup { who, .. }
             | Self::DetachGroup { who, .. } => Some(who.uid),
-            Self::Status | Self::Prepare { .. } | Self::Owned { .. } | Self::Events { .. } => None,
+            Self::Status
+            | Self::Prepare { .. }
+            | Self::Owned { .. }
+            | Self::TakeRules(_)
+            | Self::Rules
+            | Self::Events { .. } => None,
         }
     }
 
@@ -87,7 +98,11 @@ impl Command {
             Self::Add { who, admitted, .. } => (who, admitted.is_none()),
             Self::Owned { who, .. } | Self::Change { who, .. } | Self::Detach { who, .. } => (who, false),
             // A user's own divvyd has these, and nobody else's time.
-            Self::Status | Self::ChangeGroup { .. } | Self::DetachGroup { .. } => return None,
+            Self::Status
+            | Self::ChangeGroup { .. }
+            | Self::DetachGroup { .. }
+            | Self::TakeRules(_)
+            | Self::Rules => return None,
         };
         (who.uid != 0 && who.pid != 0).then_some((who.uid, dear))
     }
@@ -99,6 +114,7 @@ pub(crate) enum Answer {
     Status(Status),
     Client(Box<Client>),
     Group(Box<Group>),
+    Rules(RulesState),
     /// A client that is there since this request.
     Added(Box<Client>),
     Plan(Plan),
@@ -172,6 +188,14 @@ impl Handle {
     /// User `uid` was told that something is other than before: the next [`view`](Self::view) for it shows that.
     pub(crate) fn note_change(&self, uid: u32) {
         self.views.note_change(uid);
+    }
+
+    /// Has the scheduler do something of which nobody waits for what comes of it. Only for few: a full queue is waited for.
+    pub(crate) fn post(&self, command: Command) {
+        let (reply, _) = oneshot::channel();
+        // A scheduler that has ended needs nothing any more.
+        let _ = self.queue.send(Request { command, reply });
+        self.waker.wake();
     }
 
     /// Asks the scheduler, and waits for its answer. What it has changed shows in the asker's next view.

@@ -78,6 +78,7 @@ pub(crate) fn router(context: Context) -> Router {
         .route("/v1/clients", get(list).post(add))
         .route("/v1/clients/{client}", get(show).patch(change).delete(detach))
         .route("/v1/groups/{group}", patch(change_group).delete(detach_group))
+        .route("/v1/rules", get(rules))
         .route("/v1/explain/{pid}", get(explain))
         .route("/v1/doctor", get(doctor))
         .route("/v1/events", get(events))
@@ -105,6 +106,7 @@ impl IntoResponse for Answer {
             Self::Status(status) => Json(status).into_response(),
             Self::Client(client) => Json(client).into_response(),
             Self::Group(group) => Json(group).into_response(),
+            Self::Rules(rules) => Json(rules).into_response(),
             Self::Added(client) => {
                 let mut response = (StatusCode::CREATED, Json(&client)).into_response();
                 if let Ok(place) = HeaderValue::from_str(&format!("/v1/clients/{}", client.id)) {
@@ -260,6 +262,10 @@ async fn detach_group(
     path: Result<Path<String>, PathRejection>,
 ) -> Answered {
     context.scheduler.ask(Command::DetachGroup { key: key(path)?, who }).await
+}
+
+async fn rules(State(context): State<Context>) -> Answered {
+    context.scheduler.ask(Command::Rules).await
 }
 
 #[derive(Debug, Deserialize)]

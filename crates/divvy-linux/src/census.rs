@@ -54,6 +54,7 @@ impl Person {
 struct Read {
     cgroups: Option<Vec<String>>,
     program: Option<Option<String>>,
+    command: Option<Option<String>>,
     /// It and its ancestors, with their owners.
     family: Option<Vec<(Pid, Option<ClientId>)>>,
 }
@@ -175,7 +176,7 @@ impl<W: World> Census<W> {
     pub fn may_concern(&self, pid: Pid, rules: &[Rule], owners: &HashMap<Pid, ClientId>) -> bool {
         let Some(person) = self.people.get(&pid) else { return true };
         let may_match = |rule: &Rule| match &rule.selector {
-            Selector::Name(_) | Selector::Session(_) => true,
+            Selector::Name(_) | Selector::Command(_) | Selector::Below(..) | Selector::Session(_) => true,
             Selector::User(uid) => person.user.is_none_or(|user| user == *uid),
             _ => self.matches(pid, person, rule, owners, &mut Read::default()),
         };
@@ -277,20 +278,45 @@ impl<W: World> Census<W> {
                 let paths = read.cgroups.get_or_insert_with(|| self.world.cgroups(pid));
                 paths.iter().any(|p| is_below(p, path))
             }
-            Selector::Name(pattern) => {
-                if matches_glob(pattern, &String::from_utf8_lossy(person.comm.as_bytes())) {
-                    return true;
-                }
-                // How it was called stands in its own memory. A user can lay that out so that whoever reads it waits for as
-                // long as that user likes (a mapped file of a file system that the user serves), or reads megabytes.
-                if rule.owner.is_some() {
-                    return false;
-                }
-                let program = read.program.get_or_insert_with(|| self.world.program(pid));
-                program.as_deref().is_some_and(|name| matches_glob(pattern, name))
+            Selector::Name(pattern) => self.has_name(pid, person, pattern, rule, read),
+            // What stands in a process's memory is not read for others: see `has_name`.
+            Selector::Command(pattern) => rule.owner.is_none() && self.has_command(pid, pattern, read),
+            Selector::Below(above, of) => {
+                let matches = match &**of {
+                    Selector::Name(pattern) => self.has_name(pid, person, pattern, rule, read),
+                    Selector::Command(pattern) => {
+                        rule.owner.is_none() && self.has_command(pid, pattern, read)
+                    }
+                    _ => false,
+                };
+                let is_above = |p: Pid| {
+                    let comm = self.people.get(&p).map(|p| String::from_utf8_lossy(p.comm.as_bytes()));
+                    comm.is_some_and(|comm| matches_glob(above, &comm))
+                };
+                matches && self.ancestors(pid).any(is_above)
             }
             Selector::User(uid) => person.user.or_else(|| self.user(pid)) == Some(*uid),
         }
+    }
+
+    /// Whether the kernel's name of `pid`, or the one that it was called by, matches.
+    fn has_name(&self, pid: Pid, person: &Person, pattern: &str, rule: &Rule, read: &mut Read) -> bool {
+        if matches_glob(pattern, &String::from_utf8_lossy(person.comm.as_bytes())) {
+            return true;
+        }
+        // How it was called stands in its own memory. A user can lay that out so that whoever reads it waits for as
+        // long as that user likes (a mapped file of a file system that the user serves), or reads megabytes.
+        if rule.owner.is_some() {
+            return false;
+        }
+        let program = read.program.get_or_insert_with(|| self.world.program(pid));
+        program.as_deref().is_some_and(|name| matches_glob(pattern, name))
+    }
+
+    /// Whether the command line of `pid` matches.
+    fn has_command(&self, pid: Pid, pattern: &str, read: &mut Read) -> bool {
+        let command = read.command.get_or_insert_with(|| self.world.command(pid));
+        command.as_deref().is_some_and(|line| matches_glob(pattern, line))
     }
 
     /// Of the trees that `pid` is in, the one whose root is nearest. Whoever has lost the root of its tree, its parents having

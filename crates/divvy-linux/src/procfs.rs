@@ -723,6 +723,25 @@ fn numbered_entries(path: &ProcPath, mut each: impl FnMut(Pid, u64)) -> rustix::
     Ok(Some(()))
 }
 
+/// Bytes of a command line that are read: patterns are about its beginning, and whose it is can make it megabytes long.
+const COMMAND_MAX: u64 = 4096;
+
+/// The command line of `pid`, its words joined by blanks, as far as its first 4096 bytes; `None` for a kernel thread, or where it
+/// cannot be read.
+#[must_use]
+pub fn command_line(pid: Pid) -> Option<String> {
+    use std::io::Read as _;
+
+    let mut line = Vec::new();
+    std::fs::File::open(format!("/proc/{pid}/cmdline"))
+        .ok()?
+        .take(COMMAND_MAX)
+        .read_to_end(&mut line)
+        .ok()?;
+    let words = line.strip_suffix(b"\0").unwrap_or(&line);
+    (!words.is_empty()).then(|| String::from_utf8_lossy(words).replace('\0', " "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,5 @@
 //! Which processes a client is made of, in words: `pid:123`, `tree:123`, `user:alice`, `group:123`, `session:123`,
-//! `cgroup:/a/b`, `name:make*`.
+//! `cgroup:/a/b`, `name:make*`, `command:python3 train*`, `below:make:name:cc1*`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,11 @@ pub enum Selector {
     /// a pattern of `*`, `?`, `[a-z]`, `[!a-z]` and `\`. Where it is attached for a user, the kernel's name only: the other
     /// is read from the process's memory, which the user can make slow.
     Name(String),
+    /// Processes whose command line, its words joined by blanks, matches such a pattern. Of a user's own divvyd only: it is read
+    /// from the process's memory.
+    Command(String),
+    /// Of the processes of a `name:` or `command:`, those with an ancestor whose name, as the kernel has it, matches a pattern.
+    Below(String, Box<Selector>),
     /// All processes whose real user this is.
     User(u32),
 }
@@ -45,7 +50,7 @@ pub struct SelectorError {
 /// Characters in a pattern at most: it is matched with every process's name, over and over.
 const PATTERN_MAX: usize = 128;
 
-const KINDS: &str = "write pid:, tree:, user:, group:, session:, cgroup: or name: and then which, as in tree:123 or user:alice";
+const KINDS: &str = "write pid:, tree:, user:, group:, session:, cgroup:, name:, command: or below: and then which, as in tree:123 or user:alice";
 
 impl Selector {
     /// The kind of selector, as it is written.
@@ -58,6 +63,8 @@ impl Selector {
             Self::Session(_) => "session",
             Self::Cgroup(_) => "cgroup",
             Self::Name(_) => "name",
+            Self::Command(_) => "command",
+            Self::Below(..) => "below",
             Self::User(_) => "user",
         }
     }
@@ -70,16 +77,28 @@ impl Selector {
             Self::Group(_) => 2,
             Self::Session(_) => 3,
             Self::Cgroup(_) => 4,
-            Self::Name(_) => 5,
-            Self::User(_) => 6,
+            Self::Below(..) => 5,
+            Self::Command(_) => 6,
+            Self::Name(_) => 7,
+            Self::User(_) => 8,
         }
     }
 
     /// Whether children of members, as a rule, match too.
     pub(crate) const fn children(&self) -> Children {
         match self {
-            Self::Pid(_) | Self::Name(_) => Children::NotOurs,
+            Self::Pid(_) | Self::Name(_) | Self::Command(_) | Self::Below(..) => Children::NotOurs,
             _ => Children::Counted,
+        }
+    }
+
+    /// Whether a process's command line is read for it.
+    #[must_use]
+    pub fn reads_commands(&self) -> bool {
+        match self {
+            Self::Command(_) => true,
+            Self::Below(_, of) => of.reads_commands(),
+            _ => false,
         }
     }
 
@@ -101,7 +120,8 @@ impl fmt::Display for Selector {
         match self {
             Self::Pid(pid) | Self::Tree(pid) | Self::Group(pid) | Self::Session(pid) => write!(f, "{pid}"),
             Self::Cgroup(path) => write!(f, "{}", path.display()),
-            Self::Name(pattern) => f.write_str(pattern),
+            Self::Name(pattern) | Self::Command(pattern) => f.write_str(pattern),
+            Self::Below(above, of) => write!(f, "{above}:{of}"),
             Self::User(uid) => match user_name(*uid) {
                 Some(name) => f.write_str(&name),
                 None => write!(f, "{uid}"),
@@ -139,12 +159,28 @@ impl FromStr for Selector {
                 let fix = "give it as /proc/PID/cgroup does, as in cgroup:/user.slice";
                 bad(format!("'{which}' is no absolute path"), fix)
             })?),
-            "name" if which.chars().count() > PATTERN_MAX => {
+            "name" | "command" if which.chars().count() > PATTERN_MAX => {
                 let what = format!("the pattern is longer than {PATTERN_MAX} characters");
-                let text = format!("name:{}...", which.chars().take(16).collect::<String>());
+                let text = format!("{kind}:{}...", which.chars().take(16).collect::<String>());
                 return Err(SelectorError { text, what, fix: "write * for what comes after" });
             }
             "name" => Self::Name(which.to_owned()),
+            "command" => Self::Command(which.to_owned()),
+            "below" => {
+                let fix = "write below:NAME:name:PATTERN or below:NAME:command:PATTERN";
+                let parts = which.split_once(':').filter(|(above, _)| !above.is_empty());
+                let Some((above, of)) = parts else {
+                    return Err(bad("it does not say below whom which processes are meant".into(), fix));
+                };
+                if above.chars().count() > PATTERN_MAX {
+                    return Err(bad(format!("the name is longer than {PATTERN_MAX} characters"), fix));
+                }
+                // Asked before it is parsed: one below another, over and over, would be a stack as deep as the text is long.
+                if !(of.starts_with("name:") || of.starts_with("command:")) {
+                    return Err(bad("only processes of a name or command can be meant".into(), fix));
+                }
+                Self::Below(above.to_owned(), Box::new(of.parse()?))
+            }
             other => return Err(bad(format!("'{other}' is no kind of selector"), KINDS)),
         })
     }
@@ -277,6 +313,12 @@ mod tests {
             ("cgroup:/", Selector::Cgroup("/".into()), "cgroup:/"),
             ("name:make*", Selector::Name("make*".into()), "name:make*"),
             ("name:a:b", Selector::Name("a:b".into()), "name:a:b"),
+            ("command:cc1 *-O2*", Selector::Command("cc1 *-O2*".into()), "command:cc1 *-O2*"),
+            (
+                "below:make:name:cc1*",
+                Selector::Below("make".into(), Box::new(Selector::Name("cc1*".into()))),
+                "below:make:name:cc1*",
+            ),
             ("user:root", Selector::User(0), "user:root"),
             ("user:0", Selector::User(0), "user:root"),
             ("user:3999999999", Selector::User(3_999_999_999), "user:3999999999"),
@@ -299,6 +341,13 @@ mod tests {
             ("tree:99999999999", "'tree:99999999999': '99999999999' is no process number"),
             ("user:no-such-user", "'user:no-such-user': there is no user 'no-such-user'; give a name"),
             ("cgroup:a/b", "'cgroup:a/b': 'a/b' is no absolute path; give it as /proc/PID/cgroup does"),
+            (
+                "below:make",
+                "'below:make': it does not say below whom which processes are meant; write below:",
+            ),
+            ("below::name:a", "'below::name:a': it does not say below whom"),
+            ("below:make:pid:1", "'below:make:pid:1': only processes of a name or command can be meant"),
+            ("below:make:below:a:name:b", "'below:make:below:a:name:b': only processes"),
             ("slice:a", "'slice:a': 'slice' is no kind of selector; write pid:"),
         ];
         for (text, expected) in rows {

@@ -109,6 +109,9 @@ pub trait World {
     /// As [`procfs::program`].
     fn program(&self, pid: Pid) -> Option<String>;
 
+    /// As [`procfs::command_line`].
+    fn command(&self, pid: Pid) -> Option<String>;
+
     /// Sends a signal to the group that it leads or led.
     ///
     /// # Errors
@@ -226,6 +229,10 @@ impl World for Live {
 
     fn program(&self, pid: Pid) -> Option<String> {
         procfs::program(pid)
+    }
+
+    fn command(&self, pid: Pid) -> Option<String> {
+        procfs::command_line(pid)
     }
 
     fn signal_group(&self, process: &ProcessRef, signal: Signal) -> Result<GroupDelivery> {

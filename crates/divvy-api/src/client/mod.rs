@@ -17,6 +17,7 @@ use ureq::http::request::Builder;
 use ureq::http::{Method, Request, StatusCode, header};
 
 use crate::place::{Place, PlaceError};
+use crate::rules::RulesState;
 use crate::types::{
     Change, Client, Clients, ErrorBody, ErrorCode, ErrorInfo, Events, Explanation, Finding, Group,
     GroupChange, NewClient, Plan, Status,
@@ -228,6 +229,14 @@ impl Api {
     /// [`ApiError`].
     pub fn detach_group(&self, group: &str) -> Result<Group, ApiError> {
         self.call::<(), _>(Method::DELETE, &format!("/v1/groups/{}", encode(group)), None)
+    }
+
+    /// The user's rules, and what became of them; none from a system's divvyd.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub fn rules(&self) -> Result<RulesState, ApiError> {
+        self.get("/v1/rules")
     }
 
     /// What happened to clients, from event number `since` on.

@@ -163,6 +163,7 @@ fn every_path_answers_as_its_document_says() {
 
     check_events(&sandbox, &mut call);
     check_groups(&mut call, &selector);
+    check_rules(&sandbox, &mut call);
 
     let gone = call("DELETE", "/v1/clients/sh", &nothing, 200);
     assert_eq!((&gone["state"], &gone["id"]), (&json!("left"), &json!(1)));
@@ -225,6 +226,27 @@ fn check_groups(call: &mut impl FnMut(&str, &str, &Value, u16) -> Value, taken: 
     assert_eq!(names.as_array().unwrap().len(), 2, "{names}");
     assert_eq!(call("DELETE", "/v1/groups/build", &nothing, 200)["clients"], 1);
     assert_eq!(call("GET", "/v1/clients", &nothing, 200)["groups"], Value::Null);
+}
+
+/// The user's rules, as their file says.
+fn check_rules(sandbox: &Sandbox, call: &mut impl FnMut(&str, &str, &Value, u16) -> Value) {
+    let nothing = Value::Null;
+    let path = sandbox.path("config.toml");
+    let none = call("GET", "/v1/rules", &nothing, 200);
+    assert_eq!((&none["path"], &none["rules"]), (&json!(path), &json!([])));
+    sandbox.write("config.toml", "\n[[rule]]\nname = 'no-such-*'\nas = 'nobodys'\n");
+    let rule = eventually("the rule", || {
+        let rules = call("GET", "/v1/rules", &nothing, 200);
+        rules["rules"].as_array().unwrap().first().cloned()
+    });
+    assert_eq!((&rule["line"], &rule["selector"]), (&json!(2), &json!("name:no-such-*")));
+    // It is in the next list, not necessarily in one of a moment ago: nobody asked for it who would be shown it at once.
+    eventually("its client", || {
+        let all = call("GET", "/v1/clients", &nothing, 200)["clients"].clone();
+        all.as_array().unwrap().iter().find(|c| c["name"] == "nobodys" && c["id"] == rule["client"]).cloned()
+    });
+    std::fs::remove_file(path).unwrap();
+    eventually("its end", || (call("GET", "/v1/rules", &nothing, 200)["rules"] == json!([])).then_some(()));
 }
 
 /// What a command came to, and what happened to whom.

@@ -194,6 +194,8 @@ impl Sandbox {
             .env("DIVVY_RUNTIME_DIR", self.path("run"))
             // Whatever serves this machine is none of a test's business.
             .env("DIVVY_SYSTEM_SOCKET", self.path("sys-run/api.sock"))
+            // Nor are the rules of whoever runs it.
+            .env("DIVVY_CONFIG", self.path("config.toml"))
             .env_remove("DIVVY_MODE")
             .env_remove("XDG_RUNTIME_DIR");
         command.current_dir(self.dir.path()).stdin(Stdio::null());

@@ -28,6 +28,7 @@ mod market_api;
 mod others;
 mod plot;
 mod readme;
+mod rules;
 mod seen;
 mod share;
 #[path = "../../../divvy-linux/tests/common/skip.rs"]

@@ -20,7 +20,7 @@ fn bad_request(message: impl ToString, fix: &str) -> Refusal {
 
 /// Whose processes an attached client is of, and when the one began that its selector names by its number.
 #[derive(Clone, Copy, Debug)]
-struct Of {
+pub(super) struct Of {
     only: Option<u32>,
     start: Option<StartTime>,
 }
@@ -47,6 +47,12 @@ fn check_selector(selector: &Selector, who: &Who) -> Result<(), Refusal> {
             let whose = user_name(*uid).unwrap_or_else(|| uid.to_string());
             let text = format!("{selector}: these are {whose}'s processes");
             Err(Refusal::new(ErrorCode::NotPermitted, text, "attach your own, or ask root"))
+        }
+        selector if selector.reads_commands() => {
+            let text = format!(
+                "{selector}: command lines stand in processes' own memory, which is not read for users"
+            );
+            Err(bad_request(text, "go by the kernel's name of them (name:), or ask your own divvyd (--own)"))
         }
         _ => Ok(()),
     }
@@ -245,7 +251,7 @@ impl Scheduler {
         Ok(())
     }
 
-    fn attach(
+    pub(super) fn attach(
         &mut self,
         share: (Share, Option<&Asked>),
         selector: &Selector,
@@ -333,7 +339,8 @@ fn made_name(selector: &Selector) -> String {
         Selector::Cgroup(path) => {
             path.file_name().map_or_else(|| "cgroup".to_owned(), |name| name.to_string_lossy().into_owned())
         }
-        Selector::Name(pattern) => pattern.clone(),
+        Selector::Name(pattern) | Selector::Command(pattern) => pattern.clone(),
+        Selector::Below(_, of) => made_name(of),
     }
 }
 

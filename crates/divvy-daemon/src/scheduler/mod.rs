@@ -11,6 +11,7 @@ mod groups;
 mod own;
 mod presence;
 mod rows;
+mod rules;
 mod spent;
 mod system;
 mod view;
@@ -94,6 +95,7 @@ pub(crate) struct Scheduler {
     system: Option<system::System>,
     /// The groups, where there is no market.
     own: Option<own::Own>,
+    rules: rules::RuleBook,
     /// How much of our time each user took, where there are several.
     spent: Spent,
     weights: Weights,
@@ -156,6 +158,7 @@ impl Scheduler {
             base_at: now,
             system,
             own,
+            rules: rules::RuleBook::default(),
             spent: Spent::default(),
             weights: Weights::default(),
             enforced: None,
@@ -306,6 +309,11 @@ impl Scheduler {
             }
             Command::ChangeGroup { key, change, .. } => self.change_group(&key, change),
             Command::DetachGroup { key, .. } => self.detach_group(&key),
+            Command::TakeRules(loaded) => {
+                self.take_rules(*loaded);
+                Ok(Answer::Rules(self.rules_state()))
+            }
+            Command::Rules => Ok(Answer::Rules(self.rules_state())),
             Command::Events { since, .. } => Ok(Answer::Events(self.log.since(since, clock::now()))),
         }
     }

@@ -66,7 +66,11 @@ impl Scheduler {
     pub(super) fn enter_group(&mut self, client: ClientId, share: Share, group: Option<&Asked>) {
         let Some(own) = &mut self.own else { return };
         own.presences.join(client, clock::now());
-        own.groups.join(client, share, group);
+        // A group that the user's file gives a share to has it from its first client on.
+        let of_rules = group.filter(|asked| asked.share.is_none() && own.groups.find(&asked.path).is_err());
+        let of_rules =
+            of_rules.map(|asked| Asked { share: self.rules.share_of(&asked.path), ..asked.clone() });
+        own.groups.join(client, share, of_rules.as_ref().or(group));
         self.apply_groups();
     }
 

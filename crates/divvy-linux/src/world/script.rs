@@ -225,6 +225,9 @@ impl World for Script {
     fn program(&self, pid: Pid) -> Option<String> {
         self.get(pid).map(|p| p.program)
     }
+    fn command(&self, pid: Pid) -> Option<String> {
+        self.program(pid)
+    }
     fn signal(&self, (pid, start): &Self::Process, signal: Signal) -> Result<Delivery> {
         let Some(now) = self.get(*pid).filter(|p| p.start == start.0) else { return Ok(Delivery::Gone) };
         if now.refuses {

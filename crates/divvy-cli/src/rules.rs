@@ -1,0 +1,147 @@
+//! `divvy rules`: what the user's file of rules says, and what divvyd makes of it.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args as ClapArgs, Subcommand};
+use divvy_api::client::{Api, ApiError, Asked, Choice};
+use divvy_api::launch::with_choice;
+use divvy_api::rules::{self, Rules, RulesState};
+use divvy_policy::CpuLimit;
+
+use crate::args::EXIT_CODES;
+use crate::remote::json;
+use crate::strip::plain;
+use crate::{Code, Failure, print};
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct RulesArgs {
+    #[command(subcommand)]
+    command: Option<RulesCommand>,
+
+    /// Print what divvyd makes of the rules as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum RulesCommand {
+    /// Read a file and say what is wrong with it, or which rules it has; nothing is changed
+    #[command(after_help = EXIT_CODES)]
+    Check {
+        /// The file [default: $DIVVY_CONFIG, else divvy/config.toml in $XDG_CONFIG_HOME or ~/.config]
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Start your own divvyd, if none runs: it follows the rules for as long as the file has any
+    #[command(after_help = EXIT_CODES)]
+    Start,
+}
+
+pub(crate) fn run(args: &RulesArgs) -> Result<Code, Failure> {
+    match &args.command {
+        Some(RulesCommand::Check { file }) => check(&file.clone().map_or_else(own_file, Ok)?),
+        Some(RulesCommand::Start) => start(),
+        None => show(args.json),
+    }
+}
+
+fn own_file() -> Result<PathBuf, Failure> {
+    rules::path().ok_or_else(|| {
+        let text =
+            "there is no file of rules: neither HOME nor XDG_CONFIG_HOME is set; name one in DIVVY_CONFIG";
+        Failure::new(Code::File, text)
+    })
+}
+
+fn read(path: &Path) -> Result<Rules, Failure> {
+    let failed = |what: String| Failure::new(Code::File, format!("{}: {what}", path.display()));
+    let rules = rules::read(path).map_err(|e| failed(e.to_string()))?;
+    rules.ok_or_else(|| failed("there is no such file; docs/rules.md says what to write into it".to_owned()))
+}
+
+fn check(path: &Path) -> Result<Code, Failure> {
+    let rules = read(path)?;
+    for rule in &rules.rules {
+        let limit = rule.limit_ppm.and_then(|ppm| CpuLimit::new(ppm).ok());
+        let limit = limit.map_or_else(String::new, |limit| format!(", limit {limit}"));
+        let group =
+            rule.group.as_deref().map_or_else(String::new, |group| format!(", in group {}", plain(group)));
+        let selector = plain(&rule.selector.to_string());
+        print(format_args!(
+            "line {}: {}: {selector}, share {}{limit}{group}",
+            rule.line,
+            plain(&rule.name),
+            rule.share
+        ))?;
+    }
+    for (group, share) in &rules.groups {
+        print(format_args!("group {}: share {share}", plain(group)))?;
+    }
+    print(format_args!("{}: {}", path.display(), count(rules.rules.len())))?;
+    Ok(Code::Done)
+}
+
+fn count(n: usize) -> String {
+    if n == 1 { "1 rule".to_owned() } else { format!("{n} rules") }
+}
+
+/// The user's own divvyd: the system's follows nobody's rules.
+fn own() -> Result<Choice, ApiError> {
+    Choice::new(Some(Asked::Own), None)
+}
+
+fn start() -> Result<Code, Failure> {
+    let path = own_file()?;
+    let rules = read(&path)?;
+    if rules.rules.is_empty() {
+        let text = format!("{}: it has no rules, for which a divvyd would be started", path.display());
+        return Err(Failure::new(Code::Usage, text));
+    }
+    let state = with_choice(&own()?, Api::rules)?;
+    told(&state)
+}
+
+fn show(as_json: bool) -> Result<Code, Failure> {
+    match own()?.api().and_then(|api| api.rules()) {
+        Ok(state) if as_json => print(json(&state)?).map(|()| Code::Done),
+        Ok(state) => told(&state),
+        Err(ApiError::NotRunning(_)) if as_json => print(json(&RulesState::default())?).map(|()| Code::Done),
+        Err(ApiError::NotRunning(_)) => {
+            let path = own_file()?;
+            let what = match rules::read(&path) {
+                Ok(Some(rules)) => count(rules.rules.len()),
+                Ok(None) => "there is no such file".to_owned(),
+                Err(e) => e.to_string(),
+            };
+            print(format_args!(
+                "{}: {what}; your own divvyd does not run: divvy rules start",
+                path.display()
+            ))?;
+            Ok(Code::Done)
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn told(state: &RulesState) -> Result<Code, Failure> {
+    let Some(path) = &state.path else {
+        print("this divvyd was started without a file of rules")?;
+        return Ok(Code::Done);
+    };
+    for rule in &state.rules {
+        let what = match (&rule.client, &rule.why) {
+            (Some(_), _) => "followed".to_owned(),
+            (None, why) => format!("not followed: {}", why.as_deref().unwrap_or("nobody knows why")),
+        };
+        print(format_args!("line {}: {}: {}, {what}", rule.line, plain(&rule.name), plain(&rule.selector)))?;
+    }
+    match &state.error {
+        None => print(format_args!("{path}: {}", count(state.rules.len())))?,
+        Some(error) => {
+            let text = format!("{path}: {error}; the rules of before hold");
+            return Err(Failure::new(Code::File, text));
+        }
+    }
+    Ok(Code::Done)
+}

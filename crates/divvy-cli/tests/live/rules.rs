@@ -1,0 +1,112 @@
+//! Rules in a file: processes that match become clients by themselves, for as long as the file says so.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::daemon::{client, clients};
+use crate::harness::{Sandbox, as_both_users, eventually};
+
+as_both_users! {
+    what_matches_a_rule_is_a_client
+}
+
+/// Starts a script of that name, which becomes the kernel's name of its process. Dropping the sandbox ends it.
+fn start(sandbox: &Sandbox, name: &str, script: &str) -> Child {
+    let path = sandbox.write(name, &format!("#!/bin/sh\n{script}\n"));
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = sandbox.command(&path);
+    command.arg("--of-a-rule").stdout(Stdio::null()).spawn().expect("a script")
+}
+
+fn members(client: &Value) -> Vec<i64> {
+    client["members"].as_array().unwrap().iter().map(|m| m["pid"].as_i64().unwrap()).collect()
+}
+
+fn what_matches_a_rule_is_a_client(sandbox: &Sandbox) {
+    let rules = |text: &str| drop(sandbox.write("config.toml", text));
+    let spin = "while :; do :; done";
+    let outcome = sandbox.run(&["rules"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(String::from_utf8_lossy(&outcome.stdout).contains("there is no such file"));
+    assert_eq!(sandbox.run(&["rules", "start"]).code, Some(4), "no file, no rules");
+
+    rules(
+        "[[rule]]\nname = 'crunch-*'\nshare = 2\nlimit = '50%'\n\n\
+         [[rule]]\nname = 'crunch-*'\nbelow = 'outer'\nas = 'inner'\ngroup = 'deep'\n\n\
+         [[rule]]\ncommand = '*/tr[ae]in --of-a-rule'\n\n[groups]\ndeep = 5\n",
+    );
+    let check = sandbox.run(&["rules", "check"]);
+    let said = String::from_utf8(check.stdout).unwrap();
+    assert!(said.starts_with("line 1: crunch-*: name:crunch-*, share 2, limit 50%\n"), "{said}");
+    assert!(said.contains("line 6: inner: below:outer:name:crunch-*, share 1, in group deep\n"), "{said}");
+    let alone = start(sandbox, "crunch-a", spin);
+    let train = start(sandbox, "train", spin);
+    start(sandbox, "crunch-b", spin).kill().unwrap(); // It is there for `outer` to run.
+    let _outer = start(sandbox, "outer", "./crunch-b");
+    let started = sandbox.run(&["rules", "start"]);
+    assert_eq!(started.code, Some(0), "{}", started.stderr);
+    let said = String::from_utf8(started.stdout).unwrap();
+    assert_eq!(said.matches(", followed\n").count(), 3, "{said}");
+    let one = eventually("the first rule's client", || {
+        client(sandbox, "crunch-*").filter(|c| members(c) == [i64::from(alone.id())])
+    });
+    assert_eq!((&one["share"], &one["limit_ppm"]), (&2.into(), &500_000.into()));
+    let inner = eventually("what is below outer", || {
+        client(sandbox, "inner").filter(|c| c["members"][0]["name"] == "crunch-b" && c["nr_members"] == 1)
+    });
+    assert_eq!(inner["group"], "deep");
+    let groups: Value = serde_json::from_slice(&sandbox.run(&["ls", "--json"]).stdout).unwrap();
+    assert_eq!(groups["groups"][0]["share"], 5);
+    eventually("what is told by its command line", || {
+        clients(sandbox).into_iter().find(|c| members(c) == [i64::from(train.id())])
+    });
+    // Who comes later is found too.
+    let later = start(sandbox, "crunch-c", spin);
+    eventually("who comes later", || {
+        client(sandbox, "crunch-*").filter(|c| members(c).contains(&i64::from(later.id())))
+    });
+
+    // A change of the file is a change of its clients: another share, and what no rule below is about any more is the first's.
+    sandbox.run(&["set", "crunch-*", "--limit", "none"]);
+    rules("[[rule]]\nname = 'crunch-*'\nshare = 7\nlimit = '50%'\n");
+    let changed = eventually("the change", || {
+        client(sandbox, "crunch-*").filter(|c| c["share"] == 7 && c["nr_members"] == 3)
+    });
+    assert_eq!(
+        (&changed["id"], changed.get("limit_ppm")),
+        (&one["id"], None),
+        "what the file did not change"
+    );
+    assert_eq!(clients(sandbox).len(), 1);
+    // A file that cannot be used changes nothing, and says where.
+    rules("[[rule]]\nname = 'crunch-*'\nshar = 1\n");
+    let refused = eventually("the error", || Some(sandbox.run(&["rules"])).filter(|o| o.code == Some(4)));
+    assert!(refused.stderr.contains("config.toml: line 3: unknown field `shar`"), "{}", refused.stderr);
+    assert_eq!(sandbox.run(&["rules", "check"]).code, Some(4));
+    assert_eq!(client(sandbox, "crunch-*").unwrap()["share"], 7);
+    // Without rules divvyd has nothing to do, and leaves; nobody stays suspended.
+    std::fs::remove_file(sandbox.path("config.toml")).unwrap();
+    eventually("divvyd to leave", || (!sandbox.path("run/api.sock").exists()).then_some(()));
+    eventually("nobody to be held", || sandbox.suspended().is_empty().then_some(()));
+}
+
+/// The file and the commands of docs/rules.md.
+#[test]
+fn the_page_is_true() {
+    const PAGE: &str = include_str!("../../../../docs/rules.md");
+    let block = |kind: &str| PAGE.split_once(&format!("```{kind}\n")).unwrap().1.split_once("```").unwrap().0;
+    let sandbox = Sandbox::own();
+    sandbox.write("config.toml", block("toml"));
+    let commands: Vec<&str> = block("sh").lines().filter_map(|line| line.split('#').next()).collect();
+    assert_eq!(commands.len(), 4);
+    for command in commands {
+        let args: Vec<&str> = command.split_whitespace().skip(1).collect();
+        let outcome = sandbox.run(&args);
+        assert_eq!(outcome.code, Some(0), "{command}: {}", outcome.stderr);
+        let said = String::from_utf8(outcome.stdout).unwrap();
+        assert!(said.contains("cc1*") && said.contains("training"), "{command}: {said}");
+    }
+    assert_eq!(client(&sandbox, "training").unwrap()["share"], 5);
+}
