@@ -234,10 +234,15 @@ impl Policy {
         }
     }
 
+    /// Whether that is so of users whom the policy does not name.
+    pub(crate) fn everything_of_all(&self) -> bool {
+        self.users.get(EVERYBODY).and_then(|terms| terms.everything).unwrap_or(false)
+    }
+
     /// The users, by name or number, all of whose processes are a client from the start. Those who are only meant by
-    /// `default` are not in the list: nobody knows who they are before they ask for something.
+    /// `default` are not in the list: they are found by what they run.
     pub(crate) fn everything(&self) -> impl Iterator<Item = &str> {
-        let all = self.users.get(EVERYBODY).and_then(|terms| terms.everything).unwrap_or(false);
+        let all = self.everything_of_all();
         let named = self.users.iter().filter(|(name, _)| *name != EVERYBODY);
         named.filter(move |(_, terms)| terms.everything.unwrap_or(all)).map(|(name, _)| name.as_str())
     }
@@ -420,6 +425,54 @@ mod tests {
         assert_eq!(Policy::parse(&toml::to_string(&policy).unwrap()).unwrap(), policy);
         let default = toml::to_string(&Policy::default()).unwrap();
         assert_eq!(Policy::parse(&default).unwrap(), Policy::default());
+    }
+
+    /// `docs/policy.md` has every key with its default, and no other.
+    #[test]
+    fn the_reference_is_the_code() {
+        const PAGE: &str = include_str!("../../../../docs/policy.md");
+        let cells = PAGE.lines().filter_map(|line| {
+            let mut cells = line.strip_prefix("| `")?.split(" | ");
+            let (key, default) = (cells.next()?.strip_suffix('`')?, cells.next()?);
+            assert!(cells.next().is_some_and(|is| is.len() > 8), "{line}: what is it?");
+            Some((key.to_owned(), default.trim_matches('`').to_owned()))
+        });
+        let page: BTreeMap<String, String> = cells.collect();
+        // Every key there is: what may be left out is given, so that a new one is missed here.
+        let one = Amount::new(1).ok();
+        let given = UserTerms { cpu: one, memory: one, disk: one, everything: Some(true) };
+        let bounds = Bounds { cpu: Some(1), memory: Some(1), disk: Some(1) };
+        let all = Policy {
+            users: [("NAME".to_owned(), given)].into(),
+            bounds: [("NAME".to_owned(), bounds)].into(),
+            scheduler: SchedulerTerms { cpus: "0".parse().ok(), ..SchedulerTerms::default() },
+            ..Policy::default()
+        };
+        let (mut keys, mut defaults) = (BTreeMap::new(), BTreeMap::new());
+        flatten("", &toml::Value::try_from(&all).unwrap(), &mut keys);
+        flatten("", &toml::Value::try_from(Policy::default()).unwrap(), &mut defaults);
+        let usual = UserPolicy { ..Policy::default().user(1, None) };
+        for key in keys.keys() {
+            let default = match key.as_str() {
+                "users.NAME.everything" => usual.everything.to_string(),
+                key if key.starts_with("users.NAME.") => usual.base[0].get().to_string(),
+                key if key.starts_with("bounds.NAME.") => "none".to_owned(),
+                "scheduler.cpus" => "all".to_owned(),
+                key => defaults[key].clone(),
+            };
+            assert_eq!(page.get(key), Some(&default), "{key}");
+        }
+        assert_eq!(page.len(), keys.len(), "{page:?}");
+    }
+
+    fn flatten(above: &str, value: &toml::Value, to: &mut BTreeMap<String, String>) {
+        match value {
+            toml::Value::Table(table) => table.iter().for_each(|(key, value)| {
+                let path = if above.is_empty() { key.clone() } else { format!("{above}.{key}") };
+                flatten(&path, value, to);
+            }),
+            value => drop(to.insert(above.to_owned(), value.to_string())),
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a system's divvyd does beside answering: it reads its policy anew when it is told to, and gives signs of life.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use crate::market::policy::Policy;
 use crate::message::{Answer, Command, Handle};
 use divvy_api::types::ErrorCode;
 
+/// Users who run something are looked for this often, where everybody's processes are divided.
+const NEWCOMERS: Duration = Duration::from_secs(5);
 /// So often it is looked whether every thread answers, where no manager wants to know.
 const LOOK: Duration = Duration::from_secs(10);
 
@@ -41,8 +44,21 @@ impl Maintenance {
         tokio::spawn(signs_of_life(scheduler, market, Arc::clone(&self.notifier), every));
         let Self { market, notifier, reload, file, mut policy, limiter, bridge, .. } = self;
         let follower = bridge.begin(&policy).await;
+        let mut seen = BTreeSet::new();
         loop {
-            reload.notified().await;
+            follower.look_for_users(&policy, &mut seen).await;
+            let newcomers = async {
+                if policy.everything_of_all() {
+                    tokio::time::sleep(NEWCOMERS).await;
+                } else {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                () = reload.notified() => {}
+                () = newcomers => continue,
+            }
+            seen.clear();
             notifier.reloading();
             reload_policy(&market, &file, &mut policy, &follower).await;
             limiter.set_policy(policy.clone());

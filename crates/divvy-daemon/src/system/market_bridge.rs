@@ -3,7 +3,7 @@
 //! On the scheduler's side nothing waits: values lie in a slot, presence goes into the market's queue, and those who left
 //! are put in another, from which a task of the API's thread takes them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use divvy_engine::policies::{GateSpec, SpecError};
@@ -173,12 +173,29 @@ impl Follower {
         self.let_others_go(policy).await;
     }
 
+    /// Where the policy means everybody by that: makes clients of the processes of users who were not seen before, of those whom
+    /// it does not name. `seen` are the others. Cost: a look at the directory of each process.
+    pub(super) async fn look_for_users(&self, policy: &Policy, seen: &mut BTreeSet<u32>) {
+        if !policy.everything_of_all() {
+            return seen.clear();
+        }
+        let Ok(present) = tokio::task::spawn_blocking(users_present).await else { return };
+        for &uid in present.difference(&seen.clone()) {
+            if policy.user(uid, user_name(uid).as_deref()).everything {
+                self.take_everything(uid).await;
+            }
+        }
+        // One who has left and comes again finds the client that it had.
+        *seen = present;
+    }
+
     async fn take_everything(&self, uid: u32) {
         // One without an account has no group of its own; its currencies give no group any right.
         let who = Who { uid, gids: vec![user_group(uid).unwrap_or(uid)], pid: 0 };
         let new = NewClient {
             name: Some(EVERYTHING.to_owned()),
-            share: 100,
+            // As a `divvy run` without a share: what a user runs by that beside it has half of what is the user's.
+            share: 1,
             selector: Some(Selector::User(uid).to_string()),
             ..NewClient::default()
         };
@@ -207,5 +224,48 @@ impl Follower {
                 let _ = self.clients.clone().detach(Who::divvyd(), client.id.to_string()).await;
             }
         }
+    }
+}
+
+/// Users who are people, as far as that can be told, and run something just now: those with an account, and a number that
+/// `/etc/login.defs` gives to such accounts.
+fn users_present() -> BTreeSet<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let least = least_of_people(&std::fs::read_to_string("/etc/login.defs").unwrap_or_default());
+    let Ok(entries) = std::fs::read_dir("/proc") else { return BTreeSet::new() };
+    let is_process = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok());
+    let processes = entries.flatten().filter(|entry| is_process(&entry.file_name()));
+    let users: BTreeSet<u32> = processes.filter_map(|entry| Some(entry.metadata().ok()?.uid())).collect();
+    users.into_iter().filter(|&uid| uid >= least && uid != NOBODY && user_name(uid).is_some()).collect()
+}
+
+/// The kernel's number for users that it cannot name.
+const NOBODY: u32 = 65_534;
+/// Where `/etc/login.defs` says nothing.
+const PEOPLE_FROM: u32 = 1000;
+
+/// `UID_MIN` of such a file.
+fn least_of_people(login_defs: &str) -> u32 {
+    let values =
+        login_defs.lines().filter_map(|line| line.trim().strip_prefix("UID_MIN")?.trim().parse().ok());
+    values.last().unwrap_or(PEOPLE_FROM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_have_numbers_from_uid_min_on() {
+        for (text, least) in [
+            ("", 1000),
+            ("# UID_MIN 7\nUID_MIN\t\t  500\nUID_MAX 60000\n", 500),
+            ("SYS_UID_MIN 100\n", 1000),
+            ("UID_MIN many\n", 1000),
+        ] {
+            assert_eq!(least_of_people(text), least, "{text:?}");
+        }
+        assert!(users_present().iter().all(|&uid| uid != 0 && uid != NOBODY));
     }
 }
