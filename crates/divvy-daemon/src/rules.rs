@@ -1,13 +1,14 @@
 //! The file of a user's rules, read at the start and whenever it changes.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use divvy_api::rules::{self, Rules, RulesError};
+use divvy_linux::clock;
+use divvy_policy::Nanos;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 /// An editor writes a file in several steps: what it comes to is read this long after the first.
-const SETTLE: Duration = Duration::from_millis(50);
+const SETTLE: Nanos = Nanos::from_millis(50);
 
 /// What the file said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ fn follow(mut last: Loaded, take: &impl Fn(Loaded)) -> rustix::io::Result<()> {
         }
         let mut events = [0; 4096];
         match rustix::io::read(&watching, &mut events) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => std::thread::sleep(SETTLE),
+            Ok(_) | Err(rustix::io::Errno::INTR) => clock::sleep(SETTLE),
             Err(e) => return Err(e),
         }
     }
@@ -80,6 +81,7 @@ fn nearest_dir(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
+    use std::time::Duration;
 
     use super::*;
 

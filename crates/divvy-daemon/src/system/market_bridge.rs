@@ -247,9 +247,9 @@ const PEOPLE_FROM: u32 = 1000;
 
 /// `UID_MIN` of such a file.
 fn least_of_people(login_defs: &str) -> u32 {
-    let values =
+    let mut values =
         login_defs.lines().filter_map(|line| line.trim().strip_prefix("UID_MIN")?.trim().parse().ok());
-    values.last().unwrap_or(PEOPLE_FROM)
+    values.next_back().unwrap_or(PEOPLE_FROM)
 }
 
 #[cfg(test)]
