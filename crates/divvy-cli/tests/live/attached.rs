@@ -124,15 +124,26 @@ fn a_dry_run_says_what_would_be_and_changes_nothing() {
 /// The examples of docs/daemon.md and docs/limits.md, as one script after another.
 #[test]
 fn the_examples_in_the_docs_run() {
-    let docs =
-        [include_str!("../../../../docs/daemon.md"), include_str!("../../../../docs/limits.md")].concat();
+    run_all(
+        &[include_str!("../../../../docs/daemon.md"), include_str!("../../../../docs/limits.md")].concat(),
+        9,
+    );
+}
+
+#[test]
+fn the_recipes_run() {
+    run_all(include_str!("../../../../docs/recipes.md"), 6);
+}
+
+/// Runs the blocks of shell commands of a page, of which there are so many at least.
+fn run_all(docs: &str, least: usize) {
     let sandbox = Sandbox::own();
     let mut path = sandbox.program().parent().expect("a directory").as_os_str().to_owned();
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());
     let blocks: Vec<&str> =
         docs.split("```sh\n").skip(1).map(|rest| rest.split("```").next().expect("a block")).collect();
-    assert!(blocks.len() >= 8, "{blocks:#?}");
+    assert!(blocks.len() >= least, "{blocks:#?}");
     for block in blocks {
         let start = Instant::now();
         let mut shell = sandbox.command("sh");

@@ -8,6 +8,7 @@ mod attach;
 mod attached;
 mod backend;
 mod books;
+mod compare;
 mod crash;
 mod daemon;
 mod daemon_program;
