@@ -25,7 +25,9 @@ pub(super) fn write(programs: &Path, version: &str, level: u8, work: &Path, out:
     write_docs(&root.join("usr/share/doc/divvy"))?;
     let architecture = call(Command::new("dpkg").arg("--print-architecture"), "dpkg")?;
     let architecture = architecture.trim();
-    let control = control(version, architecture, &depends(&root, work)?, installed_kib(&root)?);
+    let maintainer = maintainer()?;
+    let depends = depends(&root, work)?;
+    let control = control(version, architecture, &maintainer, &depends, installed_kib(&root)?);
     let info = root.join("DEBIAN");
     std::fs::create_dir_all(&info).with_context(|| format!("create {}", info.display()))?;
     put(&info.join("control"), control.as_bytes(), 0o644)?;
@@ -42,12 +44,40 @@ pub(super) fn write(programs: &Path, version: &str, level: u8, work: &Path, out:
     Ok(file)
 }
 
-fn control(version: &str, architecture: &str, depends: &str, kib: u64) -> String {
+/// Who answers for the package: whom `DEBFULLNAME` and `DEBEMAIL` name, as Debian's tools have it, else the author of the commit
+/// that is packed, so that packing the same twice gives the same bytes.
+#[expect(clippy::disallowed_methods, reason = "dch(1): the environment says who packs")]
+fn maintainer() -> Result<String> {
+    let named = |variable| std::env::var(variable).ok().filter(|value| !value.trim().is_empty());
+    let said = match (named("DEBFULLNAME"), named("DEBEMAIL")) {
+        (Some(name), Some(address)) => format!("{name} <{address}>"),
+        _ => {
+            let mut git = Command::new("git");
+            git.args(["log", "-1", "--format=%an <%ae>"]).current_dir(ci::root());
+            call(&mut git, "git").context("nobody to name as the maintainer; set DEBFULLNAME and DEBEMAIL")?
+        }
+    };
+    check_maintainer(said.trim())
+}
+
+/// A name and an address, on one line: it becomes a field of the package.
+fn check_maintainer(said: &str) -> Result<String> {
+    let address = said.strip_suffix('>').and_then(|rest| rest.split_once(" <"));
+    let is_one = address.is_some_and(|(name, address)| !name.is_empty() && address.contains('@'));
+    ensure!(
+        is_one && !said.contains(char::is_control),
+        "'{}' is no maintainer: set DEBFULLNAME to a name and DEBEMAIL to an address",
+        said.escape_default()
+    );
+    Ok(said.to_owned())
+}
+
+fn control(version: &str, architecture: &str, maintainer: &str, depends: &str, kib: u64) -> String {
     format!(
         "Package: divvy\n\
          Version: {version}\n\
          Architecture: {architecture}\n\
-         Maintainer: The divvy authors <divvy@localhost>\n\
+         Maintainer: {maintainer}\n\
          Installed-Size: {kib}\n\
          Depends: {depends}\n\
          Section: admin\n\
@@ -118,4 +148,17 @@ fn installed_kib(dir: &Path) -> Result<u64> {
         kib += if meta.is_dir() { installed_kib(&entry.path())? + 1 } else { meta.len().div_ceil(1024) };
     }
     Ok(kib)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_maintainer_has_a_name_and_an_address() {
+        assert_eq!(check_maintainer("A B <a@b.example>").unwrap(), "A B <a@b.example>");
+        for wrong in ["", "a@b.example", "A <a>", " <a@b>", "A <a@b>\nDepends: evil", "A\t<a@b>"] {
+            assert!(check_maintainer(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }
