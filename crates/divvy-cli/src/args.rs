@@ -87,7 +87,7 @@ pub(crate) enum Command {
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct ShareArgs {
     /// A share (1 to 1000000) and a command for the shell, 2:'make -j4', or what runs already: 1:@tree:123, 1:@user:bob
-    /// (pid, tree, group, session, user, name, cgroup). With a name before it, if it is to be called by one: build=2:'make -j4'
+    /// (pid, tree, group, session, user, name, cgroup, command, below). With a name before it, if it is to be called by one: build=2:'make -j4'
     #[arg(value_name = "[NAME=]SHARE:COMMAND", required_unless_present = "file")]
     pub(crate) tasks: Vec<String>,
 
