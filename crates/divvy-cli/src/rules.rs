@@ -32,16 +32,26 @@ enum RulesCommand {
         /// The file [default: $DIVVY_CONFIG, else divvy/config.toml in $XDG_CONFIG_HOME or ~/.config]
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
+
+        /// Print the rules as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Start your own divvyd, if none runs: it follows the rules for as long as the file has any
     #[command(after_help = EXIT_CODES)]
-    Start,
+    Start {
+        /// Print what divvyd makes of the rules as JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 pub(crate) fn run(args: &RulesArgs) -> Result<Code, Failure> {
     match &args.command {
-        Some(RulesCommand::Check { file }) => check(&file.clone().map_or_else(own_file, Ok)?),
-        Some(RulesCommand::Start) => start(),
+        Some(RulesCommand::Check { file, json }) => {
+            check(&file.clone().map_or_else(own_file, Ok)?, *json || args.json)
+        }
+        Some(RulesCommand::Start { json }) => start(*json || args.json),
         None => show(args.json),
     }
 }
@@ -60,8 +70,24 @@ fn read(path: &Path) -> Result<Rules, Failure> {
     rules.ok_or_else(|| failed("there is no such file; docs/rules.md says what to write into it".to_owned()))
 }
 
-fn check(path: &Path) -> Result<Code, Failure> {
+fn check(path: &Path, as_json: bool) -> Result<Code, Failure> {
     let rules = read(path)?;
+    if as_json {
+        let rule = |rule: &rules::Rule| {
+            serde_json::json!({
+                "line": rule.line,
+                "name": rule.name,
+                "selector": rule.selector.to_string(),
+                "share": rule.share,
+                "limit_ppm": rule.limit_ppm,
+                "group": rule.group,
+            })
+        };
+        let all: Vec<_> = rules.rules.iter().map(rule).collect();
+        let path = path.display().to_string();
+        print(json(&serde_json::json!({ "path": path, "rules": all, "groups": rules.groups }))?)?;
+        return Ok(Code::Done);
+    }
     for rule in &rules.rules {
         let limit = rule.limit_ppm.and_then(|ppm| CpuLimit::new(ppm).ok());
         let limit = limit.map_or_else(String::new, |limit| format!(", limit {limit}"));
@@ -91,7 +117,7 @@ fn own() -> Result<Choice, ApiError> {
     Choice::new(Some(Asked::Own), None)
 }
 
-fn start() -> Result<Code, Failure> {
+fn start(as_json: bool) -> Result<Code, Failure> {
     let path = own_file()?;
     let rules = read(&path)?;
     if rules.rules.is_empty() {
@@ -99,7 +125,7 @@ fn start() -> Result<Code, Failure> {
         return Err(Failure::new(Code::Usage, text));
     }
     let state = with_choice(&own()?, Api::rules)?;
-    told(&state)
+    if as_json { print(json(&state)?).map(|()| Code::Done) } else { told(&state) }
 }
 
 fn show(as_json: bool) -> Result<Code, Failure> {

@@ -12,12 +12,28 @@ as_both_users! {
     what_matches_a_rule_is_a_client
 }
 
-/// Starts a script of that name, which becomes the kernel's name of its process. Dropping the sandbox ends it.
-fn start(sandbox: &Sandbox, name: &str, script: &str) -> Child {
+/// A process that ends with the test.
+struct Script(Child);
+
+impl Script {
+    fn pid(&self) -> i64 {
+        i64::from(self.0.id())
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a script of that name, which becomes the kernel's name of its process.
+fn start(sandbox: &Sandbox, name: &str, script: &str) -> Script {
     let path = sandbox.write(name, &format!("#!/bin/sh\n{script}\n"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = sandbox.command(&path);
-    command.arg("--of-a-rule").stdout(Stdio::null()).spawn().expect("a script")
+    Script(command.arg("--of-a-rule").stdout(Stdio::null()).spawn().expect("a script"))
 }
 
 fn members(client: &Value) -> Vec<i64> {
@@ -41,16 +57,18 @@ fn what_matches_a_rule_is_a_client(sandbox: &Sandbox) {
     let said = String::from_utf8(check.stdout).unwrap();
     assert!(said.starts_with("line 1: crunch-*: name:crunch-*, share 2, limit 50%\n"), "{said}");
     assert!(said.contains("line 6: inner: below:outer:name:crunch-*, share 1, in group deep\n"), "{said}");
+    let json: Value = serde_json::from_slice(&sandbox.run(&["rules", "check", "--json"]).stdout).unwrap();
+    assert_eq!((&json["rules"][0]["limit_ppm"], &json["groups"]["deep"]), (&500_000.into(), &5.into()));
     let alone = start(sandbox, "crunch-a", spin);
     let train = start(sandbox, "train", spin);
-    start(sandbox, "crunch-b", spin).kill().unwrap(); // It is there for `outer` to run.
+    drop(start(sandbox, "crunch-b", spin)); // It is there for `outer` to run.
     let _outer = start(sandbox, "outer", "./crunch-b");
     let started = sandbox.run(&["rules", "start"]);
     assert_eq!(started.code, Some(0), "{}", started.stderr);
     let said = String::from_utf8(started.stdout).unwrap();
     assert_eq!(said.matches(", followed\n").count(), 3, "{said}");
     let one = eventually("the first rule's client", || {
-        client(sandbox, "crunch-*").filter(|c| members(c) == [i64::from(alone.id())])
+        client(sandbox, "crunch-*").filter(|c| members(c) == [alone.pid()])
     });
     assert_eq!((&one["share"], &one["limit_ppm"]), (&2.into(), &500_000.into()));
     let inner = eventually("what is below outer", || {
@@ -60,12 +78,12 @@ fn what_matches_a_rule_is_a_client(sandbox: &Sandbox) {
     let groups: Value = serde_json::from_slice(&sandbox.run(&["ls", "--json"]).stdout).unwrap();
     assert_eq!(groups["groups"][0]["share"], 5);
     eventually("what is told by its command line", || {
-        clients(sandbox).into_iter().find(|c| members(c) == [i64::from(train.id())])
+        clients(sandbox).into_iter().find(|c| members(c) == [train.pid()])
     });
     // Who comes later is found too.
     let later = start(sandbox, "crunch-c", spin);
     eventually("who comes later", || {
-        client(sandbox, "crunch-*").filter(|c| members(c).contains(&i64::from(later.id())))
+        client(sandbox, "crunch-*").filter(|c| members(c).contains(&later.pid()))
     });
 
     // A change of the file is a change of its clients: another share, and what no rule below is about any more is the first's.
