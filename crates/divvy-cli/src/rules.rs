@@ -8,7 +8,7 @@ use divvy_api::launch::with_choice;
 use divvy_api::rules::{self, Rules, RulesState};
 use divvy_policy::CpuLimit;
 
-use crate::args::EXIT_CODES;
+use crate::exit_codes::EXIT_CODES;
 use crate::remote::json;
 use crate::strip::plain;
 use crate::{Code, Failure, print};

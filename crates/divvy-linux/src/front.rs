@@ -152,9 +152,10 @@ pub unsafe fn split(leave: Leave) -> Result<Split> {
         |e: io::Error| Error::system("open", "a socket", Errno::from_io_error(&e).unwrap_or(Errno::IO));
     let (ours, theirs) = UnixStream::pair().map_err(no_link)?;
     let (front, front_cpu) = (rustix::process::getpid(), clock::own_process_cpu());
-    // SAFETY: by this function's own condition the child may do what a process may.
     let forked = match leave {
+        // SAFETY: by this function's own condition the child may do what a process may.
         Leave::Session => unsafe { fork_into_session() },
+        // SAFETY: as above.
         Leave::Group => unsafe { fork() },
     };
     match forked.map_err(|e| Error::system("start", "a process", e))? {

@@ -72,8 +72,7 @@ pub(super) fn fig11(s: &mut Setting) -> Result<()> {
 
 fn page(s: &mut Setting, seen: &Phone, entries: [u64; 2], (seconds, settle): (u64, u64)) -> Result<()> {
     let (base, rest) = seen.served.split_first().context("nothing was seen")?;
-    let gain =
-        |of: &Served, which: usize| of.queries[which] / base.queries[which].max(f64::MIN_POSITIVE) - 1.0;
+    let gain = |of: &Served, which: usize| of.gain(base, which);
     s.page.heading("Memory for disk, between two servers (section 5.6, Fig. 11)");
     s.page.text(&format!(
         "Two servers of phone numbers answer queries for names at random from SQLite databases: *small* has {} entries in 29 MiB, *big* \
@@ -110,6 +109,25 @@ fn page(s: &mut Setting, seen: &Phone, entries: [u64; 2], (seconds, settle): (u6
          | big reads, pages/s",
         &rows,
     );
+    goals(s, base, rest);
+    let data: Vec<Row> = seen
+        .served
+        .iter()
+        .map(|of| Row {
+            disk: of.disk,
+            memory: of.memory,
+            small_queries: of.queries[0],
+            big_queries: of.queries[1],
+            small_bytes: of.owned[0],
+            big_bytes: of.owned[1],
+        })
+        .collect();
+    s.page.csv("fig11", &data)?;
+    plots(s, base, rest)
+}
+
+fn goals(s: &mut Setting, base: &Served, rest: &[Served]) {
+    let gain = |of: &Served, which: usize| of.gain(base, which);
     let both = |of: &&Served| gain(of, 0) > 0.0 && gain(of, 1) > 0.0;
     let papers = |of: &&Served| of.memory >= 400 && of.disk >= 600;
     let wanted: Vec<&Served> = rest.iter().filter(papers).collect();
@@ -128,19 +146,9 @@ fn page(s: &mut Setting, seen: &Phone, entries: [u64; 2], (seconds, settle): (u6
             "%",
         );
     }
-    let data: Vec<Row> = seen
-        .served
-        .iter()
-        .map(|of| Row {
-            disk: of.disk,
-            memory: of.memory,
-            small_queries: of.queries[0],
-            big_queries: of.queries[1],
-            small_bytes: of.owned[0],
-            big_bytes: of.owned[1],
-        })
-        .collect();
-    s.page.csv("fig11", &data)?;
+}
+
+fn plots(s: &mut Setting, base: &Served, rest: &[Served]) -> Result<()> {
     // One exchange alone is no curve.
     let drawn = if rest.len() > 1 { &[(0, "small"), (1, "big")][..] } else { &[] };
     for &(which, name) in drawn {
@@ -154,7 +162,7 @@ fn page(s: &mut Setting, seen: &Phone, entries: [u64; 2], (seconds, settle): (u6
             let of: Vec<(f64, f64)> = rest
                 .iter()
                 .filter(|of| of.memory == memory)
-                .map(|of| (of.disk as f64, gain(of, which) * 100.0))
+                .map(|of| (of.disk as f64, of.gain(base, which) * 100.0))
                 .collect();
             plot.add(format!("{memory} memory"), Style::Line, of);
         }

@@ -47,6 +47,13 @@ pub(in super::super) struct Served {
     pub(in super::super) read: Vec<f64>,
 }
 
+impl Served {
+    /// By how much more queries it served than `base`, as a fraction: `0` the small one, `1` the big one.
+    pub(in super::super) fn gain(&self, base: &Self, which: usize) -> f64 {
+        self.queries[which] / base.queries[which].max(f64::MIN_POSITIVE) - 1.0
+    }
+}
+
 /// What was seen.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(in super::super) struct Phone {
