@@ -41,8 +41,8 @@ pub(super) struct Listener {
 /// What is known of a client's sleep.
 #[derive(Debug, Default)]
 pub(super) struct Naps {
-    /// Whether it is in an autogroup of its own.
-    apart: bool,
+    /// Whether it is in one autogroup with others.
+    in_company: bool,
     /// When it was last seen asleep, if that was lately.
     keen_since: Option<Instant>,
     event: Option<SwitchEvent>,
@@ -55,9 +55,9 @@ pub(super) struct Naps {
 }
 
 impl Naps {
-    /// Of a client that is in an autogroup of its own, or is not.
-    pub(super) fn of(apart: bool) -> Self {
-        Self { apart, ..Self::default() }
+    /// Of a client that is in one autogroup with others, or is not.
+    pub(super) fn of(in_company: bool) -> Self {
+        Self { in_company, ..Self::default() }
     }
 }
 
@@ -137,7 +137,7 @@ impl LinuxHost {
     fn change_slices(&mut self, i: usize, keen: bool) {
         let Some(slice) = self.inherit.slice else { return };
         let c = &self.clients[i];
-        if !c.naps.apart || c.members.len() > PROCESSES_MAX {
+        if c.naps.in_company || c.members.len() > PROCESSES_MAX {
             return;
         }
         let change = |tid| if keen { slice.shorten(tid) } else { slice.lengthen(tid) };
