@@ -77,32 +77,18 @@ fn choose_by(
     Ok((means, BackendInfo { asked, used, why: chosen.why, enforced: Vec::new() }))
 }
 
-/// Makes a policy the kernel's scheduler beside its weights, where that was asked for or, with `auto`, can be had: what is to be
-/// started then, and `info` says so.
+/// Makes a policy the kernel's scheduler beside its weights, where that was asked for: what is to be started then, and `info`
+/// says so. `auto` leaves it alone, for limits of CPU time do not hold there.
 pub(crate) fn plan_kernel(
     arg: BackendArg,
     means: &Means,
     info: &mut BackendInfo,
 ) -> Result<Option<Plan>, Failure> {
-    let planned = match means {
-        Means::Rights(ground) => Plan::new(ground),
-        _ => return Ok(None),
-    };
-    match (arg, planned) {
-        (BackendArg::Kernel | BackendArg::Auto, Ok(plan)) => {
-            KERNEL_BACKEND.clone_into(&mut info.used);
-            if arg == BackendArg::Auto {
-                info.why = format!("{}, and takes divvy-scx as its scheduler", info.why);
-            }
-            Ok(Some(plan))
-        }
-        (BackendArg::Kernel, Err(why)) => Err(Failure::system(format!("--backend {KERNEL_BACKEND}: {why}"))),
-        (BackendArg::Auto, Err(why)) => {
-            info.why = format!("{}; no scheduler of divvy's: {why}", info.why);
-            Ok(None)
-        }
-        _ => Ok(None),
-    }
+    let (BackendArg::Kernel, Means::Rights(ground)) = (arg, means) else { return Ok(None) };
+    let plan =
+        Plan::new(ground).map_err(|why| Failure::system(format!("--backend {KERNEL_BACKEND}: {why}")))?;
+    KERNEL_BACKEND.clone_into(&mut info.used);
+    Ok(Some(plan))
 }
 
 #[cfg(test)]
@@ -138,7 +124,7 @@ mod tests {
         let mut info = BackendInfo { used: "signals".to_owned(), ..BackendInfo::default() };
         let planned = plan_kernel(BackendArg::Auto, &Means::Signals, &mut info).map_err(|f| f.text);
         assert_eq!((planned, info.used.as_str()), (Ok(None), "signals"));
-        // cpu.shares of version 1: auto stays with them and says why, by name it is refused.
+        // cpu.shares of version 1: auto stays with them, as with any, by name it is refused.
         let own = || "/own".into();
         let (knob, enable) = (divvy_linux::cgroup::Knob::Shares, divvy_linux::cgroup::Enable::Nothing);
         let ground = divvy_linux::cgroup::Ground {
@@ -153,7 +139,6 @@ mod tests {
         let mut info = BackendInfo { used: "cgroup".to_owned(), why: "asked".to_owned(), ..info };
         let planned = plan_kernel(BackendArg::Auto, &means, &mut info).map_err(|f| f.text);
         assert_eq!((planned, info.used.as_str()), (Ok(None), "cgroup"));
-        assert!(info.why.starts_with("asked; no scheduler of divvy's: it needs cgroup v2"), "{}", info.why);
         let refused = plan_kernel(BackendArg::Kernel, &means, &mut info).expect_err("by name");
         assert_eq!(
             (refused.code, refused.text.as_str()),

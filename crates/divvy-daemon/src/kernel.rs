@@ -63,11 +63,14 @@ impl Plan {
         Ok(Self { program, dir: ground.dir.clone(), mount: ground.mount.clone() })
     }
 
-    /// The cgroup around all clients, once it has been made, as a path from the root.
+    /// The cgroup around all clients, once there are any, as a path from the root.
     fn tree(&self) -> Option<String> {
         let prefix = format!("divvy-{}-", std::process::id());
         let entries = std::fs::read_dir(&self.dir).ok()?.flatten();
         let found = entries.map(|entry| entry.path()).find(|path| name_of(path).starts_with(&prefix))?;
+        // Made at the start, and of clients' cgroups when there are clients; divvyd's own is `self`.
+        let mut within = std::fs::read_dir(&found).ok()?.flatten();
+        within.find(|entry| entry.path().is_dir() && name_of(&entry.path()) != "self")?;
         Some(format!("/{}", found.strip_prefix(&self.mount).ok()?.display()))
     }
 

@@ -342,7 +342,7 @@ fn a_divvyd_divides_by_a_scheduler_of_the_kernel() {
     assert!(doctor.contains("divvy-scx has ended"), "{doctor}");
     daemon.stop();
     // The next one's ends with it.
-    let mut daemon = Daemon::system(&["--backend", "auto"]);
+    let mut daemon = Daemon::system(&["--backend", "kernel"]);
     attach(&daemon, &children[0], "1");
     eventually("the scheduler", || (state() == "enabled").then_some(()));
     daemon.stop();
