@@ -308,7 +308,7 @@ impl LinuxHost {
         command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
         let leaf = self.tree.as_ref().map(|tree| tree.leaf(client.index())).transpose()?;
         let procs = leaf.as_ref().and_then(Leaf::procs);
-        let naps = Naps::of(command.own_session);
+        let naps = Naps::of(!command.own_session);
         let Spawned { leader, counter, switches } = spawn(command, &self.inherit, procs, self.counters)?;
         let pid = leader.pid();
         let members = match Members::command(Live, leader, &mut self.table) {

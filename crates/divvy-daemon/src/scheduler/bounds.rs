@@ -12,6 +12,7 @@ use divvy_linux::cgroup::{Ceilings, NotKept, Rights};
 use divvy_policy::{ClientId, CpuLimit};
 
 use super::{Scheduler, system};
+use crate::kernel::KERNEL_BACKEND;
 use crate::message::Refusal;
 use divvy_api::types::{Bounds, ErrorCode};
 
@@ -44,13 +45,20 @@ fn ceilings(bounds: Bounds) -> Ceilings {
     Ceilings { memory: bounds.limit_memory_bytes, disk: bounds.limit_disk_bytes }
 }
 
-/// What clients with these shares and reservations (millionths of all) are due, as shares of about [`PARTS`] in all.
-fn entitlements(clients: &[(u64, u64)]) -> Vec<u64> {
-    let shares: u128 = clients.iter().map(|&(share, _)| u128::from(share)).sum();
-    let reserved: u128 = clients.iter().map(|&(_, ppm)| u128::from(ppm)).sum();
+/// What a client has: its share, millionths of all that are reserved for it, and whether it counts now.
+type Promise = (u64, u64, bool);
+
+/// What clients are due, as shares of about [`PARTS`] in all. Whoever does not count is due what it would be if it alone did
+/// as well, and the others are due theirs without it.
+fn entitlements(clients: &[Promise]) -> Vec<u64> {
+    let counting = || clients.iter().filter(|&&(.., counts)| counts);
+    let shares_of_all: u128 = counting().map(|&(share, ..)| u128::from(share)).sum();
+    let reserved_by_all: u128 = counting().map(|&(_, ppm, _)| u128::from(ppm)).sum();
     let whole = u128::from(WHOLE_PPM);
-    let rest = whole.saturating_sub(reserved);
-    let due = |&(share, ppm): &(u64, u64)| {
+    let due = |&(share, ppm, counts): &Promise| {
+        let own = |of: u64| if counts { 0 } else { u128::from(of) };
+        let (shares, reserved) = (shares_of_all + own(share), reserved_by_all + own(ppm));
+        let rest = whole.saturating_sub(reserved);
         // Of shares * whole in all.
         let due = u128::from(ppm) * shares + rest * u128::from(share);
         let all = (shares * whole).max(1);
@@ -74,13 +82,18 @@ impl Scheduler {
         let had =
             client.and_then(|client| self.book.entry(client)).map_or_else(Bounds::default, |e| e.bounds);
         let to = had.changed_by(change);
+        let used = self.backend().used;
+        // The kernel's own limits hold where its own scheduler runs.
+        if used == KERNEL_BACKEND && limit.is_some() {
+            let text = "under divvy-scx as the kernel's scheduler no limit of CPU time is kept".to_owned();
+            return Err(bad(text, "start divvyd with --backend cgroup"));
+        }
         if to.is_empty() {
             return Ok(());
         }
-        if self.settings.backend.used != "cgroup" {
+        if used != "cgroup" && used != KERNEL_BACKEND {
             let text = format!(
-                "by {} only shares and limits of CPU time are kept: no reservation, and no limit of memory or disk",
-                self.settings.backend.used
+                "by {used} only shares and limits of CPU time are kept: no reservation, and no limit of memory or disk"
             );
             return Err(bad(
                 text,
@@ -101,7 +114,9 @@ impl Scheduler {
         too_small("a limit of memory", to.limit_memory_bytes, MEMORY_MIN)?;
         too_small("a limit of a disk", to.limit_disk_bytes, DISK_MIN)?;
         self.check_cpu(client, to.reserve_cpu_ppm.unwrap_or(0), limit)?;
-        self.check_memory(client, to)
+        // What it has stays, though less may be reservable by now.
+        let memory = |bounds: Bounds| (bounds.reserve_memory_bytes, bounds.limit_memory_bytes);
+        if memory(had) == memory(to) { Ok(()) } else { self.check_memory(client, to) }
     }
 
     /// What others have of something.
@@ -199,7 +214,10 @@ impl Scheduler {
         if shares.iter().all(|&(client, _)| reserved(client).is_none()) {
             return shares;
         }
-        let both: Vec<_> = shares.iter().map(|&(id, share)| (share, reserved(id).unwrap_or(0))).collect();
+        // Without groups a sleeper's part goes to everybody, and nothing need be known of who sleeps.
+        let counts = |id| self.own.as_ref().is_none_or(|own| own.groups.counts(id));
+        let promise = |&(id, share): &(ClientId, u64)| (share, reserved(id).unwrap_or(0), counts(id));
+        let both: Vec<Promise> = shares.iter().map(promise).collect();
         shares.iter().map(|&(client, _)| client).zip(entitlements(&both)).collect()
     }
 
@@ -220,14 +238,20 @@ mod tests {
     #[test]
     fn shares_divide_what_reservations_leave() {
         // 20 % reserved; the other 80 % by shares 3:1.
-        assert_eq!(entitlements(&[(3, 200_000), (1, 0)]), [8_000, 2_000]);
+        assert_eq!(entitlements(&[(3, 200_000, true), (1, 0, true)]), [8_000, 2_000]);
         // 50 % and 25 % reserved, a quarter left for 1:1:2.
-        assert_eq!(entitlements(&[(1, 500_000), (1, 250_000), (2, 0)]), [5_625, 3_125, 1_250]);
+        assert_eq!(
+            entitlements(&[(1, 500_000, true), (1, 250_000, true), (2, 0, true)]),
+            [5_625, 3_125, 1_250]
+        );
         // Nothing reserved: shares.
-        assert_eq!(entitlements(&[(1, 0), (3, 0)]), [2_500, 7_500]);
+        assert_eq!(entitlements(&[(1, 0, true), (3, 0, true)]), [2_500, 7_500]);
         // Nobody is left without any.
-        assert_eq!(entitlements(&[(1_000_000, 950_000), (1, 0)]), [10_000, 1]);
+        assert_eq!(entitlements(&[(1_000_000, 950_000, true), (1, 0, true)]), [10_000, 1]);
         assert_eq!(entitlements(&[]), [0; 0]);
+        // Who idles in a group takes nothing from those outside: 20 % and half of the rest, as without it.
+        let idle = entitlements(&[(1, 0, true), (1, 0, false), (1, 200_000, true)]);
+        assert_eq!((idle[0], idle[2]), (4_000, 6_000));
     }
 
     #[test]

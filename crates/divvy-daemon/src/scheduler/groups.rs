@@ -157,6 +157,11 @@ impl Groups {
         self.is_empty() || self.leaves.get(&client).is_none_or(|leaf| !leaf.idle)
     }
 
+    /// Whether a client's part is its own now, and not its group's: it is neither idle nor paused, or there is no group.
+    pub(super) fn counts(&self, client: ClientId) -> bool {
+        self.is_empty() || self.leaves.get(&client).is_none_or(Leaf::active)
+    }
+
     /// Clients in a group and below it.
     pub(super) fn within(&self, group: &str) -> impl Iterator<Item = ClientId> {
         let of = move |leaf: &Leaf| leaf.group.as_ref().is_some_and(|path| is_within(path, group));

@@ -359,7 +359,7 @@ impl Scheduler {
     }
 
     /// The back end that is used now.
-    fn backend(&self) -> BackendInfo {
+    pub(super) fn backend(&self) -> BackendInfo {
         let info = self.settings.backend.clone();
         match self.kernel.as_ref().and_then(Keeper::ended) {
             Some(why) => {

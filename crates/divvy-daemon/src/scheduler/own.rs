@@ -67,10 +67,17 @@ impl Scheduler {
         let Some(own) = &mut self.own else { return };
         own.presences.join(client, clock::now());
         // A group that the user's file gives a share to has it from its first client on.
-        let of_rules = group.filter(|asked| asked.share.is_none() && own.groups.find(&asked.path).is_err());
-        let of_rules =
-            of_rules.map(|asked| Asked { share: self.rules.share_of(&asked.path), ..asked.clone() });
-        own.groups.join(client, share, of_rules.as_ref().or(group));
+        let fresh: Vec<&str> = group.map_or_else(Vec::new, |asked| {
+            let ways = asked.path.match_indices('/').map(|(at, _)| &asked.path[..at]);
+            let own_way = asked.share.is_none().then_some(&*asked.path);
+            ways.chain(own_way).filter(|way| own.groups.find(way).is_err()).collect()
+        });
+        own.groups.join(client, share, group);
+        for way in fresh {
+            if let Some(share) = self.rules.share_of(way) {
+                own.groups.set_group_share(way, share);
+            }
+        }
         self.apply_groups();
     }
 

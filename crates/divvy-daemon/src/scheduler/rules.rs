@@ -72,17 +72,26 @@ impl Scheduler {
             }
         }
         for (old, rule) in kept {
-            let client = match old {
-                Some(Applied { rule: old, client: Ok(client) }) => {
-                    self.change_rule(client, &old, &rule).map(|()| client)
-                }
-                _ => self.add_rule(&rule),
-            };
-            let client = client.map_err(|e| {
+            let say = |e: &Refusal| {
                 crate::say(format_args!("rule {} (line {}): {}", rule.name, rule.line, e.message));
-                e.message
-            });
-            self.rules.applied.push(Applied { rule, client });
+            };
+            let applied = match old {
+                Some(Applied { rule: old, client: Ok(client) }) => {
+                    match self.change_rule(client, &old, &rule) {
+                        Ok(()) => Applied { rule, client: Ok(client) },
+                        // The client has what it had, and the change is tried again when the file is read the next time.
+                        Err(e) => {
+                            say(&e);
+                            Applied { rule: old, client: Ok(client) }
+                        }
+                    }
+                }
+                _ => {
+                    let client = self.add_rule(&rule).inspect_err(say).map_err(|e| e.message);
+                    Applied { rule, client }
+                }
+            };
+            self.rules.applied.push(applied);
         }
         let changed = self.rules.groups.iter().filter(|(group, share)| groups.get(*group) != Some(share));
         let changed: Vec<(String, u64)> = changed.map(|(group, &share)| (group.clone(), share)).collect();
@@ -108,7 +117,10 @@ impl Scheduler {
             return Err(super::internal_text("a client that was not added"));
         };
         let client = ClientId(client.id);
-        self.limit_rule(client, limit)?;
+        if let Err(e) = self.limit_rule(client, limit) {
+            let _ = self.detach(client); // It ran without until now.
+            return Err(e);
+        }
         Ok(client)
     }
 
