@@ -276,7 +276,8 @@ mod tests {
     fn a_program_that_ends_at_once_is_told_of() {
         let dir = tempfile::tempdir().expect("a directory");
         let name = format!("divvy-{}-1", std::process::id());
-        std::fs::create_dir(dir.path().join(name)).expect("ours");
+        // Of one client, without whom it would not be started.
+        std::fs::create_dir_all(dir.path().join(name).join("1")).expect("ours");
         let plan =
             Plan { program: "/bin/false".into(), dir: dir.path().to_owned(), mount: dir.path().to_owned() };
         let keeper = Keeper::start(plan).expect("a thread");
