@@ -44,8 +44,10 @@ const BATCH: usize = 16;
 const FIRST_LINGER: Nanos = Nanos::from_secs(10);
 /// What the kernel is told of shares and rights is written at most once in this time...
 const WRITE_INTERVAL: Nanos = Nanos::from_millis(100);
-/// ... and for at most one part in so many of the time: with many clients, later.
+/// ... and for at most one part in so many of the time: with many clients, later;
 const WRITE_PART: u64 = 100;
+/// but so much CPU time may be taken at once, after a pause.
+const WRITE_AT_ONCE: Nanos = Nanos::from_millis(20);
 /// How much memory there is to be had is looked at this often, where anybody has a right to it.
 const MEMORY_INTERVAL: Nanos = Nanos::from_secs(10);
 /// What the machine has to give effect to rights is looked at this often at most, however often it is asked for.
@@ -114,15 +116,23 @@ struct Weights {
     told: bool,
     /// When they were written last.
     written: Option<Instant>,
-    /// CPU time that this took.
-    cost: Nanos,
+    /// When all that this took so far has been no more than its part of the time.
+    paid: Instant,
 }
 
 impl Weights {
     /// When they are to be written, if they are others by now.
     fn due(&self) -> Option<Instant> {
-        let rest = WRITE_INTERVAL.max(Nanos(self.cost.0.saturating_mul(WRITE_PART)));
-        self.stale.then(|| self.written.map_or(Instant::ZERO, |written| written + rest))
+        let at_once = WRITE_AT_ONCE.0 * WRITE_PART;
+        let affordable = Instant(self.paid.0.saturating_sub(at_once));
+        let due = |written| affordable.max(written + WRITE_INTERVAL);
+        self.stale.then(|| self.written.map_or(Instant::ZERO, due))
+    }
+
+    /// They were written at `now`, which took so much CPU time.
+    fn pay(&mut self, now: Instant, cost: Nanos) {
+        (self.stale, self.written) = (false, Some(now));
+        self.paid = self.paid.max(now) + Nanos(cost.0.saturating_mul(WRITE_PART));
     }
 }
 
@@ -213,10 +223,9 @@ impl Scheduler {
         if self.weights.due().is_none_or(|due| due > now) {
             return;
         }
-        (self.weights.stale, self.weights.written) = (false, Some(now));
         let begun = clock::own_thread_cpu();
         self.write_weights();
-        self.weights.cost = clock::own_thread_cpu().saturating_sub(begun);
+        self.weights.pay(now, clock::own_thread_cpu().saturating_sub(begun));
     }
 
     fn write_weights(&mut self) {
@@ -605,14 +614,24 @@ mod tests {
 
     #[test]
     fn the_kernel_is_told_for_one_percent_of_the_time_at_most() {
-        let written = Some(Instant::ZERO + Nanos::from_secs(7));
-        let due = |stale, cost| {
-            let due = Weights { stale, written, cost, ..Weights::default() }.due();
-            due.map(|due| due.since(Instant::ZERO + Nanos::from_secs(7)))
-        };
-        assert_eq!(due(true, Nanos::from_micros(50)), Some(Nanos::from_millis(100)));
-        assert_eq!(due(true, Nanos::from_millis(30)), Some(Nanos::from_secs(3)));
-        assert_eq!(due(false, Nanos::from_millis(30)), None);
-        assert_eq!(Weights { stale: true, ..Weights::default() }.due(), Some(Instant::ZERO));
+        let at = |ms| Instant::ZERO + Nanos::from_millis(ms);
+        let mut weights = Weights { stale: true, ..Weights::default() };
+        assert_eq!(weights.due(), Some(Instant::ZERO));
+        // A change now and then is written at once, whatever it takes;
+        weights.pay(at(7_000), Nanos::from_millis(18));
+        assert_eq!(weights.due(), None);
+        weights.stale = true;
+        assert_eq!(weights.due(), Some(at(7_100)));
+        // changes without end wait until the time is theirs.
+        weights.pay(at(7_100), Nanos::from_millis(12));
+        weights.stale = true;
+        assert_eq!(weights.due(), Some(at(8_000)));
+        let (mut now, mut taken) = (at(8_000), 0);
+        while now < at(68_000) {
+            weights.pay(now, Nanos::from_millis(12));
+            weights.stale = true;
+            (now, taken) = (weights.due().expect("stale").max(now), taken + 12);
+        }
+        assert!((600..=620).contains(&taken), "{taken} ms of 60 s");
     }
 }

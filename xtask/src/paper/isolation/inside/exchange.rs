@@ -1,6 +1,7 @@
 //! A task that computes gives disk for the CPU of one that reads (Figs 9 and 10).
 
 use anyhow::Result;
+use divvy_linux::cgroup::room::IO_WEIGHT;
 use divvy_linux::clock;
 use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
@@ -54,7 +55,10 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Exchanges> {
         site.task(0, &format!("read{task}"), &funding, &["iohog", &path, &at, &size])?;
     }
     let mut seen = Exchanges::default();
+    // What the kernel was told last; on a machine as slow as this one divvyd takes its time.
+    let told = |site: &Site| site.tasks[COMPUTE].leaf.get(&IO_WEIGHT);
     for tickets in amounts {
+        let before = told(&site)?;
         if tickets > 0 {
             let (cpu, disk) = (format!("cpu:{tickets}"), format!("disk:{tickets}"));
             // A reader that waits for the disk has no CPU to give just then.
@@ -62,6 +66,7 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Exchanges> {
                 let words = ["exchange", "offer", "--party", party, "--give", give, "--want", want];
                 eventually("an offer to be taken", || divvy(&words).is_ok())?;
             }
+            eventually("the kernel to be told", || told(&site).is_ok_and(|now| now != before))?;
         }
         clock::sleep(Nanos::from_secs(SETTLE));
         let used = site.measure(seconds)?;
@@ -73,7 +78,10 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Exchanges> {
             cpu: used.iter().map(|used| used.cpu_ns as f64 / cpu).collect(),
             disk: used.iter().map(|used| used.read as f64 / read).collect(),
         });
-        super::end_exchanges()?;
+        if tickets > 0 {
+            super::end_exchanges()?;
+            eventually("the kernel to be told", || told(&site).is_ok_and(|now| now == before))?;
+        }
     }
     Ok(seen)
 }
