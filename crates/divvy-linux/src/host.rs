@@ -476,10 +476,13 @@ impl LinuxHost {
         let enough = if children { u32::MAX } else { most };
         let children = children && !told;
         let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
-        let scan = c.members.scan(look, children, enough)?;
+        let mut scan = c.members.scan(look, children, enough)?;
         if children {
             c.members.account_children(look, 0)?;
             self.told_anew(i);
+        }
+        if scan.running == 0 && self.is_one_dying(i, now) {
+            scan.running = 1;
         }
         let c = &mut self.clients[i];
         // What stands suspended says nothing of how many would run.

@@ -3,14 +3,21 @@
 //! What was told is sorted to the clients at once and taken in when somebody asks about one: a process that came and went in
 //! between costs nothing but its two records.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
-use divvy_policy::ClientId;
+use divvy_policy::{ClientId, Instant, Nanos};
 
 use super::LinuxHost;
 use crate::members::Look;
 use crate::perf::{Lineage, Relation};
-use crate::{Pid, Result, clock};
+use crate::procfs::State;
+use crate::{Pid, Result, clock, procfs};
+
+/// Whoever ends tells so before it is through, and its parent hears of it when it is: so long after that, at most, it is
+/// thought to be on the way,
+const DYING_MAX: Nanos = Nanos::from_millis(100);
+/// and no more than so many of a client, the youngest.
+const DYING_KEPT: usize = 8;
 
 /// A living process below us.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +45,35 @@ pub(crate) struct Kin {
     departed: Vec<Pid>,
     /// Somebody was born, be it that nobody is left to be taken in.
     forked: bool,
+    dying: Dying,
     /// Living processes.
     alive: u32,
     /// Overruns up to which its processes have been scanned for.
     scanned: u64,
     /// Something was not told of it at some time: who has ended unheard is thought to live.
     patchy: bool,
+}
+
+/// Processes that were told to have ended, of which some still want the CPU for their last steps: the parent sleeps until
+/// then, and nobody else of the client may be awake.
+#[derive(Clone, Debug, Default)]
+struct Dying(VecDeque<(Pid, Instant)>);
+
+impl Dying {
+    fn note(&mut self, pid: Pid, at: Instant) {
+        if self.0.len() == DYING_KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back((pid, at));
+    }
+
+    /// Whether one of them is still to end; `state` tells what becomes of it.
+    fn any(&mut self, now: Instant, state: impl Fn(Pid) -> Option<State>) -> bool {
+        self.0.retain(|&(pid, at)| {
+            now.since(at) < DYING_MAX && state(pid).is_some_and(|state| !state.is_ended())
+        });
+        !self.0.is_empty()
+    }
 }
 
 impl Descent {
@@ -91,14 +121,14 @@ impl LinuxHost {
         all.sort_by_key(|&(at, ..)| at);
         for (at, relation, again) in all {
             // Whoever was early twice is not below a command of ours: the guardian, say.
-            if !self.relate(relation) && !again {
+            if !self.relate(relation, Instant(at)) && !again {
                 self.descent.early.push((at, relation));
             }
         }
     }
 
-    /// Takes one fact in; says whether it is known whom it is about.
-    fn relate(&mut self, relation: Relation) -> bool {
+    /// Takes one fact in, of time `at`; says whether it is known whom it is about.
+    fn relate(&mut self, relation: Relation, at: Instant) -> bool {
         let alive = &mut self.descent.alive;
         match relation {
             Relation::Fork { parent, child } => {
@@ -126,6 +156,7 @@ impl LinuxHost {
                     let Some(c) = self.clients.get_mut(client.index()) else { return true };
                     let kin = &mut c.kin;
                     kin.alive = kin.alive.saturating_sub(1);
+                    kin.dying.note(of, at);
                     match kin.born.iter().position(|&born| born == of) {
                         Some(unseen) => drop(kin.born.swap_remove(unseen)),
                         None => kin.departed.push(of),
@@ -167,6 +198,12 @@ impl LinuxHost {
         done
     }
 
+    /// Whether a process of client `i` that was told to have ended is not through with it.
+    pub(super) fn is_one_dying(&mut self, i: usize, now: Instant) -> bool {
+        let state = |pid| procfs::stat(pid).ok().flatten().map(|stat| stat.state);
+        self.clients[i].kin.dying.any(now, state)
+    }
+
     /// Whether no process of command `i` is left, as far as the kernel has told; `None` where it does not tell.
     pub(super) fn none_left(&mut self, i: usize) -> Option<bool> {
         self.follow();
@@ -192,5 +229,33 @@ impl LinuxHost {
     pub(super) fn descends_from(&self, pid: Pid) -> Option<ClientId> {
         let client = self.descent.alive.get(&pid)?.client;
         self.clients.get(client.index()).is_some_and(|c| !c.is_gone()).then_some(client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_was_told_to_have_ended_is_awake_until_it_has() {
+        let pid = |n| Pid::from_raw(n).expect("positive");
+        let at = |ms| Instant::ZERO + Nanos::from_millis(ms);
+        let mut dying = Dying::default();
+        for n in 1..=20 {
+            dying.note(pid(n), at(n as u64));
+        }
+        // The youngest is on its last steps, the others have ended or been waited for.
+        let state = |of: Pid| match of.as_raw_nonzero().get() {
+            20 => Some(State::Running),
+            19 => Some(State::Zombie),
+            _ => None,
+        };
+        assert!(dying.any(at(21), state));
+        assert_eq!(dying.0.len(), 1);
+        assert!(!dying.any(at(22), |_| Some(State::Zombie)));
+        assert!(!dying.any(at(22), |_| Some(State::Running)), "it is forgotten");
+        // A number that somebody else has by now is none of ours.
+        dying.note(pid(21), at(30));
+        assert!(!dying.any(at(200), |_| Some(State::Running)));
     }
 }

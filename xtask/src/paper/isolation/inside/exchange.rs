@@ -56,7 +56,9 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Exchanges> {
     }
     let mut seen = Exchanges::default();
     // What the kernel was told last; on a machine as slow as this one divvyd takes its time.
-    let told = |site: &Site| site.tasks[COMPUTE].leaf.get(&IO_WEIGHT);
+    let told = |site: &Site| -> Result<Vec<_>> {
+        site.tasks.iter().map(|task| Ok(task.leaf.get(&IO_WEIGHT)?)).collect()
+    };
     for tickets in amounts {
         let before = told(&site)?;
         if tickets > 0 {
