@@ -650,8 +650,8 @@ impl Host for LinuxHost {
             return Ok(Observed::Runnable);
         }
         let asleep = scan.running == 0 && !c.condition.is_stopped();
-        self.saw(i, !asleep, now);
-        Ok(if scan.running > 0 { Observed::Runnable } else { Observed::Blocked })
+        let awake = self.saw(i, !asleep, now);
+        Ok(if scan.running > 0 || asleep && awake { Observed::Runnable } else { Observed::Blocked })
     }
 
     fn limit(&mut self, client: ClientId, limit: Option<CpuLimit>) -> std::result::Result<bool, HostError> {

@@ -14,7 +14,7 @@ use divvy_engine::News;
 use divvy_policy::{ClientId, Instant, Nanos};
 
 use super::LinuxHost;
-use crate::perf::{SwitchEvent, Switches};
+use crate::perf::{SwitchEvent, Switches, Told};
 use crate::{Error, procfs};
 
 /// A client that was not seen asleep for this long is treated like others again.
@@ -22,12 +22,12 @@ const KEEN_FOR: Nanos = Nanos::from_secs(1);
 /// The slices of a client with more processes than this are left alone.
 const PROCESSES_MAX: usize = 32;
 
-/// Changes are counted for this long,
-const WINDOW: Nanos = Nanos::from_millis(20);
-/// and a client with more of them in that time, which sleeps for a ms or two at a time,
-const CHANGES_MAX: u32 = 10;
-/// is not listened to for this long: to hold others for each of its bursts would cost more than it brings.
+/// Who flaps is not listened to for this long: to hold others for each of its bursts would cost more than it brings. It has
+/// the shortest slices meanwhile, so that the kernel gives it the CPU when it wakes.
 const DEAF_FOR: Nanos = Nanos::from_secs(2);
+
+/// Whoever was found asleep by a look and was not told of within this time is asleep: what tells has missed it.
+const TOLD_WITHIN: Nanos = Nanos::from_millis(1);
 
 /// Who tells of switches, and whose events they are.
 #[derive(Debug, Default)]
@@ -48,9 +48,8 @@ pub(super) struct Naps {
     event: Option<SwitchEvent>,
     /// Whether it was awake when the policy last heard of it.
     awake: bool,
-    /// Since when changes are counted, and how many there were.
-    window: Instant,
-    changes: u32,
+    /// When a look found it asleep of which the listener had not told.
+    doubted: Option<Instant>,
     deaf_until: Instant,
 }
 
@@ -100,19 +99,33 @@ impl LinuxHost {
         }
     }
 
-    /// Client `i` was looked at while it was released.
-    pub(super) fn saw(&mut self, i: usize, awake: bool, now: Instant) {
-        self.clients[i].naps.awake = awake;
-        if awake {
-            return;
+    /// Client `i` was looked at while it was released; says whether it is awake as far as the policy is concerned: a nap that
+    /// the look has met by chance is the listener's to tell, if it lasts.
+    pub(super) fn saw(&mut self, i: usize, awake: bool, now: Instant) -> bool {
+        let naps = &mut self.clients[i].naps;
+        if !awake && naps.awake && naps.event.as_ref().is_some_and(SwitchEvent::is_on) {
+            let since = *naps.doubted.get_or_insert(now);
+            if now.since(since) < TOLD_WITHIN {
+                return true;
+            }
         }
-        if self.clients[i].naps.keen_since.replace(now).is_none() {
+        naps.doubted = None;
+        naps.awake = awake;
+        if awake {
+            return true;
+        }
+        let naps = &mut self.clients[i].naps;
+        if naps.keen_since.replace(now).is_none() && !naps.in_company {
             self.change_slices(i, true);
         }
         let naps = &mut self.clients[i].naps;
         if let Some(event) = naps.event.as_mut().filter(|event| !event.is_on() && now >= naps.deaf_until) {
             event.turn(true);
+            if naps.in_company {
+                self.change_slices(i, false);
+            }
         }
+        false
     }
 
     /// Takes from client `i` what it has not needed for a while.
@@ -137,7 +150,7 @@ impl LinuxHost {
     fn change_slices(&mut self, i: usize, keen: bool) {
         let Some(slice) = self.inherit.slice else { return };
         let c = &self.clients[i];
-        if c.naps.in_company || c.members.len() > PROCESSES_MAX {
+        if c.members.len() > PROCESSES_MAX {
             return;
         }
         let change = |tid| if keen { slice.shorten(tid) } else { slice.lengthen(tid) };
@@ -157,10 +170,12 @@ impl LinuxHost {
     pub(super) fn hear_switches(&mut self, now: Instant) {
         let Some(switches) = &self.listener.switches else { return };
         let mut heard = Vec::new();
-        let listens = switches.take(|id, runs| heard.push((id, runs)));
-        for (id, runs) in heard {
-            if let Some(&client) = self.listener.clients.get(&id) {
-                self.hear(client, runs, now);
+        let listens = switches.take(|id, told| heard.push((id, told)));
+        for (id, told) in heard {
+            match (self.listener.clients.get(&id), told) {
+                (None, _) => {}
+                (Some(&client), Told::Flaps) => self.turn_deaf(client.index(), now),
+                (Some(&client), _) => self.hear(client, told == Told::Runs, now),
             }
         }
         if !listens && let Some(switches) = self.listener.switches.take() {
@@ -177,21 +192,23 @@ impl LinuxHost {
         // Others of it may run, and it may have woken since.
         let awake = runs || !self.sleeps(i, now).unwrap_or(false);
         let naps = &mut self.clients[i].naps;
+        naps.doubted = None;
         if !awake {
             naps.keen_since = Some(now);
         }
         if std::mem::replace(&mut naps.awake, awake) != awake {
-            if now.since(naps.window) > WINDOW {
-                (naps.window, naps.changes) = (now, 0);
-            }
-            naps.changes += 1;
-            if naps.changes > CHANGES_MAX
-                && let Some(event) = &mut naps.event
-            {
-                event.turn(false);
-                naps.deaf_until = now + DEAF_FOR;
-            }
             self.news.push_back(if awake { News::Woke(client) } else { News::Slept(client) });
+        }
+    }
+
+    /// Listens to client `i` no more for a while.
+    fn turn_deaf(&mut self, i: usize, now: Instant) {
+        let naps = &mut self.clients[i].naps;
+        let Some(event) = naps.event.as_mut().filter(|event| event.is_on()) else { return };
+        event.turn(false);
+        naps.deaf_until = now + DEAF_FOR;
+        if naps.in_company {
+            self.change_slices(i, true);
         }
     }
 

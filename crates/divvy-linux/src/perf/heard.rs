@@ -5,8 +5,34 @@
 //! takes it away again, and is held. So a sleep is told of when it has lasted for [`PATIENCE`] (whoever waits for as long as
 //! acting costs pays at most twice the least), and at once where those that were waited for lately went on beyond it. The CPU
 //! idles meanwhile: all that is waited together is at most one part in [`WAIT_PART`] of the time.
+//!
+//! **Flapping.** A database that waits for a fast disk sleeps ten thousand times a second, for less than it takes to act on any
+//! of it. That is told once, for its owner to stop listening for a while.
 
 use divvy_policy::{Instant, Nanos};
+
+/// What an owner is told of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Told {
+    /// One of its processes has gone to sleep. Others may be awake.
+    Sleeps,
+    /// One of its processes has got the CPU, or wants it.
+    Runs,
+    /// It sleeps too often for anybody to act on it.
+    Flaps,
+}
+
+impl Told {
+    /// What a message says.
+    pub(super) fn of(number: u64) -> Self {
+        match number {
+            0 => Self::Sleeps,
+            1 => Self::Runs,
+            _ => Self::Flaps,
+        }
+    }
+}
 
 /// A command that changes again within this time changes often,
 const OFTEN: Nanos = Nanos::from_millis(4);
@@ -21,6 +47,10 @@ const TRY_EVERY: u8 = 8;
 /// At most one part in so many of the time is waited, and no more than so long in one go.
 const WAIT_PART: u64 = 64;
 const WAIT_MAX: Nanos = Nanos::from_millis(2);
+/// Whoever goes to sleep more often than this,
+const NAPS_MAX: u32 = 40;
+/// in this time, flaps.
+const NAPS_TIME: Nanos = Nanos::from_millis(10);
 
 /// How much more may be waited, for all events of a CPU together.
 #[derive(Clone, Copy)]
@@ -65,22 +95,35 @@ pub(super) struct Heard {
     lasted: u8,
     /// Sleeps that were told of at once since one was waited for.
     untried: u8,
+    /// Since when sleeps are counted, and how many there were; whether these were too many, and that is not told yet.
+    counted: Instant,
+    naps: u32,
+    flaps: bool,
 }
 
 impl Heard {
     /// A process of it has got the CPU, or has lost it though it wants it (`true`), or has gone to sleep.
     pub(super) fn note(&mut self, now: Instant, runs: bool, budget: &mut Budget) {
         if runs {
-            self.end_try(now, false, budget);
+            self.end_try(now, now.since(self.slept_at) >= PATIENCE, budget);
             self.ran = true;
         } else {
             self.slept_at = now;
+            self.count(now);
             let wanted = self.lasted.count_ones() < LONG_MIN || self.untried + 1 >= TRY_EVERY;
             self.untried = if wanted { 0 } else { self.untried + 1 };
             self.tried = wanted && budget.left(now) >= PATIENCE;
             self.patience = if self.tried { PATIENCE } else { Nanos::ZERO };
         }
         self.runs = runs;
+    }
+
+    fn count(&mut self, now: Instant) {
+        if now.since(self.counted) > NAPS_TIME {
+            (self.counted, self.naps) = (now, 0);
+        }
+        self.naps += 1;
+        self.flaps |= self.naps == NAPS_MAX + 1;
     }
 
     /// The present sleep is not waited for any more.
@@ -91,12 +134,20 @@ impl Heard {
         }
     }
 
-    pub(super) fn runs(&self) -> bool {
-        self.runs
+    /// What there is to tell.
+    pub(super) fn told(&self) -> Told {
+        match self.runs {
+            _ if self.flaps => Told::Flaps,
+            true => Told::Runs,
+            false => Told::Sleeps,
+        }
     }
 
     /// When its owner is to hear of it; `None` if there is nothing new.
     pub(super) fn due(&self) -> Option<Instant> {
+        if self.flaps {
+            return Some(self.slept_at);
+        }
         // Whoever waits for a command to fall asleep may know better than we do that it had woken.
         let news = self.told != Some(self.runs) || self.ran && !self.runs;
         let sleeps = !self.runs && self.told == Some(true);
@@ -107,6 +158,9 @@ impl Heard {
 
     /// Its owner is told now.
     pub(super) fn tell(&mut self, now: Instant, budget: &mut Budget) {
+        if std::mem::take(&mut self.flaps) {
+            return; // How it is besides is told if somebody listens on.
+        }
         self.end_try(now, true, budget);
         let often = now.since(self.told_at) < OFTEN;
         let [least, most] = PAUSES;
@@ -192,6 +246,26 @@ mod tests {
         assert!(short[24..].iter().all(|&(_, told)| !told));
     }
 
+    /// Ten thousand short sleeps a second are no news but that; a thousand are.
+    #[test]
+    fn who_flaps_is_told_of_as_such_and_once() {
+        for (period, flaps) in [(100, 1), (200, 1), (300, 0), (1_000, 0)] {
+            let mut heard = Heard { id: 7, ..Heard::default() };
+            let budget = &mut Budget::new(at(0));
+            let mut told = 0;
+            for nap in 0..10_000 / period {
+                heard.note(at(period * nap + period / 2), false, budget);
+                heard.note(at(period * (nap + 1)), true, budget);
+                if heard.due().is_some() && heard.told() == Told::Flaps {
+                    heard.tell(at(period * (nap + 1)), budget);
+                    told += 1;
+                }
+            }
+            assert_eq!(told, flaps, "a sleep every {period} us");
+            assert_ne!(heard.told(), Told::Flaps);
+        }
+    }
+
     /// However often a command sleeps, little is waited, so that little of the CPU idles for it.
     #[test]
     fn what_is_waited_is_bounded() {
@@ -201,13 +275,13 @@ mod tests {
         heard.tell(at(0), budget);
         let (mut waited, naps) = (0, 10_000);
         for nap in 0..naps {
-            let begun = 200 * (nap + 1);
+            let begun = 400 * (nap + 1);
             heard.note(at(begun), false, budget);
             if heard.due().is_some_and(|due| due >= at(begun + 100)) && heard.tried {
                 waited += 100;
             }
             heard.note(at(begun + 100), true, budget);
         }
-        assert!((28_000..=36_000).contains(&waited), "{waited} us of {} were waited", 200 * naps);
+        assert!((58_000..=68_000).contains(&waited), "{waited} us of {} were waited", 400 * naps);
     }
 }

@@ -18,6 +18,7 @@ mod lineage;
 mod switches;
 
 pub use counter::{CounterSeed, TreeCounter};
+pub use heard::Told;
 pub use lineage::{Lineage, Relation};
 pub use switches::{SwitchEvent, Switches};
 

@@ -16,24 +16,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use divvy_policy::{Instant, Nanos};
 use perf_event_open_sys::bindings::{
     PERF_COUNT_SW_DUMMY, PERF_FLAG_FD_CLOEXEC, PERF_RECORD_MISC_SWITCH_OUT,
-    PERF_RECORD_MISC_SWITCH_OUT_PREEMPT, PERF_RECORD_SWITCH, PERF_SAMPLE_IDENTIFIER, PERF_TYPE_SOFTWARE,
-    perf_event_attr, perf_event_mmap_page,
+    PERF_RECORD_MISC_SWITCH_OUT_PREEMPT, PERF_RECORD_SWITCH, PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_TIME,
+    PERF_TYPE_SOFTWARE, perf_event_attr, perf_event_mmap_page,
 };
 use perf_event_open_sys::ioctls;
 use rustix::event::{PollFd, PollFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::pipe::PipeFlags;
 
-use super::heard::{Budget, Heard};
+use super::heard::{Budget, Heard, Told};
 use crate::aide::{Aide, settle};
 use crate::error::last_errno;
 use crate::{Error, Result, clock, own};
 
-/// Pages of the ring behind its first, which is not of records: some 500 records. More at once say no more than the last.
-const RING_PAGES: usize = 2;
+/// Pages of the ring behind its first, which is not of records: some 600 records. More at once say no more than the last.
+const RING_PAGES: usize = 4;
 /// Events that the listener remembers the state of; of others nothing is heard.
 const EVENTS_MAX: usize = 256;
-/// A message: the event's number, and whether one of its processes runs.
+/// A message: the event's number, and what is told.
 const MESSAGE: usize = 16;
 
 /// The ring, as this process sees it. A process that is forked has to map it anew.
@@ -74,8 +74,9 @@ impl Map {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.at).data_tail) }
     }
 
-    /// Calls `each` with the events whose processes were switched, in order, and whether that process runs or wants to.
-    fn read(&self, mut each: impl FnMut(u64, bool)) {
+    /// Calls `each` with the events whose processes were switched, in order, when that was, and whether that process runs or
+    /// wants to.
+    fn read(&self, mut each: impl FnMut(u64, Instant, bool)) {
         let head = self.head().load(Ordering::Acquire);
         let mut at = self.tail().load(Ordering::Relaxed);
         while at < head {
@@ -84,10 +85,12 @@ impl Map {
             let [a, b, c, d, m, n, s, t] = header;
             let (kind, misc) = (u32::from_ne_bytes([a, b, c, d]), u32::from(u16::from_ne_bytes([m, n])));
             let size = u64::from(u16::from_ne_bytes([s, t])).max(8);
-            if kind == PERF_RECORD_SWITCH {
+            // At the end: time: u64, the event's number: u64.
+            if kind == PERF_RECORD_SWITCH && size >= 24 {
                 let out = misc & PERF_RECORD_MISC_SWITCH_OUT != 0;
                 let preempted = misc & PERF_RECORD_MISC_SWITCH_OUT_PREEMPT != 0;
-                each(self.word(at + size - 8), !out || preempted);
+                let when = Instant(self.word(at + size - 16));
+                each(self.word(at + size - 8), when, !out || preempted);
             }
             // Of records that were lost, those that follow say how things stand.
             at += size;
@@ -168,14 +171,14 @@ impl Switches {
         if done { Ok(SwitchEvent { event, id, on: false }) } else { Err(failed()) }
     }
 
-    /// Calls `each` with the events of which a process has stopped running (`false`; others may still run) or runs again
-    /// (`true`), since the last call. Says whether there is still somebody who listens.
-    pub fn take(&self, mut each: impl FnMut(u64, bool)) -> bool {
+    /// Calls `each` with the events that were told of since the last call, and what was. Says whether there is still somebody
+    /// who listens.
+    pub fn take(&self, mut each: impl FnMut(u64, Told)) -> bool {
         let mut buffer = [0; 64 * MESSAGE];
         let Ok(read) = rustix::io::read(&self.messages, &mut buffer) else { return true };
         let words = buffer.as_chunks::<8>().0.as_chunks::<2>().0;
-        for [id, runs] in &words[..read / MESSAGE] {
-            each(u64::from_ne_bytes(*id), u64::from_ne_bytes(*runs) != 0);
+        for [id, told] in &words[..read / MESSAGE] {
+            each(u64::from_ne_bytes(*id), Told::of(u64::from_ne_bytes(*told)));
         }
         read > 0
     }
@@ -221,7 +224,7 @@ extern "C" fn listen(duty: &mut Duty<'_>) -> ! {
             // Where this has the CPU by a tick's grace rather than because nobody else wants it, they go on first.
             rustix::thread::sched_yield();
             let now = clock::now();
-            duty.read(&map, now);
+            duty.read(&map);
             if !duty.pass_on(now) {
                 break;
             }
@@ -233,11 +236,11 @@ extern "C" fn listen(duty: &mut Duty<'_>) -> ! {
 
 impl Duty<'_> {
     /// Takes in what the ring says. Of more events than there is room for, those that came first are heard of.
-    fn read(&mut self, map: &Map, now: Instant) {
-        map.read(|id, runs| {
+    fn read(&mut self, map: &Map) {
+        map.read(|id, at, runs| {
             if let Some(heard) = self.states.iter_mut().find(|heard| heard.id == id || heard.id == 0) {
                 heard.id = id;
-                heard.note(now, runs, &mut self.budget);
+                heard.note(at, runs, &mut self.budget);
             }
         });
     }
@@ -251,10 +254,11 @@ impl Duty<'_> {
                 self.due = Some(self.due.map_or(due, |first| first.min(due)));
                 continue;
             }
+            let told = heard.told();
             heard.tell(now, &mut self.budget);
             let mut message = [0; MESSAGE];
             message[..8].copy_from_slice(&heard.id.to_ne_bytes());
-            message[8..].copy_from_slice(&u64::from(heard.runs()).to_ne_bytes());
+            message[8..].copy_from_slice(&(told as u64).to_ne_bytes());
             // A full pipe has enough in it to wake whoever reads it.
             if rustix::io::write(self.messages, &message) == Err(rustix::io::Errno::PIPE) {
                 return false;
@@ -304,7 +308,7 @@ fn open_event(cpu: u32, switches: bool) -> rustix::io::Result<OwnedFd> {
     attr.type_ = PERF_TYPE_SOFTWARE;
     attr.config = u64::from(PERF_COUNT_SW_DUMMY);
     attr.size = size_of::<perf_event_attr>() as u32;
-    attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER);
+    attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TIME);
     attr.clockid = libc::CLOCK_MONOTONIC;
     attr.set_use_clockid(1);
     attr.set_disabled(u64::from(switches));
@@ -358,9 +362,9 @@ mod tests {
         let begun = clock::now();
         while !(slept && woke) && clock::now().since(begun) < Nanos::from_secs(30) {
             std::thread::sleep(Duration::from_millis(5));
-            assert!(switches.take(|of, runs| {
+            assert!(switches.take(|of, told| {
                 assert_eq!(of, id);
-                (slept, woke) = (slept || !runs, woke || runs);
+                (slept, woke) = (slept || told == Told::Sleeps, woke || told == Told::Runs);
             }));
         }
         assert!(slept, "no sleep was told");
