@@ -82,7 +82,9 @@ impl Machine<'_> {
         experiment: &str,
         args: &[String],
     ) -> Result<T> {
-        let out = std::env::temp_dir().join(format!("divvy-isolation-{}", std::process::id()));
+        // Gone with this value, however this ends.
+        let out = tempfile::Builder::new().prefix("divvy-isolation-").tempdir();
+        let out = out.context("create a directory for what comes out of the machine")?;
         let own = std::env::current_exe().context("find this program")?;
         let mut machine = Command::new(own);
         machine.args([
@@ -96,7 +98,7 @@ impl Machine<'_> {
         if self.two_cpus {
             machine.args(["--profile", "two-cpus"]);
         }
-        machine.args(["--timeout", "1h", "--out"]).arg(&out);
+        machine.args(["--timeout", "1h", "--out"]).arg(out.path());
         let programs = s.programs.iter().map(|dir| (OsString::from("--programs"), dir.as_path()));
         let add = self.add.iter().map(|file| (OsString::from("--add"), *file));
         for (option, path) in programs.chain(add) {
@@ -105,9 +107,8 @@ impl Machine<'_> {
         machine.args(["--", "xtask", TASK, experiment]).args(args);
         let done = machine.status().context("start the machine")?;
         ensure!(done.success(), "{experiment} failed in the machine: {done}");
-        let file = out.join(format!("{experiment}.json"));
-        let text = std::fs::read(&file).with_context(|| format!("read {}", file.display()));
-        let _ = std::fs::remove_dir_all(&out);
-        Ok(serde_json::from_slice(&text?)?)
+        let file = out.path().join(format!("{experiment}.json"));
+        let text = std::fs::read(&file).with_context(|| format!("read {}", file.display()))?;
+        Ok(serde_json::from_slice(&text)?)
     }
 }
