@@ -175,6 +175,7 @@ impl LinuxHost {
             match (self.listener.clients.get(&id), told) {
                 (None, _) => {}
                 (Some(&client), Told::Flaps) => self.turn_deaf(client.index(), now),
+                (Some(&client), Told::Computes) => self.end_keenness(client.index()),
                 (Some(&client), _) => self.hear(client, told == Told::Runs, now),
             }
         }

@@ -7,7 +7,8 @@
 //! idles meanwhile: all that is waited together is at most one part in [`WAIT_PART`] of the time.
 //!
 //! **Flapping.** A database that waits for a fast disk sleeps ten thousand times a second, for less than it takes to act on any
-//! of it. That is told once, for its owner to stop listening for a while.
+//! of it. That is told once, for its owner to stop listening for a while. So is it where no sleep of many has lasted: a loop of
+//! short commands, of which one is always awake.
 
 use divvy_policy::{Instant, Nanos};
 
@@ -21,6 +22,8 @@ pub enum Told {
     Runs,
     /// It sleeps too often for anybody to act on it.
     Flaps,
+    /// It has slept many times, and never for long enough to be told.
+    Computes,
 }
 
 impl Told {
@@ -29,7 +32,8 @@ impl Told {
         match number {
             0 => Self::Sleeps,
             1 => Self::Runs,
-            _ => Self::Flaps,
+            2 => Self::Flaps,
+            _ => Self::Computes,
         }
     }
 }
@@ -51,6 +55,8 @@ const WAIT_MAX: Nanos = Nanos::from_millis(2);
 const NAPS_MAX: u32 = 40;
 /// in this time, flaps.
 const NAPS_TIME: Nanos = Nanos::from_millis(10);
+/// Whoever has gone to sleep so often, and has not slept for long enough to be told of it, computes.
+const NAPS_UNTOLD: u32 = 64;
 
 /// How much more may be waited, for all events of a CPU together.
 #[derive(Clone, Copy)]
@@ -99,6 +105,8 @@ pub(super) struct Heard {
     counted: Instant,
     naps: u32,
     flaps: bool,
+    /// Sleeps since one was told.
+    untold: u32,
 }
 
 impl Heard {
@@ -123,6 +131,7 @@ impl Heard {
             (self.counted, self.naps) = (now, 0);
         }
         self.naps += 1;
+        self.untold += 1;
         self.flaps |= self.naps == NAPS_MAX + 1;
     }
 
@@ -138,6 +147,7 @@ impl Heard {
     pub(super) fn told(&self) -> Told {
         match self.runs {
             _ if self.flaps => Told::Flaps,
+            true if self.untold >= NAPS_UNTOLD => Told::Computes,
             true => Told::Runs,
             false => Told::Sleeps,
         }
@@ -145,7 +155,7 @@ impl Heard {
 
     /// When its owner is to hear of it; `None` if there is nothing new.
     pub(super) fn due(&self) -> Option<Instant> {
-        if self.flaps {
+        if self.flaps || self.runs && self.untold >= NAPS_UNTOLD {
             return Some(self.slept_at);
         }
         // Whoever waits for a command to fall asleep may know better than we do that it had woken.
@@ -158,7 +168,11 @@ impl Heard {
 
     /// Its owner is told now.
     pub(super) fn tell(&mut self, now: Instant, budget: &mut Budget) {
-        if std::mem::take(&mut self.flaps) {
+        let computes = self.runs && self.untold >= NAPS_UNTOLD;
+        if computes || !self.runs {
+            self.untold = 0;
+        }
+        if std::mem::take(&mut self.flaps) || computes {
             return; // How it is besides is told if somebody listens on.
         }
         self.end_try(now, true, budget);
@@ -206,7 +220,7 @@ mod tests {
         let budget = &mut Budget::new(at(0));
         heard.note(at(0), true, budget);
         heard.tell(at(0), budget);
-        for nap in 0..100 {
+        for nap in 0..60 {
             let begun = 20_000 * (nap + 1);
             heard.note(at(begun), false, budget);
             assert_eq!(heard.due(), Some(at(begun + 200)));
@@ -263,6 +277,31 @@ mod tests {
             }
             assert_eq!(told, flaps, "a sleep every {period} us");
             assert_ne!(heard.told(), Told::Flaps);
+        }
+    }
+
+    /// Of a thousand sleeps that end in time none is news, but that there are so many is; one that lasts makes the count begin anew.
+    #[test]
+    fn who_never_sleeps_for_long_computes() {
+        for (lasts_every, computes) in [(1_000_000, 15), (100, 10), (60, 0)] {
+            let mut heard = Heard { id: 7, ..Heard::default() };
+            let budget = &mut Budget::new(at(0));
+            heard.note(at(0), true, budget);
+            heard.tell(at(0), budget);
+            let mut told = 0;
+            for nap in 1..=1_000 {
+                let (begun, lasts) = (nap * 20_000, if nap % lasts_every == 0 { 5_000 } else { 50 });
+                heard.note(at(begun), false, budget);
+                if let Some(due) = heard.due().filter(|due| *due < at(begun + lasts)) {
+                    heard.tell(due, budget);
+                }
+                heard.note(at(begun + lasts), true, budget);
+                if heard.due().is_some() {
+                    told += u32::from(heard.told() == Told::Computes);
+                    heard.tell(at(begun + lasts), budget);
+                }
+            }
+            assert_eq!(told, computes, "one of {lasts_every} lasts");
         }
     }
 
