@@ -43,6 +43,12 @@ done
 [ -e /usr/include/libelf.h ] || missing="$missing libelf-dev"
 [ -e /usr/include/zlib.h ] || missing="$missing zlib1g-dev"
 
+# The page of `divvy web` is tested in a browser without a screen; Ubuntu has none as a package.
+if ! command -v chromium-headless-shell >/dev/null 2>&1 && ! command -v chromium >/dev/null 2>&1 &&
+    grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then
+    missing="$missing chromium-headless-shell"
+fi
+
 if [ -n "$missing" ]; then
     command -v apt-get >/dev/null 2>&1 || die "these packages are missing, and there is no apt-get:$missing"
     if [ "$(id -u)" = 0 ]; then

@@ -16,6 +16,7 @@ use crate::share::{BackendArg, TraceFormat};
 use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
 use crate::site::SiteArgs;
 use crate::top::TopArgs;
+use crate::web::WebArgs;
 
 /// Divide one machine's CPU among programs in proportion to shares, with or without privilege.
 #[derive(Debug, Parser)]
@@ -73,6 +74,8 @@ pub(crate) enum Command {
     Plot(PlotArgs),
     /// Watch the clients of the running divvy, and change their shares; or watch a recorded trace
     Top(TopArgs),
+    /// Show the clients, their history and the market on a page in your browser, and change them there
+    Web(WebArgs),
     /// Simulate a scenario, or shares given here, under a policy
     Sim(Box<SimArgs>),
     /// Simulate one scenario under several policies, side by side

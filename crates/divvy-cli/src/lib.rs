@@ -24,6 +24,7 @@ mod site;
 mod strip;
 mod top;
 mod trace_file;
+mod web;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -259,6 +260,7 @@ pub fn main() -> ExitCode {
         args::Command::Replay(args) => replay::run(&args),
         args::Command::Plot(args) => plot::run(&args),
         args::Command::Top(args) => top::run(&args),
+        args::Command::Web(args) => web::run(&args),
         args::Command::Sim(args) => sim::run(&args),
         args::Command::Compare(args) => sim::compare::run(&args),
         args::Command::Policies(args) => sim::policies::run(&args),

@@ -7,7 +7,7 @@ pub(crate) mod args;
 mod audit;
 mod explain;
 mod list;
-mod tree;
+pub(crate) mod tree;
 
 use divvy_api::client::{Api, ApiError};
 use divvy_api::market::{

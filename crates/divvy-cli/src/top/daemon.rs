@@ -1,6 +1,6 @@
 //! A divvyd and every `divvy share`, asked at every look.
 
-use divvy_api::client::{Api, ApiError, Choice};
+use divvy_api::client::{Api, ApiError, Choice, encode};
 use divvy_api::runs::{self, ShareRun};
 use divvy_api::types::{self, ClientState, Clients, GroupChange};
 use divvy_policy::Nanos;
@@ -12,23 +12,39 @@ use crate::Failure;
 const OTHERS: u32 = 1 << 31;
 
 /// A divvyd, if one runs, and every `divvy share` beside it.
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     api: Option<Api>,
     /// The ids of rows that are no clients, by what they are: `group build`, `run 4711`, `run 4711 task 2`.
     others: Vec<String>,
 }
 
 impl Daemon {
+    /// That divvyd, or none: every `divvy share` is seen all the same.
+    pub(crate) fn of(api: Option<Api>) -> Self {
+        Self { api, others: Vec::new() }
+    }
+
+    /// Whether there is one to be asked.
+    pub(crate) fn has_divvyd(&self) -> bool {
+        self.api.is_some()
+    }
+
+    /// The API's path of a row that can be changed: a client of divvyd's, or a group.
+    pub(crate) fn path_of(&self, row: u32) -> Option<String> {
+        match row.checked_sub(OTHERS).map(|at| self.others.get(at as usize)) {
+            None => Some(format!("/v1/clients/{row}")),
+            Some(what) => what?.strip_prefix("group ").map(|path| format!("/v1/groups/{}", encode(path))),
+        }
+    }
+
     /// The divvyd of that choice.
     ///
     /// # Errors
     /// [`Failure`] with [`Code::Scheduler`](crate::Code::Scheduler) and what to do where neither one nor a `divvy share` runs.
     pub(super) fn connect(choice: &Choice) -> Result<Self, Failure> {
         match choice.api() {
-            Ok(api) => Ok(Self { api: Some(api), others: Vec::new() }),
-            Err(ApiError::NotRunning(_)) if !runs::all().unwrap_or_default().is_empty() => {
-                Ok(Self { api: None, others: Vec::new() })
-            }
+            Ok(api) => Ok(Self::of(Some(api))),
+            Err(ApiError::NotRunning(_)) if !runs::all().unwrap_or_default().is_empty() => Ok(Self::of(None)),
             Err(e @ ApiError::NotRunning(_)) => {
                 let why =
                     format!("{e}; divvy run -s 3 -- COMMAND starts one, divvy top --replay TRACE needs none");

@@ -1,10 +1,10 @@
 //! `divvy top`: the clients on a screen, while they run or from a recording.
 
 mod app;
-mod daemon;
+pub(crate) mod daemon;
 mod render;
 mod replay;
-mod source;
+pub(crate) mod source;
 mod terminal;
 #[cfg(test)]
 mod tests;

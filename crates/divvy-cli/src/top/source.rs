@@ -1,6 +1,6 @@
 //! Where the dashboard's data come from, and what they are.
 
-pub(super) use divvy_engine::ClientState as State;
+pub(crate) use divvy_engine::ClientState as State;
 use divvy_policy::Nanos;
 use serde::Serialize;
 
@@ -9,92 +9,92 @@ pub(crate) const SNAPSHOT_VERSION: u32 = 1;
 
 /// What is there at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Snapshot {
-    pub(super) version: u32,
+pub(crate) struct Snapshot {
+    pub(crate) version: u32,
     /// Where it comes from.
-    pub(super) source: String,
-    pub(super) policy: String,
-    pub(super) quantum_ns: u64,
+    pub(crate) source: String,
+    pub(crate) policy: String,
+    pub(crate) quantum_ns: u64,
     /// How many CPUs are divided.
-    pub(super) cpus: u32,
+    pub(crate) cpus: u32,
     /// Since the scheduler began.
-    pub(super) now_ns: u64,
+    pub(crate) now_ns: u64,
     /// Nothing more will come.
-    pub(super) ended: bool,
+    pub(crate) ended: bool,
     /// Errors of cycles, where the source knows them.
-    pub(super) cycles: Option<Cycles>,
+    pub(crate) cycles: Option<Cycles>,
     #[serde(rename = "self")]
-    pub(super) own: Own,
-    pub(super) clients: Vec<Client>,
+    pub(crate) own: Own,
+    pub(crate) clients: Vec<Client>,
 }
 
 /// Errors of the cycles that count, as fractions: RMS over the clients of (service - due) / due.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Cycles {
-    pub(super) count: u64,
-    pub(super) median: f64,
-    pub(super) mean: f64,
-    pub(super) max: f64,
+pub(crate) struct Cycles {
+    pub(crate) count: u64,
+    pub(crate) median: f64,
+    pub(crate) mean: f64,
+    pub(crate) max: f64,
 }
 
 /// What divvy itself has cost, in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Own {
+pub(crate) struct Own {
     /// `None` where the source does not know.
-    pub(super) cpu_ns: Option<u64>,
-    pub(super) wakeups: u64,
-    pub(super) reads: u64,
-    pub(super) signals: u64,
+    pub(crate) cpu_ns: Option<u64>,
+    pub(crate) wakeups: u64,
+    pub(crate) reads: u64,
+    pub(crate) signals: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Client {
-    pub(super) id: u32,
-    pub(super) name: String,
+pub(crate) struct Client {
+    pub(crate) id: u32,
+    pub(crate) name: String,
     /// What kind of row it is.
     #[serde(skip_serializing_if = "Kind::is_client")]
-    pub(super) kind: Kind,
+    pub(crate) kind: Kind,
     /// Groups and runs that it is in.
     #[serde(skip)]
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
     /// Where it stands in the tree.
     #[serde(skip)]
-    pub(super) order: usize,
+    pub(crate) order: usize,
     /// Shares of all that is beside it, its own among them.
     #[serde(skip)]
-    pub(super) beside: u64,
+    pub(crate) beside: u64,
     /// What belongs to it: `tree:123`, `user:alice`; empty where the source does not say.
-    pub(super) selector: String,
-    pub(super) share: u64,
+    pub(crate) selector: String,
+    pub(crate) share: u64,
     /// The most CPU time that it may have, in millionths of one CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) limit_ppm: Option<u64>,
+    pub(crate) limit_ppm: Option<u64>,
     /// What the share comes to on these CPUs, in the same unit.
-    pub(super) effective_share: f64,
+    pub(crate) effective_share: f64,
     /// Share as a fraction of all shares.
-    pub(super) requested_fraction: f64,
+    pub(crate) requested_fraction: f64,
     /// Effective share as a fraction of all effective shares.
-    pub(super) effective_fraction: f64,
+    pub(crate) effective_fraction: f64,
     /// CPU time as a fraction of that of all clients.
-    pub(super) achieved_fraction: f64,
+    pub(crate) achieved_fraction: f64,
     /// `achieved / effective - 1`.
-    pub(super) relative_error: f64,
-    pub(super) service_ns: u64,
-    pub(super) state: State,
+    pub(crate) relative_error: f64,
+    pub(crate) service_ns: u64,
+    pub(crate) state: State,
     /// CPUs that it can use at once.
-    pub(super) width: u32,
+    pub(crate) width: u32,
     /// Processes that may not be signalled.
-    pub(super) not_permitted: u32,
+    pub(crate) not_permitted: u32,
     /// Its processes.
-    pub(super) nr_members: usize,
+    pub(crate) nr_members: usize,
     /// The first of them; `None` where the source does not know them.
-    pub(super) members: Option<Vec<Member>>,
+    pub(crate) members: Option<Vec<Member>>,
 }
 
 /// What a row of the dashboard is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     #[default]
     Client,
     /// Of clients: its numbers are sums over theirs.
@@ -112,30 +112,30 @@ impl Kind {
     }
 
     /// Whether its CPU time is its own, and not that of rows below it.
-    pub(super) fn is_leaf(self) -> bool {
+    pub(crate) fn is_leaf(self) -> bool {
         matches!(self, Self::Client | Self::Task)
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Member {
-    pub(super) pid: i32,
-    pub(super) name: String,
-    pub(super) state: String,
+pub(crate) struct Member {
+    pub(crate) pid: i32,
+    pub(crate) name: String,
+    pub(crate) state: String,
     /// Whether divvy may signal it.
-    pub(super) permitted: bool,
+    pub(crate) permitted: bool,
 }
 
 /// What a user can change about a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(crate) enum Change {
     Share(u64),
     /// Paused: held until it is resumed; its share goes to the others.
     Pause(bool),
 }
 
 /// Where snapshots come from. It may block; it has a thread of its own.
-pub(super) trait Source: Send {
+pub(crate) trait Source: Send {
     /// What is there now. `elapsed` is how long the dashboard has been looking, without the time in which it was frozen.
     ///
     /// # Errors

@@ -20,6 +20,11 @@ pub(super) use text::{Lines, cut, legend};
 /// What is said about memory and disk, of which nobody adds up who got how much.
 pub(super) const NOT_MEASURED: &str = "not measured; `divvy doctor` says whether it is enforced";
 
+/// A picture of the rights to one resource, as SVG.
+pub(crate) fn picture(graph: &Graph, resource: Resource) -> String {
+    svg::draw(&Drawn::new(graph, resource, None))
+}
+
 pub(super) fn run(args: &TreeArgs) -> Result<Code, Failure> {
     let api = args.system.api()?;
     let graph = api.market().map_err(refused)?;
