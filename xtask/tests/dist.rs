@@ -190,3 +190,65 @@ fn what_cannot_be_packed_is_refused_with_the_cause() {
     refused(&["--from", "/bin"], "--only");
     refused(&["--only", "static", "--from", "/bin", "--version", "1 2"], "--version \"1 2\": give letters");
 }
+
+/// The package of the library, unpacked: a program is compiled with what pkg-config would say, and runs with the shared one.
+#[test]
+fn the_library_is_packed_as_programs_look_for_it() {
+    const TEST: &str = "dist::the_library_is_packed_as_programs_look_for_it";
+    if let Err(e) = Command::new("dpkg-deb").arg("--version").output() {
+        return lacks(TEST, "dpkg-deb", &e.to_string());
+    }
+    let mut build = Command::new(env!("CARGO"));
+    build
+        .args(["build", "--quiet", "--workspace", "--lib"])
+        .args((!cfg!(debug_assertions)).then_some("--release"));
+    assert!(build.status().expect("cargo").success(), "the library that is packed is of this build");
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    xtask.args(["dist", "--only", "lib", "--level", "0", "--version", "1.2.3", "--from"]);
+    xtask
+        .arg(Path::new(env!("CARGO_BIN_EXE_xtask")).parent().expect("a directory"))
+        .arg("--out")
+        .arg(dir.path());
+    let packed = text(&done(&mut xtask).stdout).split(" (").next().expect("a path").to_owned();
+    let root = dir.path().join("root");
+    done(Command::new("dpkg-deb").arg("-x").arg(&packed).arg(&root));
+    let field = |name: &str| text(&done(Command::new("dpkg-deb").args(["-f", &packed, name])).stdout);
+    assert_eq!((field("Package").trim(), field("Version").trim()), ("libdivvy-dev", "1.2.3"));
+    assert!(field("Depends").contains("libc6"), "{}", field("Depends"));
+    let triplet = text(&done(Command::new("dpkg-architecture").arg("-qDEB_HOST_MULTIARCH")).stdout);
+    let lib = root.join("usr/lib").join(triplet.trim());
+    let links =
+        ["libdivvy.so", "libdivvy.so.0"].map(|name| std::fs::read_link(lib.join(name)).expect("a link"));
+    assert_eq!(links, [Path::new("libdivvy.so.1.2.3"), Path::new("libdivvy.so.1.2.3")]);
+    let pc = std::fs::read_to_string(lib.join("pkgconfig/divvy.pc")).expect("divvy.pc");
+    let line = |name: &str| pc.lines().find_map(|line| line.strip_prefix(name)).expect(name).to_owned();
+    let words = |text: String| {
+        let text = text
+            .replace("${includedir}", "/usr/include")
+            .replace("${libdir}", &format!("/usr/lib/{}", triplet.trim()));
+        let below = text.replace("/usr/", &format!("{}/usr/", root.display()));
+        below.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let source = dir.path().join("version.c");
+    let program =
+        "#include <divvy.h>\n#include <stdio.h>\nint main(void) { return puts(divvy_version()) < 0; }\n";
+    std::fs::write(&source, program).expect("write");
+    for (out, libs) in
+        [("shared", words(line("Libs: "))), ("static", vec![lib.join("libdivvy.a").display().to_string()])]
+    {
+        let out = dir.path().join(out);
+        let private = if libs.len() == 1 { words(line("Libs.private: ")) } else { Vec::new() };
+        done(
+            Command::new("cc")
+                .args(words(line("Cflags: ")))
+                .arg("-o")
+                .arg(&out)
+                .arg(&source)
+                .args(libs)
+                .args(private),
+        );
+        let said = done(Command::new(&out).env("LD_LIBRARY_PATH", &lib));
+        assert_eq!(text(&said.stdout).trim(), env!("CARGO_PKG_VERSION"));
+    }
+}

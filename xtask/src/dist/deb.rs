@@ -26,7 +26,7 @@ pub(super) fn write(programs: &Path, version: &str, level: u8, work: &Path, out:
     let architecture = call(Command::new("dpkg").arg("--print-architecture"), "dpkg")?;
     let architecture = architecture.trim();
     let maintainer = maintainer()?;
-    let depends = depends(&root, work)?;
+    let depends = depends(&PROGRAMS.map(|program| root.join("usr/bin").join(program)), work)?;
     let control = control(version, architecture, &maintainer, &depends, installed_kib(&root)?);
     let info = root.join("DEBIAN");
     std::fs::create_dir_all(&info).with_context(|| format!("create {}", info.display()))?;
@@ -47,7 +47,7 @@ pub(super) fn write(programs: &Path, version: &str, level: u8, work: &Path, out:
 /// Who answers for the package: whom `DEBFULLNAME` and `DEBEMAIL` name, as Debian's tools have it, else the author of the commit
 /// that is packed, so that packing the same twice gives the same bytes.
 #[expect(clippy::disallowed_methods, reason = "dch(1): the environment says who packs")]
-fn maintainer() -> Result<String> {
+pub(super) fn maintainer() -> Result<String> {
     let named = |variable| std::env::var(variable).ok().filter(|value| !value.trim().is_empty());
     let said = match (named("DEBFULLNAME"), named("DEBEMAIL")) {
         (Some(name), Some(address)) => format!("{name} <{address}>"),
@@ -90,8 +90,8 @@ fn control(version: &str, architecture: &str, maintainer: &str, depends: &str, k
     )
 }
 
-/// The libraries of this machine that the programs need, as a package says it.
-fn depends(root: &Path, work: &Path) -> Result<String> {
+/// The libraries of this machine that these programs or libraries need, as a package says it.
+pub(super) fn depends(files: &[PathBuf], work: &Path) -> Result<String> {
     // It wants to be in the tree of a source package.
     let source = work.join("source/debian");
     std::fs::create_dir_all(&source).with_context(|| format!("create {}", source.display()))?;
@@ -99,7 +99,7 @@ fn depends(root: &Path, work: &Path) -> Result<String> {
     put(&source.join("control"), text.as_bytes(), 0o644)?;
     let mut shlibdeps = Command::new("dpkg-shlibdeps");
     shlibdeps.arg("-O").current_dir(work.join("source"));
-    shlibdeps.args(PROGRAMS.iter().map(|program| root.join("usr/bin").join(program)));
+    shlibdeps.args(files);
     let said = call(&mut shlibdeps, "dpkg-dev")?;
     let depends = said.lines().find_map(|line| line.strip_prefix("shlibs:Depends="));
     let depends = depends.with_context(|| format!("dpkg-shlibdeps said nothing of use: {said}"))?;
@@ -120,7 +120,7 @@ fn compress_pages(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn write_docs(doc: &Path) -> Result<()> {
+pub(super) fn write_docs(doc: &Path) -> Result<()> {
     let read =
         |name: &str| std::fs::read_to_string(ci::root().join(name)).with_context(|| format!("read {name}"));
     let copyright = format!("{}\n\nOr, as you like:\n\n{}", read("LICENSE-MIT")?, read("LICENSE-APACHE")?);
@@ -134,13 +134,13 @@ fn gzip(text: &[u8]) -> Result<Vec<u8>> {
     Ok(encoder.finish()?)
 }
 
-fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+pub(super) fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     std::fs::write(path, bytes)
         .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)))
         .with_context(|| format!("write {}", path.display()))
 }
 
-fn installed_kib(dir: &Path) -> Result<u64> {
+pub(super) fn installed_kib(dir: &Path) -> Result<u64> {
     let mut kib = 0;
     for entry in std::fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))? {
         let entry = entry.with_context(|| format!("read {}", dir.display()))?;

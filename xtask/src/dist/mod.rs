@@ -1,4 +1,4 @@
-//! What users install: an archive of static programs for any Linux, a Debian package, and the Python package.
+//! What users install: an archive of static programs for any Linux, a Debian package, the library for C, and the Python package.
 //!
 //! The archive's programs are linked statically with musl and need nothing of the machine. The package's are linked with
 //! the machine's C library, so that they know the users of a directory service (LDAP, SSSD) too, which a static program
@@ -6,6 +6,7 @@
 
 mod archive;
 mod deb;
+mod dev;
 mod musl;
 mod wheel;
 
@@ -51,6 +52,8 @@ enum Kind {
     Static,
     /// A Debian package
     Deb,
+    /// The library for C, as a Debian package
+    Lib,
     /// The Python package, as a wheel
     Wheel,
 }
@@ -78,6 +81,10 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
     if wanted(Kind::Deb) {
         let programs = args.from.clone().map_or_else(release, Ok)?;
         files.push(deb::write(&programs, &args.version, args.level, &work.0.join("deb"), &out)?);
+    }
+    if wanted(Kind::Lib) {
+        let built = args.from.clone().map_or_else(dev::build, Ok)?;
+        files.push(dev::write(&built, &args.version, args.level, &work.0.join("dev"), &out)?);
     }
     if wanted(Kind::Wheel) {
         files.push(wheel::write(&args.version, &work.0.join("wheel"), &out)?);

@@ -1,6 +1,6 @@
 //! ureq over a unix socket: a connection that is there already, for one request.
 
-use std::io::{Error as IoError, ErrorKind, Read as _, Write as _};
+use std::io::{Error as IoError, ErrorKind, Read as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
+};
 use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
@@ -93,6 +95,18 @@ struct Connection {
     buffers: LazyBuffers,
 }
 
+/// Sends all of it. A peer that has gone is an error, and no signal: in a program that is not Rust's, SIGPIPE would end it.
+fn send_all(stream: &UnixStream, mut bytes: &[u8]) -> Result<(), IoError> {
+    while !bytes.is_empty() {
+        match send(stream, bytes, SendFlags::NOSIGNAL) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
 /// What a call that waited too long, or was interrupted, says of itself.
 fn timed_out(e: IoError, timeout: NextTimeout) -> Error {
     match e.kind() {
@@ -108,7 +122,7 @@ impl Transport for Connection {
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
         self.stream.set_write_timeout(timeout.not_zero().map(|t| *t))?;
-        match self.stream.write_all(&self.buffers.output()[..amount]) {
+        match send_all(&self.stream, &self.buffers.output()[..amount]) {
             // Whoever answers before it has read everything, and closes, has answered.
             Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
             sent => sent.map_err(|e| timed_out(e, timeout)),
