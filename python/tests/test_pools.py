@@ -54,7 +54,7 @@ class Pools(Live):
 
     def test_initializers_run_and_nothing_is_left(self):
         pool = divvy.Pool(1, initializer=remember, initargs=("here",), name="one")
-        keeper = pool._group._keeper.pid
+        keeper = pool._workers._keeper.pid
         self.assertEqual(pool.apply(remembered), "here")
         pool.close()
         pool.join()

@@ -53,6 +53,46 @@ class Shares(Live):
             self.assertAlmostEqual(self.ticks(process), before, delta=0.03)
             shares.resume("low")
 
+    def test_a_group_has_its_share_together(self):
+        a, b, beside = self.spin(), self.spin(), self.spin()
+        client = divvy.Client()
+        with divvy.share({"a": a, "b": (b, 3)}, group=("build/parts", 2)) as shares, divvy.share({"beside": beside}):
+            self.assertEqual([(g.name, g.share, g.clients) for g in client.groups()], [("build", 1, 2), ("build/parts", 2, 2)])
+            self.assertEqual([info.group for info in client.clients()], ["build/parts", "build/parts", None])
+            self.assertEqual(client.change_group("build", share=3).share, 3)
+            before = [self.ticks(process) for process in (a, b, beside)]
+            time.sleep(3)
+            used = [self.ticks(process) - was for process, was in zip((a, b, beside), before)]
+            # 3 of 4 for the group, and 1 and 3 of 4 of that for its two.
+            for part, due in zip(used, (3 / 16, 9 / 16, 4 / 16)):
+                self.assertAlmostEqual(part / sum(used), due, delta=MAX_ERROR, msg=str(used))
+            self.assertAlmostEqual(shares.report()["b"].target, 0.75)
+            self.assertEqual(shares.set_group(5).share, 5)
+            late = self.spin()
+            shares.attach("late", late)
+            self.assertEqual(client.groups()[1].share, 5, "who comes later changes nothing")
+            self.assertTrue(client.change_group("build", paused=True).paused)
+            self.assertEqual({info.state for info in client.clients()[:2]}, {"paused"})
+            self.assertEqual(client.detach_group("build").clients, 3)
+        self.assertEqual((client.groups(), client.clients()), ([], []))
+
+    def test_a_group_that_is_none_is_refused(self):
+        a = self.spin()
+        for wrong, kind, text in [
+            (("build", "3"), TypeError, "is no group"),
+            (3, TypeError, "is no group"),
+            (("build", 0), divvy.Refused, "share"),
+            ("a/b/c/d/e", divvy.Refused, "group"),
+        ]:
+            with self.assertRaises(kind) as raised:
+                divvy.Client().attach(a, group=wrong)
+            self.assertIn(text, str(raised.exception))
+        with divvy.share({"a": a}) as shares, self.assertRaises(ValueError):
+            shares.set_group(2)
+        with self.assertRaises(divvy.Refused) as raised:
+            divvy.Client().change_group("nobody-is-called-so", share=2)
+        self.assertEqual(raised.exception.code, "no-such-client")
+
     def test_a_process_of_multiprocessing_that_ends_is_in_the_report(self):
         process = multiprocessing.get_context("fork").Process(target=compute, args=(0.3,))
         process.start()

@@ -8,7 +8,7 @@
 all of divvyd's API. What divides is divvyd, which is started where none runs, and leaves by itself.
 """
 
-from ._api import Client, ClientInfo, Error, NotRunning, Refused
+from ._api import Client, ClientInfo, Error, Group, GroupInfo, NotRunning, Refused
 from ._limit import Limit
 from ._pools import Pool, ProcessPoolExecutor
 from ._report import Report, Row
@@ -18,6 +18,8 @@ __all__ = [
     "Client",
     "ClientInfo",
     "Error",
+    "Group",
+    "GroupInfo",
     "Limit",
     "NotRunning",
     "Pool",

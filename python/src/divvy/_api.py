@@ -11,7 +11,7 @@ import socket as sockets
 import stat
 import struct
 import subprocess
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 from urllib.parse import quote
 
 from ._limit import Limit, limit_ppm
@@ -59,12 +59,37 @@ class ClientInfo:
     state: str
     nr_members: int
     not_permitted: int
+    #: The path of the group that it is in; None for none.
+    group: Optional[str]
     raw: Mapping[str, Any] = dataclasses.field(repr=False, compare=False)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> ClientInfo:
         names = [field.name for field in dataclasses.fields(cls) if field.name != "raw"]
         return cls(raw=raw, **{name: raw.get(name) for name in names})  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupInfo:
+    """Clients that have a share together, which is divided among them. Numbers are sums over them."""
+
+    #: Its path: ``build``, or ``build/tests`` for a group within a group.
+    name: str
+    #: Among the clients and groups beside it.
+    share: int
+    effective_fraction: float
+    achieved_fraction: float
+    #: `achieved_fraction / effective_fraction - 1`; 0 where nothing was received.
+    relative_error: float
+    service_ns: int
+    #: How many they are.
+    clients: int
+    #: Whether all of them are.
+    paused: bool
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> GroupInfo:
+        return cls(**{field.name: raw[field.name] for field in dataclasses.fields(cls)})
 
 
 class _Connection(http.client.HTTPConnection):
@@ -178,6 +203,21 @@ def selector_of(process: Any) -> str:
 
 _UNCHANGED: Any = object()
 
+#: A group of clients, by its path (``build``, ``build/tests``); or the path and the share that the group is to have.
+Group = Union[str, Tuple[str, int]]
+
+
+def _put_group(new: Dict[str, Any], group: Optional[Group]) -> None:
+    """Sets the group that a new client is to be in."""
+    if group is None:
+        return
+    path, share = group if isinstance(group, tuple) else (group, None)
+    if not isinstance(path, str) or isinstance(share, bool) or not isinstance(share, (int, type(None))):
+        raise TypeError(f"{group!r} is no group: give its path, as 'build', or a path and a share, as ('build', 3)")
+    new["group"] = path
+    if share is not None:
+        new["group_share"] = share
+
 
 class Client:
     """divvyd, the system's or the user's own, as `divvy` would find it; `socket` is another.
@@ -251,12 +291,16 @@ class Client:
         limit: Limit = None,
         name: Optional[str] = None,
         numbered: bool = False,
+        group: Optional[Group] = None,
     ) -> ClientInfo:
         """Makes a client of `process`: a pid or something with one, with all its descendants, or a selector.
 
-        Where another client has the name, `numbered` adds a number to it.
+        Where another client has the name, `numbered` adds a number to it. A `group` is made if it is not there, with the
+        share 1 if none is given, and ends with its last client; only a user's own divvyd has any.
         """
-        return self._add({"selector": selector_of(process)}, share, limit, name, numbered)
+        new: Dict[str, Any] = {"selector": selector_of(process)}
+        _put_group(new, group)
+        return self._add(new, share, limit, name, numbered)
 
     def run(
         self,
@@ -267,6 +311,7 @@ class Client:
         name: Optional[str] = None,
         directory: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
+        group: Optional[Group] = None,
     ) -> ClientInfo:
         """Has divvyd start a command, with ``/dev/null`` as its standard streams."""
         command: Dict[str, Any] = {"argv": list(argv)}
@@ -274,7 +319,9 @@ class Client:
             command["dir"] = directory
         if env is not None:
             command["env"] = dict(env)
-        return self._add({"command": command}, share, limit, name, False)
+        new: Dict[str, Any] = {"command": command}
+        _put_group(new, group)
+        return self._add(new, share, limit, name, False)
 
     def _add(self, new: Dict[str, Any], share: int, limit: Limit, name: Optional[str], numbered: bool) -> ClientInfo:
         new["share"] = share
@@ -304,6 +351,19 @@ class Client:
         """Lets a client go; its processes run on undivided."""
         return ClientInfo.from_json(self.request("DELETE", self._path(key)))
 
+    def groups(self) -> List[GroupInfo]:
+        """All groups, by path: whatever a group is in comes before it. Only a user's own divvyd has any."""
+        return [GroupInfo.from_json(raw) for raw in self.request("GET", "/v1/clients").get("groups", [])]
+
+    def change_group(self, group: str, *, share: Optional[int] = None, paused: Optional[bool] = None) -> GroupInfo:
+        """Gives a group another share among what is beside it, pauses or resumes all its clients."""
+        change = {key: value for key, value in (("share", share), ("paused", paused)) if value is not None}
+        return GroupInfo.from_json(self.request("PATCH", self._group_path(group), change))
+
+    def detach_group(self, group: str) -> GroupInfo:
+        """Lets all clients of a group go, and so the group; says what it was like."""
+        return GroupInfo.from_json(self.request("DELETE", self._group_path(group)))
+
     def events(self, since: int = 0) -> Dict[str, Any]:
         """What happened to clients, from that number on."""
         events: Dict[str, Any] = self.request("GET", f"/v1/events?since={since}")
@@ -322,3 +382,7 @@ class Client:
     @staticmethod
     def _path(key: Any) -> str:
         return "/v1/clients/" + quote(str(key), safe="")
+
+    @staticmethod
+    def _group_path(group: str) -> str:
+        return "/v1/groups/" + quote(group, safe="")

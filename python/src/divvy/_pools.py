@@ -14,7 +14,7 @@ import sys
 import weakref
 from typing import Any, Callable, Optional, Tuple
 
-from ._api import _UNCHANGED, Client, Error, Refused
+from ._api import _UNCHANGED, Client, Error, Group, Refused
 from ._limit import Limit
 from ._report import Report
 from ._share import Share
@@ -23,10 +23,12 @@ from ._share import Share
 _KEEPER = "import os,sys\nos.setpgid(0, 0)\nos.write(1, b'.')\nos.read(0, 1)"
 
 
-class _Group:
+class _Workers:
     """A process group of the pool's, and the client that it is."""
 
-    def __init__(self, name: str, share: int, limit: Limit, client: Optional[Client]) -> None:
+    def __init__(
+        self, name: str, share: int, limit: Limit, client: Optional[Client], group: Optional[Group]
+    ) -> None:
         self._keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -35,7 +37,7 @@ class _Group:
             if self._keeper.stdout.read(1) != b".":
                 raise Error(f"start {sys.executable} to keep the pool's process group: it ended at once")
             self.pgid = self._keeper.pid
-            self.shares = Share({}, client)
+            self.shares = Share({}, client, group)
             self.shares.attach(name, f"group:{self.pgid}", share, limit)
         except BaseException:
             self._end_keeper()
@@ -66,22 +68,24 @@ def _join(pgid: int, initializer: Optional[Callable[..., Any]], initargs: Tuple[
 class _Shared:
     """What both pools have beside their own."""
 
-    _group: _Group
+    _workers: _Workers
     _name: str
     _finalizer: Any
 
-    def _begin(self, name: str, share: int, limit: Limit, client: Optional[Client]) -> None:
+    def _begin(
+        self, name: str, share: int, limit: Limit, client: Optional[Client], group: Optional[Group]
+    ) -> None:
         self._name = name
-        self._group = _Group(name, share, limit, client)
-        self._finalizer = weakref.finalize(self, self._group.close)
+        self._workers = _Workers(name, share, limit, client, group)
+        self._finalizer = weakref.finalize(self, self._workers.close)
 
     def set_share(self, share: Optional[int] = None, limit: Limit = _UNCHANGED) -> None:
         """Another share, or another limit (None lifts it), for all workers together, from now on."""
-        self._group.shares.set(self._name, share, limit)
+        self._workers.shares.set(self._name, share, limit)
 
     def report(self) -> Report:
         """What the workers had so far; after the end, in all."""
-        return self._group.shares.report()
+        return self._workers.shares.report()
 
 
 class Pool(multiprocessing.pool.Pool, _Shared):
@@ -99,11 +103,12 @@ class Pool(multiprocessing.pool.Pool, _Shared):
         limit: Limit = None,
         name: str = "pool",
         client: Optional[Client] = None,
+        group: Optional[Group] = None,
     ) -> None:
-        self._begin(name, share, limit, client)
+        self._begin(name, share, limit, client, group)
         try:
             super().__init__(
-                processes, _join, (self._group.pgid, initializer, tuple(initargs)), maxtasksperchild, context
+                processes, _join, (self._workers.pgid, initializer, tuple(initargs)), maxtasksperchild, context
             )
         except BaseException:
             self._finalizer()
@@ -132,11 +137,12 @@ class ProcessPoolExecutor(concurrent.futures.ProcessPoolExecutor, _Shared):
         limit: Limit = None,
         name: str = "executor",
         client: Optional[Client] = None,
+        group: Optional[Group] = None,
         **others: Any,
     ) -> None:
-        self._begin(name, share, limit, client)
+        self._begin(name, share, limit, client, group)
         try:
-            super().__init__(max_workers, mp_context, _join, (self._group.pgid, initializer, tuple(initargs)), **others)
+            super().__init__(max_workers, mp_context, _join, (self._workers.pgid, initializer, tuple(initargs)), **others)
         except BaseException:
             self._finalizer()
             raise

@@ -6,7 +6,7 @@ import subprocess
 import time
 from typing import Any, Dict, Mapping, Optional, Sequence
 
-from ._api import _UNCHANGED, Client, ClientInfo, Refused
+from ._api import _UNCHANGED, Client, ClientInfo, Group, GroupInfo, Refused
 from ._limit import Limit
 from ._report import Report, Row
 
@@ -17,8 +17,10 @@ _GONE = ("no-such-client", "leaving")
 class Share:
     """Processes with shares: a context manager, made by :func:`share`. At its end all are let go, and run on."""
 
-    def __init__(self, what: Mapping[str, Any], client: Optional[Client] = None) -> None:
-        self._what, self._client = dict(what), client or Client()
+    def __init__(
+        self, what: Mapping[str, Any], client: Optional[Client] = None, group: Optional[Group] = None
+    ) -> None:
+        self._what, self._client, self._group = dict(what), client or Client(), group
         self._ids: Dict[str, int] = {}
         #: What was last known of each, while it took part.
         self._known: Dict[str, ClientInfo] = {}
@@ -42,7 +44,9 @@ class Share:
         """One more process with its descendants: a pid, something with a pid, or a selector."""
         if name in self._ids:
             raise ValueError(f"{name!r} has a process already; give it another name")
-        info = self._client.attach(process, share, limit=limit, name=name, numbered=True)
+        info = self._client.attach(process, share, limit=limit, name=name, numbered=True, group=self._group)
+        if isinstance(self._group, tuple):
+            self._group = self._group[0]  # It has its share; who changes that later is not overruled.
         self._ids[name], self._known[name] = info.id, info
 
     def run(
@@ -62,6 +66,13 @@ class Share:
     def set(self, name: str, share: Optional[int] = None, limit: Limit = _UNCHANGED) -> None:
         """Another share, or another limit (None lifts it), from now on."""
         self._known[name] = self._client.change(self._ids[name], share=share, limit=limit)
+
+    def set_group(self, share: int) -> GroupInfo:
+        """Another share for all together, among what is beside their group."""
+        if self._group is None:
+            raise ValueError("these have no group: say group='build' where they are shared")
+        path = self._group if isinstance(self._group, str) else self._group[0]
+        return self._client.change_group(path, share=share)
 
     def pause(self, name: str) -> None:
         """Holds one until it is resumed; its share goes to the others."""
@@ -121,7 +132,9 @@ class Share:
                         raise
 
 
-def share(what: Mapping[str, Any], *, client: Optional[Client] = None) -> Share:
+def share(
+    what: Mapping[str, Any], *, client: Optional[Client] = None, group: Optional[Group] = None
+) -> Share:
     """Divides the CPU among processes by share for as long as the block lasts::
 
         with divvy.share({"a": process, "b": (4711, 3), "c": ("user:bob", 1, "50%")}) as shares:
@@ -129,6 +142,7 @@ def share(what: Mapping[str, Any], *, client: Optional[Client] = None) -> Share:
 
     A value is a process, or a tuple of a process, its share (1 if there is none) and its limit. A process is a pid or
     anything with one (``subprocess.Popen``, ``multiprocessing.Process``, ...) and stands for itself and all its
-    descendants; or it is a selector as `divvy share` has them.
+    descendants; or it is a selector as `divvy share` has them. With a `group` (``"build"``, or ``("build", 3)`` with a
+    share) all of them have that group's share together, beside whatever else is divided.
     """
-    return Share(what, client)
+    return Share(what, client, group)
