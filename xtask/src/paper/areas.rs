@@ -38,6 +38,8 @@ pub(super) struct AreaPanel {
 const WIDTH: u32 = 1000;
 const PANEL_HEIGHT: u32 = 250;
 const TITLE_HEIGHT: u32 = 40;
+/// The room for the names, right of each panel of areas.
+const NAMES: i32 = 92;
 
 type Area<B> = DrawingArea<B, plotters::coord::Shift>;
 
@@ -140,34 +142,25 @@ impl Areas {
     {
         let (from, to) = (panel.samples.first(), panel.samples.last());
         let (Some((from, _)), Some((to, _))) = (from, to) else { return Err(anyhow!("nothing to draw")) };
-        // Room on the right for the legend.
-        let wide = to + (to - from) * 0.27;
-        let mut chart = ChartBuilder::on(area)
+        let (area, names) = area.split_horizontally(area.dim_in_pixel().0 as i32 - NAMES);
+        let mut chart = ChartBuilder::on(&area)
             .caption(&panel.title, ("sans-serif", 15))
             .margin(8)
             .x_label_area_size(30)
             .y_label_area_size(40)
-            .build_cartesian_2d(*from..wide, 0.0..1.0)?;
+            .build_cartesian_2d(*from..*to, 0.0..1.0)?;
         chart.configure_mesh().disable_mesh().x_desc(&self.x).label_style(("sans-serif", 12)).draw()?;
         for (k, label) in self.labels.iter().enumerate() {
             let color = COLORS[k % COLORS.len()];
             let edge = |heights: &[f64], upto: usize| heights[..upto].iter().sum::<f64>();
             let upper = panel.samples.iter().map(|(x, h)| (*x, edge(h, k + 1)));
             let lower = panel.samples.iter().rev().map(|(x, h)| (*x, edge(h, k)));
-            chart
-                .draw_series(std::iter::once(Polygon::new(
-                    upper.chain(lower).collect::<Vec<_>>(),
-                    color.filled(),
-                )))?
-                .label(label)
-                .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 14, y + 4)], color.filled()));
+            let area = Polygon::new(upper.chain(lower).collect::<Vec<_>>(), color.filled());
+            chart.draw_series(std::iter::once(area))?;
+            let y = 40 + 20 * k as i32;
+            names.draw(&Rectangle::new([(4, y - 5), (16, y + 5)], color.filled()))?;
+            names.draw(&Text::new(label.clone(), (22, y - 6), ("sans-serif", 13).into_font()))?;
         }
-        chart
-            .configure_series_labels()
-            .background_style(WHITE)
-            .label_font(("sans-serif", 13))
-            .position(SeriesLabelPosition::UpperRight)
-            .draw()?;
         Ok(())
     }
 }

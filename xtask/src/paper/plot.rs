@@ -10,8 +10,10 @@ use plotters::style::register_font;
 /// DejaVu Sans, cut down to ASCII and a few signs; licence beside it.
 const FONT: &[u8] = include_bytes!("../../fonts/DejaVuSans-subset.ttf");
 const SIZE: (u32, u32) = (960, 540);
+/// How wide a plot is, within its axes.
+const WIDTH: i32 = 640;
 /// Where the names of the series stand, right of the plot.
-const LEGEND: i32 = 190;
+const LEGEND: i32 = 212;
 /// Okabe and Ito's colours, which the colour-blind can tell apart.
 pub(super) const COLORS: [RGBColor; 10] = [
     RGBColor(0, 114, 178),
@@ -38,7 +40,7 @@ pub(super) fn register() {
 /// How a scale of a plot runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Axis {
-    /// Evenly, from 0 where nothing is below.
+    /// Evenly: upwards from 0 where nothing is below, to the right from where the points begin.
     Linear,
     /// By powers of ten; values that are not positive are left out.
     Log,
@@ -51,7 +53,7 @@ pub(crate) enum Style {
     Line,
     /// Points joined by a broken line: a target, or the paper's value.
     Dashed,
-    /// Points alone.
+    /// Points alone; where x has names, bars side by side, from the lower edge where y is logarithmic.
     Points,
 }
 
@@ -130,17 +132,21 @@ impl Plot {
         let series: Vec<Series> = self.series.iter().map(|s| self.scaled(s)).collect();
         let all = series.iter().flat_map(|s| s.points.iter().copied());
         let (xs, ys): (Vec<f64>, Vec<f64>) = all.unzip();
-        let x_range = span(&xs, self.x_axis, if self.x_names.is_empty() { 0.02 } else { 0.08 })
-            .ok_or_else(|| anyhow!("nothing to draw"))?;
+        let x_range = if self.x_names.is_empty() {
+            across(&xs, self.x_axis)
+        } else {
+            Some(-0.5..self.x_names.len() as f64 - 0.5)
+        };
+        let x_range = x_range.ok_or_else(|| anyhow!("nothing to draw"))?;
         let y_range = span(&ys, self.y_axis, 0.06).ok_or_else(|| anyhow!("nothing to draw"))?;
         area.fill(&WHITE)?;
         let named = series.len() > 1;
         let (plot_area, names_area) = area.split_horizontally(SIZE.0 as i32 - if named { LEGEND } else { 0 });
         let mut chart = ChartBuilder::on(&plot_area)
-            .caption(&self.title, ("sans-serif", 20))
+            .caption(&self.title, ("sans-serif", fitting(23, &self.title, WIDTH)))
             .margin(14)
-            .x_label_area_size(48)
-            .y_label_area_size(76)
+            .x_label_area_size(54)
+            .y_label_area_size(84)
             .build_cartesian_2d(x_range.clone(), y_range.clone())?;
         let (x_axis, y_axis, names) = (self.x_axis, self.y_axis, &self.x_names);
         let x_text = |x: &f64| {
@@ -151,21 +157,28 @@ impl Plot {
             let named = (x - at).abs() < 1e-6 && at >= 0.0;
             if named { names.get(at as usize).cloned().unwrap_or_default() } else { String::new() }
         };
-        let x_labels = if names.is_empty() { ticks(&x_range, x_axis) } else { names.len() * 2 };
-        let y_labels = ticks(&y_range, y_axis);
-        chart
-            .configure_mesh()
-            .x_desc(&self.x)
+        let x_labels = if names.is_empty() { ticks(&x_range, x_axis, &xs) } else { names.len() * 2 };
+        let y_labels = ticks(&y_range, y_axis, &ys);
+        let widest = names.iter().max_by_key(|name| name.len()).map_or("", String::as_str);
+        let names_size = fitting(17, widest, WIDTH / names.len().max(1) as i32 - 8);
+        let mut mesh = chart.configure_mesh();
+        if !names.is_empty() {
+            // A line between two names would mean nothing.
+            mesh.disable_x_mesh();
+        }
+        mesh.x_desc(&self.x)
             .y_desc(&self.y)
             .x_labels(x_labels)
             .y_labels(y_labels)
-            .light_line_style(WHITE)
+            .max_light_lines(0)
             .bold_line_style(RGBColor(225, 225, 225))
-            .label_style(("sans-serif", 14))
-            .axis_desc_style(("sans-serif", 15))
+            .x_label_style(("sans-serif", names_size))
+            .y_label_style(("sans-serif", 17))
+            .axis_desc_style(("sans-serif", 18))
             .x_label_formatter(&x_text)
             .y_label_formatter(&|y| label(*y, y_axis))
             .draw()?;
+        let bars = Bars::of(&series, &self.x_names, y_range.start);
         for (i, s) in series.iter().enumerate() {
             let color = COLORS[i % COLORS.len()];
             let dots = s.points.iter().map(|&p| Circle::new(p, 3, color.filled()));
@@ -178,11 +191,15 @@ impl Plot {
                     }
                 }
                 Style::Dashed => {
-                    let line = DashedLineSeries::new(s.points.iter().copied(), 6, 4, color.stroke_width(2));
+                    let line = DashedLineSeries::new(bars.widened(&s.points), 6, 4, color.stroke_width(2));
                     chart.draw_series(line)?;
                 }
-                Style::Points => {
+                Style::Points if bars.is_empty() => {
                     chart.draw_series(dots)?;
+                }
+                Style::Points => {
+                    let bar = |&point: &(f64, f64)| Rectangle::new(bars.corners(i, point), color.filled());
+                    chart.draw_series(s.points.iter().map(bar))?;
                 }
             }
         }
@@ -202,11 +219,65 @@ impl Plot {
     }
 }
 
-/// How many labels a scale gets; logarithms are labelled at whole powers of ten.
-fn ticks(range: &std::ops::Range<f64>, axis: Axis) -> usize {
+/// Where bars stand, in a plot whose x has names.
+struct Bars {
+    /// The series that are drawn so, in order.
+    series: Vec<usize>,
+    wide: f64,
+    /// Where they begin.
+    floor: f64,
+}
+
+impl Bars {
+    /// Of all bars of one name together, as a part of the room between two names.
+    const GROUP: f64 = 0.8;
+
+    fn of(series: &[Series], names: &[String], floor: f64) -> Self {
+        let drawn = series.iter().enumerate().filter(|(_, s)| s.style == Style::Points && !names.is_empty());
+        let series: Vec<usize> = drawn.map(|(i, _)| i).collect();
+        Self { wide: Self::GROUP / series.len().max(1) as f64, series, floor }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
+
+    /// The corners of the bar of a series' point: at the name that is nearest, in its series' place there.
+    fn corners(&self, series: usize, (x, y): (f64, f64)) -> [(f64, f64); 2] {
+        let place = self.series.iter().position(|&i| i == series).unwrap_or(0) as f64;
+        let left = x.round() - Self::GROUP / 2.0 + place * self.wide;
+        [(left, self.floor), (left + self.wide * 0.92, y)]
+    }
+
+    /// A line from name to name, out to the outer edges of the bars.
+    fn widened(&self, points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+        let mut points = points.to_vec();
+        if let [first, .., last] = points.as_mut_slice()
+            && !self.series.is_empty()
+        {
+            first.0 -= 0.5;
+            last.0 += 0.5;
+        }
+        points
+    }
+}
+
+/// The size of letters, `most` at most, in which a text is about `room` wide at most.
+fn fitting(most: i32, text: &str, room: i32) -> i32 {
+    // A letter is about half as wide as it is high.
+    (room * 2 / text.chars().count().max(1) as i32).clamp(9, most)
+}
+
+/// How many labels a scale gets: logarithms at whole powers of ten, a few whole numbers each.
+fn ticks(range: &std::ops::Range<f64>, axis: Axis, values: &[f64]) -> usize {
+    const FEW: f64 = 16.0;
+    let whole = values.iter().all(|v| v.fract() == 0.0);
     match axis {
+        Axis::Linear if whole && range.end - range.start < FEW => {
+            (range.end.floor() - range.start.ceil()) as usize + 1
+        }
         Axis::Linear => 11,
-        Axis::Log => (range.end - range.start).round() as usize + 1,
+        Axis::Log => (range.end.floor() - range.start.ceil()) as usize + 1,
     }
 }
 
@@ -217,14 +288,40 @@ where
 {
     for (i, s) in series.iter().enumerate().filter(|_| series.len() > 1) {
         let (y, color) = (56 + 22 * i as i32, COLORS[i % COLORS.len()]);
-        let thin = if s.style == Style::Dashed { 1 } else { 2 };
-        area.draw(&Rectangle::new([(4, y - thin), (22, y + thin)], color.filled()))?;
-        area.draw(&Text::new(s.label.clone(), (28, y - 7), ("sans-serif", 14)))?;
+        let parts: &[(i32, i32, i32)] = match s.style {
+            Style::Line => &[(4, 22, 1)],
+            Style::Dashed => &[(4, 9, 1), (12, 17, 1), (20, 25, 1)],
+            Style::Points => &[(8, 18, 5)],
+        };
+        for &(from, to, half) in parts {
+            area.draw(&Rectangle::new([(from, y - half), (to, y + half)], color.filled()))?;
+        }
+        area.draw(&Text::new(s.label.clone(), (30, y - 8), ("sans-serif", 16)))?;
     }
     Ok(())
 }
 
-/// The range that holds all values, a little wider; from 0 for a linear axis of values that are not negative.
+/// Beyond the outermost powers of ten, as a power of ten.
+const EDGE: f64 = 0.03;
+
+/// The range of x: from where the points begin to where they end, and a little more. A scale of powers of ten that has fewer than
+/// two of them in it is widened to whole ones.
+fn across(values: &[f64], axis: Axis) -> Option<std::ops::Range<f64>> {
+    let finite = values.iter().copied().filter(|v| v.is_finite());
+    let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
+    if low > high {
+        return None;
+    }
+    let more = ((high - low) * 0.02).max(1e-9);
+    if axis == Axis::Log && (high + more).floor() - (low - more).ceil() < 1.0 {
+        return span(values, axis, 0.02);
+    }
+    // A run that begins at 0 begins at the axis.
+    let low = if axis == Axis::Linear && low == 0.0 { 0.0 } else { low - more };
+    Some(low..high + more)
+}
+
+/// The range of y: it holds all values and is a little wider; from 0 for a linear axis of values that are not negative.
 fn span(values: &[f64], axis: Axis, margin: f64) -> Option<std::ops::Range<f64>> {
     let finite = values.iter().copied().filter(|v| v.is_finite());
     let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
@@ -232,12 +329,13 @@ fn span(values: &[f64], axis: Axis, margin: f64) -> Option<std::ops::Range<f64>>
         return None;
     }
     if axis == Axis::Log {
-        // Whole powers of ten, so that the grid falls on them.
-        return Some((low - 0.05).floor()..(high + 0.05).ceil());
+        // Whole powers of ten, so that the grid falls on them, and a little more, so that no point is cut by the frame.
+        let (low, high) = (low.floor(), high.ceil().max(low.floor() + 1.0));
+        return Some(low - EDGE..high + EDGE);
     }
-    let low = if low >= 0.0 && margin < 0.07 { 0.0 } else { low };
+    let low = low.min(0.0);
     let wide = (high - low).max(1e-9);
-    let below = if low == 0.0 && margin < 0.07 { 0.0 } else { margin * wide };
+    let below = if low == 0.0 { 0.0 } else { margin * wide };
     Some(low - below..high + margin * wide)
 }
 
@@ -262,9 +360,57 @@ mod tests {
     #[test]
     fn ranges_hold_all_values() {
         assert_eq!(span(&[], Axis::Linear, 0.05), None);
-        assert_eq!(span(&[-1.3, 0.2], Axis::Log, 0.05), Some(-2.0..1.0));
+        assert_eq!(span(&[-1.3, 0.2], Axis::Log, 0.05), Some(-2.0 - EDGE..1.0 + EDGE));
+        assert_eq!(span(&[1.0], Axis::Log, 0.05), Some(1.0 - EDGE..2.0 + EDGE));
         let range = span(&[2.0, 10.0], Axis::Linear, 0.05).expect("values");
         assert!(range.start == 0.0 && range.end > 10.0);
+        let range = span(&[-2.0, 10.0], Axis::Linear, 0.05).expect("values");
+        assert!(range.start < -2.0);
+    }
+
+    #[test]
+    fn the_axis_below_begins_where_the_points_do() {
+        let range = across(&[310.0, 410.0], Axis::Linear).expect("values");
+        assert!((300.0..310.0).contains(&range.start) && (410.0..420.0).contains(&range.end), "{range:?}");
+        assert_eq!(across(&[0.0, 60.0], Axis::Linear).expect("values").start, 0.0);
+        // 0.02 to 10 needs no room up to 100; 2 to 8 needs a power of ten to be labelled.
+        let range = across(&[0.02_f64.log10(), 1.0], Axis::Log).expect("values");
+        assert!(range.start > -1.8 && range.end < 1.1, "{range:?}");
+        assert_eq!(across(&[2_f64.log10(), 8_f64.log10()], Axis::Log), Some(-EDGE..1.0 + EDGE));
+        assert_eq!(across(&[], Axis::Linear), None);
+    }
+
+    #[test]
+    fn letters_become_smaller_where_there_is_little_room() {
+        assert_eq!(fitting(23, "short", WIDTH), 23);
+        let title = "Fig. 9 with exact: fraction of each cycle; B sleeps for 240 ms after 80 ms of CPU";
+        assert_eq!(fitting(23, title, WIDTH), 15);
+        assert_eq!(fitting(17, "skewed 20", 63), 14);
+        assert_eq!(fitting(17, "", 10), 17);
+    }
+
+    #[test]
+    fn whole_numbers_are_labelled_as_such() {
+        assert_eq!(ticks(&(0.0..5.3), Axis::Linear, &[1.0, 5.0]), 6);
+        assert_eq!(ticks(&(0.0..5.3), Axis::Linear, &[1.5, 5.0]), 11);
+        assert_eq!(ticks(&(-1.8..1.1), Axis::Log, &[-1.7, 1.0]), 3);
+    }
+
+    #[test]
+    fn bars_of_one_name_stand_side_by_side() {
+        let series = |style, x| Series { label: String::new(), style, points: vec![(x, 4.0)] };
+        let all = [series(Style::Points, 0.97), series(Style::Dashed, 1.0), series(Style::Points, 1.03)];
+        let names = ["a".to_owned(), "b".to_owned()];
+        let bars = Bars::of(&all, &names, -2.0);
+        let [(left, floor), (right, top)] = bars.corners(0, (0.97, 4.0));
+        let [(next, _), (last, _)] = bars.corners(2, (1.03, 4.0));
+        assert!(
+            0.5 < left && left < right && right <= next && next < last && last < 1.5,
+            "{left} {right} {next} {last}"
+        );
+        assert_eq!((floor, top), (-2.0, 4.0));
+        assert_eq!(bars.widened(&[(0.0, 1.0), (1.0, 1.0)]), [(-0.5, 1.0), (1.5, 1.0)]);
+        assert!(Bars::of(&all, &[], 0.0).is_empty(), "numbers have points");
     }
 
     #[test]

@@ -152,9 +152,10 @@ fn pictures(
     runs: &[RunResult],
 ) -> Result<()> {
     let mut plot =
-        Plot::new("Two CPUs: median RMS relative error per cycle", "case, in the table's order", "%");
+        Plot::new("Two CPUs: median RMS relative error per cycle", "case, in the table's order", "error, %");
     plot.y_axis = Axis::Log;
-    let mut used = Plot::new("Two CPUs: used of what strangers left", "case, in the table's order", "%");
+    let mut used =
+        Plot::new("Two CPUs: used of what strangers left", "case, in the table's order", "used, %");
     let numbers: Vec<&str> = cells.iter().filter(|c| c.1 == "exact").map(|c| c.0.name).collect();
     plot.x_names = (1..=numbers.len()).map(|n| n.to_string()).collect();
     used.x_names.clone_from(&plot.x_names);

@@ -285,7 +285,7 @@ fn share_plots(s: &mut Setting, rows: &[Row], seconds: &[(Tool, Samples)]) -> Re
     let plot = by_case("CPU time used by the tool", "of one CPU, %", |r| r.overhead, Axis::Log);
     s.page.plot("overhead", &plot)?;
     let mut plot =
-        Plot::new("Shares 1:2:3: the third client's part of each window", "s", "of what all got, %");
+        Plot::new("Shares 1:2:3: the third client's part of each window", "time, s", "of what all got, %");
     for (tool, samples) in seconds {
         let points = (0..samples.last()).map(|i| {
             let got = samples.between(i, i + 1);
