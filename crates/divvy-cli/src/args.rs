@@ -16,6 +16,7 @@ use crate::share::{BackendArg, TraceFormat};
 use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
 use crate::site::SiteArgs;
 use crate::top::TopArgs;
+use crate::usage::UsageArgs;
 use crate::web::WebArgs;
 
 /// Divide one machine's CPU among programs in proportion to shares, with or without privilege.
@@ -64,6 +65,8 @@ pub(crate) enum Command {
     Market(MarketArgs),
     /// A site's accounts and users, as Slurm keeps them, as currencies of this node's market
     Site(SiteArgs),
+    /// Who used how much: write it down, report it, and tell whoever uses far more than its share
+    Usage(UsageArgs),
     /// Your rules: which processes get which share and limit by themselves, kept in a file
     Rules(RulesArgs),
     /// Resume what a divvy that was killed together with its guardian left suspended

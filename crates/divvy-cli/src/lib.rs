@@ -24,6 +24,7 @@ mod site;
 mod strip;
 mod top;
 mod trace_file;
+mod usage;
 mod web;
 
 use std::io::Write as _;
@@ -260,6 +261,7 @@ pub fn main() -> ExitCode {
         args::Command::Replay(args) => replay::run(&args),
         args::Command::Plot(args) => plot::run(&args),
         args::Command::Top(args) => top::run(&args),
+        args::Command::Usage(args) => usage::run(&args),
         args::Command::Web(args) => web::run(&args),
         args::Command::Sim(args) => sim::run(&args),
         args::Command::Compare(args) => sim::compare::run(&args),

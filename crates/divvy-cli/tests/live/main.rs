@@ -38,5 +38,6 @@ mod skip;
 mod system;
 mod terminal;
 mod top;
+mod usage;
 mod web;
 mod wrappers;
