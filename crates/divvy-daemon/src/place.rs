@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use divvy_api::place::{PlaceError, SOCKET, SOCKET_PATH_MAX};
 use divvy_linux::guard::RuntimeDir;
+use divvy_linux::{Pid, ProcessRef, clock};
+use divvy_policy::Nanos;
 use rustix::fs::{Mode, OFlags};
 
 const LOCK: &str = "divvyd.lock";
@@ -30,9 +32,28 @@ pub(crate) fn log_in(dir: &RuntimeDir) -> PathBuf {
     dir.path().join(LOG)
 }
 
-/// Takes the lock of the one divvyd that serves from `dir`, without waiting. The kernel lets go of it when its owner ends,
-/// however that comes about.
+/// How long is waited for the lock of one that was killed, at most.
+const LETS_GO_MAX: Nanos = Nanos::from_secs(2);
+const LOOK: Nanos = Nanos::from_millis(10);
+
+/// Takes the lock of the one divvyd that serves from `dir`, without waiting for one that lives. The kernel lets go of it when its
+/// owner ends, however that comes about; where that was killed, not before those have that it had just forked.
 pub(crate) fn lock_in(dir: &RuntimeDir) -> Result<Locked, PlaceError> {
+    let begun = clock::now();
+    loop {
+        let locked = try_lock_in(dir)?;
+        let gone = match locked {
+            Locked::Theirs(Some(pid)) => Pid::from_raw(pid).map(ProcessRef::open),
+            Locked::Ours(_) | Locked::Theirs(None) => None,
+        };
+        if !matches!(gone, Some(Ok(None))) || clock::now().since(begun) >= LETS_GO_MAX {
+            return Ok(locked);
+        }
+        clock::sleep(LOOK);
+    }
+}
+
+fn try_lock_in(dir: &RuntimeDir) -> Result<Locked, PlaceError> {
     let path = dir.path().join(LOCK);
     let failed = |what| {
         let path = path.clone();
@@ -83,8 +104,6 @@ fn file_error(what: &'static str, path: &Path, cause: std::io::Error) -> PlaceEr
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use divvy_linux::clock;
-    use divvy_policy::Nanos;
     use std::os::unix::fs::PermissionsExt as _;
 
     /// Waits until a lock that was let go of can be had: a child that another test has forked, and that has not become
@@ -120,6 +139,23 @@ pub(crate) mod tests {
         assert!(!place.path().join(SOCKET).exists());
         drop(lock);
         unlocked(|| matches!(lock_in(&place).unwrap(), Locked::Ours(_)));
+    }
+
+    /// One that was killed has left the lock with a child that was just forked, and has not let go of it yet.
+    #[test]
+    fn the_lock_of_one_that_is_gone_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = place(&dir.path().join("run"));
+        let Locked::Ours(lock) = lock_in(&place).unwrap() else { panic!("nobody else is there") };
+        let mut gone = std::process::Command::new("true").spawn().unwrap();
+        gone.wait().unwrap();
+        std::fs::write(place.path().join(LOCK), gone.id().to_string()).unwrap();
+        let held = std::thread::spawn(move || {
+            clock::sleep(Nanos::from_millis(200));
+            drop(lock);
+        });
+        assert!(matches!(lock_in(&place).unwrap(), Locked::Ours(_)));
+        held.join().unwrap();
     }
 
     #[test]
