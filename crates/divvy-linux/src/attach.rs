@@ -55,6 +55,17 @@ pub enum Source {
     ProcessEvents,
 }
 
+/// For whom a client is attached; by default for whoever runs us.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttachFor {
+    /// Only processes of this user are held and charged.
+    pub owner: Option<u32>,
+    /// The process that is named by its number began then.
+    pub start: Option<StartTime>,
+    /// The user whose clients have a cgroup in common, where there are such.
+    pub user: Option<u32>,
+}
+
 /// What keeping track of members costs, and what it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Membership {
@@ -202,7 +213,7 @@ impl LinuxHost {
     /// names a process that another client has by as narrow a selector; [`Error::Permission`] where we may not signal it.
     /// Nothing is held then.
     pub fn attach(&mut self, selector: &Selector) -> Result<ClientId> {
-        self.attach_for(selector, None, None)
+        self.attach_for(selector, AttachFor::default())
     }
 
     /// As [`attach`](Self::attach), for a user: only processes that are `owner`'s in every way
@@ -213,13 +224,8 @@ impl LinuxHost {
     /// As [`attach`](Self::attach); [`Error::Permission`] where `pid:` or `tree:` names a process that is not the owner's,
     /// by the users of the very process that is attached then; [`Error::Select`] where that did not begin at `start`, if that
     /// is given: somebody else has got its number since whoever asks has looked.
-    pub fn attach_for(
-        &mut self,
-        selector: &Selector,
-        owner: Option<u32>,
-        start: Option<StartTime>,
-    ) -> Result<ClientId> {
-        let meant = start;
+    pub fn attach_for(&mut self, selector: &Selector, whom: AttachFor) -> Result<ClientId> {
+        let AttachFor { owner, start: meant, user } = whom;
         let start = self.check(selector, owner)?;
         if meant.is_some() && meant != start {
             return Err(select_error(
@@ -229,7 +235,7 @@ impl LinuxHost {
             ));
         }
         let client = self.clients.next_id();
-        let leaf = self.leaf_for(selector, client)?;
+        let leaf = self.leaf_for(selector, client, user)?;
         let members = Members::attached(Live, selector.children()).owned_by(owner);
         let mut new = Client::new(members);
         (new.condition, new.selector, new.leaf) = (Condition::Held, Some(selector.clone()), leaf);

@@ -47,7 +47,7 @@ mod steer;
 mod world;
 
 pub use affinity::{CpuListError, CpuMask};
-pub use attach::{KnownMember, Match, MemberInfo, Membership, Source};
+pub use attach::{AttachFor, KnownMember, Match, MemberInfo, Membership, Source};
 pub use cpu_times::CpuTimes;
 pub use divvy_engine::Exit;
 pub use doctor::{Finding, Status, doctor};

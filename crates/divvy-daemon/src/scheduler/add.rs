@@ -1,12 +1,13 @@
 //! Taking in clients: commands that are started here, and processes that run already.
 
-use divvy_linux::{Command as HostCommand, Pid, Selector, StartTime, user_name};
+use divvy_linux::{AttachFor, Command as HostCommand, Pid, Selector, StartTime, user_name};
 use divvy_market::CurrencyId;
 use divvy_policy::{ClientId, Share};
 
 use super::book::Entry;
 use super::groups::Asked;
 use super::{Owner, Scheduler, internal, limited, own, parse_limit, parse_share, system};
+use crate::kernel::KERNEL_BACKEND;
 use crate::market::message::{Admitted, Who};
 use crate::message::{Answer, Prepared, Refusal};
 use divvy_api::types::{Bounds, ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
@@ -260,9 +261,12 @@ impl Scheduler {
         of: Option<Of>,
     ) -> Result<Answer, Refusal> {
         self.check_free(selector, owner.as_ref().map(|owner| owner.uid))?;
+        // The kernel's scheduler of ours takes cgroups beside each other for its clients.
+        let user =
+            owner.as_ref().map(|owner| owner.uid).filter(|_| self.settings.backend.used != KERNEL_BACKEND);
         let host = self.engine.host_mut();
         let client = match of {
-            Some(Of { only, start }) => host.attach_for(selector, only, start),
+            Some(Of { only, start }) => host.attach_for(selector, AttachFor { owner: only, start, user }),
             None => host.attach(selector),
         };
         let (selector, bounds) = (selector.to_string(), Bounds::default());

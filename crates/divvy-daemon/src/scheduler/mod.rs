@@ -16,7 +16,7 @@ mod spent;
 mod system;
 mod view;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
@@ -234,8 +234,10 @@ impl Scheduler {
             crate::say(format_args!("a client keeps the memory, or the part of the disks, that it had: {e}"));
         }
         let ledger = self.engine.ledger().clients();
-        let shares: Vec<(ClientId, Share)> =
-            self.book.present().map(|(client, _)| (client, ledger[client.index()].share)).collect();
+        let competes = |client| self.system.as_ref().is_none_or(|system| system.competes(client));
+        let share = |client: ClientId| (client, (ledger[client.index()].share, competes(client)));
+        let shares: BTreeMap<ClientId, (Share, bool)> =
+            self.book.present().map(|(client, _)| share(client)).collect();
         match self.engine.host_mut().weigh(&shares) {
             Ok(off) if off > DEVIATION_WARN_PPM => {
                 if !std::mem::replace(&mut self.weights.told, true) {

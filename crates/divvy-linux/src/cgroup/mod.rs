@@ -1,6 +1,7 @@
 //! Back ends that use cgroups of our own: the freezer as the means to hold clients, and the kernel's CPU weights.
 //!
-//! divvy makes a tree (`divvy-PID-START`) below a cgroup that is ours to change, with a leaf for each client. A command's
+//! divvy makes a tree (`divvy-PID-START`) below a cgroup that is ours to change, with a leaf for each client, where there are several
+//! users in a cgroup for each of them (`u1000`). A command's
 //! process writes itself into its leaf before it becomes the command, so nobody escapes; its children are born there.
 //! What runs already is moved into its client's leaf, into a part for those that come from the same place, which bears that
 //! place's name in an attribute, so that they can be moved back there.
@@ -17,6 +18,7 @@ mod rights;
 pub mod room;
 mod survey;
 mod tree;
+mod users;
 mod weights;
 
 pub use ceiling::{Ceilings, NotKept};
@@ -26,4 +28,5 @@ pub use rights::{Enforced, Rights, WHOLE};
 pub(crate) use survey::FIX;
 pub use survey::{Enable, Ground, Survey};
 pub(crate) use tree::{Leaf, Tree};
+pub(crate) use users::Claim;
 pub use weights::{DEVIATION_WARN_PPM, Knob, Weights, scale};

@@ -21,6 +21,8 @@ const MOVES_MAX: u32 = 64;
 const FREEZE: &CStr = c"cgroup.freeze";
 const PROCS: &CStr = c"cgroup.procs";
 const CONTROL: &CStr = c"cgroup.subtree_control";
+/// With this the names of cgroups begin that are around the leaves of one user.
+const USER: u8 = b'u';
 /// An attribute of a leaf's part: where its processes were before, and go back to.
 pub(crate) const HOME: &CStr = c"user.divvy.home";
 
@@ -161,13 +163,25 @@ pub(crate) fn thaw(tree: &TreeImage) -> Undone {
     undone
 }
 
+/// Whether a directory of a tree is around the leaves of one user.
+fn is_user(name: &CStr) -> bool {
+    name.to_bytes().first() == Some(&USER)
+}
+
 fn thaw_leaves(root: BorrowedFd<'_>, undone: &mut Undone) {
     let mut done = Undone::default();
-    let listed = each_leaf(root, |name| match thaw_one(root, name) {
-        Ok(frozen) => done.thawed += u32::from(frozen),
-        // Version 1 has no such file, and freezes nobody; a leaf that has gone holds nobody.
-        Err(Errno::NOENT | Errno::NODEV) => {}
-        Err(e) => done.fail(e),
+    let listed = each_leaf(root, |name| {
+        match thaw_one(root, name) {
+            Ok(frozen) => done.thawed += u32::from(frozen),
+            // Version 1 has no such file, and freezes nobody; a leaf that has gone holds nobody.
+            Err(Errno::NOENT | Errno::NODEV) => {}
+            Err(e) => done.fail(e),
+        }
+        if is_user(name)
+            && let Ok(user) = rustix::fs::openat(root, name, DIRECTORY, Mode::empty())
+        {
+            thaw_leaves(user.as_fd(), &mut done);
+        }
     });
     undone.thawed += done.thawed;
     if let Some(e) = done.failed.or(listed.err()) {
@@ -191,6 +205,17 @@ fn thaw_one(root: BorrowedFd<'_>, name: &CStr) -> Result<bool, Errno> {
     }
 }
 
+/// Puts a controller off for the children of a cgroup.
+fn put_off(root: BorrowedFd<'_>, dir: &CStr, off: &[u8]) -> Result<(), Errno> {
+    let written = rustix::fs::openat(root, dir, DIRECTORY, Mode::empty())
+        .and_then(|dir| write_file(&dir, CONTROL, off));
+    match written {
+        // Another divvy has its tree beside ours, and the controller stays on for that one.
+        Err(Errno::BUSY) => Ok(()),
+        done => done,
+    }
+}
+
 /// Thaws every leaf, moves whoever is left in one home, and removes all of them and the root.
 pub(crate) fn dissolve(tree: &TreeImage) -> Undone {
     let mut undone = Undone::default();
@@ -204,44 +229,61 @@ pub(crate) fn dissolve(tree: &TreeImage) -> Undone {
     };
     thaw_leaves(root.as_fd(), &mut undone);
     tree.disable.each(|off| {
+        // From the inside: what is on for the leaves of a user stays on around them.
+        let _ = each_leaf(root.as_fd(), |name| {
+            if is_user(name) {
+                let _ = put_off(root.as_fd(), name, off);
+            }
+        });
         // Where a controller is on for the leaves of a cgroup, that cgroup can have no processes.
         for dir in [c".", c".."] {
-            let written = rustix::fs::openat(&root, dir, DIRECTORY, Mode::empty())
-                .and_then(|dir| write_file(&dir, CONTROL, off));
-            // Busy: another divvy has its tree beside ours, and the controller stays on for that one.
-            if let Err(e) = written
-                && e != Errno::BUSY
-            {
+            if let Err(e) = put_off(root.as_fd(), dir, off) {
                 undone.fail(e);
             }
         }
     });
     let home = open_procs(tree.home.as_c_str());
-    let mut failed = None;
+    let home = home.as_ref().map(AsFd::as_fd).map_err(|e| *e);
     let mut removed = 0;
-    let listed = each_leaf(root.as_fd(), |name| {
-        let emptied = match &home {
-            Ok(home) => empty(root.as_fd(), name, home.as_fd(), &mut removed),
-            Err(e) => Err(*e),
-        };
-        match remove(root.as_fd(), name) {
-            Ok(()) => removed += 1,
-            Err(e) => {
-                failed.get_or_insert(emptied.err().unwrap_or(e));
-            }
-        }
-    });
-    undone.removed += removed;
-    if let Some(e) = failed.or(listed.err()) {
+    if let Err(e) = take_apart(root.as_fd(), home, &mut removed) {
+        undone.removed += removed;
         undone.fail(e);
         return undone;
     }
+    undone.removed += removed;
     match rustix::fs::rmdir(tree.root.as_c_str()) {
         Ok(()) => undone.removed += 1,
         Err(Errno::NOENT) => {}
         Err(e) => undone.fail(e),
     }
     undone
+}
+
+/// Empties and removes all leaves of `around`, and with them the cgroups of users; the first thing that failed, after the rest
+/// was done.
+fn take_apart(
+    around: BorrowedFd<'_>,
+    home: Result<BorrowedFd<'_>, Errno>,
+    removed: &mut u32,
+) -> Result<(), Errno> {
+    let mut failed = None;
+    let listed = each_leaf(around, |name| {
+        let emptied = home.and_then(|home| {
+            if is_user(name) {
+                let user = rustix::fs::openat(around, name, DIRECTORY, Mode::empty())?;
+                take_apart(user.as_fd(), Ok(home), removed)
+            } else {
+                empty(around, name, home, removed)
+            }
+        });
+        match remove(around, name) {
+            Ok(()) => *removed += 1,
+            Err(e) => {
+                failed.get_or_insert(emptied.err().unwrap_or(e));
+            }
+        }
+    });
+    failed.map_or(listed, Err)
 }
 
 /// Takes one leaf of a tree apart, whoever is in it.

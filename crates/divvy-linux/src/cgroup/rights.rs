@@ -3,8 +3,8 @@
 //! *Memory*: what is reserved for a client becomes its leaf's `memory.min`, that and what it shares `memory.low`. All there
 //! is to be had is [`RESERVABLE`] percent of the memory that the kernel has not taken for itself, or of the least
 //! `memory.max` around the tree; the rest, [`REST_MIN`] at least, is nobody's, and whoever has no rights lives there
-//! (source: *Isolation with Flexibility*, section 4.4). The tree's root is given as much as its leaves together, for the kernel protects nobody
-//! further than the cgroup around it.
+//! (source: *Isolation with Flexibility*, section 4.4). The tree's root, and the cgroup of each user, are given as much as their leaves
+//! together, for the kernel protects nobody further than the cgroup around it.
 //!
 //! *Disks*: parts of a whole become `io.weight` (iocost) and `io.bfq.weight` (BFQ), whichever there is; the kernel looks at
 //! the one of whatever divides a disk ([`super::disks`]), and counts only who uses the disk.
@@ -20,8 +20,9 @@ use super::room::{
 };
 use super::survey::Ground;
 use super::tree::{Leaf, Tree};
+use super::users::Levels;
 use super::weights::Knob;
-use crate::{Error, Result};
+use crate::Result;
 
 /// Of so many parts all there is of a resource consists.
 pub const WHOLE: u64 = 1 << 32;
@@ -34,6 +35,9 @@ const SAME: u64 = 64;
 /// The largest weights that the kernel takes.
 const IO_WEIGHT_MAX: u64 = 10_000;
 const BFQ_WEIGHT_MAX: u64 = 1_000;
+/// The files that take a weight of the disks, and the largest.
+const DISK_WEIGHTS: [(&str, u64); 2] =
+    [(IO_WEIGHT.name(), IO_WEIGHT_MAX), (IO_BFQ_WEIGHT.name(), BFQ_WEIGHT_MAX)];
 
 /// What a client has a right to, in parts of [`WHOLE`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -277,15 +281,37 @@ impl Tree {
         }
         let memory = self.given.memory;
         let bounds: Vec<(u64, u64)> = leaves.iter().map(|(rights, _)| bounds(memory, rights)).collect();
-        let all = bounds.iter().fold((0, 0), |all, of| (all.0 + of.0, all.1 + of.1));
-        let before = (self.given.min, self.given.low);
-        // Nobody has less than both before and after, so the root has the larger of the two meanwhile.
-        let mut done = self.protect_root((before.0.max(all.0), before.1.max(all.1)));
-        for ((_, leaf), (min, low)) in leaves.iter_mut().zip(bounds) {
+        let sum = |of: &mut dyn Iterator<Item = &(u64, u64)>| of.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let more = |a: (u64, u64), b: (u64, u64)| (a.0.max(b.0), a.1.max(b.1));
+        let all = sum(&mut bounds.iter());
+        let levels = Levels::of(leaves.iter().map(|(_, leaf)| leaf.user));
+        let of_users: Vec<(u32, (u64, u64))> = levels
+            .users
+            .iter()
+            .map(|(&user, places)| (user, sum(&mut places.iter().map(|&i| &bounds[i]))))
+            .collect();
+        // Nobody has less than both before and after, so those around have the larger of the two meanwhile.
+        let mut done = self.protect_root(more((self.given.min, self.given.low), all));
+        for &(user, to) in &of_users {
+            let had = self.users.get(&user).map_or((0, 0), |around| (around.given.min, around.given.low));
+            done = done.and(self.protect_user(user, more(had, to)));
+        }
+        for ((_, leaf), to) in leaves.iter_mut().zip(bounds) {
             let dir = leaf.dir.clone();
-            done = done.and(self.protect(&dir, &mut leaf.given, (min, low)));
+            done = done.and(self.protect(&dir, &mut leaf.given, to));
+        }
+        for &(user, to) in &of_users {
+            done = done.and(self.protect_user(user, to));
         }
         done.and(self.protect_root(all))
+    }
+
+    fn protect_user(&mut self, user: u32, to: (u64, u64)) -> Result<()> {
+        let Some(mut around) = self.users.remove(&user) else { return Ok(()) };
+        let dir = around.dir.clone();
+        let done = self.protect(&dir, &mut around.given, to);
+        self.users.insert(user, around);
+        done
     }
 
     fn protect_root(&mut self, to: (u64, u64)) -> Result<()> {
@@ -308,24 +334,57 @@ impl Tree {
         Ok(())
     }
 
-    fn weigh_disks(&self, leaves: &mut [(&Rights, &mut Leaf)]) -> Result<()> {
-        let parts: Vec<u64> = leaves.iter().map(|(rights, _)| rights.disk).collect();
-        let files = [(IO_WEIGHT.name(), IO_WEIGHT_MAX), (IO_BFQ_WEIGHT.name(), BFQ_WEIGHT_MAX)];
+    fn weigh_disks(&mut self, leaves: &mut [(&Rights, &mut Leaf)]) -> Result<()> {
+        let part = |i: &usize, leaves: &[(&Rights, &mut Leaf)]| leaves[*i].0.disk;
+        let levels = Levels::of(leaves.iter().map(|(_, leaf)| leaf.user));
         let mut done = Ok(());
-        for (which, (file, most)) in files.into_iter().enumerate() {
-            for ((_, leaf), weight) in leaves.iter_mut().zip(weights(&parts, most)) {
-                let Some(weight) = weight.filter(|&weight| leaf.given.weights[which] != weight) else {
-                    continue;
-                };
-                match self.write(&leaf.dir.join(file), &format!("default {weight}")) {
-                    Ok(()) => leaf.given.weights[which] = weight,
-                    // A kernel without iocost, or without BFQ; its disks are told of as such.
-                    Err(e) if e.errno() == Some(rustix::io::Errno::NOENT) && leaf.dir.exists() => {}
-                    Err(e) => done = done.and(Err::<(), Error>(e)),
+        for places in levels.users.values() {
+            let parts: Vec<u64> = places.iter().map(|i| part(i, leaves)).collect();
+            for (which, (_, most)) in DISK_WEIGHTS.into_iter().enumerate() {
+                for (&i, weight) in places.iter().zip(weights(&parts, most)) {
+                    done = done.and(
+                        self.weigh_disk(&leaves[i].1.dir, leaves[i].1.given, which, weight)
+                            .map(|given| leaves[i].1.given = given),
+                    );
                 }
             }
         }
+        // Whoever is of no account now keeps what it has.
+        let users: Vec<u32> = levels.users.keys().copied().collect();
+        let of_users = levels.users.values().map(|places| places.iter().map(|i| part(i, leaves)).sum());
+        let parts: Vec<u64> = of_users.chain(levels.root.iter().map(|i| part(i, leaves))).collect();
+        for (which, (_, most)) in DISK_WEIGHTS.into_iter().enumerate() {
+            let weights = weights(&parts, most);
+            let (of_users, of_leaves) = weights.split_at(users.len());
+            for (user, &weight) in users.iter().zip(of_users) {
+                let Some(around) = self.users.get(user) else { continue };
+                let given = self.weigh_disk(&around.dir, around.given, which, weight);
+                done = done.and(given.map(|given| {
+                    if let Some(around) = self.users.get_mut(user) {
+                        around.given = given;
+                    }
+                }));
+            }
+            for (&i, &weight) in levels.root.iter().zip(of_leaves) {
+                done = done.and(
+                    self.weigh_disk(&leaves[i].1.dir, leaves[i].1.given, which, weight)
+                        .map(|given| leaves[i].1.given = given),
+                );
+            }
+        }
         done
+    }
+
+    /// Writes a weight of the disks where it is another than was given; what is given then.
+    fn weigh_disk(&self, dir: &Path, mut given: Given, which: usize, weight: Option<u64>) -> Result<Given> {
+        let Some(weight) = weight.filter(|&weight| given.weights[which] != weight) else { return Ok(given) };
+        match self.write(&dir.join(DISK_WEIGHTS[which].0), &format!("default {weight}")) {
+            Ok(()) => given.weights[which] = weight,
+            // A kernel without iocost, or without BFQ; its disks are told of as such.
+            Err(e) if e.errno() == Some(rustix::io::Errno::NOENT) && dir.exists() => {}
+            Err(e) => return Err(e),
+        }
+        Ok(given)
     }
 
     /// What gives effect to rights, resource by resource: to memory and disks only where that was asked for.

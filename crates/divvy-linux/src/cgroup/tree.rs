@@ -3,6 +3,7 @@
 //! Whoever makes a tree has entered it in the table of held processes before ([`super::raw`] undoes it from there), so
 //! that no moment is left in which a leaf could stay behind, frozen or not.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -19,6 +20,7 @@ use super::raw::{self, FixedPath, SwitchedOn, TreeImage, Undone};
 use super::rights::{Given, Offers};
 use super::room::{CPU_MAX, Controller, Limit};
 use super::survey::{Enable, FIX, Ground};
+use super::users::UserCgroup;
 use crate::guard::Table;
 use crate::{Error, Pid, Result, StartTime};
 
@@ -55,10 +57,12 @@ pub(crate) struct Tree {
     pub(super) offers: Offers,
     /// What the root was given for all of them.
     pub(super) given: Given,
+    /// The cgroups around the leaves of one user each.
+    pub(super) users: BTreeMap<u32, UserCgroup>,
 }
 
 /// The error for a cgroup's file; a lacking permission names the fix that holds for cgroups.
-fn failed(operation: &'static str, path: &Path, cause: Errno) -> Error {
+pub(super) fn failed(operation: &'static str, path: &Path, cause: Errno) -> Error {
     let object = path.display().to_string();
     match cause {
         Errno::PERM | Errno::ACCESS | Errno::ROFS => Error::Permission { operation, object, fix: FIX, cause },
@@ -112,7 +116,8 @@ impl Tree {
         };
         let enabled = SwitchedOn::default();
         let given = Given::default();
-        Self { root, ground, purpose, inode: 0, enabled, files, made: false, offers, given }
+        let users = BTreeMap::new();
+        Self { root, ground, purpose, inode: 0, enabled, files, made: false, offers, given, users }
     }
 
     /// What a table has to say of it.
@@ -200,7 +205,7 @@ impl Tree {
     }
 
     /// Gives a cgroup a weight, and looks whether the kernel took it as it is.
-    fn weigh(&self, dir: &Path, weight: u64) -> Result<()> {
+    pub(super) fn weigh(&self, dir: &Path, weight: u64) -> Result<()> {
         let path = dir.join(self.ground.knob.file());
         self.write(&path, &weight.to_string())?;
         let kept = self.files.read(&path).map_err(|e| failed("read", &path, e))?;
@@ -217,7 +222,12 @@ impl Tree {
     /// # Errors
     /// [`Error::System`] or [`Error::Permission`]; nothing is left of the leaf then.
     pub(crate) fn leaf(&self, client: usize) -> Result<Leaf> {
-        let dir = self.root.join(format!("c{client}"));
+        self.leaf_in(&self.root, client)
+    }
+
+    /// The same in `around`: the root, or the cgroup of a user.
+    pub(super) fn leaf_in(&self, around: &Path, client: usize) -> Result<Leaf> {
+        let dir = around.join(format!("c{client}"));
         self.files.make(&dir).map_err(|e| failed("make cgroup", &dir, e))?;
         let leaf = self.open_leaf(&dir, client);
         if leaf.is_err() {
@@ -264,7 +274,7 @@ impl Tree {
             super::Knob::Shares => None,
         };
         let (dir, given) = (dir.to_owned(), Given::default());
-        Ok(Leaf { dir, freeze, procs, usage, weight, given, parts: Vec::new(), told: false })
+        Ok(Leaf { dir, freeze, procs, usage, weight, given, parts: Vec::new(), told: false, user: None })
     }
 
     /// The cgroup around all leaves.
@@ -277,16 +287,16 @@ impl Tree {
         self.offers.wanted(Controller::Memory).is_some()
     }
 
-    /// Whether it divides by weights that follow the clients' shares; by which file, if so.
-    pub(crate) fn follows(&self) -> Option<super::Knob> {
-        self.purpose.keeps().then_some(self.ground.knob)
+    /// Whether it divides by weights that follow the clients' shares.
+    pub(crate) fn follows(&self) -> bool {
+        self.purpose.keeps()
     }
 
     /// Gives a leaf another weight; writes nothing where it has it.
     ///
     /// # Errors
     /// As [`Tree::make`]; the leaf keeps the weight that it had then.
-    pub(crate) fn reweigh(&self, leaf: &mut Leaf, weight: u64) -> Result<()> {
+    pub(super) fn reweigh(&self, leaf: &mut Leaf, weight: u64) -> Result<()> {
         if leaf.weight != weight {
             self.weigh(&leaf.dir, weight)?;
             leaf.weight = weight;
@@ -374,10 +384,13 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::System`] or [`Error::Permission`]; what is left goes with the tree.
-    pub(crate) fn disband(&self, leaf: Leaf) -> Result<()> {
-        let name = leaf.dir.file_name().map(std::os::unix::ffi::OsStrExt::as_bytes).unwrap_or_default();
+    pub(crate) fn disband(&mut self, leaf: Leaf) -> Result<()> {
+        let below = leaf.dir.strip_prefix(&self.root).unwrap_or(&leaf.dir);
+        let name = std::os::unix::ffi::OsStrExt::as_bytes(below.as_os_str());
         let name = std::ffi::CString::new(name).unwrap_or_default();
-        raw::dissolve_leaf(&self.image()?, &name).map_err(|e| failed("take apart cgroup", &leaf.dir, e))
+        raw::dissolve_leaf(&self.image()?, &name).map_err(|e| failed("take apart cgroup", &leaf.dir, e))?;
+        self.left(leaf.user);
+        Ok(())
     }
 
     /// Thaws all leaves, moves home whoever is left in one, and removes everything.
@@ -425,6 +438,8 @@ pub(crate) struct Leaf {
     parts: Vec<(PathBuf, PathBuf)>,
     /// Whether it was told that a process could not be moved.
     told: bool,
+    /// In whose cgroup it is, if in any user's.
+    pub(super) user: Option<u32>,
 }
 
 /// Where the processes of a part of a leaf were before.

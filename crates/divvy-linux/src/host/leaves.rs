@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use divvy_policy::{ClientId, CpuLimit, Share};
 
 use super::{LinuxHost, Warning};
-use crate::cgroup::{Ceilings, Enforced, Leaf, NotKept, Rights, Tree, scale};
+use crate::cgroup::{Ceilings, Claim, Enforced, Leaf, NotKept, Rights, Tree};
 use crate::select::Selector;
 use crate::{Error, Pid, Result, own};
 
@@ -19,12 +19,17 @@ pub(super) fn stay_in_memory(tree: Option<&Tree>) -> Vec<Warning> {
 }
 
 impl LinuxHost {
-    /// The cgroup for what `selector` names, where cgroups are what holds or weighs.
+    /// The cgroup for what `selector` names, within that of `user` if it is given, where cgroups are what holds or weighs.
     ///
     /// # Errors
     /// [`Error::Select`] for what is in a cgroup: moved into ours it would not be there any more; and where none can be made.
-    pub(crate) fn leaf_for(&self, selector: &Selector, client: ClientId) -> Result<Option<Leaf>> {
-        let Some(tree) = &self.tree else { return Ok(None) };
+    pub(crate) fn leaf_for(
+        &mut self,
+        selector: &Selector,
+        client: ClientId,
+        user: Option<u32>,
+    ) -> Result<Option<Leaf>> {
+        let Some(tree) = &mut self.tree else { return Ok(None) };
         if matches!(selector, Selector::Cgroup(_)) {
             return Err(Error::Select {
                 selector: selector.to_string(),
@@ -34,7 +39,7 @@ impl LinuxHost {
                 fix: "name them by tree, user or name, or start divvyd with --backend signals",
             });
         }
-        let leaf = tree.leaf(client.index())?.close();
+        let leaf = tree.leaf_of(client.index(), user)?.close();
         // Held from the start, as every client is.
         leaf.freeze()?;
         Ok(Some(leaf))
@@ -64,32 +69,28 @@ impl LinuxHost {
 
     /// Moves all of a client back to where they were, thawed, and removes its cgroup. What is left goes with the tree.
     pub(crate) fn disband(&mut self, client: ClientId) {
-        let (Some(tree), Some(leaf)) = (&self.tree, self.clients[client.index()].leaf.take()) else { return };
+        let (Some(tree), Some(leaf)) = (&mut self.tree, self.clients[client.index()].leaf.take()) else {
+            return;
+        };
         if let Err(e) = tree.disband(leaf) {
             self.notices.push(None, e.to_string());
         }
     }
 
     /// Makes the weights of clients' cgroups those of `shares`, where weights are to follow them
-    /// ([`Means::Rights`](crate::cgroup::Means::Rights)); those that are others are written. Returns how far off the worst
+    /// ([`Means::Rights`](crate::cgroup::Means::Rights)); those that are others are written. The last of each says whether the client wants
+    /// the CPU now: the cgroup of a user has the shares of its clients that do. Returns how far off the worst
     /// is, in millionths: the kernel's range is narrower than that of shares.
     ///
     /// # Errors
     /// The first that could not be written; the others are.
-    pub fn weigh(&mut self, shares: &[(ClientId, Share)]) -> Result<u64> {
-        let Some((tree, knob)) = self.tree.as_ref().and_then(|tree| Some((tree, tree.follows()?))) else {
-            return Ok(0);
-        };
-        let numbers: Vec<u64> = shares.iter().map(|(_, share)| share.get()).collect();
-        let weights = scale(&numbers, knob);
-        let mut done = Ok(weights.deviation_ppm);
-        for (&(client, _), &weight) in shares.iter().zip(&weights.values) {
-            let leaf = self.clients.get_mut(client.index()).and_then(|c| c.leaf.as_mut());
-            if let Some(Err(e)) = leaf.map(|leaf| tree.reweigh(leaf, weight)) {
-                done = done.and(Err(e));
-            }
-        }
-        done
+    pub fn weigh(&mut self, shares: &BTreeMap<ClientId, (Share, bool)>) -> Result<u64> {
+        let Some(tree) = self.tree.as_mut().filter(|tree| tree.follows()) else { return Ok(0) };
+        let claims = self.clients.with_ids_mut().filter_map(|(id, client)| {
+            let &(share, counts) = shares.get(&id)?;
+            Some(Claim { share: share.get(), counts, leaf: client.leaf.as_mut()? })
+        });
+        tree.weigh_all(&mut claims.collect::<Vec<_>>())
     }
 
     /// Has the kernel keep a client within a limit, or lift that, where it divides; whether it does.

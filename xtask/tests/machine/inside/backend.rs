@@ -171,8 +171,13 @@ pub(super) fn used(cgroups: &[Cgroup]) -> Vec<u64> {
 pub(super) fn leaves() -> Vec<Cgroup> {
     let trees = trees();
     assert_eq!(trees.len(), 1, "{trees:?}");
-    let leaves = trees.iter().flat_map(|tree| dirs(tree, "c"));
-    leaves.map(|dir| Cgroup::open(&dir).expect("there")).collect()
+    // Where there are several users, each has a cgroup around its own.
+    let users: Vec<PathBuf> = trees.iter().flat_map(|tree| dirs(tree, "u")).collect();
+    let leaves = trees.iter().chain(&users).flat_map(|dir| dirs(dir, "c"));
+    let number = |dir: &PathBuf| -> Option<u32> { dir.file_name()?.to_str()?.get(1..)?.parse().ok() };
+    let mut leaves: Vec<PathBuf> = leaves.collect();
+    leaves.sort_by_key(number);
+    leaves.iter().map(|dir| Cgroup::open(dir).expect("there")).collect()
 }
 
 #[test]
@@ -317,6 +322,38 @@ fn who_resumes_its_own_processes_gains_nothing() {
     check_parts(&used(&leaves), &[1, 1]);
     daemon.stop();
     assert!(trees().is_empty());
+}
+
+/// A client that naps for a tenth of a second at a time is never idle to the market. What it leaves is its user's other client's.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn what_a_client_leaves_is_its_users_first() {
+    const ALICE: u32 = 1001;
+    const NAPS: &str = "while :; do usleep 100000; done";
+    let mut daemon = Daemon::system(&["--backend", "cgroup"]);
+    let mut children = Vec::new();
+    for (line, uid) in [(SPIN, ALICE), (NAPS, ALICE), (SPIN, ALICE + 1)] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).stdin(Stdio::null()).uid(uid).gid(uid);
+        let child = shell.spawn().expect("a shell");
+        let mut attach = daemon.divvy(&["attach", "-s", "1", "--tree", &child.id().to_string()]);
+        check_success(attach.uid(uid).gid(uid));
+        children.push(child);
+    }
+    let leaves = leaves();
+    sleep(1_000);
+    let used = used(&leaves);
+    let all: u64 = used.iter().sum();
+    assert!(used[1] > 0 && used[1] * 5 < all, "half of alice's half is its part, and it naps: {used:?}");
+    check_parts(&[used[0] + used[1], used[2]], &[1, 1]);
+    check_success(&mut daemon.divvy(&["detach", "alice/sh"]));
+    daemon.stop();
+    assert!(trees().is_empty());
+    for child in &mut children {
+        assert!(!cgroup_of(Pid::from_child(child)).contains("/divvy-"));
+        child.kill().expect("ours");
+        child.wait().expect("our child");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::super::raw::SwitchedOn;
 use super::super::survey::Enable;
 use super::super::tree::Purpose;
 use super::*;
-use crate::{Pid, StartTime};
+use crate::{Error, Pid, StartTime};
 
 const FILES: &[(&str, &str)] = &[
     ("cgroup.procs", ""),
@@ -250,4 +250,73 @@ fn bytes_are_reserved_beside_parts() {
     // No more than there is.
     let all = Rights { memory_bytes: u64::MAX, ..Rights::default() };
     assert_eq!(bounds(1000 * MIB, &all), (950 * MIB, 950 * MIB));
+}
+
+/// 950 MiB, and three clients of two users.
+#[test]
+fn a_users_cgroup_has_what_its_leaves_have_together() {
+    use super::super::users::Claim;
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = tree(&fixture, &[("cgroup.subtree_control", "cpu io memory\n")]);
+    tree.make(1).expect("nothing is refused");
+    written(&fixture);
+    let users = [7, 7, 8].map(Some);
+    let mut leaves = [0, 1, 2].map(|client| tree.leaf_of(client, users[client]).expect("a leaf"));
+    let made = written(&fixture);
+    let on = ["cpu", "memory", "io"].map(|name| format!("T/u7/cgroup.subtree_control=+{name}"));
+    assert!(on.iter().all(|line| made.contains(line)), "{made:?}");
+    assert_eq!(leaves[1].dir(), tree.dir().join("u7/c1"));
+    // A quarter and an eighth of the memory are reserved; 1, 1 and 2 parts of the disks.
+    let quarter = 950 * MIB / 4;
+    let now = [rights(WHOLE / 4, 0, 100), rights(WHOLE / 8, WHOLE / 8, 100), rights(0, WHOLE / 4, 200)];
+    keep(&mut tree, &now, &mut leaves).expect("nothing is refused");
+    let all = written(&fixture);
+    let at = |line: String| all.iter().position(|l| *l == line).unwrap_or_else(|| panic!("{line}: {all:?}"));
+    let around = at(format!("T/u7/memory.min={}", quarter + quarter / 2));
+    assert!(at(format!("T/memory.min={}", quarter + quarter / 2)) < around);
+    assert!(around < at(format!("T/u7/c0/memory.min={quarter}")));
+    at(format!("T/u7/memory.low={}", quarter * 2));
+    at(format!("T/u8/memory.low={quarter}"));
+    for (dir, weight) in
+        [("u7", 10_000), ("u8", 10_000), ("u7/c0", 10_000), ("u7/c1", 10_000), ("u8/c2", 10_000)]
+    {
+        at(format!("T/{dir}/io.weight=default {weight}"));
+    }
+    // Less: those inside first.
+    let now = [rights(WHOLE / 8, 0, 300), now[1], now[2]];
+    keep(&mut tree, &now, &mut leaves).expect("nothing is refused");
+    let less = [
+        "T/u7/c1/io.weight=default 3333".to_owned(),
+        "T/u7/c1/io.bfq.weight=default 333".to_owned(),
+        "T/u8/io.weight=default 5000".to_owned(),
+        "T/u8/io.bfq.weight=default 500".to_owned(),
+    ];
+    let all = written(&fixture);
+    assert_eq!(all[all.len() - 4..], less);
+    let at = |line: String| all.iter().position(|l| *l == line).unwrap_or_else(|| panic!("{line}: {all:?}"));
+    assert!(at(format!("T/u7/c0/memory.min={}", quarter / 2)) < at(format!("T/u7/memory.min={quarter}")));
+    // Of CPU time 4 of 5 parts are user 7's, and while its second sleeps, 1 of 2: the second's weight stays for when it wakes.
+    let mut weigh = |counts: bool| {
+        let [a, b, c] = &mut leaves;
+        let claim = |share, counts, leaf| Claim { share, counts, leaf };
+        let mut claims = [claim(1, true, a), claim(3, counts, b), claim(1, true, c)];
+        tree.weigh_all(&mut claims).expect("nothing is refused");
+        written(&fixture)
+    };
+    let cpu = |dir: &str, weight: u64| format!("T/{dir}/cpu.weight={weight}");
+    let first =
+        [cpu("u7/c0", 3325), cpu("u7/c1", 9975), cpu("u8/c2", 10_000), cpu("u7", 10_000), cpu("u8", 2500)];
+    assert_eq!(weigh(true), first);
+    assert_eq!(weigh(false), [cpu("u8", 10_000)]);
+    // With its last leaf a user's cgroup goes, as far as this fixture, which has files in it, lets it.
+    let [a, b, c] = leaves;
+    drop((a, b));
+    std::fs::remove_dir_all(c.dir()).expect("it is there");
+    for file in std::fs::read_dir(tree.dir().join("u8")).expect("there").flatten() {
+        std::fs::remove_file(file.path()).expect("a file");
+    }
+    tree.disband(c).expect("somebody else has removed it");
+    assert!(!tree.dir().join("u8").exists() && tree.dir().join("u7").exists());
+    let again = tree.leaf_of(3, Some(8)).expect("it is made anew");
+    assert_eq!(again.dir(), tree.dir().join("u8/c3"));
 }

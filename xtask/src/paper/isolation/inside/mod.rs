@@ -175,7 +175,7 @@ impl Site {
                 Some(_) => bail!("{name} ended: {ended:?}"),
             }
         };
-        let dir = self.tree()?.join(format!("c{id}"));
+        let dir = self.tree()?.join(format!("u{uid}/c{id}"));
         self.tasks.push(Task { run, count, leaf: Cgroup::open(&dir)? });
         Ok(())
     }

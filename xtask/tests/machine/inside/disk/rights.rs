@@ -57,7 +57,7 @@ impl Client {
         run.arg(task[0]).arg(&count).args(&task[1..]).uid(uid).gid(uid).stdin(Stdio::null());
         let _ = fs::remove_file(&count);
         let run = run.spawn().expect("divvy");
-        let dir = tree.join(format!("c{number}"));
+        let dir = tree.join(format!("u{uid}/c{number}"));
         eventually("the client", || {
             Some(()).filter(|()| fs::read(&count).is_ok_and(|n| n.iter().any(|&b| b > 0)))
         });
