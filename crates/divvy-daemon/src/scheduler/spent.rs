@@ -1,9 +1,9 @@
-//! How much of the scheduler's time each user's requests may take.
+//! How much of the scheduler's CPU time each user's requests may take.
 //!
 //! A request is counted elsewhere; here it is weighed. Some cost a thousand times what others do (a dry run looks at every
 //! process, a list at every member), and whoever asks for such as often as the policy lets them ask for anything would leave
 //! the scheduler no time to schedule. So each user has a part of its time, with something saved up, and whoever has used
-//! it up waits. The time is handed in.
+//! it up waits. What is charged is CPU time, so that nobody pays for the moments in which others had the CPU. The time is handed in.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ impl Spent {
         }
     }
 
-    /// A request of user `uid` took so long.
+    /// A request of user `uid` took so much CPU time.
     pub(crate) fn charge(&mut self, uid: u32, time: Nanos, now: Instant) {
         if self.0.len() >= USERS {
             self.0.retain(|_, paid| *paid > now);
