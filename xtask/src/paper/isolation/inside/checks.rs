@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use divvy_linux::cgroup::room::{Limit, MEMORY_CURRENT, MEMORY_MIN};
+use divvy_linux::cgroup::room::{IO_STAT, Limit, MEMORY_CURRENT, MEMORY_MIN};
 use divvy_linux::clock;
 use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
@@ -168,16 +168,23 @@ fn hostile(seconds: u64, [disk, swap]: &[Disk; 2], seen: &mut Checks) -> Result<
     let owned = || site.tasks[2].leaf.get(&MEMORY_CURRENT).unwrap_or(0);
     eventually("alice's memory", || owned() >= kept)?;
     clock::sleep(Nanos::from_secs(SETTLE));
-    let (from, mut least) = (site.used()?, u64::MAX);
+    // Of the disk that is divided. What was pressed out of memory comes back from the other one, which nobody divides.
+    let read_of_it = || -> Result<Vec<u64>> {
+        let of =
+            |task: &super::Task| Ok(task.leaf.get(&IO_STAT)?.get(&disk.device).map_or(0, |stat| stat.rbytes));
+        site.tasks.iter().map(of).collect()
+    };
+    let (from, read_from, mut least) = (site.used()?, read_of_it()?, u64::MAX);
     for _ in 0..seconds * 4 {
         clock::sleep(Nanos::from_millis(250));
         least = least.min(owned());
     }
     let used = super::since(&site.used()?, &from);
-    let (cpu, read) = (parts(&used, |used| used.cpu_ns), parts(&used, |used| used.read));
+    let cpu = parts(&used, |used| used.cpu_ns);
+    let read: Vec<u64> = read_of_it()?.iter().zip(read_from).map(|(to, from)| to - from).collect();
+    let of_alice = read[..3].iter().sum::<u64>() as f64 / read.iter().sum::<u64>().max(1) as f64;
     seen.note_least("two hostile users: alice's part of the CPU", 1.0 / 3.0, cpu[0] + cpu[1] + cpu[2]);
-    // What comes from swap is read from the other disk, and counts with the rest.
-    seen.note_least("two hostile users: alice's part of the disks", 1.0 / 3.0, read[0] + read[1] + read[2]);
+    seen.note_least("two hostile users: alice's part of the disk", 1.0 / 3.0, of_alice);
     seen.note_least(
         "two hostile users: alice's memory, of what is reserved for her",
         1.0,

@@ -28,6 +28,16 @@ pub(in super::super) struct Part {
     pub(in super::super) cpu: Vec<f64>,
     /// Their parts of the bytes that all seven read.
     pub(in super::super) disk: Vec<f64>,
+    /// Where the first that reads had less of the disk than it traded for: the part of these bytes that it reads alone on the disk,
+    /// with as much CPU time as it had.
+    pub(in super::super) alone: Option<f64>,
+}
+
+impl Part {
+    /// A party's part of a resource by its tickets.
+    pub(in super::super) fn due(&self) -> f64 {
+        (TICKETS + self.tickets) as f64 / ((COMPUTE + READ) as u64 * TICKETS) as f64
+    }
 }
 
 /// What was seen.
@@ -74,16 +84,39 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Exchanges> {
         let used = site.measure(seconds)?;
         let all = |of: fn(&super::Used) -> u64| used.iter().map(of).sum::<u64>().max(1) as f64;
         let (cpu, read) = (all(|used| used.cpu_ns), all(|used| used.read));
-        seen.parts.push(Part {
+        let mut part = Part {
             tickets,
             done: used.iter().map(|used| used.count).collect(),
             cpu: used.iter().map(|used| used.cpu_ns as f64 / cpu).collect(),
             disk: used.iter().map(|used| used.read as f64 / read).collect(),
-        });
+            alone: None,
+        };
         if tickets > 0 {
             super::end_exchanges()?;
             eventually("the kernel to be told", || told(&site).is_ok_and(|now| now == before))?;
         }
+        if part.disk[COMPUTE] < part.due() {
+            part.alone = Some(alone(&site, seconds, used[COMPUTE].cpu_ns)? as f64 / read);
+        }
+        seen.parts.push(part);
     }
     Ok(seen)
+}
+
+/// Bytes that the first that reads reads alone on the disk, with so much CPU time at most: everybody else is paused meanwhile.
+fn alone(site: &Site, seconds: u64, cpu_ns: u64) -> Result<u64> {
+    let others = || {
+        let compute = (0..COMPUTE).map(|task| format!("root/compute{task}"));
+        compute.chain((1..READ).map(|task| format!("root/read{task}")))
+    };
+    let percent = format!("{:.2}%", cpu_ns as f64 / (seconds * 10_000_000) as f64);
+    divvy(&["set", "root/read0", "--limit", &percent])?;
+    others().try_for_each(|name| divvy(&["pause", &name]).map(drop))?;
+    clock::sleep(Nanos::from_secs(SETTLE));
+    let used = site.measure(seconds)?;
+    others().try_for_each(|name| divvy(&["resume", &name]).map(drop))?;
+    divvy(&["set", "root/read0", "--limit", "none"])?;
+    // Those that slept are to compete as before.
+    clock::sleep(Nanos::from_secs(SETTLE));
+    Ok(used[COMPUTE].read)
 }

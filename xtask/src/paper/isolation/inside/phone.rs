@@ -13,8 +13,8 @@ use super::{Site, divvy, eventually, simulated_disks};
 use crate::client::number;
 
 const MIB: u64 = 1 << 20;
-/// All memory of the experiment; 44 MiB of it can be kept for clients: four times the paper's 11.1 MB.
-const MEMORY: u64 = 76 * MIB;
+/// All memory of the experiment; 33 MiB of it can be kept for clients: three times the paper's 11.1 MB.
+const MEMORY: u64 = 65 * MIB;
 /// All hard tickets of memory: as many as the paper's machine had pages that could be reserved.
 const HARD_TOTAL: u64 = 2842;
 /// Hard tickets of each server: the paper's pages.
@@ -22,8 +22,6 @@ const HARD: u64 = 1375;
 /// Each of the four others reads so much, beginning behind the databases.
 const FILE: u64 = 64 * MIB;
 const BEHIND: u64 = 512 * MIB;
-/// What the disk does a second.
-pub(in super::super) const IOPS: u64 = 400;
 /// The image of the file system with the databases.
 pub(in super::super) const BOOKS: &str = "books.img";
 /// The databases in it.
@@ -67,9 +65,10 @@ fn check(program: &str, args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// `fig11 SECONDS SETTLE ENTRIES_SMALL ENTRIES_BIG DISK:MEMORY...`
+/// `fig11 SECONDS SETTLE OPERATIONS ENTRIES_SMALL ENTRIES_BIG DISK:MEMORY...`: so many operations of the disk a second.
 pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Phone> {
     let (seconds, settle) = (number(&mut args, "SECONDS")?, number(&mut args, "SETTLE")?);
+    let operations = number(&mut args, "OPERATIONS")?;
     let entries = [number(&mut args, "ENTRIES_SMALL")?, number(&mut args, "ENTRIES_BIG")?];
     let pairs: Vec<(u64, u64)> = args
         .map(|pair| {
@@ -86,7 +85,7 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Phone> {
     check("mount", &["-t", "ext4", "-o", "ro,noatime", &path, "/books"])?;
     // Who reads a page first is who it is charged to.
     std::fs::write("/proc/sys/vm/drop_caches", "3").context("forget what was read")?;
-    disk.divide(IOPS)?;
+    disk.divide(operations)?;
     let mut site = Site::start(Some(MEMORY), "")?;
     divvy(&["currency", "hard-total", "base", &format!("memory:{HARD_TOTAL}")])?;
     let funding = ["--from", "base", "--share", "1000"];
