@@ -198,13 +198,17 @@ pub struct GroupChange {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
-    /// Part of the CPUs that it has before shares divide the rest, in millionths of all that are divided; only of a user's own
-    /// divvyd: the system's has hard tickets for it.
+    /// Part of the CPUs that it has before shares divide the rest, in millionths of all that are divided. The system's divvyd
+    /// issues hard tickets for it, of so many millionths of what the currency has that funds the client (`from`, else its user's own).
+    /// An answer shows what a user's own divvyd keeps; the system's tickets are in the market.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub reserve_cpu_ppm: Option<u64>,
     /// Bytes of memory that nobody takes from it while it has no more; only of a user's own divvyd.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub reserve_memory_bytes: Option<u64>,
+    /// The same as a part of the memory, in millionths of what the currency has, as for the CPUs; only of the system's divvyd.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub reserve_memory_ppm: Option<u64>,
     /// Bytes of memory that it may have at most.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub limit_memory_bytes: Option<u64>,
@@ -227,6 +231,7 @@ impl Bounds {
         Self {
             reserve_cpu_ppm: of(self.reserve_cpu_ppm, change.reserve_cpu_ppm),
             reserve_memory_bytes: of(self.reserve_memory_bytes, change.reserve_memory_bytes),
+            reserve_memory_ppm: of(self.reserve_memory_ppm, change.reserve_memory_ppm),
             limit_memory_bytes: of(self.limit_memory_bytes, change.limit_memory_bytes),
             limit_disk_bytes: of(self.limit_disk_bytes, change.limit_disk_bytes),
         }

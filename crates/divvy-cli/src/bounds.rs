@@ -1,16 +1,11 @@
 //! `--limit` and `--reserve` of one client, resource by resource: `cpu:1.5,memory:2G,disk:10M` and `cpu:20%,memory:512M`.
 
-use divvy_api::client::Api;
-use divvy_api::market::NewTicket;
-use divvy_api::types::{Bounds, Client};
-use divvy_market::{Kind, Resource};
+use divvy_api::types::Bounds;
+use divvy_market::Resource;
 use divvy_policy::CpuLimit;
 
 use crate::limit::{self, Limit};
 use crate::{Code, Failure};
-
-/// All of a resource, in millionths.
-const WHOLE_PPM: u64 = 1_000_000;
 
 /// What a client may not exceed; of what is not given nothing is said, and 0 takes a limit back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,70 +132,35 @@ pub(crate) fn parse_reserve(text: &str) -> Result<Reserve, String> {
     Ok(reserve)
 }
 
-/// What a user's own divvyd is asked for; of the system's, which has a market, only limits are.
+/// What a divvyd is asked for; the system's issues hard tickets for reservations, so much of all that a currency has.
 pub(crate) fn bounds(
     limits: Option<Limits>,
     reserve: Option<Reserve>,
     system: bool,
 ) -> Result<Bounds, Failure> {
     let (limits, reserve) = (limits.unwrap_or_default(), reserve.unwrap_or_default());
-    let mut bounds =
-        Bounds { limit_memory_bytes: limits.memory, limit_disk_bytes: limits.disk, ..Bounds::default() };
-    if system {
-        return Ok(bounds);
-    }
-    bounds.reserve_cpu_ppm = reserve.cpu_ppm;
-    bounds.reserve_memory_bytes = match reserve.memory {
-        None => None,
-        Some(Memory::Bytes(bytes)) => Some(bytes),
-        Some(Memory::Part(_)) => {
+    let mut bounds = Bounds {
+        limit_memory_bytes: limits.memory,
+        limit_disk_bytes: limits.disk,
+        reserve_cpu_ppm: reserve.cpu_ppm,
+        ..Bounds::default()
+    };
+    match (reserve.memory, system) {
+        (None, _) => {}
+        (Some(Memory::Bytes(0)), true) => bounds.reserve_memory_ppm = Some(0),
+        (Some(Memory::Bytes(bytes)), false) => bounds.reserve_memory_bytes = Some(bytes),
+        (Some(Memory::Part(ppm)), true) => bounds.reserve_memory_ppm = Some(ppm),
+        (Some(Memory::Bytes(_)), true) => {
+            let text = "--reserve memory:512M: the system's divvyd reserves parts of what a currency has; write memory:25%";
+            return Err(Failure::new(Code::Usage, text));
+        }
+        (Some(Memory::Part(_)), false) => {
             let text =
                 "--reserve memory:20%: only the system's divvyd has parts of the memory; write memory:512M";
             return Err(Failure::new(Code::Usage, text));
         }
-    };
-    Ok(bounds)
-}
-
-/// Reserves at the system's divvyd: by hard tickets of `from`, or of the client's user's own currency, which are so much of
-/// all that this has.
-pub(crate) fn reserve(
-    api: &Api,
-    client: &Client,
-    reserve: Option<Reserve>,
-    from: Option<&str>,
-) -> Result<(), Failure> {
-    let (Some(reserve), Some(currency)) = (reserve, &client.currency) else { return Ok(()) };
-    let memory = match reserve.memory {
-        Some(Memory::Bytes(bytes)) if bytes > 0 => {
-            let text = "--reserve memory:512M: the system's divvyd reserves parts of what a currency has; write memory:25%";
-            return Err(Failure::new(Code::Usage, text));
-        }
-        Some(Memory::Bytes(_)) => Some(0),
-        Some(Memory::Part(ppm)) => Some(ppm),
-        None => None,
-    };
-    let issuer = from.or(client.user.as_deref()).unwrap_or("base");
-    let parts = [(Resource::Cpu, reserve.cpu_ppm), (Resource::Memory, memory)];
-    for (resource, ppm) in parts.into_iter().filter_map(|(resource, ppm)| Some((resource, ppm?))) {
-        // What it had of this issuer is replaced.
-        let name = api.currency(currency)?.name;
-        let source = api.currency(issuer)?;
-        for ticket in api.market()?.tickets {
-            let same = ticket.holder == name && ticket.issuer == source.name;
-            if same && ticket.resource == resource && ticket.kind == Kind::Hard {
-                api.destroy_ticket(&ticket.id)?;
-            }
-        }
-        if ppm == 0 {
-            continue;
-        }
-        let total = source.standing.iter().find(|s| s.resource == resource).map_or(1000, |s| s.hard_total);
-        let amount = (total.saturating_mul(ppm)).div_ceil(WHOLE_PPM).max(1);
-        let (holder, issuer) = (currency.clone(), source.id.clone());
-        api.create_ticket(&NewTicket { holder, issuer, resource, amount, kind: Kind::Hard })?;
     }
-    Ok(())
+    Ok(bounds)
 }
 
 /// `, memory 2G` and so on, of a client that has such bounds; for a line about it.
@@ -280,8 +240,12 @@ mod tests {
         let (limits, reserved) = (parse_limits("memory:1G").ok(), parse_reserve("cpu:20%,memory:256M").ok());
         let own = bounds(limits, reserved, false).expect("possible");
         assert_eq!(shown(own), ", reserved cpu 20%, reserved memory 256M, limit of memory 1G");
-        let system = bounds(limits, reserved, true).expect("possible");
-        assert_eq!(shown(system), ", limit of memory 1G");
+        assert!(bounds(limits, reserved, true).is_err(), "no bytes");
+        let parts = parse_reserve("cpu:20%,memory:25%").ok();
+        let system = bounds(limits, parts, true).expect("possible");
+        assert_eq!((system.reserve_cpu_ppm, system.reserve_memory_ppm), (Some(200_000), Some(250_000)));
+        let back = bounds(None, parse_reserve("memory:none").ok(), true).expect("possible");
+        assert_eq!((back.reserve_memory_ppm, back.reserve_memory_bytes), (Some(0), None));
         let part = parse_reserve("memory:20%").ok();
         assert!(bounds(None, part, false).is_err() && bounds(None, part, true).is_ok());
     }

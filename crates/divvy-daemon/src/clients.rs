@@ -4,11 +4,12 @@
 //! it again. What was begun is brought to its end even where the caller has gone meanwhile.
 
 use divvy_linux::{ProcessRef, Selector, users};
+use divvy_market::Resource;
 use tokio::sync::watch;
 
-use crate::market::message::{Ask, Handle as Market, Identity, Said, Who};
+use crate::market::message::{Ask, Handle as Market, Identity, Limits, Said, Terms, Who};
 use crate::message::{Answer, Command, Handle as Scheduler, Prepared, Refusal};
-use divvy_api::types::{Change, ErrorCode, NewClient, SHARE_MAX};
+use divvy_api::types::{Bounds, Change, ErrorCode, NewClient, SHARE_MAX};
 
 type Answered = Result<Answer, Refusal>;
 
@@ -31,6 +32,10 @@ impl Clients {
         }
         match market {
             Some(market) if !new.dry_run => to_its_end(admit(scheduler, market, who, new)).await,
+            Some(_) => {
+                let new = NewClient { bounds: split(new.bounds)?.0, ..new };
+                scheduler.ask(Command::Add { new, who, admitted: None }).await
+            }
             _ => scheduler.ask(Command::Add { new, who, admitted: None }).await,
         }
     }
@@ -38,9 +43,9 @@ impl Clients {
     /// Changes a client.
     pub(crate) async fn change(self, who: Who, key: String, change: Change) -> Answered {
         let Self { scheduler, market, .. } = self;
-        match (market, change.share) {
-            (Some(market), Some(share)) => {
-                to_its_end(set_share(scheduler, market, who, key, change, share)).await
+        match market {
+            Some(market) if Change { paused: None, ..change } != Change::default() => {
+                to_its_end(set_terms(scheduler, market, who, key, change)).await
             }
             _ => scheduler.ask(Command::Change { key, change, who }).await,
         }
@@ -61,7 +66,30 @@ async fn to_its_end(work: impl Future<Output = Answered> + Send + 'static) -> An
     done.unwrap_or_else(|e| Err(Refusal::new(ErrorCode::Internal, e, "see divvyd's log")))
 }
 
+/// What the scheduler keeps of `bounds`, and what the market does: reservations, which are hard tickets.
+fn split(bounds: Bounds) -> Result<(Bounds, Vec<(Resource, u64)>), Refusal> {
+    if bounds.reserve_memory_bytes.is_some_and(|bytes| bytes > 0) {
+        let text = "the system's divvyd reserves parts of the memory that a currency has, and no bytes";
+        return Err(Refusal::new(
+            ErrorCode::BadRequest,
+            text,
+            "give `reserve_memory_ppm` (--reserve memory:25%)",
+        ));
+    }
+    let memory = bounds.reserve_memory_ppm.or(bounds.reserve_memory_bytes);
+    let reserve = [(Resource::Cpu, bounds.reserve_cpu_ppm), (Resource::Memory, memory)];
+    let reserve = reserve.into_iter().filter_map(|(resource, ppm)| Some((resource, ppm?))).collect();
+    let of_limits = Bounds {
+        limit_memory_bytes: bounds.limit_memory_bytes,
+        limit_disk_bytes: bounds.limit_disk_bytes,
+        ..Bounds::default()
+    };
+    Ok((of_limits, reserve))
+}
+
 async fn admit(scheduler: Scheduler, market: Market, who: Who, new: NewClient) -> Answered {
+    let (bounds, reserve) = split(new.bounds)?;
+    let new = NewClient { bounds, ..new };
     let prepare = Command::Prepare { new: new.clone(), who: who.clone() };
     let Answer::Prepared(Prepared { name, selector, parent }) = scheduler.ask(prepare).await? else {
         return Err(unexpected());
@@ -77,7 +105,22 @@ async fn admit(scheduler: Scheduler, market: Market, who: Who, new: NewClient) -
     };
     let Said::Admitted(admitted) = market.ask(who.clone(), ask).await? else { return Err(unexpected()) };
     let client = admitted.currency;
-    let added = scheduler.ask(Command::Add { new, who, admitted: Some(Box::new(admitted)) }).await;
+    let given = |n: Option<u64>| n.filter(|&n| n > 0);
+    let limits = Limits {
+        cpu_ppm: given(new.limit_ppm),
+        memory: given(bounds.limit_memory_bytes),
+        disk: given(bounds.limit_disk_bytes),
+    };
+    let limits = Some(limits).filter(|limits| *limits != Limits::default());
+    let mut agreed = Ok(());
+    if limits.is_some() || !reserve.is_empty() {
+        let terms = Terms { share: None, reserve, from: new.from.clone(), limits };
+        agreed = market.ask(who.clone(), Ask::SetTerms { client, terms }).await.map(drop);
+    }
+    let added = match agreed {
+        Ok(()) => scheduler.ask(Command::Add { new, who, admitted: Some(Box::new(admitted)) }).await,
+        Err(refusal) => Err(refusal),
+    };
     if added.is_err() {
         // The refusal is the news; that the market has nothing to forget is none.
         let _ = market.ask(Who::divvyd(), Ask::Leave { client }).await;
@@ -85,28 +128,58 @@ async fn admit(scheduler: Scheduler, market: Market, who: Who, new: NewClient) -
     added
 }
 
-async fn set_share(
-    scheduler: Scheduler,
-    market: Market,
-    who: Who,
-    key: String,
-    change: Change,
-    share: u64,
-) -> Answered {
-    if !(1..=SHARE_MAX).contains(&share) {
+/// Share, reservations and limits of a client, all of them or none: limits are the scheduler's, and taken back where the market
+/// refuses the rest.
+async fn set_terms(scheduler: Scheduler, market: Market, who: Who, key: String, change: Change) -> Answered {
+    let (bounds, reserve) = split(change.bounds)?;
+    if let Some(share) = change.share.filter(|share| !(1..=SHARE_MAX).contains(share)) {
         let text = format!("share {share}: a share is a whole number from 1 to {SHARE_MAX}");
         return Err(Refusal::new(ErrorCode::BadRequest, text, "give another share"));
     }
-    let Answer::Owned(id, owner) = scheduler.ask(Command::Owned { key, who: who.clone() }).await? else {
-        return Err(unexpected());
+    let of_limits = Change { limit_ppm: change.limit_ppm, bounds, ..Change::default() };
+    let ask = Command::Owned { key, who: who.clone() };
+    let Answer::Owned(id, owner, had) = scheduler.ask(ask).await? else { return Err(unexpected()) };
+    let key = id.to_string();
+    let limits_change = of_limits != Change::default();
+    if limits_change {
+        let ask = Command::Change { key: key.clone(), change: of_limits, who: who.clone() };
+        scheduler.ask(ask).await?;
+    }
+    let to = |had: Option<u64>, to: Option<u64>| to.map_or(had, |n| (n > 0).then_some(n));
+    let limits = Limits {
+        cpu_ppm: to(had.cpu_ppm, change.limit_ppm),
+        memory: to(had.memory, bounds.limit_memory_bytes),
+        disk: to(had.disk, bounds.limit_disk_bytes),
     };
-    market.ask(who.clone(), Ask::SetShare { client: owner.currency, amount: share }).await?;
-    scheduler.ask(Command::Change { key: id.to_string(), change, who }).await
+    let limits = limits_change.then_some(limits);
+    let client = owner.currency;
+    let ask = match change.share {
+        Some(amount) if reserve.is_empty() && limits.is_none() => Ask::SetShare { client, amount },
+        share => Ask::SetTerms { client, terms: Terms { share, reserve, from: None, limits } },
+    };
+    if let Err(refusal) = market.ask(who.clone(), ask).await {
+        if limits_change {
+            let bounds = Bounds {
+                limit_memory_bytes: Some(had.memory.unwrap_or(0)),
+                limit_disk_bytes: Some(had.disk.unwrap_or(0)),
+                ..Bounds::default()
+            };
+            let back = Change { limit_ppm: Some(had.cpu_ppm.unwrap_or(0)), bounds, ..Change::default() };
+            // It had them a moment ago. One that has left meanwhile has none.
+            let _ = scheduler.ask(Command::Change { key, change: back, who }).await;
+        }
+        return Err(refusal);
+    }
+    let rest = Change { share: change.share, paused: change.paused, ..Change::default() };
+    if rest == Change::default() {
+        return scheduler.ask(Command::Show { key }).await;
+    }
+    scheduler.ask(Command::Change { key, change: rest, who }).await
 }
 
 async fn let_go(scheduler: Scheduler, market: Market, who: Who, key: String) -> Answered {
     let owned = scheduler.ask(Command::Owned { key, who: who.clone() }).await?;
-    let Answer::Owned(id, owner) = owned else { return Err(unexpected()) };
+    let Answer::Owned(id, owner, _) = owned else { return Err(unexpected()) };
     let last = scheduler.ask(Command::Detach { key: id.to_string(), who }).await?;
     // Before the answer: after a crash nobody is divided again who was let go. The scheduler's own word that it has left
     // may have come first.

@@ -11,7 +11,7 @@ use divvy_linux::{Selector, Waker};
 use divvy_market::CurrencyId;
 use tokio::sync::oneshot;
 
-use crate::market::message::{Admitted, Who};
+use crate::market::message::{Admitted, Limits, Who};
 use crate::rules::Loaded;
 use crate::scheduler::{Owner, Publisher, View, Views, views};
 use crate::server::divvyd_leaves;
@@ -38,6 +38,10 @@ pub(crate) enum Command {
         new: NewClient,
         who: Who,
         admitted: Option<Box<Admitted>>,
+    },
+    /// How a client stands; only for who was let change it.
+    Show {
+        key: String,
     },
     /// Whose a client is; refused to whom may not change it.
     Owned {
@@ -82,6 +86,7 @@ impl Command {
             | Self::ChangeGroup { who, .. }
             | Self::DetachGroup { who, .. } => Some(who.uid),
             Self::Status
+            | Self::Show { .. }
             | Self::Prepare { .. }
             | Self::Owned { .. }
             | Self::TakeRules(_)
@@ -99,6 +104,7 @@ impl Command {
             Self::Owned { who, .. } | Self::Change { who, .. } | Self::Detach { who, .. } => (who, false),
             // A user's own divvyd has these, and nobody else's time.
             Self::Status
+            | Self::Show { .. }
             | Self::ChangeGroup { .. }
             | Self::DetachGroup { .. }
             | Self::TakeRules(_)
@@ -119,8 +125,8 @@ pub(crate) enum Answer {
     Added(Box<Client>),
     Plan(Plan),
     Prepared(Prepared),
-    /// Whose the client of that number is.
-    Owned(u32, Owner),
+    /// Whose the client of that number is, and what it may not exceed.
+    Owned(u32, Owner, Limits),
     Events(Events),
 }
 

@@ -38,13 +38,6 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         print(if args.json { json(&plan)? } else { planned(&plan) })?;
     } else {
         let client = args.which.ask(|api| api.add(&new))?;
-        if system && args.reserve.is_some() {
-            let api = args.which.choice()?.api()?;
-            if let Err(e) = bounds::reserve(&api, &client, args.reserve, args.from.as_deref()) {
-                let _ = api.detach(&client.id.to_string());
-                return Err(e);
-            }
-        }
         print(if args.json { json(&client)? } else { attached(&client) })?;
     }
     Ok(Code::Done)

@@ -110,21 +110,13 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
         })),
     };
     let api = api_for(&args.client, &args.which)?;
-    // At the system's divvyd a reservation is the market's, and may be all that is to be changed.
-    let of_client = |api: &Api| match change == Change::default() {
-        true => api.client(&args.client),
-        false => api.change(&args.client, change),
-    };
-    let mut client = match client_or_group(&api, &args.client, of_client, of_group).map_err(of_its_owner)? {
+    let of_client = |api: &Api| api.change(&args.client, change);
+    let client = match client_or_group(&api, &args.client, of_client, of_group).map_err(of_its_owner)? {
         Found::Client(client) => client,
         Found::Group(group) => {
             return group::told(&group, args.json, format_args!("share {}", group.share));
         }
     };
-    if system && args.reserve.is_some() {
-        bounds::reserve(&api, &client, args.reserve, None)?;
-        client = api.client(&args.client)?;
-    }
     let limit = limit::shown_of(&client, limit_ppm.is_some()) + &bounds::shown(client.bounds);
     told(&client, args.json, format_args!("{}: share {}{limit}", client.name, client.share))
 }

@@ -93,9 +93,6 @@ fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<
     };
     group::set(&mut new, args.group.as_ref());
     let client = args.which.ask(|api| api.add(&new))?;
-    if system && args.reserve.is_some() {
-        bounds::reserve(&args.which.choice()?.api()?, &client, args.reserve, args.from.as_deref())?;
-    }
     // Whoever stands in for us may be gone, and then needs no name.
     let _ = tell_id.write_all(client.id.to_string().as_bytes());
     if args.json {

@@ -283,12 +283,38 @@ fn who_lives_through_a_crash_is_divided_again_and_the_others_leave() {
     let mut system = System::start(&sandbox, POLICY, &options);
     let names = [(alice_uid(), "stays", 300), (bob_uid(), "stays", 100), (bob_uid(), "ends", 500)];
     let mut processes: Vec<Child> = Vec::new();
-    let mut ids = Vec::new();
+    let (mut ids, mut path) = (Vec::new(), String::new());
     for (uid, name, share) in names {
         processes.push(process_of(&sandbox, uid, &format!(": of-{uid}-{name}\n{SPIN}")));
         let made = attach(&system, uid, name, share, processes.last().unwrap());
+        if ids.is_empty() {
+            path = format!("/v1/clients/{}", made["id"]);
+        }
         ids.push((made["currency"].clone(), made["share"].clone()));
     }
+    // What one request asks for is taken over together: limits that are more than she has of the CPU, and a fifth of hers for sure.
+    let disk = 100 << 20;
+    let change = json!({
+        "limit_ppm": 900_000, "bounds": { "limit_disk_bytes": disk, "reserve_cpu_ppm": 200_000 }
+    });
+    let told = must(&system, alice_uid(), "PATCH", &path, &change);
+    let limits = |row: &Value| (row["limit_ppm"].clone(), row["bounds"].clone());
+    let expected = (json!(900_000), json!({ "limit_disk_bytes": disk }));
+    assert_eq!(limits(&told), expected, "{told}");
+    let hard = |system: &System<'_>| -> Vec<Value> {
+        let market = must(system, alice_uid(), "GET", "/v1/market", &Value::Null);
+        let tickets = market["tickets"].as_array().unwrap().iter();
+        tickets.filter(|ticket| ticket["kind"] == "hard").map(|ticket| ticket["amount"].clone()).collect()
+    };
+    assert_eq!(hard(&system), [200]);
+    // Or not at all: more than all of hers cannot be reserved, and the rest was good.
+    let change = json!({ "share": 7, "limit_ppm": 500_000, "bounds": { "reserve_cpu_ppm": 2_000_000 } });
+    refused(&system, alice_uid(), ("PATCH", &path, &change), "bad-request");
+    let change = json!({ "limit_ppm": 500_000, "bounds": { "reserve_memory_ppm": 1_500_000 } });
+    refused(&system, alice_uid(), ("PATCH", &path, &change), "bad-request");
+    let told = must(&system, alice_uid(), "GET", &path, &Value::Null);
+    assert_eq!((limits(&told), &told["share"]), (expected.clone(), &json!(300)), "{told}");
+    assert_eq!(hard(&system), [200]);
     system.signal(Signal::KILL);
     system.child.wait().expect("our child");
     let mut gone = processes.pop().unwrap();
@@ -301,6 +327,7 @@ fn who_lives_through_a_crash_is_divided_again_and_the_others_leave() {
         let all = clients(&system);
         (all.len() == 2).then_some(all)
     });
+    assert_eq!((limits(&again[0]), hard(&system)), (expected, vec![json!(200)]), "{}", again[0]);
     for (row, (i, id)) in again.iter().zip(ids.iter().enumerate()) {
         assert_eq!((&row["currency"], &row["share"]), (&id.0, &id.1), "{row}");
         assert_eq!(row["name"], format!("{}/{}", names[i].0, names[i].1));

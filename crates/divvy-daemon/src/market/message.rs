@@ -72,6 +72,32 @@ pub(crate) struct Admitted {
     pub(crate) identity: Identity,
     /// The tickets that its user gave it: what `divvy ls` shows as share.
     pub(crate) amount: u64,
+    /// What it may not exceed.
+    pub(crate) limits: Limits,
+}
+
+/// The limits of a client, as they are to be kept over a restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Limits {
+    /// Millionths of one CPU.
+    pub(crate) cpu_ppm: Option<u64>,
+    /// Bytes.
+    pub(crate) memory: Option<u64>,
+    /// Bytes a second of each disk.
+    pub(crate) disk: Option<u64>,
+}
+
+/// What a client gets together, or nothing of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// Another amount of its first cpu ticket.
+    pub(crate) share: Option<u64>,
+    /// Hard tickets, in millionths of all that the issuer has; those that it has of this issuer are replaced, 0 by none.
+    pub(crate) reserve: Vec<(Resource, u64)>,
+    /// Their issuer; the currency of the client's user where none is named.
+    pub(crate) from: Option<String>,
+    /// All of its limits, from now on.
+    pub(crate) limits: Option<Limits>,
 }
 
 /// What the market is asked.
@@ -117,6 +143,11 @@ pub(crate) enum Ask {
     SetShare {
         client: divvy_market::CurrencyId,
         amount: u64,
+    },
+    /// Changes several things of a client: `divvy set` with reservations or limits.
+    SetTerms {
+        client: divvy_market::CurrencyId,
+        terms: Terms,
     },
     /// The client has left the scheduler, or could not be scheduled after all.
     Leave {

@@ -7,7 +7,7 @@
 use divvy_market::{Caller, CurrencyId, ExchangeId, OfferId, Op, Outcome, TicketId};
 use serde::{Deserialize, Serialize};
 
-use super::message::Identity;
+use super::message::{Identity, Limits};
 
 /// What one request did, whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +40,8 @@ pub(crate) enum Step {
     Name { currency: CurrencyId, uid: u32, name: String },
     /// The currency is a client of these processes.
     Client { currency: CurrencyId, uid: u32, identity: Identity },
+    /// The client may have no more than that, from now on.
+    Limits { client: CurrencyId, limits: Limits },
     /// Something counts against the limits of a user.
     Charge { uid: u32, what: Charge },
 }

@@ -111,6 +111,7 @@ fn name(ask: &Ask) -> &'static str {
         Ask::SetSite(_) => "set-site",
         Ask::Admit { .. } => "admit",
         Ask::SetShare { .. } => "set-share",
+        Ask::SetTerms { .. } => "set-terms",
         Ask::Leave { .. } => "leave",
         Ask::Reload(_) => "reload",
         _ => "look",

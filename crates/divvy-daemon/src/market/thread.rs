@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 use super::bucket::Buckets;
 use super::ledger::{Done, Failed, Ledger};
-use super::message::{Admitted, Ask, Handle, Inbox, Message, Question, Said, Who, channel};
+use super::message::{Admitted, Ask, Handle, Inbox, Message, Question, Said, Terms, Who, channel};
 use super::names::{Names, SystemNames};
 use super::policy::Policy;
 use super::record::Record;
@@ -684,6 +684,9 @@ fn words(ask: &Ask) -> serde_json::Value {
             json!({ "ask": "admit", "name": name, "amount": amount, "identity": identity, "parent": parent, "from": from, "job": job })
         }
         Ask::SetShare { client, amount } => json!({ "ask": "set-share", "client": client, "amount": amount }),
+        Ask::SetTerms { client, terms: Terms { share, reserve, from, limits } } => json!({
+            "ask": "set-terms", "client": client, "share": share, "reserve_ppm": reserve, "from": from, "limits": limits
+        }),
         Ask::Leave { client } => json!({ "ask": "leave", "client": client }),
         Ask::Reload(policy) => json!({ "ask": "reload", "policy": policy }),
     }

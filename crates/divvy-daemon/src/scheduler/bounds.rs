@@ -100,6 +100,10 @@ impl Scheduler {
                 "start divvyd with --backend cgroup; `divvy doctor` says whether it can be had",
             ));
         }
+        if self.system.is_none() && to.reserve_memory_ppm.is_some() {
+            let text = "only the system's divvyd has parts of the memory".to_owned();
+            return Err(bad(text, "give `reserve_memory_bytes` (--reserve memory:512M)"));
+        }
         let reserves = to.reserve_cpu_ppm.is_some() || to.reserve_memory_bytes.is_some();
         if self.system.is_some() && reserves {
             let text = "the system's divvyd reserves by hard tickets".to_owned();

@@ -28,7 +28,7 @@ use divvy_policy::{ClientId, CpuLimit, Instant, Nanos, Share};
 use tokio::sync::Notify;
 
 use crate::kernel::Keeper;
-use crate::market::message::Who;
+use crate::market::message::{Limits, Who};
 use crate::message::{Answer, Command, Refusal, Request};
 use crate::protect::Shelter;
 use book::Book;
@@ -302,7 +302,11 @@ impl Scheduler {
                 self.check_owner(client, &who)?;
                 let owner = self.book.entry(client).and_then(|entry| entry.owner.clone());
                 let owner = owner.ok_or_else(|| internal_text("a client without an owner"))?;
-                Ok(Answer::Owned(client.0, owner))
+                Ok(Answer::Owned(client.0, owner, self.limits_of(client)))
+            }
+            Command::Show { key } => {
+                let client = self.book.find_present(&key, None)?;
+                Ok(Answer::Client(Box::new(self.client(client, divvy_api::types::MEMBERS_SHOWN)?)))
             }
             Command::Change { key, change, who } => {
                 let client = self.book.find_present(&key, self.asker(&who))?;
@@ -426,12 +430,24 @@ impl Scheduler {
         let limit = change.limit_ppm.map(parse_limit).transpose()?;
         let had = self.engine.ledger().clients()[client.index()].limit;
         self.check_bounds(Some(client), limit.unwrap_or(had), change.bounds)?;
+        if let Some(share) = share.filter(|_| self.system.is_none()) {
+            self.check_cycle(share, Some(client))?;
+        }
+        // What the kernel may refuse comes first, and nothing of it stays where something else of it is refused.
+        if let Some(limit) = limit {
+            self.engine.set_limit(client, limit).map_err(limited)?;
+        }
+        if let Err(refusal) = self.set_bounds(client, change.bounds) {
+            if limit.is_some() {
+                let _ = self.engine.set_limit(client, had);
+            }
+            return Err(refusal);
+        }
         let owned = self.book.entry_mut(client).and_then(|entry| entry.owner.as_mut());
         if let (Some(owner), Some(share)) = (owned, share) {
             // The market has changed the ticket, and tells what that is worth.
             owner.amount = share.get();
         } else if let Some(share) = share {
-            self.check_cycle(share, Some(client))?;
             self.rebase();
             if let Some(own) = &mut self.own {
                 own.groups.set_share(client, share);
@@ -440,10 +456,6 @@ impl Scheduler {
         } else {
             self.rebase();
         }
-        if let Some(limit) = limit {
-            self.engine.set_limit(client, limit).map_err(limited)?;
-        }
-        self.set_bounds(client, change.bounds)?;
         match change.paused {
             Some(true) => {
                 self.log.pause(clock::now(), client, true);
@@ -458,6 +470,16 @@ impl Scheduler {
             None => {}
         }
         Ok(())
+    }
+
+    /// What a client may not exceed.
+    fn limits_of(&self, client: ClientId) -> Limits {
+        let bounds = self.book.entry(client).map_or_else(Default::default, |entry| entry.bounds);
+        Limits {
+            cpu_ppm: self.engine.ledger().clients()[client.index()].limit.map(CpuLimit::ppm),
+            memory: bounds.limit_memory_bytes,
+            disk: bounds.limit_disk_bytes,
+        }
     }
 
     fn note_paused(&mut self, client: ClientId, paused: bool) {

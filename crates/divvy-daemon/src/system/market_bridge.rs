@@ -17,11 +17,11 @@ use tokio::sync::watch;
 use crate::clients::{Clients, boot_id};
 use crate::daemon::nanos;
 use crate::market::Feed;
-use crate::market::message::{Admitted, Ask, Handle as Market, Who};
+use crate::market::message::{Admitted, Ask, Handle as Market, Limits, Who};
 use crate::market::policy::Policy;
 use crate::message::{Command, Handle as Scheduler};
 use crate::scheduler::{Admins, Terms, Values};
-use divvy_api::types::{ErrorCode, NewClient};
+use divvy_api::types::{Bounds, ErrorCode, NewClient};
 
 /// Values are told in parts of a base ticket: about a millionth.
 const PARTS: u64 = 1 << 20;
@@ -146,9 +146,27 @@ async fn attach_again(scheduler: &Scheduler, admitted: Admitted) -> Result<(), S
     let who = Who { uid: admitted.uid, gids: Vec::new(), pid: 0 };
     let selector = Some(admitted.identity.selector.clone());
     // Its share is in the market.
-    let new = NewClient { share: 1, selector, ..NewClient::default() };
-    let command = Command::Add { new, who, admitted: Some(Box::new(admitted)) };
-    scheduler.ask(command).await.map(drop).map_err(|refusal| refusal.message)
+    let plain = NewClient { share: 1, selector, ..NewClient::default() };
+    let add = |new: NewClient| {
+        let command = Command::Add { new, who: who.clone(), admitted: Some(Box::new(admitted.clone())) };
+        async { scheduler.ask(command).await.map(drop) }
+    };
+    let limits = admitted.limits;
+    let bounds =
+        Bounds { limit_memory_bytes: limits.memory, limit_disk_bytes: limits.disk, ..Bounds::default() };
+    let limited = NewClient { limit_ppm: limits.cpu_ppm, bounds, ..plain.clone() };
+    let mut done = add(limited).await;
+    if limits != Limits::default()
+        && let Err(refusal) = &done
+    {
+        // Another back end may keep no such limit: rather divided without it than not at all.
+        let (name, uid, why) = (&admitted.name, admitted.uid, refusal.message.clone());
+        done = add(plain).await;
+        if done.is_ok() {
+            tracing::warn!(name, uid, "its limits are not kept: {why}");
+        }
+    }
+    done.map_err(|refusal| refusal.message)
 }
 
 impl Follower {

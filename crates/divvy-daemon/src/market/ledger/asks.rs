@@ -52,6 +52,7 @@ impl Work<'_> {
                 self.admit(name, *amount, identity, funder, job.as_deref())
             }
             Ask::SetShare { client, amount } => self.set_share(*client, *amount),
+            Ask::SetTerms { client, terms } => self.set_terms(*client, terms),
             Ask::Leave { client } => self.leave(*client),
             Ask::Reload(policy) => {
                 if !self.caller.superuser {
@@ -74,7 +75,7 @@ impl Work<'_> {
 
     /// As [`Work::find`], for something that is to be changed: where a superuser names a user who has no currency yet, it
     /// is made, and undone if nothing comes of it.
-    fn find_to_change(&mut self, word: &str) -> Result<CurrencyId, Refusal> {
+    pub(super) fn find_to_change(&mut self, word: &str) -> Result<CurrencyId, Refusal> {
         match self.look_up(word)? {
             Found::Newcomer(uid) if self.caller.superuser => {
                 if self.before.is_none() {
@@ -297,7 +298,7 @@ impl Work<'_> {
         Ok(Said::Done)
     }
 
-    fn set_share(&mut self, client: CurrencyId, n: u64) -> Result<Said, Refusal> {
+    pub(super) fn set_share(&mut self, client: CurrencyId, n: u64) -> Result<Said, Refusal> {
         let n = amount(n)?;
         self.check_client(client)?;
         let Some(ticket) = self.ledger.share_ticket(client) else {
@@ -318,7 +319,7 @@ impl Work<'_> {
         Ok(Said::Done)
     }
 
-    fn check_client(&self, id: CurrencyId) -> Result<(), Refusal> {
+    pub(super) fn check_client(&self, id: CurrencyId) -> Result<(), Refusal> {
         if self.ledger.market.currency(id).is_none() {
             return Err(self.in_words(divvy_market::Refusal::UnknownCurrency(id)));
         }

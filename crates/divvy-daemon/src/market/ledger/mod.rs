@@ -20,6 +20,7 @@ mod resolve;
 mod site;
 #[cfg(test)]
 mod site_tests;
+mod terms;
 #[cfg(test)]
 pub(super) mod tests;
 mod users;
@@ -34,7 +35,7 @@ use divvy_market::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::message::{Admitted, Ask, Identity, Said, Who};
+use super::message::{Admitted, Ask, Identity, Limits, Said, Who};
 use super::names::Names;
 use super::policy::Policy;
 use super::record::{Charge, Fingerprint, Record, Step};
@@ -94,6 +95,8 @@ pub(crate) struct Ledger {
     site_version: u64,
     #[serde(skip)]
     site_kept: BTreeSet<CurrencyId>,
+    /// What clients may not exceed, of those that have such bounds. The last field: snapshots of format 1 end before it.
+    limits: BTreeMap<CurrencyId, Limits>,
 }
 
 /// What came of a request that was done.
@@ -179,6 +182,9 @@ impl Ledger {
             if self.market.currency(*id).is_none_or(|view| view.id == self.market.base()) {
                 return Err(format!("currency {id} has a name or user and is not there"));
             }
+        }
+        if let Some(id) = self.limits.keys().find(|id| !self.clients.contains_key(id)) {
+            return Err(format!("{id} has limits and is no client"));
         }
         match self.clients.keys().find(|id| !self.market.currency(**id).is_some_and(|view| view.client)) {
             Some(id) => Err(format!("client {id} was admitted and is not there")),
@@ -345,6 +351,7 @@ impl Ledger {
             self.by_name.remove(&name);
         }
         self.clients.remove(&id);
+        self.limits.remove(&id);
         self.users.retain(|_, user| user.currency != id);
     }
 
@@ -376,6 +383,13 @@ impl Ledger {
             }
             Step::Client { currency, uid, identity } => {
                 self.clients.insert(*currency, Client { uid: *uid, identity: identity.clone() });
+            }
+            Step::Limits { client, limits } => {
+                if *limits == Limits::default() {
+                    self.limits.remove(client);
+                } else {
+                    self.limits.insert(*client, *limits);
+                }
             }
             Step::Charge { uid, what } => self.charge(*uid, *what),
         }
@@ -414,6 +428,7 @@ impl Ledger {
             uid: client.uid,
             identity: client.identity.clone(),
             amount: self.share_ticket(id).map_or(0, |ticket| ticket.amount),
+            limits: self.limits.get(&id).copied().unwrap_or_default(),
         })
     }
 

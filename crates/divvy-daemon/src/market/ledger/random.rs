@@ -5,7 +5,7 @@ use divvy_market::{CurrencyId, Kind, Presence, Resource};
 use divvy_policy::dispatch::rng::SplitMix64;
 
 use super::tests::{ALICE, BOB, CAROL, ROOT, identity};
-use crate::market::message::Ask;
+use crate::market::message::{Ask, Limits, Terms};
 use divvy_api::market::{
     Bound, CurrencyChange, Give, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
 };
@@ -154,6 +154,18 @@ fn trade(numbers: &mut Numbers, uid: u32) -> Ask {
     }
 }
 
+fn terms(numbers: &mut Numbers, uid: u32) -> Terms {
+    let nr = numbers.below(3) as usize;
+    Terms {
+        share: numbers.chance(2).then(|| amount(numbers)),
+        reserve: (0..nr).map(|_| (resource(numbers), numbers.below(6) * 200_000)).collect(),
+        from: numbers.chance(3).then(|| word(numbers, uid)),
+        limits: numbers
+            .chance(2)
+            .then(|| Limits { memory: Some(numbers.below(9) << 20), ..Limits::default() }),
+    }
+}
+
 fn rare(numbers: &mut Numbers, uid: u32) -> Ask {
     match numbers.below(8) {
         0 | 1 => Ask::Nice(NewNice {
@@ -167,6 +179,7 @@ fn rare(numbers: &mut Numbers, uid: u32) -> Ask {
             Bound { resource: resource(numbers), bound: numbers.chance(2).then(|| numbers.below(3000)) },
         ),
         3 => Ask::Explain(word(numbers, uid), resource(numbers)),
+        4 if numbers.chance(2) => Ask::SetTerms { client: id(numbers), terms: terms(numbers, uid) },
         4 => Ask::SetShare { client: id(numbers), amount: amount(numbers) },
         5 => Ask::Leave { client: id(numbers) },
         6 => Ask::Currency(word(numbers, uid)),

@@ -8,7 +8,7 @@ use crate::market::ledger::{ImageError, Ledger};
 use crate::market::policy::Policy;
 
 /// The format that is written.
-pub(super) const FORMAT: i64 = 1;
+pub(super) const FORMAT: i64 = 2;
 /// The oldest that is read.
 pub(super) const OLDEST: i64 = 1;
 
@@ -28,6 +28,10 @@ pub(super) const fn remedy(format: i64) -> &'static str {
 /// The ledger of a snapshot of `format`, which [`can_be_read`].
 pub(super) fn read(format: i64, bytes: &[u8], policy: &Policy) -> Result<Ledger, ImageError> {
     debug_assert!(can_be_read(format));
-    // There has been one format. An older one is turned into a ledger of today here.
-    Ledger::from_bytes(bytes, policy.clone())
+    if format >= 2 {
+        return Ledger::from_bytes(bytes, policy.clone());
+    }
+    // Format 1 ended before the clients' limits: a map of none is a length of 0.
+    let bytes = [bytes, &[0]].concat();
+    Ledger::from_bytes(&bytes, policy.clone())
 }
