@@ -250,6 +250,17 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
     /// [`EngineError::Policy`] for a client that is not there; the client's own failure is none.
     pub fn pause(&mut self, client: ClientId) -> Result<(), EngineError> {
         self.check_present(client)?;
+        self.ledger.set_paused(client.index(), true);
+        self.hold_apart(client)
+    }
+
+    /// As [`pause`](Self::pause), of a client that goes on taking part in the division, as a sleeper does: for who keeps it within
+    /// another bound than a share. It ends with [`resume`](Self::resume), too.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    pub fn hold_apart(&mut self, client: ClientId) -> Result<(), EngineError> {
+        self.check_present(client)?;
         if self.is_paused(client) {
             return Ok(());
         }
@@ -264,7 +275,6 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         }
         self.clients[client.index()].paused = Some(wish);
         self.note_blocked(client, true);
-        self.ledger.set_paused(client.index(), true);
         Ok(self.event(Event::Block { client })?)
     }
 

@@ -4,6 +4,7 @@
 //! cannot panic, so that the guardian can use them in a forked process. Readers answer `Ok(None)` for a process
 //! that is not there (any more) and say everything else with operation, object and cause.
 
+mod disk_use;
 mod pending;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::{Error, Result};
+pub use disk_use::{DiskUse, disk_use};
 pub use pending::{Pending, SignalSet, StatusFile, has_stopped_itself, pending};
 
 /// Enough for the first 22 fields of a `stat` line: 20 digits each, and a name of 64 bytes.

@@ -91,9 +91,10 @@ impl Scheduler {
         if to.is_empty() {
             return Ok(());
         }
-        if used != "cgroup" && used != KERNEL_BACKEND {
+        let of_disks = Bounds { limit_disk_bytes: to.limit_disk_bytes, ..Bounds::default() };
+        if used != "cgroup" && used != KERNEL_BACKEND && to != of_disks {
             let text = format!(
-                "by {used} only shares and limits of CPU time are kept: no reservation, and no limit of memory or disk"
+                "by {used} only shares and limits of CPU time and of disks are kept: no reservation, and no limit of memory"
             );
             return Err(bad(
                 text,
@@ -198,18 +199,42 @@ impl Scheduler {
         if to == before {
             return Ok(());
         }
-        let host = self.engine.host_mut();
-        if let Err(e) = host.bound(client, ceilings(before), ceilings(to)) {
-            // Of two files the first may have been written.
-            let _ = host.bound(client, ceilings(to), ceilings(before));
-            return Err(not_kept(e));
-        }
+        self.bound_by_kernel_or_gate(client, before, to)?;
         if let Some(entry) = self.book.entry_mut(client) {
             entry.bounds = to;
         }
         self.weights.stale = true;
         self.apply_groups();
         Ok(())
+    }
+
+    /// Has the kernel keep limits of memory and disks; where it keeps none of disks, the gate does.
+    fn bound_by_kernel_or_gate(
+        &mut self,
+        client: ClientId,
+        before: Bounds,
+        to: Bounds,
+    ) -> Result<(), Refusal> {
+        let used = self.backend().used;
+        let host = self.engine.host_mut();
+        let (had, gets) = (ceilings(before), ceilings(to));
+        let no_disk = |c: Ceilings| Ceilings { disk: None, ..c };
+        let kernel_divides = used == "cgroup" || used == KERNEL_BACKEND;
+        let refused = if kernel_divides { host.bound(client, had, gets).err() } else { None };
+        match refused {
+            None if kernel_divides => return Ok(()),
+            // Of disks the kernel keeps none: whatever else there is to be, it does.
+            Some(NotKept::Missing(_)) if had.disk != gets.disk => {
+                host.bound(client, no_disk(had), no_disk(gets)).map_err(not_kept)?;
+            }
+            Some(e) => {
+                // Of two files the first may have been written.
+                let _ = host.bound(client, gets, had);
+                return Err(not_kept(e));
+            }
+            None => {}
+        }
+        self.bound_disk(client, to.limit_disk_bytes)
     }
 
     /// What clients with these shares are due, where somebody has CPU time reserved.

@@ -6,6 +6,7 @@
 mod add;
 mod book;
 mod bounds;
+mod disk_gate;
 mod events;
 mod groups;
 mod own;
@@ -101,6 +102,7 @@ pub(crate) struct Scheduler {
     /// How much of our time each user took, where there are several.
     spent: Spent,
     weights: Weights,
+    disk_gate: disk_gate::DiskGate,
     /// What gives effect to rights, and how much clients wait, as it was last looked at, and when.
     enforced: Option<(Instant, Vec<Enforcement>, Vec<Pressure>)>,
     /// Who looks after the kernel's scheduler, where that is ours.
@@ -171,6 +173,7 @@ impl Scheduler {
             rules: rules::RuleBook::default(),
             spent: Spent::default(),
             weights: Weights::default(),
+            disk_gate: disk_gate::DiskGate::default(),
             enforced: None,
             kernel: None,
         }
@@ -184,12 +187,14 @@ impl Scheduler {
         loop {
             let idle_at = self.system.as_ref().and_then(system::System::next);
             let idle_own = self.own.as_ref().and_then(own::Own::next);
-            let until = [self.leave_at, idle_at, idle_own, self.weights.due()].into_iter().flatten().min();
+            let until = [self.leave_at, idle_at, idle_own, self.weights.due(), self.disk_gate.next()];
+            let until = until.into_iter().flatten().min();
             self.engine.turn(until)?;
             self.note_lost();
             self.note_warnings();
             self.keep_market();
             self.keep_groups();
+            self.keep_disks();
             let mut asked = self.engine.host_mut().take_asked();
             if let Some(reload) = &self.settings.reload {
                 asked.retain(|&signal| {
@@ -460,10 +465,15 @@ impl Scheduler {
             Some(true) => {
                 self.log.pause(clock::now(), client, true);
                 self.engine.pause(client).map_err(internal)?;
+                self.disk_gate.set_paused(client, true);
                 self.note_paused(client, true);
             }
             Some(false) => {
                 self.engine.resume(client).map_err(internal)?;
+                self.disk_gate.set_paused(client, false);
+                if self.disk_gate.holds(client) {
+                    self.engine.hold_apart(client).map_err(internal)?;
+                }
                 self.log.pause(clock::now(), client, false);
                 self.note_paused(client, false);
             }
@@ -523,6 +533,7 @@ impl Scheduler {
                 system.leave(lost.client, &owner);
             }
             self.leave_group(lost.client);
+            self.disk_gate.leave(lost.client);
             self.book.leave(lost.client, last);
             // All that there is to tell of it is in the book.
             self.engine.host_mut().forget(lost.client);

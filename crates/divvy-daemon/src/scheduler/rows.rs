@@ -10,7 +10,7 @@ use super::book::Entry;
 use super::view::{Row, View};
 use super::{Scheduler, internal_text};
 use crate::message::Refusal;
-use divvy_api::types::{Client, Member, MemberState};
+use divvy_api::types::{Client, ClientState, Member, MemberState};
 
 /// All clocks are read anew for a report at most this often.
 const AUDIT_INTERVAL: Nanos = Nanos::from_millis(20);
@@ -118,7 +118,7 @@ impl Scheduler {
             achieved_fraction: standing.achieved_fraction,
             relative_error: standing.relative_error,
             service_ns: account.service.0,
-            state: self.engine.state(client),
+            state: self.state(client),
             width: account.width,
             nr_members,
             not_permitted,
@@ -127,6 +127,14 @@ impl Scheduler {
             pressure: Vec::new(),
             why: None,
         })
+    }
+
+    /// What a client does: one that is held for what it had of disks is at its limit.
+    fn state(&self, client: ClientId) -> ClientState {
+        match self.engine.state(client) {
+            ClientState::Asleep | ClientState::Held if self.disk_gate.holds(client) => ClientState::Limited,
+            state => state,
+        }
     }
 
     fn members(&self, client: ClientId, shown: usize) -> Vec<Member> {

@@ -7,9 +7,11 @@ use divvy_linux::clock;
 
 use super::backend::{Daemon, check_success, dirs, eventually, trees};
 use super::room::{MAX_BOUND_ERROR, check_near};
-use super::{Child, Group, scratch_disk, sleep};
+use super::{Child, Group, scratch_disk, set_scheduler, sleep};
 
 const MIB: u64 = 1 << 20;
+/// A limit that suspending keeps, of a program that makes a child for each 256 KiB.
+const MAX_GATE_ERROR: f64 = 0.1;
 
 #[test]
 #[ignore = "runs in the test machine: cargo xtask vm test"]
@@ -30,6 +32,56 @@ fn a_disk_keeps_to_its_bound() {
     sleep(6_000);
     let (bytes, time) = (wbytes() - from, clock::now().since(began));
     check_near("bytes a second", bytes as f64 / time.as_secs_f64(), rate as f64, MAX_BOUND_ERROR);
+}
+
+/// Where clients are held by signals the kernel keeps no limit of disks: whoever has had too many bytes is suspended meanwhile. The
+/// program makes a child for each 256 KiB, which is over before anybody may have seen it.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn signals_keep_a_limit_of_a_disk_too() {
+    let (path, disk) = scratch_disk();
+    set_scheduler(disk, "none");
+    let mut daemon = Daemon::user("own", &[]);
+    let line = format!(
+        "i=0; while :; do dd if={path} of=/dev/null bs=64k count=4 skip=$((i % 256 * 4)) iflag=direct 2>/dev/null; i=$((i + 1)); done"
+    );
+    let mut run = daemon.divvy(&["run", "--name", "reader", "--limit", "disk:2M", "--", "sh", "-c", &line]);
+    let mut run = run.stdin(std::process::Stdio::null()).spawn().expect("divvy");
+    let ls = |daemon: &Daemon| -> serde_json::Value {
+        serde_json::from_str(&check_success(&mut daemon.divvy(&["ls", "--json"]))).expect("JSON")
+    };
+    let row = |told: &serde_json::Value| told["clients"].get(0).cloned();
+    eventually("the client", || row(&ls(&daemon)));
+    let name = std::fs::canonicalize(&path).expect("the disk");
+    let stat = format!("/sys/class/block/{}/stat", name.file_name().expect("a name").to_string_lossy());
+    let rate = |seconds: u64| {
+        // Sectors read, of 512 bytes.
+        let read = || -> u64 {
+            let text = std::fs::read_to_string(&stat).expect("readable");
+            text.split_whitespace().nth(2).and_then(|n| n.parse().ok()).expect("a number")
+        };
+        let (from, began) = (read(), clock::now());
+        sleep(seconds * 1_000);
+        ((read() - from) * 512) as f64 / clock::now().since(began).as_secs_f64()
+    };
+    sleep(2_000);
+    check_near("bytes a second", rate(8), (2 * MIB) as f64, MAX_GATE_ERROR);
+    check_success(&mut daemon.divvy(&["set", "reader", "--limit", "disk:4M"]));
+    sleep(2_000);
+    check_near("bytes a second", rate(8), (4 * MIB) as f64, MAX_GATE_ERROR);
+    // A pause holds as it does, and ends as it does.
+    check_success(&mut daemon.divvy(&["pause", "reader"]));
+    sleep(500);
+    assert!(rate(2) < 1.0, "it is paused");
+    check_success(&mut daemon.divvy(&["resume", "reader"]));
+    let free = rate(1).max(rate(2));
+    check_success(&mut daemon.divvy(&["set", "reader", "--limit", "disk:none"]));
+    sleep(500);
+    assert!(rate(2) > 1.5 * free.min((4 * MIB) as f64), "nothing keeps it back any more");
+    check_success(&mut daemon.divvy(&["detach", "reader"]));
+    run.kill().expect("ours");
+    run.wait().expect("our child");
+    daemon.stop();
 }
 
 /// A client's limit of a disk is kept, reading and writing, changed and taken back.

@@ -1,0 +1,272 @@
+//! Limits of disks where the kernel keeps none: a client that has had more bytes than its rate allows is held until it may.
+//!
+//! *Problem*: without cgroups, or without their io controller, nobody slows a program that reads or writes. *Idea*: bytes are
+//! counted by the kernel for each process (`/proc/PID/io`); whoever has had too many is suspended as long as it takes. *Terms*: a
+//! client has an *allowance* of bytes read and one of bytes written, which grow by its rate to [`BURST`] of it at most; what is had
+//! comes off, and may leave a debt. *Algorithm*: while it runs, it is looked at again when its allowance may be spent, at the
+//! speed of the last look, within [`SOON`] and [`LATE`]; with a debt it is held until that is paid. *Properties*: in any time `t` it has at
+//! most `rate * (t + BURST)`, and what it had in one look (`over_any_time_nobody_has_more_than_the_rate`). *Weak spots*: bytes of
+//! all disks together; what was written counts when it goes to the cache; a process that ends unnoticed by another member
+//! takes along what it had since the last look; a fast disk gives what is far too much within one look, and is paid for by a long pause.
+
+use std::collections::BTreeMap;
+
+use divvy_linux::clock;
+use divvy_linux::procfs::{self, DiskUse};
+use divvy_policy::{ClientId, Instant, Nanos};
+
+use super::{Scheduler, internal};
+use crate::message::Refusal;
+use divvy_api::types::ErrorCode;
+
+/// Saved up at most: what the rate is in this time.
+const BURST: Nanos = Nanos::from_millis(100);
+/// Looks are no closer than this, and no further apart.
+const SOON: Nanos = Nanos::from_millis(5);
+const LATE: Nanos = Nanos::from_millis(100);
+/// Looks take at most one part in so many of the time.
+const LOOK_PART: u64 = 50;
+/// Members that are looked at.
+const MEMBERS_MAX: usize = 4096;
+
+/// Bytes read, and written, that may still be had: times a second in ns, so that nothing is rounded.
+type Allowance = [i128; 2];
+
+/// A process: its pid, and when it began.
+type Member = (i32, u64);
+
+/// One client's limit.
+#[derive(Clone, Debug)]
+struct Bound {
+    /// Bytes a second.
+    rate: u64,
+    allowance: Allowance,
+    /// Each member at the last look.
+    seen: BTreeMap<Member, DiskUse>,
+    looked: Instant,
+    next: Instant,
+    held: bool,
+    /// Its user has paused it, too.
+    paused: bool,
+}
+
+impl Bound {
+    fn full(rate: u64) -> Allowance {
+        [i128::from(rate) * i128::from(BURST.0); 2]
+    }
+
+    /// Takes in what was had by `now`; whether it is to be held from now on.
+    fn take(&mut self, used: DiskUse, now: Instant, cost: Nanos) -> bool {
+        let passed = now.since(self.looked);
+        self.looked = now;
+        let grown = i128::from(self.rate) * i128::from(passed.0);
+        let mut wait = if self.held { SOON } else { LATE };
+        let mut debt = false;
+        for (left, bytes) in self.allowance.iter_mut().zip([used.read, used.written]) {
+            let spent = i128::from(bytes) * 1_000_000_000;
+            *left = (*left + grown).min(Self::full(self.rate)[0]) - spent;
+            let rate = i128::from(self.rate.max(1));
+            if *left < 0 {
+                let until = u64::try_from(left.unsigned_abs() / rate.unsigned_abs() + 1).unwrap_or(u64::MAX);
+                wait = if debt { wait.max(Nanos(until)) } else { Nanos(until) };
+                debt = true;
+            } else if spent > 0 && !debt && !self.held {
+                // When it is spent, at the speed of the time that has passed.
+                let until = *left * i128::from(passed.0.max(1)) / spent;
+                wait = wait.min(Nanos(u64::try_from(until).unwrap_or(u64::MAX)));
+            }
+        }
+        let rest = Nanos(cost.0.saturating_mul(LOOK_PART));
+        self.next = now + wait.max(SOON).max(rest);
+        debt
+    }
+}
+
+/// What all members of a client had since the last look. What a child had that has ended was taken over by its parent, and is
+/// known of both; where nobody took it over, it is left out.
+fn since(before: &BTreeMap<Member, DiskUse>, now: &BTreeMap<Member, DiskUse>) -> DiskUse {
+    let of = |field: fn(&DiskUse) -> u64| {
+        let had: u64 = before.values().map(field).sum();
+        let has: u64 = now.values().map(field).sum();
+        let had_by_those_here: u64 =
+            now.keys().filter_map(|key| before.get(key)).map(field).fold(0, u64::saturating_add);
+        has.checked_sub(had).unwrap_or_else(|| has.saturating_sub(had_by_those_here))
+    };
+    DiskUse { read: of(|used| used.read), written: of(|used| used.written) }
+}
+
+/// All clients whose disk use is bounded here.
+#[derive(Debug, Default)]
+pub(super) struct DiskGate(BTreeMap<ClientId, Bound>);
+
+impl DiskGate {
+    /// When somebody is to be looked at.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.0.values().map(|bound| bound.next).min()
+    }
+
+    /// Whether a client is held for what it had of disks.
+    pub(super) fn holds(&self, client: ClientId) -> bool {
+        self.0.get(&client).is_some_and(|bound| bound.held)
+    }
+
+    pub(super) fn leave(&mut self, client: ClientId) {
+        self.0.remove(&client);
+    }
+
+    /// A user has paused a client, or has resumed it.
+    pub(super) fn set_paused(&mut self, client: ClientId, paused: bool) {
+        if let Some(bound) = self.0.get_mut(&client) {
+            bound.paused = paused;
+        }
+    }
+}
+
+impl Scheduler {
+    /// What each member of `client` had of disks.
+    ///
+    /// # Errors
+    /// Why that of none of them can be read.
+    fn disk_use(&self, client: ClientId) -> divvy_linux::Result<BTreeMap<Member, DiskUse>> {
+        let mut all = BTreeMap::new();
+        let mut refused = None;
+        for member in self.engine.host().known_members(client, MEMBERS_MAX) {
+            match procfs::disk_use(member.pid) {
+                Ok(Some(used)) => drop(all.insert((member.pid.as_raw_pid(), member.start.0), used)),
+                Ok(None) => {}
+                Err(e) => refused = Some(e),
+            }
+        }
+        match refused {
+            Some(e) if all.is_empty() => Err(e),
+            _ => Ok(all),
+        }
+    }
+
+    /// Keeps a client within so many bytes a second, read and as many written; 0 and `None` lift that.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotPermitted`] where what its processes have cannot be read: it has the bound that it had.
+    pub(super) fn bound_disk(&mut self, client: ClientId, rate: Option<u64>) -> Result<(), Refusal> {
+        let Some(rate) = rate.filter(|&rate| rate > 0) else {
+            self.release_disk(client)?;
+            self.disk_gate.leave(client);
+            return Ok(());
+        };
+        if let Some(bound) = self.disk_gate.0.get_mut(&client) {
+            bound.rate = rate;
+            bound.next = clock::now();
+            return Ok(());
+        }
+        let seen = self.disk_use(client).map_err(|e| {
+            let fix = "limit the disk use of processes of your own, or start divvyd with --backend cgroup";
+            Refusal::new(ErrorCode::NotPermitted, format!("nothing keeps a limit of disks here: {e}"), fix)
+        })?;
+        let (now, paused) = (clock::now(), self.engine.is_paused(client));
+        let allowance = Bound::full(rate);
+        let bound = Bound { rate, allowance, seen, looked: now, next: now + SOON, held: false, paused };
+        self.disk_gate.0.insert(client, bound);
+        Ok(())
+    }
+
+    fn release_disk(&mut self, client: ClientId) -> Result<(), Refusal> {
+        let Some(bound) = self.disk_gate.0.get_mut(&client).filter(|bound| bound.held) else { return Ok(()) };
+        bound.held = false;
+        if bound.paused { Ok(()) } else { self.engine.resume(client).map_err(internal) }
+    }
+
+    /// Between two turns: looks at those whose time has come, and holds or releases them.
+    pub(super) fn keep_disks(&mut self) {
+        let now = clock::now();
+        let due = |(&client, bound): (&ClientId, &Bound)| (bound.next <= now).then_some(client);
+        let due: Vec<ClientId> = self.disk_gate.0.iter().filter_map(due).collect();
+        for client in due {
+            let begun = clock::own_thread_cpu();
+            // Nobody to look at now, or nobody who may be looked at any more: had nothing.
+            let seen = self.disk_use(client).unwrap_or_default();
+            let cost = clock::own_thread_cpu().saturating_sub(begun);
+            let now = clock::now();
+            let Some(bound) = self.disk_gate.0.get_mut(&client) else { continue };
+            let used = since(&bound.seen, &seen);
+            if !seen.is_empty() {
+                bound.seen = seen;
+            }
+            let hold = bound.take(used, now, cost);
+            let was = bound.held;
+            let done = match (was, hold) {
+                (false, true) => {
+                    bound.held = true;
+                    self.engine.hold_apart(client).map_err(internal)
+                }
+                (true, false) => self.release_disk(client),
+                _ => Ok(()),
+            };
+            if let Err(refusal) = done {
+                crate::say(format_args!("client {}: its limit of disks: {}", client.0, refusal.message));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const MIB: u64 = 1 << 20;
+
+    fn bound(rate: u64) -> Bound {
+        let (allowance, looked) = (Bound::full(rate), Instant(0));
+        let next = looked + SOON;
+        Bound { rate, allowance, seen: BTreeMap::new(), looked, next, held: false, paused: false }
+    }
+
+    /// A program that reads as fast as its disk, for ten seconds: what it had by then.
+    fn run(rate: u64, speed: u64) -> u64 {
+        let mut bound = bound(rate);
+        let mut had = 0;
+        while bound.next < Instant(10_000 * MS) {
+            let passed = bound.next.since(bound.looked);
+            let bytes = if bound.held { 0 } else { speed * (passed.0 / 1_000) / 1_000_000 };
+            had += bytes;
+            let used = DiskUse { read: bytes, written: bytes / 2 };
+            bound.held = bound.take(used, bound.next, Nanos(20_000));
+        }
+        had
+    }
+
+    #[test]
+    fn over_any_time_nobody_has_more_than_the_rate() {
+        for (rate, speed) in
+            [(MIB, 4 * MIB), (4 * MIB, 100 * MIB), (4 * MIB, 2_000 * MIB), (64 * 1024, 3 * MIB)]
+        {
+            let had = run(rate, speed);
+            let most = rate * 10 + rate / 10 + speed * SOON.0 / 1_000_000_000;
+            assert!(had <= most && had * 100 >= rate * 10 * 97, "{rate}, {speed}: {had}, {most} at most");
+        }
+        // One that wants less is never held, and looked at seldom.
+        let had = run(4 * MIB, MIB);
+        assert!((9 * MIB..=10 * MIB).contains(&had), "{had}");
+    }
+
+    #[test]
+    fn what_a_child_had_is_its_parents_and_counts_once() {
+        let key = |pid| (pid, 1);
+        let used = |read| DiskUse { read, written: 0 };
+        let before = BTreeMap::from([(key(1), used(10)), (key(2), used(100)), (key(3), used(1000))]);
+        // 2 has had 5 more, has ended, and was waited for by 1.
+        let now = BTreeMap::from([(key(1), used(115)), (key(3), used(1000))]);
+        assert_eq!(since(&before, &now), used(5));
+        // 3 has ended and nobody of the client's waited for it; 1 has had 7.
+        let now = BTreeMap::from([(key(1), used(17)), (key(2), used(100))]);
+        assert_eq!(since(&before, &now), used(7));
+        // A child that is new has had all that it had here.
+        let now = BTreeMap::from([
+            (key(1), used(10)),
+            (key(2), used(100)),
+            (key(3), used(1000)),
+            (key(4), used(6)),
+        ]);
+        assert_eq!(since(&before, &now), used(6));
+    }
+}
