@@ -83,6 +83,24 @@ fn gains(s: &mut Setting, base: &Part, rest: &[Part]) -> Result<()> {
     s.page.plot("fig9", &plot)
 }
 
+/// What the one that reads could do at most where it had less than it traded for.
+fn alone(s: &mut Setting, seen: &Exchanges) {
+    for p in &seen.parts {
+        let Some(alone) = p.alone else { continue };
+        s.page.text(&format!(
+            "With {} tickets exchanged the one that reads has {:.4} of the disk, for {:.4} by its tickets. It used {:.4} of the CPU \
+             time, and its tickets are {:.4} of that. Alone on the disk, everybody else being paused, with as much CPU time as it had \
+             then and no more (`divvy set --limit`), it reads {alone:.4} of those bytes: its CPU drives no more of the disk. Among the \
+             others it also waits for the CPU after each page, being past its part of it, and has no request at the disk meanwhile.",
+            p.tickets,
+            p.disk[READER],
+            p.due(),
+            p.cpu[READER],
+            (TICKETS - p.tickets.min(TICKETS)) as f64 / (TASKS as u64 * TICKETS) as f64,
+        ));
+    }
+}
+
 /// Fig. 10: what everybody has, and is to have at least.
 fn shares(s: &mut Setting, seen: &Exchanges) -> Result<()> {
     let due = |tickets: u64| tickets as f64 / (TASKS as u64 * TICKETS) as f64;
@@ -120,20 +138,7 @@ fn shares(s: &mut Setting, seen: &Exchanges) -> Result<()> {
         kept,
         "runs",
     );
-    for p in &seen.parts {
-        let Some(alone) = p.alone else { continue };
-        s.page.text(&format!(
-            "With {} tickets exchanged the one that reads has {:.4} of the disk, for {:.4} by its tickets. It used {:.4} of the CPU \
-             time, and its tickets are {:.4} of that. Alone on the disk, everybody else being paused, with as much CPU time as it had \
-             then and no more (`divvy set --limit`), it reads {alone:.4} of those bytes: its CPU drives no more of the disk. Among the \
-             others it also waits for the CPU after each page, being past its part of it, and has no request at the disk meanwhile.",
-            p.tickets,
-            p.disk[READER],
-            p.due(),
-            p.cpu[READER],
-            due(TICKETS - p.tickets.min(TICKETS)),
-        ));
-    }
+    alone(s, seen);
     let parties = seen.parts.iter().filter(|p| {
         let can = p.alone.map_or(p.due(), |alone| alone * (1.0 - SAME)).min(p.due());
         p.cpu[0] >= p.due() && p.disk[READER] >= can
