@@ -10,8 +10,8 @@ use super::room::{MAX_BOUND_ERROR, check_near};
 use super::{Child, Group, scratch_disk, set_scheduler, sleep};
 
 const MIB: u64 = 1 << 20;
-/// A limit that suspending keeps, of a program that makes a child for each 256 KiB.
-const MAX_GATE_ERROR: f64 = 0.1;
+/// Of a limit that suspending keeps: no more than this, and where the machine has little time, much less.
+const GATE: std::ops::Range<f64> = 0.6..1.1;
 
 #[test]
 #[ignore = "runs in the test machine: cargo xtask vm test"]
@@ -34,8 +34,13 @@ fn a_disk_keeps_to_its_bound() {
     check_near("bytes a second", bytes as f64 / time.as_secs_f64(), rate as f64, MAX_BOUND_ERROR);
 }
 
+#[track_caller]
+fn check_gate(got: f64, limit: u64) {
+    assert!(GATE.contains(&(got / limit as f64)), "{got} bytes a second for {limit}");
+}
+
 /// Where clients are held by signals the kernel keeps no limit of disks: whoever has had too many bytes is suspended meanwhile. The
-/// program makes a child for each 256 KiB, which is over before anybody may have seen it.
+/// program makes a child for each MiB, which may be over before anybody has seen it.
 #[test]
 #[ignore = "runs in the test machine: cargo xtask vm test"]
 fn signals_keep_a_limit_of_a_disk_too() {
@@ -43,7 +48,7 @@ fn signals_keep_a_limit_of_a_disk_too() {
     set_scheduler(disk, "none");
     let mut daemon = Daemon::user("own", &[]);
     let line = format!(
-        "i=0; while :; do dd if={path} of=/dev/null bs=64k count=4 skip=$((i % 256 * 4)) iflag=direct 2>/dev/null; i=$((i + 1)); done"
+        "i=0; while :; do dd if={path} of=/dev/null bs=64k count=16 skip=$((i % 64 * 16)) iflag=direct 2>/dev/null; i=$((i + 1)); done"
     );
     let mut run = daemon.divvy(&["run", "--name", "reader", "--limit", "disk:2M", "--", "sh", "-c", &line]);
     let mut run = run.stdin(std::process::Stdio::null()).spawn().expect("divvy");
@@ -65,19 +70,18 @@ fn signals_keep_a_limit_of_a_disk_too() {
         ((read() - from) * 512) as f64 / clock::now().since(began).as_secs_f64()
     };
     sleep(2_000);
-    check_near("bytes a second", rate(8), (2 * MIB) as f64, MAX_GATE_ERROR);
+    check_gate(rate(8), 2 * MIB);
     check_success(&mut daemon.divvy(&["set", "reader", "--limit", "disk:4M"]));
     sleep(2_000);
-    check_near("bytes a second", rate(8), (4 * MIB) as f64, MAX_GATE_ERROR);
+    check_gate(rate(8), 4 * MIB);
     // A pause holds as it does, and ends as it does.
     check_success(&mut daemon.divvy(&["pause", "reader"]));
     sleep(500);
     assert!(rate(2) < 1.0, "it is paused");
     check_success(&mut daemon.divvy(&["resume", "reader"]));
-    let free = rate(1).max(rate(2));
     check_success(&mut daemon.divvy(&["set", "reader", "--limit", "disk:none"]));
     sleep(500);
-    assert!(rate(2) > 1.5 * free.min((4 * MIB) as f64), "nothing keeps it back any more");
+    eventually("it to have more than that", || (rate(2) > (5 * MIB) as f64).then_some(()));
     check_success(&mut daemon.divvy(&["detach", "reader"]));
     run.kill().expect("ours");
     run.wait().expect("our child");
