@@ -45,6 +45,8 @@ fn divvyd_command() -> Command {
 struct Client {
     run: std::process::Child,
     leaf: Cgroup,
+    /// That around all leaves of its user.
+    user: Cgroup,
 }
 
 impl Client {
@@ -61,7 +63,8 @@ impl Client {
         eventually("the client", || {
             Some(()).filter(|()| fs::read(&count).is_ok_and(|n| n.iter().any(|&b| b > 0)))
         });
-        Self { run, leaf: Cgroup::open(&dir).expect("its cgroup") }
+        let user = Cgroup::open(&tree.join(format!("u{uid}"))).expect("its user's cgroup");
+        Self { run, leaf: Cgroup::open(&dir).expect("its cgroup"), user }
     }
 }
 
@@ -218,9 +221,9 @@ fn a_disk_is_divided_by_tickets_and_exchanges() {
         |i: usize, uid, offset: &str| Client::run(&daemon, &tree, i, uid, &["iohog", &path, offset, &size]);
     let mut clients = vec![run(0, ALICE, "0"), run(1, BOB, &size)];
     let weights =
-        |clients: &[Client]| [0, 1].map(|i: usize| clients[i].leaf.get(&IO_WEIGHT).expect("there").default);
+        |clients: &[Client]| [0, 1].map(|i: usize| clients[i].user.get(&IO_WEIGHT).expect("there").default);
     eventually("weights 1:4", || (weights(&clients) == [2_500, 10_000]).then_some(()));
-    let bfq = [0, 1].map(|i: usize| clients[i].leaf.get(&IO_BFQ_WEIGHT).expect("there").default);
+    let bfq = [0, 1].map(|i: usize| clients[i].user.get(&IO_BFQ_WEIGHT).expect("there").default);
     assert_eq!(bfq, [250, 1_000]);
     let doctor = check_success(&mut daemon.divvy(&["doctor"]));
     let name = path.trim_start_matches("/dev/");
@@ -247,9 +250,9 @@ fn a_disk_is_divided_by_tickets_and_exchanges() {
     eventually("weights 1:4 again", || (weights(&clients) == [2_500, 10_000]).then_some(()));
     // A user's second task has half of the user's part, and gives it back when it ends.
     clients.push(run(2, BOB, "0"));
-    eventually("weights 1:2:2", || {
-        let third = clients[2].leaf.get(&IO_WEIGHT).expect("there").default;
-        (weights(&clients) == [5_000, 10_000] && third == 10_000).then_some(())
+    eventually("weights 1:4, and of these 1:1", || {
+        let of = [1, 2].map(|i: usize| clients[i].leaf.get(&IO_WEIGHT).expect("there").default);
+        (weights(&clients) == [2_500, 10_000] && of == [10_000, 10_000]).then_some(())
     });
     clients.pop();
     eventually("weights 1:4 once more", || (weights(&clients) == [2_500, 10_000]).then_some(()));
