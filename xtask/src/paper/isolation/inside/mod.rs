@@ -33,6 +33,10 @@ pub(super) use phone::{BIG, BOOKS, Phone, SMALL, Served};
 pub(super) const IOPS: u64 = 400;
 /// The mount point of all cgroups.
 const ROOT: &str = "/sys/fs/cgroup";
+/// What `divvy` exits with where a limit of divvyd's refuses what was asked for,
+const TOO_MUCH: i32 = 9;
+/// and how often it is asked for then: a debug build on a machine as slow as this one takes long for each request.
+const TRIES: u32 = 5;
 /// Where everything of an experiment runs whose memory is bounded.
 const WORK: &str = "work";
 /// Patience, in looks of 50 ms.
@@ -154,13 +158,22 @@ impl Site {
         let mut line = Command::new("divvy");
         line.args(["run", "--name", name]).args(options).args(["--", "xtask", TASK, task[0]]);
         line.arg(&count).args(&task[1..]).stdin(Stdio::null());
-        let mut run = as_user(&mut line, uid).spawn().context("start divvy run")?;
-        let mut ended = None;
-        eventually(&format!("{name} to begin"), || {
-            ended = run.try_wait().ok().flatten();
-            ended.is_some() || read_count(&count) > 0
-        })?;
-        ensure!(ended.is_none(), "{name} ended: {ended:?}");
+        let line = as_user(&mut line, uid);
+        let mut tries = 0..TRIES;
+        let run = loop {
+            tries.next();
+            let mut run = line.spawn().context("start divvy run")?;
+            let mut ended = None;
+            eventually(&format!("{name} to begin"), || {
+                ended = run.try_wait().ok().flatten();
+                ended.is_some() || read_count(&count) > 0
+            })?;
+            match ended.map(|status| status.code()) {
+                None => break run,
+                Some(Some(TOO_MUCH)) if !tries.is_empty() => clock::sleep(Nanos::from_secs(10)),
+                Some(_) => bail!("{name} ended: {ended:?}"),
+            }
+        };
         let dir = self.tree()?.join(format!("u{uid}/c{id}"));
         self.tasks.push(Task { run, count, leaf: Cgroup::open(&dir)? });
         Ok(())
