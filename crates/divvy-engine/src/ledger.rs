@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use divvy_policy::feasible::{Claim, water_fill_limited};
-use divvy_policy::{CpuLimit, Nanos, Share};
+use divvy_policy::{ClientId, CpuLimit, Nanos, Share};
 
 /// Cycles left out of the statistics at the start of a run, as in ALPS, section 3.3.
 pub const START_UP_CYCLES: u64 = 4;
@@ -164,6 +164,14 @@ impl Ledger {
     #[must_use]
     pub fn cycles(&self) -> &CycleStats {
         &self.stats
+    }
+
+    /// CPU time that a client had received when the last cycle ended.
+    #[must_use]
+    pub fn service_of_cycles(&self, client: ClientId) -> Nanos {
+        let c = &self.clients[client.index()];
+        let since = if c.cycle == self.cycle { c.cycle_service } else { Nanos::ZERO };
+        c.service.saturating_sub(since)
     }
 
     pub(crate) fn join(&mut self, share: Share) {
@@ -433,6 +441,18 @@ mod tests {
         assert!((cycle(&mut l, &[110, 190, 300]) - (0.0125f64 / 3.0).sqrt()).abs() < 1e-6);
         // One that got nothing is 100 % off: due 100 and 200, got 0 and 300 beside 300 of 300.
         assert!((cycle(&mut l, &[0, 300, 300]) - (1.25f64 / 3.0).sqrt()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_was_received_in_cycles_is_known_in_the_next_one() {
+        let mut l = ledger(&[1, 2]);
+        cycle(&mut l, &[100, 200]);
+        let of_cycles = |l: &Ledger| [0, 1].map(|id| l.service_of_cycles(ClientId(id)).0);
+        assert_eq!(of_cycles(&l), [100, 200]);
+        l.charge(0, Nanos(70));
+        assert_eq!((of_cycles(&l), l.clients()[0].service), ([100, 200], Nanos(170)));
+        l.end_cycle();
+        assert_eq!(of_cycles(&l), [170, 200]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod portion;
 mod session;
 mod timeline;
 mod trace;
+mod window;
 
 pub use engine::{Engine, EngineError, Lost};
 pub use host::{Host, HostError, News, Observed, SelfCost, take_width};
@@ -21,6 +22,7 @@ pub use ledger::{ClientLedger, CycleErrors, CycleStats, Ledger, Standing};
 pub use session::{ClientState, Exit, Session};
 pub use timeline::{ClientTimeline, CycleEnd, Playback, PlaybackError, Stretch, Timeline};
 pub use trace::{Divergence, Recorder, TRACE_VERSION, Trace, TraceHeader, TraceLine, TraceReader, replay};
+pub use window::Window;
 
 /// What the README shows, tried.
 #[cfg(doctest)]

@@ -17,12 +17,12 @@ mod spent;
 mod system;
 mod view;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use divvy_engine::policies::{CYCLE_MAX, GateSpec};
-use divvy_engine::{EngineError, HostError, Session};
+use divvy_engine::{EngineError, HostError, Session, Window};
 use divvy_linux::cgroup::DEVIATION_WARN_PPM;
 use divvy_linux::{Asked, LinuxHost, Waker, clock};
 use divvy_policy::{ClientId, CpuLimit, Instant, Nanos, Share};
@@ -92,9 +92,8 @@ pub(crate) struct Scheduler {
     leave_at: Option<Instant>,
     /// When all clocks were last read for a report.
     audited: Instant,
-    /// What everybody had received at the last change of who takes part or of a share.
-    base: HashMap<ClientId, Nanos>,
-    base_at: Instant,
+    /// Since the last change of who takes part or of a share.
+    window: Window,
     system: Option<system::System>,
     /// The groups, where there is no market.
     own: Option<own::Own>,
@@ -166,8 +165,7 @@ impl Scheduler {
             started: now,
             leave_at,
             audited: Instant::ZERO,
-            base: HashMap::new(),
-            base_at: now,
+            window: Window::new(now),
             system,
             own,
             rules: rules::RuleBook::default(),
@@ -190,6 +188,7 @@ impl Scheduler {
             let until = [self.leave_at, idle_at, idle_own, self.weights.due(), self.disk_gate.next()];
             let until = until.into_iter().flatten().min();
             self.engine.turn(until)?;
+            self.window.follow(self.engine.ledger(), clock::now());
             self.note_lost();
             self.note_warnings();
             self.keep_market();

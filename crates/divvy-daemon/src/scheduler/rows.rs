@@ -33,7 +33,7 @@ impl Scheduler {
             Some(Row { client: self.row(id, &standings)?, entry: Arc::clone(entry), members })
         };
         let rows = self.book.entries().filter_map(row).collect();
-        let (window_ns, left) = (at.since(self.base_at).0, self.book.left());
+        let (window_ns, left) = (self.window.length(self.engine.ledger(), at).0, self.book.left());
         let of_users = self.system.is_some();
         let groups = self.group_rows();
         let status = self.status();
@@ -70,15 +70,8 @@ impl Scheduler {
     /// Who takes part, or a share, is about to change or has changed: what is achieved is measured from here.
     pub(super) fn rebase(&mut self) {
         self.audit_now(clock::now());
-        let ledger = self.engine.ledger().clients();
-        self.base = self.book.present().map(|(id, _)| (id, ledger[id.index()].service)).collect();
-        self.base_at = self.audited;
-    }
-
-    /// CPU time that a client has received since the last change.
-    fn since_base(&self, client: ClientId) -> Nanos {
-        let service = self.engine.ledger().clients()[client.index()].service;
-        service.saturating_sub(self.base.get(&client).copied().unwrap_or(Nanos::ZERO))
+        let clients = self.book.present().map(|(id, _)| id);
+        self.window.begin(self.engine.ledger(), clients, self.audited);
     }
 
     /// How each client stands, by id; what is achieved is of the time since the last change.
@@ -87,7 +80,7 @@ impl Scheduler {
         // Whoever is idle in a market has no rights just now: the others' are fractions of the rest.
         let counts = |i: usize, c: &ClientLedger| takes_part(c) && self.competes(ClientId(i as u32));
         let mut since = vec![Nanos::ZERO; ledger.clients().len()];
-        self.book.present().for_each(|(id, _)| since[id.index()] = self.since_base(id));
+        self.book.present().for_each(|(id, _)| since[id.index()] = self.window.service(ledger, id));
         ledger.standings(counts, |i, _| since[i])
     }
 
