@@ -55,7 +55,7 @@ pub struct SiteUser {
 /// What came of a table, or holds: `GET /v1/market/site`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
-    /// The version of the table that holds; 0 where none was given since divvyd began.
+    /// The version of the table that holds, over restarts of divvyd too; 0 where none was given.
     pub version: u64,
     /// Currencies of accounts and users that there are, by name.
     pub currencies: Vec<String>,

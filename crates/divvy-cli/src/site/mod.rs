@@ -135,7 +135,7 @@ fn show(args: &ShowArgs) -> Result<Code, Failure> {
     }
     let first = match (site.version, site.currencies.is_empty()) {
         (0, true) => "no table was given: see `divvy site sync`".to_owned(),
-        (0, false) => "the table that was given before divvyd began holds".to_owned(),
+        (0, false) => "a table of an earlier divvyd's holds, which kept no versions".to_owned(),
         (version, _) => format!("table {version} holds"),
     };
     let lines = std::iter::once(first).chain(site.currencies.iter().map(|name| format!("  {name}")));

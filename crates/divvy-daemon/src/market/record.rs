@@ -44,6 +44,8 @@ pub(crate) enum Step {
     Limits { client: CurrencyId, limits: Limits },
     /// Something counts against the limits of a user.
     Charge { uid: u32, what: Charge },
+    /// A site's table of this version holds; `kept` are the currencies that it does not name and has not ended.
+    Site { version: u64, kept: Vec<CurrencyId> },
 }
 
 /// What is limited per user.

@@ -74,6 +74,15 @@ struct Charged {
     exchanges: BTreeSet<ExchangeId>,
 }
 
+/// The site's table that holds, beside the currencies that it made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct HeldTable {
+    /// Of the one that was given last.
+    version: u64,
+    /// What it does not name and has not ended yet.
+    kept: BTreeSet<CurrencyId>,
+}
+
 /// The market and everything about it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Ledger {
@@ -89,14 +98,11 @@ pub(crate) struct Ledger {
     bounds: BTreeMap<u32, [Option<u64>; 3]>,
     #[serde(skip)]
     policy: Policy,
-    /// The version of the site's table that was given last, and what it does not name and has not ended yet. Known to whoever
-    /// gave it only: a divvyd that begins anew takes any table.
-    #[serde(skip)]
-    site_version: u64,
-    #[serde(skip)]
-    site_kept: BTreeSet<CurrencyId>,
     /// What clients may not exceed, of those that have such bounds. The last field: snapshots of format 1 end before it.
     limits: BTreeMap<CurrencyId, Limits>,
+    /// Stands behind everything else in a snapshot.
+    #[serde(skip)]
+    site: HeldTable,
 }
 
 /// What came of a request that was done.
@@ -153,7 +159,7 @@ impl Ledger {
     /// # Errors
     /// Where there is no memory for it.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, postcard::Error> {
-        postcard::to_stdvec(self)
+        postcard::to_stdvec(&(self, &self.site))
     }
 
     /// What [`Ledger::to_bytes`] wrote, if every sum and law holds.
@@ -161,7 +167,11 @@ impl Ledger {
     /// # Errors
     /// [`ImageError`].
     pub(crate) fn from_bytes(bytes: &[u8], policy: Policy) -> Result<Self, ImageError> {
-        let mut ledger: Self = postcard::from_bytes(bytes)?;
+        let (mut ledger, rest): (Self, &[u8]) = postcard::take_from_bytes(bytes)?;
+        // Format 1 ends here.
+        if !rest.is_empty() {
+            ledger.site = postcard::from_bytes(rest)?;
+        }
         ledger.policy = policy;
         ledger.by_name = ledger.named.iter().map(|(&id, name)| (name.clone(), id)).collect();
         ledger.audit().map_err(ImageError::Wrong)?;
@@ -392,6 +402,9 @@ impl Ledger {
                 }
             }
             Step::Charge { uid, what } => self.charge(*uid, *what),
+            Step::Site { version, kept } => {
+                self.site = HeldTable { version: *version, kept: kept.iter().copied().collect() };
+            }
         }
     }
 

@@ -44,7 +44,7 @@ impl Work<'_> {
         let named = self.site_currencies();
         let kept = named.values().filter(|id| self.is_unfunded(**id));
         Site {
-            version: self.ledger.site_version,
+            version: self.ledger.site.version,
             kept: kept.map(|&id| self.name(id)).collect(),
             currencies: named.values().map(|&id| self.name(id)).collect(),
             changes: 0,
@@ -59,10 +59,10 @@ impl Work<'_> {
         if !self.caller.superuser {
             return Err(self.in_words(divvy_market::Refusal::SuperuserOnly));
         }
-        if table.version < self.ledger.site_version {
+        if table.version < self.ledger.site.version {
             let text = format!(
                 "table {} is older than table {}, which holds",
-                table.version, self.ledger.site_version
+                table.version, self.ledger.site.version
             );
             return Err(Refusal::new(
                 ErrorCode::Refused,
@@ -80,10 +80,10 @@ impl Work<'_> {
         let ids = self.make_currencies(&wanted)?;
         self.take_wrong_tickets(&wanted, &ids)?;
         self.give_tickets(&wanted, &ids)?;
-        self.end_unwanted(&ids)?;
+        let kept = self.end_unwanted(&ids)?;
         let names = |step: &&Step| !matches!(step, Step::Name { .. });
         let changes = self.steps[begun..].iter().filter(names).count();
-        self.ledger.site_version = table.version;
+        self.note(Step::Site { version: table.version, kept });
         Ok(Said::Site(Site { changes, ..self.site() }))
     }
 
@@ -229,8 +229,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Ends what the table does not name, from below, but for what still backs something.
-    fn end_unwanted(&mut self, ids: &BTreeMap<Key, CurrencyId>) -> Result<(), Refusal> {
+    /// Ends what the table does not name, from below, but for what still backs something; that is returned.
+    fn end_unwanted(&mut self, ids: &BTreeMap<Key, CurrencyId>) -> Result<Vec<CurrencyId>, Refusal> {
         loop {
             let unwanted: Vec<CurrencyId> = self
                 .site_currencies()
@@ -241,8 +241,7 @@ impl Work<'_> {
             let ending: Vec<CurrencyId> =
                 unwanted.iter().copied().filter(|&id| self.has_issued_nothing(id)).collect();
             if ending.is_empty() {
-                self.ledger.site_kept = unwanted.into_iter().collect();
-                return Ok(());
+                return Ok(unwanted.into_iter().collect::<BTreeSet<_>>().into_iter().collect());
             }
             for currency in ending {
                 self.op(Op::Destroy { currency })?;
@@ -251,6 +250,6 @@ impl Work<'_> {
     }
 
     fn is_unfunded(&self, id: CurrencyId) -> bool {
-        self.ledger.site_kept.contains(&id)
+        self.ledger.site.kept.contains(&id)
     }
 }

@@ -6,7 +6,9 @@ use divvy_api::types::ErrorCode;
 use divvy_market::{CurrencyId, Resource};
 
 use super::tests::{ALICE, BOB, Bench, CAROL, ROOT, identity};
+use super::{HeldTable, Ledger};
 use crate::market::message::{Admitted, Ask, Said};
+use crate::market::policy::Policy;
 use crate::message::Refusal;
 
 fn admit_from(bench: &mut Bench, uid: u32, name: &str, amount: u64, from: &str) -> Result<Admitted, Refusal> {
@@ -119,7 +121,7 @@ fn the_same_table_changes_nothing_and_another_what_differs() {
     let b = admit_from(&mut bench, BOB, "b", 1, "site.arts").unwrap().currency;
     let log = bench.log.len();
     assert_eq!(set(&mut bench, 2, &TABLE).changes, 0);
-    assert_eq!(bench.log.len(), log, "nothing to be written");
+    assert_eq!(bench.log.len(), log + 1, "which table holds, and nothing else");
     let mut other = TABLE;
     other[3] = "arts<root:3";
     assert_eq!(set(&mut bench, 3, &other).changes, 3, "a ticket of each resource");
@@ -190,6 +192,27 @@ fn a_bad_table_is_refused_and_the_one_before_stays() {
         other => panic!("{other:?}"),
     }
     assert_eq!(parts(&mut bench, &[a]), [1000]);
+}
+
+/// What holds is what a snapshot, or the log, makes of it: an older table is refused after a restart as before.
+#[test]
+fn the_table_that_holds_outlives_divvyd() {
+    let mut bench = Bench::new("");
+    set(&mut bench, 5, &TABLE);
+    admit_from(&mut bench, ALICE, "a", 1, "site.physics").unwrap();
+    let without: Vec<&str> = TABLE.iter().copied().filter(|row| !row.starts_with("alice")).collect();
+    let held = set(&mut bench, 6, &without);
+    assert_eq!((held.version, held.kept.as_slice()), (6, &["alice/site.physics".to_owned()][..]));
+    let image = bench.ledger.to_bytes().unwrap();
+    bench.ledger = Ledger::from_bytes(&image, Policy::default()).unwrap();
+    assert_eq!(bench.code(ROOT, Ask::SetSite(table(5, &TABLE))), ErrorCode::Refused);
+    match bench.ask(ROOT, Ask::Site) {
+        Ok(Said::Site(site)) => assert_eq!(site, Site { changes: 0, ..held }),
+        other => panic!("{other:?}"),
+    }
+    // What it was before format 2 ends earlier.
+    let before = &image[..image.len() - postcard::to_stdvec(&bench.ledger.site).unwrap().len()];
+    assert_eq!(Ledger::from_bytes(before, Policy::default()).unwrap().site, HeldTable::default());
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(super) fn read(format: i64, bytes: &[u8], policy: &Policy) -> Result<Ledger,
     if format >= 2 {
         return Ledger::from_bytes(bytes, policy.clone());
     }
-    // Format 1 ended before the clients' limits: a map of none is a length of 0.
+    // Format 1 ended before the clients' limits, a map of none is a length of 0, and before the site's table, which is then none.
     let bytes = [bytes, &[0]].concat();
     Ledger::from_bytes(&bytes, policy.clone())
 }

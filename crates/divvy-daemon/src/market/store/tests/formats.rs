@@ -109,7 +109,8 @@ fn what_cannot_be_read_is_refused_by_name_and_stays() {
     let words = ["its version is 99", "use a newer divvyd", "backup of before the upgrade"];
     check_refused(store_of(&tables).path(), &words);
     let snapshot = format!("{SNAPSHOT_1}\nINSERT INTO snapshots VALUES (7, {}, 0, 0);", FORMAT + 1);
-    let words = ["a snapshot is in format 3", "a newer divvyd wrote it", "backup of before the upgrade"];
+    let newer = format!("a snapshot is in format {}", FORMAT + 1);
+    let words = [newer.as_str(), "a newer divvyd wrote it", "backup of before the upgrade"];
     check_refused(store_of(&snapshot).path(), &words);
     // And one from before all that is read.
     let snapshot = format!("{SNAPSHOT_1}\nUPDATE snapshots SET format = {};", image::OLDEST - 1);
