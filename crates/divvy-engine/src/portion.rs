@@ -73,6 +73,14 @@ impl Portions {
         }
     }
 
+    /// The share of one of so many clients who are worth the same: for one of whom that is not known yet. With a share of next to
+    /// nothing it would owe whatever it used until then.
+    #[must_use]
+    pub fn usual(&self, clients: usize) -> Share {
+        let share = self.target(clients) / clients.max(1) as u64;
+        Share::new(share.clamp(1, Share::MAX.get())).unwrap_or(Share::ONE)
+    }
+
     /// Takes in what all that compete are worth together, and how many they are. Says whether a value is worth another
     /// share from now on: then everybody's changes.
     pub fn set_whole(&mut self, sum: u128, clients: usize) -> bool {
@@ -127,6 +135,13 @@ mod tests {
 
     fn shares(portions: &Portions, values: &[u128]) -> Vec<u64> {
         values.iter().map(|&v| portions.share(v).get()).collect()
+    }
+
+    #[test]
+    fn one_whose_value_is_not_known_has_an_equal_part() {
+        let usual = |policy, n: usize| portions(policy, 1).usual(n).get();
+        assert_eq!([0, 1, 4, 100].map(|n| usual("exact", n)), [20_000_000, 20_000_000, 5_000_000, 400_000]);
+        assert_eq!([1, 4, 5000].map(|n| usual("alps", n)), [1000, 250, 1]);
     }
 
     #[test]

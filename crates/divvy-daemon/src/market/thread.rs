@@ -337,6 +337,8 @@ impl Keeper {
             // Nobody knows what of the batch is there.
             answers.iter_mut().for_each(|(_, answer)| *answer = Err(refusal.clone()));
         }
+        // Whoever was admitted is worth something before it is divided.
+        self.feed_if_due();
         send(answers);
     }
 
@@ -545,10 +547,11 @@ impl Keeper {
 
     fn feed_if_due(&mut self) {
         let Open::Ready(open) = &mut self.open else { return };
-        let before = clock::now();
-        if !self.to_feed || before < self.feed_not_before {
+        if !self.to_feed || clock::now() < self.feed_not_before {
             return;
         }
+        // What it costs, and not what others had of this CPU meanwhile.
+        let before = clock::own_thread_cpu();
         let shares = match self.feed.parts() {
             Some(parts) => open.1.values(parts),
             None => open.1.shares(self.scale),
@@ -563,8 +566,8 @@ impl Keeper {
             self.feed.rights(&rights);
             self.told_rights = rights;
         }
-        let after = clock::now();
-        self.feed_not_before = after + Nanos((after.0 - before.0).saturating_mul(FEED_PART - 1));
+        let cost = clock::own_thread_cpu().saturating_sub(before);
+        self.feed_not_before = clock::now() + Nanos(cost.0.saturating_mul(FEED_PART - 1));
     }
 
     fn snapshot_if_due(&mut self) {

@@ -200,8 +200,7 @@ impl Scheduler {
             amount: admitted.amount,
         };
         let start = admitted.identity.process.map(|(_, start)| StartTime(start));
-        // Nobody's value is known before the market has told it.
-        let share = (Share::ONE, None);
+        let share = (self.newcomers_share(), None);
         self.attach(share, &selector, admitted.name.clone(), Some(owner), Some(Of { only, start }))
     }
 

@@ -12,7 +12,7 @@ use divvy_engine::portion::Portions;
 use divvy_linux::cgroup::Rights;
 use divvy_linux::{Waker, clock};
 use divvy_market::{CurrencyId, Presence};
-use divvy_policy::{ClientId, Instant, Nanos};
+use divvy_policy::{ClientId, Instant, Nanos, Share};
 
 use super::Scheduler;
 use super::presence::Presences;
@@ -199,6 +199,11 @@ impl Scheduler {
         let of = |currency| system.rights.get(&currency).copied();
         let present = self.book.present();
         present.filter_map(|(client, entry)| Some((client, of(entry.owner.as_ref()?.currency)?))).collect()
+    }
+
+    /// The share of a client that comes, until the market has told what it is worth.
+    pub(super) fn newcomers_share(&self) -> Share {
+        self.system.as_ref().map_or(Share::ONE, |system| system.terms.portions.usual(self.book.len() + 1))
     }
 
     /// A client of the market has come: it competes, and has a share by what is known of its value.

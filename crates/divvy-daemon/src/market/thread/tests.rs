@@ -265,16 +265,17 @@ fn who_looks_waits_for_nobody_who_changes_something() {
     let identity = identity(9);
     let client =
         Ask::Admit { name: "task".to_owned(), amount: 1, identity, parent: None, from: None, job: None };
-    api.block_on(handle.ask(who(ALICE), client)).unwrap();
-    // The thread is telling what that is worth now. What comes meanwhile is one batch.
     let asked = |ask: Ask| {
         let handle = handle.clone();
         api.spawn(async move { handle.ask(who(ALICE), ask).await })
     };
+    // The thread tells what that is worth, and answers then. What comes meanwhile is one batch.
+    let admitted = asked(client);
     let new = NewCurrency { name: "build".to_owned(), ..NewCurrency::default() };
     let (made, seen) = (asked(Ask::CreateCurrency(new)), asked(Ask::Currency("build".to_owned())));
     let began = api.spawn(async move { go_on.send(()) });
     api.block_on(began).unwrap().unwrap();
+    assert!(api.block_on(admitted).unwrap().is_ok());
     assert!(api.block_on(made).unwrap().is_ok());
     // It was asked after the other, and is answered from what was on disk before that was done.
     assert_eq!(api.block_on(seen).unwrap().unwrap_err().code, ErrorCode::NoSuchCurrency);
