@@ -6,15 +6,20 @@
  * and before it executes the user's program, `divvy attach --tree PID` is run as the job's user: with that user's ids and
  * groups and nothing of slurmstepd's, so that divvyd sees who asks and takes the client from what is that user's.
  *
+ * For as long as the step runs, a thread keeps that so: it attaches the tasks anew where their divvyd was away or has begun
+ * anew, and has them paused while Slurm has the step suspended.
+ *
  * Nothing here decides whether a job runs, unless `required=yes` says so. README.md has the options.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,6 +27,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -42,8 +48,14 @@ SPANK_PLUGIN(divvy, 1)
 
 /* Before an account, in the name of what `divvy site sync` made of it. */
 #define SITE_PREFIX "site."
-/* divvy's exit code where there is no such currency. */
+/* divvy's exit codes: the arguments cannot be used (so for what is a client already), and there is no such currency or client. */
+#define UNUSABLE 2
 #define NO_SUCH 6
+/* The step's tasks are looked after so often; one that could not be attached is tried again after so long. */
+#define WATCH_MS 500L
+#define TRY_AGAIN_MS 4000L
+/* What so many copies of a requeued job have left behind is looked for. */
+#define RESTARTS_MAX 8UL
 
 /* What the line of plugstack.conf says. */
 static struct {
@@ -225,7 +237,7 @@ struct user {
 };
 
 /* In the child of a process with threads: only what is safe in a signal handler. Becomes the user for good and runs divvy. */
-static void __attribute__((noreturn)) run_divvy(const struct user *user, char *const argv[], int said)
+static void __attribute__((noreturn)) become_divvy(const struct user *user, char *const argv[], int said)
 {
 	char *const env[] = { "PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", NULL };
 	static const char cannot_drop[] = "the job's user and groups cannot be taken on";
@@ -256,6 +268,30 @@ static void __attribute__((noreturn)) run_divvy(const struct user *user, char *c
 	_exit(127);
 }
 
+/*
+ * In the child of a process with threads, in a process group of its own: runs divvy and writes how that ended, as one byte.
+ * slurmstepd waits for any child that ends while its tasks run, and would have taken divvy's status for nobody's.
+ */
+static void __attribute__((noreturn)) run_divvy(const struct user *user, char *const argv[], int said, int ended)
+{
+	unsigned char code = 255;
+	int status = 0;
+
+	setpgid(0, 0);
+	pid_t divvy = fork();
+	if (divvy == 0)
+		become_divvy(user, argv, said);
+	close(said);
+	if (divvy > 0) {
+		while (waitpid(divvy, &status, 0) < 0 && errno == EINTR)
+			;
+		if (WIFEXITED(status))
+			code = (unsigned char)WEXITSTATUS(status);
+	}
+	(void)!write(ended, &code, 1);
+	_exit(0);
+}
+
 /* What came of `divvy attach`. */
 struct attached {
 	bool done;
@@ -264,10 +300,11 @@ struct attached {
 };
 
 /* Reads what divvy says until it ends; kills it at the deadline. Its exit code, or -1 with the cause in `why`. */
-static int wait_for_divvy(pid_t child, int said, long deadline_ms, char why[SAID_MAX])
+static int wait_for_divvy(pid_t child, int said, int ended, long deadline_ms, char why[SAID_MAX])
 {
+	unsigned char code = 255;
 	size_t len = 0;
-	int status = 0;
+	int result;
 
 	for (;;) {
 		char *to = why + len, spare[64];
@@ -277,11 +314,11 @@ static int wait_for_divvy(pid_t child, int said, long deadline_ms, char why[SAID
 		if (ready < 0 && errno == EINTR)
 			continue;
 		if (ready <= 0) {
+			kill(-child, SIGKILL);
 			kill(child, SIGKILL);
-			while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-				;
-			snprintf(why, SAID_MAX, "no answer within %ld ms (timeout_ms)", conf.timeout_ms);
-			return -1;
+			len = (size_t)snprintf(why, SAID_MAX, "no answer within %ld ms (timeout_ms)", conf.timeout_ms);
+			result = -1;
+			goto out;
 		}
 		size_t room = SAID_MAX - 1 - len;
 		ssize_t n = room ? read(said, to, room) : read(said, spare, sizeof(spare));
@@ -292,55 +329,232 @@ static int wait_for_divvy(pid_t child, int said, long deadline_ms, char why[SAID
 		if (room)
 			len += (size_t)n;
 	}
-	/* Only the child had the other end: it has ended, or is about to. */
-	while (waitpid(child, &status, 0) < 0) {
-		if (errno != EINTR) {
-			snprintf(why, SAID_MAX, "wait for divvy: %s", strerror(errno));
-			return -1;
-		}
-	}
 	why[len] = '\0';
 	while (len && isspace((unsigned char)why[len - 1]))
 		why[--len] = '\0';
-	if (!WIFEXITED(status)) {
-		snprintf(why, SAID_MAX, "divvy was ended by signal %d", WTERMSIG(status));
-		return -1;
-	}
-	return WEXITSTATUS(status);
+	/* Only divvy and who waits for it had the other ends: it has ended, or is about to. */
+	ssize_t n;
+	while ((n = read(ended, &code, 1)) < 0 && errno == EINTR)
+		;
+	result = n == 1 && code != 255 ? code : -1;
+	if (result < 0)
+		snprintf(why, SAID_MAX, "divvy was killed, or could not be started");
+out:
+	/* slurmstepd may have waited for it before us. */
+	while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+		;
+	return result;
 }
 
-static struct attached attach(const struct user *user, char *const argv[], long deadline_ms)
+/* Runs divvy as `user`. */
+static struct attached ask_divvy(const struct user *user, char *const argv[], long deadline_ms)
 {
 	struct attached attached = { .done = false, .code = -1 };
-	int said[2];
+	int said[2], ended[2];
 
 	if (pipe2(said, O_CLOEXEC) != 0) {
 		snprintf(attached.why, SAID_MAX, "pipe: %s", strerror(errno));
 		return attached;
 	}
+	if (pipe2(ended, O_CLOEXEC) != 0) {
+		snprintf(attached.why, SAID_MAX, "pipe: %s", strerror(errno));
+		close(said[0]);
+		close(said[1]);
+		return attached;
+	}
 	pid_t child = fork();
 	if (child == 0)
-		run_divvy(user, argv, said[1]);
+		run_divvy(user, argv, said[1], ended[1]);
 	close(said[1]);
+	close(ended[1]);
 	if (child < 0) {
 		snprintf(attached.why, SAID_MAX, "fork: %s", strerror(errno));
 	} else {
-		int code = wait_for_divvy(child, said[0], deadline_ms, attached.why);
-		attached.done = code == 0;
-		attached.code = code;
-		if (code > 0 && !attached.why[0])
-			snprintf(attached.why, SAID_MAX, "divvy ended with %d", code);
+		attached.code = wait_for_divvy(child, said[0], ended[0], deadline_ms, attached.why);
+		attached.done = attached.code == 0;
+		if (attached.code > 0 && !attached.why[0])
+			snprintf(attached.why, SAID_MAX, "divvy ended with %d", attached.code);
 	}
 	close(said[0]);
+	close(ended[0]);
 	return attached;
 }
 
-/* What a step's clients are called on its node: slurm-JOB.STEP, and with several tasks .TASK. */
-static bool name_client(spank_t sp, uint32_t job, uint32_t step, char *name, size_t size)
+/* One task of the step, and what it takes to make it a client. */
+struct task {
+	struct task *next;
+	struct user user;
+	pid_t pid;
+	uint32_t job;
+	char name[64], tree[16], share[16], number[16];
+	char from[128 + sizeof(SITE_PREFIX)]; /* the currency that pays; empty for the user's own */
+	bool paused;           /* divvy was asked to, for Slurm has suspended the step */
+	bool told;             /* that it could not be attached is in the log */
+	struct timespec began; /* its divvyd, when it was attached */
+	long not_before_ms;
+};
+
+static struct task *tasks;
+static pthread_t watcher;
+static bool watching, stopping;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+
+/* Makes a task a client: of its user's part of its account, or of what is the user's own where there is none. */
+static struct attached attach(struct task *task, long deadline_ms)
+{
+	char *argv[] = { (char *)conf.divvy, "attach", "--system", "--system-socket", (char *)conf.socket,
+			 "--tree", task->tree, "--share", task->share, "--as", task->name, "--job", task->number,
+			 task->from[0] ? "--from" : NULL, task->from, NULL };
+	struct attached attached = ask_divvy(&task->user, argv, deadline_ms);
+
+	if (task->from[0] && attached.code == NO_SUCH) {
+		slurm_info("divvy: %s: %s; the user's own currency pays", task->name, attached.why);
+		argv[13] = NULL;
+		attached = ask_divvy(&task->user, argv, deadline_ms);
+		if (attached.done)
+			task->from[0] = '\0';
+	}
+	return attached;
+}
+
+/* `divvy pause` or `divvy resume`, of a client of the task's user. */
+static struct attached say(const struct task *task, const char *what, const char *name)
+{
+	char *argv[] = { (char *)conf.divvy, (char *)what, "--system", "--system-socket", (char *)conf.socket, (char *)name,
+			 NULL };
+
+	return ask_divvy(&task->user, argv, now_ms() + conf.timeout_ms);
+}
+
+/* When the node's divvyd began, as far as its socket tells; `false` where there is none. */
+static bool divvyd_began(struct timespec *began)
+{
+	struct stat st;
+
+	if (stat(conf.socket, &st) != 0)
+		return false;
+	*began = st.st_ctim;
+	return true;
+}
+
+/* Attaches a task anew, where its divvyd is another than the one that it was attached to, or the first. */
+static void keep_attached(struct task *task)
+{
+	struct timespec began;
+
+	if (now_ms() < task->not_before_ms || !divvyd_began(&began) ||
+	    (began.tv_sec == task->began.tv_sec && began.tv_nsec == task->began.tv_nsec))
+		return;
+	struct attached attached = attach(task, now_ms() + conf.timeout_ms);
+	/* One that began anew finds whom it divided before by itself. */
+	bool known = attached.code == UNUSABLE && strstr(attached.why, " already");
+	if (!attached.done && !known) {
+		task->not_before_ms = now_ms() + TRY_AGAIN_MS;
+		if (!task->told)
+			slurm_info("divvy: job %u still runs undivided: %s", task->job, attached.why);
+		task->told = true;
+		return;
+	}
+	task->began = began;
+	task->told = task->paused = false;
+	if (attached.done)
+		slurm_info("divvy: %s: process %d attached now, for user %u", task->name, (int)task->pid,
+			   (unsigned int)task->user.uid);
+}
+
+/* Slurm stops each process of a suspended step by a signal, of which divvy, which stops and resumes them too, may miss one. */
+static void keep_paused(struct task *task, bool suspended)
+{
+	if (task->paused == suspended || !task->began.tv_sec)
+		return;
+	struct attached said = say(task, suspended ? "pause" : "resume", task->name);
+	if (said.done || said.code == NO_SUCH)
+		task->paused = suspended;
+	if (said.done)
+		slurm_info("divvy: %s: %s, as Slurm has its step", task->name, suspended ? "paused" : "resumed");
+}
+
+/* Whether Slurm has the step suspended: what slurmstepd's accounting goes by. It is set two seconds before the signals. */
+static bool (*is_suspended)(void);
+
+static void *watch(void *arg)
+{
+	(void)arg;
+	pthread_mutex_lock(&lock);
+	while (!stopping) {
+		struct timespec until;
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += WATCH_MS * 1000000L;
+		until.tv_sec += until.tv_nsec / 1000000000L;
+		until.tv_nsec %= 1000000000L;
+		pthread_cond_timedwait(&wake, &lock, &until);
+		struct task *task = tasks;
+		pthread_mutex_unlock(&lock);
+		/* Tasks come at the head, and go only when this thread has ended. */
+		for (; task && !__atomic_load_n(&stopping, __ATOMIC_RELAXED); task = task->next) {
+			if (kill(task->pid, 0) != 0)
+				continue;
+			keep_attached(task);
+			keep_paused(task, is_suspended && is_suspended());
+		}
+		pthread_mutex_lock(&lock);
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+/* Looks after `task` from now on. */
+static void look_after(struct task *task)
+{
+	sigset_t all, before;
+
+	pthread_mutex_lock(&lock);
+	task->next = tasks;
+	tasks = task;
+	pthread_mutex_unlock(&lock);
+	if (watching)
+		return;
+	*(void **)&is_suspended = dlsym(RTLD_DEFAULT, "acct_gather_suspend_test");
+	if (!is_suspended)
+		slurm_info("divvy: this Slurm does not tell plugins that a step is suspended: of a job of many processes "
+			   "`scontrol suspend` may miss one; `divvy pause` does not");
+	/* Signals are slurmstepd's. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int failed = pthread_create(&watcher, NULL, watch, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	watching = failed == 0;
+	if (failed)
+		slurm_error("divvy: no thread to look after the step: %s", strerror(failed));
+}
+
+/* Before the plugin is unloaded. */
+int slurm_spank_exit(spank_t sp, int ac, char **av)
+{
+	(void)sp;
+	(void)ac;
+	(void)av;
+	if (!watching)
+		return ESPANK_SUCCESS;
+	pthread_mutex_lock(&lock);
+	__atomic_store_n(&stopping, true, __ATOMIC_RELAXED);
+	pthread_cond_signal(&wake);
+	pthread_mutex_unlock(&lock);
+	pthread_join(watcher, NULL);
+	watching = false;
+	return ESPANK_SUCCESS;
+}
+
+/*
+ * What a step's clients are called on its node: slurm-JOB.STEP, and with several tasks .TASK; of a job that was requeued,
+ * slurm-JOB.STEP-rN, so that what a copy before it has left behind is another.
+ */
+static bool name_client(spank_t sp, uint32_t job, uint32_t step, unsigned long restarts, char *name, size_t size)
 {
 	uint32_t nr_tasks = 1;
 	int task = 0;
-	char which[16];
+	char which[16], copy[24] = "";
 
 	if (step == SLURM_BATCH_SCRIPT)
 		snprintf(which, sizeof(which), "batch");
@@ -351,11 +565,29 @@ static bool name_client(spank_t sp, uint32_t job, uint32_t step, char *name, siz
 	if (spank_get_item(sp, S_TASK_ID, &task) != ESPANK_SUCCESS)
 		return false;
 	spank_get_item(sp, S_JOB_LOCAL_TASK_COUNT, &nr_tasks);
+	if (restarts)
+		snprintf(copy, sizeof(copy), "-r%lu", restarts);
 	if (nr_tasks > 1)
-		snprintf(name, size, "slurm-%u.%s.%d", job, which, task);
+		snprintf(name, size, "slurm-%u.%s.%d%s", job, which, task, copy);
 	else
-		snprintf(name, size, "slurm-%u.%s", job, which);
+		snprintf(name, size, "slurm-%u.%s%s", job, which, copy);
 	return true;
+}
+
+/*
+ * Pauses what the copies of a requeued job before this one have left behind here: it is not Slurm's any more, has the name
+ * of this step, and would have a part of the job's share.
+ */
+static void fence(spank_t sp, const struct task *task, uint32_t step, unsigned long restarts)
+{
+	char name[sizeof(task->name)];
+
+	for (unsigned long copy = 0; copy < restarts && copy < RESTARTS_MAX; copy++) {
+		if (!name_client(sp, task->job, step, copy, name, sizeof(name)))
+			return;
+		if (say(task, "pause", name).done)
+			slurm_info("divvy: %s: left behind by an earlier copy of job %u, paused", name, task->job);
+	}
 }
 
 /* A task runs undivided, or not at all. No task of the step is let go before all of them have been here. */
@@ -387,58 +619,86 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
 	return ESPANK_SUCCESS;
 }
 
+/* What it takes to make the task that was just forked a client; `false` where Slurm does not say. */
+static bool read_task(spank_t sp, struct task *task, uint32_t *step)
+{
+	char account[128];
+	gid_t *groups = NULL;
+
+	if (spank_get_item(sp, S_JOB_ID, &task->job) || spank_get_item(sp, S_JOB_STEPID, step) ||
+	    spank_get_item(sp, S_TASK_PID, &task->pid) || spank_get_item(sp, S_JOB_UID, &task->user.uid) ||
+	    spank_get_item(sp, S_JOB_GID, &task->user.gid) ||
+	    spank_get_item(sp, S_JOB_SUPPLEMENTARY_GIDS, &groups, &task->user.nr_groups))
+		return false;
+	/* They are Slurm's, which may free them before the step ends. */
+	size_t size = (size_t)task->user.nr_groups * sizeof(*groups);
+	task->user.groups = size ? malloc(size) : NULL;
+	if (size && !task->user.groups)
+		return false;
+	if (size)
+		memcpy(task->user.groups, groups, size);
+	snprintf(task->number, sizeof(task->number), "%u", task->job);
+	snprintf(task->tree, sizeof(task->tree), "%d", (int)task->pid);
+	snprintf(task->share, sizeof(task->share), "%ld", asked_share ? asked_share : conf.share);
+	/* slurmstepd sets it, whatever the user did. It only chooses among accounts that the user is in. */
+	if (conf.accounts &&
+	    spank_getenv(sp, "SLURM_JOB_ACCOUNT", account, sizeof(account)) == ESPANK_SUCCESS && account[0])
+		snprintf(task->from, sizeof(task->from), SITE_PREFIX "%s", account);
+	return true;
+}
+
 int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
 {
-	struct user user = { .nr_groups = 0 };
 	struct attached attached = { .done = false };
-	uint32_t job = 0, step;
-	pid_t task = 0;
-	char name[64], tree[16], share[16], number[16], account[128], from[sizeof(account) + sizeof(SITE_PREFIX)];
-	char *argv[] = { (char *)conf.divvy, "attach", "--system", "--system-socket", (char *)conf.socket,
-			 "--tree", tree, "--share", share, "--as", name, "--job", number, NULL, NULL, NULL };
-	char **more = &argv[13];
+	unsigned long restarts = 0;
+	uint32_t step = 0;
+	char number[16];
 
 	(void)ac;
 	(void)av;
-	if (spank_get_item(sp, S_JOB_ID, &job) || spank_get_item(sp, S_JOB_STEPID, &step) ||
-	    spank_get_item(sp, S_TASK_PID, &task) || spank_get_item(sp, S_JOB_UID, &user.uid) ||
-	    spank_get_item(sp, S_JOB_GID, &user.gid) ||
-	    spank_get_item(sp, S_JOB_SUPPLEMENTARY_GIDS, &user.groups, &user.nr_groups))
+	struct task *task = calloc(1, sizeof(*task));
+	if (!task || !read_task(sp, task, &step)) {
+		uint32_t job = task ? task->job : 0;
+		free(task);
 		return go_without(job, "Slurm does not say which process the task is, and whose");
+	}
 	/* The step that only stands for the job on a node computes nothing. */
-	if (step == SLURM_EXTERN_CONT)
+	if (step == SLURM_EXTERN_CONT) {
+		free(task->user.groups);
+		free(task);
 		return ESPANK_SUCCESS;
+	}
+	if (spank_getenv(sp, "SLURM_RESTART_COUNT", number, sizeof(number)) == ESPANK_SUCCESS)
+		restarts = strtoul(number, NULL, 10);
 
 	long deadline_ms = now_ms() + conf.timeout_ms;
-	snprintf(number, sizeof(number), "%u", job);
-	snprintf(share, sizeof(share), "%ld", asked_share ? asked_share : conf.share);
 	if (conf.broken) {
 		snprintf(attached.why, SAID_MAX, "its line in plugstack.conf cannot be used, see slurmd's log");
-	} else if (!name_client(sp, job, step, name, sizeof(name))) {
+	} else if (!name_client(sp, task->job, step, restarts, task->name, sizeof(task->name))) {
 		snprintf(attached.why, SAID_MAX, "Slurm does not say which of the step's tasks it is");
-	} else if (!wait_for_user(task, user.uid, deadline_ms)) {
-		snprintf(attached.why, SAID_MAX, "process %d did not become user %u's within %ld ms", (int)task,
-			 (unsigned int)user.uid, conf.timeout_ms);
+	} else if (!wait_for_user(task->pid, task->user.uid, deadline_ms)) {
+		snprintf(attached.why, SAID_MAX, "process %d did not become user %u's within %ld ms", (int)task->pid,
+			 (unsigned int)task->user.uid, conf.timeout_ms);
 	} else {
-		snprintf(tree, sizeof(tree), "%d", (int)task);
-		/* slurmstepd sets it, whatever the user did. It only chooses among accounts that the user is in. */
-		if (conf.accounts &&
-		    spank_getenv(sp, "SLURM_JOB_ACCOUNT", account, sizeof(account)) == ESPANK_SUCCESS && account[0]) {
-			snprintf(from, sizeof(from), SITE_PREFIX "%s", account);
-			more[0] = "--from";
-			more[1] = from;
-		}
-		attached = attach(&user, argv, deadline_ms);
-		if (more[0] && attached.code == NO_SUCH) {
-			slurm_info("divvy: %s: %s; the user's own currency pays", name, attached.why);
-			more[0] = NULL;
-			attached = attach(&user, argv, deadline_ms);
-		}
+		struct timespec began = { 0 };
+		divvyd_began(&began);
+		fence(sp, task, step, restarts);
+		attached = attach(task, deadline_ms);
+		if (attached.done)
+			task->began = began;
 	}
-	if (attached.done) {
-		slurm_info("divvy: %s: process %d attached for user %u, share %s of %s", name, (int)task,
-			   (unsigned int)user.uid, share, more[0] ? from : "the user's own");
-		return ESPANK_SUCCESS;
+	if (attached.done)
+		slurm_info("divvy: %s: process %d attached for user %u, share %s of %s", task->name, (int)task->pid,
+			   (unsigned int)task->user.uid, task->share, task->from[0] ? task->from : "the user's own");
+	else
+		task->not_before_ms = now_ms() + TRY_AGAIN_MS;
+	uint32_t job = task->job;
+	bool keep = !conf.broken && task->name[0] && (attached.done || !conf.required);
+	if (keep) {
+		look_after(task);
+	} else {
+		free(task->user.groups);
+		free(task);
 	}
-	return go_without(job, attached.why);
+	return attached.done ? ESPANK_SUCCESS : go_without(job, attached.why);
 }

@@ -104,7 +104,7 @@ fn a_site_divides_its_nodes_and_fails_no_job() {
     eprintln!("{said}");
     assert_eq!(code, Some(0));
     assert!(said.contains("cluster: all checks passed\n"), "it came to its end");
-    assert_eq!(said.matches("cluster: ok: ").count(), 9, "every check has passed");
+    assert_eq!(said.matches("cluster: ok: ").count(), 11, "every check has passed");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn what_cannot_be_a_site_is_refused() {
         let (code, said) = output(cluster(dir.path()).args(args));
         assert!(code.is_some_and(|code| code != 0) && said.contains(why), "{args:?}: {said}");
     };
-    refused(&[], "give --quick, or one of up, run, down, page, check");
+    refused(&[], "give --quick, or one of up, run, down, page, faults, check");
     refused(&["--quick", "--programs", "/no/such"], "find /no/such");
     refused(&["up", "--programs", "/etc"], "/etc/divvy: no such program");
     refused(&["--quick", "down"], "down");

@@ -4,9 +4,10 @@
 //! directories of its own, so that Slurm's packages work as they are installed and nothing of the host's is touched. The
 //! kernel kills everything in it with its first process, and that with the program that made it: nothing is left, however
 //! it ends. *Site*: munge, slurmctld, slurmdbd on a MariaDB (`accounting.rs`), and three slurmd with a divvyd each
-//! (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Page*: docs/slurm.md, followed (`page.rs`).
+//! (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Faults*: what has to hold when something breaks (`faults.rs`). *Page*: docs/slurm.md, followed (`page.rs`).
 
 mod accounting;
+mod faults;
 mod machine;
 mod page;
 mod quick;
@@ -88,6 +89,12 @@ enum What {
         #[arg(long, value_name = "DIR")]
         programs: Option<PathBuf>,
     },
+    /// Bring a site up, break each of its parts, check that jobs, shares and tables survive it, and take it down: 4 minutes
+    Faults {
+        /// Where divvy and divvyd are; built for release if not given
+        #[arg(long, value_name = "DIR")]
+        programs: Option<PathBuf>,
+    },
     /// Say whether all is here that a site needs
     Check,
 }
@@ -108,6 +115,8 @@ struct Job {
 enum Task {
     /// Check what has to hold, and end.
     Quick,
+    /// Break each of its parts, and end.
+    Faults,
     /// Follow the page for administrators, and end.
     Page,
     /// Wait to be ended.
@@ -132,11 +141,12 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<u8> {
     );
     match &args.what {
         None if args.quick => through(args.programs.as_deref(), Task::Quick),
-        None => bail!("cluster: give --quick, or one of up, run, down, page, check"),
+        None => bail!("cluster: give --quick, or one of up, run, down, page, faults, check"),
         Some(What::Up { programs }) => up(programs.as_deref()).map(|()| 0),
         Some(What::Run { node, command }) => run_in(node.as_deref(), command),
         Some(What::Down) => down().map(|()| 0),
         Some(What::Page { programs }) => through(programs.as_deref(), Task::Page),
+        Some(What::Faults { programs }) => through(programs.as_deref(), Task::Faults),
         Some(What::Check) => check_programs().map(|()| 0),
     }
 }

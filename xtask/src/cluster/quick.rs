@@ -45,7 +45,9 @@ pub(super) fn run(site: &mut Site) -> Result<()> {
     options()?;
     shares(site)?;
     tasks(site)?;
+    super::faults::suspensions(site, 1)?;
     accounts(site)?;
+    super::faults::without_divvyd(site)?;
     identity(site)?;
     absent(site)?;
     silent(site)?;
@@ -59,7 +61,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
 }
 
-fn passed(what: &str) {
+pub(super) fn passed(what: &str) {
     println!("cluster: ok: {what}");
 }
 
@@ -88,15 +90,20 @@ fn options() -> Result<()> {
     Ok(())
 }
 
-/// A job of `user` on `node` that computes until it is cancelled; its number.
-fn hog(user: &str, node: &str, options: &[&str]) -> Result<u32> {
+/// A job of `user` on `node` that runs `script`; its number.
+pub(super) fn submit(user: &str, node: &str, options: &[&str], script: &str) -> Result<u32> {
     let mut argv = vec!["sbatch", "--parsable", "-w", node, "--output=/dev/null"];
     argv.extend(options);
-    argv.extend(["--wrap", "exec sha256sum /dev/zero"]);
+    argv.extend(["--wrap", script]);
     let output = as_user(user, &argv)?;
     ensure!(output.status.success(), "{argv:?}: {}", said(&output));
     let number = String::from_utf8_lossy(&output.stdout);
     number.trim().parse().with_context(|| format!("sbatch printed {number:?}"))
+}
+
+/// A job of `user` on `node` that computes until it is cancelled; its number.
+pub(super) fn hog(user: &str, node: &str, options: &[&str]) -> Result<u32> {
+    submit(user, node, options, "exec sha256sum /dev/zero")
 }
 
 /// CPU time of the processes of each job, as the kernel has it.
@@ -125,11 +132,11 @@ fn clients(node: &Node) -> Result<Vec<Value>> {
 }
 
 /// A node's clients, by user and name.
-fn names(node: &Node) -> Result<Vec<String>> {
+pub(super) fn names(node: &Node) -> Result<Vec<String>> {
     Ok(clients(node)?.iter().filter_map(|client| client["name"].as_str().map(str::to_owned)).collect())
 }
 
-fn cancel(node: &Node, jobs: &[u32]) -> Result<()> {
+pub(super) fn cancel(node: &Node, jobs: &[u32]) -> Result<()> {
     for job in jobs {
         done(&mut super::site::bounded(&["scancel", &job.to_string()]))?;
     }
@@ -231,7 +238,7 @@ fn accounts(site: &mut Site) -> Result<()> {
     for (line, why) in [
         ("science||root|2", "line 6: account science is in line 1 already"),
         ("arts|mallory||2", "line 6: there is no user 'mallory'"),
-        ("law||root|-1", "line 6: '-1' shares: give a whole number from 1 to 4294967295"),
+        ("law||root|-1", "line 6: '-1' shares: give a whole number from 0 to 4294967295, or parent"),
         ("law||root|4294967296", "line 6: '4294967296' shares"),
     ] {
         let refused = table(&format!("{good}{line}\n"))?;

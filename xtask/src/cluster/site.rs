@@ -26,7 +26,9 @@ const COMMAND: &str = "30";
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) name: &'static str,
-    slurmd: Child,
+    /// Keeps the node's namespace, whatever of it runs.
+    anchor: Child,
+    slurmd: Option<Child>,
     divvyd: Option<Child>,
 }
 
@@ -134,7 +136,6 @@ impl Site {
         }
         for name in NODES {
             let node = site.node(name)?;
-            node.wait_for_directories()?;
             if with_divvy {
                 node.set_plugin("")?;
                 node.set_policy("[users.alice]\ncpu = 1000\n\n[users.bob]\ncpu = 3000\n")?;
@@ -162,12 +163,36 @@ impl Site {
     /// Names who has ended.
     fn check(&mut self) -> Result<()> {
         let others = self.others.iter_mut().map(|(name, child)| (*name, child));
-        let slurmds = self.nodes.iter_mut().map(|node| (node.name, &mut node.slurmd));
+        let slurmds = self.nodes.iter_mut().filter_map(|node| Some((node.name, node.slurmd.as_mut()?)));
         for (name, child) in others.chain(slurmds) {
             if let Some(status) = child.try_wait().with_context(|| format!("look after {name}"))? {
                 bail!("cluster: {name} ended by {status}");
             }
         }
+        Ok(())
+    }
+
+    /// Kills a daemon of the site's: `slurmctld` or `slurmdbd`.
+    ///
+    /// # Errors
+    /// Where it does not run.
+    pub(super) fn kill(&mut self, name: &str) -> Result<()> {
+        let at = self.others.iter().position(|(daemon, _)| *daemon == name);
+        let (_, child) = self.others.remove(at.with_context(|| format!("cluster: no {name} runs"))?);
+        kill_child(&mut Some(child))
+    }
+
+    /// Starts slurmctld, which is not running.
+    pub(super) fn start_slurmctld(&mut self) -> Result<()> {
+        let slurmctld = daemon("slurmctld", as_daemon("slurm").args(["slurmctld", "-D"]))?;
+        self.others.push(("slurmctld", slurmctld));
+        Ok(())
+    }
+
+    /// The same, slurmdbd.
+    pub(super) fn start_slurmdbd(&mut self) -> Result<()> {
+        let slurmdbd = daemon("slurmdbd", as_daemon("slurm").args(["slurmdbd", "-D"]))?;
+        self.others.push(("slurmdbd", slurmdbd));
         Ok(())
     }
 
@@ -181,6 +206,13 @@ impl Site {
             clock::sleep(Nanos::from_secs(1));
         }
     }
+}
+
+/// Kills a daemon that cannot do anything about it, and waits for it.
+fn kill_child(daemon: &mut Option<Child>) -> Result<()> {
+    let mut child = daemon.take().context("cluster: that daemon does not run")?;
+    child.kill().context("kill a daemon")?;
+    child.wait().context("wait for a daemon").map(drop)
 }
 
 /// divvy and the plugin for whoever is on the site, and a policy.
@@ -210,25 +242,52 @@ impl Node {
         write(&format!("{own}/slurm/plugstack.conf"), "")?;
         let script = "mkdir -p /run/divvy /var/lib/divvy /etc/divvy && mount -t tmpfs -o mode=755 none /run/divvy && \
                       mount -t tmpfs -o mode=700 none /var/lib/divvy && mount --bind \"$1/divvy\" /etc/divvy && \
-                      mount --bind \"$1/slurm\" /etc/slurm && exec slurmd -D -N \"$2\"";
-        let mut slurmd = Command::new("unshare");
-        // A process of its own group: what ends a job's group ends no other's.
-        slurmd.args(["--mount", "sh", "-eu", "-c", script, "sh", &own, name]).process_group(0);
+                      mount --bind \"$1/slurm\" /etc/slurm && exec sleep infinity";
+        let mut anchor = Command::new("unshare");
+        anchor.args(["--mount", "sh", "-eu", "-c", script, "sh", &own]).process_group(0);
         std::fs::create_dir_all(format!("/var/spool/slurmd/{name}"))
             .context("create the node's directory")?;
-        Ok(Self { name, slurmd: daemon(name, &mut slurmd)?, divvyd: None })
+        let anchor = daemon(name, &mut anchor)?;
+        let mut node = Self { name, anchor, slurmd: None, divvyd: None };
+        node.wait_for_directories()?;
+        node.start_slurmd()?;
+        Ok(node)
+    }
+
+    /// Starts this node's slurmd, in a process group of its own: what ends a job's group ends no other's.
+    pub(super) fn start_slurmd(&mut self) -> Result<()> {
+        let mut slurmd = Command::new("nsenter");
+        slurmd.args(["--mount", "--wd=/", "--target", &self.anchor.id().to_string()]);
+        slurmd.args(["slurmd", "-D", "-N", self.name]).process_group(0);
+        let log = match self.name {
+            "n1" => "slurmd-n1",
+            "n2" => "slurmd-n2",
+            _ => "slurmd-n3",
+        };
+        self.slurmd = Some(daemon(log, &mut slurmd)?);
+        Ok(())
+    }
+
+    /// Kills this node's slurmd, as a machine that runs out of memory does.
+    pub(super) fn kill_slurmd(&mut self) -> Result<()> {
+        kill_child(&mut self.slurmd)
+    }
+
+    /// As [`kill_slurmd`](Self::kill_slurmd), divvyd.
+    pub(super) fn kill_divvyd(&mut self) -> Result<()> {
+        kill_child(&mut self.divvyd)
     }
 
     /// A command on this node.
     pub(super) fn command(&self, argv: &[&str]) -> Command {
         let mut command = bounded(&["nsenter", "--mount", "--wd=/", "--target"]);
-        command.arg(self.slurmd.id().to_string()).args(argv);
+        command.arg(self.anchor.id().to_string()).args(argv);
         command
     }
 
     /// A file as this node sees it.
     pub(super) fn path(&self, path: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root{path}", self.slurmd.id()))
+        PathBuf::from(format!("/proc/{}/root{path}", self.anchor.id()))
     }
 
     /// Gives the plugin's line in this node's `plugstack.conf` more arguments: the next task has them.
@@ -240,7 +299,7 @@ impl Node {
     fn wait_for_directories(&self) -> Result<()> {
         eventually("the node's directories", || {
             let own =
-                std::fs::read_to_string(format!("/proc/{}/mounts", self.slurmd.id())).unwrap_or_default();
+                std::fs::read_to_string(format!("/proc/{}/mounts", self.anchor.id())).unwrap_or_default();
             Ok(own.contains(" /etc/slurm ").then_some(()))
         })
     }
@@ -256,13 +315,8 @@ impl Node {
     /// # Errors
     /// Where it ends or does not answer.
     pub(super) fn start_divvyd(&mut self) -> Result<()> {
-        eventually("the node's directories", || {
-            let own =
-                std::fs::read_to_string(format!("/proc/{}/mounts", self.slurmd.id())).unwrap_or_default();
-            Ok(own.contains(" /etc/slurm ").then_some(()))
-        })?;
         let mut command = Command::new("nsenter");
-        command.args(["--mount", "--wd=/", "--target", &self.slurmd.id().to_string(), "divvyd", "--system"]);
+        command.args(["--mount", "--wd=/", "--target", &self.anchor.id().to_string(), "divvyd", "--system"]);
         let name: &'static str = match self.name {
             "n1" => "divvyd-n1",
             "n2" => "divvyd-n2",
