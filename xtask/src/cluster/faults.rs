@@ -294,13 +294,13 @@ fn left_behind(site: &mut Site) -> Result<()> {
     );
     let _ = bounded(&["scontrol", "requeue", &job.to_string()]).output();
     node.start_slurmd()?;
-    // Slurm lets a job that was queued anew wait for two minutes.
-    eventually("a job that may begin at once", || {
-        let now = bounded(&["scontrol", "update", &format!("JobId={job}"), "StartTime=now"]).output();
-        Ok(now.context("start scontrol")?.status.success().then_some(()))
-    })?;
     let second = format!("alice/slurm-{job}.batch-r1");
-    eventually(&second, || Ok(names(node)?.contains(&second).then_some(())))?;
+    eventually(&second, || {
+        // Slurm lets a job that was queued anew wait for two minutes, from some moment after it was asked to.
+        let _ = bounded(&["scontrol", "update", &format!("JobId={job}"), "StartTime=now"]).output();
+        clock::sleep(Nanos::from_millis(500));
+        Ok(names(node)?.contains(&second).then_some(()))
+    })?;
     wait_until_known(node, &second)?;
     let (before, first_pid) = (tasks(job, "sha256sum")?, old[0].pid);
     clock::sleep(STANDS);
