@@ -96,7 +96,7 @@ struct dv_client {
 struct dv_state {
 	struct dv_clock queue; /* the queue's virtual time, over `total` */
 	u64 total; /* shares of the runnable */
-	s64 sum; /* VTRR: of the counters, pending resets included */
+	s64 sum; /* VTRR: of the quanta that the counters come to, pending resets included */
 	u64 cycle;
 	u64 random; /* state of the generator */
 	u64 tickets; /* lottery: sum of the weights */
@@ -263,6 +263,10 @@ DV_PART int dv_sift_up(u32 at, u32 id)
 {
 	int i;
 
+	if (!at) {
+		dv_heap_put(at, id);
+		return 0;
+	}
 	DV_FOR(i, DV_LEVELS) {
 		u32 above, other;
 
@@ -701,7 +705,7 @@ DV_PART int dv_preempts(u32 id, u32 runs, u64 ran, u64 now)
 		return false;
 	/* The order of VTRR's queue would not come to it: it is next by its virtual finishing time, if it is due anything. */
 	if (dv_policy == DV_VTRR) {
-		if (dv_vtrr_refresh(c) <= 0)
+		if (dv_vtrr_due(c) <= 0)
 			return false;
 		dv.urgent = id;
 	}

@@ -14,13 +14,29 @@ DV_INLINE s64 dv_allowance(struct dv_client *c)
 	return c->share * dv_quantum;
 }
 
+/*
+ * The quanta that a counter comes to, to the nearest whole one. No quantum is exactly as long as it was meant to be: ticks come
+ * late, and who is interrupted runs on. If whatever is left of a counter were a quantum, large shares would begin one more in
+ * each cycle, before the small ones had had their first.
+ */
+DV_INLINE s64 dv_quanta(s64 counter)
+{
+	u64 half = dv_quantum / 2;
+
+	if (counter >= 0)
+		return ((u64)counter + half) / dv_quantum;
+	/* Halves are rounded up here, too. */
+	return -(s64)(((u64)-counter + dv_quantum - half - 1) / dv_quantum);
+}
+
 /* Brings a counter up to date, with the resets that are pending for it. */
 DV_INLINE s64 dv_vtrr_refresh(struct dv_client *c)
 {
 	u64 pending = dv.cycle - c->cycle;
 
 	if (pending) {
-		s64 allowance = dv_allowance(c), counter = c->counter, expected = counter + pending * allowance;
+		s64 allowance = dv_allowance(c), counter = c->counter;
+		s64 expected = dv_quanta(counter) + pending * c->share;
 		u64 times = pending > 3 ? 3 : pending;
 
 		/* At most one cycle's worth is carried, so that the third reset in a row changes nothing any more. */
@@ -29,17 +45,23 @@ DV_INLINE s64 dv_vtrr_refresh(struct dv_client *c)
 			counter = (counter < allowance ? counter : allowance) + allowance;
 		if (times > 2)
 			counter = (counter < allowance ? counter : allowance) + allowance;
-		dv.sum -= expected - counter;
+		dv.sum -= expected - dv_quanta(counter);
 		c->counter = counter;
 		c->cycle = dv.cycle;
 	}
 	return c->counter;
 }
 
+/* The quanta that it is due in its cycle. */
+DV_INLINE s64 dv_vtrr_due(struct dv_client *c)
+{
+	return dv_quanta(dv_vtrr_refresh(c));
+}
+
 DV_INLINE void dv_vtrr_new_cycle(void)
 {
 	dv.cycle++;
-	dv.sum += dv.total * dv_quantum;
+	dv.sum += dv.total;
 	dv.first = dv.head;
 }
 
@@ -70,10 +92,10 @@ DV_PART u32 dv_vtrr_choose(void)
 	if (next == DV_NONE)
 		return dv.head;
 	following = DV(next);
-	left = dv_vtrr_refresh(current);
+	left = dv_vtrr_due(current);
 	if (!current->nr_waiting)
-		left -= dv_quantum;
-	counter = dv_vtrr_refresh(following);
+		left--;
+	counter = dv_vtrr_due(following);
 	/* Debts can make 0 the larger counter; nothing is due all the same. */
 	if (counter > 0 && (counter > left || dv_vtrr_is_due(following)))
 		return next;
@@ -95,7 +117,7 @@ DV_PART u32 dv_vtrr_first_due(u32 at, u32 most)
 		if (at == DV_NONE || (u32)i >= most)
 			break;
 		c = DV(at);
-		if (c->nr_waiting && dv_vtrr_refresh(c) > 0) {
+		if (c->nr_waiting && dv_vtrr_due(c) > 0) {
 			found = at;
 			break;
 		}
@@ -142,7 +164,7 @@ DV_PART u32 dv_vtrr_pick(void)
 	if (at == DV_NONE)
 		return DV_NONE;
 	c = DV(at);
-	if (c->nr_waiting && dv_vtrr_refresh(c) > 0) {
+	if (c->nr_waiting && dv_vtrr_due(c) > 0) {
 		dv.cursor = at;
 		return at;
 	}
@@ -212,7 +234,7 @@ DV_INLINE s64 dv_vtrr_first_counter(struct dv_client *c, u32 before, u32 after)
 	s64 kept = c->counter, counter = 0, other;
 
 	if (dv.sum > 0)
-		counter = dv_scale(c->share, dv.sum, dv.total * dv_quantum) * dv_quantum;
+		counter = dv_scale(c->share, dv.sum, dv.total) * dv_quantum;
 	if (same && kept < counter)
 		counter = kept;
 	if (before != DV_NONE) {
@@ -261,7 +283,7 @@ DV_PART int dv_vtrr_insert(u32 id)
 		DV(before)->next = id;
 	if (after != DV_NONE)
 		DV(after)->prev = id;
-	dv.sum += c->counter;
+	dv.sum += dv_quanta(c->counter);
 	return 0;
 }
 
@@ -272,7 +294,7 @@ DV_PART int dv_vtrr_remove(u32 id)
 	u32 before = c->prev, after = c->next;
 
 	dv_vtrr_refresh(c);
-	dv.sum -= c->counter;
+	dv.sum -= dv_quanta(c->counter);
 	c->parked = c->vt;
 	dv_advance(&c->parked, dv_quantum, c->share);
 	c->last_prev = before;
@@ -314,6 +336,6 @@ DV_INLINE void dv_vtrr_charge(struct dv_client *c, u64 used)
 	left = dv_vtrr_refresh(c) - (s64)used;
 	if (left < floor)
 		left = floor;
-	dv.sum -= c->counter - left;
+	dv.sum -= dv_quanta(c->counter) - dv_quanta(left);
 	c->counter = left;
 }

@@ -14,13 +14,16 @@
 //! what is left of the cycle (eq. 9), but no more than it left with in the same cycle, and between its neighbours'.
 //! **We differ or read.** Eq. 6 is applied to the *next* client, as the prose and the worked example have it. Counters are
 //! in nanoseconds, so that a client that blocks early is charged what it used; use beyond the counter is a debt against
-//! the next cycle (one cycle's worth at most; the VFT keeps the whole). Where a client cannot use its share (more than a
+//! the next cycle (one cycle's worth at most; the VFT keeps the whole). The rules go by counters in quanta, to the nearest
+//! whole one: where quanta come out a little short, whatever is left of one would be another, and large shares would begin
+//! it before small ones had had their first. Where a client cannot use its share (more than a
 //! CPU), at most one cycle's worth is kept for it. On several CPUs a quantum that is being run counts as run, a client on
 //! a CPU is passed over, and where only clients on CPUs are due anything, whoever has had least for its share runs.
 //! **Layout.** Queue nodes of one cache line are linked by index and are laid out anew in queue order once there were
 //! as many insertions as nodes, so that going round the queue reads memory forwards.
 //! **Properties** (`tests/laws.rs`): `vtrr_counters_and_errors_are_zero_at_the_end_of_a_cycle`,
-//! `vtrr_incremental_reset_decides_alike`, `vtrr_classes_decide_alike`, `vtrr_keeps_the_counter_invariant`,
+//! `vtrr_short_quanta_cost_nobody`, `vtrr_incremental_reset_decides_alike`, `vtrr_classes_decide_alike`,
+//! `vtrr_keeps_the_counter_invariant`,
 //! `split_charges_equal_the_whole`, `renaming_permutes`, `work_conserving`, `rejected_events_change_nothing`,
 //! `flapping_earns_nothing`; every case of `golden/vtrr_static.json` and `golden/vtrr_dynamic.json`.
 //! **Weak spots.** Not scale-invariant: shares 6, 4, 2 give another schedule than 3, 2, 1. No bound on the error: a large
@@ -92,7 +95,7 @@ struct Ring {
     /// `Q / S` of the queue's clock.
     step: Step,
     total: u64,
-    /// Sum of the counters. Where a reset is pending for a node, it has been added here.
+    /// Sum of the quanta that the counters come to. Where a reset is pending for a node, it has been added here.
     sum: i128,
     cycle: u64,
     nr_busy: u32,
@@ -147,6 +150,20 @@ impl Ring {
         }
     }
 
+    /// The quanta that a counter comes to, to the nearest whole one, halves up.
+    #[inline]
+    fn quanta(&self, counter: i64) -> i64 {
+        // A quantum is below 2^62, by the range of the parameters.
+        let quantum = self.quantum as i64;
+        counter.saturating_add(quantum / 2).div_euclid(quantum)
+    }
+
+    /// Whether a counter comes to a quantum or more.
+    #[inline]
+    fn is_positive(&self, counter: i64) -> bool {
+        counter >= (self.quantum - self.quantum / 2) as i64
+    }
+
     /// A node's counter with the resets that are pending for it, and what it is short of the sum's idea of it.
     fn due(&self, node: &Node) -> (i64, i128) {
         let pending = (self.cycle as u32).wrapping_sub(node.cycle);
@@ -156,8 +173,13 @@ impl Ring {
         for _ in 0..pending.min(3) {
             counter = counter.min(allowance) + allowance;
         }
-        let expected = i128::from(node.counter) + i128::from(pending) * i128::from(allowance);
-        (counter, expected - i128::from(counter))
+        let full = i128::from(node.counter) + i128::from(pending) * i128::from(allowance);
+        if full == i128::from(counter) {
+            return (counter, 0);
+        }
+        let share = i128::from(node.clock.divisor());
+        let expected = i128::from(self.quanta(node.counter)) + i128::from(pending) * share;
+        (counter, expected - i128::from(self.quanta(counter)))
     }
 
     /// Brings a node's counter up to date.
@@ -178,7 +200,7 @@ impl Ring {
     #[inline(never)]
     fn new_cycle(&mut self) {
         self.cycle += 1;
-        self.sum += i128::from(self.total) * i128::from(self.quantum);
+        self.sum += i128::from(self.total);
         if self.reset == Reset::Whole {
             let mut at = self.head;
             while at != NONE {
@@ -186,6 +208,21 @@ impl Ring {
                 at = self.nodes[at as usize].next;
             }
         }
+    }
+
+    #[inline]
+    fn is_due_a_quantum(&mut self, at: u32) -> bool {
+        let counter = self.refresh(at);
+        self.is_positive(counter)
+    }
+
+    /// Whether a counter comes to more quanta than another.
+    #[inline]
+    fn is_larger(&self, counter: i64, other: i64) -> bool {
+        // Mostly whole quanta lie between them, or nothing: no division.
+        counter > other
+            && (counter.saturating_sub(other) >= self.quantum as i64
+                || self.quanta(counter) > self.quanta(other))
     }
 
     /// Whether `VFT - QVT(t + Q) < Q / share` for a node, which is: whether its virtual time is before `QVT(t + Q)`.
@@ -219,9 +256,11 @@ impl Ring {
         }
         let counter = self.refresh(next);
         // Debts can make 0 the larger counter; nothing is due all the same.
-        if counter > current && counter > 0 {
+        if !self.is_positive(counter) {
+            (self.head, Choice::Back)
+        } else if self.is_larger(counter, current) {
             (next, Choice::Counter)
-        } else if counter > 0 && self.is_due(next) {
+        } else if self.is_due(next) {
             (next, Choice::Vft)
         } else {
             (self.head, Choice::Back)
@@ -231,7 +270,7 @@ impl Ring {
     /// The first client from a node on that is on no CPU and due something.
     fn first_due(&mut self, mut at: u32) -> Option<u32> {
         while at != NONE {
-            if !self.nodes[at as usize].busy && self.refresh(at) > 0 {
+            if !self.nodes[at as usize].busy && self.is_due_a_quantum(at) {
                 return Some(at);
             }
             at = self.nodes[at as usize].next;
@@ -314,9 +353,8 @@ impl Ring {
             let m = &self.members[slot];
             (m.share, m.counter, m.cycle)
         };
-        let quantum = i128::from(self.quantum);
-        let quanta = i128::from(share) * self.sum.max(0) / (i128::from(self.total) * quantum);
-        let mut counter = i64::try_from(quanta * quantum).unwrap_or(i64::MAX);
+        let quanta = i128::from(share) * self.sum.max(0) / i128::from(self.total);
+        let mut counter = i64::try_from(quanta * i128::from(self.quantum)).unwrap_or(i64::MAX);
         if left == self.cycle {
             counter = counter.min(kept);
         }
@@ -373,7 +411,7 @@ impl Ring {
         let member = &mut self.members[slot];
         member.node = at;
         member.path = Some(path);
-        self.sum += i128::from(counter);
+        self.sum += i128::from(self.quanta(counter));
         self.nr_busy += u32::from(busy);
         self.len += 1;
         self.inserted += 1;
@@ -438,7 +476,7 @@ impl Ring {
             self.cursor = node.prev;
         }
         self.free.push(at);
-        self.sum -= i128::from(counter);
+        self.sum -= i128::from(self.quanta(counter));
         self.nr_busy -= u32::from(node.busy);
         self.len -= 1;
         self.set_total(self.total - share);
@@ -544,10 +582,14 @@ impl Rule for Ring {
         let counter = self.refresh(at);
         let floor = -self.allowance(self.nodes[at as usize].clock.divisor());
         let left = counter.saturating_sub(spent).max(floor);
+        self.sum -= if counter.saturating_sub(left) == self.quantum as i64 {
+            1
+        } else {
+            i128::from(self.quanta(counter) - self.quanta(left))
+        };
         let node = &mut self.nodes[at as usize];
         node.clock.advance(used);
         node.counter = left;
-        self.sum -= i128::from(counter - left);
     }
 
     #[inline]
@@ -563,7 +605,7 @@ impl Rule for Ring {
             self.lay_out();
         }
         let (mut at, mut choice) = self.choose();
-        if self.nodes[at as usize].busy || self.refresh(at) <= 0 {
+        if self.nodes[at as usize].busy || !self.is_due_a_quantum(at) {
             at = self.pass_over(at)?;
             choice = Choice::Passed;
         }
@@ -647,7 +689,7 @@ impl Vtrr {
         self.0.rule.cycle
     }
 
-    /// Sum of the time counters of the run queue, in ns.
+    /// Sum of the time counters of the run queue, each in whole quanta, to the nearest.
     #[must_use]
     pub fn counters_sum(&self) -> i128 {
         self.0.rule.sum
