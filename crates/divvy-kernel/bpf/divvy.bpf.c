@@ -13,7 +13,7 @@
 #include "core.h"
 
 /* Raised with every change of what other programs read. */
-#define DV_VERSION 2
+#define DV_VERSION 3
 
 char _license[] SEC("license") = "GPL";
 
@@ -27,9 +27,15 @@ s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 struct cgroup *scx_bpf_task_cgroup(struct task_struct *p) __ksym;
 void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym;
 void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
+/* From Linux 6.14 on. */
+u64 scx_bpf_now(void) __ksym __weak;
 
 /* How long a chosen task runs at most, in ns: a little less than the quantum, since it ends on a tick. */
 const volatile u64 slice_ns = 19000000;
+/* The shortest: a little less than a tick. */
+const volatile u64 slice_ns_min = 3000000;
+/* CPUs that there may ever be. */
+const volatile u32 nr_cpus_possible = 2;
 const volatile u64 seed = 1;
 
 /* What other programs read in the same map, beside the policy's state. */
@@ -51,6 +57,7 @@ struct about {
 	u64 nr_refused; /* chosen, but nobody of it may run on this CPU */
 	u64 nr_kernel_threads;
 	u64 nr_preempted; /* made way for one that woke */
+	u64 clock_offset; /* CLOCK_MONOTONIC less the clock of the programs, in ns, a tick ago at most */
 	u64 shares[DV_MAX]; /* as asked for; what a policy divides by may be less, where it cannot be used */
 	char names[DV_MAX][32];
 };
@@ -105,6 +112,15 @@ struct on_cpu {
 
 struct on_cpu on_cpus[CPUS];
 
+/*
+ * The clock of everything here, in ns. The run queue's own, where the kernel tells it: it was read for this event already, and reading
+ * it anew takes as long as all else that is done for a wake-up. It may be a little behind that of another CPU.
+ */
+DV_INLINE u64 clock_ns(void)
+{
+	return bpf_ksym_exists(scx_bpf_now) ? scx_bpf_now() : bpf_ktime_get_ns();
+}
+
 DV_INLINE struct on_cpu *on_cpu(s32 cpu)
 {
 	return &on_cpus[cpu & (CPUS - 1)];
@@ -130,7 +146,7 @@ DV_INLINE bool preempts(u32 client, s32 cpu, u64 now)
 /* Far beyond any wait: a good part of a second. The most that bpf_for() takes. */
 #define PATIENCE (1 << 23)
 
-DV_PART int take_lock(void)
+DV_PART int wait_for_lock(void)
 {
 	static char text[] = "the lock of the policy's state is never free";
 	unsigned long long none = 0;
@@ -144,9 +160,32 @@ DV_PART int take_lock(void)
 	return 0;
 }
 
+DV_INLINE void take_lock(void)
+{
+	/* Mostly it is free, and a loop costs more to begin than all that is done under the lock. */
+	if (__sync_val_compare_and_swap(&lock, 0, 1))
+		wait_for_lock();
+}
+
 DV_INLINE void drop_lock(void)
 {
 	__sync_lock_test_and_set(&lock, 0);
+}
+
+/* In so much service of its client each of its tasks has a turn, as far as ticks allow. */
+#define TURN_NS 1000000000ULL
+
+/*
+ * How long a task runs at most that is one of so many of its client's that wait. What a client gets does not depend on it: the
+ * policy charges what was used. A crowd of thousands would starve its own last for longer than the watchdog waits.
+ */
+DV_INLINE u64 slice_of(u32 nr_waiting)
+{
+	u64 slice = nr_waiting ? TURN_NS / nr_waiting : slice_ns;
+
+	if (slice > slice_ns)
+		slice = slice_ns;
+	return slice < slice_ns_min ? slice_ns_min : slice;
 }
 
 DV_INLINE struct task *task_of(struct task_struct *p)
@@ -247,7 +286,7 @@ DV_INLINE void refresh_client(struct task_struct *p, struct task *t)
 		client = client_of_cgroup(cgrp->kn->id);
 		bpf_cgroup_release(cgrp);
 	}
-	now = bpf_ktime_get_ns();
+	now = clock_ns();
 	ran = p->se.sum_exec_runtime;
 	take_lock();
 	set_client(t, client, ran, now);
@@ -266,13 +305,23 @@ s32 BPF_PROG(divvy_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_fla
 	return cpu;
 }
 
+/*
+ * Under the lock: whether a task that wakes need not wait for a choice: on a machine of one CPU nobody else waits, and none of
+ * another client runs. With more CPUs it would be bound to this one, where another may idle in a moment.
+ */
+DV_INLINE bool goes_on_alone(u32 client, struct on_cpu *here)
+{
+	return nr_cpus_possible == 1 && !dv.nr_waiting && !dv.nr_hidden && (!here->since || here->client == client);
+}
+
 SEC("struct_ops")
 void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task *t = task_of(p);
-	u64 now = bpf_ktime_get_ns();
-	bool first = false;
+	bool wakes = enq_flags & SCX_ENQ_WAKEUP, alone = false, first = false;
+	struct on_cpu *here;
 	u32 client;
+	u64 slice = slice_ns, now;
 	s32 cpu;
 
 	if (!t || t->kernel) {
@@ -281,20 +330,42 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	refresh_client(p, t);
-	take_lock();
-	set_waiting(t);
-	client = t->client;
+	now = clock_ns();
 	/* The CPU that it ran on last, on which it may still run. */
 	cpu = scx_bpf_task_cpu(p);
-	if (enq_flags & SCX_ENQ_WAKEUP)
-		first = preempts(client, cpu, now);
+	here = on_cpu(cpu);
+	take_lock();
+	set_runnable(t, true, now);
+	client = t->client;
+	if (wakes && goes_on_alone(client, here)) {
+		alone = true;
+		if (!here->since) {
+			/* Whoever wakes before it has begun is compared with it. */
+			here->client = client;
+			here->since = now;
+		}
+	} else {
+		set_waiting(t);
+		slice = slice_of(DV(client)->nr_waiting);
+		first = wakes && preempts(client, cpu, now);
+		/* Before those that go on alone. */
+		if (first && nr_cpus_possible == 1)
+			set_state(t, TASK_OFF);
+	}
 	drop_lock();
-	scx_bpf_dsq_insert(p, client, slice_ns, enq_flags);
-	if (first) {
+	if (first)
 		__sync_fetch_and_add(&about.nr_preempted, 1);
+	if (alone || (first && nr_cpus_possible == 1)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags | (first ? SCX_ENQ_HEAD | SCX_ENQ_PREEMPT : 0));
+		return;
+	}
+	scx_bpf_dsq_insert(p, client, slice, enq_flags);
+	if (first) {
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		return;
 	}
+	if (nr_cpus_possible == 1)
+		return;
 	cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (cpu >= 0)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
@@ -308,7 +379,7 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct task *last = NULL;
 	u32 refused[TRIES], id;
-	u64 now = bpf_ktime_get_ns(), ran = 0;
+	u64 now = clock_ns(), ran = 0;
 	bool moved = false, keep = false, again = false;
 	int i, nr_refused;
 
@@ -318,18 +389,18 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 			last = NULL;
 		ran = prev->se.sum_exec_runtime;
 	}
-	if (last) {
-		/* The task that has just ended its slice is in no queue, and may go on. */
-		take_lock();
-		charge(last, ran);
-		set_waiting(last);
-		drop_lock();
-	}
 	for (nr_refused = 0; nr_refused < TRIES; nr_refused++) {
 		take_lock();
+		if (last && !nr_refused) {
+			/* The task that has just ended its slice is in no queue, and may go on. */
+			charge(last, ran);
+			set_waiting(last);
+		}
 		id = dv_pick(now);
 		/* Those of its client that wait go first. */
 		keep = last && id == last->client && DV(id)->nr_waiting == 1;
+		if (keep)
+			set_state(last, TASK_RUNNING);
 		/* Nobody, but for those that another CPU leaves out for a moment: one of them may be for this CPU alone. */
 		again = id == DV_NONE && dv.nr_hidden > nr_refused;
 		drop_lock();
@@ -362,9 +433,11 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 	if (!last && !moved && again)
 		scx_bpf_kick_cpu(cpu, 0);
 	if (last && !moved) {
-		take_lock();
-		set_state(last, TASK_RUNNING);
-		drop_lock();
+		if (last->state != TASK_RUNNING) {
+			take_lock();
+			set_state(last, TASK_RUNNING);
+			drop_lock();
+		}
 		on_cpu(cpu)->since = now;
 		prev->scx.slice = slice_ns;
 		__sync_fetch_and_add(&about.nr_kept, 1);
@@ -379,21 +452,9 @@ void BPF_PROG(divvy_tick, struct task_struct *p)
 {
 	struct task *t = task_of(p);
 
+	about.clock_offset = bpf_ktime_get_ns() - clock_ns();
 	if (t && !t->kernel)
 		refresh_client(p, t);
-}
-
-SEC("struct_ops")
-void BPF_PROG(divvy_runnable, struct task_struct *p, u64 enq_flags)
-{
-	struct task *t = task_of(p);
-	u64 now = bpf_ktime_get_ns();
-
-	if (!t || t->kernel)
-		return;
-	take_lock();
-	set_runnable(t, true, now);
-	drop_lock();
 }
 
 SEC("struct_ops")
@@ -401,14 +462,21 @@ void BPF_PROG(divvy_running, struct task_struct *p)
 {
 	struct task *t = task_of(p);
 	struct on_cpu *here = on_cpu(scx_bpf_task_cpu(p));
+	u64 now = clock_ns();
 
 	if (!t || t->kernel)
 		return;
-	take_lock();
-	set_state(t, TASK_RUNNING);
+	if (t->runnable && t->state != TASK_WAITING) {
+		t->state = TASK_RUNNING;
+	} else {
+		take_lock();
+		/* One that an idle CPU took at once was never enqueued. */
+		set_runnable(t, true, now);
+		set_state(t, TASK_RUNNING);
+		drop_lock();
+	}
 	here->client = t->client;
-	here->since = bpf_ktime_get_ns();
-	drop_lock();
+	here->since = now;
 }
 
 SEC("struct_ops")
@@ -416,27 +484,39 @@ void BPF_PROG(divvy_stopping, struct task_struct *p, bool runnable)
 {
 	struct task *t = task_of(p);
 	struct on_cpu *here = on_cpu(scx_bpf_task_cpu(p));
-	u64 ran = p->se.sum_exec_runtime;
+	u64 ran = p->se.sum_exec_runtime, now = 0;
 
 	if (!t || t->kernel)
 		return;
+	if (!runnable)
+		now = clock_ns();
 	take_lock();
 	here->since = 0;
 	charge(t, ran);
 	/* One that waits was put among the waiting when another was chosen. */
 	if (t->state == TASK_RUNNING)
 		t->state = TASK_OFF;
+	if (!runnable) {
+		set_state(t, TASK_OFF);
+		set_runnable(t, false, now);
+	}
 	drop_lock();
 }
 
+/*
+ * It is no longer ours, while it may wait: it was given a real-time policy, say. Nothing else takes a task away that waits: whoever
+ * sleeps or ends does so on a CPU, and one that is put elsewhere is enqueued anew, at once. (The kernel's `quiescent` would tell of
+ * all that, in a call for every sleep.)
+ */
 SEC("struct_ops")
-void BPF_PROG(divvy_quiescent, struct task_struct *p, u64 deq_flags)
+void BPF_PROG(divvy_disable, struct task_struct *p)
 {
 	struct task *t = task_of(p);
-	u64 now = bpf_ktime_get_ns();
+	u64 now;
 
-	if (!t || t->kernel)
+	if (!t || t->kernel || !t->runnable)
 		return;
+	now = clock_ns();
 	take_lock();
 	set_state(t, TASK_OFF);
 	set_runnable(t, false, now);
@@ -503,7 +583,7 @@ void BPF_PROG(divvy_cgroup_move, struct task_struct *p, struct cgroup *from, str
 {
 	struct task *t = task_of(p);
 	u32 client = client_of_cgroup(to->kn->id);
-	u64 now = bpf_ktime_get_ns(), ran = p->se.sum_exec_runtime;
+	u64 now = clock_ns(), ran = p->se.sum_exec_runtime;
 
 	if (!t || t->kernel || t->by_process)
 		return;
@@ -535,6 +615,7 @@ s32 BPF_PROG(divvy_init)
 			return error;
 	}
 	dv_start(seed);
+	about.clock_offset = bpf_ktime_get_ns() - clock_ns();
 	about.version = DV_VERSION;
 	return 0;
 }
@@ -555,10 +636,9 @@ struct sched_ext_ops divvy_ops = {
 	.enqueue = (void *)divvy_enqueue,
 	.dispatch = (void *)divvy_dispatch,
 	.tick = (void *)divvy_tick,
-	.runnable = (void *)divvy_runnable,
 	.running = (void *)divvy_running,
 	.stopping = (void *)divvy_stopping,
-	.quiescent = (void *)divvy_quiescent,
+	.disable = (void *)divvy_disable,
 	.init_task = (void *)divvy_init_task,
 	.cgroup_init = (void *)divvy_cgroup_init,
 	.cgroup_exit = (void *)divvy_cgroup_exit,

@@ -113,10 +113,9 @@ struct sched_ext_ops {
 	void (*enqueue)(struct task_struct *, u64);
 	void (*dispatch)(s32, struct task_struct *);
 	void (*tick)(struct task_struct *);
-	void (*runnable)(struct task_struct *, u64);
 	void (*running)(struct task_struct *);
 	void (*stopping)(struct task_struct *, bool);
-	void (*quiescent)(struct task_struct *, u64);
+	void (*disable)(struct task_struct *);
 	s32 (*init_task)(struct task_struct *, struct scx_init_task_args *);
 	s32 (*cgroup_init)(struct cgroup *, struct scx_cgroup_init_args *);
 	void (*cgroup_exit)(struct cgroup *);

@@ -90,10 +90,16 @@ DV_INLINE void dv_pbs_cost(struct dv_client *c)
 		c->cost = dv_times(dv_alpha, dv_log2(c->used)) - dv_times(dv_alpha, dv_log2(c->share));
 }
 
+/* log2 T. The clock of one CPU may be behind that of the one on which a client came. */
+DV_INLINE s64 dv_pbs_age(struct dv_client *c, u64 now)
+{
+	return dv_log2(now > c->origin ? now - c->origin : 0);
+}
+
 /* What is compared: the greatest is next. */
 DV_INLINE s64 dv_pbs_value(struct dv_client *c, u64 now)
 {
-	return c->cost == DV_FIRST ? -DV_FIRST : dv_log2(now - c->origin) - c->cost;
+	return c->cost == DV_FIRST ? -DV_FIRST : dv_pbs_age(c, now) - c->cost;
 }
 
 /* The same once it is charged for `ran` ns more. */
@@ -101,7 +107,7 @@ DV_INLINE s64 dv_pbs_value_after(struct dv_client *c, u64 ran, u64 now)
 {
 	s64 cost = dv_times(dv_alpha, dv_log2(c->used + ran)) - dv_times(dv_alpha, dv_log2(c->share));
 
-	return dv_log2(now - c->origin) - cost;
+	return dv_pbs_age(c, now) - cost;
 }
 
 /* Whoever came first goes first, then by id. */

@@ -121,7 +121,6 @@ fn next_signal(time: Duration) -> Option<i32> {
 struct Scheduler<'o> {
     skel: DivvySkel<'o>,
     clients: Vec<Client>,
-    cpus: u32,
     /// Of the clients together against everybody else.
     weight_of_all: Option<u64>,
     /// What each client's tasks had wanted when this was last looked at.
@@ -148,10 +147,9 @@ impl<'o> Scheduler<'o> {
         open.struct_ops.divvy_ops_mut().timeout_ms =
             u32::try_from(args.watchdog.as_millis()).unwrap_or(20_000);
         let skel = open.load().map_err(not_loaded)?;
-        let cpus = cpus();
         let (demands, looked_at) = (Vec::new(), Moment::now());
         let (clients, weight_of_all) = (clients.to_vec(), None);
-        let scheduler = Self { skel, clients, cpus, weight_of_all, demands, looked_at };
+        let scheduler = Self { skel, clients, weight_of_all, demands, looked_at };
         for (id, client) in scheduler.clients.iter().enumerate() {
             scheduler.assign(id, client).or_fail(SYSTEM)?;
         }
@@ -304,10 +302,12 @@ impl<'o> Scheduler<'o> {
     /// Sets effective shares: on several CPUs a client cannot use more of them than it has tasks that can run.
     fn spread(&mut self) {
         let now = Moment::now();
+        let offset = self.skel.maps.data_divvy_data.as_deref().map_or(0, |data| data.about.clock_offset);
+        let clock = now.0.wrapping_sub(offset);
         let demand = |id| {
             // What its tasks that can run have added since they last changed.
             let of =
-                |c: types::dv_client| c.demand + u64::from(c.nr_runnable) * now.0.saturating_sub(c.demand_at);
+                |c: types::dv_client| c.demand + u64::from(c.nr_runnable) * clock.saturating_sub(c.demand_at);
             self.client(id).map_or(0, of)
         };
         let demands: Vec<u64> = (0..self.clients.len()).map(demand).collect();
@@ -323,7 +323,7 @@ impl<'o> Scheduler<'o> {
         if let Some(weight) = self.weight_of_all {
             shares[0] = share_of_rest(&shares, &widths, weight);
         }
-        for (id, share) in effective(&shares, &widths, self.cpus).into_iter().enumerate() {
+        for (id, share) in effective(&shares, &widths, cpus()).into_iter().enumerate() {
             self.set_wanted(id, share);
         }
         self.demands = demands;
@@ -390,8 +390,11 @@ fn open<'o>(policy: &Policy, object: &'o mut MaybeUninit<OpenObject>) -> Result<
     constants.dv_alpha = u64::try_from(policy.alpha.0).unwrap_or(0);
     constants.seed = policy.seed;
     constants.dv_cpus = cpus();
+    constants.nr_cpus_possible = cpus_possible();
     // A slice ends on the first tick after it is over.
-    constants.slice_ns = policy.quantum - (tick_ns() / 4).min(policy.quantum / 4);
+    let shorter = |time: u64| time - (tick_ns() / 4).min(time / 4);
+    constants.slice_ns = shorter(policy.quantum);
+    constants.slice_ns_min = shorter(policy.quantum.min(tick_ns()));
     for (row, (log, reciprocal)) in constants.dv_log_rows.iter_mut().zip(crate::log_rows()) {
         *row = types::dv_log_row { log, reciprocal };
     }
@@ -399,9 +402,20 @@ fn open<'o>(policy: &Policy, object: &'o mut MaybeUninit<OpenObject>) -> Result<
     Ok(open)
 }
 
-/// CPUs of the machine that this program may run on.
+/// CPUs of the machine that this program may run on now: they come and go.
 fn cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
+}
+
+/// CPUs that this machine may ever have; as many as can be if the kernel does not say.
+fn cpus_possible() -> u32 {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    last_of(&text).map_or(u32::MAX, |last| last.saturating_add(1))
+}
+
+/// The last number of a list like `0-3,5`.
+fn last_of(list: &str) -> Option<u32> {
+    list.trim().rsplit([',', '-']).next()?.parse().ok()
 }
 
 fn not_loaded(error: libbpf_rs::Error) -> Failure {
@@ -485,6 +499,15 @@ mod tests {
         assert_eq!(share_of_rest(&[100, 10_000], &[1, 1], 100), 10_000);
         assert_eq!(share_of_rest(&[100, 10_000], &[1, 0], 100), 100);
         assert_eq!(share_of_rest(&[100, 1], &[1, 1], 10_000), 1);
+    }
+
+    #[test]
+    fn the_last_cpu_of_a_list_is_found() {
+        for (list, last) in
+            [("0\n", Some(0)), ("0-3\n", Some(3)), ("0,2-5,9", Some(9)), ("", None), ("x", None)]
+        {
+            assert_eq!(last_of(list), last, "{list}");
+        }
     }
 
     #[test]
