@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use divvy_linux::cgroup::{Ground, Knob};
-use divvy_linux::{Status, clock};
+use divvy_linux::{Finding, Status, clock};
 use divvy_policy::Nanos;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -25,7 +25,7 @@ const PLACES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/usr/bin"];
 const POLICY: &str = "stride";
 /// How often it is looked after.
 const PERIOD: Nanos = Nanos::from_millis(100);
-/// It lets go within this, or is killed, by which the kernel lets go.
+/// In periods: it lets go within this, or is killed, by which the kernel lets go.
 const PATIENCE: u32 = 100;
 /// What it says once it has attached.
 const ATTACHED: &str = " divides the CPUs among ";
@@ -48,15 +48,9 @@ impl Plan {
         if ground.knob != Knob::Weight || !ground.dir.starts_with(&ground.mount) {
             return Err("it needs cgroup v2 with its cpu controller".to_owned());
         }
-        let findings = divvy_linux::doctor();
-        let finding = findings.into_iter().find(|finding| finding.what == "sched_ext");
-        match finding {
-            Some(f) if f.status == Status::Good && !f.found.contains("already") => {}
-            Some(f) => {
-                return Err(f.fix.map_or_else(|| f.found.clone(), |fix| format!("{}; {fix}", f.found)));
-            }
-            None => return Err("nothing is known of sched_ext here".to_owned()),
-        }
+        wait_for_kernel(PATIENCE, || {
+            divvy_linux::doctor().into_iter().find(|finding| finding.what == "sched_ext")
+        })?;
         let program = find().ok_or_else(|| {
             format!("there is no {PROGRAM} beside divvyd or in PATH; docs/kernel.md has how to build it")
         })?;
@@ -91,6 +85,27 @@ impl Plan {
         }
         command.spawn()
     }
+}
+
+/// Until the kernel takes a scheduler. The divvy-scx of a divvyd that was killed is still there for a moment: the kernel tells it of
+/// that, and it takes a while to let go.
+///
+/// # Errors
+/// What is in the way, with the fix.
+fn wait_for_kernel(patience: u32, look: impl Fn() -> Option<Finding>) -> Result<(), String> {
+    for tries in 0.. {
+        let Some(finding) = look() else { return Err("nothing is known of sched_ext here".to_owned()) };
+        let is_ours = finding.status == Status::Good && finding.found.contains("already");
+        if finding.status == Status::Good && !is_ours {
+            return Ok(());
+        }
+        if !is_ours || tries >= patience {
+            let fix = if is_ours { Some("end that divvy-scx first".to_owned()) } else { finding.fix };
+            return Err(fix.map_or_else(|| finding.found.clone(), |fix| format!("{}; {fix}", finding.found)));
+        }
+        clock::sleep(PERIOD);
+    }
+    Ok(())
 }
 
 fn name_of(path: &Path) -> String {
@@ -270,6 +285,34 @@ mod tests {
         let (by, note) = keeper.by();
         assert_eq!(by, "the kernel's CPU weights");
         assert_eq!(note, "divvy-scx has ended: the watchdog ejected it");
+    }
+
+    #[test]
+    fn the_scheduler_of_a_divvyd_that_was_killed_is_waited_for() {
+        let good = |found: &str| Finding {
+            what: "sched_ext",
+            found: found.to_owned(),
+            status: Status::Good,
+            fix: None,
+        };
+        let there = "the kernel has a scheduler already (divvy_stride, enabled)";
+        let looks = std::cell::Cell::new(0);
+        let lets_go = || {
+            looks.set(looks.get() + 1);
+            Some(good(if looks.get() < 3 { there } else { "divvy-scx can run" }))
+        };
+        assert_eq!(wait_for_kernel(5, lets_go), Ok(()));
+        assert_eq!(looks.get(), 3);
+        let stays = wait_for_kernel(1, || Some(good(there)));
+        assert_eq!(stays, Err(format!("{there}; end that divvy-scx first")));
+        // Whatever is nobody's of ours is not waited for.
+        let other = Finding { status: Status::Limited, fix: Some("the fix".to_owned()), ..good("rusty") };
+        looks.set(0);
+        let refused = wait_for_kernel(5, || {
+            looks.set(looks.get() + 1);
+            Some(other.clone())
+        });
+        assert_eq!((refused, looks.get()), (Err("rusty; the fix".to_owned()), 1));
     }
 
     #[test]
