@@ -52,8 +52,11 @@ const volatile u32 dv_policy = DV_STRIDE;
 const volatile u64 dv_quantum = 20000000;
 const volatile u64 dv_alpha = 1ULL << 32; /* of PBS, in units of 2^-32 */
 const volatile u32 dv_cpus = 1;
+/* VTRR: whoever comes back in the cycle in which it left has no more than it left with (`Rejoin::Strict` of divvy-policy). */
+#define dv_strict true
 #else
 static u32 dv_cpus = 1;
+static bool dv_strict = true;
 static u32 dv_policy;
 static u64 dv_quantum;
 static u64 dv_alpha;

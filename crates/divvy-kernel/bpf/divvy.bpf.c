@@ -13,7 +13,7 @@
 #include "core.h"
 
 /* Raised with every change of what other programs read. */
-#define DV_VERSION 3
+#define DV_VERSION 2
 
 char _license[] SEC("license") = "GPL";
 
@@ -27,8 +27,6 @@ s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 struct cgroup *scx_bpf_task_cgroup(struct task_struct *p) __ksym;
 void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym;
 void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
-/* From Linux 6.14 on. */
-u64 scx_bpf_now(void) __ksym __weak;
 
 /* How long a chosen task runs at most, in ns: a little less than the quantum, since it ends on a tick. */
 const volatile u64 slice_ns = 19000000;
@@ -57,7 +55,6 @@ struct about {
 	u64 nr_refused; /* chosen, but nobody of it may run on this CPU */
 	u64 nr_kernel_threads;
 	u64 nr_preempted; /* made way for one that woke */
-	u64 clock_offset; /* CLOCK_MONOTONIC less the clock of the programs, in ns, a tick ago at most */
 	u64 shares[DV_MAX]; /* as asked for; what a policy divides by may be less, where it cannot be used */
 	char names[DV_MAX][32];
 };
@@ -111,15 +108,6 @@ struct on_cpu {
 };
 
 struct on_cpu on_cpus[CPUS];
-
-/*
- * The clock of everything here, in ns. The run queue's own, where the kernel tells it: it was read for this event already, and reading
- * it anew takes as long as all else that is done for a wake-up. It may be a little behind that of another CPU.
- */
-DV_INLINE u64 clock_ns(void)
-{
-	return bpf_ksym_exists(scx_bpf_now) ? scx_bpf_now() : bpf_ktime_get_ns();
-}
 
 DV_INLINE struct on_cpu *on_cpu(s32 cpu)
 {
@@ -286,7 +274,7 @@ DV_INLINE void refresh_client(struct task_struct *p, struct task *t)
 		client = client_of_cgroup(cgrp->kn->id);
 		bpf_cgroup_release(cgrp);
 	}
-	now = clock_ns();
+	now = bpf_ktime_get_ns();
 	ran = p->se.sum_exec_runtime;
 	take_lock();
 	set_client(t, client, ran, now);
@@ -330,7 +318,7 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	refresh_client(p, t);
-	now = clock_ns();
+	now = bpf_ktime_get_ns();
 	/* The CPU that it ran on last, on which it may still run. */
 	cpu = scx_bpf_task_cpu(p);
 	here = on_cpu(cpu);
@@ -379,7 +367,7 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct task *last = NULL;
 	u32 refused[TRIES], id;
-	u64 now = clock_ns(), ran = 0;
+	u64 now = bpf_ktime_get_ns(), ran = 0;
 	bool moved = false, keep = false, again = false;
 	int i, nr_refused;
 
@@ -452,7 +440,6 @@ void BPF_PROG(divvy_tick, struct task_struct *p)
 {
 	struct task *t = task_of(p);
 
-	about.clock_offset = bpf_ktime_get_ns() - clock_ns();
 	if (t && !t->kernel)
 		refresh_client(p, t);
 }
@@ -462,7 +449,7 @@ void BPF_PROG(divvy_running, struct task_struct *p)
 {
 	struct task *t = task_of(p);
 	struct on_cpu *here = on_cpu(scx_bpf_task_cpu(p));
-	u64 now = clock_ns();
+	u64 now = bpf_ktime_get_ns();
 
 	if (!t || t->kernel)
 		return;
@@ -489,7 +476,7 @@ void BPF_PROG(divvy_stopping, struct task_struct *p, bool runnable)
 	if (!t || t->kernel)
 		return;
 	if (!runnable)
-		now = clock_ns();
+		now = bpf_ktime_get_ns();
 	take_lock();
 	here->since = 0;
 	charge(t, ran);
@@ -516,7 +503,7 @@ void BPF_PROG(divvy_disable, struct task_struct *p)
 
 	if (!t || t->kernel || !t->runnable)
 		return;
-	now = clock_ns();
+	now = bpf_ktime_get_ns();
 	take_lock();
 	set_state(t, TASK_OFF);
 	set_runnable(t, false, now);
@@ -583,7 +570,7 @@ void BPF_PROG(divvy_cgroup_move, struct task_struct *p, struct cgroup *from, str
 {
 	struct task *t = task_of(p);
 	u32 client = client_of_cgroup(to->kn->id);
-	u64 now = clock_ns(), ran = p->se.sum_exec_runtime;
+	u64 now = bpf_ktime_get_ns(), ran = p->se.sum_exec_runtime;
 
 	if (!t || t->kernel || t->by_process)
 		return;
@@ -615,7 +602,6 @@ s32 BPF_PROG(divvy_init)
 			return error;
 	}
 	dv_start(seed);
-	about.clock_offset = bpf_ktime_get_ns() - clock_ns();
 	about.version = DV_VERSION;
 	return 0;
 }

@@ -16,7 +16,14 @@ void dvn_start(u32 policy, u64 quantum, u64 seed, u64 alpha)
 	dv_policy = policy;
 	dv_quantum = quantum;
 	dv_alpha = alpha;
+	dv_strict = true;
 	dv_start(seed);
+}
+
+/* VTRR as published: whoever leaves for a moment may gain by it. */
+void dvn_as_published(void)
+{
+	dv_strict = false;
 }
 
 void dvn_log_row(u32 row, u64 log, u64 reciprocal)

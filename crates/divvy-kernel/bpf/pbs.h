@@ -90,7 +90,7 @@ DV_INLINE void dv_pbs_cost(struct dv_client *c)
 		c->cost = dv_times(dv_alpha, dv_log2(c->used)) - dv_times(dv_alpha, dv_log2(c->share));
 }
 
-/* log2 T. The clock of one CPU may be behind that of the one on which a client came. */
+/* log2 T. A client may have come on another CPU since `now` was looked at. */
 DV_INLINE s64 dv_pbs_age(struct dv_client *c, u64 now)
 {
 	return dv_log2(now > c->origin ? now - c->origin : 0);

@@ -247,6 +247,9 @@ DV_INLINE s64 dv_vtrr_first_counter(struct dv_client *c, u32 before, u32 after)
 		if (other > counter)
 			counter = other;
 	}
+	/* As published, the neighbour behind gives back what a client had used before it left for a moment. */
+	if (same && dv_strict && kept < counter)
+		counter = kept;
 	return counter;
 }
 

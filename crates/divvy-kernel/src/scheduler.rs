@@ -302,12 +302,10 @@ impl<'o> Scheduler<'o> {
     /// Sets effective shares: on several CPUs a client cannot use more of them than it has tasks that can run.
     fn spread(&mut self) {
         let now = Moment::now();
-        let offset = self.skel.maps.data_divvy_data.as_deref().map_or(0, |data| data.about.clock_offset);
-        let clock = now.0.wrapping_sub(offset);
         let demand = |id| {
             // What its tasks that can run have added since they last changed.
             let of =
-                |c: types::dv_client| c.demand + u64::from(c.nr_runnable) * clock.saturating_sub(c.demand_at);
+                |c: types::dv_client| c.demand + u64::from(c.nr_runnable) * now.0.saturating_sub(c.demand_at);
             self.client(id).map_or(0, of)
         };
         let demands: Vec<u64> = (0..self.clients.len()).map(demand).collect();
