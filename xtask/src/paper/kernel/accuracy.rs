@@ -17,6 +17,8 @@ const SHIFT: u32 = 3;
 const QUANTUM_MS: u64 = 20;
 /// One tick of the kernel.
 const SHORT_MS: u64 = 4;
+/// How often clients are looked at where an end is chosen.
+const TAIL_MS: u64 = 2;
 
 #[derive(Serialize)]
 struct Row {
@@ -40,9 +42,31 @@ fn rows(by: &str, seen: &Seen, shares: &[u64]) -> Result<Vec<Row>> {
     Ok(shares.iter().zip(&service).zip(errors).enumerate().map(one).collect())
 }
 
+/// Runs of `length` ms, or a little more: to where the clients have had whole cycles.
+fn in_whole_cycles(
+    study: &Study,
+    schedulers: &[By],
+    shares: &[u64],
+    quantum_ms: u64,
+    warm: impl Fn(&By) -> u64,
+    length: u64,
+) -> Result<Vec<Seen>> {
+    let cycle = shares.iter().sum::<u64>() * quantum_ms;
+    // A little of the CPU is nobody's, so that a cycle of service takes longer than a cycle.
+    let tail = cycle + cycle / 5;
+    let spec = |by: &By| {
+        let mut spec = Spec::new(by.text(), by.clone(), shares, warm(by), length);
+        spec.tail_ms = Some((TAIL_MS, tail));
+        spec
+    };
+    let all = study.run(SHIFT, schedulers.iter().map(spec).collect())?;
+    let looks = usize::try_from(tail / TAIL_MS)?;
+    all.into_iter().map(|seen| seen.in_whole_cycles(cycle as f64 / 1e3, looks)).collect()
+}
+
 /// 1:2:3, by everything that there is.
 pub(super) fn three(s: &mut Setting, study: &Study) -> Result<()> {
-    let (warm, length) = (2_400, s.pick(12_000, 24_000));
+    let (warm, length) = (1_200, s.pick(6_000, 12_000));
     let schedulers = [
         By::Scx("stride".to_owned()),
         By::Scx("vtrr".to_owned()),
@@ -59,11 +83,10 @@ pub(super) fn three(s: &mut Setting, study: &Study) -> Result<()> {
         By::Scx(policy) if policy.starts_with("pbs") || policy == "las" => 0,
         _ => warm,
     };
-    let spec = |by: &By| Spec::new(by.text(), by.clone(), &THREE, from(by), length);
-    let all = study.run(SHIFT, schedulers.iter().map(spec).collect())?;
+    let all = in_whole_cycles(study, &schedulers, &THREE, QUANTUM_MS, from, length)?;
     s.page.heading("Three clients, 1:2:3");
     s.page.text(&format!(
-        "{} s of clients that compute, {} ns an instruction, quanta of {QUANTUM_MS} ms (10 ms under the gate `exact`). Errors are fractions of a client's \
+        "{} s of clients that compute, and on to the end of a cycle of what they got, {} ns an instruction, quanta of {QUANTUM_MS} ms (10 ms under the gate `exact`). Errors are fractions of a client's \
          due part of what the three got; simulated: the same policy and span without any cost; the fluid model is the due part \
          itself. Of a lottery a standard deviation of the first client's part is {} %.",
         length / 1_000,
@@ -137,18 +160,17 @@ pub(super) fn many(s: &mut Setting, study: &Study) -> Result<()> {
     let shares = fifty();
     let sum: u64 = shares.iter().sum();
     // Whole cycles.
-    let (warm, length) = (sum * SHORT_MS, s.pick(10, 40) * sum * SHORT_MS);
+    let (warm, length) = (sum * SHORT_MS, s.pick(10, 80) * sum * SHORT_MS);
     let schedulers = [
         By::Scx(format!("stride:quantum={SHORT_MS}ms")),
         By::Scx(format!("vtrr:quantum={SHORT_MS}ms")),
         By::Own,
     ];
-    let spec = |by: &By| Spec::new(by.text(), by.clone(), &shares, warm, length);
-    let all = study.run(SHIFT, schedulers.iter().map(spec).collect())?;
+    let all = in_whole_cycles(study, &schedulers, &shares, SHORT_MS, |_| warm, length)?;
     s.page.heading("Fifty clients with random shares");
     s.page.text(&format!(
         "Shares of 1 to 10, {sum} in all, quanta of {SHORT_MS} ms, one tick: a cycle takes {:.2} s. {:.1} s of clients that \
-         compute, after a first cycle, {} ns an instruction. A quantum at the window's edge is {} % of what the smallest client gets in it.",
+         compute, after a first cycle, and on to where they have had whole cycles, {} ns an instruction. A quantum is {} % of what the smallest client gets meanwhile.",
         (sum * SHORT_MS) as f64 / 1e3,
         length as f64 / 1e3,
         1 << study.shift(SHIFT),

@@ -17,8 +17,8 @@ const DEMANDS_MS: [f64; 4] = [4_500.0, 2_500.0, 3_000.0, 2_000.0];
 const ALPHAS: [&str; 4] = ["0.4", "1", "2", "100"];
 /// The paper's slice (section 4).
 const SLICE_MS: u64 = 4;
-/// An instruction takes 2 ns: what a switch costs is then what it costs on a machine of today.
-const SHIFT: u32 = 1;
+/// An instruction takes 4 ns.
+const SHIFT: u32 = 2;
 /// The paper's windows.
 const LOOK_MS: u64 = 50;
 const LENGTH_MS: u64 = 12_500;
@@ -30,19 +30,28 @@ fn looks() -> impl Iterator<Item = u64> {
     (0..=LENGTH_MS / LOOK_MS).map(|n| n * LOOK_MS)
 }
 
-fn fluid(alpha: f64) -> Result<Course> {
+/// The fluid model of a CPU that has had `given` seconds of service to give at each look: at most the time itself. Where ticks and
+/// switches take a part of it, what is left would be compared with a machine that has more, whose threads end earlier and
+/// earlier: .4 % that are lost come to 50 ms after 12 s, or 5 % of a window of a second in which a thread ends.
+fn fluid(alpha: f64, given: &[f64]) -> Result<Course> {
+    let at = |ms: u64| given.get((ms / LOOK_MS) as usize).copied().unwrap_or(ms as f64 / 1e3);
     let tasks: Vec<FluidTask> = ARRIVALS_MS
         .iter()
         .zip(DEMANDS_MS)
-        .map(|(&ms, demand)| FluidTask { arrival: ms as f64 / 1e3, demand: demand / 1e3 })
+        .map(|(&ms, demand)| FluidTask { arrival: at(ms), demand: demand / 1e3 })
         .collect();
     let mut model = FluidPbs::new(alpha, &tasks).map_err(|e| anyhow!("{e}"))?;
     Ok(looks()
         .map(|ms| {
-            model.advance(ms as f64 / 1e3);
+            model.advance(at(ms));
             (0..4).map(|task| model.service(task)).collect()
         })
         .collect())
+}
+
+/// All that the threads of a course had had at each look: somebody could always run.
+fn given(course: &Course) -> Vec<f64> {
+    course.iter().map(|had| had.iter().sum()).collect()
 }
 
 /// The policy of `divvy-policy` on one CPU without any cost, slice by slice.
@@ -146,20 +155,31 @@ pub(super) fn fig4(s: &mut Setting, study: &Study) -> Result<()> {
         "Four threads come at 0, 1, 3 and 5 s and need 4.5, 2.5, 3 and 2 s of CPU time, as in the paper; slices of {SLICE_MS} ms, its \
          own. CPU time is that of a thread's own clock; {} ns an instruction. The plot has the part of the CPU that each had in each {LOOK_MS} ms, as the paper's; the paper gives no numbers \
          for it. The table has how far the parts in each second are from those of the exact fluid model (Fig. 2), the largest \
-         of all threads and seconds, in % of the CPU. The simulator has the same slices and no costs; the gate is `divvy \
-         share`, which holds by signals in the same machine.",
+         of all threads and seconds, in % of the CPU: of a model of a CPU that gives what all threads together were given, and in brackets, \
+         of one that loses nothing to ticks and switches, whose threads end earlier. The simulator has the same slices and no costs; the \
+         gate is a `divvyd` that holds by signals in the same machine, to which each thread is attached as it comes.",
         1 << study.shift(SHIFT)
     ));
     let (mut panels, mut table, mut data) = (Vec::new(), Vec::new(), Vec::new());
     for (pair, alpha) in all.chunks(2).zip(ALPHAS) {
-        let model = fluid(alpha.parse()?)?;
+        let model = fluid(alpha.parse()?, &[])?;
         let (kernel, gate, sim) = (measured(&pair[0])?, measured(&pair[1])?, simulated(alpha)?);
-        let far = [&kernel, &gate, &sim].map(|course| furthest(course, &model) * 100.0);
-        table.push(vec![alpha.to_owned(), number(far[2]), number(far[0]), number(far[1])]);
+        let whole = [&sim, &kernel, &gate].map(|course| furthest(course, &model) * 100.0);
+        let mut far = [0.0; 3];
+        for (far, course) in far.iter_mut().zip([&sim, &kernel, &gate]) {
+            *far = furthest(course, &fluid(alpha.parse()?, &given(course))?) * 100.0;
+        }
+        table.push(
+            std::iter::once(alpha.to_owned())
+                .chain(
+                    far.iter().zip(whole).map(|(far, whole)| format!("{} ({})", number(*far), number(whole))),
+                )
+                .collect(),
+        );
         s.page.goal(
             format!("PBS, alpha {alpha}: furthest from the fluid model in a window of 1 s"),
             Limit::Most(3.0),
-            far[0],
+            far[1],
             "% of the CPU",
         );
         for (by, course) in [("fluid", &model), ("sched_ext", &kernel), ("simulator", &sim), ("gate", &gate)]

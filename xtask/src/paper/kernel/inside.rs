@@ -1,147 +1,29 @@
-//! What runs in the machine: clients that count what they have done, one scheduler over them, and a look at the counts.
-//!
-//! A client is a process that counts turns of a loop in memory that it shares with this program, as the test programs of the
-//! papers did (where its demand is CPU time, by its own clock). This program looks under SCHED_FIFO, above every scheduler that is
-//! studied, so that it looks on time and takes nobody's turn.
+//! What runs in the machine: clients that count what they have done, one scheduler over them, and a look at the counts. This
+//! program looks under SCHED_FIFO, above every scheduler that is studied, so that it looks on time and takes nobody's turn.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use divvy_linux::clock;
 use divvy_policy::{Instant, Nanos};
 use serde_json::Value;
 
-use super::{By, Job, Look, Program, Seen, Spec};
+use super::clients::{Clients, make_sound, samples, slots};
+use super::{By, Job, Look, Program, Seen, Spec, Work};
 
 const ROOT: &str = "/sys/fs/cgroup";
 const SHARES: &str = "/run/shares.toml";
 /// Where the kernel says whether it counts what BPF programs cost.
 const BPF_STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
-/// Turns of a client's inner loop between two looks at its demand.
-const TURNS: u32 = 40;
 /// A unit of work is measured over so long, so often: the best counts, for the kernel has work of its own now and then.
 const CALIBRATION: Nanos = Nanos::from_millis(200);
 const CALIBRATIONS: usize = 5;
 /// The kernel ends what it does after its start within this.
 const SETTLED: Nanos = Nanos::from_secs(2);
-
-/// What a client and this program share: a line of the cache for each.
-#[repr(C, align(64))]
-struct Slot {
-    /// A futex: 0 closed, 1 open.
-    gate: AtomicU32,
-    /// Ends once it has done so much; never where it is 0.
-    demand: AtomicU64,
-    done: AtomicU64,
-    /// Units between two sleeps, and how long such a sleep is, in ns; 0: it never sleeps.
-    burst: AtomicU64,
-    nap: AtomicU64,
-    /// 1: what it does is counted by its own CPU clock, in us, not by turns.
-    by_clock: AtomicU32,
-}
-
-/// Slots in memory that this program's children share with it, for as long as it lives.
-fn slots(count: usize) -> Result<&'static [Slot]> {
-    let size = count.max(1) * size_of::<Slot>();
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping, of nothing that anybody else has.
-    let at = unsafe {
-        libc::mmap(std::ptr::null_mut(), size, access, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0)
-    };
-    ensure!(at != libc::MAP_FAILED, "map {size} bytes: {}", std::io::Error::last_os_error());
-    // SAFETY: zeroed, aligned to a page, never unmapped, and all zeroes are a slot.
-    Ok(unsafe { std::slice::from_raw_parts(at.cast::<Slot>(), count) })
-}
-
-fn futex(word: &AtomicU32, operation: i32, value: u32) {
-    // SAFETY: the word outlives the call; there is no timeout.
-    unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, std::ptr::null::<libc::timespec>());
-    }
-}
-
-/// What a client does once its gate is open.
-fn work(slot: &Slot) -> ! {
-    while slot.gate.load(Ordering::Acquire) == 0 {
-        futex(&slot.gate, libc::FUTEX_WAIT, 0);
-    }
-    let (demand, burst) = (slot.demand.load(Ordering::Relaxed), slot.burst.load(Ordering::Relaxed));
-    let nap = i64::try_from(slot.nap.load(Ordering::Relaxed)).unwrap_or(0);
-    let nap = libc::timespec { tv_sec: nap / 1_000_000_000, tv_nsec: nap % 1_000_000_000 };
-    let by_clock = slot.by_clock.load(Ordering::Relaxed) != 0;
-    let from = clock::own_thread_cpu();
-    let mut x = 1_u64;
-    loop {
-        for _ in 0..TURNS {
-            x = std::hint::black_box(x.wrapping_mul(31).wrapping_add(7));
-        }
-        let done = if by_clock {
-            clock::own_thread_cpu().0.saturating_sub(from.0) / 1_000
-        } else {
-            slot.done.load(Ordering::Relaxed) + 1
-        };
-        slot.done.store(done, Ordering::Relaxed);
-        if demand > 0 && done >= demand {
-            // SAFETY: ends this process, and runs nothing of the one it was made from.
-            unsafe { libc::_exit(0) };
-        }
-        if burst > 0 && done.is_multiple_of(burst) {
-            // SAFETY: the time is a local; what is left is not asked for.
-            unsafe { libc::nanosleep(&nap, std::ptr::null_mut()) };
-        }
-    }
-}
-
-/// Processes, killed with this value.
-struct Clients {
-    pids: Vec<i32>,
-    slots: &'static [Slot],
-}
-
-impl Clients {
-    /// As many as there are slots, waiting at their gates.
-    fn fork(slots: &'static [Slot]) -> Result<Self> {
-        let mut clients = Self { pids: Vec::new(), slots };
-        for slot in slots {
-            // SAFETY: this process has one thread; the child calls system calls alone, and never returns.
-            match unsafe { libc::fork() } {
-                0 => {
-                    crate::client::die_with_parent(libc::SIGKILL);
-                    work(slot)
-                }
-                pid if pid > 0 => clients.pids.push(pid),
-                _ => bail!("fork a client: {}", std::io::Error::last_os_error()),
-            }
-        }
-        Ok(clients)
-    }
-
-    fn open(&self, id: usize) {
-        self.slots[id].gate.store(1, Ordering::Release);
-        futex(&self.slots[id].gate, libc::FUTEX_WAKE, 1);
-    }
-
-    fn counts(&self) -> Vec<u64> {
-        self.slots.iter().map(|slot| slot.done.load(Ordering::Relaxed)).collect()
-    }
-}
-
-impl Drop for Clients {
-    fn drop(&mut self) {
-        for &pid in &self.pids {
-            // SAFETY: our child, not waited for yet, so that the number is still its own.
-            unsafe { libc::kill(pid, libc::SIGKILL) };
-        }
-        for &pid in &self.pids {
-            // SAFETY: our child; how it ended is not asked for.
-            unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-        }
-    }
-}
 
 /// Puts this program above all schedulers that are studied, or back among them. What it starts is not above them.
 fn stand_above(above: bool) -> Result<()> {
@@ -170,6 +52,16 @@ impl Groups {
         Ok(groups)
     }
 
+    /// CPU time of all in each, in us.
+    fn usage(&self) -> Result<Vec<u64>> {
+        let one = |dir: &PathBuf| {
+            let text = fs::read_to_string(dir.join("cpu.stat"))?;
+            let line = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
+            line.context("no usage_usec in cpu.stat")?.parse::<u64>().context("a number")
+        };
+        self.0.iter().map(one).collect()
+    }
+
     fn put(&self, id: usize, pid: i32) -> Result<()> {
         let file = self.0[id].join("cgroup.procs");
         fs::write(&file, pid.to_string()).with_context(|| format!("put {pid} into {}", file.display()))
@@ -179,6 +71,8 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         for dir in &self.0 {
+            // What a client has started may have outlived it.
+            let _ = fs::write(dir.join("cgroup.kill"), "1");
             // Its processes were waited for; the kernel may take a moment longer.
             for _ in 0..200 {
                 if fs::remove_dir(dir).is_ok() {
@@ -199,6 +93,15 @@ fn write_shares(shares: impl Iterator<Item = u64>) -> Result<()> {
     fs::write(SHARES, file).context("write the shares")
 }
 
+/// Where the divvyd of a gate listens to which clients come one by one.
+const RUNTIME_DIR: &str = "/run/divvy-study";
+
+fn divvy(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("DIVVY_RUNTIME_DIR", RUNTIME_DIR).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
 /// A scheduler that has taken over; it lets go with this value.
 struct Scheduler(Option<Child>);
 
@@ -207,12 +110,8 @@ impl Scheduler {
         let shares = || spec.clients.iter().map(|client| client.share);
         match &spec.by {
             By::Own => Ok(Self(None)),
-            By::Scx(policy) => {
-                write_shares(shares())?;
-                let mut command = Command::new("divvy-scx");
-                command.args(["run", "--policy", policy, "--shares", SHARES]);
-                Self::ready(command, " divides the CPUs among ")
-            }
+            By::Gate(policy, quantum) if spec.come_one_by_one() => Self::daemon(policy, *quantum),
+            By::Scx(policy) => Self::scx(policy, shares()),
             By::Gate(policy, quantum) => {
                 let seconds = (spec.length_ms + spec.warm_ms) / 1_000 + 20;
                 let mut command = Command::new("divvy");
@@ -225,6 +124,32 @@ impl Scheduler {
                 Ok(started)
             }
         }
+    }
+
+    /// divvy-scx over the cgroups of as many clients as there are shares.
+    fn scx(policy: &str, shares: impl Iterator<Item = u64>) -> Result<Self> {
+        write_shares(shares)?;
+        let mut command = Command::new("divvy-scx");
+        command.args(["run", "--policy", policy, "--shares", SHARES]);
+        Self::ready(command, " divides the CPUs among ")
+    }
+
+    /// A divvyd without clients.
+    fn daemon(policy: &str, quantum_ms: u64) -> Result<Self> {
+        fs::create_dir_all(RUNTIME_DIR).with_context(|| format!("create {RUNTIME_DIR}"))?;
+        fs::set_permissions(RUNTIME_DIR, fs::Permissions::from_mode(0o700))
+            .with_context(|| format!("close {RUNTIME_DIR} to others"))?;
+        let mut command = divvy("divvyd");
+        command.args(["--user", "--linger", "forever", "--cpus", "0", "--policy", policy]);
+        command.args(["--quantum", &format!("{quantum_ms}ms")]);
+        let started = Self(Some(command.spawn().context("start divvyd")?));
+        for _ in 0..200 {
+            if Path::new(RUNTIME_DIR).join("api.sock").exists() {
+                return Ok(started);
+            }
+            clock::sleep(Nanos::from_millis(50));
+        }
+        bail!("divvyd does not serve in {RUNTIME_DIR}")
     }
 
     fn ready(mut command: Command, word: &str) -> Result<Self> {
@@ -291,7 +216,7 @@ fn switches() -> Result<u64> {
 /// Units of work that one client does in a second when it is alone.
 fn calibrate() -> Result<f64> {
     let slots = slots(1)?;
-    let clients = Clients::fork(slots)?;
+    let clients = Clients::fork(slots, samples(0)?)?;
     clock::sleep(SETTLED);
     clients.open(0);
     let mut best = 0.0_f64;
@@ -316,17 +241,15 @@ fn programs() -> Result<Vec<Program>> {
 
 fn one(spec: &Spec, rate: f64) -> Result<Seen> {
     let slots = slots(spec.clients.len())?;
-    let clients = Clients::fork(slots)?;
     let rate = if spec.by_clock { 1e6 } else { rate };
-    let units = |ms: f64| (ms / 1_000.0 * rate).round() as u64;
     for (slot, client) in slots.iter().zip(&spec.clients) {
-        slot.demand.store(units(client.demand_ms.unwrap_or(0.0)), Ordering::Relaxed);
-        slot.by_clock.store(u32::from(spec.by_clock), Ordering::Relaxed);
-        if let Some((run, sleep)) = client.turns_ms {
-            slot.burst.store(units(run).max(1), Ordering::Relaxed);
-            slot.nap.store((sleep * 1e6) as u64, Ordering::Relaxed);
-        }
+        slot.set(client, spec.by_clock, rate);
     }
+    if spec.clients.iter().any(|client| client.work == Work::Encodes) {
+        make_sound()?;
+    }
+    let waking = spec.clients.iter().any(|client| matches!(client.work, Work::Wakes { .. }));
+    let clients = Clients::fork(slots, samples(if waking { slots.len() } else { 0 })?)?;
     let shares: Vec<u64> = spec.clients.iter().map(|client| client.share).collect();
     let groups = Groups::new(&shares)?;
     // In their cgroups while they wait, so that a client begins with its first turn.
@@ -345,9 +268,10 @@ fn one(spec: &Spec, rate: f64) -> Result<Seen> {
     arrivals.sort_unstable();
     let mut arrivals = arrivals.into_iter().peekable();
     let mut change = spec.change.as_ref();
-    let mut looks = (0..).map(|n| spec.warm_ms + n * spec.every_ms).take_while(|&ms| ms <= spec.length_ms);
+    let mut looks = spec.looks_ms().into_iter();
     let (mut next, mut seen) = (looks.next(), Seen { units_a_second: rate, ..Seen::default() });
     let mut before = (switches()?, Vec::new());
+    let mut attached = Vec::new();
     while let Some(at) = next {
         let arrival = arrivals.peek().map_or(u64::MAX, |&(ms, _)| ms);
         if arrival <= at {
@@ -357,18 +281,33 @@ fn one(spec: &Spec, rate: f64) -> Result<Seen> {
             }
             while let Some((_, id)) = arrivals.next_if(|&(ms, _)| ms == arrival) {
                 clients.open(id);
+                if matches!(spec.by, By::Gate(..)) && spec.come_one_by_one() {
+                    // It runs already, as it would where a user attaches it. Nobody waits for that here, or looks would be late.
+                    let (share, pid) = (spec.clients[id].share.to_string(), clients.pids[id].to_string());
+                    let mut attach = divvy("divvy");
+                    attached
+                        .push(attach.args(["attach", "-s", &share, &pid]).spawn().context("start divvy")?);
+                }
             }
             continue;
         }
         wait_until(begin + Nanos::from_millis(at));
         let now = clock::now();
-        seen.looks.push(Look { at_ns: now.since(begin).0, done: clients.counts() });
+        let contained = spec.clients.iter().any(|client| client.work == Work::Container);
+        // What many processes do has no count but the kernel's: of the CPU time of their cgroup.
+        let done = if contained { groups.usage()? } else { clients.counts() };
+        seen.looks.push(Look { at_ns: now.since(begin).0, done });
         if at == spec.warm_ms {
+            clients.forget_samples();
             before = (switches()?, if counts_programs { programs()? } else { Vec::new() });
         }
         next = looks.next();
     }
     seen.switches = switches()? - before.0;
+    for mut child in attached {
+        let status = child.wait().context("wait for divvy attach")?;
+        ensure!(status.success(), "divvy attach ended with {status}");
+    }
     if counts_programs {
         let now = programs()?;
         seen.programs = now
@@ -380,6 +319,7 @@ fn one(spec: &Spec, rate: f64) -> Result<Seen> {
             })
             .collect();
     }
+    seen.latencies_ns = clients.samples();
     stand_above(false)?;
     scheduler.end()?;
     if counts_programs {
@@ -401,6 +341,7 @@ fn one(spec: &Spec, rate: f64) -> Result<Seen> {
 pub(super) fn run() -> Result<()> {
     let text = std::env::var("DIVVY_STUDY").context("DIVVY_STUDY is missing")?;
     let job: Job = serde_json::from_str(&text).context("understand DIVVY_STUDY")?;
+    fs::create_dir_all("/out").context("create /out")?;
     let rate = calibrate()?;
     let mut all = Vec::new();
     for spec in &job.specs {
@@ -415,6 +356,5 @@ pub(super) fn run() -> Result<()> {
         std::io::stdout().flush()?;
         all.push(seen);
     }
-    fs::create_dir_all("/out").context("create /out")?;
     fs::write("/out/seen.json", serde_json::to_vec(&all)?).context("write the results")
 }

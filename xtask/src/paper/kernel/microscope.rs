@@ -16,6 +16,9 @@ const QUANTUM_MS: u64 = 20;
 const SHIFT: u32 = 1;
 const LOOK_MS: u64 = 2;
 const SECOND_MS: u64 = 1_000;
+/// With more runs than that in the second, only its beginning is drawn.
+const RUNS_SHOWN: usize = 150;
+const CLOSE_MS: u64 = 120;
 /// Whole cycles of 300 ms come before.
 const WARM_MS: u64 = 1_200;
 
@@ -111,14 +114,14 @@ pub(super) fn microscope(s: &mut Setting, study: &Study) -> Result<()> {
         if runs.is_none() && name != "simulated vtrr" {
             continue;
         }
-        let mut plot =
-            Plot::new(format!("Service error in one second: {name}"), "time, ms", "service error, ms");
+        // Who switches every few ms would be a scribble over a whole second.
+        let shown_ms = if runs.is_some_and(|runs| runs > RUNS_SHOWN) { CLOSE_MS } else { SECOND_MS };
+        let span =
+            if shown_ms == SECOND_MS { "one second".to_owned() } else { format!("the first {shown_ms} ms") };
+        let mut plot = Plot::new(format!("Service error in {span}: {name}"), "time, ms", "service error, ms");
         for (at, share) in SHARES.iter().enumerate() {
-            plot.add(
-                format!("share {share}"),
-                Style::Line,
-                errors.iter().map(|(t, e)| (*t, e[at])).collect(),
-            );
+            let shown = errors.iter().filter(|(t, _)| *t <= shown_ms as f64);
+            plot.add(format!("share {share}"), Style::Line, shown.map(|(t, e)| (*t, e[at])).collect());
         }
         s.page.plot(&format!("error-{}", name.replace(['_', ' ', '\''], "-")), &plot)?;
     }

@@ -2,11 +2,15 @@
 //! simulator, the live gate and the kernel's own scheduler.
 
 mod accuracy;
+mod clients;
+mod cost;
 mod fig4;
 mod fig6;
 mod inside;
+mod latency;
 mod microscope;
 mod parts;
+mod programs;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,6 +23,8 @@ use crate::PaperArgs;
 
 /// The hidden subcommand that carries out studies in the machine.
 pub(crate) const STUDY: &str = "kernel-study";
+/// What studies run in the machine, beside divvy.
+const PROGRAMS: [&str; 1] = ["/usr/bin/flac"];
 /// An instruction of the machine takes 2^N ns of its clock in quick runs.
 const SHIFT_QUICK: u32 = 4;
 
@@ -43,15 +49,30 @@ impl By {
     }
 }
 
-/// One client: a process that computes.
+/// One client: a process, and what it makes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Client {
     share: u64,
     arrival_ms: u64,
     /// CPU time, in ms, after which it ends.
     demand_ms: Option<f64>,
-    /// Turns of so much CPU time, and of sleep, in ms; it never sleeps if not given.
-    turns_ms: Option<(f64, f64)>,
+    work: Work,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+enum Work {
+    /// It never sleeps.
+    #[default]
+    Computes,
+    /// Two processes pass a byte to and fro through pipes; counted in rounds.
+    PingPong,
+    /// A process wakes its workers, each of which then works for `work_ms`.
+    Wakes { workers: u32, every_ms: f64, work_ms: f64 },
+    /// flac encodes sound; counted in bytes read.
+    Encodes,
+    /// A container with a few processes; counted in CPU time, in us.
+    Container,
 }
 
 impl Client {
@@ -69,6 +90,8 @@ struct Spec {
     warm_ms: u64,
     every_ms: u64,
     length_ms: u64,
+    /// After that it is looked at so often, for so long, so that an end can be chosen.
+    tail_ms: Option<(u64, u64)>,
     /// From then on shares are these.
     change: Option<(u64, Vec<u64>)>,
     /// Whether what clients do is told by their own CPU clocks, not by turns of their loops.
@@ -87,10 +110,25 @@ impl Spec {
             warm_ms,
             every_ms: length_ms,
             length_ms: warm_ms + length_ms,
+            tail_ms: None,
             change: None,
             by_clock: false,
             count_programs: false,
         }
+    }
+
+    /// Whether not all clients are there from the beginning.
+    fn come_one_by_one(&self) -> bool {
+        self.clients.iter().any(|client| client.arrival_ms > 0)
+    }
+
+    /// When the clients are looked at.
+    fn looks_ms(&self) -> Vec<u64> {
+        let body = (0..).map(|n| self.warm_ms + n * self.every_ms).take_while(|&ms| ms <= self.length_ms);
+        let (every, length) = self.tail_ms.unwrap_or((1, 0));
+        let end = self.length_ms + length;
+        let tail = (1..).map(|n| self.length_ms + n * every).take_while(|&ms| ms <= end);
+        body.chain(tail).collect()
     }
 }
 
@@ -125,12 +163,34 @@ struct Seen {
     switches: u64,
     /// Between the first look and the last.
     programs: Vec<Program>,
+    /// How long wake-ups took, the shortest first.
+    latencies_ns: Vec<u64>,
 }
 
 impl Seen {
     /// The first look and the last.
     fn ends(&self) -> Result<(&Look, &Look)> {
         self.looks.first().zip(self.looks.last()).context("nothing was seen")
+    }
+
+    /// Up to the look at which what all did since the first is nearest to whole cycles of so many seconds of work: there a
+    /// policy owes nobody a part of a quantum that is still to come. Of the looks at the end, as many as `tail`.
+    fn in_whole_cycles(mut self, cycle_s: f64, tail: usize) -> Result<Self> {
+        let course = self.course()?;
+        let off = |at: usize| {
+            let cycles = course[at].1.iter().sum::<f64>() / cycle_s;
+            (cycles - cycles.round()).abs()
+        };
+        let from = course.len().saturating_sub(tail).max(1);
+        let best = (from..course.len()).min_by(|&a, &b| off(a).total_cmp(&off(b)));
+        self.looks.truncate(best.context("nothing was seen")? + 1);
+        Ok(self)
+    }
+
+    /// The part `p` of the wake-ups took no longer, in us.
+    fn latency_us(&self, p: f64) -> Result<f64> {
+        let at = ((self.latencies_ns.len() as f64 * p).ceil() as usize).max(1) - 1;
+        Ok(*self.latencies_ns.get(at).context("nobody was woken")? as f64 / 1e3)
     }
 
     /// What each did between the first look and the last, in seconds of work.
@@ -168,7 +228,11 @@ struct Study {
 
 impl Study {
     fn new(args: &PaperArgs) -> Result<Self> {
-        Ok(Self { scheduler: build()?, programs: args.programs.clone(), quick: args.quick })
+        Ok(Self {
+            scheduler: build(!cfg!(debug_assertions))?,
+            programs: args.programs.clone(),
+            quick: args.quick,
+        })
     }
 
     /// How slow the machine is: an instruction takes 2^N ns of its clock.
@@ -178,38 +242,57 @@ impl Study {
 
     /// Carries out `specs` one after another in a machine with one CPU whose clock counts instructions of 2^`full` ns.
     fn run(&self, full: u32, specs: Vec<Spec>) -> Result<Vec<Seen>> {
+        let count = specs.len();
+        let shift = self.shift(full).to_string();
+        let job = Job { specs };
+        let seen: Vec<Seen> = self.in_machine(&["--shift", &shift], &job, "seen.json")?;
+        ensure!(seen.len() == count, "{} of {count} runs came out of the machine", seen.len());
+        Ok(seen)
+    }
+
+    /// What a machine with these options made of a job, by the file that it left.
+    fn in_machine<T: serde::de::DeserializeOwned>(
+        &self,
+        options: &[&str],
+        job: &Job,
+        file: &str,
+    ) -> Result<T> {
         let out = std::env::temp_dir().join(format!("divvy-kernel-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&out);
-        let (own, count) = (std::env::current_exe().context("find this program")?, specs.len());
-        let job = serde_json::to_string(&Job { specs })?;
+        let own = std::env::current_exe().context("find this program")?;
+        let job = serde_json::to_string(job)?;
         let mut machine = Command::new(own);
-        machine.args(["vm", "run", "--timeout", "30m", "--memory", "2048"]);
-        machine.args(["--shift", &self.shift(full).to_string()]);
+        machine.args(["vm", "run", "--timeout", "30m", "--memory", "2048"]).args(options);
         machine.arg("--add").arg(&self.scheduler).arg("--out").arg(&out);
+        for program in PROGRAMS.map(Path::new) {
+            ensure!(program.is_file(), "{} is missing: run scripts/setup.sh", program.display());
+            machine.arg("--add").arg(program);
+        }
         if let Some(dir) = &self.programs {
             machine.arg("--programs").arg(dir);
         }
         machine.arg("--env").arg(format!("DIVVY_STUDY={job}")).args(["--", "xtask", STUDY]);
         let done = machine.status().context("start the machine")?;
         ensure!(done.success(), "the study failed in the machine: {done}");
-        let file = out.join("seen.json");
+        let file = out.join(file);
         let text = std::fs::read(&file).with_context(|| format!("read {}", file.display()));
         let _ = std::fs::remove_dir_all(&out);
-        let seen: Vec<Seen> = serde_json::from_slice(&text?).context("understand what was seen")?;
-        ensure!(seen.len() == count, "{} of {count} runs came out of the machine", seen.len());
-        Ok(seen)
+        serde_json::from_slice(&text?).context("understand what was seen")
     }
 }
 
-/// divvy-scx, built as this program was, in the directory that its tests use.
-fn build() -> Result<PathBuf> {
+/// divvy-scx, in the directory that its tests use.
+///
+/// # Errors
+/// Where it cannot be built.
+pub(crate) fn build(release: bool) -> Result<PathBuf> {
     let root = crate::ci::root();
     let target = root.join("target/kernel");
     let mut cargo = crate::ci::cargo(&root);
     cargo
         .args(["build", "--quiet", "--manifest-path", "crates/divvy-kernel/Cargo.toml", "--target-dir"])
         .arg(&target);
-    if !cfg!(debug_assertions) {
+    if release {
         cargo.arg("--release");
     }
     let status = cargo.status().context("start cargo")?;
@@ -217,7 +300,7 @@ fn build() -> Result<PathBuf> {
         status.success(),
         "divvy-scx cannot be built ({status}); scripts/setup.sh installs what it needs"
     );
-    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let profile = if release { "release" } else { "debug" };
     Ok(target.join(profile).join("divvy-scx"))
 }
 
@@ -240,18 +323,16 @@ pub(crate) fn study() -> Result<()> {
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut setting = Setting::new(args, "kernel")?;
     let study = Study::new(args)?;
-    let parts: [(&str, Part); 5] = [
+    let parts: [(&str, Part); 8] = [
         ("accuracy", accuracy::three),
         ("clients", accuracy::many),
         ("lottery", fig6::lottery),
+        ("latency", latency::latency),
+        ("cost", cost::cost),
+        ("programs", programs::programs),
         ("fig4", fig4::fig4),
         ("microscope", microscope::microscope),
     ];
-    for (name, part) in parts {
-        if setting.wants(name) {
-            part(&mut setting, &study)?;
-        }
-    }
     let mut preface = vec![
         format!(
             "Written by `cargo xtask paper kernel`: `divvy-scx` in the test machine (Linux 6.18.15, `cargo xtask vm`, one CPU in \
@@ -273,6 +354,16 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
         preface.push(format!("**Only the parts named `{only}` were run.**"));
     }
     let title = "Policies as the kernel's scheduler";
+    let wanted: Vec<_> = parts.into_iter().filter(|(name, _)| setting.wants(name)).collect();
+    for (at, (name, part)) in wanted.iter().enumerate() {
+        part(&mut setting, &study)?;
+        if at + 1 < wanted.len() {
+            // A long run that is ended leaves what it has.
+            let mut so_far = preface.clone();
+            so_far.push(format!("**This run was ended after its part `{name}`.**"));
+            setting.page.write(title, &so_far)?;
+        }
+    }
     let (met, goals) = setting.page.write(title, &preface)?;
     eprintln!("{title}: {met} of {goals} goals met");
     Ok(())
