@@ -83,6 +83,14 @@ impl Scheduler {
         (self.child.wait().expect("ours"), said.join("\n"))
     }
 
+    /// It still has the CPUs.
+    #[track_caller]
+    fn check(&mut self) {
+        if state() != "enabled" {
+            panic!("{:?}", self.wait());
+        }
+    }
+
     #[track_caller]
     fn stop(&mut self) {
         kill_process(self.pid(), Signal::TERM).expect("ours");
@@ -341,13 +349,67 @@ fn a_divvyd_divides_by_a_scheduler_of_the_kernel() {
     let doctor = check_success(&mut daemon.divvy(&["doctor"]));
     assert!(doctor.contains("divvy-scx has ended"), "{doctor}");
     daemon.stop();
-    // The next one's ends with it.
+    // One that is killed takes its divvy-scx with it; the next waits for that, and is not refused. It has no more rights than
+    // the unit of systemd with what is added for this back end.
     let mut daemon = Daemon::system(&["--backend", "kernel"]);
     attach(&daemon, &children[0], "1");
     eventually("the scheduler", || (state() == "enabled").then_some(()));
+    daemon.child.kill().expect("ours");
+    daemon.child.wait().expect("ours");
+    let unit = Group::new("unit");
+    let mut daemon =
+        Daemon::start(in_the_unit(&unit), &["--system", "--backend", "kernel"], RUN.into(), true);
+    attach(&daemon, &children[1], "1");
+    eventually("the scheduler", || {
+        let text = check_success(&mut daemon.divvy(&["doctor"]));
+        assert!(!text.contains("divvy-scx has ended"), "{text}");
+        (state() == "enabled").then_some(())
+    });
+    // The scheduler's own process would take a few looks to be found wanting.
+    sleep(1_000);
+    assert_eq!(state(), "enabled");
     daemon.stop();
     check_fallback();
     assert!(trees().is_empty());
+}
+
+/// Where the system's divvyd listens.
+const RUN: &str = "/run/divvy";
+const UNIT: &str = include_str!("../../../../dist/systemd/divvyd.service");
+const UNIT_KERNEL: &str = include_str!("../../../../dist/systemd/kernel.conf");
+
+/// divvyd in a cgroup of its own, without the capabilities that neither the unit nor its addition for this back end has.
+fn in_the_unit(unit: &Group) -> Command {
+    const NAMES: [(&str, i32); 8] = [
+        ("CAP_KILL", 5),
+        ("CAP_NET_ADMIN", 12),
+        ("CAP_IPC_LOCK", 14),
+        ("CAP_SYS_PTRACE", 19),
+        ("CAP_SYS_ADMIN", 21),
+        ("CAP_SYS_NICE", 23),
+        ("CAP_PERFMON", 38),
+        ("CAP_BPF", 39),
+    ];
+    let sets = [UNIT, UNIT_KERNEL].map(|unit| {
+        let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+        line.expect("a bounding set")
+    });
+    let number = |name: &str| NAMES.iter().find(|(known, _)| *known == name).expect("known").1;
+    let kept: Vec<i32> = sets.iter().flat_map(|set| set.split_whitespace()).map(number).collect();
+    let mut command = Command::new("sh");
+    let line = format!("echo 0 >{}/cgroup.procs; exec divvyd \"$@\"", unit.cgroup.path().display());
+    command.args(["-c", &line, "divvyd"]);
+    // SAFETY: prctl is a system call that takes and returns numbers, and may be called between fork and exec.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, move || {
+            for capability in (0..64).filter(|capability| !kept.contains(capability)) {
+                // Those that the kernel does not know are refused.
+                libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
+            }
+            Ok(())
+        });
+    }
+    command
 }
 
 /// On two CPUs, in real time beside whatever the host does, each part is within this fraction of what it should be.
@@ -373,7 +435,7 @@ fn several_cpus_are_divided_and_shares_capped() {
         // Everybody else has 100 of 104 shares of 20 s.
         let used = bound.cgroup.get(&CPU_STAT).expect("there").usage.0 - from;
         assert!(used > 5_000_000_000, "{used}");
-        assert_eq!(state(), "enabled", "{:?}", scheduler.child.try_wait());
+        scheduler.check();
         scheduler.stop();
     }
 }
