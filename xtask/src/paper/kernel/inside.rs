@@ -239,9 +239,19 @@ fn programs() -> Result<Vec<Program>> {
     serde_json::from_value(stats["programs"].clone()).context("divvy-scx stats tells of no programs")
 }
 
-fn one(spec: &Spec, rate: f64) -> Result<Seen> {
+/// A process that makes a client of one that runs already, as it would be where a user attaches it, if the gate's clients come one by one.
+/// Nobody waits for it here, or looks would be late.
+fn attach(spec: &Spec, id: usize, pid: i32) -> Result<Option<Child>> {
+    if !matches!(spec.by, By::Gate(..)) || !spec.come_one_by_one() {
+        return Ok(None);
+    }
+    let (share, pid) = (spec.clients[id].share.to_string(), pid.to_string());
+    divvy("divvy").args(["attach", "-s", &share, &pid]).spawn().context("start divvy").map(Some)
+}
+
+/// The clients of a run at their gates, and the cgroup of each.
+fn prepare(spec: &Spec, rate: f64) -> Result<(Clients, Groups)> {
     let slots = slots(spec.clients.len())?;
-    let rate = if spec.by_clock { 1e6 } else { rate };
     for (slot, client) in slots.iter().zip(&spec.clients) {
         slot.set(client, spec.by_clock, rate);
     }
@@ -256,6 +266,12 @@ fn one(spec: &Spec, rate: f64) -> Result<Seen> {
     for (id, &pid) in clients.pids.iter().enumerate() {
         groups.put(id, pid)?;
     }
+    Ok((clients, groups))
+}
+
+fn one(spec: &Spec, rate: f64) -> Result<Seen> {
+    let rate = if spec.by_clock { 1e6 } else { rate };
+    let (clients, groups) = prepare(spec, rate)?;
     let counts_programs = spec.count_programs && matches!(spec.by, By::Scx(_));
     if counts_programs {
         fs::write(BPF_STATS, "1").with_context(|| format!("write {BPF_STATS}"))?;
@@ -281,13 +297,7 @@ fn one(spec: &Spec, rate: f64) -> Result<Seen> {
             }
             while let Some((_, id)) = arrivals.next_if(|&(ms, _)| ms == arrival) {
                 clients.open(id);
-                if matches!(spec.by, By::Gate(..)) && spec.come_one_by_one() {
-                    // It runs already, as it would where a user attaches it. Nobody waits for that here, or looks would be late.
-                    let (share, pid) = (spec.clients[id].share.to_string(), clients.pids[id].to_string());
-                    let mut attach = divvy("divvy");
-                    attached
-                        .push(attach.args(["attach", "-s", &share, &pid]).spawn().context("start divvy")?);
-                }
+                attached.extend(attach(spec, id, clients.pids[id])?);
             }
             continue;
         }
