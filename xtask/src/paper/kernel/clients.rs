@@ -199,23 +199,17 @@ fn ping_pong(slot: &Slot) -> ! {
     let first = made && fork_with_self() != 0;
     let (from, to) = if first { (back[0], there[1]) } else { (there[0], back[1]) };
     let mut byte = [0_u8; 1];
-    while made {
+    // SAFETY: one byte of a local.
+    let write = |byte: &[u8; 1]| unsafe { libc::write(to, byte.as_ptr().cast(), 1) } == 1;
+    // The first sends the byte off; then both send on what they get.
+    let mut passed = made && (!first || write(&byte));
+    while passed {
         // SAFETY: one byte of a local.
-        let passed = unsafe {
-            if first {
-                libc::write(to, byte.as_ptr().cast(), 1) == 1
-                    && libc::read(from, byte.as_mut_ptr().cast(), 1) == 1
-            } else {
-                libc::read(from, byte.as_mut_ptr().cast(), 1) == 1
-                    && libc::write(to, byte.as_ptr().cast(), 1) == 1
-            }
-        };
-        if !passed {
-            break;
-        }
+        passed = unsafe { libc::read(from, byte.as_mut_ptr().cast(), 1) } == 1;
         if first {
             slot.done.store(slot.done.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
+        passed = passed && write(&byte);
     }
     // SAFETY: ends this process, and runs nothing of the one it was made from.
     unsafe { libc::_exit(1) }
