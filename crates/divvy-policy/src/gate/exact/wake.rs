@@ -25,7 +25,9 @@ pub(super) fn next_look(prompt: bool, asleep: Nanos) -> Option<Nanos> {
     let short = Nanos::from_micros(500);
     match asleep {
         _ if !prompt => None,
-        asleep if asleep < HEARD_FOR => Some(asleep.max(short)),
+        asleep if asleep < short => Some(short),
+        asleep if asleep < Nanos(3 * short.0) => Some(Nanos(2 * short.0)),
+        asleep if asleep < HEARD_FOR => Some(TURN),
         _ => None,
     }
 }
