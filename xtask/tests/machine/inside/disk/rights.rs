@@ -294,7 +294,8 @@ fn nothing_is_left_of_rights_after_a_crash() {
     assert_eq!(work.cgroup.enabled().expect("readable"), []);
     let tree = tree_in(ROOT.as_ref());
     eventually("it to be divided again", || {
-        let leaf = dirs(&tree, "c").into_iter().next()?;
+        let user = dirs(&tree, "u").into_iter().next()?;
+        let leaf = dirs(&user, "c").into_iter().next()?;
         (at(Cgroup::open(&leaf).ok()?.get(&MEMORY_LOW).ok()?) > 200 * MIB).then_some(())
     });
     next.stop();
