@@ -16,9 +16,15 @@ done
 # Real programs that `cargo xtask paper real` divides: what is missing here is missing from its page. Servers live in sbin,
 # which an ordinary user's path need not have.
 for pair in make:make python3:python3 perl:perl git:git gzip:gzip bzip2:bzip2 xz:xz-utils zstd:zstd openssl:openssl \
-    sqlite3:sqlite3 bc:bc lua5.4:lua5.4 flac:flac redis-check-rdb:redis-tools nginx:nginx; do
+    sqlite3:sqlite3 bc:bc lua5.4:lua5.4 flac:flac stress-ng:stress-ng redis-check-rdb:redis-tools nginx:nginx \
+    apache2:apache2-bin ab:apache2-utils sysbench:sysbench lame:lame opusenc:opus-tools; do
     PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
+# What `cargo xtask paper services` runs beside these: pages in PHP, and Python's own tests.
+[ -n "$(find /usr/lib/apache2/modules -name 'libphp*.so' 2>/dev/null)" ] || missing="$missing libapache2-mod-php php-mysql"
+# The tests' package is named after Python's version. Where there is no python3 yet, Debian 12's comes with it.
+/usr/bin/python3 -I -c 'import test.test_json' 2>/dev/null ||
+    missing="$missing lib$(/usr/bin/python3 -I -c 'import sys; print("python%d.%d" % sys.version_info[:2])' 2>/dev/null || echo python3.11)-testsuite"
 # The wheel of the Python package is built with Debian's setuptools, which refuses to come after pip.
 /usr/bin/python3 -I -c 'import setuptools, wheel, pip' 2>/dev/null || missing="$missing python3-pip python3-setuptools python3-wheel"
 # What `cargo xtask cluster` brings up, and builds a plugin for (contrib/slurm). Installed only: nothing of it is started.
