@@ -8,8 +8,15 @@ use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
-const SOURCES: [&str; 6] =
-    ["bpf/divvy.bpf.c", "bpf/kernel.h", "bpf/core.h", "bpf/vtrr.h", "bpf/pbs.h", "bpf/native.c"];
+const SOURCES: [&str; 7] = [
+    "bpf/divvy.bpf.c",
+    "bpf/kernel.h",
+    "bpf/core.h",
+    "bpf/vtrr.h",
+    "bpf/pbs.h",
+    "bpf/overdue.h",
+    "bpf/native.c",
+];
 
 /// The newest clang: `$CLANG`, else one by its version, as Debian has them, else whatever is called clang.
 fn clang() -> String {

@@ -516,6 +516,27 @@ DV_PART int dv_show(u32 id)
 /* A lag beyond so many of its own quanta is forgotten when a client wakes. */
 #define DV_LAG_QUANTA 8
 
+/*
+ * Stride on several CPUs: a lead or a lag beyond that is forgotten at once. Whoever had what others could not use for a while, since their
+ * tasks were too few, bound to other CPUs, or their CPU was gone, would pay for it once they can: a client with a share of 1 in 108 that
+ * had a CPU for .5 s would have none for 27 s. And whoever could not run would have a CPU for itself as long. On one CPU nobody
+ * gets there.
+ */
+DV_INLINE void dv_forget(struct dv_client *c, struct dv_clock before)
+{
+	struct dv_clock now = dv_over(dv.queue, dv.total, c->share), zero = { 0, 0 }, span = zero, most, least;
+
+	if (dv_cpus <= 1 || !(c->flags & DV_RUNNABLE))
+		return;
+	dv_advance(&span, DV_LAG_QUANTA * dv_quantum, c->share);
+	most = dv_shift(now, span, zero, c->share);
+	least = dv_shift(now, zero, span, c->share);
+	if (dv_before(most, c->share, c->vt, c->share))
+		c->vt = dv_before(most, c->share, before, c->share) ? before : most;
+	else if (dv_before(c->vt, c->share, least, c->share))
+		c->vt = least;
+}
+
 /* Stride: a client is as far ahead of or behind the queue as it was, but for a lag that no list of clients explains. */
 DV_INLINE void dv_come_back(struct dv_client *c)
 {
@@ -640,7 +661,11 @@ DV_PART int dv_charge(u32 id, u64 used)
 	} else if (dv_policy == DV_PBS) {
 		dv_pbs_cost(c);
 	} else {
+		struct dv_clock before = c->vt;
+
 		dv_advance(&c->vt, used, c->share);
+		if (dv_policy == DV_STRIDE)
+			dv_forget(c, before);
 		/* Its key has only grown. */
 		if (c->at && dv_by_heap())
 			dv_sift_down(c->at - 1, id, dv.nr_waiting);

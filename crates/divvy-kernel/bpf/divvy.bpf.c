@@ -13,7 +13,7 @@
 #include "core.h"
 
 /* Raised with every change of what other programs read. */
-#define DV_VERSION 2
+#define DV_VERSION 3
 
 char _license[] SEC("license") = "GPL";
 
@@ -27,11 +27,19 @@ s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 struct cgroup *scx_bpf_task_cgroup(struct task_struct *p) __ksym;
 void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym;
 void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
+bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
+u32 bpf_cpumask_any_distribute(const struct cpumask *cpumask) __ksym;
+int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags) __ksym;
+struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym;
+bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p, u64 dsq_id, u64 enq_flags) __ksym;
+void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym;
 
 /* How long a chosen task runs at most, in ns: a little less than the quantum, since it ends on a tick. */
 const volatile u64 slice_ns = 19000000;
 /* The shortest: a little less than a tick. */
 const volatile u64 slice_ns_min = 3000000;
+/* Nobody waits for longer than this, whatever its client's share; 0: for as long as the policy says. */
+const volatile u64 patience_ns = 10000000000;
 /* CPUs that there may ever be. */
 const volatile u32 nr_cpus_possible = 2;
 const volatile u64 seed = 1;
@@ -55,6 +63,7 @@ struct about {
 	u64 nr_refused; /* chosen, but nobody of it may run on this CPU */
 	u64 nr_kernel_threads;
 	u64 nr_preempted; /* made way for one that woke */
+	u64 nr_overdue; /* had a turn out of the policy's order, for it had waited for too long */
 	u64 shares[DV_MAX]; /* as asked for; what a policy divides by may be less, where it cannot be used */
 	char names[DV_MAX][32];
 };
@@ -83,6 +92,7 @@ enum task_state {
 
 struct task {
 	u64 charged; /* the kernel's account of its time, up to which the client was charged */
+	u64 waits_since; /* when it was queued, in ns; 0: it has run since */
 	u32 client;
 	u32 generation;
 	u8 state;
@@ -104,7 +114,11 @@ struct {
 struct on_cpu {
 	u64 since; /* when it began to run, in ns; 0: nobody's task is on it */
 	u32 client;
-	u32 pad;
+	u32 overdue; /* a client plus 1, of which a task has waited for too long for this CPU; 0: none is known */
+	u8 in_turn; /* the overdue one had its turn, and now the policy has its own */
+	u8 late; /* of two turns the policy has none */
+	u8 leaves; /* the CPU is being taken away */
+	u8 pad;
 };
 
 struct on_cpu on_cpus[CPUS];
@@ -322,10 +336,17 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	/* The CPU that it ran on last, on which it may still run. */
 	cpu = scx_bpf_task_cpu(p);
 	here = on_cpu(cpu);
+	if (!t->waits_since)
+		t->waits_since = now;
+	else if (now - t->waits_since > TURN_NS)
+		/* It was put elsewhere while it waited, by another affinity or with its CPU, and has not lost its place. */
+		enq_flags |= SCX_ENQ_HEAD;
 	take_lock();
 	set_runnable(t, true, now);
 	client = t->client;
-	if (wakes && goes_on_alone(client, here)) {
+	if (here->leaves) {
+		alone = true;
+	} else if (wakes && goes_on_alone(client, here)) {
 		alone = true;
 		if (!here->since) {
 			/* Whoever wakes before it has begun is compared with it. */
@@ -359,6 +380,8 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
+#include "overdue.h"
+
 /* So many clients are tried in the policy's order: where tasks are bound to CPUs, the first may have none for this one. */
 #define TRIES 8
 
@@ -377,7 +400,19 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 			last = NULL;
 		ran = prev->se.sum_exec_runtime;
 	}
-	for (nr_refused = 0; nr_refused < TRIES; nr_refused++) {
+	id = overdue_here(cpu, now);
+	if (id < DV_MAX) {
+		if (last) {
+			take_lock();
+			charge(last, ran);
+			set_waiting(last);
+			drop_lock();
+		}
+		moved = scx_bpf_dsq_move_to_local(id);
+		if (moved)
+			__sync_fetch_and_add(&about.nr_overdue, 1);
+	}
+	for (nr_refused = 0; !moved && nr_refused < TRIES; nr_refused++) {
 		take_lock();
 		if (last && !nr_refused) {
 			/* The task that has just ended its slice is in no queue, and may go on. */
@@ -427,7 +462,7 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 			drop_lock();
 		}
 		on_cpu(cpu)->since = now;
-		prev->scx.slice = slice_ns;
+		prev->scx.slice = now - overdue_at < TURN_NS ? slice_ns_min : slice_ns;
 		__sync_fetch_and_add(&about.nr_kept, 1);
 	}
 	__sync_fetch_and_add(&about.nr_decisions, 1);
@@ -453,6 +488,10 @@ void BPF_PROG(divvy_running, struct task_struct *p)
 
 	if (!t || t->kernel)
 		return;
+	t->waits_since = 0;
+	/* Where somebody has waited for too long, turns are short, so that all can have theirs. */
+	if (now - overdue_at < TURN_NS && p->scx.slice > slice_ns_min)
+		p->scx.slice = slice_ns_min;
 	if (t->runnable && t->state != TASK_WAITING) {
 		t->state = TASK_RUNNING;
 	} else {
@@ -501,7 +540,10 @@ void BPF_PROG(divvy_disable, struct task_struct *p)
 	struct task *t = task_of(p);
 	u64 now;
 
-	if (!t || t->kernel || !t->runnable)
+	if (!t || t->kernel)
+		return;
+	t->waits_since = 0;
+	if (!t->runnable)
 		return;
 	now = bpf_ktime_get_ns();
 	take_lock();
@@ -579,15 +621,45 @@ void BPF_PROG(divvy_cgroup_move, struct task_struct *p, struct cgroup *from, str
 	drop_lock();
 }
 
-/* That these are there says that CPUs may come and go. */
 SEC("struct_ops")
 void BPF_PROG(divvy_cpu_online, s32 cpu)
 {
+	on_cpu(cpu)->leaves = 0;
 }
 
+/* Those of a client's queue that ran on `cpu` last go to that CPU's own queue. */
+DV_PART int leave_queue(u32 client, s32 cpu)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+
+	if (bpf_iter_scx_dsq_new(&it, client, 0) == 0) {
+		while ((p = bpf_iter_scx_dsq_next(&it))) {
+			if (scx_bpf_task_cpu(p) == cpu)
+				scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return 0;
+}
+
+/*
+ * A CPU is being taken away. The kernel waits until none of the tasks that ran on it last is there any more, and asks it for no more
+ * choices; those that may run there alone could go nowhere else, until the watchdog came. From the CPU's own queue the kernel itself puts
+ * them on others, whatever their affinity.
+ */
 SEC("struct_ops")
 void BPF_PROG(divvy_cpu_offline, s32 cpu)
 {
+	u32 nr = about.nr_clients;
+	int i;
+
+	on_cpu(cpu)->leaves = 1;
+	bpf_for(i, 0, DV_MAX) {
+		if ((u32)i >= nr)
+			break;
+		leave_queue(i, cpu);
+	}
 }
 
 SEC("struct_ops.s")

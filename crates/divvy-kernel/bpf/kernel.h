@@ -40,6 +40,11 @@ struct bpf_iter_num {
 	__u64 __opaque[1];
 } __attribute__((aligned(8)));
 
+/* The iterator over those that wait in a queue. */
+struct bpf_iter_scx_dsq {
+	__u64 __opaque[6];
+} __attribute__((aligned(8)));
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct kernfs_node {
@@ -131,6 +136,7 @@ struct sched_ext_ops {
 
 /* Of the kernel's interface to schedulers. */
 #define SCX_DSQ_LOCAL 0x8000000000000002ULL
+#define SCX_DSQ_LOCAL_ON 0xc000000000000000ULL
 #define SCX_ENQ_WAKEUP (1ULL << 0)
 #define SCX_ENQ_HEAD (1ULL << 4)
 #define SCX_ENQ_PREEMPT (1ULL << 32)

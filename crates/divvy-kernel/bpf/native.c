@@ -17,6 +17,7 @@ void dvn_start(u32 policy, u64 quantum, u64 seed, u64 alpha)
 	dv_quantum = quantum;
 	dv_alpha = alpha;
 	dv_strict = true;
+	dv_cpus = 1;
 	dv_start(seed);
 }
 
@@ -24,6 +25,12 @@ void dvn_start(u32 policy, u64 quantum, u64 seed, u64 alpha)
 void dvn_as_published(void)
 {
 	dv_strict = false;
+}
+
+/* Called after dvn_start(). */
+void dvn_cpus(u32 cpus)
+{
+	dv_cpus = cpus;
 }
 
 void dvn_log_row(u32 row, u64 log, u64 reciprocal)

@@ -16,7 +16,7 @@ use crate::cgroup;
 use crate::clock::{Moment, sleep, tick_ns};
 use crate::failure::{EJECTED, Failure, OrFail as _, SYSTEM};
 use crate::left::Left;
-use crate::policy::Policy;
+use crate::policy::{Kind, Policy};
 use crate::shares::{Client, Source, Who};
 use crate::status;
 
@@ -134,7 +134,7 @@ impl<'o> Scheduler<'o> {
         clients: &[Client],
         object: &'o mut MaybeUninit<OpenObject>,
     ) -> Result<Self, Failure> {
-        let mut open = open(&args.policy, object)?;
+        let mut open = open(&args.policy, args.watchdog, object)?;
         let policy = &args.policy;
         let data = open.maps.data_divvy_data.as_deref_mut().ok_or_else(no_data)?;
         for (id, client) in clients.iter().enumerate() {
@@ -379,12 +379,19 @@ fn effective(shares: &[u64], widths: &[u32], cpus: u32) -> Vec<u64> {
 }
 
 /// The programs with the constants of a policy.
-fn open<'o>(policy: &Policy, object: &'o mut MaybeUninit<OpenObject>) -> Result<OpenDivvySkel<'o>, Failure> {
+fn open<'o>(
+    policy: &Policy,
+    watchdog: Duration,
+    object: &'o mut MaybeUninit<OpenObject>,
+) -> Result<OpenDivvySkel<'o>, Failure> {
     let mut open =
         DivvySkelBuilder::default().open(object).context("open the BPF programs").or_fail(SYSTEM)?;
     let constants = open.maps.rodata_data.as_deref_mut().ok_or_else(no_data)?;
     constants.dv_policy = policy.kind as u32;
     constants.dv_quantum = policy.quantum;
+    // First come, first served means what it says.
+    let patient = policy.kind == Kind::Fcfs;
+    constants.patience_ns = if patient { 0 } else { u64::try_from(watchdog.as_nanos() / 2).unwrap_or(0) };
     constants.dv_alpha = u64::try_from(policy.alpha.0).unwrap_or(0);
     constants.seed = policy.seed;
     constants.dv_cpus = cpus();
@@ -430,7 +437,7 @@ pub fn check() -> Result<(), Failure> {
     println!("{:<8} {:<20} {:>12}", "policy", "program", "steps");
     for policy in Policy::every() {
         let mut object = MaybeUninit::uninit();
-        let skel = open(&policy, &mut object)?.load().map_err(not_loaded)?;
+        let skel = open(&policy, Duration::from_secs(20), &mut object)?.load().map_err(not_loaded)?;
         for info in ProgInfoIter::default() {
             let name = info.name.to_string_lossy();
             if name.starts_with("divvy_") {

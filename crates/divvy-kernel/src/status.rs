@@ -18,7 +18,7 @@ const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 /// The map that holds the policy's state, and what is told beside it.
 const MAP: &str = ".data.divvy";
 /// Of the map's layout: `DV_VERSION`.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// `enabled`, `disabled`, or on the way; `None` where the kernel has no such schedulers.
 #[must_use]
@@ -99,6 +99,8 @@ struct Stats {
     kept: u64,
     refused: u64,
     preempted: u64,
+    /// Turns of those that had waited for too long.
+    overdue: u64,
     programs: Vec<Program>,
     clients: Vec<Row>,
 }
@@ -195,6 +197,9 @@ pub fn stats(interval: Option<Duration>, json: bool) -> Result<(), Failure> {
         return print_json(&stats);
     }
     println!("{} over {:.1} s, {} decisions", stats.policy, length_ns as f64 / 1e9, stats.decisions);
+    if stats.overdue > 0 {
+        println!("{} turns out of the policy's order, of tasks that had waited for too long", stats.overdue);
+    }
     println!(
         "{:<31} {:>8} {:>9} {:>8} {:>12} {:>10}",
         "client", "share", "effective", "runnable", "CPU s", "achieved %"
@@ -251,6 +256,7 @@ fn stats_of(data: &types::data_divvy, before: Option<&types::data_divvy>, length
         kept: since(|about| about.nr_kept),
         refused: since(|about| about.nr_refused),
         preempted: since(|about| about.nr_preempted),
+        overdue: since(|about| about.nr_overdue),
         programs: programs(),
         clients,
     }

@@ -16,6 +16,7 @@ const NONE: u32 = u32::MAX;
 unsafe extern "C" {
     fn dvn_start(policy: u32, quantum: u64, seed: u64, alpha: u64);
     fn dvn_as_published();
+    fn dvn_cpus(cpus: u32);
     fn dvn_log_row(row: u32, log: u64, reciprocal: u64);
     fn dvn_join(id: u32, share: u64);
     fn dvn_wake(id: u32, now: u64);
@@ -356,6 +357,50 @@ fn leaving_and_coming_back_gains_nothing() {
             }
             let total: u64 = shares.iter().sum();
             assert!(mine <= all * shares[0] / total + 2 * QUANTUM, "{kind:?}, seed {seed}: {mine} of {all}");
+        }
+    }
+}
+
+/// On two CPUs: a client of a small share has one of them while all others together can use one alone, and then they can use both. Its lead
+/// is forgotten but for some quanta, so that it waits for less than the kernel's watchdog does.
+#[test]
+#[expect(clippy::undocumented_unsafe_blocks, reason = "all take numbers, and the state is this test's alone")]
+fn a_lead_that_others_left_is_not_paid_for() {
+    const SMALL: u32 = 1;
+    for kind in [Kind::Stride, Kind::Vtrr] {
+        let mut core = Core::new(kind, 20_000_000, 1);
+        unsafe { dvn_cpus(2) };
+        populate(&mut core, &[100, 1, 7]);
+        unsafe { dvn_block(2, false) };
+        // Two CPUs for two clients of one task, for half a second.
+        assert!(
+            [0, SMALL].contains(&core.pick()) && [0, SMALL].contains(&unsafe { dvn_pick(0) }),
+            "{kind:?}"
+        );
+        for _ in 0..25 {
+            for id in [0, SMALL] {
+                core.charge(id, core.quantum);
+            }
+        }
+        for id in [0, SMALL] {
+            unsafe { dvn_return(id) };
+        }
+        core.current = NONE;
+        core.wake(2);
+        // Now the others can use both: each has two tasks. In turns of both CPUs, until it has one.
+        let mut turns = 0;
+        loop {
+            let both = [(); 2].map(|()| {
+                let id = unsafe { dvn_pick(0) };
+                unsafe { dvn_return(id) };
+                id
+            });
+            if both.contains(&SMALL) {
+                break;
+            }
+            both.into_iter().for_each(|id| core.charge(id, core.quantum));
+            turns += 1;
+            assert!(turns < 20 * 50, "{kind:?}: nothing for 20 s");
         }
     }
 }

@@ -235,7 +235,7 @@ pub(super) fn make_sound() -> Result<()> {
     out.flush().context("write the sound")
 }
 
-/// Becomes a real encoder. How far it has read is how far it is.
+/// Becomes a real encoder. How much it has written is how far it is.
 fn encode() -> ! {
     let flac = c"/bin/flac";
     let args = [
@@ -290,10 +290,10 @@ fn contain() -> ! {
     }
 }
 
-/// How far a file that a process reads as its standard input was read.
-fn position(pid: i32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/0")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("pos:"))?.trim().parse().ok()
+/// The bytes that a process has written: an encoder does so frame by frame, and reads a MiB at a time.
+fn written(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("wchar:"))?.trim().parse().ok()
 }
 
 /// As schbench does it: one process wakes its workers now and then, each of which notes how long that took, and works a little.
@@ -363,10 +363,10 @@ impl Clients {
         wake(&self.slots[id].gate);
     }
 
-    /// What each has done; of an encoder, the bytes that it has read.
+    /// What each has done; of an encoder, the bytes that it has written.
     pub(super) fn counts(&self) -> Vec<u64> {
         let one = |(slot, &pid): (&Slot, &i32)| match slot.kind.load(Ordering::Relaxed) {
-            ENCODES => position(pid).unwrap_or(0),
+            ENCODES => written(pid).unwrap_or(0),
             _ => slot.done.load(Ordering::Relaxed),
         };
         self.slots.iter().zip(&self.pids).map(one).collect()

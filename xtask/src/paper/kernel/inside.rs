@@ -13,7 +13,7 @@ use divvy_policy::{Instant, Nanos};
 use serde_json::Value;
 
 use super::clients::{Clients, make_sound, samples, slots};
-use super::{By, Job, Look, Program, Seen, Spec, Work};
+use super::{By, Job, Look, Program, Seen, Spec, Work, storm};
 
 const ROOT: &str = "/sys/fs/cgroup";
 const SHARES: &str = "/run/shares.toml";
@@ -26,7 +26,7 @@ const CALIBRATIONS: usize = 5;
 const SETTLED: Nanos = Nanos::from_secs(2);
 
 /// Puts this program above all schedulers that are studied, or back among them. What it starts is not above them.
-fn stand_above(above: bool) -> Result<()> {
+pub(super) fn stand_above(above: bool) -> Result<()> {
     let policy = if above { libc::SCHED_FIFO } else { libc::SCHED_OTHER };
     let param = libc::sched_param { sched_priority: i32::from(above) };
     // SAFETY: the parameters are a local.
@@ -36,10 +36,10 @@ fn stand_above(above: bool) -> Result<()> {
 }
 
 /// A cgroup for each client, removed with this value.
-struct Groups(Vec<PathBuf>);
+pub(super) struct Groups(Vec<PathBuf>);
 
 impl Groups {
-    fn new(shares: &[u64]) -> Result<Self> {
+    pub(super) fn new(shares: &[u64]) -> Result<Self> {
         let mut groups = Self(Vec::new());
         for (id, share) in shares.iter().enumerate() {
             let dir = Path::new(ROOT).join(format!("c{id}"));
@@ -53,7 +53,7 @@ impl Groups {
     }
 
     /// CPU time of all in each, in us.
-    fn usage(&self) -> Result<Vec<u64>> {
+    pub(super) fn usage(&self) -> Result<Vec<u64>> {
         let one = |dir: &PathBuf| {
             let text = fs::read_to_string(dir.join("cpu.stat"))?;
             let line = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
@@ -62,7 +62,11 @@ impl Groups {
         self.0.iter().map(one).collect()
     }
 
-    fn put(&self, id: usize, pid: i32) -> Result<()> {
+    pub(super) fn dir(&self, id: usize) -> &Path {
+        &self.0[id]
+    }
+
+    pub(super) fn put(&self, id: usize, pid: i32) -> Result<()> {
         let file = self.0[id].join("cgroup.procs");
         fs::write(&file, pid.to_string()).with_context(|| format!("put {pid} into {}", file.display()))
     }
@@ -103,7 +107,7 @@ fn divvy(program: &str) -> Command {
 }
 
 /// A scheduler that has taken over; it lets go with this value.
-struct Scheduler(Option<Child>);
+pub(super) struct Scheduler(Option<Child>);
 
 impl Scheduler {
     fn start(spec: &Spec, pids: &[i32]) -> Result<Self> {
@@ -111,7 +115,7 @@ impl Scheduler {
         match &spec.by {
             By::Own => Ok(Self(None)),
             By::Gate(policy, quantum) if spec.come_one_by_one() => Self::daemon(policy, *quantum),
-            By::Scx(policy) => Self::scx(policy, shares()),
+            By::Scx(policy) => Self::scx(policy, shares(), 20),
             By::Gate(policy, quantum) => {
                 let seconds = (spec.length_ms + spec.warm_ms) / 1_000 + 20;
                 let mut command = Command::new("divvy");
@@ -127,10 +131,11 @@ impl Scheduler {
     }
 
     /// divvy-scx over the cgroups of as many clients as there are shares.
-    fn scx(policy: &str, shares: impl Iterator<Item = u64>) -> Result<Self> {
+    pub(super) fn scx(policy: &str, shares: impl Iterator<Item = u64>, watchdog_s: u64) -> Result<Self> {
         write_shares(shares)?;
         let mut command = Command::new("divvy-scx");
         command.args(["run", "--policy", policy, "--shares", SHARES]);
+        command.args(["--watchdog", &format!("{watchdog_s}s")]);
         Self::ready(command, " divides the CPUs among ")
     }
 
@@ -178,7 +183,7 @@ impl Scheduler {
     }
 
     /// It has to be there still.
-    fn end(mut self) -> Result<()> {
+    pub(super) fn end(mut self) -> Result<()> {
         let Some(mut child) = self.0.take() else { return Ok(()) };
         // SAFETY: our child, not waited for yet.
         unsafe { libc::kill(i32::try_from(child.id())?, libc::SIGINT) };
@@ -202,7 +207,7 @@ impl Drop for Scheduler {
     }
 }
 
-fn wait_until(at: Instant) {
+pub(super) fn wait_until(at: Instant) {
     clock::sleep(at.since(clock::now()));
 }
 
@@ -352,6 +357,10 @@ pub(super) fn run() -> Result<()> {
     let text = std::env::var("DIVVY_STUDY").context("DIVVY_STUDY is missing")?;
     let job: Job = serde_json::from_str(&text).context("understand DIVVY_STUDY")?;
     fs::create_dir_all("/out").context("create /out")?;
+    if !job.storms.is_empty() {
+        let all = storm::inside(&job.storms)?;
+        return fs::write("/out/storms.json", serde_json::to_vec(&all)?).context("write the results");
+    }
     let rate = calibrate()?;
     let mut all = Vec::new();
     for spec in &job.specs {

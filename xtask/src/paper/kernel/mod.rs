@@ -11,6 +11,7 @@ mod latency;
 mod microscope;
 mod parts;
 mod programs;
+mod storm;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +25,7 @@ use crate::PaperArgs;
 /// The hidden subcommand that carries out studies in the machine.
 pub(crate) const STUDY: &str = "kernel-study";
 /// What studies run in the machine, beside divvy.
-const PROGRAMS: [&str; 1] = ["/usr/bin/flac"];
+const PROGRAMS: [&str; 2] = ["/usr/bin/flac", "/usr/bin/stress-ng"];
 /// An instruction of the machine takes 2^N ns of its clock in quick runs.
 const SHIFT_QUICK: u32 = 4;
 
@@ -49,14 +50,23 @@ impl By {
     }
 }
 
-/// One client: a process, and what it makes.
+/// One client: a process, and what it makes. A job is one word of a command line, in which a thousand have to fit: what is as it is by
+/// default is left out.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 struct Client {
     share: u64,
+    #[serde(skip_serializing_if = "is_default")]
     arrival_ms: u64,
     /// CPU time, in ms, after which it ends.
+    #[serde(skip_serializing_if = "is_default")]
     demand_ms: Option<f64>,
+    #[serde(skip_serializing_if = "is_default")]
     work: Work,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What a client does.
@@ -69,7 +79,7 @@ enum Work {
     PingPong,
     /// A process wakes its workers, each of which then works for `work_ms`.
     Wakes { workers: u32, every_ms: f64, work_ms: f64 },
-    /// flac encodes sound; counted in bytes read.
+    /// flac encodes sound; counted in bytes written.
     Encodes,
     /// A container with a few processes; counted in CPU time, in us.
     Container,
@@ -133,9 +143,10 @@ impl Spec {
 }
 
 /// What the machine is to do.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Job {
     specs: Vec<Spec>,
+    storms: Vec<storm::Storm>,
 }
 
 /// What each client had done at a moment.
@@ -244,7 +255,7 @@ impl Study {
     fn run(&self, full: u32, specs: Vec<Spec>) -> Result<Vec<Seen>> {
         let count = specs.len();
         let shift = self.shift(full).to_string();
-        let job = Job { specs };
+        let job = Job { specs, ..Job::default() };
         let seen: Vec<Seen> = self.in_machine(&["--shift", &shift], &job, "seen.json")?;
         ensure!(seen.len() == count, "{} of {count} runs came out of the machine", seen.len());
         Ok(seen)
@@ -323,13 +334,14 @@ pub(crate) fn study() -> Result<()> {
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut setting = Setting::new(args, "kernel")?;
     let study = Study::new(args)?;
-    let parts: [(&str, Part); 8] = [
+    let parts: [(&str, Part); 9] = [
         ("accuracy", accuracy::three),
         ("clients", accuracy::many),
         ("lottery", fig6::lottery),
         ("latency", latency::latency),
         ("cost", cost::cost),
         ("programs", programs::programs),
+        ("storms", storm::storms),
         ("fig4", fig4::fig4),
         ("microscope", microscope::microscope),
     ];
@@ -346,13 +358,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
          and the time that schedulers, interrupts and switches take is nobody's."
             .to_owned(),
     ];
-    if setting.quick {
-        preface
-            .push("**This is a quick run**: fewer and shorter runs than the goals are meant for.".to_owned());
-    }
-    if let Some(only) = &setting.only {
-        preface.push(format!("**Only the parts named `{only}` were run.**"));
-    }
+    preface.extend(setting.left_out());
     let title = "Policies as the kernel's scheduler";
     let wanted: Vec<_> = parts.into_iter().filter(|(name, _)| setting.wants(name)).collect();
     for (at, (name, part)) in wanted.iter().enumerate() {
@@ -364,7 +370,5 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
             setting.page.write(title, &so_far)?;
         }
     }
-    let (met, goals) = setting.page.write(title, &preface)?;
-    eprintln!("{title}: {met} of {goals} goals met");
-    Ok(())
+    setting.conclude(title, &preface)
 }

@@ -6,7 +6,7 @@ use divvy_policy::dispatch::stride::{Stride, StrideParams};
 use divvy_policy::dispatch::vtrr::{Vtrr, VtrrParams};
 use divvy_policy::{Grant, Nanos, Policy};
 
-use crate::paper::sheet::Busy;
+use crate::paper::simulated::Busy;
 
 /// How far each part of `service` is from its share, as a fraction of the share.
 pub(super) fn errors(service: &[f64], shares: &[u64]) -> Vec<f64> {

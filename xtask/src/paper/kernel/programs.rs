@@ -16,7 +16,7 @@ const WARM_MS: u64 = 1_200;
 const LOOKS: u64 = 30;
 const ENCODERS: [u64; 5] = [1, 2, 3, 4, 5];
 const CONTAINERS: [u64; 3] = [1, 2, 3];
-/// An encoder counts as read what it has asked for, block by block; a container's processes sleep for moments.
+/// An encoder writes frame by frame; a container's processes sleep for moments.
 const MAX_ERROR: f64 = 2.0;
 
 #[derive(Serialize)]
@@ -88,13 +88,13 @@ pub(super) fn programs(s: &mut Setting, study: &Study) -> Result<()> {
     let mut data = Vec::new();
     s.page.heading("Real programs (VTRR, section 5.3, Figs 7 to 12)");
     s.page.text(&format!(
-        "Five encoders: `flac -8`, each of the same sound, one with each share of 1 to 5; what counts is how much of it each has read, \
-         by the position in its file (the paper: MPEG audio, frames encoded). Three containers with shares 1, 2 and 3, where the paper \
+        "Five encoders: `flac -8`, each of the same sound, one with each share of 1 to 5; what counts is how much each has written, \
+         of the same for all (the paper: MPEG audio, frames encoded). Three containers with shares 1, 2 and 3, where the paper \
          has virtual machines: in namespaces of processes, mounts, names and IPC of its own, a shell that forks all the time, a pipeline \
          of gzip and gunzip that is begun again and again, and one that computes; what counts is the CPU time of its cgroup. Quanta of 20 ms, {} ns an instruction.",
         1 << study.shift(SHIFT)
     ));
-    study_of(s, study, ("Five encoders", "MB of sound"), &ENCODERS, Work::Encodes, &mut data)?;
+    study_of(s, study, ("Five encoders", "MB written"), &ENCODERS, Work::Encodes, &mut data)?;
     study_of(s, study, ("Three containers", "s of CPU time"), &CONTAINERS, Work::Container, &mut data)?;
     s.page.csv("programs", &data)
 }

@@ -439,3 +439,37 @@ fn several_cpus_are_divided_and_shares_capped() {
         scheduler.stop();
     }
 }
+
+/// Whoever is bound to a CPU that is taken away, and waits there, runs on another: the kernel waits for it meanwhile, and asks that CPU
+/// for no more choices.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn one_of_several_cpus_may_go() {
+    const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
+    let three = Three::new();
+    for policy in ["stride", "vtrr"] {
+        println!("{policy}");
+        let mut scheduler = Scheduler::with_shares(policy, &three.shares([1, 2, 3]));
+        let bound = Group::new("bound");
+        let line = "for i in 1 2 3; do taskset 2 sh -c 'while :; do :; done' & done; wait";
+        let _bound = Child::start(&bound.cgroup, line);
+        sleep(500);
+        for _ in 0..2 {
+            fs::write(ONLINE, "0").expect("root may");
+            scheduler.check();
+            let from = bound.cgroup.get(&CPU_STAT).expect("there").usage.0;
+            sleep(1_000);
+            let used = bound.cgroup.get(&CPU_STAT).expect("there").usage.0 - from;
+            assert!(used > 0, "{policy}");
+            fs::write(ONLINE, "1").expect("root may");
+            // They may run anywhere now: bound again.
+            for pid in bound.cgroup.processes().expect("there") {
+                let done = Command::new("taskset").args(["-p", "2", &pid.as_raw_pid().to_string()]).output();
+                assert!(done.expect("busybox has it").status.success());
+            }
+            sleep(200);
+        }
+        scheduler.check();
+        scheduler.stop();
+    }
+}

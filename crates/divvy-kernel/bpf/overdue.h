@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Who waits for too long. A small enough share, a crowd in a client, or a task that may run on one CPU only while its client's
+ * others use the share up on the rest: the policy may be right to let a task wait for longer than the kernel's watchdog does. Such a
+ * task is found by its queue, in which the first has waited longest, and has a turn before the policy's choice: every other time, and
+ * every time once three quarters of the watchdog's patience are gone.
+ */
+
+/* Every so often, so many clients are looked at, in turn. */
+#define PROBE_NS 20000000ULL
+#define PROBED 128
+
+u64 probed_at;
+u32 probed;
+/* When anybody was last overdue. */
+u64 overdue_at;
+
+/* Set in what overdue_for() answers where there is not much time left. */
+#define LATE 0x8000
+
+/* The CPU for which the first of a client's queue has waited for too long; CPUS if it has not, or nobody is there. */
+DV_PART u32 overdue_for(u32 client, u32 here, u64 now)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	u32 cpu = CPUS;
+
+	if (bpf_iter_scx_dsq_new(&it, client, 0) == 0) {
+		p = bpf_iter_scx_dsq_next(&it);
+		if (p) {
+			struct task *t = task_of(p);
+
+			if (t && t->waits_since && now > t->waits_since && now - t->waits_since > patience_ns) {
+				cpu = bpf_cpumask_test_cpu(here, p->cpus_ptr) ? here : bpf_cpumask_any_distribute(p->cpus_ptr);
+				if (cpu < CPUS && now - t->waits_since > patience_ns + patience_ns / 2)
+					cpu |= LATE;
+			}
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return cpu;
+}
+
+DV_PART int probe(u32 here, u64 now)
+{
+	u32 start = probed, nr = about.nr_clients;
+	int i;
+
+	probed_at = now;
+	bpf_for(i, 0, PROBED) {
+		u32 at = start + i, cpu, late;
+
+		if ((u32)i >= nr)
+			break;
+		if (at >= nr)
+			at -= nr;
+		/* The next time from the one after it. */
+		probed = at + 1 < nr ? at + 1 : 0;
+		if (!DV(at)->nr_waiting)
+			continue;
+		cpu = overdue_for(at, here, now);
+		late = cpu & LATE;
+		cpu &= ~LATE;
+		if (cpu >= CPUS)
+			continue;
+		overdue_at = now;
+		on_cpu(cpu)->overdue = at + 1;
+		on_cpu(cpu)->late = !!late;
+		/* It may run a task for which nobody else was there, on and on. */
+		if (cpu != here)
+			scx_bpf_kick_cpu(cpu, 0);
+		break;
+	}
+	return 0;
+}
+
+/* A client whose turn it is on this CPU before the policy's choice, or DV_NONE. */
+DV_PART u32 overdue_here(u32 cpu, u64 now)
+{
+	struct on_cpu *here = on_cpu(cpu);
+	u32 client;
+
+	if (!patience_ns || cpu >= CPUS)
+		return DV_NONE;
+	if (!here->overdue && (now - overdue_at < TURN_NS || now - probed_at > PROBE_NS))
+		probe(cpu, now);
+	if (!here->overdue || (here->in_turn && !here->late)) {
+		here->in_turn = 0;
+		return DV_NONE;
+	}
+	client = here->overdue - 1;
+	here->overdue = 0;
+	here->in_turn = 1;
+	return client;
+}
