@@ -10,6 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation on the system failed. A process that vanished is not among the reasons: that is a normal answer.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A system call failed.
     #[error("{operation} {object}: {cause}")]

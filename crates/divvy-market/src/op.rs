@@ -384,6 +384,7 @@ pub struct Conflict {
 /// What came of an operation that was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Outcome {
     /// What is new.
     pub made: Made,

@@ -66,6 +66,7 @@ impl PlotError {
 
 /// Any chart.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Chart {
     /// Who ran when.
     Gantt(Gantt),

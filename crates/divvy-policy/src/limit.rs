@@ -10,6 +10,7 @@ pub struct CpuLimit(NonZeroU32);
 
 /// Why something is not a [`CpuLimit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LimitError {
     /// Neither a percentage nor a number of CPUs.
     Form,

@@ -31,6 +31,7 @@ pub enum Cycle {
 
 /// The values that a parameter takes. Bounds are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Domain {
     /// A time, for which the run's quantum stands where it is not given.
     Quantum(Nanos, Nanos),
@@ -228,6 +229,7 @@ impl PolicyInfo {
 
 /// Why a dispatcher cannot be made with these parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RangeError {
     /// A policy divides at least one CPU.
     NoCpu,

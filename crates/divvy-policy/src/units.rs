@@ -58,6 +58,7 @@ const UNITS: [(&str, u64); 6] = [
 
 /// Why a text is no length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TimeError {
     /// It is not a number and a unit.
     Malformed,
@@ -176,6 +177,7 @@ pub struct Share(NonZeroU32);
 
 /// Why a number is not a [`Share`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ShareError {
     /// A share of zero asks for nothing: leave the client out instead.
     Zero,

@@ -10,6 +10,7 @@ use crate::metrics::{self, ErrorRow, Fraction, GroupResponses, Series};
 
 /// Everything that was measured on one run. Indexes of clients count from 0; fractions are exact, in quanta.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// The scenario's name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,6 +65,7 @@ pub struct Report {
 
 /// What a gate above a kernel did and cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct GateReport {
     /// How often it woke.
     pub wakeups: u64,
@@ -89,6 +91,7 @@ pub struct GateReport {
 
 /// The error of cycles, as fractions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct CycleErrorReport {
     /// Half the cycles are within this.
     pub median: f64,
@@ -131,6 +134,7 @@ pub struct ClientReport {
 
 /// Response times of some requests, in seconds. Numbers that do not exist (the spread of one request) are null.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct ResponseReport {
     /// The group, or `all`.
     pub name: String,
@@ -196,6 +200,7 @@ impl ResponseReport {
 
 /// How evenly the clients that were there from the start were served at the end of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Fairness {
     /// Jain's index of service divided by share: 1 is perfectly fair.
     pub jain: f64,
@@ -205,6 +210,7 @@ pub struct Fairness {
 
 /// What the scheduler had to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Operations {
     /// Grants.
     pub decisions: u64,

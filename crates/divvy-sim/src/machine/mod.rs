@@ -174,6 +174,7 @@ pub struct Stats {
 
 /// A policy or workload broke its contract. The machine stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MachineError {
     /// The policy refused an event that was in order.
     Refused {

@@ -62,10 +62,10 @@ impl Scenario {
 #[must_use]
 pub fn located(error: PolicyError) -> ScenarioError {
     match &error {
-        PolicyError::Unknown { .. } => ScenarioError::new("policy.name", error.to_string()),
         PolicyError::Param(wrong) => {
             ScenarioError::new(&format!("policy.params.{}", wrong.name), wrong.message.clone())
         }
+        _ => ScenarioError::new("policy.name", error.to_string()),
     }
 }
 
