@@ -239,7 +239,7 @@ impl Bounds {
 }
 
 /// One client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Client {
     /// Never given twice by the same divvyd.
     pub id: u32,

@@ -8,7 +8,7 @@ use divvy_api::market::Give;
 use divvy_market::Resource;
 
 use crate::exit_codes::EXIT_CODES;
-use crate::remote::which::System;
+use crate::remote::which::{Ask, System};
 
 /// The largest amount of a ticket.
 const AMOUNT_MAX: u64 = u32::MAX as u64;
@@ -90,12 +90,8 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
 
-    /// Print the currency as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -105,12 +101,8 @@ pub(crate) struct CurrenciesArgs {
     #[arg(long, value_name = "RESOURCE", default_value = "cpu", value_parser = resource)]
     pub(crate) resource: Resource,
 
-    /// Print the currencies as JSON, with all three resources
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -144,12 +136,8 @@ pub(crate) struct TreeArgs {
     #[arg(long)]
     pub(crate) ascii: bool,
 
-    /// Print currencies, tickets, exchanges and offers as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -159,12 +147,8 @@ pub(crate) struct DestroyArgs {
     #[arg(value_name = "CURRENCY")]
     pub(crate) currency: String,
 
-    /// Print what it was as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -178,12 +162,8 @@ pub(crate) struct ChmodArgs {
     #[arg(value_name = "CURRENCY")]
     pub(crate) currency: String,
 
-    /// Print the currency as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -197,12 +177,8 @@ pub(crate) struct ChownArgs {
     #[arg(value_name = "CURRENCY")]
     pub(crate) currency: String,
 
-    /// Print the currency as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -216,12 +192,8 @@ pub(crate) struct HardTotalArgs {
     #[arg(value_name = "RESOURCE:AMOUNT", value_parser = give)]
     pub(crate) total: Give,
 
-    /// Print the currency as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 /// `fund` and `reserve`.
@@ -245,12 +217,8 @@ pub(crate) struct FundArgs {
     #[arg(value_name = "AMOUNT", value_parser = amount)]
     pub(crate) amount: u64,
 
-    /// Print the ticket as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -272,12 +240,8 @@ pub(crate) struct UnfundArgs {
     #[arg(long, requires = "from")]
     pub(crate) all: bool,
 
-    /// Print what the tickets were as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -315,23 +279,15 @@ pub(crate) struct OfferArgs {
     #[arg(long, value_name = "CURRENCY")]
     pub(crate) party: Option<String>,
 
-    /// Print the exchange, or the offer and those that stand in its way, as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = help())]
 pub(crate) struct ExchangesArgs {
-    /// Print exchanges and offers as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -345,12 +301,8 @@ pub(crate) struct CancelArgs {
     #[arg(long)]
     pub(crate) offer: bool,
 
-    /// Print what it was as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -372,12 +324,8 @@ pub(crate) struct NiceArgs {
     #[arg(long, value_name = "RESOURCE", default_value = "cpu", value_parser = resource)]
     pub(crate) resource: Resource,
 
-    /// Print the new currency as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -407,12 +355,8 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "RESOURCE", default_value = "cpu", value_parser = resource)]
     pub(crate) resource: Resource,
 
-    /// Print the explanation as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -422,12 +366,8 @@ pub(crate) struct AuditArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) since: u64,
 
-    /// Print the entries as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -441,10 +381,6 @@ pub(crate) struct BoundArgs {
     #[arg(value_name = "RESOURCE:AMOUNT", value_parser = bound)]
     pub(crate) bound: (Resource, Option<u64>),
 
-    /// Print what was set as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) system: System,
+    pub(crate) ask: Ask<System>,
 }

@@ -11,14 +11,14 @@ use crate::strip::plain;
 use crate::{Code, Failure, print};
 
 pub(super) fn run(args: &AuditArgs) -> Result<Code, Failure> {
-    let api = args.system.api()?;
+    let api = args.ask.of.api()?;
     let mut all = Audit { next: args.since, entries: Vec::new() };
     loop {
         // One answer is a part; what was there when we asked comes to an end.
         let part = api.market_audit(all.next).map_err(refused)?;
         let done = part.entries.is_empty() || part.next <= all.next;
         all.next = part.next.max(all.next);
-        if args.json {
+        if args.ask.json {
             all.entries.extend(part.entries);
         } else {
             part.entries.iter().try_for_each(|entry| print(line(entry)))?;
@@ -27,7 +27,7 @@ pub(super) fn run(args: &AuditArgs) -> Result<Code, Failure> {
             break;
         }
     }
-    if args.json {
+    if args.ask.json {
         print(json(&all)?)?;
     }
     Ok(Code::Done)

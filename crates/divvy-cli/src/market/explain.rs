@@ -12,8 +12,8 @@ use crate::{Code, Failure, print};
 const FRACTION_MAX: usize = 16;
 
 pub(super) fn run(args: &ExplainArgs) -> Result<Code, Failure> {
-    let said = args.system.api()?.explain_value(&args.client, args.resource).map_err(refused)?;
-    print(if args.json { json(&said)? } else { in_words(&said) })?;
+    let said = args.ask.of.api()?.explain_value(&args.client, args.resource).map_err(refused)?;
+    print(if args.ask.json { json(&said)? } else { in_words(&said) })?;
     Ok(Code::Done)
 }
 

@@ -12,8 +12,8 @@ use crate::{Code, Failure, print};
 const NAME_MAX: usize = 24;
 
 pub(super) fn currencies(args: &CurrenciesArgs) -> Result<Code, Failure> {
-    let currencies = args.system.api()?.currencies().map_err(refused)?;
-    if args.json {
+    let currencies = args.ask.of.api()?.currencies().map_err(refused)?;
+    if args.ask.json {
         print(pretty(&currencies)?)?;
     } else {
         table(&currencies, args.resource).iter().try_for_each(print)?;
@@ -64,8 +64,8 @@ fn whose(c: &Currency) -> String {
 }
 
 pub(super) fn exchanges(args: &ExchangesArgs) -> Result<Code, Failure> {
-    let Graph { exchanges, offers, .. } = args.system.api()?.market().map_err(refused)?;
-    if args.json {
+    let Graph { exchanges, offers, .. } = args.ask.of.api()?.market().map_err(refused)?;
+    if args.ask.json {
         print(pretty(&json!({ "exchanges": exchanges, "offers": offers }))?)?;
     } else {
         deals(&exchanges, &offers).iter().try_for_each(print)?;

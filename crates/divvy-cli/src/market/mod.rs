@@ -94,8 +94,8 @@ pub(crate) fn currency(command: &CurrencyCommand) -> Result<Code, Failure> {
 fn create(args: &CreateArgs) -> Result<Code, Failure> {
     let new =
         NewCurrency { name: args.name.clone(), group: args.group.clone(), mode: Some(args.mode.clone()) };
-    let made = args.system.api()?.create_currency(&new).map_err(refused)?;
-    told(&made, args.json, |c| {
+    let made = args.ask.of.api()?.create_currency(&new).map_err(refused)?;
+    told(&made, args.ask.json, |c| {
         let made = format!("{}: made, owner {}, group {}, mode {}", c.name, c.owner, c.group, c.mode);
         if c.depth > 0 {
             return made; // A user's own comes with what the policy gives.
@@ -107,8 +107,8 @@ fn create(args: &CreateArgs) -> Result<Code, Failure> {
 }
 
 fn destroy(args: &DestroyArgs) -> Result<Code, Failure> {
-    let was = args.system.api()?.destroy_currency(&args.currency).map_err(refused)?;
-    told(&was, args.json, |c| format!("{}: ended, and every ticket that it issued or held", c.name))
+    let was = args.ask.of.api()?.destroy_currency(&args.currency).map_err(refused)?;
+    told(&was, args.ask.json, |c| format!("{}: ended, and every ticket that it issued or held", c.name))
 }
 
 fn changed(
@@ -123,7 +123,7 @@ fn changed(
 
 fn chmod(args: &ChmodArgs) -> Result<Code, Failure> {
     let change = CurrencyChange { mode: Some(args.mode.clone()), ..CurrencyChange::default() };
-    changed(&args.system.api()?, &args.currency, &change, args.json, |c| {
+    changed(&args.ask.of.api()?, &args.currency, &change, args.ask.json, |c| {
         format!("{}: mode {}", c.name, c.mode)
     })
 }
@@ -140,14 +140,14 @@ fn chown(args: &ChownArgs) -> Result<Code, Failure> {
         let text = format!("'{}' names nobody; give alice, alice:staff or :staff", args.owner);
         return Err(Failure::new(Code::Usage, text));
     }
-    changed(&args.system.api()?, &args.currency, &change, args.json, |c| {
+    changed(&args.ask.of.api()?, &args.currency, &change, args.ask.json, |c| {
         format!("{}: owner {}, group {}", c.name, c.owner, c.group)
     })
 }
 
 fn hard_total(args: &HardTotalArgs) -> Result<Code, Failure> {
     let change = CurrencyChange { hard_total: Some(args.total), ..CurrencyChange::default() };
-    changed(&args.system.api()?, &args.currency, &change, args.json, |c| {
+    changed(&args.ask.of.api()?, &args.currency, &change, args.ask.json, |c| {
         let is = format!(
             "{}: {} hard tickets are the whole of its {}",
             c.name, args.total.amount, args.total.resource
@@ -173,8 +173,8 @@ pub(crate) fn fund(args: &FundArgs, kind: Kind) -> Result<Code, Failure> {
         amount: args.amount,
         kind,
     };
-    let made = args.system.api()?.create_ticket(&new).map_err(refused)?;
-    told(&made, args.json, |t| {
+    let made = args.ask.of.api()?.create_ticket(&new).map_err(refused)?;
+    told(&made, args.ask.json, |t| {
         let worth = if t.active {
             format!("worth {} base tickets now", explain::number(&t.value))
         } else {
@@ -185,7 +185,7 @@ pub(crate) fn fund(args: &FundArgs, kind: Kind) -> Result<Code, Failure> {
 }
 
 pub(crate) fn unfund(args: &UnfundArgs) -> Result<Code, Failure> {
-    let api = args.system.api()?;
+    let api = args.ask.of.api()?;
     let ids = match &args.from {
         None => vec![args.ticket.clone()],
         Some(issuer) => tickets_between(&api, args, issuer)?,
@@ -196,12 +196,12 @@ pub(crate) fn unfund(args: &UnfundArgs) -> Result<Code, Failure> {
         match api.destroy_ticket(id) {
             Ok(was) => gone.push(was),
             Err(e) => {
-                unfunded(&gone, args.json)?;
+                unfunded(&gone, args.ask.json)?;
                 return Err(refused(e));
             }
         }
     }
-    unfunded(&gone, args.json)?;
+    unfunded(&gone, args.ask.json)?;
     Ok(Code::Done)
 }
 
@@ -275,8 +275,8 @@ fn offer(args: &OfferArgs) -> Result<Code, Failure> {
             None => None,
         };
     let new = NewOffer { party: args.party.clone(), gives: args.give, wants: args.want, wait_ns };
-    let made = args.system.api()?.offer(&new).map_err(refused)?;
-    told(&made, args.json, |o| outcome(o).join("\n"))
+    let made = args.ask.of.api()?.offer(&new).map_err(refused)?;
+    told(&made, args.ask.json, |o| outcome(o).join("\n"))
 }
 
 /// What came of an offer, and what to do where it waits.
@@ -305,14 +305,14 @@ fn outcome(made: &Offered) -> Vec<String> {
 }
 
 fn cancel(args: &CancelArgs) -> Result<Code, Failure> {
-    let api = args.system.api()?;
+    let api = args.ask.of.api()?;
     if args.offer {
         let was = api.withdraw_offer(args.id).map_err(refused)?;
-        told(&was, args.json, |o| format!("offer {}: withdrawn; {}", o.id, offered(o)))
+        told(&was, args.ask.json, |o| format!("offer {}: withdrawn; {}", o.id, offered(o)))
     } else {
         let mut was = api.cancel_exchange(args.id).map_err(refused)?;
         was.aftermath.undone.retain(|&id| id != args.id); // That is what was asked for.
-        told(&was, args.json, |x| format!("exchange {}: ended; {} no more", x.id, traded(x)))
+        told(&was, args.ask.json, |x| format!("exchange {}: ended; {} no more", x.id, traded(x)))
     }
 }
 
@@ -323,8 +323,8 @@ pub(crate) fn nice(args: &NiceArgs) -> Result<Code, Failure> {
         resource: Some(args.resource),
         amount: args.amount,
     };
-    let made = args.system.api()?.nice(&new).map_err(refused)?;
-    told(&made, args.json, |c| {
+    let made = args.ask.of.api()?.nice(&new).map_err(refused)?;
+    told(&made, args.ask.json, |c| {
         let from = c.niced_from.as_deref().unwrap_or("its currency");
         format!(
             "{}: backed by {} now, which has {} of {from}'s {} base tickets; they go back when it ends",
@@ -343,8 +343,8 @@ pub(crate) fn market(command: &MarketCommand) -> Result<Code, Failure> {
 
 fn set_bound(args: &BoundArgs) -> Result<Code, Failure> {
     let (resource, bound) = args.bound;
-    args.system.api()?.set_bound(&args.user, Bound { resource, bound }).map_err(refused)?;
-    if args.json {
+    args.ask.of.api()?.set_bound(&args.user, Bound { resource, bound }).map_err(refused)?;
+    if args.ask.json {
         print(pretty(&json!({ "user": args.user, "resource": resource, "bound": bound }))?)?;
     } else {
         print(bound_words(&args.user, resource, bound))?;

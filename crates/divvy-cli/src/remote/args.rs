@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args as ClapArgs};
+use divvy_api::types::NewClient;
 
 use super::group::{self, GroupArg};
-use super::which::Which;
+use super::which::{Ask, Which};
+use crate::Failure;
 use crate::bounds::{self, Limits, Reserve};
 use crate::exit_codes::EXIT_CODES;
 
@@ -19,9 +21,9 @@ Exit codes: the command's own, as if divvy were not there. Where it cannot be st
   126  the command is there and cannot be executed
   127  there is no such command";
 
+/// What a new client is to have.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = RUN_CODES)]
-pub(crate) struct RunArgs {
+pub(crate) struct Terms {
     /// Its share, 1 to 1000000
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     pub(crate) share: u64,
@@ -36,12 +38,6 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "RESERVE", value_parser = bounds::parse_reserve)]
     pub(crate) reserve: Option<Reserve>,
 
-    /// The group that it is in: NAME, NAME/NAME for a group within a group, or NAME=3 to give the group that share. What a
-    /// group has is divided among its clients by their shares. It is made if it is not there, with the share 1, and ends with
-    /// its last client
-    #[arg(long = "group", value_name = "NAME[=SHARE]", value_parser = group::parse)]
-    pub(crate) group: Option<GroupArg>,
-
     /// The currency whose tickets it gets, at the system's divvyd [default: your own]
     #[arg(long, value_name = "CURRENCY")]
     pub(crate) from: Option<String>,
@@ -50,6 +46,36 @@ pub(crate) struct RunArgs {
     /// share is the job's, and the job ends with its last task
     #[arg(long, value_name = "JOB")]
     pub(crate) job: Option<String>,
+}
+
+impl Terms {
+    /// A client of these terms, of the system's divvyd or the user's own, whose processes are the caller's to name.
+    ///
+    /// # Errors
+    /// [`Failure`] where a limit or reservation is not one that it keeps.
+    pub(super) fn client(&self, system: bool) -> Result<NewClient, Failure> {
+        Ok(NewClient {
+            share: self.share,
+            limit_ppm: self.limit.and_then(|limits| limits.cpu_ppm()).filter(|&ppm| ppm > 0),
+            bounds: bounds::bounds(self.limit, self.reserve, system)?,
+            from: self.from.clone(),
+            job: self.job.clone(),
+            ..NewClient::default()
+        })
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = RUN_CODES)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+
+    /// The group that it is in: NAME, NAME/NAME for a group within a group, or NAME=3 to give the group that share. What a
+    /// group has is divided among its clients by their shares. It is made if it is not there, with the share 1, and ends with
+    /// its last client
+    #[arg(long = "group", value_name = "NAME[=SHARE]", value_parser = group::parse)]
+    pub(crate) group: Option<GroupArg>,
 
     /// What to call it; made from the command if not given
     #[arg(long, value_name = "NAME")]
@@ -71,19 +97,8 @@ pub(crate) struct RunArgs {
 #[command(after_help = EXIT_CODES)]
 #[command(group = ArgGroup::new("who").required(true).args(["pid", "tree", "user", "group", "session", "cgroup", "name"]))]
 pub(crate) struct AttachArgs {
-    /// Their share, 1 to 1000000
-    #[arg(long, short, value_name = "N", default_value_t = 1)]
-    pub(crate) share: u64,
-
-    /// The most that it may have, however idle the rest is, for its whole tree: of CPU time 50% (of ONE CPU) or 1.5 (CPUs) in
-    /// each window of 100 ms; with --backend cgroup also cpu:1.5,memory:2G,disk:10M, the last a second (docs/limits.md)
-    #[arg(long, value_name = "LIMIT", value_parser = bounds::parse_limits)]
-    pub(crate) limit: Option<Limits>,
-
-    /// What it is sure of, before shares divide the rest: cpu:20% (of ALL CPUs), memory:512M; with --backend cgroup only. At the
-    /// system's divvyd hard tickets, of --from or your own currency: cpu:20%,memory:25% of what that has (docs/limits.md)
-    #[arg(long, value_name = "RESERVE", value_parser = bounds::parse_reserve)]
-    pub(crate) reserve: Option<Reserve>,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
 
     /// One process, without its children
     #[arg(value_name = "PID")]
@@ -119,15 +134,6 @@ pub(crate) struct AttachArgs {
     #[arg(long = "in-group", value_name = "NAME[=SHARE]", value_parser = group::parse)]
     pub(crate) in_group: Option<GroupArg>,
 
-    /// The currency whose tickets they get, at the system's divvyd [default: your own]
-    #[arg(long, value_name = "CURRENCY")]
-    pub(crate) from: Option<String>,
-
-    /// The job that they are a task of, at the system's divvyd: the tasks of one job have its share together. The first one's
-    /// share is the job's, and the job ends with its last task
-    #[arg(long, value_name = "JOB")]
-    pub(crate) job: Option<String>,
-
     /// What to call the client; made from what it is if not given
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) called: Option<String>,
@@ -136,12 +142,8 @@ pub(crate) struct AttachArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Print the client (or, with --dry-run, the plan) as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) ask: Ask<Which>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -167,12 +169,8 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "RESERVE", value_parser = bounds::parse_reserve)]
     pub(crate) reserve: Option<Reserve>,
 
-    /// Print the client as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) ask: Ask<Which>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -182,12 +180,8 @@ pub(crate) struct ClientArgs {
     #[arg(value_name = "CLIENT")]
     pub(crate) client: String,
 
-    /// Print the client as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) ask: Ask<Which>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -197,12 +191,8 @@ pub(crate) struct LsArgs {
     #[arg(long, short)]
     pub(crate) wide: bool,
 
-    /// Print the clients as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) ask: Ask<Which>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -212,21 +202,13 @@ pub(crate) struct ExplainArgs {
     #[arg(value_name = "PID")]
     pub(crate) pid: u32,
 
-    /// Print the answer as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) ask: Ask<Which>,
 }
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct DoctorArgs {
-    /// Print the findings as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) ask: Ask<Which>,
 }

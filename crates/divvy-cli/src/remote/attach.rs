@@ -21,24 +21,16 @@ fn selector(args: &AttachArgs) -> Option<String> {
 }
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
-    let system = args.which.is_system()?;
-    let mut new = NewClient {
-        name: args.called.clone(),
-        share: args.share,
-        limit_ppm: args.limit.and_then(|limits| limits.cpu_ppm()).filter(|&ppm| ppm > 0),
-        bounds: bounds::bounds(args.limit, args.reserve, system)?,
-        from: args.from.clone(),
-        job: args.job.clone(),
-        selector: selector(args),
-        ..NewClient::default()
-    };
+    let system = args.ask.of.is_system()?;
+    let mut new =
+        NewClient { name: args.called.clone(), selector: selector(args), ..args.terms.client(system)? };
     group::set(&mut new, args.in_group.as_ref());
     if args.dry_run {
-        let plan = args.which.ask(|api| api.plan(&new))?;
-        print(if args.json { json(&plan)? } else { planned(&plan) })?;
+        let plan = args.ask.of.ask(|api| api.plan(&new))?;
+        print(if args.ask.json { json(&plan)? } else { planned(&plan) })?;
     } else {
-        let client = args.which.ask(|api| api.add(&new))?;
-        print(if args.json { json(&client)? } else { attached(&client) })?;
+        let client = args.ask.of.ask(|api| api.add(&new))?;
+        print(if args.ask.json { json(&client)? } else { attached(&client) })?;
     }
     Ok(Code::Done)
 }

@@ -16,12 +16,12 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Code, Failure> {
         Failure::new(Code::Usage, text)
     })?;
     // A divvyd knows what it was told never to touch; where none runs, the standard list says.
-    let said = match args.which.choice()?.api().and_then(|api| api.explain(pid.as_raw_nonzero().get())) {
+    let said = match args.ask.of.choice()?.api().and_then(|api| api.explain(pid.as_raw_nonzero().get())) {
         Ok(said) => said,
         Err(e @ ApiError::Stranger { .. }) => return Err(e.into()),
         Err(_) => Explanation::from(divvy_linux::explain(pid, &Protection::standard())?),
     };
-    print(if args.json { json(&said)? } else { in_words(&said) })?;
+    print(if args.ask.json { json(&said)? } else { in_words(&said) })?;
     Ok(if said.found { Code::Done } else { Code::NoSuch })
 }
 
@@ -53,8 +53,8 @@ fn in_words(said: &Explanation) -> String {
 
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<Code, Failure> {
     let mut findings: Vec<Finding> = divvy_linux::doctor().into_iter().map(Finding::from).collect();
-    findings.extend(who_answers(&args.which.choice()?));
-    if args.json {
+    findings.extend(who_answers(&args.ask.of.choice()?));
+    if args.ask.json {
         print(json(&findings)?)?;
     } else {
         for f in &findings {

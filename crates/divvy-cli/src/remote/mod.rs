@@ -97,7 +97,7 @@ fn told(client: &Client, as_json: bool, words: impl std::fmt::Display) -> Result
 
 pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     let limit_ppm = args.limit.and_then(|limits| limits.cpu_ppm());
-    let system = args.which.is_system()?;
+    let system = args.ask.of.is_system()?;
     let bounds = bounds::bounds(args.limit, args.reserve, system)?;
     let share = args.new_share.or(args.share);
     let change = Change { share, limit_ppm, bounds, paused: None };
@@ -109,23 +109,23 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
             fix: "give each of its clients one".to_owned(),
         })),
     };
-    let api = api_for(&args.client, &args.which)?;
+    let api = api_for(&args.client, &args.ask.of)?;
     let of_client = |api: &Api| api.change(&args.client, change);
     let client = match client_or_group(&api, &args.client, of_client, of_group).map_err(of_its_owner)? {
         Found::Client(client) => client,
         Found::Group(group) => {
-            return group::told(&group, args.json, format_args!("share {}", group.share));
+            return group::told(&group, args.ask.json, format_args!("share {}", group.share));
         }
     };
     let limit = limit::shown_of(&client, limit_ppm.is_some()) + &bounds::shown(client.bounds);
-    told(&client, args.json, format_args!("{}: share {}{limit}", client.name, client.share))
+    told(&client, args.ask.json, format_args!("{}: share {}{limit}", client.name, client.share))
 }
 
 /// Pauses or resumes a client, or all clients of a group.
 fn set_paused(args: &ClientArgs, paused: bool) -> Result<Found<Client, Group>, Failure> {
     let change = Change { paused: Some(paused), ..Change::default() };
     let of_group = GroupChange { paused: Some(paused), ..GroupChange::default() };
-    let api = api_for(&args.client, &args.which)?;
+    let api = api_for(&args.client, &args.ask.of)?;
     let client = |api: &Api| api.change(&args.client, change);
     client_or_group(&api, &args.client, client, |api, path| api.change_group(path, of_group))
         .map_err(of_its_owner)
@@ -134,8 +134,8 @@ fn set_paused(args: &ClientArgs, paused: bool) -> Result<Found<Client, Group>, F
 pub(crate) fn pause(args: &ClientArgs) -> Result<Code, Failure> {
     let words = "paused; its share goes to the others";
     match set_paused(args, true)? {
-        Found::Group(group) => group::told(&group, args.json, words),
-        Found::Client(client) => told(&client, args.json, format_args!("{}: {words}", client.name)),
+        Found::Group(group) => group::told(&group, args.ask.json, words),
+        Found::Client(client) => told(&client, args.ask.json, format_args!("{}: {words}", client.name)),
     }
 }
 
@@ -143,30 +143,30 @@ pub(crate) fn resume(args: &ClientArgs) -> Result<Code, Failure> {
     match set_paused(args, false)? {
         Found::Group(group) => {
             let words = format!("{} resumed", group::clients(&group));
-            group::told(&group, args.json, words)
+            group::told(&group, args.ask.json, words)
         }
         Found::Client(client) => {
-            told(&client, args.json, format_args!("{}: {}", client.name, client.state.as_str()))
+            told(&client, args.ask.json, format_args!("{}: {}", client.name, client.state.as_str()))
         }
     }
 }
 
 pub(crate) fn detach(args: &ClientArgs) -> Result<Code, Failure> {
-    let api = api_for(&args.client, &args.which)?;
+    let api = api_for(&args.client, &args.ask.of)?;
     let client = |api: &Api| api.detach(&args.client);
     match client_or_group(&api, &args.client, client, |api, path| api.detach_group(path)) {
-        Ok(Found::Group(group)) => group::told(&group, args.json, group::detached(&group)),
+        Ok(Found::Group(group)) => group::told(&group, args.ask.json, group::detached(&group)),
         Ok(Found::Client(client)) => {
             let words =
                 format!("{}: detached after {:.2} s of CPU time", client.name, seconds(client.service_ns));
-            told(&client, args.json, words)
+            told(&client, args.ask.json, words)
         }
         Err(e) => Err(of_its_owner(e)),
     }
 }
 
 pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
-    let clients = match args.which.choice()?.api().and_then(|api| api.clients()) {
+    let clients = match args.ask.of.choice()?.api().and_then(|api| api.clients()) {
         Ok(clients) => clients,
         // Nobody is divided; to know that, no divvyd need be started.
         Err(ApiError::NotRunning(_)) => {
@@ -179,7 +179,7 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
     };
     // A directory that cannot be trusted is nobody's whose runs could be told; a divvyd there was refused before.
     let runs = divvy_api::runs::all().unwrap_or_default();
-    if args.json {
+    if args.ask.json {
         print(json(&Everybody { clients, runs })?)?;
         return Ok(Code::Done);
     }
@@ -191,7 +191,7 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
             // Only cgroups tell it.
             let status = args
                 .wide
-                .then(|| args.which.choice()?.api().and_then(|api| api.status()).map_err(Failure::from));
+                .then(|| args.ask.of.choice()?.api().and_then(|api| api.status()).map_err(Failure::from));
             let line = status.transpose()?.and_then(|status| table::pressure(&status.pressure));
             line.iter().try_for_each(print)?;
         }

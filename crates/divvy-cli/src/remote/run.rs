@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::args::RunArgs;
 use super::group;
 use crate::share::check_command;
-use crate::{Code, Failure, bounds, tell};
+use crate::{Code, Failure, tell};
 
 pub(crate) fn run(args: &RunArgs) -> Result<Code, Failure> {
     let program = args.command.first().ok_or_else(|| Failure::new(Code::Usage, "no command"))?;
@@ -83,13 +83,8 @@ fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<
     let mut new = NewClient {
         name: Some(args.name.clone().unwrap_or_else(|| base.to_owned())),
         numbered: args.name.is_none(),
-        share: args.share,
-        limit_ppm: args.limit.and_then(|limits| limits.cpu_ppm()).filter(|&ppm| ppm > 0),
-        bounds: bounds::bounds(args.limit, args.reserve, system)?,
-        from: args.from.clone(),
-        job: args.job.clone(),
         selector: Some(format!("tree:{}", std::process::id())),
-        ..NewClient::default()
+        ..args.terms.client(system)?
     };
     group::set(&mut new, args.group.as_ref());
     let client = args.which.ask(|api| api.add(&new))?;

@@ -238,12 +238,7 @@ mod tests {
             id: 0,
             name: name.into(),
             selector: "tree:4711".into(),
-            user: None,
-            currency: None,
-            group: None,
             share,
-            limit_ppm: None,
-            bounds: divvy_api::types::Bounds::default(),
             effective_share: 1.5,
             requested_fraction: 0.25,
             effective_fraction: 1.0 / 3.0,
@@ -254,10 +249,7 @@ mod tests {
             width: 1,
             nr_members: 12,
             not_permitted,
-            members: vec![],
-            exit: None,
-            pressure: Vec::new(),
-            why: None,
+            ..Client::default()
         }
     }
 

@@ -57,6 +57,17 @@ impl Which {
     }
 }
 
+/// How a command answers, and who is asked: [`Which`] or [`System`].
+#[derive(Debug, Default, ClapArgs)]
+pub(crate) struct Ask<W: ClapArgs> {
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) of: W,
+}
+
 /// For the market's commands: only the system's divvyd has one.
 #[derive(Debug, Default, ClapArgs)]
 #[command(next_help_heading = "Which divvyd")]

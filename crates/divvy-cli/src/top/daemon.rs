@@ -142,28 +142,7 @@ fn parent(path: &str) -> Option<&str> {
 
 /// What is the same of all rows that are no clients.
 fn nobody() -> Client {
-    Client {
-        id: 0,
-        name: String::new(),
-        kind: Kind::Client,
-        depth: 0,
-        order: 0,
-        beside: 0,
-        selector: String::new(),
-        share: 1,
-        limit_ppm: None,
-        effective_share: 1.0,
-        requested_fraction: 0.0,
-        effective_fraction: 0.0,
-        achieved_fraction: 0.0,
-        relative_error: 0.0,
-        service_ns: 0,
-        state: ClientState::Running,
-        width: 1,
-        not_permitted: 0,
-        nr_members: 0,
-        members: None,
-    }
+    Client { share: 1, effective_share: 1.0, state: ClientState::Running, width: 1, ..Client::default() }
 }
 
 impl Source for Daemon {
@@ -254,10 +233,6 @@ fn client(client: types::Client) -> Client {
     Client {
         id: client.id,
         name: client.name,
-        kind: Kind::Client,
-        depth: 0,
-        order: 0,
-        beside: 0,
         selector: client.selector,
         share: client.share,
         limit_ppm: client.limit_ppm,
@@ -272,6 +247,7 @@ fn client(client: types::Client) -> Client {
         not_permitted: u32::try_from(client.not_permitted).unwrap_or(u32::MAX),
         nr_members: client.nr_members,
         members: Some(members.collect()),
+        ..Client::default()
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use divvy_engine::{Divergence, Playback, Trace, TraceHeader, TraceLine, TraceReader};
 use divvy_policy::{ClientId, CpuLimit, Instant, Nanos};
 
-use super::source::{Change, Client, Cycles, Kind, Own, SNAPSHOT_VERSION, Snapshot, Source};
+use super::source::{Change, Client, Cycles, Own, SNAPSHOT_VERSION, Snapshot, Source};
 use crate::{Code, Failure, trace_file};
 
 /// A trace and a place in it.
@@ -72,11 +72,8 @@ impl Replay {
             Client {
                 id: client.0,
                 name: self.playback.name(client),
-                kind: Kind::Client,
-                depth: 0,
                 order: i,
                 beside: shares,
-                selector: String::new(),
                 share: account.share.get(),
                 limit_ppm: account.limit.map(CpuLimit::ppm),
                 effective_share: standing.effective_share,
@@ -87,9 +84,7 @@ impl Replay {
                 service_ns: account.service.0,
                 state: self.playback.state(client),
                 width: account.width,
-                not_permitted: 0,
-                nr_members: 0,
-                members: None,
+                ..Client::default()
             }
         })
         .collect()

@@ -47,7 +47,7 @@ pub(crate) struct Own {
     pub(crate) signals: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Client {
     pub(crate) id: u32,
     pub(crate) name: String,

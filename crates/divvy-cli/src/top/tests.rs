@@ -5,7 +5,7 @@ use ratatui::backend::TestBackend;
 
 use super::app::{App, Column, Key, Mode, Notice, Request};
 use super::render::{Look, draw};
-use super::source::{Change, Client, Cycles, Kind, Member, Own, SNAPSHOT_VERSION, Snapshot, State};
+use super::source::{Change, Client, Cycles, Member, Own, SNAPSHOT_VERSION, Snapshot, State};
 use super::{is_utf8, parse_interval, parse_speed};
 use crate::strip::Signs;
 
@@ -13,22 +13,16 @@ fn client(id: u32, name: &str, share: u64, state: State) -> Client {
     Client {
         id,
         name: name.into(),
-        kind: Kind::Client,
-        depth: 0,
         order: id as usize,
         beside: 6,
         selector: format!("tree:{}", 100 + id),
         share,
-        limit_ppm: None,
         effective_share: share as f64,
         requested_fraction: share as f64 / 6.0,
         effective_fraction: share as f64 / 6.0,
         achieved_fraction: share as f64 / 6.0,
-        relative_error: 0.0,
-        service_ns: 0,
         state,
         width: 1,
-        not_permitted: 0,
         nr_members: 1,
         members: Some(vec![Member {
             pid: 100 + id as i32,
@@ -36,6 +30,7 @@ fn client(id: u32, name: &str, share: u64, state: State) -> Client {
             state: "running".into(),
             permitted: true,
         }]),
+        ..Client::default()
     }
 }
 

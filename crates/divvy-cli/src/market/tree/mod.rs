@@ -26,7 +26,7 @@ pub(crate) fn picture(graph: &Graph, resource: Resource) -> String {
 }
 
 pub(super) fn run(args: &TreeArgs) -> Result<Code, Failure> {
-    let api = args.system.api()?;
+    let api = args.ask.of.api()?;
     let graph = api.market().map_err(refused)?;
     // Whoever asks for one names it as the daemon understands it; the graph has its best name.
     let root = match &args.currency {
@@ -35,7 +35,7 @@ pub(super) fn run(args: &TreeArgs) -> Result<Code, Failure> {
     };
     let drawn = Drawn::new(&graph, args.resource, root.as_deref());
     let signs = if args.ascii { Lines::ASCII } else { Lines::BOXES };
-    let text = match (args.json, args.dot, args.svg) {
+    let text = match (args.ask.json, args.dot, args.svg) {
         (true, _, _) => json(&graph)?,
         (_, true, _) => dot::draw(&drawn),
         (_, _, true) => svg::draw(&drawn),
