@@ -54,8 +54,8 @@ SPANK_PLUGIN(divvy, 1)
 /* The step's tasks are looked after so often; one that could not be attached is tried again after so long. */
 #define WATCH_MS 500L
 #define TRY_AGAIN_MS 4000L
-/* What so many copies of a requeued job have left behind is looked for. */
-#define RESTARTS_MAX 8UL
+/* What so many copies of a requeued job have left behind is paused. */
+#define COPIES_MAX 8UL
 
 /* What the line of plugstack.conf says. */
 static struct {
@@ -547,10 +547,10 @@ int slurm_spank_exit(spank_t sp, int ac, char **av)
 }
 
 /*
- * What a step's clients are called on its node: slurm-JOB.STEP, and with several tasks .TASK; of a job that was requeued,
- * slurm-JOB.STEP-rN, so that what a copy before it has left behind is another.
+ * What a step's clients are called on its node: slurm-JOB.STEP, and with several tasks .TASK; -rN where copies of the job before this
+ * one have left clients behind.
  */
-static bool name_client(spank_t sp, uint32_t job, uint32_t step, unsigned long restarts, char *name, size_t size)
+static bool name_client(spank_t sp, uint32_t job, uint32_t step, unsigned long nr_copies, char *name, size_t size)
 {
 	uint32_t nr_tasks = 1;
 	int task = 0;
@@ -565,8 +565,8 @@ static bool name_client(spank_t sp, uint32_t job, uint32_t step, unsigned long r
 	if (spank_get_item(sp, S_TASK_ID, &task) != ESPANK_SUCCESS)
 		return false;
 	spank_get_item(sp, S_JOB_LOCAL_TASK_COUNT, &nr_tasks);
-	if (restarts)
-		snprintf(copy, sizeof(copy), "-r%lu", restarts);
+	if (nr_copies)
+		snprintf(copy, sizeof(copy), "-r%lu", nr_copies);
 	if (nr_tasks > 1)
 		snprintf(name, size, "slurm-%u.%s.%d%s", job, which, task, copy);
 	else
@@ -574,20 +574,28 @@ static bool name_client(spank_t sp, uint32_t job, uint32_t step, unsigned long r
 	return true;
 }
 
-/*
- * Pauses what the copies of a requeued job before this one have left behind here: it is not Slurm's any more, has the name
- * of this step, and would have a part of the job's share.
- */
-static void fence(spank_t sp, const struct task *task, uint32_t step, unsigned long restarts)
+/* Whether divvy refused a task for the name's sake: another process is a client of that name. */
+static bool name_is_taken(const struct attached *attached)
 {
-	char name[sizeof(task->name)];
+	return attached->code == UNUSABLE && strstr(attached->why, "there is a client '") != NULL;
+}
 
-	for (unsigned long copy = 0; copy < restarts && copy < RESTARTS_MAX; copy++) {
-		if (!name_client(sp, task->job, step, copy, name, sizeof(name)))
-			return;
-		if (say(task, "pause", name).done)
-			slurm_info("divvy: %s: left behind by an earlier copy of job %u, paused", name, task->job);
+/*
+ * Makes a task that was just forked a client. Whoever has its name already was left behind by an earlier copy of the job, which was
+ * queued anew: it is not Slurm's any more, and would have a part of the job's share. So it is paused, and the task has the next name.
+ */
+static struct attached attach_first(spank_t sp, struct task *task, uint32_t step, long deadline_ms)
+{
+	struct attached attached = attach(task, deadline_ms);
+
+	for (unsigned long copy = 1; copy <= COPIES_MAX && name_is_taken(&attached); copy++) {
+		if (say(task, "pause", task->name).done)
+			slurm_info("divvy: %s: left behind by an earlier copy of job %u, paused", task->name, task->job);
+		if (!name_client(sp, task->job, step, copy, task->name, sizeof(task->name)))
+			break;
+		attached = attach(task, now_ms() + conf.timeout_ms);
 	}
+	return attached;
 }
 
 /* A task runs undivided, or not at all. No task of the step is let go before all of them have been here. */
@@ -650,9 +658,7 @@ static bool read_task(spank_t sp, struct task *task, uint32_t *step)
 int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
 {
 	struct attached attached = { .done = false };
-	unsigned long restarts = 0;
 	uint32_t step = 0;
-	char number[16];
 
 	(void)ac;
 	(void)av;
@@ -668,13 +674,11 @@ int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
 		free(task);
 		return ESPANK_SUCCESS;
 	}
-	if (spank_getenv(sp, "SLURM_RESTART_COUNT", number, sizeof(number)) == ESPANK_SUCCESS)
-		restarts = strtoul(number, NULL, 10);
 
 	long deadline_ms = now_ms() + conf.timeout_ms;
 	if (conf.broken) {
 		snprintf(attached.why, SAID_MAX, "its line in plugstack.conf cannot be used, see slurmd's log");
-	} else if (!name_client(sp, task->job, step, restarts, task->name, sizeof(task->name))) {
+	} else if (!name_client(sp, task->job, step, 0, task->name, sizeof(task->name))) {
 		snprintf(attached.why, SAID_MAX, "Slurm does not say which of the step's tasks it is");
 	} else if (!wait_for_user(task->pid, task->user.uid, deadline_ms)) {
 		snprintf(attached.why, SAID_MAX, "process %d did not become user %u's within %ld ms", (int)task->pid,
@@ -682,8 +686,7 @@ int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
 	} else {
 		struct timespec began = { 0 };
 		divvyd_began(&began);
-		fence(sp, task, step, restarts);
-		attached = attach(task, deadline_ms);
+		attached = attach_first(sp, task, step, deadline_ms);
 		if (attached.done)
 			task->began = began;
 	}

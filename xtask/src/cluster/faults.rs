@@ -35,6 +35,8 @@ pub(super) fn run(site: &mut Site) -> Result<()> {
     without_controller(site)?;
     without_slurmd(site)?;
     without_network(site)?;
+    left_behind(site)?;
+    lost_node(site)?;
     println!("cluster: all faults were survived");
     Ok(())
 }
@@ -67,10 +69,12 @@ fn tasks(job: u32, program: &str) -> Result<Vec<Task>> {
     Ok(found)
 }
 
-/// Waits until every process of `job` has used CPU time since now.
+/// Waits until every process of `job` has used CPU time since now, or since it became `program`: a job is a client before its
+/// shell has read the script.
 fn wait_for_progress(job: u32, program: &str) -> Result<()> {
-    let before = tasks(job, program)?;
-    ensure!(!before.is_empty(), "job {job} has no {program}");
+    let before = eventually(&format!("{program} in job {job}"), || {
+        Ok(Some(tasks(job, program)?).filter(|tasks| !tasks.is_empty()))
+    })?;
     eventually(&format!("progress of each process of job {job}"), || {
         let now = tasks(job, program)?;
         let ran = |old: &Task| now.iter().any(|new| new.pid == old.pid && new.used > old.used);
@@ -185,11 +189,23 @@ pub(super) fn without_divvyd(site: &mut Site) -> Result<()> {
     Ok(())
 }
 
+/// Waits until the controller has written down that `job` runs: it does so every few seconds, and forgets the rest where it is
+/// killed.
+fn wait_until_saved(job: u32) -> Result<()> {
+    let mark = format!("job-{job}-runs");
+    done(&mut bounded(&["scontrol", "update", &format!("JobId={job}"), &format!("Comment={mark}")]))?;
+    eventually("the controller's state on disk", || {
+        let state = std::fs::read("/var/lib/slurm/slurmctld/job_state").unwrap_or_default();
+        Ok(state.windows(mark.len()).any(|part| part == mark.as_bytes()).then_some(()))
+    })
+}
+
 /// Controller and accounting are killed: jobs are divided as before, a table cannot be had, and the one that holds stays.
 fn without_controller(site: &mut Site) -> Result<()> {
     let job = hog("alice", "n1", &[])?;
     let client = format!("alice/slurm-{job}.batch");
     wait_until_known(site.node("n1")?, &client)?;
+    wait_until_saved(job)?;
     site.kill("slurmctld")?;
     site.kill("slurmdbd")?;
     clock::sleep(OUTAGE);
@@ -208,6 +224,8 @@ fn without_controller(site: &mut Site) -> Result<()> {
     let node = site.node("n1")?;
     let synced = done(&mut node.command(&["divvy", "site", "sync"]))?;
     ensure!(synced == "table 2: 2 accounts, 3 users, nothing has changed", "{synced}");
+    let state = done(&mut bounded(&["squeue", "-h", "-o", "%T", "-j", &job.to_string()]))?;
+    ensure!(state == "RUNNING", "job {job} is {state:?} to the controller that came back");
     cancel(node, &[job])?;
     passed("controller and accounting killed: jobs are divided as before, and the table that holds stays");
     Ok(())
@@ -258,5 +276,85 @@ fn without_network(site: &mut Site) -> Result<()> {
     wait_for_nodes()?;
     cancel(node, &[job])?;
     passed("a partition: what runs is divided as before");
+    Ok(())
+}
+
+/// The process that looks after a step, as it calls itself.
+fn step_daemon(job: u32) -> Result<Pid> {
+    let wanted = format!("slurmstepd: [{job}.batch]");
+    let mut found = None;
+    procfs::processes(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&line).starts_with(&wanted) {
+            found = Some(pid);
+        }
+    })?;
+    found.with_context(|| format!("no {wanted}"))
+}
+
+/// A step's own daemon is killed, so that what it started is nobody's, and the job is queued anew: the copy that was left
+/// behind is paused, and has nothing of what is the job's.
+fn left_behind(site: &mut Site) -> Result<()> {
+    let node = site.node("n1")?;
+    let job = hog("alice", "n1", &["--requeue"])?;
+    let first = format!("alice/slurm-{job}.batch");
+    wait_until_known(node, &first)?;
+    let old = tasks(job, "sha256sum")?;
+    let daemon = divvy_linux::ProcessRef::open(step_daemon(job)?)?.context("the step's daemon has ended")?;
+    node.kill_slurmd()?;
+    daemon.signal(divvy_linux::Signal::KILL)?;
+    clock::sleep(Nanos::from_secs(1));
+    ensure!(
+        tasks(job, "sha256sum")?.len() == old.len(),
+        "its task has ended with it: nothing is left behind"
+    );
+    let _ = bounded(&["scontrol", "requeue", &job.to_string()]).output();
+    node.start_slurmd()?;
+    let second = format!("alice/slurm-{job}.batch-r1");
+    eventually(&second, || Ok(names(node)?.contains(&second).then_some(())))?;
+    let (before, first_pid) = (tasks(job, "sha256sum")?, old[0].pid);
+    clock::sleep(STANDS);
+    let after = tasks(job, "sha256sum")?;
+    let used = |tasks: &[Task], is_old: bool| -> u64 {
+        tasks.iter().filter(|task| (task.pid == first_pid) == is_old).map(|task| task.used.0).sum()
+    };
+    ensure!(
+        used(&before, true) == used(&after, true),
+        "the copy that was left behind ran: {before:?} {after:?}"
+    );
+    ensure!(used(&before, false) < used(&after, false), "the new one did not: {before:?} {after:?}");
+    let left = divvy_linux::ProcessRef::open(first_pid)?.context("the copy has ended")?;
+    left.signal(divvy_linux::Signal::KILL)?;
+    cancel(node, &[job])?;
+    passed("a step's daemon killed, and the job queued anew: what was left behind is paused");
+    Ok(())
+}
+
+/// A node is lost with its jobs, and comes back empty.
+fn lost_node(site: &mut Site) -> Result<()> {
+    let node = site.node("n2")?;
+    let before = books(node)?;
+    let job = hog("carol", "n2", &["--no-requeue"])?;
+    wait_until_known(node, &format!("carol/slurm-{job}.batch"))?;
+    let mut all = tasks(job, "sha256sum")?.iter().map(|task| task.pid).collect::<Vec<_>>();
+    all.push(step_daemon(job)?);
+    node.kill_slurmd()?;
+    node.kill_divvyd()?;
+    for pid in all {
+        if let Some(process) = divvy_linux::ProcessRef::open(pid)? {
+            process.signal(divvy_linux::Signal::KILL)?;
+        }
+    }
+    clock::sleep(OUTAGE);
+    node.start_divvyd()?;
+    node.start_slurmd()?;
+    wait_for_nodes()?;
+    eventually("a node that nobody is a client of", || Ok(names(node)?.is_empty().then_some(())))?;
+    let after = books(node)?;
+    ensure!(before == after, "the market had {before:?} and has {after:?}");
+    let next = hog("carol", "n2", &[])?;
+    wait_until_known(node, &format!("carol/slurm-{next}.batch"))?;
+    cancel(node, &[job, next])?;
+    passed("a node lost with its jobs: none of them is left in its market, and the next is divided");
     Ok(())
 }

@@ -11,11 +11,9 @@ use super::site::{NODES, Site, bounded};
 const PAGE: &str = include_str!("../../../docs/slurm.md");
 /// How far a part that was achieved may be from the one on the page, in percent of all CPU time: it is counted in whole cycles
 /// from the moment in which the last job began.
-const MAX_POINTS_OFF: f64 = 3.0;
-/// Where the machine is busy, a job may begin later than the page waits, and what it had too much in its first turns takes a while
-/// to be taken back: a look at what was achieved is taken again where it shows something else than the page, so often and
-/// after so long.
-const LOOKS: u32 = 20;
+const MAX_POINTS_OFF: f64 = 1.0;
+/// On a busy machine a job may begin later than the page waits: an administrator who sees that looks again, once or twice.
+const LOOKS: u32 = 2;
 const LOOK_AGAIN: Nanos = Nanos::from_secs(2);
 /// How srun's lines end where the jobs before are not quite gone.
 const WAITS: [&str; 2] = ["queued and waiting for resources", "has been allocated resources"];
