@@ -1,0 +1,13 @@
+CREATE DATABASE oltp;
+CREATE DATABASE board;
+USE board;
+CREATE TABLE digits (d INT);
+INSERT INTO digits VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9);
+CREATE TABLE numbers AS SELECT 1 + a.d + 10 * b.d + 100 * c.d + 1000 * e.d AS n FROM digits a, digits b, digits c, digits e;
+CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(40)) ENGINE=InnoDB;
+CREATE TABLE stories (id INT PRIMARY KEY, author INT, title VARCHAR(80), body TEXT, KEY (author)) ENGINE=InnoDB;
+CREATE TABLE comments (id INT PRIMARY KEY AUTO_INCREMENT, story INT, author INT, body TEXT, KEY (story), KEY (author)) ENGINE=InnoDB;
+INSERT INTO users SELECT n, CONCAT('user ', n) FROM numbers WHERE n <= 200;
+INSERT INTO stories SELECT n, 1 + n % 200, CONCAT('story ', n), REPEAT(CONCAT('word', n % 17, ' of ', n, ' and *more* <of> it '), 20) FROM numbers WHERE n <= 500;
+INSERT INTO comments (story, author, body) SELECT 1 + n % 500, 1 + n * 7 % 200, REPEAT(CONCAT('answer ', n, ' word', n % 13, ' & *so* on '), 6) FROM numbers;
+INSERT INTO comments (story, author, body) SELECT 1 + n % 500, 1 + n * 11 % 200, REPEAT(CONCAT('reply ', n, ' word', n % 11, ' & *so* on '), 6) FROM numbers;
