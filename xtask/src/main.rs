@@ -86,6 +86,8 @@ enum Paper {
     Kernel(PaperArgs),
     /// No paper: real programs beside one that computes, under divvy, the kernel's weights and cpulimit (root)
     Real(paper::real::RealArgs),
+    /// ALPS's and VTRR's services, of today: web servers and databases of three users under load, audio encoders, tests (root)
+    Services(PaperArgs),
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -102,7 +104,7 @@ struct PaperArgs {
     /// Only the parts whose names contain this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Where divvy and divvyd are, for market and real; built for release if not given
+    /// Where divvy and divvyd are, for market, real and services; built for release if not given
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
 }
@@ -166,6 +168,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
         Command::Paper { paper: Paper::Cpus(args) } => paper::cpus::run(&args),
         Command::Paper { paper: Paper::Kernel(args) } => paper::kernel::run(&args),
         Command::Paper { paper: Paper::Real(args) } => paper::real::run(&args),
+        Command::Paper { paper: Paper::Services(args) } => paper::services::run(&args),
         Command::TimeScenario { file } => paper::pbs::time_scenario(&file),
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),

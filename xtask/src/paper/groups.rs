@@ -8,7 +8,7 @@ mod users;
 
 use anyhow::Result;
 
-use super::{Part, Setting, alps};
+use super::{Experiment, alps};
 use crate::PaperArgs;
 use crate::live::{RunResult, RunSpec};
 
@@ -17,20 +17,15 @@ use crate::live::{RunResult, RunSpec};
 /// # Errors
 /// The first run or file that fails; everything that was started has ended then.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
-    let mut setting = Setting::new(args, "groups")?;
-    let parts: [(&str, Part); 5] = [
+    let mut experiment: Experiment = Experiment::new(args, "groups")?;
+    experiment.parts(&[
         ("users", users::run),
         ("many", many::run),
         ("storm", storm::run),
         ("schedulers", alps::groups::run),
         ("latency", latency::run),
-    ];
-    for (name, part) in parts {
-        if setting.wants(name) {
-            part(&mut setting)?;
-        }
-    }
-    setting.finish(
+    ])?;
+    experiment.finish(
         "Clients of many processes",
         &[
             "Everything here ran before divvy came, and was attached. `exact` throughout, on one CPU; own CPU is that of scheduler \
@@ -43,7 +38,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
 
 /// Makes a run once more than half, and keeps the one whose own CPU time is the median: one that a stranger disturbed is
 /// not the one that counts.
-fn median_run(s: &Setting, what: &str, spec: &RunSpec, times: usize) -> Result<RunResult> {
+fn median_run(s: &Experiment, what: &str, spec: &RunSpec, times: usize) -> Result<RunResult> {
     let mut runs = s.bench.run_all(what, &vec![spec.clone(); times])?;
     runs.sort_by(|a, b| a.overhead().total_cmp(&b.overhead()));
     Ok(runs.swap_remove(times / 2))

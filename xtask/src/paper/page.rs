@@ -108,12 +108,17 @@ impl Page {
         self.table(&head.join(" | "), rows);
     }
 
+    /// Where the data of a table are.
+    pub(crate) fn data(&self, file: &str) -> PathBuf {
+        self.dir.join(&self.name).join(format!("{file}.csv"))
+    }
+
     /// The data behind a table, as `NAME/FILE.csv`, with a link.
     ///
     /// # Errors
     /// Where the file cannot be written.
     pub(crate) fn csv<T: Serialize>(&mut self, file: &str, rows: &[T]) -> Result<()> {
-        let path = self.dir.join(&self.name).join(format!("{file}.csv"));
+        let path = self.data(file);
         let failed = || format!("write {}", path.display());
         let mut out = csv::Writer::from_path(&path).with_context(failed)?;
         for row in rows {

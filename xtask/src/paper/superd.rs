@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::page::{Limit, number, percent};
 use super::plot::{Plot, Style};
 use super::stats::{mean, median, received, relative_errors, rms, slope};
-use super::{Part, Setting, gate};
+use super::{Experiment, gate};
 use crate::PaperArgs;
 use crate::live::{RunResult, RunSpec, Snapshot, Snapshots};
 
@@ -25,14 +25,9 @@ fn rate(interval_ms: u64) -> GateSpec {
 /// # Errors
 /// The first run or file that fails; everything that was started has ended then.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
-    let mut setting = Setting::new(args, "superd")?;
-    let parts: [(&str, Part); 3] = [("rates", rates), ("skewed", skewed), ("overhead", overhead)];
-    for (name, part) in parts {
-        if setting.wants(name) {
-            part(&mut setting)?;
-        }
-    }
-    setting.finish(
+    let mut experiment: Experiment = Experiment::new(args, "superd")?;
+    experiment.parts(&[("rates", rates), ("skewed", skewed), ("overhead", overhead)])?;
+    experiment.finish(
         "superd, side by side",
         &[
             "`rate` is the paper's policy with a rate enforcement period of R = 1 s; its accuracy is looked at at the end of each \
@@ -87,7 +82,7 @@ fn median_rms(run: &RunResult, skip: usize) -> f64 {
 }
 
 /// {1, 2, 3, 4} at four intervals (section 4.1, Fig. 2).
-fn rates(s: &mut Setting) -> Result<()> {
+fn rates(s: &mut Experiment) -> Result<()> {
     let shares = [1_u64, 2, 3, 4];
     let (seconds, skip) = s.pick((12.2, 2), (66.2, START_UP_PERIODS));
     let mut cells: Vec<(u64, Option<f64>, RunSpec)> = [(10, 0.68), (20, 0.86), (50, 1.4), (100, 2.2)]
@@ -156,7 +151,12 @@ fn rates(s: &mut Setting) -> Result<()> {
     rates_goal_and_plot(s, &rows, &shares, &runs)
 }
 
-fn rates_goal_and_plot(s: &mut Setting, rows: &[RateRow], shares: &[u64], runs: &[RunResult]) -> Result<()> {
+fn rates_goal_and_plot(
+    s: &mut Experiment,
+    rows: &[RateRow],
+    shares: &[u64],
+    runs: &[RunResult],
+) -> Result<()> {
     if let Some(exact) = rows.iter().find(|r| r.policy == "exact") {
         let error = exact.median_period_rms * 100.0;
         s.page.goal(
@@ -222,7 +222,7 @@ fn error_plot(policy: &str, interval_ms: u64, shares: &[u64], runs: &[&RunResult
 }
 
 /// {1, 4, 95} at three intervals (section 4.3, Fig. 4).
-fn skewed(s: &mut Setting) -> Result<()> {
+fn skewed(s: &mut Experiment) -> Result<()> {
     let shares = [1_u64, 4, 95];
     let (seconds, repeats) = s.pick((10.2, 1), (30.2, 3));
     // Section 4.3's text: P1, P4 and P95 at each interval, ms.
@@ -312,7 +312,7 @@ struct OverheadRow {
 }
 
 /// Overhead by number of equal clients (section 4.2, Fig. 3).
-fn overhead(s: &mut Setting) -> Result<()> {
+fn overhead(s: &mut Experiment) -> Result<()> {
     let (counts, intervals): (&[usize], &[u64]) =
         s.pick((&[5, 20], &[10, 50]), (&[5, 10, 20, 40, 80], &[10, 20, 50, 100]));
     let seconds = s.pick(3.0, 6.0);

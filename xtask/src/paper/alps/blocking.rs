@@ -7,7 +7,7 @@ use crate::live::{ClientSpec, RunResult, RunSpec, Snapshot, Snapshots, Work};
 use crate::paper::page::{Limit, percent};
 use crate::paper::plot::{Plot, Style};
 use crate::paper::stats::{cycle_errors, errors, received, start_up, worst};
-use crate::paper::{Setting, gate};
+use crate::paper::{Experiment, gate};
 
 /// The client that sleeps. It is the second, so that a gate's fixed order is the paper's.
 const B: usize = 1;
@@ -110,7 +110,7 @@ fn row(case: &'static str, policy: &'static str, run: &RunResult) -> Row {
 }
 
 /// The part of the page.
-pub(super) fn run(s: &mut Setting) -> Result<()> {
+pub(super) fn run(s: &mut Experiment) -> Result<()> {
     let (long, short) = s.pick((6.0, 4.0), (20.0, 8.0));
     let mut cases = Vec::new();
     for case in &CASES {
@@ -174,7 +174,7 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
     Ok(())
 }
 
-fn goals(s: &mut Setting, rows: &[Row]) {
+fn goals(s: &mut Experiment, rows: &[Row]) {
     for r in rows.iter().filter(|r| r.policy == "exact") {
         let paper = r.case.starts_with("Fig");
         if paper {
@@ -200,7 +200,7 @@ fn goals(s: &mut Setting, rows: &[Row]) {
 }
 
 /// Fig. 9: each client's fraction of each cycle.
-fn plot(s: &mut Setting, policy: &str, run: &RunResult) -> Result<()> {
+fn plot(s: &mut Experiment, policy: &str, run: &RunResult) -> Result<()> {
     let title =
         format!("Fig. 9 with {policy}: fraction of each cycle; B sleeps for 240 ms after 80 ms of CPU");
     let mut plot = Plot::new(title, "cycle", "CPU, %");

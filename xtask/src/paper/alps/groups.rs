@@ -7,7 +7,7 @@ use crate::live::{Errors, RunResult, RunSpec, Snapshot};
 use crate::paper::page::{Limit, number, percent};
 use crate::paper::plot::{Plot, Style};
 use crate::paper::stats::{cycle_errors, errors, mean, slope, worst};
-use crate::paper::{Setting, gate};
+use crate::paper::{Experiment, gate};
 
 /// The groups, in the order in which they begin.
 const GROUPS: [[u64; 3]; 3] = [[7, 8, 9], [4, 5, 6], [1, 2, 3]];
@@ -80,7 +80,7 @@ fn specs(policy: &'static str, phases: &[f64; 3], cpu: u32) -> Vec<RunSpec> {
 }
 
 /// The part of the page.
-pub(in crate::paper) fn run(s: &mut Setting) -> Result<()> {
+pub(in crate::paper) fn run(s: &mut Experiment) -> Result<()> {
     let phases = s.pick([2.5, 2.5, 5.0], [6.0, 6.0, 12.0]);
     let (mut rows, mut cycle_rows) = (Vec::new(), Vec::new());
     let mut shown = None;
@@ -194,7 +194,7 @@ fn tell(policy: &'static str, runs: &[RunResult], rows: &mut Vec<Row>, cycle_row
 }
 
 /// Fig. 10 with `exact`: cumulative CPU time of each client at the ends of its cycles.
-fn plot(s: &mut Setting, runs: &[RunResult]) -> Result<()> {
+fn plot(s: &mut Experiment, runs: &[RunResult]) -> Result<()> {
     let title = "Fig. 10 with exact: CPU time of each client, three schedulers";
     let mut plot = Plot::new(title, "real time, s", "CPU time, s");
     let zero = runs.iter().map(|r| r.started_ns).min().unwrap_or(0);

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::live::{RunResult, RunSpec};
 use crate::paper::page::{Limit, percent};
 use crate::paper::stats::{long_run_error, run_errors};
-use crate::paper::{Setting, gate};
+use crate::paper::{Experiment, gate};
 
 const WORKLOADS: [&[u64]; 4] = [&[1, 2, 3, 2], &[5, 10, 15, 10], &[1, 1, 1], &[1, 1, 6]];
 
@@ -42,7 +42,7 @@ fn row(shares: &[u64], policy: &'static str, run: &RunResult) -> Row {
 }
 
 /// The part of the page; a machine with one CPU has none.
-pub(super) fn run(s: &mut Setting) -> Result<()> {
+pub(super) fn run(s: &mut Experiment) -> Result<()> {
     s.page.heading("Two CPUs");
     let Some(cpus) = s.bench.cpus().get(..2).map(<[u32]>::to_vec) else {
         s.page.text("This machine has one CPU: not run.");

@@ -10,7 +10,7 @@ mod workloads;
 
 use anyhow::Result;
 
-use super::{Part, Setting};
+use super::Experiment;
 use crate::PaperArgs;
 
 /// The policies that are compared.
@@ -21,8 +21,8 @@ const POLICIES: [&str; 3] = ["alps-basic", "alps", "exact"];
 /// # Errors
 /// The first run or file that fails; everything that was started has ended then.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
-    let mut setting = Setting::new(args, "alps")?;
-    let parts: [(&str, Part); 7] = [
+    let mut experiment: Experiment = Experiment::new(args, "alps")?;
+    experiment.parts(&[
         ("workloads", workloads::run),
         ("blocking", blocking::run),
         ("groups", groups::run),
@@ -30,13 +30,8 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
         ("cpus", lanes::run),
         ("short", short::run),
         ("start", start::run),
-    ];
-    for (name, part) in parts {
-        if setting.wants(name) {
-            part(&mut setting)?;
-        }
-    }
-    setting.finish(
+    ])?;
+    experiment.finish(
         "ALPS, side by side",
         &[
             "`alps-basic` is the paper's Algorithm 1, `alps` Algorithm 2 with the I/O rule of Algorithm 3, `exact` our own. The \

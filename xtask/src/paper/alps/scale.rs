@@ -7,7 +7,7 @@ use crate::live::{RunResult, RunSpec, Snapshots};
 use crate::paper::page::{Limit, number, percent};
 use crate::paper::plot::{Axis, Plot, Style};
 use crate::paper::stats::{rms, run_errors};
-use crate::paper::{Setting, gate};
+use crate::paper::{Experiment, gate};
 
 /// Each client's share.
 const SHARE: u64 = 5;
@@ -98,7 +98,7 @@ fn row(n: usize, quantum_ms: u64, policy: &'static str, run: &RunResult) -> Row 
 }
 
 /// The part of the page.
-pub(super) fn run(s: &mut Setting) -> Result<()> {
+pub(super) fn run(s: &mut Experiment) -> Result<()> {
     let quick: (&[u64], &[usize], &[usize]) = (&[10], &[5, 20, 60], &[1000]);
     let full: (&[u64], &[usize], &[usize]) = (&[10, 20, 40], &[5, 20, 40, 60, 90, 120], &[160, 1000, 5000]);
     let (quanta, small, large) = s.pick(quick, full);
@@ -169,7 +169,7 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
     plots(s, &rows, quanta)
 }
 
-fn plots(s: &mut Setting, rows: &[Row], quanta: &[u64]) -> Result<()> {
+fn plots(s: &mut Experiment, rows: &[Row], quanta: &[u64]) -> Result<()> {
     let mut overhead = Plot::new("Overhead by number of clients (Fig. 11)", "clients", "own CPU, %");
     let mut error =
         Plot::new("Mean RMS relative error by number of clients (Fig. 12)", "clients", "error, %");

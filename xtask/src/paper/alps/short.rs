@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::live::RunSpec;
 use crate::paper::page::{Limit, percent};
 use crate::paper::stats::{run_errors, worst};
-use crate::paper::{Setting, gate};
+use crate::paper::{Experiment, gate};
 
 const WORKLOADS: [(&str, &[u64]); 3] =
     [("linear 5", &[1, 3, 5, 7, 9]), ("equal 5", &[5; 5]), ("skewed 5", &[1, 1, 1, 1, 21])];
@@ -25,7 +25,7 @@ struct Row {
 }
 
 /// The part of the page.
-pub(super) fn run(s: &mut Setting) -> Result<()> {
+pub(super) fn run(s: &mut Experiment) -> Result<()> {
     let seconds = s.pick(3.0, 8.0);
     let mut cells = Vec::new();
     for (workload, shares) in WORKLOADS {

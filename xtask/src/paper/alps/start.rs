@@ -10,7 +10,7 @@ use divvy_policy::Nanos;
 use serde::Serialize;
 
 use crate::ci;
-use crate::paper::Setting;
+use crate::paper::Experiment;
 use crate::paper::page::{Limit, number};
 use crate::paper::stats::{median, quantile};
 
@@ -102,7 +102,7 @@ struct Memory {
 }
 
 /// The memory of a divvy that divides among [`CLIENTS`] commands.
-fn memory(divvy: &Path, s: &Setting) -> Result<Memory> {
+fn memory(divvy: &Path, s: &Experiment) -> Result<Memory> {
     let mut tasks = String::new();
     for i in 0..CLIENTS {
         let _ = writeln!(tasks, "[[task]]\nname = \"{i}\"\nshare = 5\ncommand = [\"sleep\", \"1000\"]");
@@ -114,7 +114,7 @@ fn memory(divvy: &Path, s: &Setting) -> Result<Memory> {
     measured
 }
 
-fn memory_with(divvy: &Path, tasks: &Path, s: &Setting) -> Result<Memory> {
+fn memory_with(divvy: &Path, tasks: &Path, s: &Experiment) -> Result<Memory> {
     let mut command = Command::new(divvy);
     let cpu = s.cpu().to_string();
     command.args(["share", "--quiet", "--for", "60s", "--grace", "1s", "--cpus", &cpu, "--file"]).arg(tasks);
@@ -133,7 +133,7 @@ fn memory_with(divvy: &Path, tasks: &Path, s: &Setting) -> Result<Memory> {
 }
 
 /// The scheduler, once it has all its clients.
-fn wait_for_clients(running: &mut Guarded, s: &Setting) -> Result<u32> {
+fn wait_for_clients(running: &mut Guarded, s: &Experiment) -> Result<u32> {
     let give_up = clock::now() + Nanos::from_secs(60);
     loop {
         s.bench.check()?;
@@ -154,7 +154,7 @@ fn wait_for_clients(running: &mut Guarded, s: &Setting) -> Result<u32> {
 }
 
 /// The part of the page.
-pub(super) fn run(s: &mut Setting) -> Result<()> {
+pub(super) fn run(s: &mut Experiment) -> Result<()> {
     let divvy = build()?;
     eprintln!("start-up and memory");
     let times = s.pick(15, 30);

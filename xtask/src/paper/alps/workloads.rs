@@ -8,7 +8,7 @@ use crate::live::{RunResult, RunSpec};
 use crate::paper::page::{Limit, number, percent};
 use crate::paper::plot::{Axis, Plot, Style};
 use crate::paper::stats::{cycle_errors, long_run_error, median, run_errors, worst};
-use crate::paper::{Setting, gate};
+use crate::paper::{Experiment, gate};
 
 /// How shares are distributed over n clients, n^2 shares in all (Table 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ fn cells(quick: bool) -> Vec<Cell> {
 }
 
 /// The part of the page.
-pub(super) fn run(s: &mut Setting) -> Result<()> {
+pub(super) fn run(s: &mut Experiment) -> Result<()> {
     let cells = cells(s.quick);
     let specs: Vec<RunSpec> = cells.iter().map(|c| c.spec(s.quick)).collect();
     // The longest first, so that lanes end together.
@@ -188,7 +188,7 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
     plots(s, &cells, &rows, &runs)
 }
 
-fn goals(s: &mut Setting, cells: &[Cell], rows: &[Row]) {
+fn goals(s: &mut Experiment, cells: &[Cell], rows: &[Row]) {
     let exact = || cells.iter().zip(rows).filter(|(c, _)| c.policy == "exact");
     let worst_of = |f: &dyn Fn(&Row) -> f64, skewed: bool| {
         let these = exact().filter(|(c, _)| (c.distribution == Distribution::Skewed) == skewed);
@@ -226,7 +226,7 @@ fn goals(s: &mut Setting, cells: &[Cell], rows: &[Row]) {
     s.page.goal("workloads, own CPU, the most", most(0.1), own * 100.0, "%");
 }
 
-fn plots(s: &mut Setting, cells: &[Cell], rows: &[Row], runs: &[RunResult]) -> Result<()> {
+fn plots(s: &mut Experiment, cells: &[Cell], rows: &[Row], runs: &[RunResult]) -> Result<()> {
     let quantum = 10;
     let names: Vec<String> =
         cells.iter().filter(|c| c.quantum_ms == quantum && c.policy == "exact").map(Cell::name).collect();

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 pub(crate) use daemon::DIVVYD;
 
-use super::{Part, Setting};
+use super::Setting;
 use crate::PaperArgs;
 
 /// Runs the experiments and writes `OUT/cpus.md`.
@@ -18,13 +18,7 @@ use crate::PaperArgs;
 /// The first run or file that fails; everything that was started has ended then.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut setting = Setting::new(args, "cpus")?;
-    let parts: [(&str, Part); 3] =
-        [("live", live::run), ("daemon", daemon::run), ("simulated", simulated::run)];
-    for (name, part) in parts {
-        if setting.wants(name) {
-            part(&mut setting)?;
-        }
-    }
+    setting.parts(&[("live", live::run), ("daemon", daemon::run), ("simulated", simulated::run)])?;
     setting.finish(
         "Several CPUs",
         &[

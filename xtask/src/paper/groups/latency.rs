@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::client;
 use crate::crowd::{Crowd, Doing};
-use crate::paper::Setting;
+use crate::paper::Experiment;
 use crate::paper::alps::start::{Guarded, build};
 use crate::paper::page::{Limit, number};
 use crate::paper::stats::{quantile, worst};
@@ -105,7 +105,7 @@ fn ask(api: &Api, clients: &str, n: usize, rows: &mut Vec<Row>) -> Result<()> {
 }
 
 /// The part of the page.
-pub(super) fn run(s: &mut Setting) -> Result<()> {
+pub(super) fn run(s: &mut Experiment) -> Result<()> {
     let n = s.pick(200, 1000);
     let cpus = s.bench.cpus().len();
     let daemon = Daemon::start()?;

@@ -7,7 +7,7 @@ use super::median_run;
 use crate::crowd::{Crowd, Doing};
 use crate::live::{ClientSpec, RunSpec, Snapshots, Work};
 use crate::paper::page::{Limit, percent};
-use crate::paper::{Setting, gate};
+use crate::paper::{Experiment, gate};
 
 /// Each client's share, as in the paper's runs with many clients (section 5.2).
 const SHARE: u64 = 5;
@@ -31,7 +31,7 @@ struct Row {
 }
 
 /// The part of the page.
-pub(super) fn run(s: &mut Setting) -> Result<()> {
+pub(super) fn run(s: &mut Experiment) -> Result<()> {
     let seconds = s.pick(4.0, 20.0);
     let sizes: &[(usize, usize)] = s.pick(&[(10, 10), (10, 100)], &[(100, 1), (100, 10), (100, 100)]);
     let own = rustix::process::getuid().as_raw();

@@ -9,7 +9,7 @@ use crate::crowd::{Crowd, Doing};
 use crate::live::{ClientSpec, RunSpec, Work};
 use crate::paper::page::{Limit, percent};
 use crate::paper::stats::worst;
-use crate::paper::{Setting, gate};
+use crate::paper::{Experiment, gate};
 
 /// Children a second.
 const RATE: u64 = 1000;
@@ -28,7 +28,7 @@ struct Row {
 }
 
 /// The part of the page.
-pub(super) fn run(s: &mut Setting) -> Result<()> {
+pub(super) fn run(s: &mut Experiment) -> Result<()> {
     let seconds = s.pick(4.0, 15.0);
     let times = s.pick(1, 3);
     let own = rustix::process::getuid().as_raw();

@@ -10,7 +10,7 @@ use crate::live::{ClientSpec, RunResult, RunSpec, Work};
 use crate::paper::page::{Limit, number, percent};
 use crate::paper::plot::{Plot, Style};
 use crate::paper::stats::worst;
-use crate::paper::{Setting, gate};
+use crate::paper::{Experiment, gate};
 
 /// The users' shares.
 const SHARES: [u64; 3] = [1, 2, 3];
@@ -50,7 +50,7 @@ struct CostRow {
 }
 
 /// The users' servers, and how each is attached.
-fn start(s: &Setting) -> Result<Vec<(Crowd, Work)>> {
+fn start(s: &Experiment) -> Result<Vec<(Crowd, Work)>> {
     let root = rustix::process::geteuid().is_root();
     let own = rustix::process::getuid().as_raw();
     let server = |&uid: &u32| {
@@ -62,7 +62,7 @@ fn start(s: &Setting) -> Result<Vec<(Crowd, Work)>> {
 }
 
 /// The part of the page.
-pub(super) fn run(s: &mut Setting) -> Result<()> {
+pub(super) fn run(s: &mut Experiment) -> Result<()> {
     let seconds = s.pick(4.0, 20.0);
     let times = s.pick(1, 3);
     let (mut rows, mut costs, mut runs) = (Vec::new(), Vec::new(), Vec::new());
@@ -99,7 +99,7 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
 }
 
 /// What the page says: the paper's numbers and ours.
-fn tell(s: &mut Setting, rows: &[Row], costs: &[CostRow], by_user: bool) {
+fn tell(s: &mut Experiment, rows: &[Row], costs: &[CostRow], by_user: bool) {
     s.page.heading("Three users with 50 processes each (section 5.3)");
     let (without, with, overhead) = PAPER;
     s.page.text(&format!(
@@ -150,7 +150,7 @@ fn tell(s: &mut Setting, rows: &[Row], costs: &[CostRow], by_user: bool) {
     );
 }
 
-fn goals(s: &mut Setting, rows: &[Row], costs: &[CostRow]) {
+fn goals(s: &mut Experiment, rows: &[Row], costs: &[CostRow]) {
     let of_paper = || rows.iter().filter(|r| r.quantum_ms == 100);
     let error = worst(of_paper().flat_map(|r| [r.relative_error.abs(), r.booked_relative_error.abs()]));
     s.page.goal("3 users with 50 processes: worst error of a fraction", Limit::Most(2.0), error * 100.0, "%");
@@ -202,7 +202,7 @@ fn cost(quantum_ms: u64, run: &RunResult) -> CostRow {
 }
 
 /// CPU time of each user at the ends of cycles.
-fn plot(s: &mut Setting, run: &RunResult) -> Result<()> {
+fn plot(s: &mut Experiment, run: &RunResult) -> Result<()> {
     let mut plot = Plot::new("CPU time of three users with 50 processes each", "real time, s", "CPU time, s");
     for (i, share) in SHARES.iter().enumerate() {
         let points = run

@@ -28,18 +28,13 @@ pub(crate) const TASK: &str = "isolation-task";
 /// Where there is no machine, or an experiment fails in it.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut setting = Setting::new(args, "isolation")?;
-    let parts: [(&str, super::Part); 5] = [
+    setting.parts(&[
         ("fig7", memory::fig7),
         ("fig8", disk::fig8),
         ("fig9-10", exchange::fig9),
         ("fig11", phone::fig11),
         ("checks", checks::checks),
-    ];
-    for (name, part) in parts {
-        if setting.wants(name) {
-            part(&mut setting)?;
-        }
-    }
+    ])?;
     let mut preface = vec![
         "Written by `cargo xtask paper isolation`, each part alone with `--only fig7`, `fig8`, `fig9-10`, `fig11`, `checks`: `divvyd \
          --system --backend cgroup` in the test machine (`cargo xtask vm`), where the kernel gives effect to what the market \
@@ -50,17 +45,8 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
          busy that is."
             .to_owned(),
     ];
-    if setting.quick {
-        preface
-            .push("**This is a quick run**: fewer and shorter runs than the goals are meant for.".to_owned());
-    }
-    if let Some(only) = &setting.only {
-        preface.push(format!("**Only the parts named `{only}` were run.**"));
-    }
-    let title = "Memory and disks by tickets";
-    let (met, goals) = setting.page.write(title, &preface)?;
-    eprintln!("{title}: {met} of {goals} goals met");
-    Ok(())
+    preface.extend(setting.left_out());
+    setting.conclude("Memory and disks by tickets", &preface)
 }
 
 /// A machine for an experiment.

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 
 use super::super::page::Limit;
-use super::Setting;
+use super::Experiment;
 use crate::ci;
 
 /// Goals of the project's plan: a fund or unfund with a read of a value that it changed, us; memory, bytes a ticket.
@@ -13,7 +13,7 @@ const MEDIAN_US_MAX: f64 = 20.0;
 const BYTES_MAX: f64 = 200.0;
 
 /// The example `measure` of divvy-market, with what stress runs printed that are kept beside the page (`stress-*.txt`).
-pub(super) fn run(s: &mut Setting) -> Result<()> {
+pub(super) fn run(s: &mut Experiment) -> Result<()> {
     let part = s.page.data_dir().join("library.part");
     let part = std::path::absolute(&part)?;
     let mut stress: Vec<_> = fs::read_dir(s.page.data_dir())?

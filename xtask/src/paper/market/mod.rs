@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::machine::busy;
 use super::page::{Limit, percent};
 use super::plot::{Legend, Plot, Style};
-use super::{Part, Setting};
+use super::{Experiment, Part};
 use crate::PaperArgs;
 use accounts::Account;
 use server::{Server, Task, pause};
@@ -29,26 +29,26 @@ const SETTLE: u64 = 3;
 /// # Errors
 /// The first run or file that fails; everything that was started has ended, and the accounts are removed then.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
-    let mut setting = Setting::new(args, "market")?;
+    let mut experiment: Experiment = Experiment::new(args, "market")?;
     let live: [(&str, Part); 2] = [("fig6", fig6), ("isolation", isolation)];
     let mut skipped = 0;
-    for (name, part) in live.into_iter().filter(|(name, _)| setting.wants(name)).collect::<Vec<_>>() {
+    for (name, part) in live.into_iter().filter(|(name, _)| experiment.wants(name)).collect::<Vec<_>>() {
         if let Some(why) = accounts::missing() {
             skipped += 1;
             eprintln!("SKIP {name}: {why}");
-            setting.page.text(&format!("Not run here: {name}, for {why}."));
+            experiment.page.text(&format!("Not run here: {name}, for {why}."));
             continue;
         }
         accounts::remove_left();
-        part(&mut setting)?;
+        part(&mut experiment)?;
     }
-    if setting.wants("library") {
-        library::run(&mut setting)?;
+    if experiment.wants("library") {
+        library::run(&mut experiment)?;
     }
     if skipped > 0 {
         eprintln!("{skipped} parts were skipped");
     }
-    setting.finish(
+    experiment.finish(
         "The market, in numbers",
         &[
             "Written by `cargo xtask paper market`, as root: `divvyd --system` on directories of its own, three users that are \
@@ -80,7 +80,7 @@ impl Samples {
     /// Looks at the tasks once a second until `seconds` have passed; at each of the moments in `events`, s, does what there
     /// is to be done.
     fn take(
-        setting: &Setting,
+        experiment: &Experiment,
         server: &Server,
         cpus: &[u32],
         tasks: &[Task],
@@ -94,7 +94,7 @@ impl Samples {
         for second in 0..=seconds {
             let due = begin + Nanos::from_secs(second);
             pause(Duration::from_nanos(due.0.saturating_sub(clock::now().0)));
-            setting.bench.check()?;
+            experiment.bench.check()?;
             let used: Result<Vec<u64>> = tasks.iter().map(|task| Ok(task.used()?.0)).collect();
             samples.rows.push((clock::now().since(begin).0 as f64 / 1e9, used?));
             at(second)?;
@@ -166,7 +166,7 @@ const FIG6: [Fig6Task; 5] = [
 ];
 
 /// Section 5.3, Fig. 6: five tasks in two currencies, one of which sleeps for the first half.
-fn fig6(s: &mut Setting) -> Result<()> {
+fn fig6(s: &mut Experiment) -> Result<()> {
     s.page.heading("Five CPU tasks in two currencies (section 5.3, Fig. 6)");
     s.page.text(
         "Users A and B have 1000 base tickets each, by the policy's default. A runs A1 and A2 with 100 and 200 tickets of \
@@ -193,7 +193,7 @@ fn fig6(s: &mut Setting) -> Result<()> {
     Ok(())
 }
 
-fn fig6_on(s: &mut Setting, cpus: &[u32]) -> Result<Samples> {
+fn fig6_on(s: &mut Experiment, cpus: &[u32]) -> Result<Samples> {
     let half = s.pick(8, 60);
     let users: Vec<Account> = (0..3).map(Account::new).collect::<Result<_>>()?;
     let server = Server::start(s.programs.as_deref(), cpus, POLICY)?;
@@ -259,7 +259,7 @@ fn fig6_on(s: &mut Setting, cpus: &[u32]) -> Result<Samples> {
 }
 
 /// Section 3.2: an exchange of two is nobody else's business.
-fn isolation(s: &mut Setting) -> Result<()> {
+fn isolation(s: &mut Experiment) -> Result<()> {
     let span = s.pick(8, 40);
     let cpus = vec![s.cpu()];
     let users: Vec<Account> = (0..3).map(Account::new).collect::<Result<_>>()?;

@@ -5,7 +5,8 @@ use divvy_policy::dispatch::pbs_fluid::{FluidPbs, FluidTask, SetChange};
 use serde::Serialize;
 
 use crate::paper::areas::{AreaPanel, Areas};
-use crate::paper::sheet::{Reproduces, Sheet};
+use crate::paper::experiment::Experiment;
+use crate::paper::simulated::{Reproduces, Simulated};
 
 const GOLDEN: &str = include_str!("../../../../golden/pbs_fluid.json");
 const ALPHAS_2: [f64; 6] = [0.01, 0.4, 1.0, 2.0, 100.0, f64::INFINITY];
@@ -47,7 +48,7 @@ fn flat(alpha: f64, samples: &[(f64, Vec<f64>)]) -> impl Iterator<Item = Sample>
 }
 
 /// Four tasks, shares over 12 s, by alpha.
-pub(super) fn figure_2(sheet: &mut Sheet) -> Result<()> {
+pub(super) fn figure_2(study: &mut Experiment<Simulated>) -> Result<()> {
     let (arrivals, demands) = ([0.0, 1.0, 3.0, 5.0], [4.5, 2.5, 3.0, 2.0]);
     let golden: Vec<serde_json::Value> = serde_json::from_str(GOLDEN).context("golden/pbs_fluid.json")?;
     let (mut panels, mut table, mut csv, mut worst) = (Vec::new(), Vec::new(), Vec::new(), 0.0_f64);
@@ -71,17 +72,17 @@ pub(super) fn figure_2(sheet: &mut Sheet) -> Result<()> {
         csv.extend(flat(alpha, &samples));
         panels.push(AreaPanel { title: format!("alpha = {alpha}"), samples });
     }
-    sheet.page.heading("Figure 2: processor shares of four tasks");
-    sheet.page.text(&format!(
+    study.page.heading("Figure 2: processor shares of four tasks");
+    study.page.text(&format!(
         "Tasks start at 0, 1, 3, 5 s and need 4.5, 2.5, 3, 2 s. Times of completion in s; they differ by at most {worst:.1e} s \
          from `golden/pbs_fluid.json`."
     ));
-    sheet.page.columns(&["alpha", "task 1", "task 2", "task 3", "task 4"], &table);
+    study.page.columns(&["alpha", "task 1", "task 2", "task 3", "task 4"], &table);
     let off = |at: usize, want: [f64; 4]| {
         near_limits[at].iter().zip(want).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()))
     };
     let (fcfs, las) = (off(0, [4.5, 7.0, 10.0, 12.0]), off(4, [12.0, 9.5, 10.5, 8.0]));
-    sheet.claim(
+    study.claim(
         "alpha = 0.01 is almost FCFS, alpha = 100 almost LAS (Fig. 2)",
         "differences too small to see",
         &format!("completions differ by {fcfs:.4} s and {las:.3} s"),
@@ -90,12 +91,12 @@ pub(super) fn figure_2(sheet: &mut Sheet) -> Result<()> {
     let labels = (1..=4).map(|task| format!("task {task}")).collect();
     let title = "Figure 2: processor shares of four tasks".to_owned();
     let areas = Areas { title, x: "time, s".to_owned(), labels, panels };
-    sheet.page.picture("figure-2", &areas.title, |dir| areas.write(dir, "figure-2"))?;
-    sheet.page.csv("figure-2", &csv)
+    study.page.picture("figure-2", &areas.title, |dir| areas.write(dir, "figure-2"))?;
+    study.page.csv("figure-2", &csv)
 }
 
 /// One task, and four more at 2.5 s.
-pub(super) fn figure_3(sheet: &mut Sheet) -> Result<()> {
+pub(super) fn figure_3(study: &mut Experiment<Simulated>) -> Result<()> {
     let (arrivals, demands) = ([0.0, 2.5, 2.5, 2.5, 2.5], [f64::INFINITY; 5]);
     let (mut panels, mut table, mut csv) = (Vec::new(), Vec::new(), Vec::new());
     let (mut out_at_5, mut interrupted, mut drop_at) = (false, 0, f64::NAN);
@@ -124,7 +125,7 @@ pub(super) fn figure_3(sheet: &mut Sheet) -> Result<()> {
         csv.extend(flat(alpha, &samples));
         panels.push(AreaPanel { title: format!("alpha = {alpha}"), samples });
     }
-    sheet.claim(
+    study.claim(
         "Task 1 becomes non-scheduled at 5 s for alpha = 0.4 (Fig. 3)",
         "at 5 s",
         &format!("drops out at {drop_at:.3} s; at 5 s it is {}", if out_at_5 { "out" } else { "in" }),
@@ -132,23 +133,23 @@ pub(super) fn figure_3(sheet: &mut Sheet) -> Result<()> {
     );
     let all = interrupted == ALPHAS_3.len();
     let ours = format!("{interrupted} of {} alphas; none for alpha up to 1/3", ALPHAS_3.len());
-    sheet.claim("Task 1 is interrupted in all cases (Fig. 3)", "all", &ours, Reproduces::when(all));
-    sheet.page.heading("Figure 3: four arrivals at once");
-    sheet.page.text(
+    study.claim("Task 1 is interrupted in all cases (Fig. 3)", "all", &ours, Reproduces::when(all));
+    study.page.heading("Figure 3: four arrivals at once");
+    study.page.text(
         "One persistent task, and four more at 2.5 s. The paper says that with alpha = 0.4 task 1 becomes non-scheduled at 5 s, \
          and that it is interrupted in all cases. Neither comes out of the paper's own equations (8 and 10): its share reaches 0 \
          earlier, as below, and it never does for alpha up to 1/3. The property that the figure is to show (11) holds.",
     );
-    sheet.page.columns(&["alpha", "task 1"], &table);
+    study.page.columns(&["alpha", "task 1"], &table);
     let labels = (1..=5).map(|task| format!("task {task}")).collect();
     let title = "Figure 3: processor shares when four tasks arrive at once".to_owned();
     let areas = Areas { title, x: "time, s".to_owned(), labels, panels };
-    sheet.page.picture("figure-3", &areas.title, |dir| areas.write(dir, "figure-3"))?;
-    sheet.page.csv("figure-3", &csv)
+    study.page.picture("figure-3", &areas.title, |dir| areas.write(dir, "figure-3"))?;
+    study.page.csv("figure-3", &csv)
 }
 
 /// The eleven properties and the tests that check them.
-pub(super) fn properties(sheet: &mut Sheet) -> Result<()> {
+pub(super) fn properties(study: &mut Experiment<Simulated>) -> Result<()> {
     const ROWS: [(&str, &str, &str); 11] = [
         ("1", "Finite priority", "properties_1_2_3_9"),
         ("2", "Faster priority increase for non-scheduled", "properties_1_2_3_9"),
@@ -166,8 +167,8 @@ pub(super) fn properties(sheet: &mut Sheet) -> Result<()> {
     for (_, what, test) in ROWS {
         anyhow::ensure!(TESTS.contains(&format!("fn {test}(")), "{what}: there is no test {test}");
     }
-    sheet.page.heading("The eleven properties (section 3.2)");
-    sheet.page.text(
+    study.page.heading("The eleven properties (section 3.2)");
+    study.page.text(
         "Each is a property test over random arrivals in `crates/divvy-policy/tests/paper_pbs.rs`, for the fluid model; \
          `cargo test -p divvy-policy --test paper_pbs` runs them. This page names the tests, it does not run them.",
     );
@@ -175,6 +176,6 @@ pub(super) fn properties(sheet: &mut Sheet) -> Result<()> {
         .iter()
         .map(|&(nr, what, test)| vec![nr.to_owned(), what.to_owned(), format!("`{test}`")])
         .collect();
-    sheet.page.columns(&["", "property", "test"], &table);
+    study.page.columns(&["", "property", "test"], &table);
     Ok(())
 }

@@ -7,9 +7,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Outcome, Policies, interval, outcomes};
+use crate::paper::experiment::Experiment;
 use crate::paper::page::{Limit, number};
 use crate::paper::plot::{Axis, Plot, Style};
-use crate::paper::sheet::{Reproduces, Sheet, cpu_seconds};
+use crate::paper::simulated::{Reproduces, Simulated, cpu_seconds};
 
 const GOLDEN: &str = include_str!("../../../../golden/group_a.json");
 const ALPHAS: [f64; 14] = [0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0];
@@ -131,7 +132,7 @@ impl Grid {
     }
 
     /// Mean response times, one row an alpha, one column a beta; then the others.
-    fn table(&self, sheet: &mut Sheet, value: impl Fn(&Outcome) -> String) {
+    fn table(&self, study: &mut Experiment<Simulated>, value: impl Fn(&Outcome) -> String) {
         let names: Vec<String> = self.betas.iter().map(|(beta, _)| format!("beta = {beta}")).collect();
         let head: Vec<&str> = std::iter::once("alpha").chain(names.iter().map(String::as_str)).collect();
         let line = |(a, alpha): (usize, &f64)| {
@@ -139,10 +140,10 @@ impl Grid {
             std::iter::once(alpha.to_string()).chain(cells).collect()
         };
         let table: Vec<Vec<String>> = self.alphas.iter().enumerate().map(line).collect();
-        sheet.page.columns(&head, &table);
+        study.page.columns(&head, &table);
         let line = |(at, name): (usize, &&str)| vec![(*name).to_owned(), value(self.other(at))];
         let table: Vec<Vec<String>> = OTHERS.iter().enumerate().map(line).collect();
-        sheet.page.columns(&["policy", "s"], &table);
+        study.page.columns(&["policy", "s"], &table);
     }
 }
 
@@ -161,37 +162,37 @@ fn base_a(until: &str) -> Value {
 }
 
 /// Eight users, six stretches of half a second, 25 s of thinking (Fig. 7).
-pub(super) fn group_a(sheet: &mut Sheet) -> Result<()> {
-    let (replications, until) = sheet.pick((4, "3000s"), (10, "6000s"));
+pub(super) fn group_a(study: &mut Experiment<Simulated>) -> Result<()> {
+    let (replications, until) = study.pick((4, "3000s"), (10, "6000s"));
     let golden: Value = serde_json::from_str(GOLDEN).context("golden/group_a.json")?;
     let grid = Grid::run("group A", &BETAS, &ALPHAS, &base_a(until), replications)?;
     let rows = grid.rows(Some(&golden));
     let agree = rows.iter().filter(|row| row.agrees == Some(true)).count();
     let compared = rows.iter().filter(|row| row.agrees.is_some()).count();
-    sheet.page.heading("Group A: a simple computational model (Fig. 7)");
-    sheet.page.text(&format!(
+    study.page.heading("Group A: a simple computational model (Fig. 7)");
+    study.page.text(&format!(
         "Mean response times in s with intervals of 95 %; {replications} replications of {until} a point (the paper: one of \
          1200 s), the first 400 s and the last 100 s left out. {agree} of {compared} points agree within four standard errors \
          with `golden/group_a.json` (200,000 s a point, by another program)."
     ));
-    sheet.page.goal(
+    study.page.goal(
         "points that agree with the reference",
         Limit::Least(compared as f64),
         agree as f64,
         "points",
     );
-    grid.table(sheet, |o| interval(&o.mean));
-    claims_a(sheet, &grid);
+    grid.table(study, |o| interval(&o.mean));
+    claims_a(study, &grid);
     let plot = grid.plot("Group A: mean response time", "mean response time, s", |o| o.mean.mean);
-    sheet.page.plot("group-a", &plot)?;
+    study.page.plot("group-a", &plot)?;
     let plot = grid.plot("Group A: standard deviation of response times", "standard deviation, s", |o| o.sd);
-    sheet.page.plot("group-a-sd", &plot)?;
-    sheet.page.csv("group-a", &rows)?;
-    speed(sheet)
+    study.page.plot("group-a-sd", &plot)?;
+    study.page.csv("group-a", &rows)?;
+    speed(study)
 }
 
 /// What section 4.2.1 says.
-fn claims_a(sheet: &mut Sheet, grid: &Grid) {
+fn claims_a(study: &mut Experiment<Simulated>, grid: &Grid) {
     let (rr, linux, fcfs) = (grid.other(0), grid.other(1), grid.other(2));
     let gain = |o: &Outcome| 100.0 * (rr.mean.mean - o.mean.mean) / (rr.mean.mean - 3.0);
     let text = |(low, high): (f64, f64)| format!("{low:.1} to {high:.1} %");
@@ -202,7 +203,7 @@ fn claims_a(sheet: &mut Sheet, grid: &Grid) {
         a if a < rr.mean.half_width + linux.mean.half_width => Reproduces::Partly,
         _ => Reproduces::No,
     };
-    sheet.claim("Group A: Linux is roughly as RR", "roughly the same", &ours, same);
+    study.claim("Group A: Linux is roughly as RR", "roughly the same", &ours, same);
     for (what, beta, below, low, high) in [
         ("beta = +inf", "+inf", f64::INFINITY, 10.0, 30.0),
         ("beta = -3, alpha < 0.5", "-3", 0.5, 30.0, 40.0),
@@ -216,14 +217,14 @@ fn claims_a(sheet: &mut Sheet, grid: &Grid) {
             _ => Reproduces::No,
         };
         let paper = format!("{low:.0} to {high:.0} % less");
-        sheet.claim(
+        study.claim(
             &format!("Group A: additional delay under {what} against RR"),
             &paper,
             &text(range),
             reproduces,
         );
     }
-    sheet.page.text(&format!(
+    study.page.text(&format!(
         "FCFS by the order in which users came, which the paper does not measure, gains {:.1} % of additional delay against RR.",
         gain(fcfs)
     ));
@@ -236,14 +237,14 @@ fn claims_a(sheet: &mut Sheet, grid: &Grid) {
             _ => Reproduces::No,
         };
         let what = format!("Group A: standard deviation, beta = {beta}");
-        sheet.claim(&what, &format!("{low} to {high} s"), &format!("{least:.2} to {most:.2} s"), reproduces);
+        study.claim(&what, &format!("{low} to {high} s"), &format!("{least:.2} to {most:.2} s"), reproduces);
     }
     let near = (rr.sd - 3.6).abs() < 0.25 && (linux.sd - 3.7).abs() < 0.25;
     let ours = format!("RR {:.2} s, Linux 2.2 {:.2} s", rr.sd, linux.sd);
-    sheet.claim("Group A: standard deviation, RR and Linux", "3.6 s, 3.7 s", &ours, Reproduces::when(near));
+    study.claim("Group A: standard deviation, RR and Linux", "3.6 s, 3.7 s", &ours, Reproduces::when(near));
     let rises =
         grid.range("-3", 0.06, |o| o.mean.mean).1 < grid.range("-3", f64::INFINITY, |o| o.mean.mean).1 - 0.5;
-    sheet.claim(
+    study.claim(
         "Group A: the mean rises with alpha under beta = -3",
         "significant",
         &format!("from {:.2} s", grid.range("-3", 0.03, |o| o.mean.mean).0),
@@ -252,7 +253,7 @@ fn claims_a(sheet: &mut Sheet, grid: &Grid) {
 }
 
 /// Decisions a second of one core.
-fn speed(sheet: &mut Sheet) -> Result<()> {
+fn speed(study: &mut Experiment<Simulated>) -> Result<()> {
     let mut table = Vec::new();
     for (name, policy) in [
         ("RR", json!("rr")),
@@ -265,7 +266,7 @@ fn speed(sheet: &mut Sheet) -> Result<()> {
         let before = cpu_seconds();
         let report = simulate(&scenario, 1, &[], &Policies).map_err(|e| anyhow!("{e}"))?;
         let rate = report.operations.decisions as f64 / (cpu_seconds() - before) / 1e6;
-        sheet.page.goal(
+        study.page.goal(
             format!("Group A under {name}, by CPU time of one core"),
             Limit::Least(20.0),
             rate,
@@ -273,14 +274,14 @@ fn speed(sheet: &mut Sheet) -> Result<()> {
         );
         table.push(vec![name.to_owned(), report.operations.decisions.to_string(), number(rate)]);
     }
-    sheet.page.text("Speed of the simulation, 100,000 s of Group A:");
-    sheet.page.columns(&["policy", "decisions", "million decisions a second of one core's CPU time"], &table);
+    study.page.text("Speed of the simulation, 100,000 s of Group A:");
+    study.page.columns(&["policy", "decisions", "million decisions a second of one core's CPU time"], &table);
     Ok(())
 }
 
 /// A web server's requests with Pareto sizes (Fig. 8).
-pub(super) fn group_b(sheet: &mut Sheet) -> Result<()> {
-    let (replications, until) = sheet.pick((4, "2000s"), (10, "4000s"));
+pub(super) fn group_b(study: &mut Experiment<Simulated>) -> Result<()> {
+    let (replications, until) = study.pick((4, "2000s"), (10, "4000s"));
     let base = json!({
         "quantum": "4ms",
         "users": [{
@@ -293,22 +294,22 @@ pub(super) fn group_b(sheet: &mut Sheet) -> Result<()> {
     let alphas = [0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0];
     let betas = [BETAS[0], BETAS[3], BETAS[4]];
     let grid = Grid::run("group B", &betas, &alphas, &base, replications)?;
-    sheet.page.heading("Group B: a web service model (Fig. 8)");
-    sheet.page.text(&format!(
+    study.page.heading("Group B: a web service model (Fig. 8)");
+    study.page.text(&format!(
         "30 clients, 10 s of thinking, Pareto sizes of index 1.2. The paper does not print the speed of its server: here sizes \
          are 60 ms to 60 s, a load of about 0.8. {replications} replications of {until} a point. Mean response times in s:"
     ));
-    grid.table(sheet, |o| interval(&o.mean));
-    sheet.page.text(
+    grid.table(study, |o| interval(&o.mean));
+    study.page.text(
         "Small requests: the paper plots those below the mean size. The median response time stands for them here, because more \
          than half of the sizes are below the mean.",
     );
-    grid.table(sheet, |o| interval(&o.median));
+    grid.table(study, |o| interval(&o.median));
     // beta = 0, as beta = +inf with users that all join at 0 is the same for every alpha.
     let (rr, fifth) = (grid.other(0), grid.at(2, 6));
     let best = grid.range("0", f64::INFINITY, |o| o.mean.mean).0;
     let falls = fifth.mean.mean < grid.at(2, 0).mean.mean;
-    sheet.claim(
+    study.claim(
         "Group B: a large alpha reduces the mean (beta = 0)",
         "beats RR and Linux",
         &format!(
@@ -326,7 +327,7 @@ pub(super) fn group_b(sheet: &mut Sheet) -> Result<()> {
         },
     );
     let small = fifth.median.mean <= grid.other(1).median.mean * 1.05;
-    sheet.claim(
+    study.claim(
         "Group B: small requests, alpha > 2, as good as under Linux (beta = 0)",
         "as good",
         &format!(
@@ -336,18 +337,18 @@ pub(super) fn group_b(sheet: &mut Sheet) -> Result<()> {
         ),
         Reproduces::when(small),
     );
-    sheet.page.plot(
+    study.page.plot(
         "group-b",
         &grid.plot("Group B: mean response time", "mean response time, s", |o| o.mean.mean),
     )?;
     let plot = grid.plot("Group B: median response time", "median response time, s", |o| o.median.mean);
-    sheet.page.plot("group-b-small", &plot)?;
-    sheet.page.csv("group-b", &grid.rows(None))
+    study.page.plot("group-b-small", &plot)?;
+    study.page.csv("group-b", &grid.rows(None))
 }
 
 /// What stands for TPC-W (Fig. 9).
-pub(super) fn group_c(sheet: &mut Sheet) -> Result<()> {
-    let (replications, until) = sheet.pick((4, "2000s"), (10, "4000s"));
+pub(super) fn group_c(study: &mut Experiment<Simulated>) -> Result<()> {
+    let (replications, until) = study.pick((4, "2000s"), (10, "4000s"));
     let base = json!({
         "quantum": "4ms",
         "users": [{
@@ -362,31 +363,31 @@ pub(super) fn group_c(sheet: &mut Sheet) -> Result<()> {
     let alphas = [0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0];
     let betas = [BETAS[0], BETAS[3], BETAS[4]];
     let grid = Grid::run("group C", &betas, &alphas, &base, replications)?;
-    sheet.page.heading("Group C: in place of TPC-W (Fig. 9)");
-    sheet.page.text(&format!(
+    study.page.heading("Group C: in place of TPC-W (Fig. 9)");
+    study.page.text(&format!(
         "The paper runs a database, a servlet container and 30 clients with 7 s of thinking. A simulation has no database: here \
          a request is four exponential stretches of 50 ms with 10 ms between them, a load of about 0.85. It shows the trend \
          only. {replications} replications of {until} a point. Mean response times in s:"
     ));
-    grid.table(sheet, |o| interval(&o.mean));
+    grid.table(study, |o| interval(&o.mean));
     let (rr, large, small) = (grid.other(0), grid.at(2, 7), grid.at(2, 0));
     let near = (large.mean.mean / rr.mean.mean - 1.0).abs();
-    sheet.claim(
+    study.claim(
         "Group C: a large alpha is on the level of RR and Linux",
         "roughly",
         &format!("alpha = 10: {}, RR {}", interval(&large.mean), interval(&rr.mean)),
         if near < 0.1 { Reproduces::Yes } else { Reproduces::Partly },
     );
     let worse = small.mean.mean > rr.mean.mean + small.mean.half_width;
-    sheet.claim(
+    study.claim(
         "Group C: worse for small alpha",
         "worse",
         &format!("alpha = 0.1, beta = 0: {}", interval(&small.mean)),
         Reproduces::when(worse),
     );
-    sheet.page.plot(
+    study.page.plot(
         "group-c",
         &grid.plot("Group C: mean response time", "mean response time, s", |o| o.mean.mean),
     )?;
-    sheet.page.csv("group-c", &grid.rows(None))
+    study.page.csv("group-c", &grid.rows(None))
 }

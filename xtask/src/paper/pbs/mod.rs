@@ -15,19 +15,18 @@ use divvy_sim::scenario::{
 use divvy_sim::simulate::simulate;
 use serde_json::Value;
 
-use super::sheet::{Sheet, cpu_seconds, on_all_cpus};
+use super::experiment::Experiment;
+use super::simulated::{Simulated, cpu_seconds, on_all_cpus};
 use crate::PaperArgs;
 
 /// One part of the page.
-type Part = fn(&mut Sheet) -> Result<()>;
-
 /// Runs the experiments and writes `OUT/pbs.md`.
 ///
 /// # Errors
 /// The first experiment or file that fails.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
-    let mut sheet = Sheet::new(args, "pbs")?;
-    let parts: [(&str, Part); 7] = [
+    let mut study = Experiment::<Simulated>::new(args, "pbs")?;
+    study.parts(&[
         ("figure-2", fluid::figure_2),
         ("figure-3", fluid::figure_3),
         ("properties", fluid::properties),
@@ -35,13 +34,8 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
         ("group-b", groups::group_b),
         ("group-c", groups::group_c),
         ("theory", theory::theory),
-    ];
-    for (name, part) in parts {
-        if sheet.wants(name) {
-            part(&mut sheet)?;
-        }
-    }
-    sheet.finish(
+    ])?;
+    study.finish(
         "PBS, side by side",
         &["Everything here is computed: Figures 2 and 3 by the exact fluid model, the rest by `divvy-sim` with the policies of \
            `divvy-policy`. The paper measured real systems; its Linux was 2.6.15, ours is the goodness rule of Linux 2.2. All \

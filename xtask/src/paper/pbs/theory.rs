@@ -7,8 +7,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{interval, outcomes};
+use crate::paper::experiment::Experiment;
 use crate::paper::page::{Limit, number};
-use crate::paper::sheet::Sheet;
+use crate::paper::simulated::Simulated;
 
 #[derive(Serialize)]
 struct Row {
@@ -30,9 +31,9 @@ fn queue(policy: &Value, size: &Value, until: &str) -> Value {
 }
 
 /// M/M/1, M/G/1 and a closed network against their formulas.
-pub(super) fn theory(sheet: &mut Sheet) -> Result<()> {
+pub(super) fn theory(study: &mut Experiment<Simulated>) -> Result<()> {
     let rate = 1.0 / 1.428_571_429;
-    let until = sheet.pick("10000s", "30000s");
+    let until = study.pick("10000s", "30000s");
     let pbs = |alpha: f64| json!({ "name": "pbs", "params": { "alpha": alpha } });
     let exponential = json!({ "exponential": { "mean": "1s" } });
     let hyper = json!({ "hyperexponential": { "p-long": 0.1, "long": "5.5s", "short": "500ms" } });
@@ -79,14 +80,14 @@ pub(super) fn theory(sheet: &mut Sheet) -> Result<()> {
         let (mean, standard_error) = (outcome.mean.mean, outcome.mean.standard_error);
         rows.push(Row { queue, policy, theory, mean, standard_error, deviation });
     }
-    sheet.page.heading("Against queueing theory");
-    sheet.page.text(&format!(
+    study.page.heading("Against queueing theory");
+    study.page.text(&format!(
         "Mean response times in s at a load of 0.7; 16 replications of {until}, quanta of 20 ms; intervals of 95 %. Under M/M/1 all \
          policies that do not know sizes are equal, PBS among them. With sizes that are all equal a quantum shows: at 50 ms RR is \
          5 % quicker than PS under M/D/1."
     ));
-    sheet.page.columns(&["queue", "policy", "theory", "simulated", "off by, standard errors"], &table);
+    study.page.columns(&["queue", "policy", "theory", "simulated", "off by, standard errors"], &table);
     let worst = rows.iter().map(|row| row.deviation.abs()).fold(0.0, f64::max);
-    sheet.page.goal("simulated queues against theory, worst", Limit::Most(4.0), worst, "standard errors");
-    sheet.page.csv("theory", &rows)
+    study.page.goal("simulated queues against theory, worst", Limit::Most(4.0), worst, "standard errors");
+    study.page.csv("theory", &rows)
 }

@@ -10,11 +10,11 @@ use divvy_linux::{Pid, clock};
 use divvy_policy::Nanos;
 use serde::Serialize;
 
+use super::Experiment;
 use super::machine::busy;
 use super::page::{Limit, percent};
 use super::plot::{Axis, Plot, Style};
 use super::stats::{median, relative_errors, rms, worst};
-use super::{Part, Setting};
 use crate::PaperArgs;
 use leftovers::{Killed, Left, Times, look};
 use pack::Pack;
@@ -91,7 +91,7 @@ fn used_by(processes: &[Pid]) -> u64 {
     processes.iter().map(|&pid| clock::process_cpu(pid).ok().flatten().map_or(0, |cpu| cpu.0)).sum()
 }
 
-fn measure(s: &Setting, tool: Tool, case: &Case, survey: &Survey) -> Result<Samples> {
+fn measure(s: &Experiment, tool: Tool, case: &Case, survey: &Survey) -> Result<Samples> {
     let (settle, window, windows) = s.pick((300, 300, 4), (1_000, 1_000, 10));
     let cpu = s.cpu();
     let mut pack = Pack::new(cpu)?;
@@ -159,14 +159,9 @@ impl Samples {
 /// # Errors
 /// The first run or file that fails; everything that was started has ended then.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
-    let mut setting = Setting::new(&PaperArgs { lanes: 1, ..args.clone() }, "peers")?;
-    let parts: [(&str, Part); 2] = [("shares", shares), ("leftovers", left_behind)];
-    for (name, part) in parts {
-        if setting.wants(name) {
-            part(&mut setting)?;
-        }
-    }
-    setting.finish(
+    let mut experiment: Experiment = Experiment::new(&PaperArgs { lanes: 1, ..args.clone() }, "peers")?;
+    experiment.parts(&[("shares", shares), ("leftovers", left_behind)])?;
+    experiment.finish(
         "divvy beside cpulimit, nice and kernel weights",
         &[
             "One CPU; clients and tools are pinned to it, so that a tool's own CPU time is taken from its clients. Every tool \
@@ -182,7 +177,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
 }
 
 /// The tools that can be had; the page says which cannot, and why.
-fn tools(s: &mut Setting, survey: &Survey) -> Vec<Tool> {
+fn tools(s: &mut Experiment, survey: &Survey) -> Vec<Tool> {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for tool in TOOLS {
         match tool.missing(survey) {
@@ -194,7 +189,7 @@ fn tools(s: &mut Setting, survey: &Survey) -> Vec<Tool> {
     found
 }
 
-fn shares(s: &mut Setting) -> Result<()> {
+fn shares(s: &mut Experiment) -> Result<()> {
     let survey = Survey::new();
     s.page.heading("Shares");
     let tools = tools(s, &survey);
@@ -244,7 +239,7 @@ fn shares(s: &mut Setting) -> Result<()> {
     share_plots(s, &rows, &seconds)
 }
 
-fn share_goals(s: &mut Setting, rows: &[Row]) {
+fn share_goals(s: &mut Experiment, rows: &[Row]) {
     for tool in [Tool::Signals, Tool::Freezer] {
         let of = || rows.iter().filter(|r| r.tool == tool.name());
         if of().next().is_none() {
@@ -260,7 +255,7 @@ fn share_goals(s: &mut Setting, rows: &[Row]) {
     }
 }
 
-fn share_plots(s: &mut Setting, rows: &[Row], seconds: &[(Tool, Samples)]) -> Result<()> {
+fn share_plots(s: &mut Experiment, rows: &[Row], seconds: &[(Tool, Samples)]) -> Result<()> {
     let mut cases: Vec<&str> = rows.iter().map(|r| r.case).collect();
     cases.dedup();
     let by_case = |title: &str, y: &str, value: fn(&Row) -> f64, axis| {
@@ -297,7 +292,7 @@ fn share_plots(s: &mut Setting, rows: &[Row], seconds: &[(Tool, Samples)]) -> Re
     s.page.plot("windows", &plot)
 }
 
-fn left_behind(s: &mut Setting) -> Result<()> {
+fn left_behind(s: &mut Experiment) -> Result<()> {
     let survey = Survey::new();
     s.page.heading("What is left behind after kill -9");
     let tools = tools(s, &survey);

@@ -17,17 +17,17 @@ const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 const MARK: &str = "DIVVY_REAL";
 
 /// The place. Dropping it removes its directories.
-pub(super) struct Arena {
-    pub(super) hierarchies: Hierarchies,
+pub(in crate::paper) struct Arena {
+    pub(in crate::paper) hierarchies: Hierarchies,
     /// What is divided.
-    pub(super) cpus: Vec<u32>,
+    pub(in crate::paper) cpus: Vec<u32>,
     /// Where this program watches, and loads are made: not divided, where there is another.
-    pub(super) watch_cpu: u32,
-    pub(super) divvy: PathBuf,
-    pub(super) own: PathBuf,
-    pub(super) rustc: Option<PathBuf>,
+    pub(in crate::paper) watch_cpu: u32,
+    pub(in crate::paper) divvy: PathBuf,
+    pub(in crate::paper) own: PathBuf,
+    pub(in crate::paper) rustc: Option<PathBuf>,
     /// Says whether the runs shall end.
-    pub(super) check: Box<dyn Fn() -> Result<()>>,
+    pub(in crate::paper) check: Box<dyn Fn() -> Result<()>>,
     root: PathBuf,
     memory: PathBuf,
     runs: Cell<u32>,
@@ -41,7 +41,7 @@ impl Arena {
     ///
     /// # Errors
     /// Where there are too few, or the kernel's books cannot be had.
-    pub(super) fn new(
+    pub(in crate::paper) fn new(
         cpus: &[u32],
         n: usize,
         divvy: PathBuf,
@@ -90,12 +90,17 @@ impl Arena {
     }
 
     /// The divided CPUs as divvy takes them.
-    pub(super) fn cpu_list(&self) -> String {
+    pub(in crate::paper) fn cpu_list(&self) -> String {
         self.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
     }
 
+    /// A directory in memory, for what several runs share.
+    pub(in crate::paper) fn memory(&self) -> &Path {
+        &self.memory
+    }
+
     /// A new run's name, its directory, and one in memory.
-    pub(super) fn places(&self) -> Result<(String, PathBuf, PathBuf)> {
+    pub(in crate::paper) fn places(&self) -> Result<(String, PathBuf, PathBuf)> {
         let run = self.runs.get();
         self.runs.set(run + 1);
         let (dir, counts) = (self.root.join(run.to_string()), self.memory.join(run.to_string()));
@@ -106,7 +111,7 @@ impl Arena {
     }
 
     /// The same environment for everybody, whoever calls.
-    pub(super) fn environment(&self, command: &mut Command) {
+    pub(in crate::paper) fn environment(&self, command: &mut Command) {
         let who = |role: &str, what: &str| format!("GIT_{role}_{what}");
         command.env_clear().env("PATH", PATH).env("LANG", "C.UTF-8").env("HOME", &self.root);
         command.env(MARK, std::process::id().to_string()).env("DIVVY_RUNTIME_DIR", self.root.join("run"));
@@ -123,7 +128,7 @@ impl Arena {
     }
 
     /// Whether a program is installed.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(in crate::paper) fn has(&self, name: &str) -> bool {
         match name {
             "rustc" => self.rustc.is_some(),
             _ => PATH.split(':').any(|dir| Path::new(dir).join(name).exists()),

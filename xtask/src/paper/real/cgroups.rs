@@ -16,7 +16,7 @@ const PATIENCE: Nanos = Nanos::from_secs(20);
 
 /// Where cgroups are made, and of what kind they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hierarchies {
+pub(in crate::paper) struct Hierarchies {
     accounts: PathBuf,
     weights: PathBuf,
     accounts_version: Version,
@@ -34,7 +34,7 @@ impl Hierarchies {
     ///
     /// # Errors
     /// Says what is missing: the books are in the kernel's hands, so there is no page without them.
-    pub(super) fn find() -> Result<Self> {
+    pub(in crate::paper) fn find() -> Result<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")?;
         let found = Self::of(&mounts).context(
             "the kernel's books are needed: a cgroup hierarchy with cpuacct and cpu (version 1), or version 2",
@@ -68,7 +68,7 @@ impl Hierarchies {
     }
 
     /// What the weights of a client are called.
-    pub(super) const fn knob(&self) -> &'static str {
+    pub(in crate::paper) const fn knob(&self) -> &'static str {
         match self.weights_version {
             Version::One => "cpu.shares",
             Version::Two => "cpu.weight",
@@ -78,20 +78,20 @@ impl Hierarchies {
 
 /// The cgroups of one run. Dropping them kills whoever is inside, and removes them.
 #[derive(Debug)]
-pub(super) struct Cgroups {
+pub(in crate::paper) struct Cgroups {
     hierarchies: Hierarchies,
     name: String,
 }
 
 /// The tool's own member of the cgroups; clients are called by their numbers.
-pub(super) const OWN: &str = "own";
+pub(in crate::paper) const OWN: &str = "own";
 
 impl Cgroups {
     /// Makes the cgroups of `clients`, with `weights` where the kernel is to divide.
     ///
     /// # Errors
     /// Where one cannot be made.
-    pub(super) fn new(
+    pub(in crate::paper) fn new(
         hierarchies: &Hierarchies,
         name: String,
         clients: usize,
@@ -140,7 +140,7 @@ impl Cgroups {
     }
 
     /// What a shell has to do first to be the member called `name`.
-    pub(super) fn enter(&self, name: &str) -> String {
+    pub(in crate::paper) fn enter(&self, name: &str) -> String {
         let dirs: BTreeSet<PathBuf> =
             [self.accounts_root(), self.weights_root()].into_iter().map(|d| d.join(name)).collect();
         let enter = |dir: &PathBuf| format!("echo $$ >{}/cgroup.procs; ", dir.display());
@@ -151,7 +151,7 @@ impl Cgroups {
     ///
     /// # Errors
     /// Where the kernel does not tell.
-    pub(super) fn used(&self, name: &str) -> Result<Nanos> {
+    pub(in crate::paper) fn used(&self, name: &str) -> Result<Nanos> {
         let dir = self.accounts_root().join(name);
         let read = |file: &str| {
             std::fs::read_to_string(dir.join(file)).with_context(|| format!("read {}/{file}", dir.display()))
@@ -167,7 +167,7 @@ impl Cgroups {
     }
 
     /// The processes of the member called `name`.
-    pub(super) fn processes(&self, name: &str) -> Vec<Pid> {
+    pub(in crate::paper) fn processes(&self, name: &str) -> Vec<Pid> {
         processes(&self.accounts_root().join(name))
     }
 
@@ -175,7 +175,7 @@ impl Cgroups {
     ///
     /// # Errors
     /// Says which cgroup could not be emptied.
-    pub(super) fn end(&self) -> Result<()> {
+    pub(in crate::paper) fn end(&self) -> Result<()> {
         let roots: BTreeSet<PathBuf> = [self.accounts_root(), self.weights_root()].into();
         roots.iter().filter(|root| root.exists()).try_for_each(|root| remove(root))
     }
@@ -192,7 +192,7 @@ impl Drop for Cgroups {
 ///
 /// # Errors
 /// As [`Cgroups::end`].
-pub(super) fn sweep(prefix: &str) -> Result<()> {
+pub(in crate::paper) fn sweep(prefix: &str) -> Result<()> {
     let hierarchies = Hierarchies::find()?;
     for mount in BTreeSet::from([hierarchies.accounts, hierarchies.weights]) {
         for entry in std::fs::read_dir(&mount).into_iter().flatten().flatten() {

@@ -1,14 +1,14 @@
 //! Real programs, each beside one that computes: divvy, the kernel's weights and cpulimit in turns, judged by the kernel's
 //! own books.
 
-mod arena;
-mod cgroups;
+pub(in crate::paper) mod arena;
+pub(in crate::paper) mod cgroups;
 mod load;
 mod outcome;
 mod picture;
 mod programs;
 mod tables;
-mod trial;
+pub(super) mod trial;
 mod work;
 
 use anyhow::{Result, ensure};

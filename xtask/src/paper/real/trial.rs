@@ -353,7 +353,7 @@ pub(super) fn cycle_shares(shares: &[u64]) -> u64 {
 }
 
 /// Has a command run on these CPUs, with no signal blocked, in a session of its own.
-fn on(command: &mut Command, mask: CpuMask) {
+pub(in crate::paper) fn on(command: &mut Command, mask: CpuMask) {
     // SAFETY: three system calls, on the caller's own thread.
     unsafe {
         command.pre_exec(move || {

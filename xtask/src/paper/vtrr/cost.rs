@@ -14,9 +14,10 @@ use divvy_policy::{Grant, Policy};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use crate::paper::experiment::Experiment;
 use crate::paper::page::{Limit, number};
 use crate::paper::plot::{Axis, Legend, Plot, Style};
-use crate::paper::sheet::{Busy, Reproduces, Sheet};
+use crate::paper::simulated::{Busy, Reproduces, Simulated};
 use crate::paper::stats::median;
 
 const SIZES: [u32; 9] = [1, 10, 50, 100, 150, 200, 1_000, 10_000, 100_000];
@@ -103,8 +104,8 @@ fn cells(clients: u32, patience: Patience) -> Result<Vec<Cost>> {
 }
 
 /// Measures all cells, states the goals, draws.
-pub(super) fn cost(sheet: &mut Sheet) -> Result<()> {
-    let patience = sheet.pick(
+pub(super) fn cost(study: &mut Experiment<Simulated>) -> Result<()> {
+    let patience = study.pick(
         Patience { warm_ns: 50_000_000, measured_ns: 30_000_000 },
         Patience { warm_ns: 600_000_000, measured_ns: 300_000_000 },
     );
@@ -121,21 +122,21 @@ pub(super) fn cost(sheet: &mut Sheet) -> Result<()> {
     let many: Vec<f64> = SIZES.iter().filter(|&&n| n >= 10).map(|&n| of("VTRR, classes", n)).collect();
     let flat = many.iter().copied().fold(0.0, f64::max) / many.iter().copied().fold(f64::INFINITY, f64::min);
     let heap = |n| of("WFQ, heap", n) / of("VTRR, classes", n);
-    sheet.page.heading("Figure 3: what choosing a client costs");
-    sheet.page.text(
+    study.page.heading("Figure 3: what choosing a client costs");
+    study.page.text(
         "One decision is: the client that runs is charged, its CPU comes free, the next one is chosen. Shares are uniform in 1 \
          to 100. Medians of batches of about 0.2 ms, in ns. \"Traverse\" is not built for 100,000 clients: inserting them one by \
          one along the queue is what `classes` is for; choosing is the same.",
     );
-    sheet.page.goal(
+    study.page.goal(
         "VTRR from 10 to 100,000 clients: dearest over cheapest",
         Limit::Most(1.5),
         flat,
         "times",
     );
-    sheet.page.goal("heap WFQ over VTRR at 200 clients", Limit::Least(6.0), heap(200), "times");
-    sheet.page.goal("heap WFQ over VTRR at 100,000 clients", Limit::Least(20.0), heap(100_000), "times");
-    claims(sheet, &of);
+    study.page.goal("heap WFQ over VTRR at 200 clients", Limit::Least(6.0), heap(200), "times");
+    study.page.goal("heap WFQ over VTRR at 100,000 clients", Limit::Least(20.0), heap(100_000), "times");
+    claims(study, &of);
     let mut policies: Vec<&str> = Vec::new();
     for cost in &costs {
         if !policies.contains(&cost.policy) {
@@ -149,7 +150,7 @@ pub(super) fn cost(sheet: &mut Sheet) -> Result<()> {
     let table: Vec<Vec<String>> = policies.iter().map(line).collect();
     let names = SIZES.map(|n| n.to_string());
     let head: Vec<&str> = std::iter::once("clients").chain(names.iter().map(String::as_str)).collect();
-    sheet.page.columns(&head, &table);
+    study.page.columns(&head, &table);
     let draw = |title: &str, most: u32, x_axis| {
         let mut plot = Plot::new(title, "clients", "ns a decision (median)");
         (plot.x_axis, plot.y_axis, plot.legend) = (x_axis, Axis::Log, Legend::Left);
@@ -160,20 +161,20 @@ pub(super) fn cost(sheet: &mut Sheet) -> Result<()> {
         }
         plot
     };
-    sheet.page.plot(
+    study.page.plot(
         "cost-200",
         &draw("Figure 3: cost of choosing a client, 1 to 200 clients", 200, Axis::Linear),
     )?;
-    sheet.page.plot("cost", &draw("Cost of choosing a client, 1 to 100,000 clients", 100_000, Axis::Log))?;
-    sheet.page.csv("cost", &costs)
+    study.page.plot("cost", &draw("Cost of choosing a client, 1 to 100,000 clients", 100_000, Axis::Log))?;
+    study.page.csv("cost", &costs)
 }
 
 /// What section 5.2 says.
-fn claims(sheet: &mut Sheet, of: &dyn Fn(&str, u32) -> f64) {
+fn claims(study: &mut Experiment<Simulated>, of: &dyn Fn(&str, u32) -> f64) {
     let vtrr = |n| of("VTRR, classes", n);
     let times = |what: &str| format!("{} times", number(of(what, 200) / vtrr(200)));
     let flat = of("VTRR, classes", 200) / vtrr(10);
-    sheet.claim(
+    study.claim(
         "VTRR chooses in constant time up to 200 clients (Fig. 3)",
         "less than 800 ns, constant",
         &format!("{} ns at 10, {} ns at 200", number(vtrr(10)), number(vtrr(200))),
@@ -186,11 +187,11 @@ fn claims(sheet: &mut Sheet, of: &dyn Fn(&str, u32) -> f64) {
         _ => Reproduces::No,
     };
     let heap = near(ratio("WFQ, heap"), 6.0);
-    sheet.claim("Heap WFQ over VTRR at 200 clients", "more than 6 times", &times("WFQ, heap"), heap);
+    study.claim("Heap WFQ over VTRR at 200 clients", "more than 6 times", &times("WFQ, heap"), heap);
     let linux = near(ratio("Linux 2.2"), 100.0);
-    sheet.claim("Linux 2.2 over VTRR at 200 clients", "100 times", &times("Linux 2.2"), linux);
+    study.claim("Linux 2.2 over VTRR at 200 clients", "100 times", &times("Linux 2.2"), linux);
     let grows = |what: &str| of(what, 200) > 2.0 * of(what, 10);
-    sheet.claim(
+    study.claim(
         "Linux 2.2 and list WFQ grow with the number of clients",
         "linearly",
         &format!(
@@ -202,7 +203,7 @@ fn claims(sheet: &mut Sheet, of: &dyn Fn(&str, u32) -> f64) {
     );
     let single = of("Linux 2.2", 1) / vtrr(200);
     let reproduces = near(single, 8.0);
-    sheet.claim(
+    study.claim(
         "Linux 2.2 with one client over VTRR with 200",
         "almost 10 times",
         &format!("{} times: a scheduler's call in its kernel is not in ours", number(single)),

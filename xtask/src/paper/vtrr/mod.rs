@@ -12,32 +12,26 @@ use divvy_policy::dispatch::wrr::{Wrr, WrrParams};
 use divvy_policy::{Grant, Nanos, Policy};
 use serde::Serialize;
 
+use super::experiment::Experiment;
 use super::page::number;
 use super::plot::{Plot, Style};
-use super::sheet::{Busy, Reproduces, Sheet};
+use super::simulated::{Busy, Reproduces, Simulated};
 use crate::PaperArgs;
 
 /// One part of the page.
-type Part = fn(&mut Sheet) -> Result<()>;
-
 /// Runs the experiments and writes `OUT/vtrr.md`.
 ///
 /// # Errors
 /// The first experiment or file that fails.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
-    let mut sheet = Sheet::new(args, "vtrr")?;
-    let parts: [(&str, Part); 4] = [
+    let mut study = Experiment::<Simulated>::new(args, "vtrr")?;
+    study.parts(&[
         ("examples", examples),
         ("surfaces", surfaces::surfaces),
         ("cost", cost::cost),
         ("microscope", microscope),
-    ];
-    for (name, part) in parts {
-        if sheet.wants(name) {
-            part(&mut sheet)?;
-        }
-    }
-    sheet.finish(
+    ])?;
+    study.finish(
         "VTRR, side by side",
         &["Everything here is computed by the policies of `divvy-policy`; nothing ran under a kernel. Service errors are in \
            quanta (the paper's tu), behind below 0, ahead above. Where the paper's text leaves a choice, divvy's reading is in \
@@ -67,7 +61,7 @@ struct Example {
 }
 
 /// A, B, C with shares 3, 2, 1 (sections 2 and 3.1).
-fn examples(sheet: &mut Sheet) -> Result<()> {
+fn examples(study: &mut Experiment<Simulated>) -> Result<()> {
     let shares = [3, 2, 1];
     let wfq = |tie| Wfq::new(WfqParams { tie, ..WfqParams::default() }).map_err(|e| anyhow!("{e:?}"));
     let wrr = Wrr::new(WrrParams::default()).map_err(|e| anyhow!("{e:?}"))?;
@@ -101,7 +95,7 @@ fn examples(sheet: &mut Sheet) -> Result<()> {
         };
         let ours = format!("{}; {}; A and B part by {}", row.order, row.errors, row.gap_of_a_and_b);
         let paper = format!("{}; {}", row.paper_order, row.paper_errors);
-        sheet.claim(
+        study.claim(
             &format!("3, 2, 1 under {}", row.policy),
             &paper,
             &ours,
@@ -109,20 +103,20 @@ fn examples(sheet: &mut Sheet) -> Result<()> {
         );
     }
     let together = rows.iter().any(|r| r.order == "ABABCA" && r.errors == "-5/6 to 1");
-    sheet.claim(
+    study.claim(
         "3, 2, 1 under WFQ: the printed order has the printed errors",
         "ABABCA; -5/6 to 1",
         "ABABCA has -2/3 to 2/3; -5/6 to 1 belongs to ABAABC",
         Reproduces::when(together),
     );
-    sheet.page.heading("Worked examples: shares 3, 2, 1");
+    study.page.heading("Worked examples: shares 3, 2, 1");
     let line = |r: &Example| {
         [r.policy, r.paper_order, &r.order, r.paper_errors, &r.errors, &r.gap_of_a_and_b]
             .map(str::to_owned)
             .to_vec()
     };
     let table: Vec<Vec<String>> = rows.iter().map(line).collect();
-    sheet.page.columns(
+    study.page.columns(
         &[
             "policy",
             "order, paper",
@@ -133,11 +127,11 @@ fn examples(sheet: &mut Sheet) -> Result<()> {
         ],
         &table,
     );
-    sheet.page.text(
+    study.page.text(
         "The paper prints one order and one range for WFQ; they belong to different rules for ties. Its \"error between A \
          and B\" is the largest difference of their virtual times.",
     );
-    sheet.page.csv("examples", &rows)
+    study.page.csv("examples", &rows)
 }
 
 const MICRO_CLIENTS: u64 = 5;
@@ -206,7 +200,7 @@ impl Second {
 }
 
 /// Figures 4 to 6: one second of five clients with shares 1 to 5.
-fn microscope(sheet: &mut Sheet) -> Result<()> {
+fn microscope(study: &mut Experiment<Simulated>) -> Result<()> {
     let quantum = MICRO_QUANTUM;
     let linux =
         Linux22Params { tick: Nanos::from_millis(10), ticks_per_share: 2, ..Linux22Params::default() };
@@ -225,8 +219,8 @@ fn microscope(sheet: &mut Sheet) -> Result<()> {
             Wrr::new(WrrParams { quantum, ..WrrParams::default() }).map_err(|e| anyhow!("{e:?}"))?,
         )?,
     ];
-    sheet.page.heading("Figures 4 to 6: one second under the microscope");
-    sheet.page.text(
+    study.page.heading("Figures 4 to 6: one second under the microscope");
+    study.page.text(
         "Five clients with shares 1 to 5 that never block, quanta of 20 ms. Linux 2.2 has priorities of 20 to 100 ms in place \
          of shares; without interrupts nothing disturbs its order, and a quantum is its priority and one tick of 10 ms. WRR is \
          not in the paper's figures.",
@@ -237,22 +231,22 @@ fn microscope(sheet: &mut Sheet) -> Result<()> {
         vec![s.policy.to_owned(), s.runs.len().to_string(), period, number(low), number(high)]
     };
     let table: Vec<Vec<String>> = seconds.iter().map(line).collect();
-    sheet.page.columns(
+    study.page.columns(
         &["policy", "runs", "repeats after, ms", "furthest behind, ms", "furthest ahead, ms"],
         &table,
     );
     let width = |at: usize| seconds[at].extremes().1 - seconds[at].extremes().0;
     let repeats = [1, 2].iter().all(|&at| seconds[at].period_ms() == Some(300.0));
     let repeated = format!("WFQ {}, VTRR {} ms", table[1][2], table[2][2]);
-    sheet.claim("WFQ and VTRR repeat (Figs 5, 6)", "every 300 ms", &repeated, Reproduces::when(repeats));
-    sheet.claim(
+    study.claim("WFQ and VTRR repeat (Figs 5, 6)", "every 300 ms", &repeated, Reproduces::when(repeats));
+    study.claim(
         "Linux is the least even at one second (Fig. 4)",
         "poorest of the three",
         &format!("width of errors, ms: Linux {:.0}, WFQ {:.0}, VTRR {:.0}", width(0), width(1), width(2)),
         Reproduces::when(width(0) > width(1) && width(0) > width(2)),
     );
     let linux_repeats = seconds[0].period_ms();
-    sheet.claim(
+    study.claim(
         "Linux has no repeating pattern (Fig. 4)",
         "none, because interrupts reorder it",
         &linux_repeats.map_or_else(
@@ -271,7 +265,7 @@ fn microscope(sheet: &mut Sheet) -> Result<()> {
             (0..=40).map(move |k| (run.from_ms + long * f64::from(k) / 40.0, f64::from(run.client)))
         });
         plot.add("runs", Style::Points, bars.collect());
-        sheet.page.plot(&format!("schedule-{file}"), &plot)?;
+        study.page.plot(&format!("schedule-{file}"), &plot)?;
         let mut plot = Plot::new(
             format!("Service error in one second: {}", second.policy),
             "time, ms",
@@ -280,8 +274,8 @@ fn microscope(sheet: &mut Sheet) -> Result<()> {
         for (share, errors) in (1..).zip(&second.errors) {
             plot.add(format!("share {share}"), Style::Line, errors.clone());
         }
-        sheet.page.plot(&format!("error-{file}"), &plot)?;
+        study.page.plot(&format!("error-{file}"), &plot)?;
     }
     let runs: Vec<&Run> = seconds.iter().flat_map(|second| &second.runs).collect();
-    sheet.page.csv("microscope", &runs)
+    study.page.csv("microscope", &runs)
 }

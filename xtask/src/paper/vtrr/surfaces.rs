@@ -6,8 +6,9 @@ use divvy_policy::dispatch::static_run::{Extremes, StaticRun, uniform_shares};
 use serde::Serialize;
 
 use crate::paper::areas::{Heat, HeatPanel};
+use crate::paper::experiment::Experiment;
 use crate::paper::page::{Limit, number};
-use crate::paper::sheet::{Reproduces, Sheet, cpu_seconds, on_all_cpus};
+use crate::paper::simulated::{Reproduces, Simulated, cpu_seconds, on_all_cpus};
 
 const TOTALS: [u32; 5] = [128, 256, 512, 1024, 2048];
 const CLIENTS: [usize; 8] = [2, 4, 6, 8, 10, 12, 14, 16];
@@ -135,15 +136,15 @@ fn heat(rows: &[Row]) -> Heat {
 }
 
 /// 40 pairs x 10,000 assignments x three policies.
-pub(super) fn surfaces(sheet: &mut Sheet) -> Result<()> {
-    let rounds = sheet.pick(1_000, 10_000);
+pub(super) fn surfaces(study: &mut Experiment<Simulated>) -> Result<()> {
+    let rounds = study.pick(1_000, 10_000);
     let pairs: Vec<(usize, u32)> = TOTALS.iter().flat_map(|&s| CLIENTS.map(|n| (n, s))).collect();
     let done = on_all_cpus("Figs 1, 2", &pairs, |&(clients, total)| pair(clients, total, rounds))?;
     let rows = rows(&pairs, &done, rounds)?;
     let cpu: f64 = done.iter().map(|pair| pair.cpu).sum();
     let decisions = 3 * u64::from(rounds) * pairs.iter().map(|&(_, total)| u64::from(total)).sum::<u64>();
-    sheet.page.heading("Figures 1 and 2: error ranges over random shares");
-    sheet.page.text(&format!(
+    study.page.heading("Figures 1 and 2: error ranges over random shares");
+    study.page.text(&format!(
         "{} pairs of N clients and S shares, {rounds} assignments each (uniform in (0, 1), scaled to S), three policies: \
          {decisions} decisions, counted as in the paper's study (WRR's turns are taken as a whole). They took {cpu:.2} s of CPU \
          time, {} million a second and core. \"Agrees\" is within four standard errors of `golden/fig12_uniform.json`, which was \
@@ -152,7 +153,7 @@ pub(super) fn surfaces(sheet: &mut Sheet) -> Result<()> {
         number(decisions as f64 / cpu / 1e6)
     ));
     if rounds == 10_000 {
-        sheet.page.goal("40 x 10,000 x three policies, CPU time", Limit::Most(6.0), cpu, "s");
+        study.page.goal("40 x 10,000 x three policies, CPU time", Limit::Most(6.0), cpu, "s");
     }
     let paper = [("wrr", -398.0, 479.0), ("wfq", -1.0, 2.0), ("vtrr", -3.8, 10.6)];
     let mut table = Vec::new();
@@ -165,7 +166,7 @@ pub(super) fn surfaces(sheet: &mut Sheet) -> Result<()> {
         let same = near(ours_low, low) && near(ours_high, high);
         let (paper, ours) = (format!("{low} to {high}"), format!("{ours_low:.2} to {ours_high:.2}"));
         let upper = policy.to_uppercase();
-        sheet.claim(
+        study.claim(
             &format!("Mean error range of {upper} (Figs 1, 2)"),
             &paper,
             &ours,
@@ -173,20 +174,20 @@ pub(super) fn surfaces(sheet: &mut Sheet) -> Result<()> {
         );
         table.push(vec![upper, paper, ours, format!("{agree} of {}", of.len())]);
     }
-    sheet
+    study
         .page
         .columns(&["policy", "paper, quanta", "ours, quanta", "pairs that agree with the reference"], &table);
     let agree = rows.iter().filter(|row| row.agrees).count();
     let least = rows.len() as f64;
-    sheet.page.goal(
+    study.page.goal(
         "rows that agree with the reference within four standard errors",
         Limit::Least(least),
         agree as f64,
         "rows",
     );
     let heat = heat(&rows);
-    sheet.page.picture("surfaces", &heat.title, |dir| heat.write(dir, "surfaces"))?;
-    sheet.page.csv("surfaces", &rows)
+    study.page.picture("surfaces", &heat.title, |dir| heat.write(dir, "surfaces"))?;
+    study.page.csv("surfaces", &rows)
 }
 
 #[cfg(test)]

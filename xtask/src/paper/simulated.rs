@@ -1,16 +1,15 @@
-//! What the simulated experiments share: a page that begins with what reproduces, and work on all CPUs.
+//! What the simulated experiments share: what reproduces, and work on all CPUs.
 
 use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
-use divvy_linux::clock;
 use divvy_policy::{ClientId, CpuId, Event, Grant, Instant, Policy, Share};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::experiment::{Testbed, Took};
 use super::machine::Machine;
-use super::page::Page;
 use crate::PaperArgs;
 
 /// Whether a claim of the paper comes out.
@@ -36,65 +35,37 @@ impl Reproduces {
     }
 }
 
-/// A page of simulated experiments in the making.
-pub(super) struct Sheet {
-    pub(super) page: Page,
-    quick: bool,
-    only: Option<String>,
-    started: Instant,
+/// Simulated runs: how busy the machine was when they began, and what of the paper's claims came out.
+pub(super) struct Simulated {
     load: String,
     claims: String,
 }
 
-impl Sheet {
-    pub(super) fn new(args: &PaperArgs, name: &str) -> Result<Self> {
-        let page = Page::new(&args.out, name)?;
-        let (quick, only, started) = (args.quick, args.only.clone(), clock::now());
-        Ok(Self { page, quick, only, started, load: load(), claims: String::new() })
-    }
-
-    /// `quick` in a quick run, else `full`.
-    pub(super) fn pick<T>(&self, quick: T, full: T) -> T {
-        if self.quick { quick } else { full }
-    }
-
-    /// Whether the part `name` was asked for.
-    pub(super) fn wants(&self, name: &str) -> bool {
-        self.only.as_deref().is_none_or(|only| name.contains(only))
-    }
-
+impl Simulated {
     /// Notes a claim of the paper, and whether it comes out.
     pub(super) fn claim(&mut self, what: &str, paper: &str, ours: &str, reproduces: Reproduces) {
         self.claims += &format!("| {what} | {paper} | {ours} | {} |\n", reproduces.text());
     }
+}
 
-    /// Writes the page.
-    pub(super) fn finish(self, title: &str, preface: &[&str]) -> Result<()> {
-        let seconds = clock::now().since(self.started).0 / 1_000_000_000;
-        let machine = Machine::this(cores());
-        let mut lines = vec![format!(
-            "Machine: {}. It took {} min {} s. Load average (1, 5, 15 minutes) at the start {}, at the end {}: times were \
+impl Testbed for Simulated {
+    fn new(_: &PaperArgs) -> Result<Self> {
+        Ok(Self { load: load(), claims: String::new() })
+    }
+
+    fn before(&self, took: Took) -> Vec<String> {
+        vec![format!(
+            "Machine: {}. It took {took}. Load average (1, 5, 15 minutes) at the start {}, at the end {}: times were \
              measured beside whatever else ran.",
-            machine.text(),
-            seconds / 60,
-            seconds % 60,
+            Machine::this(cores()).text(),
             self.load,
             load()
-        )];
-        lines.extend(preface.iter().map(|&line| line.to_owned()));
-        if self.quick {
-            lines.push(
-                "**This is a quick run**: fewer and shorter runs than the goals are meant for.".to_owned(),
-            );
-        }
-        if let Some(only) = &self.only {
-            lines.push(format!("**Only the parts named `{only}` were run.**"));
-        }
+        )]
+    }
+
+    fn after(&self) -> Option<String> {
         let head = "## What reproduces\n\n| claim | paper | ours | reproduces |\n|---|---|---|---|\n";
-        lines.push(format!("{head}{}", self.claims.trim_end()));
-        let (met, goals) = self.page.write(title, &lines)?;
-        eprintln!("{title}: {met} of {goals} goals met");
-        Ok(())
+        Some(format!("{head}{}", self.claims.trim_end()))
     }
 }
 
