@@ -122,7 +122,7 @@ pub(crate) struct ShareArgs {
     pub(crate) policy: Option<String>,
 
     /// By what clients are held or weighed: signals (SIGSTOP), freezer (cgroup.freeze), cgroup (the kernel's CPU weights,
-    /// without a policy), or auto: the best of them that there is (docs/backends.md)
+    /// without a policy), auto: the best of them that there is, or idle: signals, and cpu.idle beside sleepers (docs/backends.md)
     #[arg(long, value_name = "BACKEND", default_value = "signals")]
     pub(crate) backend: BackendArg,
 

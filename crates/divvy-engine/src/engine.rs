@@ -20,6 +20,7 @@ pub struct Lost {
 
 /// Why the loop cannot go on.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EngineError {
     /// The host failed as a whole.
     #[error("{0}")]
@@ -62,6 +63,8 @@ pub struct Engine<P, H> {
     wakeups: u64,
     /// The policy was told of something since it was last asked to decide.
     unserved: bool,
+    /// Whether the policy was told that those that are held have what the others leave.
+    leaves: bool,
     lost: Vec<Lost>,
     recorder: Option<Box<dyn Recorder>>,
 }
@@ -78,6 +81,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             released: BTreeSet::new(),
             wakeups: 0,
             unserved: false,
+            leaves: false,
             lost: Vec::new(),
             recorder: None,
         }
@@ -112,6 +116,11 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
     /// The accounts.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// See [`Policy::balance`].
+    pub fn balance(&self, client: ClientId) -> Option<i128> {
+        self.policy.balance(client)
     }
 
     /// How often the loop has woken.
@@ -269,9 +278,12 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             wish = Wish::Released;
             self.hold(client)?;
             self.carry_out(Gate::Measure { client })?;
-            if !self.alive(client) {
-                return Ok(());
-            }
+        } else {
+            let done = self.host.stand(client);
+            self.or_lose(client, done)?;
+        }
+        if !self.alive(client) {
+            return Ok(());
         }
         self.clients[client.index()].paused = Some(wish);
         self.note_blocked(client, true);
@@ -320,6 +332,12 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
     pub fn serve(&mut self) -> Result<(), EngineError> {
         while let Some(news) = self.host.next_news() {
             self.on_news(news)?;
+        }
+        let leaves = self.host.leaves();
+        if leaves != std::mem::replace(&mut self.leaves, leaves) {
+            self.policy.set_leftovers(leaves);
+            let now = self.host.now();
+            self.record(|| TraceLine::leftovers(now, leaves));
         }
         loop {
             let now = self.host.now();
@@ -484,8 +502,10 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
                 self.or_lose(client, done)?;
             }
             Gate::Hold { client } => {
-                if !self.wish(client, Wish::Held) {
-                    self.hold(client)?;
+                if self.alive(client) && !self.wish(client, Wish::Held) {
+                    self.released.remove(&client);
+                    let done = self.host.give_way(client);
+                    self.or_lose(client, done)?;
                 }
             }
             Gate::Measure { client } => {

@@ -34,6 +34,29 @@ pub trait Host {
     /// [`HostError`], by what happened to the client.
     fn hold(&mut self, client: ClientId) -> Result<(), HostError>;
 
+    /// Keeps `client` from running as long as others that are released want the CPUs: what the policy asks for. A host
+    /// that can let it have what they leave does, and charges it for that; the others hold it.
+    ///
+    /// # Errors
+    /// As [`hold`](Self::hold).
+    fn give_way(&mut self, client: ClientId) -> Result<(), HostError> {
+        self.hold(client)
+    }
+
+    /// `client`, which gives way, is not to run at all until it is released, whatever the others leave. A host that holds
+    /// whoever gives way has nothing to do.
+    ///
+    /// # Errors
+    /// As [`hold`](Self::hold).
+    fn stand(&mut self, _client: ClientId) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    /// Whether [`give_way`](Self::give_way) leaves clients what the others do not use, at the moment.
+    fn leaves(&self) -> bool {
+        false
+    }
+
     /// CPU time that `client` has used since it began, all its threads and processes, those gone included.
     ///
     /// # Errors
@@ -111,6 +134,7 @@ pub fn take_width(news: &mut VecDeque<News>, client: ClientId) -> Option<u32> {
 
 /// Why a host could not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HostError {
     /// The client has ended.
     #[error("the client has ended")]

@@ -15,6 +15,7 @@ const NARROW_CYCLES: u64 = 16;
 
 /// One client's account.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ClientLedger {
     /// What it asked for.
     pub share: Share,
@@ -50,6 +51,7 @@ impl ClientLedger {
 
 /// What a client was to get and what it got.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Standing {
     /// What the share comes to on these CPUs, in the same unit: less where a client cannot use so much.
     pub effective_share: f64,
@@ -65,6 +67,7 @@ pub struct Standing {
 
 /// Median, mean and maximum of the errors of cycles; see [`CycleStats::errors`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct CycleErrors {
     /// Arithmetic mean.
     pub mean: f64,

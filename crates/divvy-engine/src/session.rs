@@ -13,13 +13,14 @@ use crate::host::{Host, HostError, News};
 use crate::policies::{AnyGate, Chosen, GateSpec, SpecError};
 use crate::trace::{TRACE_VERSION, TraceHeader};
 
-/// What a client does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// What a client does. One that has just joined is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientState {
     /// It may run, and was not seen asleep.
     Running,
     /// Kept from running until it is its turn.
+    #[default]
     Held,
     /// Kept from running until the next window of 100 ms, for it has had its limit in this one.
     Limited,

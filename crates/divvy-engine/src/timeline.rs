@@ -12,6 +12,7 @@ use crate::trace::{Divergence, Trace, TraceHeader, TraceLine, TraceReader};
 
 /// Why a line cannot follow those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PlaybackError {
     /// It speaks of a client that never joined.
     #[error("client {0} has not joined")]
@@ -243,6 +244,7 @@ impl Playback {
 
 /// A time in which a client's state was one and the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stretch {
     /// Its beginning.
     pub from: Instant,
@@ -284,6 +286,7 @@ impl Stretches {
 
 /// One client of a [`Timeline`].
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ClientTimeline {
     /// Its name, or its number.
     pub name: String,
@@ -328,6 +331,7 @@ impl ClientTimeline {
 
 /// The end of a cycle.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct CycleEnd {
     /// When it ended.
     pub at: Instant,
@@ -337,6 +341,7 @@ pub struct CycleEnd {
 
 /// A whole run.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Timeline {
     /// What was run.
     pub header: TraceHeader,

@@ -51,6 +51,7 @@ pub enum Trace {
     Block { c: u32 },
     Charge { c: u32, ns: u64 },
     Width { c: u32, cpus: u32 },
+    Leftovers { used: bool },
     Limit { c: u32, ppm: u64 },
     Free { cpu: u32 },
     Release { c: u32, cpu: Option<u32> },
@@ -116,6 +117,12 @@ impl TraceLine {
     #[must_use]
     pub fn at_limit(now: Instant, client: ClientId, held: bool) -> Self {
         Self { t: now.0, what: Trace::AtLimit { c: client.0, held } }
+    }
+
+    /// The line for whether those that are held have what the others leave.
+    #[must_use]
+    pub fn leftovers(now: Instant, used: bool) -> Self {
+        Self { t: now.0, what: Trace::Leftovers { used } }
     }
 
     /// The limit of this line, if it is one.
@@ -267,6 +274,10 @@ pub fn replay(text: impl Iterator<Item = String>) -> Result<u64, Divergence> {
         }
         if let Some((client, limit)) = recorded.as_limit().map_err(|e| bad(e.to_string()))? {
             policy.set_limit(now, client, limit).map_err(|why| Divergence::Refused { line, why })?;
+            continue;
+        }
+        if let Trace::Leftovers { used } = recorded.what {
+            policy.set_leftovers(used);
             continue;
         }
         match recorded.as_event().map_err(|e| bad(e.to_string()))? {

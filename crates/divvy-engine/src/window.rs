@@ -7,6 +7,9 @@
 //! **Idea.** Shares count from a gate's next cycle on. So what is achieved is counted from the end of the cycle in which something
 //! changed to the end of the last one. Until a whole cycle has passed, and under a gate that has none, it is what was used
 //! since the change.
+//!
+//! **Debts.** Who was first looked at late, a newcomer above all, has had more by then than was due, and pays it back in its next
+//! cycles. What is counted when it is paid is counted when it was made: a policy that knows the account says it.
 
 use std::collections::HashMap;
 
@@ -44,8 +47,8 @@ impl Window {
     }
 
     /// To be called whenever cycles may have ended: the first end after a change is where counting begins. Cost: O(clients)
-    /// then, and nothing else.
-    pub fn follow(&mut self, ledger: &Ledger, now: Instant) {
+    /// then, and nothing else. `balance` is what [`Policy::balance`](divvy_policy::Policy::balance) says of a client.
+    pub fn follow(&mut self, ledger: &Ledger, now: Instant, balance: impl Fn(ClientId) -> Option<i128>) {
         let ended = ledger.cycles().ended;
         if ended == self.seen {
             return;
@@ -53,7 +56,13 @@ impl Window {
         (self.seen, self.ended) = (ended, now);
         if self.is_within {
             (self.is_within, self.began, self.cycles) = (false, now, ended);
-            self.base.iter_mut().for_each(|(id, service)| *service = ledger.service_of_cycles(*id));
+            for (id, service) in &mut self.base {
+                let had = i128::from(ledger.clients()[id.index()].service.0);
+                // What it was due and has not had, it may never get.
+                let due = balance(*id).map_or(had, |balance| (had + balance).max(0));
+                let of_cycles = ledger.service_of_cycles(*id);
+                *service = of_cycles.min(Nanos(u64::try_from(due).unwrap_or(u64::MAX)));
+            }
         }
     }
 
@@ -104,7 +113,7 @@ mod tests {
             if ms % 200 == 199 {
                 ledger.end_cycle();
                 if whole {
-                    window.follow(&ledger, now);
+                    window.follow(&ledger, now, |_| None);
                 }
             }
         }
@@ -133,6 +142,67 @@ mod tests {
         assert_eq!(parts(120, 220, true), [1.0, 0.0, 0.0]);
     }
 
+    /// Two clients at 1:3, of 40 and 120 ms of a cycle, both known to the exact gate. The second comes in the middle of a cycle, and
+    /// has had so much before it is first held; while it still owes that, a share changes, which it was before.
+    #[test]
+    fn what_is_paid_back_was_had() {
+        use divvy_policy::gate::{Exact, ExactParams, Scale};
+        use divvy_policy::{Event, Policy as _};
+        let [first, second] = [ClientId(0), ClientId(1)];
+        for had in [0, 30, 180, 500] {
+            let quantum = Nanos(40 * MS);
+            let mut gate =
+                Exact::new(ExactParams { quantum, scale: Scale::AsGiven, ..ExactParams::default() }).unwrap();
+            let mut ledger = Ledger::new(1);
+            let mut now = Instant(1);
+            let mut window = Window::new(now);
+            let join = |gate: &mut Exact, ledger: &mut Ledger, client, share, now| {
+                let share = Share::new(share).unwrap();
+                ledger.join(share);
+                gate.on_event(now, Event::Join { client, share }).unwrap();
+                gate.on_event(now, Event::Wake { client }).unwrap();
+            };
+            // Whoever is released has the CPU, until `until` ms, in steps of 1 ms.
+            let mut running = None;
+            let mut run =
+                |gate: &mut Exact, ledger: &mut Ledger, window: &mut Window, now: &mut Instant, ms: u64| {
+                    for _ in 0..ms {
+                        while let Some(decision) = gate.poll_decision(*now) {
+                            match decision {
+                                divvy_policy::Gate::Release { client, .. } => running = Some(client),
+                                divvy_policy::Gate::Measure { client } => {
+                                    gate.on_event(*now, Event::Charge { client, used: Nanos::ZERO }).unwrap();
+                                }
+                                divvy_policy::Gate::Observe { client } => {
+                                    gate.on_event(*now, Event::Wake { client }).unwrap();
+                                }
+                                divvy_policy::Gate::CycleEnd { .. } => ledger.end_cycle(),
+                                divvy_policy::Gate::Hold { .. } => {}
+                            }
+                        }
+                        window.follow(ledger, *now, |id| gate.balance(id));
+                        *now = *now + Nanos(MS);
+                        if let Some(client) = running {
+                            ledger.charge(client.index(), Nanos(MS));
+                            gate.on_event(*now, Event::Charge { client, used: Nanos(MS) }).unwrap();
+                        }
+                    }
+                };
+            join(&mut gate, &mut ledger, first, 1, now);
+            window.begin(&ledger, [first].into_iter(), now);
+            run(&mut gate, &mut ledger, &mut window, &mut now, 500);
+            join(&mut gate, &mut ledger, second, 3, now);
+            window.begin(&ledger, [first, second].into_iter(), now);
+            ledger.charge(1, Nanos(had * MS));
+            gate.on_event(now, Event::Charge { client: second, used: Nanos(had * MS) }).unwrap();
+            run(&mut gate, &mut ledger, &mut window, &mut now, 100);
+            window.begin(&ledger, [first, second].into_iter(), now);
+            run(&mut gate, &mut ledger, &mut window, &mut now, 16 * 160);
+            let [a, b] = [first, second].map(|id| window.service(&ledger, id).0 as f64);
+            assert!((b / (a + b) - 0.75).abs() < 0.002, "{had} ms before it was held: {a} and {b}");
+        }
+    }
+
     #[test]
     fn it_is_as_long_as_its_cycles() {
         let mut ledger = Ledger::new(1);
@@ -143,8 +213,8 @@ mod tests {
         assert_eq!(window.length(&ledger, at(130)).0, 30 * MS);
         for end in [200, 400, 600] {
             ledger.end_cycle();
-            window.follow(&ledger, at(end));
-            window.follow(&ledger, at(end + 5));
+            window.follow(&ledger, at(end), |_| None);
+            window.follow(&ledger, at(end + 5), |_| None);
         }
         assert_eq!(window.length(&ledger, at(730)).0, 400 * MS);
     }

@@ -28,6 +28,7 @@ struct Script {
     stopped: Vec<u32>,
     news: VecDeque<News>,
     calls: Vec<Call>,
+    stood: Vec<u32>,
     broken: bool,
 }
 
@@ -62,6 +63,11 @@ impl Host for Script {
     fn hold(&mut self, client: ClientId) -> Result<(), HostError> {
         self.calls.push(Call::Hold(client.0));
         self.answer(client, "hold")
+    }
+
+    fn stand(&mut self, client: ClientId) -> Result<(), HostError> {
+        self.stood.push(client.0);
+        Ok(())
     }
 
     fn measure(&mut self, client: ClientId) -> Result<Nanos, HostError> {
@@ -375,6 +381,7 @@ fn a_held_client_that_was_paused_stays_held_until_the_policy_releases_it() {
     let (mut engine, told) = engine();
     engine.pause(A).unwrap();
     assert_eq!((engine.host().calls.as_slice(), told.take_events()), (&[][..], vec![blocked(A)]));
+    assert_eq!(engine.host().stood, [0], "it has no more of what others leave");
     engine.resume(A).unwrap();
     assert_eq!(
         (engine.host().calls.as_slice(), told.take_events()),

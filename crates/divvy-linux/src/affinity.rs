@@ -35,6 +35,7 @@ impl std::fmt::Display for CpuMask {
 
 /// Why a text is no list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CpuListError {
     /// A part of it is no number.
     #[error("'{0}' is no CPU")]

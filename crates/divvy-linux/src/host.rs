@@ -1,6 +1,7 @@
 //! Live processes as an engine's host: signals hold and release, the kernel's CPU clocks measure.
 
 mod adopt;
+mod behind;
 mod condition;
 mod descent;
 mod guardian_link;
@@ -32,6 +33,7 @@ use crate::steer::steer;
 use crate::world::Live;
 use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own, perf, slice};
 use adopt::{Family, MARK, mark};
+use behind::Rests;
 pub(crate) use condition::Condition;
 use descent::{Descent, Kin};
 use guardian_link::GuardianLink;
@@ -73,6 +75,8 @@ pub fn check_cpus(cpus: &CpuMask) -> Result<()> {
 pub(crate) struct Client {
     pub(crate) members: Members,
     pub(crate) condition: Condition,
+    /// Held because others come first: it may have what they leave.
+    pub(crate) waits: bool,
     /// What it was attached by; `None` for a command.
     pub(crate) selector: Option<Selector>,
     /// When it was attached: whoever began later has used nothing before.
@@ -102,6 +106,7 @@ impl Client {
         Self {
             members,
             condition: Condition::Released,
+            waits: false,
             selector: None,
             since: StartTime(0),
             had_members: false,
@@ -129,12 +134,13 @@ impl Client {
 
     /// Whether its members are to be stopped one by one: those in a cgroup are held with it.
     pub(crate) fn stops(&self) -> bool {
-        self.is_held() && self.leaf.is_none()
+        self.condition.stands() && self.leaf.as_ref().is_none_or(Leaf::gives_way)
     }
 
     /// Whether it stands, as far as it was our doing.
     fn stands(&self, look: &mut Look<'_>) -> bool {
-        self.leaf.as_ref().map_or_else(|| self.members.all_suspended(look), Leaf::is_frozen)
+        let leaf = self.leaf.as_ref().filter(|leaf| !leaf.gives_way());
+        leaf.map_or_else(|| self.members.all_suspended(look), Leaf::is_frozen)
     }
 }
 
@@ -168,6 +174,7 @@ pub struct LinuxHost {
     counters: bool,
     pub(crate) descent: Descent,
     listener: Listener,
+    rests: Rests,
 }
 
 impl LinuxHost {
@@ -261,6 +268,7 @@ impl LinuxHost {
             counters: perf::is_allowed() && perf::TreeCounter::check().is_ok(),
             descent: if perf::is_allowed() { Descent::open() } else { Descent::default() },
             listener,
+            rests: Rests::default(),
         };
         if let Some(switches) = host.listener.switches() {
             host.listener.number = Some(host.reactor.watch(switches.as_fd())?);
@@ -484,6 +492,11 @@ impl LinuxHost {
         if scan.running == 0 && self.is_one_dying(i, now) {
             scan.running = 1;
         }
+        // Where several could run, fewer leave a CPU idle as one that sleeps does.
+        let few = self.cpus.len() > 1 && scan.running < most && scan.threads > 1;
+        if few && !self.clients[i].is_held() && self.rests.seen_few(now) {
+            self.note_rest(i, now, true);
+        }
         let c = &mut self.clients[i];
         // What stands suspended says nothing of how many would run.
         let width = scan.running.clamp(1, most);
@@ -560,6 +573,7 @@ impl Host for LinuxHost {
                 self.member_ended(pid);
             }
         }
+        self.end_rests_if_due(self.beaten);
         self.adopt_orphans_if_due();
         self.settle_held(self.beaten);
         self.audit(self.beaten);
@@ -588,6 +602,7 @@ impl Host for LinuxHost {
 
     fn hold(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
         self.release_if_due(client);
+        self.clients[client.index()].waits = false;
         if self.clients[client.index()].is_gone() {
             return Err(HostError::Gone);
         }
@@ -596,6 +611,26 @@ impl Host for LinuxHost {
             return Ok(());
         }
         self.hold_client(client.index()).map(|_| ()).map_err(|(_, e)| e)
+    }
+
+    fn give_way(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
+        if !self.gives_way(client.index()) {
+            self.hold(client)?;
+            self.clients[client.index()].waits = true;
+            return Ok(());
+        }
+        self.release_if_due(client);
+        self.clients[client.index()].waits = true;
+        self.put_behind(client.index()).map_err(|e| host_error(&e))
+    }
+
+    fn stand(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
+        let gives_way = |c: &Client| c.leaf.as_ref().is_some_and(Leaf::gives_way);
+        if gives_way(&self.clients[client.index()]) { self.hold(client) } else { Ok(()) }
+    }
+
+    fn leaves(&self) -> bool {
+        self.rests.are_on()
     }
 
     fn measure(&mut self, client: ClientId) -> std::result::Result<Nanos, HostError> {

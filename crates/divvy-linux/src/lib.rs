@@ -65,3 +65,8 @@ pub use select::{
     Selector, SelectorError, group_id, group_name, matches_glob, user_group, user_id, user_name,
 };
 pub use spawn::Command;
+
+/// What the README shows, tried.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -29,6 +29,17 @@ pub trait Policy {
 
     /// When to call [`poll_decision`](Policy::poll_decision) again if nothing happens first; `None` for never.
     fn poll_timeout(&self) -> Option<Instant>;
+
+    /// From now on those that are held have what those that run leave of the CPUs (`used`), and are charged for it, or nothing
+    /// again. A policy may make use of it: nothing is lost where it notices later that somebody sleeps.
+    fn set_leftovers(&mut self, _used: bool) {}
+
+    /// What `client` was due of the cycles that have ended and has not had, less what it has had of the present one, ns:
+    /// negative where it has had more, which it pays back. `None` for nobody's client, and where no such account is kept.
+    fn balance(&self, client: ClientId) -> Option<i128> {
+        let _ = client;
+        None
+    }
 }
 
 /// What can happen to a policy. The set is closed, so that one recorder wraps any policy.
@@ -157,6 +168,20 @@ pub enum Gate {
         /// Cycles ended so far, this one included.
         cycles: u64,
     },
+}
+
+impl Gate {
+    /// The client that the decision is about, if it is about one.
+    #[must_use]
+    pub const fn client(&self) -> Option<ClientId> {
+        match *self {
+            Self::Release { client, .. }
+            | Self::Hold { client }
+            | Self::Measure { client }
+            | Self::Observe { client } => Some(client),
+            Self::CycleEnd { .. } => None,
+        }
+    }
 }
 
 /// A dispatcher's decision: `client` runs next on `cpu`, for `slice` at the most.

@@ -21,6 +21,8 @@ pub(crate) enum BackendArg {
     Cgroup,
     /// cgroup, else freezer, else signals
     Auto,
+    /// Signals where all compute, cpu.idle beside somebody who sleeps now and then
+    Idle,
 }
 
 /// The back end's part of the report.
@@ -52,6 +54,7 @@ pub(super) fn choose(args: &ShareArgs, tasks: &[Task]) -> Result<Chosen, Failure
     let asked = match args.backend {
         BackendArg::Signals => Asked::Signals,
         BackendArg::Freezer => Asked::Freezer,
+        BackendArg::Idle => Asked::Idle,
         BackendArg::Cgroup => Asked::Cgroup,
         BackendArg::Auto => Asked::Auto,
     };
@@ -86,6 +89,7 @@ impl BackendReport {
     pub(super) fn deeds(&self) -> &'static str {
         match self.backend {
             Backend::Freezer => "freezes and thaws",
+            Backend::Idle => "signals and changes of cpu.idle",
             Backend::Signals | Backend::Cgroup => "signals",
         }
     }

@@ -168,7 +168,9 @@ fn gate_spec(args: &ShareArgs, backend: &Chosen, cpus: u32) -> GateSpec {
     let default = GateSpec::default();
     let policy = match backend.backend {
         Backend::Cgroup => KERNEL.to_owned(),
-        Backend::Signals | Backend::Freezer => args.policy.clone().unwrap_or_else(|| default.policy.clone()),
+        Backend::Signals | Backend::Freezer | Backend::Idle => {
+            args.policy.clone().unwrap_or_else(|| default.policy.clone())
+        }
     };
     GateSpec {
         policy,

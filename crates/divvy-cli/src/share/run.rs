@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 
 use divvy_api::runs::ShareRun;
-use divvy_api::types::{Bounds, Client};
+use divvy_api::types::Client;
 use divvy_engine::{ClientLedger, ClientState, EngineError, Exit, Host as _, HostError, Session, Standing};
 use divvy_linux::cgroup::Chosen;
 use divvy_linux::front::Link;
@@ -457,12 +457,8 @@ impl<'a> Run<'a> {
                     (Some(selector), _) => selector.to_string(),
                     (None, leader) => format!("tree:{}", leader.map_or(0, |pid| pid.as_raw_nonzero().get())),
                 },
-                user: None,
-                currency: None,
-                group: None,
                 share: account.share.get(),
                 limit_ppm: account.limit.map(CpuLimit::ppm),
-                bounds: Bounds::default(),
                 effective_share: standing.effective_share,
                 requested_fraction: standing.requested_fraction,
                 effective_fraction: standing.effective_fraction,
@@ -473,10 +469,7 @@ impl<'a> Run<'a> {
                 width: account.width,
                 nr_members: host.nr_members(id),
                 not_permitted: host.nr_not_permitted(id),
-                members: Vec::new(),
-                pressure: Vec::new(),
-                exit: None,
-                why: None,
+                ..Client::default()
             }
         };
         ShareRun {

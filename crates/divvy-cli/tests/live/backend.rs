@@ -397,6 +397,8 @@ fn arguments_that_do_not_go_with_a_backend_are_named() {
         (&["--backend", "cgroup", own.as_str()], "use --backend signals"),
         (&["--policy", "kernel", "1:true"], "comes with --backend cgroup"),
         (&["--backend", "nice", "1:true"], "signals, freezer, cgroup, auto"),
+        (&["--backend", "idle", "--policy", "las", "1:true"], "leave --policy las out"),
+        (&["--backend", "idle", own.as_str()], "use --backend signals for it"),
     ] {
         let outcome = sandbox.run(&[&["share"], args].concat());
         assert_eq!(outcome.code, Some(2), "{args:?}: {}", outcome.stderr);
@@ -441,6 +443,96 @@ fn killed_with_weights_nothing_is_left_but_the_clients() {
     running.kill(Victim::Scheduler);
     check_let_go(&sandbox, &ground, pid);
     assert_eq!(sandbox.with("client").len(), 2);
+}
+
+/// What the leaves of a divvy's trees have in `cpu.idle`.
+fn idle(ground: &Path, pid: Pid) -> Vec<bool> {
+    let leaves = trees(ground, pid).into_iter().filter_map(|tree| std::fs::read_dir(tree).ok()).flatten();
+    let state = |leaf: std::fs::DirEntry| std::fs::read_to_string(leaf.path().join("cpu.idle"));
+    let leaves = leaves.flatten().filter(|leaf| leaf.file_type().is_ok_and(|t| t.is_dir()));
+    leaves.filter_map(|l| state(l).ok()).map(|s| s.trim() == "1").collect()
+}
+
+/// One that sleeps now and then, with three shares, and one that computes; both have been put behind the other by `cpu.idle`.
+fn with_a_sleeper(sandbox: &Sandbox, ground: &Path, more: &[&str]) -> Running {
+    let work = "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done";
+    let (sleeper, other) =
+        (format!("3:while :; do {work}; sleep 0.003; done # client"), format!("1:{SPIN} # client"));
+    let cpu = one_cpu();
+    let args = ["share", "--quiet", "--backend", "idle", "--cpus", &cpu];
+    let running = sandbox.start(&[&args[..], more, &[&sleeper, &other]].concat());
+    let pid = running.scheduler();
+    eventually("one that stands behind the other", || idle(ground, pid).contains(&true).then_some(()));
+    running
+}
+
+#[test]
+fn beside_a_sleeper_nobody_is_suspended() {
+    let Some(ground) = weights("beside_a_sleeper_nobody_is_suspended") else { return };
+    let sandbox = Sandbox::own();
+    let running = with_a_sleeper(&sandbox, &ground, &["--json", "--for", "4s"]);
+    let pid = running.scheduler();
+    let looks = (0..100).map(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        (sandbox.suspended().len(), idle(&ground, pid).contains(&true))
+    });
+    let looks: Vec<(usize, bool)> = looks.collect();
+    // Signals hold for a moment where the sleeper was not seen asleep for long.
+    let suspended = looks.iter().filter(|(suspended, _)| *suspended > 0).count();
+    let behind = looks.iter().filter(|(_, behind)| *behind).count();
+    // The other stands behind in the turns of the sleeper only.
+    assert!(
+        suspended <= 30 && behind >= 5,
+        "{suspended} looks with somebody suspended, {behind} with one behind"
+    );
+    let outcome = running.end();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let report = check_report(&String::from_utf8(outcome.stdout).expect("text"));
+    assert_eq!(report["backend"], json!({ "asked": "idle", "used": "idle", "why": "asked for" }));
+    // Neither has been kept from the CPU.
+    let got = |i| client(&report, i, "service_ns").as_f64().expect("a number");
+    assert!(got(0) > 1e8 && got(1) > 1e8, "{report}");
+    assert_eq!(trees(&ground, pid), Vec::<PathBuf>::new());
+    assert_eq!(sandbox.processes(), []);
+}
+
+#[test]
+fn those_behind_others_are_let_go_whatever_happens_to_divvy() {
+    let Some(ground) = weights("those_behind_others_are_let_go_whatever_happens_to_divvy") else { return };
+    let sandbox = Sandbox::own();
+    let mut running = with_a_sleeper(&sandbox, &ground, &[]);
+    let pid = running.scheduler();
+    // One that does nothing any more leaves nobody behind.
+    running.signal_scheduler(Signal::STOP);
+    eventually("nobody to stand behind another", || {
+        (!idle(&ground, pid).contains(&true) && !idle(&ground, pid).is_empty()).then_some(())
+    });
+    running.signal_scheduler(Signal::CONT);
+    eventually("one that stands behind the other", || idle(&ground, pid).contains(&true).then_some(()));
+    running.kill(Victim::Scheduler);
+    check_let_go(&sandbox, &ground, pid);
+    assert!(sandbox.with("client").len() >= 2, "{:?}", sandbox.processes());
+}
+
+#[test]
+fn who_is_paused_has_nothing_that_others_leave() {
+    let Some(ground) = weights("who_is_paused_has_nothing_that_others_leave") else { return };
+    let sandbox = Sandbox::own();
+    let running = with_a_sleeper(&sandbox, &ground, &[]);
+    let pid = running.scheduler();
+    running.signal(Signal::TSTP);
+    let clients = || sandbox.with("client");
+    eventually("all clients to stand", || clients().iter().all(|p| p.state == 'T').then_some(()));
+    let before = cpu(&clients());
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(clients().iter().all(|p| p.state == 'T') && cpu(&clients()) == before, "{:?}", clients());
+    running.signal(Signal::CONT);
+    eventually("one that stands behind the other", || idle(&ground, pid).contains(&true).then_some(()));
+    eventually("both to go on", || (cpu(&clients()) > before + 20).then_some(()));
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code, Some(130));
+    assert_eq!(trees(&ground, pid), Vec::<PathBuf>::new());
+    assert_eq!(sandbox.processes(), []);
 }
 
 /// Two clients that compute on one CPU, a and b, with `more` arguments.

@@ -114,28 +114,12 @@ mod tests {
     fn row(id: u32, currency: &str, achieved_fraction: f64) -> Client {
         Client {
             id,
-            name: String::new(),
-            selector: String::new(),
-            user: None,
-            group: None,
             currency: Some(currency.into()),
             share: 1,
-            limit_ppm: None,
-            bounds: divvy_api::types::Bounds::default(),
-            effective_share: 0.0,
-            requested_fraction: 0.0,
-            effective_fraction: 0.0,
             achieved_fraction,
-            relative_error: 0.0,
-            service_ns: 0,
-            state: ClientState::Held,
             width: 1,
             nr_members: 1,
-            not_permitted: 0,
-            members: vec![],
-            exit: None,
-            pressure: Vec::new(),
-            why: None,
+            ..Client::default()
         }
     }
 

@@ -220,26 +220,10 @@ mod tests {
             id,
             name: name.into(),
             selector: "pid:1".into(),
-            user: None,
-            group: None,
-            currency: None,
             share: 1,
-            limit_ppm: None,
-            bounds: Bounds::default(),
-            effective_share: 0.0,
-            requested_fraction: 0.0,
-            effective_fraction: 0.0,
-            achieved_fraction: 0.0,
-            relative_error: 0.0,
-            service_ns: 0,
             state: ClientState::Left,
             width: 1,
-            nr_members: 0,
-            not_permitted: 0,
-            members: vec![],
-            exit: None,
-            pressure: Vec::new(),
-            why: None,
+            ..Client::default()
         }
     }
 

@@ -9,7 +9,7 @@
 //! all disks together; what was written counts when it goes to the cache; a process that ends unnoticed by another member
 //! takes along what it had since the last look; a fast disk gives what is far too much within one look, and is paid for by a long pause.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_linux::clock;
 use divvy_linux::procfs::{self, DiskUse};
@@ -97,26 +97,54 @@ fn since(before: &BTreeMap<Member, DiskUse>, now: &BTreeMap<Member, DiskUse>) ->
 
 /// All clients whose disk use is bounded here.
 #[derive(Debug, Default)]
-pub(super) struct DiskGate(BTreeMap<ClientId, Bound>);
+pub(super) struct DiskGate {
+    bounds: BTreeMap<ClientId, Bound>,
+    /// Each of them by its next look, so that a wake-up costs those that are due, not all.
+    looks: BTreeSet<(Instant, ClientId)>,
+}
 
 impl DiskGate {
     /// When somebody is to be looked at.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.0.values().map(|bound| bound.next).min()
+        self.looks.first().map(|&(at, _)| at)
+    }
+
+    /// The first whose look is due by `now`; it has none until it is changed.
+    fn take_due(&mut self, now: Instant) -> Option<ClientId> {
+        let &(at, client) = self.looks.first().filter(|&&(at, _)| at <= now)?;
+        self.looks.remove(&(at, client));
+        Some(client)
+    }
+
+    /// Changes a client's bound, and with it perhaps its next look; `None` if it has none.
+    fn change<T>(&mut self, client: ClientId, change: impl FnOnce(&mut Bound) -> T) -> Option<T> {
+        let bound = self.bounds.get_mut(&client)?;
+        self.looks.remove(&(bound.next, client));
+        let done = change(bound);
+        self.looks.insert((bound.next, client));
+        Some(done)
+    }
+
+    fn insert(&mut self, client: ClientId, bound: Bound) {
+        self.leave(client);
+        self.looks.insert((bound.next, client));
+        self.bounds.insert(client, bound);
     }
 
     /// Whether a client is held for what it had of disks.
     pub(super) fn holds(&self, client: ClientId) -> bool {
-        self.0.get(&client).is_some_and(|bound| bound.held)
+        self.bounds.get(&client).is_some_and(|bound| bound.held)
     }
 
     pub(super) fn leave(&mut self, client: ClientId) {
-        self.0.remove(&client);
+        if let Some(bound) = self.bounds.remove(&client) {
+            self.looks.remove(&(bound.next, client));
+        }
     }
 
     /// A user has paused a client, or has resumed it.
     pub(super) fn set_paused(&mut self, client: ClientId, paused: bool) {
-        if let Some(bound) = self.0.get_mut(&client) {
+        if let Some(bound) = self.bounds.get_mut(&client) {
             bound.paused = paused;
         }
     }
@@ -153,9 +181,8 @@ impl Scheduler {
             self.disk_gate.leave(client);
             return Ok(());
         };
-        if let Some(bound) = self.disk_gate.0.get_mut(&client) {
-            bound.rate = rate;
-            bound.next = clock::now();
+        let again = |bound: &mut Bound| (bound.rate, bound.next) = (rate, clock::now());
+        if self.disk_gate.change(client, again).is_some() {
             return Ok(());
         }
         let seen = self.disk_use(client).map_err(|e| {
@@ -165,12 +192,13 @@ impl Scheduler {
         let (now, paused) = (clock::now(), self.engine.is_paused(client));
         let allowance = Bound::full(rate);
         let bound = Bound { rate, allowance, seen, looked: now, next: now + SOON, held: false, paused };
-        self.disk_gate.0.insert(client, bound);
+        self.disk_gate.insert(client, bound);
         Ok(())
     }
 
     fn release_disk(&mut self, client: ClientId) -> Result<(), Refusal> {
-        let Some(bound) = self.disk_gate.0.get_mut(&client).filter(|bound| bound.held) else { return Ok(()) };
+        let bounds = &mut self.disk_gate.bounds;
+        let Some(bound) = bounds.get_mut(&client).filter(|bound| bound.held) else { return Ok(()) };
         bound.held = false;
         if bound.paused { Ok(()) } else { self.engine.resume(client).map_err(internal) }
     }
@@ -178,26 +206,26 @@ impl Scheduler {
     /// Between two turns: looks at those whose time has come, and holds or releases them.
     pub(super) fn keep_disks(&mut self) {
         let now = clock::now();
-        let due = |(&client, bound): (&ClientId, &Bound)| (bound.next <= now).then_some(client);
-        let due: Vec<ClientId> = self.disk_gate.0.iter().filter_map(due).collect();
-        for client in due {
+        // A look takes the next one at least [`SOON`] from now, so that this ends.
+        while let Some(client) = self.disk_gate.take_due(now) {
             let begun = clock::own_thread_cpu();
             // Nobody to look at now, or nobody who may be looked at any more: had nothing.
             let seen = self.disk_use(client).unwrap_or_default();
             let cost = clock::own_thread_cpu().saturating_sub(begun);
             let now = clock::now();
-            let Some(bound) = self.disk_gate.0.get_mut(&client) else { continue };
-            let used = since(&bound.seen, &seen);
-            if !seen.is_empty() {
-                bound.seen = seen;
-            }
-            let hold = bound.take(used, now, cost);
-            let was = bound.held;
-            let done = match (was, hold) {
-                (false, true) => {
-                    bound.held = true;
-                    self.engine.hold_apart(client).map_err(internal)
+            let took = self.disk_gate.change(client, |bound| {
+                let used = since(&bound.seen, &seen);
+                if !seen.is_empty() {
+                    bound.seen = seen;
                 }
+                let was = bound.held;
+                let hold = bound.take(used, now, cost);
+                // Whoever is released stays held until that is done.
+                bound.held = was || hold;
+                (was, hold)
+            });
+            let done = match took.unwrap_or_default() {
+                (false, true) => self.engine.hold_apart(client).map_err(internal),
                 (true, false) => self.release_disk(client),
                 _ => Ok(()),
             };
@@ -247,6 +275,27 @@ mod tests {
         // One that wants less is never held, and looked at seldom.
         let had = run(4 * MIB, MIB);
         assert!((9 * MIB..=10 * MIB).contains(&had), "{had}");
+    }
+
+    #[test]
+    fn those_are_looked_at_whose_time_has_come() {
+        let mut gate = DiskGate::default();
+        for (id, at) in [(1, 30), (2, 10), (3, 20), (4, 10)] {
+            gate.insert(ClientId(id), Bound { next: Instant(at), ..bound(MIB) });
+        }
+        assert_eq!(gate.next(), Some(Instant(10)));
+        gate.leave(ClientId(4));
+        assert_eq!(gate.take_due(Instant(9)), None);
+        assert_eq!(gate.take_due(Instant(20)), Some(ClientId(2)));
+        assert_eq!(gate.change(ClientId(2), |bound| bound.next = Instant(25)), Some(()));
+        assert_eq!(gate.take_due(Instant(20)), Some(ClientId(3)));
+        assert_eq!(gate.take_due(Instant(20)), None);
+        assert_eq!(gate.change(ClientId(1), |bound| bound.next = Instant(5)), Some(()));
+        assert_eq!(gate.next(), Some(Instant(5)));
+        gate.leave(ClientId(1));
+        gate.leave(ClientId(3));
+        assert_eq!((gate.next(), gate.looks.len()), (Some(Instant(25)), 1));
+        assert_eq!(gate.change(ClientId(9), |_| ()), None);
     }
 
     #[test]

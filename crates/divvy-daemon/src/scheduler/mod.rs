@@ -188,7 +188,8 @@ impl Scheduler {
             let until = [self.leave_at, idle_at, idle_own, self.weights.due(), self.disk_gate.next()];
             let until = until.into_iter().flatten().min();
             self.engine.turn(until)?;
-            self.window.follow(self.engine.ledger(), clock::now());
+            let engine = &self.engine;
+            self.window.follow(engine.ledger(), clock::now(), |client| engine.balance(client));
             self.note_lost();
             self.note_warnings();
             self.keep_market();

@@ -100,7 +100,12 @@ impl Scheduler {
             let share = Share::new(share).ok()?;
             (known.present && known.share != share).then_some((client, share))
         });
-        let changes: Vec<(ClientId, Share)> = others.collect();
+        let changes = others.collect();
+        self.reshare_all(changes);
+    }
+
+    /// Tells the gate new shares, all at once.
+    pub(super) fn reshare_all(&mut self, changes: Vec<(ClientId, Share)>) {
         if changes.is_empty() {
             return;
         }

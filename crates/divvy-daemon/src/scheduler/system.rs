@@ -234,15 +234,6 @@ impl Scheduler {
                 changes.push((client, share));
             }
         }
-        if changes.is_empty() {
-            return;
-        }
-        self.rebase();
-        self.weights.stale = true;
-        for (client, share) in changes {
-            if let Err(e) = self.engine.reshare(client, share) {
-                crate::say(format_args!("client {}: a share of {share} was not taken: {e}", client.0));
-            }
-        }
+        self.reshare_all(changes);
     }
 }

@@ -268,7 +268,7 @@ mod tests {
 
     use super::super::system::Owner;
     use super::*;
-    use divvy_api::types::{ClientState, OwnCost};
+    use divvy_api::types::OwnCost;
 
     const MS: u64 = 1_000_000;
 
@@ -277,26 +277,10 @@ mod tests {
             id,
             name: name.into(),
             selector: "pid:1".into(),
-            user: None,
-            currency: None,
-            group: None,
             share: 1,
-            limit_ppm: None,
-            bounds: divvy_api::types::Bounds::default(),
-            effective_share: 0.0,
-            requested_fraction: 0.0,
-            effective_fraction: 0.0,
-            achieved_fraction: 0.0,
-            relative_error: 0.0,
-            service_ns: 0,
-            state: ClientState::Held,
             width: 1,
             nr_members: 1,
-            not_permitted: 0,
-            members: vec![],
-            exit: None,
-            pressure: Vec::new(),
-            why: None,
+            ..Client::default()
         }
     }
 

@@ -37,6 +37,7 @@ pub trait PolicyFactory {
 
 /// A policy cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PolicyError {
     /// No policy has this name.
     Unknown {

@@ -51,6 +51,7 @@ impl Default for GateSpec {
 
 /// Why no gate can be made of a [`GateSpec`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SpecError {
     /// The text is no name with parameters.
     #[error("policy {0}")]

@@ -15,6 +15,8 @@ pub enum Asked {
     Freezer,
     /// CPU weights.
     Cgroup,
+    /// SIGSTOP and SIGCONT where all compute, `cpu.idle` beside somebody who sleeps now and then.
+    Idle,
     /// The best that there is.
     Auto,
 }
@@ -28,6 +30,8 @@ pub enum Backend {
     Freezer,
     /// CPU weights.
     Cgroup,
+    /// SIGSTOP and SIGCONT, and `cpu.idle`.
+    Idle,
 }
 
 impl Backend {
@@ -38,6 +42,7 @@ impl Backend {
             Self::Signals => "signals",
             Self::Freezer => "freezer",
             Self::Cgroup => "cgroup",
+            Self::Idle => "idle",
         }
     }
 }
@@ -56,6 +61,8 @@ pub enum Means {
     Signals,
     /// Leaves that are frozen.
     Freezer(Ground),
+    /// Leaves with weights, one for each client in order. Who is held runs where nobody else wants the CPU.
+    Idle(Ground, Vec<u64>),
     /// Leaves with weights, one for each client in order. Nobody is ever held.
     Weights(Ground, Vec<u64>),
     /// Leaves with weights that follow the clients' shares ([`LinuxHost::weigh`](crate::LinuxHost::weigh)), and memory and
@@ -139,6 +146,32 @@ fn with_weights(ground: &Ground, weights: Weights, why: String) -> Chosen {
     Chosen { backend: Backend::Cgroup, means, why, weights: Some(weights) }
 }
 
+/// Where clients can have cgroups with `cpu.idle`.
+fn idle_ground<'a>(wish: &Wish<'_>, survey: &'a Survey) -> Result<&'a Ground, Refused> {
+    if let Some(selector) = wish.attached {
+        let text = format!(
+            "--backend idle: @{selector} runs already, and stays in its cgroup; use --backend signals for it"
+        );
+        return Err(Refused::Usage(text));
+    }
+    if let Some(policy) = wish.policy.filter(|policy| policy.split(':').next() != Some("exact")) {
+        let text = format!(
+            "--backend idle: it comes with the policy exact; leave --policy {policy} out, or use --backend signals"
+        );
+        return Err(Refused::Usage(text));
+    }
+    let ground = survey.weights.as_ref().map_err(|why| Refused::Machine(format!("--backend idle: {why}")))?;
+    match ground.gives_way() {
+        true => Ok(ground),
+        false => Err(Refused::Machine("--backend idle: this kernel has no cpu.idle (Linux 5.15)".to_owned())),
+    }
+}
+
+fn with_idle(wish: &Wish<'_>, ground: &Ground, why: String) -> Chosen {
+    let means = Means::Idle(ground.clone(), scale(wish.shares, ground.knob).values);
+    Chosen { backend: Backend::Idle, means, why, weights: None }
+}
+
 fn with_freezer(ground: &Ground, why: String) -> Chosen {
     Chosen { backend: Backend::Freezer, means: Means::Freezer(ground.clone()), why, weights: None }
 }
@@ -178,6 +211,7 @@ pub fn choose(wish: &Wish<'_>, survey: &Survey) -> Result<Chosen, Refused> {
                 Err(why) => Err(Refused::Machine(format!("--backend cgroup: {why}"))),
             }
         }
+        Asked::Idle => idle_ground(wish, survey).map(|ground| with_idle(wish, ground, asked())),
         Asked::Auto => Ok(best(wish, survey)),
     }
 }

@@ -17,6 +17,8 @@ use super::room::Controller;
 pub(crate) const PATH_MAX: usize = 1400;
 /// A leaf whose processes make others while they are moved is looked at this often.
 const MOVES_MAX: u32 = 64;
+/// The file that puts a leaf behind the others.
+const IDLE: &CStr = c"cpu.idle";
 /// The file that freezes, and the one that moves.
 const FREEZE: &CStr = c"cgroup.freeze";
 const PROCS: &CStr = c"cgroup.procs";
@@ -152,7 +154,7 @@ fn write_file(dir: impl AsFd, name: &CStr, text: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Thaws every leaf. A tree that is gone, or another's, is none to thaw.
+/// Thaws every leaf, and has none stand behind the others. A tree that is gone, or another's, is none to thaw.
 pub(crate) fn thaw(tree: &TreeImage) -> Undone {
     let mut undone = Undone::default();
     match open_root(tree) {
@@ -192,6 +194,8 @@ fn thaw_leaves(root: BorrowedFd<'_>, undone: &mut Undone) {
 /// Thaws one leaf; whether it was frozen.
 fn thaw_one(root: BorrowedFd<'_>, name: &CStr) -> Result<bool, Errno> {
     let leaf = rustix::fs::openat(root, name, DIRECTORY, Mode::empty())?;
+    // Nor is it to stand behind the others any more. Where there is no such file, or nothing to write, it does not.
+    let _ = write_file(&leaf, IDLE, b"0");
     let file = rustix::fs::openat(&leaf, FREEZE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut state = [0; 4];
     // Unknown counts as frozen.

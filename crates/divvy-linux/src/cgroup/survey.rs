@@ -96,6 +96,15 @@ impl Default for Survey {
 }
 
 impl Ground {
+    /// Whether the kernel has `cpu.idle` (Linux 5.15): the first cgroup of a hierarchy has none itself, so it is looked for in a
+    /// child, which is made for that where there is none.
+    pub(super) fn gives_way(&self) -> bool {
+        let probe = self.dir.join(format!("divvy-probe-{}", rustix::process::getpid()));
+        let made = rustix::fs::mkdir(&probe, rustix::fs::Mode::from_raw_mode(0o755)).is_ok();
+        let has = probe.join("cpu.idle").exists();
+        made && rustix::fs::rmdir(&probe).is_ok() && has
+    }
+
     /// The cgroup of a process in this hierarchy; `None` for one that has ended.
     pub(crate) fn cgroup_of(&self, pid: crate::Pid) -> Option<PathBuf> {
         let version = if self.knob == Knob::Weight { Version::Two } else { Version::One };

@@ -29,6 +29,8 @@ use crate::{Error, Pid, Result, StartTime};
 pub(crate) enum Purpose {
     /// Leaves are frozen and thawed.
     Freeze,
+    /// Leaves have weights, one for each client in order, and are put behind all others and back.
+    Idle(Vec<u64>),
     /// Leaves have weights, one for each client in order.
     Weigh(Vec<u64>),
     /// Leaves have weights that change, are frozen for a pause, and have rights to memory and disks.
@@ -79,6 +81,7 @@ impl Tree {
         let (ground, purpose) = match means {
             Means::Signals => return Ok(None),
             Means::Freezer(ground) => (ground, Purpose::Freeze),
+            Means::Idle(ground, weights) => (ground, Purpose::Idle(weights)),
             Means::Weights(ground, weights) => (ground, Purpose::Weigh(weights)),
             Means::Rights(ground) => (ground, Purpose::Keep),
         };
@@ -243,7 +246,7 @@ impl Tree {
             let file = File::options().read(true).write(true).open(&path);
             file.map_err(|e| failed("open", &path, Errno::from_io_error(&e).unwrap_or(Errno::IO)))
         };
-        let (mut freeze, mut weight) = (None, self.ground.knob.ordinary());
+        let (mut freeze, mut behind, mut weight) = (None, None, self.ground.knob.ordinary());
         match &self.purpose {
             Purpose::Freeze => {
                 let file = open("cgroup.freeze").map_err(|e| match e.errno() {
@@ -256,6 +259,11 @@ impl Tree {
                     _ => e,
                 })?;
                 freeze = Some(file);
+            }
+            Purpose::Idle(weights) => {
+                weight = weights.get(client).copied().unwrap_or(weight);
+                self.weigh(dir, weight)?;
+                behind = Some(open("cpu.idle")?);
             }
             Purpose::Weigh(weights) => {
                 weight = weights.get(client).copied().unwrap_or(weight);
@@ -274,7 +282,18 @@ impl Tree {
             super::Knob::Shares => None,
         };
         let (dir, given) = (dir.to_owned(), Given::default());
-        Ok(Leaf { dir, freeze, procs, usage, weight, given, parts: Vec::new(), told: false, user: None })
+        Ok(Leaf {
+            dir,
+            freeze,
+            behind,
+            procs,
+            usage,
+            weight,
+            given,
+            parts: Vec::new(),
+            told: false,
+            user: None,
+        })
     }
 
     /// The cgroup around all leaves.
@@ -427,6 +446,8 @@ pub(crate) struct Leaf {
     pub(super) dir: PathBuf,
     /// `cgroup.freeze`, where that is what the leaf is for.
     freeze: Option<File>,
+    /// `cpu.idle`, where the leaf is to run when nobody else wants the CPU, and signals hold its processes.
+    behind: Option<File>,
     /// `cgroup.procs`, until somebody is in it.
     procs: Option<File>,
     /// `cpu.stat`, where there is one that has a usage.
@@ -472,18 +493,34 @@ impl Leaf {
     }
 
     fn set_frozen(&self, frozen: bool) -> Result<()> {
-        let Some(file) = &self.freeze else { return Ok(()) };
-        let text: &[u8] = if frozen { b"1" } else { b"0" };
+        self.switch(self.freeze.as_ref(), frozen, if frozen { "freeze cgroup" } else { "thaw cgroup" })
+    }
+
+    fn switch(&self, file: Option<&File>, on: bool, operation: &'static str) -> Result<()> {
+        let Some(file) = file else { return Ok(()) };
+        let text: &[u8] = if on { b"1" } else { b"0" };
         loop {
             match file.write_at(text, 0) {
                 Ok(_) => return Ok(()),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    let operation = if frozen { "freeze cgroup" } else { "thaw cgroup" };
                     return Err(failed(operation, &self.dir, Errno::from_io_error(&e).unwrap_or(Errno::IO)));
                 }
             }
         }
+    }
+
+    /// Whether it can be put behind all others: it does not hold its processes itself then.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.behind.is_some()
+    }
+
+    /// Lets its processes run only where nobody else of the tree wants the CPU, or as its weight says again.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Permission`].
+    pub(crate) fn put_behind(&self, behind: bool) -> Result<()> {
+        self.switch(self.behind.as_ref(), behind, "change cpu.idle of cgroup")
     }
 
     /// Keeps all of its processes from running: each at its next return from the kernel. Does nothing in a leaf that has

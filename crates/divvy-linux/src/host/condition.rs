@@ -9,6 +9,8 @@ pub(crate) enum Condition {
     Stopped,
     /// Kept from running.
     Held,
+    /// It has what the others leave of the CPU.
+    Behind,
     /// Kept from running, and somebody else stopped it, too.
     HeldAndStopped,
     /// It was to be held and was found to run, at least in part: somebody else has resumed it.
@@ -19,6 +21,11 @@ pub(crate) enum Condition {
 
 impl Condition {
     pub(crate) const fn is_held(self) -> bool {
+        matches!(self, Self::Held | Self::HeldAndStopped | Self::Behind)
+    }
+
+    /// Whether none of its processes is to run.
+    pub(crate) const fn stands(self) -> bool {
         matches!(self, Self::Held | Self::HeldAndStopped)
     }
 

@@ -38,7 +38,7 @@ impl LinuxHost {
             let Some(i) = self.clients.in_turn(self.held_check.next) else { return };
             self.held_check.next = i + 1;
             let c = &self.clients[i];
-            if !c.is_held() || c.is_gone() {
+            if !c.condition.stands() || c.is_gone() {
                 continue;
             }
             if c.selector.is_none() {
@@ -108,15 +108,22 @@ impl LinuxHost {
     }
 
     pub(super) fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
+        let failed = |e: Error| {
+            let host = host_error(&e);
+            (e, host)
+        };
         let c = &mut self.clients[i];
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), true);
-        if let Some(leaf) = &c.leaf {
+        if let Some(leaf) = c.leaf.as_ref().filter(|leaf| !leaf.gives_way()) {
             c.condition = Condition::Held;
             look.tally.signals += 1;
-            return leaf.freeze().map(|()| Delivery::Sent).map_err(|e| {
-                let host = host_error(&e);
-                (e, host)
-            });
+            return leaf.freeze().map(|()| Delivery::Sent).map_err(failed);
+        }
+        if c.condition == Condition::Behind
+            && let Some(leaf) = &c.leaf
+        {
+            leaf.put_behind(false).map_err(failed)?;
+            c.condition = Condition::Released;
         }
         // More than this and the way to its stop it shall not show. Where a clock lagged behind, its state is looked at in vain.
         c.audited = Some(c.members.last_total());
@@ -135,10 +142,7 @@ impl LinuxHost {
                 self.put_off.unsettled.push((client, held_at));
             }
         }
-        done.map_err(|e| {
-            let host = host_error(&e);
-            (e, host)
-        })
+        done.map_err(failed)
     }
 
     pub(super) fn release_client(&mut self, i: usize, cpu: Option<CpuId>) -> Result<Delivery> {
@@ -156,11 +160,15 @@ impl LinuxHost {
             None => None,
         };
         let delivery = match &c.leaf {
-            Some(leaf) => {
+            Some(leaf) if !leaf.gives_way() => {
                 look.tally.signals += 1;
                 leaf.thaw().map(|()| Delivery::Sent)
             }
-            None => c.members.resume(look),
+            Some(leaf) if c.condition == Condition::Behind => {
+                look.tally.signals += 1;
+                leaf.put_behind(false).map(|()| Delivery::Sent)
+            }
+            _ => c.members.resume(look),
         };
         // Whom somebody else has stopped stays as it is; a look at its state tells when it goes on.
         let (was, is) = (c.condition.is_stopped(), c.members.are_elsewhere());

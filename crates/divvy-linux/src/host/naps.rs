@@ -114,6 +114,9 @@ impl LinuxHost {
         if awake {
             return true;
         }
+        if self.note_rest(i, now, false) {
+            return false; // The kernel gives the CPU to others while it sleeps, and back when it wakes.
+        }
         let naps = &mut self.clients[i].naps;
         if naps.keen_since.replace(now).is_none() && !naps.in_company {
             self.change_slices(i, true);
@@ -136,7 +139,7 @@ impl LinuxHost {
     }
 
     /// Gives client `i` the slices back that it had.
-    fn end_keenness(&mut self, i: usize) {
+    pub(super) fn end_keenness(&mut self, i: usize) {
         let naps = &mut self.clients[i].naps;
         if let Some(event) = naps.event.as_mut().filter(|event| event.is_on()) {
             event.turn(false);
@@ -196,7 +199,9 @@ impl LinuxHost {
         naps.doubted = None;
         if !awake {
             naps.keen_since = Some(now);
+            self.note_rest(i, now, false);
         }
+        let naps = &mut self.clients[i].naps;
         if std::mem::replace(&mut naps.awake, awake) != awake {
             self.news.push_back(if awake { News::Woke(client) } else { News::Slept(client) });
         }

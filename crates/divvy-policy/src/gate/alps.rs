@@ -204,13 +204,7 @@ impl Alps {
 
     /// Whether a decision is still about somebody; a question counts as asked from now on.
     fn still_holds(&mut self, decision: Gate) -> bool {
-        let (Gate::Release { client, .. }
-        | Gate::Hold { client }
-        | Gate::Measure { client }
-        | Gate::Observe { client }) = decision
-        else {
-            return true;
-        };
+        let Some(client) = decision.client() else { return true };
         let Some(c) = self.clients.get_mut(&client) else { return false };
         match decision {
             Gate::Measure { .. } => c.charge.tell(),

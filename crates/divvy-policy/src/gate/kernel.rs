@@ -112,17 +112,12 @@ impl Kernel {
 
     /// Whether a decision is still about somebody; a question counts as asked from now on.
     fn still_holds(&mut self, decision: Gate) -> bool {
-        match decision {
-            Gate::Release { client, .. } => self.clients.contains_key(&client),
-            Gate::Observe { client } => match self.clients.get_mut(&client) {
-                Some(c) => {
-                    c.state.tell();
-                    true
-                }
-                None => false,
-            },
-            _ => true,
+        let Some(client) = decision.client() else { return true };
+        let Some(c) = self.clients.get_mut(&client) else { return false };
+        if let Gate::Observe { .. } = decision {
+            c.state.tell();
         }
+        true
     }
 }
 

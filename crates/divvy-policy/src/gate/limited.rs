@@ -331,13 +331,7 @@ impl<G: Policy<Decision = Gate>> Limited<G> {
 
     /// Whether a decision of ours is still about somebody.
     fn still_holds(&self, decision: Gate) -> bool {
-        match decision {
-            Gate::Release { client, .. }
-            | Gate::Hold { client }
-            | Gate::Measure { client }
-            | Gate::Observe { client } => self.client(client).is_ok(),
-            Gate::CycleEnd { .. } => true,
-        }
+        decision.client().is_none_or(|client| self.client(client).is_ok())
     }
 }
 
@@ -404,6 +398,14 @@ impl<G: Policy<Decision = Gate>> Policy for Limited<G> {
                 return Some(decision);
             }
         }
+    }
+
+    fn set_leftovers(&mut self, used: bool) {
+        self.gate.set_leftovers(used);
+    }
+
+    fn balance(&self, client: ClientId) -> Option<i128> {
+        self.gate.balance(client)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

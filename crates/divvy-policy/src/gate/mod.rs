@@ -144,6 +144,14 @@ impl Policy for AnyGate {
     fn poll_timeout(&self) -> Option<Instant> {
         self.0.poll_timeout()
     }
+
+    fn set_leftovers(&mut self, used: bool) {
+        self.0.set_leftovers(used);
+    }
+
+    fn balance(&self, client: crate::ClientId) -> Option<i128> {
+        self.0.balance(client)
+    }
 }
 
 /// Whether shares are divided by their greatest common divisor before they are turned into quanta.
@@ -166,6 +174,7 @@ pub const QUANTUM_MAX: Nanos = Nanos::from_secs(10);
 
 /// Why a gate could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum GateParamError {
     /// The quantum (or interval) is outside [`QUANTUM_MIN`] to [`QUANTUM_MAX`].
     Quantum(Nanos),

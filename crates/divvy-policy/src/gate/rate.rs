@@ -148,10 +148,7 @@ impl Rate {
 
     /// Whether a decision is still about somebody; a question counts as asked from now on.
     fn still_holds(&mut self, decision: Gate) -> bool {
-        let (Gate::Release { client, .. } | Gate::Hold { client } | Gate::Measure { client }) = decision
-        else {
-            return true;
-        };
+        let Some(client) = decision.client() else { return true };
         let Some(c) = self.clients.get_mut(&client) else { return false };
         if let Gate::Measure { .. } = decision {
             c.charge.tell();

@@ -153,13 +153,7 @@ impl Outbox {
     /// The next decision that is still about somebody; a measurement counts as asked for from now on.
     pub(super) fn next<C: Awaited>(&mut self, clients: &mut Roster<C>) -> Option<Gate> {
         while let Some(decision) = self.decisions.pop_front() {
-            let (Gate::Release { client, .. }
-            | Gate::Hold { client }
-            | Gate::Measure { client }
-            | Gate::Observe { client }) = decision
-            else {
-                return Some(decision);
-            };
+            let Some(client) = decision.client() else { return Some(decision) };
             let Some(c) = clients.get_mut(client) else { continue };
             let awaits = c.awaits();
             if matches!(decision, Gate::Measure { .. }) && *awaits == Await::ToBeAsked {

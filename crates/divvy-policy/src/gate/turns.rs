@@ -96,9 +96,7 @@ impl Policy for Turns {
         }
         // Whoever has left since is neither held nor released.
         while let Some(decision) = self.out.pop_front() {
-            if let Gate::Hold { client } | Gate::Release { client, .. } = decision
-                && self.clients.contains(&client)
-            {
+            if decision.client().is_some_and(|client| self.clients.contains(&client)) {
                 return Some(decision);
             }
         }

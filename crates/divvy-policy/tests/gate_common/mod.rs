@@ -36,15 +36,32 @@ pub struct World<P> {
     pub log: Vec<(u64, Gate)>,
     pub reads: u64,
     pub charges: Charges,
+    /// Whoever is held has what the others leave of the CPUs.
+    leftovers: bool,
 }
 
 impl<P: Policy<Decision = Gate>> World<P> {
     pub fn new(policy: P, cpus: u64) -> Self {
-        Self { policy, now: 0, cpus, clients: vec![], log: vec![], reads: 0, charges: Charges::Whole }
+        Self {
+            policy,
+            now: 0,
+            cpus,
+            clients: vec![],
+            log: vec![],
+            reads: 0,
+            charges: Charges::Whole,
+            leftovers: false,
+        }
     }
 
     pub fn event(&mut self, event: Event) -> Result<(), EventError> {
         self.policy.on_event(Instant(self.now), event)
+    }
+
+    /// Whoever is held has what the others leave, from now on.
+    pub fn leave_to_others(&mut self) {
+        self.leftovers = true;
+        self.policy.set_leftovers(true);
     }
 
     /// A client that computes.
@@ -140,12 +157,16 @@ impl<P: Policy<Decision = Gate>> World<P> {
         self.poll();
         let mut standing = 0;
         while self.now < end {
-            let running: Vec<usize> = (0..self.clients.len())
-                .filter(|&i| {
-                    let c = &self.clients[i];
-                    c.present && c.released && c.asleep_until.is_none()
-                })
-                .collect();
+            let awake = |i: &usize| {
+                let c = &self.clients[*i];
+                c.present && c.asleep_until.is_none()
+            };
+            let (mut running, behind): (Vec<usize>, Vec<usize>) =
+                (0..self.clients.len()).filter(awake).partition(|&i| self.clients[i].released);
+            if self.leftovers {
+                let free = (self.cpus as usize).saturating_sub(running.len());
+                running.extend(behind.into_iter().take(free));
+            }
             let timeout = self.policy.poll_timeout().map_or(end, |t| t.0.min(end));
             let mut next = timeout.max(self.now);
             for c in self.clients.iter().filter(|c| c.present) {

@@ -443,13 +443,7 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
 
     /// Whether a decision is still about somebody; a measurement counts as asked for from now on.
     fn still_holds(&mut self, decision: Gate) -> bool {
-        let (Gate::Release { client, .. }
-        | Gate::Hold { client }
-        | Gate::Measure { client }
-        | Gate::Observe { client }) = decision
-        else {
-            return true;
-        };
+        let Some(client) = decision.client() else { return true };
         let Some(c) = self.clients.get_mut(&client) else { return false };
         if let (Gate::Measure { .. }, Await::ToBeAsked) = (decision, c.awaits) {
             c.awaits = Await::Charge;

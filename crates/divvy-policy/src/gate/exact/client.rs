@@ -38,6 +38,8 @@ pub(super) struct Client {
     pub(super) allowance: i128,
     /// The cycle up to which the allowance has been replenished.
     pub(super) epoch: u64,
+    /// What it was given for that cycle, ns: a newcomer nothing.
+    pub(super) granted: i128,
     pub(super) place: Place,
     pub(super) ticket: Ticket,
     /// Whether the driver was told to release it.
@@ -78,6 +80,7 @@ impl Client {
             share,
             allowance: 0,
             epoch: cycle,
+            granted: 0,
             place: Place::Out,
             ticket: Ticket::default(),
             released: false,

@@ -28,6 +28,8 @@
 //!    both want the CPU; what the others used meanwhile it forfeits in proportion (`wake.rs`). A sleeper of which nobody
 //!    tells, and under which alone the CPU idles for a quarter of the time, does not keep a cycle from ending: whoever
 //!    computes goes on beside it.
+//! 6. Where whoever is held has what the heads leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for when its turn comes, and
+//!    charged up to a quota or 100 ms of debt; heads are looked at when they could be through, and not sooner than after 1 ms.
 //!
 //! **Bounds.** Let `l` be the lateness of one wake-up plus hand-over, and `g` the grain.
 //! - At a cycle's end a client that always wanted the CPU has received its quotas of all cycles so far
@@ -194,6 +196,8 @@ pub struct Exact {
     hand_over: Nanos,
     /// How many heads were missing after the last plan: suspects are looked at more often then.
     vacant_heads: usize,
+    /// Who is held has what the others leave of the CPU.
+    leftovers: bool,
     /// Since when one client has the CPU to itself, a suspect.
     alone_since: Option<Instant>,
     /// Told to have woken, and waiting until it is known how far the others are.
@@ -241,6 +245,7 @@ impl Exact {
             due: BTreeSet::new(),
             hand_over: Nanos::ZERO,
             vacant_heads: 0,
+            leftovers: false,
             alone_since: None,
             waking: Vec::new(),
             turns: None,
@@ -345,6 +350,10 @@ impl Exact {
 impl Policy for Exact {
     type Decision = Gate;
 
+    fn set_leftovers(&mut self, used: bool) {
+        self.leftovers = used;
+    }
+
     fn on_event(&mut self, now: Instant, event: Event) -> Result<(), EventError> {
         match event {
             Event::Join { client, share } => self.join(client, share),
@@ -376,5 +385,12 @@ impl Policy for Exact {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.due.first().map(|&(at, _)| at)
+    }
+
+    fn balance(&self, client: ClientId) -> Option<i128> {
+        let c = self.clients.get(client)?;
+        // Replenishing is lazy, and a share that changed since counts from the next cycle on.
+        let passed = i128::from(self.cycle - c.epoch);
+        Some(if passed == 0 { c.allowance - c.granted } else { c.allowance + self.quota(c) * (passed - 1) })
     }
 }

@@ -14,6 +14,11 @@ const SLEEP_GRID: Nanos = Nanos::from_millis(10);
 /// A client that used all but this much of the time, or an eighth of it, ran all the time.
 const IDLE_MIN: Nanos = Nanos::from_micros(100);
 
+/// The kernel puts whoever is held behind others at its next tick only: where that is how clients are held, nobody is looked at sooner.
+const LEFTOVERS_LOOK: Nanos = Nanos::from_millis(1);
+/// Of what the others left no more is charged than this, if a quota is less: 100 ms.
+const LEFTOVERS_DEBT: i128 = 100_000_000;
+
 /// Whoever uses less than this part of a CPU that it has to itself, in units of 1/256, flickers.
 const FLICKER: u32 = 192;
 
@@ -54,7 +59,7 @@ impl Exact {
         if c.epoch == cycle {
             return;
         }
-        let quota = self.quota(c);
+        let (quota, leftovers) = (self.quota(c), self.leftovers);
         let Some(c) = self.clients.at_mut(slot) else { return };
         let cycles = i128::from(cycle - c.epoch);
         // What is less than a grain is never run: it is collected, by everybody, until it is more.
@@ -65,7 +70,11 @@ impl Exact {
         let most = if c.blocked && !naps { spare } else { most };
         // A debt is repaid cycle by cycle; credit is never saved up for longer than one.
         c.allowance = (c.allowance.min(most) + quota * (cycles - 1)).min(most) + quota;
-        c.epoch = cycle;
+        if leftovers {
+            // What the others left for long is a gift.
+            c.allowance = c.allowance.max(-quota.max(LEFTOVERS_DEBT));
+        }
+        (c.epoch, c.granted) = (cycle, quota);
     }
 
     /// Virtual finishing time of the next turn: the fraction of the quota that is used by then, in units of 2^-32.
@@ -170,26 +179,30 @@ impl Exact {
         let many = u64::from(self.awake_beside).max(1);
         let steady = self.clients.get(client).is_some_and(|c| c.tick > self.tick_min());
         let suspect_tick = Nanos(SUSPECT_TICK.0 * many * if steady { 2 } else { 1 });
+        // Where others have what it leaves, nothing is lost by seeing later that it sleeps.
+        let suspect_tick = if self.leftovers { suspect_tick.max(self.tick_max()) } else { suspect_tick };
         // And each waits its turn in the kernel's queue: whoever has little left is not through with it at once.
         let turn_min = Nanos(if many > 1 { 2 * GRAIN.0 * many } else { 0 });
-        let way = self.hand_over;
+        let (way, leftovers) = (self.hand_over, self.leftovers);
         let Some(c) = self.clients.get_mut(client) else { return };
         // What was charged since the last look was still to come then.
         let since_look = c.used_since_look;
         let left = (c.allowance + i128::from(since_look.0)).max(0);
+        let floor = if leftovers { LEFTOVERS_LOOK } else { GRAIN };
         // Whoever got nothing though it wants the CPU waits for a stranger's slice to end: to look sooner brings nothing.
-        let least = if c.starved { STARVED_LOOK } else { GRAIN };
+        let least = if c.starved { STARVED_LOOK.max(floor) } else { floor };
         let through = nanos(left).max(least) + if c.fresh { way } else { Nanos::ZERO };
         let span = match c.place {
             Place::Head => {
                 let turn = slice.map_or(Nanos::MAX, |s| {
                     s.saturating_sub(c.turn_used.saturating_sub(since_look)).max(GRAIN)
                 });
-                through.min(c.tick).min(turn)
+                let tick = if leftovers { Nanos::MAX } else { c.tick };
+                through.min(tick).min(turn)
             }
             Place::Beside if c.blocked => {
                 let asleep = c.looked.since(c.last_used);
-                let span = match wake::next_look(c.prompt, asleep) {
+                let span = match wake::next_look(c.prompt && !leftovers, asleep) {
                     Some(soon) => soon,
                     None => through.max(Nanos(asleep.0 / 8).min(SLEEP_LOOK_MAX)),
                 };
@@ -230,7 +243,7 @@ impl Exact {
     /// A look was answered with a charge: did the client run all the time, or must its state be read?
     pub(super) fn judge(&mut self, now: Instant, client: ClientId) {
         let (cycle, tick_min) = (self.cycle, self.tick_min());
-        let (alone_since, tick_max) = (self.alone_since, self.tick_max());
+        let (alone_since, tick_max, leftovers) = (self.alone_since, self.tick_max(), self.leftovers);
         let Some(c) = self.clients.get_mut(client) else { return };
         let tick_max = if c.prompt { tick_max.min(Nanos(2 * tick_min.0)) } else { tick_max };
         let elapsed = now.since(c.looked);
@@ -260,7 +273,8 @@ impl Exact {
         let Some(c) = self.clients.get_mut(client) else { return };
         // A sleeper that used nothing sleeps on: its state need not be read.
         let sleeps_on = c.blocked && used.0 == 0;
-        let runs_on = !c.blocked && all;
+        // Where others have what it leaves, how much that is need not be known at once.
+        let runs_on = !c.blocked && (all || leftovers && used.0 >= elapsed.0 / 2);
         if !(runs_on || sleeps_on) {
             self.out.observe(client, &mut c.awaits);
             return;
@@ -537,8 +551,11 @@ impl Exact {
                 continue;
             }
             if !core::mem::replace(&mut c.released, true) {
-                (c.looked, c.used_since_look, c.fresh) = (now, Nanos::ZERO, true);
+                (c.looked, c.used_since_look, c.fresh) = (now, Nanos::ZERO, !self.leftovers);
                 self.out.push(Gate::Release { client, cpu: None });
+                if self.leftovers {
+                    self.ask(client); // What it had of what the others left counts.
+                }
             }
             self.arm(client);
         }

@@ -92,7 +92,7 @@ impl Lag {
         let seen: u32 = ran.filter(|c| c.released).map(|c| c.seen).sum();
         let idle = i64::from(self.params.cpus.saturating_sub(seen)) * i64::from(Cpus::ONE.0);
         let others = !self.ready.is_empty() || !self.next.is_empty() || !self.next_sleepers.is_empty();
-        self.spare.update(now, if others { idle } else { 0 });
+        self.spare.update(now, if others && !self.leftovers { idle } else { 0 });
     }
 
     /// Releases waiting clients until the CPUs are covered.

@@ -32,6 +32,9 @@
 //!    get its CPU to itself, they are sent to that of the one that can wait longest. Nobody else is sent anywhere.
 //! 8. Quotas are water-filled over the reaches ([`crate::feasible`]). A client whose share asks for all that it can use runs all the
 //!    time: it is first of all, is never held, and keeps neither credit nor debt.
+//! 9. Where whoever is held has what the others leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for at its release, and
+//!    charged up to a quota or 100 ms of debt. Cycles are twice as long then, nobody is looked at sooner than after 2 ms, and
+//!    nobody of several threads is sent anywhere.
 //!
 //! **Bounds.** Let `l` be the lateness of one wake-up and `g` the grain.
 //! - At a cycle's end clients that always use what they cover have received their quotas of all cycles so far within what
@@ -128,6 +131,8 @@ pub struct Lag {
     /// Clients of one thread that were found runnable on their CPUs without having had them to themselves.
     disturbed: Vec<ClientId>,
     spare: cover::Spare,
+    /// Who is held has what the others leave of the CPUs.
+    leftovers: bool,
     /// Nobody is left who could be released for the CPUs that are not covered.
     uncovered: bool,
     leaving: Vec<ClientId>,
@@ -171,6 +176,7 @@ impl Lag {
             crowded: false,
             disturbed: Vec::new(),
             spare: cover::Spare::new(params.cpus),
+            leftovers: false,
             uncovered: false,
             leaving: Vec::new(),
             coming: Vec::new(),
@@ -305,6 +311,10 @@ impl Lag {
 
 impl Policy for Lag {
     type Decision = Gate;
+
+    fn set_leftovers(&mut self, used: bool) {
+        (self.leftovers, self.crowd_changed, self.dirty) = (used, true, true);
+    }
 
     fn on_event(&mut self, now: Instant, event: Event) -> Result<(), EventError> {
         match event {

@@ -22,7 +22,8 @@ impl Lag {
             (c.looked, c.used_since_look) = (now, Nanos::ZERO);
             c.seen = if c.blocked { 0 } else { c.width };
         }
-        (c.released, c.sampled) = (true, now);
+        let was_released = core::mem::replace(&mut c.released, true);
+        c.sampled = now;
         c.apart.clear();
         c.spread = false;
         let last = c.last_cpu;
@@ -30,6 +31,9 @@ impl Lag {
         self.crowd_changed = true;
         let cpu = placed.then(|| self.take_cpu(client, last));
         self.out.push(Gate::Release { client, cpu: cpu.map(CpuId) });
+        if !was_released && self.leftovers {
+            self.ask(client); // What it had of what the others left counts.
+        }
     }
 
     /// Sends a client of one thread to the CPU that fewest others have: its last, if that is one. Where clients of several threads
@@ -80,7 +84,8 @@ impl Lag {
             wide.map(|(client, c)| (-self.steps_left(c, now), client, c.reach.whole_up() as usize)).collect();
         wide.sort_unstable();
         let wanted: usize = wide.iter().map(|&(.., width)| width).sum();
-        let crowded = wanted > free.len();
+        // Where others have what they leave, the kernel finds the better places.
+        let crowded = wanted > free.len() && !self.leftovers;
         self.crowded = crowded;
         for (_, client, width) in wide {
             let mut cpus = if crowded { self.pick_cpus(client, width, &mut free) } else { Vec::new() };

@@ -12,6 +12,8 @@ use crate::{ClientId, Gate, Instant, Nanos};
 const SLEEP_GRID: Nanos = Nanos::from_millis(10);
 /// Whoever shares its CPUs is through later than its threads say: it is not looked at sooner than after this.
 const SLOWED_LOOK: Nanos = Nanos::from_micros(500);
+/// The kernel puts whoever is held behind others at its next tick only: where that is how clients are held, nobody is looked at sooner.
+const LEFTOVERS_LOOK: Nanos = Nanos::from_millis(2);
 /// More CPUs than were known to be used are believed where a look covers so much time.
 const RATE_TIME: Nanos = Nanos::from_millis(2);
 /// No machine comes to so many cycles.
@@ -51,7 +53,7 @@ impl Lag {
         if c.epoch == cycle {
             return;
         }
-        let quota = self.quota(c);
+        let (quota, leftovers) = (self.quota(c), self.leftovers);
         let Some(c) = self.clients.at_mut(slot) else { return };
         let cycles = i128::from(cycle - c.epoch);
         // What is less than a grain is never run: it is collected, by everybody, until it is more.
@@ -61,6 +63,10 @@ impl Lag {
             _ => quota.max(i128::from(CREDIT.0)).max(spare),
         };
         c.allowance = (c.allowance.min(most) + quota * (cycles - 1)).min(most) + quota;
+        if leftovers {
+            // What the others left for long is a gift.
+            c.allowance = c.allowance.max(-quota.max(i128::from(CREDIT.0)));
+        }
         if c.cap.is_some() {
             // It has all that there is for it, be that a little more or less.
             c.allowance = c.allowance.max(-quota);
@@ -159,7 +165,9 @@ impl Lag {
         self.disarm(client);
         let (cycle, tick_min, tick_max, slice) =
             (self.cycle, self.tick_min(), self.tick_max(), self.params.slice);
-        let (uncovered, cpus) = (self.uncovered, u64::from(self.params.cpus));
+        // Where others have what they leave, nothing is lost by seeing later that they sleep.
+        let leftovers = self.leftovers;
+        let (uncovered, cpus) = (self.uncovered && !leftovers, u64::from(self.params.cpus));
         // Of several that are awake all must fall asleep before a CPU idles: one look a ms for each CPU is enough.
         let many = (self.running.len() as u64 / cpus).max(1);
         let Some(c) = self.clients.get_mut(client) else { return };
@@ -169,10 +177,15 @@ impl Lag {
         // What was charged since the last look was still to come then.
         let since_look = c.used_since_look;
         let left = c.allowance + i128::from(since_look.0);
-        let floor = if c.slowed { SLOWED_LOOK } else { GRAIN };
+        let floor = match c.slowed {
+            _ if leftovers => LEFTOVERS_LOOK,
+            true => SLOWED_LOOK,
+            false => GRAIN,
+        };
         let reach = c.confined(c.reach.max(c.parallel));
         let through = nanos(reach.time_for(left)).max(floor);
         let through = if c.cap.is_some() { c.tick } else { through };
+        let tick = if leftovers { c.tick.max(Nanos(tick_max.0 / 2)) } else { c.tick };
         let sleeper = c.is_sleeper(cycle);
         let span = match (c.blocked, sleeper) {
             (true, true) => {
@@ -193,7 +206,7 @@ impl Lag {
                 let turn = slice.map_or(Nanos::MAX, |s| {
                     s.saturating_sub(c.turn_used.saturating_sub(since_look)).max(GRAIN)
                 });
-                through.min(c.tick).min(turn)
+                through.min(tick).min(turn)
             }
         };
         let at = c.looked + span;
@@ -204,7 +217,7 @@ impl Lag {
         self.due.insert((at, client));
     }
 
-    fn ask(&mut self, client: ClientId) {
+    pub(super) fn ask(&mut self, client: ClientId) {
         if let Some(c) = self.clients.get_mut(client) {
             self.out.measure(client, &mut c.awaits);
         }
@@ -228,7 +241,7 @@ impl Lag {
     /// A look was answered with a charge: did the client use all that it could, or must its threads be counted?
     pub(super) fn judge(&mut self, now: Instant, client: ClientId) {
         let (cycle, cpus) = (self.cycle, self.params.cpus);
-        let tick_max = self.tick_max();
+        let (tick_max, leftovers) = (self.tick_max(), self.leftovers);
         let Some(c) = self.clients.get_mut(client) else { return };
         let elapsed = now.since(c.looked);
         let used = core::mem::take(&mut c.used_since_look);
@@ -257,7 +270,9 @@ impl Lag {
             self.resample(now, client, Cpus(0));
         }
         let Some(c) = self.clients.get_mut(client) else { return };
-        if !(sleeps_on || all && counted && !c.blocked) {
+        // Others have what it leaves: how much that is need not be known at once.
+        let enough = all || leftovers && used.0 > 0;
+        if !(sleeps_on || enough && counted && !c.blocked) {
             self.out.observe(client, &mut c.awaits);
             return;
         }
@@ -428,6 +443,8 @@ impl Lag {
         (self.ready_work, self.next_work) = (self.next_work, self.ready_work);
         let unit = self.unit.unit();
         let time = self.params.share_time(self.clients.len(), self.unit.total_quanta());
+        // A hand-over takes the kernel up to a tick where it puts clients behind others: half as many.
+        let time = if self.leftovers { Nanos(2 * time.0) } else { time };
         let before =
             (core::mem::replace(&mut self.unit_now, unit), core::mem::replace(&mut self.time_now, time));
         let recapped = self.cap_infeasible();

@@ -1,0 +1,91 @@
+//! The gates where whoever is held has what the others leave of the CPUs.
+
+mod gate_common;
+
+use divvy_policy::gate::exact::{Exact, ExactParams};
+use divvy_policy::gate::lag::Lag;
+use divvy_policy::{Gate, Policy};
+use gate_common::{MS, World};
+
+fn exact() -> Exact {
+    Exact::new(ExactParams::default()).unwrap()
+}
+
+fn lag() -> Lag {
+    Lag::new(ExactParams { cpus: 2, ..ExactParams::default() }).unwrap()
+}
+
+/// The parts of the CPU time used between 1 s and 5 s, in per mille.
+fn parts<P: Policy<Decision = Gate>>(w: &mut World<P>) -> Vec<u64> {
+    w.run_until(1_000 * MS);
+    let before = w.used();
+    w.run_until(5_000 * MS);
+    let got: Vec<u64> = w.used().iter().zip(&before).map(|(now, then)| now - then).collect();
+    let all: u64 = got.iter().sum();
+    assert!(all >= w.cpus * 4_000 * MS * 98 / 100, "a CPU idles: {got:?}");
+    got.iter().map(|used| used * 1_000 / all).collect()
+}
+
+#[test]
+fn what_the_others_leave_is_charged() {
+    // One that sleeps for a tenth of the time, with 3 of 4 shares: what the other has meanwhile is of its own due.
+    let mut w = World::new(exact(), 1);
+    w.join_sleeper(3, 9 * MS, MS);
+    w.join(1);
+    w.leave_to_others();
+    let got = parts(&mut w);
+    assert!(got[0].abs_diff(750) <= 5, "{got:?}");
+}
+
+#[test]
+fn who_cannot_use_its_share_leaves_it_to_the_other() {
+    let mut w = World::new(exact(), 1);
+    w.join_sleeper(3, 5 * MS, 5 * MS);
+    w.join(1);
+    w.leave_to_others();
+    let got = parts(&mut w);
+    assert!(got[0] >= 450, "it could use half, and is due three quarters: {got:?}");
+}
+
+#[test]
+fn a_gift_of_hours_is_no_debt_of_hours() {
+    let mut w = World::new(exact(), 1);
+    let (_, other) = (w.join(1), w.join(1));
+    w.leave_to_others();
+    w.run_until(200 * MS);
+    // The first slept for an hour in which the other had all.
+    w.clients[other.index()].used += 3_600_000 * MS;
+    w.run_until(1_000 * MS);
+    let before = w.used();
+    w.run_until(3_000 * MS);
+    let got: Vec<u64> = w.used().iter().zip(&before).map(|(now, then)| now - then).collect();
+    assert!(got[1] >= 900 * MS, "it repays 100 ms at most: {got:?}");
+}
+
+#[test]
+fn whoever_comes_to_the_front_is_asked_what_it_had() {
+    let mut w = World::new(exact(), 1);
+    w.join_all(2);
+    w.leave_to_others();
+    w.run_until(100 * MS);
+    let log = &w.log;
+    let releases = log.iter().zip(log.iter().skip(1)).filter_map(|(a, b)| match (a.1, b.1) {
+        (Gate::Release { client, .. }, next) => Some((client, next)),
+        _ => None,
+    });
+    let (asked, late): (Vec<_>, Vec<_>) =
+        releases.partition(|&(client, next)| next == Gate::Measure { client });
+    assert!(asked.len() >= 5 && late.is_empty(), "{log:?}");
+}
+
+#[test]
+fn several_cpus_are_divided_as_well() {
+    let mut w = World::new(lag(), 2);
+    for share in [1, 2, 3, 2] {
+        w.join(share);
+    }
+    w.leave_to_others();
+    let got = parts(&mut w);
+    let due = [125_u64, 250, 375, 250];
+    assert!(got.iter().zip(due).all(|(got, due)| got.abs_diff(due) <= 10), "{got:?}");
+}
