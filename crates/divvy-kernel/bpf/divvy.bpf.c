@@ -320,7 +320,7 @@ SEC("struct_ops")
 void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task *t = task_of(p);
-	bool wakes = enq_flags & SCX_ENQ_WAKEUP, alone = false, first = false;
+	bool wakes = enq_flags & SCX_ENQ_WAKEUP, alone = false, first = false, loader;
 	struct on_cpu *here;
 	u32 client;
 	u64 slice = slice_ns, now;
@@ -332,6 +332,11 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	refresh_client(p, t);
+	/*
+	 * The loader tells who is whose: it is next when a turn ends, and its client pays for it. Else it would wait for its turn in a client
+	 * that may have a hundredth of the machine and others that compute, and know of nobody who came for many seconds.
+	 */
+	loader = p->tgid == about.loader;
 	now = bpf_ktime_get_ns();
 	/* The CPU that it ran on last, on which it may still run. */
 	cpu = scx_bpf_task_cpu(p);
@@ -346,6 +351,9 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	client = t->client;
 	if (here->leaves) {
 		alone = true;
+	} else if (loader) {
+		alone = true;
+		enq_flags |= SCX_ENQ_HEAD;
 	} else if (wakes && goes_on_alone(client, here)) {
 		alone = true;
 		if (!here->since) {

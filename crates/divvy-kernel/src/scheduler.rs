@@ -40,9 +40,10 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         }
     };
     let clients = source.read()?;
+    let weight_of_all = source.weight_of_all();
     block_signals().or_fail(SYSTEM)?;
     let mut object = MaybeUninit::uninit();
-    let mut scheduler = Scheduler::load(args, &clients, &mut object)?;
+    let mut scheduler = Scheduler::load(args, &clients, weight_of_all, &mut object)?;
     let link = scheduler.skel.maps.divvy_ops.attach_struct_ops().map_err(|e| scheduler.refused(&e))?;
     eprintln!(
         "divvy-scx: {} divides the CPUs among {} clients and the rest; Ctrl-C gives them back to the kernel",
@@ -132,6 +133,7 @@ impl<'o> Scheduler<'o> {
     fn load(
         args: &RunArgs,
         clients: &[Client],
+        weight_of_all: Option<u64>,
         object: &'o mut MaybeUninit<OpenObject>,
     ) -> Result<Self, Failure> {
         let mut open = open(&args.policy, args.watchdog, object)?;
@@ -148,8 +150,8 @@ impl<'o> Scheduler<'o> {
             u32::try_from(args.watchdog.as_millis()).unwrap_or(20_000);
         let skel = open.load().map_err(not_loaded)?;
         let (demands, looked_at) = (Vec::new(), Moment::now());
-        let (clients, weight_of_all) = (clients.to_vec(), None);
-        let scheduler = Self { skel, clients, weight_of_all, demands, looked_at };
+        let mut scheduler = Self { skel, clients: clients.to_vec(), weight_of_all, demands, looked_at };
+        scheduler.spread();
         for (id, client) in scheduler.clients.iter().enumerate() {
             scheduler.assign(id, client).or_fail(SYSTEM)?;
         }
@@ -344,7 +346,11 @@ impl<'o> Scheduler<'o> {
 /// What everybody else has where all clients that can run have `weight` together, as the kernel has it, and others one of 100.
 fn share_of_rest(shares: &[u64], widths: &[u32], weight: u64) -> u64 {
     let present = shares.iter().zip(widths).skip(1).filter(|(_, width)| **width > 0);
-    let all: u64 = present.map(|(share, _)| share).sum();
+    let mut all: u64 = present.map(|(share, _)| share).sum();
+    if all == 0 {
+        // Before the first look, and where all sleep: as for those that may wake before the next.
+        all = shares.iter().skip(1).sum();
+    }
     if all == 0 {
         return shares[0];
     }
@@ -502,7 +508,9 @@ mod tests {
         // 600 shares of clients are worth a weight of 200, so that one of 100 is worth 300; who sleeps does not count.
         assert_eq!(share_of_rest(&[100, 100, 200, 300, 9_000], &[0, 1, 1, 4, 0], 200), 300);
         assert_eq!(share_of_rest(&[100, 10_000], &[1, 1], 100), 10_000);
-        assert_eq!(share_of_rest(&[100, 10_000], &[1, 0], 100), 100);
+        // Before anybody could run, too: the loader is among everybody else.
+        assert_eq!(share_of_rest(&[100, 10_000], &[1, 0], 100), 10_000);
+        assert_eq!(share_of_rest(&[100], &[1], 100), 100);
         assert_eq!(share_of_rest(&[100, 1], &[1, 1], 10_000), 1);
     }
 
