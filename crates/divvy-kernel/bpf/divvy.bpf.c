@@ -328,7 +328,10 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 
 	if (!t || t->kernel) {
 		__sync_fetch_and_add(&about.nr_kernel_threads, 1);
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags | SCX_ENQ_HEAD | SCX_ENQ_PREEMPT);
+		/* First, but for one that has run for a whole slice: others of the kernel's that wait here would never have their turn. */
+		if (wakes || p->scx.slice)
+			enq_flags |= SCX_ENQ_HEAD | SCX_ENQ_PREEMPT;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 		return;
 	}
 	refresh_client(p, t);
