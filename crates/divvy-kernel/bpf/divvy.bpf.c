@@ -99,6 +99,7 @@ struct task {
 	u8 runnable;
 	u8 by_process; /* its client is that of its process, not of its cgroup */
 	u8 kernel;
+	u8 shares_turn; /* goes on with the turn of the one that woke it */
 };
 
 struct {
@@ -113,6 +114,7 @@ struct {
 
 struct on_cpu {
 	u64 since; /* when it began to run, in ns; 0: nobody's task is on it */
+	u64 turn; /* when the turn of its client began */
 	u32 client;
 	u32 overdue; /* a client plus 1, of which a task has waited for too long for this CPU; 0: none is known */
 	u8 in_turn; /* the overdue one had its turn, and now the policy has its own */
@@ -211,8 +213,6 @@ DV_INLINE void charge(struct task *t, u64 ran)
 	if (!used || t->kernel)
 		return;
 	dv_charge(t->client, used);
-	if (DV(t->client)->wanted != DV(t->client)->share)
-		dv_reshare(t->client, DV(t->client)->wanted);
 }
 
 DV_INLINE void set_waiting(struct task *t)
@@ -295,15 +295,60 @@ DV_INLINE void refresh_client(struct task_struct *p, struct task *t)
 	drop_lock();
 }
 
+/* What is left of the turn that a client has on a CPU, in ns. */
+DV_INLINE u64 left_of_turn(struct on_cpu *here, u64 now)
+{
+	u64 ran = now - here->turn;
+
+	return ran < slice_ns ? slice_ns - ran : 0;
+}
+
+/*
+ * Whether a task that wakes may go on with the turn of the one of its client that runs on `here`. To the policy they are one: it
+ * chose the client, and is asked again when the turn is over. Tasks that hand each other work all the time would pay for a choice with
+ * each handing over.
+ */
+DV_INLINE bool may_share_turn(struct task *t, struct on_cpu *here, u64 now)
+{
+	return here->since && here->client == t->client && left_of_turn(here, now);
+}
+
+/*
+ * On several CPUs only one whose waker says that it is about to sleep: it would be bound to this CPU, where another may idle in a
+ * moment.
+ */
+DV_INLINE bool shares_turn(struct task_struct *p, s32 cpu)
+{
+	struct task *t = task_of(p);
+	struct on_cpu *here = on_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	if (!t || t->kernel || t->generation != about.generation || (u32)cpu >= CPUS || here->leaves)
+		return false;
+	if (!may_share_turn(t, here, now) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return false;
+	/* Before the other one sleeps, so that the client does not. */
+	take_lock();
+	set_runnable(t, true, now);
+	drop_lock();
+	t->shares_turn = 1;
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, left_of_turn(here, now), 0);
+	return true;
+}
+
+/* The kernel does not ask where there is one CPU. */
 SEC("struct_ops")
 s32 BPF_PROG(divvy_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
+	s32 here = bpf_get_smp_processor_id();
 	bool idle = false;
 	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 
 	/* Nobody waits for an idle CPU. */
 	if (idle)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+	else if ((wake_flags & SCX_WAKE_SYNC) && shares_turn(p, here))
+		return here;
 	return cpu;
 }
 
@@ -344,6 +389,7 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	/* The CPU that it ran on last, on which it may still run. */
 	cpu = scx_bpf_task_cpu(p);
 	here = on_cpu(cpu);
+	t->shares_turn = 0;
 	if (!t->waits_since)
 		t->waits_since = now;
 	else if (now - t->waits_since > TURN_NS)
@@ -364,6 +410,10 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 			here->client = client;
 			here->since = now;
 		}
+	} else if (wakes && nr_cpus_possible == 1 && may_share_turn(t, here, now)) {
+		alone = true;
+		t->shares_turn = 1;
+		slice = left_of_turn(here, now);
 	} else {
 		set_waiting(t);
 		slice = slice_of(DV(client)->nr_waiting);
@@ -472,7 +522,7 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 			set_state(last, TASK_RUNNING);
 			drop_lock();
 		}
-		on_cpu(cpu)->since = now;
+		on_cpu(cpu)->since = on_cpu(cpu)->turn = now;
 		prev->scx.slice = now - overdue_at < TURN_NS ? slice_ns_min : slice_ns;
 		__sync_fetch_and_add(&about.nr_kept, 1);
 	}
@@ -511,6 +561,16 @@ void BPF_PROG(divvy_running, struct task_struct *p)
 		set_runnable(t, true, now);
 		set_state(t, TASK_RUNNING);
 		drop_lock();
+	}
+	if (!t->shares_turn) {
+		here->turn = now;
+	} else {
+		/* The other one may have run on, or another client in between. */
+		u64 left = here->client == t->client ? left_of_turn(here, now) : 0;
+
+		t->shares_turn = 0;
+		if (p->scx.slice > left)
+			p->scx.slice = left ? left : 1;
 	}
 	here->client = t->client;
 	here->since = now;

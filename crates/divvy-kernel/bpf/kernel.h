@@ -137,6 +137,7 @@ struct sched_ext_ops {
 /* Of the kernel's interface to schedulers. */
 #define SCX_DSQ_LOCAL 0x8000000000000002ULL
 #define SCX_DSQ_LOCAL_ON 0xc000000000000000ULL
+#define SCX_WAKE_SYNC 0x10ULL
 #define SCX_ENQ_WAKEUP (1ULL << 0)
 #define SCX_ENQ_HEAD (1ULL << 4)
 #define SCX_ENQ_PREEMPT (1ULL << 32)
