@@ -130,10 +130,13 @@ static struct dv_state dv;
 
 DV_INLINE void dv_advance(struct dv_clock *clock, u64 used, u64 share)
 {
+	u64 whole;
+
 	if (!share)
 		return;
-	clock->whole += used / share;
-	clock->num += used % share;
+	whole = used / share;
+	clock->whole += whole;
+	clock->num += used - whole * share;
 	if (clock->num >= share) {
 		clock->num -= share;
 		clock->whole++;

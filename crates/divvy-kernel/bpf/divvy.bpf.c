@@ -133,7 +133,7 @@ DV_INLINE struct on_cpu *on_cpu(s32 cpu)
 /*
  * One lock around the policy. A lock of the kernel's would forbid functions that the verifier looks at by themselves, without
  * which it runs out of memory over these programs. Whoever takes it holds the lock of a run queue, with interrupts off, and
- * calls nothing under it that could come back here.
+ * calls nothing under it that could come back here: on a machine of one CPU nobody else can be there, and it is not taken.
  */
 u32 lock;
 
@@ -167,13 +167,14 @@ DV_PART int wait_for_lock(void)
 DV_INLINE void take_lock(void)
 {
 	/* Mostly it is free, and a loop costs more to begin than all that is done under the lock. */
-	if (__sync_val_compare_and_swap(&lock, 0, 1))
+	if (nr_cpus_possible > 1 && __sync_val_compare_and_swap(&lock, 0, 1))
 		wait_for_lock();
 }
 
 DV_INLINE void drop_lock(void)
 {
-	__sync_lock_test_and_set(&lock, 0);
+	if (nr_cpus_possible > 1)
+		__sync_lock_test_and_set(&lock, 0);
 }
 
 /* In so much service of its client each of its tasks has a turn, as far as ticks allow. */
@@ -202,6 +203,12 @@ DV_INLINE u32 client_of_cgroup(u64 id)
 	u32 *client = bpf_map_lookup_elem(&cgroups, &id);
 
 	return client ? *client : 0;
+}
+
+/* The CPU that it ran on last. */
+DV_INLINE s32 cpu_of(const struct task_struct *p)
+{
+	return nr_cpus_possible > 1 ? scx_bpf_task_cpu(p) : 0;
 }
 
 /* Under the lock: what it has run since the last time. */
@@ -387,7 +394,7 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	loader = p->tgid == about.loader;
 	now = bpf_ktime_get_ns();
 	/* The CPU that it ran on last, on which it may still run. */
-	cpu = scx_bpf_task_cpu(p);
+	cpu = cpu_of(p);
 	here = on_cpu(cpu);
 	t->shares_turn = 0;
 	if (!t->waits_since)
@@ -544,7 +551,7 @@ SEC("struct_ops")
 void BPF_PROG(divvy_running, struct task_struct *p)
 {
 	struct task *t = task_of(p);
-	struct on_cpu *here = on_cpu(scx_bpf_task_cpu(p));
+	struct on_cpu *here = on_cpu(cpu_of(p));
 	u64 now = bpf_ktime_get_ns();
 
 	if (!t || t->kernel)
@@ -580,13 +587,13 @@ SEC("struct_ops")
 void BPF_PROG(divvy_stopping, struct task_struct *p, bool runnable)
 {
 	struct task *t = task_of(p);
-	struct on_cpu *here = on_cpu(scx_bpf_task_cpu(p));
-	u64 ran = p->se.sum_exec_runtime, now = 0;
+	struct on_cpu *here = on_cpu(cpu_of(p));
+	u64 ran = p->se.sum_exec_runtime, now;
 
 	if (!t || t->kernel)
 		return;
-	if (!runnable)
-		now = bpf_ktime_get_ns();
+	/* When it stopped, but for interrupts: it is asked how many tasks could run, in whole ones. The clock would cost more than the rest. */
+	now = here->since + ran - t->charged;
 	take_lock();
 	here->since = 0;
 	charge(t, ran);
