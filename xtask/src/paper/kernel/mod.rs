@@ -12,6 +12,7 @@ mod microscope;
 mod parts;
 mod programs;
 mod storm;
+mod two_cpus;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -253,10 +254,14 @@ impl Study {
 
     /// Carries out `specs` one after another in a machine with one CPU whose clock counts instructions of 2^`full` ns.
     fn run(&self, full: u32, specs: Vec<Spec>) -> Result<Vec<Seen>> {
+        self.run_on(&["--shift", &self.shift(full).to_string()], specs)
+    }
+
+    /// The same in a machine with these options.
+    fn run_on(&self, machine: &[&str], specs: Vec<Spec>) -> Result<Vec<Seen>> {
         let count = specs.len();
-        let shift = self.shift(full).to_string();
         let job = Job { specs, ..Job::default() };
-        let seen: Vec<Seen> = self.in_machine(&["--shift", &shift], &job, "seen.json")?;
+        let seen: Vec<Seen> = self.in_machine(machine, &job, "seen.json")?;
         ensure!(seen.len() == count, "{} of {count} runs came out of the machine", seen.len());
         Ok(seen)
     }
@@ -334,9 +339,10 @@ pub(crate) fn study() -> Result<()> {
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut setting = Setting::new(args, "kernel")?;
     let study = Study::new(args)?;
-    let parts: [(&str, Part); 9] = [
+    let parts: [(&str, Part); 10] = [
         ("accuracy", accuracy::three),
         ("clients", accuracy::many),
+        ("cpus", two_cpus::two_cpus),
         ("lottery", fig6::lottery),
         ("latency", latency::latency),
         ("cost", cost::cost),
