@@ -66,7 +66,7 @@ fn in_whole_cycles(
 
 /// 1:2:3, by everything that there is.
 pub(super) fn three(s: &mut Setting, study: &Study) -> Result<()> {
-    let (warm, length) = (1_200, s.pick(6_000, 12_000));
+    let (warm, length) = (1_200, s.pick(6_000, 40_000));
     let schedulers = [
         By::Scx("stride".to_owned()),
         By::Scx("vtrr".to_owned()),
@@ -87,10 +87,11 @@ pub(super) fn three(s: &mut Setting, study: &Study) -> Result<()> {
     s.page.heading("Three clients, 1:2:3");
     s.page.text(&format!(
         "{} s of clients that compute, and on to the end of a cycle of what they got, {} ns an instruction, quanta of {QUANTUM_MS} ms (10 ms under the gate `exact`). Errors are fractions of a client's \
-         due part of what the three got; simulated: the same policy and span without any cost; the fluid model is the due part \
+         due part of what the three got, of which a quantum is {} % for the first; simulated: the same policy and span without any cost; the fluid model is the due part \
          itself. Of a lottery a standard deviation of the first client's part is {} %.",
         length / 1_000,
         1 << study.shift(SHIFT),
+        percent(QUANTUM_MS as f64 * 6.0 / length as f64),
         percent(sigma(1.0 / 6.0, length as f64 / QUANTUM_MS as f64) * 6.0)
     ));
     let (mut table, mut data) = (Vec::new(), Vec::new());
