@@ -194,7 +194,7 @@ fn one_file_and_one_line_add_a_policy_to_every_command() {
     // The last to come starves the first; in turns, shares have no effect.
     for (name, option, due) in [("my-stack", "--policy", [0.0, 1.0]), ("my-turns", "--gate", [0.5, 0.5])] {
         assert!(listed.lines().any(|line| line.trim_start().starts_with(name)), "{listed}");
-        assert!(above.contains(&format!("\n{name},utilisation,")), "{above}");
+        assert!(above.contains(&format!("\n{name},utilization,")), "{above}");
         let sim = ["sim", "--shares", "1,3", "--until", "2s", option, name, "--json"];
         check_fractions(fractions(&json(&divvy, &sim)["per_client"]), due);
         let share = ["share", "--for", "2s", "--cpus", "0", "--policy", name, "--json", one, three];

@@ -129,8 +129,36 @@ fn every_scenario_file_runs_and_is_documented() {
             _ => &["sim", name, "--json"],
         };
         let report = json_of(&folder.divvy(args));
-        assert!(report["utilisation"].as_f64().unwrap() > 0.4, "{name}");
+        assert!(report["utilization"].as_f64().unwrap() > 0.4, "{name}");
     }
+}
+
+/// What programs read is as its schema says, whatever was simulated.
+#[test]
+fn every_report_is_as_the_schema_says() {
+    let folder = Folder::new("schema");
+    let schema = std::fs::read_to_string(root().join("docs/sim.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let mut kinds = 0;
+    for args in [
+        &["sim", "--shares", "3,2,1", "--json"][..],
+        &["sim", "--shares", "3,2,1", "--gate", "alps", "--until", "1s", "--json"],
+        &["sim", "scenarios/closed-users.toml", "--until", "2s", "--json"],
+        &["sim", "scenarios/pbs-fig2.toml", "--json"],
+        &["sim", "scenarios/mg1.toml", "--until", "2000s", "--json"],
+        &["sim", "scenarios/vtrr-dynamic.toml", "--json"],
+    ] {
+        let report = json_of(&folder.divvy(args));
+        let validator = jsonschema::validator_for(&schema).expect("a valid schema");
+        let errors: Vec<String> = validator.iter_errors(&report).map(|e| e.to_string()).collect();
+        assert_eq!(errors, [] as [String; 0], "{args:?}");
+        // Nothing is written that the schema does not know.
+        for key in report.as_object().unwrap().keys() {
+            assert!(schema["properties"].get(key).is_some(), "{args:?}: {key}");
+        }
+        kinds += usize::from(report.get("gate").is_some()) + usize::from(report.get("responses").is_some());
+    }
+    assert!(kinds >= 2, "a gate's report and one with responses were among them");
 }
 
 #[test]
@@ -297,7 +325,7 @@ fn bad_options_are_answered_by_name() {
         ),
         (
             vec!["sim", "sweep", "--shares", "2,1", "--measure", "luck"],
-            "--measure luck: expected one of decisions, error_max, error_min, jain, switches, utilisation",
+            "--measure luck: expected one of decisions, error_max, error_min, jain, switches, utilization",
         ),
         (
             vec![

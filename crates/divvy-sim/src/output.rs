@@ -10,6 +10,7 @@ use crate::metrics::{self, ErrorRow, Fraction, GroupResponses, Series};
 
 /// Everything that was measured on one run. Indexes of clients count from 0; fractions are exact, in quanta.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Report {
     /// The scenario's name.
@@ -49,7 +50,7 @@ pub struct Report {
     /// How evenly clients were served.
     pub fairness: Fairness,
     /// CPU time received, as a fraction of CPUs x simulated time.
-    pub utilisation: f64,
+    pub utilization: f64,
     /// What the scheduler had to do.
     pub operations: Operations,
     /// Runs, if they were asked for.
@@ -65,6 +66,7 @@ pub struct Report {
 
 /// What a gate above a kernel did and cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GateReport {
     /// How often it woke.
@@ -91,6 +93,7 @@ pub struct GateReport {
 
 /// The error of cycles, as fractions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CycleErrorReport {
     /// Half the cycles are within this.
@@ -103,6 +106,7 @@ pub struct CycleErrorReport {
 
 /// The range of service errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorSummary {
     /// Furthest behind.
     pub min: Fraction,
@@ -114,6 +118,7 @@ pub struct ErrorSummary {
 
 /// One client.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClientReport {
     /// Its name, if it has one.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -134,6 +139,7 @@ pub struct ClientReport {
 
 /// Response times of some requests, in seconds. Numbers that do not exist (the spread of one request) are null.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ResponseReport {
     /// The group, or `all`.
@@ -141,26 +147,37 @@ pub struct ResponseReport {
     /// Requests answered.
     pub count: u64,
     /// Mean.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub mean: f64,
     /// Half the width of the mean's 95 % confidence interval, by batch means.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub half_width: f64,
     /// Standard deviation.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub sd: f64,
     /// The fastest.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub min: f64,
     /// The slowest.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub max: f64,
     /// Half are answered within this; within 1.6 %, as all quantiles here.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub p50: f64,
     /// 95 % are.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub p95: f64,
     /// 99 % are.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub p99: f64,
     /// Mean of response time divided by CPU time.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub slowdown: f64,
     /// Largest of those.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub slowdown_max: f64,
     /// Requests answered per second.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub throughput: f64,
     /// Sum of all response times, in nanoseconds, exact (saturating).
     pub sum_ns: u64,
@@ -200,6 +217,7 @@ impl ResponseReport {
 
 /// How evenly the clients that were there from the start were served at the end of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Fairness {
     /// Jain's index of service divided by share: 1 is perfectly fair.
@@ -210,6 +228,7 @@ pub struct Fairness {
 
 /// What the scheduler had to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Operations {
     /// Grants.
@@ -228,6 +247,7 @@ pub struct Operations {
 
 /// Who ran where, when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Timeline {
     /// How many runs there were.
     pub nr_runs: u64,
@@ -277,6 +297,14 @@ impl Report {
             }
         }
         Some(parts)
+    }
+
+    /// The JSON schema of a report as [`Report::to_json`] writes it: `docs/sim.schema.json`.
+    #[cfg(feature = "schema")]
+    #[must_use]
+    pub fn schema() -> serde_json::Value {
+        let settings = schemars::generate::SchemaSettings::default().for_serialize();
+        settings.into_generator().into_root_schema_for::<Self>().into()
     }
 
     /// The report as JSON.

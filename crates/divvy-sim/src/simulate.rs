@@ -168,7 +168,7 @@ impl Runner<'_> {
             per_client,
             responses: self.responses(&responses, ran.now),
             groups: self.groups(&responses, ran.now),
-            utilisation: if capacity > 0.0 { ran.stats.busy.0 as f64 / capacity } else { 0.0 },
+            utilization: if capacity > 0.0 { ran.stats.busy.0 as f64 / capacity } else { 0.0 },
             operations: Operations {
                 decisions: ran.stats.decisions,
                 switches: ran.stats.switches,

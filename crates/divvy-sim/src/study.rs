@@ -180,7 +180,7 @@ fn set(root: &mut Value, path: &[Seg], value: &Value) -> bool {
 /// What is summed up of a report.
 fn measures_of(report: &Report) -> Vec<(&'static str, f64)> {
     let mut out = vec![
-        ("utilisation", report.utilisation),
+        ("utilization", report.utilization),
         ("jain", report.fairness.jain),
         ("decisions", report.operations.decisions as f64),
         ("switches", report.operations.switches as f64),

@@ -3,6 +3,7 @@
 mod common;
 
 use common::toml;
+use divvy_sim::output::Report;
 use divvy_sim::scenario::schema;
 use divvy_sim::study::Study;
 
@@ -29,6 +30,12 @@ fn every_example_is_a_scenario() {
 fn the_schema_is_the_one_that_is_published() {
     let text = format!("{}\n", serde_json::to_string_pretty(&schema()).unwrap());
     assert!(read("scenario.schema.json") == text, "docs/scenario.schema.json should be:\n{text}");
+}
+
+#[test]
+fn the_schema_of_reports_is_the_one_that_is_published() {
+    let text = format!("{}\n", serde_json::to_string_pretty(&Report::schema()).unwrap());
+    assert!(read("sim.schema.json") == text, "docs/sim.schema.json should be:\n{text}");
 }
 
 #[test]

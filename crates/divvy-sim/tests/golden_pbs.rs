@@ -91,7 +91,7 @@ fn short_runs_of_group_a() {
         assert_eq!(json!(first), case["first10"], "{case}");
         assert_eq!(responses.count, case["n"].as_u64().unwrap(), "{case}");
         assert_eq!(responses.sum_ns / 1000, case["sum_us"].as_u64().unwrap(), "{case}");
-        let busy_us = report.utilisation * case["t_end_us"].as_f64().unwrap();
+        let busy_us = report.utilization * case["t_end_us"].as_f64().unwrap();
         assert!((busy_us - case["busy_us"].as_f64().unwrap()).abs() < 1.0, "{busy_us} {case}");
     }
 }

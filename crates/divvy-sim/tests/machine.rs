@@ -77,7 +77,7 @@ fn switches_cost_time_that_nobody_is_charged() {
     assert_eq!(starts, [1, 6, 11, 14]);
     assert_eq!(report.time_ns, 16_000_000);
     assert_eq!((report.operations.switches, report.operations.overhead_ns), (4, 4_000_000));
-    assert_eq!(report.utilisation, 0.75);
+    assert_eq!(report.utilization, 0.75);
     assert!(report.per_client.iter().all(|row| row.service_ns == 6_000_000));
     // Idle entries are real idleness only, not switches.
     assert_eq!(report.schedule, Some(vec![Some(0), Some(1), Some(0), Some(1)]));
@@ -88,7 +88,7 @@ fn a_client_runs_on_one_cpu_at_a_time() {
     let text =
         "policy = \"rr\"\nquantum = \"10ms\"\nmachine.cpus = 2\nshares = [1, 1, 1]\nrun.until = \"60ms\"";
     let report = run(&toml(text));
-    assert_eq!(report.utilisation, 1.0);
+    assert_eq!(report.utilization, 1.0);
     let services: Vec<u64> = report.per_client.iter().map(|row| row.service_ns / 1_000_000).collect();
     assert_eq!(services, [40, 40, 40]);
     // Two thirds of a CPU each; who waits for a whole quantum falls 2/3 behind.
@@ -96,7 +96,7 @@ fn a_client_runs_on_one_cpu_at_a_time() {
     assert_eq!((error.min.to_string(), error.max.to_string()), ("-2/3".into(), "2/3".into()));
     // More CPUs than clients: each has one, and the rest idles.
     let report = run(&toml(&text.replace("cpus = 2", "cpus = 4")));
-    assert_eq!(report.utilisation, 0.75);
+    assert_eq!(report.utilization, 0.75);
     assert_eq!(report.operations.idle_with_work_ns, 0);
     assert_eq!(report.service_error.unwrap().max.to_string(), "0");
 }
@@ -132,7 +132,7 @@ fn a_run_that_cannot_end_says_so() {
     let report = run(&toml(forever));
     assert_eq!((report.ended, report.time_ns), ("endless", 0));
     let report = run(&toml(&format!("{forever}run.until = \"3s\"")));
-    assert_eq!((report.ended, report.time_ns, report.utilisation), ("until", 3_000_000_000, 1.0));
+    assert_eq!((report.ended, report.time_ns, report.utilization), ("until", 3_000_000_000, 1.0));
     let stopped = "policy = \"rr\"\nshares = [1]\nevents = [{ at = \"25ms\", op = \"block\", client = 0 }]";
     let report = run(&toml(stopped));
     assert_eq!((report.ended, report.time_ns), ("quiet", 25_000_000));

@@ -36,7 +36,7 @@ fn an_ideal_kernel_serves_as_a_machine_of_the_dispatchers_own() {
             assert!(own.abs_diff(above) <= MAX_APART, "{policy}: {own} and {above} ns");
         }
         assert_eq!((above.time_ns, above.ended), (6_000_000_000, "until"));
-        assert!((above.utilisation - 1.0).abs() < 1e-9, "{policy}: {}", above.utilisation);
+        assert!((above.utilization - 1.0).abs() < 1e-9, "{policy}: {}", above.utilization);
         let gate = above.gate.unwrap();
         assert_eq!((gate.cycles, gate.own_cpu, gate.idle_ns), (0, 0.0, 0), "{policy}");
     }

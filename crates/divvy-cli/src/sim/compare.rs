@@ -174,7 +174,7 @@ fn exact_rows(columns: &[Column]) -> Vec<Vec<String>> {
             ("preemptions", &operation(|o| o.preemptions)),
             ("error per cycle, median", &|c| Some(number(report(c)?.gate?.cycle_error?.median))),
             ("own CPU, %", &|c| Some(format!("{:.3}", report(c)?.gate?.own_cpu * 100.0))),
-            ("CPU used, %", &|c| Some(format!("{:.2}", report(c)?.utilisation * 100.0))),
+            ("CPU used, %", &|c| Some(format!("{:.2}", report(c)?.utilization * 100.0))),
             ("ended", &|c| Some(report(c)?.ended.to_owned())),
         ],
     )
@@ -203,7 +203,7 @@ fn mean_rows(columns: &[Column]) -> Vec<Vec<String>> {
             ("switches", &mean("switches")),
             ("error per cycle, median", &mean("cycle_error_median")),
             ("own CPU, part", &mean("own_cpu")),
-            ("CPU used, part", &mean("utilisation")),
+            ("CPU used, part", &mean("utilization")),
         ],
     )
 }

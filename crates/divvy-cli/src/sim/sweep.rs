@@ -146,7 +146,7 @@ fn measures(summary: &Summary, asked: &[String]) -> Result<Vec<String>, Failure>
     } else if known.contains(&"error_min") {
         &["error_min", "error_max"]
     } else {
-        &["utilisation"]
+        &["utilization"]
     };
     Ok(usual.iter().map(|&name| name.into()).collect())
 }

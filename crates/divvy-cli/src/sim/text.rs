@@ -144,7 +144,7 @@ fn summary(report: &Report) -> Vec<Vec<String>> {
         done.decisions, done.switches, done.preemptions, done.events
     );
     rows.push(("scheduling", text));
-    let mut text = format!("{:.2} %", report.utilisation * 100.0);
+    let mut text = format!("{:.2} %", report.utilization * 100.0);
     if done.overhead_ns > 0 {
         text += &format!(", {} s lost in switching", number(done.overhead_ns as f64 / 1e9));
     }
@@ -179,7 +179,7 @@ fn gate_summary(report: &Report, gate: &GateReport, mut rows: Vec<(&str, String)
         gate.own_cpu * 100.0
     );
     rows.push(("scheduling", text));
-    let mut text = format!("{:.2} %, {} switches", report.utilisation * 100.0, done.switches);
+    let mut text = format!("{:.2} %, {} switches", report.utilization * 100.0, done.switches);
     if done.idle_with_work_ns > 0 {
         text += &format!(
             ", {} s idle beside held clients, {} s at the longest",

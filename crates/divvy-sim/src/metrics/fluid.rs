@@ -36,6 +36,7 @@ pub struct ServiceError {
 
 /// The range of one client's service error, as reports show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorRow {
     /// Furthest behind.
     pub min: Fraction,

@@ -123,6 +123,22 @@ impl<'de> serde::Deserialize<'de> for Fraction {
     }
 }
 
+/// As it is written: a text.
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Fraction {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Fraction".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A fraction in lowest terms: \"3/2\", \"-1\"",
+            "type": "string",
+            "pattern": "^-?[0-9]+(/[0-9]+)?$"
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

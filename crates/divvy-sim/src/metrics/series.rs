@@ -4,6 +4,7 @@ use serde::Serialize;
 
 /// What each client had received at some moments. Between two moments service grows in a straight line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Series {
     /// The moments, in nanoseconds, rising.
     pub times_ns: Vec<u64>,
