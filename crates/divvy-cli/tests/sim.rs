@@ -161,6 +161,23 @@ fn every_report_is_as_the_schema_says() {
     assert!(kinds >= 2, "a gate's report and one with responses were among them");
 }
 
+/// A gate has the same numbers in a comparison, under its own name and as the policy of a simulation.
+#[test]
+fn gates_are_compared_beside_dispatchers() {
+    let folder = Folder::new("gates");
+    let of = ["--shares", "3,2,1", "--until", "1s", "--json"];
+    let results = json_of(&folder.divvy(&[&["compare", "--policies", "exact,vtrr,alps"], &of[..]].concat()));
+    for (i, policy) in ["exact", "vtrr", "alps"].into_iter().enumerate() {
+        let result = &results["results"][i];
+        assert_eq!(result["policy"], policy);
+        assert_eq!(result["report"].get("gate").is_some(), policy != "vtrr", "{policy}");
+        let alone = json_of(&folder.divvy(&[&["sim", "--policy", policy], &of[..]].concat()));
+        assert_eq!(alone["per_client"], result["report"]["per_client"], "{policy}");
+    }
+    let gate = json_of(&folder.divvy(&[&["sim", "--gate", "exact"], &of[..]].concat()));
+    assert_eq!(gate["per_client"], results["results"][0]["report"]["per_client"]);
+}
+
 #[test]
 fn golden_schedules_come_out_of_the_command_line_exactly() {
     let folder = Folder::new("golden");

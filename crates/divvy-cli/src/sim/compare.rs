@@ -29,8 +29,10 @@ pub(crate) fn run(args: &CompareArgs) -> Result<Code, Failure> {
     source.scenario.replications = replications;
     source.scenario.sweep.clear();
     let mut columns: Vec<Column> = Vec::new();
+    let of_file = (source.scenario.policy.clone(), source.scenario.gate.clone());
     for policy in split(&args.policies)? {
-        *source.scenario.decider_mut() = policy;
+        (source.scenario.policy, source.scenario.gate) = of_file.clone();
+        source.decide_by(policy);
         columns.push(column(&source)?);
     }
     let single = replications == 1;

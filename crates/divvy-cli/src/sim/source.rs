@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use divvy_policy::PolicyInfo;
+use divvy_policy::{Kind, PolicyInfo};
 use divvy_sim::scenario::{Format, ParamValue, PolicySpec, Scenario, ScenarioError};
 use divvy_sim::simulate::SimError;
 
@@ -81,7 +81,7 @@ impl Source {
 
     fn set_policy(&mut self, args: &PolicyArgs) -> Result<(), Failure> {
         if let Some(text) = &args.policy {
-            *self.scenario.decider_mut() = parse_policy(text)?;
+            self.decide_by(parse_policy(text)?);
         }
         if let Some(text) = &args.gate {
             self.scenario.gate =
@@ -96,6 +96,17 @@ impl Source {
             self.scenario.decider_mut().params.insert(key.trim().into(), value);
         }
         Ok(())
+    }
+
+    /// Has `policy` decide: a gate above a simulated kernel, anything else where the scenario has its decider.
+    pub(super) fn decide_by(&mut self, policy: PolicySpec) {
+        let is_gate = divvy_sim::policies::find(&policy.name).is_some_and(|info| info.kind == Kind::Gate);
+        if is_gate && self.scenario.gate.is_none() {
+            self.scenario.gate = Some(policy);
+            self.scenario.policy = PolicySpec::new("");
+        } else {
+            *self.scenario.decider_mut() = policy;
+        }
     }
 
     /// An error of this scenario, with the file and the line if it is in the file.
