@@ -522,10 +522,10 @@ fn who_is_paused_has_nothing_that_others_leave() {
     let pid = running.scheduler();
     running.signal(Signal::TSTP);
     let clients = || sandbox.with("client");
-    eventually("all clients to stand", || clients().iter().all(|p| p.state == 'T').then_some(()));
+    eventually("all clients to stand", || clients().iter().all(Process::stands).then_some(()));
     let before = cpu(&clients());
     std::thread::sleep(Duration::from_millis(300));
-    assert!(clients().iter().all(|p| p.state == 'T') && cpu(&clients()) == before, "{:?}", clients());
+    assert!(clients().iter().all(Process::stands) && cpu(&clients()) == before, "{:?}", clients());
     running.signal(Signal::CONT);
     eventually("one that stands behind the other", || idle(&ground, pid).contains(&true).then_some(()));
     eventually("both to go on", || (cpu(&clients()) > before + 20).then_some(()));

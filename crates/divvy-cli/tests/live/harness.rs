@@ -63,6 +63,14 @@ pub struct Process {
     pub cpu: u64,
 }
 
+impl Process {
+    /// Whether it does nothing until it is resumed: it is suspended, or waits in vfork() for a child that is, which no signal
+    /// interrupts.
+    pub fn stands(&self) -> bool {
+        matches!(self.state, 'T' | 'D')
+    }
+}
+
 /// How a run of divvy ended.
 #[derive(Debug)]
 pub struct Outcome {
