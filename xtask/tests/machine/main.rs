@@ -19,8 +19,11 @@ const DISKS: &str = "inside::disk::";
 /// Tests that need the scheduler of the kernel, which only clang compiles.
 const KERNEL: &str = "inside::kernel::";
 
+/// Those of them that look at what each client gets, which takes long: in a machine of their own, at the same time.
+const PARTS: &str = "inside::kernel::parts::";
+
 /// Those of them that need two CPUs.
-const CPUS: &str = "several_cpus";
+const CPUS: &str = "inside::kernel::cpus::";
 
 /// Whether a machine can be booted here. Where not, the test is skipped aloud, and in CI it fails.
 fn can_boot(test: &str) -> bool {
@@ -124,6 +127,7 @@ fn the_same_run_prints_the_same_twice() {
 enum Group {
     Disks,
     Kernel,
+    KernelParts,
     KernelCpus,
     Others,
 }
@@ -133,8 +137,10 @@ impl Group {
     fn of(name: &str) -> Self {
         if name.contains("disk") {
             Self::Disks
-        } else if name.contains(CPUS) {
+        } else if name.contains("kernel::cpus") {
             Self::KernelCpus
+        } else if name.contains("kernel::parts") {
+            Self::KernelParts
         } else if name.contains("kernel") {
             Self::Kernel
         } else {
@@ -161,10 +167,11 @@ fn check_inside(name: &str, machine: &[&str], group: Group) {
     // Several words mean any of them.
     match group {
         Group::Disks if wanted.is_empty() => command.push(DISKS),
-        Group::Kernel if wanted.is_empty() => command.extend([KERNEL, "--skip", CPUS]),
-        Group::Kernel => command.extend(["--skip", CPUS]),
+        Group::Kernel if wanted.is_empty() => command.extend([KERNEL, "--skip", CPUS, "--skip", PARTS]),
+        Group::Kernel => command.extend(["--skip", CPUS, "--skip", PARTS]),
+        Group::KernelParts if wanted.is_empty() => command.push(PARTS),
         Group::KernelCpus if wanted.is_empty() => command.push(CPUS),
-        Group::Disks | Group::KernelCpus => {}
+        Group::Disks | Group::KernelParts | Group::KernelCpus => {}
         Group::Others => command.extend(["--skip", DISKS, "--skip", KERNEL]),
     }
     command.extend(&wanted);
@@ -189,21 +196,27 @@ fn disk_tests_inside_pass() {
     check_inside("machine::disk_tests_inside_pass", &["--profile", "two-cpus"], Group::Disks);
 }
 
-#[test]
-fn kernel_tests_inside_pass() {
-    let name = "machine::kernel_tests_inside_pass";
+/// Runs those of the scheduler of the kernel, with that at hand.
+fn check_kernel_inside(name: &str, machine: &[&str], group: Group) {
     if let Some(scheduler) = build_kernel(name) {
         let path = scheduler.to_str().expect("a path");
-        check_inside(name, &["--shift", SHIFT, "--add", path], Group::Kernel);
+        check_inside(name, &[machine, &["--add", path]].concat(), group);
     }
+}
+
+#[test]
+fn kernel_tests_inside_pass() {
+    check_kernel_inside("machine::kernel_tests_inside_pass", &["--shift", SHIFT], Group::Kernel);
+}
+
+#[test]
+fn kernel_tests_of_parts_pass() {
+    check_kernel_inside("machine::kernel_tests_of_parts_pass", &["--shift", SHIFT], Group::KernelParts);
 }
 
 /// In real time, for nothing else has two CPUs.
 #[test]
 fn kernel_tests_of_several_cpus_pass() {
-    let name = "machine::kernel_tests_of_several_cpus_pass";
-    if let Some(scheduler) = build_kernel(name) {
-        let path = scheduler.to_str().expect("a path");
-        check_inside(name, &["--profile", "two-cpus", "--add", path], Group::KernelCpus);
-    }
+    let machine = ["--profile", "two-cpus"];
+    check_kernel_inside("machine::kernel_tests_of_several_cpus_pass", &machine, Group::KernelCpus);
 }

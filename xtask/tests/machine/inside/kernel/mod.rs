@@ -1,34 +1,23 @@
 //! `divvy-scx`: divvy's policies as the machine's scheduler, and the ways back to the kernel's own.
 
+mod cpus;
+mod parts;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{ChildStderr, Command, ExitStatus, Stdio};
 
 use divvy_linux::Pid;
-use divvy_linux::cgroup::room::{CPU_STAT, CPU_WEIGHT, Cgroup, Controller};
+use divvy_linux::cgroup::room::{CPU_STAT, CPU_WEIGHT};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use super::backend::{Daemon, check_success, eventually, leaves, trees};
 use super::{Child, Group, SPIN, check_inside, sleep};
 
-/// Policies are within this fraction of each client's part over [`WINDOW_MS`].
-const MAX_ERROR: f64 = 0.005;
-/// PBS gives by what a client has had since it came, so that its error shrinks as that grows.
-const MAX_ERROR_PBS: f64 = 0.03;
-/// Round-robin counts turns: one that a thread of the kernel's cuts short is not made good.
-const MAX_ERROR_TURNS: f64 = 0.02;
 /// A quantum at each edge of [`SHORT_WINDOW_MS`] is 2.7 % of an eighth of it.
 const MAX_ERROR_EDGES: f64 = 0.04;
-/// Of [`SHORT_WINDOW_MS`], with what is before the first look of the loader: a few tenths of a second.
-const MAX_ERROR_LATE: f64 = 0.1;
-/// In whole cycles of six quanta of 20 ms: one quantum, which a window may begin or end with, is .4 % of the least part.
-const WINDOW_MS: u64 = 30_000;
-/// Where [`MAX_ERROR`] is not asked for.
 const SHORT_WINDOW_MS: u64 = 12_000;
-/// How far a lottery may be off, in standard deviations of the number of wins.
-const MAX_SIGMAS: f64 = 3.0;
-const QUANTUM_US: f64 = 20_000.0;
 
 fn state() -> String {
     fs::read_to_string("/sys/kernel/sched_ext/state").expect("the kernel has sched_ext").trim().to_owned()
@@ -163,120 +152,6 @@ fn the_verifier_takes_every_policy() {
         assert!(stdout.lines().any(dispatch), "{policy}: {stdout}");
     }
     assert_eq!(state(), "disabled", "nothing is scheduled by a check");
-}
-
-#[test]
-#[ignore = "runs in the test machine: cargo xtask vm test"]
-fn policies_divide_by_shares() {
-    let three = Three::new();
-    // With one arrival for all, PBS gives in proportion to shares (section 5.2), LAS too, and round-robin does not look.
-    for (policy, parts, max_error) in [
-        ("stride", [1, 2, 3], MAX_ERROR),
-        ("vtrr", [1, 2, 3], MAX_ERROR),
-        ("pbs:alpha=2", [1, 2, 3], MAX_ERROR_PBS),
-        ("las", [1, 2, 3], MAX_ERROR),
-        ("rr", [1, 1, 1], MAX_ERROR_TURNS),
-    ] {
-        println!("{policy}");
-        let mut scheduler = Scheduler::with_shares(policy, &three.shares([1, 2, 3]));
-        let window = if max_error > MAX_ERROR { SHORT_WINDOW_MS } else { WINDOW_MS };
-        check_parts(three.used(window), parts, |_, _| max_error);
-        scheduler.stop();
-    }
-}
-
-#[test]
-#[ignore = "runs in the test machine: cargo xtask vm test"]
-fn a_lottery_divides_by_chance() {
-    let three = Three::new();
-    let mut scheduler = Scheduler::with_shares("lottery:seed=7", &three.shares([1, 2, 3]));
-    // Of n draws a client with the chance p wins n p, with a standard deviation of sqrt(n p (1 - p)).
-    let sigmas = |p: f64, all: f64| MAX_SIGMAS * ((1.0 - p) / (p * all / QUANTUM_US)).sqrt();
-    check_parts(three.used(WINDOW_MS), [1, 2, 3], sigmas);
-    scheduler.stop();
-}
-
-#[test]
-#[ignore = "runs in the test machine: cargo xtask vm test"]
-fn weights_are_shares_and_follow() {
-    let three = Three::new();
-    for (group, weight) in three.groups.iter().zip([100, 200, 300]) {
-        group.cgroup.set(&CPU_WEIGHT, &weight).expect("root may");
-    }
-    let mut scheduler = Scheduler::start(&["--policy", "vtrr", "--weights", "/"]);
-    // A cycle of 600 quanta takes as many seconds as anybody has; small numbers make short cycles.
-    for (group, weight) in three.groups.iter().zip([6, 2, 4]) {
-        group.cgroup.set(&CPU_WEIGHT, &weight).expect("root may");
-    }
-    // A cycle of the shares before may be under way.
-    sleep(13_000);
-    check_parts(three.used(WINDOW_MS), [6, 2, 4], |_, _| 2.0 * MAX_ERROR);
-    let stats = Command::new("divvy-scx").args(["stats", "--json"]).output().expect("divvy-scx");
-    let stats: Value = serde_json::from_slice(&stats.stdout).expect("JSON");
-    let shares: Vec<_> = stats["clients"]
-        .as_array()
-        .expect("clients")
-        .iter()
-        .map(|c| (c["name"].clone(), c["share"].clone()))
-        .collect();
-    let want = [("rest", 100), ("one", 6), ("three", 4), ("two", 2)];
-    assert_eq!(shares, want.map(|(name, share)| (name.into(), share.into())), "{stats}");
-    scheduler.stop();
-}
-
-/// Weights of some thousands beside a rest of 100 would leave that a hundredth of the CPU, and its own loader is among the rest: nobody
-/// who comes would be known for many seconds.
-#[test]
-#[ignore = "runs in the test machine: cargo xtask vm test"]
-fn however_large_weights_are_the_rest_has_its_part_and_who_comes_is_known() {
-    let (tree, others) = (Group::new("tree"), Group::new("others"));
-    tree.cgroup.enable(Controller::Cpu, true).expect("root may");
-    let leaf = |name: &str| {
-        let leaf = tree.cgroup.make(name).expect("root may");
-        leaf.set(&CPU_WEIGHT, &10_000).expect("root may");
-        let child = Child::start(&leaf, SPIN);
-        (leaf, child)
-    };
-    let (early, _early) = leaf("early");
-    let _others = [(); 3].map(|()| Child::start(&others.cgroup, SPIN));
-    let used =
-        |of: &[&Cgroup]| of.iter().map(|c| c.get(&CPU_STAT).expect("there").usage.0 / 1_000).sum::<u64>();
-    // From before it is there: this program is among the rest, too, and would not see what it has to wait for.
-    let from = [&early, &others.cgroup].map(|c| used(&[c]));
-    let mut scheduler = Scheduler::start(&["--policy", "stride", "--weights", "/tree"]);
-    let (late, _late) = leaf("late");
-    sleep(SHORT_WINDOW_MS);
-    // The tree weighs 100, as much as everybody else.
-    let got = [used(&[&early, &late]) - from[0], used(&[&others.cgroup]) - from[1]];
-    check_parts(got, [1, 1], |_, _| MAX_ERROR_LATE);
-    let from = [&early, &late].map(|c| used(&[c]));
-    sleep(SHORT_WINDOW_MS);
-    let got = [&early, &late].map(|c| used(&[c]));
-    check_parts([got[0] - from[0], got[1] - from[1]], [1, 1], |_, _| MAX_ERROR_EDGES);
-    scheduler.stop();
-}
-
-/// The file names a process; what it forks is the same client.
-#[test]
-#[ignore = "runs in the test machine: cargo xtask vm test"]
-fn a_process_is_a_client_with_its_children() {
-    let (first, second) = (Group::new("first"), Group::new("second"));
-    let one = Child::start(&first.cgroup, SPIN);
-    // Two that compute, made after the scheduler came: together they have what their parent's share says.
-    let two = Child::start(&second.cgroup, "sleep 8; (while :; do :; done) & while :; do :; done");
-    let clients = format!(
-        "[[client]]\nname = \"one\"\nshare = 1\npid = {}\n[[client]]\nname = \"two\"\nshare = 2\npid = {}\n",
-        one.pid, two.pid
-    );
-    let mut scheduler = Scheduler::with_shares("stride", &clients);
-    sleep(9_000);
-    let look = || [&first, &second].map(|g| g.cgroup.get(&CPU_STAT).expect("there").usage.0);
-    let from = look();
-    sleep(WINDOW_MS);
-    let [a, b] = [0, 1].map(|i| (look()[i] - from[i]) as f64);
-    println!("{:.3} % of 66.667 %", b / (a + b) * 100.0);
-    assert!((b / (a + b) / (2.0 / 3.0) - 1.0).abs() <= MAX_ERROR, "{a} {b}");
-    scheduler.stop();
 }
 
 #[test]
@@ -430,8 +305,8 @@ fn has_weights(shares: &[u64]) -> bool {
 
 /// Where the system's divvyd listens.
 const RUN: &str = "/run/divvy";
-const UNIT: &str = include_str!("../../../../dist/systemd/divvyd.service");
-const UNIT_KERNEL: &str = include_str!("../../../../dist/systemd/kernel.conf");
+const UNIT: &str = include_str!("../../../../../dist/systemd/divvyd.service");
+const UNIT_KERNEL: &str = include_str!("../../../../../dist/systemd/kernel.conf");
 
 /// divvyd in a cgroup of its own, without the capabilities that neither the unit nor its addition for this back end has.
 fn in_the_unit(unit: &Group) -> Command {
@@ -465,66 +340,4 @@ fn in_the_unit(unit: &Group) -> Command {
         });
     }
     command
-}
-
-/// On two CPUs, in real time beside whatever the host does, each part is within this fraction of what it should be.
-const MAX_ERROR_CPUS: f64 = 0.1;
-
-/// 1:1:6 with one task each is 1:1:2: nobody can use more than one CPU. What is bound to one CPU gets there too.
-#[test]
-#[ignore = "runs in the test machine: cargo xtask vm test"]
-fn several_cpus_are_divided_and_shares_capped() {
-    let three = Three::new();
-    for policy in ["stride", "vtrr"] {
-        let mut scheduler = Scheduler::with_shares(policy, &three.shares([1, 1, 6]));
-        // Its loader looks five times a second.
-        sleep(1_000);
-        check_parts(three.used(SHORT_WINDOW_MS), [1, 1, 2], |_, _| MAX_ERROR_CPUS);
-        // Whoever may run on one CPU only, and on another a moment later, is found there.
-        let bound = Group::new("bound");
-        let line = "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; n=0; while :; do for pid in $(cat \
-                    /sys/fs/cgroup/bound/cgroup.procs); do n=$((n+1)); taskset -p $((n%2+1)) $pid >/dev/null 2>&1; done; done";
-        let _churn = Child::start(&bound.cgroup, line);
-        let from = bound.cgroup.get(&CPU_STAT).expect("there").usage.0;
-        sleep(10_000);
-        // Everybody else has 100 of 104 shares of 20 s.
-        let used = bound.cgroup.get(&CPU_STAT).expect("there").usage.0 - from;
-        assert!(used > 5_000_000_000, "{used}");
-        scheduler.check();
-        scheduler.stop();
-    }
-}
-
-/// Whoever is bound to a CPU that is taken away, and waits there, runs on another: the kernel waits for it meanwhile, and asks that CPU
-/// for no more choices.
-#[test]
-#[ignore = "runs in the test machine: cargo xtask vm test"]
-fn one_of_several_cpus_may_go() {
-    const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
-    let three = Three::new();
-    for policy in ["stride", "vtrr"] {
-        println!("{policy}");
-        let mut scheduler = Scheduler::with_shares(policy, &three.shares([1, 2, 3]));
-        let bound = Group::new("bound");
-        let line = "for i in 1 2 3; do taskset 2 sh -c 'while :; do :; done' & done; wait";
-        let _bound = Child::start(&bound.cgroup, line);
-        sleep(500);
-        for _ in 0..2 {
-            fs::write(ONLINE, "0").expect("root may");
-            scheduler.check();
-            let from = bound.cgroup.get(&CPU_STAT).expect("there").usage.0;
-            sleep(1_000);
-            let used = bound.cgroup.get(&CPU_STAT).expect("there").usage.0 - from;
-            assert!(used > 0, "{policy}");
-            fs::write(ONLINE, "1").expect("root may");
-            // They may run anywhere now: bound again.
-            for pid in bound.cgroup.processes().expect("there") {
-                let done = Command::new("taskset").args(["-p", "2", &pid.as_raw_pid().to_string()]).output();
-                assert!(done.expect("busybox has it").status.success());
-            }
-            sleep(200);
-        }
-        scheduler.check();
-        scheduler.stop();
-    }
 }
