@@ -123,8 +123,9 @@ pub(crate) struct ShareArgs {
 
     /// By what clients are held or weighed: signals (SIGSTOP), freezer (cgroup.freeze), cgroup (the kernel's CPU weights,
     /// without a policy), auto: the best of them that there is, or idle: signals, and cpu.idle beside sleepers (docs/backends.md)
-    #[arg(long, value_name = "BACKEND", default_value = "signals")]
-    pub(crate) backend: BackendArg,
+    /// [default: idle on one CPU, where a cgroup is ours, else signals]
+    #[arg(long, value_name = "BACKEND")]
+    pub(crate) backend: Option<BackendArg>,
 
     /// CPUs that the commands may use: 0,2-3. All that divvy itself may use if not given
     #[arg(long, value_name = "LIST")]

@@ -33,7 +33,7 @@ use crate::steer::steer;
 use crate::world::Live;
 use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own, perf, slice};
 use adopt::{Family, MARK, mark};
-use behind::Rests;
+use behind::{Rest, Rests};
 pub(crate) use condition::Condition;
 use descent::{Descent, Kin};
 use guardian_link::GuardianLink;
@@ -71,6 +71,24 @@ pub fn check_cpus(cpus: &CpuMask) -> Result<()> {
     }
 }
 
+/// The CPUs that a host made now would divide: `asked`, or all that this process may use, as far as the quota on the cgroup
+/// around us reaches.
+///
+/// # Errors
+/// As [`check_cpus`].
+pub fn cpus_to_divide(asked: Option<CpuMask>) -> Result<Vec<u32>> {
+    let own = rustix::process::getpid();
+    let allowed = CpuMask::of_thread(own)?.unwrap_or_default();
+    let asked = asked.unwrap_or(allowed);
+    check_cpus(&asked)?;
+    let mut cpus: Vec<u32> = asked.iter().collect();
+    // A quota is as good as fewer CPUs: to release more at once would only have all throttled.
+    if let Some(quota) = quota_of(own) {
+        cpus.truncate(quota.cpus() as usize);
+    }
+    Ok(cpus)
+}
+
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) members: Members,
@@ -98,6 +116,9 @@ pub(crate) struct Client {
     /// What the kernel has told of its processes.
     kin: Kin,
     naps: Naps,
+    rest: Rest,
+    /// Since when it is held.
+    stood_since: Instant,
 }
 
 impl Client {
@@ -121,6 +142,8 @@ impl Client {
             leaf: None,
             kin: Kin::default(),
             naps: Naps::default(),
+            rest: Rest::default(),
+            stood_since: Instant::ZERO,
         }
     }
 
@@ -215,14 +238,7 @@ impl LinuxHost {
     fn with(params: &HostParams, means: Means, dir: &RuntimeDir) -> Result<Self> {
         // A program that ran in this process before us (`cargo run` turns into what it built) is no cost of ours.
         let cpu_before = clock::own_process_cpu();
-        let allowed = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
-        let asked = params.cpus.unwrap_or(allowed);
-        check_cpus(&asked)?;
-        let mut cpus: Vec<u32> = asked.iter().collect();
-        // A quota on the cgroup around us is as good as fewer CPUs: to release more at once would only have all throttled.
-        if let Some(quota) = quota_of(rustix::process::getpid()) {
-            cpus.truncate(quota.cpus() as usize);
-        }
+        let cpus = cpus_to_divide(params.cpus)?;
         let files = own::raise_open_files().ok();
         own::adopt_orphans()?;
         let rescued = rescue(dir)?;
@@ -494,7 +510,7 @@ impl LinuxHost {
         }
         // Where several could run, fewer leave a CPU idle as one that sleeps does.
         let few = self.cpus.len() > 1 && scan.running < most && scan.threads > 1;
-        if few && !self.clients[i].is_held() && self.rests.seen_few(now) {
+        if few && !self.clients[i].is_held() && self.clients[i].rest.seen_few(now) {
             self.note_rest(i, now, true);
         }
         let c = &mut self.clients[i];
@@ -535,6 +551,9 @@ impl Host for LinuxHost {
     }
 
     fn wait(&mut self, until: Option<Instant>) -> std::result::Result<(), HostError> {
+        if self.rests.are_on() {
+            self.settle_ways();
+        }
         self.hold_deferred();
         if !self.news.is_empty() {
             self.release_last();
@@ -590,7 +609,7 @@ impl Host for LinuxHost {
         if self.clients[client.index()].is_gone() {
             return Err(HostError::Gone);
         }
-        if self.put_off.deferred.contains(&client) {
+        if self.put_off.deferred.contains(&client) || self.rests.is_open(client) {
             self.hold_deferred();
         }
         if self.cpus.len() == 1 {
@@ -602,6 +621,7 @@ impl Host for LinuxHost {
 
     fn hold(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
         self.release_if_due(client);
+        self.rests.close(client);
         self.clients[client.index()].waits = false;
         if self.clients[client.index()].is_gone() {
             return Err(HostError::Gone);
@@ -614,14 +634,11 @@ impl Host for LinuxHost {
     }
 
     fn give_way(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
-        if !self.gives_way(client.index()) {
+        if !self.let_give_way(client.index())? {
             self.hold(client)?;
             self.clients[client.index()].waits = true;
-            return Ok(());
         }
-        self.release_if_due(client);
-        self.clients[client.index()].waits = true;
-        self.put_behind(client.index()).map_err(|e| host_error(&e))
+        Ok(())
     }
 
     fn stand(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
@@ -690,7 +707,11 @@ impl Host for LinuxHost {
     }
 
     fn limit(&mut self, client: ClientId, limit: Option<CpuLimit>) -> std::result::Result<bool, HostError> {
-        self.limit_leaf(client, limit).map_err(|e| host_error(&e))
+        let kept = self.limit_leaf(client, limit).map_err(|e| host_error(&e))?;
+        if kept {
+            self.note_limit(client.index(), limit.is_some());
+        }
+        Ok(kept)
     }
 
     fn take_width(&mut self, client: ClientId) -> Option<u32> {

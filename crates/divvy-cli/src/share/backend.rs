@@ -10,8 +10,7 @@ use crate::args::ShareArgs;
 use crate::{Code, Failure};
 
 /// What `--backend` takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendArg {
     /// SIGSTOP and SIGCONT: needs nothing
     Signals,
@@ -28,7 +27,7 @@ pub(crate) enum BackendArg {
 /// The back end's part of the report.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BackendReport {
-    asked: BackendArg,
+    asked: &'static str,
     used: &'static str,
     why: String,
     /// What each client's cgroup weighs, in order.
@@ -45,23 +44,25 @@ pub(crate) struct BackendReport {
 ///
 /// # Errors
 /// Where one was asked for by name that does not go with the other arguments, or that the machine does not have.
-pub(super) fn choose(args: &ShareArgs, tasks: &[Task]) -> Result<Chosen, Failure> {
+pub(super) fn choose(args: &ShareArgs, tasks: &[Task], cpus: usize) -> Result<Chosen, Failure> {
     if args.policy.as_deref().is_some_and(|p| p.split(':').next() == Some(KERNEL)) {
         let text =
             format!("--policy {KERNEL}: holds nobody, and comes with --backend cgroup; give that instead");
         return Err(Failure::new(Code::Usage, text));
     }
     let asked = match args.backend {
-        BackendArg::Signals => Asked::Signals,
-        BackendArg::Freezer => Asked::Freezer,
-        BackendArg::Idle => Asked::Idle,
-        BackendArg::Cgroup => Asked::Cgroup,
-        BackendArg::Auto => Asked::Auto,
+        None => Asked::Nothing,
+        Some(BackendArg::Signals) => Asked::Signals,
+        Some(BackendArg::Freezer) => Asked::Freezer,
+        Some(BackendArg::Idle) => Asked::Idle,
+        Some(BackendArg::Cgroup) => Asked::Cgroup,
+        Some(BackendArg::Auto) => Asked::Auto,
     };
     let shares: Vec<u64> = tasks.iter().map(|task| task.share.get()).collect();
     let attached = tasks.iter().find_map(Task::selector).map(ToString::to_string);
     let policy = args.policy.as_deref();
-    let wish = Wish { asked, policy, attached: attached.as_deref(), shares: &shares };
+    let limited = tasks.iter().any(|task| task.limit.is_some());
+    let wish = Wish { asked, policy, attached: attached.as_deref(), shares: &shares, cpus, limited };
     divvy_linux::cgroup::choose(&wish, &Survey::new()).map_err(|refused| match refused {
         Refused::Usage(text) => Failure::new(Code::Usage, text),
         Refused::Machine(text) => Failure::new(Code::System, text),
@@ -69,14 +70,21 @@ pub(super) fn choose(args: &ShareArgs, tasks: &[Task]) -> Result<Chosen, Failure
 }
 
 /// What was chosen, for one who left the choice to divvy.
-pub(super) fn choice(asked: BackendArg, chosen: &Chosen) -> Option<String> {
-    (asked == BackendArg::Auto).then(|| format!("backend {}: {}", chosen.backend, chosen.why))
+pub(super) fn choice(asked: Option<BackendArg>, chosen: &Chosen) -> Option<String> {
+    (asked == Some(BackendArg::Auto)).then(|| format!("backend {}: {}", chosen.backend, chosen.why))
 }
 
 impl BackendReport {
-    pub(super) fn new(asked: BackendArg, chosen: &Chosen) -> Self {
+    pub(super) fn new(asked: Option<BackendArg>, chosen: &Chosen) -> Self {
         Self {
-            asked,
+            asked: match asked {
+                None => "default",
+                Some(BackendArg::Signals) => "signals",
+                Some(BackendArg::Freezer) => "freezer",
+                Some(BackendArg::Cgroup) => "cgroup",
+                Some(BackendArg::Auto) => "auto",
+                Some(BackendArg::Idle) => "idle",
+            },
             used: chosen.backend.name(),
             why: chosen.why.clone(),
             weights: chosen.weights.as_ref().map(|w| w.values.clone()),
@@ -89,7 +97,7 @@ impl BackendReport {
     pub(super) fn deeds(&self) -> &'static str {
         match self.backend {
             Backend::Freezer => "freezes and thaws",
-            Backend::Idle => "signals and changes of cpu.idle",
+            Backend::Idle => "signals and writes",
             Backend::Signals | Backend::Cgroup => "signals",
         }
     }
@@ -97,7 +105,8 @@ impl BackendReport {
     /// A line of the summary, where there is something to be said.
     pub(super) fn line(&self) -> Option<String> {
         match (self.backend, self.asked) {
-            (Backend::Signals, BackendArg::Signals) => None,
+            // The summary has no word for what nobody asked for.
+            (Backend::Signals, "signals") | (_, "default") => None,
             (Backend::Cgroup, _) => Some(format!(
                 "backend cgroup ({}): the kernel divides, by weights of {:?}",
                 self.why,

@@ -42,10 +42,8 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     let mut tasks = tasks::all(&args.tasks, args.file.as_deref())?;
     tasks::limit(&mut tasks, &args.limit)?;
     let cpus = args.cpus.as_deref().map(parse_cpus).transpose()?;
-    if let Some(cpus) = &cpus {
-        divvy_linux::check_cpus(cpus)?;
-    }
-    let backend = backend::choose(&args, &tasks)?;
+    let divided = divvy_linux::cpus_to_divide(cpus)?;
+    let backend = backend::choose(&args, &tasks, divided.len())?;
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
     let spec = gate_spec(&args, &backend, 1);
     let policy = spec.parse().map_err(unusable)?;

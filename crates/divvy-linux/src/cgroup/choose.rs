@@ -19,6 +19,8 @@ pub enum Asked {
     Idle,
     /// The best that there is.
     Auto,
+    /// Nothing: `cpu.idle` where that can be had and serves, else signals alone.
+    Nothing,
 }
 
 /// What a run gets.
@@ -82,6 +84,10 @@ pub struct Wish<'a> {
     pub attached: Option<&'a str>,
     /// Each client's share.
     pub shares: &'a [u64],
+    /// How many CPUs are divided.
+    pub cpus: usize,
+    /// Whether any client's CPU time is limited.
+    pub limited: bool,
 }
 
 /// The back end that was chosen.
@@ -110,6 +116,10 @@ impl Chosen {
         })
     }
 }
+
+/// Where nobody asks for it, no more clients than these get cgroups of their own: each takes a system call or two at the start and the
+/// end, and all are gone through when who is held changes.
+const USUAL_MAX: usize = 256;
 
 /// Why a back end that was asked for by name cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,6 +223,28 @@ pub fn choose(wish: &Wish<'_>, survey: &Survey) -> Result<Chosen, Refused> {
         }
         Asked::Idle => idle_ground(wish, survey).map(|ground| with_idle(wish, ground, asked())),
         Asked::Auto => Ok(best(wish, survey)),
+        Asked::Nothing => Ok(usual(wish, survey)),
+    }
+}
+
+/// Signals, and where that serves also a cgroup for each client.
+fn usual(wish: &Wish<'_>, survey: &Survey) -> Chosen {
+    let few = || match wish {
+        _ if wish.cpus > 1 => Err(format!("{} CPUs are divided", wish.cpus)),
+        _ if wish.shares.len() > USUAL_MAX => Err(format!("{} clients", wish.shares.len())),
+        _ if wish.limited => Err("limits are kept by suspending".to_owned()),
+        _ => Ok(()),
+    };
+    let ground = few().and_then(|()| {
+        idle_ground(wish, survey).map_err(|refused| match refused {
+            Refused::Usage(why) | Refused::Machine(why) => {
+                why.trim_start_matches("--backend idle: ").to_owned()
+            }
+        })
+    });
+    match ground {
+        Ok(ground) => with_idle(wish, ground, format!("{} is ours", ground.dir.display())),
+        Err(why) => signals(format!("no cpu.idle: {why}")),
     }
 }
 
@@ -270,7 +302,8 @@ mod tests {
     }
 
     const ONE_TWO: &[u64] = &[1, 2];
-    const WISH: Wish<'_> = Wish { asked: Asked::Auto, policy: None, attached: None, shares: ONE_TWO };
+    const WISH: Wish<'_> =
+        Wish { asked: Asked::Auto, policy: None, attached: None, shares: ONE_TWO, cpus: 1, limited: false };
 
     #[track_caller]
     fn check_auto(wish: &Wish<'_>, survey: &Survey, backend: Backend, why: &str) {
@@ -314,6 +347,26 @@ mod tests {
         let wish = Wish { asked: Asked::Cgroup, policy: Some("exact"), ..WISH };
         let Err(Refused::Usage(text)) = choose(&wish, &survey(true, true)) else { panic!("refused") };
         assert!(text.contains("--policy exact") && text.contains("leave --policy out"), "{text}");
+    }
+
+    #[test]
+    fn what_nobody_asked_for_changes_nothing_but_where_it_serves() {
+        // No cgroup of these is there, so that none can have cpu.idle; what speaks against it comes first.
+        let usual = Wish { asked: Asked::Nothing, ..WISH };
+        let none = "no cpu.idle: this kernel has no cpu.idle (Linux 5.15)";
+        check_auto(&usual, &survey(true, true), Backend::Signals, none);
+        check_auto(&usual, &survey(true, false), Backend::Signals, "no cpu.idle: not ours; the fix");
+        let two = Wish { cpus: 2, ..usual };
+        check_auto(&two, &survey(true, true), Backend::Signals, "no cpu.idle: 2 CPUs are divided");
+        let limited = Wish { limited: true, ..usual };
+        check_auto(
+            &limited,
+            &survey(true, true),
+            Backend::Signals,
+            "no cpu.idle: limits are kept by suspending",
+        );
+        let many = Wish { shares: &[1; USUAL_MAX + 1], ..usual };
+        check_auto(&many, &survey(true, true), Backend::Signals, "no cpu.idle: 257 clients");
     }
 
     #[test]

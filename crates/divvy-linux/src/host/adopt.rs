@@ -115,6 +115,7 @@ impl LinuxHost {
         self.family.by_leader.retain(|_, of| *of != client);
         self.family.orphans.retain(|_, of| *of != client);
         self.put_off.forget(client);
+        self.rests.forget(client);
         self.unplaced.retain(|of| *of != client);
     }
 

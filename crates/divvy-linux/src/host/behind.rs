@@ -1,22 +1,26 @@
-//! Clients that have what the others leave: held by `cpu.idle` instead of signals while somebody sleeps now and then.
+//! Clients that have what the others leave: held by `cpu.idle` instead of signals while only those run that sleep now and then.
 //!
-//! Where all compute, whoever is held stands suspended: hand-overs are exact to some 20 us, and nothing is left over that it could
-//! have. Beside a client that sleeps now and then that leaves the CPU idle in each of its naps, until somebody has noticed and
-//! resumed another, who is in the way when it wakes. So from then on, where clients have cgroups of the cpu controller,
-//! whoever is to be held is put behind all others instead (`cpu.idle`, Linux 5.15): the kernel gives it the CPU when nobody else
-//! wants it, and takes it back at once. What it has so is charged. The kernel does not put it behind at once, though: at the
-//! next tick, or when somebody wakes. So as soon as nobody was seen to sleep for a while signals hold again.
+//! Beside a client that computes whoever is held stands suspended: hand-overs are exact to some 20 us, and nothing is left over that it
+//! could have. Beside one that sleeps now and then that leaves the CPU idle in each of its naps, until somebody has noticed and
+//! resumed another, who is in the way when it wakes. So, where clients have cgroups of the cpu controller, one that computes
+//! is put behind all others instead then (`cpu.idle`, Linux 5.15): the kernel gives it the CPU when nobody else
+//! wants it, and takes it back at once. What it has so is charged. The kernel does not put behind at once who runs, though: at the
+//! next tick, or when somebody wakes. So beside one that computes signals hold the others that do, and those that sleep now and then, of whom
+//! little is to be seen in a tick, are put behind.
 
+use std::collections::BTreeSet;
+
+use divvy_engine::HostError;
 use divvy_engine::News;
 use divvy_policy::{ClientId, Instant, Nanos};
 
-use super::{Condition, LinuxHost};
+use super::{Client, Condition, LinuxHost, host_error};
 use crate::members::Look;
 use crate::{Result, clock};
 
-/// Nobody was seen asleep for this long: all compute.
+/// Who was not seen asleep for this long computes.
 const SPAN: Nanos = Nanos::from_secs(2);
-/// Who is seen asleep soon after signals held again has them used no more for longer, up to this.
+/// Who is seen asleep soon after it counted as computing again is believed to sleep now and then for longer, up to this.
 const SPAN_MAX: Nanos = Nanos::from_secs(60);
 
 /// Of several threads some sleep as they begin: on several CPUs so many looks within [`FEW_WITHIN`] tell that a client uses fewer
@@ -24,17 +28,19 @@ const SPAN_MAX: Nanos = Nanos::from_secs(60);
 const FEW_LOOKS: u32 = 8;
 const FEW_WITHIN: Nanos = Nanos::from_secs(1);
 
-/// Whether, and how long, clients are put behind others instead of being suspended.
+/// Whether a client sleeps now and then.
 #[derive(Debug, Default)]
-pub(super) struct Rests {
+pub(super) struct Rest {
     until: Option<Instant>,
     span: Nanos,
     ended: Instant,
-    /// Looks that found a client to use fewer CPUs than it has threads for, and when the first of them was.
+    /// Looks that found it to use fewer CPUs than it has threads for, and when the first of them was.
     few: (u32, Instant),
+    /// The kernel limits it: it has to rest whatever it wants.
+    limited: bool,
 }
 
-impl Rests {
+impl Rest {
     /// A client of several threads uses fewer CPUs than there are. Says whether that was found often enough.
     pub(super) fn seen_few(&mut self, now: Instant) -> bool {
         if now.since(self.few.1) > FEW_WITHIN {
@@ -44,7 +50,7 @@ impl Rests {
         self.few.0 >= FEW_LOOKS
     }
 
-    /// Somebody was seen asleep; says whether that is news.
+    /// It was seen asleep; says whether that is news.
     fn seen(&mut self, now: Instant, lasting: bool) -> bool {
         let anew = self.until.is_none();
         if anew {
@@ -58,12 +64,13 @@ impl Rests {
         anew
     }
 
-    pub(super) fn are_on(&self) -> bool {
-        self.until.is_some()
+    /// Whether it sleeps now and then.
+    fn is_on(&self) -> bool {
+        self.limited || self.until.is_some()
     }
 
-    /// Whether nobody was seen asleep for long enough, which is told once.
-    fn are_over(&mut self, now: Instant) -> bool {
+    /// Whether it was not seen asleep for long enough, which is told once.
+    fn is_over(&mut self, now: Instant) -> bool {
         let over = self.until.is_some_and(|until| until <= now);
         if over {
             (self.until, self.ended) = (None, now);
@@ -72,51 +79,155 @@ impl Rests {
     }
 }
 
-impl LinuxHost {
-    /// Whether client `i` is to be put behind others rather than suspended.
-    pub(super) fn gives_way(&self, i: usize) -> bool {
-        let can = |c: &super::Client| !c.is_gone() && c.leaf.as_ref().is_some_and(|leaf| leaf.gives_way());
-        self.rests.are_on() && self.clients.get(i).is_some_and(can)
+/// Those who sleep now and then, and those of whom it is still open how they are held.
+#[derive(Debug, Default)]
+pub(super) struct Rests {
+    resting: BTreeSet<ClientId>,
+    giving: Vec<ClientId>,
+}
+
+impl Rests {
+    /// Whether anybody sleeps now and then.
+    pub(super) fn are_on(&self) -> bool {
+        !self.resting.is_empty()
     }
 
-    /// Released client `i` was seen asleep, or (`lasting`) to use fewer CPUs than it has threads for time and again. Says whether those who are held have what it leaves.
+    /// Whether `client` is to be held, and how is not settled yet.
+    pub(super) fn is_open(&self, client: ClientId) -> bool {
+        self.giving.contains(&client)
+    }
+
+    /// Whether anybody is to be held, and how is not settled yet.
+    pub(super) fn has_open(&self) -> bool {
+        !self.giving.is_empty()
+    }
+
+    /// How `client` is held is settled by others.
+    pub(super) fn close(&mut self, client: ClientId) {
+        self.giving.retain(|of| *of != client);
+    }
+
+    /// Nothing is known of `client` any more.
+    pub(super) fn forget(&mut self, client: ClientId) {
+        self.resting.remove(&client);
+        self.close(client);
+    }
+}
+
+impl Client {
+    fn can_give_way(&self) -> bool {
+        !self.is_gone() && self.leaf.as_ref().is_some_and(|leaf| leaf.gives_way())
+    }
+
+    /// Whether it uses whatever it is given.
+    fn is_steady(&self) -> bool {
+        !self.rest.is_on()
+    }
+}
+
+impl LinuxHost {
+    /// Holds client `i` so that it has what the others leave, if these leave anything; says whether that can be.
+    pub(super) fn let_give_way(&mut self, i: usize) -> std::result::Result<bool, HostError> {
+        if !self.rests.are_on() || !self.clients.get(i).is_some_and(Client::can_give_way) {
+            return Ok(false);
+        }
+        let client = ClientId(i as u32);
+        self.release_if_due(client);
+        self.clients[i].waits = true;
+        if self.clients[i].is_steady() {
+            if !self.rests.is_open(client) {
+                self.rests.giving.push(client); // Who comes instead decides how.
+            }
+        } else {
+            self.put_behind(i).map_err(|e| host_error(&e))?;
+        }
+        Ok(true)
+    }
+
+    /// Released client `i` was seen asleep, or (`lasting`) to use fewer CPUs than it has threads for time and again. Says whether
+    /// those who are held have what it leaves.
     pub(super) fn note_rest(&mut self, i: usize, now: Instant, lasting: bool) -> bool {
-        if !self.clients[i].leaf.as_ref().is_some_and(|leaf| leaf.gives_way()) {
+        if !self.clients[i].can_give_way() {
             return false;
         }
-        if self.rests.seen(now, lasting) {
-            for client in self.held_by_signals() {
-                self.end_keenness(client.index());
-                // What cannot be done now is done when it is held the next time.
-                let _ = self.put_behind(client.index());
-            }
+        if self.clients[i].rest.seen(now, lasting) {
+            self.rests.resting.insert(ClientId(i as u32));
             self.end_keenness(i);
+            self.settle_ways();
         }
         true
     }
 
-    /// Has clients held by signals again once all have computed for a while.
-    pub(super) fn end_rests_if_due(&mut self, now: Instant) {
-        if !self.rests.are_over(now) {
-            return;
-        }
-        let behind = |c: &super::Client| c.condition == Condition::Behind;
-        for client in self.clients.with_ids().filter(|(_, c)| behind(c)).map(|(id, _)| id).collect::<Vec<_>>()
-        {
-            if let Err((_, e)) = self.hold_client(client.index()) {
-                self.news.push_back(News::Failed(client, e));
+    /// The kernel bounds what client `i` has of the CPU, or does so no more.
+    pub(super) fn note_limit(&mut self, i: usize, limited: bool) {
+        if self.clients[i].can_give_way() {
+            self.clients[i].rest.limited = limited;
+            if limited {
+                self.rests.resting.insert(ClientId(i as u32));
+            } else if !self.clients[i].rest.is_on() {
+                self.rests.resting.remove(&ClientId(i as u32));
             }
+            self.settle_ways();
         }
     }
 
-    /// Those that stand because others come first: who was paused stands on.
-    fn held_by_signals(&self) -> Vec<ClientId> {
-        let held = self.clients.with_ids().filter(|(_, c)| c.stops() && c.waits && !c.is_gone());
-        held.map(|(client, _)| client).collect()
+    /// Who has not slept for a while computes.
+    pub(super) fn end_rests_if_due(&mut self, now: Instant) {
+        if !self.rests.are_on() {
+            return;
+        }
+        let clients = &mut self.clients;
+        let resting = &mut self.rests.resting;
+        let before = resting.len();
+        resting.retain(|client| {
+            let rest = &mut clients[client.index()].rest;
+            !rest.is_over(now) || rest.is_on()
+        });
+        if resting.len() < before {
+            self.settle_ways();
+        }
+    }
+
+    /// Of the clients that compute and are held, has as many give way as there are CPUs on which nobody computes, and the others
+    /// stand: those first whose turn has just ended, then whoever gives way already, then who has stood for longest.
+    pub(super) fn settle_ways(&mut self) {
+        let giving = std::mem::take(&mut self.rests.giving);
+        let coming = |client| self.put_off.releasing.iter().any(|&(due, _)| due == client);
+        let mut wanting = self.cpus.len() as u64;
+        let mut held = Vec::new();
+        for (client, c) in self.clients.with_ids().filter(|(_, c)| c.is_steady() && c.can_give_way()) {
+            let opened = giving.contains(&client);
+            let runs = c.condition == Condition::Released && !opened || coming(client);
+            if runs {
+                wanting = wanting.saturating_sub(u64::from(c.width));
+            } else if opened || c.is_held() && c.waits {
+                let behind = c.condition == Condition::Behind;
+                held.push(((!opened, !behind, c.stood_since), client, c.width, opened || behind));
+            }
+        }
+        if !self.rests.are_on() {
+            wanting = 0;
+        }
+        held.sort_unstable_by_key(|&(order, ..)| order);
+        for (_, client, width, runs) in held {
+            let i = client.index();
+            let done = if wanting > 0 {
+                let behind = self.clients[i].condition == Condition::Behind;
+                if behind { Ok(()) } else { self.put_behind(i).map_err(|e| host_error(&e)) }
+            } else if runs {
+                self.hold_client(i).map(|_| ()).map_err(|(_, e)| e)
+            } else {
+                Ok(())
+            };
+            if let Err(e) = done {
+                self.news.push_back(News::Failed(client, e));
+            }
+            wanting = wanting.saturating_sub(u64::from(width));
+        }
     }
 
     /// Lets client `i` have what the others leave.
-    pub(super) fn put_behind(&mut self, i: usize) -> Result<()> {
+    fn put_behind(&mut self, i: usize) -> Result<()> {
         let c = &mut self.clients[i];
         let stopped = c.stops();
         let Some(leaf) = &c.leaf else { return Ok(()) };
@@ -142,20 +253,20 @@ mod tests {
 
     #[test]
     fn who_is_seen_asleep_anew_is_believed_for_longer() {
-        let mut rests = Rests::default();
-        assert!(!rests.are_on() && !rests.are_over(at(0)));
+        let mut rests = Rest::default();
+        assert!(!rests.is_on() && !rests.is_over(at(0)));
         assert!(rests.seen(at(0), false), "it is news");
         assert!(!rests.seen(at(500), false), "it is none any more");
-        assert!(rests.are_on() && !rests.are_over(at(2_499)));
-        assert!(rests.are_over(at(2_500)) && !rests.are_on() && !rests.are_over(at(2_501)));
+        assert!(rests.is_on() && !rests.is_over(at(2_499)));
+        assert!(rests.is_over(at(2_500)) && !rests.is_on() && !rests.is_over(at(2_501)));
         // Seen again at once: twice as long. After a while of computing: as at first.
-        assert!(rests.seen(at(2_600), false) && !rests.are_over(at(6_599)) && rests.are_over(at(6_600)));
-        assert!(rests.seen(at(9_000), false) && rests.are_over(at(11_000)));
+        assert!(rests.seen(at(2_600), false) && !rests.is_over(at(6_599)) && rests.is_over(at(6_600)));
+        assert!(rests.seen(at(9_000), false) && rests.is_over(at(11_000)));
         let mut end = 11_000;
         for _ in 0..20 {
             assert!(rests.seen(at(end), false));
             let span = rests.span.0 / 1_000_000;
-            assert!(!rests.are_over(at(end + span - 1)) && rests.are_over(at(end + span)));
+            assert!(!rests.is_over(at(end + span - 1)) && rests.is_over(at(end + span)));
             end += span;
         }
         assert_eq!(rests.span, SPAN_MAX);
@@ -163,7 +274,7 @@ mod tests {
 
     #[test]
     fn threads_that_rest_once_are_no_news() {
-        let mut rests = Rests::default();
+        let mut rests = Rest::default();
         let mut seen = |ms: std::ops::Range<u64>| ms.fold(false, |_, ms| rests.seen_few(at(ms)));
         assert!(!seen(0..7));
         assert!(!seen(1_500..1_507), "that was long ago");

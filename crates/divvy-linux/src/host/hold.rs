@@ -113,7 +113,9 @@ impl LinuxHost {
             (e, host)
         };
         let c = &mut self.clients[i];
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), true);
+        let now = clock::now();
+        c.stood_since = now;
+        let look = &mut Look::new(&mut self.table, &mut self.tally, now, true);
         if let Some(leaf) = c.leaf.as_ref().filter(|leaf| !leaf.gives_way()) {
             c.condition = Condition::Held;
             look.tally.signals += 1;
@@ -210,6 +212,9 @@ impl LinuxHost {
     }
 
     pub(super) fn hold_deferred(&mut self) {
+        if self.rests.has_open() {
+            self.settle_ways();
+        }
         for client in std::mem::take(&mut self.put_off.deferred) {
             if self.clients[client.index()].is_gone() {
                 continue;

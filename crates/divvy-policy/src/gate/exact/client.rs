@@ -112,7 +112,12 @@ impl Client {
 
     /// Whether it is to run beside the heads: it may be asleep. Who is awake, and would have been told of, is not.
     pub(super) fn suspect(&self, cycle: u64) -> bool {
-        self.suspect_until.is_some_and(|until| cycle <= until) && (self.blocked || !self.prompt)
+        self.rests(cycle) && (self.blocked || !self.prompt)
+    }
+
+    /// Whether it was seen asleep in one of the last cycles.
+    pub(super) fn rests(&self, cycle: u64) -> bool {
+        self.suspect_until.is_some_and(|until| cycle <= until)
     }
 
     /// Whether the queue's entry with this stamp is its present one.

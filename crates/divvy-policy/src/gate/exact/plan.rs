@@ -183,12 +183,13 @@ impl Exact {
         let suspect_tick = if self.leftovers { suspect_tick.max(self.tick_max()) } else { suspect_tick };
         // And each waits its turn in the kernel's queue: whoever has little left is not through with it at once.
         let turn_min = Nanos(if many > 1 { 2 * GRAIN.0 * many } else { 0 });
-        let (way, leftovers) = (self.hand_over, self.leftovers);
+        let (way, leftovers, cycle) = (self.hand_over, self.leftovers, self.cycle);
         let Some(c) = self.clients.get_mut(client) else { return };
+        let leaves = leftovers && c.rests(cycle);
         // What was charged since the last look was still to come then.
         let since_look = c.used_since_look;
         let left = (c.allowance + i128::from(since_look.0)).max(0);
-        let floor = if leftovers { LEFTOVERS_LOOK } else { GRAIN };
+        let floor = if leaves { LEFTOVERS_LOOK } else { GRAIN };
         // Whoever got nothing though it wants the CPU waits for a stranger's slice to end: to look sooner brings nothing.
         let least = if c.starved { STARVED_LOOK.max(floor) } else { floor };
         let through = nanos(left).max(least) + if c.fresh { way } else { Nanos::ZERO };
@@ -197,7 +198,7 @@ impl Exact {
                 let turn = slice.map_or(Nanos::MAX, |s| {
                     s.saturating_sub(c.turn_used.saturating_sub(since_look)).max(GRAIN)
                 });
-                let tick = if leftovers { Nanos::MAX } else { c.tick };
+                let tick = if leaves { Nanos::MAX } else { c.tick };
                 through.min(tick).min(turn)
             }
             Place::Beside if c.blocked => {
