@@ -18,6 +18,7 @@ use serde::Serialize;
 use crate::{Code, Failure, bounds, limit, print};
 use args::{ClientArgs, LsArgs, SetArgs};
 use group::{Found, client_or_group};
+use table::Width;
 use which::Which;
 
 pub(crate) use attach::attach;
@@ -183,11 +184,12 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         print(json(&Everybody { clients, runs })?)?;
         return Ok(Code::Done);
     }
+    let width = Width::of_output(args.wide);
     match (clients.clients.is_empty(), runs.is_empty()) {
         (true, true) => print("no clients: see `divvy run` and `divvy attach`")?,
         (true, false) => {}
         (false, _) => {
-            table::lines(&clients, args.wide).iter().try_for_each(print)?;
+            table::lines(&clients, width).iter().try_for_each(print)?;
             // Only cgroups tell it.
             let status = args
                 .wide
@@ -200,7 +202,7 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         if i > 0 || !clients.clients.is_empty() {
             print("")?;
         }
-        table::of_run(run, args.wide).iter().try_for_each(print)?;
+        table::of_run(run, width).iter().try_for_each(print)?;
     }
     Ok(Code::Done)
 }

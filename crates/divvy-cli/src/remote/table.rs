@@ -5,75 +5,146 @@ use std::borrow::Cow;
 use divvy_api::runs::ShareRun;
 use divvy_api::types::{Client, Clients, Group, Pressure};
 use divvy_policy::CpuLimit;
+use rustix::termios::tcgetwinsize;
 
 use super::seconds;
 
 /// Characters of a name at most: where everything is to be within 80 columns, and where it need not.
 const NAME_MAX: usize = 18;
 const NAME_MAX_WIDE: usize = 24;
+/// Of a narrow terminal's line a name has so many, if it is that long, before less important columns have room.
+const NAME_NARROW: usize = 12;
+/// Columns of a line where standard output is no terminal, and at most.
+const LINE: usize = 80;
 
-/// What a column for limits takes of a line.
-const LIMIT_WIDTH: usize = 8;
+/// What a line may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    /// Every column that there is.
+    Wide,
+    /// So many columns; with less than [`LINE`], what matters least is left out.
+    Columns(usize),
+}
 
-/// A header, a line for each client, and what the fractions are of; within 80 columns unless it may be `wide`.
-pub(super) fn lines(clients: &Clients, wide: bool) -> Vec<String> {
+impl Width {
+    /// What was asked for, and the width of the terminal if standard output is one.
+    pub(super) fn of_output(wide: bool) -> Self {
+        if wide {
+            return Self::Wide;
+        }
+        let size = tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+        // A terminal that does not know its size says 0.
+        Self::Columns(size.filter(|&columns| columns > 0).map_or(LINE, |columns| columns.min(LINE)))
+    }
+}
+
+/// A column to the right of the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Share,
+    Limit,
+    Effective,
+    Requested,
+    Target,
+    Achieved,
+    Error,
+    State,
+    Processes,
+    Time,
+    Is,
+}
+
+use Column::{Achieved, Effective, Is, Limit, Processes, Requested, Share, State, Target, Time};
+
+const ORDINARY: &[Column] = &[Share, Limit, Target, Achieved, Column::Error, State, Processes, Time];
+const EVERY: &[Column] =
+    &[Share, Limit, Effective, Requested, Target, Achieved, Column::Error, State, Processes, Time, Is];
+/// What a narrow line is without, in this order, until names have room.
+const LEFT_OUT: [Column; 6] = [Processes, Time, Column::Error, Limit, State, Target];
+
+impl Column {
+    /// Its title, and how wide it is, the space before it among that.
+    fn title(self, wide: bool) -> (&'static str, usize) {
+        match self {
+            Share => ("share", 8),
+            Limit => ("limit", 8),
+            Effective => ("effective", 10),
+            Requested => ("requested %", 12),
+            Target => ("target %", 9),
+            Achieved => ("achieved %", 11),
+            Self::Error => ("error %", 9),
+            State => ("state", 9),
+            Processes if wide => ("processes", 10),
+            Processes => ("procs", 6),
+            Time if wide => ("CPU time", 12),
+            Time => ("CPU time", 10),
+            Is => ("is", 0),
+        }
+    }
+
+    /// A cell with that text.
+    fn cell(self, text: &str, wide: bool) -> String {
+        let (_, width) = self.title(wide);
+        match self {
+            State => format!("  {text:<0$}", width - 2),
+            Is => format!("  {text}"),
+            _ => format!(" {text:>0$}", width - 1),
+        }
+    }
+}
+
+/// The columns that there is room for, and the width of the names, of which the longest has `longest` characters.
+fn layout(width: Width, longest: usize, limits: bool) -> (Vec<Column>, usize) {
+    let all = if width == Width::Wide { EVERY } else { ORDINARY };
+    let mut columns: Vec<Column> = all.iter().copied().filter(|&c| limits || c != Limit).collect();
+    let Width::Columns(line) = width else {
+        return (columns, longest.clamp(6, NAME_MAX_WIDE));
+    };
+    let room = |columns: &[Column]| line.saturating_sub(columns.iter().map(|c| c.title(false).1).sum());
+    // The ordinary line is as it is, however long the names are.
+    if line < LINE {
+        for left_out in LEFT_OUT {
+            if room(&columns) < longest.clamp(6, NAME_NARROW) {
+                columns.retain(|&c| c != left_out);
+            }
+        }
+    }
+    let most = room(&columns).clamp(6, NAME_MAX);
+    (columns, longest.clamp(6, most))
+}
+
+/// A header, a line for each client, and what the fractions are of.
+pub(super) fn lines(clients: &Clients, width: Width) -> Vec<String> {
     let rows = rows(clients);
     let longest = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     let limits = clients.clients.iter().any(|c| c.limit_ppm.is_some());
-    let most = if wide { NAME_MAX_WIDE } else { NAME_MAX - if limits { LIMIT_WIDTH } else { 0 } };
-    let width = longest.clamp(6, most);
-    let column = |text: &str| if limits { format!(" {text:>7}") } else { String::new() };
-    let line = if wide { wide_line } else { line };
-    let mut lines = vec![if wide {
-        format!(
-            "{:<width$} {:>7}{} {:>9} {:>11} {:>8} {:>10} {:>8}  {:<7} {:>9} {:>11}  is",
-            "client",
-            "share",
-            column("limit"),
-            "effective",
-            "requested %",
-            "target %",
-            "achieved %",
-            "error %",
-            "state",
-            "processes",
-            "CPU time"
-        )
-    } else {
-        format!(
-            "{:<width$} {:>7}{} {:>8} {:>10} {:>8}  {:<7} {:>5} {:>9}",
-            "client",
-            "share",
-            column("limit"),
-            "target %",
-            "achieved %",
-            "error %",
-            "state",
-            "procs",
-            "CPU time"
-        )
-    }];
-    lines.extend(rows.iter().map(|row| {
-        let limit = match row.what {
-            What::Client(client) => client.limit_ppm.and_then(|ppm| CpuLimit::new(ppm).ok()),
-            What::Group(..) => None,
-        };
-        line(row, width, &column(&limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string())))
-    }));
+    let (columns, name) = layout(width, longest, limits);
+    let wide = width == Width::Wide;
+    // Before anybody had anything there is no fraction of it.
+    let measured = clients.clients.iter().any(|c| c.achieved_fraction > 0.0);
+    let line = |first: &str, cell: &dyn Fn(Column) -> String| {
+        let cells: String = columns.iter().map(|&column| column.cell(&cell(column), wide)).collect();
+        format!("{:<name$}{cells}", short(first, name)).trim_end().to_owned()
+    };
+    let mut lines = vec![line("client", &|column| column.title(wide).0.to_owned())];
+    lines.extend(rows.iter().map(|row| line(&row.name, &|column| row.cell(column, measured))));
     let refused = clients.clients.iter().filter(|client| !wide && client.not_permitted > 0);
     lines.extend(refused.map(|client| {
-        let name = short(&client.name, width);
+        let name = short(&client.name, name);
         format!("{name}: {} of its processes may not be signalled, and run undivided", client.not_permitted)
     }));
-    lines.push(format!(
-        "achieved: of all clients' CPU time in the {:.1} s since shares or clients changed",
-        seconds(clients.window_ns)
-    ));
+    let window = seconds(clients.window_ns);
+    lines.push(match width {
+        Width::Columns(..LINE) => format!("achieved: in the last {window:.1} s"),
+        _ => {
+            format!("achieved: of all clients' CPU time in the {window:.1} s since shares or clients changed")
+        }
+    });
     lines
 }
 
 /// The same for a `divvy share`, which divides its tasks by itself.
-pub(super) fn of_run(run: ShareRun, wide: bool) -> Vec<String> {
+pub(super) fn of_run(run: ShareRun, width: Width) -> Vec<String> {
     let cpus: Vec<String> = run.cpus.iter().map(u32::to_string).collect();
     let all = Clients { window_ns: run.uptime_ns, age_ns: 0, clients: run.clients, groups: Vec::new() };
     let mut lines = vec![format!(
@@ -83,7 +154,7 @@ pub(super) fn of_run(run: ShareRun, wide: bool) -> Vec<String> {
         cpus.join(","),
         seconds(run.uptime_ns)
     )];
-    lines.extend(self::lines(&all, wide));
+    lines.extend(self::lines(&all, width));
     lines.pop(); // What its fractions are of is said already.
     lines
 }
@@ -186,39 +257,29 @@ impl Row<'_> {
             },
         }
     }
-}
 
-fn line(row: &Row<'_>, width: usize, limit: &str) -> String {
-    let n = row.numbers();
-    format!(
-        "{:<width$} {:>7}{limit} {:>8.2} {:>10.2} {:>+8.2}  {:<7} {:>5} {:>7.2} s",
-        short(&row.name, width),
-        n.share,
-        n.effective * 100.0,
-        n.achieved * 100.0,
-        n.error * 100.0,
-        n.state,
-        n.processes,
-        seconds(n.service_ns),
-    )
-}
-
-fn wide_line(row: &Row<'_>, width: usize, limit: &str) -> String {
-    let n = row.numbers();
-    format!(
-        "{:<width$} {:>7}{limit} {:>9} {:>11.2} {:>8.2} {:>10.2} {:>+8.2}  {:<7} {:>9} {:>9.2} s  {}",
-        short(&row.name, width),
-        n.share,
-        n.effective_share,
-        n.requested * 100.0,
-        n.effective * 100.0,
-        n.achieved * 100.0,
-        n.error * 100.0,
-        n.state,
-        n.processes,
-        seconds(n.service_ns),
-        n.is,
-    )
+    /// What stands in a column; `-` for nothing. Nothing was `measured` where nobody had any CPU time yet.
+    fn cell(&self, column: Column, measured: bool) -> String {
+        let n = self.numbers();
+        let of_measured = |text: String| if measured { text } else { "-".to_owned() };
+        match column {
+            Share => n.share.to_string(),
+            Limit => match self.what {
+                What::Client(client) => client.limit_ppm.and_then(|ppm| CpuLimit::new(ppm).ok()),
+                What::Group(..) => None,
+            }
+            .map_or_else(|| "-".to_owned(), |limit| limit.to_string()),
+            Effective => n.effective_share,
+            Requested => format!("{:.2}", n.requested * 100.0),
+            Target => format!("{:.2}", n.effective * 100.0),
+            Achieved => of_measured(format!("{:.2}", n.achieved * 100.0)),
+            Column::Error => of_measured(format!("{:+.2}", n.error * 100.0)),
+            State => n.state.to_owned(),
+            Processes => n.processes.to_string(),
+            Time => format!("{:.2} s", seconds(n.service_ns)),
+            Is => n.is.into_owned(),
+        }
+    }
 }
 
 /// How much all clients wait, in one line; `None` where the kernel does not tell.
@@ -261,7 +322,7 @@ mod tests {
             groups: vec![],
             clients: vec![client("a", 1, 0), client("a-name-that-is-far-too-long-for-it", 1_000_000, 2)],
         };
-        let narrow = lines(&clients, false);
+        let narrow = lines(&clients, Width::Columns(80));
         assert_eq!(
             narrow,
             [
@@ -274,7 +335,7 @@ mod tests {
         );
         assert!(narrow.iter().all(|line| line.chars().count() <= 80), "{narrow:#?}");
         assert_eq!(
-            lines(&clients, true),
+            lines(&clients, Width::Wide),
             [
                 "client                     share effective requested % target % achieved %  error %  state   processes    CPU time  is",
                 "a                              1      1.50       25.00    33.33      33.25    -0.25  running        12      1.67 s  tree:4711",
@@ -286,7 +347,7 @@ mod tests {
         let limited =
             Client { limit_ppm: Some(500_000), ..client("a-name-that-is-far-too-long-for-it", 3, 0) };
         let clients = Clients { clients: vec![client("a", 1, 0), limited], ..clients };
-        let narrow = lines(&clients, false);
+        let narrow = lines(&clients, Width::Columns(80));
         assert_eq!(
             narrow[..3],
             [
@@ -296,7 +357,74 @@ mod tests {
             ]
         );
         assert!(narrow.iter().all(|line| line.chars().count() <= 80), "{narrow:#?}");
-        assert!(lines(&clients, true)[2].starts_with("a-name-that-is-far-too-…       3     50%      1.50"));
+        assert!(
+            lines(&clients, Width::Wide)[2].starts_with("a-name-that-is-far-too-…       3     50%      1.50")
+        );
+    }
+
+    /// A terminal of 60 columns, or 40, shows who the clients are before it shows everything about them.
+    #[test]
+    fn narrow_lines_keep_the_names() {
+        let long = Client { limit_ppm: Some(500_000), ..client("test-runner-of-the-night", 3, 0) };
+        let clients = Clients {
+            window_ns: 5_340_000_000,
+            age_ns: 0,
+            groups: vec![],
+            clients: vec![client("build-tree", 1_000_000, 0), long],
+        };
+        for (columns, expected) in [
+            (
+                70,
+                [
+                    "client             share   limit target % achieved %  error %  state",
+                    "build-tree       1000000       -    33.33      33.25    -0.25  running",
+                    "test-runner-of-…       3     50%    33.33      33.25    -0.25  running",
+                ],
+            ),
+            (
+                60,
+                [
+                    "client            share   limit target % achieved %  state",
+                    "build-tree      1000000       -    33.33      33.25  running",
+                    "test-runner-of…       3     50%    33.33      33.25  running",
+                ],
+            ),
+            (
+                40,
+                [
+                    "client         share target % achieved %",
+                    "build-tree   1000000    33.33      33.25",
+                    "test-runner…       3    33.33      33.25",
+                ],
+            ),
+            (
+                30,
+                [
+                    "client        share achieved %",
+                    "build-tree  1000000      33.25",
+                    "test-runne…       3      33.25",
+                ],
+            ),
+        ] {
+            let lines = lines(&clients, Width::Columns(columns));
+            assert_eq!(lines[..3], expected, "{columns}");
+            assert_eq!(lines[3], "achieved: in the last 5.3 s");
+            assert!(lines[..3].iter().all(|line| line.chars().count() <= columns), "{columns}: {lines:#?}");
+        }
+        // A line that nobody could read is no narrower.
+        assert!(lines(&clients, Width::Columns(1))[1].starts_with("build… "));
+    }
+
+    #[test]
+    fn what_nobody_has_measured_is_no_number() {
+        let fresh =
+            Client { achieved_fraction: 0.0, relative_error: 0.0, service_ns: 0, ..client("a", 1, 0) };
+        let clients = Clients { window_ns: 0, age_ns: 0, groups: vec![], clients: vec![fresh.clone()] };
+        let line = "a            1    33.33          -        -  running    12    0.00 s";
+        assert_eq!(lines(&clients, Width::Columns(80))[1], line);
+        // One who has nothing of what another has, has 0 of it.
+        let clients = Clients { clients: vec![fresh, client("b", 1, 0)], ..clients };
+        assert!(lines(&clients, Width::Columns(80))[1].contains("33.33       0.00    +0.00"));
     }
 
     #[test]
@@ -320,7 +448,7 @@ mod tests {
             clients: vec![of("cc", Some("build")), of("editor", None), of("unit", Some("build/tests"))],
             groups: vec![group("build", 3, 2), group("build/tests", 2, 1)],
         };
-        let narrow = lines(&clients, false);
+        let narrow = lines(&clients, Width::Columns(80));
         assert_eq!(
             narrow,
             [
@@ -333,6 +461,6 @@ mod tests {
                 "achieved: of all clients' CPU time in the 1.0 s since shares or clients changed",
             ]
         );
-        assert!(lines(&clients, true)[4].ends_with("group of 1 client"));
+        assert!(lines(&clients, Width::Wide)[4].ends_with("group of 1 client"));
     }
 }

@@ -39,6 +39,9 @@ pub(crate) fn lines(rows: &[Row], color: bool) -> Vec<String> {
         "CPU time"
     );
     let mut lines = vec![bold(header)];
+    // Before anybody had anything there is no part of it.
+    let measured = rows.iter().any(|row| row.achieved > 0.0);
+    let of_measured = |text: String| if measured { text } else { "-".to_owned() };
     for row in rows {
         let mut name: String = row.name.chars().take(width).collect();
         if row.name.chars().count() > width {
@@ -46,12 +49,12 @@ pub(crate) fn lines(rows: &[Row], color: bool) -> Vec<String> {
             name.push('…');
         }
         let line = format!(
-            "{name:<width$} {:>7}{} {:>9.2} {:>10.2} {:>+9.2}  {:<states$} {:>8.2} s",
+            "{name:<width$} {:>7}{} {:>9.2} {:>10} {:>9}  {:<states$} {:>8.2} s",
             row.share,
             limited(&row.limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string())),
             row.target * 100.0,
-            row.achieved * 100.0,
-            row.error * 100.0,
+            of_measured(format!("{:.2}", row.achieved * 100.0)),
+            of_measured(format!("{:+.2}", row.error * 100.0)),
             row.state,
             row.cpu_ns as f64 / 1e9,
         );
@@ -88,6 +91,25 @@ mod tests {
             ]
         );
     }
+
+    #[test]
+    fn what_nobody_has_measured_is_no_number() {
+        let row = Row {
+            name: "a".into(),
+            share: 1,
+            limit: None,
+            target: 1.0,
+            achieved: 0.0,
+            error: 0.0,
+            state: "asleep".into(),
+            cpu_ns: 0,
+        };
+        assert_eq!(
+            lines(&[row], false)[1],
+            "a             1    100.00          -         -  asleep        0.00 s"
+        );
+    }
+
     #[test]
     fn limits_have_a_column_where_there_are_any() {
         let row = |name: &str, limit: &str| Row {

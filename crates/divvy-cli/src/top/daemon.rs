@@ -65,6 +65,7 @@ impl Daemon {
 
     /// A row for each group, above its clients, and for each client.
     fn tree(&mut self, all: Clients) -> Vec<Client> {
+        let measured = is_measured(&all.clients);
         let mut rows = Vec::with_capacity(all.clients.len() + all.groups.len());
         let beside = |path: Option<&str>| -> u64 {
             let clients = all.clients.iter().filter(|c| c.group.as_deref() == path).map(|c| c.share);
@@ -75,7 +76,7 @@ impl Daemon {
             let depth = path.map_or(0, |path| path.split('/').count());
             let beside = beside(path);
             let clients = all.clients.iter().filter(|c| c.group.as_deref() == path).cloned();
-            clients.map(|c| Client { depth, beside, ..client(c) }).collect::<Vec<_>>()
+            clients.map(|c| Client { depth, beside, measured, ..client(c) }).collect::<Vec<_>>()
         };
         rows.extend(of(None));
         for group in &all.groups {
@@ -87,6 +88,7 @@ impl Daemon {
                 kind: Kind::Group,
                 depth: above.map_or(0, |path| path.split('/').count()),
                 beside: beside(above),
+                measured,
                 share: group.share,
                 requested_fraction: group.requested_fraction,
                 effective_fraction: group.effective_fraction,
@@ -106,12 +108,14 @@ impl Daemon {
     /// A row for a run, and one for each of its tasks.
     fn run(&mut self, run: ShareRun) -> Vec<Client> {
         let shares = run.clients.iter().map(|c| c.share).sum();
+        let measured = is_measured(&run.clients);
         let mut rows = vec![Client {
             id: self.id(format!("run {}", run.pid)),
             name: format!("share {}", run.pid),
             kind: Kind::Run,
             selector: format!("divvy share, policy {}: divides its tasks by itself", run.policy),
             beside: 1,
+            measured,
             service_ns: run.clients.iter().map(|c| c.service_ns).sum(),
             requested_fraction: 1.0,
             effective_fraction: 1.0,
@@ -127,6 +131,7 @@ impl Daemon {
                 kind: Kind::Task,
                 depth: 1,
                 beside: shares,
+                measured,
                 members: None,
                 ..client(task)
             });
@@ -138,6 +143,11 @@ impl Daemon {
 /// The group that another is in.
 fn parent(path: &str) -> Option<&str> {
     path.rsplit_once('/').map(|(above, _)| above)
+}
+
+/// Whether anybody had any CPU time: before that nobody has a part of it.
+fn is_measured(clients: &[types::Client]) -> bool {
+    clients.iter().any(|client| client.achieved_fraction > 0.0)
 }
 
 /// What is the same of all rows that are no clients.

@@ -48,11 +48,25 @@ const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const DETAILS: u16 = 8;
 /// With fewer lines the table has all of them.
 const DETAILS_FROM: u16 = 18;
-/// Widths of the columns between name and strip.
-const WIDTHS: [usize; 8] = [7, 6, 6, 6, 7, 8, 7, 3];
-const TITLES: [&str; 8] = ["share", "req %", "eff %", "got %", "err %", "CPU time", "state", "n"];
+/// Titles and widths of the columns between name and strip.
+const COLUMNS: [(&str, usize); 8] = [
+    ("share", 7),
+    ("req %", 6),
+    ("eff %", 6),
+    ("got %", 6),
+    ("err %", 7),
+    ("CPU time", 8),
+    ("state", 7),
+    ("n", 3),
+];
+/// What a terminal of less than [`WHOLE`] columns is without, in this order, until names have room. It has no strip either.
+const LEFT_OUT: [&str; 5] = ["req %", "CPU time", "n", "err %", "eff %"];
+/// With so many columns there is room for everything.
+const WHOLE: usize = 80;
 const NAME_MIN: usize = 10;
 const NAME_MAX: usize = 28;
+/// What a name has of a narrow line.
+const NAME_NARROW: usize = 15;
 
 /// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &App, look: Look) {
@@ -175,29 +189,50 @@ fn notice_line(app: &App, look: Look) -> Line<'static> {
     }
 }
 
-/// Widths of the name and of the strip.
-fn outer_widths(width: usize) -> (usize, usize) {
-    let fixed: usize = WIDTHS.iter().map(|w| w + 1).sum::<usize>() + 2;
-    let room = width.saturating_sub(fixed);
-    let name = (room / 2).clamp(NAME_MIN, NAME_MAX).min(room);
-    (name, room - name)
+/// What of a row there is room for, and how wide it is.
+struct Widths {
+    name: usize,
+    strip: usize,
+    /// Of [`COLUMNS`].
+    columns: Vec<usize>,
+}
+
+impl Widths {
+    fn of(width: usize) -> Self {
+        let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
+        // The mark of the chosen row, and the space before the strip.
+        let room = |columns: &[usize]| {
+            width.saturating_sub(columns.iter().map(|&at| COLUMNS[at].1 + 1).sum::<usize>() + 2)
+        };
+        if width >= WHOLE {
+            let room = room(&columns);
+            let name = (room / 2).clamp(NAME_MIN, NAME_MAX);
+            return Self { name, strip: room - name, columns };
+        }
+        for left_out in LEFT_OUT {
+            if room(&columns) < NAME_NARROW {
+                columns.retain(|&at| COLUMNS[at].0 != left_out);
+            }
+        }
+        Self { name: room(&columns), strip: 0, columns }
+    }
 }
 
 fn table_lines(app: &App, look: Look, area: Rect) -> Vec<Line<'static>> {
-    let (name, strip) = outer_widths(usize::from(area.width));
-    let mut title = format!(" {}", fit("client", name));
-    for (text, width) in TITLES.iter().zip(WIDTHS) {
+    let widths = Widths::of(usize::from(area.width));
+    let mut title = format!(" {}", fit("client", widths.name));
+    for (text, width) in widths.columns.iter().map(|&at| COLUMNS[at]) {
         title.push(' ');
-        title += &if *text == "state" { fit(text, width) } else { fit_right(text, width) };
+        title += &if text == "state" { fit(text, width) } else { fit_right(text, width) };
     }
-    title += &format!(" {}", fit(if strip < 13 { "history" } else { "CPU over time" }, strip));
+    title += &format!(" {}", fit(if widths.strip < 13 { "history" } else { "CPU over time" }, widths.strip));
     let mut lines = vec![Line::styled(title, BOLD.add_modifier(Modifier::UNDERLINED))];
     let rows = app.rows();
     let room = usize::from(area.height).saturating_sub(1).max(1);
     let at = rows.iter().position(|c| Some(c.id) == app.selected).unwrap_or(0);
     // By pages, so that the rows stand still while one moves within a page.
     let first = at / room * room;
-    lines.extend(rows.iter().skip(first).take(room).map(|client| row(app, look, client, (name, strip))));
+    lines.extend(rows.iter().skip(first).take(room).map(|client| row(app, look, client, &widths)));
     if rows.is_empty() && app.snapshot.is_some() {
         let text = if app.filter.is_empty() {
             " no clients: divvy run -s 3 -- COMMAND, or divvy attach -s 2 PID, makes one"
@@ -209,38 +244,36 @@ fn table_lines(app: &App, look: Look, area: Rect) -> Vec<Line<'static>> {
     lines
 }
 
-fn row(app: &App, look: Look, client: &Client, (name, strip): (usize, usize)) -> Line<'static> {
+fn row(app: &App, look: Look, client: &Client, widths: &Widths) -> Line<'static> {
     let chosen = Some(client.id) == app.selected;
     let left = client.state == State::Left;
     let percent = |fraction: f64| format!("{:.2}", fraction * 100.0);
-    let of_those_there = |fraction: f64| if left { "-".to_owned() } else { percent(fraction) };
-    let error = if left { "-".to_owned() } else { signed(client.relative_error * 100.0) };
-    let number = if client.members.is_some() { client.nr_members.to_string() } else { "-".to_owned() };
-    let cells = [
-        client.share.to_string(),
-        of_those_there(client.requested_fraction),
-        of_those_there(client.effective_fraction),
-        percent(client.achieved_fraction),
-        error,
-        cpu_time(client.service_ns),
-    ];
-    let mut text = format!(
-        "{}{}",
-        if chosen { '>' } else { ' ' },
-        fit(&format!("{:1$}{2}", "", client.depth * 2, client.name), name)
-    );
-    for (cell, width) in cells.iter().zip(WIDTHS) {
-        text.push(' ');
-        text += &fit_right(cell, width);
-    }
+    let unless = |nothing: bool, text: String| if nothing { "-".to_owned() } else { text };
+    let name = fit(&format!("{:1$}{2}", "", client.depth * 2, client.name), widths.name);
     let base = if left { DIM } else { Style::new() };
     let base = if chosen { base.add_modifier(Modifier::BOLD) } else { base };
-    let mut spans = vec![
-        Span::styled(text + " ", base),
-        Span::styled(fit(client.state.as_str(), WIDTHS[6]), look.state(client.state)),
-        Span::styled(format!(" {} ", fit_right(&number, WIDTHS[7])), base),
-    ];
-    spans.extend(strip_spans(app, look, client, strip));
+    let mut spans = vec![Span::styled(format!("{}{name}", if chosen { '>' } else { ' ' }), base)];
+    spans.extend(widths.columns.iter().map(|&at| {
+        let (title, width) = COLUMNS[at];
+        let cell = match title {
+            "share" => client.share.to_string(),
+            "req %" => unless(left, percent(client.requested_fraction)),
+            "eff %" => unless(left, percent(client.effective_fraction)),
+            "got %" => unless(!client.measured, percent(client.achieved_fraction)),
+            "err %" => unless(left || !client.measured, signed(client.relative_error * 100.0)),
+            "CPU time" => cpu_time(client.service_ns),
+            "n" => unless(client.members.is_none(), client.nr_members.to_string()),
+            _ => {
+                return Span::styled(
+                    format!(" {}", fit(client.state.as_str(), width)),
+                    look.state(client.state),
+                );
+            }
+        };
+        Span::styled(format!(" {}", fit_right(&cell, width)), base)
+    }));
+    spans.push(Span::raw(" "));
+    spans.extend(strip_spans(app, look, client, widths.strip));
     Line::from(spans)
 }
 
@@ -400,12 +433,17 @@ mod tests {
 
     #[test]
     fn the_columns_fill_the_width_and_no_more() {
-        for width in 60..200 {
-            let (name, strip) = outer_widths(width);
-            let all = name + strip + WIDTHS.iter().map(|w| w + 1).sum::<usize>() + 2;
-            assert_eq!(all, width.max(all.min(60)), "{width}");
+        for width in 40..200 {
+            let widths = Widths::of(width);
+            let columns: usize = widths.columns.iter().map(|&at| COLUMNS[at].1 + 1).sum();
+            assert_eq!(widths.name + widths.strip + columns + 2, width);
+            assert!(widths.name >= if width >= WHOLE { NAME_MIN } else { NAME_NARROW }, "{width}");
         }
-        assert_eq!(outer_widths(80), (10, 10));
-        assert_eq!(outer_widths(20), (0, 0));
+        let of = |width| {
+            let Widths { name, strip, columns } = Widths::of(width);
+            (name, strip, columns.len())
+        };
+        assert_eq!((of(80), of(79), of(60), of(40)), ((10, 10, 8), (19, 0, 8), (16, 0, 6), (15, 0, 3)));
+        assert_eq!(of(20), (0, 0, 3));
     }
 }

@@ -66,6 +66,7 @@ impl Replay {
         let ledger = self.playback.ledger();
         let standings = ledger.standings(|_, c| c.present, |_, c| c.service);
         let shares = ledger.clients().iter().filter(|c| c.present).map(|c| c.share.get()).sum();
+        let measured = standings.iter().any(|standing| standing.achieved_fraction > 0.0);
         let rows = ledger.clients().iter().zip(standings).enumerate();
         rows.map(|(i, (account, standing))| {
             let client = ClientId(i as u32);
@@ -74,6 +75,7 @@ impl Replay {
                 name: self.playback.name(client),
                 order: i,
                 beside: shares,
+                measured,
                 share: account.share.get(),
                 limit_ppm: account.limit.map(CpuLimit::ppm),
                 effective_share: standing.effective_share,

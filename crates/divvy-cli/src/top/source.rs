@@ -63,6 +63,9 @@ pub(crate) struct Client {
     /// Shares of all that is beside it, its own among them.
     #[serde(skip)]
     pub(crate) beside: u64,
+    /// Whether anybody beside it had CPU time: before that, there is nothing that it could have a part of.
+    #[serde(skip)]
+    pub(crate) measured: bool,
     /// What belongs to it: `tree:123`, `user:alice`; empty where the source does not say.
     pub(crate) selector: String,
     pub(crate) share: u64,

@@ -69,6 +69,7 @@ fn three(seconds: u64) -> Vec<Client> {
     clients[2].service_ns = awake * 3_000_000_000 / 6 + (seconds - awake) * 750_000_000;
     let all: u64 = clients.iter().map(|c| c.service_ns).sum();
     for c in &mut clients {
+        c.measured = all > 0;
         c.achieved_fraction = if all == 0 { 0.0 } else { c.service_ns as f64 / all as f64 };
         c.relative_error = if all == 0 { 0.0 } else { c.achieved_fraction / c.effective_fraction - 1.0 };
     }
@@ -118,6 +119,25 @@ fn an_ordinary_screen() {
 #[test]
 fn a_wide_screen_has_longer_names_and_strips() {
     insta::assert_snapshot!(shown(&watched(), (120, 20), PLAIN));
+}
+
+/// Who the clients are is seen on any terminal; their history, and then numbers, make room.
+#[test]
+fn a_narrow_screen_keeps_the_names() {
+    let row = |app: &App, width, of: &str| {
+        let screen = shown(app, (width, 10), PLAIN);
+        screen.lines().find(|line| line.contains(of)).expect("its row").to_owned()
+    };
+    let mut app = watched();
+    assert_eq!(row(&app, 60, "backup"), "\" backup of every…       3  50.00  58.33  +16.67 held      1 \"");
+    assert_eq!(row(&app, 60, "client"), "\" client             share  eff %  got %   err % state     n \"");
+    assert_eq!(row(&app, 40, "client"), "\" client            share  got % state   \"");
+    assert_eq!(row(&app, 40, "backup"), "\" backup of ever…       3  58.33 held    \"");
+    assert_eq!(row(&app, 40, "sha256"), "\">sha256sum             1  19.44 held    \"");
+    // Nothing was measured yet.
+    app.on_snapshot(Ok(snapshot(0, three(0))));
+    assert_eq!(row(&app, 40, "sha256"), "\">sha256sum             1      - held    \"");
+    assert!(row(&app, 80, "sha256").contains("  16.67  16.67      -       -    0.00s held"));
 }
 
 #[test]

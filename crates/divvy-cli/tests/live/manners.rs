@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use crate::daemon::client;
 use crate::harness::{Sandbox, eventually};
+use crate::terminal::Session;
 
 /// As env, nice, nohup and timeout have them: 127 for a command that is not there, 126 for one that cannot be executed.
 #[test]
@@ -64,6 +65,32 @@ fn who_says_nothing_is_helped() {
             assert!(outcome.stderr.contains(word), "{args:?}: no '{word}': {}", outcome.stderr);
         }
     }
+}
+
+/// On a terminal of 60 columns, or 40, `ls` and `top` say who the clients are.
+#[test]
+fn a_narrow_terminal_shows_names() {
+    let sandbox = Sandbox::own();
+    let name = "night-build";
+    let running = sandbox.start(&["run", "--name", name, "--limit", "50%", "--", "sleep", "60"]);
+    eventually("the client", || client(&sandbox, name));
+    for columns in [60, 40] {
+        let mut session = Session::start_command(sandbox.divvy(&["ls"]), columns);
+        let (code, lines) = session.end();
+        assert_eq!(code, Some(0), "{lines:#?}");
+        // What a terminal breaks takes two lines of it.
+        assert_eq!(lines.len(), 3, "{columns}: {lines:#?}");
+        assert!(lines[1].starts_with(&format!("{name} ")), "{columns}: {lines:#?}");
+        let mut command = sandbox.divvy(&["top"]);
+        command.env("LANG", "C.UTF-8").env("TERM", "xterm-256color").env_remove("LC_ALL");
+        let mut session = Session::start_command(command, columns);
+        let row = format!(">{name} ");
+        session.wait_for("its row", |lines| lines.iter().any(|line| line.starts_with(&row)));
+        session.keys(b"q");
+        assert_eq!(session.end().0, Some(0));
+    }
+    running.signal(rustix::process::Signal::TERM);
+    assert_eq!(running.end().code, None, "it ends as its command does");
 }
 
 /// `| head` has had enough: that is no failure, and nothing is said of it. What cannot be written otherwise is one.
