@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::completions::CompletionsArgs;
-use crate::exit_codes::EXIT_CODES;
 use crate::limit::{self, NamedLimit};
 use crate::market::args::{CurrencyArgs, ExchangeArgs, FundArgs, MarketArgs, NiceArgs, UnfundArgs};
 use crate::plot::PlotArgs;
@@ -21,7 +20,7 @@ use crate::web::WebArgs;
 
 /// Divide one machine's CPU among programs in proportion to shares, with or without privilege.
 #[derive(Debug, Parser)]
-#[command(name = "divvy", version, after_help = EXIT_CODES)]
+#[command(name = "divvy", version)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -90,7 +89,6 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct ShareArgs {
     /// A share (1 to 1000000) and a command for the shell, 2:'make -j4', or what runs already: 1:@tree:123, 1:@user:bob
     /// (pid, tree, group, session, user, name, cgroup, command, below). With a name before it, if it is to be called by one: build=2:'make -j4'

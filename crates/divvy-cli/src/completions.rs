@@ -7,11 +7,6 @@ use serde_json::json;
 use crate::{Code, Failure, print};
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Where they go for one user:
-  bash   divvy completions bash > ~/.local/share/bash-completion/completions/divvy
-  zsh    divvy completions zsh > DIRECTORY/_divvy, where DIRECTORY is in $fpath
-  fish   divvy completions fish > ~/.config/fish/completions/divvy.fish")]
 pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_name = "SHELL")]

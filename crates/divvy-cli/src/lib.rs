@@ -9,7 +9,7 @@ mod args;
 mod bounds;
 mod capable;
 mod completions;
-mod exit_codes;
+mod help;
 mod limit;
 mod market;
 mod nearest;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 use clap::error::ErrorKind;
 use divvy_market::Kind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -205,7 +205,7 @@ fn not_written(e: std::io::Error) -> Failure {
 #[must_use]
 pub fn command() -> clap::Command {
     use clap::CommandFactory as _;
-    args::Args::command()
+    help::with_endings(args::Args::command())
 }
 
 /// What is wrong with the arguments, in one line like every other failure.
@@ -222,7 +222,7 @@ pub fn main() -> ExitCode {
     // A file that reaches `ulimit -f` is a file that cannot be written, and not the end of whoever holds others. A handler
     // that does nothing, because commands do not inherit it. What cannot be had is gone without.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    let args = match args::Args::try_parse() {
+    let args = match command().try_get_matches().and_then(|found| args::Args::from_arg_matches(&found)) {
         Ok(args) => args,
         // Help and version are no errors.
         Err(e) if !e.use_stderr() => e.exit(),

@@ -8,13 +8,11 @@ use divvy_api::launch::with_choice;
 use divvy_api::rules::{self, Rules, RulesState};
 use divvy_policy::CpuLimit;
 
-use crate::exit_codes::EXIT_CODES;
 use crate::remote::json;
 use crate::strip::plain;
 use crate::{Code, Failure, print};
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct RulesArgs {
     #[command(subcommand)]
     command: Option<RulesCommand>,
@@ -27,7 +25,6 @@ pub(crate) struct RulesArgs {
 #[derive(Debug, Subcommand)]
 enum RulesCommand {
     /// Read a file and say what is wrong with it, or which rules it has; nothing is changed
-    #[command(after_help = EXIT_CODES)]
     Check {
         /// The file [default: $DIVVY_CONFIG, else divvy/config.toml in $XDG_CONFIG_HOME or ~/.config]
         #[arg(value_name = "FILE")]
@@ -38,7 +35,6 @@ enum RulesCommand {
         json: bool,
     },
     /// Start your own divvyd, if none runs: it follows the rules for as long as the file has any
-    #[command(after_help = EXIT_CODES)]
     Start {
         /// Print what divvyd makes of the rules as JSON
         #[arg(long)]

@@ -7,25 +7,10 @@ use clap::{Args as ClapArgs, Subcommand};
 use divvy_api::market::Give;
 use divvy_market::Resource;
 
-use crate::exit_codes::EXIT_CODES;
 use crate::remote::which::{Ask, System};
 
 /// The largest amount of a ticket.
 const AMOUNT_MAX: u64 = u32::MAX as u64;
-
-/// How currencies are named, and the exit codes.
-fn help() -> String {
-    format!(
-        "\
-Names:
-  build, alice/build  what you called so, or alice did: a currency or a client
-  alice               that user's own currency
-  base                where every right comes from
-  17, 17.2            an id
-
-{EXIT_CODES}"
-    )
-}
 
 /// An amount of tickets.
 fn amount(text: &str) -> Result<u64, String> {
@@ -76,7 +61,6 @@ pub(crate) enum CurrencyCommand {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct CreateArgs {
     /// Its name among yours: 1 to 64 letters, digits, '-', '_' and '.', not only digits
     #[arg(value_name = "NAME")]
@@ -95,7 +79,6 @@ pub(crate) struct CreateArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct CurrenciesArgs {
     /// The shares of this resource: cpu, memory or disk
     #[arg(long, value_name = "RESOURCE", default_value = "cpu", value_parser = resource)]
@@ -106,7 +89,6 @@ pub(crate) struct CurrenciesArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct TreeArgs {
     /// Only this currency and what it backs; everything, from the base on, if not given
     #[arg(value_name = "CURRENCY")]
@@ -141,7 +123,6 @@ pub(crate) struct TreeArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct DestroyArgs {
     /// Which one
     #[arg(value_name = "CURRENCY")]
@@ -152,7 +133,6 @@ pub(crate) struct DestroyArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct ChmodArgs {
     /// Fund (f, 4), change (c, 2), issue (i, 1) for the owner, the group and all others: 740, fcif-----
     #[arg(value_name = "MODE")]
@@ -167,7 +147,6 @@ pub(crate) struct ChmodArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct ChownArgs {
     /// The new owner, with or without a new group: alice, alice:staff, :staff
     #[arg(value_name = "USER[:GROUP]")]
@@ -182,7 +161,6 @@ pub(crate) struct ChownArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct HardTotalArgs {
     /// Which one
     #[arg(value_name = "CURRENCY")]
@@ -198,7 +176,6 @@ pub(crate) struct HardTotalArgs {
 
 /// `fund` and `reserve`.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct FundArgs {
     /// Who gets the ticket
     #[arg(value_name = "HOLDER")]
@@ -222,7 +199,6 @@ pub(crate) struct FundArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct UnfundArgs {
     /// The ticket's id, as `divvy fund` and `divvy market explain` print it; with --from, whoever holds it
     #[arg(value_name = "TICKET|HOLDER")]
@@ -261,7 +237,6 @@ pub(crate) enum ExchangeCommand {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct OfferArgs {
     /// What you give, in base tickets: disk:50
     #[arg(long, value_name = "RESOURCE:AMOUNT", value_parser = give)]
@@ -284,14 +259,12 @@ pub(crate) struct OfferArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct ExchangesArgs {
     #[command(flatten)]
     pub(crate) ask: Ask<System>,
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct CancelArgs {
     /// The number of the exchange, as `divvy exchange ls` has it
     #[arg(value_name = "ID")]
@@ -306,7 +279,6 @@ pub(crate) struct CancelArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct NiceArgs {
     /// Which client
     #[arg(value_name = "CLIENT")]
@@ -345,7 +317,6 @@ pub(crate) enum MarketCommand {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct ExplainArgs {
     /// Which client or currency
     #[arg(value_name = "CLIENT")]
@@ -360,7 +331,6 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct AuditArgs {
     /// From this entry on
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -371,7 +341,6 @@ pub(crate) struct AuditArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = help())]
 pub(crate) struct BoundArgs {
     /// Who, by name or number
     #[arg(value_name = "USER")]

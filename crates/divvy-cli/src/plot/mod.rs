@@ -14,11 +14,9 @@ use divvy_engine::{ClientState, Divergence, Timeline, TraceReader};
 use divvy_policy::{Instant, Nanos};
 use serde_json::{Value, json};
 
-use crate::exit_codes::EXIT_CODES;
 use crate::{Code, Failure, print, tell, trace_file};
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct PlotArgs {
     /// A file that `divvy share --trace` wrote
     #[arg(value_name = "TRACE")]

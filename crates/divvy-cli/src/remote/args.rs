@@ -10,16 +10,6 @@ use super::group::{self, GroupArg};
 use super::which::{Ask, Which};
 use crate::Failure;
 use crate::bounds::{self, Limits, Reserve};
-use crate::exit_codes::EXIT_CODES;
-
-const RUN_CODES: &str = "\
-Exit codes: the command's own, as if divvy were not there. Where it cannot be started:
-  2    the arguments cannot be used (or another client has the name)
-  5    the system refused: a permission, a limit, a failed call
-  7    the scheduler cannot be started or reached
-  9    the system's divvyd has no room for another client of yours
-  126  the command is there and cannot be executed
-  127  there is no such command";
 
 /// What a new client is to have.
 #[derive(Debug, ClapArgs)]
@@ -66,7 +56,6 @@ impl Terms {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = RUN_CODES)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) terms: Terms,
@@ -94,7 +83,6 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 #[command(group = ArgGroup::new("who").required(true).args(["pid", "tree", "user", "group", "session", "cgroup", "name"]))]
 pub(crate) struct AttachArgs {
     #[command(flatten)]
@@ -147,7 +135,6 @@ pub(crate) struct AttachArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct SetArgs {
     /// The client's name, or its number; or a group's name (NAME/ where a client is called so too)
     #[arg(value_name = "CLIENT")]
@@ -174,7 +161,6 @@ pub(crate) struct SetArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct ClientArgs {
     /// The client's name, or its number; or a group's name, for all its clients (NAME/ where a client is called so too)
     #[arg(value_name = "CLIENT")]
@@ -185,7 +171,6 @@ pub(crate) struct ClientArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct LsArgs {
     /// Every column: the effective and the requested share, and what each client is, in up to 160 columns
     #[arg(long, short)]
@@ -196,7 +181,6 @@ pub(crate) struct LsArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct ExplainArgs {
     /// The process
     #[arg(value_name = "PID")]
@@ -207,7 +191,6 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) ask: Ask<Which>,

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
-use crate::exit_codes::EXIT_CODES;
-
 /// What is simulated: a file, or CPU-bound clients given by their shares.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ScenarioArgs {
@@ -45,7 +43,7 @@ fn one_share(text: &str) -> Result<u64, String> {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXIT_CODES)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct SimArgs {
     #[command(subcommand)]
     pub(crate) command: Option<SimCommand>,
@@ -136,7 +134,6 @@ pub(crate) enum Plot {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct SweepArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
@@ -182,7 +179,6 @@ pub(crate) enum SweepPlot {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,

@@ -13,7 +13,6 @@ use divvy_api::client::ApiError;
 use divvy_api::site::{SITE_TICKETS, Site};
 use divvy_api::types::ErrorCode;
 
-use crate::exit_codes::EXIT_CODES;
 use crate::remote::json;
 use crate::remote::which::System;
 use crate::{Code, Failure, print};
@@ -33,7 +32,6 @@ enum SiteCommand {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 struct SyncArgs {
     /// Read the table from FILE instead of asking sacctmgr. Its lines are ACCOUNT|USER|PARENT|SHARES, as `sacctmgr -nP show
     /// assoc format=account,user,parentname,fairshare` prints them; those that begin with # are passed over
@@ -65,7 +63,6 @@ struct SyncArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 struct ShowArgs {
     /// Print the answer as JSON
     #[arg(long)]

@@ -20,13 +20,11 @@ use self::daemon::Daemon;
 use self::render::Look;
 use self::replay::Replay;
 use self::source::Source;
-use crate::exit_codes::EXIT_CODES;
 use crate::remote::which::Which;
 use crate::strip::Signs;
 use crate::{Code, Failure, capable, print};
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct TopArgs {
     /// Watch a trace that `divvy share --trace` wrote, in the time that it took, instead of what runs now
     #[arg(long, value_name = "TRACE")]

@@ -22,7 +22,6 @@ use divvy_policy::Nanos;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::account::{Account, Over, Watch};
-use crate::exit_codes::EXIT_CODES;
 use crate::remote::which::Which;
 use crate::{Code, Failure, print, tell};
 
@@ -34,7 +33,6 @@ const STEP: Nanos = Nanos::from_millis(100);
 const EVENTS_MAX: usize = 8_192;
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct UsageArgs {
     #[command(subcommand)]
     command: UsageCommand,
@@ -49,7 +47,6 @@ enum UsageCommand {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 struct RecordArgs {
     /// The file that lines are added to
     #[arg(value_name = "FILE", default_value = FILE)]
@@ -94,7 +91,6 @@ struct RecordArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 struct ReportArgs {
     /// The file that `divvy usage record` writes
     #[arg(value_name = "FILE", default_value = FILE)]

@@ -21,7 +21,6 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::exit_codes::EXIT_CODES;
 use crate::remote::{json as pretty, which::Which};
 use crate::{Code, Failure, capable, print, tell};
 use serve::Site;
@@ -31,7 +30,6 @@ use view::View;
 const TOKEN_BYTES: usize = 16;
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct WebArgs {
     /// The port on loopback [default: one that is free]
     #[arg(long, value_name = "PORT")]
