@@ -1,6 +1,6 @@
-//! Limits on the command line and in files: `50%`, `1.5`, `none`; `NAME=50%` where there are several clients.
+//! Shares and limits on the command line and in files: `50%`, `1.5`, `none`; `NAME=50%` where there are several clients.
 
-use divvy_api::types::Client;
+use divvy_api::types::{Client, SHARE_MAX};
 use divvy_policy::CpuLimit;
 
 /// A limit as it is asked for: `None` is `none`.
@@ -62,6 +62,12 @@ pub(crate) fn shown_of(client: &Client, always: bool) -> String {
         None if always => ", no limit".to_owned(),
         None => String::new(),
     }
+}
+
+/// Reads a share.
+pub(crate) fn parse_share(text: &str) -> Result<u64, String> {
+    let share = text.trim().parse().ok().filter(|share| (1..=SHARE_MAX).contains(share));
+    share.ok_or_else(|| format!("a share is a whole number from 1 to {SHARE_MAX}"))
 }
 
 #[cfg(test)]

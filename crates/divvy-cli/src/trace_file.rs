@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader, Read as _};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
+use divvy_engine::Divergence;
+
 use crate::{Code, Failure};
 
 /// A line longer than this is no line of a trace.
@@ -46,6 +48,18 @@ pub(crate) fn read_text(path: &Path, max: u64) -> io::Result<String> {
         ));
     }
     Ok(text)
+}
+
+/// Why a file cannot be used as a trace. One whose first line is nothing that any divvy wrote there may be anything.
+pub(crate) fn unusable(path: &Path, e: &Divergence) -> Failure {
+    // serde_json's errors, and no others, say where they are.
+    let hint = match e {
+        Divergence::Header(why) if why.contains(" at line ") => {
+            "; is it a trace that `divvy share --trace` wrote?"
+        }
+        _ => "",
+    };
+    Failure::new(Code::File, format!("{}: {e}{hint}", path.display()))
 }
 
 /// Does `read` with the lines of a file.

@@ -9,31 +9,22 @@ mod explain;
 mod list;
 pub(crate) mod tree;
 
-use divvy_api::client::{Api, ApiError};
+use divvy_api::client::Api;
 use divvy_api::market::{
     Aftermath, Bound, Changed, Currency, CurrencyChange, Exchange, Give, NewCurrency, NewNice, NewOffer,
     NewTicket, Offer, Offered, Ticket,
 };
-use divvy_api::types::ErrorCode;
 use divvy_market::{Kind, Resource};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::remote::json as pretty;
+use crate::remote::which::refused_by_system as refused;
 use crate::{Code, Failure, print};
 use args::{
     BoundArgs, CancelArgs, ChmodArgs, ChownArgs, CreateArgs, CurrencyCommand, DestroyArgs, ExchangeCommand,
     FundArgs, HardTotalArgs, MarketCommand, NiceArgs, OfferArgs, UnfundArgs,
 };
-
-/// What a broker does not permit has a code of its own; all else is as for every command.
-fn refused(e: ApiError) -> Failure {
-    let ApiError::Refused(info) = &e else { return e.into() };
-    match info.code {
-        ErrorCode::NotPermitted => Failure::new(Code::Denied, e),
-        _ => e.into(),
-    }
-}
 
 /// Says what was done, or all of it as JSON.
 fn told<T: Serialize>(

@@ -346,7 +346,8 @@ fn what_cannot_be_meant_is_refused() {
 
 #[test]
 fn refusals_have_exit_codes_of_their_own() {
-    use divvy_api::types::ErrorInfo;
+    use divvy_api::client::ApiError;
+    use divvy_api::types::{ErrorCode, ErrorInfo};
     let code = |code| {
         let info = ErrorInfo { code, message: "why".into(), fix: "what to do".into() };
         refused(ApiError::Refused(info)).code
@@ -364,5 +365,8 @@ fn refusals_have_exit_codes_of_their_own() {
         ErrorCode::NoSuchOffer,
     ];
     assert_eq!(gone.map(code), [Code::NoSuch; 4]);
-    assert_eq!(refused(ApiError::NoSystem("/x".into())).code, Code::Scheduler);
+    let none = refused(ApiError::NoSystem("/x".into()));
+    assert_eq!(none.code, Code::Scheduler);
+    // One's own divvyd, which other commands can ask instead, has no market.
+    assert!(none.text.contains("/x") && !none.text.contains("--own"), "{}", none.text);
 }

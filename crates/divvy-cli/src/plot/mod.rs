@@ -90,7 +90,7 @@ impl Window {
 }
 
 pub(crate) fn run(args: &PlotArgs) -> Result<Code, Failure> {
-    let bad = |e: Divergence| Failure::new(Code::File, format!("{}: {e}", args.trace.display()));
+    let bad = |e: Divergence| trace_file::unusable(&args.trace, &e);
     let run = trace_file::with_lines(&args.trace, |lines| Timeline::read(lines))?.map_err(bad)?;
     if run.clients.is_empty() || run.end == run.start {
         let text =
@@ -150,7 +150,7 @@ fn write_perfetto(trace: &Path, file: &Path) -> Result<(), Failure> {
         }
         Ok(events.finish().and_then(|mut out| out.flush()))
     })?;
-    turned.map_err(|e| Failure::new(Code::File, format!("{}: {e}", trace.display())))?.map_err(cannot)
+    turned.map_err(|e| trace_file::unusable(trace, &e))?.map_err(cannot)
 }
 
 /// What one client had of a window.

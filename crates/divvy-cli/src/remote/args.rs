@@ -8,14 +8,14 @@ use divvy_api::types::NewClient;
 
 use super::group::{self, GroupArg};
 use super::which::{Ask, Which};
-use crate::Failure;
 use crate::bounds::{self, Limits, Reserve};
+use crate::{Failure, limit};
 
 /// What a new client is to have.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Terms {
     /// Its share, 1 to 1000000
-    #[arg(long, short, value_name = "N", default_value_t = 1)]
+    #[arg(long, short, value_name = "N", default_value_t = 1, value_parser = limit::parse_share)]
     pub(crate) share: u64,
 
     /// The most that it may have, however idle the rest is, for its whole tree: of CPU time 50% (of ONE CPU) or 1.5 (CPUs) in
@@ -141,11 +141,11 @@ pub(crate) struct SetArgs {
     pub(crate) client: String,
 
     /// Its share from now on, 1 to 1000000
-    #[arg(value_name = "SHARE", required_unless_present_any = ["share", "limit", "reserve"], conflicts_with = "share")]
+    #[arg(value_name = "SHARE", required_unless_present_any = ["share", "limit", "reserve"], conflicts_with = "share", value_parser = limit::parse_share)]
     pub(crate) new_share: Option<u64>,
 
     /// The same, as for `divvy run`
-    #[arg(long, short, value_name = "N")]
+    #[arg(long, short, value_name = "N", value_parser = limit::parse_share)]
     pub(crate) share: Option<u64>,
 
     /// Its limit from now on: 50% (of ONE CPU), 1.5 (CPUs) or none; cpu:1.5,memory:none,disk:10M (docs/limits.md)

@@ -3,7 +3,7 @@
 use divvy_api::types::{Client, NewClient, Plan};
 
 use super::args::AttachArgs;
-use super::{group, json};
+use super::{group, json, of_its_currency};
 use crate::strip::plain;
 use crate::{Code, Failure, bounds, limit, print};
 
@@ -29,7 +29,8 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         let plan = args.ask.of.ask(|api| api.plan(&new))?;
         print(if args.ask.json { json(&plan)? } else { planned(&plan) })?;
     } else {
-        let client = args.ask.of.ask(|api| api.add(&new))?;
+        let added = args.ask.of.try_ask(|api| api.add(&new))?;
+        let client = added.map_err(|e| of_its_currency(args.terms.from.as_deref(), e))?;
         print(if args.ask.json { json(&client)? } else { attached(&client) })?;
     }
     Ok(Code::Done)

@@ -71,6 +71,15 @@ fn of_its_owner(e: ApiError) -> Failure {
     }
 }
 
+/// What came of asking for a client with the tickets of `from`: that one may not have them is the market's refusal, not the
+/// system's.
+fn of_its_currency(from: Option<&str>, e: LaunchError) -> Failure {
+    match e {
+        LaunchError::Api(e) if from.is_some() => of_its_owner(e),
+        e => e.into(),
+    }
+}
+
 /// Something as JSON, for a program.
 pub(crate) fn json(what: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(what).map_err(|e| Failure::new(Code::System, e))
@@ -233,6 +242,10 @@ mod tests {
         for code in [ErrorCode::NoSuchClient, ErrorCode::Limit, ErrorCode::Internal, ErrorCode::Protected] {
             assert_eq!(of_its_owner(refused(code)).code, Failure::from(refused(code)).code, "{code:?}");
         }
+        // The tickets of a currency are its issuer's to give.
+        let api = || LaunchError::Api(refused(ErrorCode::NotPermitted));
+        assert_eq!(of_its_currency(Some("alice"), api()).code, Code::Denied);
+        assert_eq!(of_its_currency(None, api()).code, Code::System);
         // Elsewhere the same word is the system's: a process that is not the caller's, a divvyd that is not.
         assert_eq!(Failure::from(refused(ErrorCode::NotPermitted)).code, Code::System);
     }

@@ -17,7 +17,7 @@ use divvy_linux::{Exit, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::RunArgs;
-use super::group;
+use super::{group, of_its_currency};
 use crate::share::check_command;
 use crate::{Code, Failure, tell};
 
@@ -87,7 +87,8 @@ fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<
         ..args.terms.client(system)?
     };
     group::set(&mut new, args.group.as_ref());
-    let client = args.which.ask(|api| api.add(&new))?;
+    let added = args.which.try_ask(|api| api.add(&new))?;
+    let client = added.map_err(|e| of_its_currency(args.terms.from.as_deref(), e))?;
     // Whoever stands in for us may be gone, and then needs no name.
     let _ = tell_id.write_all(client.id.to_string().as_bytes());
     if args.json {

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use divvy_api::client::{Api, ApiError, Asked, Choice};
 use divvy_api::launch::{LaunchError, with_choice};
+use divvy_api::types::ErrorCode;
 
-use crate::Failure;
+use crate::{Code, Failure};
 
 /// For commands that either divvyd can answer. Without any of these the system's is asked where its socket is there, else
 /// the user's own; `DIVVY_MODE` decides otherwise.
@@ -53,7 +54,18 @@ impl Which {
     /// # Errors
     /// [`Failure`] where there is none, or it refuses.
     pub(crate) fn ask<T>(&self, call: impl Fn(&Api) -> Result<T, ApiError>) -> Result<T, Failure> {
-        with_choice(&self.choice()?, call).map_err(|e: LaunchError| e.into())
+        self.try_ask(call)?.map_err(Failure::from)
+    }
+
+    /// The same, with what came back as it is.
+    ///
+    /// # Errors
+    /// As [`Which::choice`].
+    pub(super) fn try_ask<T>(
+        &self,
+        call: impl Fn(&Api) -> Result<T, ApiError>,
+    ) -> Result<Result<T, LaunchError>, Failure> {
+        Ok(with_choice(&self.choice()?, call))
     }
 }
 
@@ -66,6 +78,24 @@ pub(crate) struct Ask<W: ClapArgs> {
 
     #[command(flatten)]
     pub(crate) of: W,
+}
+
+/// What a command cannot have that only the system's divvyd serves. What that does not permit has a code of its own; all else
+/// is as for every command.
+pub(crate) fn refused_by_system(e: ApiError) -> Failure {
+    match &e {
+        ApiError::Refused(info) if info.code == ErrorCode::NotPermitted => Failure::new(Code::Denied, e),
+        // A divvyd of one's own keeps no market that one could ask instead.
+        ApiError::NoSystem(path) => {
+            let text = format!(
+                "the system's divvyd does not run, and no other keeps a market: nobody listens at {}; its administrator \
+                 starts it (divvyd --system)",
+                path.display()
+            );
+            Failure::new(Code::Scheduler, text)
+        }
+        _ => e.into(),
+    }
 }
 
 /// For the market's commands: only the system's divvyd has one.
@@ -81,8 +111,9 @@ impl System {
     /// The system's divvyd.
     ///
     /// # Errors
-    /// [`ApiError`] where it does not run, or is a stranger's.
-    pub(crate) fn api(&self) -> Result<Api, ApiError> {
-        Choice::new(Some(Asked::System), self.system_socket.clone())?.api()
+    /// [`Failure`] where it does not run, or is a stranger's.
+    pub(crate) fn api(&self) -> Result<Api, Failure> {
+        let choice = Choice::new(Some(Asked::System), self.system_socket.clone());
+        choice.and_then(|choice| choice.api()).map_err(refused_by_system)
     }
 }

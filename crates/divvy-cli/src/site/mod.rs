@@ -9,12 +9,10 @@ mod table;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
-use divvy_api::client::ApiError;
 use divvy_api::site::{SITE_TICKETS, Site};
-use divvy_api::types::ErrorCode;
 
 use crate::remote::json;
-use crate::remote::which::System;
+use crate::remote::which::{System, refused_by_system as refused};
 use crate::{Code, Failure, print};
 
 #[derive(Debug, ClapArgs)]
@@ -75,13 +73,6 @@ struct ShowArgs {
 /// `1 user`, `2 users`.
 fn count(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
-}
-
-fn refused(e: ApiError) -> Failure {
-    match &e {
-        ApiError::Refused(info) if info.code == ErrorCode::NotPermitted => Failure::new(Code::Denied, e),
-        _ => e.into(),
-    }
 }
 
 pub(crate) fn run(args: &SiteArgs) -> Result<Code, Failure> {

@@ -6,7 +6,7 @@ use divvy_engine::{Divergence, Playback, Trace, TraceHeader, TraceLine, TraceRea
 use divvy_policy::{ClientId, CpuLimit, Instant, Nanos};
 
 use super::source::{Change, Client, Cycles, Own, SNAPSHOT_VERSION, Snapshot, Source};
-use crate::{Code, Failure, trace_file};
+use crate::{Failure, trace_file};
 
 /// A trace and a place in it.
 pub(super) struct Replay {
@@ -28,7 +28,7 @@ impl Replay {
     /// # Errors
     /// [`Failure`] with [`Code::File`] for a file that is no trace.
     pub(super) fn open(path: &Path, begin: Nanos, speed_permille: u64) -> Result<Self, Failure> {
-        let bad = |e: Divergence| Failure::new(Code::File, format!("{}: {e}", path.display()));
+        let bad = |e: Divergence| trace_file::unusable(path, &e);
         let (header, lines) = trace_file::with_lines(path, |lines| read(lines))?.map_err(bad)?;
         let playback = Playback::new(&header);
         let name = format!("trace {}", path.display());

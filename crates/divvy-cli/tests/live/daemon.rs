@@ -76,6 +76,8 @@ fn a_command_that_cannot_start_says_why_and_is_no_client() {
     for (args, code, said) in [
         (&["run", "--", "no-such-program"][..], 127, "command not found: 'no-such-program'"),
         (&["run", "-s", "0", "--", "true"], 2, "a share is a whole number from 1 to 1000000"),
+        (&["run", "-s", "18446744073709551616", "true"], 2, "a share is a whole number from 1 to 1000000"),
+        (&["set", "nobody", "much"], 2, "a share is a whole number from 1 to 1000000"),
         (&["run", "--name", "a b", "--", "true"], 2, "it may have no blanks"),
         (&["run"], 2, "required arguments were not provided"),
         (&["attach", "-s", "1"], 2, "required arguments were not provided"),

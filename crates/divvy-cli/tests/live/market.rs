@@ -439,10 +439,14 @@ fn a_strangers_socket_is_not_asked() {
 #[test]
 fn where_no_systems_divvyd_runs_that_is_said() {
     let sandbox = Sandbox::own();
-    for line in ["currency ls", "market audit", "exchange ls", "ls --system", "set x -s 1 --system"] {
+    for line in
+        ["currency ls", "market audit", "exchange ls", "site show", "ls --system", "set x -s 1 --system"]
+    {
         let outcome = sandbox.run(&line.split_whitespace().collect::<Vec<_>>());
         assert_eq!(outcome.code, Some(7), "{line}: {}", outcome.stderr);
         assert!(outcome.stderr.contains("the system's divvyd does not run"), "{}", outcome.stderr);
+        let has_own = line.ends_with("--system");
+        assert_eq!(outcome.stderr.contains("--own"), has_own, "{line}: {}", outcome.stderr);
         assert!(outcome.stderr.contains("divvyd --system"), "a fix: {}", outcome.stderr);
     }
     // The others go on as ever, with one's own.
