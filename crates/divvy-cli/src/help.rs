@@ -108,8 +108,8 @@ const ENDINGS: &[Ending] = &[
         "attach",
         &[
             ("divvy attach -s 2 4711", "one process"),
-            ("divvy attach --tree 4711 --as build", "one with all its descendants, called build"),
-            ("divvy attach --limit 50% --user bob --dry-run", "which processes it would be"),
+            ("divvy attach tree:4711 --name build", "one with all its descendants, called build"),
+            ("divvy attach --limit 50% name:'make*' --dry-run", "which processes it would be"),
         ],
         &[
             DONE,

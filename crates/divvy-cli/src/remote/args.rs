@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args as ClapArgs};
 use divvy_api::types::NewClient;
 
 use super::group::{self, GroupArg};
-use super::which::{Ask, Which};
+use super::which::{self, Ask, Which};
 use crate::bounds::{self, Limits, Reserve};
 use crate::{Failure, limit};
 
@@ -83,48 +83,42 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(group = ArgGroup::new("who").required(true).args(["pid", "tree", "user", "group", "session", "cgroup", "name"]))]
+#[command(group = ArgGroup::new("who").required(true).args(["selector", "tree", "user", "session", "cgroup"]))]
 pub(crate) struct AttachArgs {
     #[command(flatten)]
     pub(crate) terms: Terms,
 
-    /// One process, without its children
-    #[arg(value_name = "PID")]
-    pub(crate) pid: Option<u32>,
+    /// Which processes: a pid, alone or as pid:4711; tree:4711, a process with all its descendants; user:bob; group:4711 and
+    /// session:4711; cgroup:/path, as /proc/PID/cgroup has it; name:'make*' and command:'*test*', patterns as for the shell;
+    /// below:make:name:'cc1*', the second below the first (docs/daemon.md)
+    #[arg(value_name = "SELECTOR", value_parser = which::parse_selector)]
+    pub(crate) selector: Option<String>,
 
-    /// A process with all its descendants
-    #[arg(long, value_name = "PID")]
+    /// tree:PID
+    #[arg(long, value_name = "PID", hide = true)]
     pub(crate) tree: Option<u32>,
 
-    /// Everything that a user runs (name or number)
-    #[arg(long, value_name = "USER")]
+    /// user:USER
+    #[arg(long, value_name = "USER", hide = true)]
     pub(crate) user: Option<String>,
 
-    /// A process group
-    #[arg(long, value_name = "PGID")]
-    pub(crate) group: Option<u32>,
-
-    /// A session
-    #[arg(long, value_name = "SID")]
+    /// session:SID
+    #[arg(long, value_name = "SID", hide = true)]
     pub(crate) session: Option<u32>,
 
-    /// Everything in a cgroup and below it, by its path as in /proc/PID/cgroup
-    #[arg(long, value_name = "PATH")]
+    /// cgroup:PATH
+    #[arg(long, value_name = "PATH", hide = true)]
     pub(crate) cgroup: Option<PathBuf>,
-
-    /// Everything of that name; a pattern as for the shell, quoted: 'make*'
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) name: Option<String>,
 
     /// The group that they are in: NAME, NAME/NAME for a group within a group, or NAME=3 to give the group that share. What a
     /// group has is divided among its clients by their shares. It is made if it is not there, with the share 1, and ends with
     /// its last client
-    #[arg(long = "in-group", value_name = "NAME[=SHARE]", value_parser = group::parse)]
-    pub(crate) in_group: Option<GroupArg>,
+    #[arg(long = "group", alias = "in-group", value_name = "NAME[=SHARE]", value_parser = group::parse)]
+    pub(crate) group: Option<GroupArg>,
 
     /// What to call the client; made from what it is if not given
-    #[arg(long = "as", value_name = "NAME")]
-    pub(crate) called: Option<String>,
+    #[arg(long, alias = "as", value_name = "NAME")]
+    pub(crate) name: Option<String>,
 
     /// Only say which processes it would be, and which of them would be left alone and why
     #[arg(long)]

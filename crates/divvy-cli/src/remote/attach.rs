@@ -9,22 +9,20 @@ use crate::{Code, Failure, bounds, limit, print};
 
 /// The selector that the arguments name.
 fn selector(args: &AttachArgs) -> Option<String> {
-    let number = |kind: &str, n: Option<u32>| n.map(|n| format!("{kind}:{n}"));
-    let text = |kind: &str, t: Option<&str>| t.map(|t| format!("{kind}:{t}"));
-    number("pid", args.pid)
-        .or_else(|| number("tree", args.tree))
-        .or_else(|| number("group", args.group))
-        .or_else(|| number("session", args.session))
-        .or_else(|| text("user", args.user.as_deref()))
-        .or_else(|| args.cgroup.as_ref().map(|path| format!("cgroup:{}", path.display())))
-        .or_else(|| text("name", args.name.as_deref()))
+    let of = |kind: &str, which: Option<String>| which.map(|which| format!("{kind}:{which}"));
+    args.selector
+        .clone()
+        .or_else(|| of("tree", args.tree.map(|pid| pid.to_string())))
+        .or_else(|| of("session", args.session.map(|sid| sid.to_string())))
+        .or_else(|| of("user", args.user.clone()))
+        .or_else(|| of("cgroup", args.cgroup.as_ref().map(|path| path.display().to_string())))
 }
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
     let system = args.ask.of.is_system()?;
     let mut new =
-        NewClient { name: args.called.clone(), selector: selector(args), ..args.terms.client(system)? };
-    group::set(&mut new, args.in_group.as_ref());
+        NewClient { name: args.name.clone(), selector: selector(args), ..args.terms.client(system)? };
+    group::set(&mut new, args.group.as_ref());
     if args.dry_run {
         let plan = args.ask.of.ask(|api| api.plan(&new))?;
         print(if args.ask.json { json(&plan)? } else { planned(&plan) })?;

@@ -6,8 +6,12 @@ use clap::Args as ClapArgs;
 use divvy_api::client::{Api, ApiError, Asked, Choice};
 use divvy_api::launch::{LaunchError, with_choice};
 use divvy_api::types::ErrorCode;
+use divvy_linux::Selector;
 
-use crate::{Code, Failure};
+use crate::{Code, Failure, nearest};
+
+/// What a selector can be.
+const KINDS: [&str; 9] = ["pid", "tree", "group", "session", "cgroup", "name", "command", "below", "user"];
 
 /// For commands that either divvyd can answer. Without any of these the system's is asked where its socket is there, else
 /// the user's own; `DIVVY_MODE` decides otherwise.
@@ -80,6 +84,21 @@ pub(crate) struct Ask<W: ClapArgs> {
     pub(crate) of: W,
 }
 
+/// Reads `tree:4711`, or `@tree:4711` as among the tasks of `divvy share`; a number alone is a pid.
+pub(super) fn parse_selector(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let text = text.strip_prefix('@').unwrap_or(text);
+    let whole = match text.parse::<i64>() {
+        Ok(_) => format!("pid:{text}"),
+        Err(_) => text.to_owned(),
+    };
+    let read: Result<Selector, _> = whole.parse();
+    read.map(|_| whole.clone()).map_err(|e| {
+        let kind = whole.split_once(':').map(|(kind, _)| kind).filter(|kind| !KINDS.contains(kind));
+        format!("{e}{}", kind.map_or_else(String::new, |kind| nearest::hint(kind, KINDS)))
+    })
+}
+
 /// What a command cannot have that only the system's divvyd serves. What that does not permit has a code of its own; all else
 /// is as for every command.
 pub(crate) fn refused_by_system(e: ApiError) -> Failure {
@@ -115,5 +134,39 @@ impl System {
     pub(crate) fn api(&self) -> Result<Api, Failure> {
         let choice = Choice::new(Some(Asked::System), self.system_socket.clone());
         choice.and_then(|choice| choice.api()).map_err(refused_by_system)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_are_read_in_one_notation() {
+        for (text, read) in [
+            ("4711", "pid:4711"),
+            ("pid:4711", "pid:4711"),
+            ("tree:4711", "tree:4711"),
+            ("@tree:4711", "tree:4711"),
+            ("name:make*", "name:make*"),
+            ("below:make:name:cc1*", "below:make:name:cc1*"),
+        ] {
+            assert_eq!(parse_selector(text).as_deref(), Ok(read));
+        }
+        for (text, said) in [
+            ("tre:4711", "'tre' is no kind of selector; write pid:, tree:,"),
+            ("tre:4711", "; did you mean 'tree'?"),
+            ("make", "it does not say what kind of selector it is"),
+            ("0", "'0' is no process number"),
+            ("-1", "'-1' is no process number"),
+            ("99999999999", "'99999999999' is no process number"),
+            ("tree:x", "'x' is no process number"),
+            ("user:no-such-user", "there is no user 'no-such-user'"),
+            ("cgroup:a/b", "is no absolute path"),
+        ] {
+            let e = parse_selector(text).expect_err(text);
+            assert!(e.contains(said), "{text}: {e}");
+            assert_eq!(e.contains("did you mean"), text.starts_with("tre:"), "{text}: {e}");
+        }
     }
 }

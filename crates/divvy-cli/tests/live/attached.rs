@@ -53,7 +53,8 @@ fn running_spinners_are_divided_and_shares_change_while_they_run(sandbox: &Sandb
     let mut running = spinners(sandbox, 3);
     for (i, child) in running.iter().enumerate() {
         let (pid, share) = (child.id().to_string(), (i + 1).to_string());
-        let said = check(sandbox, &["attach", "-s", &share, "--tree", &pid, "--as", ["a", "b", "c"][i]]);
+        let said =
+            check(sandbox, &["attach", "-s", &share, &format!("tree:{pid}"), "--name", ["a", "b", "c"][i]]);
         assert!(said.ends_with(&format!("tree:{pid} attached, 1 process, share {share}\n")), "{said}");
     }
     check_fractions(sandbox, &[("a", 1.0 / 6.0), ("b", 2.0 / 6.0), ("c", 3.0 / 6.0)]);

@@ -111,7 +111,7 @@ fn the_page_shows_clients_and_changes_them() {
         start(&["--name", "tests"]),
         sandbox.start(&["share", "--quiet", "--cpus", &cpu, &format!("task=2:{SPIN}")]),
     ];
-    let attached = sandbox.run(&["attach", "--name", "<b>none</b>", "--as", "nobody"]);
+    let attached = sandbox.run(&["attach", "name:<b>none</b>", "--name", "nobody"]);
     assert_eq!(attached.code, Some(0), "{}", attached.stderr);
     for name in ["nobody", "build/", "compile", "link", "tests", "task"] {
         browser.wait_for(&of_row(name, "true"));

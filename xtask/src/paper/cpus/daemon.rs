@@ -190,7 +190,7 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
         rows.push(row(&case, &run_case(&case, &cpus, length)?));
     }
     s.page.text(
-        "The same clients, started first and attached with their trees (`divvy attach --tree`) to a divvyd. Its API tells no \
+        "The same clients, started first and attached with their trees (`divvy attach tree:PID`) to a divvyd. Its API tells no \
          cycles: errors are those of windows of half a second, which a cycle's end need not meet, so one of them may hold \
          a part of a cycle more or less. All in %.",
     );

@@ -249,7 +249,7 @@ fn whoever_joins_a_client_is_moved() {
     let (first, second) = (Group::new("first"), Group::new("second"));
     let daemon = Daemon::user("own", &["--backend", "cgroup"]);
     let one = Child::start(&first.cgroup, "while :; do sleep 0.01; done");
-    check_success(&mut daemon.divvy(&["attach", "-s", "1", "--name", "yes", "--as", "all"]));
+    check_success(&mut daemon.divvy(&["attach", "-s", "1", "name:yes", "--name", "all"]));
     let two = [&first, &second].map(|group| Child::start(&group.cgroup, "exec yes >/dev/null"));
     let leaf = leaves().remove(0);
     for (child, home) in two.iter().zip(["first", "second"]) {
