@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::FromArgMatches as _;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use divvy_market::Kind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -214,7 +214,29 @@ fn one_line(error: &clap::Error) -> String {
     let cause = text.split("\n\n").next().unwrap_or(&text);
     let words: Vec<&str> = cause.split_whitespace().collect();
     let words = words.join(" ");
-    format!("{}; see --help", words.strip_prefix("error: ").unwrap_or(&words))
+    let words = words.strip_prefix("error: ").unwrap_or(&words);
+    let hint = meant(error);
+    format!("{words}{}", if hint.is_empty() { "; see --help" } else { &hint })
+}
+
+/// What a misspelt word was meant to be, as [`nearest::hint`] says it.
+fn meant(error: &clap::Error) -> String {
+    let text = |kind| match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::StyledStr(text) => Some(text.to_string()),
+        _ => None,
+    };
+    // clap guesses a subcommand by its letters, whatever their order, and knows no 'rnu'.
+    if let Some(word) = text(ContextKind::InvalidSubcommand) {
+        let usage = text(ContextKind::Usage).unwrap_or_default();
+        let command = command();
+        let within = usage.split_whitespace().skip_while(|word| *word != "divvy").skip(1);
+        let within = within.map_while(|word| Some(word).filter(|word| !word.starts_with(['<', '['])));
+        let above = within.fold(&command, |above, word| above.find_subcommand(word).unwrap_or(above));
+        return nearest::hint(&word, above.get_subcommands().map(clap::Command::get_name));
+    }
+    let guessed = [ContextKind::SuggestedArg, ContextKind::SuggestedValue].into_iter().find_map(text);
+    guessed.map_or_else(String::new, |guessed| format!("; did you mean '{guessed}'?"))
 }
 
 /// Does what the command line of this process says; the code is for the shell.
@@ -300,6 +322,28 @@ mod tests {
         let command = command();
         assert!(command.get_subcommands().count() >= 25);
         command.get_subcommands().for_each(check);
+    }
+
+    #[test]
+    fn what_was_meant_is_said_in_one_line() {
+        let said = |line: &str| {
+            let error = command().try_get_matches_from(line.split(' ')).expect_err(line);
+            one_line(&error)
+        };
+        for (line, text) in [
+            ("divvy rnu x", "unrecognized subcommand 'rnu'; did you mean 'run'?"),
+            ("divvy currency tre", "unrecognized subcommand 'tre'; did you mean 'tree'?"),
+            ("divvy share --qiet 1:x", "unexpected argument '--qiet' found; did you mean '--quiet'?"),
+            ("divvy completions bsh", "did you mean 'bash'?"),
+            (
+                "divvy completions cmd.exe",
+                "[possible values: bash, elvish, fish, powershell, zsh]; see --help",
+            ),
+            ("divvy xyz", "unrecognized subcommand 'xyz'; see --help"),
+        ] {
+            let said = said(line);
+            assert!(said.ends_with(text) && !said.contains('\n'), "{line}: {said}");
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use divvy_api::client::{Api, ApiError};
 use divvy_api::types::{ErrorCode, Group, NewClient};
 
-use super::{json, seconds};
-use crate::{Code, Failure, print};
+use super::{json, of_its_owner, seconds};
+use crate::{Code, Failure, nearest, print};
 
 /// `--group`: its path, and the share that it is to have if one was named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,32 @@ pub(super) fn set(new: &mut NewClient, group: Option<&GroupArg>) {
 }
 
 /// What is asked for a client, and where no client is called so, for the group of that name. `NAME/` is a group.
+///
+/// # Errors
+/// [`Failure`] of divvyd's refusal; where nobody is called so, with the name that is likest.
 pub(super) fn client_or_group<C, G>(
+    api: &Api,
+    key: &str,
+    client: impl FnOnce(&Api) -> Result<C, ApiError>,
+    group: impl FnOnce(&Api, &str) -> Result<G, ApiError>,
+) -> Result<Found<C, G>, Failure> {
+    let e = match client_then_group(api, key, client, group) {
+        Err(e) if e.code() == Some(ErrorCode::NoSuchClient) => e,
+        found => return found.map_err(of_its_owner),
+    };
+    let text = format!("{e}{}", likest(api, key));
+    Err(Failure { text, ..e.into() })
+}
+
+/// The client or group that may have been meant.
+fn likest(api: &Api, key: &str) -> String {
+    let Ok(all) = api.clients() else { return String::new() };
+    let groups: Vec<String> = all.groups.iter().map(|group| format!("{}/", group.name)).collect();
+    let names = all.clients.iter().map(|client| client.name.as_str());
+    nearest::hint(key, names.chain(groups.iter().map(String::as_str)))
+}
+
+fn client_then_group<C, G>(
     api: &Api,
     key: &str,
     client: impl FnOnce(&Api) -> Result<C, ApiError>,

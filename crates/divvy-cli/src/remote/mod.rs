@@ -121,7 +121,7 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     };
     let api = api_for(&args.client, &args.ask.of)?;
     let of_client = |api: &Api| api.change(&args.client, change);
-    let client = match client_or_group(&api, &args.client, of_client, of_group).map_err(of_its_owner)? {
+    let client = match client_or_group(&api, &args.client, of_client, of_group)? {
         Found::Client(client) => client,
         Found::Group(group) => {
             return group::told(&group, args.ask.json, format_args!("share {}", group.share));
@@ -138,7 +138,6 @@ fn set_paused(args: &ClientArgs, paused: bool) -> Result<Found<Client, Group>, F
     let api = api_for(&args.client, &args.ask.of)?;
     let client = |api: &Api| api.change(&args.client, change);
     client_or_group(&api, &args.client, client, |api, path| api.change_group(path, of_group))
-        .map_err(of_its_owner)
 }
 
 pub(crate) fn pause(args: &ClientArgs) -> Result<Code, Failure> {
@@ -164,14 +163,13 @@ pub(crate) fn resume(args: &ClientArgs) -> Result<Code, Failure> {
 pub(crate) fn detach(args: &ClientArgs) -> Result<Code, Failure> {
     let api = api_for(&args.client, &args.ask.of)?;
     let client = |api: &Api| api.detach(&args.client);
-    match client_or_group(&api, &args.client, client, |api, path| api.detach_group(path)) {
-        Ok(Found::Group(group)) => group::told(&group, args.ask.json, group::detached(&group)),
-        Ok(Found::Client(client)) => {
+    match client_or_group(&api, &args.client, client, |api, path| api.detach_group(path))? {
+        Found::Group(group) => group::told(&group, args.ask.json, group::detached(&group)),
+        Found::Client(client) => {
             let words =
                 format!("{}: detached after {:.2} s of CPU time", client.name, seconds(client.service_ns));
             told(&client, args.ask.json, words)
         }
-        Err(e) => Err(of_its_owner(e)),
     }
 }
 

@@ -53,6 +53,29 @@ fn a_share_is_set_in_either_notation() {
 }
 
 #[test]
+fn a_misspelt_name_is_guessed() {
+    let sandbox = Sandbox::own();
+    let running = sandbox.start(&["run", "--name", "compile", "--group", "build", "--", "sleep", "60"]);
+    eventually("the client", || client(&sandbox, "compile"));
+    for (args, code, said) in [
+        (&["pause", "comple"][..], 6, "; did you mean 'compile'?"),
+        (&["set", "buid/", "3"], 6, "; did you mean 'build/'?"),
+        (&["detach", "nothing-like-it"], 6, "no client is called 'nothing-like-it'; see `divvy ls`\n"),
+        (&["rnu", "true"], 2, "; did you mean 'run'?"),
+        (&["share", "--qiet", "1:true"], 2, "; did you mean '--quiet'?"),
+        (&["share", "--backend", "signal", "1:true"], 2, "; did you mean 'signals'?"),
+        (&["attach", "tre:1"], 2, "; did you mean 'tree'?"),
+    ] {
+        let outcome = sandbox.run(args);
+        assert_eq!(outcome.code, Some(code), "{args:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(said), "{args:?}: {}", outcome.stderr);
+        assert_eq!(outcome.stderr.lines().count(), 1, "{args:?}: {}", outcome.stderr);
+    }
+    running.signal(rustix::process::Signal::TERM);
+    assert_eq!(running.end().code, None, "it ends as its command does");
+}
+
+#[test]
 fn who_says_nothing_is_helped() {
     let sandbox = Sandbox::own();
     for (args, words) in [
