@@ -170,6 +170,10 @@ pub(crate) struct ShareArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Begin each line that a command prints with the command's name, as `build | ok`; coloured on a terminal
+    #[arg(long)]
+    pub(crate) tag: bool,
+
     /// No table and no summary
     #[arg(long, short)]
     pub(crate) quiet: bool,

@@ -24,20 +24,23 @@ const ENDING: [Asked; 4] = [Asked::SIGINT, Asked::SIGTERM, Asked::SIGHUP, Asked:
 struct FrontEnd {
     front: Front,
     screen: Option<Screen>,
+    /// It draws a table; else it only forwards.
+    has_table: bool,
     /// Signals that asked for the end and were passed on.
     asked: Vec<Asked>,
 }
 
-/// Serves the scheduler until its end: the code that it ended with. `pipes` are the commands', where there is a table.
+/// Serves the scheduler until its end: the code that it ended with. `pipes` are those of the commands that are forwarded,
+/// above a table if `has_table`.
 ///
 /// # Errors
 /// [`Failure`] where the scheduler was killed, or the screen cannot be had.
-pub(super) fn run(front: Front, pipes: Option<Pipes>) -> Result<Code, Failure> {
+pub(super) fn run(front: Front, pipes: Option<Pipes>, has_table: bool) -> Result<Code, Failure> {
     let (screen, failed) = match pipes.map(Screen::start).transpose() {
         Ok(screen) => (screen, None),
         Err(e) => (None, Some(Failure::new(Code::System, format!("start the screen: {e}")))),
     };
-    let mut end = FrontEnd { front, screen, asked: Vec::new() };
+    let mut end = FrontEnd { front, screen, has_table, asked: Vec::new() };
     if failed.is_some() {
         end.front.pass_on(Asked::SIGTERM);
     }
@@ -59,7 +62,10 @@ pub(super) fn run(front: Front, pipes: Option<Pipes>) -> Result<Code, Failure> {
         }
         (Exit::Signal(signal), _) => end.orphaned(&format!("signal {signal} ended the scheduler")),
         (Exit::Code(PANICKED), _) => end.orphaned("the scheduler has panicked"),
-        (Exit::Code(code), _) => Ok(Code::Command(u8::try_from(code).unwrap_or(u8::MAX))),
+        (Exit::Code(code), _) => {
+            end.wait_for_readers()?;
+            Ok(Code::Command(u8::try_from(code).unwrap_or(u8::MAX)))
+        }
     }
 }
 
@@ -88,6 +94,11 @@ impl FrontEnd {
         match (&said, &mut self.screen) {
             (Said::Table(lines, more), Some(screen)) => screen.table(lines.clone(), *more),
             (Said::Print(lines), Some(screen)) => screen.print(lines.clone()),
+            // Whoever reads it slowly (`| less`) shall have it to its end.
+            (Said::Over, Some(screen)) if !self.has_table => {
+                screen.finish();
+                self.front.tell(Told::Erased.byte());
+            }
             (Said::Over, _) => {
                 self.screen = None;
                 self.front.tell(if is_deaf() { Told::Deaf } else { Told::Erased }.byte());
@@ -130,6 +141,20 @@ impl FrontEnd {
             screen.resume();
         }
         later.into_iter().try_for_each(|signal| self.on_signal(signal))
+    }
+
+    /// What has been printed and is tagged is read at its readers' pace, until they have it or we are asked to end.
+    fn wait_for_readers(&mut self) -> Result<(), Failure> {
+        let Some(mut screen) = self.screen.take().filter(|_| !self.has_table) else { return Ok(()) };
+        screen.finish();
+        loop {
+            match self.front.next(Some(screen.ended()), None)? {
+                Event::Asked(signal) if ENDING.contains(&signal) => return Ok(()),
+                Event::Asked(Asked::SIGTSTP) => self.front.stop_self(),
+                Event::Ready => return Ok(()),
+                _ => {}
+            }
+        }
     }
 
     /// The scheduler is gone, its guardian has resumed the commands, and they go on. They must be able to print.

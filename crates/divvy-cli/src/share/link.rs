@@ -113,21 +113,21 @@ pub(super) struct FrontEnd {
     outlet: Outlet,
     heard: Arc<Heard>,
     gone: bool,
-    /// There is no table any more.
+    /// There is no table any more, and what was printed is forwarded.
     over: bool,
 }
 
 impl FrontEnd {
-    /// Starts to listen; `waker` ends the scheduler's wait when something was told.
+    /// Starts to listen; `waker` ends the scheduler's wait when something was told. `has_screen`: it draws or forwards.
     ///
     /// # Errors
     /// Where no thread or descriptor can be had.
-    pub(super) fn new(link: Link, waker: Waker, has_table: bool) -> std::io::Result<Self> {
+    pub(super) fn new(link: Link, waker: Waker, has_screen: bool) -> std::io::Result<Self> {
         let outlet = Outlet::start("divvy-link-out", link.stream()?, ROOM)?;
         let heard = Arc::new(Heard::default());
         let (from, to) = (link.stream()?, Arc::clone(&heard));
         std::thread::Builder::new().name("divvy-link-in".into()).spawn(move || to.listen(from, &waker))?;
-        Ok(Self { link, outlet, heard, gone: false, over: !has_table })
+        Ok(Self { link, outlet, heard, gone: false, over: !has_screen })
     }
 
     /// All commands have been started: leaves their session.

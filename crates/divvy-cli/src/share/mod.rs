@@ -10,6 +10,7 @@ mod screen;
 mod shell;
 mod showcase;
 pub(crate) mod table;
+mod tag;
 mod tasks;
 mod trace;
 mod verdict;
@@ -60,23 +61,26 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     // What cannot be written later is better known before anything runs.
     let report = args.report.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(create).transpose()?;
-    // Where there is a table, commands print to the front end, which must go on reading if the scheduler is killed.
+    // Where there is a table, or lines are tagged, commands print to the front end, which must go on reading if the
+    // scheduler is killed.
     let table = shows_table(&args);
-    let files = table.then(OpenFiles::raise).and_then(Result::ok);
-    let pipes = table.then(|| pipes_of(&tasks)).transpose()?;
+    let forwards = table || args.tag;
+    let files = forwards.then(OpenFiles::raise).and_then(Result::ok);
+    let pipes = forwards.then(|| pipes_of(&args, &tasks)).transpose()?;
     let leave = if args.keep_terminal { Leave::Group } else { Leave::Session };
     // SAFETY: no thread has been started; one that waits for this one to end (`main`) holds no lock.
     match unsafe { split(leave) }? {
         Split::Front(front) => {
             drop((tasks, report, trace));
-            front::run(front, pipes.map(|(readers, _)| readers))
+            front::run(front, pipes.map(|(readers, _)| readers), table)
         }
         Split::Scheduler(link) => {
             if let Some(files) = files {
                 files.restore();
             }
             let writers = pipes.map(|(_, writers)| writers);
-            run::Run::start(&args, tasks, cpus, backend, trace, run::Ends { link, writers })?.finish(report)
+            run::Run::start(&args, tasks, cpus, backend, trace, run::Ends { link, writers, table })?
+                .finish(report)
         }
     }
 }
@@ -94,15 +98,19 @@ fn shows_table(args: &ShareArgs) -> bool {
     !args.quiet && !args.json && std::io::stderr().is_terminal() && !capable::is_dumb()
 }
 
-/// A pipe for each stream of each command that would go to the terminal: the front end's ends, and those of the commands,
-/// one for each task.
-fn pipes_of(tasks: &[tasks::Task]) -> Result<(screen::Pipes, Vec<run::Streams>), Failure> {
+/// A pipe for each stream of each command that is tagged or would go to the terminal: the front end's ends, and those of the
+/// commands, one for each task.
+fn pipes_of(args: &ShareArgs, tasks: &[tasks::Task]) -> Result<(screen::Pipes, Vec<run::Streams>), Failure> {
     let (mut pipes, mut writers) = (screen::Pipes::default(), Vec::new());
+    // Standard output is the report's alone.
+    let out = if args.json { screen::To::Err } else { screen::To::Out };
+    let names = tasks.iter().filter(|task| task.selector().is_none()).map(|task| task.name.as_str());
+    let mut tags = args.tag.then(|| tag::tags(names)).into_iter().flatten();
     for task in tasks {
         let no_pipe = |e| Failure::new(Code::System, format!("open a pipe for {}: {e}", task.name));
         writers.push(match task.selector() {
             Some(_) => (None, None),
-            None => pipes.for_command().map_err(no_pipe)?,
+            None => pipes.for_command(out, tags.next()).map_err(no_pipe)?,
         });
     }
     Ok((pipes, writers))

@@ -66,8 +66,10 @@ pub(super) type Streams = (Option<OwnedFd>, Option<OwnedFd>);
 /// What the front end has left to the scheduler.
 pub(super) struct Ends {
     pub(super) link: Link,
-    /// One for each task, where there is a table.
+    /// One for each task, where the front end forwards what they print.
     pub(super) writers: Option<Vec<Streams>>,
+    /// The front end draws a table.
+    pub(super) table: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +125,7 @@ impl<'a> Run<'a> {
             tasks,
             engine,
             front,
-            has_table: ends.writers.is_some(),
+            has_table: ends.table,
             suspended: Vec::new(),
             plain,
             plain_dropped: 0,
@@ -576,8 +578,8 @@ impl<'a> Run<'a> {
     }
 
     fn publish(mut self, report: &Report, report_to: Option<(File, String)>) -> Result<(), Failure> {
-        // The table makes room for the summary.
-        if self.has_table && !self.front.end_table() {
+        // The table makes room for the summary, and what commands have printed stands above it.
+        if !self.front.end_table() {
             give_up_on_stderr();
         }
         self.engine.stop_recording();

@@ -1,26 +1,36 @@
 //! Standard error as a live screen: a table that is redrawn in place, and the commands' output above it.
 //!
 //! A thread of its own draws and forwards, so that neither a slow terminal nor a talkative command holds up whoever
-//! takes signals. A command's output is forwarded only where it would otherwise be written over the table:
-//! where it goes to the same terminal. Whole lines are kept whole.
+//! takes signals. A command's output is forwarded where it would otherwise be written over the table, for it goes to the
+//! same terminal, and where its lines are tagged with its name, wherever it goes. Whole lines are kept whole.
 
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{END_WAIT, give_up_on_stderr};
+use super::tag::{Tag, tagged};
+use crate::{END_WAIT, capable, give_up_on_stderr};
 
 /// A line longer than this is forwarded in parts.
 const LINE_MAX: usize = 64 * 1024;
 
 /// Where a stream of a command goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum To {
+pub(super) enum To {
     Out,
     Err,
+}
+
+impl To {
+    fn is_terminal(self) -> bool {
+        match self {
+            Self::Out => std::io::stdout().is_terminal(),
+            Self::Err => std::io::stderr().is_terminal(),
+        }
+    }
 }
 
 /// More lines that nobody has taken than this are left out.
@@ -65,27 +75,31 @@ pub(crate) struct Screen {
 /// Pipes that commands write into, collected before the drawing thread starts.
 #[derive(Default)]
 pub(crate) struct Pipes {
-    ends: Vec<(std::io::PipeReader, To)>,
+    ends: Vec<Stream>,
 }
 
 impl Pipes {
-    /// Descriptors for a command's standard output and error: pipes to the screen where they would go to a terminal,
-    /// `None` (as they are) elsewhere.
+    /// Descriptors for a command's standard output, which goes to `out`, and standard error: pipes to the screen where they
+    /// are tagged or would go to a terminal, `None` (as they are) elsewhere.
     ///
     /// # Errors
     /// Where no pipe can be had.
-    pub(crate) fn for_command(&mut self) -> std::io::Result<(Option<OwnedFd>, Option<OwnedFd>)> {
-        let mut end = |terminal: bool, to| -> std::io::Result<Option<OwnedFd>> {
-            if !terminal {
+    pub(super) fn for_command(
+        &mut self,
+        out: To,
+        tag: Option<Tag>,
+    ) -> std::io::Result<(Option<OwnedFd>, Option<OwnedFd>)> {
+        let mut end = |to: To| -> std::io::Result<Option<OwnedFd>> {
+            let is_terminal = to.is_terminal();
+            if !is_terminal && tag.is_none() {
                 return Ok(None);
             }
             let (reader, writer) = std::io::pipe()?;
-            self.ends.push((reader, to));
+            let prefix = tag.as_ref().map(|tag| tag.prefix(is_terminal && capable::has_color()));
+            self.ends.push(Stream { reader: Some(reader), to, prefix, partial: Vec::new() });
             Ok(Some(writer.into()))
         };
-        let out = end(std::io::stdout().is_terminal(), To::Out)?;
-        let err = end(std::io::stderr().is_terminal(), To::Err)?;
-        Ok((out, err))
+        Ok((end(out)?, end(To::Err)?))
     }
 }
 
@@ -101,7 +115,7 @@ impl Screen {
         let messages = Arc::clone(&shared);
         std::thread::Builder::new().name("divvy-screen".into()).spawn(move || {
             let drawing = Drawing {
-                pipes: pipes.ends.into_iter().map(Stream::from).collect(),
+                pipes: pipes.ends,
                 table: Vec::new(),
                 more: 0,
                 drawn: 0,
@@ -153,6 +167,21 @@ impl Screen {
         self.send(|inbox| inbox.until_closed = true);
     }
 
+    /// Forwards what has been printed, and ends. Waits until that is so, unless whoever reads it takes too long: then
+    /// [`ended`](Self::ended) tells.
+    pub(crate) fn finish(&mut self) {
+        self.send(|inbox| inbox.end = true);
+        self.is_ended_in_time();
+    }
+
+    /// Whether it has ended, or does soon.
+    fn is_ended_in_time(&self) -> bool {
+        let limit = Timespec { tv_sec: END_WAIT.as_secs() as i64, tv_nsec: 0 };
+        let mut polled = [PollFd::from_borrowed_fd(self.ended.as_fd(), PollFlags::IN)];
+        // Every signal is blocked that could interrupt this.
+        poll(&mut polled, Some(&limit)) != Ok(0)
+    }
+
     /// Readable once the drawing has ended.
     pub(crate) fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
@@ -171,26 +200,19 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.send(|inbox| inbox.end = true);
         // A terminal that takes nothing keeps nobody from ending.
-        let limit = Timespec { tv_sec: END_WAIT.as_secs() as i64, tv_nsec: 0 };
-        let mut polled = [PollFd::from_borrowed_fd(self.ended.as_fd(), PollFlags::IN)];
-        // Every signal is blocked that could interrupt this.
-        if poll(&mut polled, Some(&limit)) == Ok(0) {
+        if !self.is_ended_in_time() {
             give_up_on_stderr();
         }
     }
 }
 
 struct Stream {
-    reader: std::io::PipeReader,
+    /// `None` once it is closed.
+    reader: Option<std::io::PipeReader>,
     to: To,
+    /// What each line begins with.
+    prefix: Option<String>,
     partial: Vec<u8>,
-    open: bool,
-}
-
-impl From<(std::io::PipeReader, To)> for Stream {
-    fn from((reader, to): (std::io::PipeReader, To)) -> Self {
-        Self { reader, to, partial: Vec::new(), open: true }
-    }
 }
 
 struct Drawing {
@@ -207,20 +229,20 @@ struct Drawing {
 impl Drawing {
     fn run(mut self, shared: &Shared, mut woken: std::io::PipeReader) {
         loop {
-            let open: Vec<usize> = (0..self.pipes.len()).filter(|&i| self.pipes[i].open).collect();
-            if self.until_closed && open.is_empty() {
+            let open = || self.pipes.iter().enumerate().filter_map(|(i, s)| Some((i, s.reader.as_ref()?)));
+            let (numbers, readers): (Vec<usize>, Vec<_>) = open().unzip();
+            if self.until_closed && readers.is_empty() {
                 return;
             }
             let mut polled = vec![PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN)];
-            polled.extend(
-                open.iter().map(|&i| PollFd::from_borrowed_fd(self.pipes[i].reader.as_fd(), PollFlags::IN)),
-            );
+            polled
+                .extend(readers.iter().map(|reader| PollFd::from_borrowed_fd(reader.as_fd(), PollFlags::IN)));
             if poll(&mut polled, None).is_err() {
                 continue; // Interrupted.
             }
             let ready: Vec<bool> = polled.iter().map(|p| !p.revents().is_empty()).collect();
             drop(polled);
-            for (&i, _) in open.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
+            for (i, _) in numbers.into_iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
                 self.forward(i);
             }
             if ready[0] {
@@ -274,12 +296,14 @@ impl Drawing {
     fn forward(&mut self, i: usize) {
         let mut bytes = [0; 16 * 1024];
         let stream = &mut self.pipes[i];
-        match stream.reader.read(&mut bytes) {
-            Ok(0) | Err(_) => stream.open = false,
+        // One of the same turn may have closed it.
+        let Some(reader) = &mut stream.reader else { return };
+        match reader.read(&mut bytes) {
+            Ok(0) | Err(_) => stream.reader = None,
             Ok(n) => stream.partial.extend_from_slice(&bytes[..n]),
         }
         let whole = match stream.partial.iter().rposition(|&b| b == b'\n') {
-            _ if !stream.open || stream.partial.len() > LINE_MAX => stream.partial.len(),
+            _ if stream.reader.is_none() || stream.partial.len() > LINE_MAX => stream.partial.len(),
             Some(end) => end + 1,
             None => return,
         };
@@ -287,13 +311,21 @@ impl Drawing {
         if text.last().is_some_and(|&b| b != b'\n') {
             text.push(b'\n'); // The table begins on a line of its own.
         }
+        if let Some(prefix) = &stream.prefix {
+            text = tagged(&text, prefix);
+        }
         let to = stream.to;
         self.erase();
-        // A terminal that is gone takes nothing any more; scheduling goes on.
-        let _ = match to {
+        let written = match to {
             To::Out => std::io::stdout().lock().write_all(&text).and_then(|()| std::io::stdout().flush()),
             To::Err => std::io::stderr().lock().write_all(&text),
         };
+        // A terminal that is gone takes nothing any more; scheduling goes on. Who prints to a reader that is gone
+        // (`| head`) gets SIGPIPE, as without us.
+        if written.is_err_and(|e| e.kind() == ErrorKind::BrokenPipe) {
+            let same = self.pipes.iter_mut().filter(|stream| stream.to == to);
+            same.for_each(|stream| (stream.reader, stream.partial) = (None, Vec::new()));
+        }
     }
 
     /// At the end: what commands have written and nobody has read, without waiting for those that go on.
@@ -301,10 +333,10 @@ impl Drawing {
         for i in 0..self.pipes.len() {
             for _ in 0..64 {
                 let ready = {
-                    let reader = self.pipes[i].reader.as_fd();
-                    let mut polled = [PollFd::from_borrowed_fd(reader, PollFlags::IN)];
-                    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-                    self.pipes[i].open && poll(&mut polled, Some(&now)).is_ok_and(|n| n > 0)
+                    let Some(reader) = &self.pipes[i].reader else { break };
+                    let mut polled = [PollFd::from_borrowed_fd(reader.as_fd(), PollFlags::IN)];
+                    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                    poll(&mut polled, Some(&now)).is_ok_and(|n| n > 0)
                 };
                 if !ready {
                     break;

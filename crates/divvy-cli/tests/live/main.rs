@@ -36,6 +36,7 @@ mod share;
 #[path = "../../../divvy-linux/tests/common/skip.rs"]
 mod skip;
 mod system;
+mod tags;
 mod terminal;
 mod top;
 mod usage;
