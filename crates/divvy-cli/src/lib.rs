@@ -9,6 +9,7 @@ mod args;
 mod bounds;
 mod capable;
 mod completions;
+mod cpus;
 mod help;
 mod limit;
 mod market;

@@ -66,6 +66,11 @@ pub(crate) struct RunArgs {
     #[arg(long = "group", value_name = "NAME[=SHARE]", value_parser = group::parse)]
     pub(crate) group: Option<GroupArg>,
 
+    /// CPUs that the command and what it starts may use, of those that divvyd divides: 0,2-3. Where divvyd weighs by cgroups
+    /// or the kernel's own scheduler divides (--backend cgroup, kernel)
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<String>,
+
     /// What to call it; made from the command if not given
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,

@@ -10,20 +10,22 @@ use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
+use divvy_api::client::Api;
 use divvy_api::types::{Change, ClientState, NewClient};
 use divvy_linux::stand_in::{Fork, end_by_signal, fork};
-use divvy_linux::{Exit, Signal};
+use divvy_linux::{CpuMask, Exit, Signal};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::RunArgs;
 use super::{group, of_its_currency};
 use crate::share::check_command;
-use crate::{Code, Failure, tell};
+use crate::{Code, Failure, cpus, tell};
 
 pub(crate) fn run(args: &RunArgs) -> Result<Code, Failure> {
     let program = args.command.first().ok_or_else(|| Failure::new(Code::Usage, "no command"))?;
     check_command(program)?;
+    let cpus = args.cpus.as_deref().map(cpus::parse).transpose()?;
     let base = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
     let (told, tell) =
         std::io::pipe().map_err(|e| Failure::new(Code::System, format!("open a pipe: {e}")))?;
@@ -32,7 +34,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Code, Failure> {
     match unsafe { fork(&base) }? {
         Fork::Child => {
             drop(client);
-            become_client(args, &base, tell)
+            become_client(args, &base, cpus, tell)
         }
         Fork::Parent(stand_in) => match stand_in.wait(|signal| resume_for(signal, args, &mut client))? {
             Exit::Code(code) => Ok(Code::Command(u8::try_from(code).unwrap_or(u8::MAX))),
@@ -78,8 +80,17 @@ fn resume_for(signal: Signal, args: &RunArgs, client: &mut ClientName) {
 }
 
 /// In the child. Only comes back if something fails; the client ends with this process.
-fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<Code, Failure> {
+fn become_client(
+    args: &RunArgs,
+    base: &str,
+    cpus: Option<CpuMask>,
+    mut tell_id: PipeWriter,
+) -> Result<Code, Failure> {
     let system = args.which.is_system()?;
+    if let (Some(cpus), Some(list)) = (cpus, &args.cpus) {
+        let divvyd = args.which.ask(Api::status)?;
+        cpus::check(&cpus, list, &divvyd.cpus, &divvyd.backend.used)?;
+    }
     let mut new = NewClient {
         name: Some(args.name.clone().unwrap_or_else(|| base.to_owned())),
         numbered: args.name.is_none(),
@@ -94,6 +105,10 @@ fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<
     if args.json {
         let line = serde_json::to_string(&client).map_err(|e| Failure::new(Code::System, e))?;
         tell(line);
+    }
+    if let Some(cpus) = cpus {
+        // Not sooner: a divvyd that had to be started divides what its starter may use.
+        cpus.apply(rustix::process::getpid())?;
     }
     let program = &args.command[0];
     let mut command = std::process::Command::new(program);

@@ -22,7 +22,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use divvy_engine::policies::{self, CYCLE_LONGEST, CYCLE_MAX, Chosen as Policy, GateSpec, KERNEL, SpecError};
-use divvy_linux::CpuMask;
 use divvy_linux::cgroup::{Backend, Chosen};
 use divvy_linux::front::{Leave, OpenFiles, Split, split};
 use rustix::fs::OFlags;
@@ -31,7 +30,7 @@ use rustix::io::Errno;
 pub(crate) use tasks::check_command;
 
 use crate::args::ShareArgs;
-use crate::{Code, Failure, capable, nearest};
+use crate::{Code, Failure, capable, cpus, nearest};
 
 pub(crate) use backend::BackendArg;
 pub(crate) use trace::TraceFormat;
@@ -42,7 +41,7 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     }
     let mut tasks = tasks::all(&args.tasks, args.file.as_deref())?;
     tasks::limit(&mut tasks, &args.limit)?;
-    let cpus = args.cpus.as_deref().map(parse_cpus).transpose()?;
+    let cpus = args.cpus.as_deref().map(cpus::parse).transpose()?;
     let divided = divvy_linux::cpus_to_divide(cpus)?;
     let backend = backend::choose(&args, &tasks, divided.len())?;
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
@@ -142,14 +141,6 @@ fn create(path: &Path) -> Result<(File, String), Failure> {
     Ok((file, name.to_string()))
 }
 
-/// `0,2-3` as a set of CPUs.
-fn parse_cpus(list: &str) -> Result<CpuMask, Failure> {
-    list.parse().map_err(|e| {
-        let text = format!("--cpus {list}: {e}; write numbers and ranges, as in 0,2-3");
-        Failure::new(Code::Usage, text)
-    })
-}
-
 fn check_cycle(policy: &Policy, tasks: &[tasks::Task]) -> Result<(), Failure> {
     let shares: Vec<u64> = tasks.iter().map(|t| t.share.get()).collect();
     // Dispatchers know no cycle.
@@ -189,22 +180,5 @@ fn gate_spec(args: &ShareArgs, backend: &Chosen, cpus: u32) -> GateSpec {
         cycle_ns_max: if args.quantum.is_none() { Some(CYCLE_LONGEST.0) } else { None },
         presence: args.presence.unwrap_or(default.presence),
         period_ns: args.period.map_or(default.period_ns, nanos),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_of_cpus() {
-        let cpus = |list| parse_cpus(list).map(|mask| mask.iter().collect::<Vec<_>>()).map_err(|f| f.text);
-        assert_eq!(cpus("0,2-3"), Ok(vec![0, 2, 3]));
-        assert_eq!(cpus("1"), Ok(vec![1]));
-        let fix = "; write numbers and ranges, as in 0,2-3";
-        assert_eq!(cpus("x"), Err(format!("--cpus x: 'x' is no CPU{fix}")));
-        assert_eq!(cpus("3-2"), Err(format!("--cpus 3-2: the range 3-2 is empty{fix}")));
-        assert_eq!(cpus("1,"), Err(format!("--cpus 1,: '' is no CPU{fix}")));
-        assert_eq!(cpus("5000"), Err(format!("--cpus 5000: there is no CPU 5000{fix}")));
     }
 }

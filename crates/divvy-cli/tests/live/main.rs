@@ -10,6 +10,7 @@ mod backend;
 mod books;
 mod browser;
 mod compare;
+mod cpus;
 mod crash;
 mod daemon;
 mod daemon_program;
