@@ -101,12 +101,15 @@ struct PaperArgs {
     /// Runs on one CPU that are made at the same time, each on a CPU of its own; as many as there are CPUs at the most
     #[arg(long, value_name = "N", default_value_t = 2)]
     lanes: usize,
-    /// Only the parts whose names contain this
+    /// Only the parts whose names contain this, or one of several between commas
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Where divvy and divvyd are, for market, real and services; built for release if not given
+    /// Where divvy and divvyd are, for market, real, services and kernel (and divvy-scx, for kernel); built for release if not given
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
+    /// Take what machines of an earlier run came to, of the same programs and studies, and make the rest (kernel)
+    #[arg(long)]
+    resume: bool,
 }
 
 fn main() -> ExitCode {

@@ -60,9 +60,9 @@ impl<M: Testbed> Experiment<M> {
         if self.quick { quick } else { full }
     }
 
-    /// Whether the part `name` was asked for.
+    /// Whether the part `name` was asked for, if not all are: by a part of its name, or one of several between commas.
     pub(super) fn wants(&self, name: &str) -> bool {
-        self.only.as_deref().is_none_or(|only| name.contains(only))
+        self.only.as_deref().is_none_or(|only| only.split(',').any(|only| name.contains(only)))
     }
 
     /// Carries out those parts that were asked for.
@@ -196,11 +196,24 @@ mod tests {
     fn a_page_has_what_was_asked_for_in_its_order() {
         let dir = tempfile::tempdir().expect("a directory");
         let out = dir.path().to_owned();
-        let args =
-            PaperArgs { out: out.clone(), quick: true, only: Some("one".into()), lanes: 1, programs: None };
+        let args = PaperArgs {
+            out: out.clone(),
+            quick: true,
+            only: Some("one".into()),
+            lanes: 1,
+            programs: None,
+            resume: false,
+        };
         let mut experiment = Experiment::<Hand>::new(&args, "page").expect("a page");
         experiment.parts(&[("one", one), ("two", two)]).expect("the first alone");
         experiment.finish("Title", &["Why."]).expect("written");
+        let wants = |only: &str| {
+            let args = PaperArgs { only: Some(only.into()), ..args.clone() };
+            let some = Experiment::<Hand>::new(&args, "some").expect("a page");
+            ["one", "two", "three"].map(|name| some.wants(name))
+        };
+        assert_eq!(wants("o"), [true, true, false]);
+        assert_eq!(wants("one,three"), [true, false, true]);
         let page = "# Title\n\nBy hand, in 3 min 20 s.\n\nWhy.\n\n\
                     **This is a quick run**: fewer and shorter runs than the goals are meant for.\n\n\
                     **Only the parts named `one` were run.**\n\nAll of it.\n\n## Goals: 0 of 1 met\n\n\

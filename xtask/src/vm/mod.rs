@@ -200,7 +200,7 @@ fn prepare(args: &MachineArgs, job: &Job, work: &Work) -> Result<Machine> {
 }
 
 /// divvy and divvyd as this program was built, beside it.
-fn built(own: &Path) -> Result<PathBuf> {
+pub(crate) fn built(own: &Path) -> Result<PathBuf> {
     let root = crate::ci::root();
     let mut cargo = crate::ci::cargo(&root);
     cargo.args(["build", "--quiet", "--bin", "divvy", "--bin", "divvyd"]);

@@ -7,6 +7,7 @@ mod cost;
 mod fig4;
 mod fig6;
 mod inside;
+mod kept;
 mod latency;
 mod microscope;
 mod parts;
@@ -14,11 +15,15 @@ mod programs;
 mod storm;
 mod two_cpus;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use divvy_linux::clock;
 use serde::{Deserialize, Serialize};
+
+use kept::Kept;
 
 use super::Setting;
 use crate::PaperArgs;
@@ -234,16 +239,34 @@ type Part = fn(&mut Setting, &Study) -> Result<()>;
 /// What the machine is made of.
 struct Study {
     scheduler: PathBuf,
-    programs: Option<PathBuf>,
+    /// Where divvy and divvyd are.
+    programs: PathBuf,
     quick: bool,
+    kept: Kept,
+    /// Machines of this run, and how many of them an earlier one had made.
+    machines: Cell<(usize, usize)>,
 }
 
 impl Study {
     fn new(args: &PaperArgs) -> Result<Self> {
+        // Where divvy and divvyd are given, divvy-scx may lie beside them.
+        let given = args.programs.as_ref().map(|dir| dir.join("divvy-scx")).filter(|file| file.is_file());
         Ok(Self {
-            scheduler: build(!cfg!(debug_assertions))?,
-            programs: args.programs.clone(),
+            scheduler: match given {
+                Some(file) => file,
+                None => build(!cfg!(debug_assertions))?,
+            },
+            programs: match &args.programs {
+                Some(dir) => dir.clone(),
+                None => crate::vm::built(&std::env::current_exe().context("find this program")?)?,
+            },
             quick: args.quick,
+            kept: Kept::new(
+                crate::ci::root().join("target/kernel/studies"),
+                args.resume,
+                args.only.is_none(),
+            )?,
+            machines: Cell::default(),
         })
     }
 
@@ -266,34 +289,63 @@ impl Study {
         Ok(seen)
     }
 
-    /// What a machine with these options made of a job, by the file that it left.
+    /// What a machine with these options made of a job, by the file that it left; of an earlier run, if this one resumes it.
     fn in_machine<T: serde::de::DeserializeOwned>(
         &self,
         options: &[&str],
         job: &Job,
         file: &str,
     ) -> Result<T> {
+        let job = serde_json::to_string(job)?;
+        let mut programs = vec![self.scheduler.clone()];
+        programs.extend(PROGRAMS.map(PathBuf::from));
+        for program in &programs {
+            ensure!(program.is_file(), "{} is missing: run scripts/setup.sh", program.display());
+        }
+        let own = ["divvy", "divvyd"].map(|name| self.programs.join(name));
+        let place = self.kept.place(&job, options, &[programs.as_slice(), &own].concat())?;
+        let (all, earlier) = self.machines.get();
+        let text = if let Some(text) = self.kept.take(&place)? {
+            self.machines.set((all + 1, earlier + 1));
+            text
+        } else {
+            self.machines.set((all + 1, earlier));
+            let text = self.start(options, &job, &programs, file)?;
+            self.kept.put(&place, &text)?;
+            text
+        };
+        serde_json::from_slice(&text).context("understand what was seen")
+    }
+
+    /// Starts a machine, and reads the file that it leaves.
+    fn start(&self, options: &[&str], job: &str, programs: &[PathBuf], file: &str) -> Result<Vec<u8>> {
         let out = std::env::temp_dir().join(format!("divvy-kernel-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&out);
         let own = std::env::current_exe().context("find this program")?;
-        let job = serde_json::to_string(job)?;
         let mut machine = Command::new(own);
         machine.args(["vm", "run", "--timeout", "30m", "--memory", "2048"]).args(options);
-        machine.arg("--add").arg(&self.scheduler).arg("--out").arg(&out);
-        for program in PROGRAMS.map(Path::new) {
-            ensure!(program.is_file(), "{} is missing: run scripts/setup.sh", program.display());
+        for program in programs {
             machine.arg("--add").arg(program);
         }
-        if let Some(dir) = &self.programs {
-            machine.arg("--programs").arg(dir);
-        }
+        machine.arg("--programs").arg(&self.programs).arg("--out").arg(&out);
         machine.arg("--env").arg(format!("DIVVY_STUDY={job}")).args(["--", "xtask", STUDY]);
         let done = machine.status().context("start the machine")?;
         ensure!(done.success(), "the study failed in the machine: {done}");
         let file = out.join(file);
         let text = std::fs::read(&file).with_context(|| format!("read {}", file.display()));
         let _ = std::fs::remove_dir_all(&out);
-        serde_json::from_slice(&text?).context("understand what was seen")
+        text
+    }
+
+    /// Of how many machines an earlier run had made the results, if it had of any.
+    fn taken(&self) -> Option<String> {
+        let (all, earlier) = self.machines.get();
+        (earlier > 0).then(|| {
+            format!(
+                "Of the {all} machines of this run, what {earlier} came to is of earlier starts of it, with the same programs and \
+                 studies (`--resume`)."
+            )
+        })
     }
 }
 
@@ -357,7 +409,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
              software), beside the kernel's own scheduler and `divvy share` in the same machine. Its clock counts instructions, \
              {}, so that a run can be repeated and nothing else is in it; caches cost nothing there. How to use \
              `divvy-scx` is in [kernel.md](../kernel.md).",
-            if setting.quick { "16 ns each" } else { "2 to 16 ns each as every part says" }
+            if setting.quick { "16 ns each" } else { "1 to 16 ns each as every part says" }
         ),
         "A client is a process that counts turns of a loop, as in the papers' test programs. If nothing else is said, what it got is told \
          from that count, in CPU time of a client that has the machine for itself: none of the kernel's accounts is in it, \
@@ -366,15 +418,18 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     ];
     preface.extend(setting.left_out());
     let title = "Policies as the kernel's scheduler";
+    let preface = |study: &Study| preface.iter().cloned().chain(study.taken()).collect::<Vec<_>>();
     let wanted: Vec<_> = parts.into_iter().filter(|(name, _)| setting.wants(name)).collect();
     for (at, (name, part)) in wanted.iter().enumerate() {
+        let began = clock::now();
         part(&mut setting, &study)?;
+        eprintln!("{name}: {:.0} s", clock::now().since(began).as_secs_f64());
         if at + 1 < wanted.len() {
             // A long run that is ended leaves what it has.
-            let mut so_far = preface.clone();
+            let mut so_far = preface(&study);
             so_far.push(format!("**This run was ended after its part `{name}`.**"));
             setting.page.write(title, &so_far)?;
         }
     }
-    setting.conclude(title, &preface)
+    setting.conclude(title, &preface(&study))
 }
