@@ -1,6 +1,6 @@
 //! PBS, Fig. 4: four threads that come at 0, 1, 3 and 5 s, by alpha, beside the fluid model, the simulator and the live gate.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use divvy_policy::dispatch::fixed::Fixed;
 use divvy_policy::dispatch::pbs::{Alpha, Guard, Pbs, PbsParams};
 use divvy_policy::dispatch::pbs_fluid::{FluidPbs, FluidTask};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{By, Client, Seen, Spec, Study};
 use crate::paper::Setting;
 use crate::paper::areas::{AreaPanel, Areas};
-use crate::paper::page::{Limit, number};
+use crate::paper::page::{Limit, number, percent};
 
 const ARRIVALS_MS: [u64; 4] = [0, 1_000, 3_000, 5_000];
 const DEMANDS_MS: [f64; 4] = [4_500.0, 2_500.0, 3_000.0, 2_000.0];
@@ -19,6 +19,9 @@ const ALPHAS: [&str; 4] = ["0.4", "1", "2", "100"];
 const SLICE_MS: u64 = 4;
 /// An instruction takes 4 ns.
 const SHIFT: u32 = 2;
+/// The same for the alpha with which most is lost, on faster machines: 2 and 1 ns an instruction.
+const FASTER: [u32; 2] = [1, 0];
+const MAX_OFF: f64 = 3.0;
 /// The paper's windows.
 const LOOK_MS: u64 = 50;
 const LENGTH_MS: u64 = 12_500;
@@ -142,6 +145,38 @@ struct Row {
     service_s: f64,
 }
 
+/// How far alpha 0.4 is from the model of a CPU that loses nothing where ticks and switches take less of it.
+fn faster(s: &mut Setting, study: &Study) -> Result<()> {
+    let alpha = ALPHAS[0];
+    let model = fluid(alpha.parse()?, &[])?;
+    let mut table = Vec::new();
+    for shift in FASTER {
+        let by = By::Scx(format!("pbs:quantum={SLICE_MS}ms,alpha={alpha}"));
+        let seen = study.run(shift, vec![spec(by)])?;
+        let course = measured(seen.first().context("nothing was seen")?)?;
+        let had = given(&course);
+        // While all that came have not ended.
+        let lost = looks().zip(&had).filter(|&(ms, _)| ms == 10_000).map(|(_, had)| 1.0 - had / 10.0);
+        let of_given = furthest(&course, &fluid(alpha.parse()?, &had)?);
+        table.push(vec![
+            (1 << shift).to_string(),
+            percent(lost.sum()),
+            percent(of_given),
+            percent(furthest(&course, &model)),
+        ]);
+    }
+    s.page.text(&format!(
+        "What is in brackets counts the time that ticks and switches take as if the policy had given it to nobody: a thread that ends 50 ms \
+         later than in the model is 5 % off in its window. Most is lost with alpha {alpha}; \
+         the same run where an instruction takes less time, and with it all that is lost:"
+    ));
+    s.page.table(
+        "ns an instruction | lost in the first 10 s, % | off the model of what was given, % | off that of a CPU that loses nothing, %",
+        &table,
+    );
+    Ok(())
+}
+
 /// Fig. 4, for each alpha.
 pub(super) fn fig4(s: &mut Setting, study: &Study) -> Result<()> {
     let mut specs = Vec::new();
@@ -176,10 +211,12 @@ pub(super) fn fig4(s: &mut Setting, study: &Study) -> Result<()> {
                 )
                 .collect(),
         );
+        let goal = format!("PBS, alpha {alpha}: furthest in a window of 1 s from the fluid model");
+        s.page.goal(format!("{goal} of what was given"), Limit::Most(MAX_OFF), far[1], "% of the CPU");
         s.page.goal(
-            format!("PBS, alpha {alpha}: furthest from the fluid model in a window of 1 s"),
-            Limit::Most(3.0),
-            far[1],
+            format!("{goal} of a CPU that loses nothing"),
+            Limit::Most(MAX_OFF),
+            whole[1],
             "% of the CPU",
         );
         for (by, course) in [("fluid", &model), ("sched_ext", &kernel), ("simulator", &sim), ("gate", &gate)]
@@ -195,6 +232,9 @@ pub(super) fn fig4(s: &mut Setting, study: &Study) -> Result<()> {
         }
     }
     s.page.table("alpha | simulator | sched_ext | live gate", &table);
+    if !s.quick {
+        faster(s, study)?;
+    }
     let labels = (1..=4).map(|task| format!("thread {task}")).collect();
     let title = "Fig. 4: parts of the CPU in windows of 50 ms".to_owned();
     let areas = Areas { title, x: "time, s".to_owned(), labels, panels };
