@@ -74,6 +74,10 @@ if cargo tree -p divvy-cli -e normal,build --prefix none | grep -E '^(divvy-daem
 fi
 echo "divvy-cli: knows no server"
 
+step packages
+# What a registry of crates would be given: versions, descriptions and files are there. They are not built from it.
+cargo package --workspace --exclude xtask --no-verify --allow-dirty --quiet
+
 step programs
 # Tests of `divvy` start this `divvyd`, which is another package's.
 cargo build --bin divvy --bin divvyd

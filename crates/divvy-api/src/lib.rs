@@ -12,3 +12,8 @@ pub mod rules;
 pub mod runs;
 pub mod site;
 pub mod types;
+
+/// What the README shows, tried.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

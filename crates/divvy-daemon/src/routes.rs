@@ -29,7 +29,7 @@ use crate::{local, market};
 use divvy_api::types::{Change, ErrorCode, GroupChange, MEMBERS_SHOWN, NewClient};
 
 /// The document of the API.
-pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
+pub const OPENAPI: &str = include_str!("../openapi.json");
 /// Bytes in a request's body at most.
 const BODY_MAX: usize = 64 * 1024;
 /// Of a site's table, which has a line for each user, from root: some hundred thousand of them.
