@@ -1,9 +1,9 @@
-//! Manual pages and shell completions of `divvy` and `divvyd`, made from their own command lines.
+//! Manual pages and shell completions of `divvy` and `divvyd`, made from their own command lines; `divvy` completes itself.
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use clap_complete::Shell;
+use clap_complete::{Generator as _, Shell};
 
 /// Writes `DIR/divvy.1`, one page for each subcommand, `DIR/divvyd.1`, and `DIR/completions/`.
 ///
@@ -16,8 +16,18 @@ pub(crate) fn run(out: &Path) -> Result<()> {
         clap_mangen::generate_to(command.clone(), out)
             .with_context(|| format!("write to {}", out.display()))?;
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            clap_complete::generate_to(shell, &mut command, name, &completions)
-                .with_context(|| format!("write to {}", completions.display()))?;
+            let file = completions.join(shell.file_name(name));
+            let script = match name {
+                "divvy" => divvy_cli::completion_script(&shell.to_string())
+                    .with_context(|| format!("no completions for {shell}"))?
+                    .into_bytes(),
+                _ => {
+                    let mut script = Vec::new();
+                    clap_complete::generate(shell, &mut command, name, &mut script);
+                    script
+                }
+            };
+            std::fs::write(&file, script).with_context(|| format!("write {}", file.display()))?;
         }
     }
     eprintln!("man: pages and completions are in {}", out.display());

@@ -28,6 +28,8 @@ mod trace_file;
 mod usage;
 mod web;
 
+pub use completions::script as completion_script;
+
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -245,6 +247,7 @@ pub fn main() -> ExitCode {
     // A file that reaches `ulimit -f` is a file that cannot be written, and not the end of whoever holds others. A handler
     // that does nothing, because commands do not inherit it. What cannot be had is gone without.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+    completions::answer_shell();
     let args = match command().try_get_matches().and_then(|found| args::Args::from_arg_matches(&found)) {
         Ok(args) => args,
         // Help and version are no errors.

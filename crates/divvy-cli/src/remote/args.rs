@@ -9,7 +9,7 @@ use divvy_api::types::NewClient;
 use super::group::{self, GroupArg};
 use super::which::{self, Ask, Which};
 use crate::bounds::{self, Limits, Reserve};
-use crate::{Failure, limit};
+use crate::{Failure, completions, limit};
 
 /// What a new client is to have.
 #[derive(Debug, ClapArgs)]
@@ -63,7 +63,7 @@ pub(crate) struct RunArgs {
     /// The group that it is in: NAME, NAME/NAME for a group within a group, or NAME=3 to give the group that share. What a
     /// group has is divided among its clients by their shares. It is made if it is not there, with the share 1, and ends with
     /// its last client
-    #[arg(long = "group", value_name = "NAME[=SHARE]", value_parser = group::parse)]
+    #[arg(long = "group", value_name = "NAME[=SHARE]", value_parser = group::parse, add = completions::groups())]
     pub(crate) group: Option<GroupArg>,
 
     /// CPUs that the command and what it starts may use, of those that divvyd divides: 0,2-3. Where divvyd weighs by cgroups
@@ -80,7 +80,7 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
 
     /// The command and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, add = completions::command_line())]
     pub(crate) command: Vec<OsString>,
 
     #[command(flatten)]
@@ -118,7 +118,7 @@ pub(crate) struct AttachArgs {
     /// The group that they are in: NAME, NAME/NAME for a group within a group, or NAME=3 to give the group that share. What a
     /// group has is divided among its clients by their shares. It is made if it is not there, with the share 1, and ends with
     /// its last client
-    #[arg(long = "group", alias = "in-group", value_name = "NAME[=SHARE]", value_parser = group::parse)]
+    #[arg(long = "group", alias = "in-group", value_name = "NAME[=SHARE]", value_parser = group::parse, add = completions::groups())]
     pub(crate) group: Option<GroupArg>,
 
     /// What to call the client; made from what it is if not given
@@ -136,7 +136,7 @@ pub(crate) struct AttachArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SetArgs {
     /// The client's name, or its number; or a group's name (NAME/ where a client is called so too)
-    #[arg(value_name = "CLIENT")]
+    #[arg(value_name = "CLIENT", add = completions::clients())]
     pub(crate) client: String,
 
     /// Its share from now on, 1 to 1000000
@@ -162,7 +162,7 @@ pub(crate) struct SetArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ClientArgs {
     /// The client's name, or its number; or a group's name, for all its clients (NAME/ where a client is called so too)
-    #[arg(value_name = "CLIENT")]
+    #[arg(value_name = "CLIENT", add = completions::clients())]
     pub(crate) client: String,
 
     #[command(flatten)]

@@ -32,6 +32,21 @@ pub(crate) struct Which {
 }
 
 impl Which {
+    /// As the words of a command line say that is not whole yet.
+    pub(crate) fn among(words: impl IntoIterator<Item = String>) -> Self {
+        let (mut which, mut words) = (Self::default(), words.into_iter());
+        while let Some(word) = words.next() {
+            match word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value))) {
+                ("--own", None) => which.own = true,
+                ("--system", None) => which.system = true,
+                ("--system-socket", Some(path)) => which.system_socket = Some(path.into()),
+                ("--system-socket", None) => which.system_socket = words.next().map(PathBuf::from),
+                _ => {}
+            }
+        }
+        which
+    }
+
     /// The one that is to be asked.
     ///
     /// # Errors
@@ -140,6 +155,21 @@ impl System {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unfinished_line_says_whom_to_ask() {
+        let among = |line: &str| {
+            let which = Which::among(line.split(' ').map(str::to_owned));
+            (which.own, which.system, which.system_socket)
+        };
+        assert_eq!(among("divvy -- divvy set jo"), (false, false, None));
+        assert_eq!(among("divvy set --own jo"), (true, false, None));
+        assert_eq!(among("divvy set --system jo"), (false, true, None));
+        for line in ["divvy set --system-socket=/s jo", "divvy set --system-socket /s jo"] {
+            assert_eq!(among(line), (false, false, Some("/s".into())));
+        }
+        assert_eq!(among("divvy set jo --system-socket"), (false, false, None));
+    }
 
     #[test]
     fn selectors_are_read_in_one_notation() {

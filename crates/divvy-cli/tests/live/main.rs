@@ -10,6 +10,7 @@ mod backend;
 mod books;
 mod browser;
 mod compare;
+mod completion;
 mod cpus;
 mod crash;
 mod daemon;
