@@ -56,8 +56,8 @@ mod slab;
 
 pub use broker::{Broker, Caller, Mode, Permission};
 pub use market::{
-    CURRENCY_DEPTH_MAX, CurrencyView, ExchangeView, Fault, HARD_TOTAL_DEFAULT, Market, OfferView,
-    PARTS_PER_TICKET, Promises, Right, Source, TicketView,
+    CURRENCY_DEPTH_MAX, Changed, CurrencyView, ExchangeView, Fault, HARD_TOTAL_DEFAULT, Market, OfferView,
+    PARTS_PER_TICKET, Promises, Revision, Right, Source, TicketView, Weight,
 };
 pub use op::{
     Amount, Conflict, CurrencyId, ExchangeId, Kind, Made, Moment, OfferId, Op, Outcome, Presence, Refusal,

@@ -2,7 +2,7 @@
 
 mod random;
 
-use divvy_market::{Caller, CurrencyId, Made, Market, Op, Outcome, Resource};
+use divvy_market::{Caller, CurrencyId, Made, Market, Op, Outcome, Resource, Revision, Weight};
 use proptest::prelude::*;
 use random::{Numbers, Size, World, below, check_values, values, written};
 use std::collections::BTreeMap;
@@ -30,6 +30,43 @@ proptest! {
             let fault = world.market.audit();
             prop_assert!(fault.is_ok(), "{:?} after {}", fault, said);
             check_values(&mut world.market);
+        }
+    }
+
+    /// Whoever follows changes, now and then, knows what a look at all says, whatever else is read meanwhile.
+    #[test]
+    fn changes_lead_to_what_a_look_at_all_says(seeds in seeds()) {
+        let (mut world, parts) = (World::new(SMALL), 1_u64 << 20);
+        let mut known: [(Option<Revision>, BTreeMap<CurrencyId, Weight>); 3] = Default::default();
+        for seed in seeds {
+            let mut numbers = Numbers::seeded(seed);
+            let (caller, op) = world.draw(&mut numbers);
+            let _ = world.apply(&caller, &op);
+            match numbers.below(4) {
+                0 => continue,
+                1 => check_values(&mut world.market),
+                _ => {}
+            }
+            for (resource, (revision, known)) in Resource::ALL.into_iter().zip(&mut known) {
+                let changed = world.market.changed_weights(resource, parts, *revision);
+                prop_assert_eq!(changed.all, revision.is_none());
+                for (client, weight) in changed.weights {
+                    match weight {
+                        Some(weight) => known.insert(client, weight),
+                        None => known.remove(&client),
+                    };
+                }
+                *revision = Some(changed.revision);
+                let all: BTreeMap<CurrencyId, u64> =
+                    world.market.weights_in_parts(resource, parts).into_iter().collect();
+                let followed: BTreeMap<CurrencyId, u64> = known.iter().map(|(&id, weight)| (id, weight.all)).collect();
+                prop_assert_eq!(followed, all, "{:?} after {:?}", resource, op);
+                // Both look at all: from nothing, and by what was kept.
+                let anew: BTreeMap<CurrencyId, u64> = written_anew(&world.market, resource, parts);
+                let reserved: BTreeMap<CurrencyId, u64> =
+                    known.iter().map(|(&id, weight)| (id, weight.reserved)).collect();
+                prop_assert_eq!(reserved, anew, "reserved {:?} after {:?}", resource, op);
+            }
         }
     }
 
@@ -201,4 +238,12 @@ fn lodged_with_several(market: &Market) -> bool {
         *holders.entry((ticket.holder, ticket.resource)).or_insert(0) += 1;
     }
     holders.values().any(|&tickets| tickets > 1)
+}
+
+/// What is reserved for each client that competes, by a market that was read back and knows nothing but what was written.
+fn written_anew(market: &Market, resource: Resource, parts: u64) -> BTreeMap<CurrencyId, u64> {
+    let mut anew: Market = serde_json::from_str(&written(market)).expect("as it was written");
+    let all = anew.changed_weights(resource, parts, None);
+    assert!(all.all);
+    all.weights.into_iter().map(|(id, weight)| (id, weight.expect("it competes").reserved)).collect()
 }

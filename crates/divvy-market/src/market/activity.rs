@@ -63,6 +63,7 @@ impl Market {
         let was_active = self.active(client, resource);
         let node = &mut self.nodes[client];
         node.competes = if competes { node.competes.with(resource) } else { node.competes.without(resource) };
+        self.mark(client, resource);
         let active = self.active(client, resource);
         if was_active != active {
             self.turned(client, resource, active);
@@ -122,6 +123,7 @@ impl Market {
         }
         debug_assert!(self.nodes[node].kind == NodeKind::Client, "asked above");
         self.rare_mut(node, resource).compensation = (used < quantum).then_some((used, quantum));
+        self.mark(node, resource);
         Ok(())
     }
 }

@@ -9,6 +9,7 @@
 
 mod activity;
 mod audit;
+mod changed;
 mod dealer;
 mod exchange;
 mod fund;
@@ -22,6 +23,7 @@ mod value;
 mod view;
 
 pub use audit::Fault;
+pub use changed::{Changed, Revision, Weight};
 pub use promise::Promises;
 pub use right::Right;
 pub use view::{CurrencyView, ExchangeView, OfferView, Source, TicketView};
@@ -189,6 +191,9 @@ pub struct Market {
     /// Counts changes of anything that a value depends on; see [`value`].
     #[cfg_attr(feature = "serde", serde(skip))]
     clock: u64,
+    /// Whose weights may have changed, for each resource.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    marks: [changed::Marks; 3],
     /// Changed pools above a party that gave something away: what is to be settled.
     #[cfg_attr(feature = "serde", serde(skip))]
     dirty: Vec<(u32, Resource)>,
@@ -233,6 +238,7 @@ impl Market {
             bounded: BTreeMap::new(),
             niced: BTreeMap::new(),
             clock: 0,
+            marks: Default::default(),
             dirty: Vec::new(),
             undone: Vec::new(),
             lapsed: Vec::new(),
@@ -329,6 +335,9 @@ impl Market {
         if let Some(bounded) = self.bounded.get_mut(&broker.owner) {
             bounded.owned.insert(node);
         }
+        for resource in Resource::ALL {
+            self.mark(node, resource);
+        }
         node
     }
 
@@ -366,6 +375,7 @@ impl Market {
             bounded.owned.remove(&node);
         }
         self.emptied.remove(&node);
+        self.mark_end(node);
         self.nodes.remove(node);
     }
 

@@ -7,10 +7,9 @@
 //! Source: sections 2.4 and 4.4 ("all paths from the root currency to the ticket must involve only hard tickets").
 
 use super::{BASE, Market};
-use crate::op::{CurrencyId, Kind};
+use crate::op::CurrencyId;
 use crate::ratio::Ratio;
 use crate::resource::Resource;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// What of all there is of a resource a client has a right to, in parts of the whole.
@@ -38,17 +37,11 @@ impl Market {
             // Where somebody idle gave something away, more than the hard total is had just now.
             all = all.max(Ratio::from(u64::from(total)));
         }
-        let mut known = BTreeMap::new();
         let clients = self.competitors(resource);
         let mut rights = Vec::with_capacity(clients.len());
         for node in clients {
             let value = self.node_value(node, resource);
-            let reserved = self.reserved(node, resource, &mut known);
-            let reserved = if reserved.is_zero() {
-                reserved
-            } else {
-                (&reserved + &self.burden(node, resource)).clamp(Ratio::ZERO, value.clone())
-            };
+            let reserved = self.reserved_of(node, resource, &value);
             let parts = |right: &Ratio| {
                 let part = right.over(&all)?.mul_div(whole, 1).floor()?;
                 u64::try_from(part).ok()
@@ -62,29 +55,12 @@ impl Market {
         rights
     }
 
-    /// What `node` has on paths of active hard tickets from the base, each worked out once. At most
-    /// [`super::CURRENCY_DEPTH_MAX`] calls deep.
-    fn reserved(&self, node: u32, resource: Resource, known: &mut BTreeMap<u32, Ratio>) -> Ratio {
-        let (issued, total) = self.hard(BASE, resource);
-        if issued == 0 {
-            return Ratio::ZERO;
+    /// What of the `value` of a client, which was just asked for, is reserved, with what exchanges brought or took.
+    pub(super) fn reserved_of(&self, node: u32, resource: Resource, value: &Ratio) -> Ratio {
+        let reserved = self.reserved(node, resource);
+        if reserved.is_zero() {
+            return reserved;
         }
-        if node == BASE {
-            return u64::from(total).into();
-        }
-        if let Some(reserved) = known.get(&node) {
-            return reserved.clone();
-        }
-        let mut sum = Ratio::ZERO;
-        for ticket in self.backing(node, resource) {
-            let ticket = &self.tickets[ticket];
-            if ticket.active && ticket.kind == Kind::Hard {
-                let of = self.reserved(ticket.issuer, resource, known);
-                let (_, total) = self.hard(ticket.issuer, resource);
-                sum += &of.mul_div(u64::from(ticket.amount), total.into());
-            }
-        }
-        known.insert(node, sum.clone());
-        sum
+        (&reserved + &self.burden(node, resource)).clamp(Ratio::ZERO, value.clone())
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Cache {
     value: Ratio,
     /// Of an active soft ticket; zero where there is none.
     price: Ratio,
+    /// What of the value comes on paths of hard tickets from the base.
+    reserved: Ratio,
     /// Hard tickets are worth `value * amount / total`.
     total: u32,
     /// The market's clock at the last look, and at the last look that found a change.
@@ -75,6 +77,7 @@ impl Market {
     /// Notes that an input of `node`'s value or price changed.
     pub(super) fn touch(&mut self, node: u32, resource: Resource) {
         self.clock += 1;
+        self.mark(node, resource);
         let Some(pool) = self.pool(node, resource) else { return };
         // The base's price moves only while it has hard tickets; else every ticket of it is worth its amount.
         let moves = node != BASE
@@ -133,13 +136,39 @@ impl Market {
         value
     }
 
+    /// What `node`, whose value was just asked for, has on paths of active hard tickets from the base; nothing where it is
+    /// inactive.
+    pub(super) fn reserved(&self, node: u32, resource: Resource) -> Ratio {
+        let mut sum = Ratio::ZERO;
+        if !self.active(node, resource) {
+            return sum;
+        }
+        for ticket in self.backing(node, resource) {
+            let ticket = &self.tickets[ticket];
+            if ticket.active && ticket.kind == Kind::Hard {
+                let pool = self.pool(ticket.issuer, resource).expect("whoever issued has a pool");
+                let cache = pool.cache.as_ref().expect("it was refreshed");
+                if !cache.reserved.is_zero() {
+                    sum += &cache.reserved.mul_div(u64::from(ticket.amount), pool.hard_total.into());
+                }
+            }
+        }
+        sum
+    }
+
+    /// Whether what tickets of `node` are worth is another than when the clock said `seen`, as far as was looked.
+    pub(super) fn changed_since(&self, node: u32, resource: Resource, seen: u64) -> bool {
+        let cache = self.pool(node, resource).and_then(|pool| pool.cache.as_ref());
+        cache.is_none_or(|cache| cache.changed > seen)
+    }
+
     /// The exchange tickets that count at `node`.
     pub(super) fn burden(&self, node: u32, resource: Resource) -> Ratio {
         self.rare(node, resource).map_or(Ratio::ZERO, |rare| Ratio::of_parts(rare.burden, PARTS_PER_TICKET))
     }
 
     /// Brings the cache of a node that issued tickets up to date. At most [`super::CURRENCY_DEPTH_MAX`] calls deep.
-    fn refresh(&mut self, node: u32, resource: Resource) {
+    pub(super) fn refresh(&mut self, node: u32, resource: Resource) {
         let before = self.pool(node, resource).and_then(|pool| pool.cache.as_ref());
         let (seen, mut stale) = before.map_or((0, true), |cache| (cache.seen, cache.stale));
         if !stale && seen == self.clock {
@@ -164,11 +193,18 @@ impl Market {
                 (_, false) => Ratio::ZERO,
             };
             let price = self.price(node, resource, &value);
+            let reserved = match self.hard(BASE, resource) {
+                (0, _) => Ratio::ZERO,
+                (_, total) if node == BASE => u64::from(total).into(),
+                _ => self.reserved(node, resource),
+            };
             let pool = self.pool_mut(node, resource);
             let total = pool.hard_total;
-            let same = |old: &&Cache| old.value == value && old.price == price && old.total == total;
+            let same = |old: &&Cache| {
+                old.value == value && old.price == price && old.reserved == reserved && old.total == total
+            };
             let changed = pool.cache.as_deref().filter(same).map_or(clock, |old| old.changed);
-            let cache = Cache { value, price, total, seen: clock, changed, stale: false };
+            let cache = Cache { value, price, reserved, total, seen: clock, changed, stale: false };
             match &mut pool.cache {
                 Some(old) => **old = cache,
                 none => *none = Some(Box::new(cache)),
