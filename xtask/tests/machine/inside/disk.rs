@@ -12,6 +12,9 @@ use super::{Child, Group, scratch_disk, set_scheduler, sleep};
 const MIB: u64 = 1 << 20;
 /// Of a limit that suspending keeps: no more than this, and where the machine has little time, much less.
 const GATE: std::ops::Range<f64> = 0.6..1.1;
+/// Over so many seconds: a host that is busy delays a look by 100 ms now and then, in which the disk gives nearly 1 MiB; that is paid for,
+/// but the last one after the end.
+const GATE_S: u64 = 20;
 
 #[test]
 #[ignore = "runs in the test machine: cargo xtask vm test"]
@@ -70,10 +73,10 @@ fn signals_keep_a_limit_of_a_disk_too() {
         ((read() - from) * 512) as f64 / clock::now().since(began).as_secs_f64()
     };
     sleep(2_000);
-    check_gate(rate(8), 2 * MIB);
+    check_gate(rate(GATE_S), 2 * MIB);
     check_success(&mut daemon.divvy(&["set", "reader", "--limit", "disk:4M"]));
     sleep(2_000);
-    check_gate(rate(8), 4 * MIB);
+    check_gate(rate(GATE_S), 4 * MIB);
     // A pause holds as it does, and ends as it does.
     check_success(&mut daemon.divvy(&["pause", "reader"]));
     sleep(500);
