@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::super::Setting;
 use super::super::page::Limit;
 use super::Machine;
-use super::inside::{Check, Checks};
+use super::inside::{Check, Checks, REQUESTS};
 
 /// On one CPU, by the machine's clock.
 const CLOSE: f64 = 1.0;
@@ -24,14 +24,14 @@ pub(super) fn checks(s: &mut Setting) -> Result<()> {
     let seconds = s.pick(4, 20);
     let two: Checks = machine.run(s, "figcpus", &[seconds.to_string()])?;
     s.page.heading("What the kernel's own tests check, and two users who mean ill");
-    s.page.text(
+    s.page.text(&format!(
         "The first rows are those of the kernel's `cgroup/test_cpu`: weights within weights (here a currency within a user's), \
          a quota alone and beside others, and less wanted than there is, on two CPUs in real time. The kernel's tests allow them 15 to 35 %. \
          Then what [admin.md](../admin.md) does: alice has 2000 base tickets of CPU and bob 1000, both as many of memory and disk, and bob \
-         gives 500 disk for 500 cpu. \
+         gives 500 disk for 500 cpu; each computes with one program and reads with another that has {REQUESTS} requests at the disk. \
          In the last rows alice runs one task for each resource; bob starts 24 processes that compute and more without end, and resumes \
          all of his all the time; carol reads with eight threads and writes to as much memory as there is.",
-    );
+    ));
     let rows = one.checks.iter().chain(&two.checks).map(|check| {
         let least = if check.at_least { "at least " } else { "" };
         vec![check.what.clone(), format!("{least}{:.4}", check.due), format!("{:.4}", check.got)]

@@ -19,6 +19,8 @@ const CAROL: u32 = 1003;
 const MIB: u64 = 1 << 20;
 /// All memory where there are hostile users; half of it can be kept for clients.
 const MEMORY: u64 = 64 * MIB;
+/// Requests that a reader of the administrator's page has at the disk at once.
+pub(in super::super) const REQUESTS: u64 = 4;
 /// Operations a second of their disk.
 const IOPS: u64 = 400;
 /// After a start or a change, before anything is measured, s.
@@ -114,10 +116,11 @@ fn quota(seconds: u64, seen: &mut Checks) -> Result<()> {
 fn administrator(seconds: u64, disk: &Disk, seen: &mut Checks) -> Result<()> {
     let mut site = Site::start(Some(MEMORY), "[users.alice]\ncpu = 2000\n[users.bob]\ncpu = 1000\n")?;
     let path = disk.path.to_string_lossy().into_owned();
-    let size = (16 * MIB).to_string();
+    // As most programs that want much of a disk: one with a single request has none there while it waits for the CPU.
+    let (requests, size) = (REQUESTS.to_string(), (16 * MIB / REQUESTS).to_string());
     for (uid, at) in [(ALICE, 0), (BOB, 16 * MIB)] {
         site.task(uid, "simulation", &[], &["compute"])?;
-        site.task(uid, "reader", &[], &["iohog", &path, &at.to_string(), &size])?;
+        site.task(uid, "reader", &[], &["crowd", &requests, &path, &at.to_string(), &size])?;
     }
     // The CPU is seen on the page itself. A reader that waits lends its part of it to its user's other program.
     let mut look = |when: &str, of_disk: f64| -> Result<()> {

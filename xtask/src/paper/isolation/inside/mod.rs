@@ -22,7 +22,7 @@ use divvy_policy::{Instant, Nanos};
 use serde::Serialize;
 
 use super::TASK;
-pub(super) use checks::{Check, Checks};
+pub(super) use checks::{Check, Checks, REQUESTS};
 pub(super) use disk::{FILE, Readers};
 pub(super) use exchange::{Exchanges, Part, TICKETS};
 pub(super) use memory::HARD;
