@@ -37,9 +37,11 @@ fn a_disk_keeps_to_its_bound() {
     check_near("bytes a second", bytes as f64 / time.as_secs_f64(), rate as f64, MAX_BOUND_ERROR);
 }
 
+/// `told`: what divvyd says of the client now.
 #[track_caller]
-fn check_gate(got: f64, limit: u64) {
-    assert!(GATE.contains(&(got / limit as f64)), "{got} bytes a second for {limit}");
+fn check_gate(got: f64, limit: u64, told: &serde_json::Value) {
+    println!("{got:.0} bytes a second for {limit}: {:.3}", got / limit as f64);
+    assert!(GATE.contains(&(got / limit as f64)), "{got} bytes a second for {limit}: {told}");
 }
 
 /// Where clients are held by signals the kernel keeps no limit of disks: whoever has had too many bytes is suspended meanwhile. The
@@ -73,10 +75,10 @@ fn signals_keep_a_limit_of_a_disk_too() {
         ((read() - from) * 512) as f64 / clock::now().since(began).as_secs_f64()
     };
     sleep(2_000);
-    check_gate(rate(GATE_S), 2 * MIB);
+    check_gate(rate(GATE_S), 2 * MIB, &ls(&daemon));
     check_success(&mut daemon.divvy(&["set", "reader", "--limit", "disk:4M"]));
     sleep(2_000);
-    check_gate(rate(GATE_S), 4 * MIB);
+    check_gate(rate(GATE_S), 4 * MIB, &ls(&daemon));
     // A pause holds as it does, and ends as it does.
     check_success(&mut daemon.divvy(&["pause", "reader"]));
     sleep(500);
