@@ -66,8 +66,8 @@ fn gains(s: &mut Setting, base: &Part, rest: &[Part]) -> Result<()> {
     s.page.text("**Fig. 9.** What each of the two does more than without an exchange:");
     s.page.table("tickets exchanged | the one that computes, + % | the one that reads, + %", &rows);
     s.page.text(
-        "The paper's Fig. 9 shows the same: both gain by every exchange, the one that computes the more the more it gets, and the \
-         one that reads less and less by each further ticket, since it needs the CPU too.",
+        "In the paper's Fig. 9, averages of five runs, both gain by every exchange: the one that computes the more the more it gets, \
+         and the one that reads less again beyond 500 tickets, since it needs the CPU too.",
     );
     let both = rest.iter().filter(|p| gain(p, 0) > 0.0 && gain(p, READER) > 0.0).count();
     s.page.goal_of_all("Fig. 9: exchanges by which both parties gain", rest.len(), both, "exchanges");
