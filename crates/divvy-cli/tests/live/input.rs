@@ -85,7 +85,7 @@ fn bad_input_starts_nothing(sandbox: &Sandbox) {
         check_refused(sandbox, &all, *code, cause, fix);
     }
     check_refused(sandbox, &["share"], 2, "SHARE:COMMAND", "--help");
-    check_refused(sandbox, &["shore", "1:touch started"], 2, "shore", "--help");
+    check_refused(sandbox, &["shore", "1:touch started"], 2, "shore", "did you mean 'share'?");
     check_refused(sandbox, &["replay"], 2, "FILE", "--help");
 }
 

@@ -350,7 +350,7 @@ fn a_sites_table_says_who_pays() {
     fair.are_worth(0, &[(&format!("{alice}/hers"), "100"), (&format!("{bob}/his"), "400")]);
     // What is not the caller's, or not there, pays for nobody.
     let hers = format!("{alice}/site.lab");
-    fair.refuses(bob, &format!("run --from {hers} -- true"), SYSTEM, &["not permitted", &hers]);
+    fair.refuses(bob, &format!("run --from {hers} -- true"), DENIED, &["not permitted", &hers]);
     fair.refuses(bob, "run --from nothing -- true", NO_SUCH, &["no currency or client is called 'nothing'"]);
     fair.refuses(bob, "currency create site.own", USAGE, &["begins as the names of a site's accounts do"]);
     fair.refuses(bob, &sync, DENIED, &["not permitted"]);
