@@ -101,8 +101,7 @@ impl Image {
         Ok(())
     }
 
-    /// A program without its debugging information, and the libraries that it needs where it looks for them. Any other
-    /// file goes in as it is.
+    /// A program without its symbols, and the libraries that it needs where it looks for them. Any other file goes in as it is.
     pub(super) fn program(&mut self, from: &Path, path: &str, work: &Path) -> Result<()> {
         let mut start = [0; 4];
         let read = File::open(from).and_then(|mut file| std::io::Read::read(&mut file, &mut start));
@@ -113,7 +112,7 @@ impl Image {
         }
         let small = work.join(path.trim_start_matches('/').replace('/', "-"));
         let mut strip = Command::new("strip");
-        strip.arg("--strip-debug").arg("-o").arg(&small).arg(from);
+        strip.arg("--strip-all").arg("-o").arg(&small).arg(from);
         let status = strip.status().context("start strip (binutils)")?;
         ensure!(status.success(), "strip {}: {status}", from.display());
         self.put(path, Node::File { from: small, mode: 0o755 });
