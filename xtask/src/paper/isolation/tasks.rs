@@ -2,16 +2,21 @@
 //! bytes of a file, for whoever looks on.
 
 use std::fs::OpenOptions;
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
+use rustix::fs::Advice;
 
 use crate::client::number;
 use crate::paper::real::Word;
 
 /// Pages are looked at one by one.
 const PAGE: usize = 4096;
+/// A reader forgets so many pages at once. Thousands would take the CPU for longer than anybody's turn there is.
+const FORGET: usize = 16;
 
 /// Memory of our own, or a file's, never unmapped.
 struct Mapping {
@@ -34,8 +39,13 @@ impl Mapping {
     }
 
     fn advise(&self, advice: i32) {
-        // SAFETY: the mapping is this long and ours. What is advised may be passed over.
-        unsafe { libc::madvise(self.at.cast(), self.bytes, advice) };
+        self.advise_pages(0..self.bytes / PAGE, advice);
+    }
+
+    /// Advises on some of its pages.
+    fn advise_pages(&self, pages: Range<usize>, advice: i32) {
+        // SAFETY: within the mapping, which is ours. What is advised may be passed over.
+        unsafe { libc::madvise(self.at.add(pages.start * PAGE).cast(), pages.len() * PAGE, advice) };
     }
 
     /// Reads the first byte of a page.
@@ -195,20 +205,30 @@ fn open(args: &mut impl Iterator<Item = String>) -> Result<std::fs::File> {
 /// the disk, one request at a time (sections 5.4 and 5.5); counts pages, and begins again at the end.
 fn iohog(word: &Word, mut args: impl Iterator<Item = String>) -> Result<()> {
     let file = open(&mut args)?;
-    let offset = i64::try_from(number(&mut args, "OFFSET")?)?;
+    let offset = number(&mut args, "OFFSET")?;
     let bytes = usize::try_from(number(&mut args, "BYTES")?)?;
-    let part = Mapping::new(bytes, Some((&file, offset)))?;
+    let part = Mapping::new(bytes, Some((&file, i64::try_from(offset)?)))?;
+    // No page is read that is not asked for.
+    part.advise(libc::MADV_RANDOM);
     loop {
-        // No page is read that is not asked for, and none is there before it is.
-        part.advise(libc::MADV_RANDOM);
-        part.advise(libc::MADV_DONTNEED);
-        // SAFETY: takes and returns numbers.
-        unsafe {
-            libc::posix_fadvise(file.as_raw_fd(), offset, i64::try_from(bytes)?, libc::POSIX_FADV_DONTNEED)
-        };
-        for page in 0..bytes / PAGE {
+        read_round(&part, &file, offset, || word.add(1));
+    }
+}
+
+/// Touches every page of a part of a file that begins at `offset`. Those of the round before are forgotten just before they are
+/// touched, a few at a time: until then they are memory that the reader has.
+fn read_round(part: &Mapping, file: &std::fs::File, offset: u64, mut done: impl FnMut()) {
+    let pages = part.bytes / PAGE;
+    for begin in (0..pages).step_by(FORGET) {
+        let next = begin..pages.min(begin + FORGET);
+        // What is mapped is not forgotten.
+        part.advise_pages(next.clone(), libc::MADV_DONTNEED);
+        let length = NonZeroU64::new((next.len() * PAGE) as u64);
+        // Advice that is passed over is seen by what is read from the disk (`Site::measure_readers`).
+        let _ = rustix::fs::fadvise(file, offset + (begin * PAGE) as u64, length, Advice::DontNeed);
+        for page in next {
             part.read(page);
-            word.add(1);
+            done();
         }
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Exchanges> {
             eventually("the kernel to be told", || told(&site).is_ok_and(|now| now != before))?;
         }
         clock::sleep(Nanos::from_secs(SETTLE));
-        let used = site.measure(seconds)?;
+        let used = site.measure_readers(seconds, COMPUTE..COMPUTE + READ)?;
         let all = |of: fn(&super::Used) -> u64| used.iter().map(of).sum::<u64>().max(1) as f64;
         let (cpu, read) = (all(|used| used.cpu_ns), all(|used| used.read));
         let mut part = Part {

@@ -8,6 +8,7 @@ mod memory;
 mod phone;
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -43,6 +44,8 @@ const WORK: &str = "work";
 const LOOKS: u32 = 6_000;
 /// An operation of a simulated disk takes so long, ns.
 const LATENCY_NS: u64 = 200_000;
+/// Readers touch page by page.
+const PAGE: u64 = 4096;
 
 /// The experiment called `name`; what it saw goes to `/out/NAME.json`.
 pub(super) fn experiment(name: &str, args: impl Iterator<Item = String>) -> Result<()> {
@@ -199,6 +202,20 @@ impl Site {
         let from = self.used()?;
         clock::sleep(Nanos::from_secs(seconds));
         Ok(since(&self.used()?, &from))
+    }
+
+    /// The same; and each page that one of these tasks touched was read from the disk.
+    fn measure_readers(&self, seconds: u64, readers: Range<usize>) -> Result<Vec<Used>> {
+        let used = self.measure(seconds)?;
+        for task in readers {
+            let (touched, read) = (used[task].count, used[task].read / PAGE);
+            // One is counted when it has come, and it is read before; counts and bytes are looked at one after the other.
+            ensure!(
+                read + 2 + touched / 100 >= touched,
+                "task {task} touched {touched} pages and read {read}"
+            );
+        }
+        Ok(used)
     }
 }
 

@@ -9,7 +9,7 @@ use divvy_linux::clock;
 use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{Site, divvy, eventually, simulated_disks};
+use super::{PAGE, Site, divvy, eventually, simulated_disks};
 use crate::client::number;
 
 const MIB: u64 = 1 << 20;
@@ -19,7 +19,9 @@ const MEMORY: u64 = 65 * MIB;
 const HARD_TOTAL: u64 = 2842;
 /// Hard tickets of each server: the paper's pages.
 const HARD: u64 = 1375;
-/// Each of the four others reads so much, beginning behind the databases.
+/// So many others, each of which
+const READERS: usize = 4;
+/// reads so much, beginning behind the databases.
 const FILE: u64 = 64 * MIB;
 const BEHIND: u64 = 512 * MIB;
 /// The image of the file system with the databases.
@@ -97,12 +99,12 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Phone> {
         divvy(&[&["unfund", &client, "--from", "base"], &memory[..]].concat())?;
         divvy(&[&["reserve", &client, "--from", "base", &HARD.to_string()], &memory[..]].concat())?;
     }
-    for i in 0..4_u64 {
+    for i in 0..READERS as u64 {
         let (at, size) = ((BEHIND + i * FILE).to_string(), FILE.to_string());
         site.task(0, &format!("read{i}"), &funding, &["iohog", &path, &at, &size])?;
     }
-    for name in ["read0", "read1", "read2", "read3"] {
-        divvy(&[&["unfund", &format!("root/{name}"), "--from", "base"], &memory[..]].concat())?;
+    for i in 0..READERS {
+        divvy(&[&["unfund", &format!("root/read{i}"), "--from", "base"], &memory[..]].concat())?;
     }
     let min = |i: usize| match site.tasks[i].leaf.get(&MEMORY_MIN) {
         Ok(Limit::At(bytes)) => bytes,
@@ -117,7 +119,7 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Phone> {
             divvy(&["exchange", "offer", "--party", "root/small", "--give", &disk, "--want", &memory])?;
         }
         clock::sleep(Nanos::from_secs(settle));
-        let used = site.measure(seconds)?;
+        let used = site.measure_readers(seconds, 2..2 + READERS)?;
         let a_second = |n: u64| n as f64 / seconds.max(1) as f64;
         let owned = |i: usize| site.tasks[i].leaf.get(&MEMORY_CURRENT);
         seen.served.push(Served {
@@ -126,7 +128,7 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Phone> {
             queries: [a_second(used[0].count), a_second(used[1].count)],
             owned: [owned(0)?, owned(1)?],
             guaranteed: [min(0), min(1)],
-            read: used.iter().map(|used| a_second(used.read / 4096)).collect(),
+            read: used.iter().map(|used| a_second(used.read / PAGE)).collect(),
         });
         super::end_exchanges()?;
     }
