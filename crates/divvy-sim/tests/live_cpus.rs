@@ -37,7 +37,7 @@ fn check_threads(cpus: u32, loads: &Loads, long_run: f64, median: f64) {
 
 #[test]
 fn threads_of_several_clients_get_what_they_are_due() {
-    let cases: [(u32, &Loads); 9] = [
+    let cases: [(u32, &Loads); 12] = [
         // One CPU and a half for threads that would take both.
         (2, &[(3, 3), (1, 1)]),
         (2, &[(1, 2), (1, 2)]),
@@ -51,6 +51,11 @@ fn threads_of_several_clients_get_what_they_are_due() {
         (4, &[(1, 2), (1, 2), (1, 2)]),
         // Two threads that need all of two CPUs, beside four clients that share the last.
         (4, &[(1, 1), (2, 1), (3, 1), (4, 1), (50, 2), (60, 1)]),
+        // One can use all CPUs, and is as needy as one that needs two of them nearly always.
+        (4, &[(5, 4), (10, 2), (6, 2)]),
+        // CPUs that are given back in the middle of a turn.
+        (4, &[(10, 2), (8, 4), (2, 1), (6, 1), (3, 2)]),
+        (8, &[(2, 1), (40, 3), (9, 4), (7, 1), (2, 3)]),
     ];
     for (cpus, loads) in cases {
         check_threads(cpus, loads, MAX_LONG_RUN_ERROR, MAX_MEDIAN_ERROR);

@@ -27,8 +27,8 @@
 //! 6. Where CPUs are seen idle though the covers say that they are not, a little more is asked of the covers: an integral with a
 //!    short memory.
 //! 7. A client of one thread is sent to a CPU that no other such client has: the kernel leaves two of them on one CPU for
-//!    milliseconds. On few CPUs those of several threads are sent to the others meanwhile, and, where they want more CPUs than there
-//!    are, the neediest to CPUs of its own. Sleepers run wherever the kernel finds room: if the neediest client of one thread does not
+//!    milliseconds. On up to 8 CPUs those of several threads are sent to the others meanwhile, and, where they want more CPUs than
+//!    there are, the neediest to CPUs of its own; whoever can use all CPUs gets what is left. Sleepers run wherever the kernel finds room: if the neediest client of one thread does not
 //!    get its CPU to itself, they are sent to that of the one that can wait longest. Nobody else is sent anywhere.
 //! 8. Quotas are water-filled over the reaches ([`crate::feasible`]). A client whose share asks for all that it can use runs all the
 //!    time: it is first of all, is never held, and keeps neither credit nor debt.
@@ -52,7 +52,7 @@
 //!
 //! **Weak spots.** A client whose threads rest for less than a tick is released alone where its share says so, and what rests is
 //! lost or, by the integral, given to the others: a pool of tiny tasks at 3:1 uses 93 to 97 % of what the kernel's weights use.
-//! On more than 4 CPUs, whoever is due all of a CPU beside clients of more threads gets what the kernel gives it there; where
+//! On more than 8 CPUs, whoever is due all of a CPU beside clients of more threads gets what the kernel gives it there; where
 //! threads do not fit side by side, single cycles are up to 17 % off. Strangers count as CPUs that are used: the group competes
 //! as so many threads as there are CPUs, times the presence.
 

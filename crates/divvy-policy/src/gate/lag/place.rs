@@ -6,7 +6,7 @@ use super::Lag;
 use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 
 /// On more CPUs than this nobody of several threads is sent anywhere: it costs more than it brings.
-const APART_CPUS_MAX: u32 = 4;
+const APART_CPUS_MAX: u32 = 8;
 
 impl Lag {
     /// Releases a client, where it has one thread on the CPU that fewest others have. One that has got more threads since is
@@ -80,14 +80,20 @@ impl Lag {
             (0..self.params.cpus).filter(|&cpu| self.singles[cpu as usize] == 0).collect();
         let wide = self.running.iter().filter_map(|&client| Some((client, self.clients.get(client)?)));
         let wide = wide.filter(|(_, c)| c.released && !c.is_single() && !c.is_sleeper(cycle));
-        let mut wide: Vec<(i128, ClientId, usize)> =
-            wide.map(|(client, c)| (-self.steps_left(c, now), client, c.reach.whole_up() as usize)).collect();
+        // Whoever can use all CPUs can wait best: what it is short of now it makes up for on all of them, alone.
+        let all = self.params.cpus as usize;
+        let mut wide: Vec<(bool, i128, ClientId, usize)> = wide
+            .map(|(client, c)| {
+                let width = c.reach.whole_up() as usize;
+                (width >= all, -self.steps_left(c, now), client, width)
+            })
+            .collect();
         wide.sort_unstable();
         let wanted: usize = wide.iter().map(|&(.., width)| width).sum();
         // Where others have what they leave, the kernel finds the better places.
         let crowded = wanted > free.len() && !self.leftovers;
         self.crowded = crowded;
-        for (_, client, width) in wide {
+        for (_, _, client, width) in wide {
             let mut cpus = if crowded { self.pick_cpus(client, width, &mut free) } else { Vec::new() };
             // Who is capped needs all that it can use.
             if cpus.len() < width && self.clients.get(client).is_some_and(|c| c.cap.is_some()) {
@@ -156,9 +162,7 @@ impl Lag {
         let everywhere: Vec<u32> = if spread { (0..all).collect() } else { Vec::new() };
         let sent = cpus.iter().chain(&everywhere).map(|&cpu| Gate::Release { client, cpu: Some(CpuId(cpu)) });
         sent.into_iter().for_each(|release| self.out.push(release));
-        if cpus.is_empty() {
-            self.crowd_changed |= spread;
-            self.arm(client); // It may be through sooner on all of them.
-        }
+        self.crowd_changed |= spread;
+        self.arm_sooner(client); // On more of them it may be.
     }
 }

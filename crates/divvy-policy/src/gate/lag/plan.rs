@@ -217,6 +217,21 @@ impl Lag {
         self.due.insert((at, client));
     }
 
+    /// Looks at a client that runs sooner than was meant, if it may be through by then.
+    pub(super) fn arm_sooner(&mut self, client: ClientId) {
+        let meant = self.clients.get(client).and_then(|c| c.due);
+        self.arm(client);
+        let Some(c) = self.clients.get_mut(client) else { return };
+        // On fewer CPUs it is through later, but had more of them until now.
+        if let (Some(at), Some(meant)) = (c.due, meant)
+            && meant < at
+        {
+            c.due = Some(meant);
+            self.due.remove(&(at, client));
+            self.due.insert((meant, client));
+        }
+    }
+
     pub(super) fn ask(&mut self, client: ClientId) {
         if let Some(c) = self.clients.get_mut(client) {
             self.out.measure(client, &mut c.awaits);
