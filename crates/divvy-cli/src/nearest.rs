@@ -14,9 +14,28 @@ pub(crate) fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> 
         .map_or_else(String::new, |(_, known)| format!("; did you mean '{known}'?"))
 }
 
+/// What a selector can be.
+const SELECTORS: [&str; 9] =
+    ["pid", "tree", "group", "session", "cgroup", "name", "command", "below", "user"];
+
+/// The same, for the kind of a selector that was refused.
+pub(crate) fn selector_hint(selector: &str) -> String {
+    let kind = selector.split_once(':').map(|(kind, _)| kind).filter(|kind| !SELECTORS.contains(kind));
+    kind.map_or_else(String::new, |kind| hint(kind, SELECTORS))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelt_selector_finds_its_kind() {
+        for (selector, meant) in
+            [("usr:root", "; did you mean 'user'?"), ("user:nobody-there", ""), ("tree", "")]
+        {
+            assert_eq!(selector_hint(selector), meant, "{selector}");
+        }
+    }
 
     #[test]
     fn a_misspelt_name_finds_its_own() {

@@ -36,7 +36,12 @@ const OTHER_LOOK: Nanos = Nanos::from_millis(10);
 /// A user's own divvyd stays this long after its last client has left.
 const LINGER: Linger = Linger::Time(Nanos::from_secs(2));
 
-const EXIT_CODES: &str = "\
+const AFTER: &str = "\
+Examples:
+  divvyd --user --linger forever                   # your own, which stays though nobody is a client
+  divvyd --user --background --cpus 0 --protect sshd
+  divvyd --system --backend auto                   # for everybody, by the best that this machine has
+
 Exit codes:
   0    it ended as it should: the last client left, or a signal asked for it; --background: a divvyd serves
   1    another divvyd of this user, or of the system, runs already
@@ -46,7 +51,7 @@ Exit codes:
 
 /// Divides the CPU among running programs in proportion to shares, as `divvy` asks it to: a user's own, or everybody's.
 #[derive(Debug, Parser)]
-#[command(name = "divvyd", version, after_help = EXIT_CODES)]
+#[command(name = "divvyd", version, after_help = AFTER)]
 struct Args {
     #[command(flatten)]
     mode: Mode,
@@ -420,6 +425,17 @@ mod tests {
         assert!(Args::try_parse_from(args).unwrap().mode.system);
         let args = Args::try_parse_from(["divvyd", "--user", "--cpus", "0,2-3", "--protect", "a"]).unwrap();
         assert_eq!(args.overrides.cpus.unwrap().iter().collect::<Vec<_>>(), [0, 2, 3]);
+    }
+
+    #[test]
+    fn every_example_can_be_given() {
+        let examples: Vec<&str> = AFTER.lines().filter_map(|line| line.strip_prefix("  divvyd ")).collect();
+        assert!(!examples.is_empty());
+        for example in examples {
+            let words = example.split('#').next().unwrap_or_default().split_whitespace();
+            let args = Args::try_parse_from(std::iter::once("divvyd").chain(words));
+            assert!(args.is_ok(), "{example}: {}", args.unwrap_err());
+        }
     }
 
     #[test]

@@ -8,6 +8,11 @@ use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand};
 use crate::policy::Policy;
 
 const AFTER: &str = "\
+Examples:
+  divvy-scx run --policy vtrr --shares shares.toml --for 1m
+  divvy-scx run --policy pbs:alpha=2 --weights /     # the cgroups below the root, by their cpu.weight
+  divvy-scx stats --interval 1s --json
+
 Exit codes: 0 ended as asked; 1 the kernel ejected the scheduler; 2 the arguments cannot be used; 4 a file cannot be read \
 or is not what it should be; 5 the system refused; 6 there is no such process or cgroup, or no divvy-scx that runs";
 
@@ -93,5 +98,17 @@ mod tests {
         assert!(
             Args::try_parse_from(["divvy-scx", "run", "--weights", "/", "--policy", "pbs:alpha=2"]).is_ok()
         );
+    }
+
+    #[test]
+    fn every_example_can_be_given() {
+        let examples: Vec<&str> =
+            AFTER.lines().filter_map(|line| line.strip_prefix("  divvy-scx ")).collect();
+        assert!(!examples.is_empty());
+        for example in examples {
+            let words = example.split('#').next().unwrap_or_default().split_whitespace();
+            let args = Args::try_parse_from(std::iter::once("divvy-scx").chain(words));
+            assert!(args.is_ok(), "{example}: {}", args.unwrap_err());
+        }
     }
 }

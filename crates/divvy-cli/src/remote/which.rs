@@ -10,9 +10,6 @@ use divvy_linux::Selector;
 
 use crate::{Code, Failure, nearest};
 
-/// What a selector can be.
-const KINDS: [&str; 9] = ["pid", "tree", "group", "session", "cgroup", "name", "command", "below", "user"];
-
 /// For commands that either divvyd can answer. Without any of these the system's is asked where its socket is there, else
 /// the user's own; `DIVVY_MODE` decides otherwise.
 #[derive(Debug, Default, ClapArgs)]
@@ -108,10 +105,7 @@ pub(super) fn parse_selector(text: &str) -> Result<String, String> {
         Err(_) => text.to_owned(),
     };
     let read: Result<Selector, _> = whole.parse();
-    read.map(|_| whole.clone()).map_err(|e| {
-        let kind = whole.split_once(':').map(|(kind, _)| kind).filter(|kind| !KINDS.contains(kind));
-        format!("{e}{}", kind.map_or_else(String::new, |kind| nearest::hint(kind, KINDS)))
-    })
+    read.map(|_| whole.clone()).map_err(|e| format!("{e}{}", nearest::selector_hint(&whole)))
 }
 
 /// What a command cannot have that only the system's divvyd serves. What that does not permit has a code of its own; all else

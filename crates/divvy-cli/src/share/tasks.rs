@@ -196,7 +196,7 @@ fn from_word(word: &str) -> Result<Task, Failure> {
 }
 
 fn parse_selector(text: &str, whose: &str) -> Result<Selector, Failure> {
-    text.parse().map_err(|e| usage(format!("{whose}: {e}")))
+    text.parse().map_err(|e| usage(format!("{whose}: {e}{}", nearest::selector_hint(text))))
 }
 
 fn by_shell(command: &str) -> Vec<OsString> {
