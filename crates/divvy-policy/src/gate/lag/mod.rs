@@ -28,8 +28,9 @@
 //!    short memory.
 //! 7. A client of one thread is sent to a CPU that no other such client has: the kernel leaves two of them on one CPU for
 //!    milliseconds. On up to 8 CPUs those of several threads are sent to the others meanwhile, and, where they want more CPUs than
-//!    there are, the neediest to CPUs of its own; whoever can use all CPUs gets what is left. Sleepers run wherever the kernel finds room: if the neediest client of one thread does not
-//!    get its CPU to itself, they are sent to that of the one that can wait longest. Nobody else is sent anywhere.
+//!    there are, the neediest to CPUs of its own; whoever can use all CPUs gets what is left. Sleepers run wherever the kernel finds
+//!    room: if the neediest client of one thread does not get its CPU to itself, they are sent to that of the one that can wait
+//!    longest. Nobody else is sent anywhere.
 //! 8. Quotas are water-filled over the reaches ([`crate::feasible`]). A client whose share asks for all that it can use runs all the
 //!    time: it is first of all, is never held, and keeps neither credit nor debt.
 //! 9. Where whoever is held has what the others leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for at its release, and
