@@ -37,7 +37,7 @@ fn check_threads(cpus: u32, loads: &Loads, long_run: f64, median: f64) {
 
 #[test]
 fn threads_of_several_clients_get_what_they_are_due() {
-    let cases: [(u32, &Loads); 12] = [
+    let cases: [(u32, &Loads); 15] = [
         // One CPU and a half for threads that would take both.
         (2, &[(3, 3), (1, 1)]),
         (2, &[(1, 2), (1, 2)]),
@@ -55,6 +55,10 @@ fn threads_of_several_clients_get_what_they_are_due() {
         (4, &[(5, 4), (10, 2), (6, 2)]),
         // CPUs that are given back in the middle of a turn.
         (4, &[(10, 2), (8, 4), (2, 1), (6, 1), (3, 2)]),
+        // Whoever can use all CPUs is released last, however much it is due: the others have no time to lose beside it.
+        (3, &[(6, 2), (4, 1), (6, 1), (10, 3), (9, 1)]),
+        (4, &[(10, 3), (6, 3), (10, 4), (6, 3), (6, 2)]),
+        (4, &[(1, 1), (5, 3), (3, 4), (4, 2), (4, 3)]),
         (8, &[(2, 1), (40, 3), (9, 4), (7, 1), (2, 3)]),
     ];
     for (cpus, loads) in cases {

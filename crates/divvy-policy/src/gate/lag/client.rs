@@ -152,14 +152,6 @@ impl Client {
         if self.apart.is_empty() { cpus } else { cpus.min(Cpus::whole(self.apart.len() as u32)) }
     }
 
-    /// Time that its allowance takes on the CPUs that it can use, ns. Who is capped has no time to lose.
-    pub(super) fn need(&self) -> i128 {
-        if self.cap.is_some() {
-            return i128::MAX / 4;
-        }
-        self.reach.time_for(self.allowance)
-    }
-
     /// Whether so much CPU time in so much time is all that its threads could have used.
     pub(super) fn used_all(&self, used: Nanos, elapsed: Nanos) -> bool {
         let cpus = self.confined(self.parallel).max(Cpus::ONE);

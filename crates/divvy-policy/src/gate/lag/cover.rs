@@ -7,6 +7,9 @@ use super::plan::nanos;
 use super::{GRAIN, Lag};
 use crate::{ClientId, Instant, Nanos};
 
+/// Whoever can use all CPUs is sorted by a 1024th of its need: last of all, and in order of need.
+const ALL_CPUS_SHIFT: u32 = 10;
+
 /// A number of CPUs, in 256ths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cpus(pub(super) u32);
@@ -165,11 +168,21 @@ impl Lag {
         (c.allowance - elapsed * cpus / i128::from(Cpus::ONE.0)).max(0)
     }
 
+    /// Time that so much allowance takes `c` on the CPUs that it can use, ns. Who is capped has no time to lose. Whoever can use
+    /// all CPUs has all of it: it is through in time as long as anything is left of the cycle.
+    pub(super) fn need(&self, c: &super::Client, allowance: i128) -> i128 {
+        if c.cap.is_some() {
+            return i128::MAX / 4;
+        }
+        let need = c.reach.time_for(allowance);
+        if c.reach.whole_up() >= self.params.cpus { need >> ALL_CPUS_SHIFT } else { need }
+    }
+
     /// Who of those that run can wait longest, with the time that its allowance takes: nobody who is capped or sleeps.
     fn most_patient(&self, now: Instant) -> Option<(i128, ClientId)> {
         let running = self.running.iter().filter_map(|&client| Some((client, self.clients.get(client)?)));
         let may_wait = running.filter(|(_, c)| c.cap.is_none() && !c.is_sleeper(self.cycle));
-        may_wait.map(|(client, c)| (c.reach.time_for(self.left(c, now)), client)).min()
+        may_wait.map(|(client, c)| (self.need(c, self.left(c, now)), client)).min()
     }
 
     /// Releases those who have no time to lose, and holds those who have most of it where the others cover the CPUs.

@@ -11,7 +11,8 @@
 //! **Terms.** `Q`, *quota*, *allowance* and *grain* are those of [`exact`](super::exact): a client's allowance is its lag at the end
 //! of the cycle. Its *cover* is how many CPUs its runnable threads are thought to use: as many as were counted, smoothed
 //! downwards over some 10 ms. Its *reach* is the most that it covered in the last tenths of a second. Its *need* is the time that
-//! its allowance takes at its reach. A *sleeper* is a client of one thread that was seen asleep in this cycle or the last eight.
+//! its allowance takes at its reach, a 1024th of it where it can use all CPUs: it is through in time as long as any is left. A
+//! *sleeper* is a client of one thread that was seen asleep in this cycle or the last eight.
 //!
 //! **Algorithm.**
 //! 1. Clients with allowance are released, the largest need first, until their covers add up to the CPUs. Sleepers with allowance

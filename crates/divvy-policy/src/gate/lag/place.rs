@@ -129,7 +129,7 @@ impl Lag {
 
     /// What a client that runs still needs, in steps of 2 ms: less is not worth sending anybody.
     fn steps_left(&self, c: &super::Client, now: Instant) -> i128 {
-        let need = if c.cap.is_some() { c.need() } else { c.reach.time_for(self.left(c, now)) };
+        let need = self.need(c, self.left(c, now));
         need / 2_000_000
     }
 

@@ -83,7 +83,10 @@ impl Lag {
         if next {
             ahead.allowance += self.quota(c); // It waits with what it will have.
         }
-        let key = if self.params.slice.is_some() { -self.finish_time(&ahead) } else { ahead.need() };
+        let key = match self.params.slice {
+            Some(_) => -self.finish_time(&ahead),
+            None => self.need(&ahead, ahead.allowance),
+        };
         let work = if ahead.cap.is_some() { 0 } else { ahead.allowance.max(0) };
         if next {
             self.next.insert((Reverse(key), client));
