@@ -1,6 +1,7 @@
 //! What divvy asks the kernel for its own sake: to be woken in time, to stay in memory, to open many files, to adopt orphans.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
@@ -93,10 +94,24 @@ pub fn raise_open_files() -> Result<libc::rlimit> {
     Ok(limit)
 }
 
+/// The limit of open files as it was when somebody last asked whether there is room for one more.
+static OPEN_FILES: AtomicU64 = AtomicU64::new(0);
+
 /// How many descriptors there may be above `fd`. The kernel gives the lowest that is free, so no more are left.
 pub fn open_files_left(fd: BorrowedFd<'_>) -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-    limit.saturating_sub(1 + fd.as_raw_fd().unsigned_abs() as u64)
+    OPEN_FILES.store(limit, Ordering::Relaxed);
+    limit.saturating_sub(above(fd))
+}
+
+/// As [`open_files_left`], by the limit that was read last, without a system call; none before it was read.
+pub fn open_files_thought_left(fd: BorrowedFd<'_>) -> u64 {
+    OPEN_FILES.load(Ordering::Relaxed).saturating_sub(above(fd))
+}
+
+/// The number of descriptors up to `fd`.
+fn above(fd: BorrowedFd<'_>) -> u64 {
+    1 + u64::from(fd.as_raw_fd().unsigned_abs())
 }
 
 /// Makes this process the parent of descendants whose own parents have ended.

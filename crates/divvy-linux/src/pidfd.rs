@@ -12,13 +12,14 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::last_errno;
-use crate::procfs::{Pending, ProcPath, StartTime, Stat, StatFile, StatusFile, stat_raw};
+use crate::own::{open_files_left, open_files_thought_left};
+use crate::procfs::{Pending, ProcPath, StartTime, Stat, StatFile, StatusFile, stat, stat_raw};
 use crate::{Error, Result};
 
 /// `PIDFD_SIGNAL_PROCESS_GROUP` of `linux/pidfd.h` (Linux 6.9), which neither libc nor rustix has.
 const PIDFD_SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
 
-/// Descriptors are kept for reading again only where so many more may be opened.
+/// Files of `/proc` are kept open for reading again only where so many more may be opened.
 const DESCRIPTORS_PLENTY: u64 = 4096;
 
 /// What became of a signal.
@@ -59,13 +60,23 @@ impl ProcessRef {
     /// # Errors
     /// [`Error::System`] where the kernel refuses: the limit of open files, or a `/proc` that cannot be read.
     pub fn open(pid: Pid) -> Result<Option<Self>> {
+        Ok(Self::meet(pid)?.map(|(process, _)| process))
+    }
+
+    /// As [`ProcessRef::open`], with what the process was and did then.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::open`].
+    pub fn meet(pid: Pid) -> Result<Option<(Self, Stat)>> {
         let Some(fd) = open_raw(pid).map_err(|e| Error::system("open a pidfd of process", pid, e))? else {
             return Ok(None);
         };
-        let path = ProcPath::of(pid, "stat");
-        let Some(stat) = stat_raw(&path).map_err(|e| e.on(&path))? else { return Ok(None) };
-        let process = Self { fd, pid, start: stat.start, stat: RefCell::default(), status: OnceCell::new() };
-        Ok(process.is_alive()?.then_some(process))
+        let Some(file) = StatFile::open(pid)? else { return Ok(None) };
+        let Some(stat) = file.read()? else { return Ok(None) };
+        // The file was opened by number: it is this process's, as what it said was, if that one lives now.
+        let kept = (open_files_left(fd.as_fd()) >= DESCRIPTORS_PLENTY).then_some(file);
+        let process = Self { fd, pid, start: stat.start, stat: RefCell::new(kept), status: OnceCell::new() };
+        Ok(process.is_alive()?.then_some((process, stat)))
     }
 
     /// The process that has `pid` now if it began at `start`; `None` if that one has ended, whoever has its pid.
@@ -101,13 +112,17 @@ impl ProcessRef {
         self.start
     }
 
-    /// What it is and does; `None` once it has been waited for. Keeps a descriptor, which makes every call but the first half
-    /// as dear as [`procfs::stat`](crate::procfs::stat).
+    /// What it is and does; `None` once it has been waited for. Keeps a descriptor where there are plenty, which makes every call
+    /// but the first half as dear as [`procfs::stat`](crate::procfs::stat).
     ///
     /// # Errors
     /// As [`procfs::stat`](crate::procfs::stat).
     pub fn stat(&self) -> Result<Option<Stat>> {
         let mut kept = self.stat.borrow_mut();
+        if open_files_thought_left(self.fd.as_fd()) < DESCRIPTORS_PLENTY {
+            *kept = None;
+            return Ok(stat(self.pid)?.filter(|stat| stat.start == self.start));
+        }
         if kept.is_none() {
             *kept = StatFile::open(self.pid)?;
         }
@@ -169,7 +184,7 @@ impl ProcessRef {
         if !self.is_alive()? {
             return Ok(None);
         }
-        if crate::own::open_files_left(self.fd.as_fd()) >= DESCRIPTORS_PLENTY {
+        if open_files_thought_left(self.fd.as_fd()) >= DESCRIPTORS_PLENTY {
             let _ = self.status.set(file);
         }
         Ok(pending)

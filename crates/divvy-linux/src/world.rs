@@ -28,11 +28,11 @@ pub trait World {
     /// As [`TreeCounter::read`].
     fn count(&self, counter: &Self::Counter) -> Result<Nanos>;
 
-    /// The process that has `pid` now.
+    /// The process that has `pid` now, with what it is and does.
     ///
     /// # Errors
-    /// As [`ProcessRef::open`].
-    fn open(&self, pid: Pid) -> Result<Option<Self::Process>>;
+    /// As [`ProcessRef::meet`].
+    fn meet(&self, pid: Pid) -> Result<Option<(Self::Process, Stat)>>;
 
     /// Its pid and start time.
     fn identity(process: &Self::Process) -> (Pid, StartTime);
@@ -128,9 +128,6 @@ pub trait World {
 /// Descriptors kept for reading `/proc`, another guardian, and what else comes up.
 const DESCRIPTORS_KEPT: u64 = 32;
 
-/// While there is room for so many more descriptors, the files of processes that are looked at often are kept open.
-const FILES_AMPLE: u64 = 4096;
-
 /// This machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Live;
@@ -161,13 +158,13 @@ impl World for Live {
     }
 
     /// The last descriptors are not given to members: without any, nobody's state could be read.
-    fn open(&self, pid: Pid) -> Result<Option<ProcessRef>> {
-        let process = ProcessRef::open(pid)?;
-        let is_last = |p: &ProcessRef| own::open_files_left(p.as_fd()) < DESCRIPTORS_KEPT;
-        if process.as_ref().is_some_and(is_last) {
+    fn meet(&self, pid: Pid) -> Result<Option<(ProcessRef, Stat)>> {
+        let met = ProcessRef::meet(pid)?;
+        let is_last = |p: &ProcessRef| own::open_files_thought_left(p.as_fd()) < DESCRIPTORS_KEPT;
+        if met.as_ref().is_some_and(|(process, _)| is_last(process)) {
             return Err(Error::system("keep a pidfd of process", pid, rustix::io::Errno::MFILE));
         }
-        Ok(process)
+        Ok(met)
     }
 
     fn identity(process: &ProcessRef) -> (Pid, StartTime) {
@@ -180,9 +177,6 @@ impl World for Live {
 
     /// Descriptors are for pidfds first.
     fn state(&self, process: &ProcessRef) -> Result<Option<Stat>> {
-        if own::open_files_left(process.as_fd()) < FILES_AMPLE {
-            return Ok(procfs::stat(process.pid())?.filter(|stat| stat.start == process.start()));
-        }
         process.stat()
     }
 

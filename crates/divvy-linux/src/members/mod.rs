@@ -526,6 +526,13 @@ impl<W: World> Members<W> {
                 Some(now) => {
                     let mut woken = self.take_idle(i);
                     woken.see(now, look.now);
+                    // It may have left its group meanwhile.
+                    if let Some(leader) = self.leader()
+                        && woken.in_group
+                        && let Ok(Some(stat)) = self.world.stat(woken.pid)
+                    {
+                        woken.in_group = stat.pgrp.is_none_or(|pgrp| pgrp == leader);
+                    }
                     self.activate(woken, look)?;
                 }
                 None => {
@@ -559,12 +566,6 @@ impl<W: World> Members<W> {
     /// A member that may have to be held: entered in the table, and held if its client is. Where the table has no room
     /// it is never held.
     fn activate(&mut self, mut m: Member<W::Process>, look: &mut Look<'_>) -> Result<()> {
-        if let Some(leader) = self.leader()
-            && m.in_group
-            && let Ok(Some(stat)) = self.world.stat(m.pid)
-        {
-            m.in_group = stat.pgrp.is_none_or(|pgrp| pgrp == leader);
-        }
         if m.slot.is_none() && !m.in_group {
             m.slot = self.enter(m.pid, m.start, look);
         }
@@ -681,7 +682,7 @@ impl<W: World> Members<W> {
     /// began later than `since`, in the client. Says whether it is there to be taken in: one that has ended is not.
     ///
     /// # Errors
-    /// As [`World::open`], [`World::stat`].
+    /// As [`World::meet`].
     pub fn admit(
         &mut self,
         pid: Pid,
@@ -711,11 +712,8 @@ impl<W: World> Members<W> {
     /// A process that is to become a member, as it is now; `None` if it has ended. [`Member::used_at`] is zero for one that
     /// sleeps.
     fn meet(&mut self, pid: Pid, now: Instant) -> Result<Option<Member<W::Process>>> {
-        let Some(process) = self.world.open(pid)? else { return Ok(None) };
+        let Some((process, stat)) = self.world.meet(pid)? else { return Ok(None) };
         let (_, start) = W::identity(&process);
-        let Some(stat) = self.world.stat(pid)?.filter(|s| s.start == start && !s.state.is_ended()) else {
-            return Ok(None);
-        };
         // Asked before the pidfd is: if that one lives, the answer was about it.
         let owned = self.is_owned(pid)?;
         let (Some(clock), Some(permitted)) = (self.world.cpu(pid)?, self.world.may_signal(&process)?) else {

@@ -158,11 +158,12 @@ impl World for Script {
         counted.ok_or_else(|| Error::system("read a perf counter", "of a command", Errno::BADF))
     }
 
-    fn open(&self, pid: Pid) -> Result<Option<Self::Process>> {
+    fn meet(&self, pid: Pid) -> Result<Option<(Self::Process, Stat)>> {
         if self.get(pid).is_some_and(|p| p.unopenable) {
             return Err(Error::system("open a pidfd of process", pid, Errno::MFILE));
         }
-        Ok(self.get(pid).filter(|p| !p.state.is_ended()).map(|p| (pid, StartTime(p.start))))
+        let Some(stat) = self.stat(pid)?.filter(|stat| !stat.state.is_ended()) else { return Ok(None) };
+        Ok(Some(((pid, stat.start), stat)))
     }
     fn identity(process: &Self::Process) -> (Pid, StartTime) {
         *process
