@@ -8,6 +8,12 @@ use crate::{Instant, Nanos, Share};
 
 /// How fast a client is thought to have fewer runnable threads, once it was found to: half of the way in 10 ms.
 const NARROWER_TIME: Nanos = Nanos::from_millis(12);
+/// Over how much time it is told who sleeps now and then from who hardly ever does.
+const REST_TIME: Nanos = Nanos::from_millis(100);
+/// Whoever is asleep for less of the time than this is none that sleeps now and then: an eighth, in 256ths.
+const RESTS_MIN: u32 = 32;
+/// Over how much time counts of threads are smoothed, to tell who is of one but for moments.
+const COUNTS_TIME: Nanos = Nanos::from_millis(40);
 /// How fast what a client can use at most is forgotten.
 const REACH_TIME: Nanos = Nanos::from_millis(150);
 
@@ -34,6 +40,9 @@ pub(super) struct Client {
     pub(super) parallel: Cpus,
     /// The most CPUs that it can use, as far as was seen in the last tenths of a second. What it can be due.
     pub(super) reach: Cpus,
+    /// Runnable threads when any were counted, smoothed, and when that was last.
+    pub(super) counts: Cpus,
+    pub(super) counted_at: Instant,
     /// Runnable threads at the last look: none if it slept.
     pub(super) seen: u32,
     /// When `parallel` was last brought up to date, and when threads were last counted.
@@ -60,6 +69,9 @@ pub(super) struct Client {
     pub(super) spread: bool,
     /// The last cycle in which it counts as a sleeper, if it is one.
     pub(super) sleeper_until: Option<u64>,
+    /// The part of the time for which it is asleep, smoothed, in 256ths, and when it was last brought up to date.
+    pub(super) rests: u32,
+    pub(super) rest_sampled: Instant,
     pub(super) awaits: Await,
     pub(super) looked: Instant,
     pub(super) used_since_look: Nanos,
@@ -84,6 +96,8 @@ impl Client {
             width: 1,
             parallel: Cpus::ONE,
             reach: Cpus::ONE,
+            counts: Cpus::ONE,
+            counted_at: Instant::ZERO,
             seen: 0,
             sampled: Instant::ZERO,
             counted: None,
@@ -99,6 +113,8 @@ impl Client {
             apart: Vec::new(),
             spread: false,
             sleeper_until: None,
+            rests: 0,
+            rest_sampled: Instant::ZERO,
             awaits: Await::Nothing,
             looked: Instant::ZERO,
             used_since_look: Nanos::ZERO,
@@ -114,9 +130,19 @@ impl Client {
     }
 
     /// Whether it was seen asleep lately, and has one thread: it is released beside the others, so that it runs when it
-    /// wakes. Of several threads some others are awake when one sleeps.
+    /// wakes. Of several threads some others are awake when one sleeps. Whoever hardly ever sleeps wants a CPU like one that
+    /// computes as soon as it is awake again.
     pub(super) fn is_sleeper(&self, cycle: u64) -> bool {
-        self.sleeper_until.is_some_and(|until| cycle <= until)
+        self.sleeper_until.is_some_and(|until| cycle <= until) && (self.blocked || self.rests >= RESTS_MIN)
+    }
+
+    /// Takes in whether it was found asleep.
+    pub(super) fn sample_rest(&mut self, now: Instant, asleep: bool) {
+        let elapsed = now.since(core::mem::replace(&mut self.rest_sampled, now)).0.min(REST_TIME.0);
+        let seen = if asleep { i64::from(Cpus::ONE.0) } else { 0 };
+        let (elapsed, time) = (elapsed as i64, REST_TIME.0 as i64);
+        let gap = (seen - i64::from(self.rests)) * elapsed / (elapsed + time);
+        self.rests = (i64::from(self.rests) + gap).clamp(0, i64::from(Cpus::ONE.0)) as u32;
     }
 
     /// Whether it is a client of one thread, as far as was seen lately.
@@ -124,21 +150,37 @@ impl Client {
         self.width == 1 && self.reach.0 <= Cpus::ONE.0 + Cpus::ONE.0 / 16
     }
 
-    /// Takes in that `seen` threads were found runnable, or that it used as much as so many CPUs.
+    /// Takes in that it used as much as so many CPUs, or none.
     pub(super) fn sample(&mut self, now: Instant, seen: Cpus) {
+        self.counts = self.counts.max(seen);
+        self.take_sample(now, seen);
+    }
+
+    /// Takes in that so many threads were found runnable. A process that has just made another, and waits for it, is awake with it
+    /// for a moment: who is seldom found with more than one thread cannot use more than one CPU.
+    pub(super) fn sample_count(&mut self, now: Instant, seen: Cpus) {
+        if self.sampled == Instant::ZERO {
+            self.counts = seen;
+        } else if seen > Cpus(0) {
+            let elapsed = now.since(self.counted_at);
+            self.counts = self.counts.towards(seen, elapsed, COUNTS_TIME);
+        }
+        self.counted_at = now;
+        self.take_sample(now, seen);
+        if self.counts.0 <= Cpus::ONE.0 + Cpus::ONE.0 / 4 {
+            self.reach = self.reach.min(Cpus::ONE);
+        }
+    }
+
+    /// Takes in that so many CPUs were seen to be wanted.
+    fn take_sample(&mut self, now: Instant, seen: Cpus) {
         if self.cap.is_some() && seen > self.reach {
             self.cap = None; // It can use more than it was capped for.
         }
-        let elapsed = now.since(core::mem::replace(&mut self.sampled, now)).0;
-        let towards = |from: Cpus, time: Nanos| {
-            if seen >= from {
-                return seen;
-            }
-            let (gap, elapsed) = (u128::from(from.0 - seen.0), u128::from(elapsed));
-            Cpus(from.0 - (gap * elapsed / (elapsed + u128::from(time.0))) as u32)
-        };
+        let elapsed = now.since(core::mem::replace(&mut self.sampled, now));
+        let narrower = |from: Cpus, time| if seen >= from { seen } else { from.towards(seen, elapsed, time) };
         (self.parallel, self.reach) =
-            (towards(self.parallel, NARROWER_TIME), towards(self.reach, REACH_TIME));
+            (narrower(self.parallel, NARROWER_TIME), narrower(self.reach, REACH_TIME));
     }
 
     /// CPUs that it is thought to use while it runs.

@@ -21,6 +21,16 @@ impl Cpus {
         Self(n * Self::ONE.0)
     }
 
+    /// As much of the way to `to` as `elapsed` is of itself and `time`: half of it after `time`.
+    pub(super) fn towards(self, to: Self, elapsed: Nanos, time: Nanos) -> Self {
+        let part = |gap: u32| {
+            let part =
+                u128::from(gap) * u128::from(elapsed.0) / (u128::from(elapsed.0) + u128::from(time.0)).max(1);
+            part as u32
+        };
+        if to >= self { Self(self.0 + part(to.0 - self.0)) } else { Self(self.0 - part(self.0 - to.0)) }
+    }
+
     /// As many whole CPUs as these are more than in part.
     pub(super) fn whole_up(self) -> u32 {
         (self.0 + Self::ONE.0 - Self::ONE.0 / 8) / Self::ONE.0

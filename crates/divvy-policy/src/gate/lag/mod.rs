@@ -10,9 +10,11 @@
 //!
 //! **Terms.** `Q`, *quota*, *allowance* and *grain* are those of [`exact`](super::exact): a client's allowance is its lag at the end
 //! of the cycle. Its *cover* is how many CPUs its runnable threads are thought to use: as many as were counted, smoothed
-//! downwards over some 10 ms. Its *reach* is the most that it covered in the last tenths of a second. Its *need* is the time that
+//! downwards over some 10 ms. Its *reach* is the most that it covered in the last tenths of a second; one CPU where more than one
+//! thread was found for moments only, as of a shell and its child. Its *need* is the time that
 //! its allowance takes at its reach, a 1024th of it where it can use all CPUs: it is through in time as long as any is left. A
-//! *sleeper* is a client of one thread that was seen asleep in this cycle or the last eight.
+//! *sleeper* is a client of one thread that was seen asleep in this cycle or the last eight, and is asleep now, or was an eighth of
+//! the last 100 ms.
 //!
 //! **Algorithm.**
 //! 1. Clients with allowance are released, the largest need first, until their covers add up to the CPUs. Sleepers with allowance
@@ -55,7 +57,8 @@
 //! **Weak spots.** A client whose threads rest for less than a tick is released alone where its share says so, and what rests is
 //! lost or, by the integral, given to the others: a pool of tiny tasks at 3:1 uses 93 to 97 % of what the kernel's weights use.
 //! On more than 8 CPUs, whoever is due all of a CPU beside clients of more threads gets what the kernel gives it there; where
-//! threads do not fit side by side, single cycles are up to 17 % off. Strangers count as CPUs that are used: the group competes
+//! threads do not fit side by side, single cycles are up to 17 % off. Who naps for a ms beside threads finds one of them on its CPU,
+//! and shares that with it until the next look: a loop of compilers at 3:1 gets 85 % of a CPU. Strangers count as CPUs that are used: the group competes
 //! as so many threads as there are CPUs, times the presence.
 
 mod client;
@@ -237,7 +240,7 @@ impl Lag {
             let Some(c) = gate.clients.at_mut(slot) else { return };
             c.width = width;
             if Cpus::whole(width) >= c.parallel {
-                c.sample(now, Cpus::whole(width));
+                c.sample_count(now, Cpus::whole(width));
             }
             c.seen = c.seen.min(1) * width;
         });
@@ -301,7 +304,7 @@ impl Lag {
             if seen < c.parallel {
                 c.tick = tick_min;
             }
-            self.resample(now, client, seen);
+            self.resample(client, |c| c.sample_count(now, seen));
         } else if c.place != Place::Out && c.blocked == blocked {
             return Ok(());
         }

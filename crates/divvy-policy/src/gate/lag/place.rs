@@ -55,6 +55,22 @@ impl Lag {
         cpu
     }
 
+    /// Sends those of one thread that are awake again, and hardly ever sleep, to CPUs: as sleepers they had none.
+    fn place_awake(&mut self) {
+        let cycle = self.cycle;
+        let unplaced = |client: &ClientId| {
+            self.clients.get(*client).is_some_and(|c| {
+                c.released && c.cpu.is_none() && c.is_single() && !c.blocked && !c.is_sleeper(cycle)
+            })
+        };
+        let unplaced: Vec<ClientId> = self.running.iter().copied().filter(unplaced).collect();
+        for client in unplaced {
+            let last = self.clients.get(client).map_or(0, |c| c.last_cpu);
+            let cpu = self.take_cpu(client, last);
+            self.out.push(Gate::Release { client, cpu: Some(CpuId(cpu)) });
+        }
+    }
+
     /// Whether a client of several threads runs that is not a sleeper.
     fn runs_wide(&self) -> bool {
         let mut running = self.running.iter().filter_map(|&client| self.clients.get(client));
@@ -72,6 +88,7 @@ impl Lag {
     /// Where clients of several threads want more CPUs than there are beside those of one thread, each is sent to CPUs of its own,
     /// the neediest to as many as it can use; and may run anywhere again when that is over.
     pub(super) fn keep_apart(&mut self, now: Instant) {
+        self.place_awake();
         if !core::mem::take(&mut self.crowd_changed) && !self.crowded || self.params.cpus > APART_CPUS_MAX {
             return;
         }

@@ -150,7 +150,12 @@ impl Lag {
 
     pub(super) fn run(&mut self, client: ClientId) {
         self.detach(client);
+        let cycle = self.cycle;
         let Some(c) = self.clients.get_mut(client) else { return };
+        // It was held since it was seen asleep: nobody can have seen it wake.
+        if c.blocked && !c.released && !c.is_sleeper(cycle) {
+            (c.blocked, c.parallel) = (false, c.parallel.max(Cpus::ONE));
+        }
         c.place = Place::Running;
         c.turn_used = Nanos::ZERO;
         self.running.insert(client);
@@ -282,10 +287,10 @@ impl Lag {
             let more = elapsed >= RATE_TIME && rate.0 > c.parallel.0 + Cpus::ONE.0 / 4;
             let seen = if more { rate } else { c.parallel };
             if more || tells {
-                self.resample(now, client, seen);
+                self.resample(client, |c| c.sample(now, seen));
             }
         } else if sleeps_on && !c.is_single() {
-            self.resample(now, client, Cpus(0));
+            self.resample(client, |c| c.sample(now, Cpus(0)));
         }
         let Some(c) = self.clients.get_mut(client) else { return };
         // Others have what it leaves: how much that is need not be known at once.
@@ -300,10 +305,10 @@ impl Lag {
     }
 
     /// Takes a sample of what a client can use; its claim follows.
-    pub(super) fn resample(&mut self, now: Instant, client: ClientId, seen: Cpus) {
+    pub(super) fn resample(&mut self, client: ClientId, sample: impl FnOnce(&mut Client)) {
         let claims = self.unclaim(client);
         if let Some(c) = self.clients.get_mut(client) {
-            c.sample(now, seen);
+            sample(c);
         }
         if claims {
             self.claim(client);
@@ -317,6 +322,7 @@ impl Lag {
         let (cycle, tick_min) = (self.cycle, self.tick_min());
         let Some(c) = self.clients.at_mut(slot) else { return };
         c.blocked = blocked;
+        c.sample_rest(now, blocked);
         if blocked {
             c.tick = tick_min;
             if c.is_single() {
