@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
-use crate::completions::CompletionsArgs;
+use crate::completions::{self, CompletionsArgs};
 use crate::limit::{self, NamedLimit};
 use crate::market::args::{CurrencyArgs, ExchangeArgs, FundArgs, MarketArgs, NiceArgs, UnfundArgs};
 use crate::plot::PlotArgs;
 use crate::remote::args::{AttachArgs, ClientArgs, DoctorArgs, ExplainArgs, LsArgs, RunArgs, SetArgs};
+use crate::remote::group::{self, GroupArg};
 use crate::rules::RulesArgs;
 use crate::share::{BackendArg, TraceFormat};
 use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
@@ -104,6 +105,13 @@ pub(crate) struct ShareArgs {
     /// of its own. Can be given several times (docs/limits.md)
     #[arg(long, value_name = "[NAME=]LIMIT", value_parser = limit::parse_named)]
     pub(crate) limit: Vec<NamedLimit>,
+
+    /// Have your own divvyd divide the tasks together with all its other clients (divvy run, attach): as clients of this group, by
+    /// their shares. NAME, NAME/NAME for a group within a group, or NAME=3 to give the group that share; it is made if it is not
+    /// there, with the share 1. Who is held when, and by what, is divvyd's to decide then (docs/share.md)
+    #[arg(long, value_name = "NAME[=SHARE]", value_parser = group::parse, add = completions::groups(),
+        conflicts_with_all = ["policy", "quantum", "backend", "slice", "presence", "period", "unscaled", "trace"])]
+    pub(crate) group: Option<GroupArg>,
 
     /// End after this time: 30s, 2m, 500ms. Without it, divvy ends with its last command
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]

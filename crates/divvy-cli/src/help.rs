@@ -70,6 +70,10 @@ const ENDINGS: &[Ending] = &[
             ("divvy share 2:'make -j4' 1:'npm test'", "two commands, 2:1, until both have ended"),
             ("divvy share --for 30s build=3:'make -j4' 1:@user:bob", "a name, and what bob runs already"),
             ("divvy share --limit 50% --quiet --report run.json 1:./a 1:./b", "at most half a CPU each"),
+            (
+                "divvy share --group build=2 3:'make -j4' 1:'npm test'",
+                "together with what divvy run has started",
+            ),
         ],
         &[
             ("0", "the time was up, or every command exited with 0"),
@@ -78,7 +82,10 @@ const ENDINGS: &[Ending] = &[
             ("3", "a command cannot be started, or a process not attached; nothing is left running"),
             FILE,
             SYSTEM,
-            ("7", "its scheduler was killed; the commands go on, undivided"),
+            (
+                "7",
+                "its scheduler was killed, and the commands go on, undivided; --group: divvyd cannot be started or reached",
+            ),
             SIGNAL,
         ],
     ),

@@ -13,6 +13,13 @@ pub(crate) struct GroupArg {
     share: Option<u64>,
 }
 
+impl GroupArg {
+    /// Its path: `build`, or `build/tests`.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
 /// Reads `NAME` or `NAME=SHARE`.
 pub(crate) fn parse(text: &str) -> Result<GroupArg, String> {
     let Some((path, share)) = text.rsplit_once('=') else {
@@ -25,7 +32,7 @@ pub(crate) fn parse(text: &str) -> Result<GroupArg, String> {
 }
 
 /// Sets the group that a new client is to be in.
-pub(super) fn set(new: &mut NewClient, group: Option<&GroupArg>) {
+pub(crate) fn set(new: &mut NewClient, group: Option<&GroupArg>) {
     new.group = group.map(|group| group.path.clone());
     new.group_share = group.and_then(|group| group.share);
 }

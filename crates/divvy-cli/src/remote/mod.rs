@@ -3,7 +3,7 @@
 
 pub(crate) mod args;
 mod attach;
-mod group;
+pub(crate) mod group;
 mod look;
 mod run;
 mod table;

@@ -1,6 +1,7 @@
 //! `--backend`: by what a run's clients are held or weighed, and what is told of it.
 
 use clap::ValueEnum;
+use divvy_api::types::Status;
 use divvy_engine::policies::KERNEL;
 use divvy_linux::cgroup::{Asked, Backend, Chosen, Refused, Survey, Wish};
 use serde::Serialize;
@@ -28,7 +29,7 @@ pub(crate) enum BackendArg {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BackendReport {
     asked: &'static str,
-    used: &'static str,
+    used: String,
     why: String,
     /// What each client's cgroup weighs, in order.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,17 +41,24 @@ pub(crate) struct BackendReport {
     backend: Backend,
 }
 
-/// The back end for these tasks on this machine.
+/// The back end for these tasks on this machine. Where they are divided `together` with others, no task is held or weighed by this
+/// run.
 ///
 /// # Errors
 /// Where one was asked for by name that does not go with the other arguments, or that the machine does not have.
-pub(super) fn choose(args: &ShareArgs, tasks: &[Task], cpus: usize) -> Result<Chosen, Failure> {
+pub(super) fn choose(
+    args: &ShareArgs,
+    tasks: &[Task],
+    cpus: usize,
+    together: bool,
+) -> Result<Chosen, Failure> {
     if args.policy.as_deref().is_some_and(|p| p.split(':').next() == Some(KERNEL)) {
         let text =
             format!("--policy {KERNEL}: holds nobody, and comes with --backend cgroup; give that instead");
         return Err(Failure::new(Code::Usage, text));
     }
     let asked = match args.backend {
+        None if together => Asked::Signals,
         None => Asked::Nothing,
         Some(BackendArg::Signals) => Asked::Signals,
         Some(BackendArg::Freezer) => Asked::Freezer,
@@ -85,11 +93,23 @@ impl BackendReport {
                 Some(BackendArg::Auto) => "auto",
                 Some(BackendArg::Idle) => "idle",
             },
-            used: chosen.backend.name(),
+            used: chosen.backend.name().to_owned(),
             why: chosen.why.clone(),
             weights: chosen.weights.as_ref().map(|w| w.values.clone()),
             weights_deviation: chosen.weights.as_ref().map(|w| w.deviation_ppm as f64 / 1e6),
             backend: chosen.backend,
+        }
+    }
+
+    /// That of the divvyd that divided the tasks.
+    pub(super) fn of_divvyd(status: &Status) -> Self {
+        Self {
+            asked: "default",
+            used: status.backend.used.clone(),
+            why: status.backend.why.clone(),
+            weights: None,
+            weights_deviation: None,
+            backend: Backend::Signals,
         }
     }
 

@@ -28,19 +28,26 @@ struct FrontEnd {
     has_table: bool,
     /// Signals that asked for the end and were passed on.
     asked: Vec<Asked>,
+    /// The commands are divvyd's clients, and stay so without the scheduler.
+    together: bool,
 }
 
 /// Serves the scheduler until its end: the code that it ended with. `pipes` are those of the commands that are forwarded,
-/// above a table if `has_table`.
+/// above a table if `has_table`; they are divided by divvyd if `together`.
 ///
 /// # Errors
 /// [`Failure`] where the scheduler was killed, or the screen cannot be had.
-pub(super) fn run(front: Front, pipes: Option<Pipes>, has_table: bool) -> Result<Code, Failure> {
+pub(super) fn run(
+    front: Front,
+    pipes: Option<Pipes>,
+    has_table: bool,
+    together: bool,
+) -> Result<Code, Failure> {
     let (screen, failed) = match pipes.map(Screen::start).transpose() {
         Ok(screen) => (screen, None),
         Err(e) => (None, Some(Failure::new(Code::System, format!("start the screen: {e}")))),
     };
-    let mut end = FrontEnd { front, screen, has_table, asked: Vec::new() };
+    let mut end = FrontEnd { front, screen, has_table, asked: Vec::new(), together };
     if failed.is_some() {
         end.front.pass_on(Asked::SIGTERM);
     }
@@ -159,7 +166,8 @@ impl FrontEnd {
 
     /// The scheduler is gone, its guardian has resumed the commands, and they go on. They must be able to print.
     fn orphaned(mut self, what: &str) -> Result<Code, Failure> {
-        let text = format!("{what}; its commands go on, undivided");
+        let how = if self.together { "as divvyd's clients" } else { "undivided" };
+        let text = format!("{what}; its commands go on, {how}");
         let Some(mut screen) = self.screen.take() else {
             return Err(Failure::new(Code::Scheduler, text));
         };

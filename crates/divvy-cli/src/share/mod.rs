@@ -12,6 +12,7 @@ mod showcase;
 pub(crate) mod table;
 mod tag;
 mod tasks;
+mod together;
 mod trace;
 mod verdict;
 
@@ -43,9 +44,11 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     tasks::limit(&mut tasks, &args.limit)?;
     let cpus = args.cpus.as_deref().map(cpus::parse).transpose()?;
     let divided = divvy_linux::cpus_to_divide(cpus)?;
-    let backend = backend::choose(&args, &tasks, divided.len())?;
+    // Started, if need be, before there is a scheduler whose child it would be.
+    let plan = together::Plan::make(&args, cpus.as_ref())?;
+    let backend = backend::choose(&args, &tasks, divided.len(), plan.is_some())?;
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
-    let spec = gate_spec(&args, &backend, 1);
+    let spec = gate_spec(&args, &backend, 1, plan.is_some());
     let policy = spec.parse().map_err(unusable)?;
     policy.make().map_err(unusable)?;
     policy
@@ -56,7 +59,9 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
             ("unscaled", args.unscaled),
         ])
         .map_err(|e| Failure::new(Code::Usage, e))?;
-    check_cycle(&policy, &tasks)?;
+    if plan.is_none() {
+        check_cycle(&policy, &tasks)?;
+    }
     // What cannot be written later is better known before anything runs.
     let report = args.report.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(create).transpose()?;
@@ -71,14 +76,14 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     match unsafe { split(leave) }? {
         Split::Front(front) => {
             drop((tasks, report, trace));
-            front::run(front, pipes.map(|(readers, _)| readers), table)
+            front::run(front, pipes.map(|(readers, _)| readers), table, plan.is_some())
         }
         Split::Scheduler(link) => {
             if let Some(files) = files {
                 files.restore();
             }
             let writers = pipes.map(|(_, writers)| writers);
-            run::Run::start(&args, tasks, cpus, backend, trace, run::Ends { link, writers, table })?
+            run::Run::start(&args, tasks, cpus, backend, trace, plan, run::Ends { link, writers, table })?
                 .finish(report)
         }
     }
@@ -161,8 +166,14 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn gate_spec(args: &ShareArgs, backend: &Chosen, cpus: u32) -> GateSpec {
+/// `together`: divvyd decides, and the run's own policy holds nobody.
+fn gate_spec(args: &ShareArgs, backend: &Chosen, cpus: u32, together: bool) -> GateSpec {
     let default = GateSpec::default();
+    if together {
+        // Its cycles mean nothing, and so need no looks at the clients.
+        let quantum_ns = Duration::from_secs(10).as_nanos() as u64;
+        return GateSpec { policy: KERNEL.to_owned(), quantum_ns, cpus, cycle_ns_max: None, ..default };
+    }
     let policy = match backend.backend {
         Backend::Cgroup => KERNEL.to_owned(),
         Backend::Signals | Backend::Freezer | Backend::Idle => {

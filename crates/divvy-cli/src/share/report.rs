@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::backend::BackendReport;
 use super::tasks::Task;
+use super::together::Accounts;
 
 /// The version of the report's format.
 pub(crate) const REPORT_VERSION: u32 = 1;
@@ -24,6 +25,9 @@ pub(crate) struct Report {
     pub(crate) utilization: f64,
     pub(crate) ended_by: String,
     pub(crate) clients: Vec<ClientReport>,
+    /// Where divvyd divided them, together with its other clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) together: Option<TogetherReport>,
     pub(crate) cycles: CyclesReport,
     /// Whether each client got its share, and if not, why.
     pub(crate) verdict: String,
@@ -60,6 +64,37 @@ pub(crate) struct ClientReport {
     /// What people are told in the place of the signal that we have sent ourselves.
     #[serde(skip)]
     pub(crate) ended_by_us: Option<&'static str>,
+}
+
+/// What all tasks of a run had together of what divvyd divided.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TogetherReport {
+    /// The group that they were in.
+    pub(crate) group: String,
+    /// What they were to get, as a fraction of the CPU time of all of divvyd's clients. Nothing where these had none.
+    pub(crate) target_fraction: Option<f64>,
+    /// What they got of it.
+    pub(crate) achieved_fraction: Option<f64>,
+}
+
+impl TogetherReport {
+    pub(super) fn new(group: &str, of_all: Option<(f64, f64)>) -> Self {
+        let (target_fraction, achieved_fraction) = of_all.unzip();
+        Self { group: group.to_owned(), target_fraction, achieved_fraction }
+    }
+
+    /// A line for people.
+    pub(super) fn line(&self) -> String {
+        let group = &self.group;
+        match (self.target_fraction, self.achieved_fraction) {
+            (Some(target), Some(achieved)) => format!(
+                "group {group}: these tasks got {:.2} % of the CPU time of all of divvyd's clients, due {:.2} %",
+                achieved * 100.0,
+                target * 100.0
+            ),
+            _ => format!("group {group}: divvyd's clients had no CPU time yet"),
+        }
+    }
 }
 
 /// A limit and what was had of it.
@@ -137,6 +172,20 @@ pub(crate) fn clients(ledger: &Ledger, tasks: &[Task], wall_ns: u64) -> Vec<Clie
     .collect()
 }
 
+/// What the clients of `report` were to get where divvyd divided them, which keeps their limits as well.
+pub(super) fn divide_by(accounts: &Accounts, tasks: &[Task], wall_ns: u64, report: &mut [ClientReport]) {
+    let shares: u64 = tasks.iter().map(|task| task.share.get()).sum();
+    let measured = report.iter().any(|client| client.service_ns > 0);
+    for (i, (client, task)) in report.iter_mut().zip(tasks).enumerate() {
+        let target = accounts.target(i);
+        client.target_fraction = target;
+        client.effective_share = target * shares as f64;
+        client.relative_error =
+            if measured && target > 0.0 { client.achieved_fraction / target - 1.0 } else { 0.0 };
+        client.limit = task.limit.map(|limit| LimitReport::new(limit, client.service_ns, wall_ns));
+    }
+}
+
 /// The statistics' part of the report, as of now.
 pub(crate) fn statistics<P: Policy<Decision = Gate>, H: Host>(
     engine: &mut Engine<P, H>,
@@ -200,9 +249,10 @@ impl Report {
         });
         lines.extend(super::table::lines(&rows.collect::<Vec<_>>(), color));
         lines.push(format!("shares: {}", self.verdict));
+        lines.extend(self.together.as_ref().map(TogetherReport::line));
         lines.extend(self.limits());
         lines.extend(self.backend.line());
-        lines.push(match &self.cycles.rms_relative_error {
+        let errors = match &self.cycles.rms_relative_error {
             Some(e) => format!(
                 "error per cycle (RMS, {} cycles): median {:.3} %, mean {:.3} %, largest {:.2} %",
                 self.cycles.count,
@@ -212,7 +262,9 @@ impl Report {
             ),
             None if !self.has_cycles => "error per cycle: none, a dispatcher knows no cycles".to_owned(),
             None => "error per cycle: the run ended before the fifth cycle".to_owned(),
-        });
+        };
+        // divvyd's cycles are of all its clients.
+        lines.extend(Some(errors).filter(|_| self.together.is_none()));
         lines.push(format!(
             "divvy itself: {:.3} % of a CPU, {} wake-ups, {} reads (of {}), {} {}",
             self.own.overhead * 100.0,

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
+use std::sync::mpsc::{Receiver, channel};
 
 use divvy_api::runs::ShareRun;
 use divvy_api::types::Client;
@@ -17,10 +18,11 @@ use divvy_policy::{ClientId, CpuLimit, Instant, Nanos, Share};
 use super::backend::{self, BackendReport};
 use super::link::{FrontEnd, Told};
 use super::outlet::Outlet;
-use super::report::{self, REPORT_VERSION, Report};
+use super::report::{self, ClientReport, REPORT_VERSION, Report, TogetherReport};
 use super::showcase::Showcase;
 use super::table::{self, Row};
 use super::tasks::{Task, What};
+use super::together::{self, Plan, Together};
 use super::trace::{self, Failed, TraceFile};
 use super::{gate_spec, nanos, verdict};
 use crate::args::ShareArgs;
@@ -56,8 +58,12 @@ pub(super) struct Run<'a> {
     trace_name: Option<String>,
     warnings: Vec<String>,
     backend: Chosen,
-    /// Where `divvy ls` and `top` see it.
+    /// Where `divvy ls` and `top` see it, unless they see the tasks as divvyd's clients.
     showcase: Option<Showcase>,
+    /// The tasks as divvyd's clients, where it divides them.
+    together: Option<Together>,
+    /// What there is to be said of divvyd's clients, where it does not.
+    neighbours: Option<Receiver<String>>,
 }
 
 /// Where a command's standard output and error go; ours if `None`.
@@ -99,14 +105,15 @@ impl<'a> Run<'a> {
         cpus: Option<CpuMask>,
         backend: Chosen,
         trace: Option<(File, String)>,
+        plan: Option<Plan>,
         ends: Ends,
     ) -> Result<Self, Failure> {
         let params = HostParams { cpus, capacity: tasks.len() as u32 + SPARE_SLOTS };
         let host = LinuxHost::with_means(&params, backend.means.clone())?;
         // Its threads have the signals blocked that the host takes.
         let front = FrontEnd::new(ends.link, host.waker(), ends.writers.is_some()).map_err(no_thread)?;
-        let showcase = Showcase::open(host.waker());
-        let spec = gate_spec(args, &backend, host.cpus().len() as u32);
+        let showcase = if plan.is_none() { Showcase::open(host.waker()) } else { None };
+        let spec = gate_spec(args, &backend, host.cpus().len() as u32, plan.is_some());
         let mut engine = Session::new(&spec, host).map_err(|e| Failure::new(Code::Usage, e))?;
         let trace_failed = Rc::new(RefCell::new(None));
         let mut trace_name = None;
@@ -137,8 +144,10 @@ impl<'a> Run<'a> {
             warnings,
             backend,
             showcase,
+            together: None,
+            neighbours: None,
         };
-        if let Err(failure) = run.start_commands(ends.writers) {
+        if let Err(failure) = run.start_commands(ends.writers).and_then(|()| run.join_others(plan)) {
             run.kill_all();
             return Err(failure);
         }
@@ -162,8 +171,7 @@ impl<'a> Run<'a> {
             self.warnings.push(format!("resumed {what} that an earlier divvy had left suspended"));
         }
         if let Some(text) = backend::choice(self.args.backend, &self.backend)
-            && !self.args.quiet
-            && !self.args.json
+            && self.tells()
         {
             tell_in_time(format_args!("divvy: {text}"));
         }
@@ -210,10 +218,40 @@ impl<'a> Run<'a> {
         self.engine.serve().map_err(broken)
     }
 
+    /// Has divvyd divide the tasks, where there is a `plan` for that; else finds out whether there is one whose clients are in the way.
+    fn join_others(&mut self, plan: Option<Plan>) -> Result<(), Failure> {
+        let waker = self.engine.host().waker();
+        if let Some(plan) = plan {
+            // Everybody is released, and what holds them from here on is divvyd.
+            self.engine.turn(Some(clock::now())).map_err(broken)?;
+            let leaders: Vec<_> = self.clients().map(|client| self.engine.host().leader(client)).collect();
+            self.together = Some(Together::join(plan, &self.tasks, leaders.into_iter(), waker)?);
+        } else if self.tells() {
+            let (tell, told) = channel();
+            let cpus = self.engine.host().cpus().to_vec();
+            let ask = move || {
+                if let Some(text) = together::neighbours(&cpus)
+                    && tell.send(text).is_ok()
+                {
+                    waker.wake();
+                }
+            };
+            std::thread::Builder::new().name("divvy-neighbours".into()).spawn(ask).map_err(no_thread)?;
+            self.neighbours = Some(told);
+        }
+        Ok(())
+    }
+
+    /// Whether people are told how it goes.
+    fn tells(&self) -> bool {
+        !self.args.quiet && !self.args.json
+    }
+
     /// Takes in what the host knows by the next client's number.
     fn join(&mut self, share: Share, limit: Option<CpuLimit>) -> Result<(), Failure> {
         let client = self.engine.join(share).map_err(broken)?;
-        if limit.is_some() {
+        // Where divvyd divides it keeps the limits.
+        if limit.is_some() && self.args.group.is_none() {
             self.engine.set_limit(client, limit).map_err(broken)?;
         }
         Ok(())
@@ -224,7 +262,7 @@ impl<'a> Run<'a> {
         let scheduled = self.schedule();
         self.engine.audit();
         let wall_ns = clock::now().since(self.started).0.max(1);
-        let clients = report::clients(self.engine.ledger(), &self.tasks, wall_ns);
+        let clients = self.client_reports(wall_ns);
         let accounts = self.engine.host().accounts();
         let (cycles, mut own) = report::statistics(&mut self.engine, wall_ns, accounts);
         own.add_front_end(self.front.cpu(), wall_ns);
@@ -232,18 +270,30 @@ impl<'a> Run<'a> {
             own.membership = Some(self.engine.host().membership());
         }
         let strangers = self.strangers(wall_ns, &clients, own.cpu_ns);
-        let verdict = verdict::line(&clients, &self.lives(wall_ns), strangers, cycles.count);
+        // divvyd's cycles are not counted here.
+        let counted = if self.together.is_some() { u64::MAX } else { cycles.count };
+        let verdict = verdict::line(&clients, &self.lives(wall_ns), strangers, counted);
         let ran: Vec<bool> = self.clients().map(|c| self.engine.host().exit(c).is_none()).collect();
         self.end_commands();
         scheduled?;
         let used: u64 = clients.iter().map(|c| c.service_ns).sum();
-        let cpus = self.engine.host().cpus().to_vec();
+        let (policy, quantum_ns, backend) = match &self.together {
+            Some(Together { status, .. }) => {
+                (status.policy.clone(), status.quantum_ns, BackendReport::of_divvyd(status))
+            }
+            None => {
+                let policy = self.engine.policy();
+                let backend = BackendReport::new(self.args.backend, &self.backend);
+                (policy.spec().policy.clone(), policy.quantum().0, backend)
+            }
+        };
+        let cpus = self.cpus().to_vec();
         let mut report = Report {
             version: REPORT_VERSION,
             divvy: env!("CARGO_PKG_VERSION"),
-            policy: self.engine.policy().spec().policy.clone(),
-            backend: BackendReport::new(self.args.backend, &self.backend),
-            quantum_ns: self.engine.policy().quantum().0,
+            policy,
+            backend,
+            quantum_ns,
             wall_ns,
             utilization: used as f64 / (wall_ns as f64 * cpus.len() as f64),
             cpus,
@@ -253,6 +303,7 @@ impl<'a> Run<'a> {
                 Ended::Signal(signal) => signal.as_str().to_owned(),
             },
             clients,
+            together: self.together.as_ref().map(|t| TogetherReport::new(t.group(), t.accounts().of_all())),
             cycles,
             verdict,
             strangers,
@@ -269,7 +320,21 @@ impl<'a> Run<'a> {
         Ok(code)
     }
 
-    fn clients(&self) -> impl Iterator<Item = ClientId> {
+    /// The CPUs that are divided.
+    fn cpus(&self) -> &[u32] {
+        self.together.as_ref().map_or_else(|| self.engine.host().cpus(), |together| &together.status.cpus)
+    }
+
+    /// The tasks' part of the report, as of now.
+    fn client_reports(&self, wall_ns: u64) -> Vec<ClientReport> {
+        let mut clients = report::clients(self.engine.ledger(), &self.tasks, wall_ns);
+        if let Some(together) = &self.together {
+            report::divide_by(&together.accounts(), &self.tasks, wall_ns, &mut clients);
+        }
+        clients
+    }
+
+    fn clients(&self) -> impl Iterator<Item = ClientId> + use<> {
         (0..self.tasks.len() as u32).map(ClientId)
     }
 
@@ -283,26 +348,33 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What others had of the CPUs, as a fraction of their time; none where the kernel does not tell.
-    fn strangers(&self, wall_ns: u64, clients: &[report::ClientReport], own_ns: u64) -> f64 {
-        let cpus = self.engine.host().cpus();
+    /// What others had of the CPUs with whom they are not divided, as a fraction of their time; none where the kernel does not tell.
+    fn strangers(&self, wall_ns: u64, clients: &[ClientReport], own_ns: u64) -> f64 {
+        let cpus = self.cpus();
         let (Some(before), Ok(now)) = (self.times_before, CpuTimes::read(cpus)) else { return 0.0 };
         let times = now.since(before);
-        let ours = clients.iter().map(|c| c.service_ns).sum::<u64>() + own_ns;
+        let beside = self.together.as_ref().map_or(0, |together| together.accounts().others_ns());
+        let ours = clients.iter().map(|c| c.service_ns).sum::<u64>() + own_ns + beside;
         let others = (times.busy + times.stolen).0.saturating_sub(ours);
         others as f64 / (wall_ns as f64 * cpus.len() as f64)
     }
 
     /// What is known of each client beside its row.
     fn lives(&mut self, wall_ns: u64) -> Vec<verdict::Life> {
+        let told = self.together.as_ref().map(Together::accounts);
         self.clients()
-            .collect::<Vec<_>>()
-            .into_iter()
             .map(|client| {
-                let slept = self.engine.blocked_for(client).0 as f64 / wall_ns as f64;
                 let ledger = &self.engine.ledger().clients()[client.index()];
                 let (ended, width) = (!ledger.present, ledger.width);
-                verdict::Life { slept, stopped: self.engine.host().is_stopped(client), ended, width }
+                let Some(told) = &told else {
+                    let slept = self.engine.blocked_for(client).0 as f64 / wall_ns as f64;
+                    let stopped = self.engine.host().is_stopped(client);
+                    return verdict::Life { slept, stopped, ended, width, gave_up: false };
+                };
+                let i = client.index();
+                let (slept, width) = (told.slept(i), told.width(i));
+                let stopped = told.state(i) == Some(ClientState::Stopped);
+                verdict::Life { slept, stopped, ended, width, gave_up: slept > 0.0 }
             })
             .collect()
     }
@@ -310,13 +382,21 @@ impl<'a> Run<'a> {
     fn schedule(&mut self) -> Result<(), Failure> {
         let end = self.args.time.map(|time| self.started + Nanos(nanos(time)));
         let interval = if self.has_table { REDRAW } else { PLAIN };
-        let tells = !self.args.quiet && !self.args.json;
+        let tells = self.tells();
+        let mut look = self.started;
         let mut show = self.started + interval;
         self.show(tells && self.has_table);
         while self.goes_on() {
-            let until = if tells { Some(end.map_or(show, |end| end.min(show))) } else { end };
+            let look_at = self.together.as_ref().map(|_| look);
+            let until = [end, tells.then_some(show), look_at].into_iter().flatten().min();
             self.engine.turn(until).map_err(broken)?;
+            if look_at.is_some_and(|at| clock::now() >= at) {
+                // Its policy asks nobody for it.
+                self.engine.audit();
+                look = clock::now() + Nanos(nanos(together::LOOK));
+            }
             self.note_lost();
+            self.note_told();
             self.note_warnings();
             let mut asked = self.engine.host_mut().take_asked();
             asked.retain(|signal| *signal != Asked::SIGWINCH);
@@ -346,6 +426,8 @@ impl<'a> Run<'a> {
     /// Does what the front end asks for; a signal where that is the end.
     fn on_told(&mut self, told: Told) -> Result<Option<Asked>, Failure> {
         match told {
+            Told::Suspend if let Some(together) = &self.together => together.pause(true),
+            Told::Resume if let Some(together) = &self.together => together.pause(false),
             Told::Suspend => {
                 for client in self.commands() {
                     let present = self.engine.ledger().clients()[client.index()].present;
@@ -402,6 +484,20 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// What the threads that ask divvyd have to say.
+    fn note_told(&mut self) {
+        if let Some(text) = self.neighbours.as_ref().and_then(|told| told.try_recv().ok()) {
+            self.tell_user(format!("divvy: {text}"));
+        }
+        let Some(together) = &self.together else { return };
+        let (words, paused) = (together.take_words(), together.take_paused());
+        words.into_iter().for_each(|text| self.warn(text));
+        if paused {
+            self.show(self.has_table);
+            self.front.suspended();
+        }
+    }
+
     /// Says lines where there is no table, if whoever reads them keeps up.
     fn say(&mut self, lines: &[String]) {
         let text = lines.join("\n") + "\n";
@@ -436,6 +532,9 @@ impl<'a> Run<'a> {
         match self.engine.host().exit(client) {
             Some(Exit::Code(code)) => format!("exit {code}"),
             Some(Exit::Signal(signal)) => format!("signal {signal}"),
+            None if let Some(together) = &self.together => {
+                together.state(client.index()).map_or("undivided", ClientState::as_str).to_owned()
+            }
             None => match self.engine.state(client) {
                 // By Ctrl-Z.
                 ClientState::Paused => "suspended".to_owned(),
@@ -488,7 +587,8 @@ impl<'a> Run<'a> {
             return;
         }
         let wall_ns = clock::now().since(self.started).0;
-        let rows: Vec<Row> = report::clients(self.engine.ledger(), &self.tasks, wall_ns)
+        let rows: Vec<Row> = self
+            .client_reports(wall_ns)
             .into_iter()
             .enumerate()
             .map(|(i, c)| Row {
@@ -502,7 +602,9 @@ impl<'a> Run<'a> {
                 cpu_ns: c.service_ns,
             })
             .collect();
-        let lines = table::lines(&rows, self.has_table && capable::has_color());
+        let mut lines = table::lines(&rows, self.has_table && capable::has_color());
+        let together = self.together.as_ref().map(|t| TogetherReport::new(t.group(), t.accounts().of_all()));
+        lines.extend(together.map(|together| together.line()));
         if self.has_table {
             self.front.table(lines);
         } else {
@@ -512,6 +614,9 @@ impl<'a> Run<'a> {
 
     /// Processes that ran before us are released, and go on as they did.
     fn detach_all(&mut self) {
+        if let Some(together) = &mut self.together {
+            together.end();
+        }
         for client in (0..self.tasks.len() as u32).map(ClientId) {
             let host = self.engine.host_mut();
             if host.is_attached(client)
@@ -619,6 +724,7 @@ impl<'a> Run<'a> {
     fn code(&self, report: &Report) -> Code {
         match self.ended_by {
             Ended::Signal(signal) => Code::Signalled(signal as i32),
+            _ if self.together.as_ref().is_some_and(|together| together.lost().is_some()) => Code::Scheduler,
             Ended::Time => Code::Done,
             Ended::Commands => {
                 // How processes end that are not our children nobody tells us.

@@ -20,6 +20,8 @@ pub(super) struct Life {
     pub(super) ended: bool,
     /// CPUs that it can use at once.
     pub(super) width: u32,
+    /// What it was to get went to others while it slept.
+    pub(super) gave_up: bool,
 }
 
 /// The line. `strangers` had this fraction of the CPU time; so many `cycles` have ended that count.
@@ -29,7 +31,7 @@ pub(super) fn line(clients: &[ClientReport], lives: &[Life], strangers: f64, cyc
     for (client, life) in clients.iter().zip(lives) {
         let asked = client.share as f64 / shares.max(1) as f64;
         let capped = client.target_fraction < asked * (1.0 - ENOUGH);
-        if capped && !life.ended {
+        if capped && !life.ended && !life.gave_up {
             reasons.push(
                 match client.limit.map(|l| l.limit).filter(|l| l.as_cpus() < f64::from(life.width)) {
                     Some(limit) => format!("{} is limited to {limit}", client.name),
@@ -94,7 +96,7 @@ mod tests {
         }
     }
 
-    const AWAKE: Life = Life { slept: 0.0, stopped: false, ended: false, width: 1 };
+    const AWAKE: Life = Life { slept: 0.0, stopped: false, ended: false, width: 1, gave_up: false };
     const NOBODY: f64 = 0.0;
 
     #[test]
@@ -128,7 +130,11 @@ mod tests {
         // Two CPUs, shares 3 and 1, one thread each: half and half is all that there is.
         let capped = [client("a", 3, 0.5, 0.5), client("b", 1, 0.5, 0.5)];
         assert_eq!(line(&capped, &[AWAKE; 2], NOBODY, 9), "a can use one CPU only");
+        // In a group it is due less because it slept, and had that.
+        let lives = [Life { slept: 0.4, gave_up: true, ..AWAKE }, AWAKE];
+        assert_eq!(line(&capped, &lives, NOBODY, 9), "each client got its share");
     }
+
     #[test]
     fn limits_are_named() {
         let limited = |limit: &str, target, achieved| ClientReport {

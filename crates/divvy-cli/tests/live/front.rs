@@ -135,18 +135,19 @@ fn commands_print_on_when_the_scheduler_was_killed() {
 }
 
 /// A shell with job control on a terminal, whose only job is divvy: it tells how the job stopped and how it ended.
-fn job(sandbox: &Sandbox, command: &str) -> Session {
+pub fn job(sandbox: &Sandbox, options: &[&str], command: &str) -> Session {
     let script =
         r#"set -m; "$@"; echo "stopped-$?"; while [ ! -e go ]; do sleep 0.01; done; fg; echo "ended-$?""#;
     // In a file, so that nobody but the command has its words.
     let tasks = sandbox.write("tasks.toml", &format!("[[task]]\nshare = 1\ncommand = {command:?}\n"));
     let mut shell = sandbox.command("bash");
-    shell.args(["--norc", "-c", script, "sh"]).arg(sandbox.program()).args(["share", "--file"]).arg(tasks);
+    shell.args(["--norc", "-c", script, "sh"]).arg(sandbox.program());
+    shell.arg("share").args(options).arg("--file").arg(tasks);
     Session::start_command(shell, 100)
 }
 
 /// Whether nobody of `processes` uses CPU time, for longer than any turn.
-fn rest(sandbox: &Sandbox, word: &str) -> bool {
+pub fn rest(sandbox: &Sandbox, word: &str) -> bool {
     let before = cpu(&sandbox.with(word));
     std::thread::sleep(Duration::from_millis(300));
     cpu(&sandbox.with(word)) <= before + 1
@@ -155,7 +156,7 @@ fn rest(sandbox: &Sandbox, word: &str) -> bool {
 #[test]
 fn control_z_suspends_the_commands_and_fg_resumes_them() {
     let sandbox = Sandbox::own();
-    let mut session = job(&sandbox, &format!("echo ready; {SPIN} # client"));
+    let mut session = job(&sandbox, &[], &format!("echo ready; {SPIN} # client"));
     session.wait_for("a table", |lines| {
         lines.iter().any(|l| l == "ready") && lines.iter().any(|l| l.contains("achieved %"))
     });
@@ -177,7 +178,7 @@ fn control_z_suspends_the_commands_and_fg_resumes_them() {
 #[test]
 fn a_suspended_run_that_is_killed_ends_its_commands() {
     let sandbox = Sandbox::own();
-    let mut session = job(&sandbox, &format!("{SPIN} # client"));
+    let mut session = job(&sandbox, &[], &format!("{SPIN} # client"));
     eventually("it to run", || (cpu(&sandbox.with("client")) > 5).then_some(()));
     session.key(0x1a);
     session.wait_for("the shell to have it back", |lines| lines.iter().any(|l| l == "stopped-148"));

@@ -37,7 +37,7 @@ fn parts(sandbox: &Sandbox, names: &[&str]) -> Vec<f64> {
     used.iter().map(|&u| u as f64 / used.iter().sum::<u64>() as f64).collect()
 }
 
-fn check(sandbox: &Sandbox, names: &[&str], due: &[f64]) {
+pub fn check(sandbox: &Sandbox, names: &[&str], due: &[f64]) {
     let got = parts(sandbox, names);
     for (got_one, due_one) in got.iter().zip(due) {
         assert!((got_one - due_one).abs() <= MAX_FRACTION_ERROR, "{names:?}: got {got:?}, due {due:?}");

@@ -40,6 +40,7 @@ mod skip;
 mod system;
 mod tags;
 mod terminal;
+mod together;
 mod top;
 mod usage;
 mod web;

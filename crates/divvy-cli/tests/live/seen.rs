@@ -10,13 +10,13 @@ as_both_users! {
     a_run_is_seen_beside_divvyd
 }
 
-fn json(sandbox: &Sandbox, args: &[&str]) -> Value {
+pub fn json(sandbox: &Sandbox, args: &[&str]) -> Value {
     let outcome = sandbox.run(args);
     assert_eq!(outcome.code, Some(0), "{args:?}: {}", outcome.stderr);
     serde_json::from_slice(&outcome.stdout).expect("JSON")
 }
 
-fn sockets(sandbox: &Sandbox) -> usize {
+pub fn sockets(sandbox: &Sandbox) -> usize {
     let entries = std::fs::read_dir(sandbox.path("run")).map(|all| all.flatten().collect()).unwrap_or(vec![]);
     entries.iter().filter(|e| e.file_name().to_string_lossy().starts_with("share-")).count()
 }

@@ -1,0 +1,419 @@
+//! `--group`: the tasks are clients of the user's own divvyd, which divides them together with all others that it has.
+//!
+//! The run keeps its session. It starts the commands, keeps their accounts and ends them, under a policy that holds nobody; who is
+//! held when is divvyd's to decide. A thread adds the tasks there, asks every [`LOOK`] how they stand, and where divvyd has ended
+//! adds them at the next one. The scheduler waits for that thread at the start, and for a moment at the end: nothing that divvyd
+//! does or fails to do keeps a signal or a command's end waiting.
+
+mod accounts;
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use divvy_api::client::{Api, ApiError, Choice};
+use divvy_api::launch::{LaunchError, with_divvyd};
+use divvy_api::types::{Change, ClientState, Clients, ErrorCode, NewClient, Status};
+use divvy_linux::{CpuMask, Pid, StartTime, Waker, procfs};
+
+use super::tasks::{Task, What};
+use crate::args::ShareArgs;
+use crate::remote::group::{self, GroupArg};
+use crate::{Code, Failure, cpus};
+
+pub(super) use accounts::Accounts;
+
+/// How often divvyd is asked.
+pub(super) const LOOK: Duration = Duration::from_millis(200);
+/// After a divvyd that could not be had, the next attempt comes so much later.
+const RETRY: Duration = Duration::from_secs(1);
+/// At the end divvyd has so long to let the tasks go. Whoever is held by one that does not answer is ended by SIGKILL.
+const END_WAIT: Duration = Duration::from_secs(2);
+
+/// With whom the tasks are divided, known before anything runs.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    group: GroupArg,
+    pub(super) status: Status,
+}
+
+impl Plan {
+    /// Where `--group` was given: the user's divvyd, started if none runs, which would take these tasks.
+    ///
+    /// # Errors
+    /// [`Failure`] where it cannot be had, or has no such group, or does not divide the CPUs that were asked for.
+    pub(super) fn make(args: &ShareArgs, mask: Option<&CpuMask>) -> Result<Option<Self>, Failure> {
+        let Some(group) = args.group.clone() else { return Ok(None) };
+        if let Choice::System(_) = Choice::new(None, None)? {
+            let text = "--group: the system's divvyd has currencies in the place of groups: make one, and start each command in \
+                        it (divvy run --from CURRENCY); or set DIVVY_MODE=user to ask your own";
+            return Err(Failure::new(Code::Usage, text));
+        }
+        let mut probe = NewClient {
+            selector: Some(format!("tree:{}", std::process::id())),
+            numbered: true,
+            share: 1,
+            ..NewClient::default()
+        };
+        group::set(&mut probe, Some(&group));
+        let status = with_divvyd(|api| api.plan(&probe).and_then(|_| api.status()))?;
+        if let (Some(mask), Some(list)) = (mask, &args.cpus) {
+            cpus::check(mask, list, &status.cpus, &status.backend.used)?;
+        }
+        Ok(Some(Self { group, status }))
+    }
+
+    /// What `task` is at divvyd; a command's leader is `leader`.
+    fn client(&self, task: &Task, leader: Option<Pid>) -> NewClient {
+        let selector = match &task.what {
+            What::Command(_) => format!("tree:{}", leader.map_or(0, |pid| pid.as_raw_nonzero().get())),
+            What::Attach(selector) => selector.to_string(),
+        };
+        let mut new = NewClient {
+            name: Some(task.name.clone()),
+            numbered: true,
+            share: task.share.get(),
+            limit_ppm: task.limit.map(|limit| limit.ppm()),
+            selector: Some(selector),
+            ..NewClient::default()
+        };
+        group::set(&mut new, Some(&self.group));
+        new
+    }
+}
+
+/// One task, as it is added.
+struct Wanted {
+    name: String,
+    new: NewClient,
+    /// A command's leader: while it lives, its number is nobody else's.
+    leader: Option<(Pid, StartTime)>,
+    is_command: bool,
+}
+
+impl Wanted {
+    /// Whether there is somebody to be added. A zombie is nobody.
+    fn lives(&self) -> bool {
+        self.leader.is_none_or(|(pid, start)| {
+            let stat = procfs::stat(pid).ok().flatten();
+            stat.is_some_and(|stat| stat.start == start && !stat.state.is_ended())
+        })
+    }
+}
+
+/// What the scheduler asks of the thread.
+enum Ask {
+    Pause(bool),
+    End,
+}
+
+/// What the thread has to say.
+#[derive(Default)]
+struct Told {
+    accounts: Accounts,
+    words: Vec<String>,
+    /// All commands are paused, as was asked.
+    paused: bool,
+    /// Why no divvyd divides the tasks just now.
+    lost: Option<String>,
+}
+
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Told>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The tasks of a run at divvyd. Dropping it lets them go.
+pub(super) struct Together {
+    shared: Shared,
+    asks: Sender<Ask>,
+    thread: Option<JoinHandle<()>>,
+    pub(super) status: Status,
+    group: String,
+}
+
+impl Together {
+    /// Adds `tasks`, whose commands have these leaders, to divvyd. `waker` ends the scheduler's wait when there is something to say.
+    ///
+    /// # Errors
+    /// [`Failure`] where divvyd does not take one; then it has none of them.
+    pub(super) fn join(
+        plan: Plan,
+        tasks: &[Task],
+        leaders: impl Iterator<Item = Option<Pid>>,
+        waker: Waker,
+    ) -> Result<Self, Failure> {
+        let wanted = tasks.iter().zip(leaders).map(|(task, leader)| {
+            let start = |pid| Some((pid, procfs::stat(pid).ok().flatten()?.start));
+            Wanted {
+                name: task.name.clone(),
+                new: plan.client(task, leader),
+                leader: leader.and_then(start),
+                is_command: task.selector().is_none(),
+            }
+        });
+        let wanted: Vec<Wanted> = wanted.collect();
+        let shared = Shared(Arc::default());
+        shared.lock().accounts = Accounts::new(tasks.iter().map(|task| task.share.get()));
+        let mut worker = Worker {
+            ids: vec![None; wanted.len()],
+            let_go: vec![false; wanted.len()],
+            wanted,
+            divvyd: plan.status.pid,
+            paused: Vec::new(),
+            holds: false,
+            shared: shared.clone(),
+            waker,
+        };
+        // One that has left since the plan was made is followed by another.
+        match worker.add_all().and_then(|()| Ok(Api::of_user()?.status()?)) {
+            Ok(status) => worker.divvyd = status.pid,
+            Err(e) => {
+                worker.let_all_go();
+                return Err(e.into());
+            }
+        }
+        let (asks, asked) = channel();
+        let thread = std::thread::Builder::new().name("divvy-together".into());
+        let thread = thread
+            .spawn(move || worker.run(&asked))
+            .map_err(|e| Failure::new(Code::System, format!("start a thread: {e}")))?;
+        Ok(Self {
+            shared,
+            asks,
+            thread: Some(thread),
+            status: plan.status,
+            group: plan.group.path().to_owned(),
+        })
+    }
+
+    /// The group that the tasks are in.
+    pub(super) fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// What the tasks were to get and got by now, as divvyd told.
+    pub(super) fn accounts(&self) -> Accounts {
+        self.shared.lock().accounts.clone()
+    }
+
+    /// What `task` does, as divvyd told last; nothing where it is none of its clients.
+    pub(super) fn state(&self, task: usize) -> Option<ClientState> {
+        self.shared.lock().accounts.state(task)
+    }
+
+    /// What the user should know since the last call.
+    pub(super) fn take_words(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.lock().words)
+    }
+
+    /// Asks divvyd to hold the commands, or to let them go on.
+    pub(super) fn pause(&self, paused: bool) {
+        let _ = self.asks.send(Ask::Pause(paused)); // A thread that is gone has let everybody go.
+    }
+
+    /// Whether they are held, as was asked; once.
+    pub(super) fn take_paused(&self) -> bool {
+        std::mem::take(&mut self.shared.lock().paused)
+    }
+
+    /// Why no divvyd divides the tasks just now.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.shared.lock().lost.clone()
+    }
+
+    /// Has divvyd let the tasks go, and waits for that, but not for long.
+    pub(super) fn end(&mut self) {
+        let _ = self.asks.send(Ask::End);
+        let Some(thread) = self.thread.take() else { return };
+        let limit = Instant::now() + END_WAIT;
+        while !thread.is_finished() && Instant::now() < limit {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What the thread works with.
+struct Worker {
+    wanted: Vec<Wanted>,
+    /// The task's number at divvyd.
+    ids: Vec<Option<u32>>,
+    /// Tasks that somebody else has detached: they stay so.
+    let_go: Vec<bool>,
+    /// The process whose clients they are.
+    divvyd: i32,
+    /// Clients that Ctrl-Z has paused.
+    paused: Vec<usize>,
+    /// Ctrl-Z holds.
+    holds: bool,
+    shared: Shared,
+    waker: Waker,
+}
+
+impl Worker {
+    fn run(mut self, asked: &Receiver<Ask>) {
+        let mut next = Duration::ZERO;
+        loop {
+            match asked.recv_timeout(next) {
+                Ok(Ask::Pause(paused)) => {
+                    self.set_paused(paused);
+                    next = Duration::ZERO;
+                }
+                Err(RecvTimeoutError::Timeout) => next = if self.look() { LOOK } else { RETRY },
+                Ok(Ask::End) | Err(RecvTimeoutError::Disconnected) => return self.let_all_go(),
+            }
+        }
+    }
+
+    fn say(&self, text: String) {
+        self.shared.lock().words.push(text);
+        self.waker.wake();
+    }
+
+    /// Adds everybody who is not there; whom there is nobody to be added of is left out.
+    fn add_all(&mut self) -> Result<(), LaunchError> {
+        for i in 0..self.wanted.len() {
+            let wanted = &self.wanted[i];
+            if self.ids[i].is_some() || self.let_go[i] || !wanted.lives() {
+                continue;
+            }
+            match with_divvyd(|api| api.add(&wanted.new)) {
+                Ok(client) => self.ids[i] = Some(client.id),
+                // It has ended since.
+                Err(LaunchError::Api(e))
+                    if e.code() == Some(ErrorCode::NoSuchProcess) && wanted.is_command => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// How everybody stands; whether divvyd could be had.
+    fn look(&mut self) -> bool {
+        let all = Api::of_user().and_then(|api| Ok((api.status()?, api.clients_with_members(0)?)));
+        match all {
+            Ok((status, all)) if status.pid == self.divvyd => {
+                self.note_missing(&all);
+                self.shared.lock().accounts.take_in(&self.ids, &all);
+                true
+            }
+            // It, or the one that was ours, has ended.
+            Ok(_) => self.join_again("another runs"),
+            Err(e) if is_gone(&e) => self.join_again(&e.to_string()),
+            // One that does not answer in time holds nobody for long: its guardian sees to that.
+            Err(_) => true,
+        }
+    }
+
+    /// Tasks whose clients are gone while their processes live: somebody has detached them, or divvyd had to.
+    fn note_missing(&mut self, all: &Clients) {
+        for i in 0..self.wanted.len() {
+            let Some(id) = self.ids[i].filter(|id| all.clients.iter().all(|client| client.id != *id)) else {
+                continue;
+            };
+            self.ids[i] = None;
+            if !self.wanted[i].lives() {
+                continue;
+            }
+            self.let_go[i] = true;
+            let why =
+                Api::of_user().and_then(|api| api.client(&id.to_string())).ok().and_then(|left| left.why);
+            let why = why.unwrap_or_else(|| "it was detached".to_owned());
+            self.say(format!("{}: {why}; it runs on, undivided", self.wanted[i].name));
+        }
+    }
+
+    /// The divvyd whose clients the tasks were has ended, and has resumed them.
+    fn join_again(&mut self, why: &str) -> bool {
+        self.ids.fill(None);
+        let added = self.add_all().and_then(|()| Ok(Api::of_user()?.status()?));
+        let lost = match added {
+            Ok(status) => {
+                self.divvyd = status.pid;
+                self.paused.clear();
+                self.set_paused(self.holds);
+                let text = format!(
+                    "divvyd has ended ({why}); the tasks are clients of the next one (pid {}) now",
+                    status.pid
+                );
+                self.say(text);
+                None
+            }
+            Err(e) => Some(e.to_string()),
+        };
+        let mut told = self.shared.lock();
+        told.accounts.begin_again();
+        let before = std::mem::replace(&mut told.lost, lost.clone());
+        drop(told);
+        if let (None, Some(e)) = (before, &lost) {
+            self.say(format!("divvyd has ended and there is no other ({e}); the tasks run on, undivided"));
+        }
+        lost.is_none()
+    }
+
+    /// For Ctrl-Z and `fg`. What was paused before, by whomever, stays so.
+    fn set_paused(&mut self, paused: bool) {
+        self.holds = paused;
+        let change = Change { paused: Some(paused), ..Change::default() };
+        let change = |id: u32| Api::of_user().and_then(|api| api.change(&id.to_string(), change));
+        let is_paused = |id: u32| {
+            let client = Api::of_user().and_then(|api| api.client(&id.to_string()));
+            client.is_ok_and(|client| client.state == ClientState::Paused)
+        };
+        if paused {
+            for i in 0..self.wanted.len() {
+                let Some(id) = self.ids[i].filter(|_| self.wanted[i].is_command) else { continue };
+                if !is_paused(id) && change(id).is_ok() {
+                    self.paused.push(i);
+                }
+            }
+            self.shared.lock().paused = true;
+            self.waker.wake();
+        } else {
+            for id in std::mem::take(&mut self.paused).into_iter().filter_map(|i| self.ids[i]) {
+                let _ = change(id); // One that has ended meanwhile need not go on.
+            }
+        }
+    }
+
+    fn let_all_go(&mut self) {
+        let Ok(api) = Api::of_user() else { return };
+        for id in self.ids.iter_mut().filter_map(Option::take) {
+            let _ = api.detach(&id.to_string()); // It has ended, or divvyd has: nobody is held by it.
+        }
+    }
+}
+
+fn is_gone(e: &ApiError) -> bool {
+    matches!(e, ApiError::NotRunning(_)) || e.code() == Some(ErrorCode::Leaving)
+}
+
+/// For a run that divides its tasks by itself: what is to be said where the user's divvyd has clients on the same CPUs that want
+/// them. Nothing is started for it.
+pub(super) fn neighbours(cpus: &[u32]) -> Option<String> {
+    let api = Api::of_user().ok()?;
+    if !api.status().ok()?.cpus.iter().any(|cpu| cpus.contains(cpu)) {
+        return None;
+    }
+    let wants = |state| matches!(state, ClientState::Running | ClientState::Held | ClientState::Limited);
+    let all = api.clients_with_members(0).ok()?;
+    let n = all.clients.iter().filter(|client| client.nr_members > 0 && wants(client.state)).count();
+    let whom = if n == 1 { "a client that wants".to_owned() } else { format!("{n} clients that want") };
+    (n > 0).then(|| {
+        format!(
+            "your divvyd divides these CPUs as well, among {whom} them: they compete with this run as strangers do; --group NAME \
+             divides all of them together"
+        )
+    })
+}
