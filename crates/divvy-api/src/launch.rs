@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use rustix::io::Errno;
+
 use crate::client::{Api, ApiError, Choice};
 use crate::types::ErrorCode;
 
@@ -79,8 +81,13 @@ pub fn start() -> Result<(), LaunchError> {
     let mut command = Command::new(&program);
     command.args(["--user", "--background"]).stdin(Stdio::null()).stdout(Stdio::null());
     // It is nobody's client, even where whoever asks for it is one.
-    let output = command.env_remove("DIVVY_CLIENT").stderr(Stdio::piped()).output();
-    let output = output.map_err(|cause| LaunchError::NotFound { program, cause })?;
+    let output = match command.env_remove("DIVVY_CLIENT").stderr(Stdio::piped()).output() {
+        Ok(output) => output,
+        // A scheduler waits for all children of its process, whoever made them. It has ended, and whether one serves is seen
+        // by the next call.
+        Err(e) if e.raw_os_error() == Some(Errno::CHILD.raw_os_error()) => return Ok(()),
+        Err(cause) => return Err(LaunchError::NotFound { program, cause }),
+    };
     if output.status.success() {
         return Ok(());
     }

@@ -28,6 +28,8 @@ pub(super) use accounts::Accounts;
 pub(super) const LOOK: Duration = Duration::from_millis(200);
 /// After a divvyd that could not be had, the next attempt comes so much later.
 const RETRY: Duration = Duration::from_secs(1);
+/// A divvyd may end while tasks are added to it; so many are tried. If the last did too, the next look finds that out.
+const ATTEMPTS: usize = 3;
 /// At the end divvyd has so long to let the tasks go. Whoever is held by one that does not answer is ended by SIGKILL.
 const END_WAIT: Duration = Duration::from_secs(2);
 
@@ -170,13 +172,9 @@ impl Together {
             shared: shared.clone(),
             waker,
         };
-        // One that has left since the plan was made is followed by another.
-        match worker.add_all().and_then(|()| Ok(Api::of_user()?.status()?)) {
-            Ok(status) => worker.divvyd = status.pid,
-            Err(e) => {
-                worker.let_all_go();
-                return Err(e.into());
-            }
+        if let Err(e) = worker.add_all() {
+            worker.let_all_go();
+            return Err(e.into());
         }
         let (asks, asked) = channel();
         let thread = std::thread::Builder::new().name("divvy-together".into());
@@ -281,8 +279,22 @@ impl Worker {
         self.waker.wake();
     }
 
-    /// Adds everybody who is not there; whom there is nobody to be added of is left out.
+    /// Adds everybody who is not there, to one divvyd.
     fn add_all(&mut self) -> Result<(), LaunchError> {
+        for _ in 0..ATTEMPTS {
+            self.divvyd = with_divvyd(Api::status)?.pid;
+            self.add_each()?;
+            // The numbers are that one's, unless it has ended meanwhile.
+            if Api::of_user().and_then(|api| api.status()).is_ok_and(|status| status.pid == self.divvyd) {
+                break;
+            }
+            self.ids.fill(None);
+        }
+        Ok(())
+    }
+
+    /// Whom there is nobody to be added of is left out.
+    fn add_each(&mut self) -> Result<(), LaunchError> {
         for i in 0..self.wanted.len() {
             let wanted = &self.wanted[i];
             if self.ids[i].is_some() || self.let_go[i] || !wanted.lives() {
@@ -337,17 +349,13 @@ impl Worker {
     /// The divvyd whose clients the tasks were has ended, and has resumed them.
     fn join_again(&mut self, why: &str) -> bool {
         self.ids.fill(None);
-        let added = self.add_all().and_then(|()| Ok(Api::of_user()?.status()?));
-        let lost = match added {
-            Ok(status) => {
-                self.divvyd = status.pid;
+        let lost = match self.add_all() {
+            Ok(()) => {
                 self.paused.clear();
                 self.set_paused(self.holds);
-                let text = format!(
-                    "divvyd has ended ({why}); the tasks are clients of the next one (pid {}) now",
-                    status.pid
-                );
-                self.say(text);
+                let next = self.divvyd;
+                let text = format!("the tasks are clients of the next one (pid {next}) now");
+                self.say(format!("divvyd has ended ({why}); {text}"));
                 None
             }
             Err(e) => Some(e.to_string()),

@@ -93,12 +93,24 @@ fn goes_on(sandbox: &Sandbox, word: &str) {
     eventually("it to go on", || (cpu(&sandbox.with(word)) > before + 10).then_some(()));
 }
 
+/// Until all tasks of a run are divvyd's: what comes later is not at its start.
+fn wait_until_joined(sandbox: &Sandbox, run: &Running, n: usize) {
+    let threads = format!("/proc/{}/task", run.scheduler().as_raw_nonzero());
+    eventually("the thread that asks divvyd", || {
+        let mut all = std::fs::read_dir(&threads).ok()?.flatten();
+        let name =
+            |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        all.any(|entry| name(entry).trim() == "divvy-together").then_some(())
+    });
+    wait_for_clients(sandbox, n);
+}
+
 fn when_divvyd_is_killed_the_tasks_are_the_next_ones(sandbox: &Sandbox) {
     let until = "until [ -e stop ]; do :; done; exit 5 # task";
     let (a, b) = (format!("a=2:{until}"), format!("b=1:{until}"));
     // Nothing runs, and it is started.
     let run = sandbox.start(&["share", "--group", "build", "--report", "report.json", &a, &b]);
-    wait_for_clients(sandbox, 2);
+    wait_until_joined(sandbox, &run, 2);
     let killed = kill_divvyd(sandbox);
     wait_for_clients(sandbox, 2);
     let next = eventually("the next divvyd", || pid_of_divvyd(sandbox).filter(|&pid| pid != killed));
@@ -117,6 +129,7 @@ fn when_divvyd_is_killed_the_tasks_are_the_next_ones(sandbox: &Sandbox) {
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     let told = format!("the tasks are clients of the next one (pid {next}) now");
     assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("there is no other"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("a: it was detached; it runs on, undivided"), "{}", outcome.stderr);
     let report = sandbox.report("report.json");
     let exits: Vec<&Value> = (0..2).map(|i| &report["clients"][i]["exit"]).collect();
@@ -135,7 +148,7 @@ fn without_any_divvyd_the_tasks_run_on(sandbox: &Sandbox) {
     command.args(["share", "--group", "build", &format!("1:{until}"), &format!("1:{until}")]);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let run = Running { child: command.spawn().unwrap() };
-    wait_for_clients(sandbox, 2);
+    wait_until_joined(sandbox, &run, 2);
     std::fs::remove_file(bin.join("divvyd")).unwrap();
     kill_divvyd(sandbox);
     goes_on(sandbox, "# task");
@@ -156,7 +169,7 @@ fn a_scheduler_that_was_killed_leaves_the_tasks_to_divvyd() {
     let sandbox = Sandbox::own();
     let spin = format!("a=1:{SPIN} # task");
     let mut run = sandbox.start(&["share", "--quiet", "--group", "build", &spin]);
-    wait_for_clients(&sandbox, 1);
+    wait_until_joined(&sandbox, &run, 1);
     run.signal_scheduler(Signal::KILL);
     assert_eq!(run.wait(), Some(SCHEDULER_DIED));
     let outcome = sandbox.run(&["pause", "a"]);
