@@ -125,6 +125,9 @@ pub fn read(path: &Path) -> Result<Option<Rules>, RulesError> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(failed(format!("open it: {e}"))),
     };
+    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        return Err(failed("it is a directory; name the file of rules in it".to_owned()));
+    }
     let mut text = String::new();
     let read = file.take(FILE_MAX + 1).read_to_string(&mut text);
     read.map_err(|e| failed(format!("read it: {e}")))?;

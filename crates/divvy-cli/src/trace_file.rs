@@ -14,11 +14,16 @@ const LINE_MAX: u64 = 64 << 20;
 
 fn open(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
+    let kind = file.metadata()?.file_type();
     // A pipe comes to its end; /dev/zero does not.
-    if file.metadata()?.file_type().is_char_device() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a device, not a file"));
-    }
-    Ok(file)
+    let what = if kind.is_char_device() {
+        "it is a device, not a file"
+    } else if kind.is_dir() {
+        "it is a directory; name a file in it"
+    } else {
+        return Ok(file);
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
 fn next_line(file: &mut impl BufRead) -> io::Result<Option<String>> {

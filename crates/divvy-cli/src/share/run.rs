@@ -188,8 +188,14 @@ impl<'a> Run<'a> {
             let start = match task.what {
                 What::Command(command) => command,
                 What::Attach(selector) => {
-                    self.engine.host_mut().attach(&selector)?;
+                    let client = self.engine.host_mut().attach(&selector)?;
                     self.join(task.share, task.limit)?;
+                    if self.engine.host().nr_members(client) == 0 && self.tells() {
+                        tell_in_time(format_args!(
+                            "divvy: {}: no process matches just now; those that come later join it",
+                            task.name
+                        ));
+                    }
                     continue;
                 }
             };

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use divvy_linux::Selector;
@@ -218,7 +219,14 @@ fn first_line(text: &str) -> String {
 
 fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
     let failed = |text: String| Failure::new(Code::File, format!("{}: {text}", path.display()));
-    let text = crate::trace_file::read_text(path, FILE_MAX).map_err(|e| failed(format!("read: {e}")))?;
+    let text = crate::trace_file::read_text(path, FILE_MAX).map_err(|e| {
+        failed(match e.kind() {
+            ErrorKind::NotFound => {
+                "there is no such file; docs/tasks.md says what to write into it".to_owned()
+            }
+            _ => format!("read: {e}"),
+        })
+    })?;
     let file: TaskFile = toml::from_str(&text).map_err(|e| {
         let line = e.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         failed(format!("line {line}: {}", e.message().trim_end()))

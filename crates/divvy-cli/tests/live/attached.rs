@@ -16,6 +16,18 @@ as_both_users! {
 /// CPU time of all clients after which fractions are looked at: some cycles, and no more.
 const WINDOW: u64 = 1_200_000_000;
 
+/// Nobody has to be there yet, and nobody is left to wonder.
+#[test]
+fn a_selector_that_nobody_matches_yet_is_told() {
+    let sandbox = Sandbox::own();
+    for what in ["1:@name:no-such-*", "1:@command:no-such-*"] {
+        let outcome = sandbox.run(&["share", "--for", "200ms", what]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let told = format!("{}: no process matches just now; those that come later join it", &what[3..]);
+        assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+    }
+}
+
 /// Spinners on one CPU, of which divvy knows nothing yet.
 fn spinners(sandbox: &Sandbox, n: usize) -> Vec<Child> {
     let cpu = one_cpu();

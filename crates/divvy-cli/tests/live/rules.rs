@@ -103,6 +103,9 @@ fn what_matches_a_rule_is_a_client(sandbox: &Sandbox) {
     let refused = eventually("the error", || Some(sandbox.run(&["rules"])).filter(|o| o.code == Some(4)));
     assert!(refused.stderr.contains("config.toml: line 3: unknown field `shar`"), "{}", refused.stderr);
     assert_eq!(sandbox.run(&["rules", "check"]).code, Some(4));
+    let refused = sandbox.run(&["rules", "check", "."]);
+    assert_eq!(refused.code, Some(4));
+    assert!(refused.stderr.contains("it is a directory; name the file"), "{}", refused.stderr);
     assert_eq!(client(sandbox, "crunch-*").unwrap()["share"], 7);
     // Without rules divvyd has nothing to do, and leaves; nobody stays suspended.
     std::fs::remove_file(sandbox.path("config.toml")).unwrap();
