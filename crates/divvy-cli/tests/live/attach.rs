@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::accounts::nobody;
 use crate::harness::{
-    Process, SPIN, Sandbox, Victim, as_both_users, check_fractions, client, cpu, eventually, one_cpu, skip,
+    ENOUGH_TICKS, Process, SPIN, Sandbox, Victim, as_both_users, check_fractions, client, cpu, eventually,
+    one_cpu, skip,
 };
 
 as_both_users! {
@@ -20,8 +22,6 @@ as_both_users! {
     killed_together_with_its_guardian
 }
 
-/// A user of whom there are no processes but those of the test.
-const SOMEBODY: u32 = 61_234;
 /// Rounds of the crash test, for each user.
 const ROUNDS: u64 = 60;
 /// The latest moment of a kill, after the start of the process.
@@ -53,14 +53,9 @@ fn pid(outsider: &Outsider) -> Pid {
     Pid::from_child(&outsider.0)
 }
 
-/// Runs divvy on one CPU beside what was started outside; its report.
-fn run(sandbox: &Sandbox, time: &str, words: &[String]) -> Value {
-    let cpu = one_cpu();
-    let mut args = vec!["share", "--for", time, "--cpus", &cpu, "--report", "report.json", "--quiet"];
-    args.extend(words.iter().map(String::as_str));
-    let outcome = sandbox.run(&args);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    sandbox.report("report.json")
+/// Runs divvy on one CPU beside what was started outside, until all have done enough; its report.
+fn run(sandbox: &Sandbox, words: &[String]) -> Value {
+    sandbox.share_for_ticks(2 * ENOUGH_TICKS, &words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// All processes with `word` go on, none suspended.
@@ -83,7 +78,7 @@ fn processes_get_their_shares_and_go_on(sandbox: &Sandbox) {
     sandbox.wait_for(4, "outsider");
     let words =
         [format!("1:@pid:{}", pid(&one)), format!("2:@tree:{}", pid(&tree)), format!("3:: inside; {SPIN}")];
-    let report = run(sandbox, "6s", &words);
+    let report = run(sandbox, &words);
     check_fractions(&report, &[1.0 / 6.0, 2.0 / 6.0, 3.0 / 6.0]);
     assert_eq!(client(&report, 0, "exit"), &Value::Null);
     assert_eq!(client(&report, 1, "selector"), &format!("tree:{}", pid(&tree)));
@@ -112,14 +107,14 @@ fn each_selector_finds_its_processes(sandbox: &Sandbox) {
             g = pid(&group),
         ),
     );
-    let report = run(sandbox, "5s", &["--file".to_owned(), "tasks.toml".to_owned()]);
+    let report = run(sandbox, &["--file".to_owned(), "tasks.toml".to_owned()]);
     check_fractions(&report, &[0.25, 0.25, 0.5]);
     assert_eq!(client(&report, 1, "name"), "by name");
     assert_eq!(report["self"]["membership"]["members"], 3);
     // A session, and a pattern that nobody's name matches yet.
     let words =
         [format!("1:@session:{}", pid(&group)), format!("1:@name:{name}*"), "1:@name:no-[s]uch*".to_owned()];
-    let report = run(sandbox, "4s", &words);
+    let report = run(sandbox, &words);
     assert_eq!(client(&report, 2, "service_ns"), 0);
     let service = |i| client(&report, i, "service_ns").as_u64().unwrap() as f64;
     assert!((service(0) / service(1) - 1.0).abs() < 0.2, "{report}");
@@ -143,12 +138,14 @@ fn users_are_clients() {
         ]);
         Outsider::start(command.args([&one_cpu(), "sh", "-c", script]))
     };
-    let _first = [start(SOMEBODY, SPIN), start(SOMEBODY, SPIN), start(SOMEBODY + 1, SPIN)];
+    // Of whom there are no processes but those of the test.
+    let (few, many) = (nobody(20), nobody(21));
+    let _first = [start(few, SPIN), start(few, SPIN), start(many, SPIN)];
     let late = format!("sleep 2; {SPIN}");
-    let _late = start(SOMEBODY + 1, &late);
+    let _late = start(many, &late);
     sandbox.wait_for(4, "while");
-    let words = [format!("1:@user:{SOMEBODY}"), format!("2:@user:{}", SOMEBODY + 1)];
-    let report = run(&sandbox, "6s", &words);
+    let words = [format!("1:@user:{few}"), format!("2:@user:{many}")];
+    let report = run(&sandbox, &words);
     check_fractions(&report, &[1.0 / 3.0, 2.0 / 3.0]);
     assert_eq!(report["self"]["membership"]["members"], 4);
     check_go_on(&sandbox, "while", 4);
@@ -171,7 +168,7 @@ fn cgroups_are_clients() {
         let (inside, other) = (outside(&sandbox, SPIN), outside(&sandbox, SPIN));
         sandbox.wait_for(2, "while");
         std::fs::write(dir.join("cgroup.procs"), pid(&inside).to_string()).expect("move it in");
-        let report = run(&sandbox, "4s", &[format!("2:@cgroup:/{name}"), format!("1:@pid:{}", pid(&other))]);
+        let report = run(&sandbox, &[format!("2:@cgroup:/{name}"), format!("1:@pid:{}", pid(&other))]);
         check_fractions(&report, &[2.0 / 3.0, 1.0 / 3.0]);
     }
     eventually("the cgroup to be empty", || std::fs::remove_dir(&dir).ok());

@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    MAX_FRACTION_ERROR, Process, Running, SPIN, Sandbox, Victim, check_fractions, check_report, client, cpu,
-    eventually, one_cpu, skip,
+    ENOUGH_TICKS, MAX_FRACTION_ERROR, Process, Running, SPIN, Sandbox, Victim, check_fractions, check_report,
+    client, cpu, eventually, one_cpu, skip,
 };
 
 /// Rounds of kills at random moments.
@@ -116,21 +116,8 @@ fn short_lived_children_are_charged_in_a_cgroup() {
     let Some(_) = freezer("short_lived_children_are_charged_in_a_cgroup") else { return };
     let sandbox = Sandbox::own();
     let (family, spin) = ("1:while :; do /bin/true; done", format!("1:{SPIN}"));
-    let cpu = one_cpu();
-    let outcome = sandbox.run(&[
-        "share",
-        "--json",
-        "--backend",
-        "freezer",
-        "--for",
-        "3s",
-        "--cpus",
-        &cpu,
-        family,
-        &spin,
-    ]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    check_fractions(&check_report(&String::from_utf8_lossy(&outcome.stdout)), &[0.5, 0.5]);
+    let report = sandbox.share_for_ticks(ENOUGH_TICKS, &["--backend", "freezer", family, &spin]);
+    check_fractions(&report, &[0.5, 0.5]);
 }
 
 /// A handler for SIGCONT runs at each turn with signals, and never with the freezer.
@@ -164,13 +151,9 @@ fn every_kind_of_policy_works_by_freezing() {
     let Some(_) = freezer("every_kind_of_policy_works_by_freezing") else { return };
     let sandbox = Sandbox::own();
     let (one, three) = (format!("1:{SPIN}"), format!("3:{SPIN}"));
-    let cpu = one_cpu();
     for policy in ["alps", "stride", "lottery:seed=7"] {
-        let args =
-            ["share", "--json", "--backend", "freezer", "--policy", policy, "--for", "3s", "--cpus", &cpu];
-        let outcome = sandbox.run(&[&args[..], &[&one, &three]].concat());
-        assert_eq!(outcome.code, Some(0), "{policy}: {}", outcome.stderr);
-        let report = check_report(&String::from_utf8_lossy(&outcome.stdout));
+        let args = ["--backend", "freezer", "--policy", policy, &one, &three];
+        let report = sandbox.share_for_ticks(ENOUGH_TICKS, &args);
         assert_eq!(report["policy"], policy);
         if policy != "lottery:seed=7" {
             check_fractions(&report, &[0.25, 0.75]);

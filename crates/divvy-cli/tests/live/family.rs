@@ -4,52 +4,40 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{SPIN, Sandbox, check_fractions, client, eventually, one_cpu};
+use crate::harness::{ENOUGH_TICKS, SPIN, Sandbox, check_fractions, client, eventually, one_cpu};
 
 /// divvy reads children's time in ticks of 10 ms and the shell prints it in such; a few of them in seconds.
 const MAX_CHARGE_ERROR: f64 = 0.1;
 
 /// Runs `family` beside a spinner of the same share on one CPU: each gets half. What `family` had is returned.
-fn beside_a_spinner(sandbox: &Sandbox, family: &str, time: &str) -> Value {
-    let outcome = sandbox.run(&[
-        "share",
-        "--for",
-        time,
-        "--cpus",
-        &one_cpu(),
-        "--report",
-        "report.json",
-        &format!("1:{family}"),
-        &format!("1:{SPIN}"),
-    ]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+fn beside_a_spinner(sandbox: &Sandbox, family: &str) -> Value {
+    let report = sandbox.share_for_ticks(ENOUGH_TICKS, &[&format!("1:{family}"), &format!("1:{SPIN}")]);
     assert_eq!(sandbox.processes(), [], "a child was left behind");
-    let report = sandbox.report("report.json");
     check_fractions(&report, &[0.5, 0.5]);
     report
 }
 
 #[test]
 fn children_in_the_background() {
-    beside_a_spinner(&Sandbox::own(), &format!("({SPIN}) & ({SPIN}) & wait"), "4s");
+    beside_a_spinner(&Sandbox::own(), &format!("({SPIN}) & ({SPIN}) & wait"));
 }
 
 #[test]
 fn a_child_in_a_session_of_its_own() {
-    beside_a_spinner(&Sandbox::own(), &format!("setsid sh -c '{SPIN}' & wait"), "4s");
+    beside_a_spinner(&Sandbox::own(), &format!("setsid sh -c '{SPIN}' & wait"));
 }
 
 /// The leader and the middle are gone when the grandchild computes.
 #[test]
 fn a_command_that_forks_twice() {
-    let report = beside_a_spinner(&Sandbox::own(), &format!("(({SPIN}) & )"), "4s");
+    let report = beside_a_spinner(&Sandbox::own(), &format!("(({SPIN}) & )"));
     assert_eq!(client(&report, 0, "exit"), &serde_json::json!({ "code": 0 }));
 }
 
 /// As a daemon does it: fork, a session of its own, fork again, and the leader gone at once.
 #[test]
 fn a_command_that_becomes_a_daemon() {
-    let report = beside_a_spinner(&Sandbox::own(), &format!("setsid -f sh -c '({SPIN}) &'"), "4s");
+    let report = beside_a_spinner(&Sandbox::own(), &format!("setsid -f sh -c '({SPIN}) &'"));
     assert_eq!(client(&report, 0, "exit"), &serde_json::json!({ "code": 0 }));
 }
 
@@ -60,7 +48,7 @@ fn a_storm_of_short_lived_children() {
     let sandbox = Sandbox::own();
     let storm =
         "trap 'times > times; exit 0' TERM; while :; do sha256sum /bin/sh /bin/sh /bin/sh > /dev/null; done";
-    let report = beside_a_spinner(&sandbox, storm, "5s");
+    let report = beside_a_spinner(&sandbox, storm);
     let charged = client(&report, 0, "service_ns").as_u64().unwrap() as f64 / 1e9;
     let booked = shell_times(&std::fs::read_to_string(sandbox.path("times")).unwrap());
     eprintln!("charged {charged:.2} s of {booked:.2} s that the kernel booked");

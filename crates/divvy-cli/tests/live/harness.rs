@@ -20,6 +20,10 @@ pub use crate::skip::skip;
 
 /// How long a test waits for what must come; a slow machine only makes the test slower.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at how much was worked: a look takes a few ms, and competes.
+const WORK_INTERVAL: Duration = Duration::from_millis(30);
+/// Enough ticks of 10 ms for a ratio: the end of a run cuts a cycle, which is 60 to 90 ms long in these tests.
+pub const ENOUGH_TICKS: u64 = 150;
 /// How far a fraction of all CPU time may be from its target where the machine is busy with other things.
 pub const MAX_FRACTION_ERROR: f64 = 0.05;
 /// The front end's exit code where the scheduler was killed.
@@ -61,6 +65,8 @@ pub struct Process {
     pub command: String,
     /// Ticks of 10 ms.
     pub cpu: u64,
+    /// The same, of the children that it has waited for.
+    pub waited: u64,
 }
 
 impl Process {
@@ -227,6 +233,31 @@ impl Sandbox {
         let mut command = self.divvy(args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Running { child: command.spawn().expect("start divvy") }
+    }
+
+    /// The report of a `divvy share` on one CPU, which is asked to end once its clients, and what else runs in the sandbox, have
+    /// used `ticks` of 10 ms of CPU time since its start: so many cycles, however much of the CPU strangers take.
+    pub fn share_for_ticks(&self, ticks: u64, args: &[&str]) -> Value {
+        let cpu = one_cpu();
+        let before = self.worked();
+        let common = ["share", "--quiet", "--cpus", &cpu, "--report", "report.json"];
+        let mut running = self.start(&[&common, args].concat());
+        let ended = eventually("enough work", || {
+            std::thread::sleep(WORK_INTERVAL);
+            let ended = running.child.try_wait().expect("our child").is_some();
+            (ended || self.worked() >= before + ticks).then_some(ended)
+        });
+        if !ended {
+            running.signal(Signal::TERM);
+        }
+        let outcome = running.end();
+        assert_eq!(outcome.code, Some(143), "{}", outcome.stderr);
+        self.report("report.json")
+    }
+
+    /// Ticks of 10 ms that all in the sandbox have used, divvy and what nobody has waited for yet not counted.
+    fn worked(&self) -> u64 {
+        self.processes().iter().filter(|p| !p.is_divvy()).map(|p| p.cpu + p.waited).sum()
     }
 
     /// All living processes with the sandbox's mark.
@@ -397,6 +428,7 @@ fn process(pid: i32, dir: &Path) -> Option<Process> {
         comm: head.split_once('(')?.1.to_owned(),
         command: String::from_utf8_lossy(&command).replace('\0', " "),
         cpu: ticks(11)? + ticks(12)?,
+        waited: ticks(13)? + ticks(14)?,
     })
     .filter(|p| p.state != 'Z')
 }
