@@ -15,8 +15,6 @@ use crate::harness::{
 
 as_both_users! {
     processes_get_their_shares_and_go_on
-    each_selector_finds_its_processes
-    idle_workers_are_never_stopped
     a_member_stopped_by_somebody_else_stays_stopped
     killed_at_random_moments_with_members_that_fork
     killed_together_with_its_guardian
@@ -89,7 +87,9 @@ fn processes_get_their_shares_and_go_on(sandbox: &Sandbox) {
     check_go_on(sandbox, "outsider", 4);
 }
 
-fn each_selector_finds_its_processes(sandbox: &Sandbox) {
+#[test]
+fn each_selector_finds_its_processes() {
+    let sandbox = &Sandbox::unprivileged();
     let group = outside(sandbox, &format!("({SPIN} # group\n) & {SPIN}"));
     let name = format!("w{}", std::process::id());
     let program = sandbox.path(&name);
@@ -219,7 +219,9 @@ fn members_of_another_user_are_counted_and_left_alone() {
 
 /// Fifty workers of whom two compute: the others are not stopped once, as whoever waits for them would see. One that gets
 /// work is divided among like the others.
-fn idle_workers_are_never_stopped(sandbox: &Sandbox) {
+#[test]
+fn idle_workers_are_never_stopped() {
+    let sandbox = &Sandbox::unprivileged();
     let worker = "sh -c ': idle; while [ ! -e go ]; do read -t 1000 x; done; while :; do :; done' < pipe";
     let busy = format!("sh -c ': busy; {SPIN}'");
     // One holds the pipe open that the others read from.

@@ -7,11 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::daemon::{client, clients, start_divvyd};
-use crate::harness::{MAX_FRACTION_ERROR, PATIENCE, SPIN, Sandbox, as_both_users, eventually, one_cpu};
-
-as_both_users! {
-    running_spinners_are_divided_and_shares_change_while_they_run
-}
+use crate::harness::{MAX_FRACTION_ERROR, PATIENCE, SPIN, Sandbox, eventually, on_our_cpu, one_cpu};
 
 /// CPU time of all clients after which fractions are looked at: some cycles, and no more.
 const WINDOW: u64 = 1_200_000_000;
@@ -60,7 +56,9 @@ fn check_fractions(sandbox: &Sandbox, due: &[(&str, f64)]) {
     }
 }
 
-fn running_spinners_are_divided_and_shares_change_while_they_run(sandbox: &Sandbox) {
+#[test]
+fn running_spinners_are_divided_and_shares_change_while_they_run() {
+    let sandbox = &Sandbox::unprivileged();
     start_divvyd(sandbox, &["--cpus", &one_cpu()]);
     let mut running = spinners(sandbox, 3);
     for (i, child) in running.iter().enumerate() {
@@ -157,11 +155,11 @@ fn run_all(docs: &str, least: usize) {
     let blocks: Vec<&str> =
         docs.split("```sh\n").skip(1).map(|rest| rest.split("```").next().expect("a block")).collect();
     assert!(blocks.len() >= least, "{blocks:#?}");
-    for block in blocks {
+    for block in blocks.into_iter().map(on_our_cpu) {
         let start = Instant::now();
         let mut shell = sandbox.command("sh");
         // A subshell of its own for each: what it leaves in the background ends with the sandbox.
-        let mut child = shell.args(["-euc", block]).env("PATH", &path).spawn().unwrap();
+        let mut child = shell.args(["-euc", &block]).env("PATH", &path).spawn().unwrap();
         let status = eventually(&format!("the end of:\n{block}"), || child.try_wait().unwrap());
         assert!(status.success(), "{status}: {block}");
         eprintln!("ran in {:?}:\n{block}", start.elapsed());

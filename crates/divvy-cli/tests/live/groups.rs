@@ -3,11 +3,7 @@
 use serde_json::Value;
 
 use crate::daemon::start_divvyd;
-use crate::harness::{MAX_FRACTION_ERROR, SPIN, Sandbox, as_both_users, eventually, one_cpu};
-
-as_both_users! {
-    what_a_group_has_is_divided_within_it
-}
+use crate::harness::{MAX_FRACTION_ERROR, SPIN, Sandbox, eventually, one_cpu};
 
 /// CPU time of a window that is measured: about ten cycles of each of these runs.
 const MEASURED_NS: u64 = 2_500_000_000;
@@ -51,7 +47,9 @@ fn must(sandbox: &Sandbox, args: &[&str]) -> String {
 }
 
 /// A build of share 3 with two commands in it, 1:2, beside one of share 1: 1/4, 1/2, 1/4.
-fn what_a_group_has_is_divided_within_it(sandbox: &Sandbox) {
+#[test]
+fn what_a_group_has_is_divided_within_it() {
+    let sandbox = &Sandbox::unprivileged();
     start_divvyd(sandbox, &["--cpus", &one_cpu(), "--linger", "60s"]);
     let started: Vec<_> = [
         &["run", "--group", "build=3", "--name", "a", "--", "sh", "-c", SPIN][..],

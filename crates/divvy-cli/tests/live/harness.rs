@@ -134,6 +134,11 @@ impl Sandbox {
         Some(Self::new(User::Nobody))
     }
 
+    /// A sandbox of a user without privilege where there can be one, else of whoever runs the tests: for what depends on no user.
+    pub fn unprivileged() -> Self {
+        Self::new(if rustix::process::geteuid().is_root() { User::Nobody } else { User::Own })
+    }
+
     /// A sandbox of root where other users act too: for the system's divvyd. `None`, and a word why, where there can be none.
     pub fn shared(test: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
@@ -466,6 +471,12 @@ pub fn one_cpu() -> String {
     let list =
         status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list of CPUs");
     list.trim().split([',', '-']).next().expect("a CPU").to_owned()
+}
+
+/// Commands and settings of a page that divides the first CPU, on one that this process may use.
+pub fn on_our_cpu(page: &str) -> String {
+    let cpu = one_cpu();
+    page.replace("--cpus 0", &format!("--cpus {cpu}")).replace("cpus = \"0\"", &format!("cpus = \"{cpu}\""))
 }
 
 /// Parses a report and checks it against `docs/report.schema.json`.

@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Process, SPIN, Sandbox, as_both_users, cpu, eventually, one_cpu};
 
-as_both_users! { a_client_stopped_by_somebody_else_stays_stopped a_client_resumed_by_somebody_else_is_held_again }
+as_both_users! { a_client_resumed_by_somebody_else_is_held_again }
 
 /// Ticks of 10 ms that show that somebody really runs.
 const REAL_WORK: u64 = 20;
@@ -37,7 +37,9 @@ fn stop_for_good(sandbox: &Sandbox, pid: Pid) -> bool {
     })
 }
 
-fn a_client_stopped_by_somebody_else_stays_stopped(sandbox: &Sandbox) {
+#[test]
+fn a_client_stopped_by_somebody_else_stays_stopped() {
+    let sandbox = &Sandbox::unprivileged();
     let (a, b) = (format!("1:: client-a; {SPIN}"), format!("1:: client-b; {SPIN}"));
     let running = sandbox.start(&["share", "--trace", "trace.jsonl", "--cpus", &one_cpu(), &a, &b]);
     let _ = (one(sandbox, "client-a"), one(sandbox, "client-b"));
