@@ -1,9 +1,8 @@
 //! Every command that the README and the pages for beginners show is run.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use crate::harness::{PATIENCE, Sandbox, eventually};
+use crate::harness::{PATIENCE, Running, Sandbox, eventually, on_our_cpu};
 
 const README: &str = include_str!("../../../../README.md");
 const TUTORIAL: &str = include_str!("../../../../docs/tutorial.md");
@@ -50,7 +49,7 @@ fn run_all(page: &str, least: usize) {
         if command == TEST {
             continue; // It runs this very test.
         }
-        let mut line = command.clone();
+        let mut line = on_our_cpu(&command);
         for call in CALLS {
             line = line.replace(call, "divvy");
         }
@@ -63,17 +62,16 @@ fn run_all(page: &str, least: usize) {
             shell = sandbox.command("/bin/sh");
             shell.args(["-c", &line]).env("PATH", &path);
         }
-        let mut child = shell.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a shell");
+        let child = shell.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a shell");
+        let running = Running { child };
         if endless {
-            let start = Instant::now();
-            while start.elapsed() < Duration::from_secs(2) && child.try_wait().unwrap().is_none() {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            let _ = rustix::process::kill_process(
-                rustix::process::Pid::from_child(&child),
-                rustix::process::Signal::INT,
-            );
+            let scheduler = running.scheduler().as_raw_nonzero().get();
+            eventually(&format!("a command of: {line}"), || {
+                sandbox.processes().iter().any(|p| p.parent == scheduler && !p.is_divvy()).then_some(())
+            });
+            running.signal(rustix::process::Signal::INT);
         }
+        let mut child = running.child;
         let status =
             eventually(&format!("the end of: {line} (within {PATIENCE:?})"), || child.try_wait().unwrap());
         let said = std::io::read_to_string(child.stderr.take().unwrap()).unwrap_or_default();
