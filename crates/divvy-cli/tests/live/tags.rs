@@ -87,7 +87,7 @@ fn a_run_that_cannot_start_ends_at_once() {
 fn tags_are_coloured_on_a_terminal_and_leave_the_table_alone() {
     let sandbox = Sandbox::own();
     let talker = format!("talker=1:echo said; echo complained >&2; {SPIN}");
-    let mut command = sandbox.divvy(&["share", "--tag", "--for", "2s", &talker, &format!("b=1:{SPIN}")]);
+    let mut command = sandbox.divvy(&["share", "--tag", &talker, &format!("b=1:{SPIN}")]);
     command.env("TERM", "xterm").env_remove("NO_COLOR");
     let mut session = Session::start_command(command, 100);
     let tagged = |lines: &[String], text: &str| lines.iter().filter(|line| line.as_str() == text).count();
@@ -96,8 +96,8 @@ fn tags_are_coloured_on_a_terminal_and_leave_the_table_alone() {
             && ["talker | said", "talker | complained"].iter().all(|text| tagged(lines, text) == 1)
     });
     assert!(lines.last().expect("a table").starts_with("b "), "the table is last: {lines:#?}");
-    let (code, lines) = session.end();
-    assert_eq!((code, tagged(&lines, "talker | said")), (FINE, 1), "{lines:#?}");
+    let (code, lines) = session.terminate();
+    assert_eq!((code, tagged(&lines, "talker | said")), (Some(143), 1), "{lines:#?}");
     let raw = String::from_utf8_lossy(&session.raw).into_owned();
     assert!(raw.contains("\x1b[36mtalker | \x1b[0msaid\r\n"), "{raw:?}");
 }

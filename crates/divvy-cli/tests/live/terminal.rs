@@ -6,21 +6,25 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::harness::{SPIN, Sandbox, eventually, one_cpu};
+use crate::harness::{SPIN, Sandbox, cpu, eventually, one_cpu};
 
 const ROWS: u16 = 24;
 const COLUMNS: u16 = 100;
+/// How long nothing comes until a terminal that others have open counts as read to its end.
+const OPEN_ELSEWHERE: Duration = Duration::from_secs(2);
 
 /// divvy on a terminal of its own, and what that shows.
 pub struct Session {
     pub child: Child,
     pub terminal: OwnedFd,
-    /// Keeps the terminal there when divvy has ended.
-    _line: File,
+    /// Keeps the terminal there until what was written last was read.
+    line: Option<File>,
     bytes: Receiver<Vec<u8>>,
     pub screen: vt100::Parser,
     pub raw: Vec<u8>,
@@ -64,7 +68,7 @@ impl Session {
         });
         let size = |n| std::num::NonZero::new(n).expect("some");
         let parser = vt100::Parser::new(size(ROWS), size(columns), 1000);
-        Self { child, terminal, _line: open(), bytes, screen: parser, raw: Vec::new() }
+        Self { child, terminal, line: Some(open()), bytes, screen: parser, raw: Vec::new() }
     }
 
     pub fn lines(&mut self) -> Vec<String> {
@@ -91,9 +95,21 @@ impl Session {
 
     pub fn end(&mut self) -> (Option<i32>, Vec<String>) {
         let status = eventually("divvy's end", || self.child.try_wait().expect("our child"));
-        // What it wrote last may still be on its way.
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        // What it wrote last may still be on its way: the terminal's other side is read to its end, which comes once nobody has it open.
+        self.line = None;
+        let mut rest = Vec::new();
+        while let Ok(bytes) = self.bytes.recv_timeout(OPEN_ELSEWHERE) {
+            rest.extend(bytes);
+        }
+        self.screen.process(&rest);
+        self.raw.extend(rest);
         (status.code(), self.lines())
+    }
+
+    /// Asks divvy to end.
+    pub fn terminate(&mut self) -> (Option<i32>, Vec<String>) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("our child");
+        self.end()
     }
 }
 
@@ -110,8 +126,7 @@ fn table_and_output_leave_each_other_alone() {
     let sandbox = Sandbox::own();
     let talker = format!("1:for i in 1 2 3 4 5 6; do echo out-$i; echo err-$i >&2; sleep 0.15; done; {SPIN}");
     let parts = format!("2:printf 'one '; sleep 0.5; echo line; {SPIN}");
-    let mut session =
-        Session::start(&sandbox, &["share", "--for", "3s", "--cpus", &one_cpu(), &talker, &parts]);
+    let mut session = Session::start(&sandbox, &["share", "--cpus", &one_cpu(), &talker, &parts]);
     let lines = session.wait_for("all output and a table", |lines| {
         headers(lines) == 1 && lines.iter().any(|l| l == "err-6") && lines.iter().any(|l| l == "one line")
     });
@@ -133,8 +148,8 @@ fn table_and_output_leave_each_other_alone() {
     let now = session
         .wait_for("a redrawn table", |now| headers(now) == 1 && now.len() == lines.len() && now != lines);
     assert_eq!(now[..header], lines[..header]);
-    let (code, lines) = session.end();
-    assert_eq!(code, Some(0));
+    let (code, lines) = session.terminate();
+    assert_eq!(code, Some(143));
     check(&lines);
     assert!(lines.last().unwrap().starts_with("divvy itself:"), "the summary ends it: {lines:#?}");
 }
@@ -168,11 +183,14 @@ fn control_c_on_the_terminal_ends_politely() {
 #[test]
 fn a_stopped_terminal_keeps_nobody_from_ending() {
     let sandbox = Sandbox::own();
-    let mut session = Session::start(&sandbox, &["share", "--for", "3s", &format!("1:{SPIN}")]);
+    let mut session = Session::start(&sandbox, &["share", &format!("1:{SPIN}")]);
     session.wait_for("a table", |lines| headers(lines) == 1);
     session.key(0x13);
-    let (code, _) = session.end();
-    assert_eq!(code, Some(0));
+    // For as long as a table or two take.
+    let before = cpu(&sandbox.with("while"));
+    eventually("it to go on", || (cpu(&sandbox.with("while")) > before + 100).then_some(()));
+    let (code, _) = session.terminate();
+    assert_eq!(code, Some(143));
     assert_eq!(sandbox.processes(), []);
 }
 
@@ -180,7 +198,7 @@ fn a_stopped_terminal_keeps_nobody_from_ending() {
 #[test]
 fn a_table_longer_than_the_screen_is_cut() {
     let sandbox = Sandbox::own();
-    let words: Vec<String> = (0..40).map(|_| "1:sleep 1".to_owned()).collect();
+    let words: Vec<String> = (0..40).map(|_| "1:sleep 600".to_owned()).collect();
     let mut args = vec!["share"];
     args.extend(words.iter().map(String::as_str));
     let mut session = Session::start(&sandbox, &args);
@@ -188,8 +206,8 @@ fn a_table_longer_than_the_screen_is_cut() {
         session.wait_for("a cut table", |lines| lines.last().is_some_and(|l| l.starts_with("... and ")));
     assert_eq!(headers(&lines), 1, "{lines:#?}");
     assert!(lines.len() < usize::from(ROWS));
-    let (code, _) = session.end();
-    assert_eq!(code, Some(0));
+    let (code, _) = session.terminate();
+    assert_eq!(code, Some(143));
 }
 
 /// A terminal that only writes line after line gets the output and the summary, and nothing is drawn anew.
