@@ -58,6 +58,16 @@ class Live(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, "waited in vain")
             time.sleep(0.05)
 
+    def used(self, now, enough=2.0):
+        """What each used since now, in seconds, by `now()`, once all together used enough: however busy the machine is."""
+        before = now()
+
+        def since():
+            return [seconds - was for seconds, was in zip(now(), before)]
+
+        self.eventually(lambda: sum(since()) >= enough)
+        return since()
+
     def ticks(self, process):
         """CPU time that the kernel has in its books for a process, in seconds."""
         with open(f"/proc/{process.pid}/stat") as stat:

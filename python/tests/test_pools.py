@@ -1,6 +1,5 @@
 import concurrent.futures
 import os
-import time
 import unittest
 
 import divvy
@@ -19,11 +18,9 @@ def remembered():
     return os.environ.get("DIVVY_PY")
 
 
-def compute(seconds):
-    end, n = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
-        n += 1
-    return n
+def compute(end):
+    while not os.path.exists(end):
+        pass
 
 
 class Pools(Live):
@@ -36,14 +33,14 @@ class Pools(Live):
             client = divvy.Client()
             members = {"four": 5, "two": 3}
             self.eventually(lambda: {info.name: info.nr_members for info in client.clients()} == members)
-            # What they used so far was to start.
-            before = {info.name: info.service_ns for info in client.clients()}
-            self.assertEqual(sorted(before), ["four", "two"])
-            work = [few.submit(compute, 4) for _ in range(2)]
-            done = many.map_async(compute, [4] * 4)
-            time.sleep(3.5)
-            used = {info.name: info.service_ns - before[info.name] for info in client.clients()}
-            self.assertAlmostEqual(used["two"] / sum(used.values()), 0.75, delta=MAX_ERROR)
+            # What they used before all compute was to start.
+            end = os.path.join(self.dir, "end")
+            work = [few.submit(compute, end) for _ in range(2)]
+            done = many.map_async(compute, [end] * 4)
+            self.eventually(lambda: all(info.service_ns > 2e8 for info in client.clients()))
+            used = self.used(lambda: [client.client(name).service_ns / 1e9 for name in ("four", "two")])
+            open(end, "w").close()
+            self.assertAlmostEqual(used[1] / sum(used), 0.75, delta=MAX_ERROR)
             concurrent.futures.wait(work)
             done.get(30)
             many.set_share(2, limit="50%")

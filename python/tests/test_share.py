@@ -15,9 +15,7 @@ class Shares(Live):
     def test_processes_get_their_shares_by_the_kernels_books(self):
         a, b = self.spin(), self.spin()
         with divvy.share({"a": a, "b": (b.pid, 3)}) as shares:
-            before = self.ticks(a), self.ticks(b)
-            time.sleep(3)
-            used = self.ticks(a) - before[0], self.ticks(b) - before[1]
+            used = self.used(lambda: [self.ticks(a), self.ticks(b)])
             self.assertAlmostEqual(used[1] / sum(used), 0.75, delta=MAX_ERROR)
             names = [info.name for info in divvy.Client().clients()]
             self.assertEqual(names, ["a", "b"])
@@ -60,9 +58,7 @@ class Shares(Live):
             self.assertEqual([(g.name, g.share, g.clients) for g in client.groups()], [("build", 1, 2), ("build/parts", 2, 2)])
             self.assertEqual([info.group for info in client.clients()], ["build/parts", "build/parts", None])
             self.assertEqual(client.change_group("build", share=3).share, 3)
-            before = [self.ticks(process) for process in (a, b, beside)]
-            time.sleep(3)
-            used = [self.ticks(process) - was for process, was in zip((a, b, beside), before)]
+            used = self.used(lambda: [self.ticks(process) for process in (a, b, beside)])
             # 3 of 4 for the group, and 1 and 3 of 4 of that for its two.
             for part, due in zip(used, (3 / 16, 9 / 16, 4 / 16)):
                 self.assertAlmostEqual(part / sum(used), due, delta=MAX_ERROR, msg=str(used))
