@@ -473,10 +473,15 @@ pub fn one_cpu() -> String {
     list.trim().split([',', '-']).next().expect("a CPU").to_owned()
 }
 
-/// Commands and settings of a page that divides the first CPU, on one that this process may use.
+/// Commands and settings of a page that divides the first CPU, on one that this process may use; and without limits of more than
+/// one CPU where it has no more.
 pub fn on_our_cpu(page: &str) -> String {
     let cpu = one_cpu();
-    page.replace("--cpus 0", &format!("--cpus {cpu}")).replace("cpus = \"0\"", &format!("cpus = \"{cpu}\""))
+    let page = page
+        .replace("--cpus 0", &format!("--cpus {cpu}"))
+        .replace("cpus = \"0\"", &format!("cpus = \"{cpu}\""));
+    let several = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    if several { page } else { page.replace("--limit big=1.5", "--limit big=0.5") }
 }
 
 /// Parses a report and checks it against `docs/report.schema.json`.
