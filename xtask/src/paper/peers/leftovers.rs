@@ -85,7 +85,9 @@ fn trees(survey: &Survey, pid: Pid) -> usize {
 pub(super) fn look(tool: Tool, killed: Killed, cpu: u32, survey: &Survey, times: Times) -> Result<Left> {
     let mut pack = Pack::new(cpu)?;
     let works = [ClientWork::Spin; SHARES.len()];
-    let processes = tool.start(&mut pack, &SHARES, &works, survey)?;
+    // By limits of 1 % cpulimit has somebody to hold however little of the CPU strangers leave.
+    let shares = if tool == Tool::Cpulimit { [1, 1, 98] } else { SHARES };
+    let processes = tool.start(&mut pack, &shares, &works, survey)?;
     clock::sleep(times.settle);
     if tool == Tool::Cpulimit || tool == Tool::Signals {
         // At a moment when somebody stands, as somebody nearly always does.
@@ -109,6 +111,8 @@ pub(super) fn look(tool: Tool, killed: Killed, cpu: u32, survey: &Survey, times:
     }
     let divvy = processes.first().copied();
     clock::sleep(times.settle);
+    // On a busy machine a guardian may need longer; it goes when all is done.
+    Pack::wait("the guardian's end", || pack.called("divvy-guardian").is_empty())?;
     pack.reap();
     if killed == Killed::BothThenRescue {
         let mut rescue = pack.divvy();

@@ -297,8 +297,9 @@ fn left_behind(s: &mut Experiment) -> Result<()> {
     s.page.heading("What is left behind after kill -9");
     let tools = tools(s, &survey);
     s.page.text(
-        "Three clients that compute, with shares 1:2:3. The tool is killed (SIGKILL) while clients are held; a second later the \
-         clients are watched for 1.5 s (quick: .3 and .7 s). One that gets no CPU in that time stands, suspended or frozen.",
+        "Three clients that compute, with shares 1:2:3; by cpulimit with limits of 1, 1 and 98 %, so that it holds somebody however busy \
+         the CPU is. The tool is killed (SIGKILL) while clients are held; a second later, and once no guardian is left, the clients \
+         are watched for 1.5 s (quick: .3 and .7 s). One that gets no CPU in that time stands, suspended or frozen.",
     );
     let (settle, watch) = s.pick((300, 700), (1_000, 1_500));
     let times = Times { settle: Nanos::from_millis(settle), look: Nanos::from_millis(watch) };
