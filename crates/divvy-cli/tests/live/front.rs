@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::daemon;
 use crate::harness::{
-    Process, Running, SCHEDULER_DIED, SPIN, Sandbox, Victim, as_both_users, check_fractions, check_report,
-    client, cpu, eventually, one_cpu,
+    ENOUGH_TICKS, Process, Running, SCHEDULER_DIED, SPIN, Sandbox, Victim, as_both_users, check_fractions,
+    check_report, client, cpu, eventually, one_cpu,
 };
 use crate::terminal::Session;
 
@@ -317,21 +317,31 @@ fn control_c_reaches_a_paused_client() {
     assert!(sandbox.with("client").is_empty());
 }
 
-/// Median error of a cycle beside a stranger; .08 to .11 where the scheduler is in the stranger's session.
+/// Median error of a cycle beside a stranger, above that without: others on the CPU delay a scheduler whatever its session is.
+/// It is .08 to .11 where the scheduler is in the stranger's session.
 const MAX_MEDIAN_ERROR: f64 = 0.03;
 /// Wake-ups in a second beside strangers, as a multiple of those without; 90 where the scheduler is in their session.
 const MAX_WAKEUPS: f64 = 8.0;
 
-/// The report of a run in a session with what `beside` starts.
+/// The report of a run in a session with what `beside` starts, which lasts until its two commands have done enough.
 fn in_a_session_with(sandbox: &Sandbox, beside: &str) -> serde_json::Value {
     let script = format!(
-        "{beside} trap 'kill 0' EXIT; trap exit TERM; \"$0\" share --json --for 4s --cpus {} '1:exec sha256sum /dev/zero' \
+        "{beside} trap 'kill 0' EXIT; trap exit TERM; \"$0\" share --json --cpus {} '1:exec sha256sum /dev/zero' \
          '3:exec sha256sum /dev/zero'",
         one_cpu()
     );
     let mut command = sandbox.command("setsid");
     command.args(["-w", "sh", "-c", &script]).arg(sandbox.program());
-    let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().expect("a shell");
+    let session = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a shell");
+    let front = eventually("enough work", || {
+        let all = sandbox.processes();
+        let scheduler = all.iter().find(|p| p.comm == "divvy-scheduler")?;
+        let is_client = |p: &&Process| p.parent == scheduler.pid.as_raw_nonzero().get() && !p.is_divvy();
+        let clients: Vec<Process> = all.iter().filter(is_client).cloned().collect();
+        (cpu(&clients) >= ENOUGH_TICKS).then_some(Pid::from_raw(scheduler.parent)?)
+    });
+    kill_process(front, Signal::TERM).expect("the front end");
+    let output = session.wait_with_output().expect("a shell");
     check_report(&String::from_utf8(output.stdout).expect("text"))
 }
 
@@ -345,15 +355,23 @@ fn strangers_in_the_terminals_session_disturb_nobody() {
     let wakeups = |report: &serde_json::Value| {
         report["self"]["wakeups"].as_f64().expect("a number") / report["wall_ns"].as_f64().expect("a number")
     };
-    let alone = in_a_session_with(&sandbox, "");
-    for beside in [spin, build] {
-        let report = in_a_session_with(&sandbox, &beside);
+    let error = |report: &serde_json::Value| {
+        report["cycles"]["rms_relative_error"]["median"].as_f64().expect("some cycles")
+    };
+    let mut alone = vec![in_a_session_with(&sandbox, "")];
+    let reports = [spin, build].map(|beside| (in_a_session_with(&sandbox, &beside), beside));
+    alone.push(in_a_session_with(&sandbox, ""));
+    let (alone_error, alone_wakeups) =
+        (alone.iter().map(error).fold(0.0, f64::max), alone.iter().map(wakeups).fold(0.0, f64::max));
+    for (report, beside) in reports {
         check_fractions(&report, &[0.25, 0.75]);
-        let error = report["cycles"]["rms_relative_error"]["median"].as_f64().expect("some cycles");
-        assert!(error <= MAX_MEDIAN_ERROR, "{beside}: {error}: {report}");
-        let times = wakeups(&report) / wakeups(&alone);
+        let (error, times) = (error(&report), wakeups(&report) / alone_wakeups);
+        println!("{beside} median error {error}, without {alone_error}, {times} times the wake-ups");
+        assert!(
+            error <= MAX_MEDIAN_ERROR + alone_error,
+            "{beside}: {error}, without {alone_error}: {report}"
+        );
         assert!(times <= MAX_WAKEUPS, "{beside}: {times} times the wake-ups: {report}");
-        println!("{beside} median error {error}, {times} times the wake-ups");
     }
     sandbox.kill_clients();
 }
