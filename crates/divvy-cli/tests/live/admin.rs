@@ -126,7 +126,20 @@ fn a_new_administrator_follows_the_page() {
     command.args(own_machine).arg("sh").arg(&script).stdout(Stdio::from(printed)).stderr(errors);
     command.env_remove("DIVVY_SYSTEM_SOCKET").env_remove("DIVVY_RUNTIME_DIR");
     let mut machine = command.spawn().expect("start it");
-    let status = eventually("the end of the page", || machine.try_wait().expect("our child"));
+    // Patience begins anew with whatever is printed.
+    let mut seen = 0;
+    let mut more = || {
+        let length = std::fs::metadata(sandbox.path("printed")).expect("a file").len();
+        let ended = machine.try_wait().expect("our child");
+        let more = ended.is_some() || length > seen;
+        seen = length;
+        more.then_some(ended)
+    };
+    let status = loop {
+        if let Some(status) = eventually("more of the page", &mut more) {
+            break status;
+        }
+    };
     let printed = std::fs::read_to_string(sandbox.path("printed")).expect("what was printed");
     eprintln!("{printed}");
     assert!(status.success(), "{status}");
