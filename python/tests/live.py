@@ -52,8 +52,8 @@ class Live(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
-    def eventually(self, holds):
-        deadline = time.monotonic() + 60
+    def eventually(self, holds, patience=60):
+        deadline = time.monotonic() + patience
         while not holds():
             self.assertLess(time.monotonic(), deadline, "waited in vain")
             time.sleep(0.05)
@@ -65,7 +65,7 @@ class Live(unittest.TestCase):
         def since():
             return [seconds - was for seconds, was in zip(now(), before)]
 
-        self.eventually(lambda: sum(since()) >= enough)
+        self.eventually(lambda: sum(since()) >= enough, 180)
         return since()
 
     def ticks(self, process):

@@ -37,9 +37,12 @@ class Pools(Live):
             end = os.path.join(self.dir, "end")
             work = [few.submit(compute, end) for _ in range(2)]
             done = many.map_async(compute, [end] * 4)
-            self.eventually(lambda: all(info.service_ns > 2e8 for info in client.clients()))
-            used = self.used(lambda: [client.client(name).service_ns / 1e9 for name in ("four", "two")])
-            open(end, "w").close()
+            try:
+                self.eventually(lambda: all(info.service_ns > 2e8 for info in client.clients()), 180)
+                used = self.used(lambda: [client.client(name).service_ns / 1e9 for name in ("four", "two")])
+            finally:
+                # The pools wait for their work, whatever has failed.
+                open(end, "w").close()
             self.assertAlmostEqual(used[1] / sum(used), 0.75, delta=MAX_ERROR)
             concurrent.futures.wait(work)
             done.get(30)
