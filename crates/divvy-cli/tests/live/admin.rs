@@ -8,8 +8,8 @@ use crate::harness::{MAX_FRACTION_ERROR, Sandbox, eventually, on_our_cpu, skip};
 
 const PAGE: &str = include_str!("../../../../docs/admin.md");
 
-/// Directories of its own: a copy of what is in `/etc`, and nothing in the others. `enough` waits until what runs has used two
-/// seconds of CPU time.
+/// Directories of its own: a copy of what is in `/etc`, and nothing in the others. `enough` waits until what runs has used a
+/// second of CPU time.
 const MACHINE: &str = "\
 set -eu
 mkdir own && mount -t tmpfs none own && cp -a /etc own/etc && mkdir own/bin
@@ -18,7 +18,7 @@ for dir in /home /run /var/log /var/lib /var/tmp; do mount -t tmpfs none $dir; d
 export PATH=/usr/local/bin:$PATH
 set +e
 ticks() { cat /proc/[0-9]*/stat 2>/dev/null | awk '/\\(sha256sum\\)/ { n += $14 + $15 } END { print n + 0 }'; }
-enough() { end=$(($(ticks) + 200)); until [ $(ticks) -ge $end ]; do sleep 0.2; done; }
+enough() { end=$(($(ticks) + 100)); until [ $(ticks) -ge $end ]; do sleep 0.2; done; }
 ";
 /// Stands between the outputs of two blocks.
 const MARK: &str = "=== that was block";

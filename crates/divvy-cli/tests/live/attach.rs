@@ -234,10 +234,8 @@ fn idle_workers_are_never_stopped() {
     // The server itself has all of the words in its command.
     sandbox.wait_for(49, "idle");
     let other = outside(sandbox, &format!(": other; {SPIN}"));
-    let mut running = sandbox.start(&[
+    let running = sandbox.start(&[
         "share",
-        "--for",
-        "6s",
         "--cpus",
         &one_cpu(),
         "--report",
@@ -247,8 +245,8 @@ fn idle_workers_are_never_stopped() {
         &format!("1:@pid:{}", pid(&other)),
     ]);
     let (mut looks, mut stopped) = (0, HashSet::new());
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(4) {
+    let before = sandbox.worked();
+    while sandbox.worked() < before + 2 * ENOUGH_TICKS {
         let (idle, rest): (Vec<Process>, Vec<Process>) =
             sandbox.processes().into_iter().partition(|p| p.command.contains(": idle"));
         let idle: Vec<_> = idle.iter().filter(|p| p.pid != pid(&server)).collect();
@@ -257,17 +255,15 @@ fn idle_workers_are_never_stopped() {
         stopped.extend(rest.iter().filter(|p| p.state == 'T').map(|p| p.pid));
     }
     assert!(looks > 10 && stopped.len() >= 3, "{looks} looks, stopped: {stopped:?}");
-    assert_eq!(running.wait(), Some(0));
+    sandbox.end_after(0, running);
     let report = sandbox.report("report.json");
     check_fractions(&report, &[0.5, 0.5]);
     let membership = &report["self"]["membership"];
     assert!(membership["idle"].as_u64().unwrap() >= 48, "{membership}");
     // Work for one of them: the line wakes one reader.
     sandbox.write("go", "");
-    let mut running = sandbox.start(&[
+    let running = sandbox.start(&[
         "share",
-        "--for",
-        "5s",
         "--cpus",
         &one_cpu(),
         "--quiet",
@@ -278,7 +274,7 @@ fn idle_workers_are_never_stopped() {
     eventually("the one that woke to be held", || {
         sandbox.with(": idle").iter().any(|p| p.pid != pid(&server) && p.state == 'T').then_some(())
     });
-    assert_eq!(running.wait(), Some(0));
+    sandbox.end_after(0, running);
     check_go_on(sandbox, "busy", 3);
 }
 

@@ -91,18 +91,17 @@ fn the_freezer_divides_and_nobody_is_seen_stopped() {
     let tasks = [1, 2, 3].map(|share| format!("{share}:setsid sh -c '{SPIN} # deep' & {SPIN} # client"));
     let [a, b, c] = &tasks;
     let cpu = one_cpu();
-    let args = ["share", "--json", "--backend", "freezer", "--for", "3s", "--cpus", &cpu, a, b, c];
+    let args = ["share", "--json", "--backend", "freezer", "--cpus", &cpu, a, b, c];
     let running = sandbox.start(&args);
     let pid = running.scheduler();
-    let (begun, mut seen) = (Instant::now(), 0);
-    while begun.elapsed() < Duration::from_millis(2500) {
+    let mut seen = 0;
+    while sandbox.worked() < 2 * ENOUGH_TICKS {
         assert_eq!(sandbox.suspended(), []);
         seen = seen.max(frozen(&ground, pid));
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(seen >= 2, "all but one are held: {seen}");
-    let outcome = running.end();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let outcome = sandbox.end_after(0, running);
     let report = check_report(&String::from_utf8(outcome.stdout).expect("text"));
     check_fractions(&report, &[1.0 / 6.0, 2.0 / 6.0, 3.0 / 6.0]);
     assert_eq!(report["backend"], json!({ "asked": "freezer", "used": "freezer", "why": "asked for" }));
@@ -330,8 +329,8 @@ fn a_delegated_cgroup_is_all_that_a_user_needs() {
         Running { child: divvy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("divvy") }
     };
     // auto finds it, where the kernel has no weights to give.
-    let outcome = start(&["share", "--json", "--backend", "auto", "--policy", "exact", "--for", "3s"]).end();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let running = start(&["share", "--json", "--backend", "auto", "--policy", "exact"]);
+    let outcome = sandbox.end_after(ENOUGH_TICKS, running);
     let report = check_report(&String::from_utf8_lossy(&outcome.stdout));
     check_fractions(&report, &[0.25, 0.75]);
     assert_eq!(report["backend"]["used"], "freezer", "{report}");
@@ -396,12 +395,11 @@ fn the_kernels_weights_divide() {
     let tasks = [1, 2, 3].map(|share| format!("{share}:{SPIN}"));
     let [a, b, c] = &tasks;
     let cpu = one_cpu();
-    let args = ["share", "--json", "--backend", "cgroup", "--for", "4s", "--cpus", &cpu, a, b, c];
+    let args = ["share", "--json", "--backend", "cgroup", "--cpus", &cpu, a, b, c];
     let running = sandbox.start(&args);
     let pid = running.scheduler();
     eventually("its cgroups", || (trees(&ground, pid).len() == 1).then_some(()));
-    let outcome = running.end();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let outcome = sandbox.end_after(2 * ENOUGH_TICKS, running);
     let report = check_report(&String::from_utf8(outcome.stdout).expect("text"));
     assert_eq!((&report["policy"], &report["backend"]["used"]), (&json!("kernel"), &json!("cgroup")));
     let weights: Vec<u64> = serde_json::from_value(report["backend"]["weights"].clone()).expect("weights");

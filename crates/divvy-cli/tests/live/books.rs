@@ -3,9 +3,10 @@
 
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::harness::{SPIN, Sandbox, check_fractions, one_cpu};
+use crate::harness::{ENOUGH_TICKS, SPIN, Sandbox, check_fractions, eventually, one_cpu};
 
 /// By a counter, and as where the kernel refuses one.
 const SOURCES: [&str; 2] = ["auto", "clocks"];
@@ -15,9 +16,9 @@ const TICK_NS: f64 = 10e6;
 const MAX_ERROR: f64 = 0.03;
 
 /// A report, and what the kernel says that divvy and everybody below it used, ns: those that divvy waited for, whatever their
-/// parents did, are in it.
+/// parents did, are in it. It ends with its commands, or once they used so many `ticks` of 10 ms.
 #[expect(clippy::zombie_processes, reason = "wait4 waits for it, and tells what it used")]
-fn run_and_reckon(sandbox: &Sandbox, source: &str, args: &[&str]) -> (Value, f64) {
+fn run_and_reckon(sandbox: &Sandbox, source: &str, ticks: Option<u64>, args: &[&str]) -> (Value, f64) {
     let mut all = vec!["share", "--cpus"];
     let cpu = one_cpu();
     all.push(&cpu);
@@ -27,6 +28,10 @@ fn run_and_reckon(sandbox: &Sandbox, source: &str, args: &[&str]) -> (Value, f64
     command.env("DIVVY_ACCOUNTS", source).stdin(Stdio::null()).stdout(Stdio::null());
     let child = command.spawn().expect("divvy starts");
     let pid = i32::try_from(child.id()).expect("a pid");
+    if let Some(ticks) = ticks {
+        eventually("enough work", || (sandbox.worked() >= ticks).then_some(()));
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("our child");
+    }
     let (mut status, mut usage) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
     // SAFETY: waits for our own child, and both places are ours to be written to.
     let usage = unsafe {
@@ -65,7 +70,7 @@ fn a_command_that_ends_after_its_child_is_charged_once() {
             "(head -c 200M /dev/zero | sha256sum) & (head -c 200M /dev/zero | sha256sum) & wait; true",
         ] {
             let sandbox = Sandbox::own();
-            let (report, used) = run_and_reckon(&sandbox, source, &[&format!("1:{command}")]);
+            let (report, used) = run_and_reckon(&sandbox, source, None, &[&format!("1:{command}")]);
             check_books(&report, used, 8.0, &format!("{source}: {command}"));
         }
     }
@@ -101,7 +106,7 @@ fn random_trees_are_charged_what_the_kernel_charges_them() {
             let mut seed = first;
             let tree = random_tree(&mut seed, 4);
             let sandbox = Sandbox::own();
-            let (report, used) = run_and_reckon(&sandbox, source, &[&format!("1:{tree}")]);
+            let (report, used) = run_and_reckon(&sandbox, source, None, &[&format!("1:{tree}")]);
             // By clocks a process that came and went unseen below one that left nobody waiting is in nobody's books.
             let unseen = if source == "clocks" { 40.0 } else { 0.0 };
             check_books(&report, used, unseen, &format!("{source}, seed {first}: {tree}"));
@@ -118,7 +123,7 @@ fn a_daemon_without_an_environment_does_not_escape() {
     let daemon =
         format!("env -i PATH=\"$PATH\" DIVVY_TEST_MARK=\"$DIVVY_TEST_MARK\" setsid -f sh -c '(({SPIN}) &)'");
     let (report, _) =
-        run_and_reckon(&sandbox, "auto", &["--for", "3s", &format!("1:{daemon}"), &format!("3:{SPIN}")]);
+        run_and_reckon(&sandbox, "auto", Some(ENOUGH_TICKS), &[&format!("1:{daemon}"), &format!("3:{SPIN}")]);
     check_fractions(&report, &[0.25, 0.75]);
     assert_eq!(sandbox.processes(), [], "the daemon has outlived the run");
 }
@@ -129,8 +134,12 @@ fn a_loop_of_short_lived_children_gets_its_share() {
     for source in SOURCES {
         let sandbox = Sandbox::own();
         let serial = "while :; do head -c 2M /dev/zero | md5sum >/dev/null; done";
-        let (report, _) =
-            run_and_reckon(&sandbox, source, &["--for", "4s", &format!("3:{serial}"), &format!("1:{SPIN}")]);
+        let (report, _) = run_and_reckon(
+            &sandbox,
+            source,
+            Some(2 * ENOUGH_TICKS),
+            &[&format!("3:{serial}"), &format!("1:{SPIN}")],
+        );
         check_fractions(&report, &[0.75, 0.25]);
     }
 }

@@ -240,13 +240,18 @@ impl Sandbox {
         Running { child: command.spawn().expect("start divvy") }
     }
 
-    /// The report of a `divvy share` on one CPU, which is asked to end once its clients, and what else runs in the sandbox, have
-    /// used `ticks` of 10 ms of CPU time since its start: so many cycles, however much of the CPU strangers take.
+    /// The report of a `divvy share` on one CPU that ends as [`Sandbox::end_after`] has it.
     pub fn share_for_ticks(&self, ticks: u64, args: &[&str]) -> Value {
         let cpu = one_cpu();
-        let before = self.worked();
         let common = ["share", "--quiet", "--cpus", &cpu, "--report", "report.json"];
-        let mut running = self.start(&[&common, args].concat());
+        self.end_after(ticks, self.start(&[&common, args].concat()));
+        self.report("report.json")
+    }
+
+    /// Asks a run to end once its clients, and what else runs in the sandbox, have used `ticks` of 10 ms of CPU time from now: after so
+    /// many cycles, however much of the CPU strangers take.
+    pub fn end_after(&self, ticks: u64, mut running: Running) -> Outcome {
+        let before = self.worked();
         let ended = eventually("enough work", || {
             std::thread::sleep(WORK_INTERVAL);
             let ended = running.child.try_wait().expect("our child").is_some();
@@ -257,11 +262,11 @@ impl Sandbox {
         }
         let outcome = running.end();
         assert_eq!(outcome.code, Some(143), "{}", outcome.stderr);
-        self.report("report.json")
+        outcome
     }
 
     /// Ticks of 10 ms that all in the sandbox have used, divvy and what nobody has waited for yet not counted.
-    fn worked(&self) -> u64 {
+    pub fn worked(&self) -> u64 {
         self.processes().iter().filter(|p| !p.is_divvy()).map(|p| p.cpu + p.waited).sum()
     }
 
