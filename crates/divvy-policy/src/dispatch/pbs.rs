@@ -453,9 +453,10 @@ impl PbsRule {
         for (place, contender) in self.active.iter().enumerate() {
             let bonus = if contender.slot == occasion.current { self.gamma } else { 0 };
             let t = occasion.now.0.saturating_sub(contender.origin);
-            // log2 T < 64 - zeros(T), so below this a client cannot even tie. A cost of FIRST passes.
+            // log2 T < 64 - zeros(T), so below this a client cannot even tie; one with a cost of FIRST can, with others of that.
             let bound = (i64::from(64 - t.leading_zeros()) << FIXED_BITS) - contender.cost + bonus;
-            if bound <= best.value || (contender.held && contender.slot != occasion.holder) {
+            let loses = bound <= best.value && contender.cost != FIRST;
+            if loses || (contender.held && contender.slot != occasion.holder) {
                 continue;
             }
             let value = match contender.cost {
