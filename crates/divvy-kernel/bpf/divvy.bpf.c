@@ -9,6 +9,7 @@
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "core.h"
 
@@ -100,6 +101,7 @@ struct task {
 	u8 by_process; /* its client is that of its process, not of its cgroup */
 	u8 kernel;
 	u8 shares_turn; /* goes on with the turn of the one that woke it */
+	u8 reads; /* was taken off its CPU in the middle of what RCU guards, and waited for its turn */
 };
 
 struct {
@@ -209,6 +211,30 @@ DV_INLINE u32 client_of_cgroup(u64 id)
 DV_INLINE s32 cpu_of(const struct task_struct *p)
 {
 	return nr_cpus_possible > 1 ? scx_bpf_task_cpu(p) : 0;
+}
+
+/*
+ * Whether it was taken off its CPU while it reads what RCU guards. Everybody who frees something waits for it then, and after 21 s the kernel
+ * complains, and ends the scheduler.
+ */
+DV_INLINE bool is_rcu_reader(struct task_struct *p)
+{
+	return bpf_core_field_exists(p->rcu_read_unlock_special) && p->rcu_read_unlock_special.b.blocked;
+}
+
+/* When anybody was last overdue. */
+u64 overdue_at;
+
+/*
+ * Whether one that was taken off its CPU goes on next, to be through with what it reads. Where somebody has waited for too long, such turns would keep
+ * the others waiting: nobody waits for longer there than the watchdog lets them, and only whoever was not through after a whole turn goes on.
+ */
+DV_INLINE bool goes_on_reading(struct task_struct *p, struct task *t, u64 now)
+{
+	bool reads = is_rcu_reader(p), goes_on = reads && (t->reads || now - overdue_at >= TURN_NS);
+
+	t->reads = reads && !goes_on;
+	return goes_on;
 }
 
 /* Under the lock: what it has run since the last time. */
@@ -407,6 +433,11 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	client = t->client;
 	if (here->leaves) {
 		alone = true;
+	} else if (!wakes && goes_on_reading(p, t, now) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+		/* After whoever was chosen; it has until the next tick to be through, and its client pays for that. */
+		alone = true;
+		slice = slice_ns_min;
+		set_state(t, TASK_OFF);
 	} else if (loader) {
 		alone = true;
 		enq_flags |= SCX_ENQ_HEAD;

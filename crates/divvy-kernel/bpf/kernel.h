@@ -76,6 +76,13 @@ struct cpumask {
 	unsigned long bits[1];
 };
 
+/* How a task reads what RCU guards. */
+union rcu_special {
+	struct {
+		u8 blocked;
+	} b;
+};
+
 struct task_struct {
 	unsigned int flags;
 	s32 pid;
@@ -84,6 +91,7 @@ struct task_struct {
 	struct sched_ext_entity scx;
 	const struct cpumask *cpus_ptr;
 	int nr_cpus_allowed;
+	union rcu_special rcu_read_unlock_special;
 };
 
 struct scx_init_task_args {

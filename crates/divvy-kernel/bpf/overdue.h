@@ -12,8 +12,6 @@
 
 u64 probed_at;
 u32 probed;
-/* When anybody was last overdue. */
-u64 overdue_at;
 
 /* Set in what overdue_for() answers where there is not much time left. */
 #define LATE 0x8000
