@@ -10,12 +10,13 @@ mod accounts;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use divvy_api::client::{Api, ApiError, Choice};
 use divvy_api::launch::{LaunchError, with_divvyd};
 use divvy_api::types::{Change, ClientState, Clients, ErrorCode, NewClient, Status};
-use divvy_linux::{CpuMask, Pid, StartTime, Waker, procfs};
+use divvy_linux::{CpuMask, Pid, StartTime, Waker, clock, procfs};
+use divvy_policy::Nanos;
 
 use super::tasks::{Task, What};
 use crate::args::ShareArgs;
@@ -31,7 +32,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A divvyd may end while tasks are added to it; so many are tried. If the last did too, the next look finds that out.
 const ATTEMPTS: usize = 3;
 /// At the end divvyd has so long to let the tasks go. Whoever is held by one that does not answer is ended by SIGKILL.
-const END_WAIT: Duration = Duration::from_secs(2);
+const END_WAIT: Nanos = Nanos::from_secs(2);
 
 /// With whom the tasks are divided, known before anything runs.
 #[derive(Clone, Debug)]
@@ -229,9 +230,9 @@ impl Together {
     pub(super) fn end(&mut self) {
         let _ = self.asks.send(Ask::End);
         let Some(thread) = self.thread.take() else { return };
-        let limit = Instant::now() + END_WAIT;
-        while !thread.is_finished() && Instant::now() < limit {
-            std::thread::sleep(Duration::from_millis(1));
+        let limit = clock::now() + END_WAIT;
+        while !thread.is_finished() && clock::now() < limit {
+            clock::sleep(Nanos::from_millis(1));
         }
     }
 }
