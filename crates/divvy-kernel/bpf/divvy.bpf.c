@@ -213,29 +213,7 @@ DV_INLINE s32 cpu_of(const struct task_struct *p)
 	return nr_cpus_possible > 1 ? scx_bpf_task_cpu(p) : 0;
 }
 
-/*
- * Whether it was taken off its CPU while it reads what RCU guards. Everybody who frees something waits for it then, and after 21 s the kernel
- * complains, and ends the scheduler.
- */
-DV_INLINE bool is_rcu_reader(struct task_struct *p)
-{
-	return bpf_core_field_exists(p->rcu_read_unlock_special) && p->rcu_read_unlock_special.b.blocked;
-}
-
-/* When anybody was last overdue. */
-u64 overdue_at;
-
-/*
- * Whether one that was taken off its CPU goes on next, to be through with what it reads. Where somebody has waited for too long, such turns would keep
- * the others waiting: nobody waits for longer there than the watchdog lets them, and only whoever was not through after a whole turn goes on.
- */
-DV_INLINE bool goes_on_reading(struct task_struct *p, struct task *t, u64 now)
-{
-	bool reads = is_rcu_reader(p), goes_on = reads && (t->reads || now - overdue_at >= TURN_NS);
-
-	t->reads = reads && !goes_on;
-	return goes_on;
-}
+#include "readers.h"
 
 /* Under the lock: what it has run since the last time. */
 DV_INLINE void charge(struct task *t, u64 ran)
