@@ -330,6 +330,6 @@ mod tests {
         assert_eq!(at(&[home, ("DIVVY_CONFIG", "")]), None);
         assert_eq!(at(&[]), None);
         assert_eq!(read(Path::new("/no/such/file")), Ok(None));
-        assert!(read(Path::new("/")).unwrap_err().to_string().starts_with("read it: "));
+        assert!(read(Path::new("/")).unwrap_err().to_string().starts_with("it is a directory; "));
     }
 }

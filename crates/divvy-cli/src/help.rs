@@ -82,10 +82,7 @@ const ENDINGS: &[Ending] = &[
             ("3", "a command cannot be started, or a process not attached; nothing is left running"),
             FILE,
             SYSTEM,
-            (
-                "7",
-                "its scheduler was killed, and the commands go on, undivided; --group: divvyd cannot be started or reached",
-            ),
+            ("7", "its scheduler was killed, or --group has no divvyd; what runs goes on, undivided"),
             SIGNAL,
         ],
     ),
