@@ -119,6 +119,8 @@ fn text(shares: &[u64]) -> String {
 /// What was measured, and what was not.
 #[derive(Default)]
 struct Results {
+    /// CPUs that were divided.
+    cpus: usize,
     rows: Vec<Row>,
     /// Programs that are not installed, or failed, and why.
     without: Vec<(&'static str, String)>,
@@ -181,7 +183,7 @@ fn measure(setting: &Setting, arena: &Arena, chosen: &[Program]) -> Result<Resul
         Times { repeats: 1, window: ms(900), long: ms(3_000) },
         Times { repeats: 3, window: ms(2_600), long: ms(10_000) },
     );
-    let mut results = Results::default();
+    let mut results = Results { cpus: arena.cpus.len(), ..Results::default() };
     for (i, program) in chosen.iter().enumerate() {
         eprintln!("real: {} ({} of {})", program.name, i + 1, chosen.len());
         let missing = arena.missing(program);

@@ -12,7 +12,7 @@ use crate::paper::Setting;
 use crate::paper::page::{Limit, number, percent};
 use crate::paper::stats::{median, worst};
 
-/// The split may be off the kernel's by so many points.
+/// The split may be off the kernel's, or on several CPUs off what is due, by so many points.
 const SPLIT_POINTS: f64 = 1.0;
 /// CPU used and throughput are at least this part of the kernel's.
 const LEAST_OF_THEIRS: f64 = 0.98;
@@ -27,12 +27,14 @@ const DD: &str = "dd conv=fsync";
 struct Pair<'a> {
     ours: &'a Row,
     theirs: &'a Row,
+    /// What the program is due of what the two got, where the kernel's weights do not say: on several CPUs they are up to 15 points off.
+    due: Option<f64>,
 }
 
 impl Pair<'_> {
-    /// How far the split is off the kernel's, in points of 100.
+    /// How far the split is off what is due, in points of 100.
     fn points(&self) -> f64 {
-        (self.ours.split - self.theirs.split).abs() * 100.0
+        (self.ours.split - self.due.unwrap_or(self.theirs.split)).abs() * 100.0
     }
 
     fn used(&self) -> f64 {
@@ -76,11 +78,20 @@ fn least(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 fn pairs<'a>(results: &'a Results, program: &str) -> Vec<Pair<'a>> {
+    let alone = results.row(program, "1", Tool::Alone);
     let pair = |shares: &[u64; 2]| {
         let row = |tool| results.row(program, &text(shares), tool);
-        Some(Pair { ours: row(Tool::Divvy)?, theirs: row(Tool::Weights)? })
+        let (ours, theirs) = (row(Tool::Divvy)?, row(Tool::Weights)?);
+        let due = alone.filter(|_| results.cpus > 1).map(|alone| due(shares, alone.program_used, ours.used));
+        Some(Pair { ours, theirs, due })
     };
     SHARES.iter().filter_map(pair).collect()
+}
+
+/// What a program is due of what it and the other got: its share, or, where that is less, all that it can use.
+fn due(shares: &[u64; 2], alone: f64, used: f64) -> f64 {
+    let part = shares[0] as f64 / (shares[0] + shares[1]) as f64;
+    part.min(alone / used)
 }
 
 /// The programs that were measured, in the order of the page.
@@ -167,11 +178,18 @@ fn goals(s: &mut Setting, results: &Results, verdicts: &[Verdict]) {
     let mut goal = |what: &str, of: usize, holds: &dyn Fn(&Verdict) -> bool| {
         s.page.goal_of_all(what, of, verdicts.iter().filter(|v| holds(v)).count(), "programs");
     };
-    let split = "split within 1 point of the kernel's weights, at each of the shares";
+    let one_cpu = results.cpus == 1;
+    let split = if one_cpu {
+        "split within 1 point of the kernel's weights, at each of the shares"
+    } else {
+        "split within 1 point of what is due, at each of the shares"
+    };
     goal(split, all, &|v| v.points <= SPLIT_POINTS);
     goal("CPU used: at least 98 % of theirs", all, &|v| v.used >= LEAST_OF_THEIRS);
-    goal("the program's throughput: at least 98 % of theirs", all, &|v| v.rate >= LEAST_OF_THEIRS);
-    goal("the other's throughput: at least 98 % of theirs", all, &|v| v.hog_rate >= LEAST_OF_THEIRS);
+    if one_cpu {
+        goal("the program's throughput: at least 98 % of theirs", all, &|v| v.rate >= LEAST_OF_THEIRS);
+        goal("the other's throughput: at least 98 % of theirs", all, &|v| v.hog_rate >= LEAST_OF_THEIRS);
+    }
     let computing = verdicts.iter().filter(|v| v.computes).count();
     let error = "error of a cycle at most a tenth of theirs, where both compute";
     goal(error, computing, &|v| v.computes && v.error <= ERROR_OF_THEIRS);
@@ -225,24 +243,34 @@ fn shortfall(results: &Results, program: &str, shares: &[u64; 2]) -> Option<f64>
 
 fn verdict_table(s: &mut Setting, results: &Results, verdicts: &[Verdict]) {
     s.page.heading("Each program: the worst of 3:1, 1:1 and 1:3");
-    s.page.text(
-        "Points by which the split is off the kernel's; used, and both throughputs, in % of what they are under the kernel's weights; \
-         error of a cycle as a multiple of theirs; accounts in % of the run. What misses its goal is bold.",
-    );
+    // What others got under a split that is not due says nothing of ours.
+    let one_cpu = results.cpus == 1;
+    let off = if one_cpu {
+        "Points by which the split is off the kernel's;"
+    } else {
+        "Points by which the split is off what is due: the program's share, or all that it can use, which is what it uses alone, if that \
+         is less;"
+    };
+    s.page.text(&format!(
+        "{off} used, and both throughputs, in % of what they are under the kernel's weights; error of a cycle as a multiple of theirs; \
+         accounts in % of the run. What misses its goal is bold.",
+    ));
     let mark = |met: bool, text: String| if met { text } else { format!("**{text}**") };
     let table: Vec<Vec<String>> = verdicts
         .iter()
         .map(|v| {
-            let part = |value: f64| mark(value >= LEAST_OF_THEIRS, format!("{:.1}", value * 100.0));
+            let is_enough = |value: f64| value >= LEAST_OF_THEIRS;
+            let part = |met: bool, value: f64| mark(met, format!("{:.1}", value * 100.0));
             let met = v.points <= SPLIT_POINTS
-                && [v.used, v.rate, v.hog_rate].iter().all(|&value| value >= LEAST_OF_THEIRS)
+                && is_enough(v.used)
+                && (!one_cpu || is_enough(v.rate) && is_enough(v.hog_rate))
                 && (!v.computes || v.error <= ERROR_OF_THEIRS);
             vec![
                 v.program.replace('|', "\\|"),
                 mark(v.points <= SPLIT_POINTS, format!("{:.2}", v.points)),
-                part(v.used),
-                part(v.rate),
-                part(v.hog_rate),
+                part(is_enough(v.used), v.used),
+                part(!one_cpu || is_enough(v.rate), v.rate),
+                part(!one_cpu || is_enough(v.hog_rate), v.hog_rate),
                 if v.computes { mark(v.error <= ERROR_OF_THEIRS, number(v.error)) } else { String::new() },
                 percent(v.accounts),
                 if met { "yes".to_owned() } else { "**no**".to_owned() },
@@ -274,7 +302,7 @@ fn share_table(s: &mut Setting, results: &Results, shares: &str) {
     for name in measured(results) {
         let row = |tool| results.row(name, shares, tool);
         let (Some(ours), Some(theirs)) = (row(Tool::Divvy), row(Tool::Weights)) else { continue };
-        let pair = Pair { ours, theirs };
+        let pair = Pair { ours, theirs, due: None };
         let one =
             |value: f64| if value.is_finite() { format!("{:.1}", value * 100.0) } else { "-".to_owned() };
         let alone = results.row(name, "1", Tool::Alone).map_or(f64::NAN, |r| r.program_used);
@@ -355,7 +383,8 @@ fn pictures(s: &mut Setting, results: &Results) -> Result<()> {
     s.page.picture("split", &dots.title, |dir| dots.write(dir, "split"))?;
     let throughput = |name: &str, shares: &str| {
         let row = |tool| results.row(name, shares, tool);
-        let pair = row(Tool::Divvy).zip(row(Tool::Weights)).map(|(ours, theirs)| Pair { ours, theirs });
+        let pair =
+            row(Tool::Divvy).zip(row(Tool::Weights)).map(|(ours, theirs)| Pair { ours, theirs, due: None });
         pair.map_or_else(Vec::new, |p| vec![(0, p.hog_rate() * 100.0), (1, p.rate() * 100.0)])
     };
     let dots = Dots {
@@ -393,4 +422,18 @@ fn cost_picture(s: &mut Setting, results: &Results) -> Result<()> {
         ],
     };
     s.page.picture("cost", &dots.title, |dir| dots.write(dir, "cost"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::due;
+
+    #[test]
+    fn a_program_is_due_its_share_or_all_that_it_can_use() {
+        // Two CPUs of which both got 98 %: a program of one thread can use half of them, one of two threads all.
+        let rows = [([3, 1], 0.5, 0.5 / 0.98), ([3, 1], 1.0, 0.75), ([1, 1], 0.5, 0.5), ([1, 3], 0.5, 0.25)];
+        for (shares, alone, expected) in rows {
+            assert!((due(&shares, alone, 0.98) - expected).abs() < 1e-9, "{shares:?}, alone {alone}");
+        }
+    }
 }
