@@ -104,9 +104,12 @@ pub fn open_files_left(fd: BorrowedFd<'_>) -> u64 {
     limit.saturating_sub(above(fd))
 }
 
-/// As [`open_files_left`], by the limit that was read last, without a system call; none before it was read.
+/// As [`open_files_left`], by the limit that was read last: no system call but the first time.
 pub fn open_files_thought_left(fd: BorrowedFd<'_>) -> u64 {
-    OPEN_FILES.load(Ordering::Relaxed).saturating_sub(above(fd))
+    match OPEN_FILES.load(Ordering::Relaxed) {
+        0 => open_files_left(fd),
+        limit => limit.saturating_sub(above(fd)),
+    }
 }
 
 /// The number of descriptors up to `fd`.
@@ -135,10 +138,20 @@ pub(crate) fn last_errno() -> Errno {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use rustix::process::{Resource, getrlimit, setrlimit};
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
     use super::*;
+
+    #[test]
+    fn the_limit_of_open_files_is_known_before_anybody_has_asked() {
+        let file = std::fs::File::open("/").expect("there is one");
+        let thought = open_files_thought_left(file.as_fd());
+        assert!(thought > 0);
+        assert_eq!(thought, open_files_left(file.as_fd()));
+    }
 
     /// As much as is there now could be locked, and what is asked for later would be refused.
     #[test]
