@@ -10,8 +10,8 @@ use crate::{Instant, Nanos, Share};
 const NARROWER_TIME: Nanos = Nanos::from_millis(12);
 /// Over how much time it is told who sleeps now and then from who hardly ever does.
 const REST_TIME: Nanos = Nanos::from_millis(100);
-/// Whoever is asleep for less of the time than this is none that sleeps now and then: an eighth, in 256ths.
-const RESTS_MIN: u32 = 32;
+/// Whoever is asleep for less of the time than this, an eighth, is none that sleeps now and then.
+const RESTS_MIN: Cpus = Cpus(Cpus::ONE.0 / 8);
 /// Over how much time counts of threads are smoothed, to tell who is of one but for moments.
 const COUNTS_TIME: Nanos = Nanos::from_millis(40);
 /// How fast what a client can use at most is forgotten.
@@ -69,8 +69,8 @@ pub(super) struct Client {
     pub(super) spread: bool,
     /// The last cycle in which it counts as a sleeper, if it is one.
     pub(super) sleeper_until: Option<u64>,
-    /// The part of the time for which it is asleep, smoothed, in 256ths, and when it was last brought up to date.
-    pub(super) rests: u32,
+    /// The part of the time for which it is asleep, smoothed, and when it was last brought up to date.
+    pub(super) rests: Cpus,
     pub(super) rest_sampled: Instant,
     pub(super) awaits: Await,
     pub(super) looked: Instant,
@@ -113,7 +113,7 @@ impl Client {
             apart: Vec::new(),
             spread: false,
             sleeper_until: None,
-            rests: 0,
+            rests: Cpus(0),
             rest_sampled: Instant::ZERO,
             awaits: Await::Nothing,
             looked: Instant::ZERO,
@@ -138,11 +138,9 @@ impl Client {
 
     /// Takes in whether it was found asleep.
     pub(super) fn sample_rest(&mut self, now: Instant, asleep: bool) {
-        let elapsed = now.since(core::mem::replace(&mut self.rest_sampled, now)).0.min(REST_TIME.0);
-        let seen = if asleep { i64::from(Cpus::ONE.0) } else { 0 };
-        let (elapsed, time) = (elapsed as i64, REST_TIME.0 as i64);
-        let gap = (seen - i64::from(self.rests)) * elapsed / (elapsed + time);
-        self.rests = (i64::from(self.rests) + gap).clamp(0, i64::from(Cpus::ONE.0)) as u32;
+        let elapsed = now.since(core::mem::replace(&mut self.rest_sampled, now)).min(REST_TIME);
+        let seen = if asleep { Cpus::ONE } else { Cpus(0) };
+        self.rests = self.rests.towards(seen, elapsed, REST_TIME);
     }
 
     /// Whether it is a client of one thread, as far as was seen lately.

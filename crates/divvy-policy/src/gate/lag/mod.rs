@@ -58,8 +58,8 @@
 //! lost or, by the integral, given to the others: a pool of tiny tasks at 3:1 uses 93 to 97 % of what the kernel's weights use.
 //! On more than 8 CPUs, whoever is due all of a CPU beside clients of more threads gets what the kernel gives it there; where
 //! threads do not fit side by side, single cycles are up to 17 % off. Who naps for a ms beside threads finds one of them on its CPU,
-//! and shares that with it until the next look: a loop of compilers at 3:1 gets 85 % of a CPU. Strangers count as CPUs that are used: the group competes
-//! as so many threads as there are CPUs, times the presence.
+//! and shares that with it until the next look: a loop of compilers at 3:1 gets 85 % of a CPU. Strangers count as CPUs that are
+//! used: the group competes as so many threads as there are CPUs, times the presence.
 
 mod client;
 mod cover;
