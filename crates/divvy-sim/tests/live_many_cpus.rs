@@ -72,21 +72,22 @@ fn random_shares_and_threads_get_the_capped_optimum() {
     }
 }
 
-/// Half of the clients sleep most of the time: those that compute get their shares of what these leave.
+/// Half of the clients sleep most of the time: those that compute get their shares of what these leave. Where sleepers were sent out
+/// of the way of whoever is short, instead of that one out of theirs, one of 24 or 96 was 2 to 16 % short.
 #[test]
 fn sleepers_on_many_cpus_leave_their_time_to_the_others() {
-    for cpus in [4_u32, 16, 64] {
+    for (cpus, seed) in [(4_u32, 1), (16, 1), (16, 2), (16, 3), (64, 4)] {
         let n = u64::from(cpus) * 3 / 2;
         let computing = (0..n).map(|i| computes(1 + i % 3));
         let loads: Vec<Load> = computing.chain((0..n).map(|i| sleeps(1 + i % 3, 5, 45))).collect();
-        let outcome = run_for(MachineSpec::typical(cpus, 1), &gate("exact", cpus), &loads, 3, 12);
+        let outcome = run_for(MachineSpec::typical(cpus, seed), &gate("exact", cpus), &loads, 3, 12);
         let used = &outcome.used[..n as usize];
         let rates: Vec<f64> =
             used.iter().zip(0..).map(|(&used, i)| used as f64 / (1 + i % 3) as f64).collect();
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         let worst = rates.iter().map(|rate| (rate / mean - 1.0).abs()).fold(0.0, f64::max);
         show(&format!("{cpus} CPUs, sleepers"), &outcome, worst);
-        assert!(worst <= 0.03, "{cpus} CPUs: {worst}");
+        assert!(worst <= 0.01, "{cpus} CPUs, seed {seed}: {worst}");
         assert!(outcome.utilization() >= MIN_USED, "{cpus} CPUs: used {}", outcome.utilization());
     }
 }

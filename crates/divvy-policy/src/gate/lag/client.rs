@@ -61,6 +61,8 @@ pub(super) struct Client {
     pub(super) blocked: bool,
     /// The CPU that it was sent to, being released and of one thread.
     pub(super) cpu: Option<u32>,
+    /// It naps: its CPU is that of others who compute.
+    pub(super) gives_way: bool,
     /// The CPU that it was last sent to.
     pub(super) last_cpu: u32,
     /// The CPUs that it was told to keep to, having several threads; none for all.
@@ -109,6 +111,7 @@ impl Client {
             released: false,
             blocked: true,
             cpu: None,
+            gives_way: false,
             last_cpu: 0,
             apart: Vec::new(),
             spread: false,
@@ -134,6 +137,11 @@ impl Client {
     /// computes as soon as it is awake again.
     pub(super) fn is_sleeper(&self, cycle: u64) -> bool {
         self.sleeper_until.is_some_and(|until| cycle <= until) && (self.blocked || self.rests >= RESTS_MIN)
+    }
+
+    /// Whether it is a sleeper that is more than asleep for the moment.
+    pub(super) fn naps(&self, cycle: u64) -> bool {
+        self.is_sleeper(cycle) && self.rests >= RESTS_MIN
     }
 
     /// Takes in whether it was found asleep.

@@ -32,8 +32,8 @@
 //! 7. A client of one thread is sent to a CPU that no other such client has: the kernel leaves two of them on one CPU for
 //!    milliseconds. On up to 8 CPUs those of several threads are sent to the others meanwhile, and, where they want more CPUs than
 //!    there are, the neediest to CPUs of its own; whoever can use all CPUs gets what is left. Sleepers run wherever the kernel finds
-//!    room: if the neediest client of one thread does not get its CPU to itself, they are sent to that of the one that can wait
-//!    longest. Nobody else is sent anywhere.
+//!    room: if they are in the way of the neediest client of one thread, it changes places with the one that can wait longest.
+//!    Nobody else is sent anywhere.
 //! 8. Quotas are water-filled over the reaches ([`crate::feasible`]). A client whose share asks for all that it can use runs all the
 //!    time: it is first of all, is never held, and keeps neither credit nor debt.
 //! 9. Where whoever is held has what the others leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for at its release, and
@@ -45,8 +45,8 @@
 //!   the last one had left, at most one quota or 100 ms (`errors_do_not_accumulate_on_several_cpus`).
 //! - Inside a cycle a client is at most its quota off, and what it used beyond its cover until it was looked at.
 //! - A CPU idles beside a held client for a tick, its eighth and the lateness of the look at its end, 50 ms where clients have one
-//!   thread each; with several, one or two looks more, 70 ms (`a_cpu_idles_for_at_most_a_tick`). Two ticks of Q/2 where two CPUs
-//!   have one who computes and two who sleep (`a_cpu_idles_for_at_most_two_ticks`).
+//!   thread each; with several, one or two looks more, 70 ms (`a_cpu_idles_for_at_most_a_tick`). Three ticks of Q/2 where two CPUs
+//!   have three who compute and two who sleep (`a_cpu_idles_for_at_most_three_ticks`).
 //!
 //! **Properties.** (tests) the bounds above; `infeasible_shares_are_capped`, `scaled_shares_decide_the_same`,
 //! `leaving_and_rejoining_earns_nothing`, `a_rejected_event_changes_nothing`, `nobody_shares_a_cpu_of_its_own`,
@@ -126,7 +126,7 @@ pub struct Lag {
     /// When a waiting client's laxity will be gone.
     laxity_gone: Option<Instant>,
     /// Clients of one thread by the CPUs that they were sent to.
-    singles: Vec<u32>,
+    singles: Vec<place::Singles>,
     /// CPUs that such clients have left since the driver was last told all.
     vacated: Vec<u32>,
     /// Who runs has changed since clients of several threads were last sent to CPUs.
@@ -175,7 +175,7 @@ impl Lag {
             due: BTreeSet::new(),
             asked_running: None,
             laxity_gone: None,
-            singles: vec![0; params.cpus as usize],
+            singles: vec![place::Singles::default(); params.cpus as usize],
             vacated: Vec::new(),
             crowd_changed: false,
             crowded: false,
@@ -207,7 +207,7 @@ impl Lag {
         let mut gone = self.clients.leave(client)?;
         self.out.answered(&mut gone.awaits);
         if let Some(cpu) = gone.cpu {
-            self.singles[cpu as usize] -= 1;
+            *self.singles[cpu as usize].those(gone.gives_way) -= 1;
             self.vacated.push(cpu);
             self.crowd_changed = true;
         }

@@ -8,6 +8,26 @@ use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 /// On more CPUs than this nobody of several threads is sent anywhere: it costs more than it brings.
 const APART_CPUS_MAX: u32 = 8;
 
+/// How many clients of one thread were sent to a CPU. The order is that in which CPUs are preferred.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Singles {
+    compute: u32,
+    nap: u32,
+}
+
+impl Singles {
+    /// How many nap, or how many compute.
+    pub(super) fn those(&mut self, nap: bool) -> &mut u32 {
+        if nap { &mut self.nap } else { &mut self.compute }
+    }
+
+    /// One of them naps now, or does so no more.
+    fn change(&mut self, nap: bool) {
+        *self.those(nap) += 1;
+        *self.those(!nap) -= 1;
+    }
+}
+
 impl Lag {
     /// Releases a client, where it has one thread on the CPU that fewest others have. One that has got more threads since is
     /// told that it may run anywhere.
@@ -39,7 +59,7 @@ impl Lag {
     /// Sends a client of one thread to the CPU that fewest others have: its last, if that is one. Where clients of several threads
     /// run, theirs may be on that, and are not on one that was just left.
     fn take_cpu(&mut self, client: ClientId, last: u32) -> u32 {
-        let fewest = self.singles.iter().copied().min().unwrap_or(0);
+        let fewest = self.singles.iter().copied().min().unwrap_or_default();
         let is_free = |cpu: u32| self.singles.get(cpu as usize) == Some(&fewest);
         let left = self.vacated.iter().copied().find(|&cpu| is_free(cpu) && self.runs_wide());
         let cpu = match left {
@@ -47,12 +67,23 @@ impl Lag {
             _ if is_free(last) => last,
             _ => (0..self.params.cpus).find(|&cpu| is_free(cpu)).unwrap_or(0),
         };
-        self.singles[cpu as usize] += 1;
+        self.singles[cpu as usize].compute += 1;
         self.crowd_changed = true;
         if let Some(c) = self.clients.get_mut(client) {
-            (c.cpu, c.last_cpu) = (Some(cpu), cpu);
+            (c.cpu, c.last_cpu, c.gives_way) = (Some(cpu), cpu, false);
         }
         cpu
+    }
+
+    /// A client was found to nap, or to do so no more: whoever naps leaves its CPU to those who compute.
+    pub(super) fn note_naps(&mut self, client: ClientId, naps: bool) {
+        let Some(c) = self.clients.get_mut(client) else { return };
+        if let Some(cpu) = c.cpu
+            && core::mem::replace(&mut c.gives_way, naps) != naps
+        {
+            self.singles[cpu as usize].change(naps);
+            self.crowd_changed = true;
+        }
     }
 
     /// Sends those of one thread that are awake again, and hardly ever sleep, to CPUs: as sleepers they had none.
@@ -78,8 +109,10 @@ impl Lag {
     }
 
     pub(super) fn leave_cpu(&mut self, client: ClientId) {
-        if let Some(cpu) = self.clients.get_mut(client).and_then(|c| c.cpu.take()) {
-            self.singles[cpu as usize] -= 1;
+        if let Some(c) = self.clients.get_mut(client)
+            && let Some(cpu) = c.cpu.take()
+        {
+            *self.singles[cpu as usize].those(c.gives_way) -= 1;
             self.vacated.push(cpu);
             self.crowd_changed = true;
         }
@@ -94,7 +127,7 @@ impl Lag {
         }
         let cycle = self.cycle;
         let mut free: Vec<u32> =
-            (0..self.params.cpus).filter(|&cpu| self.singles[cpu as usize] == 0).collect();
+            (0..self.params.cpus).filter(|&cpu| self.singles[cpu as usize].compute == 0).collect();
         let wide = self.running.iter().filter_map(|&client| Some((client, self.clients.get(client)?)));
         let wide = wide.filter(|(_, c)| c.released && !c.is_single() && !c.is_sleeper(cycle));
         // Whoever can use all CPUs can wait best: what it is short of now it makes up for on all of them, alone.
@@ -120,28 +153,34 @@ impl Lag {
         }
     }
 
-    /// Sends sleepers to the CPU of the client that can best wait, if they are in the way of the one that can wait least: only what
-    /// that one gets tells where they run.
-    pub(super) fn clear_the_way(&mut self, now: Instant) {
+    /// If somebody is in the way of the client that can wait least, it changes places with the one that can best wait: only what it
+    /// gets tells where sleepers run.
+    pub(super) fn make_room(&mut self, now: Instant) {
         let disturbed = core::mem::take(&mut self.disturbed);
         if disturbed.is_empty() {
             return;
         }
         let cycle = self.cycle;
-        let running = self.running.iter().filter_map(|&client| Some((client, self.clients.get(client)?)));
-        let (sleepers, others): (Vec<_>, Vec<_>) = running.partition(|(_, c)| c.is_sleeper(cycle));
-        let placed: Vec<(i128, ClientId, u32)> = others
-            .iter()
-            .filter_map(|&(client, c)| Some((self.steps_left(c, now), client, c.cpu?)))
-            .collect();
+        let running = || self.running.iter().filter_map(|&client| Some((client, self.clients.get(client)?)));
+        if !running().any(|(_, c)| c.released && c.is_sleeper(cycle)) {
+            return;
+        }
+        let others = running().filter(|(_, c)| !c.is_sleeper(cycle));
+        let placed: Vec<(i128, ClientId, u32)> =
+            others.filter_map(|(client, c)| Some((self.steps_left(c, now), client, c.cpu?))).collect();
         let (Some(&least), Some(&most)) = (placed.iter().min(), placed.iter().max()) else { return };
         if !disturbed.contains(&most.1) || least.0 >= most.0 {
             return;
         }
-        let sent = sleepers.iter().filter(|(_, c)| c.released && c.width == 1);
-        let sent: Vec<ClientId> = sent.map(|&(client, _)| client).collect();
-        let cpu = Some(CpuId(least.2));
-        sent.into_iter().for_each(|client| self.out.push(Gate::Release { client, cpu }));
+        for (client, cpu) in [(most.1, least.2), (least.1, most.2)] {
+            let Some(c) = self.clients.get_mut(client) else { continue };
+            if let Some(before) = c.cpu.replace(cpu) {
+                *self.singles[before as usize].those(c.gives_way) -= 1;
+            }
+            *self.singles[cpu as usize].those(c.gives_way) += 1;
+            c.last_cpu = cpu;
+            self.out.push(Gate::Release { client, cpu: Some(CpuId(cpu)) });
+        }
     }
 
     /// What a client that runs still needs, in steps of 2 ms: less is not worth sending anybody.

@@ -329,7 +329,7 @@ impl Lag {
                 c.sleeper_until = Some(cycle + SLEEPER_CYCLES);
             }
         }
-        let (place, sleeper) = (c.place, c.is_sleeper(cycle));
+        let (place, sleeper, naps) = (c.place, c.is_sleeper(cycle), c.naps(cycle));
         let deep = blocked && sleeper && cycle > c.last_used_cycle + 1;
         let slice_over = self.params.slice.is_some_and(|s| c.turn_used + GRAIN >= s);
         let spent = self.clients.at(slot).is_some_and(|c| self.is_spent(c));
@@ -354,6 +354,7 @@ impl Lag {
                 self.hold_at(client, Place::Waiting(cycle));
             }
             Place::Running => {
+                self.note_naps(client, naps);
                 if deep {
                     self.running.remove(&client);
                 } else {
@@ -539,6 +540,6 @@ impl Lag {
         }
         self.vacated.clear();
         self.keep_apart(now);
-        self.clear_the_way(now);
+        self.make_room(now);
     }
 }
