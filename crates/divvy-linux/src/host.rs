@@ -513,9 +513,12 @@ impl LinuxHost {
         if few && !self.clients[i].is_held() && self.clients[i].rest.seen_few(now) {
             self.note_rest(i, now, true);
         }
-        let c = &mut self.clients[i];
         // What stands suspended says nothing of how many would run.
         let width = scan.running.clamp(1, most);
+        if scan.running > 0 {
+            self.note_width(i, width);
+        }
+        let c = &mut self.clients[i];
         if scan.running > 0 && width != c.width {
             c.width = width;
             self.news.push_back(News::Width(ClientId(i as u32), width));
@@ -551,11 +554,12 @@ impl Host for LinuxHost {
     }
 
     fn wait(&mut self, until: Option<Instant>) -> std::result::Result<(), HostError> {
+        let leaves = self.leaves_gaps();
         if self.rests.are_on() {
             self.settle_ways();
         }
         self.hold_deferred();
-        if !self.news.is_empty() {
+        if !self.news.is_empty() || self.leaves_gaps() != leaves {
             self.release_last();
             return Ok(());
         }
@@ -647,7 +651,7 @@ impl Host for LinuxHost {
     }
 
     fn leaves(&self) -> bool {
-        self.rests.are_on()
+        self.leaves_gaps()
     }
 
     fn measure(&mut self, client: ClientId) -> std::result::Result<Nanos, HostError> {

@@ -89,3 +89,38 @@ fn several_cpus_are_divided_as_well() {
     let due = [125_u64, 250, 375, 250];
     assert!(got.iter().zip(due).all(|(got, due)| got.abs_diff(due) <= 10), "{got:?}");
 }
+
+/// Whose threads do not fit beside the others has what these leave in its own turn, too: its threads were on all CPUs, and a loop of
+/// compilers beside two threads got 35 % of the 50 that it can use.
+#[test]
+fn threads_are_in_nobodys_way() {
+    for (shares, due) in [([3, 1], [500_u64, 500]), ([1, 1], [500, 500]), ([1, 3], [250, 750])] {
+        let mut w = World::new(lag(), 2);
+        w.join(shares[0]);
+        w.join_wide(shares[1], 2);
+        w.leave_to_others();
+        let got = parts(&mut w);
+        assert!(got.iter().zip(due).all(|(got, due)| got.abs_diff(due) <= 10), "{shares:?}: {got:?}");
+    }
+}
+
+#[test]
+fn clients_of_several_threads_take_turns_at_what_is_left() {
+    type Row<'a> = (u32, &'a [(u64, u32)], &'a [u64]);
+    let rows: [Row<'_>; 4] = [
+        (2, &[(1, 2), (3, 2)], &[250, 750]),
+        (3, &[(1, 2), (1, 2)], &[500, 500]),
+        (3, &[(1, 2), (2, 2)], &[333, 667]),
+        (4, &[(3, 1), (1, 3), (1, 2)], &[250, 375, 375]),
+    ];
+    for (cpus, loads, due) in rows {
+        let params = ExactParams { cpus, ..ExactParams::default() };
+        let mut w = World::new(Lag::new(params).unwrap(), u64::from(cpus));
+        for &(share, threads) in loads {
+            w.join_wide(share, threads);
+        }
+        w.leave_to_others();
+        let got = parts(&mut w);
+        assert!(got.iter().zip(due).all(|(got, due)| got.abs_diff(*due) <= 10), "{loads:?}: {got:?}");
+    }
+}

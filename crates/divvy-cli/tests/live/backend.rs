@@ -31,6 +31,19 @@ fn weights(test: &str) -> Option<PathBuf> {
     Survey::new().weights.map(|ground| ground.dir).map_err(|why| skip(test, &why)).ok()
 }
 
+/// Two CPUs that this process may use, as a list; a word where it has only one.
+fn two_cpus(test: &str) -> Option<String> {
+    let ours = std::process::id() as i32;
+    let mask = divvy_linux::CpuMask::of_thread(Pid::from_raw(ours).expect("a pid")).expect("an affinity");
+    let cpus: Vec<String> =
+        mask.iter().flat_map(|mask| mask.iter().take(2)).map(|cpu| cpu.to_string()).collect();
+    if cpus.len() < 2 {
+        skip(test, "it takes two CPUs");
+        return None;
+    }
+    Some(cpus.join(","))
+}
+
 /// The trees in `ground` that divvy `pid` has made.
 fn trees(ground: &Path, pid: Pid) -> Vec<PathBuf> {
     let prefix = format!("divvy-{pid}-");
@@ -472,6 +485,33 @@ fn beside_a_sleeper_nobody_is_suspended() {
     // Neither has been kept from the CPU.
     let got = |i| client(&report, i, "service_ns").as_f64().expect("a number");
     assert!(got(0) > 1e8 && got(1) > 1e8, "{report}");
+    assert_eq!(trees(&ground, pid), Vec::<PathBuf>::new());
+    assert_eq!(sandbox.processes(), []);
+}
+
+/// On two CPUs a program of two threads has what a loop of commands leaves, though it is its turn as well.
+#[test]
+fn several_threads_are_behind_a_loop_of_commands() {
+    let test = "several_threads_are_behind_a_loop_of_commands";
+    let (Some(ground), Some(cpus)) = (weights(test), two_cpus(test)) else { return };
+    let sandbox = Sandbox::own();
+    let commands =
+        "3:while :; do sh -c 'i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done; sleep 0.001'; done # client";
+    let threads = format!("1:({SPIN}) & {SPIN} # client");
+    let running =
+        sandbox.start(&["share", "--json", "--backend", "idle", "--cpus", &cpus, commands, &threads]);
+    let pid = running.scheduler();
+    // Whether it has several threads is known after some looks; then it is not suspended any more.
+    let mut behind = 0;
+    eventually("the second behind the first", || {
+        behind += u32::from(idle(&ground, pid).contains(&true) && sandbox.suspended().is_empty());
+        let worked = sandbox.with("client").iter().filter(|p| p.cpu > 15).count();
+        (behind >= 20 && worked >= 2).then_some(())
+    });
+    running.signal(Signal::TERM);
+    let outcome = running.end();
+    let report = check_report(&String::from_utf8(outcome.stdout).expect("text"));
+    assert_eq!(report["backend"]["used"], json!("idle"));
     assert_eq!(trees(&ground, pid), Vec::<PathBuf>::new());
     assert_eq!(sandbox.processes(), []);
 }

@@ -8,6 +8,7 @@
 //! next tick, or when somebody wakes. So beside one that computes signals hold the others that do, and those that sleep now and then, of whom
 //! little is to be seen in a tick, are put behind.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use divvy_engine::HostError;
@@ -28,6 +29,10 @@ const SPAN_MAX: Nanos = Nanos::from_secs(60);
 const FEW_LOOKS: u32 = 8;
 const FEW_WITHIN: Nanos = Nanos::from_secs(1);
 
+/// A client that was found with several threads awake in so many looks, more than with one, is one of several threads. A shell is awake
+/// with its child for moments only.
+const WIDE_LOOKS: u32 = 8;
+
 /// Whether a client sleeps now and then.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
@@ -38,6 +43,8 @@ pub(super) struct Rest {
     few: (u32, Instant),
     /// The kernel limits it: it has to rest whatever it wants.
     limited: bool,
+    /// Of the last looks that found it awake, how many more found several of its threads so than one: up to [`WIDE_LOOKS`].
+    several: u32,
 }
 
 impl Rest {
@@ -48,6 +55,17 @@ impl Rest {
         }
         self.few.0 += 1;
         self.few.0 >= FEW_LOOKS
+    }
+
+    /// Several of its threads were found awake, or one. Says whether it is a client of several threads, where that is clear.
+    fn seen_wide(&mut self, several: bool) -> Option<bool> {
+        self.several =
+            if several { (self.several + 1).min(WIDE_LOOKS) } else { self.several.saturating_sub(1) };
+        match self.several {
+            0 => Some(false),
+            WIDE_LOOKS => Some(true),
+            _ => None,
+        }
     }
 
     /// It was seen asleep; says whether that is news.
@@ -84,6 +102,10 @@ impl Rest {
 pub(super) struct Rests {
     resting: BTreeSet<ClientId>,
     giving: Vec<ClientId>,
+    /// Clients of several threads.
+    wide: BTreeSet<ClientId>,
+    /// On several CPUs: there is at most one client of one thread, and it sleeps now and then.
+    few_alone: bool,
 }
 
 impl Rests {
@@ -110,6 +132,7 @@ impl Rests {
     /// Nothing is known of `client` any more.
     pub(super) fn forget(&mut self, client: ClientId) {
         self.resting.remove(&client);
+        self.wide.remove(&client);
         self.close(client);
     }
 }
@@ -128,13 +151,16 @@ impl Client {
 impl LinuxHost {
     /// Holds client `i` so that it has what the others leave, if these leave anything; says whether that can be.
     pub(super) fn let_give_way(&mut self, i: usize) -> std::result::Result<bool, HostError> {
-        if !self.rests.are_on() || !self.clients.get(i).is_some_and(Client::can_give_way) {
+        let client = ClientId(i as u32);
+        if !self.rests.are_on()
+            || !self.clients.get(i).is_some_and(Client::can_give_way)
+            || !self.fills_gaps(client)
+        {
             return Ok(false);
         }
-        let client = ClientId(i as u32);
         self.release_if_due(client);
         self.clients[i].waits = true;
-        if self.clients[i].is_steady() {
+        if self.clients[i].is_steady() || self.cpus.len() > 1 {
             if !self.rests.is_open(client) {
                 self.rests.giving.push(client); // Who comes instead decides how.
             }
@@ -142,6 +168,42 @@ impl LinuxHost {
             self.put_behind(i).map_err(|e| host_error(&e))?;
         }
         Ok(true)
+    }
+
+    /// Whether a client that waits shall have what the others leave. On several CPUs only one of several threads, beside at most one
+    /// that has one and naps: the kernel puts a new process of that one beside any other that runs, and leaves it waiting there for 20 ms
+    /// if no CPU is idle.
+    fn fills_gaps(&self, client: ClientId) -> bool {
+        self.cpus.len() == 1 || self.rests.few_alone && self.rests.wide.contains(&client)
+    }
+
+    /// Whether those who are held have what the others leave.
+    pub(super) fn leaves_gaps(&self) -> bool {
+        self.rests.are_on() && (self.cpus.len() == 1 || self.rests.few_alone && !self.rests.wide.is_empty())
+    }
+
+    /// Finds out whether there are clients of one thread at whose side others may have what is left.
+    fn note_alone(&mut self) {
+        let alone = |(client, c): &(ClientId, &Client)| !c.is_gone() && !self.rests.wide.contains(client);
+        let mut alone = self.clients.with_ids().filter(alone).map(|(_, c)| c.is_steady());
+        let first = alone.next().unwrap_or(false);
+        self.rests.few_alone = self.cpus.len() > 1 && !first && alone.next().is_none();
+    }
+
+    /// So many threads of client `i` were found awake.
+    pub(super) fn note_width(&mut self, i: usize, width: u32) {
+        if self.cpus.len() == 1 || !self.clients[i].can_give_way() {
+            return;
+        }
+        let client = ClientId(i as u32);
+        let changed = match self.clients[i].rest.seen_wide(width > 1) {
+            Some(true) => self.rests.wide.insert(client),
+            Some(false) => self.rests.wide.remove(&client),
+            None => false,
+        };
+        if changed && self.rests.are_on() {
+            self.settle_ways();
+        }
     }
 
     /// Released client `i` was seen asleep, or (`lasting`) to use fewer CPUs than it has threads for time and again. Says whether
@@ -188,30 +250,37 @@ impl LinuxHost {
         }
     }
 
-    /// Of the clients that compute and are held, has as many give way as there are CPUs on which nobody computes, and the others
-    /// stand: those first whose turn has just ended, then whoever gives way already, then who has stood for longest.
+    /// Of the clients that compute and are held (on several CPUs of all), has as many give way as there are CPUs on which nobody
+    /// computes, and the others stand: those first who were told so last, whose turn has just ended, then whoever gives way already, then who has stood for longest.
     pub(super) fn settle_ways(&mut self) {
+        self.note_alone();
         let giving = std::mem::take(&mut self.rests.giving);
         let coming = |client| self.put_off.releasing.iter().any(|&(due, _)| due == client);
+        let several = self.cpus.len() > 1;
         let mut wanting = self.cpus.len() as u64;
         let mut held = Vec::new();
-        for (client, c) in self.clients.with_ids().filter(|(_, c)| c.is_steady() && c.can_give_way()) {
-            let opened = giving.contains(&client);
-            let runs = c.condition == Condition::Released && !opened || coming(client);
+        for (client, c) in self.clients.with_ids().filter(|(_, c)| c.can_give_way()) {
+            let behind = c.condition == Condition::Behind;
+            let fills_gaps = self.fills_gaps(client);
+            if !several && !c.is_steady() {
+                continue;
+            }
+            let opened = giving.iter().position(|&of| of == client);
+            let runs = c.condition == Condition::Released && opened.is_none() || coming(client);
             if runs {
-                wanting = wanting.saturating_sub(u64::from(c.width));
-            } else if opened || c.is_held() && c.waits {
-                let behind = c.condition == Condition::Behind;
-                held.push(((!opened, !behind, c.stood_since), client, c.width, opened || behind));
+                wanting = wanting.saturating_sub(if c.is_steady() { u64::from(c.width) } else { 0 });
+            } else if opened.is_some() || behind || c.is_held() && c.waits && fills_gaps {
+                let order = (Reverse(opened), !behind, c.stood_since);
+                held.push((order, client, c.width, fills_gaps, opened.is_some() || behind));
             }
         }
         if !self.rests.are_on() {
             wanting = 0;
         }
         held.sort_unstable_by_key(|&(order, ..)| order);
-        for (_, client, width, runs) in held {
+        for (_, client, width, fills_gaps, runs) in held {
             let i = client.index();
-            let done = if wanting > 0 {
+            let done = if wanting > 0 && fills_gaps {
                 let behind = self.clients[i].condition == Condition::Behind;
                 if behind { Ok(()) } else { self.put_behind(i).map_err(|e| host_error(&e)) }
             } else if runs {
@@ -270,6 +339,18 @@ mod tests {
             end += span;
         }
         assert_eq!(rests.span, SPAN_MAX);
+    }
+
+    #[test]
+    fn a_shell_with_its_child_is_no_client_of_several_threads() {
+        let mut rest = Rest::default();
+        let shell = [true, false, true, true, false, false].repeat(50);
+        assert!(shell.iter().all(|&several| rest.seen_wide(several) != Some(true)));
+        assert!((0..WIDE_LOOKS).any(|_| rest.seen_wide(true) == Some(true)));
+        // Now and then only one of its threads is awake.
+        let build = [true, true, true, false, true, false].repeat(50);
+        assert!(build.iter().all(|&several| rest.seen_wide(several) != Some(false)));
+        assert!((0..WIDE_LOOKS).any(|_| rest.seen_wide(false) == Some(false)));
     }
 
     #[test]

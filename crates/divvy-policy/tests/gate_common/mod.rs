@@ -12,6 +12,8 @@ pub struct Runner {
     pub present: bool,
     pub released: bool,
     pub used: u64,
+    /// So many CPUs it can use.
+    threads: u64,
     told: u64,
     /// Runs for `on` of CPU time, then sleeps for `off`.
     on_off: Option<(u64, u64)>,
@@ -73,6 +75,7 @@ impl<P: Policy<Decision = Gate>> World<P> {
             present: true,
             released: false,
             used: 0,
+            threads: 1,
             told: 0,
             on_off: None,
             left: u64::MAX,
@@ -86,6 +89,14 @@ impl<P: Policy<Decision = Gate>> World<P> {
         for _ in 0..clients {
             self.join(1);
         }
+    }
+
+    /// A client of so many threads that compute.
+    pub fn join_wide(&mut self, share: u64, threads: u32) -> ClientId {
+        let client = self.join(share);
+        self.clients[client.index()].threads = u64::from(threads);
+        self.event(Event::Width { client, cpus: threads }).unwrap();
+        client
     }
 
     pub fn join_sleeper(&mut self, share: u64, on: u64, off: u64) -> ClientId {
@@ -161,20 +172,24 @@ impl<P: Policy<Decision = Gate>> World<P> {
                 let c = &self.clients[*i];
                 c.present && c.asleep_until.is_none()
             };
-            let (mut running, behind): (Vec<usize>, Vec<usize>) =
+            let (running, behind): (Vec<usize>, Vec<usize>) =
                 (0..self.clients.len()).filter(awake).partition(|&i| self.clients[i].released);
-            if self.leftovers {
-                let free = (self.cpus as usize).saturating_sub(running.len());
-                running.extend(behind.into_iter().take(free));
+            let threads = |i: usize| (i, self.clients[i].threads);
+            let mut running: Vec<(usize, u64)> = running.into_iter().map(threads).collect();
+            let mut n: u64 = running.iter().map(|&(_, threads)| threads).sum();
+            for (i, threads) in behind.into_iter().map(threads).filter(|_| self.leftovers) {
+                let left = threads.min(self.cpus.saturating_sub(n));
+                n += left;
+                running.push((i, left));
             }
+            running.retain(|&(_, threads)| threads > 0);
             let timeout = self.policy.poll_timeout().map_or(end, |t| t.0.min(end));
             let mut next = timeout.max(self.now);
             for c in self.clients.iter().filter(|c| c.present) {
                 next = c.asleep_until.map_or(next, |at| next.min(at));
             }
-            let n = running.len() as u64;
             // Nobody is through with a burst in between.
-            let burst = running.iter().map(|&i| self.clients[i].left).min().unwrap_or(u64::MAX);
+            let burst = running.iter().map(|&(i, _)| self.clients[i].left).min().unwrap_or(u64::MAX);
             if n > 0 && burst < u64::MAX {
                 next = next.min(self.now + burst * n.div_ceil(self.cpus).max(1));
             }
@@ -182,9 +197,10 @@ impl<P: Policy<Decision = Gate>> World<P> {
             // An answer may set a time that has passed already: what is due then is asked at the next call.
             standing = if span == 0 { standing + 1 } else { 0 };
             assert!(standing < 10, "a time that has passed already");
-            for &i in &running {
+            for &(i, threads) in &running {
                 let c = &mut self.clients[i];
-                let got = if n <= self.cpus { span } else { span * self.cpus / n }.min(c.left);
+                let each = if n <= self.cpus { span } else { span * self.cpus / n };
+                let got = (each * threads).min(c.left);
                 c.used += got;
                 c.left -= if c.on_off.is_some() { got } else { 0 };
             }

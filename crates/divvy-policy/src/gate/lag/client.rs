@@ -31,6 +31,17 @@ pub(super) enum Place {
     Spent,
 }
 
+/// What the driver was told to do with a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// To hold it.
+    Hold,
+    /// To release it.
+    Release,
+    /// To hold it though it runs: what those who are released leave it, so many CPUs, is all that it could use beside them.
+    Behind(Cpus),
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) share: Share,
@@ -56,8 +67,10 @@ pub(super) struct Client {
     /// What it is sorted by while it waits, and what of its allowance is counted there.
     pub(super) key: i128,
     pub(super) work: i128,
-    /// Whether the driver was told to release it.
-    pub(super) released: bool,
+    /// What the driver was told last.
+    pub(super) told: Told,
+    /// The last cycle in which there was room for its threads beside the others'.
+    pub(super) fitted: u64,
     pub(super) blocked: bool,
     /// The CPU that it was sent to, being released and of one thread.
     pub(super) cpu: Option<u32>,
@@ -108,7 +121,8 @@ impl Client {
             place: Place::Out,
             key: 0,
             work: 0,
-            released: false,
+            told: Told::Hold,
+            fitted: 0,
             blocked: true,
             cpu: None,
             gives_way: false,
@@ -195,9 +209,23 @@ impl Client {
         if self.blocked && self.is_sleeper(cycle) { Cpus(0) } else { self.parallel }
     }
 
-    /// As many of `cpus` as it was left, if it was told to keep to some.
+    /// Whether it may use CPUs: all that it is given, or what others leave.
+    pub(super) fn is_let_run(&self) -> bool {
+        self.told != Told::Hold
+    }
+
+    /// Whether others leave it fewer CPUs than it can use, or it was told to keep to some.
+    pub(super) fn is_confined(&self) -> bool {
+        !self.apart.is_empty() || matches!(self.told, Told::Behind(_))
+    }
+
+    /// As many of `cpus` as it was left.
     pub(super) fn confined(&self, cpus: Cpus) -> Cpus {
-        if self.apart.is_empty() { cpus } else { cpus.min(Cpus::whole(self.apart.len() as u32)) }
+        match self.told {
+            Told::Behind(left) => cpus.min(left),
+            _ if self.apart.is_empty() => cpus,
+            _ => cpus.min(Cpus::whole(self.apart.len() as u32)),
+        }
     }
 
     /// Whether so much CPU time in so much time is all that its threads could have used.

@@ -51,7 +51,7 @@ impl Cpus {
 /// Nobody is held for less.
 const LAXITY_MIN: Nanos = Nanos::from_millis(1);
 /// CPUs are covered if so much of one is missing: a count just missed some thread.
-const SLACK: i64 = 77;
+pub(super) const SLACK: i64 = 77;
 /// What is seen idle up to this is how looks are made: 1/16 of a CPU.
 const IDLE_MIN: i64 = 16;
 /// What was seen idle is half forgotten after a tenth of a second.
@@ -102,7 +102,7 @@ impl Lag {
         // Those who are to be held from now on have run until now.
         let left = self.leaving.iter().filter(|client| !self.running.contains(client));
         let ran = self.running.iter().chain(left).filter_map(|&client| self.clients.get(client));
-        let seen: u32 = ran.filter(|c| c.released).map(|c| c.seen).sum();
+        let seen: u32 = ran.filter(|c| c.is_let_run()).map(|c| c.seen).sum();
         let idle = i64::from(self.params.cpus.saturating_sub(seen)) * i64::from(Cpus::ONE.0);
         let others = !self.ready.is_empty() || !self.next.is_empty() || !self.next_sleepers.is_empty();
         self.spare.update(now, if others && !self.leftovers { idle } else { 0 });
@@ -170,7 +170,7 @@ impl Lag {
 
     /// What a client that runs has left now, if it has used what it could since it was looked at.
     pub(super) fn left(&self, c: &super::Client, now: Instant) -> i128 {
-        if c.blocked || !c.released {
+        if c.blocked || !c.is_let_run() {
             return c.allowance.max(0);
         }
         let elapsed = i128::from(now.since(c.looked).0);

@@ -38,7 +38,8 @@
 //!    time: it is first of all, is never held, and keeps neither credit nor debt.
 //! 9. Where whoever is held has what the others leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for at its release, and
 //!    charged up to a quota or 100 ms of debt. Cycles are twice as long then, nobody is looked at sooner than after 2 ms, and
-//!    nobody of several threads is sent anywhere.
+//!    nobody of several threads is sent anywhere: whose threads are more than the CPUs that the others leave is held in its turn too, and
+//!    so has these.
 //!
 //! **Bounds.** Let `l` be the lateness of one wake-up and `g` the grain.
 //! - At a cycle's end clients that always use what they cover have received their quotas of all cycles so far within what
@@ -61,6 +62,7 @@
 //! and shares that with it until the next look: a loop of compilers at 3:1 gets 85 % of a CPU. Strangers count as CPUs that are
 //! used: the group competes as so many threads as there are CPUs, times the presence.
 
+mod behind;
 mod client;
 mod cover;
 mod place;

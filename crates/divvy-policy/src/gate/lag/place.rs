@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Lag;
+use super::client::Told;
 use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 
 /// On more CPUs than this nobody of several threads is sent anywhere: it costs more than it brings.
@@ -34,15 +35,15 @@ impl Lag {
     pub(super) fn tell_release(&mut self, now: Instant, client: ClientId) {
         let cycle = self.cycle;
         let Some(c) = self.clients.get_mut(client) else { return };
-        if c.released && (c.is_single() || c.cpu.is_none()) {
+        let told = core::mem::replace(&mut c.told, Told::Release);
+        if told == Told::Release && (c.is_single() || c.cpu.is_none()) {
             return;
         }
-        let placed = !c.released && c.is_single() && !c.is_sleeper(cycle);
-        if !c.released {
+        let placed = told != Told::Release && c.is_single() && !c.is_sleeper(cycle);
+        if told == Told::Hold {
             (c.looked, c.used_since_look) = (now, Nanos::ZERO);
             c.seen = if c.blocked { 0 } else { c.width };
         }
-        let was_released = core::mem::replace(&mut c.released, true);
         c.sampled = now;
         c.apart.clear();
         c.spread = false;
@@ -51,7 +52,7 @@ impl Lag {
         self.crowd_changed = true;
         let cpu = placed.then(|| self.take_cpu(client, last));
         self.out.push(Gate::Release { client, cpu: cpu.map(CpuId) });
-        if !was_released && self.leftovers {
+        if told == Told::Hold && self.leftovers {
             self.ask(client); // What it had of what the others left counts.
         }
     }
@@ -91,7 +92,11 @@ impl Lag {
         let cycle = self.cycle;
         let unplaced = |client: &ClientId| {
             self.clients.get(*client).is_some_and(|c| {
-                c.released && c.cpu.is_none() && c.is_single() && !c.blocked && !c.is_sleeper(cycle)
+                c.told == Told::Release
+                    && c.cpu.is_none()
+                    && c.is_single()
+                    && !c.blocked
+                    && !c.is_sleeper(cycle)
             })
         };
         let unplaced: Vec<ClientId> = self.running.iter().copied().filter(unplaced).collect();
@@ -129,7 +134,7 @@ impl Lag {
         let mut free: Vec<u32> =
             (0..self.params.cpus).filter(|&cpu| self.singles[cpu as usize].compute == 0).collect();
         let wide = self.running.iter().filter_map(|&client| Some((client, self.clients.get(client)?)));
-        let wide = wide.filter(|(_, c)| c.released && !c.is_single() && !c.is_sleeper(cycle));
+        let wide = wide.filter(|(_, c)| c.told == Told::Release && !c.is_single() && !c.is_sleeper(cycle));
         // Whoever can use all CPUs can wait best: what it is short of now it makes up for on all of them, alone.
         let all = self.params.cpus as usize;
         let mut wide: Vec<(bool, i128, ClientId, usize)> = wide
@@ -162,7 +167,7 @@ impl Lag {
         }
         let cycle = self.cycle;
         let running = || self.running.iter().filter_map(|&client| Some((client, self.clients.get(client)?)));
-        if !running().any(|(_, c)| c.released && c.is_sleeper(cycle)) {
+        if !running().any(|(_, c)| c.is_let_run() && c.is_sleeper(cycle)) {
             return;
         }
         let others = running().filter(|(_, c)| !c.is_sleeper(cycle));
@@ -199,6 +204,19 @@ impl Lag {
         kept.sort_unstable();
         *free = others;
         if kept.len() == self.params.cpus as usize { Vec::new() } else { kept }
+    }
+
+    /// Where others have what is left, the kernel takes its time to move threads of whoever is released to CPUs on which only those
+    /// run: they are sent there, and then left alone.
+    pub(super) fn spread_out(&mut self, client: ClientId) {
+        let free: Vec<u32> =
+            (0..self.params.cpus).filter(|&cpu| self.singles[cpu as usize].compute == 0).collect();
+        let Some(c) = self.clients.get_mut(client) else { return };
+        c.spread = true;
+        self.crowd_changed = true;
+        let width = c.reach.whole_up() as usize;
+        let sent = free.into_iter().take(width).map(|cpu| Gate::Release { client, cpu: Some(CpuId(cpu)) });
+        sent.into_iter().for_each(|release| self.out.push(release));
     }
 
     /// Tells a client of several threads which CPUs to keep to; none for all.

@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::client::{Client, Place};
+use super::client::{Client, Place, Told};
 use super::{COUNT_INTERVAL, CREDIT, Cpus, GRAIN, Lag, SLEEP_LOOK_MAX, SLEEPER_CYCLES, SLEEPER_TICK};
 use crate::{ClientId, Gate, Instant, Nanos};
 
@@ -153,7 +153,7 @@ impl Lag {
         let cycle = self.cycle;
         let Some(c) = self.clients.get_mut(client) else { return };
         // It was held since it was seen asleep: nobody can have seen it wake.
-        if c.blocked && !c.released && !c.is_sleeper(cycle) {
+        if c.blocked && !c.is_let_run() && !c.is_sleeper(cycle) {
             (c.blocked, c.parallel) = (false, c.parallel.max(Cpus::ONE));
         }
         c.place = Place::Running;
@@ -276,7 +276,7 @@ impl Lag {
         let all = c.used_all(used, elapsed);
         c.slowed = !all;
         // Who keeps to some of the CPUs uses all of these with fewer threads too.
-        let tells = c.apart.is_empty();
+        let tells = !c.is_confined();
         let counted = tells && c.counted.is_some_and(|at| now.since(at) < COUNT_INTERVAL);
         // A sleeper that used nothing sleeps on: its state need not be read.
         let sleeps_on = c.blocked && used.0 == 0;
@@ -436,7 +436,7 @@ impl Lag {
 
     /// Asks for the account of a client that runs, unless it is known. Says whether it asked.
     pub(super) fn ask_if_old(&mut self, now: Instant, client: ClientId) -> bool {
-        let old = |c: &Client| c.released && now.since(c.looked) > SLOWED_LOOK;
+        let old = |c: &Client| c.is_let_run() && now.since(c.looked) > SLOWED_LOOK;
         if !self.clients.get(client).is_some_and(old) {
             return false;
         }
@@ -525,21 +525,32 @@ impl Lag {
     fn tell(&mut self, now: Instant) {
         for client in core::mem::take(&mut self.leaving) {
             let Some(c) = self.clients.get_mut(client) else { continue };
-            if c.released && c.place != Place::Running {
-                c.released = false;
+            if c.is_let_run() && c.place != Place::Running {
+                let told = core::mem::replace(&mut c.told, Told::Hold);
                 self.leave_cpu(client);
                 self.crowd_changed = true;
-                self.out.push(Gate::Hold { client });
+                if told == Told::Release {
+                    self.out.push(Gate::Hold { client });
+                }
             }
         }
+        let behind = self.put_behind(now);
+        let mut wide = Vec::new();
         for client in core::mem::take(&mut self.coming) {
-            if self.clients.get(client).is_some_and(|c| c.place == Place::Running) {
+            let Some(c) = self.clients.get(client).filter(|c| c.place == Place::Running) else { continue };
+            if !behind.contains(&client) {
+                if c.told != Told::Release && !c.is_single() {
+                    wide.push(client);
+                }
                 self.tell_release(now, client);
-                self.arm(client);
             }
+            self.arm(client);
         }
         self.vacated.clear();
         self.keep_apart(now);
+        if self.leftovers {
+            wide.into_iter().for_each(|client| self.spread_out(client));
+        }
         self.make_room(now);
     }
 }
