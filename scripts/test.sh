@@ -37,9 +37,9 @@ RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet
 step purity
 # The pure crates have no unsafe code, depend on nothing but each other and on a short list, and are compiled where the
 # standard library is not to be found: neither they nor those of the list know a clock, a file or a thread.
-for crate in divvy-policy divvy-market; do
+for crate in divvy-policy divvy-market divvy-site; do
     known=$(cargo tree -p "$crate" -e normal --prefix none)
-    if printf '%s\n' "$known" | grep -vE '^(divvy-(policy|market)|num-(bigint|integer|traits)) '; then
+    if printf '%s\n' "$known" | grep -vE '^(divvy-(policy|market|site)|num-(bigint|integer|traits)) '; then
         echo "$crate may depend on nothing but divvy's pure crates and big integers" >&2
         exit 1
     fi
@@ -54,8 +54,8 @@ mkdir -p "$bare/lib/rustlib/$host/lib"
 for library in core alloc compiler_builtins; do
     ln -sf "$(rustc --print sysroot)/lib/rustlib/$host/lib/lib$library"-*.r* "$bare/lib/rustlib/$host/lib/"
 done
-RUSTFLAGS="--sysroot $bare" cargo check --quiet --lib -p divvy-policy -p divvy-market --target "$host" --target-dir "$bare/build"
-echo 'divvy-policy, divvy-market: pure'
+RUSTFLAGS="--sysroot $bare" cargo check --quiet --lib -p divvy-policy -p divvy-market -p divvy-site --target "$host" --target-dir "$bare/build"
+echo 'divvy-policy, divvy-market, divvy-site: pure'
 # No arrow points outward: who knows no system call may not learn of one through a dependency either.
 for crate in divvy-engine divvy-sim; do
     [ -d "crates/$crate" ] || continue
