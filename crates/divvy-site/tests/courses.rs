@@ -1,5 +1,5 @@
-//! Courses of a small site, tick by tick, all of them at first and then the worst: two nodes, one exchange, messages that are lost, late, doubled or out of order, nodes and a
-//! dealer that restart or lose all they had. In none does one side give without the other for more than a lease.
+//! Courses of a small site, tick by tick, all of them at first and then the worst: two nodes, one exchange, messages that are
+//! lost, late, doubled or out of order, nodes and a dealer that restart or lose all they had. In none does one side give without the other for more than a lease.
 
 use divvy_market::{Amount, Moment, Resource};
 use divvy_site::{
