@@ -1,5 +1,6 @@
 //! A site's table of accounts and users, as a batch system keeps it, and what divvyd makes of it.
 
+pub use divvy_site::{Orders, Report};
 use serde::{Deserialize, Serialize};
 
 /// Before a job's, in the name of the currency that its tasks share.

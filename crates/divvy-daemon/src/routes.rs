@@ -32,7 +32,7 @@ use divvy_api::types::{Change, ErrorCode, GroupChange, MEMBERS_SHOWN, NewClient}
 pub const OPENAPI: &str = include_str!("../openapi.json");
 /// Bytes in a request's body at most.
 const BODY_MAX: usize = 64 * 1024;
-/// Of a site's table, which has a line for each user, from root: some hundred thousand of them.
+/// Of a site's table, which has a line for each user, and its dealer's orders, from root: some hundred thousand lines.
 const SITE_BODY_MAX: usize = 16 * 1024 * 1024;
 /// Members that can be asked for.
 const MEMBERS_MAX: usize = 10_000;
@@ -352,8 +352,13 @@ async fn limited(State(limiter): State<Option<Limiter>>, request: Request, next:
 async fn bounded(request: Request, next: Next) -> Response {
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
     let is_root = request.extensions().get::<Who>().is_some_and(|who| who.uid == 0);
-    let most =
-        if is_root && request.uri().path() == market::routes::SITE_PATH { SITE_BODY_MAX } else { BODY_MAX };
+    let most = if is_root
+        && [market::routes::SITE_PATH, market::routes::ORDERS_PATH].contains(&request.uri().path())
+    {
+        SITE_BODY_MAX
+    } else {
+        BODY_MAX
+    };
     if length.is_some_and(|length: u64| length > most as u64) {
         return too_large(most).into_response();
     }

@@ -8,7 +8,7 @@ use crate::market::{
     Audit, Bound, Changed, Currencies, Currency, CurrencyChange, Exchange, Explained, Graph, NewCurrency,
     NewExchange, NewNice, NewOffer, NewTicket, Offer, Offered, Ticket, TicketChange,
 };
-use crate::site::{Site, SiteTable};
+use crate::site::{Orders, Report, Site, SiteTable};
 
 fn currency_path(key: &str) -> String {
     format!("/v1/market/currencies/{}", encode(key))
@@ -162,6 +162,14 @@ impl Api {
     /// [`ApiError`].
     pub fn set_site(&self, table: &SiteTable) -> Result<Site, ApiError> {
         self.call(Method::PUT, "/v1/market/site", Some(table))
+    }
+
+    /// Tells the node which exchanges over nodes it is to hold and give, and asks how far they are. Superusers only.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub fn order(&self, orders: &Orders) -> Result<Report, ApiError> {
+        self.call(Method::POST, "/v1/market/site/orders", Some(orders))
     }
 
     /// Where a currency's value comes from, ticket by ticket.

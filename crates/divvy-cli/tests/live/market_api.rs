@@ -179,6 +179,7 @@ fn check_site(asker: &mut Asker<'_>) {
     let made = asker.ask(0, "PUT", path, &full, 200);
     assert_eq!((made["version"].as_u64(), made["changes"].as_u64()), (Some(1), Some(12)), "{made}");
     assert_eq!(asker.get(bob_uid(), path)["currencies"], made["currencies"]);
+    check_orders(asker);
     // More than any other body may be, and no more than it may be itself.
     let long = "x".repeat(100_000);
     let wrong = table(2, json!([{ "account": long, "parent": "root", "shares": 2 }]), json!([]));
@@ -191,6 +192,25 @@ fn check_site(asker: &mut Asker<'_>) {
         (gone["currencies"].as_array().map(Vec::len), gone["kept"].as_array().map(Vec::len)),
         (Some(1), Some(0))
     );
+}
+
+/// What a site's dealer says and hears: something is held, and is not any more.
+fn check_orders(asker: &mut Asker<'_>) {
+    let path = "/v1/market/site/orders";
+    let leg = json!({ "giver": alice_uid(), "taker": bob_uid(), "resource": "disk", "amount": 1 });
+    let exchange = json!({ "term": 1, "number": 0 });
+    let order = json!({ "exchange": exchange, "legs": [leg], "step": "hold", "renew": true });
+    let orders = |sent: u64, heard: &Value, orders: Value| json!({ "stamp": { "term": 1, "sent": sent, "revision": 0 }, "heard": heard, "lease_ns": 60_000_000_000u64, "orders": orders });
+    let first = orders(1, &Value::Null, json!([order]));
+    asker.refused(alice_uid(), ("POST", path, &first), 403, "not-permitted");
+    let report = asker.ask(0, "POST", path, &first, 200);
+    assert_eq!(report["states"], json!([]), "a lease counts from a report that the dealer has heard");
+    let report = asker.ask(0, "POST", path, &orders(2, &report["stamp"], json!([order])), 200);
+    assert_eq!(report["states"], json!([[exchange, "held"]]));
+    assert_eq!(report["heard"], json!({ "term": 1, "sent": 2, "revision": 0 }));
+    let report = asker.ask(0, "POST", path, &orders(3, &report["stamp"], json!([])), 200);
+    assert_eq!(report["states"], json!([]));
+    asker.refused(0, ("POST", path, &json!({ "orders": [] })), 400, "bad-request");
 }
 
 /// What somebody else may not do: the words say who needs what, and nothing changes.

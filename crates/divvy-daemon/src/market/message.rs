@@ -17,7 +17,7 @@ use divvy_api::market::{
     Audit, Bound, Changed, Currency, CurrencyChange, Exchange, Explained, Graph, NewCurrency, NewExchange,
     NewNice, NewOffer, NewTicket, Offer, Offered, Ticket, TicketChange,
 };
-use divvy_api::site::{Site, SiteTable};
+use divvy_api::site::{Orders, Report, Site, SiteTable};
 use divvy_api::types::ErrorCode;
 
 /// Questions that wait for the market at most; more are refused.
@@ -122,6 +122,8 @@ pub(crate) enum Ask {
     Site,
     /// Another table; superusers only.
     SetSite(SiteTable),
+    /// What the site's dealer orders of exchanges over nodes; superusers only.
+    Orders(Orders),
     Explain(String, Resource),
     Audit {
         since: u64,
@@ -171,6 +173,7 @@ pub(crate) enum Said {
     Explained(Explained),
     Audit(Audit),
     Site(Site),
+    Report(Report),
     Admitted(Admitted),
     Done,
 }

@@ -7,6 +7,8 @@
 use divvy_market::{Caller, CurrencyId, ExchangeId, OfferId, Op, Outcome, TicketId};
 use serde::{Deserialize, Serialize};
 
+use divvy_site::{Entry, ExchangeId as SiteExchange, Leg};
+
 use super::message::{Identity, Limits};
 
 /// What one request did, whole.
@@ -20,6 +22,13 @@ pub(crate) struct Record {
     pub(crate) steps: Vec<Step>,
     /// Of everything that came of the operations, so that a replay that goes another way is found out.
     pub(crate) outcome: Fingerprint,
+}
+
+impl Record {
+    /// Whether it only says how far leases of exchanges over nodes go.
+    pub(crate) fn is_of_leases_only(&self) -> bool {
+        self.steps.iter().all(|step| matches!(step, Step::SiteExchange { .. }))
+    }
 }
 
 /// One change.
@@ -46,6 +55,20 @@ pub(crate) enum Step {
     Charge { uid: u32, what: Charge },
     /// A site's table of this version holds; `kept` are the currencies that it does not name and has not ended.
     Site { version: u64, kept: Vec<CurrencyId> },
+    /// An exchange over nodes is so far here, or has ended; `moved` are the legs whose tickets the takers have.
+    SiteExchange { exchange: SiteExchange, entry: Option<Entry>, moved: Vec<MovedLeg> },
+}
+
+/// A leg of an exchange over nodes whose tickets the taker has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MovedLeg {
+    pub(crate) leg: Leg,
+    /// The giver's currency.
+    pub(crate) giver: CurrencyId,
+    /// The currency that has the tickets and funds the taker's own.
+    pub(crate) holder: CurrencyId,
+    /// The tickets.
+    pub(crate) ticket: TicketId,
 }
 
 /// What is limited per user.

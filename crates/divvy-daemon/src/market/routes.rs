@@ -21,11 +21,13 @@ use divvy_api::client::encode;
 use divvy_api::market::{
     Bound, Currencies, CurrencyChange, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
 };
-use divvy_api::site::SiteTable;
+use divvy_api::site::{Orders, SiteTable};
 use divvy_api::types::ErrorCode;
 
 /// Where a site's table goes.
 pub(crate) const SITE_PATH: &str = "/v1/market/site";
+/// Where its dealer's orders go.
+pub(crate) const ORDERS_PATH: &str = "/v1/market/site/orders";
 
 /// All paths of the market, of a divvyd whose state has one or none.
 pub(crate) fn router<S>() -> Router<S>
@@ -49,6 +51,7 @@ where
         .route("/v1/market/nice", post(nice))
         .route("/v1/market/bounds/{user}", put(set_bound))
         .route(SITE_PATH, get(site).put(set_site))
+        .route(ORDERS_PATH, post(orders))
         .route("/v1/market/explain/{currency}", get(explain))
         .route("/v1/market/audit", get(audit))
 }
@@ -141,6 +144,7 @@ impl IntoResponse for Said {
             Self::Offered(changed) => Json(changed).into_response(),
             Self::Explained(explained) => Json(explained).into_response(),
             Self::Site(site) => Json(site).into_response(),
+            Self::Report(report) => Json(report).into_response(),
             Self::Audit(audit) => Json(audit).into_response(),
             // No path asks for these alone: they are the scheduler's business.
             Self::Admitted(_) | Self::Done => StatusCode::NO_CONTENT.into_response(),
@@ -247,6 +251,11 @@ async fn site(market: Market) -> Asked {
 async fn set_site(market: Market, body: Bytes) -> Asked {
     let table: SiteTable = parse(&body)?;
     market.ask(Ask::SetSite(table)).await
+}
+
+async fn orders(market: Market, body: Bytes) -> Asked {
+    let orders: Orders = parse(&body)?;
+    market.ask(Ask::Orders(orders)).await
 }
 
 #[derive(Debug, Deserialize)]

@@ -109,6 +109,7 @@ fn name(ask: &Ask) -> &'static str {
         Ask::Nice(_) => "nice",
         Ask::SetBound(..) => "set-bound",
         Ask::SetSite(_) => "set-site",
+        Ask::Orders(_) => "orders",
         Ask::Admit { .. } => "admit",
         Ask::SetShare { .. } => "set-share",
         Ask::SetTerms { .. } => "set-terms",

@@ -358,7 +358,9 @@ impl Keeper {
         if is_audited(&ask) {
             self.stats.asked(&ask, refused.is_none());
         }
-        if is_audited(&ask) && (changes || refused.is_some()) {
+        // That a lease was renewed is nobody's deed.
+        let told = record.as_ref().is_some_and(|record| !record.is_of_leases_only()) || refused.is_some();
+        if is_audited(&ask) && told {
             let what = describe(&ask, record.as_ref());
             self.audit.push(AuditLine { at_ns: unix_ns(), uid: who.uid, pid: who.pid, what, refused });
             self.wait_lazily();
@@ -472,6 +474,7 @@ impl Keeper {
             && let Some(record) = open.1.tick(&*self.names, unix_ns())
         {
             self.records.push(record);
+            self.to_feed = true;
             self.wait_lazily();
         }
     }
@@ -678,6 +681,9 @@ fn words(ask: &Ask) -> serde_json::Value {
         Ask::Site => json!({ "ask": "site" }),
         Ask::SetSite(table) => {
             json!({ "ask": "set-site", "version": table.version, "accounts": table.accounts.len(), "users": table.users.len() })
+        }
+        Ask::Orders(orders) => {
+            json!({ "ask": "orders", "stamp": orders.stamp, "exchanges": orders.orders.len() })
         }
         Ask::Explain(currency, resource) => {
             json!({ "ask": "explain", "currency": currency, "resource": resource })

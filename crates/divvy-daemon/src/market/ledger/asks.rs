@@ -39,6 +39,7 @@ impl Work<'_> {
             Ask::Nice(new) => self.nice(new),
             Ask::Site => Ok(Said::Site(self.site())),
             Ask::SetSite(table) => self.set_site(table),
+            Ask::Orders(orders) => self.follow_orders(orders),
             Ask::SetBound(user, bound) => self.set_bound(user, *bound),
             Ask::Explain(word, resource) => {
                 let id = self.find(word)?;
@@ -198,6 +199,7 @@ impl Work<'_> {
             return Err(Refusal::new(ErrorCode::Refused, text, "detach it: `divvy detach`"));
         }
         let view = self.currency(id)?;
+        self.end_legs_of(id, None);
         self.op(Op::Destroy { currency: id })?;
         Ok(Said::ChangedCurrency(self.changed(view)))
     }

@@ -14,6 +14,9 @@ mod effective;
 mod explain;
 #[cfg(test)]
 mod laws;
+mod legs;
+#[cfg(test)]
+mod legs_tests;
 #[cfg(test)]
 pub(super) mod random;
 mod resolve;
@@ -43,6 +46,7 @@ use crate::message::Refusal;
 use divvy_api::market::Aftermath;
 use divvy_api::site::JOB_PREFIX;
 use divvy_api::types::ErrorCode;
+use legs::Legs;
 
 /// A user's own currency.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,9 +104,11 @@ pub(crate) struct Ledger {
     policy: Policy,
     /// What clients may not exceed, of those that have such bounds. The last field: snapshots of format 1 end before it.
     limits: BTreeMap<CurrencyId, Limits>,
-    /// Stands behind everything else in a snapshot.
+    /// Stands behind everything else in a snapshot, and then the legs.
     #[serde(skip)]
     site: HeldTable,
+    #[serde(skip)]
+    legs: Legs,
 }
 
 /// What came of a request that was done.
@@ -159,7 +165,7 @@ impl Ledger {
     /// # Errors
     /// Where there is no memory for it.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, postcard::Error> {
-        postcard::to_stdvec(&(self, &self.site))
+        postcard::to_stdvec(&(self, &self.site, &self.legs))
     }
 
     /// What [`Ledger::to_bytes`] wrote, if every sum and law holds.
@@ -170,7 +176,12 @@ impl Ledger {
         let (mut ledger, rest): (Self, &[u8]) = postcard::take_from_bytes(bytes)?;
         // Format 1 ends here.
         if !rest.is_empty() {
-            ledger.site = postcard::from_bytes(rest)?;
+            let (site, rest) = postcard::take_from_bytes(rest)?;
+            ledger.site = site;
+            // And format 2 here.
+            if !rest.is_empty() {
+                ledger.legs = postcard::from_bytes(rest)?;
+            }
         }
         ledger.policy = policy;
         ledger.by_name = ledger.named.iter().map(|(&id, name)| (name.clone(), id)).collect();
@@ -236,19 +247,26 @@ impl Ledger {
         work.record()
     }
 
-    /// Ends the offers whose time has come.
+    /// Ends the offers and leases whose time has come.
     pub(crate) fn tick(&mut self, names: &dyn Names, now_ns: u64) -> Option<Record> {
         let now = Moment(now_ns.max(self.now_ns));
-        self.market.next_ending().filter(|&ending| ending <= now)?;
+        let is_due = |ending: Option<Moment>| ending.is_some_and(|ending| ending <= now);
+        let (offers, leases) = (is_due(self.market.next_ending()), is_due(self.legs.next_ending()));
         let mut work = Work::new(self, names, Caller::superuser(), now_ns);
-        // Nobody is refused this, and the clock does not go back.
-        let _ = work.try_op(Op::Expire { now });
+        if offers {
+            // Nobody is refused this, and the clock does not go back.
+            let _ = work.try_op(Op::Expire { now });
+        }
+        if leases {
+            work.end_leases();
+        }
         work.record()
     }
 
-    /// When the next offer ends, ns since 1970.
+    /// When the next offer or lease ends, ns since 1970.
     pub(crate) fn next_tick(&self) -> Option<u64> {
-        self.market.next_ending().map(|moment| moment.0)
+        let next = [self.market.next_ending(), self.legs.next_ending()];
+        next.into_iter().flatten().min().map(|moment| moment.0)
     }
 
     /// Notes which clients compete for the CPU. Clients that have left and news that is old are passed over.
@@ -402,6 +420,7 @@ impl Ledger {
                 }
             }
             Step::Charge { uid, what } => self.charge(*uid, *what),
+            Step::SiteExchange { exchange, entry, moved } => self.legs.note(*exchange, entry.as_ref(), moved),
             Step::Site { version, kept } => {
                 self.site = HeldTable { version: *version, kept: kept.iter().copied().collect() };
             }

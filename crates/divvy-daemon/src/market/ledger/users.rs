@@ -153,7 +153,9 @@ impl Work<'_> {
             ticket.issuer == base && ticket.kind == Kind::Soft && !self.ledger.issued_by_user(uid, ticket.id)
         };
         let backing = currencies.iter().flat_map(|&id| market.backing_of(id, resource));
-        backing.filter(given).map(|ticket| ticket.amount).sum()
+        let here: u64 = backing.filter(given).map(|ticket| ticket.amount).sum();
+        // What others have of it for a while, by exchanges over nodes, is not missing.
+        here + currencies.iter().map(|&id| self.ledger.legs.given_away(id, resource)).sum::<u64>()
     }
 
     /// Each user's own currency, and then those that `nice` made of it: what they have of the base is that user's too.
@@ -182,6 +184,9 @@ impl Work<'_> {
             let name = self.names.user_name(uid);
             let wanted = self.ledger.policy.user(uid, name.as_deref()).base.map(Amount::get);
             for ((resource, was), is) in Resource::ALL.into_iter().zip(granted).zip(wanted) {
+                if is < was {
+                    self.end_legs_of(currency, Some(resource));
+                }
                 if was != is {
                     self.regrant(currency, resource, was, is);
                 }

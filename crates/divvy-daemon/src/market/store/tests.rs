@@ -372,10 +372,10 @@ fn the_format_of_snapshots_has_not_changed() {
         bench.ask(uid, Ask::CreateOffer(new)).unwrap();
     }
     let image = image(&bench.ledger);
-    assert_eq!(FORMAT, 2);
+    assert_eq!(FORMAT, 3);
     assert_eq!(
         (image.len(), Fingerprint::EMPTY.and(&image).bits()),
-        (1290, 3_302_173_967_207_771_663),
+        (1292, 427_399_624_096_132_455),
         "the format of snapshots changed"
     );
 }

@@ -8,7 +8,9 @@ use super::*;
 const TABLES_1: &str = include_str!("../fixtures/tables-1.sql");
 /// Tables of version 2: a snapshot in format 1 of the first six records, and the two after it.
 const SNAPSHOT_1: &str = include_str!("../fixtures/tables-2-snapshot-1.sql");
-/// What both are, alice and bob with a program each that computes: names and what each is worth of the CPU.
+/// The same, with a snapshot in format 2 of all of them.
+const SNAPSHOT_2: &str = include_str!("../fixtures/tables-2-snapshot-2.sql");
+/// What all are, alice and bob with a program each that computes: names and what each is worth of the CPU.
 const MARKET: [(&str, &str); 10] = [
     ("base", "2000"),
     ("alice", "970"),
@@ -82,6 +84,11 @@ fn check_refused(dir: &Path, words: &[&str]) {
 #[test]
 fn a_snapshot_of_format_1_is_read() {
     check_read(SNAPSHOT_1, Recovered { snapshot: Some(6), replayed: 2, damaged: 0 });
+}
+
+#[test]
+fn a_snapshot_of_format_2_is_read() {
+    check_read(SNAPSHOT_2, Recovered { snapshot: Some(8), replayed: 0, damaged: 0 });
 }
 
 #[test]
