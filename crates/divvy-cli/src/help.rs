@@ -214,6 +214,17 @@ const ENDINGS: &[Ending] = &[
     ),
     ending("site show", &[("divvy site show", "the table that holds")], MARKET),
     ending(
+        "site market",
+        &[
+            ("divvy site market --nodes nodes.toml", "as docs/market.md sets it up"),
+            (
+                "divvy site market --nodes nodes.toml --lease 2m",
+                "for a site whose nodes are often away for a minute",
+            ),
+        ],
+        &[USAGE, FILE, SYSTEM, SIGNAL],
+    ),
+    ending(
         "usage record",
         &[
             ("divvy usage record usage.jsonl", "until Ctrl-C"),

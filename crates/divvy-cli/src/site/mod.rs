@@ -3,6 +3,7 @@
 //! Slurm's accounting stays the one place where shares are written. What it says is read whole and checked before anything
 //! is asked of divvyd, and divvyd takes a table whole or not at all: whatever fails, the table before stays.
 
+mod market;
 mod sacctmgr;
 mod table;
 
@@ -27,6 +28,8 @@ enum SiteCommand {
     Sync(SyncArgs),
     /// Say which table holds, and which currencies it made
     Show(ShowArgs),
+    /// Match users' offers of tickets on one node for tickets on another, and see the exchanges through (runs until it is ended)
+    Market(market::MarketArgs),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -79,6 +82,7 @@ pub(crate) fn run(args: &SiteArgs) -> Result<Code, Failure> {
     match &args.command {
         SiteCommand::Sync(args) => sync(args),
         SiteCommand::Show(args) => show(args),
+        SiteCommand::Market(args) => market::run(args),
     }
 }
 

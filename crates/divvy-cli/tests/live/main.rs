@@ -35,6 +35,7 @@ mod readme;
 mod rules;
 mod seen;
 mod share;
+mod site;
 #[path = "../../../divvy-linux/tests/common/skip.rs"]
 mod skip;
 mod system;
