@@ -11,6 +11,8 @@ pub enum Op {
     Event(Event),
     /// Time passes.
     Pass(u64),
+    /// Whoever is held has what the others leave, or not.
+    Leftovers(bool),
     /// Takes so many decisions and answers each question with this, or not at all.
     Poll(u8, Option<u64>, bool),
 }
@@ -31,6 +33,7 @@ pub fn op(most: u64) -> impl Strategy<Value = Op> {
             .prop_map(|(client, ns)| Op::Event(Event::Charge { client, used: Nanos(ns) })),
         (client, 0u32..6).prop_map(|(client, cpus)| Op::Event(Event::Width { client, cpus })),
         prop_oneof![0u64..50 * MS, Just(u64::MAX / 8)].prop_map(Op::Pass),
+        any::<bool>().prop_map(Op::Leftovers),
         (0u8..20, prop::option::of(ns), any::<bool>())
             .prop_map(|(n, answer, state)| Op::Poll(n, answer, state)),
     ]
@@ -53,6 +56,7 @@ pub fn survive<P: Policy<Decision = Gate>>(mut policy: P, ops: &[Op]) -> Result<
                 }
             }
             Op::Pass(ns) => now = now.saturating_add(ns),
+            Op::Leftovers(used) => policy.set_leftovers(used),
             Op::Poll(n, answer, blocked) => {
                 for _ in 0..n {
                     let Some(decision) = policy.poll_decision(Instant(now)) else { break };
