@@ -7,6 +7,7 @@
 mod node;
 
 use divvy_market::{Amount, Moment, Resource};
+use divvy_policy::dispatch::rng::SplitMix64;
 use divvy_site::{
     Agent, Dealer, ExchangeId, Lease, NodeId, Orders, PlaceId, Record, Report, Side, State, UserId,
 };
@@ -29,19 +30,6 @@ enum Event {
     Orders(usize, Orders),
     Report(Report),
     Offer(UserId, Side, Side),
-}
-
-/// Numbers that look random (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
 }
 
 #[derive(Default)]
@@ -75,7 +63,7 @@ struct Site {
     events: BinaryHeap<Reverse<(u64, u64, usize)>>,
     bodies: BTreeMap<usize, Event>,
     sent: usize,
-    random: Random,
+    random: SplitMix64,
     offering: Cost,
     ordering: Cost,
     reporting: Cost,
@@ -103,7 +91,7 @@ impl Site {
             events: BinaryHeap::new(),
             bodies: BTreeMap::new(),
             sent: 0,
-            random: Random(1),
+            random: SplitMix64::new(1),
             offering: Cost::default(),
             ordering: Cost::default(),
             reporting: Cost::default(),
@@ -285,7 +273,8 @@ fn main() {
     site.follow();
     let mut replay = Cost::default();
     let records = &site.records;
-    site.dealer = replay.of(|| Dealer::replay(1, Lease::new(LEASE_NS), records, Moment(site.now)));
+    site.dealer =
+        replay.of(|| Dealer::replay(1, Lease::new(LEASE_NS), records, Moment(site.now)).expect("its own"));
     println!("{} records, replayed in {:.1} ms", site.records.len(), replay.us() / 1000.0);
     let before = site.dealer.exchanges().count();
     site.run(site.now + LEASE_NS);

@@ -38,7 +38,7 @@ mod terms;
 mod tickets;
 
 pub use agent::{Agent, Entry, Market};
-pub use dealer::{Dealer, Exchange, Lease, Offer, OfferError, Phase};
+pub use dealer::{Dealer, Exchange, Lease, Offer, OfferError, Phase, WrongRecord};
 pub use message::{DealerStamp, NodeStamp, Order, Orders, Report, State, Step};
 pub use record::{Lapse, Record, Why};
 pub use terms::{ExchangeId, Leg, NodeId, OfferId, PlaceId, Refusal, Side, UserId};

@@ -172,7 +172,7 @@ impl Site {
                     agent.end(id, gives);
                 }
             }
-            Fault::RestartDealer => self.dealer = Dealer::replay(1, LEASE, &self.records, now),
+            Fault::RestartDealer => self.dealer = Dealer::replay(1, LEASE, &self.records, now).unwrap(),
             Fault::EmptyDealer => self.dealer = Dealer::new(2, LEASE, now),
         }
     }

@@ -216,7 +216,9 @@ impl Site {
                     agent.end(id, market);
                 }
             }
-            Event::RestartDealer => self.dealer = Dealer::replay(self.term, LEASE, &self.records, now),
+            Event::RestartDealer => {
+                self.dealer = Dealer::replay(self.term, LEASE, &self.records, now).unwrap()
+            }
             Event::EmptyDealer => self.begin_term(),
             Event::Orders { .. } | Event::Report { .. } => {}
         }
@@ -276,7 +278,7 @@ impl Site {
                 assert_eq!(market.value(BYSTANDER, resource), GRANT.to_string());
             }
         }
-        let again = Dealer::replay(self.term, LEASE, &self.records, Moment(self.now));
+        let again = Dealer::replay(self.term, LEASE, &self.records, Moment(self.now)).unwrap();
         assert_eq!(durable(&again), durable(&self.dealer), "the dealer is its records");
     }
 
@@ -421,4 +423,43 @@ fn an_offer_that_is_not_covered_ends() {
     assert!(market.give(ExchangeId { term: 9, number: 10 }, &legs).is_err());
     assert_eq!(market.moved.len(), 1);
     assert!(market.check(&legs[0], 0).is_err(), "400 are left");
+}
+
+/// Records of which one is missing, comes twice or is of something else are told, by the first that does not follow.
+#[test]
+fn records_that_do_not_follow_are_told() {
+    let mut site = Site::new();
+    site.round();
+    let side =
+        |place| Side { place: PlaceId(place), resource: Resource::Cpu, amount: Amount::new(5).unwrap() };
+    site.dealer.offer(Moment(site.now), UserId(0), side(0), side(1), None).unwrap();
+    site.dealer.offer(Moment(site.now), UserId(1), side(1), side(0), None).unwrap();
+    site.keep_records();
+    site.calm(3);
+    let number = site.dealer.exchanges().next().unwrap().0;
+    site.dealer.cancel(Moment(site.now), UserId(0), number).unwrap();
+    site.keep_records();
+    site.calm(3);
+    let replay = |records: &[Record]| Dealer::replay(site.term, LEASE, records, Moment(site.now));
+    let all = &site.records;
+    assert!(replay(all).is_ok() && matches!(all.last(), Some(Record::Over { .. })), "{all:?}");
+    let first = all.iter().position(|record| !matches!(record, Record::Place { .. })).unwrap();
+    for index in first..all.len() {
+        let mut twice = all.clone();
+        twice.insert(index, all[index].clone());
+        assert_eq!(replay(&twice).unwrap_err().index, index + 1, "{:?} twice", all[index]);
+        let mut missing = all.clone();
+        missing.remove(index);
+        // An exchange may be cancelled before it began; and the last may be still to come.
+        let follows = index + 1 == all.len() || matches!(all[index], Record::Began { .. });
+        assert_eq!(replay(&missing).is_ok(), follows, "without {:?}", all[index]);
+    }
+    let far = Record::Offered {
+        offer: divvy_site::OfferId(u64::MAX),
+        user: UserId(0),
+        gives: side(0),
+        wants: side(1),
+        until: None,
+    };
+    assert_eq!(replay(&[far]).unwrap_err().index, 0);
 }

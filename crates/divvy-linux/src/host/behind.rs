@@ -184,10 +184,13 @@ impl LinuxHost {
 
     /// Finds out whether there are clients of one thread at whose side others may have what is left.
     fn note_alone(&mut self) {
+        if self.cpus.len() == 1 {
+            return;
+        }
         let alone = |(client, c): &(ClientId, &Client)| !c.is_gone() && !self.rests.wide.contains(client);
         let mut alone = self.clients.with_ids().filter(alone).map(|(_, c)| c.is_steady());
         let first = alone.next().unwrap_or(false);
-        self.rests.few_alone = self.cpus.len() > 1 && !first && alone.next().is_none();
+        self.rests.few_alone = !first && alone.next().is_none();
     }
 
     /// So many threads of client `i` were found awake.

@@ -135,6 +135,21 @@ impl fmt::Display for OfferError {
 
 impl core::error::Error for OfferError {}
 
+/// A record that no dealer can have made after those before it: some are missing, or were changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongRecord {
+    /// Its place among the records, from 0.
+    pub index: usize,
+}
+
+impl fmt::Display for WrongRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "record {} does not follow from those before it", self.index)
+    }
+}
+
+impl core::error::Error for WrongRecord {}
+
 /// The dealer's state. Offers, places and exchanges come of its records alone; what nodes said, and when, is not kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Dealer {
@@ -191,21 +206,23 @@ impl Dealer {
 
     /// The dealer of `term` that made these records, restarted now. Its clock must not have gone back meanwhile.
     ///
-    /// # Panics
-    /// If they are not a dealer's records from its beginning.
-    #[must_use]
+    /// # Errors
+    /// [`WrongRecord`] if they are not a dealer's records from its beginning.
     pub fn replay<'a>(
         term: u64,
         lease: Lease,
         records: impl IntoIterator<Item = &'a Record>,
         now: Moment,
-    ) -> Self {
+    ) -> Result<Self, WrongRecord> {
         let mut dealer = Self::new(term, lease, now);
-        for record in records {
+        for (index, record) in records.into_iter().enumerate() {
+            if !dealer.could_do(record) {
+                return Err(WrongRecord { index });
+            }
             dealer.apply(record);
         }
         dealer.to_tell.clear();
-        dealer
+        Ok(dealer)
     }
 
     /// What was done since this was last asked. It is to be durable before a message is sent.
@@ -427,7 +444,33 @@ impl Dealer {
         }
     }
 
+    /// Whether a record may come next.
+    fn could_do(&self, record: &Record) -> bool {
+        let is_next = |number: u64, next: u64| (next..u64::MAX).contains(&number);
+        let is_in = |exchange: u64, phases: &[Phase]| {
+            self.exchanges.get(&exchange).is_some_and(|exchange| phases.contains(&exchange.phase))
+        };
+        match *record {
+            Record::Place { .. } => true,
+            Record::Offered { offer, .. } => is_next(offer.0, self.offer_next),
+            Record::Lapsed { offer, .. } => self.offers.contains_key(&offer),
+            Record::Matched { exchange, offers: [one, other], .. } => {
+                let has_place = |offer| {
+                    self.offers.get(&offer).is_some_and(|offer| self.places.contains_key(&offer.gives.place))
+                };
+                is_next(exchange, self.exchange_next) && one != other && has_place(one) && has_place(other)
+            }
+            Record::Committed { exchange, .. } => is_in(exchange, &[Phase::Preparing]),
+            Record::Began { exchange } => is_in(exchange, &[Phase::Committed]),
+            Record::Ending { exchange, .. } => {
+                is_in(exchange, &[Phase::Preparing, Phase::Committed, Phase::Active])
+            }
+            Record::Over { exchange } => is_in(exchange, &[Phase::Ending]),
+        }
+    }
+
     fn record(&mut self, record: Record) {
+        debug_assert!(self.could_do(&record), "{record:?}");
         self.apply(&record);
         self.records.push(record);
     }

@@ -7,7 +7,7 @@ mod log;
 mod spool;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -140,20 +140,25 @@ impl Site {
     fn open(args: &MarketArgs) -> Result<Self, Failure> {
         let (mut log, lines) = Log::open(&args.log)?;
         let (mut term, mut nodes, mut places, mut records) = (0, Vec::new(), Vec::new(), Vec::new());
-        for line in lines {
+        let mut line_of_record = Vec::new();
+        for (line, k) in lines.into_iter().zip(1..) {
             match line {
                 Line::Term(n) => term = n,
                 Line::Node(name) => nodes.push(name),
                 Line::Place(name) => places.push(name),
-                Line::Did(record) => records.push(record),
+                Line::Did(record) => {
+                    records.push(record);
+                    line_of_record.push(k);
+                }
             }
         }
         let lease = Lease::new(u64::try_from(args.lease.as_nanos()).unwrap_or(u64::MAX));
         let now = Moment(clock::unix().0);
-        let mut dealer = Dealer::replay(term, lease, &records, now);
+        let mut dealer = Dealer::replay(term, lease, &records, now)
+            .map_err(|wrong| wrong_line(&args.log, line_of_record[wrong.index]))?;
         if dealer.exchanges().next().is_none() {
             log.clear()?;
-            term = (now.0 / 1_000_000_000).max(term + 1);
+            term = (now.0 / 1_000_000_000).max(term.saturating_add(1));
             log.append(&[Line::Term(term)])?;
             dealer = Dealer::new(term, lease, now);
             (nodes, places) = (Vec::new(), Vec::new());
@@ -379,6 +384,15 @@ impl Site {
     fn node(&self, node: NodeId) -> &str {
         self.nodes.get(node.0 as usize).map_or("?", String::as_str)
     }
+}
+
+fn wrong_line(log: &Path, line: usize) -> Failure {
+    let text = format!(
+        "{}, line {line}: it does not follow from the lines before it. Move the file away to begin anew: exchanges that are in \
+         effect end within a lease, and are made again by the offers",
+        log.display()
+    );
+    Failure::new(Code::File, text)
 }
 
 fn wish(offer: &Offer) -> Wish {

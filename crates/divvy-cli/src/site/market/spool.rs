@@ -9,7 +9,7 @@ use divvy_market::{Amount, Resource};
 use divvy_site::{PlaceId, Side, UserId};
 use rustix::fs::OFlags;
 
-/// Bytes of a file that are read.
+/// A file has no more bytes than this.
 const FILE_MAX: u64 = 4096;
 /// Offers of one user that count.
 pub(super) const OFFERS_MAX: usize = 64;
@@ -70,7 +70,12 @@ fn file(path: &Path) -> std::io::Result<(u32, String)> {
         return Err(std::io::Error::other("not a file with one name"));
     }
     let mut text = String::new();
-    file.take(FILE_MAX).read_to_string(&mut text)?;
+    file.take(FILE_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_MAX {
+        return Err(std::io::Error::other(format!(
+            "it has more than {FILE_MAX} bytes: none of its offers counts"
+        )));
+    }
     Ok((about.uid(), text))
 }
 
@@ -108,6 +113,8 @@ mod tests {
         std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
         write("c", "");
         std::fs::hard_link(dir.path().join("c"), dir.path().join("d")).unwrap();
+        // Cut after 4096 bytes its last offer would be for another amount.
+        write("e", &format!("{}cpu:1@n1 for cpu:11@n2", "\n".repeat(FILE_MAX as usize - 19)));
         let place = |name: &str| name.strip_prefix('n')?.parse().ok().filter(|n| *n < 3).map(PlaceId);
         let spool = read(dir.path(), place).unwrap();
         let me = UserId(rustix::process::geteuid().as_raw());
@@ -118,6 +125,6 @@ mod tests {
         };
         let wish = (me, side(1, Resource::Cpu, 500), side(2, Resource::Memory, 20));
         assert_eq!(spool.wishes.into_iter().collect::<Vec<_>>(), [(wish, 2)]);
-        assert_eq!(spool.wrong.len(), 5 + 3, "{:?}", spool.wrong);
+        assert_eq!(spool.wrong.len(), 5 + 3 + 1, "{:?}", spool.wrong);
     }
 }

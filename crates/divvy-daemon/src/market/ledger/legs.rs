@@ -99,7 +99,7 @@ impl Work<'_> {
         let restored = |legs: &Legs| Agent::restored(NodeId(0), legs.entries.clone());
         let mut agent = self.ledger.legs.agent.take().unwrap_or_else(|| restored(&self.ledger.legs));
         let done = work(&mut agent, self);
-        let before = self.ledger.legs.entries.clone();
+        let before = &self.ledger.legs.entries;
         let gone = before.keys().filter(|id| !agent.entries().contains_key(id));
         let changed = agent.entries().iter().filter(|(id, entry)| {
             let differs = |old: &Entry| {
@@ -107,9 +107,9 @@ impl Work<'_> {
             };
             before.get(id).is_none_or(differs)
         });
-        let changed = changed.map(|(id, entry)| (id, Some(entry.clone())));
-        let steps: Vec<_> = gone.map(|id| (id, None)).chain(changed).collect();
-        for (&exchange, entry) in steps {
+        let changed = changed.map(|(&id, entry)| (id, Some(entry.clone())));
+        let steps: Vec<_> = gone.map(|&id| (id, None)).chain(changed).collect();
+        for (exchange, entry) in steps {
             let moved = self.ledger.legs.moved.get(&exchange).cloned().unwrap_or_default();
             self.note(Step::SiteExchange { exchange, entry, moved });
         }

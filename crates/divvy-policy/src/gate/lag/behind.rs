@@ -31,7 +31,8 @@ impl Lag {
             if told == Told::Behind(left) {
                 continue;
             }
-            let kept = !c.apart.is_empty() || core::mem::take(&mut c.spread);
+            let spread = core::mem::take(&mut c.spread);
+            let kept = spread || !c.apart.is_empty();
             c.apart.clear();
             if told == Told::Hold {
                 (c.looked, c.used_since_look, c.sampled) = (now, Nanos::ZERO, now);

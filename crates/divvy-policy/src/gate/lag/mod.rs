@@ -206,13 +206,9 @@ impl Lag {
     fn leave(&mut self, client: ClientId) -> Result<(), EventError> {
         self.detach(client);
         self.unclaim(client);
+        self.leave_cpu(client);
         let mut gone = self.clients.leave(client)?;
         self.out.answered(&mut gone.awaits);
-        if let Some(cpu) = gone.cpu {
-            *self.singles[cpu as usize].those(gone.gives_way) -= 1;
-            self.vacated.push(cpu);
-            self.crowd_changed = true;
-        }
         self.unit.remove(gone.share);
         self.capped.retain(|&other| other != client);
         self.dirty = true;

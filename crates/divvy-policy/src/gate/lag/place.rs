@@ -68,12 +68,22 @@ impl Lag {
             _ if is_free(last) => last,
             _ => (0..self.params.cpus).find(|&cpu| is_free(cpu)).unwrap_or(0),
         };
-        self.singles[cpu as usize].compute += 1;
-        self.crowd_changed = true;
         if let Some(c) = self.clients.get_mut(client) {
-            (c.cpu, c.last_cpu, c.gives_way) = (Some(cpu), cpu, false);
+            c.gives_way = false;
         }
+        self.put_on(client, cpu);
         cpu
+    }
+
+    /// Notes that a client was sent to `cpu`.
+    fn put_on(&mut self, client: ClientId, cpu: u32) {
+        let Some(c) = self.clients.get_mut(client) else { return };
+        c.last_cpu = cpu;
+        if let Some(before) = c.cpu.replace(cpu) {
+            *self.singles[before as usize].those(c.gives_way) -= 1;
+        }
+        *self.singles[cpu as usize].those(c.gives_way) += 1;
+        self.crowd_changed = true;
     }
 
     /// A client was found to nap, or to do so no more: whoever naps leaves its CPU to those who compute.
@@ -178,12 +188,7 @@ impl Lag {
             return;
         }
         for (client, cpu) in [(most.1, least.2), (least.1, most.2)] {
-            let Some(c) = self.clients.get_mut(client) else { continue };
-            if let Some(before) = c.cpu.replace(cpu) {
-                *self.singles[before as usize].those(c.gives_way) -= 1;
-            }
-            *self.singles[cpu as usize].those(c.gives_way) += 1;
-            c.last_cpu = cpu;
+            self.put_on(client, cpu);
             self.out.push(Gate::Release { client, cpu: Some(CpuId(cpu)) });
         }
     }
