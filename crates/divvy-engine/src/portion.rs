@@ -88,13 +88,14 @@ impl Portions {
             return false;
         }
         let target = self.target(clients);
-        // Parts that are few are made anew each time: half of them would be half as exact.
         let keeps = match self.whole {
-            Whole::Cycle { .. } => self.rate.is_some_and(|rate| {
+            // Parts that are few are made anew each time: half of them would be half as exact. Where clients are as many, a
+            // share is one part more or less anyway.
+            Whole::Parts(parts) if clients as u64 <= parts => self.rate == Some((target, sum)),
+            Whole::Parts(_) | Whole::Cycle { .. } => self.rate.is_some_and(|rate| {
                 let now = at_rate(rate, sum);
                 now >= u128::from(target / 2) && now <= u128::from(target) * 2
             }),
-            Whole::Parts(_) => self.rate == Some((target, sum)),
         };
         if !keeps {
             self.rate = Some((target, sum));
@@ -197,5 +198,16 @@ mod tests {
         let mut p = portions("stride", 1);
         p.set_whole(3, 3);
         assert_eq!(p.share(1).get(), 333_333);
+    }
+
+    #[test]
+    fn where_clients_are_as_many_as_parts_nobody_elses_share_changes_with_one() {
+        let mut p = portions("alps", 1);
+        assert!(p.set_whole(2000, 2000));
+        assert!(!p.set_whole(1999, 1999), "one has left");
+        assert_eq!(shares(&p, &[1, 3]), [1, 3]);
+        assert!(!p.set_whole(900, 1001));
+        assert!(p.set_whole(450, 1001), "less than half of the parts");
+        assert!(p.set_whole(449, 1000) && p.set_whole(448, 999), "few are as exact as they can be");
     }
 }
