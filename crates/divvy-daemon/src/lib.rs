@@ -6,6 +6,7 @@
 //! `docs/daemon.md` is for users, `docs/openapi.json` for programs.
 
 mod backend;
+mod budget;
 mod clients;
 mod connection_limit;
 mod daemon;

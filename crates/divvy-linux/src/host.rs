@@ -330,7 +330,7 @@ impl LinuxHost {
         let client = self.clients.next_id();
         let mut command = command;
         command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
-        let leaf = self.tree.as_ref().map(|tree| tree.leaf(client.index())).transpose()?;
+        let leaf = self.tree.as_mut().map(|tree| tree.leaf_of(client.index(), None)).transpose()?;
         let procs = leaf.as_ref().and_then(Leaf::procs);
         let naps = Naps::of(!command.own_session);
         let Spawned { leader, counter, switches } = spawn(command, &self.inherit, procs, self.counters)?;

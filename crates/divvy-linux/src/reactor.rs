@@ -25,6 +25,15 @@ const WATCHED: u64 = 3;
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
+    /// One that wakes nobody, for measurements without a scheduler.
+    ///
+    /// # Errors
+    /// What the system refused.
+    #[doc(hidden)]
+    pub fn of_nobody() -> rustix::io::Result<Self> {
+        Ok(Self(Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?)))
+    }
+
     /// Ends the present wait, or the next one at once if there is none. Any number of calls before a wait is one.
     pub fn wake(&self) {
         // It can only fail where the counter is full, and then the wait has been ended 2^64 times already.

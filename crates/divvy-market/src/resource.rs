@@ -22,7 +22,9 @@ impl Resource {
     /// Every resource, in the order of their indices.
     pub const ALL: [Self; 3] = [Self::Cpu, Self::Memory, Self::Disk];
 
-    pub(crate) const fn index(self) -> usize {
+    /// Its place in [`Resource::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
         self as usize
     }
 }

@@ -15,4 +15,4 @@ pub(crate) mod store;
 pub(crate) mod thread;
 
 pub(crate) use store::StoreConfig;
-pub(crate) use thread::{Feed, Running, Start, start};
+pub(crate) use thread::{Feed, PARTS, Running, Start, start};

@@ -1,5 +1,7 @@
 //! What the market's thread counts and measures, for `/metrics`.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -26,6 +28,8 @@ pub(crate) struct Stats {
     /// Time of one commit: a batch on disk.
     commits: Histogram,
     failures: Counter,
+    /// CPU time in which values were worked out.
+    values: Counter<f64, AtomicU64>,
     records: Counter,
     audit_rows: Counter,
     currencies: Gauge,
@@ -39,6 +43,7 @@ impl Default for Stats {
             operations: Family::default(),
             commits: Histogram::new(SECONDS),
             failures: Counter::default(),
+            values: Counter::default(),
             records: Counter::default(),
             audit_rows: Counter::default(),
             currencies: Gauge::default(),
@@ -60,6 +65,8 @@ impl Stats {
         let help = "Time to put a batch of changes on disk";
         all.register_with_unit("commit_duration", help, Unit::Seconds, self.commits.clone());
         all.register("commit_failures", "Batches that could not be put on disk", self.failures.clone());
+        let help = "CPU time in which it was worked out what clients are worth";
+        all.register_with_unit("values_cpu", help, Unit::Seconds, self.values.clone());
         all.register("records", "Records put on disk", self.records.clone());
         all.register("audit_rows", "Lines written to the audit log", self.audit_rows.clone());
         all.register("currencies", "Currencies and clients, the base among them", self.currencies.clone());
@@ -82,6 +89,11 @@ impl Stats {
         } else {
             self.failures.inc();
         }
+    }
+
+    /// It was worked out what clients are worth, in `seconds` of CPU time.
+    pub(crate) fn worked_out(&self, seconds: f64) {
+        self.values.inc_by(seconds);
     }
 
     /// How many there are just now.
@@ -134,6 +146,8 @@ mod tests {
         stats.committed(0.003, 5, 7, true);
         stats.committed(3.0, 50, 70, false);
         stats.sizes((3, 4, 2));
+        stats.worked_out(0.25);
+        stats.worked_out(0.5);
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         for line in [
@@ -143,6 +157,7 @@ mod tests {
             "divvy_market_commit_duration_seconds_bucket{le=\"0.005\"} 1",
             "divvy_market_commit_duration_seconds_count 2",
             "divvy_market_commit_failures_total 1",
+            "divvy_market_values_cpu_seconds_total 0.75",
             "divvy_market_records_total 5",
             "divvy_market_audit_rows_total 7",
             "divvy_market_currencies 3",

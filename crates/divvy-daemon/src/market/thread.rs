@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use divvy_linux::clock;
-use divvy_market::{CurrencyId, Presence, Right};
+use divvy_market::{Changed, CurrencyId, Presence, Resource, Revision};
 use divvy_policy::{Instant, Nanos};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -30,6 +30,7 @@ use super::policy::Policy;
 use super::record::Record;
 use super::stats::Stats;
 use super::store::{AuditLine, Recovered, Store, StoreConfig, StoreError};
+use crate::budget::Budget;
 use crate::message::Refusal;
 use crate::say;
 use divvy_api::types::ErrorCode;
@@ -50,25 +51,22 @@ const PRESENCES: usize = 100_000;
 /// the line says so and tells less: nobody fills the disk with long requests.
 const AUDIT_DONE: usize = 4096;
 const AUDIT_REFUSED: usize = 1024;
-/// Working out the clients' shares takes at most one part in so many of this thread's time.
+/// Working out what changed takes at most one part in so many of the time, where the feed asks for no other.
 const FEED_PART: u64 = 5;
+/// Values are told in parts of a base ticket: about a millionth.
+pub(crate) const PARTS: u64 = 1 << 20;
 
-/// Who is told what each client gets of the CPU. Called on the market's thread; it must not wait.
+/// Who is told what clients are worth. Called on the market's thread; it must not wait.
 pub(crate) trait Feed: Send {
-    /// Everybody who competes, with whole shares: see [`divvy_market::Market::shares`]. Whoever is not in the list, or has
-    /// 0, has no right to the CPU just now. Called when something changed, with all of them.
-    fn shares(&mut self, shares: &[(CurrencyId, u64)]);
+    /// What changed of what clients weigh of `resource`, in [`PARTS`] of a base ticket; at first, and whenever the market was
+    /// made again from disk, all of them.
+    fn tell(&mut self, resource: Resource, changed: Changed);
 
-    /// In which parts of a base ticket everybody's value is told instead of shares; `None` for shares.
-    fn parts(&self) -> Option<u64> {
-        None
-    }
+    /// Of what it is told.
+    fn resources(&self) -> &'static [Resource];
 
-    /// What everybody has a right to of memory and of disks, in parts of [`Feed::whole`]. Called when that changed.
-    fn rights(&mut self, _rights: &[Vec<Right>; 2]) {}
-
-    /// Of how many parts all the memory, and all of a disk, consist; `None` where nobody gives effect to such rights.
-    fn whole(&self) -> Option<u64> {
+    /// How often it is to be told at most, and for which part of the time; at once, and for [`FEED_PART`], where that is `None`.
+    fn budget(&self) -> Option<Budget> {
         None
     }
 }
@@ -78,7 +76,11 @@ pub(crate) trait Feed: Send {
 pub(crate) struct NoFeed;
 
 impl Feed for NoFeed {
-    fn shares(&mut self, _: &[(CurrencyId, u64)]) {}
+    fn tell(&mut self, _: Resource, _: Changed) {}
+
+    fn resources(&self) -> &'static [Resource] {
+        &[]
+    }
 }
 
 /// What the thread begins with.
@@ -86,9 +88,6 @@ pub(crate) struct Start {
     pub(crate) store: StoreConfig,
     pub(crate) policy: Policy,
     pub(crate) feed: Box<dyn Feed>,
-    /// Into about so many parts the CPU is divided: the sum of the shares that the feed is told, at most, but for those of
-    /// clients that would have none otherwise.
-    pub(crate) scale: u32,
     /// Users and groups by name.
     pub(crate) names: Box<dyn Names + Send>,
     /// Where it counts.
@@ -99,7 +98,7 @@ impl Start {
     /// A market in the store's directory, with the machine's users and nobody to feed.
     pub(crate) fn at(store: StoreConfig, policy: Policy) -> Self {
         let (names, stats) = (Box::new(SystemNames::default()), Stats::default());
-        Self { store, policy, feed: Box::new(NoFeed), scale: 1000, names, stats }
+        Self { store, policy, feed: Box::new(NoFeed), names, stats }
     }
 }
 
@@ -163,7 +162,7 @@ impl Running {
 /// # Errors
 /// [`StartError`]: nothing was changed on disk then.
 pub(crate) fn start(start: Start) -> Result<(Handle, Running), StartError> {
-    let Start { store: config, policy, feed, scale, names, stats } = start;
+    let Start { store: config, policy, feed, names, stats } = start;
     let (store, mut ledger, recovered) = Store::open(&config, &policy)?;
     ledger.set_policy(policy.clone());
     let clients = ledger.clients(&*names);
@@ -171,18 +170,16 @@ pub(crate) fn start(start: Start) -> Result<(Handle, Running), StartError> {
         config,
         policy,
         names,
+        budget: feed.budget().unwrap_or(Budget::new(FEED_PART, Nanos(0))),
         feed,
-        scale,
         open: Open::Ready(Box::new((store, ledger))),
         buckets: Buckets::default(),
         records: Vec::new(),
         audit: Vec::new(),
         lazy_since: None,
         presence: BTreeMap::new(),
-        told: Vec::new(),
-        told_rights: [Vec::new(), Vec::new()],
+        followed: [None; 3],
         to_feed: true,
-        feed_not_before: Instant(0),
         writes_again: None,
         spoilt: false,
         stats,
@@ -209,7 +206,8 @@ struct Keeper {
     policy: Policy,
     names: Box<dyn Names + Send>,
     feed: Box<dyn Feed>,
-    scale: u32,
+    /// When the feed may be told again.
+    budget: Budget,
     open: Open,
     buckets: Buckets,
     /// What is not on disk yet, in order.
@@ -219,11 +217,9 @@ struct Keeper {
     lazy_since: Option<Instant>,
     /// Whether each client competes, as was said last.
     presence: BTreeMap<CurrencyId, Presence>,
-    /// What the feed was told last.
-    told: Vec<(CurrencyId, u64)>,
-    told_rights: [Vec<Right>; 2],
+    /// How far the feed has followed each resource.
+    followed: [Option<Revision>; 3],
     to_feed: bool,
-    feed_not_before: Instant,
     /// Why the last batch could not be written, and when a change is tried again.
     writes_again: Option<(String, Instant)>,
     /// Whether the ledger holds something that was done in part.
@@ -260,7 +256,7 @@ impl Keeper {
         let mut until = self.lazy_since.map(|since| since + LAZY);
         let mut sooner = |moment: Instant| until = Some(until.map_or(moment, |until| until.min(moment)));
         if self.to_feed {
-            sooner(self.feed_not_before);
+            sooner(self.budget.next());
         }
         match &self.open {
             Open::Broken { again, .. } => sooner(*again),
@@ -550,27 +546,27 @@ impl Keeper {
 
     fn feed_if_due(&mut self) {
         let Open::Ready(open) = &mut self.open else { return };
-        if !self.to_feed || clock::now() < self.feed_not_before {
+        let now = clock::now();
+        if !self.to_feed || now < self.budget.next() {
             return;
         }
         // What it costs, and not what others had of this CPU meanwhile.
         let before = clock::own_thread_cpu();
-        let shares = match self.feed.parts() {
-            Some(parts) => open.1.values(parts),
-            None => open.1.shares(self.scale),
-        };
         self.to_feed = false;
-        if shares != self.told {
-            self.feed.shares(&shares);
-            self.told = shares;
-        }
-        let rights = self.feed.whole().map(|whole| open.1.rights(whole));
-        if let Some(rights) = rights.filter(|rights| *rights != self.told_rights) {
-            self.feed.rights(&rights);
-            self.told_rights = rights;
+        let mut all = false;
+        for &resource in self.feed.resources() {
+            let since = &mut self.followed[resource.index()];
+            let changed = open.1.changed(resource, PARTS, *since);
+            *since = Some(changed.revision);
+            all |= changed.all;
+            if changed.all || !changed.weights.is_empty() {
+                self.feed.tell(resource, changed);
+            }
         }
         let cost = clock::own_thread_cpu().saturating_sub(before);
-        self.feed_not_before = clock::now() + Nanos(cost.0.saturating_mul(FEED_PART - 1));
+        self.stats.worked_out(cost.0 as f64 / 1e9);
+        // Where the market has just begun, or was made again from disk, nobody waits for that.
+        self.budget.pay(now, if all { Nanos(0) } else { cost });
     }
 
     fn snapshot_if_due(&mut self) {

@@ -292,7 +292,7 @@ impl Scheduler {
         }
         let cgroup = self.engine.host().cgroup(Some(client));
         self.book.join(client, Entry { cgroup, ..entry });
-        self.weights.stale = true;
+        self.owe(client);
         self.enter_market(client);
         self.enter_group(client, share, group);
         self.rebase();

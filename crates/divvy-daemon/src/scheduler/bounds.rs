@@ -6,9 +6,7 @@
 //! its part to the others, reserved or not. *Memory*: `memory.min` and `memory.low`. *Limits*: `memory.max` and `io.max`.
 //! In a market reservations are its hard tickets, and only limits are kept here.
 
-use std::collections::BTreeMap;
-
-use divvy_linux::cgroup::{Ceilings, NotKept, Rights};
+use divvy_linux::cgroup::{Ceilings, Due, NotKept, Rights};
 use divvy_policy::{ClientId, CpuLimit};
 
 use super::{Scheduler, system};
@@ -203,7 +201,7 @@ impl Scheduler {
         if let Some(entry) = self.book.entry_mut(client) {
             entry.bounds = to;
         }
-        self.weights.stale = true;
+        self.owe(client);
         self.apply_groups();
         Ok(())
     }
@@ -250,13 +248,17 @@ impl Scheduler {
         shares.iter().map(|&(client, _)| client).zip(entitlements(&both)).collect()
     }
 
-    /// Memory that clients have reserved.
-    pub(super) fn reserved_memory(&self) -> BTreeMap<ClientId, Rights> {
-        let reserved = self.book.present().filter_map(|(client, entry)| {
-            let memory_bytes = entry.bounds.reserve_memory_bytes?;
-            Some((client, Rights { memory_bytes, ..Rights::default() }))
-        });
-        reserved.collect()
+    /// What the kernel is to give to a client.
+    pub(super) fn due(&self, client: ClientId) -> Due {
+        if let Some(system) = &self.system {
+            return system.due(client);
+        }
+        let reserved = self.book.entry(client).and_then(|entry| entry.bounds.reserve_memory_bytes);
+        Due {
+            share: self.engine.ledger().clients()[client.index()].share.get(),
+            counts: self.competes(client),
+            rights: Rights { memory_bytes: reserved.unwrap_or(0), ..Rights::default() },
+        }
     }
 }
 

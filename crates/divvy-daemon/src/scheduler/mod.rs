@@ -16,18 +16,20 @@ mod rules;
 mod spent;
 mod system;
 mod view;
+mod worth;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use divvy_engine::policies::{CYCLE_MAX, GateSpec};
 use divvy_engine::{EngineError, HostError, Session, Window};
-use divvy_linux::cgroup::DEVIATION_WARN_PPM;
+use divvy_linux::cgroup::{Check, DEVIATION_WARN_PPM, Due};
 use divvy_linux::{Asked, LinuxHost, Waker, clock};
 use divvy_policy::{ClientId, CpuLimit, Instant, Nanos, Share};
 use tokio::sync::Notify;
 
+use crate::budget::Budget;
 use crate::kernel::Keeper;
 use crate::market::message::{Limits, Who};
 use crate::message::{Answer, Command, Refusal, Request};
@@ -36,19 +38,19 @@ use book::Book;
 use divvy_api::types::{BackendInfo, Change, Enforcement, ErrorCode, OwnCost, Pressure, SHARE_MAX, Status};
 use events::Log;
 pub(crate) use spent::Spent;
-pub(crate) use system::{Admins, Owner, Terms, Values};
+pub(crate) use system::{Admins, Owner, Terms};
 pub(crate) use view::{Publisher, View, Views, channel as views};
+pub(crate) use worth::Values;
 
 /// Requests served between two turns; the others wait for the next.
 const BATCH: usize = 16;
 /// One that was started and has not had a client yet stays at least this long.
 const FIRST_LINGER: Nanos = Nanos::from_secs(10);
-/// What the kernel is told of shares and rights is written at most once in this time...
-const WRITE_INTERVAL: Nanos = Nanos::from_millis(100);
-/// ... and for at most one part in so many of the time: with many clients, later;
-const WRITE_PART: u64 = 100;
-/// but so much CPU time may be taken at once, after a pause.
-const WRITE_AT_ONCE: Nanos = Nanos::from_millis(20);
+/// What the kernel is told of shares and rights is written at most once in 100 ms, and for half a percent of the time: with
+/// many clients, later. To work it out may take the market as much.
+pub(crate) const WRITE_BUDGET: Budget = Budget::new(200, Nanos::from_millis(100));
+/// What everybody had is noted anew, for the part that each achieves, for at most one part in so many of the time.
+const REBASE_PART: u64 = 200;
 /// How much memory there is to be had is looked at this often, where anybody has a right to it.
 const MEMORY_INTERVAL: Nanos = Nanos::from_secs(10);
 /// What the machine has to give effect to rights is looked at this often at most, however often it is asked for.
@@ -101,6 +103,9 @@ pub(crate) struct Scheduler {
     /// How much of our time each user took, where there are several.
     spent: Spent,
     weights: Weights,
+    /// Whether the kernel divides, by what it is told of shares and rights.
+    follows: bool,
+    rebasing: Budget,
     disk_gate: disk_gate::DiskGate,
     /// What gives effect to rights, and how much clients wait, as it was last looked at, and when.
     enforced: Option<(Instant, Vec<Enforcement>, Vec<Pressure>)>,
@@ -108,32 +113,25 @@ pub(crate) struct Scheduler {
     kernel: Option<Keeper>,
 }
 
-/// How the kernel's weights follow the clients' shares, where they do.
-#[derive(Clone, Copy, Debug, Default)]
+/// How the kernel is told what clients are due, where it divides.
+#[derive(Debug)]
 struct Weights {
-    /// Somebody came or left, or has another share.
+    /// Somebody came or left, or the market has news.
     stale: bool,
+    /// Clients that may be due something else than was written.
+    owed: BTreeSet<ClientId>,
     /// It was told that the kernel's range is too narrow for these shares.
     told: bool,
-    /// When they were written last.
-    written: Option<Instant>,
-    /// When all that this took so far has been no more than its part of the time.
-    paid: Instant,
+    /// When they may be written.
+    budget: Budget,
+    /// When it was last looked how much memory there is.
+    memory: Instant,
 }
 
 impl Weights {
     /// When they are to be written, if they are others by now.
     fn due(&self) -> Option<Instant> {
-        let at_once = WRITE_AT_ONCE.0 * WRITE_PART;
-        let affordable = Instant(self.paid.0.saturating_sub(at_once));
-        let due = |written| affordable.max(written + WRITE_INTERVAL);
-        self.stale.then(|| self.written.map_or(Instant::ZERO, due))
-    }
-
-    /// They were written at `now`, which took so much CPU time.
-    fn pay(&mut self, now: Instant, cost: Nanos) {
-        (self.stale, self.written) = (false, Some(now));
-        self.paid = self.paid.max(now) + Nanos(cost.0.saturating_mul(WRITE_PART));
+        (self.stale || !self.owed.is_empty()).then(|| self.budget.next())
     }
 }
 
@@ -152,6 +150,7 @@ impl Scheduler {
         let system = settings.market.clone().map(system::System::new);
         log.keep_seen();
         let own = system.is_none().then(own::Own::new);
+        let follows = engine.host().follows();
         let leave_at = settings.linger.map(|linger| now + linger.max(FIRST_LINGER));
         Self {
             engine,
@@ -170,7 +169,15 @@ impl Scheduler {
             own,
             rules: rules::RuleBook::default(),
             spent: Spent::default(),
-            weights: Weights::default(),
+            weights: Weights {
+                stale: false,
+                owed: BTreeSet::new(),
+                told: false,
+                budget: WRITE_BUDGET,
+                memory: now,
+            },
+            follows,
+            rebasing: Budget::new(REBASE_PART, Nanos(0)),
             disk_gate: disk_gate::DiskGate::default(),
             enforced: None,
             kernel: None,
@@ -218,32 +225,41 @@ impl Scheduler {
         }
     }
 
-    /// Tells the kernel the shares by which it divides, and the rights to memory and disks, where it does and they are
-    /// others by now.
+    /// Notes that a client may be due something else by now.
+    fn owe(&mut self, client: ClientId) {
+        if self.follows {
+            self.weights.owed.insert(client);
+        }
+    }
+
+    /// Tells the kernel what clients are due, where it divides and that is something else by now.
     fn follow_shares(&mut self) {
+        if !self.follows {
+            return;
+        }
         let now = clock::now();
-        let passed = self.weights.written.map(|written| now.since(written));
         // Memory that the kernel takes for itself is nobody's: how much that is, nobody tells.
-        self.weights.stale |= self.system.is_some() && passed.is_some_and(|passed| passed >= MEMORY_INTERVAL);
+        let check =
+            if now.since(self.weights.memory) >= MEMORY_INTERVAL { Check::Memory } else { Check::Nothing };
+        self.weights.stale |= check == Check::Memory;
         if self.weights.due().is_none_or(|due| due > now) {
             return;
         }
         let begun = clock::own_thread_cpu();
-        self.write_weights();
-        self.weights.pay(now, clock::own_thread_cpu().saturating_sub(begun));
+        self.take_values();
+        self.write_weights(check);
+        if check == Check::Memory {
+            self.weights.memory = now;
+        }
+        self.weights.budget.pay(now, clock::own_thread_cpu().saturating_sub(begun));
     }
 
-    fn write_weights(&mut self) {
-        let rights = self.rights();
-        if let Err(e) = self.engine.host_mut().keep_rights(&rights) {
-            crate::say(format_args!("a client keeps the memory, or the part of the disks, that it had: {e}"));
-        }
-        let ledger = self.engine.ledger().clients();
-        let competes = |client| self.system.as_ref().is_none_or(|system| system.competes(client));
-        let share = |client: ClientId| (client, (ledger[client.index()].share, competes(client)));
-        let shares: BTreeMap<ClientId, (Share, bool)> =
-            self.book.present().map(|(client, _)| share(client)).collect();
-        match self.engine.host_mut().weigh(&shares) {
+    fn write_weights(&mut self, check: Check) {
+        self.weights.stale = false;
+        let owed = std::mem::take(&mut self.weights.owed).into_iter();
+        let present = owed.filter(|&client| self.book.entry(client).is_some());
+        let dues: Vec<(ClientId, Due)> = present.map(|client| (client, self.due(client))).collect();
+        match self.engine.host_mut().give_dues(&dues, check) {
             Ok(off) if off > DEVIATION_WARN_PPM => {
                 if !std::mem::replace(&mut self.weights.told, true) {
                     let percent = off as f64 / 1e4;
@@ -254,7 +270,9 @@ impl Scheduler {
                 }
             }
             Ok(_) => self.weights.told = false,
-            Err(e) => crate::say(format_args!("a client keeps the weight that it had: {e}")),
+            Err(e) => crate::say(format_args!(
+                "a client keeps the weight, the memory, or the part of the disks, that it had: {e}"
+            )),
         }
     }
 
@@ -641,32 +659,4 @@ fn system(e: divvy_linux::Error) -> Refusal {
         },
     };
     Refusal::new(code, e, fix)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernel_is_told_for_one_percent_of_the_time_at_most() {
-        let at = |ms| Instant::ZERO + Nanos::from_millis(ms);
-        let mut weights = Weights { stale: true, ..Weights::default() };
-        assert_eq!(weights.due(), Some(Instant::ZERO));
-        // A change now and then is written at once, whatever it takes;
-        weights.pay(at(7_000), Nanos::from_millis(18));
-        assert_eq!(weights.due(), None);
-        weights.stale = true;
-        assert_eq!(weights.due(), Some(at(7_100)));
-        // changes without end wait until the time is theirs.
-        weights.pay(at(7_100), Nanos::from_millis(12));
-        weights.stale = true;
-        assert_eq!(weights.due(), Some(at(8_000)));
-        let (mut now, mut taken) = (at(8_000), 0);
-        while now < at(68_000) {
-            weights.pay(now, Nanos::from_millis(12));
-            weights.stale = true;
-            (now, taken) = (weights.due().expect("stale").max(now), taken + 12);
-        }
-        assert!((600..=620).contains(&taken), "{taken} ms of 60 s");
-    }
 }

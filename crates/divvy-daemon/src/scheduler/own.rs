@@ -109,8 +109,10 @@ impl Scheduler {
         if changes.is_empty() {
             return;
         }
-        self.rebase();
-        self.weights.stale = true;
+        self.rebase_if_affordable();
+        if self.follows && self.system.is_none() {
+            self.weights.owed.extend(changes.iter().map(|&(client, _)| client));
+        }
         for (client, share) in changes {
             if let Err(e) = self.engine.reshare(client, share) {
                 crate::say(format_args!("client {}: a share of {share} was not taken: {e}", client.0));

@@ -74,6 +74,18 @@ impl Scheduler {
         self.window.begin(self.engine.ledger(), clients, self.audited);
     }
 
+    /// The same, unless that has taken too much of the time already: where many clients' values change without end, what is
+    /// achieved is measured from an earlier moment.
+    pub(super) fn rebase_if_affordable(&mut self) {
+        let now = clock::now();
+        if now < self.rebasing.next() {
+            return;
+        }
+        let begun = clock::own_thread_cpu();
+        self.rebase();
+        self.rebasing.pay(now, clock::own_thread_cpu().saturating_sub(begun));
+    }
+
     /// How each client stands, by id; what is achieved is of the time since the last change.
     pub(super) fn standings(&self) -> Vec<Standing> {
         let ledger = self.engine.ledger();

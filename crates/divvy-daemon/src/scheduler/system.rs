@@ -1,72 +1,27 @@
 //! A scheduler whose clients are many users', and whose shares a market says.
 //!
-//! Values come from the market's thread into a slot of which only the newest counts; they are taken between two turns and
-//! told to the engine as one batch. What the scheduler has to say, who competes and who has left, goes out without
-//! waiting.
+//! Values come from the market's thread into a slot, in which what changed lies until it is taken, once for each client; it is
+//! taken between two turns, and told to the engine as one batch. What the scheduler has to say, who competes and who has
+//! left, goes out without waiting.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use divvy_engine::portion::Portions;
-use divvy_linux::cgroup::Rights;
-use divvy_linux::{Waker, clock};
+use divvy_linux::cgroup::Due;
+use divvy_linux::clock;
 use divvy_market::{CurrencyId, Presence};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 
 use super::Scheduler;
 use super::presence::Presences;
+use super::worth::{Values, Worth};
 use crate::market::message::Who;
 use crate::message::Refusal;
 use divvy_api::types::ErrorCode;
 
 /// A share that is off by less than one in so many is left as it is.
 const SAME: u64 = 4096;
-
-/// What each client that competes is worth, in any unit that is the same for all.
-type Valued = Vec<(CurrencyId, u64)>;
-
-/// Where the market leaves what everybody is worth. Clones are of the same place.
-#[derive(Clone)]
-pub(crate) struct Values {
-    slot: Arc<Mutex<Option<Valued>>>,
-    rights: Arc<Mutex<Option<HashMap<CurrencyId, Rights>>>>,
-    waker: Waker,
-}
-
-impl fmt::Debug for Values {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Values").finish_non_exhaustive()
-    }
-}
-
-impl Values {
-    /// A place that wakes the scheduler which waits on `waker`.
-    pub(crate) fn new(waker: Waker) -> Self {
-        Self { slot: Arc::default(), rights: Arc::default(), waker }
-    }
-
-    /// Leaves the values of all that compete; those that were left before are forgotten.
-    pub(crate) fn put(&self, values: Valued) {
-        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(values);
-        self.waker.wake();
-    }
-
-    /// As [`put`](Self::put), for what everybody has a right to of memory and disks.
-    pub(crate) fn put_rights(&self, rights: HashMap<CurrencyId, Rights>) {
-        *self.rights.lock().unwrap_or_else(PoisonError::into_inner) = Some(rights);
-        self.waker.wake();
-    }
-
-    /// The newest, if there are new ones. Whoever is just putting some wakes us after it.
-    fn take(&self) -> Option<Valued> {
-        self.slot.try_lock().ok()?.take()
-    }
-
-    fn take_rights(&self) -> Option<HashMap<CurrencyId, Rights>> {
-        self.rights.try_lock().ok()?.take()
-    }
-}
 
 /// Users and groups that may do everything, by number.
 #[derive(Clone, Debug, Default)]
@@ -118,17 +73,61 @@ pub(crate) struct Owner {
 
 /// The market's side of a scheduler.
 #[derive(Debug)]
-pub(super) struct System {
+pub(crate) struct System {
     terms: Terms,
     presences: Presences,
-    values: HashMap<CurrencyId, u64>,
-    rights: HashMap<CurrencyId, Rights>,
+    worth: Worth,
 }
 
 impl System {
-    pub(super) fn new(terms: Terms) -> Self {
+    pub(crate) fn new(terms: Terms) -> Self {
         let presences = Presences::new(terms.idle_after);
-        Self { terms, presences, values: HashMap::new(), rights: HashMap::new() }
+        Self { terms, presences, worth: Worth::default() }
+    }
+
+    /// A client has come: it competes, and is worth what is known of it.
+    pub(crate) fn join(&mut self, client: ClientId, currency: CurrencyId) {
+        self.presences.join(client, clock::now());
+        self.worth.join(client, currency);
+    }
+
+    /// Whether there is news of what clients are worth.
+    pub(crate) fn has_news(&self) -> bool {
+        self.terms.values.is_fresh()
+    }
+
+    /// Takes in what changed. Returns the clients that may be worth something else.
+    pub(crate) fn take_news(&mut self) -> Vec<ClientId> {
+        self.terms.values.take().map_or_else(Vec::new, |news| self.worth.take(news))
+    }
+
+    /// The shares that `changed` are worth by now, where they are others than they `had`: of everybody, where all values
+    /// together are another number of shares. A client without a value, idle or not known to the market yet, keeps the share
+    /// that it had: it is right as soon as it competes.
+    pub(crate) fn shares(
+        &mut self,
+        changed: &[ClientId],
+        had: impl Fn(ClientId) -> Share,
+    ) -> Vec<(ClientId, Share)> {
+        let (whole, clients) = self.worth.whole();
+        let anew = self.terms.portions.set_whole(whole, clients);
+        let portions = &self.terms.portions;
+        let other = |(client, value): (ClientId, u64)| {
+            let (share, before) = (portions.share(value.into()), had(client).get());
+            (share.get().abs_diff(before) > before / SAME).then_some((client, share))
+        };
+        if anew {
+            return self.worth.values().filter_map(other).collect();
+        }
+        changed.iter().filter_map(|&client| other((client, self.worth.value(client)?))).collect()
+    }
+
+    /// What the kernel is to give to a client.
+    pub(crate) fn due(&self, client: ClientId) -> Due {
+        // Whether it counts is what its value says, not whether it competes by now: what it leaves, and what others have of
+        // that, is written together.
+        let (share, counts) = (self.worth.last_value(client), self.worth.counts(client));
+        Due { share, counts, rights: self.worth.rights(client) }
     }
 
     pub(super) fn admins(&self) -> &Admins {
@@ -147,6 +146,7 @@ impl System {
 
     pub(super) fn leave(&mut self, client: ClientId, owner: &Owner) {
         self.presences.leave(client);
+        self.worth.leave(client);
         (self.terms.tell_left)(owner.currency);
     }
 }
@@ -181,24 +181,22 @@ impl Scheduler {
                 (system.terms.tell_presence)(currency, Presence::Idle);
             }
         }
-        if let Some(values) = system.terms.values.take() {
-            system.values = values.into_iter().collect();
-            self.apply_values();
+        if !system.has_news() {
+            return;
         }
-        if let Some(system) = &mut self.system
-            && let Some(rights) = system.terms.values.take_rights()
-        {
-            system.rights = rights;
+        if self.follows {
+            // With what the kernel is told of it, and no more often.
             self.weights.stale = true;
+        } else {
+            self.take_values();
         }
     }
 
-    /// What each client has a right to of memory and disks: as far as the market has told, or by its own bounds.
-    pub(super) fn rights(&self) -> BTreeMap<ClientId, Rights> {
-        let Some(system) = &self.system else { return self.reserved_memory() };
-        let of = |currency| system.rights.get(&currency).copied();
-        let present = self.book.present();
-        present.filter_map(|(client, entry)| Some((client, of(entry.owner.as_ref()?.currency)?))).collect()
+    /// Takes in what clients are worth by now, and gives them the shares for it.
+    pub(super) fn take_values(&mut self) {
+        let Some(system) = &mut self.system else { return };
+        let changed = system.take_news();
+        self.apply_values(&changed);
     }
 
     /// The share of a client that comes, until the market has told what it is worth.
@@ -208,32 +206,23 @@ impl Scheduler {
 
     /// A client of the market has come: it competes, and has a share by what is known of its value.
     pub(super) fn enter_market(&mut self, client: ClientId) {
+        let Some(currency) = self.book.entry(client).and_then(|e| Some(e.owner.as_ref()?.currency)) else {
+            return;
+        };
         let Some(system) = &mut self.system else { return };
-        system.presences.join(client, clock::now());
-        self.apply_values();
+        system.join(client, currency);
+        self.apply_values(&[client]);
     }
 
-    /// Gives every client the share that its value is worth: those whose share is another, all at once. Shares count from
-    /// each client's next cycle on, so what the present one has promised is kept. A client without a value, idle or
-    /// not known to the market yet, keeps the share that it had: it is right as soon as it competes.
-    fn apply_values(&mut self) {
+    /// Gives clients the shares that their values are worth: those whose share is another, all at once. Shares count from
+    /// each client's next cycle on, so what the present one has promised is kept.
+    fn apply_values(&mut self, changed: &[ClientId]) {
         let Some(system) = &mut self.system else { return };
         let ledger = self.engine.ledger().clients();
-        let mut valued: Vec<(ClientId, u64)> = Vec::with_capacity(ledger.len());
-        for (client, entry) in self.book.present() {
-            let value = entry.owner.as_ref().and_then(|owner| system.values.get(&owner.currency));
-            valued.extend(value.filter(|value| **value > 0).map(|&value| (client, value)));
+        let shares = system.shares(changed, |client| ledger[client.index()].share);
+        if self.follows {
+            self.weights.owed.extend(changed);
         }
-        let whole = valued.iter().map(|&(_, value)| u128::from(value)).sum();
-        system.terms.portions.set_whole(whole, valued.len());
-        let mut changes = Vec::new();
-        for (client, value) in valued {
-            let share = system.terms.portions.share(u128::from(value));
-            let before = ledger[client.index()].share;
-            if share.get().abs_diff(before.get()) > before.get() / SAME {
-                changes.push((client, share));
-            }
-        }
-        self.reshare_all(changes);
+        self.reshare_all(shares);
     }
 }

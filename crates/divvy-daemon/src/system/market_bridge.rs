@@ -3,61 +3,48 @@
 //! On the scheduler's side nothing waits: values lie in a slot, presence goes into the market's queue, and those who left
 //! are put in another, from which a task of the API's thread takes them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use divvy_engine::policies::{GateSpec, SpecError};
 use divvy_engine::portion::Portions;
-use divvy_linux::cgroup::{Rights, WHOLE};
 use divvy_linux::{Selector, group_id, user_group, user_id, user_name};
-use divvy_market::{CurrencyId, Right};
+use divvy_market::{Changed, CurrencyId, Resource};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
+use crate::budget::Budget;
 use crate::clients::{Clients, boot_id};
 use crate::daemon::nanos;
 use crate::market::Feed;
 use crate::market::message::{Admitted, Ask, Handle as Market, Limits, Who};
 use crate::market::policy::Policy;
 use crate::message::{Command, Handle as Scheduler};
-use crate::scheduler::{Admins, Terms, Values};
+use crate::scheduler::{Admins, Terms, Values, WRITE_BUDGET};
 use divvy_api::types::{Bounds, ErrorCode, NewClient};
 
-/// Values are told in parts of a base ticket: about a millionth.
-const PARTS: u64 = 1 << 20;
 /// What the client of all of a user's processes is called.
 const EVERYTHING: &str = "everything";
 
 /// What the market feeds.
-pub(super) struct ToScheduler {
-    pub(super) values: Values,
+pub(crate) struct ToScheduler {
+    pub(crate) values: Values,
     /// Whether the kernel is to give effect to rights to memory and disks.
-    pub(super) rights: bool,
+    pub(crate) rights: bool,
 }
 
 impl Feed for ToScheduler {
-    fn shares(&mut self, values: &[(CurrencyId, u64)]) {
-        self.values.put(values.to_vec());
+    fn tell(&mut self, resource: Resource, changed: Changed) {
+        self.values.put(resource, changed);
     }
 
-    fn parts(&self) -> Option<u64> {
-        Some(PARTS)
+    fn resources(&self) -> &'static [Resource] {
+        if self.rights { &Resource::ALL } else { &[Resource::Cpu] }
     }
 
-    fn rights(&mut self, [memory, disk]: &[Vec<Right>; 2]) {
-        let mut all: HashMap<CurrencyId, Rights> = HashMap::with_capacity(memory.len());
-        for right in memory {
-            let rights = all.entry(right.client).or_default();
-            (rights.memory_reserved, rights.memory_shared) = (right.reserved, right.shared);
-        }
-        for right in disk {
-            all.entry(right.client).or_default().disk = right.reserved + right.shared;
-        }
-        self.values.put_rights(all);
-    }
-
-    fn whole(&self) -> Option<u64> {
-        self.rights.then_some(WHOLE)
+    fn budget(&self) -> Option<Budget> {
+        // The kernel is told no more often; a gate, which has few clients, takes each change as it comes.
+        self.rights.then_some(WRITE_BUDGET)
     }
 }
 

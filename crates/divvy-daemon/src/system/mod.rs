@@ -40,7 +40,7 @@ use crate::server::Server;
 use crate::subscribers::Subscribers;
 use divvy_api::types::BackendInfo;
 use maintenance::Maintenance;
-use market_bridge::ToScheduler;
+pub(crate) use market_bridge::ToScheduler;
 use notify::{Manager, Notifier};
 use place::{POLICY_FILE, RUN_DIR, STATE_DIR, SystemPlace, SystemPlaceError, read_policy};
 

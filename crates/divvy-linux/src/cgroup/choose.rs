@@ -67,9 +67,9 @@ pub enum Means {
     Idle(Ground, Vec<u64>),
     /// Leaves with weights, one for each client in order. Nobody is ever held.
     Weights(Ground, Vec<u64>),
-    /// Leaves with weights that follow the clients' shares ([`LinuxHost::weigh`](crate::LinuxHost::weigh)), and memory and
-    /// disks by rights ([`LinuxHost::keep_rights`](crate::LinuxHost::keep_rights)), as far as they can be had. Nobody is held
-    /// but for a pause, which freezes a leaf.
+    /// Leaves with weights, memory and parts of disks that follow what clients are due
+    /// ([`LinuxHost::give_dues`](crate::LinuxHost::give_dues)), as far as they can be had. Nobody is held but for a pause, which
+    /// freezes a leaf.
     Rights(Ground),
 }
 

@@ -28,5 +28,6 @@ pub use rights::{Enforced, Rights, WHOLE};
 pub(crate) use survey::FIX;
 pub use survey::{Enable, Ground, Survey};
 pub(crate) use tree::{Leaf, Tree};
-pub(crate) use users::Claim;
+pub(crate) use users::WithLeaves;
+pub use users::{Check, Due};
 pub use weights::{DEVIATION_WARN_PPM, Knob, Weights, scale};

@@ -39,7 +39,7 @@ const BFQ_WEIGHT_MAX: u64 = 1_000;
 const DISK_WEIGHTS: [(&str, u64); 2] =
     [(IO_WEIGHT.name(), IO_WEIGHT_MAX), (IO_BFQ_WEIGHT.name(), BFQ_WEIGHT_MAX)];
 
-/// What a client has a right to, in parts of [`WHOLE`].
+/// What a client has a right to; of the memory in parts of [`WHOLE`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// Of the memory, whoever comes or goes.
@@ -48,7 +48,8 @@ pub struct Rights {
     pub memory_bytes: u64,
     /// Of the memory, with whoever else competes.
     pub memory_shared: u64,
-    /// Of each disk; 0 where that is not known or of no account now: it keeps the weight that it has.
+    /// Of each disk, in any unit that is the same for all; 0 where that is not known or of no account now: it keeps the weight
+    /// that it has.
     pub disk: u64,
 }
 
@@ -255,53 +256,61 @@ impl Tree {
         }
     }
 
-    /// Gives the leaves what `rights` say, each with its leaf if it has one, and writes what is not written yet.
-    ///
-    /// # Errors
-    /// The first that could not be written; the others are.
-    pub(crate) fn keep<'a>(
-        &mut self,
-        rights: impl Iterator<Item = (&'a Rights, &'a mut Leaf)>,
-    ) -> Result<()> {
-        let mut leaves: Vec<(&Rights, &mut Leaf)> = rights.collect();
+    /// Looks how much memory there is by now: where that is another amount, everybody's part is.
+    pub(super) fn look_at_memory(&mut self) {
+        if !self.offers.has(Controller::Memory) {
+            return;
+        }
+        let there = self.memory();
+        if there.abs_diff(self.given.memory) > self.given.memory / SAME {
+            self.given.memory = there;
+            self.note_all_stale();
+        }
+    }
+
+    /// Gives `leaves`, which are at these `levels`, their memory and their parts of the disks; those beside each other in the
+    /// root as well where something changed there, or `anew`.
+    pub(super) fn keep(&mut self, leaves: &mut [Leaf], levels: &Levels, anew: bool) -> Result<()> {
         let mut done = Ok(());
         if self.offers.has(Controller::Memory) {
-            done = done.and(self.keep_memory(&mut leaves));
+            done = done.and(self.keep_memory(leaves, levels));
         }
         if self.offers.has(Controller::Io) {
-            done = done.and(self.weigh_disks(&mut leaves));
+            done = done.and(self.weigh_disks(leaves, levels, anew));
         }
         done
     }
 
-    fn keep_memory(&mut self, leaves: &mut [(&Rights, &mut Leaf)]) -> Result<()> {
-        let there = self.memory();
-        if there.abs_diff(self.given.memory) > self.given.memory / SAME {
-            self.given.memory = there;
+    fn keep_memory(&mut self, leaves: &mut [Leaf], levels: &Levels) -> Result<()> {
+        if self.given.memory == 0 {
+            self.given.memory = self.memory();
         }
         let memory = self.given.memory;
-        let bounds: Vec<(u64, u64)> = leaves.iter().map(|(rights, _)| bounds(memory, rights)).collect();
-        let sum = |of: &mut dyn Iterator<Item = &(u64, u64)>| of.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let bounds: Vec<(u64, u64)> = leaves.iter().map(|leaf| bounds(memory, &leaf.due.rights)).collect();
+        let sum = |of: &mut dyn Iterator<Item = (u64, u64)>| of.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         let more = |a: (u64, u64), b: (u64, u64)| (a.0.max(b.0), a.1.max(b.1));
-        let all = sum(&mut bounds.iter());
-        let levels = Levels::of(leaves.iter().map(|(_, leaf)| leaf.user));
-        let of_users: Vec<(u32, (u64, u64))> = levels
-            .users
-            .iter()
-            .map(|(&user, places)| (user, sum(&mut places.iter().map(|&i| &bounds[i]))))
-            .collect();
+        for (user, places) in &levels.users {
+            let of_user = sum(&mut places.iter().map(|&i| bounds[i]));
+            if let Some(around) = self.users.get_mut(user) {
+                around.sum.memory = of_user;
+            }
+        }
+        let of_users = self.users.values().map(|around| around.sum.memory);
+        let all = sum(&mut of_users.chain(levels.root.iter().map(|&i| bounds[i])));
         // Nobody has less than both before and after, so those around have the larger of the two meanwhile.
         let mut done = self.protect_root(more((self.given.min, self.given.low), all));
-        for &(user, to) in &of_users {
-            let had = self.users.get(&user).map_or((0, 0), |around| (around.given.min, around.given.low));
-            done = done.and(self.protect_user(user, more(had, to)));
+        for &user in levels.users.keys() {
+            let Some(around) = self.users.get(&user) else { continue };
+            let to = more((around.given.min, around.given.low), around.sum.memory);
+            done = done.and(self.protect_user(user, to));
         }
-        for ((_, leaf), to) in leaves.iter_mut().zip(bounds) {
+        for (leaf, to) in leaves.iter_mut().zip(bounds) {
             let dir = leaf.dir.clone();
             done = done.and(self.protect(&dir, &mut leaf.given, to));
         }
-        for &(user, to) in &of_users {
-            done = done.and(self.protect_user(user, to));
+        for &user in levels.users.keys() {
+            let Some(around) = self.users.get(&user) else { continue };
+            done = done.and(self.protect_user(user, around.sum.memory));
         }
         done.and(self.protect_root(all))
     }
@@ -334,29 +343,32 @@ impl Tree {
         Ok(())
     }
 
-    fn weigh_disks(&mut self, leaves: &mut [(&Rights, &mut Leaf)]) -> Result<()> {
-        let part = |i: &usize, leaves: &[(&Rights, &mut Leaf)]| leaves[*i].0.disk;
-        let levels = Levels::of(leaves.iter().map(|(_, leaf)| leaf.user));
-        let mut done = Ok(());
-        for places in levels.users.values() {
-            let parts: Vec<u64> = places.iter().map(|i| part(i, leaves)).collect();
+    fn weigh_disks(&mut self, leaves: &mut [Leaf], levels: &Levels, anew: bool) -> Result<()> {
+        let (mut done, mut others) = (Ok(()), anew || !levels.root.is_empty());
+        for (user, places) in &levels.users {
+            let parts: Vec<u64> = places.iter().map(|&i| leaves[i].due.rights.disk).collect();
             for (which, (_, most)) in DISK_WEIGHTS.into_iter().enumerate() {
                 for (&i, weight) in places.iter().zip(weights(&parts, most)) {
-                    done = done.and(
-                        self.weigh_disk(&leaves[i].1.dir, leaves[i].1.given, which, weight)
-                            .map(|given| leaves[i].1.given = given),
-                    );
+                    done = done.and(self.weigh_disk_of(&mut leaves[i], which, weight));
                 }
             }
+            let disk = parts.iter().fold(0u64, |sum, &part| sum.saturating_add(part));
+            if let Some(around) = self.users.get_mut(user).filter(|around| around.sum.disk != disk) {
+                around.sum.disk = disk;
+                others = true;
+            }
+        }
+        if !others {
+            return done;
         }
         // Whoever is of no account now keeps what it has.
-        let users: Vec<u32> = levels.users.keys().copied().collect();
-        let of_users = levels.users.values().map(|places| places.iter().map(|i| part(i, leaves)).sum());
-        let parts: Vec<u64> = of_users.chain(levels.root.iter().map(|i| part(i, leaves))).collect();
+        let users: Vec<(u32, u64)> = self.users.iter().map(|(&user, a)| (user, a.sum.disk)).collect();
+        let of_leaves = levels.root.iter().map(|&i| leaves[i].due.rights.disk);
+        let parts: Vec<u64> = users.iter().map(|of| of.1).chain(of_leaves).collect();
         for (which, (_, most)) in DISK_WEIGHTS.into_iter().enumerate() {
             let weights = weights(&parts, most);
             let (of_users, of_leaves) = weights.split_at(users.len());
-            for (user, &weight) in users.iter().zip(of_users) {
+            for ((user, _), &weight) in users.iter().zip(of_users) {
                 let Some(around) = self.users.get(user) else { continue };
                 let given = self.weigh_disk(&around.dir, around.given, which, weight);
                 done = done.and(given.map(|given| {
@@ -366,13 +378,15 @@ impl Tree {
                 }));
             }
             for (&i, &weight) in levels.root.iter().zip(of_leaves) {
-                done = done.and(
-                    self.weigh_disk(&leaves[i].1.dir, leaves[i].1.given, which, weight)
-                        .map(|given| leaves[i].1.given = given),
-                );
+                done = done.and(self.weigh_disk_of(&mut leaves[i], which, weight));
             }
         }
         done
+    }
+
+    fn weigh_disk_of(&self, leaf: &mut Leaf, which: usize, weight: Option<u64>) -> Result<()> {
+        leaf.given = self.weigh_disk(&leaf.dir, leaf.given, which, weight)?;
+        Ok(())
     }
 
     /// Writes a weight of the disks where it is another than was given; what is given then.

@@ -20,7 +20,7 @@ use super::raw::{self, FixedPath, SwitchedOn, TreeImage, Undone};
 use super::rights::{Given, Offers};
 use super::room::{CPU_MAX, Controller, Limit};
 use super::survey::{Enable, FIX, Ground};
-use super::users::UserCgroup;
+use super::users::{Due, Stale, UserCgroup};
 use crate::guard::Table;
 use crate::{Error, Pid, Result, StartTime};
 
@@ -61,6 +61,10 @@ pub(crate) struct Tree {
     pub(super) given: Given,
     /// The cgroups around the leaves of one user each.
     pub(super) users: BTreeMap<u32, UserCgroup>,
+    /// Where leaves are to have something else than was written.
+    pub(super) stale: Stale,
+    /// How far off the worst CPU weight is of what is beside each other in the root, in millionths.
+    pub(super) off_ppm: u64,
 }
 
 /// The error for a cgroup's file; a lacking permission names the fix that holds for cgroups.
@@ -119,8 +123,21 @@ impl Tree {
         };
         let enabled = SwitchedOn::default();
         let given = Given::default();
-        let users = BTreeMap::new();
-        Self { root, ground, purpose, inode: 0, enabled, files, made: false, offers, given, users }
+        let (users, stale) = (BTreeMap::new(), Stale::default());
+        Self {
+            root,
+            ground,
+            purpose,
+            inode: 0,
+            enabled,
+            files,
+            made: false,
+            offers,
+            given,
+            users,
+            stale,
+            off_ppm: 0,
+        }
     }
 
     /// What a table has to say of it.
@@ -281,9 +298,11 @@ impl Tree {
             super::Knob::Weight => File::open(dir.join("cpu.stat")).ok(),
             super::Knob::Shares => None,
         };
-        let (dir, given) = (dir.to_owned(), Given::default());
+        let (dir, given, due) = (dir.to_owned(), Given::default(), Due::default());
         Ok(Leaf {
+            client,
             dir,
+            due,
             freeze,
             behind,
             procs,
@@ -407,9 +426,17 @@ impl Tree {
         let below = leaf.dir.strip_prefix(&self.root).unwrap_or(&leaf.dir);
         let name = std::os::unix::ffi::OsStrExt::as_bytes(below.as_os_str());
         let name = std::ffi::CString::new(name).unwrap_or_default();
-        raw::dissolve_leaf(&self.image()?, &name).map_err(|e| failed("take apart cgroup", &leaf.dir, e))?;
-        self.left(leaf.user);
-        Ok(())
+        let done = self.image().and_then(|image| {
+            raw::dissolve_leaf(&image, &name).map_err(|e| failed("take apart cgroup", &leaf.dir, e))
+        });
+        self.left(leaf.client, leaf.user);
+        done
+    }
+
+    /// Removes `leaf`, in which nobody is any more. One that is busy for some moments longer is removed with the tree.
+    pub(crate) fn remove(&mut self, leaf: Leaf) {
+        let _ = rustix::fs::rmdir(&leaf.dir);
+        self.left(leaf.client, leaf.user);
     }
 
     /// Thaws all leaves, moves home whoever is left in one, and removes everything.
@@ -443,7 +470,11 @@ impl Drop for Tree {
 /// One client's cgroup.
 #[derive(Debug)]
 pub(crate) struct Leaf {
+    /// Its client's number.
+    pub(crate) client: usize,
     pub(super) dir: PathBuf,
+    /// What it is to have.
+    pub(super) due: Due,
     /// `cgroup.freeze`, where that is what the leaf is for.
     freeze: Option<File>,
     /// `cpu.idle`, where the leaf is to run when nobody else wants the CPU, and signals hold its processes.
@@ -552,12 +583,6 @@ impl Leaf {
         let mut text = [0; 64];
         let read = self.usage.as_ref()?.read_at(&mut text, 0).ok()?;
         parse_usage(text.get(..read)?)
-    }
-
-    /// Removes it, if nobody is in it any more.
-    pub(crate) fn remove(self) {
-        // One that is busy for some moments more is removed with the tree.
-        let _ = rustix::fs::rmdir(&self.dir);
     }
 }
 

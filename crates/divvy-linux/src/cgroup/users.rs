@@ -6,14 +6,60 @@
 //! want what they are due. *Weak spot*: within a user's cgroup what one client leaves is everybody's, whichever currency of the user
 //! funds it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::rights::Given;
+use divvy_policy::ClientId;
+
+use super::rights::{Given, Rights};
 use super::room::Controller;
 use super::tree::{Leaf, Tree, failed};
 use super::weights::{Knob, scale};
 use crate::Result;
+
+/// A sum of shares that is off by less than one in so many is taken to be what it was: parts that were rounded down.
+const CLOSE: u64 = 1 << 16;
+/// Larger shares are made smaller, all by as much, so that nothing overflows.
+const SHARE_BITS: u32 = 48;
+
+/// What a client's leaf is to have of each resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// Of the CPU, in any unit that is the same for all; 1 at least.
+    pub share: u64,
+    /// Whether it wants the CPU, as far as is known: its user's cgroup weighs as much as those of its leaves that do.
+    pub counts: bool,
+    /// Of memory and disks.
+    pub rights: Rights,
+}
+
+/// What is looked at beside what clients are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Nothing.
+    Nothing,
+    /// How much memory there is: the kernel takes some for itself, and does not tell.
+    Memory,
+}
+
+/// Clients by number, with a place for a leaf each.
+pub(crate) trait WithLeaves {
+    /// The place of one; `None` where there is no such client.
+    fn leaf(&mut self, client: usize) -> Option<&mut Option<Leaf>>;
+}
+
+/// What the leaves of one cgroup have together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    /// Of the CPU: of those that want it.
+    pub(super) share: u64,
+    /// Parts of the disks.
+    pub(super) disk: u64,
+    /// `memory.min` and `memory.low`, bytes.
+    pub(super) memory: (u64, u64),
+    /// How far off the worst weight is, in millionths.
+    off_ppm: u64,
+}
 
 /// The cgroup around one user's leaves.
 #[derive(Debug)]
@@ -22,34 +68,49 @@ pub(super) struct UserCgroup {
     weight: u64,
     /// What it was given of memory and disks: what its leaves have together.
     pub(super) given: Given,
-    leaves: usize,
+    pub(super) sum: Sum,
+    /// Clients with a leaf in it.
+    clients: BTreeSet<usize>,
 }
 
-/// What a leaf is to weigh.
-pub(crate) struct Claim<'a> {
-    pub(crate) share: u64,
-    /// Whether it wants the CPU, as far as is known: its user's cgroup weighs as much as those of its leaves that do.
-    pub(crate) counts: bool,
-    pub(crate) leaf: &'a mut Leaf,
+/// Whose leaves have to be looked at, and those that are in no user's cgroup.
+#[derive(Debug, Default)]
+pub(super) struct Stale {
+    /// Users some of whose leaves are to have something else, or came or went.
+    users: BTreeSet<u32>,
+    /// What is beside each other in the root is to be looked at, whatever its sums say.
+    root: bool,
+    /// Clients with a leaf in the root.
+    in_root: BTreeSet<usize>,
 }
 
 /// Which leaves are in which user's cgroup, by their places in `users`; those that are in none are the root's.
+#[derive(Default)]
 pub(super) struct Levels {
     pub(super) root: Vec<usize>,
     pub(super) users: BTreeMap<u32, Vec<usize>>,
 }
 
 impl Levels {
-    pub(super) fn of(users: impl Iterator<Item = Option<u32>>) -> Self {
-        let mut levels = Self { root: Vec::new(), users: BTreeMap::new() };
-        for (i, user) in users.enumerate() {
-            match user {
+    pub(super) fn of(leaves: &[Leaf]) -> Self {
+        let mut levels = Self::default();
+        for (i, leaf) in leaves.iter().enumerate() {
+            match leaf.user {
                 None => levels.root.push(i),
                 Some(user) => levels.users.entry(user).or_default().push(i),
             }
         }
         levels
     }
+}
+
+/// Shares no larger than what can be computed with, in the same proportions.
+fn within_range(shares: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut shares: Vec<u64> = shares.collect();
+    let most = shares.iter().copied().max().unwrap_or(0);
+    let shift = (u64::BITS - most.leading_zeros()).saturating_sub(SHARE_BITS);
+    shares.iter_mut().for_each(|share| *share = (*share >> shift).max(1));
+    shares
 }
 
 impl Tree {
@@ -60,7 +121,10 @@ impl Tree {
     pub(crate) fn leaf_of(&mut self, client: usize, user: Option<u32>) -> Result<Leaf> {
         // Version 1 has a hierarchy for each controller; one level there does for all.
         let Some(user) = user.filter(|_| self.purpose.keeps() && self.ground.knob == Knob::Weight) else {
-            return self.leaf(client);
+            let leaf = self.leaf(client)?;
+            self.stale.in_root.insert(client);
+            self.stale.root = true;
+            return Ok(leaf);
         };
         let mut around = match self.users.remove(&user) {
             Some(there) if there.dir.exists() => there,
@@ -68,8 +132,9 @@ impl Tree {
         };
         let leaf = self.leaf_in(&around.dir, client);
         if leaf.is_ok() {
-            around.leaves += 1;
-        } else if around.leaves == 0 {
+            around.clients.insert(client);
+            self.stale.users.insert(user);
+        } else if around.clients.is_empty() {
             // Empty, and ours.
             let _ = rustix::fs::rmdir(&around.dir);
             return leaf;
@@ -95,51 +160,153 @@ impl Tree {
             let _ = rustix::fs::rmdir(&dir);
             return Err(e);
         }
-        Ok(UserCgroup { dir, weight, given: Given::default(), leaves: 0 })
+        Ok(UserCgroup { dir, weight, given: Given::default(), sum: Sum::default(), clients: BTreeSet::new() })
     }
 
-    /// A leaf was removed: with its last one a user's cgroup goes too.
-    pub(super) fn left(&mut self, user: Option<u32>) {
-        let Some(around) = user.and_then(|user| self.users.get_mut(&user)) else { return };
-        around.leaves = around.leaves.saturating_sub(1);
-        if around.leaves == 0 && rustix::fs::rmdir(&around.dir).is_ok() {
-            self.users.retain(|_, around| around.leaves > 0 || around.dir.exists());
+    /// Client number `client` has no leaf any more: with its last one a user's cgroup goes too.
+    pub(super) fn left(&mut self, client: usize, user: Option<u32>) {
+        let Some(user) = user else {
+            self.stale.root |= self.stale.in_root.remove(&client);
+            return;
+        };
+        let Some(around) = self.users.get_mut(&user) else { return };
+        around.clients.remove(&client);
+        self.stale.users.insert(user);
+        if !around.clients.is_empty() {
+            return;
+        }
+        around.sum = Sum::default();
+        if rustix::fs::rmdir(&around.dir).is_ok() || !around.dir.exists() {
+            self.users.remove(&user);
+            self.stale.root = true;
         }
     }
 
-    /// Gives all leaves, and the cgroups of their users, weights in the proportion of `claims`; writes those that are others.
-    /// Returns how far off the worst is, in millionths: the kernel's range is narrower than that of shares.
+    /// Notes what a leaf is to have from now on. [`follow`](Self::follow) writes it.
+    pub(super) fn owe(&mut self, leaf: &mut Leaf, due: Due) {
+        if leaf.due == due {
+            return;
+        }
+        leaf.due = due;
+        self.note_stale(leaf.user);
+    }
+
+    fn note_stale(&mut self, user: Option<u32>) {
+        match user {
+            None => self.stale.root = true,
+            Some(user) => {
+                self.stale.users.insert(user);
+            }
+        }
+    }
+
+    /// All leaves are to be looked at.
+    pub(super) fn note_all_stale(&mut self) {
+        self.stale.users.extend(self.users.keys());
+        self.stale.root = true;
+    }
+
+    /// Clients whose leaves [`follow`](Self::follow) needs: all of a user's, where one of them is to have something else,
+    /// and whoever is beside the users.
+    pub(super) fn stale(&self) -> Vec<usize> {
+        if self.stale.users.is_empty() && !self.stale.root {
+            return Vec::new();
+        }
+        let of_users = self.stale.users.iter().filter_map(|user| self.users.get(user));
+        of_users.flat_map(|around| &around.clients).chain(&self.stale.in_root).copied().collect()
+    }
+
+    /// Notes what clients are due from now on, and writes what is another than it was, of all that was noted: the whole of
+    /// what [`LinuxHost::give_dues`](crate::LinuxHost::give_dues) does.
+    ///
+    /// # Errors
+    /// As [`follow`](Self::follow).
+    pub(crate) fn give(
+        &mut self,
+        dues: &[(ClientId, Due)],
+        check: Check,
+        clients: &mut impl WithLeaves,
+    ) -> Result<u64> {
+        for &(client, due) in dues {
+            if let Some(leaf) = clients.leaf(client.index()).and_then(Option::as_mut) {
+                self.owe(leaf, due);
+            }
+        }
+        if check == Check::Memory {
+            self.look_at_memory();
+        }
+        let mut leaves = Vec::new();
+        for client in self.stale() {
+            leaves.extend(clients.leaf(client).and_then(Option::take));
+        }
+        let done = self.follow(&mut leaves);
+        for leaf in leaves {
+            if let Some(place) = clients.leaf(leaf.client) {
+                *place = Some(leaf);
+            }
+        }
+        done
+    }
+
+    /// Gives leaves, and the cgroups of their users, what they are to have, by what was [owed](Self::owe) to them; writes
+    /// what is another than it was. `leaves` are those of the clients that [`stale`](Self::stale) names. Returns how far off
+    /// the worst CPU weight is, in millionths: the kernel's range is narrower than that of shares.
+    ///
+    /// Cost: a look at each of `leaves` and, where a user's part changed, at each user.
     ///
     /// # Errors
     /// The first that could not be written; the others are.
-    pub(crate) fn weigh_all(&mut self, claims: &mut [Claim<'_>]) -> Result<u64> {
-        let (knob, levels) = (self.ground.knob, Levels::of(claims.iter().map(|claim| claim.leaf.user)));
-        let mut done = Ok(());
-        let mut worst = 0;
-        for places in levels.users.values() {
-            let shares: Vec<u64> = places.iter().map(|&i| claims[i].share).collect();
-            let weights = scale(&shares, knob);
-            worst = worst.max(weights.deviation_ppm);
+    pub(super) fn follow(&mut self, leaves: &mut [Leaf]) -> Result<u64> {
+        let levels = Levels::of(leaves);
+        let anew = std::mem::take(&mut self.stale.root);
+        self.stale.users.clear();
+        let kept = self.keep(leaves, &levels, anew);
+        let weighed = self.weigh_all(leaves, &levels, anew);
+        let done = kept.and(weighed);
+        if done.is_err() {
+            // What was not taken is tried again when there is something to write next.
+            self.stale.users.extend(levels.users.keys());
+            self.stale.root = true;
+        }
+        let worst = self.users.values().map(|around| around.sum.off_ppm).max().unwrap_or(0);
+        done.map(|()| worst.saturating_add(self.off_ppm))
+    }
+
+    /// CPU weights in the proportion of shares.
+    pub(super) fn weigh_all(&mut self, leaves: &mut [Leaf], levels: &Levels, anew: bool) -> Result<()> {
+        let knob = self.ground.knob;
+        let (mut done, mut others) = (Ok(()), anew || !levels.root.is_empty());
+        for (&user, places) in &levels.users {
+            let weights = scale(&within_range(places.iter().map(|&i| leaves[i].due.share)), knob);
             for (&i, &weight) in places.iter().zip(&weights.values) {
-                done = done.and(self.reweigh(claims[i].leaf, weight));
+                done = done.and(self.reweigh(&mut leaves[i], weight));
+            }
+            let counting = places.iter().map(|&i| leaves[i].due).filter(|due| due.counts);
+            let share = counting.fold(0u64, |sum, due| sum.saturating_add(due.share));
+            let Some(around) = self.users.get_mut(&user) else { continue };
+            around.sum.off_ppm = weights.deviation_ppm;
+            if share.abs_diff(around.sum.share) > around.sum.share / CLOSE {
+                around.sum.share = share;
+                others = true;
             }
         }
+        if !others {
+            return done;
+        }
         // Whose clients all sleep keeps the weight that it had.
-        let sum = |places: &Vec<usize>| {
-            places.iter().map(|&i| &claims[i]).filter(|claim| claim.counts).map(|claim| claim.share).sum()
-        };
-        let users: Vec<(u32, u64)> =
-            levels.users.iter().map(|(&user, of)| (user, sum(of))).filter(|of| of.1 > 0).collect();
-        let shares = users.iter().map(|of| of.1).chain(levels.root.iter().map(|&i| claims[i].share));
-        let weights = scale(&shares.collect::<Vec<u64>>(), knob);
+        let of_users = self.users.iter().map(|(&user, around)| (user, around.sum.share));
+        let users: Vec<(u32, u64)> = of_users.filter(|of| of.1 > 0).collect();
+        let shares = users.iter().map(|of| of.1).chain(levels.root.iter().map(|&i| leaves[i].due.share));
+        let weights = scale(&within_range(shares), knob);
         let (of_users, of_leaves) = weights.values.split_at(users.len());
         for (&(user, _), &weight) in users.iter().zip(of_users) {
             done = done.and(self.reweigh_user(user, weight));
         }
         for (&i, &weight) in levels.root.iter().zip(of_leaves) {
-            done = done.and(self.reweigh(claims[i].leaf, weight));
+            done = done.and(self.reweigh(&mut leaves[i], weight));
         }
-        done.map(|()| worst.saturating_add(weights.deviation_ppm))
+        self.off_ppm = weights.deviation_ppm;
+        done
     }
 
     fn reweigh_user(&mut self, user: u32, weight: u64) -> Result<()> {

@@ -96,8 +96,8 @@ impl LinuxHost {
         if (c.members.is_empty() || none_left == Some(true)) && !c.is_gone() {
             c.condition = c.condition.gone();
             c.members.leave_table(look);
-            if let Some(leaf) = c.leaf.take() {
-                leaf.remove();
+            if let (Some(tree), Some(leaf)) = (&mut self.tree, c.leaf.take()) {
+                tree.remove(leaf);
             }
             self.forget_naps(client.index());
             self.news.push_back(News::Gone(client));

@@ -1,13 +1,18 @@
 //! Cgroups of clients that run already, and weights that follow shares.
 
-use std::collections::BTreeMap;
+use divvy_policy::{ClientId, CpuLimit};
 
-use divvy_policy::{ClientId, CpuLimit, Share};
-
-use super::{LinuxHost, Warning};
-use crate::cgroup::{Ceilings, Claim, Enforced, Leaf, NotKept, Rights, Tree};
+use super::{Client, LinuxHost, Warning};
+use crate::cgroup::{Ceilings, Check, Due, Enforced, Leaf, NotKept, Tree, WithLeaves};
+use crate::clients::ById;
 use crate::select::Selector;
 use crate::{Error, Pid, Result, own};
+
+impl WithLeaves for ById<Client> {
+    fn leaf(&mut self, client: usize) -> Option<&mut Option<Leaf>> {
+        self.get_mut(client).map(|client| &mut client.leaf)
+    }
+}
 
 /// Who divides memory is not to wait for its own: what others press out of it comes back as slowly as the disk is. What the
 /// user should know where that is refused.
@@ -77,20 +82,22 @@ impl LinuxHost {
         }
     }
 
-    /// Makes the weights of clients' cgroups those of `shares`, where weights are to follow them
-    /// ([`Means::Rights`](crate::cgroup::Means::Rights)); those that are others are written. The last of each says whether the client wants
-    /// the CPU now: the cgroup of a user has the shares of its clients that do. Returns how far off the worst
-    /// is, in millionths: the kernel's range is narrower than that of shares.
+    /// Whether clients' cgroups are given what [`give_dues`](Self::give_dues) says.
+    #[must_use]
+    pub fn follows(&self) -> bool {
+        self.tree.as_ref().is_some_and(Tree::follows)
+    }
+
+    /// Gives clients' cgroups what they are due by now of CPU, memory and disks, where that is asked for
+    /// ([`Means::Rights`](crate::cgroup::Means::Rights)) and can be had. Whoever is not named is due what it was; only what is
+    /// another than it was is written. Returns how far off the worst CPU weight is, in millionths: the kernel's range is
+    /// narrower than that of shares.
     ///
     /// # Errors
     /// The first that could not be written; the others are.
-    pub fn weigh(&mut self, shares: &BTreeMap<ClientId, (Share, bool)>) -> Result<u64> {
+    pub fn give_dues(&mut self, dues: &[(ClientId, Due)], check: Check) -> Result<u64> {
         let Some(tree) = self.tree.as_mut().filter(|tree| tree.follows()) else { return Ok(0) };
-        let claims = self.clients.with_ids_mut().filter_map(|(id, client)| {
-            let &(share, counts) = shares.get(&id)?;
-            Some(Claim { share: share.get(), counts, leaf: client.leaf.as_mut()? })
-        });
-        tree.weigh_all(&mut claims.collect::<Vec<_>>())
+        tree.give(dues, check, &mut self.clients)
     }
 
     /// Has the kernel keep a client within a limit, or lift that, where it divides; whether it does.
@@ -104,21 +111,6 @@ impl LinuxHost {
             (Some(tree), Some(leaf)) => tree.limit_leaf(leaf, limit).map(|()| true),
             _ => Ok(false),
         }
-    }
-
-    /// Gives every client's cgroup what `rights` say of memory and disks, where that is asked for
-    /// ([`Means::Rights`](crate::cgroup::Means::Rights)) and can be had; what is as it was is not written. Whoever is not
-    /// named has no memory of its own, and keeps its weight of the disks.
-    ///
-    /// # Errors
-    /// The first that could not be written; the others are.
-    pub fn keep_rights(&mut self, rights: &BTreeMap<ClientId, Rights>) -> Result<()> {
-        let Some(tree) = &mut self.tree else { return Ok(()) };
-        let none = Rights::default();
-        tree.keep(self.clients.with_ids_mut().filter_map(|(id, client)| {
-            let leaf = client.leaf.as_mut()?;
-            Some((rights.get(&id).unwrap_or(&none), leaf))
-        }))
     }
 
     /// Has the kernel bound what a client has of memory and disks, where that is another bound than `before`.

@@ -33,8 +33,8 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_market::{
-    Amount, Caller, CurrencyId, ExchangeId, Made, Market, Moment, OfferId, Op, Outcome, Presence, Resource,
-    Right, TicketId,
+    Amount, Caller, Changed, CurrencyId, ExchangeId, Made, Market, Moment, OfferId, Op, Outcome, Presence,
+    Resource, Revision, TicketId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -318,18 +318,14 @@ impl Ledger {
     }
 
     /// What the clients that compete for the CPU get, as whole numbers of about `scale` in all: see [`Market::shares`].
+    #[cfg(test)]
     pub(crate) fn shares(&mut self, scale: u32) -> Vec<(CurrencyId, u64)> {
         self.market.shares(Resource::Cpu, scale)
     }
 
-    /// What the clients that compete for the CPU weigh, in parts of a base ticket: see [`Market::weights_in_parts`].
-    pub(crate) fn values(&mut self, parts: u64) -> Vec<(CurrencyId, u64)> {
-        self.market.weights_in_parts(Resource::Cpu, parts)
-    }
-
-    /// What the clients have a right to of memory and disks, in parts of `whole`: see [`Market::rights_in_parts`].
-    pub(crate) fn rights(&mut self, whole: u64) -> [Vec<Right>; 2] {
-        [Resource::Memory, Resource::Disk].map(|resource| self.market.rights_in_parts(resource, whole))
+    /// What changed of what clients weigh: see [`Market::changed_weights`].
+    pub(crate) fn changed(&mut self, resource: Resource, parts: u64, since: Option<Revision>) -> Changed {
+        self.market.changed_weights(resource, parts, since)
     }
 
     /// Every client that was admitted and has not left.

@@ -18,11 +18,25 @@ struct Market {
     api: tokio::runtime::Runtime,
 }
 
-struct Tell(Sender<Vec<(CurrencyId, u64)>>);
+/// Follows what it is told, and tells what everybody is worth after each change.
+struct Tell(Sender<Vec<(CurrencyId, u64)>>, BTreeMap<CurrencyId, u64>);
 
 impl Feed for Tell {
-    fn shares(&mut self, shares: &[(CurrencyId, u64)]) {
-        let _ = self.0.send(shares.to_vec());
+    fn tell(&mut self, _: Resource, changed: Changed) {
+        if changed.all {
+            self.1.clear();
+        }
+        for (client, weight) in changed.weights {
+            match weight {
+                Some(weight) => self.1.insert(client, weight.all),
+                None => self.1.remove(&client),
+            };
+        }
+        let _ = self.0.send(self.1.iter().map(|(&client, &value)| (client, value)).collect());
+    }
+
+    fn resources(&self) -> &'static [Resource] {
+        &[Resource::Cpu]
     }
 }
 
@@ -30,7 +44,7 @@ fn begin(dir: &Path, policy: &str) -> Market {
     let (sender, fed) = pipe();
     let mut begin = Start::at(StoreConfig::at(dir.join("state")), Policy::parse(policy).unwrap());
     begin.names = Box::new(Scripted);
-    begin.feed = Box::new(Tell(sender));
+    begin.feed = Box::new(Tell(sender, BTreeMap::new()));
     let (handle, running) = start(begin).unwrap();
     let api = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     Market { handle, running, fed, api }
@@ -67,14 +81,15 @@ impl Market {
         }
     }
 
-    /// The shares of the last time that the feed was told, once these come: it is told often while clients come.
+    /// What everybody is worth, in the smallest whole numbers, once it is this: the feed is told often while clients come.
     fn until_fed(&self, wanted: &[u64]) {
         let patience = Duration::from_secs(60);
         let mut last = Vec::new();
         while last != wanted {
             let told =
                 self.fed.recv_timeout(patience).unwrap_or_else(|_| panic!("told {last:?}, not {wanted:?}"));
-            last = told.iter().map(|&(_, share)| share).collect();
+            let unit = told.iter().fold(0, |unit, &(_, value)| divvy_policy::gcd(unit, value)).max(1);
+            last = told.iter().map(|&(_, value)| value / unit).collect();
         }
     }
 }
@@ -207,7 +222,7 @@ fn where_nothing_can_be_written_nothing_is_answered_as_done() {
     let store = StoreConfig::at(dir.path().join("state"));
     let mut with = Start::at(StoreConfig { pages_max: Some(40), ..store }, Policy::default());
     with.names = Box::new(Scripted);
-    with.feed = Box::new(Tell(sender));
+    with.feed = Box::new(Tell(sender, BTreeMap::new()));
     let (handle, running) = start(with).unwrap();
     let api = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let market = Market { handle, running, fed, api };
@@ -248,8 +263,12 @@ fn where_nothing_can_be_written_nothing_is_answered_as_done() {
 struct Wait(Receiver<()>);
 
 impl Feed for Wait {
-    fn shares(&mut self, _: &[(CurrencyId, u64)]) {
+    fn tell(&mut self, _: Resource, _: Changed) {
         let _ = self.0.recv();
+    }
+
+    fn resources(&self) -> &'static [Resource] {
+        &[Resource::Cpu]
     }
 }
 

@@ -8,6 +8,7 @@ use super::super::files::fixture::Fixture;
 use super::super::raw::SwitchedOn;
 use super::super::survey::Enable;
 use super::super::tree::Purpose;
+use super::super::users::Due;
 use super::*;
 use crate::{Error, Pid, StartTime};
 
@@ -53,7 +54,9 @@ fn rights(memory_reserved: u64, memory_shared: u64, disk: u64) -> Rights {
 }
 
 fn keep(tree: &mut Tree, rights: &[Rights], leaves: &mut [Leaf]) -> Result<()> {
-    tree.keep(rights.iter().zip(leaves))
+    leaves.iter_mut().zip(rights).for_each(|(leaf, rights)| leaf.due.rights = *rights);
+    let levels = Levels::of(leaves);
+    tree.keep(leaves, &levels, true)
 }
 
 #[test]
@@ -255,7 +258,6 @@ fn bytes_are_reserved_beside_parts() {
 /// 950 MiB, and three clients of two users.
 #[test]
 fn a_users_cgroup_has_what_its_leaves_have_together() {
-    use super::super::users::Claim;
     let fixture = Rc::new(Fixture::new(FILES));
     let mut tree = tree(&fixture, &[("cgroup.subtree_control", "cpu io memory\n")]);
     tree.make(1).expect("nothing is refused");
@@ -297,10 +299,11 @@ fn a_users_cgroup_has_what_its_leaves_have_together() {
     assert!(at(format!("T/u7/c0/memory.min={}", quarter / 2)) < at(format!("T/u7/memory.min={quarter}")));
     // Of CPU time 4 of 5 parts are user 7's, and while its second sleeps, 1 of 2: the second's weight stays for when it wakes.
     let mut weigh = |counts: bool| {
-        let [a, b, c] = &mut leaves;
-        let claim = |share, counts, leaf| Claim { share, counts, leaf };
-        let mut claims = [claim(1, true, a), claim(3, counts, b), claim(1, true, c)];
-        tree.weigh_all(&mut claims).expect("nothing is refused");
+        for (leaf, (share, counts)) in leaves.iter_mut().zip([(1, true), (3, counts), (1, true)]) {
+            (leaf.due.share, leaf.due.counts) = (share, counts);
+        }
+        let levels = Levels::of(&leaves);
+        tree.weigh_all(&mut leaves, &levels, true).expect("nothing is refused");
         written(&fixture)
     };
     let cpu = |dir: &str, weight: u64| format!("T/{dir}/cpu.weight={weight}");
@@ -319,4 +322,62 @@ fn a_users_cgroup_has_what_its_leaves_have_together() {
     assert!(!tree.dir().join("u8").exists() && tree.dir().join("u7").exists());
     let again = tree.leaf_of(3, Some(8)).expect("it is made anew");
     assert_eq!(again.dir(), tree.dir().join("u8/c3"));
+}
+
+/// Two users with two clients each: whoever is due something else has its own user looked at, and nobody else.
+#[test]
+fn only_what_changed_is_looked_at_and_written() {
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = tree(&fixture, &[("cgroup.controllers", "cpu\n")]);
+    tree.make(1).expect("nothing is refused");
+    let users = [7, 7, 8, 8].map(Some);
+    let mut leaves: Vec<Leaf> =
+        (0..4).map(|client| tree.leaf_of(client, users[client]).expect("a leaf")).collect();
+    let due = |share: u64, counts: bool| Due { share, counts, rights: Rights::default() };
+    for leaf in &mut leaves {
+        tree.owe(leaf, due(100, true));
+    }
+    assert_eq!(tree.stale(), [0, 1, 2, 3]);
+    tree.follow(&mut leaves).expect("nothing is refused");
+    assert_eq!(tree.stale(), [0; 0]);
+    written(&fixture);
+    let mut change = |tree: &mut Tree, client: usize, to: Due| {
+        tree.owe(&mut leaves[client], to);
+        let stale = tree.stale();
+        let [first, .., last] = stale[..] else { panic!("{stale:?}") };
+        tree.follow(&mut leaves[first..=last]).expect("nothing is refused");
+        (stale, written(&fixture))
+    };
+    // A third of the second user's part; all that it has is twice as much then.
+    let cpu = |dir: &str, weight: u64| format!("T/{dir}/cpu.weight={weight}");
+    let (stale, wrote) = change(&mut tree, 3, due(300, true));
+    assert_eq!(stale, [2, 3]);
+    assert_eq!(wrote, [cpu("u8/c2", 3325), cpu("u8/c3", 9975), cpu("u7", 5000)]);
+    // It sleeps: what its user has is less, what it has in there stays for when it wakes.
+    let (stale, wrote) = change(&mut tree, 3, due(300, false));
+    assert_eq!((stale, wrote), (vec![2, 3], vec![cpu("u7", 10_000), cpu("u8", 5000)]));
+    // All of a user's are worth more, by as much: nothing is to be written in there, nor around it for a millionth.
+    leaves.iter_mut().take(2).for_each(|leaf| tree.owe(leaf, due(100_000_000, true)));
+    tree.follow(&mut leaves[..2]).expect("nothing is refused");
+    assert_eq!(written(&fixture), [cpu("u8", 1)]);
+    leaves.iter_mut().take(2).for_each(|leaf| tree.owe(leaf, due(100_000_100, true)));
+    tree.follow(&mut leaves[..2]).expect("nothing is refused");
+    assert_eq!(written(&fixture), [""; 0]);
+    // What was refused is tried again with the next, whoever's that is.
+    fixture.refuse("u7/cpu.weight", Errno::INVAL);
+    leaves.iter_mut().take(2).for_each(|leaf| tree.owe(leaf, due(1, true)));
+    tree.follow(&mut leaves[..2]).expect_err("refused");
+    fixture.refused.borrow_mut().clear();
+    written(&fixture);
+    assert_eq!(tree.stale(), [0, 1]);
+    tree.follow(&mut leaves[..2]).expect("nothing is refused");
+    assert_eq!(written(&fixture), [cpu("u7", 200)]);
+    assert_eq!(tree.stale(), [0; 0]);
+    // One that leaves is nobody's concern but its user's.
+    let gone = leaves.remove(0);
+    for file in std::fs::read_dir(gone.dir()).expect("there").flatten() {
+        std::fs::remove_file(file.path()).expect("a file");
+    }
+    tree.disband(gone).expect("it is empty");
+    assert_eq!(tree.stale(), [1]);
 }
