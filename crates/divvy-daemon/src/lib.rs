@@ -18,6 +18,8 @@ mod local;
 mod logs;
 mod lookers;
 pub mod market;
+#[doc(hidden)]
+pub mod measured;
 mod message;
 mod metrics;
 mod place;

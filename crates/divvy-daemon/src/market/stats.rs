@@ -96,6 +96,11 @@ impl Stats {
         self.values.inc_by(seconds);
     }
 
+    /// How much CPU time that took so far, in seconds.
+    pub(crate) fn seconds_of_values(&self) -> f64 {
+        self.values.get()
+    }
+
     /// How many there are just now.
     pub(crate) fn sizes(&self, (currencies, tickets, clients): (usize, usize, usize)) {
         for (gauge, size) in

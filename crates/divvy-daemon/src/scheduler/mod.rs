@@ -38,7 +38,7 @@ use book::Book;
 use divvy_api::types::{BackendInfo, Change, Enforcement, ErrorCode, OwnCost, Pressure, SHARE_MAX, Status};
 use events::Log;
 pub(crate) use spent::Spent;
-pub(crate) use system::{Admins, Owner, Terms};
+pub(crate) use system::{Admins, Owner, System, Terms};
 pub(crate) use view::{Publisher, View, Views, channel as views};
 pub(crate) use worth::Values;
 

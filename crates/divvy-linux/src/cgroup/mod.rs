@@ -12,6 +12,7 @@ mod ceiling;
 mod choose;
 mod disks;
 mod files;
+mod many;
 mod pressure;
 pub(crate) mod raw;
 mod rights;
@@ -23,6 +24,8 @@ mod weights;
 
 pub use ceiling::{Ceilings, NotKept};
 pub use choose::{Asked, Backend, Chosen, Means, Refused, Wish, choose};
+#[doc(hidden)]
+pub use many::ManyLeaves;
 pub use pressure::pressures;
 pub use rights::{Enforced, Rights, WHOLE};
 pub(crate) use survey::FIX;

@@ -518,6 +518,11 @@ impl Leaf {
         self
     }
 
+    /// The same without any descriptor: it can be given weights and rights, and neither be frozen nor looked at.
+    pub(super) fn without_files(self) -> Self {
+        Self { freeze: None, behind: None, procs: None, usage: None, ..self }
+    }
+
     /// Whether this is the first time that a process that could not be moved is told of.
     pub(crate) fn tells_once(&mut self) -> bool {
         !std::mem::replace(&mut self.told, true)
