@@ -129,7 +129,7 @@ pub(crate) struct ShareArgs {
 
     /// By what clients are held or weighed: signals (SIGSTOP), freezer (cgroup.freeze), cgroup (the kernel's CPU weights,
     /// without a policy), auto: the best of them that there is, or idle: signals, and cpu.idle beside sleepers (docs/backends.md)
-    /// [default: idle on one CPU, where a cgroup is ours, else signals]
+    /// [default: idle where a cgroup is ours, else signals]
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<BackendArg>,
 

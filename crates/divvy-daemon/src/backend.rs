@@ -59,7 +59,7 @@ fn choose_by(
     spec: &mut GateSpec,
 ) -> Result<(Means, BackendInfo), Failure> {
     // Whoever comes later is moved as they come; shares are not known yet.
-    let wish = Wish { asked: arg.asked(), policy, attached: None, shares: &[], cpus: 1, limited: false };
+    let wish = Wish { asked: arg.asked(), policy, attached: None, shares: &[], limited: false };
     let chosen = choose(&wish, survey).map_err(|refused| match refused {
         Refused::Usage(text) => Failure::usage(text),
         Refused::Machine(text) => Failure::system(text),

@@ -46,12 +46,7 @@ pub(crate) struct BackendReport {
 ///
 /// # Errors
 /// Where one was asked for by name that does not go with the other arguments, or that the machine does not have.
-pub(super) fn choose(
-    args: &ShareArgs,
-    tasks: &[Task],
-    cpus: usize,
-    together: bool,
-) -> Result<Chosen, Failure> {
+pub(super) fn choose(args: &ShareArgs, tasks: &[Task], together: bool) -> Result<Chosen, Failure> {
     if args.policy.as_deref().is_some_and(|p| p.split(':').next() == Some(KERNEL)) {
         let text =
             format!("--policy {KERNEL}: holds nobody, and comes with --backend cgroup; give that instead");
@@ -70,7 +65,7 @@ pub(super) fn choose(
     let attached = tasks.iter().find_map(Task::selector).map(ToString::to_string);
     let policy = args.policy.as_deref();
     let limited = tasks.iter().any(|task| task.limit.is_some());
-    let wish = Wish { asked, policy, attached: attached.as_deref(), shares: &shares, cpus, limited };
+    let wish = Wish { asked, policy, attached: attached.as_deref(), shares: &shares, limited };
     divvy_linux::cgroup::choose(&wish, &Survey::new()).map_err(|refused| match refused {
         Refused::Usage(text) => Failure::new(Code::Usage, text),
         Refused::Machine(text) => Failure::new(Code::System, text),

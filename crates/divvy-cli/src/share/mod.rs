@@ -43,10 +43,10 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     let mut tasks = tasks::all(&args.tasks, args.file.as_deref())?;
     tasks::limit(&mut tasks, &args.limit)?;
     let cpus = args.cpus.as_deref().map(cpus::parse).transpose()?;
-    let divided = divvy_linux::cpus_to_divide(cpus)?;
+    divvy_linux::cpus_to_divide(cpus)?; // Refused before anything is started.
     // Started, if need be, before there is a scheduler whose child it would be.
     let plan = together::Plan::make(&args, cpus.as_ref())?;
-    let backend = backend::choose(&args, &tasks, divided.len(), plan.is_some())?;
+    let backend = backend::choose(&args, &tasks, plan.is_some())?;
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
     let spec = gate_spec(&args, &backend, 1, plan.is_some());
     let policy = spec.parse().map_err(unusable)?;

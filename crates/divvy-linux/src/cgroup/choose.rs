@@ -84,8 +84,6 @@ pub struct Wish<'a> {
     pub attached: Option<&'a str>,
     /// Each client's share.
     pub shares: &'a [u64],
-    /// How many CPUs are divided.
-    pub cpus: usize,
     /// Whether any client's CPU time is limited.
     pub limited: bool,
 }
@@ -230,7 +228,6 @@ pub fn choose(wish: &Wish<'_>, survey: &Survey) -> Result<Chosen, Refused> {
 /// Signals, and where that serves also a cgroup for each client.
 fn usual(wish: &Wish<'_>, survey: &Survey) -> Chosen {
     let few = || match wish {
-        _ if wish.cpus > 1 => Err(format!("{} CPUs are divided", wish.cpus)),
         _ if wish.shares.len() > USUAL_MAX => Err(format!("{} clients", wish.shares.len())),
         _ if wish.limited => Err("limits are kept by suspending".to_owned()),
         _ => Ok(()),
@@ -303,7 +300,7 @@ mod tests {
 
     const ONE_TWO: &[u64] = &[1, 2];
     const WISH: Wish<'_> =
-        Wish { asked: Asked::Auto, policy: None, attached: None, shares: ONE_TWO, cpus: 1, limited: false };
+        Wish { asked: Asked::Auto, policy: None, attached: None, shares: ONE_TWO, limited: false };
 
     #[track_caller]
     fn check_auto(wish: &Wish<'_>, survey: &Survey, backend: Backend, why: &str) {
@@ -356,8 +353,6 @@ mod tests {
         let none = "no cpu.idle: this kernel has no cpu.idle (Linux 5.15)";
         check_auto(&usual, &survey(true, true), Backend::Signals, none);
         check_auto(&usual, &survey(true, false), Backend::Signals, "no cpu.idle: not ours; the fix");
-        let two = Wish { cpus: 2, ..usual };
-        check_auto(&two, &survey(true, true), Backend::Signals, "no cpu.idle: 2 CPUs are divided");
         let limited = Wish { limited: true, ..usual };
         check_auto(
             &limited,
