@@ -8,7 +8,7 @@ use crate::procfs::StartTime;
 use crate::steer::{THREADS_MAX, spread};
 use crate::{Pid, Result};
 
-/// How long the list of a client's threads is good for.
+/// How long the list of the threads of a client's processes is good for, where any of these has several.
 const THREADS_INTERVAL: Nanos = Nanos::from_millis(100);
 /// They are not sent again before: the kernel seldom moves whoever runs within a tick, and each takes 6 us.
 const PLACE_INTERVAL: Nanos = Nanos::from_millis(4);
@@ -43,7 +43,8 @@ impl Lanes {
             return Ok(());
         }
         self.placed = look.now;
-        if look.now.since(self.listed) >= THREADS_INTERVAL {
+        // Who runs of a build may be younger than any list.
+        if members.have_one_thread_each() || look.now.since(self.listed) >= THREADS_INTERVAL {
             self.listed = look.now;
             self.threads = members.threads(THREADS_MAX, look)?.unwrap_or_default();
         }

@@ -162,6 +162,11 @@ impl<W: World> Members<W> {
         Ok((found.len() <= most).then_some(found))
     }
 
+    /// Whether it takes no reads to list the threads: every active member was last seen to have one.
+    pub fn have_one_thread_each(&self) -> bool {
+        self.active.iter().all(|m| m.threads == 1)
+    }
+
     /// Whether every thread of active member `i` sleeps.
     pub(super) fn all_asleep(&self, i: usize, look: &mut Look<'_>) -> Result<bool> {
         let m = &self.active[i];
