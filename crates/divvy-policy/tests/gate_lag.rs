@@ -237,6 +237,56 @@ fn who_naps_has_no_cpu_of_its_own() {
     check_places(&w, &[naps]);
 }
 
+/// A shell that makes a process is awake with it for a moment, and no client of two threads for that: it is sent nowhere else, and
+/// nobody is held for it. Of two who have come to share a CPU one is sent to the CPU that a third has left.
+#[test]
+fn a_shell_that_makes_processes_keeps_its_cpu() {
+    let mut w = world(lag(2), 2, &[1, 1, 1]);
+    let shell = ClientId(0);
+    let mut alone = 0;
+    for ms in 1..=2000 {
+        w.run_until(ms * MS);
+        if ms % 7 == 0 {
+            w.event(Event::Width { client: shell, cpus: 2 }).unwrap();
+            w.poll();
+            alone += u32::from(w.released() == [shell.0]);
+            w.run_until(ms * MS + MS / 10);
+            w.event(Event::Width { client: shell, cpus: 1 }).unwrap();
+            w.poll();
+        }
+        let mut on = [None; 3];
+        for (_, decision) in &w.log {
+            match *decision {
+                Gate::Release { client, cpu } => on[client.index()] = cpu,
+                Gate::Hold { client } => on[client.index()] = None,
+                _ => {}
+            }
+        }
+        let on_cpu = |cpu| on.iter().flatten().filter(|&&on| on == CpuId(cpu)).count();
+        assert!(on_cpu(0).abs_diff(on_cpu(1)) < 2, "at {ms} ms: {on:?}");
+    }
+    assert_eq!(alone, 0, "times that both others were held for it");
+}
+
+/// Beside two that compute, threads that somebody starts while it runs get no CPU of their own at once: what it uses does not tell.
+#[test]
+fn who_starts_threads_is_found_to() {
+    let mut w = world(lag(2), 2, &[1, 1]);
+    let wide = w.join(2);
+    w.run_until(100 * MS);
+    w.clients[wide.index()].threads = 2;
+    w.event(Event::Width { client: wide, cpus: 2 }).unwrap();
+    w.run_until(200 * MS);
+    let before = w.used()[wide.index()];
+    w.run_until(1200 * MS);
+    let used = (w.used()[wide.index()] - before) as f64 / (1000 * MS) as f64;
+    assert!((0.97..=1.03).contains(&used), "{used} CPUs for half of two");
+    let both = w.log.iter().filter(|(at, d)| {
+        *at > 200 * MS && matches!(d, Gate::Release { client, cpu: None } if *client == wide)
+    });
+    assert!(both.count() >= 10, "it runs on both");
+}
+
 /// Of many that are asked, the first is known no more when the last has answered: nobody is asked for ever.
 #[test]
 fn slow_answers_are_answers() {

@@ -13,7 +13,7 @@ pub struct Runner {
     pub released: bool,
     pub used: u64,
     /// So many CPUs it can use.
-    threads: u64,
+    pub threads: u64,
     told: u64,
     /// Runs for `on` of CPU time, then sleeps for `off`.
     on_off: Option<(u64, u64)>,

@@ -167,7 +167,12 @@ impl Client {
 
     /// Whether it is a client of one thread, as far as was seen lately.
     pub(super) fn is_single(&self) -> bool {
-        self.width == 1 && self.reach.0 <= Cpus::ONE.0 + Cpus::ONE.0 / 16
+        (self.width == 1 || self.is_seldom_wide()) && self.reach.0 <= Cpus::ONE.0 + Cpus::ONE.0 / 16
+    }
+
+    /// Whether it is found with more than one runnable thread for moments only.
+    fn is_seldom_wide(&self) -> bool {
+        self.counts.0 <= Cpus::ONE.0 + Cpus::ONE.0 / 8
     }
 
     /// Takes in that it used as much as so many CPUs, or none.
@@ -179,16 +184,21 @@ impl Client {
     /// Takes in that so many threads were found runnable. A process that has just made another, and waits for it, is awake with it
     /// for a moment: who is seldom found with more than one thread cannot use more than one CPU.
     pub(super) fn sample_count(&mut self, now: Instant, seen: Cpus) {
+        self.sample_change(now, seen, seen);
+    }
+
+    /// The same where it is known that there were `before` until now.
+    pub(super) fn sample_change(&mut self, now: Instant, before: Cpus, seen: Cpus) {
         if self.sampled == Instant::ZERO {
             self.counts = seen;
-        } else if seen > Cpus(0) {
+        } else if before > Cpus(0) {
             let elapsed = now.since(self.counted_at);
-            self.counts = self.counts.towards(seen, elapsed, COUNTS_TIME);
+            self.counts = self.counts.towards(before, elapsed, COUNTS_TIME);
         }
         self.counted_at = now;
         self.take_sample(now, seen);
-        if self.counts.0 <= Cpus::ONE.0 + Cpus::ONE.0 / 4 {
-            self.reach = self.reach.min(Cpus::ONE);
+        if self.is_seldom_wide() {
+            (self.parallel, self.reach) = (self.parallel.min(Cpus::ONE), self.reach.min(Cpus::ONE));
         }
     }
 
@@ -230,7 +240,7 @@ impl Client {
 
     /// Whether so much CPU time in so much time is all that its threads could have used.
     pub(super) fn used_all(&self, used: Nanos, elapsed: Nanos) -> bool {
-        let cpus = self.confined(self.parallel).max(Cpus::ONE);
+        let cpus = self.confined(self.parallel.max(Cpus::whole(self.width))).max(Cpus::ONE);
         let could = u128::from(elapsed.0) * u128::from(cpus.0) / u128::from(Cpus::ONE.0);
         used.0 > 0 && u128::from(used.0) + u128::from(RATE_MARGIN.0).max(could / 8) >= could
     }

@@ -236,9 +236,9 @@ impl Lag {
         let width = cpus.min(self.params.cpus);
         self.requeued(client, |gate| {
             let Some(c) = gate.clients.at_mut(slot) else { return };
-            c.width = width;
+            let before = Cpus::whole(core::mem::replace(&mut c.width, width));
             if Cpus::whole(width) >= c.parallel {
-                c.sample_count(now, Cpus::whole(width));
+                c.sample_change(now, before, Cpus::whole(width));
             }
             c.seen = c.seen.min(1) * width;
         });

@@ -6,7 +6,7 @@ use super::Lag;
 use super::client::Told;
 use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 
-/// On more CPUs than this nobody of several threads is sent anywhere: it costs more than it brings.
+/// On more CPUs than this nobody is sent anywhere who has several threads, or runs already: it costs more than it brings.
 const APART_CPUS_MAX: u32 = 8;
 
 /// How many clients of one thread were sent to a CPU. The order is that in which CPUs are preferred.
@@ -41,7 +41,7 @@ impl Lag {
         }
         let placed = told != Told::Release && c.is_single() && !c.is_sleeper(cycle);
         if told == Told::Hold {
-            (c.looked, c.used_since_look) = (now, Nanos::ZERO);
+            (c.looked, c.used_since_look, c.counted_at) = (now, Nanos::ZERO, now);
             c.seen = if c.blocked { 0 } else { c.width };
         }
         c.sampled = now;
@@ -117,6 +117,32 @@ impl Lag {
         }
     }
 
+    /// Where a CPU was left on which nobody of one thread computes, one of those who share another is sent there: the kernel, which
+    /// has seen them run side by side a moment ago, lets it be idle for some milliseconds.
+    fn even_out(&mut self) {
+        for _ in 0..self.params.cpus {
+            let (Some(least), Some(most)) = (self.by_computing(false), self.by_computing(true)) else {
+                return;
+            };
+            if self.singles[most as usize].compute < self.singles[least as usize].compute + 2 {
+                return;
+            }
+            let there = |client: &ClientId| {
+                self.clients.get(*client).is_some_and(|c| c.cpu == Some(most) && !c.gives_way)
+            };
+            let Some(client) = self.running.iter().copied().find(there) else { return };
+            self.put_on(client, least);
+            self.out.push(Gate::Release { client, cpu: Some(CpuId(least)) });
+        }
+    }
+
+    /// The CPU with the fewest, or the most, clients of one thread that compute.
+    fn by_computing(&self, most: bool) -> Option<u32> {
+        let computing = |&cpu: &u32| self.singles[cpu as usize].compute;
+        let mut cpus = 0..self.params.cpus;
+        if most { cpus.max_by_key(computing) } else { cpus.by_ref().min_by_key(computing) }
+    }
+
     /// Whether a client of several threads runs that is not a sleeper.
     fn runs_wide(&self) -> bool {
         let mut running = self.running.iter().filter_map(|&client| self.clients.get(client));
@@ -137,7 +163,11 @@ impl Lag {
     /// the neediest to as many as it can use; and may run anywhere again when that is over.
     pub(super) fn keep_apart(&mut self, now: Instant) {
         self.place_awake();
-        if !core::mem::take(&mut self.crowd_changed) && !self.crowded || self.params.cpus > APART_CPUS_MAX {
+        let few = self.params.cpus <= APART_CPUS_MAX;
+        if self.crowd_changed && few {
+            self.even_out();
+        }
+        if !core::mem::take(&mut self.crowd_changed) && !self.crowded || !few {
             return;
         }
         let cycle = self.cycle;
