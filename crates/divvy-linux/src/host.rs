@@ -670,11 +670,12 @@ impl Host for LinuxHost {
                 read = self.bring_up_to_date(i, now)?;
             }
             let c = &mut self.clients[i];
+            c.lanes.heirs.free();
             if self.cpus.len() > 1
                 && !c.is_held()
                 && let Some(cpu) = c.cpu
             {
-                steer(&c.members, &self.table, cpu)?;
+                steer(&c.members, &self.table, cpu, &mut c.lanes.heirs)?;
             }
             if !c.is_held() {
                 let look = &mut Look::new(&mut self.table, &mut self.tally, now, false);

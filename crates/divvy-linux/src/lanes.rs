@@ -5,7 +5,7 @@ use divvy_policy::{ClientId, Instant, Nanos};
 use crate::host::LinuxHost;
 use crate::members::{Look, Members};
 use crate::procfs::StartTime;
-use crate::steer::{THREADS_MAX, spread};
+use crate::steer::{Heirs, THREADS_MAX, spread};
 use crate::{Pid, Result};
 
 /// How long the list of the threads of a client's processes is good for, where any of these has several.
@@ -14,7 +14,7 @@ const THREADS_INTERVAL: Nanos = Nanos::from_millis(100);
 const PLACE_INTERVAL: Nanos = Nanos::from_millis(4);
 
 /// The CPUs of a client of several threads, which are sent there at every look: in between the kernel may move them.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Lanes {
     /// The kernel's numbers of the CPUs; none for wherever there is room.
     pub cpus: Vec<u32>,
@@ -23,6 +23,8 @@ pub struct Lanes {
     listed: Instant,
     /// When they were last sent.
     placed: Instant,
+    /// What they, or the only thread, have made meanwhile.
+    pub heirs: Heirs,
 }
 
 impl Lanes {
@@ -48,7 +50,7 @@ impl Lanes {
             self.listed = look.now;
             self.threads = members.threads(THREADS_MAX, look)?.unwrap_or_default();
         }
-        spread(members, look.table, &self.threads, &self.cpus)
+        spread(members, look.table, &self.threads, &self.cpus, &mut self.heirs)
     }
 }
 

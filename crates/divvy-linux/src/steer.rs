@@ -1,18 +1,78 @@
 //! Sending a client's threads to CPUs without keeping them there.
+//!
+//! A thread is confined to a CPU for as long as two system calls take. One that is sent to ours may take our place in between, and run
+//! for milliseconds before we come to put its affinity back: what it makes in that time has inherited the CPU ([`Heirs`]).
+
+use divvy_policy::{Instant, Nanos};
 
 use crate::guard::{SavedAffinity, Table};
 use crate::members::Members;
-use crate::procfs::StartTime;
-use crate::{CpuMask, Error, Pid, Result};
+use crate::procfs::{self, StartTime};
+use crate::{CpuMask, Error, Pid, Result, clock};
 
 /// A client of more threads than this is left where the kernel puts it: sending one takes 6 us.
 pub const THREADS_MAX: usize = 64;
 
+/// Whoever was confined for no longer than this was moved, and has hardly run meanwhile.
+const UNNOTICED: Nanos = Nanos::from_micros(60);
+/// Of so many threads and processes it is looked whether they were made in such a moment.
+const HEIRS_MAX: usize = 256;
+
+/// Threads that were confined for long enough to make others, which are confined for good if nobody looks after them. They are looked
+/// at at once, and, as one may have been in the making then, once more at the client's next look.
+#[derive(Debug, Default)]
+pub struct Heirs(Vec<Confined>);
+
+/// `tid`, which may run on `mask`, was confined to `only`.
+#[derive(Clone, Copy, Debug)]
+struct Confined {
+    tid: Pid,
+    only: CpuMask,
+    mask: CpuMask,
+}
+
+impl Heirs {
+    /// Whoever was made in such a moment and may run on that CPU alone, may run wherever its maker may.
+    pub fn free(&mut self) {
+        for confined in std::mem::take(&mut self.0) {
+            confined.free_heirs();
+        }
+    }
+
+    fn note(&mut self, confined: Confined, begun: Instant) {
+        if clock::now().since(begun) > UNNOTICED {
+            confined.free_heirs();
+            self.0.push(confined);
+        }
+    }
+}
+
+impl Confined {
+    /// Other threads of the same process, and whatever it and they have made. Who has ended, or is not ours to change, is left alone.
+    fn free_heirs(&self) {
+        let mut processes = vec![self.tid];
+        let mut seen = 0;
+        while let Some(process) = processes.pop()
+            && seen < HEIRS_MAX
+        {
+            let mut threads = Vec::new();
+            let _ = procfs::threads(process, |thread| threads.push(thread.pid));
+            for tid in threads {
+                seen += 1;
+                if tid != self.tid && CpuMask::of_thread(tid).is_ok_and(|mask| mask == Some(self.only)) {
+                    let _ = self.mask.apply(tid);
+                }
+                let _ = procfs::children(process, tid, &mut processes);
+            }
+        }
+    }
+}
+
 /// The only thread of a client while it may run on one CPU only. The guardian knows what to put back should we die
 /// meanwhile.
 pub struct Steered {
-    tid: Pid,
-    mask: CpuMask,
+    confined: Confined,
+    begun: Instant,
 }
 
 impl Steered {
@@ -25,12 +85,14 @@ impl Steered {
         let Some((process, slot)) = members.only_thread() else { return Ok(None) };
         let tid = process.pid();
         let Some(mask) = CpuMask::of_thread(tid)?.filter(|mask| mask.contains(cpu)) else { return Ok(None) };
-        if mask == CpuMask::only(cpu) {
+        let only = CpuMask::only(cpu);
+        if mask == only {
             return Ok(None);
         }
         table.set_affinity(slot, &SavedAffinity { tid, start: process.start(), mask });
-        match CpuMask::only(cpu).apply(tid) {
-            Ok(_) => Ok(Some(Self { tid, mask })),
+        let begun = clock::now();
+        match only.apply(tid) {
+            Ok(_) => Ok(Some(Self { confined: Confined { tid, only, mask }, begun })),
             Err(Error::Permission { .. }) => {
                 table.clear_affinity(slot);
                 Ok(None)
@@ -43,11 +105,12 @@ impl Steered {
     ///
     /// # Errors
     /// As [`CpuMask::apply`].
-    pub fn end(self, members: &Members, table: &Table) -> Result<()> {
-        self.mask.apply(self.tid)?;
+    pub fn end(self, members: &Members, table: &Table, heirs: &mut Heirs) -> Result<()> {
+        self.confined.mask.apply(self.confined.tid)?;
         if let Some((_, slot)) = members.only_thread() {
             table.clear_affinity(slot);
         }
+        heirs.note(self.confined, self.begun);
         Ok(())
     }
 }
@@ -57,8 +120,8 @@ impl Steered {
 ///
 /// # Errors
 /// As [`CpuMask::apply`].
-pub fn steer(members: &Members, table: &Table, cpu: u32) -> Result<()> {
-    Steered::begin(members, table, cpu)?.map_or(Ok(()), |steered| steered.end(members, table))
+pub fn steer(members: &Members, table: &Table, cpu: u32, heirs: &mut Heirs) -> Result<()> {
+    Steered::begin(members, table, cpu)?.map_or(Ok(()), |steered| steered.end(members, table, heirs))
 }
 
 /// Moves threads of one client to `cpus`, in turn, or brings their clocks up to date where they are, and puts their
@@ -66,7 +129,13 @@ pub fn steer(members: &Members, table: &Table, cpu: u32) -> Result<()> {
 ///
 /// # Errors
 /// As [`CpuMask::apply`].
-pub fn spread(members: &Members, table: &Table, threads: &[(Pid, StartTime)], cpus: &[u32]) -> Result<()> {
+pub fn spread(
+    members: &Members,
+    table: &Table,
+    threads: &[(Pid, StartTime)],
+    cpus: &[u32],
+    heirs: &mut Heirs,
+) -> Result<()> {
     let Some(slot) = members.any_slot() else { return Ok(()) };
     for (i, &(tid, start)) in threads.iter().enumerate() {
         let only = CpuMask::only(cpus[i % cpus.len()]);
@@ -75,8 +144,9 @@ pub fn spread(members: &Members, table: &Table, threads: &[(Pid, StartTime)], cp
             continue;
         }
         table.set_affinity(slot, &SavedAffinity { tid, start, mask });
+        let begun = clock::now();
         let moved = match only.apply(tid) {
-            Ok(_) => mask.apply(tid).map(|_| ()),
+            Ok(_) => mask.apply(tid).map(|_| heirs.note(Confined { tid, only, mask }, begun)),
             Err(Error::Permission { .. }) => Ok(()),
             Err(e) => Err(e),
         };
@@ -84,4 +154,59 @@ pub fn spread(members: &Members, table: &Table, threads: &[(Pid, StartTime)], cp
         table.clear_affinity(slot);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// What a shell starts while it is confined is confined, too, until its heirs are looked after; what was confined otherwise is not
+    /// touched.
+    #[test]
+    fn what_was_made_in_such_a_moment_may_run_wherever_its_maker_may() {
+        let mask = CpuMask::of_thread(rustix::process::getpid()).expect("an affinity").expect("a thread");
+        let only = CpuMask::only(mask.iter().next().expect("a CPU"));
+        let script = "read x; sleep 60 & (sleep 60 & sleep 60 & echo; wait) & wait";
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = shell.spawn().expect("a shell");
+        let tid = Pid::from_child(&shell);
+        only.apply(tid).expect("ours to change");
+        let begun = clock::now();
+        shell.stdin.take().expect("a pipe").write_all(b"\n").expect("it reads");
+        let mut said = [0];
+        std::io::Read::read_exact(shell.stdout.as_mut().expect("a pipe"), &mut said).expect("a line");
+        let family = || {
+            let (mut all, mut to_do) = (Vec::new(), vec![tid]);
+            while let Some(pid) = to_do.pop() {
+                all.push(pid);
+                procfs::children(pid, pid, &mut to_do).expect("readable");
+            }
+            all
+        };
+        let allowed = || -> Vec<_> {
+            family().iter().filter_map(|&pid| CpuMask::of_thread(pid).expect("readable")).collect()
+        };
+        while family().len() < 5 {
+            std::thread::yield_now();
+        }
+        assert!(allowed().iter().all(|&may| may == only), "all have inherited it");
+        mask.apply(tid).expect("ours to change");
+
+        let confined = Confined { tid, only, mask };
+        let mut heirs = Heirs::default();
+        heirs.note(confined, begun);
+        let freed = allowed();
+        heirs.free();
+        let again = allowed();
+        for pid in family() {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let _ = shell.wait();
+        assert_eq!((freed, again), (vec![mask; 5], vec![mask; 5]));
+        assert!(heirs.0.is_empty(), "they are looked at once more, and no more");
+    }
 }

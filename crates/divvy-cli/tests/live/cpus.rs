@@ -2,9 +2,10 @@
 
 use divvy_linux::CpuMask;
 use divvy_linux::cgroup::Survey;
+use rustix::process::Signal;
 
 use crate::daemon::start_divvyd;
-use crate::harness::{Outcome, Sandbox, one_cpu, skip};
+use crate::harness::{Outcome, SPIN, Sandbox, eventually, one_cpu, skip};
 
 /// Says where it may run, and where what it starts may.
 const WHERE: &str = "grep Cpus_allowed_list /proc/self/status; exec grep Cpus_allowed_list /proc/self/status";
@@ -68,4 +69,30 @@ fn the_kernels_weights_keep_a_client_to_some_cpus() {
     start_divvyd(&sandbox, &["--backend", "cgroup", "--linger", "1m"]);
     check_kept(&sandbox, &one_cpu());
     check_kept(&sandbox, &all.to_string());
+}
+
+/// Who starts something as soon as it runs has been sent to a CPU at that moment: what it starts is not kept there.
+#[test]
+fn what_a_command_starts_may_run_wherever_it_may() {
+    let all = all();
+    if all.iter().count() < 2 {
+        return skip("what_a_command_starts_may_run_wherever_it_may", "one CPU");
+    }
+    let sandbox = Sandbox::own();
+    let starts = format!("1:({SPIN}) & {SPIN} # client");
+    let (most, some) = (format!("6:{SPIN} # client"), format!("1:{SPIN} # client"));
+    for _ in 0..3 {
+        let running = sandbox.start(&["share", &starts, &most, &some]);
+        let mut four = 0;
+        // Whoever is sent somewhere just now is kept there for some microseconds.
+        eventually("all to be allowed on all CPUs", || {
+            let pids: Vec<_> = sandbox.with("client").iter().map(|p| p.pid).collect();
+            let may = |&pid: &_| CpuMask::of_thread(pid).ok().flatten() == Some(all);
+            four += u32::from(pids.len() == 4 && pids.iter().all(may));
+            (four >= 5).then_some(())
+        });
+        running.signal(Signal::TERM);
+        running.end();
+        assert_eq!(sandbox.processes(), []);
+    }
 }

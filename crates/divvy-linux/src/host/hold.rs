@@ -179,7 +179,7 @@ impl LinuxHost {
             self.news.push_back(News::Stopped(ClientId(i as u32)));
         }
         if let Some(steered) = steered {
-            steered.end(&c.members, &self.table)?;
+            steered.end(&c.members, &self.table, &mut c.lanes.heirs)?;
         }
         delivery
     }
