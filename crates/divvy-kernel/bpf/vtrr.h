@@ -35,16 +35,18 @@ DV_INLINE s64 dv_vtrr_refresh(struct dv_client *c)
 	u64 pending = dv.cycle - c->cycle;
 
 	if (pending) {
-		s64 allowance = dv_allowance(c), counter = c->counter;
+		s64 allowance = dv_allowance(c), most = allowance + (s64)dv_quantum, counter = c->counter;
 		s64 expected = dv_quanta(counter) + pending * c->share;
-		u64 times = pending > 3 ? 3 : pending;
+		u64 times = pending > 4 ? 4 : pending;
 
-		/* At most one cycle's worth is carried, so that the third reset in a row changes nothing any more. */
-		counter = (counter < allowance ? counter : allowance) + allowance;
+		/* One cycle's worth is carried, and a quantum for those that were no whole ones: the fourth reset in a row changes nothing. */
+		counter = (counter < most ? counter : most) + allowance;
 		if (times > 1)
-			counter = (counter < allowance ? counter : allowance) + allowance;
+			counter = (counter < most ? counter : most) + allowance;
 		if (times > 2)
-			counter = (counter < allowance ? counter : allowance) + allowance;
+			counter = (counter < most ? counter : most) + allowance;
+		if (times > 3)
+			counter = (counter < most ? counter : most) + allowance;
 		dv.sum -= expected - dv_quanta(counter);
 		c->counter = counter;
 		c->cycle = dv.cycle;

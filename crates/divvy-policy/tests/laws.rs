@@ -253,6 +253,29 @@ proptest! {
         }
     }
 
+    /// Where quanta come out now short, now long, as those do that others' wake-ups cut and ticks end, nobody loses what it was due either.
+    #[test]
+    fn vtrr_uneven_quanta_cost_nobody(shares in vec(1..11u64, 2..20), uneven in 0..26u64, seed: u64) {
+        let mut policy = Vtrr::new(VtrrParams { quantum: Q, ..Default::default() }).unwrap();
+        populate(&mut policy, &shares);
+        let mut random = SplitMix64::new(seed);
+        let (mut service, mut all, sum) = (vec![0; shares.len()], 0, shares.iter().sum::<u64>());
+        let first = policy.cycle();
+        while policy.cycle() < first + 500 {
+            send(&mut policy, Event::Free { cpu: CpuId(0) });
+            let client = policy.poll_decision(Instant::ZERO).unwrap().client;
+            let most = uneven * Q.0 / 100;
+            let used = Q.0 - most + random.below(1 + 2 * most);
+            send(&mut policy, Event::Charge { client, used: Nanos(used) });
+            service[client.index()] += used;
+            all += used;
+        }
+        for (&share, service) in shares.iter().zip(service) {
+            let off = (service * sum).abs_diff(all * share);
+            prop_assert!(off <= 3 * Q.0 * sum, "share {share} of {sum}: {service} of {all}");
+        }
+    }
+
     /// Of two neighbours in the queue the later is due no more, but for the one that comes after who ran last. Whole
     /// quanta, and clients that come, go and change their shares.
     #[test]
