@@ -77,7 +77,7 @@ struct dv_client {
 	u64 demand_at;
 	struct dv_clock vt; /* virtual time, over `share` */
 	struct dv_clock parked; /* as it blocked: the queue's virtual time (VTRR: its own VFT), over `share` */
-	s64 counter; /* VTRR: what it is due in its cycle, in ns. Lottery: used since it last won */
+	s64 counter; /* VTRR: what it is due in its cycle, in ns. Lottery: used since it last won. rr: used beyond its turns */
 	u64 cycle; /* VTRR: the cycle that `counter` is for */
 	u64 weight; /* lottery: tickets in the next draw, in units of 2^-16 */
 	u64 origin; /* PBS, FCFS: when it came */
@@ -440,6 +440,20 @@ DV_INLINE bool dv_by_heap(void)
 	return dv_policy == DV_STRIDE || dv_policy == DV_LAS || dv_policy == DV_FCFS || dv_policy == DV_RR;
 }
 
+/*
+ * Round-robin: a turn that the kernel's own threads cut short in its first half goes on, else the next one comes after everybody's. What a
+ * turn was too short or too long counts for those to come.
+ */
+DV_INLINE void dv_rr_queue(struct dv_client *c)
+{
+	s64 half = dv_quantum / 2;
+
+	if (c->counter < -half)
+		return;
+	c->stamp = ++dv.stamp;
+	c->counter = (c->counter < half ? c->counter : half) - (s64)dv_quantum;
+}
+
 /* A client has a task that waits. */
 DV_PART int dv_ready(u32 id)
 {
@@ -448,7 +462,7 @@ DV_PART int dv_ready(u32 id)
 	if (c->nr_waiting++)
 		return 0;
 	if (dv_policy == DV_RR)
-		c->stamp = ++dv.stamp;
+		dv_rr_queue(c);
 	if (dv_by_heap())
 		dv_heap_insert(id);
 	else if (dv_policy == DV_LOTTERY)
@@ -589,6 +603,8 @@ DV_PART int dv_block(u32 id)
 		c->parked = dv_over(dv.queue, dv.total, c->share);
 	else if (dv_policy == DV_VTRR)
 		dv_vtrr_remove(id);
+	else if (dv_policy == DV_RR)
+		c->counter = 0;
 	c->flags &= ~DV_RUNNABLE;
 	dv.nr_runnable--;
 	dv_set_total(dv.total - c->share);
@@ -669,6 +685,8 @@ DV_PART int dv_charge(u32 id, u64 used)
 		dv_advance(&c->vt, used, c->share);
 		if (dv_policy == DV_STRIDE)
 			dv_forget(c, before);
+		if (dv_policy == DV_RR)
+			c->counter += used;
 		/* Its key has only grown. */
 		if (c->at && dv_by_heap())
 			dv_sift_down(c->at - 1, id, dv.nr_waiting);

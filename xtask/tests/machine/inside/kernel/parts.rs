@@ -12,12 +12,14 @@ use super::{MAX_ERROR_EDGES, SHORT_WINDOW_MS, Scheduler, Three, check_parts};
 const MAX_ERROR: f64 = 0.005;
 /// PBS gives by what a client has had since it came, so that its error shrinks as that grows.
 const MAX_ERROR_PBS: f64 = 0.03;
-/// Round-robin counts turns: one that a thread of the kernel's cuts short is not made good.
-const MAX_ERROR_TURNS: f64 = 0.02;
+/// Round-robin counts turns: one, which [`SHORT_WINDOW_MS`] may cut, is half of this.
+const MAX_ERROR_TURNS: f64 = 0.01;
 /// Of [`SHORT_WINDOW_MS`], with what is before the first look of the loader: a few tenths of a second.
 const MAX_ERROR_LATE: f64 = 0.1;
-/// In whole cycles of six quanta of 20 ms: one quantum, which a window may begin or end with, is .4 % of the least part.
+/// In whole cycles of six quanta of 20 ms.
 const WINDOW_MS: u64 = 30_000;
+/// The same, where a bound is narrow: a quantum at each end, which the window may cut, is .4 % of the least part.
+const LONG_WINDOW_MS: u64 = 60_000;
 /// How far a lottery may be off, in standard deviations of the number of wins: of 16,000 runs one.
 const MAX_SIGMAS: f64 = 4.0;
 const QUANTUM_US: f64 = 20_000.0;
@@ -36,7 +38,7 @@ fn policies_divide_by_shares() {
     ] {
         println!("{policy}");
         let mut scheduler = Scheduler::with_shares(policy, &three.shares([1, 2, 3]));
-        let window = if max_error > MAX_ERROR { SHORT_WINDOW_MS } else { WINDOW_MS };
+        let window = if max_error > MAX_ERROR { SHORT_WINDOW_MS } else { LONG_WINDOW_MS };
         check_parts(three.used(window), parts, |_, _| max_error);
         scheduler.stop();
     }
