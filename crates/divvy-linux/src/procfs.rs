@@ -163,10 +163,10 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// CPU time in clock ticks: of its threads, and of the children that it waited for.
+    /// CPU time of the children that it waited for, in clock ticks.
     #[must_use]
-    pub const fn ticks_with_children(&self) -> u64 {
-        self.utime.saturating_add(self.stime).saturating_add(self.cutime).saturating_add(self.cstime)
+    pub const fn ticks_of_children(&self) -> u64 {
+        self.cutime.saturating_add(self.cstime)
     }
 
     /// The line's meaning, or the name of the first field that does not read. Needs the first 22 fields only. The

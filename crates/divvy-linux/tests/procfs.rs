@@ -28,7 +28,7 @@ fn a_stat_line_reads_field_by_field() {
     assert_eq!((stat.utime, stat.stime, stat.cutime), (93, 41, 708));
     // The kernel prints cstime signed; one below zero counts as none.
     assert_eq!(stat.cstime, 0);
-    assert_eq!(stat.ticks_with_children(), 93 + 41 + 708);
+    assert_eq!(stat.ticks_of_children(), 708);
     assert_eq!(stat.num_threads, 3);
     assert_eq!(stat.start, StartTime(64437));
 }

@@ -8,9 +8,9 @@
 //!
 //! **What the counter misses.** A process takes its event out before it is through with its end: since Linux 6.16 before it gives
 //! its memory back, which is a twelfth of what a loop of short commands uses. The kernel's own accounts have it, in ticks,
-//! once the parent has waited. So these are read now and then, and what they show beyond the counter is charged over
-//! as much time again, in proportion to what is counted. They show no more than was used, and no less later: neither does
-//! this.
+//! once the parent has waited. So these are read now and then, with the clocks of those that live, and what they show beyond
+//! the counter is charged over as much time again, in proportion to what is counted. They show no more than was used, and no
+//! less later: neither does this.
 
 use divvy_policy::{Instant, Nanos};
 
@@ -19,7 +19,7 @@ use crate::Result;
 use crate::world::World;
 
 /// The kernel's accounts are read this often,
-const BOOKS_INTERVAL: Nanos = Nanos::from_millis(250);
+const BOOKS_INTERVAL: Nanos = Nanos::from_millis(100);
 /// where there are no more members than this;
 const BOOKS_MEMBERS: usize = 16;
 /// and no more is charged for them than this part of what is counted.
@@ -120,14 +120,21 @@ impl<W: World> Members<W> {
         Ok(Some(self.told))
     }
 
-    /// What the kernel's accounts show of the members and of those that they have waited for.
+    /// What the members' clocks show, and the kernel's accounts of those that they have waited for. These first: whoever ends
+    /// meanwhile is in neither, and not in both.
     fn booked(&self, look: &mut Look<'_>) -> Result<Nanos> {
+        let members = || self.active.iter().chain(&self.idle);
         let mut ticks = 0;
-        for member in self.active.iter().chain(&self.idle) {
+        for member in members() {
             look.tally.reads += 1;
-            ticks += self.world.state(&member.process)?.map_or(0, |stat| stat.ticks_with_children());
+            ticks += self.world.state(&member.process)?.map_or(0, |stat| stat.ticks_of_children());
         }
-        Ok(Nanos(ticks * TICK_NS))
+        let mut booked = Nanos(ticks * TICK_NS);
+        for member in members() {
+            look.tally.reads += 1;
+            booked += self.world.cpu(member.pid)?.unwrap_or_default();
+        }
+        Ok(booked)
     }
 
     /// What the first process had used before its counter was made, and has used in switches, which no counter shows.
