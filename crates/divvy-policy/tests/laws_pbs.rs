@@ -486,6 +486,21 @@ fn shares_come_out_in_the_long_run() {
     }
 }
 
+/// The first to block leaves its place in the list of the runnable to the last: of those that have had nothing the smallest id is next all the same.
+#[test]
+fn who_had_nothing_is_ordered_by_id_whoever_left() {
+    let mut policy = Pbs::new(PbsParams::default()).expect("in range");
+    let mut tell = |event| assert!(policy.on_event(Instant::ZERO, event).is_ok(), "{event:?}");
+    for client in [0, 1, 2].map(ClientId) {
+        tell(Event::Join { client, share: Share::ONE });
+        tell(Event::Wake { client });
+    }
+    tell(Event::Block { client: ClientId(0) });
+    tell(Event::Free { cpu: CpuId(0) });
+    let next = policy.poll_decision(Instant::ZERO).map(|grant| grant.client);
+    assert_eq!(next, Some(ClientId(1)));
+}
+
 /// Towards 0 from below the latest arrival runs to its end, and whom it interrupted goes on: a stack.
 /// 0 is created at 0 with 10 ms, 1 at 3 ms with 5 ms, 2 at 4 ms with 2 ms: 2 ends at 6, 1 at 10, 0 at 17.
 #[test]
