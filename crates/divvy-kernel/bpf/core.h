@@ -50,7 +50,11 @@ enum dv_policy_kind {
 /* Constants to the verifier: the code of the other policies is dead when a program is loaded. */
 const volatile u32 dv_policy = DV_STRIDE;
 const volatile u64 dv_quantum = 20000000;
-const volatile u64 dv_alpha = 1ULL << 32; /* of PBS, in units of 2^-32 */
+/* Of PBS, in units of 2^-32. */
+const volatile u64 dv_alpha = 1ULL << 32;
+const volatile u64 dv_beta = ~0ULL; /* DV_NEVER */
+const volatile bool dv_excluded = false; /* sleeps are left out of a session's T */
+const volatile s64 dv_gamma = 0;
 const volatile u32 dv_cpus = 1;
 /* VTRR: whoever comes back in the cycle in which it left has no more than it left with (`Rejoin::Strict` of divvy-policy). */
 #define dv_strict true
@@ -60,6 +64,9 @@ static bool dv_strict = true;
 static u32 dv_policy;
 static u64 dv_quantum;
 static u64 dv_alpha;
+static u64 dv_beta;
+static bool dv_excluded;
+static s64 dv_gamma;
 #endif
 
 struct dv_clock {
@@ -80,7 +87,12 @@ struct dv_client {
 	s64 counter; /* VTRR: what it is due in its cycle, in ns. Lottery: used since it last won. rr: used beyond its turns */
 	u64 cycle; /* VTRR: the cycle that `counter` is for */
 	u64 weight; /* lottery: tickets in the next draw, in units of 2^-16 */
-	u64 origin; /* PBS, FCFS: when it came */
+	u64 origin; /* PBS, FCFS: when it came; PBS: T = now - origin */
+	u64 begun; /* PBS: when its session began */
+	u64 served; /* PBS: S, of its session */
+	u64 slept_at; /* PBS: when it last fell asleep; 0: it never did */
+	u64 nr_slept; /* PBS: sleeps that are over, and their length, in ns */
+	u64 slept;
 	u64 stamp; /* rr: its turn */
 	s64 cost; /* PBS: what is subtracted from log2 T */
 	u32 nr_runnable; /* tasks */
@@ -585,8 +597,10 @@ DV_PART int dv_wake(u32 id, u64 now)
 		dv_vtrr_insert(id);
 	else if (!(c->flags & DV_STARTED)) {
 		/* Everybody else was here before: whoever looks after the machine is among them. */
-		c->origin = id ? now : 0;
+		c->origin = c->begun = id ? now : 0;
 		dv_pbs_cost(c);
+	} else if (dv_policy == DV_PBS) {
+		dv_pbs_come_back(c, now);
 	}
 	c->flags |= DV_STARTED | DV_RUNNABLE;
 	dv.nr_runnable++;
@@ -595,10 +609,11 @@ DV_PART int dv_wake(u32 id, u64 now)
 }
 
 /* None of its tasks is runnable any more. Comes after dv_unready(). */
-DV_PART int dv_block(u32 id)
+DV_PART int dv_block(u32 id, u64 now)
 {
 	struct dv_client *c = DV(id);
 
+	c->slept_at = now;
 	if (dv_policy == DV_STRIDE)
 		c->parked = dv_over(dv.queue, dv.total, c->share);
 	else if (dv_policy == DV_VTRR)
@@ -678,6 +693,7 @@ DV_PART int dv_charge(u32 id, u64 used)
 		if (c->nr_waiting)
 			dv_weigh(id, true);
 	} else if (dv_policy == DV_PBS) {
+		c->served += used;
 		dv_pbs_cost(c);
 	} else {
 		struct dv_clock before = c->vt;
@@ -708,8 +724,11 @@ DV_INLINE u32 dv_picked(u32 id)
 	return id;
 }
 
-/* Who is next among those that wait; DV_NONE if nobody does. It goes on waiting until dv_unready(). */
-DV_PART u32 dv_pick(u64 now)
+/*
+ * Who is next among those that wait; DV_NONE if nobody does. It goes on waiting until dv_unready(). `ran` has just had the CPU, and could
+ * go on; DV_NONE: nobody.
+ */
+DV_PART u32 dv_pick(u32 ran, u64 now)
 {
 	u32 id;
 
@@ -724,7 +743,7 @@ DV_PART u32 dv_pick(u64 now)
 	else if (dv_policy == DV_LOTTERY)
 		id = dv_draw();
 	else if (dv_policy == DV_PBS)
-		id = dv_pbs_pick(now);
+		id = dv_pbs_pick(ran, now);
 	else
 		id = DV_HEAP(0);
 	return dv_picked(id);
@@ -742,7 +761,7 @@ DV_PART int dv_preempts(u32 id, u32 runs, u64 ran, u64 now)
 	if (id == runs || !c->nr_waiting)
 		return false;
 	if (dv_policy == DV_PBS)
-		return dv_pbs_value(c, now) > dv_pbs_value_after(other, ran, now);
+		return dv_pbs_value(c, now) > dv_pbs_value_after(other, ran, now) + dv_gamma;
 	if (dv_policy != DV_STRIDE && dv_policy != DV_VTRR && dv_policy != DV_LAS)
 		return false;
 	dv_advance(&its, ran, other->share);

@@ -14,7 +14,7 @@
 #include "core.h"
 
 /* Raised with every change of what other programs read. */
-#define DV_VERSION 3
+#define DV_VERSION 4
 
 char _license[] SEC("license") = "GPL";
 
@@ -258,7 +258,7 @@ DV_INLINE void set_runnable(struct task *t, bool runnable, u64 now)
 			dv_wake(t->client, now);
 		}
 	} else if (c->nr_runnable && !--c->nr_runnable) {
-		dv_block(t->client);
+		dv_block(t->client, now);
 	}
 }
 
@@ -496,7 +496,7 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 			charge(last, ran);
 			set_waiting(last);
 		}
-		id = dv_pick(now);
+		id = dv_pick(last ? last->client : DV_NONE, now);
 		/* Those of its client that wait go first. */
 		keep = last && id == last->client && DV(id)->nr_waiting == 1;
 		if (keep)

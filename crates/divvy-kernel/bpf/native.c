@@ -18,6 +18,9 @@ void dvn_start(u32 policy, u64 quantum, u64 seed, u64 alpha)
 	dv_alpha = alpha;
 	dv_strict = true;
 	dv_cpus = 1;
+	dv_beta = DV_NEVER;
+	dv_excluded = false;
+	dv_gamma = 0;
 	dv_start(seed);
 }
 
@@ -25,6 +28,14 @@ void dvn_start(u32 policy, u64 quantum, u64 seed, u64 alpha)
 void dvn_as_published(void)
 {
 	dv_strict = false;
+}
+
+/* PBS's. Called after dvn_start(). */
+void dvn_sessions(u64 beta, bool excluded, s64 gamma)
+{
+	dv_beta = beta;
+	dv_excluded = excluded;
+	dv_gamma = gamma;
 }
 
 /* Called after dvn_start(). */
@@ -53,11 +64,11 @@ void dvn_wake(u32 id, u64 now)
 }
 
 /* `busy`: its task is on a CPU. */
-void dvn_block(u32 id, bool busy)
+void dvn_block(u32 id, bool busy, u64 now)
 {
 	if (!busy)
 		dv_unready(id);
-	dv_block(id);
+	dv_block(id, now);
 }
 
 void dvn_reshare(u32 id, u64 share)
@@ -66,10 +77,10 @@ void dvn_reshare(u32 id, u64 share)
 	dv_reshare(id, share);
 }
 
-/* Chooses, and puts the chosen one on a CPU. */
-u32 dvn_pick(u64 now)
+/* Chooses, and puts the chosen one on a CPU. `ran` was on it, and has come back. */
+u32 dvn_pick(u32 ran, u64 now)
 {
-	u32 id = dv_pick(now);
+	u32 id = dv_pick(ran, now);
 
 	if (id != DV_NONE)
 		dv_unready(id);

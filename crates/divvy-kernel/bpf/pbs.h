@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Priority-based blind scheduling: the greatest log2 T - alpha * (log2 S - log2 share) is next, where T is how long ago a
- * client came and S the CPU time it has had (PBS, section 2; the offset of section 5.2). Integers in units of 2^-32.
+ * client's session began and S the CPU time it has had in it (PBS, section 2; the offset of section 5.2). A session begins with the client,
+ * and where it wakes from a sleep of at least beta times the mean of those before (section 4.1). Whoever had the CPU last has gamma more
+ * (section 5.1). Integers in units of 2^-32.
  */
 
 #define DV_LOG_ROWS 256
@@ -16,6 +18,9 @@ const volatile struct dv_log_row dv_log_rows[DV_LOG_ROWS];
 #else
 static struct dv_log_row dv_log_rows[DV_LOG_ROWS];
 #endif
+
+/* beta = infinity: no sleep begins a session. */
+#define DV_NEVER (~0ULL)
 
 /* A client that has had nothing goes before all others. */
 #define DV_FIRST (-(1LL << 61))
@@ -84,10 +89,44 @@ DV_INLINE void dv_pbs_cost(struct dv_client *c)
 {
 	if (dv_policy != DV_PBS)
 		return;
-	if (!c->used && dv_alpha)
+	if (!c->served && dv_alpha)
 		c->cost = DV_FIRST;
 	else
-		c->cost = dv_times(dv_alpha, dv_log2(c->used)) - dv_times(dv_alpha, dv_log2(c->share));
+		c->cost = dv_times(dv_alpha, dv_log2(c->served)) - dv_times(dv_alpha, dv_log2(c->share));
+}
+
+/* last >= beta * slept / nr, with beta in units of 2^-32, both sides in 128 bits. */
+DV_INLINE bool dv_pbs_begins(u64 last, u64 nr, u64 slept)
+{
+	u64 high = dv_mul_high(last, nr), low = last * nr, bar_high = dv_mul_high(slept, dv_beta), bar_low = slept * dv_beta;
+
+	if (!dv_beta)
+		return true;
+	if (dv_beta == DV_NEVER || !nr)
+		return false;
+	if (high >> 32)
+		return true;
+	high = (high << 32) | (low >> 32);
+	low <<= 32;
+	return high > bar_high || (high == bar_high && low >= bar_low);
+}
+
+/* It wakes, and was there before. */
+DV_INLINE void dv_pbs_come_back(struct dv_client *c, u64 now)
+{
+	u64 last = now > c->slept_at ? now - c->slept_at : 0;
+
+	if (!last)
+		return;
+	if (dv_pbs_begins(last, c->nr_slept, c->slept)) {
+		c->origin = c->begun = now;
+		c->served = 0;
+		dv_pbs_cost(c);
+	} else if (dv_excluded) {
+		c->origin += last;
+	}
+	c->nr_slept++;
+	c->slept += last;
 }
 
 /* log2 T. A client may have come on another CPU since `now` was looked at. */
@@ -105,21 +144,21 @@ DV_INLINE s64 dv_pbs_value(struct dv_client *c, u64 now)
 /* The same once it is charged for `ran` ns more. */
 DV_INLINE s64 dv_pbs_value_after(struct dv_client *c, u64 ran, u64 now)
 {
-	s64 cost = dv_times(dv_alpha, dv_log2(c->used + ran)) - dv_times(dv_alpha, dv_log2(c->share));
+	s64 cost = dv_times(dv_alpha, dv_log2(c->served + ran)) - dv_times(dv_alpha, dv_log2(c->share));
 
 	return dv_pbs_age(c, now) - cost;
 }
 
-/* Whoever came first goes first, then by id. */
+/* The earliest session goes first, then by id. */
 DV_INLINE bool dv_pbs_before(u32 a, u32 b)
 {
-	u64 of_a = DV(a)->origin, of_b = DV(b)->origin;
+	u64 of_a = DV(a)->begun, of_b = DV(b)->begun;
 
 	return of_a < of_b || (of_a == of_b && a < b);
 }
 
 /* O(clients that wait): one logarithm for each. */
-DV_PART u32 dv_pbs_pick(u64 now)
+DV_PART u32 dv_pbs_pick(u32 ran, u64 now)
 {
 	u32 found = DV_NONE;
 	s64 best = 0;
@@ -133,6 +172,8 @@ DV_PART u32 dv_pbs_pick(u64 now)
 		if ((u32)i >= dv.nr_waiting)
 			break;
 		value = dv_pbs_value(c, now);
+		if (id == ran)
+			value += dv_gamma;
 		if (found != DV_NONE && (value < best || (value == best && !dv_pbs_before(id, found))))
 			continue;
 		found = id;

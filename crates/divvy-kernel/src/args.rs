@@ -53,7 +53,8 @@ pub enum Command {
 #[derive(Debug, ClapArgs)]
 #[command(group(ArgGroup::new("clients").required(true).args(["shares", "weights"])))]
 pub struct RunArgs {
-    /// stride, vtrr, lottery, pbs, las, fcfs or rr, with parameters: vtrr:quantum=20ms, lottery:seed=7, pbs:alpha=2
+    /// stride, vtrr, lottery, pbs, las, fcfs or rr, with parameters: vtrr:quantum=20ms, lottery:seed=7,
+    /// pbs:alpha=2,beta=-3,gamma=0.07
     #[arg(long, value_name = "POLICY", default_value = "vtrr")]
     pub policy: Policy,
     /// A file that says who the clients are, and their shares; it is read again on SIGHUP

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use divvy_policy::dispatch::fixed::Fixed;
+use divvy_policy::dispatch::pbs::{BETA_MAX, BONUS_MAX, Inactive, Sessions, Threshold};
 
 /// The policies, numbered as `enum dv_policy_kind` of `bpf/core.h` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +55,42 @@ pub struct Policy {
     pub seed: u64,
     /// PBS's alpha, 0 to 1024.
     pub alpha: Fixed,
+    /// PBS's beta: which sleeps begin a session, and whether others count.
+    pub sessions: Sessions,
+    /// PBS's gamma, 0 to 64: what whoever had the CPU last has more.
+    pub gamma: Fixed,
 }
 
 impl Policy {
     /// Every policy, with the parameters that it has where nothing is said.
     pub fn every() -> impl Iterator<Item = Self> {
-        ALL.into_iter().map(|(_, kind)| Self { kind, quantum: QUANTUM_DEFAULT, seed: 1, alpha: Fixed::ONE })
+        ALL.into_iter().map(|(_, kind)| Self::new(kind))
+    }
+
+    fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            quantum: QUANTUM_DEFAULT,
+            seed: 1,
+            alpha: Fixed::ONE,
+            sessions: Sessions::LIFETIME,
+            gamma: Fixed::ZERO,
+        }
+    }
+
+    /// PBS's beta as the programs have it, in units of 2^-32; all ones are infinity.
+    #[must_use]
+    pub fn beta(&self) -> u64 {
+        match self.sessions.threshold {
+            Threshold::Multiple(beta) => u64::try_from(beta.0).unwrap_or(0),
+            Threshold::Never => u64::MAX,
+        }
+    }
+
+    /// Whether sleeps within a session are left out of its length.
+    #[must_use]
+    pub fn excludes_sleep(&self) -> bool {
+        self.sessions.inactive == Inactive::Excluded
     }
 
     /// The policy's name.
@@ -76,7 +107,21 @@ impl fmt::Display for Policy {
         match self.kind {
             Kind::Lottery => write!(f, ",seed={}", self.seed),
             // To the millionth: alpha is a whole number of 2^-32.
-            Kind::Pbs => write!(f, ",alpha={}", (self.alpha.as_f64() * 1e6).round() / 1e6),
+            Kind::Pbs => {
+                let rounded = |x: Fixed| (x.as_f64() * 1e6).round() / 1e6;
+                write!(f, ",alpha={}", rounded(self.alpha))?;
+                if self.sessions != Sessions::LIFETIME {
+                    let sign = if self.excludes_sleep() { "-" } else { "" };
+                    match self.sessions.threshold {
+                        Threshold::Multiple(beta) => write!(f, ",beta={sign}{}", rounded(beta))?,
+                        Threshold::Never => write!(f, ",beta={sign}inf")?,
+                    }
+                }
+                if self.gamma != Fixed::ZERO {
+                    write!(f, ",gamma={}", rounded(self.gamma))?;
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -91,7 +136,7 @@ impl FromStr for Policy {
             let names: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
             bail!("no policy is called {name}; there are {}", names.join(", "));
         };
-        let mut policy = Self { kind, quantum: QUANTUM_DEFAULT, seed: 1, alpha: Fixed::ONE };
+        let mut policy = Self::new(kind);
         for pair in parameters.split(',').filter(|pair| !pair.is_empty()) {
             let Some((key, value)) = pair.split_once('=') else { bail!("{pair}: give NAME=VALUE") };
             match (key, kind) {
@@ -109,6 +154,22 @@ impl FromStr for Policy {
                     ensure!(
                         (Fixed::ZERO..=Fixed::int(ALPHA_MAX)).contains(&policy.alpha),
                         "alpha={value}: must be 0 to {ALPHA_MAX}; las is what it tends to"
+                    );
+                }
+                ("beta", Kind::Pbs) => {
+                    let sessions = Sessions::parse(value).filter(|sessions| match sessions.threshold {
+                        Threshold::Multiple(beta) => (Fixed::ZERO..=BETA_MAX).contains(&beta),
+                        Threshold::Never => true,
+                    });
+                    policy.sessions = sessions.with_context(|| {
+                        format!("beta={value}: must be 0 to 2^30, or inf; - in front leaves sleeps out")
+                    })?;
+                }
+                ("gamma", Kind::Pbs) => {
+                    policy.gamma = value.parse().map_err(|e| anyhow::anyhow!("gamma={value}: {e}"))?;
+                    ensure!(
+                        (Fixed::ZERO..=BONUS_MAX).contains(&policy.gamma),
+                        "gamma={value}: must be 0 to 64"
                     );
                 }
                 _ => bail!("{name} has no parameter {key}"),
@@ -129,6 +190,9 @@ mod tests {
             "vtrr:quantum=8ms",
             "lottery:quantum=20ms,seed=7",
             "pbs:quantum=4ms,alpha=0.4",
+            "pbs:quantum=4ms,alpha=2,beta=-3,gamma=0.07",
+            "pbs:quantum=4ms,alpha=1,beta=0",
+            "pbs:quantum=4ms,alpha=1,beta=-inf",
         ] {
             assert_eq!(text.parse::<Policy>().map(|p| p.to_string()).ok().as_deref(), Some(text));
         }
@@ -143,6 +207,10 @@ mod tests {
             ("vtrr:alpha=2", "vtrr has no parameter alpha"),
             ("pbs:alpha=-1", "alpha=-1: must be 0 to 1024"),
             ("pbs:alpha=x", "alpha=x: expected a number"),
+            ("pbs:beta=x", "beta=x: must be 0 to 2^30, or inf"),
+            ("pbs:beta=2e9", "beta=2e9: must be 0 to 2^30, or inf"),
+            ("pbs:gamma=65", "gamma=65: must be 0 to 64"),
+            ("stride:beta=3", "stride has no parameter beta"),
             ("stride:quantum=2s", "quantum=2s: must be 1ms to 1s"),
             ("stride:quantum", "quantum: give NAME=VALUE"),
             ("lottery:seed=-1", "seed=-1: "),

@@ -399,6 +399,9 @@ fn open<'o>(
     let patient = policy.kind == Kind::Fcfs;
     constants.patience_ns = if patient { 0 } else { u64::try_from(watchdog.as_nanos() / 2).unwrap_or(0) };
     constants.dv_alpha = u64::try_from(policy.alpha.0).unwrap_or(0);
+    constants.dv_beta = policy.beta();
+    constants.dv_excluded = policy.excludes_sleep();
+    constants.dv_gamma = policy.gamma.0;
     constants.seed = policy.seed;
     constants.dv_cpus = cpus();
     constants.nr_cpus_possible = cpus_possible();

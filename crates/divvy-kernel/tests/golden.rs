@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 use divvy_kernel::policy::Kind;
 use divvy_policy::dispatch::fixed::log2;
 use divvy_policy::dispatch::lottery::{Lottery, LotteryParams};
+use divvy_policy::dispatch::pbs::{Pbs, PbsParams};
 use divvy_policy::dispatch::rng::SplitMix64;
 use divvy_policy::dispatch::stride::{Stride, StrideParams};
 use divvy_policy::dispatch::vtrr::{Rejoin, Vtrr, VtrrParams};
@@ -17,12 +18,13 @@ unsafe extern "C" {
     fn dvn_start(policy: u32, quantum: u64, seed: u64, alpha: u64);
     fn dvn_as_published();
     fn dvn_cpus(cpus: u32);
+    fn dvn_sessions(beta: u64, excluded: bool, gamma: i64);
     fn dvn_log_row(row: u32, log: u64, reciprocal: u64);
     fn dvn_join(id: u32, share: u64);
     fn dvn_wake(id: u32, now: u64);
-    fn dvn_block(id: u32, busy: bool);
+    fn dvn_block(id: u32, busy: bool, now: u64);
     fn dvn_reshare(id: u32, share: u64);
-    fn dvn_pick(now: u64) -> u32;
+    fn dvn_pick(ran: u32, now: u64) -> u32;
     fn dvn_charge(id: u32, used: u64);
     fn dvn_return(id: u32);
     fn dvn_hide(id: u32);
@@ -36,6 +38,7 @@ unsafe extern "C" {
 struct Core {
     quantum: u64,
     current: u32,
+    now: u64,
     _only: MutexGuard<'static, ()>,
 }
 
@@ -49,7 +52,7 @@ impl Core {
         for (row, (log, reciprocal)) in (0..).zip(divvy_kernel::log_rows()) {
             unsafe { dvn_log_row(row, log, reciprocal) };
         }
-        Self { quantum, current: NONE, _only: only }
+        Self { quantum, current: NONE, now: 0, _only: only }
     }
 
     /// VTRR by the paper's own rule for whoever comes back in the same cycle.
@@ -63,11 +66,11 @@ impl Core {
     }
 
     fn wake(&mut self, id: u32) {
-        unsafe { dvn_wake(id, 0) };
+        unsafe { dvn_wake(id, self.now) };
     }
 
     fn block(&mut self, id: u32) {
-        unsafe { dvn_block(id, id == self.current) };
+        unsafe { dvn_block(id, id == self.current, self.now) };
         if id == self.current {
             self.current = NONE;
         }
@@ -82,7 +85,7 @@ impl Core {
         if self.current != NONE {
             unsafe { dvn_return(self.current) };
         }
-        self.current = unsafe { dvn_pick(0) };
+        self.current = unsafe { dvn_pick(self.current, self.now) };
         self.current
     }
 
@@ -255,16 +258,17 @@ fn dynamic_schedules_are_the_golden_ones() {
 struct Model<P> {
     policy: P,
     runnable: Vec<bool>,
+    now: Instant,
 }
 
 impl<P: Policy<Decision = Grant>> Model<P> {
     fn send(&mut self, event: Event) {
-        assert!(self.policy.on_event(Instant::ZERO, event).is_ok(), "{event:?}");
+        assert!(self.policy.on_event(self.now, event).is_ok(), "{event:?}");
     }
 
     fn pick(&mut self) -> u32 {
         self.send(Event::Free { cpu: CpuId(0) });
-        self.policy.poll_decision(Instant::ZERO).map_or(NONE, |grant| grant.client.0)
+        self.policy.poll_decision(self.now).map_or(NONE, |grant| grant.client.0)
     }
 }
 
@@ -276,7 +280,7 @@ fn check_beside<P: Policy<Decision = Grant>>(kind: Kind, published: bool, make: 
         let clients = 1 + below(4);
         let core = Core::new(kind, QUANTUM, seed);
         let mut core = if published { core.published() } else { core };
-        let mut model = Model { policy: make(seed), runnable: Vec::new() };
+        let mut model = Model { policy: make(seed), runnable: Vec::new(), now: Instant::ZERO };
         for id in 0..clients {
             let (client, share) = (u32::try_from(id).expect("small"), 1 + below(4));
             core.join(client, share);
@@ -371,10 +375,10 @@ fn a_lead_that_others_left_is_not_paid_for() {
         let mut core = Core::new(kind, 20_000_000, 1);
         unsafe { dvn_cpus(2) };
         populate(&mut core, &[100, 1, 7]);
-        unsafe { dvn_block(2, false) };
+        unsafe { dvn_block(2, false, 0) };
         // Two CPUs for two clients of one task, for half a second.
         assert!(
-            [0, SMALL].contains(&core.pick()) && [0, SMALL].contains(&unsafe { dvn_pick(0) }),
+            [0, SMALL].contains(&core.pick()) && [0, SMALL].contains(&unsafe { dvn_pick(NONE, 0) }),
             "{kind:?}"
         );
         for _ in 0..25 {
@@ -391,7 +395,7 @@ fn a_lead_that_others_left_is_not_paid_for() {
         let mut turns = 0;
         loop {
             let both = [(); 2].map(|()| {
-                let id = unsafe { dvn_pick(0) };
+                let id = unsafe { dvn_pick(NONE, 0) };
                 unsafe { dvn_return(id) };
                 id
             });
@@ -411,6 +415,71 @@ fn lottery_draws_as_divvy_policy_does() {
         Lottery::new(LotteryParams { quantum: Nanos(QUANTUM), seed, ..Default::default() }).expect("in range")
     };
     check_beside(Kind::Lottery, false, make);
+}
+
+/// Clients that sleep for random times, by every kind of beta, with and without a bonus: the same choices throughout.
+#[test]
+#[expect(clippy::undocumented_unsafe_blocks, reason = "takes numbers, and the state is this test's alone")]
+fn pbs_chooses_as_divvy_policy_does() {
+    for parameters in [
+        "beta=inf",
+        "beta=-inf",
+        "beta=0",
+        "beta=3",
+        "beta=-3,gamma=0.07",
+        "beta=-0.5,gamma=0.3",
+        "gamma=0.5",
+    ] {
+        for seed in 1..=30 {
+            let mut random = SplitMix64::new(seed);
+            let clients = 2 + u32::try_from(random.below(4)).expect("small");
+            let policy: divvy_kernel::policy::Policy =
+                format!("pbs:quantum=4ms,{parameters}").parse().expect("a policy");
+            let mut core = Core::new(Kind::Pbs, policy.quantum, seed);
+            unsafe { dvn_sessions(policy.beta(), policy.excludes_sleep(), policy.gamma.0) };
+            let params = PbsParams {
+                sessions: policy.sessions,
+                gamma: policy.gamma,
+                quantum: Nanos(policy.quantum),
+                ..PbsParams::default()
+            };
+            let mut model = Model {
+                policy: Pbs::new(params).expect("in range"),
+                runnable: Vec::new(),
+                now: Instant::ZERO,
+            };
+            for id in 0..clients {
+                let share = 1 + random.below(4);
+                core.join(id, share);
+                model.send(Event::Join { client: ClientId(id), share: Share::new(share).expect("positive") });
+                model.send(Event::Wake { client: ClientId(id) });
+                core.wake(id);
+                model.runnable.push(true);
+            }
+            for step in 0..2_000 {
+                if random.below(3) == 0 {
+                    let client = ClientId(u32::try_from(random.below(u64::from(clients))).expect("small"));
+                    let runnable = &mut model.runnable[client.index()];
+                    *runnable = !*runnable;
+                    if *runnable {
+                        core.wake(client.0);
+                        model.send(Event::Wake { client });
+                    } else {
+                        core.block(client.0);
+                        model.send(Event::Block { client });
+                    }
+                }
+                let (have, want) = (core.pick(), model.pick());
+                assert_eq!(have, want, "{parameters}, seed {seed}, step {step}");
+                let used = policy.quantum - random.below(2) * random.below(policy.quantum);
+                (core.now, model.now) = (core.now + used, model.now + Nanos(used));
+                if want != NONE {
+                    core.charge(want, used);
+                    model.send(Event::Charge { client: ClientId(want), used: Nanos(used) });
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -148,8 +148,9 @@ impl Alpha {
 }
 
 impl Sessions {
-    /// Reads beta: a number or `inf`, with `-` in front where inactive periods are left out.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    /// Reads beta: a number or `inf`, with `-` in front where inactive periods are left out. `None`: it is neither.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let (inactive, size) =
             text.strip_prefix('-').map_or((Inactive::Counted, text), |rest| (Inactive::Excluded, rest));
         let threshold = match size {
