@@ -1,6 +1,7 @@
 //! `divvy-scx`: divvy's policies as the machine's scheduler, and the ways back to the kernel's own.
 
 mod cpus;
+mod crowd;
 mod parts;
 
 use std::fs;
