@@ -134,6 +134,8 @@ pub(crate) struct RunSpec {
     pub(crate) snapshots: Snapshots,
     /// Who else is there, by our own doing.
     pub(crate) strangers: Option<Strangers>,
+    /// By the back end that `divvy share` takes where none is asked for; else by signals.
+    pub(crate) usual_backend: bool,
 }
 
 impl RunSpec {
@@ -152,6 +154,7 @@ impl RunSpec {
             own_session: false,
             snapshots: Snapshots::Cycles,
             strangers: None,
+            usual_backend: false,
         }
     }
 

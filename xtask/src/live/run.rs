@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use divvy_engine::{Host as _, Session};
+use divvy_linux::cgroup::{self, Means, Survey, Wish};
 use divvy_linux::{Asked, Command, CpuMask, HostParams, LinuxHost, Pid, Selector, Signal, Source, clock};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 
@@ -96,6 +97,30 @@ fn booked(work: Work) -> Option<u64> {
     }
 }
 
+/// What holds clients: signals, or what divvy would take.
+fn means(spec: &RunSpec) -> Result<Means> {
+    if !spec.usual_backend {
+        return Ok(Means::Signals);
+    }
+    let shares: Vec<u64> = spec.clients.iter().map(|c| c.share).collect();
+    let mut attached = None;
+    for c in &spec.clients {
+        attached = attached.or(selector(c.work)?);
+    }
+    let attached = attached.map(|selector| selector.to_string());
+    let wish = Wish {
+        asked: cgroup::Asked::Nothing,
+        policy: Some(&spec.gate.policy),
+        attached: attached.as_deref(),
+        shares: &shares,
+        limited: false,
+    };
+    match cgroup::choose(&wish, &Survey::new()) {
+        Ok(chosen) => Ok(chosen.means),
+        Err(cgroup::Refused::Usage(why) | cgroup::Refused::Machine(why)) => bail!("{}: {why}", spec.name),
+    }
+}
+
 impl<'a> Live<'a> {
     fn start(spec: &'a RunSpec) -> Result<Self> {
         if let Some(at) = spec.start_at_ns {
@@ -106,7 +131,8 @@ impl<'a> Live<'a> {
         ensure!(spec.gate.cpus as usize == spec.cpus.len(), "{}: the gate divides other CPUs", spec.name);
         let delays = Delays::default();
         let capacity = spec.clients.len() as u32 + SPARE_SLOTS;
-        let host = LinuxHost::new(&HostParams { cpus: Some(mask), capacity })?;
+        let params = HostParams { cpus: Some(mask), capacity };
+        let host = LinuxHost::with_means(&params, means(spec)?)?;
         let engine = Session::watched(&spec.gate, host, |gate| Watched::new(gate, &delays))?;
         let mut live = Self {
             spec,

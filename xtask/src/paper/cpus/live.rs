@@ -77,6 +77,7 @@ fn spec(case: &Case, policy: &'static str, cpus: &[u32], seconds: f64) -> RunSpe
         cpus: cpus.to_vec(),
         snapshots: if sleeps { Snapshots::CyclesAudited } else { Snapshots::Cycles },
         strangers: case.strangers,
+        usual_backend: true,
         ..RunSpec::spin(format!("{}, {policy}", case.name), &[], gate, seconds)
     }
 }
