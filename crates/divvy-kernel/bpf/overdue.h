@@ -6,12 +6,19 @@
  * every time once three quarters of the watchdog's patience are gone.
  */
 
-/* Every so often, so many clients are looked at, in turn. */
-#define PROBE_NS 20000000ULL
+/*
+ * All clients are looked at in turn, a few at a time, so that one round takes a quarter of the patience: by how much time has passed, not by
+ * how many choices there were. Where somebody has waited for too long lately, AT_ONCE are looked at before each choice, too.
+ */
+#define PROBE_NS 4000000ULL
 #define PROBED 128
+#define AT_ONCE 16
 
+/* All that is before it has been looked at. */
 u64 probed_at;
 u32 probed;
+/* Whose task was last overdue. */
+u32 last_overdue;
 
 /* Set in what overdue_for() answers where there is not much time left. */
 #define LATE 0x8000
@@ -39,36 +46,63 @@ DV_PART u32 overdue_for(u32 client, u32 here, u64 now)
 	return cpu;
 }
 
+/* How many clients are to be looked at now. */
+DV_PART u32 nr_to_probe(u32 nr, u64 now)
+{
+	u64 each = patience_ns / 4 / (nr ? nr : 1), due = now > probed_at ? (now - probed_at) / (each ? each : 1) : 0;
+
+	if (due < nr && due < PROBED) {
+		probed_at += due * each;
+	} else {
+		/* After a time without any choice. */
+		probed_at = now;
+		due = nr < PROBED ? nr : PROBED;
+	}
+	return due < AT_ONCE && now - overdue_at < TURN_NS ? AT_ONCE : due;
+}
+
+/* Whether the first in the queue of `client` has waited for too long; it has a turn then. */
+DV_PART int look_at(u32 client, u32 here, u64 now)
+{
+	u32 cpu, late;
+
+	if (!DV(client)->nr_waiting)
+		return false;
+	cpu = overdue_for(client, here, now);
+	late = cpu & LATE;
+	cpu &= ~LATE;
+	if (cpu >= CPUS)
+		return false;
+	overdue_at = now;
+	last_overdue = client;
+	on_cpu(cpu)->overdue = client + 1;
+	on_cpu(cpu)->late = !!late;
+	/* It may run a task for which nobody else was there, on and on. */
+	if (cpu != here)
+		scx_bpf_kick_cpu(cpu, 0);
+	return true;
+}
+
 DV_PART int probe(u32 here, u64 now)
 {
-	u32 start = probed, nr = about.nr_clients;
+	u32 start = probed, nr = about.nr_clients, most = nr_to_probe(nr, now);
 	int i;
 
-	probed_at = now;
 	bpf_for(i, 0, PROBED) {
-		u32 at = start + i, cpu, late;
+		u32 at = start + i;
 
-		if ((u32)i >= nr)
+		if ((u32)i >= nr || (u32)i >= most)
 			break;
 		if (at >= nr)
 			at -= nr;
 		/* The next time from the one after it. */
 		probed = at + 1 < nr ? at + 1 : 0;
-		if (!DV(at)->nr_waiting)
-			continue;
-		cpu = overdue_for(at, here, now);
-		late = cpu & LATE;
-		cpu &= ~LATE;
-		if (cpu >= CPUS)
-			continue;
-		overdue_at = now;
-		on_cpu(cpu)->overdue = at + 1;
-		on_cpu(cpu)->late = !!late;
-		/* It may run a task for which nobody else was there, on and on. */
-		if (cpu != here)
-			scx_bpf_kick_cpu(cpu, 0);
-		break;
+		if (look_at(at, here, now))
+			return 0;
 	}
+	/* A crowd's next has mostly waited as long. */
+	if (now - overdue_at < TURN_NS)
+		look_at(last_overdue, here, now);
 	return 0;
 }
 
