@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use divvy_linux::clock;
+use divvy_sim::rng::SplitMix64;
 
 use super::{Client, Work};
 
@@ -25,6 +26,7 @@ const PING_PONG: u32 = 1;
 const WAKES: u32 = 2;
 const ENCODES: u32 = 3;
 const CONTAINER: u32 = 4;
+const THINKS: u32 = 5;
 
 /// Sound for encoders: two channels of 16 bits, which no encoder reaches the end of.
 const SOUND: &CStr = c"/tmp/sound.raw";
@@ -45,8 +47,11 @@ pub(super) struct Slot {
     /// Units between two sleeps (of one worker after each wake-up), and how long such a sleep is, in ns; 0: it never sleeps.
     burst: AtomicU64,
     nap: AtomicU64,
+    /// How long it thinks, on average, in ns.
+    think: AtomicU64,
     /// 1: what it does is counted by its own CPU clock, in us, not by turns.
     by_clock: AtomicU32,
+    /// Or stretches of work.
     nr_workers: AtomicU32,
     posts: [Post; WORKERS],
 }
@@ -66,6 +71,15 @@ pub(super) struct Samples {
     ns: [AtomicU64; SAMPLES],
 }
 
+impl Samples {
+    fn add(&self, ns: u64) {
+        let at = self.count.fetch_add(1, Ordering::Relaxed) as usize;
+        if let Some(sample) = self.ns.get(at) {
+            sample.store(ns, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Slot {
     /// Says what a client is to do, before it is there; `rate` is units in a second.
     pub(super) fn set(&self, client: &Client, by_clock: bool, rate: f64) {
@@ -82,6 +96,13 @@ impl Slot {
                 self.nr_workers.store(workers, Ordering::Relaxed);
                 self.burst.store(units(work_ms).max(1), Ordering::Relaxed);
                 self.nap.store((every_ms * 1e6) as u64, Ordering::Relaxed);
+            }
+            Work::Thinks { think_ms, stretches, work_ms, gap_ms } => {
+                self.kind.store(THINKS, Ordering::Relaxed);
+                self.nr_workers.store(stretches, Ordering::Relaxed);
+                self.burst.store(units(work_ms).max(1), Ordering::Relaxed);
+                self.nap.store((gap_ms * 1e6) as u64, Ordering::Relaxed);
+                self.think.store((think_ms * 1e6) as u64, Ordering::Relaxed);
             }
         }
     }
@@ -144,11 +165,12 @@ fn unit(x: &mut u64) {
 }
 
 /// What a client does once its gate is open.
-fn work(slot: &Slot, samples: Option<&Samples>) -> ! {
+fn work(slot: &Slot, samples: Option<&Samples>, seed: u64) -> ! {
     wait(&slot.gate);
     match (slot.kind.load(Ordering::Relaxed), samples) {
         (PING_PONG, _) => ping_pong(slot),
         (WAKES, Some(samples)) => wake_workers(slot, samples),
+        (THINKS, Some(samples)) => think(slot, samples, seed),
         (COMPUTES, _) => compute(slot),
         (ENCODES, _) => encode(),
         (CONTAINER, _) => contain(),
@@ -321,16 +343,36 @@ fn answer(slot: &Slot, post: &Post, samples: &Samples) -> ! {
     let mut x = 1_u64;
     loop {
         wait(&post.word);
-        let took = clock::now().0.saturating_sub(post.sent_ns.load(Ordering::Relaxed));
-        let at = samples.count.fetch_add(1, Ordering::Relaxed) as usize;
-        if let Some(sample) = samples.ns.get(at) {
-            sample.store(took, Ordering::Relaxed);
-        }
+        samples.add(clock::now().0.saturating_sub(post.sent_ns.load(Ordering::Relaxed)));
         for _ in 0..burst {
             unit(&mut x);
         }
         slot.done.fetch_add(burst, Ordering::Relaxed);
         post.word.store(0, Ordering::Release);
+    }
+}
+
+/// As the users of PBS's group A: thinks for a time of an exponential distribution, and notes how long all that it then has done took. Its
+/// times are the same under every scheduler.
+fn think(slot: &Slot, samples: &Samples, seed: u64) -> ! {
+    let (burst, mean) = (slot.burst.load(Ordering::Relaxed), slot.think.load(Ordering::Relaxed) as f64);
+    let mut random = SplitMix64::new(seed);
+    let mut x = 1_u64;
+    loop {
+        // Above 0 and at most 1.
+        let chance = ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        nap((-chance.ln() * mean) as u64);
+        let began = clock::now();
+        for stretch in 0..slot.nr_workers.load(Ordering::Relaxed) {
+            if stretch > 0 {
+                nap(slot.nap.load(Ordering::Relaxed));
+            }
+            for _ in 0..burst {
+                unit(&mut x);
+            }
+            slot.done.fetch_add(burst, Ordering::Relaxed);
+        }
+        samples.add(clock::now().since(began).0);
     }
 }
 
@@ -350,7 +392,7 @@ impl Clients {
             match unsafe { libc::fork() } {
                 0 => {
                     crate::client::die_with_parent(libc::SIGKILL);
-                    work(slot, samples.get(id))
+                    work(slot, samples.get(id), id as u64)
                 }
                 pid if pid > 0 => clients.pids.push(pid),
                 _ => bail!("fork a client: {}", std::io::Error::last_os_error()),

@@ -263,8 +263,8 @@ fn prepare(spec: &Spec, rate: f64) -> Result<(Clients, Groups)> {
     if spec.clients.iter().any(|client| client.work == Work::Encodes) {
         make_sound()?;
     }
-    let waking = spec.clients.iter().any(|client| matches!(client.work, Work::Wakes { .. }));
-    let clients = Clients::fork(slots, samples(if waking { slots.len() } else { 0 })?)?;
+    let sampled = spec.clients.iter().any(|client| client.work.takes_samples());
+    let clients = Clients::fork(slots, samples(if sampled { slots.len() } else { 0 })?)?;
     let shares: Vec<u64> = spec.clients.iter().map(|client| client.share).collect();
     let groups = Groups::new(&shares)?;
     // In their cgroups while they wait, so that a client begins with its first turn.

@@ -6,6 +6,7 @@ mod clients;
 mod cost;
 mod fig4;
 mod fig6;
+mod group_a;
 mod inside;
 mod kept;
 mod latency;
@@ -89,6 +90,15 @@ enum Work {
     Encodes,
     /// A container with a few processes; counted in CPU time, in us.
     Container,
+    /// A user thinks for a time by chance, then has stretches of work done with a sleep between each two.
+    Thinks { think_ms: f64, stretches: u32, work_ms: f64, gap_ms: f64 },
+}
+
+impl Work {
+    /// Whether it notes how long something took, each time.
+    fn takes_samples(self) -> bool {
+        matches!(self, Self::Wakes { .. } | Self::Thinks { .. })
+    }
 }
 
 impl Client {
@@ -180,7 +190,7 @@ struct Seen {
     switches: u64,
     /// Between the first look and the last.
     programs: Vec<Program>,
-    /// How long wake-ups took, the shortest first.
+    /// How long wake-ups or answers took, the shortest first.
     latencies_ns: Vec<u64>,
 }
 
@@ -391,7 +401,7 @@ pub(crate) fn study() -> Result<()> {
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut setting = Setting::new(args, "kernel")?;
     let study = Study::new(args)?;
-    let parts: [(&str, Part); 10] = [
+    let parts: [(&str, Part); 11] = [
         ("accuracy", accuracy::three),
         ("clients", accuracy::many),
         ("cpus", two_cpus::two_cpus),
@@ -401,6 +411,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
         ("programs", programs::programs),
         ("storms", storm::storms),
         ("fig4", fig4::fig4),
+        ("group-a", group_a::group_a),
         ("microscope", microscope::microscope),
     ];
     let mut preface = vec![

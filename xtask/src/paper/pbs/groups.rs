@@ -161,6 +161,19 @@ fn base_a(until: &str) -> Value {
     })
 }
 
+/// Group A under `policies`: four replications of 6000 s each.
+///
+/// # Errors
+/// A policy that there is not.
+pub(in crate::paper) fn group_a_outcomes(policies: &[Value]) -> Result<Vec<Outcome>> {
+    let scenario = |policy: &Value| {
+        let mut scenario = base_a("6000s");
+        scenario["policy"] = policy.clone();
+        scenario
+    };
+    outcomes("group A", &policies.iter().map(scenario).collect::<Vec<_>>(), 4)
+}
+
 /// Eight users, six stretches of half a second, 25 s of thinking (Fig. 7).
 pub(super) fn group_a(study: &mut Experiment<Simulated>) -> Result<()> {
     let (replications, until) = study.pick((4, "3000s"), (10, "6000s"));

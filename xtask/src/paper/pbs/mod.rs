@@ -15,6 +15,8 @@ use divvy_sim::scenario::{
 use divvy_sim::simulate::simulate;
 use serde_json::Value;
 
+pub(super) use groups::group_a_outcomes;
+
 use super::experiment::Experiment;
 use super::simulated::{Simulated, cpu_seconds, on_all_cpus};
 use crate::PaperArgs;
@@ -88,9 +90,9 @@ impl PolicyFactory for Policies {
 }
 
 /// What one point of an experiment came to, by replication.
-struct Outcome {
-    mean: Estimate,
-    sd: f64,
+pub(super) struct Outcome {
+    pub(super) mean: Estimate,
+    pub(super) sd: f64,
     slowdown: Estimate,
     median: Estimate,
 }
