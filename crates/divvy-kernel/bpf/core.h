@@ -701,8 +701,12 @@ DV_PART int dv_charge(u32 id, u64 used)
 		dv_advance(&c->vt, used, c->share);
 		if (dv_policy == DV_STRIDE)
 			dv_forget(c, before);
-		if (dv_policy == DV_RR)
+		if (dv_policy == DV_RR) {
 			c->counter += used;
+			/* Another of its tasks waits already. */
+			if (c->at)
+				dv_rr_queue(c);
+		}
 		/* Its key has only grown. */
 		if (c->at && dv_by_heap())
 			dv_sift_down(c->at - 1, id, dv.nr_waiting);

@@ -409,6 +409,32 @@ fn a_lead_that_others_left_is_not_paid_for() {
     }
 }
 
+/// A turn that is cut short in its first half goes on; and two tasks of a client have one client's turns, whichever of them waits.
+#[test]
+#[expect(clippy::undocumented_unsafe_blocks, reason = "takes numbers, and the state is this test's alone")]
+fn under_rr_turns_are_the_clients_and_whole() {
+    let mut core = Core::new(Kind::Rr, QUANTUM, 1);
+    populate(&mut core, &[1, 1]);
+    unsafe { dvn_return(0) };
+    assert_eq!(core.run(6), [0, 1, 0, 1, 0, 1]);
+    drop(core);
+    let mut core = Core::new(Kind::Rr, QUANTUM, 1);
+    populate(&mut core, &[1, 1, 1]);
+    assert_eq!(core.pick(), 0);
+    core.charge(0, QUANTUM / 4);
+    assert_eq!(core.run(4), [0, 1, 2, 0]);
+    // Cut in its second half it is over, and the next ones are as much longer.
+    assert_eq!(core.pick(), 1);
+    core.charge(1, QUANTUM * 3 / 4);
+    assert_eq!(core.run(2), [2, 0]);
+    // Who falls asleep begins anew.
+    assert_eq!(core.pick(), 1);
+    core.charge(1, QUANTUM / 4);
+    core.block(1);
+    core.wake(1);
+    assert_eq!(core.run(3), [2, 0, 1]);
+}
+
 #[test]
 fn lottery_draws_as_divvy_policy_does() {
     let make = |seed| {

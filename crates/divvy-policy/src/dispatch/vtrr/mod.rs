@@ -170,7 +170,7 @@ impl Ring {
         let allowance = self.allowance(node.clock.divisor());
         let mut counter = node.counter;
         // At most one cycle's worth is carried, and a quantum besides: quanta that come out short or long end a cycle early now and then,
-        // before the smallest share had its own. The fourth reset in a row changes nothing any more.
+        // before the smallest share had its own. The fifth reset in a row changes nothing any more.
         let most = allowance.saturating_add(self.quantum as i64);
         for _ in 0..pending.min(4) {
             counter = counter.min(most) + allowance;
