@@ -117,7 +117,7 @@ struct {
 struct on_cpu {
 	u64 since; /* when it began to run, in ns; 0: nobody's task is on it */
 	u64 turn; /* when the turn of its client began */
-	u32 client;
+	u32 client; /* also while one of the kernel's threads is on it; PBS: DV_NONE once it sleeps, which ends its bonus */
 	u32 overdue; /* a client plus 1, of which a task has waited for too long for this CPU; 0: none is known */
 	u8 in_turn; /* the overdue one had its turn, and now the policy has its own */
 	u8 late; /* of two turns the policy has none */
@@ -496,7 +496,7 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 			charge(last, ran);
 			set_waiting(last);
 		}
-		id = dv_pick(last ? last->client : DV_NONE, now);
+		id = dv_pick(on_cpu(cpu)->client, now);
 		/* Those of its client that wait go first. */
 		keep = last && id == last->client && DV(id)->nr_waiting == 1;
 		if (keep)
@@ -612,6 +612,8 @@ void BPF_PROG(divvy_stopping, struct task_struct *p, bool runnable)
 	if (!runnable) {
 		set_state(t, TASK_OFF);
 		set_runnable(t, false, now);
+		if (dv_policy == DV_PBS && !DV(t->client)->nr_runnable)
+			here->client = DV_NONE;
 	}
 	drop_lock();
 }

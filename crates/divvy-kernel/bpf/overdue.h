@@ -7,18 +7,23 @@
  */
 
 /*
- * All clients are looked at in turn, a few at a time, so that one round takes a quarter of the patience: by how much time has passed, not by
- * how many choices there were. Where somebody has waited for too long lately, AT_ONCE are looked at before each choice, too.
+ * All clients are looked at in turn, a few at a time, so that one round takes a quarter of the patience (or PROBED at each choice, if those are
+ * rare): by how much time has passed, not by how many choices there were. Where somebody has waited for too long lately, AT_ONCE are looked
+ * at before each choice for which nobody was found yet, and then those who were found, in turn.
  */
 #define PROBE_NS 4000000ULL
 #define PROBED 128
 #define AT_ONCE 16
+#define CROWDS 8
 
 /* All that is before it has been looked at. */
 u64 probed_at;
 u32 probed;
-/* Whose task was last overdue. */
-u32 last_overdue;
+/* Between two looks at a client, in ns. */
+u64 probe_every;
+/* Clients plus 1 of which tasks were overdue lately; 0: nobody. */
+u32 crowds[CROWDS];
+u32 crowd_at, crowd_last;
 
 /* Set in what overdue_for() answers where there is not much time left. */
 #define LATE 0x8000
@@ -51,6 +56,7 @@ DV_PART u32 nr_to_probe(u32 nr, u64 now)
 {
 	u64 each = patience_ns / 4 / (nr ? nr : 1), due = now > probed_at ? (now - probed_at) / (each ? each : 1) : 0;
 
+	probe_every = each;
 	if (due < nr && due < PROBED) {
 		probed_at += due * each;
 	} else {
@@ -59,6 +65,18 @@ DV_PART u32 nr_to_probe(u32 nr, u64 now)
 		due = nr < PROBED ? nr : PROBED;
 	}
 	return due < AT_ONCE && now - overdue_at < TURN_NS ? AT_ONCE : due;
+}
+
+/* A crowd's next has mostly waited as long as its first. */
+DV_INLINE void note_crowd(u32 client)
+{
+	int i;
+
+	DV_FOR(i, CROWDS) {
+		if (crowds[i & (CROWDS - 1)] == client + 1)
+			return;
+	}
+	crowds[crowd_last++ & (CROWDS - 1)] = client + 1;
 }
 
 /* Whether the first in the queue of `client` has waited for too long; it has a turn then. */
@@ -71,10 +89,11 @@ DV_PART int look_at(u32 client, u32 here, u64 now)
 	cpu = overdue_for(client, here, now);
 	late = cpu & LATE;
 	cpu &= ~LATE;
-	if (cpu >= CPUS)
+	/* Somebody else's turn may be due there. */
+	if (cpu >= CPUS || on_cpu(cpu)->overdue)
 		return false;
 	overdue_at = now;
-	last_overdue = client;
+	note_crowd(client);
 	on_cpu(cpu)->overdue = client + 1;
 	on_cpu(cpu)->late = !!late;
 	/* It may run a task for which nobody else was there, on and on. */
@@ -100,9 +119,17 @@ DV_PART int probe(u32 here, u64 now)
 		if (look_at(at, here, now))
 			return 0;
 	}
-	/* A crowd's next has mostly waited as long. */
-	if (now - overdue_at < TURN_NS)
-		look_at(last_overdue, here, now);
+	if (now - overdue_at >= TURN_NS)
+		return 0;
+	bpf_for(i, 0, CROWDS) {
+		u32 at = crowd_at++ & (CROWDS - 1), client = crowds[at];
+
+		if (!client)
+			continue;
+		if (look_at(client - 1, here, now))
+			break;
+		crowds[at] = 0;
+	}
 	return 0;
 }
 
@@ -114,7 +141,8 @@ DV_PART u32 overdue_here(u32 cpu, u64 now)
 
 	if (!patience_ns || cpu >= CPUS)
 		return DV_NONE;
-	if (!here->overdue && (now - overdue_at < TURN_NS || now - probed_at > PROBE_NS))
+	if (!here->overdue &&
+	    (now - overdue_at < TURN_NS || now - probed_at > (probe_every > PROBE_NS ? probe_every : PROBE_NS)))
 		probe(cpu, now);
 	if (!here->overdue || (here->in_turn && !here->late)) {
 		here->in_turn = 0;
