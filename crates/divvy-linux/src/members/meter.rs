@@ -18,8 +18,9 @@ use super::{IDLE_AFTER, IDLE_LOOKS, Look, Members, TICK_NS};
 use crate::Result;
 use crate::world::World;
 
-/// The kernel's accounts are read this often,
+/// The kernel's accounts are read this often, and as much less often for each so many members,
 const BOOKS_INTERVAL: Nanos = Nanos::from_millis(100);
+const BOOKS_EACH: u64 = 8;
 /// where there are no more members than this;
 const BOOKS_MEMBERS: usize = 16;
 /// and no more is charged for them than this part of what is counted.
@@ -40,8 +41,8 @@ struct Missed {
 }
 
 impl Missed {
-    fn is_due(&self, now: Instant) -> bool {
-        now.since(self.at) >= BOOKS_INTERVAL
+    fn is_due(&self, now: Instant, members: usize) -> bool {
+        now.since(self.at) >= Nanos(BOOKS_INTERVAL.0 * (1 + members as u64 / BOOKS_EACH))
     }
 
     /// The accounts show `books`, and the counter, with what was before it, `shown`.
@@ -90,7 +91,7 @@ impl<W: World> Members<W> {
             return Ok(None);
         };
         look.tally.reads += 1;
-        let Ok(counted) = self.world.count(&meter.counter) else {
+        let Ok(mut counted) = self.world.count(&meter.counter) else {
             self.meter = None; // Clocks and scans do.
             return Ok(None);
         };
@@ -99,8 +100,16 @@ impl<W: World> Members<W> {
             None => self.used_before(counted)?,
         };
         let is_time = look.now.since(meter.clocks_read) >= IDLE_AFTER;
-        let compares = self.has_forked && meter.missed.is_due(look.now) && self.len() <= BOOKS_MEMBERS;
-        let books = if compares { Some(self.booked(look)?) } else { None };
+        let members = self.len();
+        let compares = self.has_forked && members <= BOOKS_MEMBERS && meter.missed.is_due(look.now, members);
+        let books = if compares { self.booked(look)? } else { None };
+        if books.is_some()
+            && let Some(meter) = &self.meter
+        {
+            // What is used while the others are read is in both.
+            look.tally.reads += 1;
+            counted = self.world.count(&meter.counter).map_or(counted, |later| later.max(counted));
+        }
         let mut missed = Nanos::ZERO;
         if let Some(meter) = &mut self.meter {
             meter.before = Some(before);
@@ -120,21 +129,28 @@ impl<W: World> Members<W> {
         Ok(Some(self.told))
     }
 
-    /// What the members' clocks show, and the kernel's accounts of those that they have waited for. These first: whoever ends
-    /// meanwhile is in neither, and not in both.
-    fn booked(&self, look: &mut Look<'_>) -> Result<Nanos> {
+    /// What the members' clocks show, and the kernel's accounts of those that they have waited for. These first. `None` where one
+    /// was waited for meanwhile: what it used could be in both its own and its parent's.
+    fn booked(&self, look: &mut Look<'_>) -> Result<Option<Nanos>> {
         let members = || self.active.iter().chain(&self.idle);
         let mut ticks = 0;
+        let mut there = Vec::with_capacity(self.len());
         for member in members() {
             look.tally.reads += 1;
-            ticks += self.world.state(&member.process)?.map_or(0, |stat| stat.ticks_of_children());
+            if let Some(stat) = self.world.state(&member.process)? {
+                ticks += stat.ticks_of_children();
+                there.push(member.pid);
+            }
         }
         let mut booked = Nanos(ticks * TICK_NS);
-        for member in members() {
+        for pid in there {
             look.tally.reads += 1;
-            booked += self.world.cpu(member.pid)?.unwrap_or_default();
+            match self.world.cpu(pid)? {
+                Some(used) => booked += used,
+                None => return Ok(None),
+            }
         }
-        Ok(booked)
+        Ok(Some(booked))
     }
 
     /// What the first process had used before its counter was made, and has used in switches, which no counter shows.
@@ -163,7 +179,7 @@ mod tests {
             let known = step.saturating_sub(20);
             assert!(step < 300 || charged >= ms(known - 100), "{charged:?} of {step} ms");
             let now = Instant::ZERO + ms(step * 12);
-            if missed.is_due(now) {
+            if missed.is_due(now, 1) {
                 let books = ms(step * 12 - 10);
                 missed.compare(now, books, counted, counted);
             }
