@@ -12,7 +12,7 @@ use divvy_engine::policies::GateSpec;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use bench::Bench;
-pub(crate) use run::{arguments, serve_run};
+pub(crate) use run::{arguments, serve_run, usual};
 pub(crate) use strangers::{Crowd, STRANGERS, keep_strangers};
 
 /// The hidden subcommand that carries out one run: specification on standard input, result on standard output.

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::fd::OwnedFd;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use divvy_engine::{Host as _, Session};
-use divvy_linux::cgroup::{self, Means, Survey, Wish};
+use divvy_linux::cgroup::{self, Chosen, Means, Survey, Wish};
 use divvy_linux::{Asked, Command, CpuMask, HostParams, LinuxHost, Pid, Selector, Signal, Source, clock};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 
@@ -102,6 +102,14 @@ fn means(spec: &RunSpec) -> Result<Means> {
     if !spec.usual_backend {
         return Ok(Means::Signals);
     }
+    usual(spec).map(|chosen| chosen.means)
+}
+
+/// What divvy would take for these clients.
+///
+/// # Errors
+/// Where a selector does not read.
+pub(crate) fn usual(spec: &RunSpec) -> Result<Chosen> {
     let shares: Vec<u64> = spec.clients.iter().map(|c| c.share).collect();
     let mut attached = None;
     for c in &spec.clients {
@@ -115,10 +123,9 @@ fn means(spec: &RunSpec) -> Result<Means> {
         shares: &shares,
         limited: false,
     };
-    match cgroup::choose(&wish, &Survey::new()) {
-        Ok(chosen) => Ok(chosen.means),
-        Err(cgroup::Refused::Usage(why) | cgroup::Refused::Machine(why)) => bail!("{}: {why}", spec.name),
-    }
+    cgroup::choose(&wish, &Survey::new()).map_err(|refused| match refused {
+        cgroup::Refused::Usage(why) | cgroup::Refused::Machine(why) => anyhow!("{}: {why}", spec.name),
+    })
 }
 
 impl<'a> Live<'a> {

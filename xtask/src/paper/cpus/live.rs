@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::cases::{CPUS, Case, all};
-use crate::live::{Errors, RunResult, RunSpec, Snapshots, Work};
+use crate::live::{Errors, RunResult, RunSpec, Snapshots, Work, usual};
 use crate::paper::page::{Limit, percent};
 use crate::paper::plot::{Axis, Plot, Style};
 use crate::paper::stats::{cycle_errors, errors, long_run_error_of, received, start_up};
@@ -109,6 +109,13 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
          held back by having but one thread). `Used` is the clients' CPU time by that and idle time and divvy's own: what \
          strangers took, ours and others, is left out. All in %.",
     );
+    if let Some(case) = cases.first() {
+        let chosen = usual(&spec(case, "exact", &cpus, seconds))?;
+        s.page.text(&format!(
+            "*exact* holds clients as `divvy share` does here where nobody asks for a back end: by `{}` ({}); *alps* by signals. *divvyd* has a              back end of its own.",
+            chosen.backend, chosen.why
+        ));
+    }
     let table: Vec<Vec<String>> = rows.iter().map(cells_of).collect();
     s.page.table(
         "clients | policy | targets | achieved | cycles | median error | mean | largest | long run | used | own CPU | strangers",

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use divvy_linux::clock;
+use divvy_policy::Nanos;
 use divvy_sim::rng::SplitMix64;
 
 use super::{Client, Work};
@@ -51,7 +52,7 @@ pub(super) struct Slot {
     think: AtomicU64,
     /// 1: what it does is counted by its own CPU clock, in us, not by turns.
     by_clock: AtomicU32,
-    /// Or stretches of work.
+    /// Or stretches of work in an answer.
     nr_workers: AtomicU32,
     posts: [Post; WORKERS],
 }
@@ -64,7 +65,7 @@ struct Post {
     sent_ns: AtomicU64,
 }
 
-/// How long each wake-up took, in ns.
+/// How long each wake-up or answer took, in ns.
 #[repr(C)]
 pub(super) struct Samples {
     count: AtomicU64,
@@ -127,7 +128,7 @@ pub(super) fn slots(count: usize) -> Result<&'static [Slot]> {
     shared(count)
 }
 
-/// For clients that wake others, by their slots.
+/// For clients that wake others or answer, by their slots.
 pub(super) fn samples(count: usize) -> Result<&'static [Samples]> {
     shared(count)
 }
@@ -361,8 +362,10 @@ fn think(slot: &Slot, samples: &Samples, seed: u64) -> ! {
     loop {
         // Above 0 and at most 1.
         let chance = ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-        nap((-chance.ln() * mean) as u64);
-        let began = clock::now();
+        let pause = Nanos((-chance.ln() * mean) as u64);
+        // From the end of thinking, whenever the first turn comes.
+        let began = clock::now() + pause;
+        nap(pause.0);
         for stretch in 0..slot.nr_workers.load(Ordering::Relaxed) {
             if stretch > 0 {
                 nap(slot.nap.load(Ordering::Relaxed));
@@ -418,7 +421,7 @@ impl Clients {
         self.samples.iter().for_each(|samples| samples.count.store(0, Ordering::Relaxed));
     }
 
-    /// How long wake-ups took since they were last forgotten, in ns, of all clients, the shortest first.
+    /// How long wake-ups or answers took since they were last forgotten, in ns, of all clients, the shortest first.
     pub(super) fn samples(&self) -> Vec<u64> {
         let of = |samples: &Samples| {
             let count = (samples.count.load(Ordering::Relaxed) as usize).min(SAMPLES);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::{Child, Group, SPIN, sleep};
 use super::{MAX_ERROR_EDGES, SHORT_WINDOW_MS, Scheduler, Three, check_parts};
 
-/// Policies are within this fraction of each client's part over [`WINDOW_MS`].
+/// Policies are within this fraction of each client's part over [`LONG_WINDOW_MS`].
 const MAX_ERROR: f64 = 0.005;
 /// PBS gives by what a client has had since it came, so that its error shrinks as that grows.
 const MAX_ERROR_PBS: f64 = 0.03;
