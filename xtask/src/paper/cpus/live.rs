@@ -112,7 +112,8 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
     if let Some(case) = cases.first() {
         let chosen = usual(&spec(case, "exact", &cpus, seconds))?;
         s.page.text(&format!(
-            "*exact* holds clients as `divvy share` does here where nobody asks for a back end: by `{}` ({}); *alps* by signals. *divvyd* has a              back end of its own.",
+            "*exact* holds clients as `divvy share` does here where nobody asks for a back end: by `{}` ({}); *alps* by signals. *divvyd* has a back end \
+             of its own.",
             chosen.backend, chosen.why
         ));
     }
