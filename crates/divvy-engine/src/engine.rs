@@ -92,9 +92,9 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         self.recorder = Some(recorder);
     }
 
-    /// Ends the recording: the recorder is dropped.
-    pub fn stop_recording(&mut self) {
-        self.recorder = None;
+    /// Ends the recording and gives the recorder back, if there is one.
+    pub fn stop_recording(&mut self) -> Option<Box<dyn Recorder>> {
+        self.recorder.take()
     }
 
     /// The id that the next client will have: what the host must know it by before it joins.

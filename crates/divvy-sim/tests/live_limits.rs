@@ -133,7 +133,7 @@ fn limits_change_and_runs_replay() {
     engine.resume(clients[1]).unwrap();
     engine.set_limit(clients[0], None).unwrap();
     near(second(&mut engine, 6), [50, 50], "none again");
-    engine.stop_recording();
+    drop(engine.stop_recording());
     let decisions = replay(lines.text().into_iter()).unwrap();
     assert!(decisions > 1000, "{decisions}");
     assert!(lines.text().iter().any(|line| line.contains(r#""e":"limit","c":0,"ppm":200000"#)));

@@ -9,7 +9,9 @@ use std::sync::mpsc::{Receiver, channel};
 
 use divvy_api::runs::ShareRun;
 use divvy_api::types::Client;
-use divvy_engine::{ClientLedger, ClientState, EngineError, Exit, Host as _, HostError, Session, Standing};
+use divvy_engine::{
+    ClientLedger, ClientState, EngineError, Exit, Host as _, HostError, Recorder, Session, Standing,
+};
 use divvy_linux::cgroup::Chosen;
 use divvy_linux::front::Link;
 use divvy_linux::{Asked, Command, CpuMask, CpuTimes, HostParams, LinuxHost, Signal, clock};
@@ -54,6 +56,8 @@ pub(super) struct Run<'a> {
     /// What the CPUs had done before.
     times_before: Option<CpuTimes>,
     ended_by: Ended,
+    /// The trace, once it has ended; dropped, it is written to its end.
+    recording: Option<Box<dyn Recorder>>,
     trace_failed: Failed,
     trace_name: Option<String>,
     warnings: Vec<String>,
@@ -139,6 +143,7 @@ impl<'a> Run<'a> {
             started,
             times_before: None,
             ended_by,
+            recording: None,
             trace_failed,
             trace_name,
             warnings,
@@ -267,6 +272,8 @@ impl<'a> Run<'a> {
     pub(super) fn finish(mut self, report_to: Option<(File, String)>) -> Result<Code, Failure> {
         let scheduled = self.schedule();
         self.engine.audit();
+        // The trace ends with what the report says. What it has yet to write waits until the commands have ended.
+        self.recording = self.engine.stop_recording();
         let wall_ns = clock::now().since(self.started).0.max(1);
         let clients = self.client_reports(wall_ns);
         let accounts = self.engine.host().accounts();
@@ -693,11 +700,13 @@ impl<'a> Run<'a> {
         if !self.front.end_table() {
             give_up_on_stderr();
         }
-        self.engine.stop_recording();
-        let Self { engine, args, plain, plain_dropped, mut warnings, trace_failed, trace_name, .. } = self;
+        let Self {
+            engine, args, plain, plain_dropped, mut warnings, recording, trace_failed, trace_name, ..
+        } = self;
         // Nothing is left to be scheduled, and signals do again what they do to everybody: whatever is waited for from
         // here on, Ctrl-C ends it.
         drop(engine);
+        drop(recording);
         if plain.is_some_and(|plain| plain.finish(END_WAIT).is_err()) {
             give_up_on_stderr();
         }

@@ -87,6 +87,21 @@ fn processes_get_their_shares_and_go_on(sandbox: &Sandbox) {
     check_go_on(sandbox, "outsider", 4);
 }
 
+/// What attached processes use while they are let go is neither in the report nor in the trace.
+#[test]
+fn a_trace_ends_with_the_report() {
+    let sandbox = &Sandbox::own();
+    let one = outside(sandbox, &format!(": outsider; {SPIN}"));
+    sandbox.wait_for(1, "outsider");
+    let words = ["--trace".to_owned(), "run.jsonl".to_owned(), format!("1:@pid:{}", pid(&one))];
+    let report = run(sandbox, &words);
+    let plot = sandbox.run(&["plot", "run.jsonl", "--json"]);
+    assert_eq!(plot.code, Some(0), "{}", plot.stderr);
+    let plot = serde_json::from_slice(&plot.stdout).expect("JSON");
+    assert!(client(&report, 0, "service_ns").as_u64() > Some(0), "{report}");
+    assert_eq!(client(&plot, 0, "service_ns"), client(&report, 0, "service_ns"));
+}
+
 #[test]
 fn each_selector_finds_its_processes() {
     let sandbox = &Sandbox::unprivileged();
