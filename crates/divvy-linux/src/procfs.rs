@@ -612,12 +612,26 @@ pub fn children(pid: Pid, tid: Pid, found: &mut Vec<Pid>) -> Result<Option<()>> 
 /// # Errors
 /// As [`stat`].
 pub fn threads(pid: Pid, mut each: impl FnMut(Stat)) -> Result<Option<()>> {
+    threads_while(pid, |stat| {
+        each(stat);
+        true
+    })
+}
+
+/// As [`threads`], as long as `each` says so.
+///
+/// # Errors
+/// As [`stat`].
+pub fn threads_while(pid: Pid, mut each: impl FnMut(Stat) -> bool) -> Result<Option<()>> {
     let path = ProcPath::of(pid, "task");
-    let mut malformed = None;
+    let (mut malformed, mut goes_on) = (None, true);
     let walked = numbered_entries(&path, |tid, _| {
+        if !goes_on {
+            return;
+        }
         let path = ProcPath::of_thread(pid, tid, "stat");
         match stat_raw(&path) {
-            Ok(Some(stat)) => each(stat),
+            Ok(Some(stat)) => goes_on = each(stat),
             Ok(None) => {}
             Err(e) => malformed = Some(e.on(&path)),
         }

@@ -56,7 +56,18 @@ pub trait World {
     ///
     /// # Errors
     /// As [`procfs::threads`].
-    fn threads(&self, pid: Pid, each: &mut dyn FnMut(Stat)) -> Result<()>;
+    fn threads(&self, pid: Pid, each: &mut dyn FnMut(Stat)) -> Result<()> {
+        self.threads_while(pid, &mut |stat| {
+            each(stat);
+            true
+        })
+    }
+
+    /// As [`threads`](Self::threads), as long as `each` says so.
+    ///
+    /// # Errors
+    /// As [`procfs::threads`].
+    fn threads_while(&self, pid: Pid, each: &mut dyn FnMut(Stat) -> bool) -> Result<()>;
 
     /// Appends to `found` the children that thread `tid` of `pid` made.
     ///
@@ -180,8 +191,8 @@ impl World for Live {
         process.stat()
     }
 
-    fn threads(&self, pid: Pid, each: &mut dyn FnMut(Stat)) -> Result<()> {
-        procfs::threads(pid, each).map(drop)
+    fn threads_while(&self, pid: Pid, each: &mut dyn FnMut(Stat) -> bool) -> Result<()> {
+        procfs::threads_while(pid, each).map(drop)
     }
 
     fn children(&self, pid: Pid, tid: Pid, found: &mut Vec<Pid>) -> Result<()> {

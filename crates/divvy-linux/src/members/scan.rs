@@ -86,7 +86,10 @@ impl<W: World> Members<W> {
             let pid = self.active[i].pid;
             match self.state_of(i, look)? {
                 Some(stat) if stat.num_threads > 1 => {
-                    self.world.threads(pid, &mut |thread| scan.count(thread.state))?;
+                    self.world.threads_while(pid, &mut |thread| {
+                        scan.count(thread.state);
+                        scan.running < enough
+                    })?;
                 }
                 Some(stat) => scan.count(stat.state),
                 None => {}

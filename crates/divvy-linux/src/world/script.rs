@@ -188,7 +188,7 @@ impl World for Script {
             Stat::parse(line.as_bytes()).expect("a line")
         }))
     }
-    fn threads(&self, _: Pid, _: &mut dyn FnMut(Stat)) -> Result<()> {
+    fn threads_while(&self, _: Pid, _: &mut dyn FnMut(Stat) -> bool) -> Result<()> {
         unreachable!("every process here has one thread")
     }
     fn children(&self, of: Pid, _: Pid, found: &mut Vec<Pid>) -> Result<()> {
