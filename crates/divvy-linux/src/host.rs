@@ -3,6 +3,7 @@
 mod adopt;
 mod behind;
 mod condition;
+mod counted;
 mod descent;
 mod guardian_link;
 mod held_check;
@@ -35,6 +36,7 @@ use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own, perf, sli
 use adopt::{Family, MARK, mark};
 use behind::{Rest, Rests};
 pub(crate) use condition::Condition;
+use counted::LeafCheck;
 use descent::{Descent, Kin};
 use guardian_link::GuardianLink;
 use held_check::HeldCheck;
@@ -119,6 +121,9 @@ pub(crate) struct Client {
     rest: Rest,
     /// Since when it is held.
     stood_since: Instant,
+    /// Its cgroup counts what it uses, if that holds it.
+    counted: bool,
+    leaf_check: LeafCheck,
 }
 
 impl Client {
@@ -144,6 +149,8 @@ impl Client {
             naps: Naps::default(),
             rest: Rest::default(),
             stood_since: Instant::ZERO,
+            counted: false,
+            leaf_check: LeafCheck::default(),
         }
     }
 
@@ -157,12 +164,12 @@ impl Client {
 
     /// Whether its members are to be stopped one by one: those in a cgroup are held with it.
     pub(crate) fn stops(&self) -> bool {
-        self.condition.stands() && self.leaf.as_ref().is_none_or(Leaf::gives_way)
+        self.condition.stands() && self.leaf.as_ref().is_none_or(Leaf::is_signalled)
     }
 
     /// Whether it stands, as far as it was our doing.
     fn stands(&self, look: &mut Look<'_>) -> bool {
-        let leaf = self.leaf.as_ref().filter(|leaf| !leaf.gives_way());
+        let leaf = self.leaf.as_ref().filter(|leaf| !leaf.is_signalled());
         leaf.map_or_else(|| self.members.all_suspended(look), Leaf::is_frozen)
     }
 }
@@ -195,6 +202,8 @@ pub struct LinuxHost {
     tree: Option<Tree>,
     /// Whether commands get counters of their CPU time.
     counters: bool,
+    /// Whether commands have cgroups that hold and count.
+    counted: bool,
     pub(crate) descent: Descent,
     listener: Listener,
     rests: Rests,
@@ -252,10 +261,16 @@ impl LinuxHost {
         }
         // Late wake-ups only cost accuracy; an old kernel knows no slices of one's own choice.
         let slice = slice::ask_for_short_slices();
-        let listener = match perf::is_allowed() {
+        // Where clients have what sleepers leave, nobody has to hear of sleeps.
+        let listener = match perf::is_allowed() && !tree.as_ref().is_some_and(Tree::gives_way) {
             true => Listener::open(&cpus),
             false => Listener::default(),
         };
+        // Where cgroups hold and count, nobody has to be told of.
+        // On another CPU than ours their books may be a tick behind.
+        let is_one =
+            CpuMask::of_thread(rustix::process::getpid())?.is_some_and(|mask| mask.iter().count() == 1);
+        let counted = is_one && perf::cgroups_are_allowed() && tree.as_ref().is_some_and(Tree::counts);
         let inherit =
             Inherit { mask: reactor.outer_mask(), files, cpus: params.cpus, slice, switches: listener.cpu() };
         table.beat(clock::now());
@@ -281,8 +296,9 @@ impl LinuxHost {
             rescued,
             notices: Notices::new(leaves::stay_in_memory(tree.as_ref())),
             tree,
-            counters: perf::is_allowed() && perf::TreeCounter::check().is_ok(),
-            descent: if perf::is_allowed() { Descent::open() } else { Descent::default() },
+            counters: !counted && perf::is_allowed() && perf::TreeCounter::check().is_ok(),
+            descent: if perf::is_allowed() && !counted { Descent::open() } else { Descent::default() },
+            counted,
             listener,
             rests: Rests::default(),
         };
@@ -299,9 +315,12 @@ impl LinuxHost {
         &self.cpus
     }
 
-    /// What tells of the CPU time and the processes of commands, for people: perf events, or clocks and `/proc`.
+    /// What tells of the CPU time and the processes of commands, for people: cgroups, perf events, or clocks and `/proc`.
     #[must_use]
     pub fn accounts(&self) -> &'static str {
+        if self.counted {
+            return "cgroups";
+        }
         match (self.counters, self.descent.is_told()) {
             (true, true) => "perf events",
             (true, false) => "perf counters and scans",
@@ -331,9 +350,9 @@ impl LinuxHost {
         let mut command = command;
         command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
         let leaf = self.tree.as_mut().map(|tree| tree.leaf_of(client.index(), None)).transpose()?;
-        let procs = leaf.as_ref().and_then(Leaf::procs);
+        let procs: Vec<_> = leaf.iter().flat_map(Leaf::procs).collect();
         let naps = Naps::of(!command.own_session);
-        let Spawned { leader, counter, switches } = spawn(command, &self.inherit, procs, self.counters)?;
+        let Spawned { leader, counter, switches } = spawn(command, &self.inherit, &procs, self.counters)?;
         let pid = leader.pid();
         let members = match Members::command(Live, leader, &mut self.table) {
             Ok(members) => members,
@@ -349,7 +368,7 @@ impl LinuxHost {
         // Who has forked unseen is seen late where nobody tells; on another CPU a clock is behind.
         let always = self.cpus.len() > 1 || !self.descent.is_told();
         let members = members.metered(counter, always);
-        self.clients.push(Client { leaf, naps, ..Client::new(members) });
+        self.clients.push(Client { leaf, naps, counted: self.counted, ..Client::new(members) });
         self.family.by_leader.insert(pid, client);
         self.found_client(pid, client);
         if let Some(event) = switches {
@@ -388,8 +407,12 @@ impl LinuxHost {
         }
         // Processes that have been made since the last look shall not survive. All clients are ended in one go: what
         // was found for the first holds for the others.
+        let counted = self.clients[client.index()].is_counted();
+        if counted {
+            let _ = self.list_members(client.index());
+        }
         if self.adopt_is_due() {
-            self.adopt_orphans();
+            if counted { self.adopt_strays() } else { self.adopt_orphans() }
         }
         let Some(c) = self.clients.get_mut(client.index()) else { return Ok(Delivery::Gone) };
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
@@ -662,6 +685,9 @@ impl Host for LinuxHost {
             return Ok(self.clients[i].members.last_total());
         }
         let now = clock::now();
+        if let Some(usage) = self.usage_of(i, now) {
+            return Ok(usage);
+        }
         self.let_keenness_fade(i, now);
         let mut measure = || -> Result<Nanos> {
             let mut read = false;
@@ -748,10 +774,8 @@ impl Drop for LinuxHost {
             let _ = c.members.resume(look);
             c.leaf = None;
         }
-        if let Some(mut tree) = self.tree.take()
-            && tree.dissolve().is_ok()
-        {
-            self.table.view().tree().erase();
+        if let Some(tree) = self.tree.take() {
+            tree.fell(&self.table);
         }
         self.guardian.dismiss(&self.table);
     }

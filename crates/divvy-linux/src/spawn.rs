@@ -62,7 +62,7 @@ pub struct Spawned {
 }
 
 /// Starts `command` as the leader of a new process group. Standard input is `/dev/null`: several commands cannot share
-/// a keyboard. The child is ours to wait for. Where there is a `leaf`, the `cgroup.procs` of a cgroup, it goes there
+/// a keyboard. The child is ours to wait for. Where there are `leaves`, the `cgroup.procs` of cgroups, it goes there
 /// before it becomes the command: none of its children is ever elsewhere. With `counted`, a counter of its CPU time and that
 /// of all its descendants comes back, where the kernel gives one.
 ///
@@ -71,7 +71,7 @@ pub struct Spawned {
 pub fn spawn(
     command: Command,
     inherit: &Inherit,
-    leaf: Option<BorrowedFd<'_>>,
+    leaves: &[BorrowedFd<'_>],
     counted: bool,
 ) -> Result<Spawned> {
     let failed = |e: std::io::Error, argv: &[OsString]| {
@@ -94,13 +94,13 @@ pub fn spawn(
     }
     let (inherit, own_session) = (*inherit, command.own_session);
     // The child has its own copy until it executes the command, and the number is open for as long as we are here.
-    let leaf = leaf.map(|leaf| leaf.as_raw_fd());
+    let leaves: Vec<_> = leaves.iter().map(|leaf| leaf.as_raw_fd()).collect();
     let seed = if counted { CounterSeed::new() } else { None };
     let childs_end = seed.as_ref().map(CounterSeed::childs_end);
     // SAFETY: between fork and exec the closure makes only async-signal-safe system calls, and allocates nothing.
     unsafe {
         process.pre_exec(move || {
-            if let Some(leaf) = leaf {
+            for &leaf in &leaves {
                 // SAFETY: the caller keeps the descriptor open until the child was made.
                 rustix::io::write(BorrowedFd::borrow_raw(leaf), b"0")?; // 0 is whoever writes.
             }

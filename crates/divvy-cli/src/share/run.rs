@@ -701,7 +701,15 @@ impl<'a> Run<'a> {
             give_up_on_stderr();
         }
         let Self {
-            engine, args, plain, plain_dropped, mut warnings, recording, trace_failed, trace_name, ..
+            engine,
+            args,
+            plain,
+            plain_dropped,
+            mut warnings,
+            recording,
+            trace_failed,
+            trace_name,
+            ..
         } = self;
         // Nothing is left to be scheduled, and signals do again what they do to everybody: whatever is waited for from
         // here on, Ctrl-C ends it.

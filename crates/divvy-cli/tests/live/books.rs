@@ -1,5 +1,5 @@
-//! divvy's books against the kernel's: what a command is charged is what the kernel has it down for, by a counter of its tree
-//! and by clocks and scans alike. Never more than the machine had.
+//! divvy's books against the kernel's: what a command is charged is what the kernel has it down for, by its cgroup, by a counter of
+//! its tree and by clocks and scans alike. Never more than the machine had.
 
 use std::process::Stdio;
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::harness::{ENOUGH_TICKS, SPIN, Sandbox, check_fractions, eventually, one_cpu};
 
-/// By a counter, and as where the kernel refuses one.
-const SOURCES: [&str; 2] = ["auto", "clocks"];
+/// By the best that there is (a cgroup where one is ours), by a counter, and as where the kernel refuses one.
+const SOURCES: [&str; 3] = ["auto", "perf", "clocks"];
 /// The kernel books user and system time in ticks of 10 ms where it tells of children.
 const TICK_NS: f64 = 10e6;
 /// What a counter may miss of a tree of short-lived processes: the switches, and the way to the first instruction.

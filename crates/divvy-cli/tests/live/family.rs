@@ -88,9 +88,8 @@ fn a_child_that_leaves_its_group_late() {
         sandbox.with("late").into_iter().find(|p| p.command.starts_with("sh -c : late"))
     });
     for _ in 0..2 {
-        let state = |held: bool| {
-            sandbox.with("late").iter().any(|p| p.pid == session.pid && (p.state == 'T') == held)
-        };
+        let state =
+            |held: bool| sandbox.with("late").iter().any(|p| p.pid == session.pid && p.is_held() == held);
         eventually("it to be held", || state(true).then_some(()));
         eventually("it to be released", || state(false).then_some(()));
     }
@@ -115,13 +114,13 @@ fn children_are_held_with_their_parent() {
         &format!("1:{SPIN}"),
     ]);
     // The child is found within a few looks.
-    let both = |state: fn(char) -> bool| {
+    let both = |held: bool| {
         let family = sandbox.with("family");
-        family.len() == 2 && family.iter().all(|p| state(p.state))
+        family.len() == 2 && family.iter().all(|p| p.is_held() == held)
     };
     for _ in 0..3 {
-        eventually("both to be held", || both(|s| s == 'T').then_some(()));
-        eventually("both to be released", || both(|s| s != 'T').then_some(()));
+        eventually("both to be held", || both(true).then_some(()));
+        eventually("both to be released", || both(false).then_some(()));
     }
     running.signal(rustix::process::Signal::INT);
     assert_eq!(running.wait(), Some(130));
@@ -160,5 +159,5 @@ fn a_child_of_another_user() {
     assert_eq!(running.wait(), Some(0));
     check_fractions(&sandbox.report("report.json"), &[0.5, 0.5]);
     let left = sandbox.processes();
-    assert!(left.iter().all(|p| p.pid == sleeper && p.state != 'T'), "{left:?}");
+    assert!(left.iter().all(|p| p.pid == sleeper && !p.is_held()), "{left:?}");
 }

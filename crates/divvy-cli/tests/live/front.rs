@@ -286,7 +286,7 @@ fn a_held_command_outlives_the_script_that_ran_it_in_the_background() {
     };
     eventually("three clients, of which some are held", || {
         let all = clients();
-        (all.len() == 3 && cpu(&all) > 10 && all.iter().any(|p| p.state == 'T')).then_some(())
+        (all.len() == 3 && cpu(&all) > 10 && all.iter().any(Process::is_held)).then_some(())
     });
     let before = clients();
     std::fs::write(sandbox.path("end"), "").expect("a file");
@@ -310,7 +310,7 @@ fn control_c_reaches_a_paused_client() {
     eventually("it to run", || (cpu(&sandbox.with("client")) > 5).then_some(()));
     let outcome = sandbox.run(&["pause", "job"]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    eventually("it to stand", || sandbox.with("client").iter().all(|p| p.state == 'T').then_some(()));
+    eventually("it to stand", || sandbox.with("client").iter().all(Process::is_held).then_some(()));
     session.key(3);
     let status = eventually("its end", || session.child.try_wait().expect("our child"));
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::INT.as_raw()));

@@ -67,14 +67,30 @@ pub struct Process {
     pub cpu: u64,
     /// The same, of the children that it has waited for.
     pub waited: u64,
+    /// Its cgroup is frozen.
+    pub frozen: bool,
 }
 
 impl Process {
-    /// Whether it does nothing until it is resumed: it is suspended, or waits in vfork() for a child that is, which no signal
+    /// Whether it does nothing until it is let go: it is held, or waits in vfork() for a child that is, which no signal
     /// interrupts.
     pub fn stands(&self) -> bool {
-        matches!(self.state, 'T' | 'D')
+        self.is_held() || self.state == 'D'
     }
+
+    /// Whether it is suspended or frozen.
+    pub fn is_held(&self) -> bool {
+        self.state == 'T' || self.frozen
+    }
+}
+
+/// Whether the cgroup of a process is frozen, in the hierarchy of version 2.
+fn is_frozen(dir: &Path) -> bool {
+    let cgroup = std::fs::read_to_string(dir.join("cgroup")).unwrap_or_default();
+    let Some(path) = cgroup.lines().find_map(|line| line.strip_prefix("0::/")) else { return false };
+    let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+    let events = mounts.map(|mount| mount.join(path).join("cgroup.events"));
+    events.iter().any(|events| std::fs::read_to_string(events).is_ok_and(|text| text.contains("frozen 1")))
 }
 
 /// How a run of divvy ended.
@@ -294,10 +310,10 @@ impl Sandbox {
         found
     }
 
-    /// Those that stand suspended.
+    /// Those that stand suspended, or are frozen.
     pub fn suspended(&self) -> Vec<Process> {
         let mut found = self.processes();
-        found.retain(|p| p.state == 'T');
+        found.retain(Process::is_held);
         found
     }
 
@@ -348,6 +364,8 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         self.kill_clients();
+        // Cgroups that a test has left on purpose.
+        let _ = self.divvy(&["rescue"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 }
 
@@ -439,6 +457,7 @@ fn process(pid: i32, dir: &Path) -> Option<Process> {
         command: String::from_utf8_lossy(&command).replace('\0', " "),
         cpu: ticks(11)? + ticks(12)?,
         waited: ticks(13)? + ticks(14)?,
+        frozen: is_frozen(dir),
     })
     .filter(|p| p.state != 'Z')
 }

@@ -92,7 +92,7 @@ fn check_nobody_stands(sandbox: &Sandbox, what: &str) -> Duration {
     let begun = Instant::now();
     eventually(what, || {
         let is_to_stand = |p: &Process| {
-            p.state == 'T' || procfs::pending(p.pid).ok().flatten().is_some_and(|pending| pending.has_stop())
+            p.is_held() || procfs::pending(p.pid).ok().flatten().is_some_and(|pending| pending.has_stop())
         };
         let left = sandbox.processes();
         left.iter().all(|p| p.comm != "divvy-guardian" && !is_to_stand(p)).then_some(())

@@ -72,7 +72,8 @@ fn a_client_stopped_by_somebody_else_stays_stopped() {
 fn a_client_resumed_by_somebody_else_is_held_again(sandbox: &Sandbox) {
     let (a, b) = (format!("1:: client-a; {SPIN}"), format!("1:: client-b; {SPIN}"));
     // A quantum so long that nobody's turn ends while we look.
-    let running = sandbox.start(&["share", "--quantum", "10s", "--cpus", &one_cpu(), &a, &b]);
+    let running =
+        sandbox.start(&["share", "--backend", "signals", "--quantum", "10s", "--cpus", &one_cpu(), &a, &b]);
     let both = || [one(sandbox, "client-a"), one(sandbox, "client-b")];
     let held = eventually("one to be held", || {
         let found: Vec<_> = both().into_iter().filter(|p| p.state == 'T').collect();

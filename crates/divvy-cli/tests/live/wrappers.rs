@@ -24,7 +24,7 @@ fn a_wrapper_that_mirrors_its_childs_stops_goes_on() {
         format!("1:{SPIN} # client"),
     ];
     let cpu = one_cpu();
-    let mut args = vec!["share", "--quiet", "--cpus", &cpu, "--quantum", "5ms"];
+    let mut args = vec!["share", "--quiet", "--backend", "signals", "--cpus", &cpu, "--quantum", "5ms"];
     args.extend(words.iter().map(String::as_str));
     let running = sandbox.start(&args);
     eventually("both children", || (sandbox.with("# child").len() >= 4).then_some(()));

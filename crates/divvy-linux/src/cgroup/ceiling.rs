@@ -8,8 +8,9 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::disks;
+use super::leaf::Leaf;
 use super::room::{Controller, DeviceIoMax, IO_MAX, IoMax, Limit, MEMORY_MAX, Spell};
-use super::tree::{Leaf, Tree};
+use super::tree::Tree;
 use crate::Error;
 
 /// What a client may not exceed beside its limit of CPU time; `None` of what is not bounded.

@@ -63,8 +63,16 @@ pub enum Means {
     Signals,
     /// Leaves that are frozen.
     Freezer(Ground),
-    /// Leaves with weights, one for each client in order. Who is held runs where nobody else wants the CPU.
-    Idle(Ground, Vec<u64>),
+    /// Leaves with weights. Who is held runs where nobody else wants the CPU.
+    Idle {
+        /// Where the leaves are.
+        ground: Ground,
+        /// One for each client in order.
+        weights: Vec<u64>,
+        /// Where leaves can be frozen, too: there, where it is another hierarchy, each client has a second one. One CPU is divided so;
+        /// on several, and where there is none, signals hold.
+        freezer: Option<Ground>,
+    },
     /// Leaves with weights, one for each client in order. Nobody is ever held.
     Weights(Ground, Vec<u64>),
     /// Leaves with weights, memory and parts of disks that follow what clients are due
@@ -175,8 +183,9 @@ fn idle_ground<'a>(wish: &Wish<'_>, survey: &'a Survey) -> Result<&'a Ground, Re
     }
 }
 
-fn with_idle(wish: &Wish<'_>, ground: &Ground, why: String) -> Chosen {
-    let means = Means::Idle(ground.clone(), scale(wish.shares, ground.knob).values);
+fn with_idle(wish: &Wish<'_>, ground: &Ground, survey: &Survey, why: String) -> Chosen {
+    let weights = scale(wish.shares, ground.knob).values;
+    let means = Means::Idle { ground: ground.clone(), weights, freezer: survey.freezer.clone().ok() };
     Chosen { backend: Backend::Idle, means, why, weights: None }
 }
 
@@ -219,7 +228,7 @@ pub fn choose(wish: &Wish<'_>, survey: &Survey) -> Result<Chosen, Refused> {
                 Err(why) => Err(Refused::Machine(format!("--backend cgroup: {why}"))),
             }
         }
-        Asked::Idle => idle_ground(wish, survey).map(|ground| with_idle(wish, ground, asked())),
+        Asked::Idle => idle_ground(wish, survey).map(|ground| with_idle(wish, ground, survey, asked())),
         Asked::Auto => Ok(best(wish, survey)),
         Asked::Nothing => Ok(usual(wish, survey)),
     }
@@ -240,7 +249,7 @@ fn usual(wish: &Wish<'_>, survey: &Survey) -> Chosen {
         })
     });
     match ground {
-        Ok(ground) => with_idle(wish, ground, format!("{} is ours", ground.dir.display())),
+        Ok(ground) => with_idle(wish, ground, survey, format!("{} is ours", ground.dir.display())),
         Err(why) => signals(format!("no cpu.idle: {why}")),
     }
 }

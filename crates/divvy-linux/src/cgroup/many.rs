@@ -8,8 +8,9 @@ use divvy_policy::ClientId;
 use rustix::io::Errno;
 
 use super::files::{Files, Real};
+use super::leaf::Leaf;
 use super::survey::{Enable, Ground, Survey};
-use super::tree::{Leaf, Purpose, Tree};
+use super::tree::{Purpose, Tree};
 use super::users::{Check, Due, WithLeaves};
 use super::weights::Knob;
 use crate::{Result, procfs};

@@ -12,6 +12,7 @@ mod ceiling;
 mod choose;
 mod disks;
 mod files;
+mod leaf;
 mod many;
 mod pressure;
 pub(crate) mod raw;
@@ -24,13 +25,14 @@ mod weights;
 
 pub use ceiling::{Ceilings, NotKept};
 pub use choose::{Asked, Backend, Chosen, Means, Refused, Wish, choose};
+pub(crate) use leaf::{Leaf, is_gone};
 #[doc(hidden)]
 pub use many::ManyLeaves;
 pub use pressure::pressures;
 pub use rights::{Enforced, Rights, WHOLE};
 pub(crate) use survey::FIX;
 pub use survey::{Enable, Ground, Survey};
-pub(crate) use tree::{Leaf, Tree};
+pub(crate) use tree::Tree;
 pub(crate) use users::WithLeaves;
 pub use users::{Check, Due};
 pub use weights::{DEVIATION_WARN_PPM, Knob, Weights, scale};

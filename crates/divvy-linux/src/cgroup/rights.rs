@@ -15,11 +15,12 @@ use std::path::{Path, PathBuf};
 
 use super::disks::{self, Disk};
 use super::files::Files;
+use super::leaf::Leaf;
 use super::room::{
     Attribute, Controller, IO_BFQ_WEIGHT, IO_WEIGHT, Limit, MEMORY_LOW, MEMORY_MAX, MEMORY_MIN, Parse,
 };
 use super::survey::Ground;
-use super::tree::{Leaf, Tree};
+use super::tree::Tree;
 use super::users::Levels;
 use super::weights::Knob;
 use crate::Result;

@@ -5,23 +5,23 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use divvy_policy::CpuLimit;
 use divvy_policy::gate::limited::WINDOW;
-use divvy_policy::{CpuLimit, Nanos};
 use rustix::io::Errno;
 
 use super::choose::Means;
 use super::files::{Files, Real};
+use super::leaf::{Hold, Leaf};
 use super::raw::{self, FixedPath, SwitchedOn, TreeImage, Undone};
 use super::rights::{Given, Offers};
 use super::room::{CPU_MAX, Controller, Limit};
 use super::survey::{Enable, FIX, Ground};
 use super::users::{Due, Stale, UserCgroup};
-use crate::guard::Table;
+use crate::guard::{Table, TreeCells};
 use crate::{Error, Pid, Result, StartTime};
 
 /// What a tree is for.
@@ -29,8 +29,9 @@ use crate::{Error, Pid, Result, StartTime};
 pub(crate) enum Purpose {
     /// Leaves are frozen and thawed.
     Freeze,
-    /// Leaves have weights, one for each client in order, and are put behind all others and back.
-    Idle(Vec<u64>),
+    /// Leaves have weights, one for each client in order, are put behind all others and back, and, where `freezes`, are frozen
+    /// and thawed; else signals hold who is in them, or another tree does.
+    Idle { weights: Vec<u64>, freezes: bool },
     /// Leaves have weights, one for each client in order.
     Weigh(Vec<u64>),
     /// Leaves have weights that change, are frozen for a pause, and have rights to memory and disks.
@@ -65,6 +66,8 @@ pub(crate) struct Tree {
     pub(super) stale: Stale,
     /// How far off the worst CPU weight is of what is beside each other in the root, in millionths.
     pub(super) off_ppm: u64,
+    /// The tree that freezes, where that is in another hierarchy: each leaf has one there, too.
+    second: Option<Box<Tree>>,
 }
 
 /// The error for a cgroup's file; a lacking permission names the fix that holds for cgroups.
@@ -82,26 +85,55 @@ impl Tree {
     /// # Errors
     /// As [`Tree::make`]; nothing is left then.
     pub(crate) fn grow(means: Means, table: &Table, cpus: usize) -> Result<Option<Self>> {
+        let mut freezer = None;
         let (ground, purpose) = match means {
             Means::Signals => return Ok(None),
             Means::Freezer(ground) => (ground, Purpose::Freeze),
-            Means::Idle(ground, weights) => (ground, Purpose::Idle(weights)),
+            Means::Idle { ground, weights, freezer: second } => {
+                // On several CPUs threads are sent to these one by one, and who does that knows them all.
+                let freezes = second.is_some() && cpus == 1;
+                let same = ground.knob == super::Knob::Weight;
+                freezer = second.filter(|_| freezes && !same);
+                (ground, Purpose::Idle { weights, freezes: freezes && same })
+            }
             Means::Weights(ground, weights) => (ground, Purpose::Weigh(weights)),
             Means::Rights(ground) => (ground, Purpose::Keep),
         };
         let (pid, start) = table.owner_identity();
-        let mut tree = Self::plan(ground, purpose, pid, start);
         let view = table.view();
-        let cells = view.tree();
-        cells.note(&tree.image()?);
-        if let Err(e) = tree.make(cpus) {
-            if tree.dissolve().is_ok() {
-                cells.erase();
+        let mut tree = Self::plan(ground, purpose, pid, start);
+        tree.make_noted(view.tree(), cpus)?;
+        if let Some(ground) = freezer {
+            let mut second = Self::plan(ground, Purpose::Freeze, pid, start);
+            // Where it cannot be had, signals hold.
+            if second.make_noted(view.second_tree(), cpus).is_ok() {
+                tree.second = Some(Box::new(second));
             }
-            return Err(e);
         }
-        cells.note(&tree.image()?);
         Ok(Some(tree))
+    }
+
+    /// Makes the tree, noted in `cells` before.
+    fn make_noted<const PATH: usize>(&mut self, cells: &TreeCells<PATH>, cpus: usize) -> Result<()> {
+        let note =
+            |tree: &Self| cells.note(&tree.image()?).map_err(|e| failed("note in the table", &tree.root, e));
+        note(self)?;
+        let made = self.make(cpus).and_then(|()| note(self));
+        if made.is_err() && self.dissolve().is_ok() {
+            cells.erase();
+        }
+        made
+    }
+
+    /// Takes it apart, and says so in the owner's table.
+    pub(crate) fn fell(mut self, table: &Table) {
+        let view = table.view();
+        if self.second.take().is_some_and(|mut second| second.dissolve().is_ok()) {
+            view.second_tree().erase();
+        }
+        if self.dissolve().is_ok() {
+            view.tree().erase();
+        }
     }
 
     /// A tree on `ground` for the owner `pid` that began at `start`; nothing is made yet.
@@ -137,6 +169,7 @@ impl Tree {
             users,
             stale,
             off_ppm: 0,
+            second: None,
         }
     }
 
@@ -249,7 +282,13 @@ impl Tree {
     pub(super) fn leaf_in(&self, around: &Path, client: usize) -> Result<Leaf> {
         let dir = around.join(format!("c{client}"));
         self.files.make(&dir).map_err(|e| failed("make cgroup", &dir, e))?;
-        let leaf = self.open_leaf(&dir, client);
+        let leaf = self.open_leaf(&dir, client).map(|mut leaf| {
+            // Where there can be none, signals hold.
+            if let Some(Ok(second)) = self.second.as_ref().map(|second| second.leaf(client)) {
+                (leaf.second, leaf.hold) = (Some(Box::new(second)), Hold::Freezer);
+            }
+            leaf
+        });
         if leaf.is_err() {
             // Empty, and ours.
             let _ = rustix::fs::rmdir(&dir);
@@ -264,6 +303,7 @@ impl Tree {
             file.map_err(|e| failed("open", &path, Errno::from_io_error(&e).unwrap_or(Errno::IO)))
         };
         let (mut freeze, mut behind, mut weight) = (None, None, self.ground.knob.ordinary());
+        let mut hold = Hold::Weight;
         match &self.purpose {
             Purpose::Freeze => {
                 let file = open("cgroup.freeze").map_err(|e| match e.errno() {
@@ -275,12 +315,14 @@ impl Tree {
                     },
                     _ => e,
                 })?;
-                freeze = Some(file);
+                (freeze, hold) = (Some(file), Hold::Freezer);
             }
-            Purpose::Idle(weights) => {
+            Purpose::Idle { weights, freezes } => {
                 weight = weights.get(client).copied().unwrap_or(weight);
                 self.weigh(dir, weight)?;
                 behind = Some(open("cpu.idle")?);
+                freeze = if *freezes { open("cgroup.freeze").ok() } else { None };
+                hold = if freeze.is_some() { Hold::Freezer } else { Hold::Signals };
             }
             Purpose::Weigh(weights) => {
                 weight = weights.get(client).copied().unwrap_or(weight);
@@ -303,6 +345,7 @@ impl Tree {
             client,
             dir,
             due,
+            hold,
             freeze,
             behind,
             procs,
@@ -312,6 +355,7 @@ impl Tree {
             parts: Vec::new(),
             told: false,
             user: None,
+            second: None,
         })
     }
 
@@ -328,6 +372,21 @@ impl Tree {
     /// Whether it divides by weights that follow the clients' shares.
     pub(crate) fn follows(&self) -> bool {
         self.purpose.keeps()
+    }
+
+    /// Whether leaves can be put behind others.
+    pub(crate) fn gives_way(&self) -> bool {
+        matches!(self.purpose, Purpose::Idle { .. })
+    }
+
+    /// Whether leaves that can be put behind others hold who is in them, too, and count what is used.
+    pub(crate) fn counts(&self) -> bool {
+        matches!(self.purpose, Purpose::Idle { freezes: true, .. }) || self.second.is_some()
+    }
+
+    /// The cgroup of a process in the hierarchy that freezes; `None` for one that has ended.
+    pub(crate) fn freezers_cgroup_of(&self, pid: Pid) -> Option<PathBuf> {
+        self.second.as_deref().unwrap_or(self).ground.cgroup_of(pid)
     }
 
     /// Gives a leaf another weight; writes nothing where it has it.
@@ -422,7 +481,10 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::System`] or [`Error::Permission`]; what is left goes with the tree.
-    pub(crate) fn disband(&mut self, leaf: Leaf) -> Result<()> {
+    pub(crate) fn disband(&mut self, mut leaf: Leaf) -> Result<()> {
+        if let (Some(second), Some(leaf)) = (&mut self.second, leaf.second.take()) {
+            second.disband(*leaf)?;
+        }
         let below = leaf.dir.strip_prefix(&self.root).unwrap_or(&leaf.dir);
         let name = std::os::unix::ffi::OsStrExt::as_bytes(below.as_os_str());
         let name = std::ffi::CString::new(name).unwrap_or_default();
@@ -434,7 +496,10 @@ impl Tree {
     }
 
     /// Removes `leaf`, in which nobody is any more. One that is busy for some moments longer is removed with the tree.
-    pub(crate) fn remove(&mut self, leaf: Leaf) {
+    pub(crate) fn remove(&mut self, mut leaf: Leaf) {
+        if let (Some(second), Some(leaf)) = (&mut self.second, leaf.second.take()) {
+            second.remove(*leaf);
+        }
         let _ = rustix::fs::rmdir(&leaf.dir);
         self.left(leaf.client, leaf.user);
     }
@@ -467,135 +532,11 @@ impl Drop for Tree {
     }
 }
 
-/// One client's cgroup.
-#[derive(Debug)]
-pub(crate) struct Leaf {
-    /// Its client's number.
-    pub(crate) client: usize,
-    pub(super) dir: PathBuf,
-    /// What it is to have.
-    pub(super) due: Due,
-    /// `cgroup.freeze`, where that is what the leaf is for.
-    freeze: Option<File>,
-    /// `cpu.idle`, where the leaf is to run when nobody else wants the CPU, and signals hold its processes.
-    behind: Option<File>,
-    /// `cgroup.procs`, until somebody is in it.
-    procs: Option<File>,
-    /// `cpu.stat`, where there is one that has a usage.
-    usage: Option<File>,
-    weight: u64,
-    /// What it was given of memory and disks.
-    pub(super) given: Given,
-    /// Cgroups in it for those that ran before, by where they were.
-    parts: Vec<(PathBuf, PathBuf)>,
-    /// Whether it was told that a process could not be moved.
-    told: bool,
-    /// In whose cgroup it is, if in any user's.
-    pub(super) user: Option<u32>,
-}
-
 /// Where the processes of a part of a leaf were before.
 fn home_of(part: &Path) -> Option<PathBuf> {
     let mut path = [0; raw::PATH_MAX];
     let length = rustix::fs::getxattr(part, raw::HOME, &mut path).ok()?;
     Some(PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path.get(..length)?)))
-}
-
-impl Leaf {
-    /// Its cgroup.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// Its `cgroup.procs`, for a child that writes itself into it before it becomes what it is to be.
-    pub(crate) fn procs(&self) -> Option<BorrowedFd<'_>> {
-        self.procs.as_ref().map(File::as_fd)
-    }
-
-    /// Nobody else is to go into it from here: a descriptor less for each client.
-    pub(crate) fn close(mut self) -> Self {
-        self.procs = None;
-        self
-    }
-
-    /// The same without any descriptor: it can be given weights and rights, and neither be frozen nor looked at.
-    pub(super) fn without_files(self) -> Self {
-        Self { freeze: None, behind: None, procs: None, usage: None, ..self }
-    }
-
-    /// Whether this is the first time that a process that could not be moved is told of.
-    pub(crate) fn tells_once(&mut self) -> bool {
-        !std::mem::replace(&mut self.told, true)
-    }
-
-    fn set_frozen(&self, frozen: bool) -> Result<()> {
-        self.switch(self.freeze.as_ref(), frozen, if frozen { "freeze cgroup" } else { "thaw cgroup" })
-    }
-
-    fn switch(&self, file: Option<&File>, on: bool, operation: &'static str) -> Result<()> {
-        let Some(file) = file else { return Ok(()) };
-        let text: &[u8] = if on { b"1" } else { b"0" };
-        loop {
-            match file.write_at(text, 0) {
-                Ok(_) => return Ok(()),
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => {
-                    return Err(failed(operation, &self.dir, Errno::from_io_error(&e).unwrap_or(Errno::IO)));
-                }
-            }
-        }
-    }
-
-    /// Whether it can be put behind all others: it does not hold its processes itself then.
-    pub(crate) fn gives_way(&self) -> bool {
-        self.behind.is_some()
-    }
-
-    /// Lets its processes run only where nobody else of the tree wants the CPU, or as its weight says again.
-    ///
-    /// # Errors
-    /// [`Error::System`] or [`Error::Permission`].
-    pub(crate) fn put_behind(&self, behind: bool) -> Result<()> {
-        self.switch(self.behind.as_ref(), behind, "change cpu.idle of cgroup")
-    }
-
-    /// Keeps all of its processes from running: each at its next return from the kernel. Does nothing in a leaf that has
-    /// only a weight.
-    ///
-    /// # Errors
-    /// [`Error::System`] or [`Error::Permission`].
-    pub(crate) fn freeze(&self) -> Result<()> {
-        self.set_frozen(true)
-    }
-
-    /// Lets them run again.
-    ///
-    /// # Errors
-    /// As [`Leaf::freeze`].
-    pub(crate) fn thaw(&self) -> Result<()> {
-        self.set_frozen(false)
-    }
-
-    /// Whether the kernel was told to freeze it, and nobody has taken that back.
-    pub(crate) fn is_frozen(&self) -> bool {
-        let mut state = [0];
-        self.freeze.as_ref().is_some_and(|f| f.read_at(&mut state, 0).is_ok() && state == *b"1")
-    }
-
-    /// CPU time of all that ever were in it; `None` where the kernel does not tell. May be a tick behind a process that
-    /// runs just now.
-    pub(crate) fn usage(&self) -> Option<Nanos> {
-        let mut text = [0; 64];
-        let read = self.usage.as_ref()?.read_at(&mut text, 0).ok()?;
-        parse_usage(text.get(..read)?)
-    }
-}
-
-/// The first line of `cpu.stat`: `usage_usec 1234`.
-fn parse_usage(text: &[u8]) -> Option<Nanos> {
-    let line = text.split(|&b| b == b'\n').next()?;
-    let digits = std::str::from_utf8(line.strip_prefix(b"usage_usec ")?).ok()?;
-    digits.trim().parse::<u64>().ok()?.checked_mul(1_000).map(Nanos)
 }
 
 #[cfg(test)]
@@ -635,7 +576,7 @@ mod tests {
         let mut tree = tree(&fixture, Purpose::Weigh(vec![25, 50]), Enable::MoveAndControl);
         tree.make(2).expect("nothing is refused");
         let leaf = tree.leaf(1).expect("a leaf");
-        assert_eq!(leaf.usage(), Some(Nanos(1_234_567_000)));
+        assert_eq!(leaf.usage(), Some(divvy_policy::Nanos(1_234_567_000)));
         assert_eq!(
             written(&fixture),
             [
@@ -725,13 +666,6 @@ mod tests {
         assert_eq!(written(&fixture).len(), 2, "{:?}", written(&fixture));
     }
 
-    #[test]
-    fn usage_is_read_in_us() {
-        assert_eq!(parse_usage(b"usage_usec 12\nuser_usec 3\n"), Some(Nanos(12_000)));
-        assert_eq!(parse_usage(b"nr_periods 0\n"), None);
-        assert_eq!(parse_usage(b""), None);
-    }
-
     /// The kernel's own files: frozen, thawed, and taken apart with a process in it, which goes home.
     #[test]
     fn a_live_tree_is_taken_apart_whoever_is_in_it() {
@@ -748,7 +682,8 @@ mod tests {
         tree.make(1).expect("it is ours");
         let leaf = tree.leaf(0).expect("it is ours");
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
-        rustix::io::write(leaf.procs().expect("open"), child.id().to_string().as_bytes()).expect("our child");
+        rustix::io::write(leaf.procs().next().expect("open"), child.id().to_string().as_bytes())
+            .expect("our child");
         leaf.freeze().expect("it is ours");
         assert!(leaf.is_frozen() && leaf.usage().is_some());
         // Another tree in its place is not touched.

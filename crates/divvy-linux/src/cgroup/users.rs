@@ -11,9 +11,10 @@ use std::path::PathBuf;
 
 use divvy_policy::ClientId;
 
+use super::leaf::Leaf;
 use super::rights::{Given, Rights};
 use super::room::Controller;
-use super::tree::{Leaf, Tree, failed};
+use super::tree::{Tree, failed};
 use super::weights::{Knob, scale};
 use crate::Result;
 

@@ -169,15 +169,15 @@ impl Duty<'_> {
         (0..view.len()).filter_map(move |index| view.image(index))
     }
 
-    /// Takes the tree of cgroups apart, if the dead owner had one; whether nothing is left of it.
+    /// Takes the trees of cgroups apart, if the dead owner had any; whether nothing is left of them.
     fn dissolve(&self) -> bool {
-        self.view.tree().image().is_none_or(|tree| raw::dissolve(&tree).failed.is_none())
+        self.view.undo_trees(raw::dissolve)
     }
 
     /// Resumes everything held; whether nothing was left undone.
     fn resume_all(&mut self) -> bool {
         let latest = ticks(clock::since_boot());
-        let mut done = self.view.tree().image().is_none_or(|tree| raw::thaw(&tree).failed.is_none());
+        let mut done = self.view.undo_trees(raw::thaw);
         let images = self.images();
         resume_held(&Live::default(), images, latest, &mut self.ready, self.wanted, &mut |_, verdict| {
             done &= !matches!(verdict, Verdict::Failed(_));
@@ -196,7 +196,7 @@ impl Duty<'_> {
         }
         self.seen.silent += round;
         let holds = || self.images().any(|slot| slot.held || slot.affinity.is_some());
-        if self.seen.silent < STOPPED_AFTER || !(holds() || self.view.tree().is_noted()) {
+        if self.seen.silent < STOPPED_AFTER || !(holds() || self.view.has_trees()) {
             return;
         }
         // Read before resuming: an owner that runs meanwhile shows in the next round.

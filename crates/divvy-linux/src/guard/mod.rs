@@ -30,4 +30,5 @@ pub use rescue::{Failure, Place, Report, rescue, rescue_with};
 pub use table::{CAPACITY, Reach, SavedAffinity, Slot, Table};
 #[cfg(test)]
 pub(crate) use table::{SlotImage, View};
+pub(crate) use tree::TreeCells;
 pub use walk::{Identity, Live, Processes};

@@ -11,12 +11,12 @@ use rustix::process::Pid;
 use super::dir::RuntimeDir;
 use super::guardian::HUNG_AFTER;
 use super::table::{
-    BEAT_NS_OFFSET, HEADER_BYTES, HIGH_WATER_OFFSET, Header, Reach, SLOT_BYTES, SlotCells, SlotImage,
-    TREE_OFFSET,
+    BEAT_NS_OFFSET, HEADER_BYTES, HIGH_WATER_OFFSET, Header, Reach, SECOND_OFFSET, SLOT_BYTES, SlotCells,
+    SlotImage, TREE_OFFSET,
 };
-use super::tree::TreeCells;
+use super::tree::{SecondCells, TreeCells};
 use super::walk::{Live, Processes, READY_MAX, Verdict, Wanted, resume_held};
-use crate::cgroup::raw::{self, Undone};
+use crate::cgroup::raw::{self, PATH_MAX};
 use crate::procfs::{self, BOOT_ID};
 use crate::{Error, Result, StartTime, State, clock};
 
@@ -188,23 +188,23 @@ fn rescue_table<P: Processes>(
     }
 
     let path = dir.path_of(name);
-    let tree = first
-        .get(TREE_OFFSET..)
-        .and_then(|bytes| bytes.first_chunk())
-        .map_or(Ok(None), TreeCells::image_of_bytes);
-    let tree = tree.map_err(|what| Error::CorruptTable { path: path.clone(), what: what.to_owned() })?;
-    let undone =
-        tree.map_or_else(Undone::default, |tree| if owned { raw::thaw(&tree) } else { raw::dissolve(&tree) });
-    report.thawed += undone.thawed;
-    report.cgroups += undone.removed;
-    if let (Some(cause), Some(tree)) = (undone.failed, tree) {
-        let root = String::from_utf8_lossy(tree.root.bytes()).into_owned();
-        report.errors.push(Error::system("thaw and remove cgroup", root, cause));
+    let corrupt = |what: &str| Error::CorruptTable { path: path.clone(), what: what.to_owned() };
+    let second = SecondCells::image_of_bytes(&first[SECOND_OFFSET..]).map_err(corrupt)?;
+    let tree = TreeCells::<PATH_MAX>::image_of_bytes(&first[TREE_OFFSET..]).map_err(corrupt)?;
+    let mut failed = false;
+    for tree in second.iter().chain(&tree) {
+        let undone = if owned { raw::thaw(tree) } else { raw::dissolve(tree) };
+        report.thawed += undone.thawed;
+        report.cgroups += undone.removed;
+        if let Some(cause) = undone.failed {
+            failed = true;
+            let root = String::from_utf8_lossy(tree.root.bytes()).into_owned();
+            report.errors.push(Error::system("thaw and remove cgroup", root, cause));
+        }
     }
     let slots = read_slots(dir, name, &file, &header, &first)?;
     let nr_groups = slots.iter().filter(|slot| matches!(slot.reach, Reach::Group { .. })).count();
     let mut wanted = vec![Wanted::default(); nr_groups];
-    let mut failed = undone.failed.is_some();
     let mut ready = Vec::with_capacity(slots.len().min(READY_MAX));
     let latest = latest_member(&first);
     resume_held(processes, slots.into_iter(), latest, &mut ready, &mut wanted, &mut |pid, verdict| {

@@ -39,8 +39,9 @@ use rustix::process::Pid;
 
 use super::dir::RuntimeDir;
 use super::rescue::Place;
-use super::tree::{TREE_BYTES, TreeCells};
+use super::tree::{SECOND_BYTES, SecondCells, TREE_BYTES, TreeCells};
 use crate::affinity::{CpuMask, MASK_WORDS};
+use crate::cgroup::raw::{TreeImage, Undone};
 use crate::{Error, Result, StartTime, procfs};
 
 /// Slots of an ordinary table: more than divvy can divide among, and 12 MiB of address space, of which only the
@@ -53,8 +54,9 @@ pub(crate) const CAPACITY_MAX: u32 = 16 * CAPACITY;
 /// The first page: what never changes ([`Header`]), then what does ([`LiveCells`]).
 pub(crate) const HEADER_BYTES: usize = 4096;
 const LIVE_OFFSET: usize = 256;
-/// Where in the file the tree of cgroups is.
+/// Where in the file the tree of cgroups is, and the second one.
 pub(crate) const TREE_OFFSET: usize = 512;
+pub(crate) const SECOND_OFFSET: usize = TREE_OFFSET + TREE_BYTES;
 const MAGIC: [u8; 8] = *b"DIVVYTBL";
 const VERSION: u32 = 1;
 /// Slots whose space is allocated at a time.
@@ -205,7 +207,7 @@ pub(crate) struct SlotCells {
 }
 
 const _: () = assert!(size_of::<SlotCells>() == 192 && LIVE_OFFSET + size_of::<LiveCells>() <= TREE_OFFSET);
-const _: () = assert!(TREE_OFFSET + TREE_BYTES <= HEADER_BYTES);
+const _: () = assert!(SECOND_OFFSET.is_multiple_of(8) && SECOND_OFFSET + SECOND_BYTES <= HEADER_BYTES);
 
 /// What a slot said when it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,6 +283,24 @@ impl View {
     pub fn tree(&self) -> &TreeCells {
         // SAFETY: as in `live`.
         unsafe { self.base.add(TREE_OFFSET).cast::<TreeCells>().as_ref() }
+    }
+
+    /// The second tree of cgroups, if the owner has two.
+    pub fn second_tree(&self) -> &SecondCells {
+        // SAFETY: as in `live`.
+        unsafe { self.base.add(SECOND_OFFSET).cast::<SecondCells>().as_ref() }
+    }
+
+    /// Whether the owner has any.
+    pub fn has_trees(&self) -> bool {
+        self.tree().is_noted() || self.second_tree().is_noted()
+    }
+
+    /// Does `undo` to each of the trees; whether all was done.
+    pub fn undo_trees(&self, undo: impl Fn(&TreeImage) -> Undone) -> bool {
+        let done = |tree: Option<TreeImage>| tree.is_none_or(|tree| undo(&tree).failed.is_none());
+        // Frozen processes are in the second one, where there are two.
+        done(self.second_tree().image()) & done(self.tree().image())
     }
 
     fn cells(&self, index: u32) -> Option<&SlotCells> {
@@ -560,7 +580,7 @@ impl Drop for Table {
     /// for the guardian and the rescue to work on.
     fn drop(&mut self) {
         let held = self.images().any(|image| image.held || image.affinity.is_some());
-        if !held && !self.view.tree().is_noted() {
+        if !held && !self.view.has_trees() {
             // A file that cannot be removed names nobody who is held: the next rescue removes it.
             let _ = self.dir.remove(&self.name);
         }

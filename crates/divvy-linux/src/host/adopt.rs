@@ -39,8 +39,7 @@ impl LinuxHost {
             let group = crate::procfs::stat(pid).ok().flatten().and_then(|s| s.pgrp);
             let adopted = self.family.orphans.remove(&pid).filter(|c| self.clients.get(c.index()).is_some());
             let by_group = || group.and_then(|g| self.led_by(g));
-            let told = self.descends_from(pid);
-            let known = self.led_by(pid).or(adopted).or(told);
+            let known = self.led_by(pid).or(adopted).or_else(|| self.descends_from(pid));
             let owner = known.or_else(by_group).or_else(|| self.clients_of(pid));
             if let Some(client) = owner {
                 let c = &mut self.clients[client.index()];
@@ -60,6 +59,11 @@ impl LinuxHost {
             }
             self.settle(client.index());
         }
+        self.look_at_ending();
+    }
+
+    /// Commands whose leaders have ended are gone when nobody of them is left.
+    fn look_at_ending(&mut self) {
         for client in std::mem::take(&mut self.family.ending) {
             let lives = |host: &Self| host.clients.get(client.index()).is_some_and(|c| !c.is_gone());
             if lives(self) {
@@ -79,11 +83,17 @@ impl LinuxHost {
         }
         // An empty group tells with one call that nobody is left in it, but not whether somebody left it. Where
         // thousands end at once, not all of our children are looked at for each of them.
-        let none_left = self.none_left(client.index());
+        let mut none_left = self.none_left(client.index());
         if none_left == Some(false) {
             return; // Others of it live, and the kernel tells of their ends.
         }
+        if self.clients[client.index()].is_counted() {
+            // Who has left its cgroup before the last of it ended there may live on.
+            self.check_leaf(client.index());
+            none_left = self.none_left(client.index());
+        }
         let _ = self.catch_up(client.index());
+        let _ = self.clients[client.index()].usage();
         let c = &self.clients[client.index()];
         let few = self.clients.len() <= FEW_CLIENTS;
         if few || !c.members.all_ended() || self.adopt_is_due() {
@@ -129,9 +139,13 @@ impl LinuxHost {
     /// clients' number, so it is done when processes have been made, and the less often the more clients there are.
     pub(super) fn adopt_orphans(&mut self) {
         self.family.looked.0 = clock::now();
-        if self.all_are_told() {
-            return;
+        if !self.all_are_told() {
+            self.adopt_strays();
         }
+    }
+
+    /// As [`adopt_orphans`](Self::adopt_orphans), also where somebody else tells of them.
+    pub(super) fn adopt_strays(&mut self) {
         let own = rustix::process::getpid();
         let guardian = self.guardian();
         let mut children = Vec::new();
@@ -176,6 +190,10 @@ impl LinuxHost {
         self.family.looked = (self.beaten, latest);
         if made {
             self.adopt_orphans();
+        }
+        // A cgroup may be empty some moments after its last process was waited for, or without that being our child.
+        if self.counted {
+            self.look_at_ending();
         }
     }
 }

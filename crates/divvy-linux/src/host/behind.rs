@@ -301,10 +301,14 @@ impl LinuxHost {
     /// Lets client `i` have what the others leave.
     fn put_behind(&mut self, i: usize) -> Result<()> {
         let c = &mut self.clients[i];
-        let stopped = c.stops();
+        let (stopped, stood) = (c.stops(), c.condition.stands());
         let Some(leaf) = &c.leaf else { return Ok(()) };
         leaf.put_behind(true)?;
         self.tally.signals += 1;
+        if stood && !stopped {
+            leaf.thaw()?;
+            self.tally.signals += 1;
+        }
         c.condition = Condition::Behind;
         c.audited = None;
         if stopped {

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use divvy_policy::{ClientId, Instant, Nanos};
 
-use super::LinuxHost;
+use super::{Client, LinuxHost};
 use crate::members::Look;
 use crate::perf::{Lineage, Relation};
 use crate::procfs::State;
@@ -91,13 +91,15 @@ impl LinuxHost {
     /// Whether all members of command `i` are told by the kernel, so that none has to be looked for.
     pub(super) fn is_told(&self, i: usize) -> bool {
         let c = &self.clients[i];
-        self.descent.is_told() && c.selector.is_none() && c.kin.scanned == self.descent.overruns
+        c.is_counted()
+            || self.descent.is_told() && c.selector.is_none() && c.kin.scanned == self.descent.overruns
     }
 
     /// Whether that holds for every command.
     pub(super) fn all_are_told(&self) -> bool {
-        let commands = self.clients.iter().filter(|c| c.selector.is_none() && !c.is_gone());
-        self.descent.is_told() && commands.into_iter().all(|c| c.kin.scanned == self.descent.overruns)
+        let told = |c: &Client| self.descent.is_told() && c.kin.scanned == self.descent.overruns;
+        let mut commands = self.clients.iter().filter(|c| c.selector.is_none() && !c.is_gone());
+        (self.descent.is_told() || self.counted) && commands.all(|c| c.is_counted() || told(c))
     }
 
     /// `leader` was made by us for `client`.
@@ -178,6 +180,9 @@ impl LinuxHost {
     /// # Errors
     /// As [`Members::add`](crate::members::Members::add).
     pub(super) fn catch_up(&mut self, i: usize) -> Result<()> {
+        if self.clients[i].is_counted() {
+            return self.list_members(i);
+        }
         self.follow();
         let c = &mut self.clients[i];
         let kin = &mut c.kin;
@@ -206,6 +211,10 @@ impl LinuxHost {
 
     /// Whether no process of command `i` is left, as far as the kernel has told; `None` where it does not tell.
     pub(super) fn none_left(&mut self, i: usize) -> Option<bool> {
+        let c = &self.clients[i];
+        if c.is_counted() {
+            return c.leaf.as_ref().and_then(|leaf| leaf.is_populated()).map(|somebody| !somebody);
+        }
         self.follow();
         let told = self.is_told(i) && !self.clients[i].kin.patchy;
         told.then(|| self.clients[i].kin.alive == 0)
@@ -227,6 +236,9 @@ impl LinuxHost {
 
     /// The client of a process below us that is known to live.
     pub(super) fn descends_from(&self, pid: Pid) -> Option<ClientId> {
+        if self.counted {
+            return self.counted_with(pid);
+        }
         let client = self.descent.alive.get(&pid)?.client;
         self.clients.get(client.index()).is_some_and(|c| !c.is_gone()).then_some(client)
     }

@@ -73,7 +73,7 @@ impl GuardianLink {
     /// Ends it, unless something could not be resumed: then it stays, and tries again once we are gone.
     pub(super) fn dismiss(&mut self, table: &Table) {
         if table.nr_held() == 0
-            && !table.view().tree().is_noted()
+            && !table.view().has_trees()
             && let Some(guardian) = self.guardian.take()
         {
             let _ = guardian.dismiss();

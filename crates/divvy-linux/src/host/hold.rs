@@ -41,12 +41,21 @@ impl LinuxHost {
             if !c.condition.stands() || c.is_gone() {
                 continue;
             }
-            if c.selector.is_none() {
+            let counted = c.is_counted();
+            if c.selector.is_none() && !counted {
                 self.catch_children(i, &mut latest);
             }
             let c = &mut self.clients[i];
+            let usage = c.usage();
             let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
-            let Ok(total) = c.members.total(look) else { continue };
+            let total = match usage {
+                Some(usage) => usage,
+                None if counted => continue,
+                None => match c.members.total(look) {
+                    Ok(total) => total,
+                    Err(_) => continue,
+                },
+            };
             match c.audited {
                 None => c.audited = Some(total),
                 Some(before) if total > before + AUDIT_SLACK => {
@@ -116,10 +125,20 @@ impl LinuxHost {
         let now = clock::now();
         c.stood_since = now;
         let look = &mut Look::new(&mut self.table, &mut self.tally, now, true);
-        if let Some(leaf) = c.leaf.as_ref().filter(|leaf| !leaf.gives_way()) {
-            c.condition = Condition::Held;
-            look.tally.signals += 1;
-            return leaf.freeze().map(|()| Delivery::Sent).map_err(failed);
+        if let Some(leaf) = c.leaf.as_ref().filter(|leaf| !leaf.is_signalled()) {
+            let behind = c.condition == Condition::Behind;
+            look.tally.signals += 1 + u64::from(behind);
+            let done = leaf.freeze();
+            match done {
+                Err(e) if self.has_lost_leaf(i, &e) => return self.hold_client(i),
+                done => done.map_err(failed)?,
+            }
+            let c = &mut self.clients[i];
+            (c.condition, c.audited) = (Condition::Held, None);
+            if let Some(leaf) = c.leaf.as_ref().filter(|_| behind) {
+                leaf.put_behind(false).map_err(failed)?;
+            }
+            return Ok(Delivery::Sent);
         }
         if c.condition == Condition::Behind
             && let Some(leaf) = &c.leaf
@@ -162,13 +181,13 @@ impl LinuxHost {
             None => None,
         };
         let delivery = match &c.leaf {
-            Some(leaf) if !leaf.gives_way() => {
-                look.tally.signals += 1;
-                leaf.thaw().map(|()| Delivery::Sent)
-            }
             Some(leaf) if c.condition == Condition::Behind => {
                 look.tally.signals += 1;
                 leaf.put_behind(false).map(|()| Delivery::Sent)
+            }
+            Some(leaf) if !leaf.is_signalled() => {
+                look.tally.signals += 1;
+                leaf.thaw().map(|()| Delivery::Sent)
             }
             _ => c.members.resume(look),
         };

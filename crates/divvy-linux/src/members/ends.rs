@@ -125,6 +125,13 @@ impl<W: World> Members<W> {
         self.vanish(gone, look);
     }
 
+    /// Whether `pid` is a member that has not ended.
+    pub fn lives(&self, pid: Pid) -> bool {
+        let member = self.active.iter().chain(&self.idle).find(|m| m.pid == pid);
+        let state = member.and_then(|m| self.world.state(&m.process).ok().flatten());
+        state.is_some_and(|stat| !stat.state.is_ended())
+    }
+
     /// A member has made a process that has ended before anybody saw it.
     pub fn note_forked(&mut self) {
         self.has_forked = true;

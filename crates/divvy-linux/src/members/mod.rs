@@ -233,6 +233,7 @@ pub struct Members<W: World = Live> {
     has_forked: bool,
     /// The largest total told so far: totals do not go back.
     told: Nanos,
+    counted: Counted,
     ended: Vec<Ended>,
     skew: Skew,
     scanned: Scanned,
@@ -242,6 +243,15 @@ pub struct Members<W: World = Live> {
     /// How many times the client was held.
     holds: u64,
     unheld: Unheld,
+}
+
+/// Who counts what the members use.
+#[derive(Clone, Copy, Debug)]
+enum Counted {
+    /// Their clocks and accounts, which show so much less, or more, than there is.
+    Here { more: Nanos, less: Nanos },
+    /// Whoever tells the total.
+    Elsewhere,
 }
 
 /// The first reason why a member could not be held, for whoever tells the user; later ones are the same story.
@@ -310,6 +320,7 @@ impl<W: World> Members<W> {
             lost: Vec::new(),
             has_forked: false,
             told: Nanos::ZERO,
+            counted: Counted::Here { more: Nanos::ZERO, less: Nanos::ZERO },
             ended: Vec::new(),
             skew: Skew::default(),
             scanned: Scanned::default(),
@@ -483,14 +494,41 @@ impl<W: World> Members<W> {
     }
 
     fn sum(&mut self) -> Nanos {
-        let ended = self.settled + self.vanished + self.idle_used;
-        self.told = self.told.max(self.active.iter().fold(ended, |sum, m| sum + m.used()));
+        if let Counted::Here { more, less } = self.counted {
+            let shown = (self.sum_of_clocks() + more).saturating_sub(less);
+            self.told = self.told.max(shown);
+        }
         self.told
+    }
+
+    fn sum_of_clocks(&self) -> Nanos {
+        let ended = self.settled + self.vanished + self.idle_used;
+        self.active.iter().fold(ended, |sum, m| sum + m.used())
     }
 
     /// The total by what has been read so far, without another look.
     pub fn total_read(&mut self) -> Nanos {
         self.sum()
+    }
+
+    /// Something else counts what all members have used, and this is it: the total from now on, until another is told.
+    pub fn tell(&mut self, total: Nanos) -> Nanos {
+        self.told = self.told.max(total);
+        self.counted = Counted::Elsewhere;
+        self.told
+    }
+
+    /// Nothing else counts any more: what clocks and accounts show from now on is added to the last total.
+    ///
+    /// # Errors
+    /// As [`World::cpu`], [`World::stat`]: whoever told the total goes on telling it.
+    pub fn count_from(&mut self, look: &mut Look<'_>) -> Result<()> {
+        self.read_clocks(look)?;
+        self.look_at_idle(look, usize::MAX)?;
+        self.read_children(look, |_, _| true)?;
+        let (told, shown) = (self.told, self.sum_of_clocks());
+        self.counted = Counted::Here { more: told.saturating_sub(shown), less: shown.saturating_sub(told) };
+        Ok(())
     }
 
     /// The total as last told.

@@ -22,13 +22,23 @@ pub use heard::Told;
 pub use lineage::{Lineage, Relation};
 pub use switches::{SwitchEvent, Switches};
 
-/// The variable that keeps us from using perf events, if it says `clocks`.
+/// The variable that keeps us from what there is for accounts: `clocks` from perf events and cgroups' books, `perf` from these.
 const VARIABLE: &str = "DIVVY_ACCOUNTS";
 
 /// Whether perf events may be used: `DIVVY_ACCOUNTS=clocks` in the environment says that they may not, so that clocks and
 /// scans, which serve where the kernel refuses them, can be had anywhere.
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "a setting of the host, read once at its start")]
 pub fn is_allowed() -> bool {
-    std::env::var_os(VARIABLE).is_none_or(|value| value != "clocks")
+    !says(&["clocks"])
+}
+
+/// Whether cgroups' books may be used where there are any, by the same variable.
+#[must_use]
+pub fn cgroups_are_allowed() -> bool {
+    !says(&["clocks", "perf"])
+}
+
+#[expect(clippy::disallowed_methods, reason = "a setting of the host, read once at its start")]
+fn says(words: &[&str]) -> bool {
+    std::env::var_os(VARIABLE).is_some_and(|value| words.iter().any(|word| value == *word))
 }

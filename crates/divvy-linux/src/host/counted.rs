@@ -1,0 +1,178 @@
+//! Commands whose cgroup holds and counts: whoever is in it is theirs.
+//!
+//! Where one CPU is divided and each command has a cgroup that is frozen and thawed, and put behind others, the kernel knows all that signals need to be told:
+//! who belongs to a command is born in its cgroup, what all of them have used stands in its `cpu.stat`, those that have ended
+//! included, and one write holds them. No process is looked for, nor read, but when somebody asks whether a command sleeps; and
+//! nothing is charged to the processes for being watched, as perf events are at each switch and fork.
+//!
+//! **Who leaves.** A command that may write to cgroups can move its processes elsewhere (a container's runtime, a batch system's
+//! wrapper). They are neither held nor counted then. So they are looked for now and then, soon after the start and less often
+//! later, and where one is found outside, its command is held by signals and read by clocks from then on.
+
+use std::collections::HashSet;
+
+use divvy_policy::{ClientId, Instant, Nanos};
+
+use super::{Client, LinuxHost};
+use crate::cgroup::is_gone;
+use crate::members::Look;
+use crate::{Error, Pid, Result, clock};
+
+/// After so long it is looked for the first time whether somebody has left the cgroup, and then after twice as long, up to this.
+const CHECKS: [Nanos; 2] = [Nanos::from_millis(5), Nanos::from_secs(1)];
+
+/// When a command's processes are looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LeafCheck {
+    due: Instant,
+    interval: Nanos,
+}
+
+impl LeafCheck {
+    /// Whether it is time; the next is told then.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let due = now >= self.due;
+        if due {
+            let [first, most] = CHECKS;
+            self.interval =
+                if self.interval == Nanos::ZERO { first } else { Nanos(2 * self.interval.0).min(most) };
+            self.due = now + self.interval;
+        }
+        due
+    }
+}
+
+impl Client {
+    /// Whether its cgroup holds it and counts what it uses.
+    pub(super) fn is_counted(&self) -> bool {
+        self.selector.is_none() && self.counted && self.leaf.as_ref().is_some_and(|leaf| leaf.counts())
+    }
+
+    /// What it has used, where its cgroup counts; `None` where it does not, or cannot be read.
+    pub(super) fn usage(&mut self) -> Option<Nanos> {
+        if !self.is_counted() {
+            return None;
+        }
+        let usage = self.leaf.as_ref()?.usage()?;
+        Some(self.members.tell(usage))
+    }
+}
+
+impl LinuxHost {
+    /// What client `i` has used, where its cgroup counts. Where somebody has left that, it does so no more.
+    pub(super) fn usage_of(&mut self, i: usize, now: Instant) -> Option<Nanos> {
+        let c = &mut self.clients[i];
+        if !c.is_counted() {
+            return None;
+        }
+        self.tally.reads += 1;
+        let usage = c.usage();
+        if usage.is_none() {
+            self.count_no_more(i); // Somebody has removed it.
+        } else if !c.condition.stands() && c.leaf_check.is_due(now) {
+            self.check_leaf(i);
+        }
+        self.settle(i);
+        usage
+    }
+
+    /// Looks whether all processes of client `i` that can be found are where they belong: its members, their children, and those of
+    /// ours whose parents have ended.
+    pub(super) fn check_leaf(&mut self, i: usize) {
+        let c = &mut self.clients[i];
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        // What cannot be read now is read the next time.
+        let _ = c.members.scan(look, true, u32::MAX);
+        if self.adopt_is_due() {
+            self.adopt_strays();
+        }
+        let _ = self.list_members(i);
+    }
+
+    /// Client `i` is held by signals and read by clocks from now on.
+    fn count_no_more(&mut self, i: usize) {
+        let c = &mut self.clients[i];
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let _ = c.members.scan(look, true, u32::MAX);
+        if c.members.count_from(look).is_err() {
+            return; // It is found to be so again.
+        }
+        c.counted = false;
+        let held = c.is_held();
+        if let Some(leaf) = &mut c.leaf {
+            // Who is still in it and cannot be thawed is let go when it is taken apart.
+            let _ = leaf.give_up_freezing();
+        }
+        if held {
+            let _ = self.hold_client(i);
+        }
+    }
+
+    /// The cgroup of client `i` cannot be frozen: if it is gone, its processes are elsewhere, and are held by signals from now on.
+    /// Says whether that is so.
+    pub(super) fn has_lost_leaf(&mut self, i: usize, why: &Error) -> bool {
+        let lost = self.clients[i].is_counted() && is_gone(why.errno());
+        if lost {
+            self.count_no_more(i);
+        }
+        lost && !self.clients[i].is_counted()
+    }
+
+    /// The members of client `i` are whoever is in its cgroup, or below it.
+    ///
+    /// # Errors
+    /// As [`Members::add`](crate::members::Members::add).
+    pub(super) fn list_members(&mut self, i: usize) -> Result<()> {
+        let c = &mut self.clients[i];
+        let Some(there) = c.leaf.as_ref().and_then(|leaf| leaf.pids()) else { return Ok(()) };
+        let there: HashSet<Pid> = there.into_iter().collect();
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        look.tally.reads += 1;
+        let known: HashSet<Pid> = c.members.pids().map(|(pid, _)| pid).collect();
+        let (tree, leaf) = (&self.tree, &c.leaf);
+        let is_below = |pid: Pid| {
+            let cgroup = tree.as_ref().and_then(|tree| tree.freezers_cgroup_of(pid));
+            cgroup.is_some_and(|cgroup| leaf.as_ref().is_some_and(|leaf| leaf.contains(&cgroup)))
+        };
+        let mut left = false;
+        for &pid in known.difference(&there) {
+            // Asked before whether it lives: its number may be another's by now.
+            let below = is_below(pid);
+            if !c.members.lives(pid) {
+                c.members.end(pid, look);
+            } else if !below {
+                left = true;
+            }
+        }
+        let mut done = Ok(());
+        for &pid in there.difference(&known) {
+            done = c.members.add(pid, look).and(done);
+        }
+        if left {
+            self.count_no_more(i);
+        }
+        done
+    }
+
+    /// The client in whose cgroup `pid` is, one of ours that has ended.
+    pub(super) fn counted_with(&self, pid: Pid) -> Option<ClientId> {
+        let cgroup = self.tree.as_ref()?.freezers_cgroup_of(pid)?;
+        let is_in = |c: &Client| {
+            !c.is_gone() && c.is_counted() && c.leaf.as_ref().is_some_and(|l| l.contains(&cgroup))
+        };
+        self.clients.with_ids().find(|(_, c)| is_in(c)).map(|(client, _)| client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leaves_is_looked_for_soon_and_then_seldom() {
+        let at = |ms: u64| Instant(Nanos::from_millis(1_000_000 + ms).0);
+        let mut check = LeafCheck::default();
+        let due: Vec<u64> = (0..4_000).filter(|&ms| check.is_due(at(ms))).collect();
+        assert_eq!(due, [0, 5, 15, 35, 75, 155, 315, 635, 1_275, 2_275, 3_275]);
+    }
+}
