@@ -550,7 +550,9 @@ mod tests {
         ("cgroup.procs", ""),
         ("cgroup.subtree_control", ""),
         ("cgroup.freeze", "0"),
+        ("cgroup.events", "populated 1\nfrozen 0\n"),
         ("cpu.weight", "100"),
+        ("cpu.idle", "0"),
         ("cpu.max", "max 100000"),
         ("cpu.cfs_period_us", "100000"),
         ("cpu.cfs_quota_us", "-1"),
@@ -592,6 +594,35 @@ mod tests {
         assert_eq!(image.disable, SwitchedOn::default().with(Controller::Cpu));
         assert_ne!(image.inode, 0);
         assert_eq!(image.root.bytes(), fixture.path("own/divvy-7-9").to_str().unwrap().as_bytes());
+    }
+
+    /// Where the cpu controller is in the hierarchy that freezes, one leaf does both.
+    #[test]
+    fn a_leaf_of_version_2_freezes_and_gives_way() {
+        for freezes in [true, false] {
+            let fixture = Rc::new(Fixture::new(FILES));
+            let mut tree = tree(&fixture, Purpose::Idle { weights: vec![7], freezes }, Enable::Nothing);
+            tree.make(1).expect("nothing is refused");
+            assert!(tree.gives_way() && tree.counts() == freezes);
+            let mut leaf = tree.leaf(0).expect("a leaf").close();
+            assert!(leaf.gives_way() && leaf.counts() == freezes && leaf.is_signalled() != freezes);
+            assert_eq!(leaf.is_populated(), Some(true));
+            std::fs::write(leaf.dir().join("cgroup.procs"), "12\n345\n").expect("a file");
+            let pids: Vec<_> =
+                leaf.pids().expect("readable").iter().map(|pid| pid.as_raw_nonzero().get()).collect();
+            assert_eq!(pids, [12, 345]);
+            assert!(leaf.contains(leaf.dir()) && leaf.contains(&leaf.dir().join("below")));
+            assert!(!leaf.contains(&fixture.path("own")));
+            if freezes {
+                leaf.freeze().expect("nothing is refused");
+                assert!(leaf.is_frozen());
+                // Who has left is not held by it any more, and whoever has not is let go.
+                leaf.give_up_freezing().expect("nothing is refused");
+                assert!(!leaf.is_frozen() && leaf.is_signalled() && !leaf.counts() && leaf.gives_way());
+            }
+            std::fs::remove_dir_all(leaf.dir()).expect("a directory");
+            assert_eq!(leaf.is_populated(), Some(false), "in what is gone nobody is");
+        }
     }
 
     #[test]

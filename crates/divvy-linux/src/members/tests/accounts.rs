@@ -74,3 +74,32 @@ fn a_parent_that_ends_after_its_child_is_charged_for_it_once() {
     members.reap(pid(10), Nanos(1842 * MS), look.table);
     assert_eq!(members.total(&mut stage.look(false)).unwrap(), Nanos(1842 * MS), "once, not twice");
 }
+
+/// A shell whose cgroup counts for it, until one of its children leaves that. What was counted is not charged again.
+#[test]
+fn clocks_go_on_where_a_cgroup_has_counted() {
+    let script = Script::default().with(10, State::Running, 3).with(11, State::Running, 0);
+    script.change(11, |p| (p.parent, p.group) = (10, 10));
+    let mut stage = Stage::new(script.clone(), 8);
+    let leader = (pid(10), StartTime(100));
+    let mut members = Members::command(script.clone(), leader, &mut stage.table).unwrap();
+    // Half an hour of children that it has waited for, and one that lives.
+    script.change(10, |p| p.children = 180_000);
+    script.runs(11, 40);
+    let told = Nanos(1_800_043 * MS);
+    assert_eq!(members.tell(told), told);
+    assert_eq!(members.tell(Nanos(7)), told, "totals do not go back");
+    members.scan(&mut stage.look(false), true, u32::MAX).unwrap();
+    assert_eq!(members.total(&mut stage.look(false)).unwrap(), told, "it is not for clocks to say");
+    members.count_from(&mut stage.look(false)).unwrap();
+    assert_eq!(members.total(&mut stage.look(false)).unwrap(), told);
+    script.runs(11, 5);
+    script.runs(10, 2);
+    assert_eq!(members.total(&mut stage.look(false)).unwrap(), told + Nanos(7 * MS));
+    // The child ends and is waited for: 4 ticks of it are in its parent's account, and it is charged for once.
+    script.ends(11);
+    script.change(10, |p| p.children = 180_004);
+    script.runs(10, 1);
+    let total = members.total(&mut stage.look(false)).unwrap();
+    assert!(total >= told + Nanos(7 * MS) && total <= told + Nanos(8 * MS), "{total:?}");
+}
