@@ -1,7 +1,8 @@
 //! Who leaves a CPU and who gets it: the kernel tells of each switch of those that were asked about, as it happens.
 //!
 //! One ring for a CPU takes the records of all commands; a command has an event of its own, inherited by all that it will have,
-//! and switched on only while it matters.
+//! and switched on only while it matters. Only then does it write there at all: the kernel wakes whoever polls a ring at each
+//! end of a process that has inherited one of its events, be that on or off.
 //!
 //! **Who reads the ring.** Each record wakes whoever polls it, and to be woken on the CPU in question takes that from the thread
 //! that has just got it, which is two more records: a scheduler that listened itself would keep waking itself. So a process of
@@ -11,13 +12,14 @@
 //! before anybody could act on them. A command that changes more often than its owner can act on it is told of less often ([`Heard`]).
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use divvy_policy::{Instant, Nanos};
 use perf_event_open_sys::bindings::{
     PERF_COUNT_SW_DUMMY, PERF_FLAG_FD_CLOEXEC, PERF_RECORD_MISC_SWITCH_OUT,
     PERF_RECORD_MISC_SWITCH_OUT_PREEMPT, PERF_RECORD_SWITCH, PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_TIME,
-    PERF_TYPE_SOFTWARE, perf_event_attr, perf_event_mmap_page,
+    PERF_TYPE_SOFTWARE, SET_OUTPUT, perf_event_attr, perf_event_mmap_page,
 };
 use perf_event_open_sys::ioctls;
 use rustix::event::{PollFd, PollFlags};
@@ -103,7 +105,7 @@ impl Map {
 #[derive(Debug)]
 pub struct Switches {
     cpu: u32,
-    ring: OwnedFd,
+    ring: Rc<OwnedFd>,
     /// Kept so that events can write into the ring before the listener has mapped it.
     _map: Map,
     messages: OwnedFd,
@@ -148,7 +150,7 @@ impl Switches {
             budget: Budget::new(clock::now()),
         };
         let listener = Aide::fork(&mut duty, listen).map_err(failed)?;
-        Ok(Self { cpu, ring, _map: map, messages, listener })
+        Ok(Self { cpu, ring: Rc::new(ring), _map: map, messages, listener })
     }
 
     /// The CPU that it is of.
@@ -163,12 +165,15 @@ impl Switches {
     pub fn adopt(&self, event: OwnedFd) -> Result<SwitchEvent> {
         let failed = || Error::system("read a perf event's number", "of a command", last_errno());
         let mut id = 0;
-        // SAFETY: the kernel writes one number, and keeps the ring for as long as the event is there.
-        let done = unsafe {
-            ioctls::ID(event.as_raw_fd(), &raw mut id) == 0
-                && ioctls::SET_OUTPUT(event.as_raw_fd(), self.ring.as_raw_fd()) == 0
-        };
-        if done { Ok(SwitchEvent { event, id, on: false }) } else { Err(failed()) }
+        // SAFETY: the kernel writes one number.
+        let done = unsafe { ioctls::ID(event.as_raw_fd(), &raw mut id) == 0 };
+        let event = SwitchEvent { event, ring: Rc::clone(&self.ring), id, on: false };
+        // Whether it can be had at all shows now.
+        if done && event.write_to(Some(&self.ring)) && event.write_to(None) {
+            Ok(event)
+        } else {
+            Err(failed())
+        }
     }
 
     /// Calls `each` with the events that were told of since the last call, and what was. Says whether there is still somebody
@@ -272,6 +277,7 @@ impl Duty<'_> {
 #[derive(Debug)]
 pub struct SwitchEvent {
     event: OwnedFd,
+    ring: Rc<OwnedFd>,
     id: u64,
     on: bool,
 }
@@ -290,9 +296,21 @@ impl SwitchEvent {
     /// Has records written, or no more.
     pub fn turn(&mut self, on: bool) {
         let fd = self.event.as_raw_fd();
+        let written = on && self.write_to(Some(&self.ring));
         // SAFETY: takes and returns numbers only.
         let done = unsafe { if on { ioctls::ENABLE(fd, 0) } else { ioctls::DISABLE(fd, 0) } };
-        self.on = on && done == 0;
+        self.on = written && done == 0;
+        if !self.on {
+            self.write_to(None);
+        }
+    }
+
+    /// Has its records written into `ring`, or nowhere; says whether the kernel does so.
+    fn write_to(&self, ring: Option<&OwnedFd>) -> bool {
+        // -1 has to be that in all bits of a word, which the bindings' own call does not see to.
+        let ring = ring.map_or(-1, |ring| libc::c_long::from(ring.as_raw_fd()));
+        // SAFETY: takes and returns numbers only; the kernel keeps the ring for as long as the event writes there.
+        unsafe { libc::ioctl(self.event.as_raw_fd(), libc::c_ulong::from(SET_OUTPUT), ring) == 0 }
     }
 }
 
@@ -337,6 +355,61 @@ mod tests {
 
     use super::*;
     use crate::CpuMask;
+
+    /// Processes that end while nobody listens to them wake nobody.
+    #[test]
+    fn a_listener_sleeps_while_its_events_are_off() {
+        if open_event(0, true).is_err() {
+            let why = "perf events may not be opened here";
+            crate::skip::skip("a_listener_sleeps_while_its_events_are_off", why);
+            return;
+        }
+        let cpu = rustix::thread::sched_getcpu() as u32;
+        CpuMask::only(cpu).apply(rustix::thread::gettid()).expect("our own thread");
+        let switches = Switches::open(cpu).expect("a ring");
+        let mut event = switches.adopt(open_own(cpu).expect("an event")).expect("the ring takes it");
+        let path = format!("/proc/{}/status", switches.listener.pid());
+        let slept = || {
+            let status = std::fs::read_to_string(&path).expect("it lives");
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            line.and_then(|n| n.trim().parse::<u64>().ok()).expect("a number")
+        };
+        let ends = |n: u32| {
+            for _ in 0..n {
+                let status = std::process::Command::new("true").status().expect("a child");
+                assert!(status.success());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        // It runs last of all, which on a busy machine can take a while.
+        let patience = |what: &str, mut is: Box<dyn FnMut() -> bool>| {
+            let begun = clock::now();
+            while !is() {
+                assert!(clock::now().since(begun) < Nanos::from_secs(60), "{what}");
+            }
+        };
+        let quiet = || {
+            let before = slept();
+            std::thread::sleep(Duration::from_millis(200));
+            before > 0 && slept() == before
+        };
+        patience("it waits", Box::new(quiet));
+        let before = slept();
+        ends(40);
+        assert_eq!(slept(), before, "it was off from the beginning");
+        event.turn(true);
+        assert!(event.is_on());
+        let heard = || {
+            ends(1);
+            slept() > before
+        };
+        patience("it is on", Box::new(heard));
+        event.turn(false);
+        patience("it has read what was written by then", Box::new(quiet));
+        let before = slept();
+        ends(40);
+        assert_eq!(slept(), before, "it is off again");
+    }
 
     #[test]
     fn a_thread_that_sleeps_and_wakes_is_heard() {
