@@ -226,13 +226,17 @@ fn measure_one(
         }
         outcome.map_err(|e| e.context(format!("{}, {}", text(shares), tool.name())))
     };
-    let in_turns = |shares: &[u64], window| -> Result<[Row; 2]> {
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let in_turns = |shares: &[u64], window| -> Result<[Row; 4]> {
+        let (mut before, mut ours, mut after) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..times.repeats {
+            before.push(once(shares, Tool::Weights, window)?);
             ours.push(once(shares, Tool::Divvy, window)?);
-            theirs.push(once(shares, Tool::Weights, window)?);
+            after.push(once(shares, Tool::Weights, window)?);
         }
-        Ok([Row::new(program, shares, Tool::Divvy, &ours), Row::new(program, shares, Tool::Weights, &theirs)])
+        let row = |tool, outcomes: &[Outcome]| Row::new(program, shares, tool, outcomes);
+        let (first, last) = (row(Tool::Before, &before), row(Tool::After, &after));
+        let theirs: Vec<Outcome> = before.into_iter().chain(after).collect();
+        Ok([row(Tool::Divvy, &ours), row(Tool::Weights, &theirs), first, last])
     };
     let mut rows = vec![Row::new(program, &[1], Tool::Alone, &[once(&[1], Tool::Alone, times.window)?])];
     let cpulimit = arena.has("cpulimit");

@@ -77,11 +77,12 @@ fn least(values: impl Iterator<Item = f64>) -> f64 {
     -worst(values.map(|v| -v))
 }
 
-fn pairs<'a>(results: &'a Results, program: &str) -> Vec<Pair<'a>> {
+/// `one` beside `other`, at each of the shares.
+fn pairs<'a>(results: &'a Results, program: &str, one: Tool, other: Tool) -> Vec<Pair<'a>> {
     let alone = results.row(program, "1", Tool::Alone);
     let pair = |shares: &[u64; 2]| {
         let row = |tool| results.row(program, &text(shares), tool);
-        let (ours, theirs) = (row(Tool::Divvy)?, row(Tool::Weights)?);
+        let (ours, theirs) = (row(one)?, row(other)?);
         let due = alone.filter(|_| results.cpus > 1).map(|alone| due(shares, alone.program_used, ours.used));
         Some(Pair { ours, theirs, due })
     };
@@ -106,9 +107,9 @@ fn computes(name: &str) -> bool {
     programs::all().iter().any(|p| p.name == name && p.computes)
 }
 
-fn verdicts(results: &Results) -> Vec<Verdict> {
+fn verdicts(results: &Results, one: Tool, other: Tool) -> Vec<Verdict> {
     let verdict = |name: &'static str| {
-        let pairs = pairs(results, name);
+        let pairs = pairs(results, name, one, other);
         let computes = computes(name);
         Verdict {
             program: name,
@@ -138,7 +139,7 @@ pub(super) fn preface(cpus: usize) -> Vec<&'static str> {
         "**kernel's weights**: a cgroup for each of the two with `cpu.shares` (version 1) or `cpu.weight`, as an administrator \
          would make it. **divvy**: `divvy share`, as it comes, in a session of its own. **cpulimit**: `cpulimit -m` for each, \
          with its share of the CPU as the limit: what one does not use, the other does not get; empty where \
-         it fails. They take turns, a few seconds each, and what is compared was measured within a minute.",
+         it fails. They take turns, a few seconds each, the kernel's weights before divvy and after it, and what is compared was measured within a minute.",
         "CPU time is the kernel's (`cpuacct.usage` or `cpu.stat`), whoever divides: each of the two is in a cgroup that counts \
          and does not weigh. The *split* is the program's part of what the two got. *Used* is what the two got of the CPU. \
          *Throughput* is counted by the programs: files, requests, pieces of work; that of divvy as a percentage of that under \
@@ -157,10 +158,11 @@ pub(super) fn preface(cpus: usize) -> Vec<&'static str> {
 /// # Errors
 /// Where a file cannot be written.
 pub(super) fn write(s: &mut Setting, results: &Results, cpus: usize) -> Result<()> {
-    let verdicts = verdicts(results);
+    let verdicts = verdicts(results, Tool::Divvy, Tool::Weights);
     s.page.strangers(results.rows.iter().map(|r| r.strangers));
     goals(s, results, &verdicts);
     verdict_table(s, results, &verdicts);
+    floor(s, results);
     pictures(s, results)?;
     for shares in SHARES {
         share_table(s, results, &text(&shares));
@@ -292,6 +294,28 @@ fn verdict_table(s: &mut Setting, results: &Results, verdicts: &[Verdict]) {
     }
 }
 
+/// How far two measurements of the same are apart: what the day allows.
+fn floor(s: &mut Setting, results: &Results) {
+    let same = verdicts(results, Tool::After, Tool::Before);
+    let met = |holds: &dyn Fn(&Verdict) -> bool| same.iter().filter(|v| holds(v)).count();
+    let of_theirs = |value: &dyn Fn(&Verdict) -> f64| met(&|v| value(v) >= LEAST_OF_THEIRS);
+    let middle = |value: &dyn Fn(&Verdict) -> f64| {
+        let known: Vec<f64> = same.iter().map(value).filter(|v| v.is_finite()).collect();
+        median(&known).map_or_else(String::new, |v| format!("{:.1}", v * 100.0))
+    };
+    s.page.heading("What the day allows");
+    s.page.text(&format!(
+        "The kernel's weights are measured before divvy and after it. Judged against their own first runs as divvy is against both,          their second runs meet, of {} programs: split {}, used {}, the program's throughput {}, the other's {}. The worst throughput of          the three pairs of shares is then, in the median program, {} % of itself, and the other's {} %: what is less far off below says          nothing.",
+        same.len(),
+        met(&|v| v.points <= SPLIT_POINTS),
+        of_theirs(&|v| v.used),
+        of_theirs(&|v| v.rate),
+        of_theirs(&|v| v.hog_rate),
+        middle(&|v| v.rate),
+        middle(&|v| v.hog_rate),
+    ));
+}
+
 fn share_table(s: &mut Setting, results: &Results, shares: &str) {
     s.page.heading(&format!("{shares}, the program's share first"));
     s.page.text(
@@ -329,7 +353,10 @@ fn share_table(s: &mut Setting, results: &Results, shares: &str) {
 }
 
 fn latency_table(s: &mut Setting, results: &Results) {
-    let rows: Vec<&Row> = results.rows.iter().filter(|r| r.p99_ms.is_finite()).collect();
+    // Before and after are in the weights' own rows.
+    let twice = [Tool::Before, Tool::After].map(Tool::name);
+    let rows = results.rows.iter().filter(|r| r.p99_ms.is_finite() && !twice.contains(&r.tool));
+    let rows: Vec<&Row> = rows.collect();
     if rows.is_empty() {
         return;
     }

@@ -32,6 +32,9 @@ const CONNECTIONS: &str = "4";
 pub(super) enum Tool {
     Divvy,
     Weights,
+    /// Of the runs under the kernel's weights those before divvy's, and those after it: two measurements of the same.
+    Before,
+    After,
     Cpulimit,
     /// Nobody: the program is alone on the CPU.
     Alone,
@@ -42,6 +45,8 @@ impl Tool {
         match self {
             Self::Divvy => "divvy",
             Self::Weights => "kernel's weights",
+            Self::Before => "kernel's weights, before",
+            Self::After => "kernel's weights, after",
             Self::Cpulimit => "cpulimit",
             Self::Alone => "alone",
         }
