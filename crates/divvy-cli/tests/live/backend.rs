@@ -154,12 +154,15 @@ fn who_leaves_its_cgroup_is_divided_all_the_same() {
     }
     // A command is over when all of it is, wherever that went: here its leader ends at once.
     let work = "i=0; while [ $i -lt 900000 ]; do i=$((i+1)); done";
-    let (parts, cpu) = (format!("1:sh -c '{leave}; {work} # leaver' & :"), one_cpu());
-    let outcome = sandbox.run(&["share", "--json", "--backend", "idle", "--cpus", &cpu, &parts, "1:true"]);
-    assert_eq!((outcome.code, sandbox.processes()), (Some(0), vec![]), "{}", outcome.stderr);
-    let report = check_report(&String::from_utf8(outcome.stdout).expect("text"));
-    let got = client(&report, 0, "service_ns").as_u64().expect("a number");
-    assert!(got > 100_000_000, "what it has done elsewhere was charged: {report}");
+    for wait in ["", "sleep 0.002;", "sleep 0.005;", "sleep 0.02;", "sleep 0.1;"] {
+        let (parts, cpu) = (format!("1:sh -c '{leave}; {work} # leaver' & {wait} :"), one_cpu());
+        let outcome =
+            sandbox.run(&["share", "--json", "--backend", "idle", "--cpus", &cpu, &parts, "1:true"]);
+        assert_eq!((outcome.code, sandbox.processes()), (Some(0), vec![]), "{wait}: {}", outcome.stderr);
+        let report = check_report(&String::from_utf8(outcome.stdout).expect("text"));
+        let got = client(&report, 0, "service_ns").as_u64().expect("a number");
+        assert!(got > 100_000_000, "{wait}: what it has done elsewhere was charged: {report}");
+    }
     std::fs::remove_dir(&elsewhere).expect("nobody is left in it");
 }
 

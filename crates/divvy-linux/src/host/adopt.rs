@@ -88,7 +88,8 @@ impl LinuxHost {
             return; // Others of it live, and the kernel tells of their ends.
         }
         if self.clients[client.index()].is_counted() {
-            // Who has left its cgroup before the last of it ended there may live on.
+            // Who has left its cgroup before the last of it ended there may live on, however lately strays were looked for.
+            self.adopt_strays();
             self.check_leaf(client.index());
             none_left = self.none_left(client.index());
         }

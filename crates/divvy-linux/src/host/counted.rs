@@ -70,22 +70,22 @@ impl LinuxHost {
         if usage.is_none() {
             self.count_no_more(i); // Somebody has removed it.
         } else if !c.condition.stands() && c.leaf_check.is_due(now) {
+            if self.adopt_is_due() {
+                self.adopt_strays();
+            }
             self.check_leaf(i);
         }
         self.settle(i);
         usage
     }
 
-    /// Looks whether all processes of client `i` that can be found are where they belong: its members, their children, and those of
-    /// ours whose parents have ended.
+    /// Looks whether all processes of client `i` that are known are where they belong: its members, their children, and those of
+    /// ours whose parents have ended, as far as these [were looked for](Self::adopt_strays).
     pub(super) fn check_leaf(&mut self, i: usize) {
         let c = &mut self.clients[i];
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         // What cannot be read now is read the next time.
         let _ = c.members.scan(look, true, u32::MAX);
-        if self.adopt_is_due() {
-            self.adopt_strays();
-        }
         let _ = self.list_members(i);
     }
 

@@ -313,7 +313,7 @@ impl<W: World> Members<W> {
             lost: Vec::new(),
             has_forked: false,
             told: Nanos::ZERO,
-            counted: Counted::Here { more: Nanos::ZERO, less: Nanos::ZERO },
+            counted: Counted::Here { more: Nanos::ZERO },
             ended: Vec::new(),
             skew: Skew::default(),
             scanned: Scanned::default(),

@@ -9,8 +9,8 @@ use crate::world::World;
 /// Who counts what the members use.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Counted {
-    /// Their clocks and accounts, which show so much less, or more, than there is.
-    Here { more: Nanos, less: Nanos },
+    /// Their clocks and accounts, which show so much less than there is.
+    Here { more: Nanos },
     /// Whoever tells the total.
     Elsewhere,
 }
@@ -67,9 +67,8 @@ impl<W: World> Members<W> {
     }
 
     fn sum(&mut self) -> Nanos {
-        if let Counted::Here { more, less } = self.counted {
-            let shown = (self.sum_of_clocks() + more).saturating_sub(less);
-            self.told = self.told.max(shown);
+        if let Counted::Here { more } = self.counted {
+            self.told = self.told.max(self.sum_of_clocks() + more);
         }
         self.told
     }
@@ -91,7 +90,8 @@ impl<W: World> Members<W> {
         self.told
     }
 
-    /// Nothing else counts any more: what clocks and accounts show from now on is added to the last total.
+    /// Nothing else counts any more: what clocks and accounts show from now on is added to the last total, and at once what they show
+    /// beyond it, which was used where that did not count.
     ///
     /// # Errors
     /// As [`World::cpu`], [`World::stat`]: whoever told the total goes on telling it.
@@ -99,8 +99,7 @@ impl<W: World> Members<W> {
         self.read_clocks(look)?;
         self.look_at_idle(look, usize::MAX)?;
         self.read_children(look, |_, _| true)?;
-        let (told, shown) = (self.told, self.sum_of_clocks());
-        self.counted = Counted::Here { more: told.saturating_sub(shown), less: shown.saturating_sub(told) };
+        self.counted = Counted::Here { more: self.told.saturating_sub(self.sum_of_clocks()) };
         Ok(())
     }
 
