@@ -1,7 +1,7 @@
 //! Commands whose cgroup holds and counts: whoever is in it is theirs.
 //!
-//! Where one CPU is divided and each command has a cgroup that is frozen and thawed, and put behind others, the kernel knows all that signals need to be told:
-//! who belongs to a command is born in its cgroup, what all of them have used stands in its `cpu.stat`, those that have ended
+//! Where one CPU is divided and each command has a cgroup that is frozen and thawed, and put behind others, the kernel knows all
+//! that signals need to be told: who belongs to a command is born in its cgroup, what all of them have used stands in its `cpu.stat`, those that have ended
 //! included, and one write holds them. No process is looked for, nor read, but when somebody asks whether a command sleeps; and
 //! nothing is charged to the processes for being watched, as perf events are at each switch and fork.
 //!
