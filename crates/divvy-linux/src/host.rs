@@ -8,6 +8,7 @@ mod descent;
 mod guardian_link;
 mod held_check;
 mod hold;
+mod leaf_time;
 mod leaves;
 mod naps;
 mod notices;
@@ -41,6 +42,7 @@ use descent::{Descent, Kin};
 use guardian_link::GuardianLink;
 use held_check::HeldCheck;
 use hold::PutOff;
+use leaf_time::LeafTime;
 use naps::{Listener, Naps};
 use notices::Notices;
 pub use notices::Warning;
@@ -124,6 +126,8 @@ pub(crate) struct Client {
     /// Its cgroup counts what it uses, if that holds it.
     counted: bool,
     leaf_check: LeafCheck,
+    /// Otherwise: what it used by that and by what is read of its processes.
+    leaf_time: LeafTime,
 }
 
 impl Client {
@@ -151,6 +155,7 @@ impl Client {
             stood_since: Instant::ZERO,
             counted: false,
             leaf_check: LeafCheck::default(),
+            leaf_time: LeafTime::default(),
         }
     }
 
@@ -261,6 +266,7 @@ impl LinuxHost {
         }
         // Late wake-ups only cost accuracy; an old kernel knows no slices of one's own choice.
         let slice = slice::ask_for_short_slices();
+        own::come_first_awake();
         // Where clients have what sleepers leave, nobody has to hear of sleeps.
         let listener = match perf::is_allowed() && !tree.as_ref().is_some_and(Tree::gives_way) {
             true => Listener::open(&cpus),
@@ -682,7 +688,8 @@ impl Host for LinuxHost {
         self.hold_deferred();
         self.release_if_due(client);
         if self.clients[i].is_gone() {
-            return Ok(self.clients[i].members.last_total());
+            let c = &self.clients[i];
+            return Ok(c.leaf_time.last(c.members.last_total()));
         }
         let now = clock::now();
         if let Some(usage) = self.usage_of(i, now) {
@@ -709,9 +716,7 @@ impl Host for LinuxHost {
             }
             let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
             let total = if read { c.members.total_read() } else { c.members.total(look)? };
-            // What children used that came and went unseen the kernel has added up there.
-            let usage = c.leaf.as_ref().filter(|_| c.members.has_forked()).and_then(Leaf::usage);
-            Ok(usage.map_or(total, |usage| usage.max(total)))
+            Ok(self.by_leaf(i, now, total))
         };
         let total = measure().map_err(|e| host_error(&e));
         self.settle(i);

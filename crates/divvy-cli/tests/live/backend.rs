@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     ENOUGH_TICKS, MAX_FRACTION_ERROR, Process, Running, SPIN, Sandbox, Victim, check_fractions, check_report,
-    client, cpu, eventually, one_cpu, skip,
+    client, cpu, eventually, one_cpu, skip, two_cpus,
 };
 
 /// Rounds of kills at random moments.
@@ -29,19 +29,6 @@ fn freezer(test: &str) -> Option<PathBuf> {
 
 fn weights(test: &str) -> Option<PathBuf> {
     Survey::new().weights.map(|ground| ground.dir).map_err(|why| skip(test, &why)).ok()
-}
-
-/// Two CPUs that this process may use, as a list; a word where it has only one.
-fn two_cpus(test: &str) -> Option<String> {
-    let ours = std::process::id() as i32;
-    let mask = divvy_linux::CpuMask::of_thread(Pid::from_raw(ours).expect("a pid")).expect("an affinity");
-    let cpus: Vec<String> =
-        mask.iter().flat_map(|mask| mask.iter().take(2)).map(|cpu| cpu.to_string()).collect();
-    if cpus.len() < 2 {
-        skip(test, "it takes two CPUs");
-        return None;
-    }
-    Some(cpus.join(","))
 }
 
 /// The trees in `ground` that divvy `pid` has made.

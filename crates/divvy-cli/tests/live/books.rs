@@ -6,7 +6,9 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::harness::{ENOUGH_TICKS, SPIN, Sandbox, check_fractions, eventually, one_cpu};
+use crate::harness::{
+    ENOUGH_TICKS, Process, SPIN, Sandbox, check_fractions, eventually, one_cpu, skip, two_cpus,
+};
 
 /// By the best that there is (a cgroup where one is ours), by a counter, and as where the kernel refuses one.
 const SOURCES: [&str; 3] = ["auto", "perf", "clocks"];
@@ -141,5 +143,44 @@ fn a_loop_of_short_lived_children_gets_its_share() {
             &[&format!("3:{serial}"), &format!("1:{SPIN}")],
         );
         check_fractions(&report, &[0.75, 0.25]);
+    }
+}
+
+/// What the kernel has these processes down for, their main threads alone, ns.
+fn on_the_kernels_books(processes: &[Process]) -> f64 {
+    let used = |p: &Process| {
+        let text = std::fs::read_to_string(format!("/proc/{}/schedstat", p.pid)).unwrap_or_default();
+        text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    processes.iter().map(used).sum()
+}
+
+/// Where a wake-up takes the CPU from somebody, the kernel charges whoever wakes from that moment on, and perf events charge whoever is
+/// interrupted until the interrupt has come: for two who wake each other all the time that is half of what they use.
+#[test]
+fn who_wakes_each_other_all_the_time_is_charged_by_the_books() {
+    let Some(cpus) = two_cpus("books::who_wakes_each_other_all_the_time_is_charged_by_the_books") else {
+        return;
+    };
+    if !std::path::Path::new("/proc/self/schedstat").exists() {
+        return skip("books::who_wakes_each_other_all_the_time_is_charged_by_the_books", "no schedstat");
+    }
+    let to_and_fro = "exec perl -e 'pipe(A,B); pipe(C,D); if (fork) { while (1) { syswrite B, 1; sysread C, $b, 1 } } \
+                      while (sysread A, $b, 1) { syswrite D, 1 } # passes'";
+    let tasks = [format!("1:{to_and_fro}"), format!("1:({SPIN}) & {SPIN} # computes")];
+    let sandbox = Sandbox::own();
+    let mut args = vec!["share", "--cpus", &cpus, "--quiet", "--report", "report.json"];
+    args.extend(tasks.iter().map(String::as_str));
+    let running = sandbox.start(&args);
+    eventually("enough work", || (sandbox.worked() >= 8 * ENOUGH_TICKS).then_some(()));
+    let booked = ["passes", "computes"].map(|word| on_the_kernels_books(&sandbox.with(word)));
+    running.signal(Signal::TERM);
+    running.end();
+    let report = sandbox.report("report.json");
+    for (client, booked) in booked.into_iter().enumerate() {
+        let charged = report["clients"][client]["service_ns"].as_f64().expect("a number");
+        // And what is used until the end.
+        let most = 0.015 * booked + 10.0 * TICK_NS;
+        assert!((charged - booked).abs() < most, "client {client}: charged {charged}, on the books {booked}");
     }
 }

@@ -489,6 +489,19 @@ pub fn cpu(processes: &[Process]) -> u64 {
     processes.iter().map(|p| p.cpu).sum()
 }
 
+/// Two CPUs that this process may use, as a list; a word where it has only one.
+pub fn two_cpus(test: &str) -> Option<String> {
+    let ours = std::process::id() as i32;
+    let mask = divvy_linux::CpuMask::of_thread(Pid::from_raw(ours).expect("a pid")).expect("an affinity");
+    let cpus: Vec<String> =
+        mask.iter().flat_map(|mask| mask.iter().take(2)).map(|cpu| cpu.to_string()).collect();
+    if cpus.len() < 2 {
+        skip(test, "it takes two CPUs");
+        return None;
+    }
+    Some(cpus.join(","))
+}
+
 /// The number of a CPU that this process may use.
 pub fn one_cpu() -> String {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status");

@@ -29,6 +29,8 @@ use crate::{Error, Pid, Result, StartTime};
 pub(crate) enum Purpose {
     /// Leaves are frozen and thawed.
     Freeze,
+    /// Leaves tell what was used in them.
+    Count,
     /// Leaves have weights, one for each client in order, are put behind all others and back, and, where `freezes`, are frozen
     /// and thawed; else signals hold who is in them, or another tree does.
     Idle { weights: Vec<u64>, freezes: bool },
@@ -42,6 +44,11 @@ impl Purpose {
     /// Whether what leaves have changes with the clients' shares, and with their rights to memory and disks.
     pub(super) const fn keeps(&self) -> bool {
         matches!(self, Self::Keep)
+    }
+
+    /// Whether leaves need no controller: the kernel divides nothing among them.
+    const fn is_apart(&self) -> bool {
+        matches!(self, Self::Freeze | Self::Count)
     }
 }
 
@@ -85,15 +92,16 @@ impl Tree {
     /// # Errors
     /// As [`Tree::make`]; nothing is left then.
     pub(crate) fn grow(means: Means, table: &Table, cpus: usize) -> Result<Option<Self>> {
-        let mut freezer = None;
+        let mut apart = None;
         let (ground, purpose) = match means {
             Means::Signals => return Ok(None),
             Means::Freezer(ground) => (ground, Purpose::Freeze),
             Means::Idle { ground, weights, freezer: second } => {
-                // On several CPUs threads are sent to these one by one, and who does that knows them all.
+                // On several CPUs threads are sent to these one by one, and who does that knows them all: there it only counts.
                 let freezes = second.is_some() && cpus == 1;
                 let same = ground.knob == super::Knob::Weight;
-                freezer = second.filter(|_| freezes && !same);
+                let purpose = if freezes { Purpose::Freeze } else { Purpose::Count };
+                apart = second.filter(|_| !same).map(|ground| (ground, purpose));
                 (ground, Purpose::Idle { weights, freezes: freezes && same })
             }
             Means::Weights(ground, weights) => (ground, Purpose::Weigh(weights)),
@@ -103,9 +111,9 @@ impl Tree {
         let view = table.view();
         let mut tree = Self::plan(ground, purpose, pid, start);
         tree.make_noted(view.tree(), cpus)?;
-        if let Some(ground) = freezer {
-            let mut second = Self::plan(ground, Purpose::Freeze, pid, start);
-            // Where it cannot be had, signals hold.
+        if let Some((ground, purpose)) = apart {
+            let mut second = Self::plan(ground, purpose, pid, start);
+            // Where it cannot be had, signals hold, and perf events or clocks count.
             if second.make_noted(view.second_tree(), cpus).is_ok() {
                 tree.second = Some(Box::new(second));
             }
@@ -182,7 +190,7 @@ impl Tree {
             let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
             FixedPath::new(bytes).ok_or_else(|| failed("note in the table", path, Errno::NAMETOOLONG))
         };
-        let weighs = self.purpose != Purpose::Freeze && self.ground.enable != Enable::Nothing;
+        let weighs = !self.purpose.is_apart() && self.ground.enable != Enable::Nothing;
         let cpu = weighs.then_some(Controller::Cpu);
         let disable = cpu.into_iter().chain(self.offers.to_be_put_on());
         Ok(TreeImage {
@@ -206,7 +214,7 @@ impl Tree {
         self.files.make(&self.root).map_err(|e| failed("make cgroup", &self.root, e))?;
         self.made = true;
         self.inode = std::fs::metadata(&self.root).map_or(0, |m| m.ino());
-        if self.purpose == Purpose::Freeze {
+        if self.purpose.is_apart() {
             return Ok(());
         }
         if self.ground.enable == Enable::MoveAndControl {
@@ -285,7 +293,8 @@ impl Tree {
         let leaf = self.open_leaf(&dir, client).map(|mut leaf| {
             // Where there can be none, signals hold.
             if let Some(Ok(second)) = self.second.as_ref().map(|second| second.leaf(client)) {
-                (leaf.second, leaf.hold) = (Some(Box::new(second)), Hold::Freezer);
+                leaf.hold = if second.freeze.is_some() { Hold::Freezer } else { Hold::Signals };
+                leaf.second = Some(Box::new(second));
             }
             leaf
         });
@@ -317,6 +326,7 @@ impl Tree {
                 })?;
                 (freeze, hold) = (Some(file), Hold::Freezer);
             }
+            Purpose::Count => hold = Hold::Signals,
             Purpose::Idle { weights, freezes } => {
                 weight = weights.get(client).copied().unwrap_or(weight);
                 self.weigh(dir, weight)?;
@@ -381,7 +391,9 @@ impl Tree {
 
     /// Whether leaves that can be put behind others hold who is in them, too, and count what is used.
     pub(crate) fn counts(&self) -> bool {
-        matches!(self.purpose, Purpose::Idle { freezes: true, .. }) || self.second.is_some()
+        let freezes = |second: &Self| second.purpose == Purpose::Freeze;
+        matches!(self.purpose, Purpose::Idle { freezes: true, .. })
+            || self.second.as_deref().is_some_and(freezes)
     }
 
     /// The cgroup of a process in the hierarchy that freezes; `None` for one that has ended.
@@ -403,7 +415,7 @@ impl Tree {
 
     /// Whether the kernel divides among leaves, and so keeps limits too: one that only freezes does neither.
     pub(crate) fn keeps_limits(&self) -> bool {
-        self.purpose != Purpose::Freeze
+        !self.purpose.is_apart()
     }
 
     /// Has the kernel keep a leaf within a limit, or lift that: `cpu.max`, of version 1 `cpu.cfs_quota_us`.

@@ -103,7 +103,12 @@ impl LinuxHost {
         let c = &mut self.clients[client.index()];
         // Members that their own parents waited for are found to be gone when their clocks are read.
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
-        let _ = c.members.total(look);
+        let total = c.members.total(look);
+        if let Ok(total) = total {
+            self.by_leaf(client.index(), clock::now(), total);
+        }
+        let c = &mut self.clients[client.index()];
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         if (c.members.is_empty() || none_left == Some(true)) && !c.is_gone() {
             c.condition = c.condition.gone();
             c.members.leave_table(look);

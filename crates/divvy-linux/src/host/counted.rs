@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use divvy_policy::{ClientId, Instant, Nanos};
 
 use super::{Client, LinuxHost};
-use crate::cgroup::is_gone;
+use crate::cgroup::{Leaf, is_gone};
 use crate::members::Look;
 use crate::{Error, Pid, Result, clock};
 
@@ -87,6 +87,30 @@ impl LinuxHost {
         // What cannot be read now is read the next time.
         let _ = c.members.scan(look, true, u32::MAX);
         let _ = self.list_members(i);
+    }
+
+    /// What client `i` has used, if what was read of its processes comes to `total`, and its cgroup, if it has one, tells as well.
+    pub(super) fn by_leaf(&mut self, i: usize, now: Instant, total: Nanos) -> Nanos {
+        let c = &mut self.clients[i];
+        let usage = c.leaf.as_ref().and_then(Leaf::usage);
+        if c.selector.is_some() {
+            // What children used that came and went unseen the kernel has added up there.
+            return usage.filter(|_| c.members.has_forked()).map_or(total, |usage| usage.max(total));
+        }
+        let told = c.leaf_time.tell(now, total, usage);
+        if c.leaf_time.asks() && !c.is_held() && c.leaf_check.is_due(now) && self.has_left(i) {
+            self.clients[i].leaf_time.leave();
+        }
+        told
+    }
+
+    /// Whether any of the processes that client `i` is known to have is in another cgroup than its.
+    fn has_left(&self, i: usize) -> bool {
+        let c = &self.clients[i];
+        let (Some(tree), Some(leaf)) = (&self.tree, &c.leaf) else { return false };
+        let there: HashSet<Pid> = leaf.pids().into_iter().flatten().collect();
+        let elsewhere = |pid: Pid| tree.freezers_cgroup_of(pid).is_some_and(|cgroup| !leaf.contains(&cgroup));
+        c.members.pids().any(|(pid, _)| !there.contains(&pid) && elsewhere(pid))
     }
 
     /// Client `i` is held by signals and read by clocks from now on.
