@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::process::Resource;
 use serde::Serialize;
 
-use crate::cgroup::{Knob, Survey};
+use crate::cgroup::{Knob, Survey, scope};
 use crate::events::ProcessEvents;
 use crate::guard::Environment;
 use crate::quota::quota_of;
@@ -247,6 +247,12 @@ fn cgroup_delegation(survey: &Survey) -> Finding {
             format!("{} is ours: --backend freezer can hold clients unseen", ground.dir.display()),
             None,
         ),
+        Err(_) if scope::can_ask().is_ok() => finding(
+            what,
+            Status::Good,
+            "systemd makes a scope for each divvy share: --backend freezer can hold clients unseen",
+            None,
+        ),
         Err(why) => finding(
             what,
             Status::Missing,
@@ -269,6 +275,12 @@ fn cpu_weights(survey: &Survey) -> Finding {
             let found = format!("{} in {}: --backend cgroup can divide", version, ground.dir.display());
             finding(what, Status::Good, found, None)
         }
+        Err(_) if scope::can_ask().is_ok() => finding(
+            what,
+            Status::Good,
+            "cpu.weight of version 2 in the scope that systemd makes for each divvy share, where it delegates cpu",
+            None,
+        ),
         Err(why) => finding(
             what,
             Status::Limited,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::scope;
 use super::survey::{Ground, Survey};
 use super::weights::{DEVIATION_MAX_PPM, DEVIATION_WARN_PPM, Weights, scale};
 
@@ -170,7 +171,7 @@ fn idle_ground<'a>(wish: &Wish<'_>, survey: &'a Survey) -> Result<&'a Ground, Re
         );
         return Err(Refused::Usage(text));
     }
-    if let Some(policy) = wish.policy.filter(|policy| policy.split(':').next() != Some("exact")) {
+    if let Some(policy) = wish.policy.filter(|_| !is_exact(wish)) {
         let text = format!(
             "--backend idle: it comes with the policy exact; leave --policy {policy} out, or use --backend signals"
         );
@@ -234,14 +235,53 @@ pub fn choose(wish: &Wish<'_>, survey: &Survey) -> Result<Chosen, Refused> {
     }
 }
 
+/// The back end for `wish` on this machine, for this process and its children. Where a cgroup of ours would serve, and there is none,
+/// the user's systemd is asked for one: this process is in a scope of its own then.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_here(wish: &Wish<'_>) -> Result<Chosen, Refused> {
+    let survey = Survey::new();
+    let survey = match wants_scope(wish, &survey) {
+        true => match scope::enter() {
+            Ok(()) => Survey::new(),
+            Err(why) => survey.without_scope(&why),
+        },
+        false => survey,
+    };
+    choose(wish, &survey)
+}
+
+/// Whether a cgroup of ours would change what is chosen.
+fn wants_scope(wish: &Wish<'_>, survey: &Survey) -> bool {
+    let lacks = match wish.asked {
+        Asked::Signals => false,
+        Asked::Freezer => survey.freezer.is_err(),
+        Asked::Cgroup | Asked::Auto | Asked::Idle => survey.weights.is_err(),
+        Asked::Nothing => survey.weights.is_err() && against_usual(wish).is_none(),
+    };
+    // What they are refused for does not depend on the machine.
+    let by_policy = matches!(wish.asked, Asked::Idle | Asked::Nothing) && !is_exact(wish);
+    lacks && wish.attached.is_none() && !by_policy
+}
+
+/// What speaks against cgroups where nobody asks for them.
+fn against_usual(wish: &Wish<'_>) -> Option<String> {
+    match wish {
+        _ if wish.shares.len() > USUAL_MAX => Some(format!("{} clients", wish.shares.len())),
+        _ if wish.limited => Some("limits are kept by suspending".to_owned()),
+        _ => None,
+    }
+}
+
+/// Whether the policy is `exact`, asked for or not.
+fn is_exact(wish: &Wish<'_>) -> bool {
+    wish.policy.is_none_or(|policy| policy.split(':').next() == Some("exact"))
+}
+
 /// Signals, and where that serves also a cgroup for each client.
 fn usual(wish: &Wish<'_>, survey: &Survey) -> Chosen {
-    let few = || match wish {
-        _ if wish.shares.len() > USUAL_MAX => Err(format!("{} clients", wish.shares.len())),
-        _ if wish.limited => Err("limits are kept by suspending".to_owned()),
-        _ => Ok(()),
-    };
-    let ground = few().and_then(|()| {
+    let ground = against_usual(wish).map_or(Ok(()), Err).and_then(|()| {
         idle_ground(wish, survey).map_err(|refused| match refused {
             Refused::Usage(why) | Refused::Machine(why) => {
                 why.trim_start_matches("--backend idle: ").to_owned()

@@ -18,13 +18,14 @@ mod pressure;
 pub(crate) mod raw;
 mod rights;
 pub mod room;
+pub(crate) mod scope;
 mod survey;
 mod tree;
 mod users;
 mod weights;
 
 pub use ceiling::{Ceilings, NotKept};
-pub use choose::{Asked, Backend, Chosen, Means, Refused, Wish, choose};
+pub use choose::{Asked, Backend, Chosen, Means, Refused, Wish, choose, choose_here};
 pub(crate) use leaf::{Leaf, is_gone};
 #[doc(hidden)]
 pub use many::ManyLeaves;

@@ -89,6 +89,18 @@ impl Survey {
     }
 }
 
+impl Survey {
+    /// The same where systemd was asked for a cgroup and gave none, because of `why`.
+    pub(super) fn without_scope(self, why: &str) -> Self {
+        // The fix stays the last thing that is read.
+        let add = |lack: String| match lack.split_once(&format!("; {FIX}")) {
+            Some((lack, rest)) => format!("{lack}; and {why}; {FIX}{rest}"),
+            None => format!("{lack}; and {why}"),
+        };
+        Self { freezer: self.freezer.map_err(add), weights: self.weights.map_err(add) }
+    }
+}
+
 impl Default for Survey {
     fn default() -> Self {
         Self::new()
@@ -96,9 +108,12 @@ impl Default for Survey {
 }
 
 impl Ground {
-    /// Whether the kernel has `cpu.idle` (Linux 5.15): the first cgroup of a hierarchy has none itself, so it is looked for in a
-    /// child, which is made for that where there is none.
+    /// Whether the kernel has `cpu.idle` (Linux 5.15): a cgroup of the cpu controller has one itself, but for the first of a hierarchy,
+    /// which is told by a child that is made for that. While the controller is off for the children, these have none.
     pub(super) fn gives_way(&self) -> bool {
+        if self.dir.join("cpu.idle").exists() {
+            return true;
+        }
         let probe = self.dir.join(format!("divvy-probe-{}", rustix::process::getpid()));
         let made = rustix::fs::mkdir(&probe, rustix::fs::Mode::from_raw_mode(0o755)).is_ok();
         let has = probe.join("cpu.idle").exists();
@@ -374,6 +389,20 @@ mod tests {
         fixture.refuse("v1/box", Errno::ACCESS);
         let why = survey(&fixture, "4:cpu,cpuacct:/docker/box\n0::/user@7/app\n").weights.unwrap_err();
         assert!(why.contains("has no cpu controller; version 1: "), "{why}");
+    }
+
+    /// Where the controller is still to be put on, no child would tell.
+    #[test]
+    fn whether_there_is_cpu_idle_is_told_by_the_cgroup_itself() {
+        let me = rustix::process::getpid().to_string();
+        for (idle, expected) in [(Some("0\n"), true), (None, false)] {
+            let fixture = systemd(&[("cgroup.procs", &me)]);
+            if let Some(text) = idle {
+                std::fs::write(fixture.path("v2/user@7/app/cpu.idle"), text).expect("a file");
+            }
+            let ground = survey(&fixture, "0::/user@7/app").weights.expect("ours");
+            assert_eq!((ground.enable, ground.gives_way()), (Enable::MoveAndControl, expected));
+        }
     }
 
     #[test]

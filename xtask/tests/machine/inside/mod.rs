@@ -5,6 +5,7 @@ mod bounds;
 mod disk;
 mod kernel;
 mod room;
+mod systemd;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -1,0 +1,202 @@
+//! A cgroup of one's own from systemd: a scope, delegated, as `systemd-run --user --scope -p Delegate=yes` makes them.
+//!
+//! In a login session no cgroup is an ordinary user's to change, but the user's own systemd has one that is, and makes scopes there for
+//! whoever asks over D-Bus (`StartTransientUnit`). systemd's own `busctl` does the asking: it is there where systemd is, and knows
+//! where its bus is. This process is moved into the scope, and whatever it starts is born there. An empty scope is gone by itself.
+//!
+//! Whoever runs in a service, a container or a batch system's cgroup stays there: it is where that is counted, limited and ended. So
+//! does whoever is in a scope with limits.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use divvy_policy::Nanos;
+
+use super::files::{Files, Real};
+use crate::{clock, mounts, procfs};
+
+/// What there is where systemd is the first process (`sd_booted(3)`).
+const BOOTED: &str = "/run/systemd/system";
+/// How long systemd may take to answer, and then to move us.
+const PATIENCE: Nanos = Nanos::from_secs(2);
+/// How often we look whether we have been moved.
+const LOOK: Nanos = Nanos::from_millis(1);
+/// Files of a scope's cgroup that say `max` (with a period, perhaps) where nothing is limited.
+const LIMITS: [&str; 4] = ["cpu.max", "memory.max", "memory.high", "memory.swap.max"];
+
+/// Where we are, and whose systemd is to be asked.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    bus: &'static str,
+    runtime_dir: PathBuf,
+}
+
+/// Whether systemd would be asked for a scope, for this process as it is now.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn can_ask() -> Result<(), String> {
+    place(Path::new("/"), rustix::process::geteuid().as_raw(), &mounts::own(), &cgroup(), &Real).map(|_| ())
+}
+
+/// Has systemd make a scope, and this process be moved into it.
+///
+/// # Errors
+/// Why there is none: this process is where it was.
+pub(crate) fn enter() -> Result<(), String> {
+    let uid = rustix::process::geteuid().as_raw();
+    let place = place(Path::new("/"), uid, &mounts::own(), &cgroup(), &Real)?;
+    let pid = rustix::process::getpid();
+    let start = procfs::stat(pid).ok().flatten().map_or(0, |stat| stat.start.0);
+    let name = format!("divvy-{pid}-{start}.scope");
+    ask(&place, &name, pid)?;
+    let until = clock::now() + PATIENCE;
+    let suffix = format!("/{name}");
+    while !unified(&cgroup()).is_some_and(|path| path.ends_with(&suffix)) {
+        if clock::now() > until {
+            return Err(format!("systemd has made {name}, but moved nobody there"));
+        }
+        clock::sleep(LOOK);
+    }
+    Ok(())
+}
+
+fn cgroup() -> String {
+    std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
+}
+
+/// The path in the hierarchy of version 2.
+fn unified(cgroup: &str) -> Option<&str> {
+    cgroup.lines().find_map(|line| line.strip_prefix("0::"))
+}
+
+/// Whom to ask, for user `uid` in `cgroup`; paths of the machine are below `root`.
+fn place(root: &Path, uid: u32, mountinfo: &str, cgroup: &str, files: &dyn Files) -> Result<Place, String> {
+    let below = |path: &str| root.join(path.trim_start_matches('/'));
+    if !below(BOOTED).is_dir() {
+        return Err("systemd does not run this machine".to_owned());
+    }
+    let path = unified(cgroup).ok_or("cgroup v2 is not mounted")?;
+    let slice = format!("/user.slice/user-{uid}.slice/");
+    if !path.starts_with(&slice) || !path.ends_with(".scope") {
+        return Err(format!("{path} is no scope of this user's session"));
+    }
+    let dir = mounts::parse(mountinfo)
+        .filter(|mount| mount.kind == "cgroup2" && mount.root == Path::new("/"))
+        .map(|mount| mount.point.join(path.trim_start_matches('/')))
+        .last();
+    let dir = dir.ok_or("cgroup v2 is not mounted")?;
+    for name in LIMITS {
+        // A controller that is off limits nothing.
+        let Ok(text) = files.read(&dir.join(name)) else { continue };
+        if text.split_whitespace().next() != Some("max") {
+            return Err(format!(
+                "{} limits what is in it, and a scope of our own would not be",
+                dir.join(name).display()
+            ));
+        }
+    }
+    let runtime_dir = format!("/run/user/{uid}");
+    match uid {
+        0 => Ok(Place { bus: "--system", runtime_dir: runtime_dir.into() }),
+        _ if below(&runtime_dir).join("bus").exists() => {
+            Ok(Place { bus: "--user", runtime_dir: runtime_dir.into() })
+        }
+        _ => Err(format!("there is no message bus of user {uid} ({runtime_dir}/bus)")),
+    }
+}
+
+fn ask(place: &Place, name: &str, pid: crate::Pid) -> Result<(), String> {
+    let mut busctl = Command::new("busctl");
+    busctl.args([place.bus, "--quiet", "--timeout=2", "call"]);
+    busctl.args([
+        "org.freedesktop.systemd1",
+        "/org/freedesktop/systemd1",
+        "org.freedesktop.systemd1.Manager",
+    ]);
+    busctl.args(["StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "4"]);
+    busctl.args(["Description", "s", "divvy and what it divides", "Delegate", "b", "true"]);
+    busctl.args(["CollectMode", "s", "inactive-or-failed", "PIDs", "au", "1", &pid.to_string(), "0"]);
+    busctl.env("XDG_RUNTIME_DIR", &place.runtime_dir);
+    let done = busctl.stdin(Stdio::null()).stdout(Stdio::null()).output();
+    let done = done.map_err(|e| format!("busctl, which asks systemd: {e}"))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&done.stderr);
+    let said = said.lines().next().unwrap_or_default().trim();
+    Err(format!("systemd gives no scope: {said}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::fixture::Fixture;
+    use super::*;
+
+    const UNLIMITED: &[(&str, &str)] = &[("cpu.max", "max 100000\n"), ("memory.max", "max\n")];
+    const SESSION: &str = "user.slice/user-7.slice/session-2.scope";
+
+    /// A machine of systemd, user 7 logged in.
+    fn machine() -> Fixture {
+        let fixture = Fixture::new(UNLIMITED);
+        for dir in ["run/systemd/system", "run/user/7/bus"] {
+            std::fs::create_dir_all(fixture.path(dir)).expect("directories");
+        }
+        fixture.cgroup(&format!("cgroup/{SESSION}"), &[]);
+        fixture
+    }
+
+    fn of(fixture: &Fixture, uid: u32, path: &str) -> Result<Place, String> {
+        let mounts =
+            format!("31 20 0:26 / {} rw shared:4 - cgroup2 cgroup2 rw\n", fixture.path("cgroup").display());
+        let cgroup = format!("4:cpu:/elsewhere\n0::/{path}\n");
+        place(&fixture.path(""), uid, &mounts, &cgroup, fixture)
+    }
+
+    #[test]
+    fn who_is_in_a_session_asks_their_own_systemd() {
+        let fixture = machine();
+        assert_eq!(of(&fixture, 7, SESSION), Ok(Place { bus: "--user", runtime_dir: "/run/user/7".into() }));
+        let root = SESSION.replace("user-7", "user-0");
+        assert_eq!(of(&fixture, 0, &root).map(|place| place.bus), Ok("--system"));
+        // A terminal of a desktop is in a scope of the user's own systemd.
+        let terminal = "user.slice/user-7.slice/user@7.service/app.slice/app-terminal-9.scope";
+        assert!(of(&fixture, 7, terminal).is_ok());
+    }
+
+    #[test]
+    fn who_is_kept_somewhere_stays_there() {
+        let fixture = machine();
+        for path in [
+            "",
+            "system.slice/cron.service",
+            "system.slice/slurmstepd.scope/job_7/step_0",
+            "user.slice/user-7.slice/user@7.service/app.slice/runner.service",
+            // Somebody else's session: of `su`.
+            "user.slice/user-8.slice/session-3.scope",
+        ] {
+            let why = of(&fixture, 7, path).expect_err(path);
+            assert_eq!(why, format!("/{path} is no scope of this user's session"));
+        }
+        for (file, text) in
+            [("cpu.max", "50000 100000\n"), ("memory.max", "1048576\n"), ("memory.high", "0\n")]
+        {
+            let fixture = machine();
+            fixture.cgroup(&format!("cgroup/{SESSION}"), &[(file, text)]);
+            let why = of(&fixture, 7, SESSION).expect_err(file);
+            assert!(why.contains(&format!("session-2.scope/{file} limits what is in it")), "{why}");
+        }
+    }
+
+    #[test]
+    fn where_there_is_nobody_to_ask_that_is_said() {
+        let fixture = machine();
+        std::fs::remove_dir_all(fixture.path("run/user")).expect("ours");
+        let why = of(&fixture, 7, SESSION).expect_err("no bus of theirs");
+        assert_eq!(why, "there is no message bus of user 7 (/run/user/7/bus)");
+        std::fs::remove_dir_all(fixture.path("run")).expect("ours");
+        assert_eq!(of(&fixture, 7, SESSION), Err("systemd does not run this machine".to_owned()));
+        let none = place(&machine().path(""), 7, "", "0::/user.slice/user-7.slice/a.scope\n", &machine());
+        assert_eq!(none, Err("cgroup v2 is not mounted".to_owned()));
+    }
+}

@@ -1,0 +1,156 @@
+//! An ordinary user of a machine with systemd: no cgroup is theirs to change, and their own systemd makes one for each `divvy share`.
+//!
+//! Here systemd is not the first process, so that the test lets alice move her own processes within her slice; on a machine of its own
+//! the first process does that for her systemd.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use serde_json::Value;
+
+use super::backend::{check_success, dirs, eventually};
+use super::{Group, ROOT, SPIN};
+
+const ALICE: u32 = 1001;
+const HOME: &str = "/tmp/alice";
+const RUNTIME: &str = "/run/user/1001";
+
+/// Alice, logged in: a session, and a systemd with its bus.
+struct Login {
+    systemd: Child,
+    slice: PathBuf,
+    _user_slice: Group,
+}
+
+impl Login {
+    fn new() -> Self {
+        let user_slice = Group::new("user.slice");
+        let slice = Path::new(ROOT).join(format!("user.slice/user-{ALICE}.slice"));
+        let (session, manager) = (slice.join("session-1.scope"), slice.join(format!("user@{ALICE}.service")));
+        for dir in [&session, &manager] {
+            fs::create_dir_all(dir).expect("root may");
+        }
+        for dir in [slice.parent().expect("a parent"), &slice] {
+            fs::write(dir.join("cgroup.subtree_control"), "+cpu +memory +pids").expect("they are there");
+        }
+        let hers =
+            ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"].map(|name| manager.join(name));
+        for path in hers.iter().chain([&slice.join("cgroup.procs")]) {
+            chown(path, Some(ALICE), Some(ALICE)).expect("root may");
+        }
+        let units = format!("{HOME}/.config/systemd/user");
+        for dir in ["/run/systemd/system", RUNTIME, &units] {
+            fs::create_dir_all(dir).expect("a directory");
+        }
+        let service = format!(
+            "[Unit]\nDefaultDependencies=no\nRequires=dbus.socket\n[Service]\nType=notify\nExecStart=/bin/dbus-daemon --config-file={HOME}/bus.conf \
+             --address=systemd: --nofork --nopidfile --systemd-activation\n"
+        );
+        let bus = format!(
+            "<busconfig><type>session</type><listen>unix:path={RUNTIME}/bus</listen><auth>EXTERNAL</auth>\
+             <policy context=\"default\"><allow send_destination=\"*\" eavesdrop=\"true\"/><allow eavesdrop=\"true\"/><allow own=\"*\"/></policy></busconfig>"
+        );
+        for (path, text) in [
+            (format!("{units}/default.target"), "[Unit]\nRequires=dbus.service\n"),
+            (
+                format!("{units}/dbus.socket"),
+                "[Unit]\nDefaultDependencies=no\n[Socket]\nListenStream=%t/bus\n",
+            ),
+            (format!("{units}/dbus.service"), &service),
+            (format!("{HOME}/bus.conf"), &bus),
+        ] {
+            fs::write(path, text).expect("written");
+        }
+        for dir in [HOME, RUNTIME] {
+            chown(dir, Some(ALICE), Some(ALICE)).expect("root may");
+        }
+        let mut start = Command::new("systemd");
+        as_alice_in(&manager, start.args(["--user", "--unit=default.target"]));
+        let systemd = start.spawn().expect("systemd");
+        let login = Self { systemd, slice, _user_slice: user_slice };
+        eventually("alice's systemd to be on her bus", || {
+            let mut list = Command::new("busctl");
+            as_alice_in(&session, list.args(["--user", "status", "org.freedesktop.systemd1"]));
+            let done = list.output().expect("busctl");
+            done.status.success().then_some(())
+        });
+        login
+    }
+
+    /// A command of alice's in her session, which says at last where its shell is.
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{line} && cat /proc/self/cgroup")]);
+        as_alice_in(&self.slice.join("session-1.scope"), &mut command);
+        command
+    }
+
+    fn scopes(&self) -> usize {
+        dirs(&self.slice.join(format!("user@{ALICE}.service/app.slice")), "divvy-").len()
+    }
+}
+
+/// Has a command be alice's, in a cgroup: into that root puts it.
+fn as_alice_in(cgroup: &Path, command: &mut Command) {
+    let procs = fs::File::options().write(true).open(cgroup.join("cgroup.procs")).expect("root may");
+    command.uid(ALICE).gid(ALICE).envs([("HOME", HOME), ("XDG_RUNTIME_DIR", RUNTIME)]);
+    let enter = move || Ok(rustix::io::write(&procs, b"0").map(|_| ())?);
+    // SAFETY: a system call, which is all that is permitted between fork and exec.
+    unsafe { command.pre_exec(enter) };
+}
+
+impl Drop for Login {
+    fn drop(&mut self) {
+        let _ = self.systemd.kill();
+        let _ = self.systemd.wait();
+        fs::write(self.slice.join("cgroup.kill"), "1").expect("the kernel has it");
+    }
+}
+
+fn report(path: &str) -> Value {
+    serde_json::from_slice(&fs::read(path).expect("written")).expect("a report")
+}
+
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn who_is_logged_in_gets_a_scope_from_systemd() {
+    let login = Login::new();
+    let path = format!("{HOME}/report.json");
+    let share = format!("divvy share --quiet --for 5s --report {path} '1:{SPIN}' '3:{SPIN}'");
+    let where_after = check_success(&mut login.command(&share));
+    assert!(where_after.ends_with("/session-1.scope\n"), "her shell stays in her session: {where_after}");
+    let report = report(&path);
+    let backend = &report["backend"];
+    assert_eq!(
+        (&backend["used"], &report["self"]["accounts"]),
+        (&"idle".into(), &"cgroups".into()),
+        "{report}"
+    );
+    let why = backend["why"].as_str().expect("a word");
+    assert!(why.contains("/app.slice/divvy-") && why.ends_with(".scope is ours"), "{why}");
+    let got = report["clients"][1]["achieved_fraction"].as_f64().expect("a number");
+    assert!((got - 0.75).abs() < 0.01, "{got} of 0.75");
+    eventually("systemd to remove the empty scope", || (login.scopes() == 0).then_some(()));
+}
+
+/// Signals alone need none, and where the bus is gone they serve.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn without_systemd_signals_serve_and_say_why() {
+    let mut login = Login::new();
+    let path = format!("{HOME}/report.json");
+    let share =
+        |more: &str| format!("divvy share --quiet --for 1s --report {path} {more} '1:{SPIN}' '3:{SPIN}'");
+    check_success(&mut login.command(&share("--backend signals")));
+    assert_eq!((report(&path)["backend"]["why"].as_str(), login.scopes()), (Some("asked for"), 0));
+    login.systemd.kill().expect("our child");
+    login.systemd.wait().expect("our child");
+    check_success(&mut login.command(&share("")));
+    let report = report(&path);
+    assert_eq!(report["backend"]["used"], "signals");
+    let why = report["backend"]["why"].as_str().expect("a word");
+    assert!(why.contains("is not ours to change") && why.contains("systemd gives no scope: "), "{why}");
+}
