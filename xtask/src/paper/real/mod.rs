@@ -143,7 +143,7 @@ struct Times {
     long: Nanos,
 }
 
-/// Makes the runs and writes `OUT/real.md`.
+/// Makes the runs and writes `OUT/real.md`, of N CPUs `OUT/real-N-cpus.md`.
 ///
 /// # Errors
 /// Where the kernel's books cannot be had, nothing is called as was asked, or a file cannot be written; everything that was
@@ -154,7 +154,11 @@ pub(crate) fn run(args: &RealArgs) -> Result<()> {
         Some(dir) => dir.join("divvy"),
         None => alps::start::build()?,
     };
-    let mut setting = Setting::new(&paper, "real")?;
+    let (name, title) = match args.cpus {
+        1 => ("real".to_owned(), "Real programs".to_owned()),
+        n => (format!("real-{n}-cpus"), format!("Real programs on {n} CPUs")),
+    };
+    let mut setting = Setting::new(&paper, &name)?;
     setting.only.clone_from(&args.paper.only);
     let chosen = chosen(args.paper.only.as_deref())?;
     let cpus = setting.bench.cpus().to_vec();
@@ -164,7 +168,7 @@ pub(crate) fn run(args: &RealArgs) -> Result<()> {
         measure(&setting, &arena, &chosen)?
     };
     tables::write(&mut setting, &results, args.cpus)?;
-    setting.finish("Real programs", &tables::preface(args.cpus))
+    setting.finish(&title, &tables::preface(args.cpus))
 }
 
 /// The programs that were asked for: all, or those whose names contain one of the words between commas.

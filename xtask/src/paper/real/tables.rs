@@ -305,7 +305,9 @@ fn floor(s: &mut Setting, results: &Results) {
     };
     s.page.heading("What the day allows");
     s.page.text(&format!(
-        "The kernel's weights are measured before divvy and after it. Judged against their own first runs as divvy is against both,          their second runs meet, of {} programs: split {}, used {}, the program's throughput {}, the other's {}. The worst throughput of          the three pairs of shares is then, in the median program, {} % of itself, and the other's {} %: what is less far off below says          nothing.",
+        "The kernel's weights are measured before divvy and after it. Judged against their own first runs as divvy is against both, their \
+         second runs meet, of {} programs: split {}, used {}, the program's throughput {}, the other's {}. The worst throughput of the three \
+         pairs of shares is then, in the median program, {} % of itself, and the other's {} %: what is less far off below says nothing.",
         same.len(),
         met(&|v| v.points <= SPLIT_POINTS),
         of_theirs(&|v| v.used),
