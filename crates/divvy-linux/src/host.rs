@@ -266,7 +266,6 @@ impl LinuxHost {
         }
         // Late wake-ups only cost accuracy; an old kernel knows no slices of one's own choice.
         let slice = slice::ask_for_short_slices();
-        own::come_first_awake();
         // Where clients have what sleepers leave, nobody has to hear of sleeps.
         let listener = match perf::is_allowed() && !tree.as_ref().is_some_and(Tree::gives_way) {
             true => Listener::open(&cpus),
@@ -714,9 +713,11 @@ impl Host for LinuxHost {
                 let look = &mut Look::new(&mut self.table, &mut self.tally, now, false);
                 c.lanes.place_again(&c.members, look)?;
             }
+            // First the cgroup: what is used while the others are read is taken for its tick then.
+            let usage = c.leaf.as_ref().and_then(Leaf::usage);
             let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
             let total = if read { c.members.total_read() } else { c.members.total(look)? };
-            Ok(self.by_leaf(i, now, total))
+            Ok(self.by_leaf(i, now, total, usage))
         };
         let total = measure().map_err(|e| host_error(&e));
         self.settle(i);

@@ -7,14 +7,11 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
-/// The real-time priority of [`come_first_awake`]: the lowest. A guardian's is above that.
-const AWAKE: libc::c_int = 1;
-
 /// Has the calling process come before ordinary ones, as far as that is permitted to it: a real-time priority, else the
 /// best nice value that there is, for its session's autogroup too. Makes system calls only, and keeps the short slice of
 /// [`ask_for_short_slices`] where nothing is permitted.
 pub fn come_first() {
-    if set_scheduler(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, AWAKE + 1) {
+    if set_scheduler(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) {
         return;
     }
     // RLIMIT_NICE counts from 20 downwards: 40 allows -20, 0 allows 20 and so nothing.
@@ -28,15 +25,6 @@ pub fn come_first() {
             return;
         }
     }
-}
-
-/// Has the calling thread, though not its children, come before ordinary ones as soon as it wakes, where that is permitted: by a
-/// real-time priority. Says whether it does.
-///
-/// Short slices do not always get a thread the CPU: where groups of processes are weighed anew at each wake-up (two that hand a byte to and
-/// fro, in a cgroup), Linux 6.18 lets the group that runs go on for seconds though another's turn has come.
-pub fn come_first_awake() -> bool {
-    set_scheduler(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, AWAKE)
 }
 
 /// Has the calling process come after all others, in its session and, by that, on its CPU: no more than a tick's delay for

@@ -261,7 +261,11 @@ fn wants_scope(wish: &Wish<'_>, survey: &Survey) -> bool {
         Asked::Nothing => survey.weights.is_err() && against_usual(wish).is_none(),
     };
     // What they are refused for does not depend on the machine.
-    let by_policy = matches!(wish.asked, Asked::Idle | Asked::Nothing) && !is_exact(wish);
+    let by_policy = match wish.asked {
+        Asked::Idle | Asked::Nothing => !is_exact(wish),
+        Asked::Cgroup => wish.policy.is_some(),
+        _ => false,
+    };
     lacks && wish.attached.is_none() && !by_policy
 }
 

@@ -7,16 +7,20 @@
 //! Whoever runs in a service, a container or a batch system's cgroup stays there: it is where that is counted, limited and ended. So
 //! does whoever is in a scope with limits.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use divvy_policy::Nanos;
 
 use super::files::{Files, Real};
+use crate::reactor::is_ignored;
 use crate::{clock, mounts, procfs};
 
 /// What there is where systemd is the first process (`sd_booted(3)`).
 const BOOTED: &str = "/run/systemd/system";
+/// Users whose systemd runs on when they have logged out, by name.
+const LINGER: &str = "/var/lib/systemd/linger";
 /// How long systemd may take to answer, and then to move us.
 const PATIENCE: Nanos = Nanos::from_secs(2);
 /// How often we look whether we have been moved.
@@ -36,7 +40,21 @@ struct Place {
 /// # Errors
 /// Why not.
 pub(crate) fn can_ask() -> Result<(), String> {
-    place(Path::new("/"), rustix::process::geteuid().as_raw(), &mounts::own(), &cgroup(), &Real).map(|_| ())
+    whom().map(|_| ())
+}
+
+fn whom() -> Result<Place, String> {
+    let uid = rustix::process::geteuid().as_raw();
+    if !is_first_namespace() {
+        return Err("systemd does not know us by our number: this is a container".to_owned());
+    }
+    let lingers = crate::user_name(uid).is_some_and(|name| Path::new(LINGER).join(name).exists());
+    if !lingers && !ends_with_session() {
+        return Err(
+            "what is to outlive the session is not moved out of it (loginctl enable-linger)".to_owned()
+        );
+    }
+    place(Path::new("/"), uid, &mounts::own(), &cgroup(), &Real)
 }
 
 /// Has systemd make a scope, and this process be moved into it.
@@ -44,21 +62,38 @@ pub(crate) fn can_ask() -> Result<(), String> {
 /// # Errors
 /// Why there is none: this process is where it was.
 pub(crate) fn enter() -> Result<(), String> {
-    let uid = rustix::process::geteuid().as_raw();
-    let place = place(Path::new("/"), uid, &mounts::own(), &cgroup(), &Real)?;
+    let place = whom()?;
     let pid = rustix::process::getpid();
     let start = procfs::stat(pid).ok().flatten().map_or(0, |stat| stat.start.0);
     let name = format!("divvy-{pid}-{start}.scope");
-    ask(&place, &name, pid)?;
-    let until = clock::now() + PATIENCE;
     let suffix = format!("/{name}");
-    while !unified(&cgroup()).is_some_and(|path| path.ends_with(&suffix)) {
-        if clock::now() > until {
-            return Err(format!("systemd has made {name}, but moved nobody there"));
-        }
+    let is_there = || unified(&cgroup()).is_some_and(|path| path.ends_with(&suffix));
+    let asked = ask(&place, &name, pid);
+    let until = clock::now() + PATIENCE;
+    while asked.is_ok() && !is_there() && clock::now() < until {
         clock::sleep(LOOK);
     }
-    Ok(())
+    match asked {
+        _ if is_there() => Ok(()),
+        Ok(()) => Err(format!("systemd has made {name}, but moved nobody there")),
+        Err(why) => Err(why),
+    }
+}
+
+/// Whether our number is the one that systemd knows us by.
+fn is_first_namespace() -> bool {
+    // PROC_PID_INIT_INO: the kernel's number of the first namespace.
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|meta| meta.ino() == 0xEFFF_FFFC)
+}
+
+/// Whether we are to end with the session: in the foreground of its terminal, and not told to live on (nohup). A session in which
+/// nobody is left is over, and with the last one of a user their systemd ends, and all that it started.
+fn ends_with_session() -> bool {
+    let terminal = std::fs::File::open("/dev/tty");
+    let group = rustix::process::getpgrp();
+    let foreground =
+        terminal.is_ok_and(|tty| rustix::termios::tcgetpgrp(tty).is_ok_and(|there| there == group));
+    foreground && !is_ignored(nix::sys::signal::Signal::SIGHUP)
 }
 
 fn cgroup() -> String {
@@ -107,7 +142,8 @@ fn place(root: &Path, uid: u32, mountinfo: &str, cgroup: &str, files: &dyn Files
 }
 
 fn ask(place: &Place, name: &str, pid: crate::Pid) -> Result<(), String> {
-    let mut busctl = Command::new("busctl");
+    // Root's path may be another user's.
+    let mut busctl = Command::new(if place.bus == "--system" { "/usr/bin/busctl" } else { "busctl" });
     busctl.args([place.bus, "--quiet", "--timeout=2", "call"]);
     busctl.args([
         "org.freedesktop.systemd1",
@@ -117,9 +153,23 @@ fn ask(place: &Place, name: &str, pid: crate::Pid) -> Result<(), String> {
     busctl.args(["StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "4"]);
     busctl.args(["Description", "s", "divvy and what it divides", "Delegate", "b", "true"]);
     busctl.args(["CollectMode", "s", "inactive-or-failed", "PIDs", "au", "1", &pid.to_string(), "0"]);
-    busctl.env("XDG_RUNTIME_DIR", &place.runtime_dir);
-    let done = busctl.stdin(Stdio::null()).stdout(Stdio::null()).output();
-    let done = done.map_err(|e| format!("busctl, which asks systemd: {e}"))?;
+    // The bus that was found there, whatever the environment names.
+    let bus = format!("unix:path={}/bus", place.runtime_dir.display());
+    busctl.env("DBUS_SESSION_BUS_ADDRESS", bus).env_remove("DBUS_SYSTEM_BUS_ADDRESS");
+    let failed = |e: std::io::Error| format!("busctl, which asks systemd: {e}");
+    let mut child =
+        busctl.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    // Its time limit is that of the answer alone.
+    let until = clock::now() + PATIENCE;
+    while child.try_wait().map_err(failed)?.is_none() {
+        if clock::now() > until {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err("systemd gives no scope: it does not answer".to_owned());
+        }
+        clock::sleep(LOOK);
+    }
+    let done = child.wait_with_output().map_err(failed)?;
     if done.status.success() {
         return Ok(());
     }

@@ -6,6 +6,7 @@ use divvy_engine::News;
 use divvy_policy::{ClientId, Instant, Nanos};
 
 use super::{Client, LinuxHost, SCAN_INTERVAL};
+use crate::cgroup::Leaf;
 use crate::members::Look;
 use crate::procfs::Latest;
 use crate::spawn::{next_ended, wait_for};
@@ -103,9 +104,10 @@ impl LinuxHost {
         let c = &mut self.clients[client.index()];
         // Members that their own parents waited for are found to be gone when their clocks are read.
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let usage = c.leaf.as_ref().and_then(Leaf::usage);
         let total = c.members.total(look);
         if let Ok(total) = total {
-            self.by_leaf(client.index(), clock::now(), total);
+            self.by_leaf(client.index(), clock::now(), total, usage);
         }
         let c = &mut self.clients[client.index()];
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use divvy_policy::{ClientId, Instant, Nanos};
 
 use super::{Client, LinuxHost};
-use crate::cgroup::{Leaf, is_gone};
+use crate::cgroup::is_gone;
 use crate::members::Look;
 use crate::{Error, Pid, Result, clock};
 
@@ -89,19 +89,18 @@ impl LinuxHost {
         let _ = self.list_members(i);
     }
 
-    /// What client `i` has used, if what was read of its processes comes to `total`, and its cgroup, if it has one, tells as well.
-    pub(super) fn by_leaf(&mut self, i: usize, now: Instant, total: Nanos) -> Nanos {
+    /// What client `i` has used, if what was read of its processes comes to `total`, and its cgroup, if it has one, told of `usage` before.
+    pub(super) fn by_leaf(&mut self, i: usize, now: Instant, total: Nanos, usage: Option<Nanos>) -> Nanos {
         let c = &mut self.clients[i];
-        let usage = c.leaf.as_ref().and_then(Leaf::usage);
-        if c.selector.is_some() {
+        if c.selector.is_some() || !c.members.is_metered() {
             // What children used that came and went unseen the kernel has added up there.
             return usage.filter(|_| c.members.has_forked()).map_or(total, |usage| usage.max(total));
         }
-        let told = c.leaf_time.tell(now, total, usage);
-        if c.leaf_time.asks() && !c.is_held() && c.leaf_check.is_due(now) && self.has_left(i) {
-            self.clients[i].leaf_time.leave();
+        if c.leaf_time.asks() && !c.is_held() && c.leaf_check.is_due(now) {
+            let left = self.has_left(i);
+            self.clients[i].leaf_time.looked(left);
         }
-        told
+        self.clients[i].leaf_time.tell(now, total, usage)
     }
 
     /// Whether any of the processes that client `i` is known to have is in another cgroup than its.
@@ -109,8 +108,10 @@ impl LinuxHost {
         let c = &self.clients[i];
         let (Some(tree), Some(leaf)) = (&self.tree, &c.leaf) else { return false };
         let there: HashSet<Pid> = leaf.pids().into_iter().flatten().collect();
+        // Asked before whether it lives: its number may be another's by now.
         let elsewhere = |pid: Pid| tree.freezers_cgroup_of(pid).is_some_and(|cgroup| !leaf.contains(&cgroup));
-        c.members.pids().any(|(pid, _)| !there.contains(&pid) && elsewhere(pid))
+        let known = c.members.pids().map(|(pid, _)| pid);
+        known.filter(|pid| !there.contains(pid)).any(|pid| elsewhere(pid) && c.members.lives(pid))
     }
 
     /// Client `i` is held by signals and read by clocks from now on.
@@ -122,6 +123,7 @@ impl LinuxHost {
             return; // It is found to be so again.
         }
         c.counted = false;
+        c.leaf_time.looked(true);
         let held = c.is_held();
         if let Some(leaf) = &mut c.leaf {
             // Who is still in it and cannot be thawed is let go when it is taken apart.

@@ -12,6 +12,8 @@ use divvy_policy::{Instant, Nanos};
 
 /// The least difference is that of one to two such times.
 const WINDOW: Nanos = Nanos::from_millis(50);
+/// Where more than this was used between two looks, how the counter stood before tells nothing, and ticks are little of it.
+const LONG: i64 = 200_000_000;
 /// So much off is not corrected, ns.
 const SLACK: i64 = 2_000_000;
 
@@ -21,9 +23,13 @@ pub(super) struct LeafTime {
     /// The least that the counter was ahead in the window before, and in this one, ns.
     least: [i64; 2],
     since: Instant,
+    /// What the counter said at the last look, ns.
+    counted: i64,
     /// What is taken from the counter's time, ns.
     off: i64,
     told: Option<Nanos>,
+    /// The same when nobody was found to have left the cgroup for the last time.
+    off_then: i64,
     /// Somebody has left the cgroup: what it tells is not all.
     left: bool,
 }
@@ -32,7 +38,7 @@ impl LeafTime {
     /// What has been used, if the counter says `counted` and the cgroup `usage`. Never goes back.
     pub(super) fn tell(&mut self, now: Instant, counted: Nanos, usage: Option<Nanos>) -> Nanos {
         if let Some(usage) = usage.filter(|_| !self.left) {
-            self.compare(now, signed(counted) - signed(usage));
+            self.compare(now, signed(counted), signed(counted) - signed(usage));
         } else if self.told.is_none() {
             return counted;
         }
@@ -41,9 +47,12 @@ impl LeafTime {
         *self.told.insert(total)
     }
 
-    fn compare(&mut self, now: Instant, ahead: i64) {
+    fn compare(&mut self, now: Instant, counted: i64, ahead: i64) {
         let [_, this] = self.least;
-        if self.told.is_none() {
+        let used = counted - std::mem::replace(&mut self.counted, counted);
+        if used > LONG {
+            (self.least, self.since) = ([ahead; 2], now);
+        } else if self.told.is_none() {
             // Both have begun at nothing: what is less now has only not been told yet.
             (self.least, self.since) = ([ahead.min(0); 2], now);
         } else if now.since(self.since) >= WINDOW {
@@ -60,9 +69,13 @@ impl LeafTime {
         self.told.unwrap_or(counted)
     }
 
-    /// The cgroup is not asked any more: the counter goes on from what it was off.
-    pub(super) fn leave(&mut self) {
-        self.left = true;
+    /// It was looked whether anybody has left the cgroup. If so it is not asked any more, and what was used elsewhere since the last look
+    /// counts.
+    pub(super) fn looked(&mut self, left: bool) {
+        if left && !self.left {
+            (self.off, self.left) = (self.off_then, true);
+        }
+        self.off_then = self.off;
     }
 
     /// Whether the cgroup is asked.
@@ -109,6 +122,16 @@ mod tests {
         }
     }
 
+    /// Whoever was not looked at for seconds is not charged for what the counter has drifted meanwhile.
+    #[test]
+    fn what_drifted_between_two_looks_is_taken_off() {
+        let mut time = LeafTime::default();
+        let ms = Nanos::from_millis;
+        time.tell(Instant(ms(10).0), ms(10), Some(ms(8)));
+        let told = time.tell(Instant(ms(5_000).0), ms(5_000), Some(ms(2_900)));
+        assert!(told >= ms(2_900) && told <= ms(2_902), "{told:?} of 2.9 s");
+    }
+
     #[test]
     fn who_has_left_is_counted_on_from_there() {
         let mut time = LeafTime::default();
@@ -121,9 +144,15 @@ mod tests {
         }
         let before = time.last(ms(1_100));
         assert!(before >= ms(1_000) && before <= ms(1_012), "{before:?}");
-        time.leave();
+        time.looked(false);
+        // What is used elsewhere from here on is taken for a drift until that is seen, and counts then.
+        assert!(time.tell(Instant(ms(1_200).0), ms(1_300), Some(ms(1_000))) < before + ms(200));
+        assert!(time.tell(Instant(ms(1_300).0), ms(1_400), Some(ms(1_000))) < before + ms(300));
+        time.looked(true);
         assert!(!time.asks());
-        assert_eq!(time.tell(Instant(ms(1_100).0), ms(1_150), Some(ms(1_000))), before + ms(50));
-        assert_eq!(time.tell(Instant(ms(1_100).0), ms(1_140), None), before + ms(50), "it never goes back");
+        assert_eq!(time.tell(Instant(ms(1_300).0), ms(1_400), Some(ms(1_000))), before + ms(300));
+        let before = before + ms(250);
+        assert_eq!(time.tell(Instant(ms(1_300).0), ms(1_400), Some(ms(1_000))), before + ms(50));
+        assert_eq!(time.tell(Instant(ms(1_300).0), ms(1_390), None), before + ms(50), "it never goes back");
     }
 }

@@ -85,6 +85,11 @@ impl<W: World> Members<W> {
         self
     }
 
+    /// Whether a counter tells of them.
+    pub fn is_metered(&self) -> bool {
+        self.meter.is_some()
+    }
+
     /// The total by the counter; `None` where there is none, or a clock says as much for less.
     pub(super) fn total_by_counter(&mut self, look: &mut Look<'_>) -> Result<Option<Nanos>> {
         let Some(meter) = self.meter.as_ref().filter(|m| m.always || self.has_forked) else {

@@ -42,7 +42,8 @@ impl Login {
             chown(path, Some(ALICE), Some(ALICE)).expect("root may");
         }
         let units = format!("{HOME}/.config/systemd/user");
-        for dir in ["/run/systemd/system", RUNTIME, &units] {
+        // She has no terminal, so that she is asked for only as one whose systemd goes on when she has logged out.
+        for dir in ["/run/systemd/system", RUNTIME, &units, "/var/lib/systemd/linger/alice"] {
             fs::create_dir_all(dir).expect("a directory");
         }
         let service = format!(
