@@ -247,7 +247,7 @@ fn cgroup_delegation(survey: &Survey) -> Finding {
             format!("{} is ours: --backend freezer can hold clients unseen", ground.dir.display()),
             None,
         ),
-        Err(_) if scope::can_ask().is_ok() => finding(
+        Err(_) if scope::can_ask(false).is_ok() => finding(
             what,
             Status::Good,
             "systemd makes a scope for each divvy share: --backend freezer can hold clients unseen",
@@ -275,10 +275,10 @@ fn cpu_weights(survey: &Survey) -> Finding {
             let found = format!("{} in {}: --backend cgroup can divide", version, ground.dir.display());
             finding(what, Status::Good, found, None)
         }
-        Err(_) if scope::can_ask().is_ok() => finding(
+        Err(_) if scope::can_ask(true).is_ok() => finding(
             what,
             Status::Good,
-            "cpu.weight of version 2 in the scope that systemd makes for each divvy share, where it delegates cpu",
+            "cpu.weight of version 2 in the scope that systemd makes for each divvy share",
             None,
         ),
         Err(why) => finding(

@@ -109,35 +109,64 @@ fn the_freezer_divides_and_nobody_is_seen_stopped() {
     assert_eq!(sandbox.processes(), []);
 }
 
+/// A cgroup beside divvy's, and how a shell goes there.
+fn elsewhere(ground: &Path, test: u32) -> (PathBuf, String) {
+    let dir = ground.join(format!("elsewhere-{}-{test}", std::process::id()));
+    std::fs::create_dir(&dir).expect("it is ours");
+    let leave = format!("echo $$ > {}/cgroup.procs", dir.display());
+    (dir, leave)
+}
+
+/// A command that leaves later, and one of which a child leaves alone.
+fn leavers(leave: &str) -> [String; 2] {
+    [
+        format!("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; {leave}; {SPIN}"),
+        format!("sh -c '{leave}; {SPIN} # leaver' & wait"),
+    ]
+}
+
+/// The report of a run in which `leaver`, with one of four shares, goes elsewhere and computes on: all is charged.
+fn leave_and_charge(sandbox: &Sandbox, elsewhere: &Path, cpus: &str, leaver: &str) -> Value {
+    let (leaver, other) = (format!("1:{leaver} # leaver"), format!("3:({SPIN}) & {SPIN}"));
+    let args = ["share", "--quiet", "--report", "report.json", "--backend", "idle", "--cpus", cpus];
+    let running = sandbox.start(&[&args[..], &[&leaver, &other]].concat());
+    eventually("it to leave", || {
+        let there = std::fs::read_to_string(elsewhere.join("cgroup.procs")).expect("it is ours");
+        (!there.is_empty()).then_some(())
+    });
+    // For a second at most it is not held, or charged late: in so much more time that is little.
+    let before = sandbox.worked();
+    let outcome = sandbox.end_after(8 * ENOUGH_TICKS, running);
+    assert_eq!(outcome.code, Some(143), "{}", outcome.stderr);
+    let report = sandbox.report("report.json");
+    let all: f64 = (0..2).map(|i| client(&report, i, "service_ns").as_f64().expect("a number")).sum();
+    assert!(all / 1e7 >= (before + 8 * ENOUGH_TICKS) as f64 - 20.0, "not all was charged: {report}");
+    report
+}
+
+/// On several CPUs a cgroup only counts: whoever leaves it is not lost with it.
+#[test]
+fn who_leaves_its_cgroup_is_charged_on_several_cpus() {
+    let test = "who_leaves_its_cgroup_is_charged_on_several_cpus";
+    let (Some(ground), Some(_), Some(cpus)) = (freezer(test), weights(test), two_cpus(test)) else { return };
+    let sandbox = Sandbox::own();
+    let (elsewhere, leave) = elsewhere(&ground, 2);
+    for leaver in leavers(&leave) {
+        leave_and_charge(&sandbox, &elsewhere, &cpus, &leaver);
+    }
+    drop(sandbox);
+    eventually("it to be empty", || std::fs::remove_dir(&elsewhere).ok());
+}
+
 /// A command that moves itself to another cgroup, at once or later, is held and charged all the same.
 #[test]
 fn who_leaves_its_cgroup_is_divided_all_the_same() {
     let test = "who_leaves_its_cgroup_is_divided_all_the_same";
     let (Some(ground), Some(_)) = (freezer(test), weights(test)) else { return };
-    let elsewhere = ground.join(format!("elsewhere-{}", std::process::id()));
-    std::fs::create_dir(&elsewhere).expect("it is ours");
     let sandbox = Sandbox::own();
-    let leave = format!("echo $$ > {}/cgroup.procs", elsewhere.display());
-    // One that leaves later, and a child that leaves alone.
-    let later = format!("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; {leave}; {SPIN}");
-    let child = format!("sh -c '{leave}; {SPIN} # leaver' & wait");
-    for leaver in [&later, &child] {
-        let (leaver, other) = (format!("1:{leaver} # leaver"), format!("3:{SPIN}"));
-        let cpu = one_cpu();
-        let args = ["share", "--quiet", "--report", "report.json", "--backend", "idle", "--cpus", &cpu];
-        let running = sandbox.start(&[&args[..], &[&leaver, &other]].concat());
-        eventually("it to leave", || {
-            let there = std::fs::read_to_string(elsewhere.join("cgroup.procs")).expect("it is ours");
-            (!there.is_empty()).then_some(())
-        });
-        // For a second at most it is not held: in so much more time that is little.
-        let before = sandbox.worked();
-        let outcome = sandbox.end_after(8 * ENOUGH_TICKS, running);
-        assert_eq!(outcome.code, Some(143), "{}", outcome.stderr);
-        let report = sandbox.report("report.json");
-        let all: f64 = (0..2).map(|i| client(&report, i, "service_ns").as_f64().expect("a number")).sum();
-        check_fractions(&report, &[0.25, 0.75]);
-        assert!(all / 1e7 >= (before + 8 * ENOUGH_TICKS) as f64 - 20.0, "not all was charged: {report}");
+    let (elsewhere, leave) = elsewhere(&ground, 1);
+    for leaver in leavers(&leave) {
+        check_fractions(&leave_and_charge(&sandbox, &elsewhere, &one_cpu(), &leaver), &[0.25, 0.75]);
     }
     // A command is over when all of it is, wherever that went: here its leader ends at once.
     let work = "i=0; while [ $i -lt 900000 ]; do i=$((i+1)); done";

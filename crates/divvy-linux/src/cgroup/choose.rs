@@ -242,8 +242,14 @@ pub fn choose(wish: &Wish<'_>, survey: &Survey) -> Result<Chosen, Refused> {
 /// As [`choose`].
 pub fn choose_here(wish: &Wish<'_>) -> Result<Chosen, Refused> {
     let survey = Survey::new();
+    // To freeze takes no controller.
+    let for_cpu = match wish.asked {
+        Asked::Freezer => false,
+        Asked::Auto => survey.freezer.is_ok(),
+        _ => true,
+    };
     let survey = match wants_scope(wish, &survey) {
-        true => match scope::enter() {
+        true => match scope::enter(for_cpu) {
             Ok(()) => Survey::new(),
             Err(why) => survey.without_scope(&why),
         },
@@ -331,7 +337,7 @@ fn best(wish: &Wish<'_>, survey: &Survey) -> Chosen {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Enable, Knob};
+    use super::super::{Enable, FIX, Knob};
     use super::*;
 
     fn ground(knob: Knob) -> Ground {
@@ -378,6 +384,39 @@ mod tests {
         check_auto(&attached, &survey(true, false), Backend::Signals, stays);
         let far = Wish { shares: &[1, 1_000_000], ..WISH };
         assert_eq!(choose(&far, &survey(true, true)).map(|c| c.backend), Ok(freezer));
+    }
+
+    /// Who would be refused all the same, or be held by signals, is not moved out of their session for it.
+    #[test]
+    fn a_scope_is_asked_for_only_where_it_would_serve() {
+        let (none, frozen, all) = (survey(false, false), survey(true, false), survey(true, true));
+        let many = [1; USUAL_MAX + 1];
+        let asked = |asked| Wish { asked, ..WISH };
+        for (wish, survey, expected) in [
+            (asked(Asked::Nothing), &none, true),
+            (asked(Asked::Nothing), &frozen, true),
+            (asked(Asked::Nothing), &all, false),
+            (asked(Asked::Signals), &none, false),
+            (asked(Asked::Freezer), &none, true),
+            (asked(Asked::Freezer), &frozen, false),
+            (asked(Asked::Auto), &frozen, true),
+            (asked(Asked::Cgroup), &none, true),
+            (Wish { attached: Some("pid:7"), ..WISH }, &none, false),
+            (Wish { policy: Some("las"), ..asked(Asked::Nothing) }, &none, false),
+            (Wish { policy: Some("exact:slice=2ms"), ..asked(Asked::Nothing) }, &none, true),
+            (Wish { policy: Some("las"), ..asked(Asked::Cgroup) }, &none, false),
+            (Wish { policy: Some("las"), ..asked(Asked::Freezer) }, &none, true),
+            (Wish { limited: true, ..asked(Asked::Nothing) }, &none, false),
+            (Wish { limited: true, ..asked(Asked::Cgroup) }, &none, true),
+            (Wish { shares: &many, ..asked(Asked::Nothing) }, &none, false),
+        ] {
+            assert_eq!(wants_scope(&wish, survey), expected, "{wish:?} {survey:?}");
+        }
+        let why = none.without_scope("systemd is away").weights.expect_err("there is none");
+        assert_eq!(why, "not ours; the fix; and systemd is away");
+        let lack = format!("not ours; {FIX}; version 1: none");
+        let told = Survey { freezer: Err(lack.clone()), weights: Err(lack) }.without_scope("it is away");
+        assert_eq!(told.freezer, Err(format!("not ours; and it is away; {FIX}; version 1: none")));
     }
 
     #[test]

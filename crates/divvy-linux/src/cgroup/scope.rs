@@ -35,15 +35,15 @@ struct Place {
     runtime_dir: PathBuf,
 }
 
-/// Whether systemd would be asked for a scope, for this process as it is now.
+/// Whether systemd would be asked for a scope, for this process as it is now: one with the cpu controller, or any.
 ///
 /// # Errors
 /// Why not.
-pub(crate) fn can_ask() -> Result<(), String> {
-    whom().map(|_| ())
+pub(crate) fn can_ask(with_cpu: bool) -> Result<(), String> {
+    whom(with_cpu).map(|_| ())
 }
 
-fn whom() -> Result<Place, String> {
+fn whom(with_cpu: bool) -> Result<Place, String> {
     let uid = rustix::process::geteuid().as_raw();
     if !is_first_namespace() {
         return Err("systemd does not know us by our number: this is a container".to_owned());
@@ -54,15 +54,15 @@ fn whom() -> Result<Place, String> {
             "what is to outlive the session is not moved out of it (loginctl enable-linger)".to_owned()
         );
     }
-    place(Path::new("/"), uid, &mounts::own(), &cgroup(), &Real)
+    place(Path::new("/"), uid, with_cpu, &mounts::own(), &cgroup(), &Real)
 }
 
-/// Has systemd make a scope, and this process be moved into it.
+/// Has systemd make a scope, `with_cpu` or without that controller, and this process be moved into it.
 ///
 /// # Errors
 /// Why there is none: this process is where it was.
-pub(crate) fn enter() -> Result<(), String> {
-    let place = whom()?;
+pub(crate) fn enter(with_cpu: bool) -> Result<(), String> {
+    let place = whom(with_cpu)?;
     let pid = rustix::process::getpid();
     let start = procfs::stat(pid).ok().flatten().map_or(0, |stat| stat.start.0);
     let name = format!("divvy-{pid}-{start}.scope");
@@ -106,7 +106,14 @@ fn unified(cgroup: &str) -> Option<&str> {
 }
 
 /// Whom to ask, for user `uid` in `cgroup`; paths of the machine are below `root`.
-fn place(root: &Path, uid: u32, mountinfo: &str, cgroup: &str, files: &dyn Files) -> Result<Place, String> {
+fn place(
+    root: &Path,
+    uid: u32,
+    with_cpu: bool,
+    mountinfo: &str,
+    cgroup: &str,
+    files: &dyn Files,
+) -> Result<Place, String> {
     let below = |path: &str| root.join(path.trim_start_matches('/'));
     if !below(BOOTED).is_dir() {
         return Err("systemd does not run this machine".to_owned());
@@ -116,11 +123,12 @@ fn place(root: &Path, uid: u32, mountinfo: &str, cgroup: &str, files: &dyn Files
     if !path.starts_with(&slice) || !path.ends_with(".scope") {
         return Err(format!("{path} is no scope of this user's session"));
     }
-    let dir = mounts::parse(mountinfo)
+    let mounted = mounts::parse(mountinfo)
         .filter(|mount| mount.kind == "cgroup2" && mount.root == Path::new("/"))
-        .map(|mount| mount.point.join(path.trim_start_matches('/')))
+        .map(|mount| mount.point)
         .last();
-    let dir = dir.ok_or("cgroup v2 is not mounted")?;
+    let mounted = mounted.ok_or("cgroup v2 is not mounted")?;
+    let dir = mounted.join(path.trim_start_matches('/'));
     for name in LIMITS {
         // A controller that is off limits nothing.
         let Ok(text) = files.read(&dir.join(name)) else { continue };
@@ -130,6 +138,15 @@ fn place(root: &Path, uid: u32, mountinfo: &str, cgroup: &str, files: &dyn Files
                 dir.join(name).display()
             ));
         }
+    }
+    // What systemd can give is what there is where it makes its scopes.
+    let giver = match uid {
+        0 => mounted,
+        _ => mounted.join(slice.trim_start_matches('/')).join(format!("user@{uid}.service")),
+    };
+    let controllers = files.read(&giver.join("cgroup.controllers")).unwrap_or_default();
+    if with_cpu && !controllers.split_whitespace().any(|name| name == "cpu") {
+        return Err(format!("systemd has no cpu controller to give in {}", giver.display()));
     }
     let runtime_dir = format!("/run/user/{uid}");
     match uid {
@@ -185,6 +202,7 @@ mod tests {
 
     const UNLIMITED: &[(&str, &str)] = &[("cpu.max", "max 100000\n"), ("memory.max", "max\n")];
     const SESSION: &str = "user.slice/user-7.slice/session-2.scope";
+    const MANAGER: &str = "user.slice/user-7.slice/user@7.service";
 
     /// A machine of systemd, user 7 logged in.
     fn machine() -> Fixture {
@@ -193,6 +211,8 @@ mod tests {
             std::fs::create_dir_all(fixture.path(dir)).expect("directories");
         }
         fixture.cgroup(&format!("cgroup/{SESSION}"), &[]);
+        fixture.cgroup(&format!("cgroup/{MANAGER}"), &[("cgroup.controllers", "cpu memory pids\n")]);
+        fixture.cgroup("cgroup", &[("cgroup.controllers", "cpuset cpu io\n")]);
         fixture
     }
 
@@ -200,7 +220,7 @@ mod tests {
         let mounts =
             format!("31 20 0:26 / {} rw shared:4 - cgroup2 cgroup2 rw\n", fixture.path("cgroup").display());
         let cgroup = format!("4:cpu:/elsewhere\n0::/{path}\n");
-        place(&fixture.path(""), uid, &mounts, &cgroup, fixture)
+        place(&fixture.path(""), uid, true, &mounts, &cgroup, fixture)
     }
 
     #[test]
@@ -238,6 +258,19 @@ mod tests {
         }
     }
 
+    /// Freezing needs no controller, weights do.
+    #[test]
+    fn nobody_is_moved_for_a_controller_that_cannot_be_had() {
+        let fixture = machine();
+        let given = fixture.path(&format!("cgroup/{MANAGER}/cgroup.controllers"));
+        std::fs::write(given, "cpuset memory pids\n").expect("a file");
+        let why = of(&fixture, 7, SESSION).expect_err("no cpu");
+        assert!(why.contains("no cpu controller to give in ") && why.ends_with("user@7.service"), "{why}");
+        let mounts = format!("31 20 0:26 / {} rw - cgroup2 cgroup2 rw\n", fixture.path("cgroup").display());
+        let cgroup = format!("0::/{SESSION}\n");
+        assert!(place(&fixture.path(""), 7, false, &mounts, &cgroup, &fixture).is_ok());
+    }
+
     #[test]
     fn where_there_is_nobody_to_ask_that_is_said() {
         let fixture = machine();
@@ -246,7 +279,8 @@ mod tests {
         assert_eq!(why, "there is no message bus of user 7 (/run/user/7/bus)");
         std::fs::remove_dir_all(fixture.path("run")).expect("ours");
         assert_eq!(of(&fixture, 7, SESSION), Err("systemd does not run this machine".to_owned()));
-        let none = place(&machine().path(""), 7, "", "0::/user.slice/user-7.slice/a.scope\n", &machine());
+        let none =
+            place(&machine().path(""), 7, true, "", "0::/user.slice/user-7.slice/a.scope\n", &machine());
         assert_eq!(none, Err("cgroup v2 is not mounted".to_owned()));
     }
 }

@@ -123,7 +123,6 @@ impl LinuxHost {
             return; // It is found to be so again.
         }
         c.counted = false;
-        c.leaf_time.looked(true);
         let held = c.is_held();
         if let Some(leaf) = &mut c.leaf {
             // Who is still in it and cannot be thawed is let go when it is taken apart.

@@ -3,7 +3,7 @@
 //! On several CPUs neither is enough. A cgroup's `cpu.stat` is up to a tick behind for whoever runs just now on another CPU. A perf
 //! counter is exact to the microsecond, but not of the same time as the kernel's books: where a wake-up takes the CPU from somebody, the
 //! kernel charges whoever wakes from the moment of the wake-up, and the counter charges whoever runs until the interrupt has come, and
-//! nobody for the switch. For two processes that hand a byte to and fro beside a program that computes, that was 44 % of what they used.
+//! nobody for the switch. For two processes that hand a byte to and fro beside a program that computes, that was up to 44 % of what they used.
 //!
 //! So the counter is taken, less what it has drifted off the cgroup: the least difference of the last tenth of a second, in which
 //! the cgroup will not have been behind at each look. Differences up to [`SLACK`] are left alone: most are only ticks.
@@ -27,9 +27,9 @@ pub(super) struct LeafTime {
     counted: i64,
     /// What is taken from the counter's time, ns.
     off: i64,
-    told: Option<Nanos>,
-    /// The same when nobody was found to have left the cgroup for the last time.
+    /// The same when it was last found that nobody had left the cgroup.
     off_then: i64,
+    told: Option<Nanos>,
     /// Somebody has left the cgroup: what it tells is not all.
     left: bool,
 }
