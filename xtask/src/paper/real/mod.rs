@@ -220,9 +220,9 @@ fn measure_one(
     results: &mut Results,
 ) -> Result<Vec<Row>> {
     let inputs = &arena.prepare(program)?;
-    let once = |shares: &[u64], tool, window: Nanos| {
+    let once = |shares: &[u64], tool, alone, window: Nanos| {
         let window = Nanos(window.0 * program.longer);
-        let spec = Spec { program, inputs, shares, tool, window };
+        let spec = Spec { program, inputs, shares, tool, alone, window };
         let mut outcome = Trial::run(arena, &spec);
         // A run that strangers disturbed says little; if they stay, the page says so.
         if outcome.as_ref().is_ok_and(|o| o.strangers.is_some_and(|part| part > MOST_STRANGERS)) {
@@ -230,25 +230,27 @@ fn measure_one(
         }
         outcome.map_err(|e| e.context(format!("{}, {}", text(shares), tool.name())))
     };
+    let alone = Row::new(program, &[1], Tool::Alone, &[once(&[1], Tool::Alone, None, times.window)?]);
+    let can_use = Some(alone.program_used);
     let in_turns = |shares: &[u64], window| -> Result<[Row; 4]> {
         let (mut before, mut ours, mut after) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..times.repeats {
-            before.push(once(shares, Tool::Weights, window)?);
-            ours.push(once(shares, Tool::Divvy, window)?);
-            after.push(once(shares, Tool::Weights, window)?);
+            before.push(once(shares, Tool::Weights, can_use, window)?);
+            ours.push(once(shares, Tool::Divvy, can_use, window)?);
+            after.push(once(shares, Tool::Weights, can_use, window)?);
         }
         let row = |tool, outcomes: &[Outcome]| Row::new(program, shares, tool, outcomes);
         let (first, last) = (row(Tool::Before, &before), row(Tool::After, &after));
         let theirs: Vec<Outcome> = before.into_iter().chain(after).collect();
         Ok([row(Tool::Divvy, &ours), row(Tool::Weights, &theirs), first, last])
     };
-    let mut rows = vec![Row::new(program, &[1], Tool::Alone, &[once(&[1], Tool::Alone, times.window)?])];
+    let mut rows = vec![alone];
     let cpulimit = arena.has("cpulimit");
     for shares in SHARES {
         rows.extend(in_turns(&shares, times.window)?);
         // It knows limits only, so that 1:1 says nothing that the others do not.
         if cpulimit && (shares == [3, 1] || shares == [1, 3] && !quick) {
-            match once(&shares, Tool::Cpulimit, times.window) {
+            match once(&shares, Tool::Cpulimit, can_use, times.window) {
                 Ok(limited) => rows.push(Row::new(program, &shares, Tool::Cpulimit, &[limited])),
                 // What it cannot do at all is an empty place in the table.
                 Err(e) => {

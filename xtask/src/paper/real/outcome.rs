@@ -103,6 +103,7 @@ impl Outcome {
             let off = report.clients.iter().zip(totals).map(|(client, ns)| client.service_ns.abs_diff(ns.0));
             off.max().unwrap_or(0) as f64 / report.wall_ns.max(1) as f64
         });
+        let due = due(watch, spec);
         let latencies = requests.iter().filter(|(end, _)| inside(watch, *end));
         Self {
             rate: rate(watch.samples.iter().map(|s| (s.at, s.program))),
@@ -110,8 +111,8 @@ impl Outcome {
             own: watch.own.0 as f64 / wall,
             wakeups: watch.switches as f64 / (wall / 1e9),
             cycles: report.and_then(|r| r.cycles.rms_relative_error).map_or(f64::NAN, |e| e.median),
-            windows: windows(watch, spec.shares),
-            long_error: long_error(&watch.used, spec.shares),
+            windows: due.map_or(f64::NAN, |due| windows(watch, due)),
+            long_error: due.map_or(f64::NAN, |due| long_error(&watch.used, spec.shares, due)),
             accounts,
             left,
             strangers: watch.busy.map(|busy| (busy - known).max(0.0)),
@@ -150,23 +151,32 @@ fn rate(counts: impl Iterator<Item = (Instant, u64)>) -> f64 {
     }
 }
 
-/// The root of the mean square of the clients' relative errors: what they got, over their part by share of what all got, less
+/// What a program and the one that computes beside it are due of what both got: their shares, or, where the program cannot use so
+/// much, all that it can use, and the other the rest.
+fn due(watch: &Watch, spec: &Spec<'_>) -> Option<[f64; 2]> {
+    let &[program, hog] = spec.shares else { return None };
+    let (got, wall) = (watch.used.iter().map(|ns| ns.0).sum::<u64>(), watch.ended.since(watch.begun));
+    let used = got as f64 / (wall.0 as f64 * watch.cpus as f64);
+    let can_use = spec.alone.map_or(1.0, |alone| alone / used);
+    let part = (program as f64 / (program + hog) as f64).min(can_use);
+    Some([part, 1.0 - part])
+}
+
+/// The root of the mean square of the clients' relative errors: what they got, over what they were due of what all got, less
 /// one. Where the window cuts a cycle, a client has run for its quanta of that cycle while it was due only its part of that time:
 /// that much is no error.
-fn long_error(used: &[Nanos], shares: &[u64]) -> f64 {
-    let (got, all) = (used.iter().map(|ns| ns.0).sum::<u64>() as f64, shares.iter().sum::<u64>() as f64);
-    let error = |(used, &share): (&Nanos, &u64)| {
-        let part = share as f64 / all;
+fn long_error(used: &[Nanos], shares: &[u64], due: [f64; 2]) -> f64 {
+    let got = used.iter().map(|ns| ns.0).sum::<u64>() as f64;
+    let error = |((used, &share), part): ((&Nanos, &u64), f64)| {
         let cut = (QUANTUM.0 * share) as f64 * (1.0 - part);
         ((used.0 as f64 - part * got).abs() - cut).max(0.0) / (part * got)
     };
-    rms(&used.iter().zip(shares).map(error).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+    rms(&used.iter().zip(shares).zip(due).map(error).collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
 /// Median of the RMS relative errors of windows, for a program and one that computes, who use all there is: what the latter
 /// used in a window follows from its counts, and the former had the rest. Not a number where that cannot be said.
-fn windows(watch: &Watch, shares: &[u64]) -> f64 {
-    let &[program, hog] = shares else { return f64::NAN };
+fn windows(watch: &Watch, [_, due]: [f64; 2]) -> f64 {
     let (Some(first), Some(last)) = (watch.samples.first(), watch.samples.last()) else { return f64::NAN };
     let all = last.at.since(first.at).0 as f64 * watch.cpus as f64;
     let used: u64 = watch.used.iter().map(|ns| ns.0).sum();
@@ -175,7 +185,6 @@ fn windows(watch: &Watch, shares: &[u64]) -> f64 {
         return f64::NAN;
     }
     let of_each = watch.used[1].0 as f64 / counted;
-    let due = hog as f64 / (program + hog) as f64;
     let ends: Vec<Sample> = watch.samples.iter().step_by(watch.of_cycle).copied().collect();
     let errors: Vec<f64> = ends
         .windows(2)
@@ -191,6 +200,9 @@ fn windows(watch: &Watch, shares: &[u64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 3:1.
+    const BY_SHARE: [f64; 2] = [0.75, 0.25];
 
     fn at(ms: u64) -> Instant {
         Instant(ms * 1_000_000)
@@ -216,8 +228,9 @@ mod tests {
 
     #[test]
     fn the_error_of_a_run_is_beyond_a_cut_cycle() {
-        let error =
-            |program, hog| long_error(&[Nanos::from_millis(program), Nanos::from_millis(hog)], &[3, 1]);
+        let error = |program, hog| {
+            long_error(&[Nanos::from_millis(program), Nanos::from_millis(hog)], &[3, 1], BY_SHARE)
+        };
         // Due 1500 and 500 of 2000. A cut explains 30 * 1/4 = 10 * 3/4 = 7.5 ms.
         assert!(error(1507, 493).abs() < 1e-9, "{}", error(1507, 493));
         // 500 less: 492.5 of 1500 and of 500 are errors.
@@ -232,14 +245,13 @@ mod tests {
         let two = watch(&[(0, 0), (40, 75), (80, 100)], [60, 20]);
         // 15 of 40 and 5 of 40: errors +.5 and -1/6, then -.5 and +1/6.
         let expected = ((0.25_f64 + 1.0 / 36.0) / 2.0).sqrt();
-        assert!((windows(&two, &[3, 1]) - expected).abs() < 1e-9, "{}", windows(&two, &[3, 1]));
+        assert!((windows(&two, BY_SHARE) - expected).abs() < 1e-9, "{}", windows(&two, BY_SHARE));
         let exact = watch(&[(0, 0), (40, 50), (80, 100)], [60, 20]);
-        assert!(windows(&exact, &[3, 1]).abs() < 1e-9);
+        assert!(windows(&exact, BY_SHARE).abs() < 1e-9);
         let fine = [(0, 0), (20, 49), (40, 50), (60, 51), (80, 100)];
         let fine = Watch { of_cycle: 2, ..watch(&fine, [60, 20]) };
-        assert!(windows(&fine, &[3, 1]).abs() < 1e-9, "what is within a cycle does not count");
+        assert!(windows(&fine, BY_SHARE).abs() < 1e-9, "what is within a cycle does not count");
         let idle = watch(&[(0, 0), (40, 50), (80, 100)], [50, 20]);
-        assert!(windows(&idle, &[3, 1]).is_nan(), "an eighth of the CPU idled");
-        assert!(windows(&exact, &[3, 1, 1]).is_nan());
+        assert!(windows(&idle, BY_SHARE).is_nan(), "an eighth of the CPU idled");
     }
 }

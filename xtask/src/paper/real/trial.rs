@@ -62,6 +62,8 @@ pub(super) struct Spec<'a> {
     /// The program's share, and of each that computes beside it.
     pub(super) shares: &'a [u64],
     pub(super) tool: Tool,
+    /// What the program uses of the CPUs with nobody beside it, if that is known.
+    pub(super) alone: Option<f64>,
     /// How long it is watched.
     pub(super) window: Nanos,
 }
