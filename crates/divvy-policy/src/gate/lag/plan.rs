@@ -10,6 +10,8 @@ use crate::{ClientId, Gate, Instant, Nanos};
 
 /// Looks at clients that have slept for long fall on multiples of this.
 const SLEEP_GRID: Nanos = Nanos::from_millis(10);
+/// Ticks end on multiples of this part of themselves.
+const TICK_GRID: u64 = 8;
 /// Whoever shares its CPUs is through later than its threads say: it is not looked at sooner than after this.
 const SLOWED_LOOK: Nanos = Nanos::from_micros(500);
 /// The kernel puts whoever is held behind others at its next tick only: where that is how clients are held, nobody is looked at sooner.
@@ -23,6 +25,12 @@ pub(super) fn nanos(ns: i128) -> Nanos {
     Nanos(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
 }
 
+/// A tick from `looked` on, and as much longer that others' ticks end with it: one wake-up for all of them.
+fn on_grid(looked: Instant, tick: Nanos) -> Nanos {
+    let (at, grid) = (looked + tick, (tick.0 / TICK_GRID).max(1));
+    Nanos(tick.0.saturating_add((grid - at.0 % grid) % grid))
+}
+
 impl Lag {
     fn grain() -> i128 {
         i128::from(GRAIN.0)
@@ -32,7 +40,7 @@ impl Lag {
         Nanos(self.params.quantum.0 / 2)
     }
 
-    fn tick_max(&self) -> Nanos {
+    pub(super) fn tick_max(&self) -> Nanos {
         Nanos(self.params.quantum.0.saturating_mul(4))
     }
 
@@ -176,6 +184,8 @@ impl Lag {
         // Where others have what they leave, nothing is lost by seeing later that they sleep.
         let leftovers = self.leftovers;
         let (uncovered, cpus) = (self.uncovered && !leftovers, u64::from(self.params.cpus));
+        // Nobody is held or released when it is through: it may as well be looked at when its tick is over.
+        let lone = self.lone;
         // Of several that are awake all must fall asleep before a CPU idles: one look a ms for each CPU is enough.
         let many = (self.running.len() as u64 / cpus).max(1);
         let Some(c) = self.clients.get_mut(client) else { return };
@@ -214,7 +224,8 @@ impl Lag {
                 let turn = slice.map_or(Nanos::MAX, |s| {
                     s.saturating_sub(c.turn_used.saturating_sub(since_look)).max(GRAIN)
                 });
-                through.min(tick).min(turn)
+                let soonest = if lone { turn } else { through.min(turn) };
+                if soonest < tick { soonest } else { on_grid(c.looked, tick) }
             }
         };
         let at = c.looked + span;
@@ -400,6 +411,7 @@ impl Lag {
             return true;
         }
         self.note_uncovered();
+        self.note_lone();
         self.tell(now);
         self.set_laxity(now);
         !self.out.is_empty()
@@ -419,6 +431,17 @@ impl Lag {
             self.coming.extend(sleepers);
         }
         self.uncovered = uncovered;
+    }
+
+    /// Where nobody waits, and nobody will be held for another, it does not matter when who is through; else those that run are looked
+    /// at then.
+    fn note_lone(&mut self) {
+        let waits = !(self.ready.is_empty() && self.next.is_empty() && self.next_sleepers.is_empty());
+        let uncapped = |client: &&ClientId| self.clients.get(**client).is_some_and(|c| c.cap.is_none());
+        let lone = !waits && self.running.iter().filter(uncapped).nth(1).is_none();
+        if core::mem::replace(&mut self.lone, lone) && !lone {
+            self.coming.extend(self.running.iter().copied());
+        }
     }
 
     /// Before a cycle ends all that run are looked at: one may have more left than is known, or have fallen asleep. Says
@@ -470,10 +493,9 @@ impl Lag {
         let time = self.params.share_time(self.clients.len(), self.unit.total_quanta());
         // A hand-over takes the kernel up to a tick where it puts clients behind others: half as many.
         let time = if self.leftovers { Nanos(2 * time.0) } else { time };
-        let before =
-            (core::mem::replace(&mut self.unit_now, unit), core::mem::replace(&mut self.time_now, time));
-        let recapped = self.cap_infeasible();
-        if before == (unit, time) {
+        let before = (core::mem::replace(&mut self.unit_now, unit), self.time_now);
+        let recapped = self.cap_infeasible(time);
+        if before == (self.unit_now, self.time_now) {
             recapped.into_iter().for_each(|client| self.requeue(client));
         } else {
             let all: Vec<ClientId> = self.ready.iter().map(|&(_, client)| client).collect();

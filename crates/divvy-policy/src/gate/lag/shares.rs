@@ -4,8 +4,10 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::{Cpus, Lag};
-use crate::ClientId;
+use crate::{ClientId, Nanos};
 
+/// A cycle is stretched to so many times its length at most.
+const STRETCH_MAX: u128 = 64;
 /// Who needs all but one part in this many of the CPUs that it can use has no room to make up for anything.
 const ROOM: u128 = 64;
 
@@ -31,8 +33,8 @@ impl Lag {
     }
 
     /// Finds whose shares are infeasible, or nearly, and what they get: the length of the cycle, on each CPU that they can
-    /// use. Returns those whose cap may have changed.
-    pub(super) fn cap_infeasible(&mut self) -> Vec<ClientId> {
+    /// use. Sets the CPU time of one unit of shares, `time` if nobody is capped. Returns those whose cap may have changed.
+    pub(super) fn cap_infeasible(&mut self, time: Nanos) -> Vec<ClientId> {
         let mut changed = core::mem::take(&mut self.capped);
         for &client in &changed {
             if let Some(c) = self.clients.get_mut(client) {
@@ -51,6 +53,7 @@ impl Lag {
             cpus = cpus.saturating_sub(reach);
             self.capped.push(client);
         }
+        self.time_now = self.stretched(time, shares, cpus);
         // Where nobody is left, any length will do: the one that the shares would have had.
         let (shares, cpus) = if shares == 0 || cpus == 0 {
             (self.claimed_shares, u128::from(self.params.cpus) * one)
@@ -66,5 +69,27 @@ impl Lag {
         }
         changed.extend(&self.capped);
         changed
+    }
+
+    /// `time`, as many times that those who are left beside the capped ones, with so many `shares` and `cpus`, make a cycle as long as
+    /// all would by their shares: a power of two, since what clients can use flickers. Where only one is left, and nobody has to wait for
+    /// it, a cycle is as long as a look can be put off.
+    fn stretched(&self, time: Nanos, shares: u128, cpus: u128) -> Nanos {
+        if self.capped.is_empty() || shares == 0 || cpus == 0 || self.params.share_time.is_some() {
+            return time;
+        }
+        let one = u128::from(Cpus::ONE.0);
+        // Lengths of a cycle, in units of `time` on 256 CPUs.
+        let by_shares = self.claimed_shares * one / u128::from(self.params.cpus);
+        let now = (shares * one * one / cpus).max(1);
+        let least = if self.claims.len() == self.capped.len() + 1 {
+            let tick =
+                u128::from(self.tick_max().0) * u128::from(self.unit_now) * one / u128::from(time.0.max(1));
+            by_shares.max(tick)
+        } else {
+            by_shares
+        };
+        let times = (least / now).clamp(1, STRETCH_MAX).next_power_of_two();
+        Nanos(time.0.saturating_mul(u64::try_from(times).unwrap_or(1)))
     }
 }
