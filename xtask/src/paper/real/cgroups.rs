@@ -139,6 +139,14 @@ impl Cgroups {
         Ok(())
     }
 
+    /// Has the member called `name`, which has a weight, run only while nobody else wants the CPU.
+    ///
+    /// # Errors
+    /// Where the kernel has no such class for cgroups (before 5.15).
+    pub(in crate::paper) fn idle(&self, name: &str) -> Result<()> {
+        write(&self.weights_root().join(name).join("cpu.idle"), "1")
+    }
+
     /// What a shell has to do first to be the member called `name`.
     pub(in crate::paper) fn enter(&self, name: &str) -> String {
         let dirs: BTreeSet<PathBuf> =

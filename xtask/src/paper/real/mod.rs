@@ -220,9 +220,9 @@ fn measure_one(
     results: &mut Results,
 ) -> Result<Vec<Row>> {
     let inputs = &arena.prepare(program)?;
-    let once = |shares: &[u64], tool, alone, window: Nanos| {
+    let once = |shares: &[u64], tool, can_use, window: Nanos| {
         let window = Nanos(window.0 * program.longer);
-        let spec = Spec { program, inputs, shares, tool, alone, window };
+        let spec = Spec { program, inputs, shares, tool, can_use, window };
         let mut outcome = Trial::run(arena, &spec);
         // A run that strangers disturbed says little; if they stay, the page says so.
         if outcome.as_ref().is_ok_and(|o| o.strangers.is_some_and(|part| part > MOST_STRANGERS)) {
@@ -231,7 +231,12 @@ fn measure_one(
         outcome.map_err(|e| e.context(format!("{}, {}", text(shares), tool.name())))
     };
     let alone = Row::new(program, &[1], Tool::Alone, &[once(&[1], Tool::Alone, None, times.window)?]);
-    let can_use = Some(alone.program_used);
+    let mut rows = vec![alone];
+    if arena.cpus.len() > 1 {
+        let beneath = once(&[1, 1], Tool::Beneath, None, times.window)?;
+        rows.push(Row::new(program, &[1, 1], Tool::Beneath, &[beneath]));
+    }
+    let can_use = rows.last().map(|row| row.program_used);
     let in_turns = |shares: &[u64], window| -> Result<[Row; 4]> {
         let (mut before, mut ours, mut after) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..times.repeats {
@@ -244,7 +249,6 @@ fn measure_one(
         let theirs: Vec<Outcome> = before.into_iter().chain(after).collect();
         Ok([row(Tool::Divvy, &ours), row(Tool::Weights, &theirs), first, last])
     };
-    let mut rows = vec![alone];
     let cpulimit = arena.has("cpulimit");
     for shares in SHARES {
         rows.extend(in_turns(&shares, times.window)?);

@@ -157,7 +157,7 @@ fn due(watch: &Watch, spec: &Spec<'_>) -> Option<[f64; 2]> {
     let &[program, hog] = spec.shares else { return None };
     let (got, wall) = (watch.used.iter().map(|ns| ns.0).sum::<u64>(), watch.ended.since(watch.begun));
     let used = got as f64 / (wall.0 as f64 * watch.cpus as f64);
-    let can_use = spec.alone.map_or(1.0, |alone| alone / used);
+    let can_use = spec.can_use.map_or(1.0, |all| all / used);
     let part = (program as f64 / (program + hog) as f64).min(can_use);
     Some([part, 1.0 - part])
 }

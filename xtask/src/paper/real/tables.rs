@@ -88,11 +88,11 @@ fn least(values: impl Iterator<Item = f64>) -> f64 {
 
 /// `one` beside `other`, at each of the shares.
 fn pairs<'a>(results: &'a Results, program: &str, one: Tool, other: Tool) -> Vec<Pair<'a>> {
-    let alone = results.row(program, "1", Tool::Alone);
+    let beneath = results.row(program, "1:1", Tool::Beneath);
     let pair = |shares: &[u64; 2]| {
         let row = |tool| results.row(program, &text(shares), tool);
         let (ours, theirs) = (row(one)?, row(other)?);
-        let can_use = alone.filter(|_| results.cpus > 1).map(|alone| alone.program_used);
+        let can_use = beneath.map(|row| row.program_used);
         Some(Pair {
             due: can_use.map(|all| due(shares, all, ours.used)),
             contended: can_use.is_none_or(|all| part(shares) < all * CONTENDED),
@@ -103,8 +103,8 @@ fn pairs<'a>(results: &'a Results, program: &str, one: Tool, other: Tool) -> Vec
 }
 
 /// What a program is due of what it and the other got: its share, or, where that is less, all that it can use.
-fn due(shares: &[u64; 2], alone: f64, used: f64) -> f64 {
-    part(shares).min(alone / used)
+fn due(shares: &[u64; 2], can_use: f64, used: f64) -> f64 {
+    part(shares).min(can_use / used)
 }
 
 /// The program's share of the sum.
@@ -164,8 +164,8 @@ pub(super) fn preface(cpus: usize) -> Vec<&'static str> {
          in % of the run; the books themselves lag by a tick or so.",
         "The *error of a cycle* is the root of the mean square of the relative errors of both, the median of all cycles: as divvy \
          reports it, and, under *windows*, as counts show it for windows of a cycle's length (10 ms for each share), which divvy \
-         does not know and the kernel's weights can be judged by. Only where the two used the whole CPU. Due is the program's share, or all \
-         that it uses alone if that is less, and the other the rest; judged is where the share is the lesser: else nobody has to wait. \
+         does not know and the kernel's weights can be judged by. Only where the two used the whole CPU. Due is the program's share, or, on several CPUs, all \
+         that it can use if that is less, and the other the rest; judged is where the share is the lesser: else nobody has to wait. \
          Where the error of the whole run, by the kernel's books and beyond what a cut cycle explains, is larger than what divvy \
          reports of its cycles, that is what is judged.",
     ]
@@ -271,8 +271,9 @@ fn verdict_table(s: &mut Setting, results: &Results, verdicts: &[Verdict]) {
     let off = if one_cpu {
         "Points by which the split is off the kernel's;"
     } else {
-        "Points by which the split is off what is due: the program's share, or all that it can use, which is what it uses alone, if that \
-         is less;"
+        "Points by which the split is off what is due: the program's share, or, if that is less, all that it can use, which is what it \
+         uses beside others in a cgroup of the idle class, who have only what it leaves: more the kernel gives nobody while the CPUs are \
+         in use;"
     };
     s.page.text(&format!(
         "{off} used, and both throughputs, in % of what they are under the kernel's weights; error of a cycle as a multiple of theirs; \
@@ -342,7 +343,7 @@ fn floor(s: &mut Setting, results: &Results) {
 fn share_table(s: &mut Setting, results: &Results, shares: &str) {
     s.page.heading(&format!("{shares}, the program's share first"));
     s.page.text(
-        "In %, but for wake-ups and points. *Alone* is what the program uses of the CPU with nobody beside it. The error of a \
+        "In %, but for wake-ups and points. *Alone* is what the program uses of the CPU with nobody beside it, and on several CPUs beside others of the idle class. The error of a \
          cycle: the kernel's windows / divvy's windows / divvy's report / divvy's whole run by the kernel's books.",
     );
     let mut table = Vec::new();
@@ -352,12 +353,14 @@ fn share_table(s: &mut Setting, results: &Results, shares: &str) {
         let pair = Pair::new(ours, theirs);
         let one =
             |value: f64| if value.is_finite() { format!("{:.1}", value * 100.0) } else { "-".to_owned() };
-        let alone = results.row(name, "1", Tool::Alone).map_or(f64::NAN, |r| r.program_used);
+        let alone = [("1", Tool::Alone), ("1:1", Tool::Beneath)]
+            .map(|(shares, tool)| results.row(name, shares, tool));
+        let alone: Vec<String> = alone.into_iter().flatten().map(|r| one(r.program_used)).collect();
         let errors = [theirs.windows, ours.windows, ours.cycles, ours.long_error]
             .map(|v| if v.is_finite() && computes(name) { percent(v) } else { "-".to_owned() });
         table.push(vec![
             name.replace('|', "\\|"),
-            one(alone),
+            alone.join(" / "),
             one(theirs.split),
             one(ours.split),
             row(Tool::Cpulimit).map_or_else(String::new, |r| format!("{} of {}", one(r.split), one(r.used))),

@@ -38,6 +38,8 @@ pub(super) enum Tool {
     Cpulimit,
     /// Nobody: the program is alone on the CPU.
     Alone,
+    /// The kernel, with those beside the program in the idle class: they have only what it leaves.
+    Beneath,
 }
 
 impl Tool {
@@ -49,6 +51,7 @@ impl Tool {
             Self::After => "kernel's weights, after",
             Self::Cpulimit => "cpulimit",
             Self::Alone => "alone",
+            Self::Beneath => "beside idle ones",
         }
     }
 }
@@ -62,8 +65,8 @@ pub(super) struct Spec<'a> {
     /// The program's share, and of each that computes beside it.
     pub(super) shares: &'a [u64],
     pub(super) tool: Tool,
-    /// What the program uses of the CPUs with nobody beside it, if that is known.
-    pub(super) alone: Option<f64>,
+    /// All that the program can use of the CPUs, if that is known.
+    pub(super) can_use: Option<f64>,
     /// How long it is watched.
     pub(super) window: Nanos,
 }
@@ -99,9 +102,12 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// Where a program does not begin, ends early, or divvy fails; nobody is left then.
     pub(super) fn run(arena: &'a Arena, spec: &'a Spec<'a>) -> Result<Outcome> {
-        let weights = (spec.tool == Tool::Weights).then_some(spec.shares);
+        let weights = matches!(spec.tool, Tool::Weights | Tool::Beneath).then_some(spec.shares);
         let (name, dir, counts) = arena.places()?;
         let groups = Cgroups::new(&arena.hierarchies, name, spec.shares.len(), weights)?;
+        if spec.tool == Tool::Beneath {
+            (1..spec.shares.len()).try_for_each(|i| groups.idle(&i.to_string()))?;
+        }
         let mut trial = Self { arena, spec, dir, counts, groups, children: Vec::new(), load: None };
         trial.start()?;
         trial.wait_until_all_work()?;
