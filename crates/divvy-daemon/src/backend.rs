@@ -20,7 +20,7 @@ pub(crate) enum BackendArg {
     Cgroup,
     /// cgroup, and divvy-scx beside it: a policy as the kernel's own scheduler (of --system, Linux 6.13)
     Kernel,
-    /// kernel (of --system, where divvy-scx is installed), else cgroup, else freezer, else signals
+    /// cgroup, else freezer, else signals; never kernel, under which limits do not hold
     Auto,
 }
 

@@ -110,8 +110,10 @@ impl Collector for SchedulerMetrics {
         let Some(status) = last.as_ref() else { return Ok(()) };
         let own = &status.own;
         let seconds = |ns: u64| ns as f64 / 1e9;
-        let backend = Info::new([("used", status.backend.used.clone())]);
-        let help = "By what clients are held, or weighed";
+        let backend = &status.backend;
+        let of = [("asked", &backend.asked), ("used", &backend.used), ("why", &backend.why)];
+        let backend = Info::new(of.map(|(key, value)| (key, value.clone())));
+        let help = "By what clients are held, or weighed: what was asked for, what was taken, and why";
         backend.encode(encoder.encode_descriptor(
             "scheduler_backend",
             help,
@@ -222,7 +224,12 @@ mod tests {
             version: "1".into(),
             pid: 7,
             policy: "exact".into(),
-            backend: divvy_api::types::BackendInfo { used: "cgroup".into(), ..Default::default() },
+            backend: divvy_api::types::BackendInfo {
+                asked: "auto".into(),
+                used: "cgroup".into(),
+                why: "it is ours".into(),
+                ..Default::default()
+            },
             quantum_ns: 1,
             cpus: vec![0, 3],
             uptime_ns: 2_500_000_000,
@@ -246,7 +253,7 @@ mod tests {
         has(&text, &format!("{} 1", bucket("0.0005")));
         has(&text, &format!("{} 2", bucket("5.0")));
         has(&text, &format!("{} 3", bucket("+Inf")));
-        has(&text, "divvy_scheduler_backend_info{used=\"cgroup\"} 1");
+        has(&text, "divvy_scheduler_backend_info{asked=\"auto\",used=\"cgroup\",why=\"it is ours\"} 1");
         has(&text, "divvy_pressure_seconds_total{resource=\"disk\",kind=\"some\"} 1.25");
         has(&text, "divvy_pressure_seconds_total{resource=\"disk\",kind=\"full\"} 0.5");
         has(&text, "divvy_clients 5");
