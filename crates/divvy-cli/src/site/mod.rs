@@ -4,8 +4,9 @@
 //! is asked of divvyd, and divvyd takes a table whole or not at all: whatever fails, the table before stays.
 
 mod market;
-mod sacctmgr;
+mod slurm;
 mod table;
+mod usage;
 
 use std::path::PathBuf;
 
@@ -28,6 +29,8 @@ enum SiteCommand {
     Sync(SyncArgs),
     /// Say which table holds, and which currencies it made
     Show(ShowArgs),
+    /// Have Slurm's fairshare charge what jobs used of their CPUs, not all that they were given: once a minute, beside Slurm's programs
+    Usage(usage::UsageArgs),
     /// Match users' offers of tickets on one node for tickets on another, and see the exchanges through (runs until it is ended)
     Market(market::MarketArgs),
 }
@@ -82,6 +85,7 @@ pub(crate) fn run(args: &SiteArgs) -> Result<Code, Failure> {
     match &args.command {
         SiteCommand::Sync(args) => sync(args),
         SiteCommand::Show(args) => show(args),
+        SiteCommand::Usage(args) => usage::run(args),
         SiteCommand::Market(args) => market::run(args),
     }
 }
@@ -93,7 +97,7 @@ fn sync(args: &SyncArgs) -> Result<Code, Failure> {
             let text = text.map_err(|e| Failure::new(Code::File, format!("read {}: {e}", file.display())))?;
             (text, file.display().to_string())
         }
-        None => (sacctmgr::associations(&args.sacctmgr, args.cluster.as_deref())?, "sacctmgr".to_owned()),
+        None => (slurm::associations(&args.sacctmgr, args.cluster.as_deref())?, "sacctmgr".to_owned()),
     };
     let known = |name: &str| divvy_linux::user_id(name).or_else(|| name.parse().ok());
     let mut table = table::parse(&text, known)

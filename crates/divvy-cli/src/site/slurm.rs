@@ -1,5 +1,6 @@
-//! What Slurm's accounting says.
+//! What Slurm's own programs say, and are told.
 
+use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,17 +19,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// # Errors
 /// [`Failure`] where sacctmgr cannot be run, fails, or does not end.
 pub(super) fn associations(program: &Path, cluster: Option<&str>) -> Result<String, Failure> {
-    let mut command = Command::new(program);
-    command.args(["--noheader", "--parsable2", "show", "assoc"]);
-    command.args(cluster.map(|cluster| format!("cluster={cluster}")));
-    command.arg("format=account,user,parentname,fairshare").stdin(Stdio::null());
-    let failed = |what: String| {
+    let mut words = vec!["--noheader".to_owned(), "--parsable2".into(), "show".into(), "assoc".into()];
+    words.extend(cluster.map(|cluster| format!("cluster={cluster}")));
+    words.push("format=account,user,parentname,fairshare".into());
+    said(program, &words).map_err(|what| {
         let fix = "the table that holds stays; without accounting, give one with --table FILE";
         Failure::new(Code::System, format!("{} show assoc: {what}; {fix}", program.display()))
-    };
+    })
+}
+
+/// What a program of Slurm's prints.
+///
+/// # Errors
+/// What went wrong, in words: it cannot be run, fails, or does not end within a minute.
+pub(super) fn said<S: AsRef<OsStr>>(program: &Path, words: &[S]) -> Result<String, String> {
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::null());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = child.map_err(|e| failed(e.to_string()))?;
-    let process = ProcessRef::open_child(Pid::from_child(&child))?;
+    let mut child = child.map_err(|e| e.to_string())?;
+    let process = ProcessRef::open_child(Pid::from_child(&child)).map_err(|e| e.to_string())?;
     let (ended, watch) = mpsc::channel::<()>();
     let watcher = std::thread::spawn(move || {
         let late = watch.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
@@ -44,13 +53,13 @@ pub(super) fn associations(program: &Path, cluster: Option<&str>) -> Result<Stri
     let status = child.wait();
     drop(ended);
     if watcher.join().unwrap_or(false) {
-        return Err(failed(format!("no answer within {} s", PATIENCE.as_secs())));
+        return Err(format!("no answer within {} s", PATIENCE.as_secs()));
     }
-    let status = status.map_err(|e| failed(e.to_string()))?;
+    let status = status.map_err(|e| e.to_string())?;
     if !status.success() {
         let why = complaint.lines().last().unwrap_or_default();
-        return Err(failed(format!("{status}: {why}")));
+        return Err(format!("{status}: {why}"));
     }
-    read.map_err(|e| failed(e.to_string()))?;
+    read.map_err(|e| e.to_string())?;
     Ok(said)
 }
