@@ -108,6 +108,32 @@ fn a_site_divides_its_nodes_and_fails_no_job() {
 }
 
 #[test]
+fn fairshare_charges_what_jobs_used() {
+    let dir = tempfile::tempdir().expect("a directory");
+    if !can("cluster::fairshare_charges_what_jobs_used", dir.path()) {
+        return;
+    }
+    let (code, said) = output(cluster(dir.path()).args(["usage", "--programs"]).arg(programs()));
+    eprintln!("{said}");
+    assert_eq!(code, Some(0));
+    assert!(said.ends_with("cluster: usage goes back\n"), "it came to its end");
+}
+
+/// Daemons killed, a network cut, a node lost; jobs that are suspended, fewer times than by hand.
+#[test]
+fn faults_are_survived() {
+    let dir = tempfile::tempdir().expect("a directory");
+    if !can("cluster::faults_are_survived", dir.path()) {
+        return;
+    }
+    let args = ["faults", "--suspensions", "3", "--programs"];
+    let (code, said) = output(cluster(dir.path()).args(args).arg(programs()));
+    eprintln!("{said}");
+    assert_eq!(code, Some(0));
+    assert!(said.ends_with("cluster: all faults were survived\n"), "it came to its end");
+}
+
+#[test]
 fn an_administrator_follows_the_page() {
     let dir = tempfile::tempdir().expect("a directory");
     if !can("cluster::an_administrator_follows_the_page", dir.path()) {
@@ -200,7 +226,7 @@ fn what_cannot_be_a_site_is_refused() {
         let (code, said) = output(cluster(dir.path()).args(args));
         assert!(code.is_some_and(|code| code != 0) && said.contains(why), "{args:?}: {said}");
     };
-    refused(&[], "give --quick, or one of up, run, down, page, faults, check");
+    refused(&[], "give --quick, or one of up, run, down, page, usage, faults, check");
     refused(&["--quick", "--programs", "/no/such"], "find /no/such");
     refused(&["up", "--programs", "/etc"], "/etc/divvy: no such program");
     refused(&["--quick", "down"], "down");

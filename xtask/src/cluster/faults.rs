@@ -10,9 +10,8 @@ use super::accounting;
 use super::quick::{cancel, hog, names, passed, submit};
 use super::site::{Node, Site, bounded, done, eventually};
 
-/// Processes of the job that is suspended, and how often it is.
+/// Processes of the job that is suspended.
 const PROCESSES: usize = 12;
-const SUSPENSIONS: u32 = 20;
 /// For how long a job may be unknown to its node's divvyd.
 const KNOWN_WITHIN: Nanos = Nanos::from_secs(10);
 /// How long a broken part of the site stays so.
@@ -28,9 +27,9 @@ const SIGNALS: Nanos = Nanos::from_millis(2500);
 ///
 /// # Errors
 /// What does not hold.
-pub(super) fn run(site: &mut Site) -> Result<()> {
+pub(super) fn run(site: &mut Site, times: u32) -> Result<()> {
     tables(site)?;
-    suspensions(site, SUSPENSIONS)?;
+    suspensions(site, times)?;
     without_divvyd(site)?;
     without_controller(site)?;
     without_slurmd(site)?;

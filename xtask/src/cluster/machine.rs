@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus};
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{WaitOptions, wait};
 
-use super::{Job, PATH, Task, UP, faults, page, quick, site};
+use super::{Job, PATH, Task, UP, faults, page, quick, site, usage};
 use crate::client;
 
 /// The hidden subcommands: outside of the machine, its first process, and what that waits for.
@@ -94,7 +94,8 @@ pub(crate) fn main(mut args: impl Iterator<Item = String>) -> Result<()> {
         match job.task {
             Task::Quick => quick::run(&mut site),
             Task::Page => page::run(&mut site),
-            Task::Faults => faults::run(&mut site),
+            Task::Faults(suspensions) => faults::run(&mut site, suspensions),
+            Task::Usage => usage::run(&mut site),
             Task::Stay => site.stay(),
         }
     });

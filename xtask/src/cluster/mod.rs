@@ -4,7 +4,7 @@
 //! directories of its own, so that Slurm's packages work as they are installed and nothing of the host's is touched. The
 //! kernel kills everything in it with its first process, and that with the program that made it: nothing is left, however
 //! it ends. *Site*: munge, slurmctld, slurmdbd on a MariaDB (`accounting.rs`), and three slurmd with a divvyd each
-//! (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Faults*: what has to hold when something breaks (`faults.rs`). *Page*: docs/slurm.md, followed (`page.rs`).
+//! (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Faults*: what has to hold when something breaks (`faults.rs`). *Usage*: what fairshare charges (`usage.rs`). *Page*: docs/slurm.md, followed (`page.rs`).
 
 mod accounting;
 mod faults;
@@ -12,6 +12,7 @@ mod machine;
 mod page;
 mod quick;
 mod site;
+mod usage;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -89,8 +90,17 @@ enum What {
         #[arg(long, value_name = "DIR")]
         programs: Option<PathBuf>,
     },
+    /// Bring a site up, check that its fairshare charges what jobs used (`divvy site usage`), and take it down: 2 to 3 minutes
+    Usage {
+        /// Where divvy and divvyd are; built for release if not given
+        #[arg(long, value_name = "DIR")]
+        programs: Option<PathBuf>,
+    },
     /// Bring a site up, break each of its parts, check that jobs, shares and tables survive it, and take it down: 4 minutes
     Faults {
+        /// How often a job of 12 processes is suspended
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        suspensions: u32,
         /// Where divvy and divvyd are; built for release if not given
         #[arg(long, value_name = "DIR")]
         programs: Option<PathBuf>,
@@ -115,8 +125,10 @@ struct Job {
 enum Task {
     /// Check what has to hold, and end.
     Quick,
-    /// Break each of its parts, and end.
-    Faults,
+    /// Break each of its parts, suspend a job so often, and end.
+    Faults(u32),
+    /// Have what was used go back to Slurm, and end.
+    Usage,
     /// Follow the page for administrators, and end.
     Page,
     /// Wait to be ended.
@@ -141,12 +153,15 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<u8> {
     );
     match &args.what {
         None if args.quick => through(args.programs.as_deref(), Task::Quick),
-        None => bail!("cluster: give --quick, or one of up, run, down, page, faults, check"),
+        None => bail!("cluster: give --quick, or one of up, run, down, page, usage, faults, check"),
         Some(What::Up { programs }) => up(programs.as_deref()).map(|()| 0),
         Some(What::Run { node, command }) => run_in(node.as_deref(), command),
         Some(What::Down) => down().map(|()| 0),
         Some(What::Page { programs }) => through(programs.as_deref(), Task::Page),
-        Some(What::Faults { programs }) => through(programs.as_deref(), Task::Faults),
+        Some(What::Usage { programs }) => through(programs.as_deref(), Task::Usage),
+        Some(What::Faults { programs, suspensions }) => {
+            through(programs.as_deref(), Task::Faults(*suspensions))
+        }
         Some(What::Check) => check_programs().map(|()| 0),
     }
 }

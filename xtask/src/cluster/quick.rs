@@ -107,7 +107,7 @@ pub(super) fn hog(user: &str, node: &str, options: &[&str]) -> Result<u32> {
 }
 
 /// CPU time of the processes of each job, as the kernel has it.
-fn books(jobs: &[u32]) -> Result<BTreeMap<u32, u64>> {
+pub(super) fn books(jobs: &[u32]) -> Result<BTreeMap<u32, u64>> {
     let mut used: BTreeMap<u32, u64> = BTreeMap::new();
     let mut pids: Vec<Pid> = Vec::new();
     procfs::processes(|pid| pids.push(pid))?;
