@@ -113,6 +113,12 @@ pub(crate) struct ShareArgs {
         conflicts_with_all = ["policy", "quantum", "backend", "slice", "presence", "period", "unscaled", "trace"])]
     pub(crate) group: Option<GroupArg>,
 
+    /// Have the system's divvyd divide the tasks together with all its other clients: paid by this currency, by their shares, as
+    /// `divvy run --from` has it for one command. Who is held when, and by what, is divvyd's to decide then (docs/market.md)
+    #[arg(long, value_name = "CURRENCY",
+        conflicts_with_all = ["group", "policy", "quantum", "backend", "slice", "presence", "period", "unscaled", "trace"])]
+    pub(crate) from: Option<String>,
+
     /// End after this time: 30s, 2m, 500ms. Without it, divvy ends with its last command
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) time: Option<Duration>,

@@ -74,6 +74,10 @@ const ENDINGS: &[Ending] = &[
                 "divvy share --group build=2 3:'make -j4' 1:'npm test'",
                 "together with what divvy run has started",
             ),
+            (
+                "divvy share --from tests 3:'make -j4' 1:'npm test'",
+                "paid by a currency, at the system's divvyd",
+            ),
         ],
         &[
             ("0", "the time was up, or every command exited with 0"),
@@ -82,7 +86,11 @@ const ENDINGS: &[Ending] = &[
             ("3", "a command cannot be started, or a process not attached; nothing is left running"),
             FILE,
             SYSTEM,
-            ("7", "its scheduler was killed, or --group has no divvyd; what runs goes on, undivided"),
+            (
+                "7",
+                "its scheduler was killed, or --group or --from has no divvyd; what runs goes on, undivided",
+            ),
+            ("8", "the market does not permit you the tickets of --from"),
             SIGNAL,
         ],
     ),

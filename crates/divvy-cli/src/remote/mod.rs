@@ -73,7 +73,7 @@ fn of_its_owner(e: ApiError) -> Failure {
 
 /// What came of asking for a client with the tickets of `from`: that one may not have them is the market's refusal, not the
 /// system's.
-fn of_its_currency(from: Option<&str>, e: LaunchError) -> Failure {
+pub(crate) fn of_its_currency(from: Option<&str>, e: LaunchError) -> Failure {
     match e {
         LaunchError::Api(e) if from.is_some() => of_its_owner(e),
         e => e.into(),

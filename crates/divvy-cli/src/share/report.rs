@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::backend::BackendReport;
 use super::tasks::Task;
-use super::together::Accounts;
+use super::together::{Accounts, Among};
 
 /// The version of the report's format.
 pub(crate) const REPORT_VERSION: u32 = 1;
@@ -70,7 +70,11 @@ pub(crate) struct ClientReport {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TogetherReport {
     /// The group that they were in.
-    pub(crate) group: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) group: Option<String>,
+    /// The currency that paid for them, at the system's divvyd.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) currency: Option<String>,
     /// What they were to get, as a fraction of the CPU time of all of divvyd's clients. Nothing where these had none.
     pub(crate) target_fraction: Option<f64>,
     /// What they got of it.
@@ -78,21 +82,28 @@ pub(crate) struct TogetherReport {
 }
 
 impl TogetherReport {
-    pub(super) fn new(group: &str, of_all: Option<(f64, f64)>) -> Self {
+    pub(super) fn new(among: &Among, of_all: Option<(f64, f64)>) -> Self {
         let (target_fraction, achieved_fraction) = of_all.unzip();
-        Self { group: group.to_owned(), target_fraction, achieved_fraction }
+        let (group, currency) = match among {
+            Among::Group(group) => (Some(group.path().to_owned()), None),
+            Among::Currency(currency) => (None, Some(currency.clone())),
+        };
+        Self { group, currency, target_fraction, achieved_fraction }
     }
 
     /// A line for people.
     pub(super) fn line(&self) -> String {
-        let group = &self.group;
+        let among = match (&self.group, &self.currency) {
+            (_, Some(currency)) => format!("currency {currency}"),
+            (group, None) => format!("group {}", group.as_deref().unwrap_or_default()),
+        };
         match (self.target_fraction, self.achieved_fraction) {
             (Some(target), Some(achieved)) => format!(
-                "group {group}: these tasks got {:.2} % of the CPU time of all of divvyd's clients, due {:.2} %",
+                "{among}: these tasks got {:.2} % of the CPU time of all of divvyd's clients, due {:.2} %",
                 achieved * 100.0,
                 target * 100.0
             ),
-            _ => format!("group {group}: divvyd's clients had no CPU time yet"),
+            _ => format!("{among}: divvyd's clients had no CPU time yet"),
         }
     }
 }

@@ -262,7 +262,7 @@ impl<'a> Run<'a> {
     fn join(&mut self, share: Share, limit: Option<CpuLimit>) -> Result<(), Failure> {
         let client = self.engine.join(share).map_err(broken)?;
         // Where divvyd divides it keeps the limits.
-        if limit.is_some() && self.args.group.is_none() {
+        if limit.is_some() && self.args.group.is_none() && self.args.from.is_none() {
             self.engine.set_limit(client, limit).map_err(broken)?;
         }
         Ok(())
@@ -316,7 +316,7 @@ impl<'a> Run<'a> {
                 Ended::Signal(signal) => signal.as_str().to_owned(),
             },
             clients,
-            together: self.together.as_ref().map(|t| TogetherReport::new(t.group(), t.accounts().of_all())),
+            together: self.together.as_ref().map(|t| TogetherReport::new(t.among(), t.accounts().of_all())),
             cycles,
             verdict,
             strangers,
@@ -616,7 +616,7 @@ impl<'a> Run<'a> {
             })
             .collect();
         let mut lines = table::lines(&rows, self.has_table && capable::has_color());
-        let together = self.together.as_ref().map(|t| TogetherReport::new(t.group(), t.accounts().of_all()));
+        let together = self.together.as_ref().map(|t| TogetherReport::new(t.among(), t.accounts().of_all()));
         lines.extend(together.map(|together| together.line()));
         if self.has_table {
             self.front.table(lines);

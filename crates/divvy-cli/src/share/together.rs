@@ -1,4 +1,5 @@
-//! `--group`: the tasks are clients of the user's own divvyd, which divides them together with all others that it has.
+//! `--group`, `--from`: the tasks are clients of the user's own divvyd, in a group, or of the system's, paid by a currency, which divides
+//! them together with all others that it has.
 //!
 //! The run keeps its session. It starts the commands, keeps their accounts and ends them, under a policy that holds nobody; who is
 //! held when is divvyd's to decide. A thread adds the tasks there, asks every [`LOOK`] how they stand, and where divvyd has ended
@@ -12,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use divvy_api::client::{Api, ApiError, Choice};
-use divvy_api::launch::{LaunchError, with_divvyd};
+use divvy_api::client::{Api, ApiError, Asked, Choice};
+use divvy_api::launch::{LaunchError, with_choice};
 use divvy_api::types::{Change, ClientState, Clients, ErrorCode, NewClient, Status};
 use divvy_linux::{CpuMask, Pid, StartTime, Waker, clock, procfs};
 use divvy_policy::Nanos;
@@ -21,6 +22,7 @@ use divvy_policy::Nanos;
 use super::tasks::{Task, What};
 use crate::args::ShareArgs;
 use crate::remote::group::{self, GroupArg};
+use crate::remote::of_its_currency;
 use crate::{Code, Failure, cpus};
 
 pub(super) use accounts::Accounts;
@@ -34,23 +36,68 @@ const ATTEMPTS: usize = 3;
 /// At the end divvyd has so long to let the tasks go. Whoever is held by one that does not answer is ended by SIGKILL.
 const END_WAIT: Nanos = Nanos::from_secs(2);
 
+/// What the tasks are in, beside other clients.
+#[derive(Clone, Debug)]
+pub(crate) enum Among {
+    /// A group of the user's own divvyd's.
+    Group(GroupArg),
+    /// What has this currency's tickets, at the system's divvyd.
+    Currency(String),
+}
+
+impl Among {
+    /// Puts a new client there.
+    fn set(&self, new: &mut NewClient) {
+        match self {
+            Self::Group(group) => group::set(new, Some(group)),
+            Self::Currency(currency) => new.from = Some(currency.clone()),
+        }
+    }
+
+    fn currency(&self) -> Option<&str> {
+        match self {
+            Self::Group(_) => None,
+            Self::Currency(currency) => Some(currency),
+        }
+    }
+
+    /// Whether it is there, as far as can be known before there is a client; a group is checked with the plan. One's own currency
+    /// is made at the first use.
+    fn check(&self, api: &Api) -> Result<(), ApiError> {
+        let Self::Currency(currency) = self else { return Ok(()) };
+        let own = || divvy_linux::user_id(currency) == Some(rustix::process::geteuid().as_raw());
+        match api.currency(currency) {
+            Err(e) if e.code() == Some(ErrorCode::NoSuchCurrency) && own() => Ok(()),
+            found => found.map(drop),
+        }
+    }
+}
+
 /// With whom the tasks are divided, known before anything runs.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    group: GroupArg,
+    among: Among,
+    /// The divvyd that is asked.
+    choice: Choice,
     pub(super) status: Status,
 }
 
 impl Plan {
-    /// Where `--group` was given: the user's divvyd, started if none runs, which would take these tasks.
+    /// Where `--group` was given: the user's divvyd, started if none runs, which would take these tasks; with `--from` the system's.
     ///
     /// # Errors
-    /// [`Failure`] where it cannot be had, or has no such group, or does not divide the CPUs that were asked for.
+    /// [`Failure`] where it cannot be had, or has no such group or currency, or does not divide the CPUs that were asked for.
     pub(super) fn make(args: &ShareArgs, mask: Option<&CpuMask>) -> Result<Option<Self>, Failure> {
-        let Some(group) = args.group.clone() else { return Ok(None) };
-        if let Choice::System(_) = Choice::new(None, None)? {
-            let text = "--group: the system's divvyd has currencies in the place of groups: make one, and start each command in \
-                        it (divvy run --from CURRENCY); or set DIVVY_MODE=user to ask your own";
+        let (among, choice) = match (&args.group, &args.from) {
+            (Some(group), _) => (Among::Group(group.clone()), Choice::new(None, None)?),
+            (None, Some(currency)) => {
+                (Among::Currency(currency.clone()), Choice::new(Some(Asked::System), None)?)
+            }
+            (None, None) => return Ok(None),
+        };
+        if let (Among::Group(_), Choice::System(_)) = (&among, &choice) {
+            let text = "--group: the system's divvyd has currencies in the place of groups: make one, and give --from CURRENCY in the \
+                        place of --group; or set DIVVY_MODE=user to ask your own";
             return Err(Failure::new(Code::Usage, text));
         }
         let mut probe = NewClient {
@@ -59,12 +106,16 @@ impl Plan {
             share: 1,
             ..NewClient::default()
         };
-        group::set(&mut probe, Some(&group));
-        let status = with_divvyd(|api| api.plan(&probe).and_then(|_| api.status()))?;
+        among.set(&mut probe);
+        let asked = with_choice(&choice, |api| {
+            among.check(api)?;
+            api.plan(&probe).and_then(|_| api.status())
+        });
+        let status = asked.map_err(|e| of_its_currency(args.from.as_deref(), e))?;
         if let (Some(mask), Some(list)) = (mask, &args.cpus) {
             cpus::check(mask, list, &status.cpus, &status.backend.used)?;
         }
-        Ok(Some(Self { group, status }))
+        Ok(Some(Self { among, choice, status }))
     }
 
     /// What `task` is at divvyd; a command's leader is `leader`.
@@ -81,7 +132,7 @@ impl Plan {
             selector: Some(selector),
             ..NewClient::default()
         };
-        group::set(&mut new, Some(&self.group));
+        self.among.set(&mut new);
         new
     }
 }
@@ -137,7 +188,7 @@ pub(super) struct Together {
     asks: Sender<Ask>,
     thread: Option<JoinHandle<()>>,
     pub(super) status: Status,
-    group: String,
+    among: Among,
 }
 
 impl Together {
@@ -168,6 +219,7 @@ impl Together {
             let_go: vec![false; wanted.len()],
             wanted,
             divvyd: plan.status.pid,
+            choice: plan.choice,
             paused: Vec::new(),
             holds: false,
             shared: shared.clone(),
@@ -175,25 +227,19 @@ impl Together {
         };
         if let Err(e) = worker.add_all() {
             worker.let_all_go();
-            return Err(e.into());
+            return Err(of_its_currency(plan.among.currency(), e));
         }
         let (asks, asked) = channel();
         let thread = std::thread::Builder::new().name("divvy-together".into());
         let thread = thread
             .spawn(move || worker.run(&asked))
             .map_err(|e| Failure::new(Code::System, format!("start a thread: {e}")))?;
-        Ok(Self {
-            shared,
-            asks,
-            thread: Some(thread),
-            status: plan.status,
-            group: plan.group.path().to_owned(),
-        })
+        Ok(Self { shared, asks, thread: Some(thread), status: plan.status, among: plan.among })
     }
 
-    /// The group that the tasks are in.
-    pub(super) fn group(&self) -> &str {
-        &self.group
+    /// What the tasks are in.
+    pub(super) fn among(&self) -> &Among {
+        &self.among
     }
 
     /// What the tasks were to get and got by now, as divvyd told.
@@ -250,8 +296,9 @@ struct Worker {
     ids: Vec<Option<u32>>,
     /// Tasks that somebody else has detached: they stay so.
     let_go: Vec<bool>,
-    /// The process whose clients they are.
+    /// The process whose clients they are, and how it is found.
     divvyd: i32,
+    choice: Choice,
     /// Clients that Ctrl-Z has paused.
     paused: Vec<usize>,
     /// Ctrl-Z holds.
@@ -283,10 +330,10 @@ impl Worker {
     /// Adds everybody who is not there, to one divvyd.
     fn add_all(&mut self) -> Result<(), LaunchError> {
         for _ in 0..ATTEMPTS {
-            self.divvyd = with_divvyd(Api::status)?.pid;
+            self.divvyd = with_choice(&self.choice, Api::status)?.pid;
             self.add_each()?;
             // The numbers are that one's, unless it has ended meanwhile.
-            if Api::of_user().and_then(|api| api.status()).is_ok_and(|status| status.pid == self.divvyd) {
+            if self.choice.api().and_then(|api| api.status()).is_ok_and(|status| status.pid == self.divvyd) {
                 break;
             }
             self.ids.fill(None);
@@ -301,7 +348,7 @@ impl Worker {
             if self.ids[i].is_some() || self.let_go[i] || !wanted.lives() {
                 continue;
             }
-            match with_divvyd(|api| api.add(&wanted.new)) {
+            match with_choice(&self.choice, |api| api.add(&wanted.new)) {
                 Ok(client) => self.ids[i] = Some(client.id),
                 // It has ended since.
                 Err(LaunchError::Api(e))
@@ -314,7 +361,7 @@ impl Worker {
 
     /// How everybody stands; whether divvyd could be had.
     fn look(&mut self) -> bool {
-        let all = Api::of_user().and_then(|api| Ok((api.status()?, api.clients_with_members(0)?)));
+        let all = self.choice.api().and_then(|api| Ok((api.status()?, api.clients_with_members(0)?)));
         match all {
             Ok((status, all)) if status.pid == self.divvyd => {
                 self.note_missing(&all);
@@ -341,7 +388,7 @@ impl Worker {
             }
             self.let_go[i] = true;
             let why =
-                Api::of_user().and_then(|api| api.client(&id.to_string())).ok().and_then(|left| left.why);
+                self.choice.api().and_then(|api| api.client(&id.to_string())).ok().and_then(|left| left.why);
             let why = why.unwrap_or_else(|| "it was detached".to_owned());
             self.say(format!("{}: {why}; it runs on, undivided", self.wanted[i].name));
         }
@@ -375,9 +422,10 @@ impl Worker {
     fn set_paused(&mut self, paused: bool) {
         self.holds = paused;
         let change = Change { paused: Some(paused), ..Change::default() };
-        let change = |id: u32| Api::of_user().and_then(|api| api.change(&id.to_string(), change));
+        let choice = self.choice.clone();
+        let change = |id: u32| choice.api().and_then(|api| api.change(&id.to_string(), change));
         let is_paused = |id: u32| {
-            let client = Api::of_user().and_then(|api| api.client(&id.to_string()));
+            let client = choice.api().and_then(|api| api.client(&id.to_string()));
             client.is_ok_and(|client| client.state == ClientState::Paused)
         };
         if paused {
@@ -397,7 +445,7 @@ impl Worker {
     }
 
     fn let_all_go(&mut self) {
-        let Ok(api) = Api::of_user() else { return };
+        let Ok(api) = self.choice.api() else { return };
         for id in self.ids.iter_mut().filter_map(Option::take) {
             let _ = api.detach(&id.to_string()); // It has ended, or divvyd has: nobody is held by it.
         }

@@ -1,13 +1,16 @@
 //! The system's market, as users meet it: a real `divvyd --system`, and commands of several real users. They have no
 //! accounts; what the kernel says of them is their number.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::accounts::nobody;
-use crate::harness::{Outcome, Running, SPIN, Sandbox, eventually, one_cpu};
+use crate::harness::{
+    MAX_FRACTION_ERROR, Outcome, Running, SPIN, Sandbox, check_fractions, eventually, one_cpu,
+};
 use crate::system::System;
 
 /// Users without accounts.
@@ -322,6 +325,59 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     running.iter_mut().for_each(|running| {
         let _ = running.wait();
     });
+}
+
+/// Two runs of alice's, each paid by a currency of hers, at 3:1; the tasks of the first at 3:1 too: 9/16, 3/16 and 1/4.
+#[test]
+fn the_tasks_of_a_run_are_paid_by_a_currency() {
+    let Some(sandbox) = Sandbox::shared("the_tasks_of_a_run_are_paid_by_a_currency") else { return };
+    let fair = Fair::open(&sandbox);
+    let share_as = |uid: u32, words: &[&str]| {
+        // A run has a table of its own, in a directory of its user's.
+        let own = sandbox.path(&format!("run-{uid}"));
+        if std::fs::create_dir(&own).is_ok() {
+            std::os::unix::fs::chown(&own, Some(uid), Some(uid)).expect("a directory of the user's");
+            std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o700))
+                .expect("and nobody else's");
+        }
+        let mut command = sandbox.command_as(uid, sandbox.program());
+        command.env("DIVVY_RUNTIME_DIR", &own).args(["share", "--json", "--cpus", &one_cpu()]).args(words);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running { child: command.spawn().expect("start divvy") }
+    };
+    let share = |words: &[&str]| share_as(alice_uid(), words);
+    let refused = |words: &[&str], code: i32, why: &str| {
+        let outcome = share(words).end();
+        assert_eq!(outcome.code, Some(code), "{words:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(why), "{words:?}: {}", outcome.stderr);
+    };
+    refused(&["--from", "nothing", "1:true"], NO_SUCH, "nothing");
+    refused(&["--from", "x", "--group", "y", "1:true"], USAGE, "cannot be used with");
+    refused(&["--group", "y", "1:true"], USAGE, "give --from CURRENCY");
+    for (currency, tickets) in [("tests", 300), ("docs", 100)] {
+        fair.must(alice_uid(), &format!("currency create {currency} --mode 700"));
+        let own = fair.own(alice_uid());
+        fair.must(alice_uid(), &format!("fund {currency} --from {own} {tickets}"));
+    }
+    let other = share_as(bob_uid(), &["--from", &format!("{}/tests", alice_uid()), "1:sleep 60"]).end();
+    assert_eq!(other.code, Some(DENIED), "bob may not: {}", other.stderr);
+    let (a, b, c) = (format!("a=3:{SPIN}"), format!("b=1:{SPIN}"), format!("c=1:{SPIN}"));
+    let docs = share(&["--from", "docs", "--for", "60s", &c]);
+    eventually("the client", || fair.currency("c"));
+    let tests = share(&["--from", "tests", "--for", "6s", &a, &b]).end();
+    assert!(fair.currency("a").is_none() && fair.currency("c").is_some(), "its clients go with a run");
+    docs.signal(Signal::TERM);
+    let docs = docs.end();
+    assert_eq!(docs.code, Some(143), "{}", docs.stderr);
+    let report: Value = serde_json::from_slice(&tests.stdout).expect("a report");
+    assert_eq!(tests.code, Some(0), "{}", tests.stderr);
+    check_fractions(&report, &[0.75, 0.25]);
+    let together = &report["together"];
+    assert_eq!((&together["currency"], together.get("group")), (&"tests".into(), None), "{report}");
+    for field in ["target_fraction", "achieved_fraction"] {
+        let fraction = together[field].as_f64().expect("a number");
+        assert!((fraction - 0.75).abs() <= MAX_FRACTION_ERROR, "{field}: {report}");
+    }
 }
 
 #[test]
