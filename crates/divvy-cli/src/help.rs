@@ -220,6 +220,15 @@ const ENDINGS: &[Ending] = &[
         ],
         &[DONE, USAGE, FILE, SYSTEM, NO_CURRENCY, SYSTEM_SCHEDULER, DENIED, REFUSED],
     ),
+    ending(
+        "site usage",
+        &[
+            ("divvy site usage --prepare", "once: a QOS for each user of an account"),
+            ("divvy site usage", "every minute, by cron"),
+            ("divvy site usage --dry-run", "what would be set"),
+        ],
+        &[DONE, USAGE, FILE, SYSTEM],
+    ),
     ending("site show", &[("divvy site show", "the table that holds")], MARKET),
     ending(
         "site market",
