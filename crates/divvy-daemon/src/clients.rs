@@ -3,7 +3,7 @@
 //! Two threads have to agree on a client. The market comes first: what it has admitted and the scheduler cannot divide leaves
 //! it again. What was begun is brought to its end even where the caller has gone meanwhile.
 
-use divvy_linux::{ProcessRef, Selector, users};
+use divvy_linux::{ProcessRef, Selector, user_group, users};
 use divvy_market::Resource;
 use tokio::sync::watch;
 
@@ -30,6 +30,7 @@ impl Clients {
             // If that never comes we are ending, and whoever is asked says so.
             let _ = ready.wait_for(|ready| *ready).await;
         }
+        let who = if market.is_some() { on_behalf(who, &new) } else { who };
         match market {
             Some(market) if !new.dry_run => to_its_end(admit(scheduler, market, who, new)).await,
             Some(_) => {
@@ -191,6 +192,24 @@ fn unexpected() -> Refusal {
     Refusal::new(ErrorCode::Internal, "something else was answered than was asked", "see divvyd's log")
 }
 
+/// For whom a client is made: whoever asks. Where root asks for another user's processes, and names nobody who pays, that is this user: the
+/// client is theirs, paid by them, and has none of anybody else's processes.
+fn on_behalf(who: Who, new: &NewClient) -> Who {
+    let selector = new.selector.as_deref().filter(|_| who.uid == 0 && new.from.is_none());
+    let uid = match selector.and_then(|text| text.parse().ok()) {
+        Some(Selector::User(uid)) => Some(uid),
+        Some(Selector::Pid(pid) | Selector::Tree(pid)) => {
+            let users = users(pid).ok().flatten();
+            users.filter(|users| users.is_owned_by(users.real)).map(|users| users.real)
+        }
+        _ => None,
+    };
+    match uid.filter(|&uid| uid != 0) {
+        Some(uid) => Who { uid, gids: vec![user_group(uid).unwrap_or(uid)], pid: who.pid },
+        None => who,
+    }
+}
+
 /// What tells the processes of `selector` from others that have the same numbers later. A process that is named by its
 /// number has to be `who`'s; root's may be anybody's.
 ///
@@ -232,6 +251,34 @@ mod tests {
 
     fn who(uid: u32) -> Who {
         Who { uid, gids: vec![uid], pid: 0 }
+    }
+
+    #[test]
+    fn root_attaches_for_whom_the_processes_are() {
+        let new = |selector: &str, from: Option<&str>| NewClient {
+            selector: Some(selector.to_owned()),
+            from: from.map(str::to_owned),
+            ..NewClient::default()
+        };
+        let me = rustix::process::geteuid().as_raw();
+        let own = format!("tree:{}", std::process::id());
+        for (asks, selector, from, uid) in [
+            (0, "user:1234567", None, 1_234_567),
+            (0, "user:1234567", Some("root"), 0),
+            (0, "user:0", None, 0),
+            (0, own.as_str(), None, me),
+            (0, "tree:4194305", None, 0),
+            (0, "name:x", None, 0),
+            (0, "nonsense", None, 0),
+            (7, "user:1234567", None, 7),
+        ] {
+            assert_eq!(on_behalf(who(asks), &new(selector, from)).uid, uid, "{asks}: {selector} {from:?}");
+        }
+        assert_eq!(
+            on_behalf(who(0), &new("user:1234567", None)).gids,
+            [1_234_567],
+            "no user of the system's"
+        );
     }
 
     #[test]

@@ -380,6 +380,36 @@ fn the_tasks_of_a_run_are_paid_by_a_currency() {
     }
 }
 
+/// What root attaches of a user's is the user's client, paid by the user, unless root says who else pays.
+#[test]
+fn root_attaches_for_whom_the_processes_are() {
+    let Some(sandbox) = Sandbox::shared("root_attaches_for_whom_the_processes_are") else { return };
+    let fair = Fair::open(&sandbox);
+    let start = || {
+        let mut command = sandbox.command_as(alice_uid(), "/bin/sh");
+        Running { child: command.args(["-c", SPIN]).spawn().expect("start a shell") }
+    };
+    let (first, second) = (start(), start());
+    fair.must(ROOT, &format!("attach --name hers {}", first.child.id()));
+    let names = || -> Vec<String> {
+        let all = fair.json(ROOT, "currency ls");
+        let all = all.as_array().expect("currencies").iter();
+        all.filter_map(|c| c["name"].as_str()).filter(|name| name.contains('/')).map(str::to_owned).collect()
+    };
+    assert_eq!(names(), [format!("{}/hers", alice_uid())]);
+    fair.must(alice_uid(), "set hers -s 2");
+    let outcome = fair.run(bob_uid(), &format!("set {}/hers -s 5", alice_uid()));
+    assert_eq!(outcome.code, Some(DENIED), "{}", outcome.stderr);
+    fair.must(ROOT, &format!("attach --from root --name ours {}", second.child.id()));
+    assert!(names().contains(&"root/ours".to_owned()), "{:?}", names());
+    let outcome = fair.run(alice_uid(), "set root/ours -s 5");
+    assert_eq!(outcome.code, Some(DENIED), "{}", outcome.stderr);
+    for process in [first, second] {
+        process.signal(Signal::KILL);
+        process.end();
+    }
+}
+
 #[test]
 fn a_sites_table_says_who_pays() {
     let Some(sandbox) = Sandbox::shared("a_sites_table_says_who_pays") else { return };
