@@ -47,7 +47,10 @@ class Live(unittest.TestCase):
         shutil.rmtree(cls.dir)
 
     def spin(self):
-        process = subprocess.Popen(SPIN, start_new_session=True)
+        return self.started(subprocess.Popen(SPIN, start_new_session=True))
+
+    def started(self, process):
+        """The same process, ended with the test."""
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         return process

@@ -14,7 +14,7 @@ def compute(seconds):
 class Shares(Live):
     def test_processes_get_their_shares_by_the_kernels_books(self):
         a, b = self.spin(), self.spin()
-        with divvy.share({"a": a, "b": (b.pid, 3)}) as shares:
+        with divvy.share({"a": a, "b": (divvy.Pid(b.pid), 3)}) as shares:
             used = self.used(lambda: [self.ticks(a), self.ticks(b)])
             self.assertAlmostEqual(used[1] / sum(used), 0.75, delta=MAX_ERROR)
             names = [info.name for info in divvy.Client().clients()]
@@ -50,6 +50,39 @@ class Shares(Live):
             time.sleep(0.3)
             self.assertAlmostEqual(self.ticks(process), before, delta=0.03)
             shares.resume("low")
+
+    def test_shares_wait_for_their_processes(self):
+        with divvy.share({"a": 3, "b": 1, "c": (None, 2, "50%")}) as shares:
+            self.assertEqual(divvy.Client().clients(), [], "a number is nobody's pid")
+            a, b = self.started(shares.run("a", SPIN)), self.spin()
+            shares.attach("b", b)
+            used = self.used(lambda: [self.ticks(a), self.ticks(b)])
+            self.assertAlmostEqual(used[0] / sum(used), 0.75, delta=MAX_ERROR)
+            with self.assertRaises(ValueError) as raised:
+                shares.pause("c")
+            self.assertIn("no process yet", str(raised.exception))
+            shares.set("c", share=5)
+            self.started(shares.run("c", SPIN))
+            rows = [(row.name, row.share, row.limit_ppm) for row in shares.report()]
+            self.assertEqual(rows, [("a", 3, None), ("b", 1, None), ("c", 5, 500_000)])
+            with self.assertRaises(ValueError) as raised:
+                shares.run("a", SPIN)
+            self.assertIn("has a process already", str(raised.exception))
+        with divvy.share({"a": 3}) as shares:
+            self.started(shares.run("a", SPIN, share=7))
+            self.assertEqual(shares.report()["a"].share, 7, "what is said later counts")
+
+    def test_a_share_that_no_process_came_for_is_an_error(self):
+        a, stranger = self.spin(), 4711
+        with self.assertRaises(ValueError) as raised:
+            with divvy.share({"a": a, "b": stranger}) as shares:
+                self.assertEqual([row.name for row in shares.report()], ["a"])
+        self.assertIn("no process came for it", str(raised.exception))
+        self.assertIn("divvy.Pid(4711)", str(raised.exception))
+        self.assertEqual(divvy.Client().clients(), [], "and all are let go")
+        with self.assertRaises(KeyError, msg="the block's own error is not hidden"):
+            with divvy.share({"b": 3}):
+                raise KeyError("b")
 
     def test_a_group_has_its_share_together(self):
         a, b, beside = self.spin(), self.spin(), self.spin()
@@ -103,10 +136,19 @@ class Shares(Live):
     def test_what_cannot_be_is_refused_and_nothing_is_left(self):
         a = self.spin()
         for wrong, kind, text in [
-            ({"a": a, "b": 4194305}, divvy.Refused, "there is no process 4194305"),
+            ({"a": a, "b": divvy.Pid(4194305)}, divvy.Refused, "there is no process 4194305"),
             ({"a": a, "b": (a, 0)}, divvy.Refused, "a share is a whole number"),
             ({"a": a, "b": "bob"}, ValueError, "is no selector"),
             ({"a": a, "b": None}, TypeError, "is no process"),
+            ({"a": a, "b": a.pid}, TypeError, f"write divvy.Pid({a.pid}) for the process, (None, {a.pid}) for the share"),
+            ({"a": a, "b": (4711, 3)}, TypeError, "write divvy.Pid(4711) for a process"),
+            ({"a": a, "b": (3, "50%")}, TypeError, "(None, 3, '50%')"),
+            ({"a": a, "b": 0}, ValueError, "0 is no share"),
+            ({"a": a, "b": -3}, ValueError, "-3 is no share"),
+            ({"a": a, "b": True}, TypeError, "is no process"),
+            ({"a": a, "b": (None, 2.5)}, ValueError, "2.5 is no share"),
+            ({"a": a, "b": (None, 3, "0.1%")}, ValueError, "a limit is 1%"),
+            ({"a": a, "b": (a, 3, None, 4)}, TypeError, "give a process, its share and its limit"),
             ({"a": a, "/": (a, 2)}, divvy.Refused, "tree:"),
             ({"a": (a, 1, "0.1%")}, ValueError, "a limit is 1%"),
         ]:

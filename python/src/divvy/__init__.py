@@ -1,14 +1,17 @@
 """Divide the CPU among processes and pools in proportion to shares, and cap them, as an ordinary user.
 
-    with divvy.share({"build": (build, 3), "tests": tests}) as shares:
-        ...
+    with divvy.share({"build": 3, "tests": 1}) as shares:
+        build = shares.run("build", ["make"])
+        tests = shares.run("tests", ["make", "check"])
+        build.wait()
     print(shares.report())
 
-:func:`share` takes processes, :class:`Pool` and :class:`ProcessPoolExecutor` are pools with a share, and :class:`Client` is
-all of divvyd's API. What divides is divvyd, which is started where none runs, and leaves by itself.
+:func:`share` takes shares of commands to come, or processes that there are; :class:`Pool` and :class:`ProcessPoolExecutor` are
+pools with a share, and :class:`Client` is all of divvyd's API. What divides is divvyd, which is
+started where none runs, and leaves by itself.
 """
 
-from ._api import Client, ClientInfo, Error, Group, GroupInfo, NotRunning, Refused
+from ._api import Client, ClientInfo, Error, Group, GroupInfo, NotRunning, Pid, Refused
 from ._limit import Limit
 from ._pools import Pool, ProcessPoolExecutor
 from ._report import Report, Row
@@ -22,6 +25,7 @@ __all__ = [
     "GroupInfo",
     "Limit",
     "NotRunning",
+    "Pid",
     "Pool",
     "ProcessPoolExecutor",
     "Refused",

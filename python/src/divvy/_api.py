@@ -189,6 +189,13 @@ def _start() -> None:
         raise NotRunning(said[-1] if said else f"divvyd ended with {done.returncode}")
 
 
+@dataclasses.dataclass(frozen=True)
+class Pid:
+    """A process by its number, where a number alone would be a share: ``{"a": (divvy.Pid(4711), 3)}``."""
+
+    pid: int
+
+
 def selector_of(process: Any) -> str:
     """What names `process` to divvyd: a pid or anything with one (with all its descendants), or a selector as text."""
     if isinstance(process, str):
