@@ -10,7 +10,7 @@ die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 missing=''
 for pair in cc:gcc ld:binutils sha256sum:coreutils setpriv:util-linux setsid:util-linux cpulimit:cpulimit \
     qemu-system-x86_64:qemu-system-x86 busybox:busybox-static strip:binutils tar:tar \
-    mmdebstrap:mmdebstrap dpkg-shlibdeps:dpkg-dev busctl:systemd dbus-daemon:dbus-daemon; do
+    mmdebstrap:mmdebstrap dpkg-shlibdeps:dpkg-dev busctl:systemd dbus-daemon:dbus-daemon mypy:mypy; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 # Real programs that `cargo xtask paper real` divides: what is missing here is missing from its page. Servers live in sbin,

@@ -105,3 +105,36 @@ fn the_wheel_is_installed_and_the_same_each_time() {
     let expected = format!("{version} {version} <class 'divvy._pools.Pool'>\n");
     assert_eq!(said(&output), expected);
 }
+
+/// What `py.typed` promises: the package's own types hold, and so do those of whoever uses it, or mypy says where not.
+#[test]
+fn types_hold_and_wrong_uses_are_found() {
+    const TEST: &str = "types_hold_and_wrong_uses_are_found";
+    if let Err(e) = Command::new("mypy").arg("--version").output() {
+        return lacks(TEST, "mypy", &e.to_string());
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let mypy = |what: &Path| {
+        let mut mypy = Command::new("mypy");
+        mypy.args(["--strict", "--python-version", "3.9", "--cache-dir"]).arg(dir.path().join("cache"));
+        let output = mypy.arg(what).env("MYPYPATH", root().join("python/src")).output().expect("mypy");
+        (output.status.success(), said(&output))
+    };
+    let (holds, text) = mypy(&root().join("python/src/divvy"));
+    assert!(holds, "{text}");
+    let user = dir.path().join("user.py");
+    let program = "import divvy\n\
+                   with divvy.share({'a': 3, 'b': (divvy.Pid(1), 2)}) as shares:\n    \
+                   print(shares.run('a', ['true'], limit='50%').wait() + shares.report()['a'].share)\n";
+    std::fs::write(&user, program).expect("write");
+    let (holds, text) = mypy(&user);
+    assert!(holds, "{text}");
+    for (wrong, found) in [
+        ("shares.set('a', share='3')", r#""set" of "Share" has incompatible type "str""#),
+        ("shares.report()['a'].shares", r#""Row" has no attribute "shares""#),
+    ] {
+        std::fs::write(&user, format!("{program}{wrong}\n")).expect("write");
+        let (holds, text) = mypy(&user);
+        assert!(!holds && text.contains(found), "{text}");
+    }
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from html import escape
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union, overload
 
 from ._limit import shown
 
@@ -43,7 +43,13 @@ class Report(Sequence[Row]):
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
 
-    def __getitem__(self, key: Any) -> Any:
+    @overload
+    def __getitem__(self, key: Union[int, str]) -> Row: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> List[Row]: ...
+
+    def __getitem__(self, key: Union[int, str, slice]) -> Union[Row, List[Row]]:
         """A row, by its number or its name."""
         if isinstance(key, str):
             for row in self.rows:
