@@ -284,3 +284,15 @@ pub(super) fn deep() -> Fair {
     }
     fair
 }
+
+/// One client that twelve currencies back.
+pub(super) fn backed_by_many() -> Fair {
+    let mut fair = Fair::new();
+    fair.client("shared").fund("shared", "base", Resource::Cpu, 5, Kind::Soft);
+    for n in 0..12 {
+        let user = format!("user{n:02}");
+        fair.currency(&user).fund(&user, "base", Resource::Cpu, 1000, Kind::Soft);
+        fair.fund("shared", &user, Resource::Cpu, 10 + n, Kind::Soft);
+    }
+    fair
+}

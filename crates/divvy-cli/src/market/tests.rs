@@ -4,7 +4,7 @@ use clap::Parser as _;
 use divvy_api::market::{AuditEntry, Offer, Offered};
 use divvy_market::{Kind, Resource};
 
-use super::fixtures::{Fair, all_kinds, an_exchange, deep, two_currencies, wide};
+use super::fixtures::{Fair, all_kinds, an_exchange, backed_by_many, deep, two_currencies, wide};
 use super::tree::text::Look;
 use super::tree::{Drawn, Lines};
 use super::*;
@@ -128,6 +128,26 @@ fn pictures() -> Option<std::path::PathBuf> {
     std::env::var_os("DIVVY_PICTURES").map(std::path::PathBuf::from)
 }
 
+fn attribute(line: &str, name: &str) -> Option<f64> {
+    line.split_once(&format!("{name}=\""))?.1.split_once('"')?.0.parse().ok()
+}
+
+/// Letters are large enough to be read, and no amount of a ticket stands on another.
+fn check_letters(name: &str, svg: &str) {
+    const LEAST: f64 = 12.0;
+    for line in svg.lines() {
+        assert!(attribute(line, "font-size").is_none_or(|size| size >= LEAST), "{name}: {line}");
+    }
+    let amounts = svg.lines().filter(|line| line.contains("paint-order"));
+    let mut places: Vec<(f64, f64)> =
+        amounts.map(|line| (attribute(line, " x").unwrap(), attribute(line, " y").unwrap())).collect();
+    places.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    for pair in places.windows(2) {
+        let apart = pair[0].0 != pair[1].0 || pair[1].1 - pair[0].1 >= LEAST;
+        assert!(apart, "{name}: amounts at {pair:?}");
+    }
+}
+
 /// Every picture is well-formed, and has a card for each currency and a line for each ticket. With `DIVVY_PICTURES` they are
 /// written there, to be looked at.
 #[test]
@@ -139,6 +159,7 @@ fn pictures_have_everybody() {
         ("kinds", all_kinds(), Resource::Cpu),
         ("wide", wide(), Resource::Cpu),
         ("deep", deep(), Resource::Cpu),
+        ("many", backed_by_many(), Resource::Cpu),
         ("empty", Fair::new(), Resource::Cpu),
     ] {
         let graph = fair.graph();
@@ -156,6 +177,7 @@ fn pictures_have_everybody() {
             assert!(closed, "{name}: {line}");
             assert!(!line.contains("NaN") && !line.contains("inf"), "{name}: {line}");
         }
+        check_letters(name, &svg);
         if let Some(dir) = &dir {
             std::fs::write(dir.join(format!("{name}.svg")), svg).unwrap();
         }

@@ -25,18 +25,12 @@ pub(super) struct Layout {
     pub(super) height: f64,
 }
 
-/// The room that a box and a passing edge take in their column.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
-    pub(super) node: f64,
-    pub(super) passing: f64,
-}
-
-/// Lays out `nr_nodes` boxes with these edges, from whoever backs to whom. What is on a cycle, which no market has, is put
-/// into the first column.
-pub(super) fn layout(nr_nodes: usize, edges: &[(usize, usize)], room: Room) -> Layout {
+/// Lays out boxes that take so much room in their columns, with these edges, from whoever backs to whom; an edge that passes a column
+/// takes the room `passing`. What is on a cycle, which no market has, is put into the first column.
+pub(super) fn layout(rooms: &[f64], edges: &[(usize, usize)], passing: f64) -> Layout {
+    let nr_nodes = rooms.len();
     let column = columns(nr_nodes, edges);
-    let mut net = Net::new(&column, nr_nodes, edges, room);
+    let mut net = Net::new(&column, rooms, edges, passing);
     net.order();
     let y = net.place();
     let top = net.each().map(|v| y[v] - net.room[v] / 2.0).fold(f64::INFINITY, f64::min);
@@ -84,11 +78,12 @@ struct Net {
 }
 
 impl Net {
-    fn new(column: &[usize], nr_nodes: usize, edges: &[(usize, usize)], room: Room) -> Self {
+    fn new(column: &[usize], rooms: &[f64], edges: &[(usize, usize)], passing: f64) -> Self {
+        let nr_nodes = rooms.len();
         let nr_columns = column.iter().max().map_or(0, |last| last + 1);
         let mut net = Self {
             columns: vec![Vec::new(); nr_columns],
-            room: vec![room.node; nr_nodes],
+            room: rooms.to_vec(),
             left: vec![Vec::new(); nr_nodes],
             right: vec![Vec::new(); nr_nodes],
             chains: Vec::with_capacity(edges.len()),
@@ -98,7 +93,7 @@ impl Net {
             let mut before = from;
             for _ in column[from] + 1..column[to] {
                 let point = net.room.len();
-                net.room.push(room.passing);
+                net.room.push(passing);
                 net.left.push(Vec::new());
                 net.right.push(Vec::new());
                 net.join(before, point);
@@ -225,7 +220,8 @@ fn apart(wish: &[f64], room: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    const ROOM: Room = Room { node: 10.0, passing: 4.0 };
+    const ROOM: f64 = 10.0;
+    const PASSING: f64 = 4.0;
 
     fn crossings(layout: &Layout, edges: &[(usize, usize)]) -> usize {
         let mut nr = 0;
@@ -242,7 +238,7 @@ mod tests {
     #[test]
     fn a_tree_has_no_crossings_and_parents_stand_at_their_childrens_middle() {
         let edges = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (2, 6), (2, 7)];
-        let laid = layout(8, &edges, ROOM);
+        let laid = layout(&[ROOM; 8], &edges, PASSING);
         assert_eq!(laid.column, [0, 1, 1, 2, 2, 2, 2, 2]);
         assert_eq!(crossings(&laid, &edges), 0);
         assert!((laid.y[1] - (laid.y[3] + laid.y[4]) / 2.0).abs() < 1e-6, "{laid:?}");
@@ -254,16 +250,22 @@ mod tests {
     fn nobody_overlaps_and_long_edges_pass_every_column_between() {
         // A base, a chain, and an edge over all of it.
         let edges = [(0, 1), (1, 2), (2, 3), (0, 3), (0, 4), (4, 3)];
-        let laid = layout(5, &edges, ROOM);
+        let laid = layout(&[ROOM; 5], &edges, PASSING);
         assert_eq!(laid.column, [0, 1, 2, 3, 1]);
         assert_eq!(laid.through.iter().map(Vec::len).collect::<Vec<_>>(), [0, 0, 0, 2, 0, 1]);
         for i in 0..5 {
             for j in 0..i {
-                let apart = (laid.y[i] - laid.y[j]).abs() >= ROOM.node - 1e-6;
+                let apart = (laid.y[i] - laid.y[j]).abs() >= ROOM - 1e-6;
                 assert!(laid.column[i] != laid.column[j] || apart, "{i} and {j}: {laid:?}");
             }
-            assert!(laid.y[i] >= ROOM.node / 2.0 - 1e-6 && laid.y[i] <= laid.height, "{laid:?}");
+            assert!(laid.y[i] >= ROOM / 2.0 - 1e-6 && laid.y[i] <= laid.height, "{laid:?}");
         }
+    }
+
+    #[test]
+    fn a_high_box_has_more_room_than_a_low_one() {
+        let laid = layout(&[ROOM, 30.0, ROOM], &[(0, 1), (0, 2)], PASSING);
+        assert!((laid.y[2] - laid.y[1] - 20.0).abs() < 1e-6 && (laid.height - 40.0).abs() < 1e-6, "{laid:?}");
     }
 
     #[test]
@@ -278,7 +280,7 @@ mod tests {
 
     #[test]
     fn nothing_is_laid_out_as_nothing() {
-        assert_eq!(layout(0, &[], ROOM).height, 0.0);
-        assert_eq!(layout(1, &[], ROOM).y, [5.0]);
+        assert_eq!(layout(&[], &[], PASSING).height, 0.0);
+        assert_eq!(layout(&[ROOM], &[], PASSING).y, [5.0]);
     }
 }

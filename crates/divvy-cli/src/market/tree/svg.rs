@@ -5,15 +5,18 @@ use std::fmt::Write as _;
 use divvy_api::market::Ticket;
 use divvy_market::{Kind, Resource};
 
-use super::layout::{Layout, Room, layout};
+use super::layout::{Layout, layout};
 use super::{Drawn, NOT_MEASURED, cut, kind_word};
 use crate::market::{offered, traded};
 
-const CARD: (f64, f64) = (196.0, 64.0);
+/// Width, and the least height.
+const CARD: (f64, f64) = (232.0, 80.0);
+/// Between the tickets of one holder: a line of letters.
+const PORT: f64 = 15.0;
 /// Between columns: lines, and the amounts of tickets.
-const GAP: f64 = 150.0;
+const GAP: f64 = 166.0;
 /// The straight end of a ticket's line, below its amount.
-const LABEL: f64 = 44.0;
+const LABEL: f64 = 66.0;
 /// Between cards of a column.
 const SPACE: f64 = 16.0;
 const MARGIN: f64 = 24.0;
@@ -23,6 +26,9 @@ const HEAD: f64 = 64.0;
 const LINE: f64 = 18.0;
 /// Letters of a name that fit a card.
 const NAME_MAX: usize = 24;
+/// Letters that are read, in points, and how wide one is.
+const SIZE: f64 = 12.0;
+const LETTER: f64 = 7.2;
 /// Letters that fit the picture, at least: it is made wide enough for them.
 const WIDTH_MIN: f64 = 640.0;
 /// The colours of requested, effective and achieved; of tickets, and of exchanges.
@@ -41,6 +47,8 @@ struct Picture<'a, 'b> {
     cards: Vec<usize>,
     place: Vec<usize>,
     edges: Vec<Edge<'a>>,
+    /// How high each card is: there is room beside it for the amounts of all that back it.
+    heights: Vec<f64>,
     laid: Layout,
     out: String,
 }
@@ -62,9 +70,12 @@ impl<'a, 'b> Picture<'a, 'b> {
             edges.extend(issued.map(|&(ticket, to)| Edge { ticket, from: place[i], to: place[to] }));
         }
         let ends: Vec<(usize, usize)> = edges.iter().map(|e| (e.from, e.to)).collect();
-        let room = Room { node: CARD.1 + SPACE, passing: SPACE };
-        let laid = layout(cards.len(), &ends, room);
-        Self { drawn, cards, place, edges, laid, out: String::new() }
+        let mut backing = vec![0.0; cards.len()];
+        ends.iter().for_each(|&(_, to)| backing[to] += PORT);
+        let heights: Vec<f64> = backing.iter().map(|ports| CARD.1.max(ports + PORT / 2.0)).collect();
+        let rooms: Vec<f64> = heights.iter().map(|height| height + SPACE).collect();
+        let laid = layout(&rooms, &ends, SPACE);
+        Self { drawn, cards, place, edges, heights, laid, out: String::new() }
     }
 
     /// Left edge and middle of a card.
@@ -79,13 +90,13 @@ impl<'a, 'b> Picture<'a, 'b> {
     fn draw(mut self) -> String {
         let notes = self.notes();
         let columns = self.laid.nr_columns.max(1) as f64;
-        let widest = notes.iter().map(|note| note.chars().count()).max().unwrap_or(0) as f64 * 6.6;
+        let widest = notes.iter().map(|note| note.chars().count()).max().unwrap_or(0) as f64 * LETTER;
         let width =
             (columns * CARD.0 + (columns - 1.0) * GAP + GAP / 2.0).max(WIDTH_MIN).max(widest) + 2.0 * MARGIN;
         let height = HEAD + self.laid.height + MARGIN + (notes.len() + 1) as f64 * LINE;
         let _ = writeln!(
             self.out,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" font-family="DejaVu Sans, Verdana, sans-serif" font-size="11" fill="{INK}">
+            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" font-family="DejaVu Sans, Verdana, sans-serif" font-size="{SIZE}" fill="{INK}">
 <rect width="100%" height="100%" fill="white"/>"#
         );
         self.head();
@@ -128,7 +139,7 @@ impl<'a, 'b> Picture<'a, 'b> {
                     writeln!(self.out, r#"<rect x="{x:.1}" y="38" width="10" height="10" fill="{colour}"/>"#);
             }
             self.text(x + 14.0, 47.0, "", meaning);
-            x += 28.0 + meaning.chars().count() as f64 * 6.6;
+            x += 28.0 + meaning.chars().count() as f64 * LETTER;
         }
     }
 
@@ -144,9 +155,8 @@ impl<'a, 'b> Picture<'a, 'b> {
             };
             edges.sort_by(|&a, &b| from(a).total_cmp(&from(b)));
             let n = edges.len() as f64;
-            let step = (CARD.1 / n).min(15.0);
             for (k, e) in edges.into_iter().enumerate() {
-                ports[e] = HEAD + self.laid.y[card] + (k as f64 - (n - 1.0) / 2.0) * step;
+                ports[e] = HEAD + self.laid.y[card] + (k as f64 - (n - 1.0) / 2.0) * PORT;
             }
         }
         ports
@@ -195,37 +205,38 @@ impl<'a, 'b> Picture<'a, 'b> {
         let i = self.cards[card];
         let currency = self.drawn.currency(i);
         let (x, middle) = self.at(card);
-        let y = middle - CARD.1 / 2.0;
+        let height = self.heights[card];
+        let y = middle - height / 2.0;
         let active = self.drawn.is_active(i);
         let (colour, dash) = if active { (INK, "") } else { (FAINT, r#" stroke-dasharray="4 3""#) };
         let (fill, round) = if currency.client { ("#eef4ff", 14) } else { ("#f7f8fa", 3) };
         let _ = writeln!(
             self.out,
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{}" height="{}" rx="{round}" fill="{fill}" stroke="{colour}"{dash}/>"#,
-            CARD.0, CARD.1
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{}" height="{height}" rx="{round}" fill="{fill}" stroke="{colour}"{dash}/>"#,
+            CARD.0
         );
         let idle = if active { "" } else { " (idle)" };
         let name = format!("{}{idle}", cut(&currency.name, NAME_MAX - idle.len()));
         self.text(
             x + 10.0,
-            y + 17.0,
-            &format!(r#" font-size="12" font-weight="bold" fill="{colour}""#),
+            y + 19.0,
+            &format!(r#" font-size="13" font-weight="bold" fill="{colour}""#),
             &name,
         );
         let Some(standing) = self.drawn.standing(i) else { return };
         let parts = [Some(standing.requested), Some(standing.effective), standing.achieved];
         for (k, (part, (word, colour))) in parts.iter().zip(BARS).enumerate().take(self.nr_bars()) {
-            let y = y + 31.0 + 12.0 * k as f64;
-            self.text(x + 10.0, y, r#" font-size="9""#, word);
+            let y = y + 37.0 + 16.0 * k as f64;
+            self.text(x + 10.0, y, "", word);
             let percent = part.map_or_else(|| "-".to_owned(), |p| format!("{:.2} %", p * 100.0));
-            self.text(x + CARD.0 - 10.0, y, r#" font-size="9" text-anchor="end""#, &percent);
-            let full = CARD.0 - 124.0;
+            self.text(x + CARD.0 - 10.0, y, r#" text-anchor="end""#, &percent);
+            let full = CARD.0 - 156.0;
             let long = full * part.unwrap_or(0.0).clamp(0.0, 1.0);
             let _ = writeln!(
                 self.out,
-                r##"<rect x="{0:.1}" y="{1:.1}" width="{full:.1}" height="6" fill="#e4e7eb"/><rect x="{0:.1}" y="{1:.1}" width="{long:.1}" height="6" fill="{colour}"/>"##,
-                x + 66.0,
-                y - 6.5
+                r##"<rect x="{0:.1}" y="{1:.1}" width="{full:.1}" height="7" fill="#e4e7eb"/><rect x="{0:.1}" y="{1:.1}" width="{long:.1}" height="7" fill="{colour}"/>"##,
+                x + 80.0,
+                y - 8.0
             );
         }
     }
@@ -251,13 +262,15 @@ impl<'a, 'b> Picture<'a, 'b> {
                 r#"<path d="M{:.1} {:.1} C{bulge:.1} {:.1} {bulge:.1} {:.1} {:.1} {:.1}" fill="none" stroke="{TRADE}" stroke-width="1.4" stroke-dasharray="2 3"/>"#,
                 from.0, from.1, from.1, to.1, to.0, to.1
             );
+            let number = x.id.to_string();
+            let radius = 6.0 + number.len() as f64 * 4.0;
             let (mx, my) = ((from.0 + to.0 + 6.0 * bulge) / 8.0, (from.1 + to.1) / 2.0);
             let _ = writeln!(
                 self.out,
-                r#"<circle cx="{mx:.1}" cy="{my:.1}" r="9" fill="white" stroke="{TRADE}"/>"#
+                r#"<circle cx="{mx:.1}" cy="{my:.1}" r="{radius:.0}" fill="white" stroke="{TRADE}"/>"#
             );
-            let style = format!(r#" font-size="9" text-anchor="middle" fill="{TRADE}""#);
-            self.text(mx, my + 3.2, &style, &x.id.to_string());
+            let style = format!(r#" text-anchor="middle" fill="{TRADE}""#);
+            self.text(mx, my + 4.3, &style, &number);
         }
     }
 
