@@ -309,8 +309,10 @@ impl SwitchEvent {
     fn write_to(&self, ring: Option<&OwnedFd>) -> bool {
         // -1 has to be that in all bits of a word, which the bindings' own call does not see to.
         let ring = ring.map_or(-1, |ring| libc::c_long::from(ring.as_raw_fd()));
+        // The C libraries do not agree on the type of a request.
+        let request = SET_OUTPUT as libc::Ioctl;
         // SAFETY: takes and returns numbers only; the kernel keeps the ring for as long as the event writes there.
-        unsafe { libc::ioctl(self.event.as_raw_fd(), libc::c_ulong::from(SET_OUTPUT), ring) == 0 }
+        unsafe { libc::ioctl(self.event.as_raw_fd(), request, ring) == 0 }
     }
 }
 
