@@ -10,7 +10,8 @@ die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 missing=''
 for pair in cc:gcc ld:binutils sha256sum:coreutils setpriv:util-linux setsid:util-linux cpulimit:cpulimit \
     qemu-system-x86_64:qemu-system-x86 busybox:busybox-static strip:binutils tar:tar \
-    mmdebstrap:mmdebstrap dpkg-shlibdeps:dpkg-dev busctl:systemd dbus-daemon:dbus-daemon mypy:mypy; do
+    mmdebstrap:mmdebstrap dpkg-shlibdeps:dpkg-dev busctl:systemd dbus-daemon:dbus-daemon mypy:mypy \
+    musl-gcc:musl-tools; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 # Real programs that `cargo xtask paper real` divides: what is missing here is missing from its page. Servers live in sbin,
@@ -96,5 +97,11 @@ for tool in fmt clippy; do
     command -v rustup >/dev/null 2>&1 || die "cargo $tool is missing, and there is no rustup to add it"
     case $tool in fmt) rustup component add rustfmt ;; clippy) rustup component add clippy ;; esac
 done
+
+# The static programs of `cargo xtask dist` need Rust's standard library for musl.
+musl=$(uname -m)-unknown-linux-musl
+if [ ! -d "$(rustc --print target-libdir --target "$musl" 2>/dev/null)" ] && command -v rustup >/dev/null 2>&1; then
+    rustup target add "$musl"
+fi
 
 say "ready: Rust $have"

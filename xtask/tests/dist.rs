@@ -41,6 +41,7 @@ fn programs(dir: &Path) {
 fn package(version: &str, programs: &Path, out: &Path) {
     let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
     xtask.args(["dist", "--only", "deb", "--level", "0", "--version", version]);
+    xtask.args(cfg!(debug_assertions).then_some("--any-size"));
     done(xtask.arg("--from").arg(programs).arg("--out").arg(out));
 }
 
@@ -188,7 +189,19 @@ fn what_cannot_be_packed_is_refused_with_the_cause() {
     };
     refused(&["--only", "deb", "--from", "/no/such"], "/no/such/divvy: no such program");
     refused(&["--from", "/bin"], "--only");
+    refused(&["--only", "deb", "--any-size"], "--from");
     refused(&["--only", "static", "--from", "/bin", "--version", "1 2"], "--version \"1 2\": give letters");
+    for (program, bytes) in [("divvy", 1_000), ("divvyd", 15_000_001)] {
+        let file = std::fs::File::create(dir.path().join(program)).expect("a file");
+        file.set_len(bytes).expect("a length");
+    }
+    let from = dir.path().to_str().expect("a path");
+    for kind in ["static", "deb"] {
+        refused(
+            &["--only", kind, "--from", from],
+            "divvyd: 15000001 bytes, and 15000000 are the most: strip it",
+        );
+    }
 }
 
 /// The package of the library, unpacked: a program is compiled with what pkg-config would say, and runs with the shared one.
@@ -251,4 +264,91 @@ fn the_library_is_packed_as_programs_look_for_it() {
         let said = done(Command::new(&out).env("LD_LIBRARY_PATH", &lib));
         assert_eq!(text(&said.stdout).trim(), env!("CARGO_PKG_VERSION"));
     }
+}
+
+/// As a user installs what was built: everything is where it is looked for, works from there, and goes again.
+#[test]
+fn an_installation_works_below_its_prefix_and_goes_without_a_trace() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (built, prefix) = (dir.path().join("built"), dir.path().join("prefix"));
+    programs(&built);
+    let install = |more: &[&str]| {
+        let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        text(&done(xtask.arg("install").arg("--prefix").arg(&prefix).args(more)).stdout)
+    };
+    let files = || {
+        let all = if prefix.exists() { paths(&prefix) } else { BTreeSet::new() };
+        all.into_iter().filter(|path| prefix.join(path).is_file()).collect::<Vec<_>>()
+    };
+    let said = install(&["--from", built.to_str().expect("a path")]);
+    let mut said: Vec<&Path> = said.lines().map(Path::new).collect();
+    said.sort();
+    let there: Vec<PathBuf> = files().iter().map(|path| prefix.join(path)).collect();
+    assert_eq!(said, there, "it says what it has written");
+    for file in [
+        "share/man/man1/divvy.1",
+        "share/man/man1/divvy-share.1",
+        "share/man/man1/divvyd.1",
+        "share/bash-completion/completions/divvy",
+        "share/zsh/site-functions/_divvy",
+        "share/fish/vendor_completions.d/divvyd.fish",
+        "lib/systemd/system/divvyd.service",
+        "lib/systemd/system/divvyd.socket",
+        "share/doc/divvy/examples/divvyd.toml",
+    ] {
+        let path = prefix.join(file);
+        assert!(std::fs::metadata(&path).is_ok_and(|of| of.len() > 0), "{}", path.display());
+    }
+    they_run(&prefix.join("bin"));
+    install(&["--uninstall"]);
+    assert_eq!(files(), Vec::<PathBuf>::new());
+}
+
+/// The programs of a directory start, and one divides.
+fn they_run(bin: &Path) {
+    let version = env!("CARGO_PKG_VERSION");
+    for program in ["divvy", "divvyd"] {
+        let said = text(&done(Command::new(bin.join(program)).arg("--version").env_clear()).stdout);
+        assert_eq!(said, format!("{program} {version}\n"));
+    }
+    let mut share = Command::new(bin.join("divvy"));
+    share.args(["share", "--for", "500ms", "--json", "1:while :; do :; done"]).env_clear();
+    let said = text(&done(share.stdin(std::process::Stdio::null())).stdout);
+    assert!(said.contains("\"achieved_fraction\""), "{said}");
+}
+
+/// Why no static programs can be built here, if so.
+fn lacks_musl() -> Option<String> {
+    if let Err(e) = Command::new("musl-gcc").arg("--version").output() {
+        return Some(format!("musl-gcc: {e}; scripts/setup.sh installs musl-tools"));
+    }
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let libdir = Command::new("rustc").args(["--print", "target-libdir", "--target", &target]).output();
+    let has_std = libdir.is_ok_and(|said| Path::new(text(&said.stdout).trim()).is_dir());
+    (!has_std).then(|| format!("no standard library for {target}; scripts/setup.sh adds it by rustup"))
+}
+
+/// The archive as it is distributed: built for release with musl.
+#[test]
+fn the_archive_has_static_programs_that_run_and_are_small() {
+    const TEST: &str = "dist::the_archive_has_static_programs_that_run_and_are_small";
+    if let Some(why) = lacks_musl() {
+        return lacks(TEST, "musl", &why);
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    xtask.args(["dist", "--only", "static", "--out"]).arg(dir.path().join("out"));
+    let archive = text(&done(&mut xtask).stdout).split(" (").next().expect("a path").to_owned();
+    let prefix = dir.path().join("prefix");
+    std::fs::create_dir(&prefix).expect("a directory");
+    done(Command::new("tar").args(["--strip-components=1", "-xf", &archive, "-C"]).arg(&prefix));
+    for program in ["divvy", "divvyd"] {
+        let path = prefix.join("bin").join(program);
+        let headers = text(&done(Command::new("readelf").arg("-ldW").arg(&path)).stdout);
+        assert!(headers.contains("LOAD"), "{headers}");
+        assert!(!headers.contains("INTERP") && !headers.contains("(NEEDED)"), "{headers}");
+        let bytes = std::fs::metadata(&path).expect("a program").len();
+        assert!(bytes <= 15_000_000, "{program}: {bytes} bytes");
+    }
+    they_run(&prefix.join("bin"));
 }
