@@ -15,6 +15,8 @@ pub(crate) type Point = (f64, f64);
 pub(crate) const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
 pub(crate) const FAINT: RGBColor = RGBColor(0x66, 0x66, 0x66);
 pub(crate) const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
+/// Of curves behind the one that is meant.
+pub(crate) const OTHERS: RGBColor = RGBColor(0xc8, 0xc8, 0xc8);
 
 /// Eight colours that people with any colour vision tell apart (Okabe and Ito 2008), black replaced by grey. Beyond
 /// eight they come again, darker and then lighter.

@@ -6,10 +6,12 @@ use crate::PlotError;
 use crate::axis::Range;
 use crate::canvas::{Anchor, Canvas, FAINT, GRID, INK, Point};
 
-const MARGIN: f64 = 20.0;
-const TITLE: f64 = 20.0;
-const LABEL: f64 = 15.0;
-const TICK: f64 = 14.0;
+pub(crate) const MARGIN: f64 = 20.0;
+pub(crate) const TITLE: f64 = 20.0;
+pub(crate) const LABEL: f64 = 15.0;
+pub(crate) const TICK: f64 = 14.0;
+/// The widest label of a mark beside a frame.
+const TICK_WIDTH: f64 = 220.0;
 /// The most entries of a legend; the rest is counted.
 const LEGEND_MAX: usize = 19;
 const LEGEND_WIDTH: f64 = 190.0;
@@ -37,6 +39,17 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) inset: f64,
 }
 
+/// How the marks of an axis are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marked {
+    /// Without labels.
+    Plain,
+    /// With their labels.
+    Labelled,
+    /// With their labels, but for one at the upper end, in whose place another frame's first stands.
+    LabelledButTheLast,
+}
+
 /// The rectangle in which a chart draws, and what its edges mean.
 pub(crate) struct Frame {
     pub(crate) left: f64,
@@ -49,49 +62,73 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// A frame with these edges: left, right, top, bottom.
+    pub(crate) fn new(
+        (left, right, top, bottom): (f64, f64, f64, f64),
+        x: Range,
+        y: Range,
+        inset: f64,
+    ) -> Self {
+        Self { left, right, top, bottom, x, y, inset }
+    }
+
     /// Draws everything but the content, and says where that goes.
     pub(crate) fn draw<DB: DrawingBackend>(
         canvas: &Canvas<'_, DB>,
         around: Surroundings<'_>,
     ) -> Result<Self, PlotError> {
         let (left, right) = rooms(canvas, &around);
+        let beside = y_room(canvas, around.y_label, &around.y);
         let Surroundings { title, x_label, y_label, x, y, across, legend, inset } = around;
         draw_title(canvas, title)?;
-        let frame = Self {
-            left: left.max(canvas.rooms.0),
-            right: canvas.width - right.max(canvas.rooms.1),
-            top: MARGIN + TITLE + 20.0,
-            bottom: canvas.height - MARGIN - LABEL - TICK - 12.0,
-            x,
-            y,
-            inset,
-        };
-        let (left, right, top, bottom) = (frame.left, frame.right, frame.top, frame.bottom);
-        let mark_room = (right - left) / frame.x.ticks.len().max(1) as f64 - 6.0;
-        for (mark, label) in &frame.x.ticks {
-            let at = frame.at(*mark, frame.y.low).0;
+        let (left, right) = (left.max(canvas.rooms.0), canvas.width - right.max(canvas.rooms.1));
+        let (top, bottom) = (MARGIN + TITLE + 20.0, canvas.height - MARGIN - LABEL - TICK - 12.0);
+        let frame = Self::new((left, right, top, bottom), x, y, inset);
+        frame.draw_axes(canvas, across, (Marked::Labelled, Marked::Labelled))?;
+        let middle = f64::midpoint(left, right);
+        canvas.text(x_label, (middle, bottom + TICK + 14.0), Anchor::Below, LABEL, INK)?;
+        // Beside the marks' labels, however far from the edge these are.
+        let at = (left - beside + MARGIN + LABEL / 2.0, f64::midpoint(top, bottom));
+        canvas.text(y_label, at, Anchor::Upwards, LABEL, INK)?;
+        draw_legend(canvas, (right + 18.0, top), &legend)?;
+        Ok(frame)
+    }
+
+    /// Draws the axes with their marks, below and beside the frame, and a line at each mark; of the marks beside it only if
+    /// `across`.
+    pub(crate) fn draw_axes<DB: DrawingBackend>(
+        &self,
+        canvas: &Canvas<'_, DB>,
+        across: bool,
+        (below, beside): (Marked, Marked),
+    ) -> Result<(), PlotError> {
+        let (left, right, top, bottom) = (self.left, self.right, self.top, self.bottom);
+        let mark_room = (right - left) / self.x.ticks.len().max(1) as f64 - 6.0;
+        for (mark, label) in &self.x.ticks {
+            let at = self.at(*mark, self.y.low).0;
             canvas.line(&[(at, top), (at, bottom)], GRID, 1.0)?;
             canvas.line(&[(at, bottom), (at, bottom + 4.0)], FAINT, 1.0)?;
+            let at_the_end = at > right - TICK;
+            if below == Marked::Plain || (below == Marked::LabelledButTheLast && at_the_end) {
+                continue;
+            }
             for (i, line) in wrapped(canvas, label, mark_room).iter().enumerate() {
                 let top = bottom + 7.0 + i as f64 * (TICK + 1.0);
                 canvas.text(line, (at, top), Anchor::Below, TICK, INK)?;
             }
         }
-        for (mark, label) in &frame.y.ticks {
-            let at = frame.at(frame.x.low, *mark).1;
+        for (mark, label) in &self.y.ticks {
+            let at = self.at(self.x.low, *mark).1;
             if across {
                 let colour = if *mark == 0.0 { FAINT } else { GRID };
                 canvas.line(&[(left, at), (right, at)], colour, 1.0)?;
             }
-            canvas.text(&canvas.shortened(label, TICK, 220.0), (left - 7.0, at), Anchor::End, TICK, INK)?;
+            if beside != Marked::Plain {
+                let label = canvas.shortened(label, TICK, TICK_WIDTH);
+                canvas.text(&label, (left - 7.0, at), Anchor::End, TICK, INK)?;
+            }
         }
-        canvas.line(&[(left, top), (left, bottom), (right, bottom)], FAINT, 1.0)?;
-        let middle = f64::midpoint(left, right);
-        canvas.text(x_label, (middle, bottom + TICK + 14.0), Anchor::Below, LABEL, INK)?;
-        let middle = f64::midpoint(top, bottom);
-        canvas.text(y_label, (MARGIN + LABEL / 2.0, middle), Anchor::Upwards, LABEL, INK)?;
-        draw_legend(canvas, (right + 18.0, top), &legend)?;
-        Ok(frame)
+        canvas.line(&[(left, top), (left, bottom), (right, bottom)], FAINT, 1.0)
     }
 
     /// Where the numbers `x`, `y` are.
@@ -105,12 +142,14 @@ impl Frame {
 
 /// The room that a chart takes to the left and to the right of its frame.
 pub(crate) fn rooms<DB: DrawingBackend>(canvas: &Canvas<'_, DB>, around: &Surroundings<'_>) -> (f64, f64) {
-    let ticks = around.y.ticks.iter().map(|(_, label)| canvas.text_width(label, TICK));
-    let y_room = if around.y_label.is_empty() { 0.0 } else { LABEL + 10.0 };
-    (
-        MARGIN + y_room + ticks.fold(0.0, f64::max).min(220.0) + 8.0,
-        MARGIN + legend_width(canvas, &around.legend),
-    )
+    (y_room(canvas, around.y_label, &around.y), MARGIN + legend_width(canvas, &around.legend))
+}
+
+/// The room that the marks and the title of an axis take beside it, and the margin.
+pub(crate) fn y_room<DB: DrawingBackend>(canvas: &Canvas<'_, DB>, title: &str, y: &Range) -> f64 {
+    let ticks = y.ticks.iter().map(|(_, label)| canvas.text_width(label, TICK));
+    let title = if title.is_empty() { 0.0 } else { LABEL + 10.0 };
+    MARGIN + title + ticks.fold(0.0, f64::max).min(TICK_WIDTH) + 8.0
 }
 
 /// `label` in at most two lines, broken after a colon or comma where it is wider than `room`.

@@ -25,6 +25,7 @@ mod canvas;
 mod frame;
 mod gantt;
 mod lines;
+mod multiples;
 mod panels;
 mod surface;
 
@@ -36,6 +37,7 @@ pub use areas::Areas;
 pub use axis::{Axis, Scale};
 pub use gantt::{Bar, Gantt};
 pub use lines::{Line, Lines, Style};
+pub use multiples::Multiples;
 pub use panels::{Panel, Panels};
 pub use surface::{Sheet, Surface};
 
@@ -72,6 +74,8 @@ pub enum Chart {
     Gantt(Gantt),
     /// Curves over a common axis.
     Lines(Lines),
+    /// Many curves, each in a frame of its own.
+    Multiples(Multiples),
     /// Parts of a whole over time.
     Areas(Areas),
     /// Heights over a plane.
@@ -120,6 +124,7 @@ impl Chart {
     fn size(&self) -> Result<(u32, u32), PlotError> {
         match self {
             Self::Panels(panels) => panels.size(),
+            Self::Multiples(chart) => Ok(chart.size()),
             _ => Ok(SIZE),
         }
     }
@@ -130,6 +135,7 @@ impl Chart {
             Self::Gantt(chart) => chart.around()?,
             Self::Lines(chart) => chart.around()?,
             Self::Areas(chart) => chart.around()?,
+            Self::Multiples(chart) => return chart.rooms(canvas),
             Self::Surface(_) | Self::Panels(_) => return Ok((0.0, 0.0)),
         };
         Ok(frame::rooms(canvas, &around))
@@ -140,6 +146,7 @@ impl Chart {
             Self::Gantt(chart) => chart.draw(canvas),
             Self::Lines(chart) => chart.draw(canvas),
             Self::Areas(chart) => chart.draw(canvas),
+            Self::Multiples(chart) => chart.draw(canvas),
             Self::Surface(chart) => chart.draw(canvas),
             Self::Panels(chart) => chart.draw(canvas),
         }

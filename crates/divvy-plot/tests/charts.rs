@@ -151,3 +151,45 @@ fn panels_stand_below_each_other_with_common_edges() {
         assert!(Chart::Panels(Panels(bad)).to_svg().unwrap_err().to_string().starts_with("panels need"));
     }
 }
+
+/// More curves than can be told apart have a frame each, with common axes, that are labelled once in a row and column.
+#[test]
+fn many_curves_have_frames_of_their_own_with_common_axes() {
+    let many = |nr: usize, x: Axis| {
+        let line = |i: usize| Line::new(&format!("curve {i}"), [(0.0, 0.0), (10.0, 10.0 * (i + 1) as f64)]);
+        let (title, y) = ("many".to_owned(), Axis::linear("height"));
+        Lines { title, x, y, lines: (0..nr).map(line).collect() }.into_chart()
+    };
+    assert!(matches!(many(6, Axis::linear("x")), Chart::Lines(_)));
+    let words = (0..11).map(|i| i.to_string()).collect();
+    assert!(matches!(many(7, Axis::words("x", words)), Chart::Lines(_)), "words need the room");
+    let chart = many(8, Axis::linear("x"));
+    let svg = chart.to_svg().unwrap();
+    assert_eq!(svg, chart.to_svg().unwrap());
+    let texts: Vec<&str> = svg.lines().map(str::trim).filter(|line| !line.starts_with('<')).collect();
+    let count = |text: &str| texts.iter().filter(|found| **found == text).count();
+    for i in 0..8 {
+        assert_eq!(count(&format!("curve {i}")), 1, "{texts:?}");
+    }
+    // Three rows of three, the last of two: the upper end of y in each row, that of x below the last of each row's end.
+    assert_eq!((count("height"), count("x"), count("100"), count("10")), (1, 1, 3, 2), "{texts:?}");
+    // In each frame the curve itself, of two points: their right ends rise by the same with each.
+    let curves = svg.split("<polyline").filter(|line| line.contains("stroke-width=\"2\""));
+    let rise = |curve: &str| {
+        let points = curve.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
+        let ys: Vec<f64> =
+            points.split_whitespace().map(|p| p.split(',').nth(1).unwrap().parse().unwrap()).collect();
+        ys[0] - ys[1]
+    };
+    let rises: Vec<f64> = curves.map(rise).collect();
+    assert_eq!(rises.len(), 8);
+    for (i, rise) in rises.iter().enumerate() {
+        assert!((rise - rises[7] * (i + 1) as f64 / 8.0).abs() <= 1.5, "{rises:?}");
+    }
+    // Among panels it is as high as it has to be.
+    let Chart::Multiples(multiples) = &chart else { panic!("frames of their own") };
+    let panel = Panel { height: multiples.height(), chart: chart.clone() };
+    let png = Chart::Panels(Panels(vec![panel])).to_png().unwrap();
+    let header = png::Decoder::new(std::io::Cursor::new(&png)).read_info().unwrap();
+    assert_eq!(header.info().height, multiples.height() * 2);
+}

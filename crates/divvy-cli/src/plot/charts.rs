@@ -26,7 +26,11 @@ const ERROR_MIN: f64 = 1e-3;
 /// The picture of `window`. Strips show the last cycles of it only, unless it was `chosen`.
 pub(super) fn chart(run: &Timeline, window: Window, show: &[Show], chosen: bool) -> Chart {
     let panels = show.iter().filter_map(|show| match show {
-        Show::Service => Some(Panel { chart: service(run, window), height: 330 }),
+        Show::Service => {
+            let chart = service(run, window);
+            let height = if let Chart::Multiples(many) = &chart { many.height() } else { 330 };
+            Some(Panel { chart, height })
+        }
         Show::Errors => Some(Panel { chart: errors(run, window)?, height: 260 }),
         Show::Strips => {
             let rows = run.clients.len().min(ROWS_MAX) as u32;
@@ -72,12 +76,13 @@ fn service(run: &Timeline, window: Window) -> Chart {
         0 => String::from("CPU time received"),
         _ => format!("CPU time received (the largest; {rest} more)"),
     };
-    Chart::Lines(Lines {
+    let lines = Lines {
         title: format!("{what}: {}", what_was_run(run)),
         x: Axis::linear("time, s"),
         y: Axis::linear("CPU time, s"),
         lines: lines.collect(),
-    })
+    };
+    lines.into_chart()
 }
 
 /// `None` where no cycle counts.

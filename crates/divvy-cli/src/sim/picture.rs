@@ -172,12 +172,13 @@ fn service(report: &Report) -> Result<Chart, Failure> {
         None => String::from("Service over time"),
         Some((nr, _)) => format!("Service over time (the largest; {nr} more)"),
     };
-    Ok(Chart::Lines(Lines {
+    let lines = Lines {
         title: title(report, &what),
         x: Axis::linear(&format!("time, {name}")),
         y: Axis::linear(&format!("CPU time received, {name}")),
         lines: lines.collect(),
-    }))
+    };
+    Ok(lines.into_chart())
 }
 
 /// The chart of a sweep: curves over one key, or a surface over two.
@@ -272,7 +273,7 @@ fn curves(summary: &Summary, first: &str, rest: &[String], measures: &[String], 
     if !numeric {
         lines.iter_mut().for_each(|line| line.style = Style::Dots);
     }
-    Chart::Lines(Lines { title: name.to_owned(), x, y: Axis::linear(&measure), lines })
+    Lines { title: name.to_owned(), x, y: Axis::linear(&measure), lines }.into_chart()
 }
 
 fn surface(summary: &Summary, (first, second): (&String, &String), measures: &[String], name: &str) -> Chart {
