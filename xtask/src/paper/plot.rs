@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Once;
 
 use anyhow::{Result, anyhow};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::register_font;
 
@@ -28,6 +29,13 @@ pub(super) const COLORS: [RGBColor; 10] = [
     RGBColor(0, 0, 0),
 ];
 
+/// The colour of a series. Beyond ten they come again, paler.
+pub(super) fn color_of(series: usize) -> RGBColor {
+    let RGBColor(r, g, b) = COLORS[series % COLORS.len()];
+    let paler = |part: u8| if series < COLORS.len() { part } else { part.midpoint(255) };
+    RGBColor(paler(r), paler(g), paler(b))
+}
+
 /// Makes the font known to the library, once.
 pub(super) fn register() {
     static REGISTER: Once = Once::new();
@@ -40,7 +48,7 @@ pub(super) fn register() {
 /// How a scale of a plot runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Axis {
-    /// Evenly: upwards from 0 where nothing is below, to the right from where the points begin.
+    /// Evenly: upwards from 0 where nothing is below and all is not far above, to the right from where the points begin.
     Linear,
     /// By powers of ten; values that are not positive are left out.
     Log,
@@ -138,7 +146,10 @@ impl Plot {
             Some(-0.5..self.x_names.len() as f64 - 0.5)
         };
         let x_range = x_range.ok_or_else(|| anyhow!("nothing to draw"))?;
-        let y_range = span(&ys, self.y_axis, 0.06).ok_or_else(|| anyhow!("nothing to draw"))?;
+        let with_bars = !self.x_names.is_empty() && series.iter().any(|s| s.style == Style::Points);
+        let y_range = span(&ys, self.y_axis, 0.06, with_bars).ok_or_else(|| anyhow!("nothing to draw"))?;
+        let y_labels = ticks(&y_range, self.y_axis, &ys);
+        let y_room = room_beside(&y_range, y_labels, self.y_axis);
         area.fill(&WHITE)?;
         let named = series.len() > 1;
         let (plot_area, names_area) = area.split_horizontally(SIZE.0 as i32 - if named { LEGEND } else { 0 });
@@ -146,7 +157,7 @@ impl Plot {
             .caption(&self.title, ("sans-serif", fitting(23, &self.title, WIDTH)))
             .margin(14)
             .x_label_area_size(54)
-            .y_label_area_size(84)
+            .y_label_area_size(y_room)
             .build_cartesian_2d(x_range.clone(), y_range.clone())?;
         let (x_axis, y_axis, names) = (self.x_axis, self.y_axis, &self.x_names);
         let x_text = |x: &f64| {
@@ -158,7 +169,6 @@ impl Plot {
             if named { names.get(at as usize).cloned().unwrap_or_default() } else { String::new() }
         };
         let x_labels = if names.is_empty() { ticks(&x_range, x_axis, &xs) } else { names.len() * 2 };
-        let y_labels = ticks(&y_range, y_axis, &ys);
         let widest = names.iter().max_by_key(|name| name.len()).map_or("", String::as_str);
         let names_size = fitting(17, widest, WIDTH / names.len().max(1) as i32 - 8);
         let mut mesh = chart.configure_mesh();
@@ -180,7 +190,7 @@ impl Plot {
             .draw()?;
         let bars = Bars::of(&series, &self.x_names, y_range.start);
         for (i, s) in series.iter().enumerate() {
-            let color = COLORS[i % COLORS.len()];
+            let color = color_of(i);
             let dots = s.points.iter().map(|&p| Circle::new(p, 3, color.filled()));
             match s.style {
                 Style::Line => {
@@ -268,6 +278,14 @@ fn fitting(most: i32, text: &str, room: i32) -> i32 {
     (room * 2 / text.chars().count().max(1) as i32).clamp(9, most)
 }
 
+/// The room for the labels beside a plot, and for the title of their axis at the outer edge of it.
+fn room_beside(range: &std::ops::Range<f64>, labels: usize, axis: Axis) -> u32 {
+    const LETTER: usize = 10;
+    let marks = RangedCoordf64::from(range.clone()).key_points(labels);
+    let widest = marks.iter().map(|&mark| label(mark, axis).len()).max().unwrap_or(0);
+    (38 + widest * LETTER) as u32
+}
+
 /// How many labels a scale gets: logarithms at whole powers of ten, a few whole numbers each.
 fn ticks(range: &std::ops::Range<f64>, axis: Axis, values: &[f64]) -> usize {
     const FEW: f64 = 16.0;
@@ -287,7 +305,7 @@ where
     B::ErrorType: 'static,
 {
     for (i, s) in series.iter().enumerate().filter(|_| series.len() > 1) {
-        let (y, color) = (56 + 22 * i as i32, COLORS[i % COLORS.len()]);
+        let (y, color) = (56 + 22 * i as i32, color_of(i));
         let parts: &[(i32, i32, i32)] = match s.style {
             Style::Line => &[(4, 22, 1)],
             Style::Dashed => &[(4, 9, 1), (12, 17, 1), (20, 25, 1)],
@@ -301,6 +319,8 @@ where
     Ok(())
 }
 
+/// How narrow a band of values is, by how far it is from 0, that an axis need not begin there.
+const FAR: f64 = 0.5;
 /// Beyond the outermost powers of ten, as a power of ten.
 const EDGE: f64 = 0.03;
 
@@ -314,15 +334,16 @@ fn across(values: &[f64], axis: Axis) -> Option<std::ops::Range<f64>> {
     }
     let more = ((high - low) * 0.02).max(1e-9);
     if axis == Axis::Log && (high + more).floor() - (low - more).ceil() < 1.0 {
-        return span(values, axis, 0.02);
+        return span(values, axis, 0.02, false);
     }
     // A run that begins at 0 begins at the axis.
     let low = if axis == Axis::Linear && low == 0.0 { 0.0 } else { low - more };
     Some(low..high + more)
 }
 
-/// The range of y: it holds all values and is a little wider; from 0 for a linear axis of values that are not negative.
-fn span(values: &[f64], axis: Axis, margin: f64) -> Option<std::ops::Range<f64>> {
+/// The range of y: it holds all values and is a little wider. A linear axis begins at 0 where no value is negative: unless all are far
+/// from it, in a band that is narrower than half of the way there, and no bar `from_zero` would be cut off.
+fn span(values: &[f64], axis: Axis, margin: f64, from_zero: bool) -> Option<std::ops::Range<f64>> {
     let finite = values.iter().copied().filter(|v| v.is_finite());
     let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
     if low > high {
@@ -333,7 +354,8 @@ fn span(values: &[f64], axis: Axis, margin: f64) -> Option<std::ops::Range<f64>>
         let (low, high) = (low.floor(), high.ceil().max(low.floor() + 1.0));
         return Some(low - EDGE..high + EDGE);
     }
-    let low = low.min(0.0);
+    let far = !from_zero && low > 0.0 && high > low && high - low < low * FAR;
+    let low = if far { low } else { low.min(0.0) };
     let wide = (high - low).max(1e-9);
     let below = if low == 0.0 { 0.0 } else { margin * wide };
     Some(low - below..high + margin * wide)
@@ -359,13 +381,18 @@ mod tests {
 
     #[test]
     fn ranges_hold_all_values() {
-        assert_eq!(span(&[], Axis::Linear, 0.05), None);
-        assert_eq!(span(&[-1.3, 0.2], Axis::Log, 0.05), Some(-2.0 - EDGE..1.0 + EDGE));
-        assert_eq!(span(&[1.0], Axis::Log, 0.05), Some(1.0 - EDGE..2.0 + EDGE));
-        let range = span(&[2.0, 10.0], Axis::Linear, 0.05).expect("values");
+        assert_eq!(span(&[], Axis::Linear, 0.05, false), None);
+        assert_eq!(span(&[-1.3, 0.2], Axis::Log, 0.05, false), Some(-2.0 - EDGE..1.0 + EDGE));
+        assert_eq!(span(&[1.0], Axis::Log, 0.05, false), Some(1.0 - EDGE..2.0 + EDGE));
+        let range = span(&[2.0, 10.0], Axis::Linear, 0.05, false).expect("values");
         assert!(range.start == 0.0 && range.end > 10.0);
-        let range = span(&[-2.0, 10.0], Axis::Linear, 0.05).expect("values");
+        let range = span(&[-2.0, 10.0], Axis::Linear, 0.05, false).expect("values");
         assert!(range.start < -2.0);
+        // Values in a narrow band far from 0, and bars of the same.
+        let range = span(&[6.0, 7.7], Axis::Linear, 0.05, false).expect("values");
+        assert!(range.start > 5.8 && range.start < 6.0 && range.end > 7.7, "{range:?}");
+        assert_eq!(span(&[6.0, 7.7], Axis::Linear, 0.05, true).expect("values").start, 0.0);
+        assert_eq!(span(&[7.0, 7.0], Axis::Linear, 0.05, false).expect("values").start, 0.0, "no band");
     }
 
     #[test]
