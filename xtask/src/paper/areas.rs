@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
-use super::plot::{COLORS, register};
+use super::plot::{COLORS, color_of, register};
 
 /// Panels of coloured cells, two abreast.
 pub(super) struct Heat {
@@ -25,6 +25,7 @@ pub(super) struct HeatPanel {
 pub(super) struct Areas {
     pub(super) title: String,
     pub(super) x: String,
+    pub(super) y: String,
     pub(super) labels: Vec<String>,
     pub(super) panels: Vec<AreaPanel>,
 }
@@ -147,11 +148,17 @@ impl Areas {
             .caption(&panel.title, ("sans-serif", 15))
             .margin(8)
             .x_label_area_size(30)
-            .y_label_area_size(40)
+            .y_label_area_size(52)
             .build_cartesian_2d(*from..*to, 0.0..1.0)?;
-        chart.configure_mesh().disable_mesh().x_desc(&self.x).label_style(("sans-serif", 12)).draw()?;
+        chart
+            .configure_mesh()
+            .disable_mesh()
+            .x_desc(&self.x)
+            .y_desc(&self.y)
+            .label_style(("sans-serif", 12))
+            .draw()?;
         for (k, label) in self.labels.iter().enumerate() {
-            let color = COLORS[k % COLORS.len()];
+            let color = color_of(k);
             let edge = |heights: &[f64], upto: usize| heights[..upto].iter().sum::<f64>();
             let upper = panel.samples.iter().map(|(x, h)| (*x, edge(h, k + 1)));
             let lower = panel.samples.iter().rev().map(|(x, h)| (*x, edge(h, k)));

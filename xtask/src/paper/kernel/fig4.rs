@@ -237,7 +237,7 @@ pub(super) fn fig4(s: &mut Setting, study: &Study) -> Result<()> {
     }
     let labels = (1..=4).map(|task| format!("thread {task}")).collect();
     let title = "Fig. 4: parts of the CPU in windows of 50 ms".to_owned();
-    let areas = Areas { title, x: "time, s".to_owned(), labels, panels };
+    let areas = Areas { title, x: "time, s".to_owned(), y: "part of the CPU".to_owned(), labels, panels };
     s.page.picture("fig4", &areas.title, |dir| areas.write(dir, "fig4"))?;
     s.page.csv("fig4", &data)
 }

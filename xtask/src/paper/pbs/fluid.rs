@@ -90,7 +90,7 @@ pub(super) fn figure_2(study: &mut Experiment<Simulated>) -> Result<()> {
     );
     let labels = (1..=4).map(|task| format!("task {task}")).collect();
     let title = "Figure 2: processor shares of four tasks".to_owned();
-    let areas = Areas { title, x: "time, s".to_owned(), labels, panels };
+    let areas = Areas { title, x: "time, s".to_owned(), y: "part of the CPU".to_owned(), labels, panels };
     study.page.picture("figure-2", &areas.title, |dir| areas.write(dir, "figure-2"))?;
     study.page.csv("figure-2", &csv)
 }
@@ -143,7 +143,7 @@ pub(super) fn figure_3(study: &mut Experiment<Simulated>) -> Result<()> {
     study.page.columns(&["alpha", "task 1"], &table);
     let labels = (1..=5).map(|task| format!("task {task}")).collect();
     let title = "Figure 3: processor shares when four tasks arrive at once".to_owned();
-    let areas = Areas { title, x: "time, s".to_owned(), labels, panels };
+    let areas = Areas { title, x: "time, s".to_owned(), y: "part of the CPU".to_owned(), labels, panels };
     study.page.picture("figure-3", &areas.title, |dir| areas.write(dir, "figure-3"))?;
     study.page.csv("figure-3", &csv)
 }
