@@ -1,4 +1,5 @@
 import multiprocessing
+import os
 import time
 import unittest
 
@@ -141,6 +142,7 @@ class Shares(Live):
             ({"a": a, "b": "bob"}, ValueError, "is no selector"),
             ({"a": a, "b": None}, TypeError, "is no process"),
             ({"a": a, "b": a.pid}, TypeError, f"write divvy.Pid({a.pid}) for the process, (None, {a.pid}) for the share"),
+            ({"a": a, "b": os.getpid()}, TypeError, f"write divvy.Pid({os.getpid()}) for the process"),
             ({"a": a, "b": (4711, 3)}, TypeError, "write divvy.Pid(4711) for a process"),
             ({"a": a, "b": (3, "50%")}, TypeError, "(None, 3, '50%')"),
             ({"a": a, "b": 0}, ValueError, "0 is no share"),

@@ -22,16 +22,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_below_us(pid: int) -> bool:
-    """Whether `pid` is a process that this one has started, or that one of those has."""
-    while pid > 1:
+def _is_ours(pid: int) -> bool:
+    """Whether `pid` is this process, one that it has started, or one that one of those has."""
+    while pid > 0:
+        if pid == os.getpid():
+            return True
         try:
             with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
                 pid = int(stat.read().rsplit(")", 1)[1].split()[1])
         except (OSError, IndexError, ValueError):
             return False
-        if pid == os.getpid():
-            return True
     return False
 
 
@@ -44,9 +44,9 @@ def _checked_share(name: str, share: Any) -> int:
 def _parts(name: str, value: Any) -> Tuple[Any, int, Limit]:
     """What a value of the mapping says: a process, None for one that comes later; its share; its limit."""
     if _is_number(value):
-        if value >= _PID_MIN and _is_below_us(value):
+        if value >= _PID_MIN and _is_ours(value):
             raise TypeError(
-                f"{name!r}: {value} would be a share, and is the pid of a process that this program has started; "
+                f"{name!r}: {value} would be a share, and is the pid of this program or of a process that it has started; "
                 f"write divvy.Pid({value}) for the process, (None, {value}) for the share"
             )
         return None, _checked_share(name, value), None
