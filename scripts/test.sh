@@ -75,8 +75,8 @@ fi
 echo "divvy-cli: knows no server"
 
 step packages
-# What a registry of crates would be given: versions, descriptions and files are there. They are not built from it.
-cargo package --workspace --exclude xtask --no-verify --allow-dirty --quiet
+# What a registry of crates would be given: versions, descriptions and files are there, and each package is built from what is in it.
+CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 cargo package --workspace --exclude xtask --allow-dirty --quiet --target-dir target/packages
 
 step programs
 # Tests of `divvy` start this `divvyd`, which is another package's.
