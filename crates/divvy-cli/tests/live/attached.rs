@@ -1,13 +1,12 @@
 //! Processes that run already, divided by the user's own scheduler.
 
 use std::process::Child;
-use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::daemon::{client, clients, start_divvyd};
-use crate::harness::{MAX_FRACTION_ERROR, PATIENCE, SPIN, Sandbox, eventually, on_our_cpu, one_cpu};
+use crate::harness::{MAX_FRACTION_ERROR, SPIN, Sandbox, eventually, one_cpu};
 
 /// CPU time of all clients after which fractions are looked at: some cycles, and no more.
 const WINDOW: u64 = 1_200_000_000;
@@ -130,40 +129,4 @@ fn a_dry_run_says_what_would_be_and_changes_nothing() {
     assert_eq!(outcome.code, Some(2), "the name is taken: {}", outcome.stderr);
     sandbox.kill_clients();
     let _ = tree.wait();
-}
-
-/// The examples of docs/daemon.md and docs/limits.md, as one script after another.
-#[test]
-fn the_examples_in_the_docs_run() {
-    run_all(
-        &[include_str!("../../../../docs/daemon.md"), include_str!("../../../../docs/limits.md")].concat(),
-        9,
-    );
-}
-
-#[test]
-fn the_recipes_run() {
-    run_all(include_str!("../../../../docs/recipes.md"), 6);
-}
-
-/// Runs the blocks of shell commands of a page, of which there are so many at least.
-fn run_all(docs: &str, least: usize) {
-    let sandbox = Sandbox::own();
-    let mut path = sandbox.program().parent().expect("a directory").as_os_str().to_owned();
-    path.push(":");
-    path.push(std::env::var_os("PATH").unwrap_or_default());
-    let blocks: Vec<&str> =
-        docs.split("```sh\n").skip(1).map(|rest| rest.split("```").next().expect("a block")).collect();
-    assert!(blocks.len() >= least, "{blocks:#?}");
-    for block in blocks.into_iter().map(on_our_cpu) {
-        let start = Instant::now();
-        let mut shell = sandbox.command("sh");
-        // A subshell of its own for each: what it leaves in the background ends with the sandbox.
-        let mut child = shell.args(["-euc", &block]).env("PATH", &path).spawn().unwrap();
-        let status = eventually(&format!("the end of:\n{block}"), || child.try_wait().unwrap());
-        assert!(status.success(), "{status}: {block}");
-        eprintln!("ran in {:?}:\n{block}", start.elapsed());
-        assert!(start.elapsed() < PATIENCE);
-    }
-    sandbox.kill_clients();
 }

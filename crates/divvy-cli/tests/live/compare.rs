@@ -1,5 +1,6 @@
 //! Every command of the table in docs/compare.md, as far as this machine has the program.
 
+use crate::follow::search_path;
 use crate::harness::{SPIN, Sandbox, eventually, skip};
 
 const PAGE: &str = include_str!("../../../../docs/compare.md");
@@ -23,9 +24,7 @@ fn every_command_of_the_table_runs() {
     let (titles, rows) = rows.split_first().expect("a table");
     assert!(rows.len() >= 15 && rows.iter().all(|row| row.len() == titles.len()), "{rows:#?}");
     let sandbox = Sandbox::own();
-    let mut path = sandbox.program().parent().expect("a directory").as_os_str().to_owned();
-    path.push(":");
-    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let path = search_path(&sandbox);
     let mut ran = 0;
     for row in rows {
         for (title, cell) in titles.iter().zip(row).skip(1).filter(|(title, _)| RUN.contains(&title.as_str()))

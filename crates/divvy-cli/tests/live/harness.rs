@@ -516,6 +516,7 @@ pub fn on_our_cpu(page: &str) -> String {
     let cpu = one_cpu();
     let page = page
         .replace("--cpus 0", &format!("--cpus {cpu}"))
+        .replace("taskset -c 0 ", &format!("taskset -c {cpu} "))
         .replace("cpus = \"0\"", &format!("cpus = \"{cpu}\""));
     let several = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
     if several { page } else { page.replace("--limit big=1.5", "--limit big=0.5") }
