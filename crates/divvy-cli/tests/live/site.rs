@@ -6,8 +6,26 @@ use rustix::fs::{Gid, Uid};
 use serde_json::Value;
 
 use crate::accounts::nobody;
+use crate::follow::commands;
 use crate::harness::{Running, Sandbox, eventually, one_cpu};
+use crate::own_machine::OwnMachine;
+use crate::page::check;
 use crate::system::System;
+
+/// The machine of docs/market.md: two users, and two nodes that know them.
+const NODES: &str = "\
+cp target/release/* /usr/local/bin/
+useradd alice && useradd bob
+mkdir -p /run/divvy/nodes
+for node in n1 n2; do
+    divvyd --system --run-dir /run/divvy/$node --state-dir /var/lib/divvy-$node 2> $node.log &
+    until [ -S /run/divvy/$node/api.sock ]; do sleep 0.1; done
+    ln -s /run/divvy/$node/api.sock /run/divvy/nodes/$node.sock
+    for user in alice bob; do
+        runuser -u $user -- divvy currency create mine --system-socket /run/divvy/nodes/$node.sock
+    done > /dev/null
+done
+";
 
 fn alice() -> u32 {
     nobody(2)
@@ -116,4 +134,25 @@ fn users_trade_over_nodes_and_a_lost_node_ends_it() {
     std::fs::remove_file(one.path("offers").join(alice().to_string())).expect("it is there");
     site.eventually("the end", BEFORE);
     end(dealer);
+}
+
+/// The commands of docs/market.md, with the paths that they name.
+#[test]
+fn the_exchange_of_the_page_is_made() {
+    const PAGE: &str = include_str!("../../../../docs/market.md");
+    let Some(machine) = OwnMachine::new("the_exchange_of_the_page_is_made", "useradd runuser") else {
+        return;
+    };
+    let blocks = commands(PAGE);
+    let mut parts = vec![NODES.to_owned()];
+    parts.extend(blocks.iter().map(|(block, _)| block.text.to_owned()));
+    // The dealer goes on; what it says comes when it has done it.
+    let last = parts.last_mut().expect("commands");
+    last.push_str("until grep -q 'in effect' printed; do sleep 0.1; done\n");
+    let printed = machine.run(&parts);
+    assert_eq!(printed[0], "");
+    for ((block, shown), printed) in blocks.iter().zip(&printed[1..]) {
+        check(shown.unwrap_or_default(), printed).unwrap_or_else(|why| panic!("after\n{}{why}", block.text));
+    }
+    assert_eq!(blocks.len(), 2, "{blocks:#?}");
 }

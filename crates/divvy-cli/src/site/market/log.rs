@@ -1,9 +1,9 @@
 //! The dealer's log: what nodes and places are called, and its records, a line of JSON each. Nothing is sent before what led to
 //! it is on disk.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use divvy_site::Record;
@@ -41,6 +41,14 @@ impl Log {
         let failed = |what: &str, e: &dyn std::fmt::Display| {
             Failure::new(Code::File, format!("{what} {}: {e}", path.display()))
         };
+        // On a host without a divvyd nobody else has made it.
+        if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(dir)
+                .map_err(|e| failed("make a directory for", &e))?;
+        }
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let mut file = file.map_err(|e| failed("open", &e))?;
