@@ -48,6 +48,10 @@ impl OwnMachine {
         Some(Self { sandbox })
     }
 
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
     /// What each part of a script prints, on both streams. The parts run in one shell, after the prelude.
     pub fn run(&self, parts: &[String]) -> Vec<String> {
         let mut script = PRELUDE.to_owned();

@@ -34,6 +34,16 @@ fn every_example_of_limits_runs() {
 }
 
 #[test]
+fn every_example_of_the_page_in_the_browser_runs() {
+    follow(include_str!("../../../../docs/web.md"), 1);
+}
+
+#[test]
+fn every_completion_of_the_installation_is_made() {
+    follow(include_str!("../../../../docs/install.md"), 1);
+}
+
+#[test]
 fn every_recipe_runs() {
     follow(include_str!("../../../../docs/recipes.md"), 6);
 }

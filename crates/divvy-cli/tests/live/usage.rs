@@ -6,8 +6,40 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::accounts::nobody;
+use crate::admin::check_units;
+use crate::follow::commands;
 use crate::harness::{Running, SPIN, Sandbox, eventually, one_cpu};
+use crate::own_machine::OwnMachine;
+use crate::page::{block, check};
 use crate::system::System;
+
+/// The machine of docs/usage.md. Nobody can be written to; what is mailed is kept in the file `mailed`.
+const MACHINE: &str = "\
+cp target/release/* /usr/local/bin/
+useradd alice && useradd bob
+mkdir -p /etc/divvy && mkdir -m 700 /var/lib/divvy
+cp usage.jsonl /var/lib/divvy/
+install -m 755 far-over /etc/divvy/far-over
+printf '#!/bin/sh\\nexit 1\\n' > /usr/local/bin/write
+printf '#!/bin/sh\\n{ echo \"$@\"; cat; } > %s/mail && mv %s/mail %s/mailed\\n' $PWD $PWD $PWD > /usr/local/bin/mail
+chmod 755 /usr/local/bin/write /usr/local/bin/mail
+printf '[users.alice]\\ncpu = 99000\\n[users.bob]\\ncpu = 1000\\n' > /etc/divvy/divvyd.toml
+divvyd --system 2> divvyd.log &
+until [ -S /run/divvy/api.sock ]; do sleep 0.1; done
+";
+/// What the command of the unit has done when somebody is far over: sooner than its defaults would have it.
+const FAR_OVER: &str = "\
+runuser -u alice -- divvy run --name sleeper -- sleep 600 &
+runuser -u bob -- divvy run --name busy -- sha256sum /dev/zero &
+until divvy ls | grep -q bob/busy; do sleep 0.1; done
+RECORD --every 200ms --span 2s &
+record=$!
+until [ -s mailed ]; do sleep 0.1; done
+kill $record
+wait $record
+grep -c '\"user\":\"bob\"' /var/lib/divvy/usage.jsonl
+cat mailed
+";
 
 #[test]
 fn what_users_used_is_written_down_and_who_is_far_over_is_told_once() {
@@ -98,4 +130,44 @@ fn what_cannot_be_recorded_or_reported_says_why() {
         assert_eq!(outcome.code, Some(code), "{args:?}: {}", outcome.stderr);
         assert!(outcome.stderr.contains(words), "{args:?}: {}", outcome.stderr);
     }
+}
+
+/// What docs/usage.md shows: the report of a file, the unit, and what it runs.
+#[test]
+fn the_page_of_usage_is_true() {
+    const TEST: &str = "the_page_of_usage_is_true";
+    const PAGE: &str = include_str!("../../../../docs/usage.md");
+    let Some(machine) = OwnMachine::new(TEST, "useradd runuser") else { return };
+    let sandbox = machine.sandbox();
+    let unit = block(PAGE, "ini");
+    check_units(TEST, &[sandbox.write("divvy-usage.service", unit)]);
+    let record = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/")).expect("a command");
+    sandbox.write("far-over", block(PAGE, "sh script"));
+    // The hours of the page, written down at one time.
+    let to = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_secs();
+    let line = |user: &str, cpu_s: u64, due_s: u64| {
+        let of = |seconds: u64| seconds * 1_000_000_000;
+        let line = serde_json::json!({
+            "from": to - 3600, "to": to, "user": user,
+            "cpu_ns": of(cpu_s), "due_ns": of(due_s), "machine_ns": of(241_884),
+        });
+        format!("{line}\n")
+    };
+    sandbox.write("usage.jsonl", &(line("alice", 113_040, 108_755) + &line("bob", 71_604, 75_889)));
+    let reports: Vec<_> = commands(PAGE).into_iter().filter(|(block, _)| block.kind == "sh").collect();
+    let [(report, Some(shown))] = reports.as_slice() else {
+        panic!("one report, and what it shows: {reports:#?}")
+    };
+    let printed =
+        machine.run(&[MACHINE.to_owned(), report.text.to_owned(), FAR_OVER.replace("RECORD", record)]);
+    assert_eq!(printed[0], "");
+    check(shown, &printed[1]).unwrap();
+    let told: Vec<&str> = printed[2].lines().collect();
+    let [written, head, text] = told.as_slice() else { panic!("{told:#?}") };
+    assert!(
+        written.parse::<u32>().is_ok_and(|lines| lines >= 2),
+        "one from before, and a new one: {told:#?}"
+    );
+    assert_eq!(*head, "-s CPU time bob");
+    assert!(text.starts_with("You have used ") && text.contains("for 2s; your share is 1 %."), "{text}");
 }
