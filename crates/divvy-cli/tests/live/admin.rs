@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use crate::follow::commands;
-use crate::harness::{on_our_cpu, skip};
+use crate::harness::{on_our_cpu, one_cpu, skip};
 use crate::own_machine::OwnMachine;
 use crate::page::{block, check};
 
@@ -28,6 +28,38 @@ fn a_new_administrator_follows_the_page() {
             None => assert_eq!(output, "", "after {}", block.text),
         }
     }
+}
+
+/// The users of the login node in docs/recipes.md, who do nothing but log in and compute.
+const LOGIN_NODE: &str = "\
+cp target/release/* /usr/local/bin/
+useradd alice && useradd carol
+mkdir -p /etc/divvy
+cp policy.toml /etc/divvy/divvyd.toml
+divvyd --system 2> divvyd.log &
+until [ -S /run/divvy/api.sock ]; do sleep 0.1; done
+runuser -u alice -- sha256sum /dev/zero &
+runuser -u carol -- sha256sum /dev/zero &
+until [ $(divvy ls | grep -c everything) = 2 ]; do sleep 0.5; done
+divvy ls | grep -o '[a-z]*/everything' | sort
+enough
+";
+
+#[test]
+fn a_login_node_is_divided_by_its_recipe() {
+    const RECIPES: &str = include_str!("../../../../docs/recipes.md");
+    let Some(machine) = OwnMachine::new("a_login_node_is_divided_by_its_recipe", "useradd runuser") else {
+        return;
+    };
+    // One program of each is enough for one CPU.
+    let cpus = format!("[scheduler]\ncpus = \"{}\"\n", one_cpu());
+    let policy = block(RECIPES, "toml policy").replace("[scheduler]\n", &cpus);
+    assert!(policy.contains(&cpus), "{policy}");
+    machine.sandbox().write("policy.toml", &policy);
+    let look = commands(RECIPES).into_iter().find(|(block, _)| block.kind == "sh system").expect("a look");
+    let printed = machine.run(&[LOGIN_NODE.to_owned(), look.0.text.to_owned()]);
+    assert_eq!(printed[0], "alice/everything\ncarol/everything\n");
+    check(look.1.expect("what it shows"), &printed[1]).unwrap();
 }
 
 /// What the page does with systemd cannot be done here; that its files are what systemd takes can be seen.

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::daemon::{client, clients};
 use crate::harness::{Sandbox, as_both_users, eventually};
+use crate::page::block;
 
 as_both_users! {
     what_matches_a_rule_is_a_client
@@ -113,14 +114,30 @@ fn what_matches_a_rule_is_a_client(sandbox: &Sandbox) {
     eventually("nobody to be held", || sandbox.suspended().is_empty().then_some(()));
 }
 
+/// The rule of docs/recipes.md has a kernel of Jupyter.
+#[test]
+fn the_recipe_for_notebooks_is_true() {
+    let sandbox = Sandbox::own();
+    sandbox.write("config.toml", block(include_str!("../../../../docs/recipes.md"), "toml"));
+    let mut kernel = sandbox.command("sh");
+    kernel.args(["-c", "sleep 600; exit", "python3", "-m", "ipykernel_launcher", "-f", "kernel.json"]);
+    let kernel = Script(kernel.spawn().expect("a shell"));
+    let outcome = sandbox.run(&["rules", "start"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    eventually("the kernel to be a member", || {
+        let notebooks = client(&sandbox, "notebooks")?;
+        assert_eq!(notebooks["share"], 2);
+        notebooks["members"].as_array()?.iter().any(|member| member["pid"] == kernel.pid()).then_some(())
+    });
+}
+
 /// The file and the commands of docs/rules.md.
 #[test]
 fn the_page_is_true() {
     const PAGE: &str = include_str!("../../../../docs/rules.md");
-    let block = |kind: &str| PAGE.split_once(&format!("```{kind}\n")).unwrap().1.split_once("```").unwrap().0;
     let sandbox = Sandbox::own();
-    sandbox.write("config.toml", block("toml"));
-    let commands: Vec<&str> = block("sh").lines().filter_map(|line| line.split('#').next()).collect();
+    sandbox.write("config.toml", block(PAGE, "toml"));
+    let commands: Vec<&str> = block(PAGE, "sh").lines().filter_map(|line| line.split('#').next()).collect();
     assert_eq!(commands.len(), 4);
     for command in commands {
         let args: Vec<&str> = command.split_whitespace().skip(1).collect();
