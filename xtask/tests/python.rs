@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 mod common;
+#[path = "../../crates/divvy-cli/tests/live/page.rs"]
+mod page;
 
 use common::{lacks, skip};
 
@@ -91,6 +93,11 @@ fn the_wheel_is_installed_and_the_same_each_time() {
     };
     let (first, second) = (wheel("a"), wheel("b"));
     assert_eq!(std::fs::read(&first).expect("a wheel"), std::fs::read(second).expect("a wheel"));
+    // What the page has a reader type, with the name of the wheel.
+    let page = page::block(include_str!("../../docs/python.md"), "sh wheel");
+    let [build, install] = page.lines().collect::<Vec<_>>()[..] else { panic!("two commands: {page}") };
+    assert!(build.starts_with("cargo xtask dist --only wheel ") && build.ends_with(&name), "{build}");
+    assert_eq!(install, "pip install target/dist/divvy_cpu-*.whl");
     let site = dir.path().join("site");
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check"]);

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+#[path = "../../divvy-cli/tests/live/page.rs"]
+mod page;
+
 /// How far what is achieved may be from the target where the machine is busy with other things.
 const MAX_FRACTION_ERROR: f64 = 0.08;
 
@@ -46,6 +49,20 @@ impl Bench {
         cc.arg("-o").arg(&out).arg(crate_dir.join(source)).arg("-L").arg(&self.built).args(how);
         assert!(cc.status().expect("cc").success(), "{source} {how:?}");
         out
+    }
+
+    /// Does what the page has somebody type in the repository, with the source as their program.
+    fn compile_as_shown(&self, command: &str, source: &str) -> PathBuf {
+        let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let here = tempfile::tempdir_in(self.dir.path()).expect("a directory").keep();
+        let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, here.join(name)).expect("a link");
+        link(crate_dir.parent().expect("the crates"), "crates");
+        std::fs::create_dir(here.join("target")).expect("a directory");
+        link(&self.built, "target/release");
+        link(&crate_dir.join(source), "program.c");
+        let status = Command::new("sh").args(["-euc", command]).current_dir(&here).status().expect("sh");
+        assert!(status.success(), "{command}");
+        here.join("program")
     }
 
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
@@ -155,8 +172,13 @@ fn a_program_divides_its_own_processes() {
     let list =
         allowed.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list of CPUs");
     let cpu = list.trim().split([',', '-']).next().expect("a CPU");
-    for how in [&["-ldivvy"][..], &["-l:libdivvy.a", "-lpthread", "-ldl", "-lm"]] {
-        let program = bench.compile("examples/divide.c", how);
+    bench.compile("examples/divide.c", &["-ldivvy"]);
+    let page = page::block(include_str!("../../../docs/c.md"), "sh cc");
+    let commands: Vec<&str> = page.lines().collect();
+    // The library is that of this build, of whatever profile.
+    let ["cargo build --release -p divvy-c", shared, linked] = commands[..] else { panic!("{page}") };
+    for command in [shared, linked] {
+        let program = bench.compile_as_shown(command, "examples/divide.c");
         // One CPU, of which both want all.
         let mut divvyd = bench.command(bench.built.join("divvyd"));
         divvyd.args(["--user", "--background", "--linger", "2s", "--cpus", cpu]);
