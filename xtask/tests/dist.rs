@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 mod common;
+#[path = "../../crates/divvy-cli/tests/live/page.rs"]
+mod page;
 
 use common::{lacks, skip};
 
+const INSTALL: &str = include_str!("../../docs/install.md");
+const TUTORIAL: &str = include_str!("../../docs/tutorial.md");
 /// What is done in the root. Each step says itself.
 const STEPS: &str = include_str!("dist/steps.sh");
 /// Where apt and dpkg keep books on what they did: these grow, and are not the package's.
@@ -95,6 +99,19 @@ fn paths(root: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
+/// The first command of the tutorial that ends by itself, on a CPU that we may use, and what is shown below it.
+fn of_the_tutorial() -> (String, &'static str) {
+    let blocks = page::blocks(TUTORIAL);
+    let first = blocks.iter().position(|block| block.kind == "sh" && block.text.contains("--for"));
+    let first = first.expect("a command");
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("CPUs");
+    let cpu = cpus.trim().split([',', '-']).next().expect("a CPU");
+    let shown = blocks[first + 1];
+    assert_eq!(shown.kind, "text", "what it prints is below it");
+    (blocks[first].text.replace("--cpus 0", &format!("--cpus {cpu}")), shown.text)
+}
+
 #[test]
 fn a_package_comes_stays_and_goes_without_a_trace() {
     const TEST: &str = "dist::a_package_comes_stays_and_goes_without_a_trace";
@@ -119,6 +136,9 @@ fn a_package_comes_stays_and_goes_without_a_trace() {
         package(version, &built, &packages);
     }
     std::fs::write(packages.join("steps.sh"), STEPS).expect("write the steps");
+    std::fs::write(packages.join("install.sh"), page::block(INSTALL, "sh debian")).expect("write");
+    let (command, shown) = of_the_tutorial();
+    std::fs::write(packages.join("tutorial.sh"), command).expect("write");
     // What is mounted here is seen by nobody else, and what is started ends with it.
     let within = "mount -t proc proc \"$1/proc\" && mount --rbind /dev \"$1/dev\" && mount -t tmpfs none \"$1/tmp\" && \
                   mount --bind \"$2\" \"$1/mnt\" && exec chroot \"$1\" /bin/sh -eu /mnt/steps.sh";
@@ -130,6 +150,8 @@ fn a_package_comes_stays_and_goes_without_a_trace() {
     let said = text(&output.stdout);
     eprintln!("{said}");
     assert!(said.ends_with("== the end\n"), "{said}\n{}", text(&output.stderr));
+    let printed = said.split("== tutorial\n").nth(1).and_then(|rest| rest.split("== ").next());
+    page::check(shown, printed.expect("what the tutorial's command printed")).unwrap();
 
     let after = paths(&root);
     let left: Vec<&PathBuf> = after.difference(&before).collect();
@@ -168,14 +190,31 @@ fn an_archive_is_unpacked_over_a_prefix() {
     assert_eq!(std::fs::read(&one).expect("read"), std::fs::read(&two).expect("read"), "equal bytes");
     let name = format!("divvy-1.2.3-{}-linux.tar.gz", std::env::consts::ARCH);
     assert_eq!(one.file_name().expect("a name"), name.as_str());
+    // As the page has it, with another prefix, and this version and machine.
     let prefix = dir.path().join("prefix");
     std::fs::create_dir(&prefix).expect("a directory");
-    done(Command::new("tar").args(["--strip-components=1", "-xf"]).arg(&one).arg("-C").arg(&prefix));
+    let commands = page::blocks(INSTALL).into_iter().filter(|block| block.kind == "sh archive");
+    let at = prefix.display().to_string();
+    let commands: Vec<String> = commands
+        .map(|block| block.text.replace("divvy-0.1.0-x86_64-linux.tar.gz", &one.display().to_string()))
+        .map(|text| text.replace("/usr/local", &at).replace(" /var/", &format!(" {at}/var/")))
+        .map(|text| text.replace(" /etc/", &format!(" {at}/etc/")))
+        .collect();
+    let [unpack, remove] = commands.as_slice() else { panic!("two blocks: {commands:#?}") };
+    done(Command::new("sh").args(["-euc", unpack]));
     assert_eq!(text(&done(&mut Command::new(prefix.join("bin/divvyd"))).stdout), "divvyd\n");
     for file in ["share/man/man1/divvy.1", "lib/systemd/system/divvyd.service", "share/doc/divvy/LICENSE-MIT"]
     {
         assert!(prefix.join(file).is_file(), "{file}");
     }
+    std::fs::create_dir_all(prefix.join("etc/divvy")).expect("a directory");
+    done(Command::new("sh").args(["-euc", remove]));
+    let left = done(
+        Command::new("find")
+            .arg(&prefix)
+            .args(["-not", "-type", "d", "-o", "-name", "divvy", "-path", "*/etc/*"]),
+    );
+    assert_eq!(text(&left.stdout), "", "nothing but directories is left");
 }
 
 #[test]

@@ -4,7 +4,10 @@ die() { echo "$*" >&2; exit 1; }
 version() { dpkg-query --show --showformat '${Version}' divvy; }
 
 say install
-apt-get install -q -y /mnt/divvy_0.1.0~one_*.deb
+# What the page has a reader type, with the package under the name that it has there.
+mkdir /tmp/page
+cp /mnt/divvy_0.1.0~one_*.deb "/tmp/page/$(sed -n 's,^apt install ./,,p' /mnt/install.sh)"
+(cd /tmp/page && sh -eu /mnt/install.sh)
 [ "$(version)" = 0.1.0~one ]
 divvy --version
 divvyd --version
@@ -20,9 +23,8 @@ grep -q '^ExecStart=/usr/bin/divvyd --system$' /usr/lib/systemd/system/divvyd.se
 [ ! -e /etc/systemd/system/sockets.target.wants/divvyd.socket ] || die 'enabled without being asked'
 bash -c 'source /usr/share/bash-completion/completions/divvy && complete -p divvy'
 
-say a first result
-divvy share --for 1s --json 1:'sha256sum /dev/zero' 3:'sha256sum /dev/zero' >/tmp/result
-grep -q '"achieved_fraction"' /tmp/result
+say tutorial
+sh -eu /mnt/tutorial.sh 2>&1
 
 say the system
 mkdir /etc/divvy

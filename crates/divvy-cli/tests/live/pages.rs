@@ -1,6 +1,7 @@
 //! Every command that the README and the pages for users show is run, and prints what is shown.
 
 use crate::follow::{CALL, commands, follow};
+use crate::page::block;
 
 const README: &str = include_str!("../../../../README.md");
 const TEST: &str = "scripts/test.sh";
@@ -60,4 +61,8 @@ fn the_quick_start_is_two_commands() {
     assert!(blocks.iter().all(|block| one_command(block)), "{blocks:#?}");
     assert_eq!(blocks[1].trim(), TEST);
     assert!(include_str!("../../../../.ci/run").contains(TEST));
+    // The package is an aside, no third command; its name is that of the page which a test installs it by.
+    assert!(section.contains("`apt install ./divvy_*.deb`") && section.contains("`cargo xtask dist`"));
+    let install = block(include_str!("../../../../docs/install.md"), "sh debian");
+    assert!(install.starts_with("apt install ./divvy_") && install.contains(".deb\n"), "{install}");
 }
