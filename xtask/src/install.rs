@@ -32,7 +32,7 @@ pub(crate) struct InstallArgs {
 }
 
 /// systemd's units of the system's divvyd.
-const UNITS: [&str; 2] = ["divvyd.service", "divvyd.socket"];
+const UNITS: [&str; 3] = ["divvyd.service", "divvyd.socket", "divvy-usage.service"];
 /// Where the units in the repository expect the programs.
 const UNITS_PREFIX: &str = "/usr/local/bin/";
 
@@ -265,6 +265,7 @@ mod tests {
             "share/fish/vendor_completions.d/divvy.fish",
             "lib/systemd/system/divvyd.service",
             "lib/systemd/system/divvyd.socket",
+            "lib/systemd/system/divvy-usage.service",
             "share/doc/divvy/examples/divvyd.toml",
             "share/bash-completion/completions/divvyd",
             "share/zsh/site-functions/_divvyd",

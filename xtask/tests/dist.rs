@@ -333,6 +333,7 @@ fn an_installation_works_below_its_prefix_and_goes_without_a_trace() {
         "share/fish/vendor_completions.d/divvyd.fish",
         "lib/systemd/system/divvyd.service",
         "lib/systemd/system/divvyd.socket",
+        "lib/systemd/system/divvy-usage.service",
         "share/doc/divvy/examples/divvyd.toml",
     ] {
         let path = prefix.join(file);

@@ -106,14 +106,16 @@ pub(super) struct Watch {
     span_ns: u64,
     /// How long a user who was told is left alone, ns.
     again_ns: u64,
-    /// What was used at each look: when it was, over how long a time, and by whom.
-    looks: VecDeque<(u64, u64, BTreeMap<String, u64>)>,
-    told: BTreeMap<String, u64>,
+    /// What was used at each look: over how long a time, and by whom.
+    looks: VecDeque<(u64, BTreeMap<String, u64>)>,
+    /// Who was told last when, by the clock on the wall: it is remembered over a restart.
+    pub(super) told: BTreeMap<String, u64>,
 }
 
 impl Watch {
-    pub(super) fn new(times: f64, span_ns: u64, again_ns: u64) -> Self {
-        Self { times, span_ns, again_ns, looks: VecDeque::new(), told: BTreeMap::new() }
+    /// `told` is who was told last when, before.
+    pub(super) fn new(times: f64, span_ns: u64, again_ns: u64, told: BTreeMap<String, u64>) -> Self {
+        Self { times, span_ns, again_ns, looks: VecDeque::new(), told }
     }
 
     /// Those who are far over now, and were not told lately: of what was `used` in the `since_ns` before `now_ns` and in the looks
@@ -127,10 +129,10 @@ impl Watch {
         share: impl Fn(&str) -> Option<f64>,
     ) -> Vec<Over> {
         let used = used.iter().map(|(user, used)| (user.clone(), used.cpu_ns)).collect();
-        self.looks.push_back((now_ns, since_ns, used));
+        self.looks.push_back((since_ns, used));
         // As few as cover the time.
-        let mut span: u64 = self.looks.iter().map(|(_, since, _)| since).sum();
-        while let Some((_, since, _)) = self.looks.front()
+        let mut span: u64 = self.looks.iter().map(|(since, _)| since).sum();
+        while let Some((since, _)) = self.looks.front()
             && span - since >= self.span_ns
         {
             span -= since;
@@ -140,7 +142,7 @@ impl Watch {
             return Vec::new();
         }
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-        for (user, ns) in self.looks.iter().flat_map(|(_, _, used)| used) {
+        for (user, ns) in self.looks.iter().flat_map(|(_, used)| used) {
             *sums.entry(user).or_default() += ns;
         }
         let machine = span as f64 * cpus.max(1) as f64;
@@ -203,7 +205,7 @@ mod tests {
 
     #[test]
     fn who_is_far_over_is_told_after_the_whole_time_and_then_left_alone() {
-        let mut watch = Watch::new(2.0, 100, 1000);
+        let mut watch = Watch::new(2.0, 100, 1000, BTreeMap::new());
         let share = |user: &str| match user {
             "alice" => Some(0.6),
             "bob" => Some(0.2),

@@ -182,7 +182,8 @@ impl<'a> Recorder<'a> {
     fn begin(args: &'a RecordArgs, choice: Choice, api: &Api) -> Result<Self, Failure> {
         let status = api.status()?;
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let watch = || Watch::new(args.over, nanos(args.span), nanos(args.again));
+        let watch = |told| Watch::new(args.over, nanos(args.span), nanos(args.again), told);
+        let told = args.notify.as_ref().map(|_| told(&args.file)).transpose()?;
         let uid = rustix::process::geteuid().as_raw();
         let mut recorder = Self {
             args,
@@ -191,7 +192,7 @@ impl<'a> Recorder<'a> {
             divvyd: status.pid,
             account: Account::from(&api.clients()?.clients),
             events: 0,
-            watch: args.notify.is_some().then(watch),
+            watch: told.map(watch),
             from: unix_seconds(),
             machine_ns: 0,
             cpus: status.cpus.len(),
@@ -239,9 +240,12 @@ impl<'a> Recorder<'a> {
             let exempt = &self.args.exempt;
             let share =
                 |user: &str| shares.get(user).copied().filter(|_| !exempt.iter().any(|name| name == user));
-            for over in watch.look(clock::now().0, since.0, &used, self.cpus, share) {
-                notify(self.args, &over);
+            let over = watch.look(clock::unix().0, since.0, &used, self.cpus, share);
+            if !over.is_empty() {
+                // Before anybody is told: a restart repeats nothing.
+                remember_told(&self.args.file, &watch.told)?;
             }
+            over.iter().for_each(|over| notify(self.args, over));
         }
         Ok(())
     }
@@ -261,6 +265,33 @@ impl<'a> Recorder<'a> {
         }
         append(&self.args.file, &text)
     }
+}
+
+/// Where is kept who was told when: beside the file of usage.
+fn told_file(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".told");
+    name.into()
+}
+
+/// Who was told when, ns of the clock on the wall; nobody where nothing is kept.
+fn told(file: &Path) -> Result<BTreeMap<String, u64>, Failure> {
+    let path = told_file(file);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => serde_json::from_str(&text).map_err(|e| {
+            let fix = "remove it: then whoever is far over is told anew";
+            Failure::new(Code::File, format!("{}: {e}; {fix}", path.display()))
+        }),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(e) => Err(Failure::new(Code::File, format!("read {}: {e}", path.display()))),
+    }
+}
+
+fn remember_told(file: &Path, told: &BTreeMap<String, u64>) -> Result<(), Failure> {
+    let path = told_file(file);
+    let text = serde_json::to_string(told).map_err(|e| Failure::new(Code::System, e))?;
+    std::fs::write(&path, text)
+        .map_err(|e| Failure::new(Code::File, format!("write {}: {e}", path.display())))
 }
 
 fn unix_seconds() -> u64 {

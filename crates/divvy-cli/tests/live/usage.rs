@@ -104,7 +104,24 @@ fn what_users_used_is_written_down_and_who_is_far_over_is_told_once() {
     record.signal(Signal::TERM);
     let outcome = record.end();
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(143), ""));
-    assert_eq!(std::fs::read_to_string(&told).expect("told").lines().count(), 1);
+    let told_times = || std::fs::read_to_string(&told).expect("told").lines().count();
+    assert_eq!(told_times(), 1);
+    // Nor by the next one, which remembers; where nothing is remembered, bob is told anew.
+    for expected in [1, 2] {
+        let again = sandbox.start(&[
+            "usage", "record", file, "--system", "--every", "200ms", "--write", "500ms", "--notify", &notify,
+            "--span", "2s", "--again", "1h",
+        ]);
+        if expected == 1 {
+            std::thread::sleep(std::time::Duration::from_secs(4));
+        } else {
+            eventually("a second word", || (told_times() == 2).then_some(()));
+        }
+        again.signal(Signal::TERM);
+        again.end();
+        assert_eq!(told_times(), expected);
+        std::fs::remove_file(sandbox.path("usage.jsonl.told")).expect("what is remembered");
+    }
     let table = String::from_utf8(sandbox.run(&["usage", "report", file]).stdout).expect("text");
     assert!(table.starts_with("user") && table.lines().count() == 5, "{table}");
     assert!(table.lines().any(|line| line.starts_with(&bob.to_string())), "{table}");
@@ -137,9 +154,11 @@ fn what_cannot_be_recorded_or_reported_says_why() {
 fn the_page_of_usage_is_true() {
     const TEST: &str = "the_page_of_usage_is_true";
     const PAGE: &str = include_str!("../../../../docs/usage.md");
+    const UNIT: &str = include_str!("../../../../dist/systemd/divvy-usage.service");
     let Some(machine) = OwnMachine::new(TEST, "useradd runuser") else { return };
     let sandbox = machine.sandbox();
     let unit = block(PAGE, "ini");
+    assert_eq!(unit, UNIT.replace("/usr/local/bin/", "/usr/bin/"), "the page shows what is installed");
     check_units(TEST, &[sandbox.write("divvy-usage.service", unit)]);
     let record = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/")).expect("a command");
     sandbox.write("far-over", block(PAGE, "sh script"));

@@ -5,8 +5,9 @@
 mod charge;
 mod parse;
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::Write as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
@@ -228,8 +229,9 @@ fn lock(file: &Path) -> Result<File, Failure> {
         let fix = "its directory has to be ours to write: --state FILE names another";
         Failure::new(Code::File, format!("open {}: {e}; {fix}", path.display()))
     };
+    // Where no divvyd runs nobody has made it; one that comes takes it from nobody who lets others in.
     if let Some(dir) = file.parent() {
-        std::fs::create_dir_all(dir).map_err(failed)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     }
     let lock = File::create(&path).map_err(failed)?;
     match lock.try_lock() {
