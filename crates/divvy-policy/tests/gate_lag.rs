@@ -410,3 +410,22 @@ fn whoever_will_be_held_is_looked_at_in_time() {
     }
     assert!(worst <= 5 * MS, "{worst} ns off, half a quota is 5 ms");
 }
+
+/// What capped clients make of cycles is nothing to one that slept through it: awake, it leaves the others what is theirs.
+#[test]
+fn who_wakes_beside_capped_clients_takes_no_more_than_its_part() {
+    let mut w = world(lag(2), 2, &[3]);
+    w.join_wide(1, 2);
+    w.join_sleeper(300, 4_000 * MS, 3_000 * MS);
+    let mut least = u64::MAX;
+    let mut before = w.used();
+    for second in 1..40 {
+        w.run_until(second * 1_000 * MS);
+        let used = w.used();
+        // The sleeper can use one of the CPUs; of the other, a quarter is the second's.
+        // At first nobody has been found to be infeasible.
+        least = if second > 1 { least.min(used[1] - before[1]) } else { least };
+        before = used;
+    }
+    assert!(least >= 100 * MS, "{least} ns in a second");
+}

@@ -46,7 +46,13 @@ impl Lag {
 
     /// What `c` gets for a cycle, ns.
     pub(super) fn quota(&self, c: &Client) -> i128 {
-        c.cap.unwrap_or_else(|| i128::from(c.share.get() / self.unit_now) * i128::from(self.time_now.0))
+        let by_share = |time: Nanos| i128::from(c.share.get() / self.unit_now) * i128::from(time.0);
+        match (c.cap, c.claim) {
+            (Some(cap), _) => cap,
+            (None, Some(_)) => by_share(self.time_now),
+            // Who sleeps is in nobody's water-filling: awake, it has no more than it could have used of the cycle.
+            (None, None) => by_share(self.time_base).min(self.most_of_cycle(c.reach)),
+        }
     }
 
     /// Whether a client has had what it is due in this cycle. Who is capped runs on.
@@ -225,7 +231,7 @@ impl Lag {
                     s.saturating_sub(c.turn_used.saturating_sub(since_look)).max(GRAIN)
                 });
                 let soonest = if lone { turn } else { through.min(turn) };
-                if soonest < tick { soonest } else { on_grid(c.looked, tick) }
+                soonest.min(on_grid(c.looked, tick))
             }
         };
         let at = c.looked + span;

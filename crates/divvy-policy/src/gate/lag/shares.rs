@@ -53,7 +53,7 @@ impl Lag {
             cpus = cpus.saturating_sub(reach);
             self.capped.push(client);
         }
-        self.time_now = self.stretched(time, shares, cpus);
+        (self.time_base, self.time_now) = (time, self.stretched(time, shares, cpus));
         // Where nobody is left, any length will do: the one that the shares would have had.
         let (shares, cpus) = if shares == 0 || cpus == 0 {
             (self.claimed_shares, u128::from(self.params.cpus) * one)
@@ -61,6 +61,7 @@ impl Lag {
             (shares, cpus)
         };
         let length = shares * one / u128::from(self.unit_now) * u128::from(self.time_now.0) / cpus;
+        self.length = i128::try_from(length).unwrap_or(i128::MAX);
         for index in 0..self.capped.len() {
             let client = self.capped[index];
             if let Some(c) = self.clients.get_mut(client) {
@@ -71,8 +72,16 @@ impl Lag {
         changed
     }
 
-    /// `time`, as many times that those who are left beside the capped ones, with so many `shares` and `cpus`, make a cycle as long as
-    /// all would by their shares: a power of two, since what clients can use flickers. Where only one is left, and nobody has to wait for
+    /// All that so many CPUs come to in a cycle, ns; no end where nobody makes cycles.
+    pub(super) fn most_of_cycle(&self, reach: Cpus) -> i128 {
+        if self.length == 0 {
+            return i128::MAX;
+        }
+        self.length.saturating_mul(i128::from(reach.0.max(Cpus::ONE.0))) / i128::from(Cpus::ONE.0)
+    }
+
+    /// `time`, as many times that those who are left beside the capped ones, with so many `shares` and `cpus`, make a cycle about as long as
+    /// all would by their shares, and no longer: a power of two, since what clients can use flickers. Where only one is left, and nobody has to wait for
     /// it, a cycle is as long as a look can be put off.
     fn stretched(&self, time: Nanos, shares: u128, cpus: u128) -> Nanos {
         if self.capped.is_empty() || shares == 0 || cpus == 0 || self.params.share_time.is_some() {
@@ -89,7 +98,7 @@ impl Lag {
         } else {
             by_shares
         };
-        let times = (least / now).clamp(1, STRETCH_MAX).next_power_of_two();
+        let times = 1_u128 << (least / now).clamp(1, STRETCH_MAX).ilog2();
         Nanos(time.0.saturating_mul(u64::try_from(times).unwrap_or(1)))
     }
 }
