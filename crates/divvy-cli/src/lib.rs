@@ -10,6 +10,7 @@ mod bounds;
 mod capable;
 mod completions;
 mod cpus;
+mod files;
 mod help;
 mod limit;
 mod market;

@@ -22,19 +22,23 @@ pub(super) fn associations(program: &Path, cluster: Option<&str>) -> Result<Stri
     let mut words = vec!["--noheader".to_owned(), "--parsable2".into(), "show".into(), "assoc".into()];
     words.extend(cluster.map(|cluster| format!("cluster={cluster}")));
     words.push("format=account,user,parentname,fairshare".into());
-    said(program, &words).map_err(|what| {
+    said(program, &words, &[]).map_err(|what| {
         let fix = "the table that holds stays; without accounting, give one with --table FILE";
         Failure::new(Code::System, format!("{} show assoc: {what}; {fix}", program.display()))
     })
 }
 
-/// What a program of Slurm's prints.
+/// What a program of Slurm's prints, with these variables.
 ///
 /// # Errors
 /// What went wrong, in words: it cannot be run, fails, or does not end within a minute.
-pub(super) fn said<S: AsRef<OsStr>>(program: &Path, words: &[S]) -> Result<String, String> {
+pub(super) fn said<S: AsRef<OsStr>>(
+    program: &Path,
+    words: &[S],
+    with: &[(&str, &str)],
+) -> Result<String, String> {
     let mut command = Command::new(program);
-    command.args(words).stdin(Stdio::null());
+    command.args(words).envs(with.iter().copied()).stdin(Stdio::null());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.map_err(|e| e.to_string())?;
     let process = ProcessRef::open_child(Pid::from_child(&child)).map_err(|e| e.to_string())?;
@@ -46,11 +50,18 @@ pub(super) fn said<S: AsRef<OsStr>>(program: &Path, words: &[S]) -> Result<Strin
         }
         late
     });
-    // What it complains of is short: a pipe holds it until we read.
-    let (mut said, mut complaint) = (String::new(), String::new());
+    let mut said = String::new();
+    // However much it complains of: a full pipe would keep it.
+    let complaints = child.stderr.take().map(|mut out| {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = out.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        })
+    });
     let read = child.stdout.take().map_or(Ok(0), |mut out| out.read_to_string(&mut said));
-    let _ = child.stderr.take().map(|mut out| out.read_to_string(&mut complaint));
     let status = child.wait();
+    let complaint = complaints.and_then(|thread| thread.join().ok()).unwrap_or_default();
     drop(ended);
     if watcher.join().unwrap_or(false) {
         return Err(format!("no answer within {} s", PATIENCE.as_secs()));

@@ -147,7 +147,7 @@ impl Watch {
         }
         let machine = span as f64 * cpus.max(1) as f64;
         let (told, again) = (&self.told, self.again_ns);
-        let is_due = |user: &str| told.get(user).is_none_or(|&then| now_ns.saturating_sub(then) >= again);
+        let is_due = |user: &str| told.get(user).is_none_or(|&then| then > now_ns || now_ns - then >= again);
         let over: Vec<Over> = sums
             .into_iter()
             .filter_map(|(user, ns)| {

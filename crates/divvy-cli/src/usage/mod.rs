@@ -22,6 +22,7 @@ use divvy_policy::Nanos;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::account::{Account, Over, Watch};
+use crate::files;
 use crate::remote::which::Which;
 use crate::{Code, Failure, print, tell};
 
@@ -269,29 +270,25 @@ impl<'a> Recorder<'a> {
 
 /// Where is kept who was told when: beside the file of usage.
 fn told_file(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".told");
-    name.into()
+    files::beside(file, "told")
 }
 
-/// Who was told when, ns of the clock on the wall; nobody where nothing is kept.
+/// Who was told when, ns of the clock on the wall; nobody where nothing is kept. What does not read is said, and forgotten.
 fn told(file: &Path) -> Result<BTreeMap<String, u64>, Failure> {
     let path = told_file(file);
     match std::fs::read_to_string(&path) {
-        Ok(text) => serde_json::from_str(&text).map_err(|e| {
-            let fix = "remove it: then whoever is far over is told anew";
-            Failure::new(Code::File, format!("{}: {e}; {fix}", path.display()))
-        }),
+        Ok(text) => Ok(serde_json::from_str(&text).unwrap_or_else(|e| {
+            tell(format_args!("divvy usage: {}: {e}; whoever is far over is told anew", path.display()));
+            BTreeMap::new()
+        })),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
         Err(e) => Err(Failure::new(Code::File, format!("read {}: {e}", path.display()))),
     }
 }
 
 fn remember_told(file: &Path, told: &BTreeMap<String, u64>) -> Result<(), Failure> {
-    let path = told_file(file);
     let text = serde_json::to_string(told).map_err(|e| Failure::new(Code::System, e))?;
-    std::fs::write(&path, text)
-        .map_err(|e| Failure::new(Code::File, format!("write {}: {e}", path.display())))
+    files::replace(&told_file(file), &text)
 }
 
 fn unix_seconds() -> u64 {

@@ -16,10 +16,16 @@ pub(super) struct Payer {
     pub(super) user: String,
 }
 
+impl std::fmt::Display for Payer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.account, self.user)
+    }
+}
+
 impl Payer {
-    /// The QOS that is this payer's alone.
+    /// The QOS that is this payer's alone; Slurm has their names in small letters.
     pub(super) fn qos(&self) -> String {
-        format!("{QOS_PREFIX}{}-{}", self.account, self.user)
+        format!("{QOS_PREFIX}{}-{}", self.account, self.user).to_lowercase()
     }
 }
 
@@ -38,9 +44,11 @@ pub(super) struct Job {
     pub(super) payer: Payer,
     /// CPU seconds that it was given: CPUs times time.
     pub(super) given: f64,
-    /// CPU seconds that it used.
-    pub(super) used: f64,
+    /// CPU seconds that it used; none where Slurm does not tell.
+    pub(super) used: Option<f64>,
     pub(super) runs: bool,
+    /// When it began, in seconds since 1970.
+    pub(super) began: u64,
 }
 
 /// What was known of a job at the last look.
@@ -62,9 +70,28 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// The part of what its jobs are given that Slurm charges.
+    /// The part of what its jobs are given that Slurm is to charge.
     pub(super) fn factor(&self) -> f64 {
         self.factor.unwrap_or(1.0)
+    }
+
+    /// Whether that is another factor than `there`.
+    pub(super) fn differs(&self, there: f64) -> bool {
+        (self.factor() - there).abs() > STEP / 2.0
+    }
+
+    fn add(&mut self, sum: Known) {
+        self.given += sum.given;
+        self.used += sum.used;
+        self.since.given += sum.given;
+        self.since.used += sum.used;
+        let since = self.since;
+        // The first is better early than exact.
+        if since.given < GIVEN_MIN && self.factor.is_some() || since.given <= 0.0 {
+            return;
+        }
+        self.since = Known::default();
+        self.factor = Some(((since.used / since.given / STEP).round() * STEP).clamp(LEAST, 1.0));
     }
 }
 
@@ -73,6 +100,8 @@ impl Account {
 pub(super) struct Charges {
     /// Of the file; a later one is not understood.
     pub(super) version: u32,
+    /// When the last look was, in seconds since 1970; 0 before the first.
+    looked: u64,
     jobs: BTreeMap<u64, Known>,
     #[serde(with = "as_list")]
     pub(super) payers: BTreeMap<Payer, Account>,
@@ -104,17 +133,23 @@ mod as_list {
 pub(super) const VERSION: u32 = 1;
 
 impl Charges {
-    /// Takes in how far the jobs have come, and says whose factor is to change, and to what. Jobs that have ended are forgotten.
-    pub(super) fn look(&mut self, jobs: &[Job]) -> Vec<(Payer, f64)> {
+    /// Takes in at `now` how far the jobs have come: the factors of those who pay for them follow. Jobs that have ended are forgotten.
+    pub(super) fn look(&mut self, now: u64, jobs: &[Job]) {
         self.version = VERSION;
         let mut since: BTreeMap<&Payer, Known> = BTreeMap::new();
         let mut known = BTreeMap::new();
         for job in jobs {
             let before = self.jobs.get(&job.id).copied();
-            // One that had ended before it was ever seen was charged before there was a factor of ours.
-            let Some(before) = before.or_else(|| job.runs.then(Known::default)) else { continue };
+            let Some(used) = job.used else {
+                // It is taken in when there is something to be known of it again.
+                known.extend(before.filter(|_| job.runs).map(|before| (job.id, before)));
+                continue;
+            };
+            // One that had ended before the last look was charged before there was a factor of ours, or was counted then.
+            let is_new = job.runs || self.looked > 0 && job.began >= self.looked;
+            let Some(before) = before.or_else(|| is_new.then(Known::default)) else { continue };
             // Accounting may know less of a job that has just ended than was known while it ran.
-            let now = Known { given: job.given.max(before.given), used: job.used.max(before.used) };
+            let now = Known { given: job.given.max(before.given), used: used.max(before.used) };
             let sum = since.entry(&job.payer).or_default();
             sum.given += now.given - before.given;
             sum.used += now.used - before.used;
@@ -122,27 +157,10 @@ impl Charges {
                 known.insert(job.id, now);
             }
         }
-        self.jobs = known;
-        let mut changed = Vec::new();
+        (self.jobs, self.looked) = (known, now);
         for (payer, sum) in since {
-            let account = self.payers.entry(payer.clone()).or_default();
-            account.given += sum.given;
-            account.used += sum.used;
-            account.since.given += sum.given;
-            account.since.used += sum.used;
-            let since = account.since;
-            // The first is better early than exact.
-            if since.given < GIVEN_MIN && account.factor.is_some() || since.given <= 0.0 {
-                continue;
-            }
-            account.since = Known::default();
-            let factor = ((since.used / since.given / STEP).round() * STEP).clamp(LEAST, 1.0);
-            if (factor - account.factor()).abs() > STEP / 2.0 {
-                changed.push((payer.clone(), factor));
-            }
-            account.factor = Some(factor);
+            self.payers.entry(payer.clone()).or_default().add(sum);
         }
-        changed
     }
 }
 
@@ -155,68 +173,88 @@ mod tests {
     }
 
     fn job(id: u64, user: &str, given: f64, used: f64, runs: bool) -> Job {
-        Job { id, payer: payer(user), given, used, runs }
+        Job { id, payer: payer(user), given, used: Some(used), runs, began: 100 }
+    }
+
+    fn factor(charges: &Charges, user: &str) -> f64 {
+        charges.payers[&payer(user)].factor()
     }
 
     #[test]
     fn a_factor_is_the_part_that_was_used_since_the_last_look() {
         let mut charges = Charges::default();
         let (mut given, mut used) = (0.0, 0.0);
-        for (part, factor) in
-            [(0.25, Some(0.25)), (0.25, None), (0.254, None), (1.0, Some(1.0)), (0.5, Some(0.5))]
-        {
+        for (part, expected) in [(0.25, 0.25), (0.25, 0.25), (0.254, 0.25), (1.0, 1.0), (0.5, 0.5)] {
             (given, used) = (given + 60.0, used + 60.0 * part);
-            let expected: Vec<(Payer, f64)> =
-                factor.map(|factor| (payer("alice"), factor)).into_iter().collect();
-            assert_eq!(charges.look(&[job(1, "alice", given, used, true)]), expected, "{part}");
+            charges.look(1000, &[job(1, "alice", given, used, true)]);
+            assert!(!charges.payers[&payer("alice")].differs(expected), "{part}: {charges:?}");
         }
-        assert!(charges.look(&[job(1, "alice", given, used, true)]).is_empty(), "no time has passed");
-        let account = charges.payers[&payer("alice")];
-        assert!((account.given - 300.0).abs() < 1e-6 && (account.used - 135.24).abs() < 1e-6, "{account:?}");
+        let before = charges.payers[&payer("alice")];
+        charges.look(1000, &[job(1, "alice", given, used, true)]);
+        assert_eq!(charges.payers[&payer("alice")], before, "no time has passed");
+        assert!((before.given - 300.0).abs() < 1e-6 && (before.used - 135.24).abs() < 1e-6, "{before:?}");
     }
 
     #[test]
     fn looks_that_come_soon_are_taken_together() {
         let mut charges = Charges::default();
-        let mut told = Vec::new();
         // What is used is known in whole seconds: .25 and .75 of 4 s by turns.
         for look in 1..=30 {
             let used = f64::from(look) + if look % 2 == 0 { 1.0 } else { 0.0 };
-            told.extend(charges.look(&[job(1, "alice", 4.0 * f64::from(look), used, true)]));
+            charges.look(1000, &[job(1, "alice", 4.0 * f64::from(look), used, true)]);
+            let factor = factor(&charges, "alice");
+            assert!((factor - 0.25).abs() <= 0.035, "{look}: {factor}");
         }
-        let told: Vec<f64> = told.into_iter().map(|(_, factor)| factor).collect();
-        assert!(told.len() <= 4 && told.iter().all(|factor| (factor - 0.25).abs() <= 0.035), "{told:?}");
     }
 
     #[test]
     fn jobs_end_and_others_begin() {
         let mut charges = Charges::default();
-        assert!(charges.look(&[job(7, "bob", 500.0, 100.0, false)]).is_empty(), "it had ended before");
-        assert!(charges.payers.is_empty());
-        charges.look(&[job(8, "bob", 60.0, 30.0, true), job(9, "bob", 60.0, 15.0, true)]);
+        charges.look(1000, &[job(7, "bob", 500.0, 100.0, false)]);
+        assert!(charges.payers.is_empty(), "it had ended before");
+        charges.look(1060, &[job(8, "bob", 60.0, 30.0, true), job(9, "bob", 60.0, 15.0, true)]);
         // One has ended, and accounting does not know yet what it used.
-        charges.look(&[job(8, "bob", 90.0, 0.0, false), job(9, "bob", 120.0, 60.0, true)]);
+        charges.look(1120, &[job(8, "bob", 90.0, 0.0, false), job(9, "bob", 120.0, 60.0, true)]);
         let account = charges.payers[&payer("bob")];
-        assert_eq!((account.given, account.used), (210.0, 90.0));
-        assert_eq!(account.factor(), 0.5, "of 90 s 45 were used");
-        charges.look(&[job(9, "bob", 120.0, 60.0, false)]);
+        assert_eq!(
+            (account.given, account.used, account.factor()),
+            (210.0, 90.0, 0.5),
+            "of 90 s 45 were used"
+        );
+        charges.look(1180, &[job(9, "bob", 120.0, 60.0, false)]);
         assert!(charges.jobs.is_empty());
         assert_eq!(charges.payers[&payer("bob")], account, "nothing was added");
+        // One that came and went between two looks.
+        let short = Job { began: 1190, ..job(10, "bob", 40.0, 40.0, false) };
+        charges.look(1240, std::slice::from_ref(&short));
+        assert_eq!((factor(&charges, "bob"), charges.payers[&payer("bob")].given), (1.0, 250.0));
+        charges.look(1300, &[short]);
+        assert_eq!(charges.payers[&payer("bob")].given, 250.0, "it is counted once");
+    }
+
+    #[test]
+    fn what_slurm_does_not_tell_is_no_use_of_nothing() {
+        let mut charges = Charges::default();
+        charges.look(1000, &[job(1, "alice", 60.0, 30.0, true)]);
+        let silent = Job { used: None, ..job(1, "alice", 120.0, 0.0, true) };
+        charges.look(1060, &[silent]);
+        assert_eq!(factor(&charges, "alice"), 0.5);
+        charges.look(1120, &[job(1, "alice", 180.0, 150.0, true)]);
+        assert_eq!(factor(&charges, "alice"), 1.0, "120 of 120 s");
     }
 
     #[test]
     fn a_factor_stays_within_its_bounds() {
         let mut charges = Charges::default();
         // More threads than CPUs were given: it is charged all of these, and no more.
-        assert!(charges.look(&[job(1, "alice", 60.0, 90.0, true)]).is_empty());
-        assert_eq!(charges.payers[&payer("alice")].factor(), 1.0);
-        assert_eq!(charges.look(&[job(2, "bob", 60.0, 0.0, true)]), [(payer("bob"), LEAST)]);
+        charges.look(1000, &[job(1, "alice", 60.0, 90.0, true), job(2, "bob", 60.0, 0.0, true)]);
+        assert_eq!((factor(&charges, "alice"), factor(&charges, "bob")), (1.0, LEAST));
     }
 
     #[test]
     fn what_is_remembered_is_read_back() {
         let mut charges = Charges::default();
-        charges.look(&[job(1, "alice", 60.0, 15.0, true)]);
+        charges.look(1000, &[job(1, "alice", 60.0, 15.0, true)]);
         let text = serde_json::to_string(&charges).expect("JSON");
         assert_eq!(serde_json::from_str::<Charges>(&text).expect("its own"), charges);
     }

@@ -5,17 +5,19 @@
 mod charge;
 mod parse;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{DirBuilder, File};
-use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
+use divvy_linux::clock;
 
-use self::charge::{Charges, Payer, QOS_PREFIX, VERSION};
+use self::charge::{Charges, Payer, VERSION};
 use super::slurm::said;
+use crate::files;
 use crate::remote::json;
-use crate::{Code, Failure, print};
+use crate::{Code, Failure, print, tell};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct UsageArgs {
@@ -35,10 +37,6 @@ pub(crate) struct UsageArgs {
     /// Where is remembered how far each job was at the last look
     #[arg(long, value_name = "FILE", default_value = "/var/lib/divvy/site-usage.json")]
     state: PathBuf,
-
-    /// Only this cluster of Slurm's
-    #[arg(long, value_name = "NAME")]
-    cluster: Option<String>,
 
     /// The directory of sacct, sstat and sacctmgr, where they are not on the path
     #[arg(long, value_name = "DIR")]
@@ -64,13 +62,13 @@ struct Line {
 
 /// Slurm's programs.
 struct Slurm<'a> {
-    args: &'a UsageArgs,
+    dir: Option<&'a Path>,
 }
 
 impl Slurm<'_> {
     fn ask(&self, program: &str, words: &[&str]) -> Result<String, Failure> {
-        let path = self.args.slurm.as_deref().map_or_else(|| PathBuf::from(program), |dir| dir.join(program));
-        said(&path, words).map_err(|what| {
+        let path = self.dir.map_or_else(|| PathBuf::from(program), |dir| dir.join(program));
+        said(&path, words, &[("SLURM_TIME_FORMAT", "%s")]).map_err(|what| {
             let fix = "factors stay as they are; Slurm's programs are on the path, or in --slurm DIR, and its accounting answers";
             Failure::new(Code::System, format!("{} {}: {what}; {fix}", path.display(), words.join(" ")))
         })
@@ -81,32 +79,47 @@ impl Slurm<'_> {
         self.ask("sacctmgr", &all).map(drop)
     }
 
-    /// Users of accounts, with their QOS.
-    fn payers(&self) -> Result<Vec<(Payer, String)>, Failure> {
-        let mut words = vec!["--noheader", "--parsable2", "show", "assoc"];
-        let cluster = self.args.cluster.as_ref().map(|name| format!("cluster={name}"));
-        words.extend(cluster.as_deref());
-        words.push("format=account,user,qos");
-        let text = self.ask("sacctmgr", &words)?;
-        parse::payers(&text).map_err(|e| Failure::new(Code::System, format!("sacctmgr show assoc: {e}")))
+    fn show(&self, what: &[&str]) -> Result<String, Failure> {
+        let words: Vec<&str> = ["--noheader", "--parsable2", "show"].iter().chain(what).copied().collect();
+        self.ask("sacctmgr", &words)
+    }
+
+    /// Users of accounts, each once, with their QOS. Two who would have the same one are an error.
+    fn payers(&self) -> Result<BTreeMap<Payer, String>, Failure> {
+        let failed = |e: String| Failure::new(Code::System, format!("sacctmgr show assoc: {e}"));
+        let text = self.show(&["assoc", "format=account,user,qos"])?;
+        let payers: BTreeMap<Payer, String> = parse::payers(&text).map_err(failed)?.into_iter().collect();
+        let mut names: BTreeMap<String, &Payer> = BTreeMap::new();
+        for payer in payers.keys() {
+            if let Some(other) = names.insert(payer.qos(), payer) {
+                let text = format!(
+                    "{other} and {payer} would both have the QOS {}; rename one of the accounts",
+                    payer.qos()
+                );
+                return Err(failed(text));
+            }
+        }
+        Ok(payers)
+    }
+
+    /// The factor of each QOS.
+    fn factors(&self) -> Result<BTreeMap<String, f64>, Failure> {
+        Ok(parse::factors(&self.show(&["qos", "format=name,usagefactor"])?))
     }
 
     /// The jobs that run, and those that ended lately.
     fn jobs(&self) -> Result<Vec<charge::Job>, Failure> {
-        let failed = |what: &str, e: String| {
-            Failure::new(Code::System, format!("{what}: {e}; factors stay as they are"))
-        };
         let mut words = vec!["--noheader", "--parsable2", "--allusers", "--starttime", "now-1day"];
-        words.extend(self.args.cluster.iter().flat_map(|name| ["--clusters", name.as_str()]));
-        words.extend(["--format", "jobidraw,account,user,alloccpus,elapsedraw,state,totalcpu"]);
-        let mut jobs = parse::jobs(&self.ask("sacct", &words)?).map_err(|e| failed("sacct", e))?;
+        words.extend(["--format", "jobidraw,account,user,alloccpus,elapsedraw,state,totalcpu,start"]);
+        let mut jobs = parse::jobs(&self.ask("sacct", &words)?)
+            .map_err(|e| Failure::new(Code::System, format!("sacct: {e}; factors stay as they are")))?;
         let running: Vec<String> = jobs.iter().filter(|job| job.runs).map(|job| job.id.to_string()).collect();
         if !running.is_empty() {
             let words =
                 ["--noheader", "--parsable2", "--allsteps", "--format", "jobid,ntasks,avecpu", "--jobs"];
             let list = running.join(",");
             let words: Vec<&str> = words.into_iter().chain([list.as_str()]).collect();
-            parse::add_running(&mut jobs, &self.ask("sstat", &words)?).map_err(|e| failed("sstat", e))?;
+            parse::add_running(&mut jobs, &self.ask("sstat", &words)?);
         }
         Ok(jobs)
     }
@@ -115,30 +128,40 @@ impl Slurm<'_> {
 /// # Errors
 /// [`Failure`]: Slurm does not answer, or what is remembered cannot be read or written; no factor was changed then, but those said.
 pub(super) fn run(args: &UsageArgs) -> Result<Code, Failure> {
-    let slurm = Slurm { args };
+    let slurm = Slurm { dir: args.slurm.as_deref() };
+    let _lock = lock(&args.state)?;
     if args.prepare {
         return prepare(&slurm);
     }
     if args.remove {
         return remove(&slurm);
     }
-    let _lock = lock(&args.state)?;
+    look(args, &slurm)
+}
+
+fn look(args: &UsageArgs, slurm: &Slurm<'_>) -> Result<Code, Failure> {
     let mut charges = remembered(&args.state)?;
-    let changed = charges.look(&slurm.jobs()?);
-    let own: Vec<Payer> = slurm
-        .payers()?
-        .into_iter()
-        .filter(|(payer, qos)| *qos == payer.qos())
-        .map(|(payer, _)| payer)
-        .collect();
-    let mut lines = Vec::new();
-    let mut without = Vec::new();
+    let jobs = slurm.jobs()?;
+    let silent = jobs.iter().filter(|job| job.runs && job.used.is_none()).count();
+    charges.look(clock::unix().0 / 1_000_000_000, &jobs);
+    let (payers, factors) = (slurm.payers()?, slurm.factors()?);
+    let (mut lines, mut without, mut failed) = (Vec::new(), Vec::new(), None);
     for (payer, account) in &charges.payers {
-        if !own.contains(payer) {
-            without.push(format!("{}/{}", payer.account, payer.user));
+        let own = payer.qos();
+        let there = factors.get(&own).filter(|_| payers.get(payer) == Some(&own));
+        let Some(&there) = there else {
+            without.push(payer.to_string());
             continue;
+        };
+        let changed = account.differs(there);
+        if changed && !args.dry_run {
+            let factor = format!("UsageFactor={:.2}", account.factor());
+            // The others are not to wait for this one; the next look sets it again.
+            if let Err(e) = slurm.tell(&["modify", "qos", &own, "set", &factor]) {
+                failed = Some(e);
+                continue;
+            }
         }
-        let changed = changed.iter().any(|(of, _)| of == payer);
         lines.push(Line {
             account: payer.account.clone(),
             user: payer.user.clone(),
@@ -149,17 +172,17 @@ pub(super) fn run(args: &UsageArgs) -> Result<Code, Failure> {
         });
     }
     if !args.dry_run {
-        for line in lines.iter().filter(|line| line.changed) {
-            let payer = Payer { account: line.account.clone(), user: line.user.clone() };
-            let factor = format!("UsageFactor={:.2}", line.factor);
-            slurm.tell(&["modify", "qos", &payer.qos(), "set", &factor])?;
-        }
-        remember(&args.state, &charges)?;
+        files::replace(&args.state, &json(&charges)?)?;
     }
-    if args.json {
-        print(json(&lines)?)?;
-        return Ok(Code::Done);
+    if silent > 0 {
+        let text = "not told what it uses, and left out (a step begins, or JobAcctGatherType is none)";
+        tell(format_args!("divvy site usage: {}: {text}", super::count(silent, "running job")));
     }
+    print(if args.json { json(&lines)? } else { in_words(&lines, &without) })?;
+    failed.map_or(Ok(Code::Done), Err)
+}
+
+fn in_words(lines: &[Line], without: &[String]) -> String {
     let mut text: Vec<String> = lines.iter().map(told).collect();
     if !without.is_empty() {
         text.push(format!(
@@ -170,8 +193,7 @@ pub(super) fn run(args: &UsageArgs) -> Result<Code, Failure> {
     if text.is_empty() {
         text.push("no job has run since the last look".to_owned());
     }
-    print(text.join("\n"))?;
-    Ok(Code::Done)
+    text.join("\n")
 }
 
 fn told(line: &Line) -> String {
@@ -200,31 +222,9 @@ fn remembered(file: &Path) -> Result<Charges, Failure> {
     Ok(charges)
 }
 
-/// Written whole or not at all.
-fn remember(file: &Path, charges: &Charges) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| Failure::new(Code::File, format!("write {}: {e}", file.display()));
-    let new = beside(file, "new");
-    let text = json(charges)?;
-    let write = || -> std::io::Result<()> {
-        let mut out = File::create(&new)?;
-        out.write_all(text.as_bytes())?;
-        out.sync_all()?;
-        std::fs::rename(&new, file)
-    };
-    write().map_err(failed)
-}
-
-/// `FILE.WORD`.
-fn beside(file: &Path, word: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".");
-    name.push(word);
-    name.into()
-}
-
 /// Nobody else looks while this lives.
 fn lock(file: &Path) -> Result<File, Failure> {
-    let path = beside(file, "lock");
+    let path = files::beside(file, "lock");
     let failed = |e: std::io::Error| {
         let fix = "its directory has to be ours to write: --state FILE names another";
         Failure::new(Code::File, format!("open {}: {e}; {fix}", path.display()))
@@ -245,19 +245,23 @@ fn lock(file: &Path) -> Result<File, Failure> {
 }
 
 fn prepare(slurm: &Slurm<'_>) -> Result<Code, Failure> {
+    let there: BTreeSet<String> = slurm.factors()?.into_keys().collect();
     let (mut made, mut left) = (0, Vec::new());
     for (payer, qos) in slurm.payers()? {
-        let (own, Payer { account, user }) = (payer.qos(), &payer);
+        let own = payer.qos();
         if qos == own {
             continue;
         }
         if !matches!(qos.as_str(), "" | "normal") {
-            left.push(format!("{account}/{user} ({qos})"));
+            left.push(format!("{payer} ({qos})"));
             continue;
         }
-        slurm.tell(&["add", "qos", &own])?;
-        let (of, set) = (format!("account={account}"), [format!("qos={own}"), format!("defaultqos={own}")]);
-        slurm.tell(&["modify", "user", user, "where", &of, "set", &set[0], &set[1]])?;
+        if !there.contains(&own) {
+            slurm.tell(&["add", "qos", &own])?;
+        }
+        let (of, set) =
+            (format!("account={}", payer.account), [format!("qos={own}"), format!("defaultqos={own}")]);
+        slurm.tell(&["modify", "user", &payer.user, "where", &of, "set", &set[0], &set[1]])?;
         made += 1;
     }
     let mut text =
@@ -270,15 +274,27 @@ fn prepare(slurm: &Slurm<'_>) -> Result<Code, Failure> {
 }
 
 fn remove(slurm: &Slurm<'_>) -> Result<Code, Failure> {
+    let there = slurm.factors()?;
     let mut removed = 0;
     for (payer, qos) in slurm.payers()? {
-        if !qos.starts_with(QOS_PREFIX) || qos != payer.qos() {
-            continue;
+        let own = payer.qos();
+        if qos == own {
+            let of = format!("account={}", payer.account);
+            slurm.tell(&[
+                "modify",
+                "user",
+                &payer.user,
+                "where",
+                &of,
+                "set",
+                "defaultqos=-1",
+                "qos=normal",
+            ])?;
         }
-        let of = format!("account={}", payer.account);
-        slurm.tell(&["modify", "user", &payer.user, "where", &of, "set", "defaultqos=-1", "qos=normal"])?;
-        slurm.tell(&["delete", "qos", &qos])?;
-        removed += 1;
+        if there.contains_key(&own) {
+            slurm.tell(&["delete", "qos", &own])?;
+            removed += 1;
+        }
     }
     print(format!("{removed} QOS removed; their users have `normal` again"))?;
     Ok(Code::Done)
