@@ -200,6 +200,13 @@ fn an_archive_is_unpacked_over_a_prefix() {
         .map(|text| text.replace("/usr/local", &at).replace(" /var/", &format!(" {at}/var/")))
         .map(|text| text.replace(" /etc/", &format!(" {at}/etc/")))
         .collect();
+    // What root is to do here, it does below this directory: a path that none of these words is, is the host's.
+    let own = dir.path().display().to_string();
+    for word in
+        commands.iter().flat_map(|text| text.split(|c: char| c.is_whitespace() || "'\"=:;(){}".contains(c)))
+    {
+        assert!(!word.starts_with('/') || word.starts_with(&own), "{word} is none of ours: {commands:#?}");
+    }
     let [unpack, remove] = commands.as_slice() else { panic!("two blocks: {commands:#?}") };
     done(Command::new("sh").args(["-euc", unpack]));
     assert_eq!(text(&done(&mut Command::new(prefix.join("bin/divvyd"))).stdout), "divvyd\n");

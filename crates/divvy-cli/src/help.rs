@@ -86,6 +86,7 @@ const ENDINGS: &[Ending] = &[
             ("3", "a command cannot be started, or a process not attached; nothing is left running"),
             FILE,
             SYSTEM,
+            NO_CURRENCY,
             (
                 "7",
                 "its scheduler was killed, or --group or --from has no divvyd; what runs goes on, undivided",

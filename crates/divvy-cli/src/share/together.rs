@@ -222,6 +222,7 @@ impl Together {
             choice: plan.choice,
             paused: Vec::new(),
             holds: false,
+            rejoins: false,
             shared: shared.clone(),
             waker,
         };
@@ -303,6 +304,8 @@ struct Worker {
     paused: Vec<usize>,
     /// Ctrl-Z holds.
     holds: bool,
+    /// A divvyd whose clients the tasks were has ended.
+    rejoins: bool,
     shared: Shared,
     waker: Waker,
 }
@@ -353,10 +356,21 @@ impl Worker {
                 // It has ended since.
                 Err(LaunchError::Api(e))
                     if e.code() == Some(ErrorCode::NoSuchProcess) && wanted.is_command => {}
+                Err(LaunchError::Api(e)) if self.rejoins && e.code() == Some(ErrorCode::ProcessTaken) => {
+                    self.ids[i] = Some(self.found_again(i).ok_or(e)?);
+                }
                 Err(e) => return Err(e),
             }
         }
         Ok(())
+    }
+
+    /// The client that a task was before its divvyd ended: the system's next one finds its clients again by itself.
+    fn found_again(&self, task: usize) -> Option<u32> {
+        let Choice::System(_) = self.choice else { return None };
+        let all = self.choice.api().and_then(|api| api.clients_with_members(0)).ok()?;
+        let selector = self.wanted[task].new.selector.as_deref();
+        all.clients.iter().find(|client| Some(client.selector.as_str()) == selector).map(|client| client.id)
     }
 
     /// How everybody stands; whether divvyd could be had.
@@ -397,6 +411,7 @@ impl Worker {
     /// The divvyd whose clients the tasks were has ended, and has resumed them.
     fn join_again(&mut self, why: &str) -> bool {
         self.ids.fill(None);
+        self.rejoins = true;
         let lost = match self.add_all() {
             Ok(()) => {
                 self.paused.clear();

@@ -49,7 +49,7 @@ fn help_lists_the_exit_codes() {
         let list = text.split_once("Exit codes:\n").map(|(_, list)| list.to_owned()).unwrap_or_default();
         list.lines().filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect::<Vec<_>>()
     };
-    assert_eq!(codes(&["share", "--help"]), ["0", "1", "2", "3", "4", "5", "7", "128+N"]);
+    assert_eq!(codes(&["share", "--help"]), ["0", "1", "2", "3", "4", "5", "6", "7", "8", "128+N"]);
     assert_eq!(codes(&["run", "--help"]), ["N", "2", "5", "6", "7", "8", "9", "126", "127"]);
     assert_eq!(codes(&["pause", "--help"]), ["0", "2", "4", "5", "6", "7", "8"]);
     assert_eq!(codes(&["policies", "--help"]), ["0", "2", "4"]);

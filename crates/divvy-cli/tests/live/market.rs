@@ -327,24 +327,25 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     });
 }
 
+/// A run of user `uid`, with a table of its own in a directory of the user's.
+fn share_as(sandbox: &Sandbox, uid: u32, words: &[&str]) -> Running {
+    let own = sandbox.path(&format!("run-{uid}"));
+    if std::fs::create_dir(&own).is_ok() {
+        std::os::unix::fs::chown(&own, Some(uid), Some(uid)).expect("a directory of the user's");
+        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o700)).expect("and nobody else's");
+    }
+    let mut command = sandbox.command_as(uid, sandbox.program());
+    command.env("DIVVY_RUNTIME_DIR", &own).args(["share", "--json", "--cpus", &one_cpu()]).args(words);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running { child: command.spawn().expect("start divvy") }
+}
+
 /// Two runs of alice's, each paid by a currency of hers, at 3:1; the tasks of the first at 3:1 too: 9/16, 3/16 and 1/4.
 #[test]
 fn the_tasks_of_a_run_are_paid_by_a_currency() {
     let Some(sandbox) = Sandbox::shared("the_tasks_of_a_run_are_paid_by_a_currency") else { return };
     let fair = Fair::open(&sandbox);
-    let share_as = |uid: u32, words: &[&str]| {
-        // A run has a table of its own, in a directory of its user's.
-        let own = sandbox.path(&format!("run-{uid}"));
-        if std::fs::create_dir(&own).is_ok() {
-            std::os::unix::fs::chown(&own, Some(uid), Some(uid)).expect("a directory of the user's");
-            std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o700))
-                .expect("and nobody else's");
-        }
-        let mut command = sandbox.command_as(uid, sandbox.program());
-        command.env("DIVVY_RUNTIME_DIR", &own).args(["share", "--json", "--cpus", &one_cpu()]).args(words);
-        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running { child: command.spawn().expect("start divvy") }
-    };
+    let share_as = |uid: u32, words: &[&str]| share_as(&sandbox, uid, words);
     let share = |words: &[&str]| share_as(alice_uid(), words);
     let refused = |words: &[&str], code: i32, why: &str| {
         let outcome = share(words).end();
@@ -378,6 +379,39 @@ fn the_tasks_of_a_run_are_paid_by_a_currency() {
         let fraction = together[field].as_f64().expect("a number");
         assert!((fraction - 0.75).abs() <= MAX_FRACTION_ERROR, "{field}: {report}");
     }
+}
+
+/// The system's divvyd finds its clients again after a restart, and so does the run whose tasks they are.
+#[test]
+fn a_run_and_the_next_divvyd_find_each_other() {
+    let Some(sandbox) = Sandbox::shared("a_run_and_the_next_divvyd_find_each_other") else { return };
+    let fair = Fair::open(&sandbox);
+    fair.must(alice_uid(), "currency create tests --mode 700");
+    let own = fair.own(alice_uid());
+    fair.must(alice_uid(), &format!("fund tests --from {own} 300"));
+    let (a, b) = (format!("a=3:{SPIN}"), format!("b=1:{SPIN}"));
+    let run = share_as(&sandbox, alice_uid(), &["--from", "tests", &a, &b]);
+    eventually("the clients", || fair.currency("b"));
+    drop(fair); // Killed outright.
+    let fair = Fair::open(&sandbox);
+    let clients = || {
+        let all = fair.json(ROOT, "ls");
+        let all = all["clients"].as_array().expect("clients").iter();
+        let mut names: Vec<String> = all.filter_map(|c| c["name"].as_str()).map(str::to_owned).collect();
+        names.sort();
+        names
+    };
+    let both = [format!("{}/a", alice_uid()), format!("{}/b", alice_uid())];
+    eventually("both again", || (clients() == both).then_some(()));
+    // The run looks five times a second.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(clients(), both, "neither twice nor gone");
+    run.signal(Signal::TERM);
+    let outcome = run.end();
+    assert_eq!(outcome.code, Some(143), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("are clients of the next one"), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("undivided"), "{}", outcome.stderr);
+    eventually("nobody", || clients().is_empty().then_some(()));
 }
 
 /// What root attaches of a user's is the user's client, paid by the user, unless root says who else pays.
