@@ -14,6 +14,9 @@ const REST_TIME: Nanos = Nanos::from_millis(100);
 const RESTS_MIN: Cpus = Cpus(Cpus::ONE.0 / 8);
 /// Over how much time counts of threads are smoothed, to tell who is of one but for moments.
 const COUNTS_TIME: Nanos = Nanos::from_millis(40);
+/// Who has had all that it can use for so long is thought to have it for the next tick too: whose threads come and go finds others in its way
+/// more often.
+const SERVED_TIME: Nanos = Nanos::from_millis(300);
 /// How fast what a client can use at most is forgotten.
 const REACH_TIME: Nanos = Nanos::from_millis(150);
 
@@ -95,6 +98,8 @@ pub(super) struct Client {
     pub(super) tick: Nanos,
     /// It used less than it has threads for at the last look: somebody shares its CPUs.
     pub(super) slowed: bool,
+    /// Since when it has had all of the CPUs that it can use, if it has.
+    pub(super) served: Option<Instant>,
     pub(super) due: Option<Instant>,
     pub(super) last_used: Instant,
     pub(super) last_used_cycle: u64,
@@ -138,6 +143,7 @@ impl Client {
             turn_used: Nanos::ZERO,
             tick,
             slowed: false,
+            served: None,
             due: None,
             last_used: Instant::ZERO,
             last_used_cycle: cycle,
@@ -236,6 +242,17 @@ impl Client {
             _ if self.apart.is_empty() => cpus,
             _ => cpus.min(Cpus::whole(self.apart.len() as u32)),
         }
+    }
+
+    /// Whether it has had all of the CPUs that it can use for a while.
+    pub(super) fn is_served(&self, now: Instant) -> bool {
+        self.served.is_some_and(|since| now.since(since) >= SERVED_TIME)
+    }
+
+    /// Whether so much CPU time in so much time is all that it can use, but for what it takes to look.
+    pub(super) fn was_served(&self, used: Nanos, elapsed: Nanos) -> bool {
+        let could = u128::from(elapsed.0) * u128::from(self.reach.0) / u128::from(Cpus::ONE.0);
+        used.0 > 0 && u128::from(used.0) + u128::from(RATE_MARGIN.0) + could / 64 >= could
     }
 
     /// Whether so much CPU time in so much time is all that its threads could have used.

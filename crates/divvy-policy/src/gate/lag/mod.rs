@@ -35,8 +35,8 @@
 //!    room: if they are in the way of the neediest client of one thread, it changes places with the one that can wait longest.
 //!    Nobody else is sent anywhere.
 //! 8. Quotas are water-filled over the reaches ([`crate::feasible`]). A client whose share asks for all that it can use runs all the
-//!    time: it is first of all, is never held, and keeps neither credit nor debt. The others' quotas are so many times as large then
-//!    that a cycle is as long as by all shares; where one is left and nobody waits for it, that looks are a tick apart
+//!    time: it is first of all, is never held, and keeps neither credit nor debt. Where one is left beside such clients,
+//!    and these have all that they can use, nobody waits for anybody: looks are a tick apart, and cycles as long
 //!    (`what_nobody_waits_for_is_looked_at_a_tick_apart`).
 //! 9. Where whoever is held has what the others leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for at its release, and
 //!    charged up to a quota or 100 ms of debt. Cycles are twice as long then, nobody is looked at sooner than after 2 ms, and
@@ -147,7 +147,7 @@ pub struct Lag {
     leftovers: bool,
     /// Nobody is left who could be released for the CPUs that are not covered.
     uncovered: bool,
-    /// Nobody is held, nor will be: all but one of those who run are capped.
+    /// Nobody is held, nor will be: all but one of those who run are capped, and have all that they can use.
     lone: bool,
     leaving: Vec<ClientId>,
     coming: Vec<ClientId>,
@@ -298,7 +298,7 @@ impl Lag {
     /// A state was seen: the answer to [`Gate::Observe`], or news that the driver had anyway.
     fn on_state(&mut self, now: Instant, client: ClientId, blocked: bool) -> Result<(), EventError> {
         let slot = self.clients.slot(client)?;
-        let (tick_min, tick_max) = (self.tick_min(), self.tick_max());
+        let (tick_min, tick_max, lone) = (self.tick_min(), self.tick_max(), self.lone);
         let Some(c) = self.clients.at_mut(slot) else { return Err(EventError::UnknownClient(client)) };
         if c.awaits == Await::State {
             self.out.answered(&mut c.awaits);
@@ -311,7 +311,7 @@ impl Lag {
             // Fewer than it was thought to have: it is looked at soon again. As many, and only others are in its way: later.
             if seen < c.parallel {
                 c.tick = tick_min;
-            } else if c.slowed {
+            } else if c.slowed && lone {
                 c.tick = Nanos(c.tick.0.saturating_mul(2)).min(tick_max);
             }
             self.resample(client, |c| c.sample_count(now, seen));

@@ -231,7 +231,7 @@ impl Lag {
                     s.saturating_sub(c.turn_used.saturating_sub(since_look)).max(GRAIN)
                 });
                 let soonest = if lone { turn } else { through.min(turn) };
-                soonest.min(on_grid(c.looked, tick))
+                soonest.min(if lone { on_grid(c.looked, tick) } else { tick })
             }
         };
         let at = c.looked + span;
@@ -292,6 +292,7 @@ impl Lag {
         }
         let all = c.used_all(used, elapsed);
         c.slowed = !all;
+        c.served = c.was_served(used, elapsed).then(|| c.served.unwrap_or(now));
         // Who keeps to some of the CPUs uses all of these with fewer threads too.
         let tells = !c.is_confined();
         let counted = tells && c.counted.is_some_and(|at| now.since(at) < COUNT_INTERVAL);
@@ -417,7 +418,7 @@ impl Lag {
             return true;
         }
         self.note_uncovered();
-        self.note_lone();
+        self.note_lone(now);
         self.tell(now);
         self.set_laxity(now);
         !self.out.is_empty()
@@ -439,12 +440,18 @@ impl Lag {
         self.uncovered = uncovered;
     }
 
-    /// Where nobody waits, and nobody will be held for another, it does not matter when who is through; else those that run are looked
-    /// at then.
-    fn note_lone(&mut self) {
+    /// Where nobody waits, nobody will be held for another, and those who are capped have all that they can use, it does not matter when
+    /// the one that is left is through; else those that run are looked at then.
+    fn note_lone(&mut self, now: Instant) {
         let waits = !(self.ready.is_empty() && self.next.is_empty() && self.next_sleepers.is_empty());
-        let uncapped = |client: &&ClientId| self.clients.get(**client).is_some_and(|c| c.cap.is_none());
-        let lone = !waits && self.running.iter().filter(uncapped).nth(1).is_none();
+        let mut running = self.running.iter().filter_map(|&client| self.clients.get(client));
+        let mut left = 0;
+        let served = !waits
+            && running.all(|c| {
+                left += u32::from(c.cap.is_none());
+                left <= 1 && (c.cap.is_none() || c.is_served(now) && !c.naps(self.cycle))
+            });
+        let lone = served && left > 0;
         if core::mem::replace(&mut self.lone, lone) && !lone {
             self.coming.extend(self.running.iter().copied());
         }

@@ -80,24 +80,17 @@ impl Lag {
         self.length.saturating_mul(i128::from(reach.0.max(Cpus::ONE.0))) / i128::from(Cpus::ONE.0)
     }
 
-    /// `time`, as many times that those who are left beside the capped ones, with so many `shares` and `cpus`, make a cycle about as long as
-    /// all would by their shares, and no longer: a power of two, since what clients can use flickers. Where only one is left, and nobody has to wait for
-    /// it, a cycle is as long as a look can be put off.
+    /// `time`, as many times that the one who is left beside the capped ones, with so many `shares` and `cpus`, makes a cycle about as long
+    /// as a look at it is put off: a power of two, since what clients can use flickers.
     fn stretched(&self, time: Nanos, shares: u128, cpus: u128) -> Nanos {
-        if self.capped.is_empty() || shares == 0 || cpus == 0 || self.params.share_time.is_some() {
+        if !self.lone || shares == 0 || cpus == 0 || self.params.share_time.is_some() {
             return time;
         }
         let one = u128::from(Cpus::ONE.0);
         // Lengths of a cycle, in units of `time` on 256 CPUs.
-        let by_shares = self.claimed_shares * one / u128::from(self.params.cpus);
         let now = (shares * one * one / cpus).max(1);
-        let least = if self.claims.len() == self.capped.len() + 1 {
-            let tick =
-                u128::from(self.tick_max().0) * u128::from(self.unit_now) * one / u128::from(time.0.max(1));
-            by_shares.max(tick)
-        } else {
-            by_shares
-        };
+        let least =
+            u128::from(self.tick_max().0) * u128::from(self.unit_now) * one / u128::from(time.0.max(1));
         let times = 1_u128 << (least / now).clamp(1, STRETCH_MAX).ilog2();
         Nanos(time.0.saturating_mul(u64::try_from(times).unwrap_or(1)))
     }
