@@ -391,10 +391,7 @@ fn a_run_and_the_next_divvyd_find_each_other() {
     fair.must(alice_uid(), &format!("fund tests --from {own} 300"));
     let (a, b) = (format!("a=3:{SPIN}"), format!("b=1:{SPIN}"));
     let run = share_as(&sandbox, alice_uid(), &["--from", "tests", &a, &b]);
-    eventually("the clients", || fair.currency("b"));
-    drop(fair); // Killed outright.
-    let fair = Fair::open(&sandbox);
-    let clients = || {
+    let clients = |fair: &Fair<'_>| {
         let all = fair.json(ROOT, "ls");
         let all = all["clients"].as_array().expect("clients").iter();
         let mut names: Vec<String> = all.filter_map(|c| c["name"].as_str()).map(str::to_owned).collect();
@@ -402,16 +399,21 @@ fn a_run_and_the_next_divvyd_find_each_other() {
         names
     };
     let both = [format!("{}/a", alice_uid()), format!("{}/b", alice_uid())];
-    eventually("both again", || (clients() == both).then_some(()));
-    // The run looks five times a second.
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    assert_eq!(clients(), both, "neither twice nor gone");
+    eventually("both", || (clients(&fair) == both).then_some(()));
+    // The run looks five times a second: by then it knows.
+    let looks = || std::thread::sleep(std::time::Duration::from_secs(2));
+    looks();
+    drop(fair); // Killed outright.
+    let fair = Fair::open(&sandbox);
+    eventually("both again", || (clients(&fair) == both).then_some(()));
+    looks();
+    assert_eq!(clients(&fair), both, "neither twice nor gone");
     run.signal(Signal::TERM);
     let outcome = run.end();
     assert_eq!(outcome.code, Some(143), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("are clients of the next one"), "{}", outcome.stderr);
     assert!(!outcome.stderr.contains("undivided"), "{}", outcome.stderr);
-    eventually("nobody", || clients().is_empty().then_some(()));
+    eventually("nobody", || clients(&fair).is_empty().then_some(()));
 }
 
 /// What root attaches of a user's is the user's client, paid by the user, unless root says who else pays.
