@@ -252,7 +252,7 @@ impl Client {
     /// Whether so much CPU time in so much time is all that it can use, but for what it takes to look.
     pub(super) fn was_served(&self, used: Nanos, elapsed: Nanos) -> bool {
         let could = u128::from(elapsed.0) * u128::from(self.reach.0) / u128::from(Cpus::ONE.0);
-        used.0 > 0 && u128::from(used.0) + u128::from(RATE_MARGIN.0) + could / 64 >= could
+        used.0 > 0 && u128::from(used.0) + u128::from(RATE_MARGIN.0) + could / 16 >= could
     }
 
     /// Whether so much CPU time in so much time is all that its threads could have used.
