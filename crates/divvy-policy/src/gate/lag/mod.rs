@@ -108,9 +108,8 @@ pub struct Lag {
     cycle: u64,
     /// What one quantum stands for in this cycle; joins and leaves change it at the next.
     unit_now: u64,
-    /// CPU time of that in this cycle, and what it would be if nobody were capped.
+    /// CPU time of that in this cycle.
     time_now: Nanos,
-    time_base: Nanos,
     /// How long a cycle is on each CPU that capped clients leave, ns; 0 before the first.
     length: i128,
     /// Cycles ended in which something was used.
@@ -173,7 +172,6 @@ impl Lag {
             cycle: 0,
             unit_now: 1,
             time_now: params.share_time.unwrap_or(params.quantum),
-            time_base: params.share_time.unwrap_or(params.quantum),
             length: 0,
             cycles_ended: 0,
             consumed: false,

@@ -46,12 +46,12 @@ impl Lag {
 
     /// What `c` gets for a cycle, ns.
     pub(super) fn quota(&self, c: &Client) -> i128 {
-        let by_share = |time: Nanos| i128::from(c.share.get() / self.unit_now) * i128::from(time.0);
+        let by_share = || i128::from(c.share.get() / self.unit_now) * i128::from(self.time_now.0);
         match (c.cap, c.claim) {
             (Some(cap), _) => cap,
-            (None, Some(_)) => by_share(self.time_now),
+            (None, Some(_)) => by_share(),
             // Who sleeps is in nobody's water-filling: awake, it has no more than it could have used of the cycle.
-            (None, None) => by_share(self.time_base).min(self.most_of_cycle(c.reach)),
+            (None, None) => by_share().min(self.most_of_cycle(c.reach)),
         }
     }
 

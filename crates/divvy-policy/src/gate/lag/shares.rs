@@ -33,7 +33,7 @@ impl Lag {
     }
 
     /// Finds whose shares are infeasible, or nearly, and what they get: the length of the cycle, on each CPU that they can
-    /// use. Sets the CPU time of one unit of shares, `time` if nobody is capped. Returns those whose cap may have changed.
+    /// use. Sets the CPU time of one unit of shares, `time` unless [stretched](Self::stretched). Returns those whose cap may have changed.
     pub(super) fn cap_infeasible(&mut self, time: Nanos) -> Vec<ClientId> {
         let mut changed = core::mem::take(&mut self.capped);
         for &client in &changed {
@@ -53,7 +53,7 @@ impl Lag {
             cpus = cpus.saturating_sub(reach);
             self.capped.push(client);
         }
-        (self.time_base, self.time_now) = (time, self.stretched(time, shares, cpus));
+        self.time_now = self.stretched(time, shares, cpus);
         // Where nobody is left, any length will do: the one that the shares would have had.
         let (shares, cpus) = if shares == 0 || cpus == 0 {
             (self.claimed_shares, u128::from(self.params.cpus) * one)
