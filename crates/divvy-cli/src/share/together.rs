@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use divvy_api::client::{Api, ApiError, Asked, Choice};
 use divvy_api::launch::{LaunchError, with_choice};
-use divvy_api::types::{Change, ClientState, Clients, ErrorCode, NewClient, Status};
+use divvy_api::types::{Change, Client, ClientState, Clients, ErrorCode, NewClient, Status};
 use divvy_linux::{CpuMask, Pid, StartTime, Waker, clock, procfs};
 use divvy_policy::Nanos;
 
@@ -369,8 +369,7 @@ impl Worker {
     fn found_again(&self, task: usize) -> Option<u32> {
         let Choice::System(_) = self.choice else { return None };
         let all = self.choice.api().and_then(|api| api.clients_with_members(0)).ok()?;
-        let selector = self.wanted[task].new.selector.as_deref();
-        all.clients.iter().find(|client| Some(client.selector.as_str()) == selector).map(|client| client.id)
+        own_client(&all, rustix::process::geteuid().as_raw(), self.wanted[task].new.selector.as_deref()?)
     }
 
     /// How everybody stands; whether divvyd could be had.
@@ -467,6 +466,13 @@ impl Worker {
     }
 }
 
+/// The client of user `uid` that has this selector: others may have the same one, of their own processes.
+fn own_client(all: &Clients, uid: u32, selector: &str) -> Option<u32> {
+    let user = divvy_linux::user_name(uid).unwrap_or_else(|| uid.to_string());
+    let is_it = |client: &&Client| client.selector == selector && client.user.as_ref() == Some(&user);
+    all.clients.iter().find(is_it).map(|client| client.id)
+}
+
 fn is_gone(e: &ApiError) -> bool {
     matches!(e, ApiError::NotRunning(_)) || e.code() == Some(ErrorCode::Leaving)
 }
@@ -488,4 +494,27 @@ pub(super) fn neighbours(cpus: &[u32]) -> Option<String> {
              divides all of them together"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_found_again_by_whose_it_is_too() {
+        let client = |id: u32, user: &str, selector: &str| {
+            format!(
+                r#"{{"id":{id},"name":"c","selector":"{selector}","user":"{user}","share":1,"effective_share":1.0,
+                    "requested_fraction":0.0,"effective_fraction":0.0,"achieved_fraction":0.0,
+                    "relative_error":0.0,"service_ns":0,"state":"running","width":1,"nr_members":1,
+                    "not_permitted":0,"members":[]}}"#
+            )
+        };
+        let list = [client(3, "1234568", "name:make"), client(5, "1234567", "name:make")].join(",");
+        let all: Clients =
+            serde_json::from_str(&format!(r#"{{"window_ns":0,"clients":[{list}]}}"#)).expect("clients");
+        assert_eq!(own_client(&all, 1_234_567, "name:make"), Some(5));
+        assert_eq!(own_client(&all, 1_234_567, "name:cc"), None);
+        assert_eq!(own_client(&all, 1_234_569, "name:make"), None);
+    }
 }

@@ -47,6 +47,9 @@ pub(crate) struct UsageArgs {
     json: bool,
 }
 
+/// Of a step that has just begun Slurm has nothing to tell: after so many CPU seconds it should.
+const SETTLED_S: f64 = 60.0;
+
 /// A line of the answer.
 #[derive(Debug, serde::Serialize)]
 struct Line {
@@ -142,7 +145,8 @@ pub(super) fn run(args: &UsageArgs) -> Result<Code, Failure> {
 fn look(args: &UsageArgs, slurm: &Slurm<'_>) -> Result<Code, Failure> {
     let mut charges = remembered(&args.state)?;
     let jobs = slurm.jobs()?;
-    let silent = jobs.iter().filter(|job| job.runs && job.used.is_none()).count();
+    let is_silent = |job: &&charge::Job| job.runs && job.used.is_none() && job.given >= SETTLED_S;
+    let silent = jobs.iter().filter(is_silent).count();
     charges.look(clock::unix().0 / 1_000_000_000, &jobs);
     let (payers, factors) = (slurm.payers()?, slurm.factors()?);
     let (mut lines, mut without, mut failed) = (Vec::new(), Vec::new(), None);
@@ -175,7 +179,8 @@ fn look(args: &UsageArgs, slurm: &Slurm<'_>) -> Result<Code, Failure> {
         files::replace(&args.state, &json(&charges)?)?;
     }
     if silent > 0 {
-        let text = "not told what it uses, and left out (a step begins, or JobAcctGatherType is none)";
+        let text =
+            "not told what it uses, and left out (its node does not answer, or JobAcctGatherType is none)";
         tell(format_args!("divvy site usage: {}: {text}", super::count(silent, "running job")));
     }
     print(if args.json { json(&lines)? } else { in_words(&lines, &without) })?;
