@@ -94,55 +94,41 @@ fn check_site(processes: &[(String, ProcessRef)]) {
     assert!(count("divvyd") >= 3, "{names:?}");
 }
 
-#[test]
-fn a_site_divides_its_nodes_and_fails_no_job() {
+/// Runs `cargo xtask cluster WORDS`, which ends well and last says `end`. What it said; nothing where there can be no site.
+fn passes(test: &str, words: &[&str], end: &str) -> Option<String> {
     let dir = tempfile::tempdir().expect("a directory");
-    if !can("cluster::a_site_divides_its_nodes_and_fails_no_job", dir.path()) {
-        return;
+    if !can(test, dir.path()) {
+        return None;
     }
-    let (code, said) = output(cluster(dir.path()).args(["--quick", "--programs"]).arg(programs()));
+    let (code, said) = output(cluster(dir.path()).args(words).arg("--programs").arg(programs()));
     eprintln!("{said}");
     assert_eq!(code, Some(0));
-    assert!(said.contains("cluster: all checks passed\n"), "it came to its end");
+    assert!(said.ends_with(&format!("cluster: {end}\n")), "it came to its end");
+    Some(said)
+}
+
+#[test]
+fn a_site_divides_its_nodes_and_fails_no_job() {
+    let test = "cluster::a_site_divides_its_nodes_and_fails_no_job";
+    let Some(said) = passes(test, &["--quick"], "all checks passed") else { return };
     assert_eq!(said.matches("cluster: ok: ").count(), 11, "every check has passed");
 }
 
 #[test]
 fn fairshare_charges_what_jobs_used() {
-    let dir = tempfile::tempdir().expect("a directory");
-    if !can("cluster::fairshare_charges_what_jobs_used", dir.path()) {
-        return;
-    }
-    let (code, said) = output(cluster(dir.path()).args(["usage", "--programs"]).arg(programs()));
-    eprintln!("{said}");
-    assert_eq!(code, Some(0));
-    assert!(said.ends_with("cluster: usage goes back\n"), "it came to its end");
+    passes("cluster::fairshare_charges_what_jobs_used", &["usage"], "usage goes back");
 }
 
 /// Daemons killed, a network cut, a node lost; jobs that are suspended, fewer times than by hand.
 #[test]
 fn faults_are_survived() {
-    let dir = tempfile::tempdir().expect("a directory");
-    if !can("cluster::faults_are_survived", dir.path()) {
-        return;
-    }
-    let args = ["faults", "--suspensions", "3", "--programs"];
-    let (code, said) = output(cluster(dir.path()).args(args).arg(programs()));
-    eprintln!("{said}");
-    assert_eq!(code, Some(0));
-    assert!(said.ends_with("cluster: all faults were survived\n"), "it came to its end");
+    let words = ["faults", "--suspensions", "3"];
+    passes("cluster::faults_are_survived", &words, "all faults were survived");
 }
 
 #[test]
 fn an_administrator_follows_the_page() {
-    let dir = tempfile::tempdir().expect("a directory");
-    if !can("cluster::an_administrator_follows_the_page", dir.path()) {
-        return;
-    }
-    let (code, said) = output(cluster(dir.path()).args(["page", "--programs"]).arg(programs()));
-    eprintln!("{said}");
-    assert_eq!(code, Some(0));
-    assert!(said.ends_with("cluster: the page was followed to its end\n"), "it came to its end");
+    passes("cluster::an_administrator_follows_the_page", &["page"], "the page was followed to its end");
 }
 
 /// Ctrl-C, and a kill that nobody can catch: nothing of the site outlives the program that made it.

@@ -13,7 +13,7 @@ use super::site::{Site, bounded, done, eventually};
 /// Users and their accounts.
 const PAYERS: [(&str, &str); 3] = [("alice", "science"), ("bob", "science"), ("carol", "arts")];
 /// How far a user's charge for a minute may be from what its job used: Slurm tells that in whole seconds, some seconds late.
-const MAX_ERROR_S: f64 = 8.0;
+const MAX_ERROR_S: f64 = 6.0;
 /// How often is looked.
 const EVERY: Nanos = Nanos::from_secs(5);
 const LOOK: [&str; 5] = ["/usr/local/bin/divvy", "site", "usage", "--state", "/tmp/site-usage.json"];

@@ -231,12 +231,13 @@ fn measure_one(
         outcome.map_err(|e| e.context(format!("{}, {}", text(shares), tool.name())))
     };
     let alone = Row::new(program, &[1], Tool::Alone, &[once(&[1], Tool::Alone, None, times.window)?]);
+    // On one CPU the share is due, whatever it is of what the program uses.
+    let can_use = (arena.cpus.len() > 1).then_some(alone.program_used);
     let mut rows = vec![alone];
     if arena.cpus.len() > 1 {
         let beneath = once(&[1, 1], Tool::Beneath, None, times.window)?;
         rows.push(Row::new(program, &[1, 1], Tool::Beneath, &[beneath]));
     }
-    let can_use = rows.last().map(|row| row.program_used);
     let in_turns = |shares: &[u64], window| -> Result<[Row; 4]> {
         let (mut before, mut ours, mut after) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..times.repeats {

@@ -155,11 +155,21 @@ fn rate(counts: impl Iterator<Item = (Instant, u64)>) -> f64 {
 /// much, all that it can use, and the other the rest.
 fn due(watch: &Watch, spec: &Spec<'_>) -> Option<[f64; 2]> {
     let &[program, hog] = spec.shares else { return None };
+    let shares = [program, hog];
     let (got, wall) = (watch.used.iter().map(|ns| ns.0).sum::<u64>(), watch.ended.since(watch.begun));
     let used = got as f64 / (wall.0 as f64 * watch.cpus as f64);
-    let can_use = spec.can_use.map_or(1.0, |all| all / used);
-    let part = (program as f64 / (program + hog) as f64).min(can_use);
+    let part = spec.can_use.map_or_else(|| part(&shares), |all| due_part(&shares, all, used));
     Some([part, 1.0 - part])
+}
+
+/// What a program is due of what it and the other got: its share, or, where that is less, all that it can use.
+pub(super) fn due_part(shares: &[u64; 2], can_use: f64, used: f64) -> f64 {
+    part(shares).min(can_use / used)
+}
+
+/// The program's share of the sum.
+pub(super) fn part(shares: &[u64; 2]) -> f64 {
+    shares[0] as f64 / (shares[0] + shares[1]) as f64
 }
 
 /// The root of the mean square of the clients' relative errors: what they got, over what they were due of what all got, less

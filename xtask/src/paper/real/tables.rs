@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
+use super::outcome::{due_part, part};
 use super::picture::{Dots, Panel};
 use super::programs::{self, SLEEPING_SERVER};
 use super::trial::Tool;
@@ -88,13 +89,13 @@ fn least(values: impl Iterator<Item = f64>) -> f64 {
 
 /// `one` beside `other`, at each of the shares.
 fn pairs<'a>(results: &'a Results, program: &str, one: Tool, other: Tool) -> Vec<Pair<'a>> {
-    let beneath = results.row(program, "1:1", Tool::Beneath);
+    let alone = results.row(program, "1", Tool::Alone).filter(|_| results.cpus > 1);
     let pair = |shares: &[u64; 2]| {
         let row = |tool| results.row(program, &text(shares), tool);
         let (ours, theirs) = (row(one)?, row(other)?);
-        let can_use = beneath.map(|row| row.program_used);
+        let can_use = alone.map(|row| row.program_used);
         Some(Pair {
-            due: can_use.map(|all| due(shares, all, ours.used)),
+            due: can_use.map(|all| due_part(shares, all, ours.used)),
             contended: can_use.is_none_or(|all| part(shares) < all * CONTENDED),
             ..Pair::new(ours, theirs)
         })
@@ -102,14 +103,20 @@ fn pairs<'a>(results: &'a Results, program: &str, one: Tool, other: Tool) -> Vec
     SHARES.iter().filter_map(pair).collect()
 }
 
-/// What a program is due of what it and the other got: its share, or, where that is less, all that it can use.
-fn due(shares: &[u64; 2], can_use: f64, used: f64) -> f64 {
-    part(shares).min(can_use / used)
-}
-
-/// The program's share of the sum.
-fn part(shares: &[u64; 2]) -> f64 {
-    shares[0] as f64 / (shares[0] + shares[1]) as f64
+/// What the splits that miss come to beside what the kernel gives where the others have only what the program leaves.
+fn beneath(results: &Results) -> String {
+    let is_there = |name: &&&str| {
+        let floor = results.row(name, "1:1", Tool::Beneath).map_or(f64::NAN, |row| row.program_used);
+        let pairs = pairs(results, name, Tool::Divvy, Tool::Weights);
+        let missed: Vec<_> = pairs.iter().filter(|pair| pair.points() > SPLIT_POINTS).collect();
+        !missed.is_empty() && missed.iter().all(|pair| pair.ours.program_used >= floor)
+    };
+    let there: Vec<&str> = measured(results).iter().filter(is_there).copied().collect();
+    let names = if there.is_empty() { "none".to_owned() } else { there.join(", ").replace('|', "\\|") };
+    format!(
+        "What a program uses alone it may not get beside others, though they have only what it leaves (a cgroup of the idle class): its \
+         threads are woken where another's runs. Of those whose split is off, these had at least what they use so: {names}."
+    )
 }
 
 /// The programs that were measured, in the order of the page.
@@ -271,9 +278,8 @@ fn verdict_table(s: &mut Setting, results: &Results, verdicts: &[Verdict]) {
     let off = if one_cpu {
         "Points by which the split is off the kernel's;"
     } else {
-        "Points by which the split is off what is due: the program's share, or, if that is less, all that it can use, which is what it \
-         uses beside others in a cgroup of the idle class, who have only what it leaves: more the kernel gives nobody while the CPUs are \
-         in use;"
+        "Points by which the split is off what is due: the program's share, or all that it can use, which is what it uses alone, if that \
+         is less;"
     };
     s.page.text(&format!(
         "{off} used, and both throughputs, in % of what they are under the kernel's weights; error of a cycle as a multiple of theirs; \
@@ -304,6 +310,9 @@ fn verdict_table(s: &mut Setting, results: &Results, verdicts: &[Verdict]) {
     let head =
         "program | split off | used | throughput | the other's | error of a cycle | accounts off | all met";
     s.page.table(head, &table);
+    if !one_cpu {
+        s.page.text(&beneath(results));
+    }
     for (program, why) in &results.without {
         s.page.text(&format!("**Without {program}**: {why}."));
     }
@@ -476,14 +485,14 @@ fn cost_picture(s: &mut Setting, results: &Results) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::due;
+    use crate::paper::real::outcome::due_part;
 
     #[test]
     fn a_program_is_due_its_share_or_all_that_it_can_use() {
         // Two CPUs of which both got 98 %: a program of one thread can use half of them, one of two threads all.
         let rows = [([3, 1], 0.5, 0.5 / 0.98), ([3, 1], 1.0, 0.75), ([1, 1], 0.5, 0.5), ([1, 3], 0.5, 0.25)];
         for (shares, alone, expected) in rows {
-            assert!((due(&shares, alone, 0.98) - expected).abs() < 1e-9, "{shares:?}, alone {alone}");
+            assert!((due_part(&shares, alone, 0.98) - expected).abs() < 1e-9, "{shares:?}, alone {alone}");
         }
     }
 }
