@@ -13,10 +13,12 @@ pub const CURRENCY_NAME_MAX: usize = 64;
 
 /// A share of a resource three ways. All three are fractions of the whole resource, 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Standing {
     /// Which resource.
     pub resource: Resource,
     /// The base value now, exactly: `1000/3` base tickets.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^-?[0-9]+(/[0-9]+)?$")))]
     pub value: String,
     /// The base value were everybody active, as a fraction of what all would be worth: what was promised.
     pub requested: f64,
@@ -24,6 +26,7 @@ pub struct Standing {
     pub effective: f64,
     /// What it was served, as a fraction of what all clients were served since shares last changed; CPU only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub achieved: Option<f64>,
     /// Whether it competes: for a currency, whether somebody who holds its tickets does.
     pub active: bool,
@@ -35,6 +38,7 @@ pub struct Standing {
 
 /// A currency or a client: `GET /v1/market/currencies/{currency}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Currency {
     /// Never given twice.
     pub id: String,
@@ -50,6 +54,7 @@ pub struct Currency {
     /// Its group's name, or number.
     pub group: String,
     /// `fci------`: what owner, group and others may do (fund, change, issue).
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[f-][c-][i-][f-][c-][i-][f-][c-][i-]$")))]
     pub mode: String,
     /// Currencies on the longest path from the base; 0 where nothing backs it.
     pub depth: u16,
@@ -57,11 +62,13 @@ pub struct Currency {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub niced_from: Option<String>,
     /// Cpu, memory and disk, in this order.
+    #[cfg_attr(feature = "schema", schemars(length(min = 3, max = 3)))]
     pub standing: Vec<Standing>,
 }
 
 /// A ticket: `GET /v1/market/tickets/{ticket}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ticket {
     /// Never given twice.
     pub id: String,
@@ -72,27 +79,32 @@ pub struct Ticket {
     /// What it gives a right to.
     pub resource: Resource,
     /// How many it stands for.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub amount: u64,
     /// Soft, hard or transfer.
     pub kind: Kind,
     /// Whether it counts just now.
     pub active: bool,
     /// What it is worth in base tickets, exactly.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^-?[0-9]+(/[0-9]+)?$")))]
     pub value: String,
 }
 
 /// What one party of an exchange gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Give {
     /// Which resource.
     pub resource: Resource,
-    /// How many base tickets of it, 1 to 4,294,967,295.
+    /// How many base tickets of it.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = u32::MAX)))]
     pub amount: u64,
 }
 
 /// An exchange that holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Exchange {
     /// Never given twice.
     pub id: u64,
@@ -108,6 +120,7 @@ pub struct Exchange {
 
 /// An offer that waits at the dealer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Offer {
     /// Never given twice.
     pub id: u64,
@@ -124,6 +137,7 @@ pub struct Offer {
 
 /// The whole market as it stands: `GET /v1/market`. What `divvy currency tree` draws.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Graph {
     /// Every currency and client, the base first, then by id.
     pub currencies: Vec<Currency>,
@@ -137,6 +151,7 @@ pub struct Graph {
 
 /// Every currency and client: `GET /v1/market/currencies`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Currencies {
     /// The base first, then by id.
     pub currencies: Vec<Currency>,
@@ -144,24 +159,29 @@ pub struct Currencies {
 
 /// A currency to make: `POST /v1/market/currencies`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewCurrency {
     /// Its name among the owner's: 1 to 64 of letters, digits, `-`, `_`, `.`, not all digits.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^(?=.*[A-Za-z_-])[A-Za-z0-9._][A-Za-z0-9._-]{0,63}$"), extend("not" = { "const": "base" })))]
     pub name: String,
     /// Its group, by name or number; the caller's first if not given.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Three octal digits (`740`) or nine letters (`fcif-----`); `700` if not given.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^([0-7]{3}|([f-][c-][i-]){3})$")))]
     pub mode: Option<String>,
 }
 
 /// What is to change about a currency: `PATCH /v1/market/currencies/{currency}`. At least one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("minProperties" = 1)))]
 #[serde(deny_unknown_fields)]
 pub struct CurrencyChange {
     /// Another mode.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^([0-7]{3}|([f-][c-][i-]){3})$")))]
     pub mode: Option<String>,
     /// Another owner, by name or number.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
@@ -176,34 +196,43 @@ pub struct CurrencyChange {
 
 /// A ticket to issue: `POST /v1/market/tickets`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewTicket {
     /// Who gets it.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub holder: String,
     /// Whose ticket it is.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub issuer: String,
     /// What it gives a right to.
     pub resource: Resource,
-    /// How many, 1 to 4,294,967,295.
+    /// How many.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = u32::MAX)))]
     pub amount: u64,
-    /// `soft` or `hard`.
+    /// Soft or hard: transfer tickets are made by waiting.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["soft", "hard"])))]
     pub kind: Kind,
 }
 
 /// Another amount for a ticket: `PATCH /v1/market/tickets/{ticket}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TicketChange {
-    /// How many, 1 to 4,294,967,295.
+    /// How many.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = u32::MAX)))]
     pub amount: u64,
 }
 
 /// An exchange to offer: `POST /v1/market/offers`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewOffer {
     /// For whom; the caller's own currency if not given.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub party: Option<String>,
     /// What it gives.
     pub gives: Give,
@@ -211,18 +240,22 @@ pub struct NewOffer {
     pub wants: Give,
     /// How long it waits, ns; for ever if not given.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub wait_ns: Option<u64>,
 }
 
 /// An exchange at once, by somebody who may speak for both: `POST /v1/market/exchanges`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewExchange {
     /// One party.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub a: String,
     /// What it gives.
     pub a_gives: Give,
     /// The other.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub b: String,
     /// What that gives.
     pub b_gives: Give,
@@ -230,6 +263,7 @@ pub struct NewExchange {
 
 /// What came of an offer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Offered {
     /// The exchange, if somebody had offered the complement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -243,22 +277,27 @@ pub struct Offered {
 
 /// A client to make nice: `POST /v1/market/nice`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewNice {
     /// Which client.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub client: String,
     /// Whose tickets it holds; the caller's own currency if not given.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub from: Option<String>,
     /// Which resource; cpu if not given.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub resource: Option<Resource>,
     /// How many base tickets go with it.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = u32::MAX)))]
     pub amount: u64,
 }
 
 /// How many base tickets a user may issue: `PUT /v1/market/bounds/{user}`. Superusers only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
     /// Of which resource.
@@ -270,12 +309,15 @@ pub struct Bound {
 
 /// One step of an explanation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Why {
     /// `ticket`, `exchange`, `lodged` (of an idle holder below) or `passed-on` (left with the funders while idle).
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["ticket", "exchange", "lodged", "passed-on"])))]
     pub what: String,
     /// In words: `100 of the 300 active soft tickets of alice`.
     pub words: String,
     /// What it adds in base tickets, exactly; may be negative.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^-?[0-9]+(/[0-9]+)?$")))]
     pub value: String,
     /// The ticket, where it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -286,6 +328,7 @@ pub struct Why {
 
 /// Where a value comes from: `GET /v1/market/explain/{currency}?resource=cpu`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explained {
     /// Whose.
     pub currency: Currency,
@@ -297,6 +340,7 @@ pub struct Explained {
 
 /// What an operation did beside what was asked: every answer that changes something has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Aftermath {
     /// Exchanges that ended through it.
     pub undone: Vec<u64>,
@@ -308,6 +352,7 @@ pub struct Aftermath {
 
 /// The answer to a change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Changed{T}"))]
 pub struct Changed<T> {
     /// What was made or changed, or what it was before it was taken away.
     pub result: T,
@@ -317,6 +362,7 @@ pub struct Changed<T> {
 
 /// One line of the audit log: `GET /v1/market/audit?since=N`. Superusers see all, others what they did themselves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditEntry {
     /// Its number; rises.
     pub seq: u64,
@@ -325,6 +371,7 @@ pub struct AuditEntry {
     /// Who: the user's number, from the kernel.
     pub uid: u32,
     /// The pid at the other end of the socket, 0 for divvyd itself.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub pid: i32,
     /// What was asked for, as JSON: an operation with its ids.
     pub what: serde_json::Value,
@@ -335,9 +382,11 @@ pub struct AuditEntry {
 
 /// A part of the audit log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Audit {
     /// What to ask for next.
     pub next: u64,
     /// By rising number; at most 1,000 in one answer.
+    #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
     pub entries: Vec<AuditEntry>,
 }

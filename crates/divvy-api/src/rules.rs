@@ -232,6 +232,7 @@ fn one(
 
 /// What divvyd makes of the rules: the answer to `GET /v1/rules`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Rules"))]
 pub struct RulesState {
     /// The file; not there where a divvyd has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -245,12 +246,14 @@ pub struct RulesState {
 
 /// One rule, and its client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Rule"))]
 pub struct RuleState {
     /// The line of the file that it begins in.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub line: usize,
     /// What its client is called.
     pub name: String,
-    /// Whom it is about.
+    /// Whom it is about: `name:`, `command:` or `below:`.
     pub selector: String,
     /// Its client's id; not there where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,13 +17,15 @@ pub const SITE_TICKETS: u64 = 1000;
 /// An account becomes a currency of root's, `root/site.ACCOUNT`, funded by the account that it is in; each user of it has a
 /// currency of its own below that, `USER/site.ACCOUNT`. All are soft tickets of cpu, memory and disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SiteTable {
     /// Rises with each table: an older one than holds is refused.
     pub version: u64,
-    /// Base tickets that all of the site's jobs have together, 1 to 4,294,967,295.
+    /// Base tickets that all of the site's jobs have together.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = u32::MAX)))]
     pub tickets: u64,
-    /// The accounts, in any order, [`ROOT_ACCOUNT`] left out.
+    /// The accounts, in any order, `root` left out.
     pub accounts: Vec<SiteAccount>,
     /// The users of accounts, in any order.
     pub users: Vec<SiteUser>,
@@ -31,30 +33,39 @@ pub struct SiteTable {
 
 /// An account of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SiteAccount {
     /// Its name, once in a table.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z0-9._-]{1,59}$")))]
     pub account: String,
-    /// The account that it is in; [`ROOT_ACCOUNT`] at the top.
+    /// The account that it is in; `root` at the top.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub parent: String,
-    /// Its shares of that, 1 to 4,294,967,295.
+    /// Its shares of that.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = u32::MAX)))]
     pub shares: u64,
 }
 
 /// A user in an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SiteUser {
     /// By name or number, once in an account.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub user: String,
     /// Which account.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub account: String,
-    /// The user's shares of it, 1 to 4,294,967,295.
+    /// The user's shares of it.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = u32::MAX)))]
     pub shares: u64,
 }
 
 /// What came of a table, or holds: `GET /v1/market/site`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Site {
     /// The version of the table that holds, over restarts of divvyd too; 0 where none was given.
     pub version: u64,

@@ -1,4 +1,5 @@
-//! What the API's requests and answers are made of. Their document is `docs/openapi.json`.
+//! What the API's requests and answers are made of. Their document, `docs/openapi.json`, is made
+//! of them (`tests/openapi.rs`).
 //!
 //! Times are in nanoseconds, fractions numbers with 1 for all. Requested, effective and achieved are three different
 //! fractions: what the shares say, what the CPUs and the clients' threads allow, and what was measured.
@@ -22,10 +23,12 @@ pub(crate) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> 
 
 /// The scheduler itself: `GET /v1/status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Status {
     /// Version of the divvyd that answers.
     pub version: String,
     /// Its process.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub pid: i32,
     /// Its policy, with parameters where it has any.
     pub policy: String,
@@ -33,8 +36,10 @@ pub struct Status {
     #[serde(default)]
     pub backend: BackendInfo,
     /// CPU time of one share in one cycle.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1_000_000)))]
     pub quantum_ns: u64,
     /// The CPUs that it divides, by the kernel's numbers.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub cpus: Vec<u32>,
     /// Time since it began.
     pub uptime_ns: u64,
@@ -46,31 +51,37 @@ pub struct Status {
     pub own: OwnCost,
     /// Clients that have not left.
     pub clients: usize,
-    /// How much of the time all clients' processes waited, with the back ends that use cgroups.
+    /// How much of the time all clients' processes waited, with the back ends that use cgroups. Looked at
+    /// once a second at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pressure: Vec<Pressure>,
 }
 
 /// By what clients are held, or weighed, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Backend"))]
 pub struct BackendInfo {
     /// What `--backend` said.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["signals", "freezer", "cgroup", "kernel", "auto"])))]
     pub asked: String,
-    /// What is used: `signals`, `freezer` or `cgroup`.
+    /// What is used.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["signals", "freezer", "cgroup", "kernel"])))]
     pub used: String,
     /// Why that one.
     pub why: String,
-    /// What gives effect to rights, resource by resource.
+    /// What gives effect to rights, resource by resource: to memory and disk only where there is a market.
     #[serde(default)]
     pub enforced: Vec<Enforcement>,
 }
 
 /// What gives effect to rights to one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Enforcement {
-    /// `cpu`, `memory` or `disk`.
+    /// To what.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["cpu", "memory", "disk"])))]
     pub resource: String,
-    /// By what: signals, or files of cgroups; `None` where nothing does.
+    /// By which signals or files of cgroups; null where nothing does.
     #[serde(default)]
     pub by: Option<String>,
     /// What is to be known beside that: why not, how far, and what would help. Mostly empty.
@@ -90,17 +101,22 @@ impl std::fmt::Display for Enforcement {
 
 /// How much of the time processes waited for a resource: the kernel's pressure stall information. Fractions are of the time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pressure {
     /// `cpu`, `memory` or `disk`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["cpu", "memory", "disk"])))]
     pub resource: String,
     /// At least one waited, in the last 10 s.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub some_avg10: f64,
     /// The same in the last minute.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub some_avg60: f64,
     /// Time for which at least one waited, since the client's cgroup (or that of all clients) was made.
     pub some_total_ns: u64,
     /// All waited, in the last 10 s; not there where the kernel does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub full_avg10: Option<f64>,
     /// Time for which all waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,10 +141,12 @@ impl Pressure {
 
 /// What the scheduler itself has cost since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OwnCost {
     /// CPU time of all its threads.
     pub cpu_ns: u64,
     /// CPU time as a fraction of the time of one CPU since it began.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub overhead: f64,
     /// How often its scheduling loop woke.
     pub wakeups: u64,
@@ -142,6 +160,7 @@ pub struct OwnCost {
 
 /// All clients that have not left: `GET /v1/clients`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Clients {
     /// What `achieved_fraction` is measured over: the time since the last change of who takes part or of a share.
     pub window_ns: u64,
@@ -159,18 +178,25 @@ pub struct Clients {
 /// Clients that have a share together, which is divided among them: a member of [`Clients`], and the answer to
 /// `PATCH /v1/groups/{group}`. Numbers are sums over the clients in it and in the groups in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Group {
     /// Its path: `build`, or `build/tests` for a group within a group.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub name: String,
     /// Its share among the clients and groups that are beside it.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = SHARE_MAX)))]
     pub share: u64,
     /// What its clients are to have by their shares, as a fraction of all.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub requested_fraction: f64,
     /// Their effective shares, as a fraction of all effective shares.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub effective_fraction: f64,
     /// Their CPU time, as a fraction of all clients', since the last change.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub achieved_fraction: f64,
     /// `achieved_fraction / effective_fraction - 1`; 0 where nothing was received.
+    #[cfg_attr(feature = "schema", schemars(range(min = -1)))]
     pub relative_error: f64,
     /// CPU time of its clients, of those that have left too.
     pub service_ns: u64,
@@ -182,10 +208,12 @@ pub struct Group {
 
 /// What is to be changed about a group: `PATCH /v1/groups/{group}`. At least one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("minProperties" = 1)))]
 #[serde(deny_unknown_fields)]
 pub struct GroupChange {
-    /// Another share among what is beside it, 1 to [`SHARE_MAX`].
+    /// Another share among what is beside it.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = SHARE_MAX)))]
     pub share: Option<u64>,
     /// Hold all its clients until they are resumed, or resume them.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
@@ -196,18 +224,21 @@ pub struct GroupChange {
 /// the back end `cgroup` has it, and `fix` of the refusal says what is missing. In a change, what is not given stays as it is
 /// and 0 takes it back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
-    /// Part of the CPUs that it has before shares divide the rest, in millionths of all that are divided. The system's divvyd
-    /// issues hard tickets for it, of so many millionths of what the currency has that funds the client (`from`, else its user's own).
+    /// Part of the CPUs that it has before shares divide the rest, in millionths of all that are divided: 950000 at most, of
+    /// all clients together. The system's divvyd issues hard tickets for it, of so many millionths of what the currency has that funds the client (`from`, else its user's own).
     /// An answer shows what a user's own divvyd keeps; the system's tickets are in the market.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = 1_000_000)))]
     pub reserve_cpu_ppm: Option<u64>,
     /// Bytes of memory that nobody takes from it while it has no more; only of a user's own divvyd.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub reserve_memory_bytes: Option<u64>,
     /// The same as a part of the memory, in millionths of what the currency has, as for the CPUs; only of the system's divvyd.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = 1_000_000)))]
     pub reserve_memory_ppm: Option<u64>,
     /// Bytes of memory that it may have at most.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
@@ -240,12 +271,15 @@ impl Bounds {
 
 /// One client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Client {
     /// Never given twice by the same divvyd.
     pub id: u32,
     /// Unique among those that have not left.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 80)))]
     pub name: String,
-    /// Which processes it is: `tree:123`, `user:alice`, ...
+    /// Which processes it is: `pid:`, `tree:`, `user:`, `group:`, `session:`, `cgroup:`, `name:`, `command:` or `below:` and then
+    /// which. A command that divvyd started is a tree.
     pub selector: String,
     /// Whose it is, by name or number; only from a system's divvyd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,28 +291,37 @@ pub struct Client {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// What it asks for, within its group if it is in one; from a system's divvyd, the tickets that its first issuer gave it.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = SHARE_MAX)))]
     pub share: u64,
     /// The most CPU time that it may have, in millionths of one CPU; not there where there is no most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = LIMIT_PPM_MIN, max = LIMIT_PPM_MAX)))]
     pub limit_ppm: Option<u64>,
     /// What else it is sure of, and may not exceed.
     #[serde(default, skip_serializing_if = "Bounds::is_empty")]
     pub bounds: Bounds,
-    /// What the share comes to on these CPUs, in the same unit: less where it has too few threads to use it, or a limit.
+    /// What the share comes to on these CPUs, in the same unit: less where it has too few threads to use it, or a limit. 0
+    /// for one that does not take part.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub effective_share: f64,
     /// Share as a fraction of the shares of all that take part: those neither paused nor gone. 0 for one that does not.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub requested_fraction: f64,
     /// Effective share as a fraction of all effective shares. 0 for one that does not take part.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub effective_fraction: f64,
     /// CPU time as a fraction of the CPU time of all clients, both since the last change (`window_ns`).
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub achieved_fraction: f64,
     /// `achieved_fraction / effective_fraction - 1`; 0 where nothing was received or the client does not take part.
+    #[cfg_attr(feature = "schema", schemars(range(min = -1)))]
     pub relative_error: f64,
     /// CPU time received since it became a client.
     pub service_ns: u64,
     /// What it does just now.
     pub state: ClientState,
     /// CPUs that it can use at once, as far as is known: its threads that want one.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub width: u32,
     /// Processes that it is known to have.
     pub nr_members: usize,
@@ -299,10 +342,12 @@ pub struct Client {
 
 /// One process of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Member {
     /// Its pid.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub pid: i32,
-    /// Its name, as the kernel has it.
+    /// Its name, as the kernel has it; empty for one that has just ended.
     pub name: String,
     /// What it does.
     pub state: MemberState,
@@ -312,6 +357,7 @@ pub struct Member {
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum MemberState {
     /// Runs or waits for a CPU.
@@ -326,41 +372,55 @@ pub enum MemberState {
 
 /// Who is to become a client: `POST /v1/clients`. Either `command` or `selector` is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("oneOf" = [{ "required": ["command"] }, { "required": ["selector"] }])))]
 #[serde(deny_unknown_fields)]
 pub struct NewClient {
-    /// What to call it; made from the command or selector if not given.
+    /// What to call it: 1 to 64 characters, no blanks and slashes, not only digits, no `-` at the beginning. Made from the command
+    /// or selector if not given.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64)))]
     pub name: Option<String>,
     /// Where another client has the name, add a number to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub numbered: bool,
-    /// Its share, 1 to [`SHARE_MAX`].
+    /// A whole number. Only ratios of shares mean anything.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = SHARE_MAX)))]
     pub share: u64,
-    /// The most CPU time that it may have, in millionths of one CPU: [`LIMIT_PPM_MIN`] to [`LIMIT_PPM_MAX`].
+    /// The most CPU time that it may have, in millionths of one CPU: 500000 is half of one. 10000 is the least; 0 is
+    /// no limit.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = LIMIT_PPM_MAX)))]
     pub limit_ppm: Option<u64>,
     /// What else it is sure of, and may not exceed.
     #[serde(default, skip_serializing_if = "Bounds::is_empty")]
     pub bounds: Bounds,
-    /// The currency whose tickets it gets; the caller's own if not given. Only a system's divvyd has any.
+    /// The currency whose tickets it gets, as a currency is named elsewhere; the caller's own if not given. Only a system's divvyd has any.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub from: Option<String>,
     /// The job that it is a task of: the tasks of one job share what is one currency's, the caller's `job.JOB`. The first makes
     /// it, with the share, and it ends with the last. Only a system's divvyd knows any.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z0-9._-]{1,60}$")))]
     pub job: Option<String>,
     /// The group that it is to be in, by its path (`build`, `build/tests`); it is made if it is not there, and ends with its
     /// last client. Only a user's own divvyd has any.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub group: Option<String>,
     /// The share that the group has from now on, among what is beside it; 1 for a new one if not given.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = SHARE_MAX)))]
     pub group_share: Option<u64>,
     /// A command for divvyd to start.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub command: Option<NewCommand>,
-    /// Processes that run already.
+    /// Processes that run already: `pid:`, `tree:`, `user:`, `group:`, `session:`, `cgroup:` or `name:` and then which.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(regex(pattern = "^((pid|tree|group|session):[1-9][0-9]{0,6}|(user|name):.+|cgroup:/.*)$"))
+    )]
     pub selector: Option<String>,
     /// Only say what would be done; `selector` only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -370,9 +430,11 @@ pub struct NewClient {
 /// A command to start. Its standard input, output and error are `/dev/null`: a caller with a terminal starts its command
 /// itself and attaches it, as `divvy run` does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewCommand {
     /// Program and arguments; the program is looked up in divvyd's `PATH` unless it has a slash.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1024)))]
     pub argv: Vec<String>,
     /// Working directory; `/` if not given.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
@@ -384,13 +446,16 @@ pub struct NewCommand {
 
 /// What is to be changed about a client: `PATCH /v1/clients/{client}`. At least one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("minProperties" = 1)))]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// Another share, 1 to [`SHARE_MAX`].
+    /// Another share.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = SHARE_MAX)))]
     pub share: Option<u64>,
-    /// Another limit, as in [`NewClient`]; 0 for none.
+    /// Another limit, in millionths of one CPU; 0 for none, else 10000 at least.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = LIMIT_PPM_MAX)))]
     pub limit_ppm: Option<u64>,
     /// What else it is sure of and may not exceed, from now on.
     #[serde(default, skip_serializing_if = "Bounds::is_empty")]
@@ -402,12 +467,14 @@ pub struct Change {
 
 /// What attaching a selector would do: the answer to a [`NewClient`] with `dry_run`. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Plan {
     /// What the client would be called.
     pub name: String,
     /// Which processes it would be.
     pub selector: String,
     /// What it would ask for.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = SHARE_MAX)))]
     pub share: u64,
     /// Every process that the selector names just now.
     pub members: Vec<Planned>,
@@ -415,8 +482,10 @@ pub struct Plan {
 
 /// What would become of one process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Planned {
     /// Its pid.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub pid: i32,
     /// Its name, as the kernel has it.
     pub name: String,
@@ -429,6 +498,7 @@ pub struct Planned {
 
 /// What happened to clients: `GET /v1/events?since=N`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Events {
     /// What to ask for next.
     pub next: u64,
@@ -437,11 +507,13 @@ pub struct Events {
     /// Events asked for that are forgotten already: divvyd keeps the last 65,536.
     pub lost: u64,
     /// By rising number; at most 8,192 in one answer.
+    #[cfg_attr(feature = "schema", schemars(length(max = 8192)))]
     pub events: Vec<Event>,
 }
 
 /// One thing that happened to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
     /// Its number, from 0 without gaps.
     pub seq: u64,
@@ -455,6 +527,7 @@ pub struct Event {
 
 /// What can happen to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Happening {
     /// It became a client, held.
@@ -479,8 +552,10 @@ pub enum Happening {
 
 /// What divvyd would do with a process, and why: `GET /v1/explain/{pid}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// The process.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub pid: i32,
     /// Whether it is there at all; where it is not, nothing else means anything.
     pub found: bool,
@@ -488,13 +563,17 @@ pub struct Explanation {
     pub name: String,
     /// Its real user, by name where there is one.
     pub user: String,
-    /// What it is doing: `running`, `asleep`, `stopped`, `traced`, `ended`.
+    /// What it is doing.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["running", "asleep", "stopped", "traced", "ended"])))]
     pub state: String,
     /// Its parent.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub parent: Option<i32>,
     /// Its process group.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub group: Option<i32>,
     /// Its session.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub session: Option<i32>,
     /// Its paths in the hierarchies of cgroups.
     pub cgroups: Vec<String>,
@@ -514,6 +593,7 @@ pub struct Explanation {
 
 /// One thing that was looked at: `GET /v1/doctor` answers with a list of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Finding {
     /// What was looked at.
     pub what: String,
@@ -527,6 +607,7 @@ pub struct Finding {
 
 /// How much of something there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FindingStatus {
     /// All that divvy can use.
@@ -584,6 +665,7 @@ impl From<divvy_linux::Finding> for Finding {
 
 /// Every error's body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Error"))]
 pub struct ErrorBody {
     /// The one member.
     pub error: ErrorInfo,
@@ -591,10 +673,12 @@ pub struct ErrorBody {
 
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorInfo {
     /// For programs.
     pub code: ErrorCode,
     /// For people: what was tried, on what, and why it failed.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub message: String,
     /// What would make it work; empty where nothing does.
     pub fix: String,
@@ -602,13 +686,15 @@ pub struct ErrorInfo {
 
 /// What kind of error it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorCode {
     /// 400: the request cannot be read, or asks for what cannot be.
     BadRequest,
     /// 403: the process is on the list of those that are never touched.
     Protected,
-    /// 403: the system, or divvyd, permits it to somebody else only.
+    /// 403: the system, divvyd, or the market permits it to somebody else only: the message says who needs which permission on
+    /// what.
     NotPermitted,
     /// 404: no such path.
     NoSuchPath,
@@ -632,15 +718,16 @@ pub enum ErrorCode {
     NoSuchGroup,
     /// 405: the path does not take that method.
     NoSuchMethod,
-    /// 408: the request did not come to its end in time.
+    /// 408: the request did not come to its end within 10 s.
     TooSlow,
     /// 409: another client has that name.
     NameTaken,
     /// 409: another client has that process.
     ProcessTaken,
-    /// 409: the market as it stands does not allow it: a cycle, too deep, not enough left, above a bound.
+    /// 409: the market as it stands does not allow it: a cycle, too deep, not enough left, above a bound, or a
+    /// name that is taken.
     Refused,
-    /// 413: the request is too large.
+    /// 413: the body is longer than 65,536 bytes; of a site's table or orders, 16 MiB.
     TooLarge,
     /// 422: the command cannot be started.
     NotStarted,

@@ -16,6 +16,7 @@ use crate::trace::{TRACE_VERSION, TraceHeader};
 /// What a client does. One that has just joined is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum ClientState {
     /// It may run, and was not seen asleep.
     Running,
@@ -53,11 +54,12 @@ impl ClientState {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Exit {
     /// It exited with this code.
-    Code(i32),
+    Code(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = 255)))] i32),
     /// This signal ended it.
-    Signal(i32),
+    Signal(#[cfg_attr(feature = "schema", schemars(range(min = 1, max = 64)))] i32),
 }
 
 /// A policy over a host. It is its [`Engine`], and knows what that was made of.

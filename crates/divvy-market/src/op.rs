@@ -10,6 +10,7 @@ use core::num::{NonZeroU32, NonZeroU64};
 /// fewer than 2^32 tickets, so no sum overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Amount(NonZeroU32);
 
 impl Amount {
@@ -129,11 +130,13 @@ pub struct OfferId(pub u64);
 /// A moment, in nanoseconds since an epoch that the caller chose. The market only compares moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Moment(pub u64);
 
 /// What a ticket is a share of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Kind {
     /// A share of what the issuer's active soft tickets have together.
     Soft,

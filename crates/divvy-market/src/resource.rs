@@ -9,6 +9,7 @@ use core::str::FromStr;
 /// worth, so each ticket names its resource, and every currency keeps its books per resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Resource {
     /// CPU time.
     Cpu,

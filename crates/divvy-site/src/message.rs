@@ -11,6 +11,7 @@ use divvy_market::Moment;
 /// Which message of the dealer's: newer ones are larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DealerStamp {
     /// The dealer's term.
     pub term: u64,
@@ -23,6 +24,7 @@ pub struct DealerStamp {
 /// Which message of a node's: newer ones are larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeStamp {
     /// When it was sent, by the node's clock.
     pub sent: Moment,
@@ -33,6 +35,7 @@ pub struct NodeStamp {
 /// How far an exchange is to go on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SiteStep"))]
 pub enum Step {
     /// Keep the tickets for it; nobody has them yet (the first phase).
     Hold,
@@ -43,6 +46,7 @@ pub enum Step {
 /// What a node is to do about one exchange.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SiteOrder"))]
 pub struct Order {
     /// Which exchange.
     pub exchange: ExchangeId,
@@ -57,6 +61,7 @@ pub struct Order {
 /// From the dealer to a node: every exchange that is to be there. What is not among them is to end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SiteOrders"))]
 pub struct Orders {
     /// Which message this is.
     pub stamp: DealerStamp,
@@ -71,6 +76,7 @@ pub struct Orders {
 /// How far an exchange is on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SiteState"))]
 pub enum State {
     /// The tickets are kept for it.
     Held,
@@ -83,6 +89,7 @@ pub enum State {
 /// From a node to the dealer: every exchange that it knows. What is not among them has ended there, or never began.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SiteReport"))]
 pub struct Report {
     /// Whose report.
     pub node: NodeId,

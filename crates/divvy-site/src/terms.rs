@@ -6,6 +6,7 @@ use divvy_market::{Amount, Resource};
 /// A node of the site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeId(pub u32);
 
 /// Where something is traded: a node, or a class of nodes, which stands for each node in it.
@@ -16,6 +17,7 @@ pub struct PlaceId(pub u32);
 /// A user, by the number that all nodes of the site know the user by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UserId(pub u32);
 
 /// An offer at the dealer. Later offers have larger ids; never given twice.
@@ -26,6 +28,7 @@ pub struct OfferId(pub u64);
 /// An exchange. Later exchanges of a dealer's term have larger numbers; never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SiteExchangeId"))]
 pub struct ExchangeId {
     /// The dealer's term: see [`crate::Dealer::new`].
     pub term: u64,
@@ -54,6 +57,7 @@ pub struct Side {
 /// One direction of an exchange on one node: tickets that one user has and the other shall have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SiteLeg"))]
 pub struct Leg {
     /// Who gives.
     pub giver: UserId,
@@ -68,6 +72,7 @@ pub struct Leg {
 /// Why a node does not take part in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SiteRefusal"))]
 pub enum Refusal {
     /// The node knows no such user.
     UnknownUser(UserId),
