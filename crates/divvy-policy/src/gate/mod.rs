@@ -10,6 +10,7 @@ pub mod exact;
 mod kernel;
 pub mod lag;
 pub mod limited;
+mod observer;
 mod rate;
 mod roster;
 #[cfg(test)]

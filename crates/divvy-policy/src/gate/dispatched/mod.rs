@@ -35,18 +35,13 @@
 
 mod client;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use self::client::{Await, Client, Lane};
-use super::exact::{GRAIN, SLEEP_LOOK_MAX, SUSPECT_TICK};
+use super::observer::{GRAIN, Looks, SLEEP_GRID, SUSPECT_TICK, ran_on, sleep_look};
 use super::{GateParamError, check_quantum};
 use crate::{ClientId, CpuId, Event, EventError, Gate, Grant, Instant, Nanos, Policy};
-
-/// Looks at clients that have slept for long fall on multiples of this.
-const SLEEP_GRID: Nanos = Nanos::from_millis(10);
-/// A client that used all but this much of the time, or an eighth of it, ran all the time.
-const IDLE_MIN: Nanos = Nanos::from_micros(100);
 
 /// How a [`Dispatched`] is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +61,7 @@ pub struct Dispatched<D> {
     lanes: Vec<Lane>,
     /// The lane that stands for each CPU.
     lane_of_cpu: Vec<u32>,
-    due: BTreeSet<(Instant, ClientId)>,
+    looks: Looks,
     /// Clients that can use several CPUs.
     nr_wide: usize,
     /// Some head may wait for another that uses several CPUs.
@@ -103,7 +98,7 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
             clients: BTreeMap::new(),
             lanes: (0..params.cpus).map(Lane::empty).collect(),
             lane_of_cpu: (0..params.cpus).collect(),
-            due: BTreeSet::new(),
+            looks: Looks::default(),
             nr_wide: 0,
             shared_out: false,
             grants: 0,
@@ -197,7 +192,7 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
             return self.answered(client, used.0 > 0);
         }
         c.over = c.slice_used + GRAIN >= c.slice;
-        let all = used + IDLE_MIN.max(Nanos(elapsed.0 / 8)) >= elapsed;
+        let all = ran_on(used, elapsed);
         // Runs of several threads: an eighth of a CPU is none.
         let cpus = used.0.saturating_add(elapsed.0 - elapsed.0 / 8).checked_div(elapsed.0);
         let cpus = cpus.map_or(c.active, |cpus| u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, c.width));
@@ -305,9 +300,7 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
     /// owed.
     fn look(&mut self, now: Instant) -> bool {
         let mut any = !self.woken.is_empty();
-        while let Some(&(at, client)) = self.due.first()
-            && at <= now
-        {
+        while let Some(client) = self.looks.due(now) {
             self.ask(client);
             self.dirty = true;
             any = true;
@@ -362,7 +355,7 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
             Nanos(left).max(GRAIN).min(c.tick)
         } else if c.blocked {
             let asleep = c.looked.since(c.last_used);
-            let span = Nanos(asleep.0 / 8).clamp(SUSPECT_TICK, SLEEP_LOOK_MAX);
+            let span = sleep_look(asleep).max(SUSPECT_TICK);
             // Sleepers are looked at together: one wake-up for many of them.
             let grid = if span < SLEEP_GRID { SUSPECT_TICK } else { SLEEP_GRID };
             let at = c.looked + span;
@@ -371,17 +364,12 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
         } else {
             return;
         };
-        let at = c.looked + span;
-        if at == Instant(u64::MAX) {
-            return; // No clock gets there.
-        }
-        c.due = Some(at);
-        self.due.insert((at, client));
+        self.looks.arm(client, &mut c.due, c.looked + span);
     }
 
     fn disarm(&mut self, client: ClientId) {
-        if let Some(at) = self.clients.get_mut(&client).and_then(|c| c.due.take()) {
-            self.due.remove(&(at, client));
+        if let Some(c) = self.clients.get_mut(&client) {
+            self.looks.disarm(client, &mut c.due);
         }
     }
 
@@ -572,7 +560,7 @@ impl<D: Policy<Decision = Grant>> Policy for Dispatched<D> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let due = self.due.first().map(|&(at, _)| at);
+        let due = self.looks.next();
         match (due, self.dispatcher.poll_timeout()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -62,6 +62,8 @@ mod wake;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
+use super::observer::Looks;
+pub use super::observer::{GRAIN, SLEEP_LOOK_MAX, SUSPECT_TICK};
 use super::roster::{Await, Outbox, Roster};
 use super::{GateParamError, Scale, ShareUnit, check_quantum};
 use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
@@ -69,18 +71,12 @@ use client::{Client, Place};
 pub use entry::EXACT;
 use queue::Waiting;
 
-/// The least allowance that is worth a hand-over: 100 us. Less is carried into the next cycle.
-pub const GRAIN: Nanos = Nanos::from_micros(100);
 /// A client that wants the CPU and got nothing of it, for a stranger has it, is not looked at sooner than after this: 200 us.
 const STARVED_LOOK: Nanos = Nanos::from_micros(200);
 /// A way from one client to the next is not thought to take longer: 300 us.
 const HAND_OVER_MAX: Nanos = Nanos::from_micros(300);
 /// For how many cycles a client that was seen asleep is released beside the heads.
 pub const SUSPECT_CYCLES: u64 = 8;
-/// How often running suspects are looked at while the CPU would idle if they blocked.
-pub const SUSPECT_TICK: Nanos = Nanos::from_millis(1);
-/// The longest time for which a sleeping client is not looked at, unless its allowance is longer.
-pub const SLEEP_LOOK_MAX: Nanos = Nanos::from_millis(100);
 
 /// How an [`Exact`] is made, or, for more than one CPU, a [`Lag`](super::Lag).
 #[derive(Clone, Copy, Debug)]
@@ -191,7 +187,7 @@ pub struct Exact {
     awake_beside: u32,
     /// All light sleepers are not looked at before.
     next_ask: Instant,
-    due: BTreeSet<(Instant, ClientId)>,
+    looks: Looks,
     /// How long it took lately until a client that was released ran.
     hand_over: Nanos,
     /// How many heads were missing after the last plan: suspects are looked at more often then.
@@ -242,7 +238,7 @@ impl Exact {
             light: BTreeSet::new(),
             awake_beside: 0,
             next_ask: Instant::ZERO,
-            due: BTreeSet::new(),
+            looks: Looks::default(),
             hand_over: Nanos::ZERO,
             vacant_heads: 0,
             leftovers: false,
@@ -384,7 +380,7 @@ impl Policy for Exact {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.due.first().map(|&(at, _)| at)
+        self.looks.next()
     }
 
     fn balance(&self, client: ClientId) -> Option<i128> {

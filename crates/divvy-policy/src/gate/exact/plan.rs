@@ -5,14 +5,10 @@ use alloc::vec::Vec;
 use super::client::{Client, Place};
 use super::queue::Ticket;
 use super::wake;
-use super::{Exact, GRAIN, HAND_OVER_MAX, SLEEP_LOOK_MAX, STARVED_LOOK, SUSPECT_CYCLES, SUSPECT_TICK};
+use super::{Exact, GRAIN, HAND_OVER_MAX, STARVED_LOOK, SUSPECT_CYCLES, SUSPECT_TICK};
+use crate::gate::observer::{CYCLES_MAX, nanos, ran_on, sleep_look, together};
 use crate::gate::roster::Roster;
 use crate::{ClientId, Gate, Instant, Nanos};
-
-/// Looks at clients that have slept for long fall on multiples of this.
-const SLEEP_GRID: Nanos = Nanos::from_millis(10);
-/// A client that used all but this much of the time, or an eighth of it, ran all the time.
-const IDLE_MIN: Nanos = Nanos::from_micros(100);
 
 /// The kernel puts whoever is held behind others at its next tick only: where that is how clients are held, nobody is looked at sooner.
 const LEFTOVERS_LOOK: Nanos = Nanos::from_millis(1);
@@ -21,13 +17,6 @@ const LEFTOVERS_DEBT: i128 = 100_000_000;
 
 /// Whoever uses less than this part of a CPU that it has to itself, in units of 1/256, flickers.
 const FLICKER: u32 = 192;
-
-/// No machine comes to so many cycles.
-const CYCLES_MAX: u64 = u64::MAX / 2;
-
-pub(super) fn nanos(ns: i128) -> Nanos {
-    Nanos(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
-}
 
 /// Whether a queue's entry, a client with its stamp, is that client's present one.
 pub(super) fn stands(clients: &Roster<Client>) -> impl Fn(ClientId, u64) -> bool + '_ {
@@ -165,8 +154,8 @@ impl Exact {
     }
 
     pub(super) fn disarm(&mut self, client: ClientId) {
-        if let Some(at) = self.clients.get_mut(client).and_then(|c| c.due.take()) {
-            self.due.remove(&(at, client));
+        if let Some(c) = self.clients.get_mut(client) {
+            self.looks.disarm(client, &mut c.due);
         }
     }
 
@@ -203,25 +192,14 @@ impl Exact {
             }
             Place::Beside if c.blocked => {
                 let asleep = c.looked.since(c.last_used);
-                let span = match wake::next_look(c.prompt && !leftovers, asleep) {
-                    Some(soon) => soon,
-                    None => through.max(Nanos(asleep.0 / 8).min(SLEEP_LOOK_MAX)),
-                };
-                // Those that sleep for long are looked at together: one wake-up for all of them.
-                let at = c.looked + span;
-                let round_up = if span >= SLEEP_GRID { SLEEP_GRID.0 - at.0 % SLEEP_GRID.0 } else { 0 };
-                span + Nanos(round_up)
+                let soon = wake::next_look(c.prompt && !leftovers, asleep);
+                together(c.looked, soon.unwrap_or_else(|| through.max(sleep_look(asleep))))
             }
             Place::Beside if idle => through.max(turn_min).min(suspect_tick),
             Place::Beside => through.max(turn_min),
             _ => return,
         };
-        let at = c.looked + span;
-        if at == Instant(u64::MAX) {
-            return; // No clock gets there.
-        }
-        c.due = Some(at);
-        self.due.insert((at, client));
+        self.looks.arm(client, &mut c.due, c.looked + span);
     }
 
     pub(super) fn ask(&mut self, client: ClientId) {
@@ -232,9 +210,7 @@ impl Exact {
 
     /// Asks for the clocks of those who are due; says whether answers are to come.
     pub(super) fn look(&mut self, now: Instant) -> bool {
-        while let Some(&(at, client)) = self.due.first()
-            && at <= now
-        {
+        while let Some(client) = self.looks.due(now) {
             self.disarm(client);
             self.ask(client);
         }
@@ -258,7 +234,7 @@ impl Exact {
             c.last_used = now;
             c.last_used_cycle = cycle;
         }
-        let all = used.0 > 0 && used + IDLE_MIN.max(Nanos(elapsed.0 / 8)) >= elapsed;
+        let all = used.0 > 0 && ran_on(used, elapsed);
         if all {
             c.tick = Nanos(c.tick.0.saturating_mul(2)).min(tick_max);
         } else if c.prompt || c.suspect(cycle) {

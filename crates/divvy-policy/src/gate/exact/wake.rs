@@ -9,7 +9,7 @@
 
 use super::Exact;
 use super::client::{Client, Place};
-use super::plan::nanos;
+use crate::gate::observer::nanos;
 use crate::{ClientId, Instant, Nanos};
 
 /// The first turn of whoever has the largest share: 4 ms, a tick of many kernels.

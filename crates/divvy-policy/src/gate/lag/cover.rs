@@ -3,8 +3,8 @@
 use core::cmp::Reverse;
 
 use super::client::Place;
-use super::plan::nanos;
 use super::{GRAIN, Lag};
+use crate::gate::observer::nanos;
 use crate::{ClientId, Instant, Nanos};
 
 /// Whoever can use all CPUs is sorted by a 1024th of its need: last of all, and in order of need.

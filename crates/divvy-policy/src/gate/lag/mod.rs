@@ -77,22 +77,18 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::exact::ExactParams;
+use super::observer::Looks;
+pub use super::observer::{GRAIN, SLEEP_LOOK_MAX, SUSPECT_TICK as SLEEPER_TICK};
 use super::roster::{Await, Outbox, Roster};
 use super::{GateParamError, Scale, ShareUnit};
 use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
 use client::{Client, Place};
 pub(crate) use cover::Cpus;
 
-/// The least allowance that is worth a hand-over: 100 us. Less is carried into the next cycle.
-pub const GRAIN: Nanos = Nanos::from_micros(100);
 /// Credit that is carried from cycle to cycle, if a quota is less: 100 ms.
 pub const CREDIT: Nanos = Nanos::from_millis(100);
 /// For how many cycles a client of one thread that was seen asleep is released beside the others.
 pub const SLEEPER_CYCLES: u64 = 8;
-/// How often running sleepers are looked at while a CPU would idle if they blocked.
-pub const SLEEPER_TICK: Nanos = Nanos::from_millis(1);
-/// The longest time for which a sleeping client is not looked at, unless its allowance is longer.
-pub const SLEEP_LOOK_MAX: Nanos = Nanos::from_millis(100);
 /// Threads are counted this often though nothing says that they have changed.
 pub const COUNT_INTERVAL: Nanos = Nanos::from_millis(100);
 /// A client that used all but so much of the time used all of it.
@@ -126,7 +122,7 @@ pub struct Lag {
     next_sleepers: Vec<ClientId>,
     /// Released, but for sleepers that have not run in this cycle and the last.
     running: BTreeSet<ClientId>,
-    due: BTreeSet<(Instant, ClientId)>,
+    looks: Looks,
     /// Since when all that run are looked at, before the cycle ends.
     asked_running: Option<Instant>,
     /// When a waiting client's laxity will be gone.
@@ -181,7 +177,7 @@ impl Lag {
             next_work: 0,
             next_sleepers: Vec::new(),
             running: BTreeSet::new(),
-            due: BTreeSet::new(),
+            looks: Looks::default(),
             asked_running: None,
             laxity_gone: None,
             singles: vec![place::Singles::default(); params.cpus as usize],
@@ -357,7 +353,7 @@ impl Policy for Lag {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let due = self.due.first().map(|&(at, _)| at);
+        let due = self.looks.next();
         match (due, self.laxity_gone) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -5,11 +5,10 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::client::{Client, Place, Told};
-use super::{COUNT_INTERVAL, CREDIT, Cpus, GRAIN, Lag, SLEEP_LOOK_MAX, SLEEPER_CYCLES, SLEEPER_TICK};
+use super::{COUNT_INTERVAL, CREDIT, Cpus, GRAIN, Lag, SLEEPER_CYCLES, SLEEPER_TICK};
+use crate::gate::observer::{CYCLES_MAX, nanos, sleep_look, together};
 use crate::{ClientId, Gate, Instant, Nanos};
 
-/// Looks at clients that have slept for long fall on multiples of this.
-const SLEEP_GRID: Nanos = Nanos::from_millis(10);
 /// Ticks end on multiples of this part of themselves.
 const TICK_GRID: u64 = 8;
 /// Whoever shares its CPUs is through later than its threads say: it is not looked at sooner than after this.
@@ -18,12 +17,6 @@ const SLOWED_LOOK: Nanos = Nanos::from_micros(500);
 const LEFTOVERS_LOOK: Nanos = Nanos::from_millis(2);
 /// More CPUs than were known to be used are believed where a look covers so much time.
 const RATE_TIME: Nanos = Nanos::from_millis(2);
-/// No machine comes to so many cycles.
-const CYCLES_MAX: u64 = u64::MAX / 2;
-
-pub(super) fn nanos(ns: i128) -> Nanos {
-    Nanos(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
-}
 
 /// A tick from `looked` on, and as much longer that others' ticks end with it: one wake-up for all of them.
 fn on_grid(looked: Instant, tick: Nanos) -> Nanos {
@@ -177,8 +170,8 @@ impl Lag {
     }
 
     fn disarm(&mut self, client: ClientId) {
-        if let Some(at) = self.clients.get_mut(client).and_then(|c| c.due.take()) {
-            self.due.remove(&(at, client));
+        if let Some(c) = self.clients.get_mut(client) {
+            self.looks.disarm(client, &mut c.due);
         }
     }
 
@@ -214,11 +207,7 @@ impl Lag {
         let span = match (c.blocked, sleeper) {
             (true, true) => {
                 let asleep = c.looked.since(c.last_used);
-                let span = through.max(Nanos(asleep.0 / 8).min(SLEEP_LOOK_MAX));
-                // Those that sleep for long are looked at together: one wake-up for all of them.
-                let at = c.looked + span;
-                let round_up = if span >= SLEEP_GRID { SLEEP_GRID.0 - at.0 % SLEEP_GRID.0 } else { 0 };
-                span + Nanos(round_up)
+                together(c.looked, through.max(sleep_look(asleep)))
             }
             (true, false) => tick_min,
             (false, true) if uncovered => {
@@ -234,12 +223,7 @@ impl Lag {
                 soonest.min(if lone { on_grid(c.looked, tick) } else { tick })
             }
         };
-        let at = c.looked + span;
-        if at == Instant(u64::MAX) {
-            return; // No clock gets there.
-        }
-        c.due = Some(at);
-        self.due.insert((at, client));
+        self.looks.arm(client, &mut c.due, c.looked + span);
     }
 
     /// Looks at a client that runs sooner than was meant, if it may be through by then.
@@ -251,9 +235,7 @@ impl Lag {
         if let (Some(at), Some(meant)) = (c.due, meant)
             && meant < at
         {
-            c.due = Some(meant);
-            self.due.remove(&(at, client));
-            self.due.insert((meant, client));
+            self.looks.arm(client, &mut c.due, meant);
         }
     }
 
@@ -265,9 +247,7 @@ impl Lag {
 
     /// Asks for the accounts of those who are due; says whether it asked.
     pub(super) fn look(&mut self, now: Instant) -> bool {
-        while let Some(&(at, client)) = self.due.first()
-            && at <= now
-        {
+        while let Some(client) = self.looks.due(now) {
             self.disarm(client);
             self.ask(client);
         }
