@@ -102,9 +102,9 @@ pub(super) enum Await {
     State,
 }
 
-/// A client that the driver may be asked about.
+/// Clients that the driver may be asked about.
 pub(super) trait Awaited {
-    fn awaits(&mut self) -> &mut Await;
+    fn awaits(&mut self, client: ClientId) -> Option<&mut Await>;
 }
 
 /// Decisions that the driver has yet to be told, and how many answers it owes.
@@ -151,11 +151,10 @@ impl Outbox {
     }
 
     /// The next decision that is still about somebody; a measurement counts as asked for from now on.
-    pub(super) fn next<C: Awaited>(&mut self, clients: &mut Roster<C>) -> Option<Gate> {
+    pub(super) fn next(&mut self, clients: &mut impl Awaited) -> Option<Gate> {
         while let Some(decision) = self.decisions.pop_front() {
             let Some(client) = decision.client() else { return Some(decision) };
-            let Some(c) = clients.get_mut(client) else { continue };
-            let awaits = c.awaits();
+            let Some(awaits) = clients.awaits(client) else { continue };
             if matches!(decision, Gate::Measure { .. }) && *awaits == Await::ToBeAsked {
                 *awaits = Await::Charge;
             }

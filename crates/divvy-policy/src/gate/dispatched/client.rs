@@ -1,16 +1,9 @@
 //! What the gate around a dispatcher knows of one client, and of one lane.
 
-use crate::{ClientId, Instant, Nanos};
+use alloc::collections::BTreeMap;
 
-/// The answer that the driver owes about a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Await {
-    Nothing,
-    /// A measurement is decided; the driver has not been told yet.
-    ToBeAsked,
-    Charge,
-    State,
-}
+use crate::gate::roster::{Await, Awaited};
+use crate::{ClientId, Instant, Nanos};
 
 #[derive(Clone, Debug)]
 pub(super) struct Client {
@@ -77,6 +70,12 @@ impl Client {
             tick,
             due: None,
         }
+    }
+}
+
+impl Awaited for BTreeMap<ClientId, Client> {
+    fn awaits(&mut self, client: ClientId) -> Option<&mut Await> {
+        Some(&mut self.get_mut(&client)?.awaits)
     }
 }
 

@@ -35,11 +35,12 @@
 
 mod client;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use self::client::{Await, Client, Lane};
+use self::client::{Client, Lane};
 use super::observer::{GRAIN, Looks, SLEEP_GRID, SUSPECT_TICK, ran_on, sleep_look};
+use super::roster::{Await, Outbox};
 use super::{GateParamError, check_quantum};
 use crate::{ClientId, CpuId, Event, EventError, Gate, Grant, Instant, Nanos, Policy};
 
@@ -76,10 +77,8 @@ pub struct Dispatched<D> {
     leaving: Vec<ClientId>,
     /// Clients that were granted one.
     coming: Vec<ClientId>,
-    /// Answers that the driver owes.
-    owed: usize,
     dirty: bool,
-    out: VecDeque<Gate>,
+    out: Outbox,
 }
 
 impl<D: Policy<Decision = Grant>> Dispatched<D> {
@@ -106,9 +105,8 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
             heads_asked: false,
             leaving: Vec::new(),
             coming: Vec::new(),
-            owed: 0,
             dirty: false,
-            out: VecDeque::new(),
+            out: Outbox::default(),
         })
     }
 
@@ -139,8 +137,8 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
         self.dispatcher.on_event(now, Event::Leave { client })?;
         self.disarm(client);
         self.take_off(client);
-        if let Some(c) = self.clients.remove(&client) {
-            self.owed -= usize::from(c.awaits != Await::Nothing);
+        if let Some(mut c) = self.clients.remove(&client) {
+            self.out.answered(&mut c.awaits);
             self.nr_wide -= usize::from(c.width > 1);
         }
         Ok(())
@@ -213,11 +211,9 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
     fn answered(&mut self, client: ClientId, observe: bool) {
         let Some(c) = self.clients.get_mut(&client) else { return };
         if observe {
-            c.awaits = Await::State;
-            self.out.push_back(Gate::Observe { client });
+            self.out.observe(client, &mut c.awaits);
         } else {
-            c.awaits = Await::Nothing;
-            self.owed -= 1;
+            self.out.answered(&mut c.awaits);
             self.arm(client);
         }
     }
@@ -225,10 +221,8 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
     fn on_state(&mut self, now: Instant, client: ClientId, blocked: bool) -> Result<(), EventError> {
         self.known(client)?;
         let Some(c) = self.clients.get_mut(&client) else { return Ok(()) };
-        let answers = c.awaits == Await::State;
-        if answers {
-            c.awaits = Await::Nothing;
-            self.owed -= 1;
+        if c.awaits == Await::State {
+            self.out.answered(&mut c.awaits);
         }
         match (c.blocked, blocked) {
             (false, true) => self.block(now, client),
@@ -288,11 +282,8 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
 
     fn ask(&mut self, client: ClientId) {
         self.disarm(client);
-        let Some(c) = self.clients.get_mut(&client) else { return };
-        if c.awaits == Await::Nothing {
-            c.awaits = Await::ToBeAsked;
-            self.owed += 1;
-            self.out.push_back(Gate::Measure { client });
+        if let Some(c) = self.clients.get_mut(&client) {
+            self.out.measure(client, &mut c.awaits);
         }
     }
 
@@ -314,7 +305,7 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
                 }
             }
         }
-        self.owed > 0
+        self.out.is_owed()
     }
 
     /// Everybody is charged: the dispatcher is told who woke and which CPUs are free, and asked whom it grants them.
@@ -386,11 +377,7 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
             if c.released != release {
                 c.released = release;
                 let cpu = None;
-                self.out.push_back(if release {
-                    Gate::Release { client, cpu }
-                } else {
-                    Gate::Hold { client }
-                });
+                self.out.push(if release { Gate::Release { client, cpu } } else { Gate::Hold { client } });
             }
             self.arm(client);
         }
@@ -408,7 +395,7 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
             };
             c.told_cpu = None;
             if core::mem::take(&mut c.released) {
-                self.out.push_back(Gate::Hold { client });
+                self.out.push(Gate::Hold { client });
             }
             self.disarm(client);
         }
@@ -423,20 +410,10 @@ impl<D: Policy<Decision = Grant>> Dispatched<D> {
             }
             if !released || cpu.is_some() && c.told_cpu != cpu {
                 c.told_cpu = cpu;
-                self.out.push_back(Gate::Release { client, cpu: cpu.map(CpuId) });
+                self.out.push(Gate::Release { client, cpu: cpu.map(CpuId) });
             }
             self.arm(client);
         }
-    }
-
-    /// Whether a decision is still about somebody; a measurement counts as asked for from now on.
-    fn still_holds(&mut self, decision: Gate) -> bool {
-        let Some(client) = decision.client() else { return true };
-        let Some(c) = self.clients.get_mut(&client) else { return false };
-        if let (Gate::Measure { .. }, Await::ToBeAsked) = (decision, c.awaits) {
-            c.awaits = Await::Charge;
-        }
-        true
     }
 }
 
@@ -545,12 +522,10 @@ impl<D: Policy<Decision = Grant>> Policy for Dispatched<D> {
 
     fn poll_decision(&mut self, now: Instant) -> Option<Gate> {
         loop {
-            while let Some(decision) = self.out.pop_front() {
-                if self.still_holds(decision) {
-                    return Some(decision);
-                }
+            if let Some(decision) = self.out.next(&mut self.clients) {
+                return Some(decision);
             }
-            if self.owed > 0 {
+            if self.out.is_owed() {
                 return None;
             }
             if !self.look(now) && !self.decide(now) {

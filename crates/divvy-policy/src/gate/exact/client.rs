@@ -1,8 +1,8 @@
 //! What the exact gate knows of one client.
 
 use super::queue::Ticket;
-use crate::gate::roster::{Await, Awaited};
-use crate::{Instant, Nanos, Share};
+use crate::gate::roster::{Await, Awaited, Roster};
+use crate::{ClientId, Instant, Nanos, Share};
 
 /// Where a client is. Only heads and those beside them may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,8 +126,8 @@ impl Client {
     }
 }
 
-impl Awaited for Client {
-    fn awaits(&mut self) -> &mut Await {
-        &mut self.awaits
+impl Awaited for Roster<Client> {
+    fn awaits(&mut self, client: ClientId) -> Option<&mut Await> {
+        Some(&mut self.get_mut(client)?.awaits)
     }
 }

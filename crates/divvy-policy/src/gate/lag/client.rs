@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use super::{Cpus, RATE_MARGIN};
-use crate::gate::roster::{Await, Awaited};
-use crate::{Instant, Nanos, Share};
+use crate::gate::roster::{Await, Awaited, Roster};
+use crate::{ClientId, Instant, Nanos, Share};
 
 /// How fast a client is thought to have fewer runnable threads, once it was found to: half of the way in 10 ms.
 const NARROWER_TIME: Nanos = Nanos::from_millis(12);
@@ -263,8 +263,8 @@ impl Client {
     }
 }
 
-impl Awaited for Client {
-    fn awaits(&mut self) -> &mut Await {
-        &mut self.awaits
+impl Awaited for Roster<Client> {
+    fn awaits(&mut self, client: ClientId) -> Option<&mut Await> {
+        Some(&mut self.get_mut(client)?.awaits)
     }
 }
