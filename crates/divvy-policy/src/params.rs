@@ -8,7 +8,6 @@ use core::fmt;
 
 use crate::Nanos;
 use crate::dispatch::fixed::{FIXED_BITS, Fixed};
-use crate::gate::Scale;
 use crate::registry::{Domain, Given, PolicyInfo, RangeError};
 
 /// What a policy is made for, besides its own parameters.
@@ -33,6 +32,19 @@ impl Default for Run {
         let (scale, share_time, cycle_max) = (Scale::default(), None, None);
         Self { cpus: 1, quantum: Nanos::from_millis(10), seed: 1, scale, share_time, cycle_max }
     }
+}
+
+/// Whether shares are divided by their greatest common divisor before they are turned into quanta.
+///
+/// Source: ALPS, section 2.1: the cycle is `S * Q` "assuming the shares have been scaled by their greatest common
+/// divisor"; its workloads (Table 1) were not scaled. Proportions are the same, the cycle's length is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// 10:20:30 has the cycle of 1:2:3.
+    #[default]
+    ByGcd,
+    /// 10:20:30 has a cycle ten times that of 1:2:3.
+    AsGiven,
 }
 
 /// A parameter is wrong.

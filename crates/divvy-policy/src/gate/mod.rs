@@ -16,6 +16,7 @@ mod roster;
 #[cfg(test)]
 mod turns;
 
+pub use crate::params::Scale;
 pub use alps::{ALPS, ALPS_BASIC, Alps, AlpsParams, AlpsVariant};
 pub use dispatched::{Dispatched, DispatchedParams};
 pub use exact::{EXACT, Exact, ExactParams};
@@ -153,19 +154,6 @@ impl Policy for AnyGate {
     fn balance(&self, client: crate::ClientId) -> Option<i128> {
         self.0.balance(client)
     }
-}
-
-/// Whether shares are divided by their greatest common divisor before they are turned into quanta.
-///
-/// Source: ALPS, section 2.1: the cycle is `S * Q` "assuming the shares have been scaled by their greatest common
-/// divisor"; its workloads (Table 1) were not scaled. Proportions are the same, the cycle's length is not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scale {
-    /// 10:20:30 has the cycle of 1:2:3.
-    #[default]
-    ByGcd,
-    /// 10:20:30 has a cycle ten times that of 1:2:3.
-    AsGiven,
 }
 
 /// The shortest quantum that a gate takes: 1 ms. Below it the hand-over itself, 15 to 30 us, is seen in the result.
