@@ -11,6 +11,7 @@ pub const SOCKET_PATH_MAX: usize = 107;
 
 /// Why a place cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PlaceError {
     /// The directory is not safe, or cannot be had.
     #[error(transparent)]

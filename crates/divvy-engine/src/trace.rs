@@ -163,6 +163,7 @@ fn shown(what: &Trace) -> String {
 
 /// Where a replay parted from its trace.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Divergence {
     /// The first line is not a header of a version that is known.
     #[error("line 1: {0}")]

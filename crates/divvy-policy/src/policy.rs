@@ -114,6 +114,7 @@ impl Event {
 
 /// Why a policy refused an event. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EventError {
     /// The client never joined, or has left.
     UnknownClient(ClientId),

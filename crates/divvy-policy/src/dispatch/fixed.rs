@@ -16,6 +16,7 @@ pub const FIXED_BITS: u32 = 32;
 
 /// Why a text or a ratio is not a [`Fixed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FixedError {
     /// Not of the form `3`, `-0.4` or `2/5`.
     Malformed,

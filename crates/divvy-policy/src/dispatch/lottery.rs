@@ -104,6 +104,7 @@ impl Default for LotteryParams {
 
 /// Why a loan was refused. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LendError {
     /// The client never joined, or has left.
     UnknownClient(ClientId),

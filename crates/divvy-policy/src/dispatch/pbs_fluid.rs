@@ -74,6 +74,7 @@ pub struct SetEvent {
 
 /// Why a model cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum FluidError {
     /// alpha must be 0, infinite, or 1e-3 to 1e3.
     Alpha(f64),

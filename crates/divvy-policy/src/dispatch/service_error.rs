@@ -101,6 +101,7 @@ pub struct ServiceErrors {
 
 /// What makes a schedule impossible to judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ScheduleError {
     /// No shares, or one that is 0, or their sum times the number of quanta is beyond 2^62.
     Shares,

@@ -29,6 +29,7 @@ const RANK_BITS: u32 = 16;
 
 /// Why shares cannot be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SharesError {
     /// None, or one of 0.
     Zero,

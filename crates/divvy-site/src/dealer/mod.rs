@@ -105,6 +105,7 @@ struct Known {
 
 /// Why an offer or its withdrawal is refused. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OfferError {
     /// There is no such place, or no node in it.
     UnknownPlace(PlaceId),
