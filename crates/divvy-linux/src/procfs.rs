@@ -421,11 +421,18 @@ pub fn stat(pid: Pid) -> Result<Option<Stat>> {
     stat_raw(&path).map_err(|e| e.on(&path))
 }
 
+/// What `/proc/PID/cgroup` says of a process, or of `"self"`: a line for each hierarchy, `number:controllers:path`. Nothing
+/// where there is none.
+#[must_use]
+pub fn cgroup_text(process: impl std::fmt::Display) -> String {
+    std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default()
+}
+
 /// The paths of `pid` in all hierarchies of cgroups, each once.
 #[must_use]
 pub fn cgroups(pid: Pid) -> Vec<String> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    // hierarchy:controllers:path, and the path may have colons.
+    let text = cgroup_text(pid);
+    // The path may have colons.
     let mut paths: Vec<String> =
         text.lines().filter_map(|l| l.splitn(3, ':').nth(2).map(str::to_owned)).collect();
     paths.sort_unstable();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read as _;
 
+use anyhow::{Context as _, Result};
 use divvy_policy::Nanos;
 
 /// Ticks of some CPUs since boot, as `/proc/stat` counts them.
@@ -29,6 +30,13 @@ impl Busy {
 /// The ticks of `cpus` so far; `None` where `/proc/stat` does not tell.
 pub(crate) fn busy(cpus: &[u32]) -> Option<Busy> {
     parse_busy(&fs::read_to_string("/proc/stat").ok()?, cpus)
+}
+
+/// What `/proc/stat` has counted of `what` since the machine was booted: `ctxt` (switches), `processes` (that were made).
+pub(crate) fn counted(what: &str) -> Result<u64> {
+    let text = fs::read_to_string("/proc/stat").context("read /proc/stat")?;
+    let line = text.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(' '));
+    Ok(line.with_context(|| format!("no {what} in /proc/stat"))?.parse()?)
 }
 
 /// `cpuN user nice system idle iowait irq softirq steal ...`, proc(5).

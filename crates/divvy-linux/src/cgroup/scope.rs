@@ -54,7 +54,7 @@ fn whom(with_cpu: bool) -> Result<Place, String> {
             "what is to outlive the session is not moved out of it (loginctl enable-linger)".to_owned()
         );
     }
-    place(Path::new("/"), uid, with_cpu, &mounts::own(), &cgroup(), &Real)
+    place(Path::new("/"), uid, with_cpu, &mounts::own(), &procfs::cgroup_text("self"), &Real)
 }
 
 /// Has systemd make a scope, `with_cpu` or without that controller, and this process be moved into it.
@@ -67,7 +67,7 @@ pub(crate) fn enter(with_cpu: bool) -> Result<(), String> {
     let start = procfs::stat(pid).ok().flatten().map_or(0, |stat| stat.start.0);
     let name = format!("divvy-{pid}-{start}.scope");
     let suffix = format!("/{name}");
-    let is_there = || unified(&cgroup()).is_some_and(|path| path.ends_with(&suffix));
+    let is_there = || unified(&procfs::cgroup_text("self")).is_some_and(|path| path.ends_with(&suffix));
     let asked = ask(&place, &name, pid);
     let until = clock::now() + PATIENCE;
     while asked.is_ok() && !is_there() && clock::now() < until {
@@ -94,10 +94,6 @@ fn ends_with_session() -> bool {
     let foreground =
         terminal.is_ok_and(|tty| rustix::termios::tcgetpgrp(tty).is_ok_and(|there| there == group));
     foreground && !is_ignored(nix::sys::signal::Signal::SIGHUP)
-}
-
-fn cgroup() -> String {
-    std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
 }
 
 /// The path in the hierarchy of version 2.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::mounts;
+use crate::{mounts, procfs};
 
 use super::files::{Files, Real};
 use super::weights::Knob;
@@ -70,8 +70,7 @@ impl Survey {
     /// What this process can do.
     #[must_use]
     pub fn new() -> Self {
-        let cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Self::of(&mounts::own(), &cgroup, &Real)
+        Self::of(&mounts::own(), &procfs::cgroup_text("self"), &Real)
     }
 
     pub(crate) fn of(mountinfo: &str, cgroup: &str, files: &dyn Files) -> Self {
@@ -123,7 +122,7 @@ impl Ground {
     /// The cgroup of a process in this hierarchy; `None` for one that has ended.
     pub(crate) fn cgroup_of(&self, pid: crate::Pid) -> Option<PathBuf> {
         let version = if self.knob == Knob::Weight { Version::Two } else { Version::One };
-        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let text = procfs::cgroup_text(pid);
         let below = Path::new(version.path(&text)?).strip_prefix(&self.shown).ok()?;
         Some(if below.as_os_str().is_empty() { self.mount.clone() } else { self.mount.join(below) })
     }

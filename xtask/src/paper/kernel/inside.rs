@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::clients::{Clients, make_sound, samples, slots};
 use super::{By, Job, Look, Program, Seen, Spec, Work, storm};
+use crate::paper::machine::counted;
 
 const ROOT: &str = "/sys/fs/cgroup";
 const SHARES: &str = "/run/shares.toml";
@@ -211,13 +212,6 @@ pub(super) fn wait_until(at: Instant) {
     clock::sleep(at.since(clock::now()));
 }
 
-/// Context switches of the machine since it was booted.
-fn switches() -> Result<u64> {
-    let text = fs::read_to_string("/proc/stat").context("read /proc/stat")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("ctxt ")).context("no ctxt in /proc/stat")?;
-    Ok(line.parse()?)
-}
-
 /// Units of work that one client does in a second when it is alone.
 fn calibrate() -> Result<f64> {
     let slots = slots(1)?;
@@ -291,7 +285,7 @@ fn one(spec: &Spec, rate: f64) -> Result<Seen> {
     let mut change = spec.change.as_ref();
     let mut looks = spec.looks_ms().into_iter();
     let (mut next, mut seen) = (looks.next(), Seen { units_a_second: rate, ..Seen::default() });
-    let mut before = (switches()?, Vec::new());
+    let mut before = (counted("ctxt")?, Vec::new());
     let mut attached = Vec::new();
     while let Some(at) = next {
         let arrival = arrivals.peek().map_or(u64::MAX, |&(ms, _)| ms);
@@ -314,11 +308,11 @@ fn one(spec: &Spec, rate: f64) -> Result<Seen> {
         seen.looks.push(Look { at_ns: now.since(begin).0, done });
         if at == spec.warm_ms {
             clients.forget_samples();
-            before = (switches()?, if counts_programs { programs()? } else { Vec::new() });
+            before = (counted("ctxt")?, if counts_programs { programs()? } else { Vec::new() });
         }
         next = looks.next();
     }
-    seen.switches = switches()? - before.0;
+    seen.switches = counted("ctxt")? - before.0;
     for mut child in attached {
         let status = child.wait().context("wait for divvy attach")?;
         ensure!(status.success(), "divvy attach ended with {status}");

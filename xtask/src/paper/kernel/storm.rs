@@ -12,6 +12,7 @@ use super::clients::{Clients, samples, slots};
 use super::inside::{Groups, Scheduler, stand_above};
 use super::{Job, Study};
 use crate::paper::Setting;
+use crate::paper::machine::counted;
 use crate::paper::page::{Limit, number};
 
 const POLICIES: [&str; 4] = ["stride", "vtrr", "lottery:seed=7", "pbs"];
@@ -57,12 +58,6 @@ pub(super) struct After {
     wait_s: f64,
     /// What failed: nothing, where all went well.
     error: String,
-}
-
-fn processes_made() -> Result<u64> {
-    let text = std::fs::read_to_string("/proc/stat").context("read /proc/stat")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("processes "));
-    Ok(line.context("no processes in /proc/stat")?.parse()?)
 }
 
 fn set_online(on: bool) -> Result<()> {
@@ -147,7 +142,7 @@ fn storm(storm: &Storm) -> Result<After> {
         groups.put(COMPUTING.get(at).copied().unwrap_or(CROWD), pid)?;
     }
     let scheduler = Scheduler::scx(&storm.policy, SHARES.into_iter(), storm.watchdog_s)?;
-    let (began, forks, used) = (clock::now(), processes_made()?, groups.usage()?);
+    let (began, forks, used) = (clock::now(), counted("processes")?, groups.usage()?);
     let end = began + Nanos::from_secs(storm.seconds);
     let mut stress = stress_ng(groups.dir(STORM), storm.seconds)?;
     (0..slots.len()).for_each(|id| clients.open(id));
@@ -158,7 +153,7 @@ fn storm(storm: &Storm) -> Result<After> {
     });
     let ((waits, error), (unplugged, unplug_s)) = (watched?, unplugged?);
     let mut after = After { unplugged, unplug_s, error, ..After::default() };
-    after.forks = processes_made()? - forks;
+    after.forks = counted("processes")? - forks;
     after.used = groups.usage()?.iter().zip(&used).map(|(to, from)| to - from).collect();
     after.wait_s = waits.longest();
     drop(clients);

@@ -62,10 +62,6 @@ fn clocks(clients: &[Pid]) -> Vec<Option<Nanos>> {
     clients.iter().map(|&pid| clock::process_cpu(pid).ok().flatten()).collect()
 }
 
-fn cgroup(pid: Pid) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
-}
-
 /// Cgroups that bear the name of divvy `pid`, trees and leaves.
 fn trees(survey: &Survey, pid: Pid) -> usize {
     let mut grounds: Vec<_> =
@@ -123,7 +119,7 @@ pub(super) fn look(tool: Tool, killed: Killed, cpu: u32, survey: &Survey, times:
     clock::sleep(times.look);
     let after = clocks(&pack.clients);
     let alive = || before.iter().zip(&after).filter_map(|(a, b)| Some(((*a)?, (*b)?)));
-    let own = cgroup(rustix::process::getpid());
+    let own = procfs::cgroup_text("self");
     let nice = |pid: &&Pid| rustix::process::getpriority_process(Some(**pid)).is_ok_and(|nice| nice != 0);
     let left = Left {
         tool: tool.name(),
@@ -133,7 +129,7 @@ pub(super) fn look(tool: Tool, killed: Killed, cpu: u32, survey: &Survey, times:
         reniced: pack.clients.iter().filter(nice).count(),
         cgroups: pack.groups.iter().filter(|dir| dir.exists()).count()
             + divvy.filter(|_| tool.backend().is_some()).map_or(0, |pid| trees(survey, pid)),
-        moved: pack.clients.iter().filter(|&&pid| cgroup(pid) != own).count(),
+        moved: pack.clients.iter().filter(|&&pid| procfs::cgroup_text(pid) != own).count(),
     };
     if killed == Killed::Both {
         // Whoever stands would stand for ever, and cgroups stay: it is put in order, as a user would have to.
