@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::census::{Census, Rule, User};
 use crate::events::{ProcessEvent, ProcessEvents};
-use crate::guard::{Table, rescue_ticks};
+use crate::guard::Table;
 use crate::host::{Client, Condition, LinuxHost};
 use crate::members::{Ended, Look, Members, Tally};
 use crate::procfs::{Latest, StartTime, State};
@@ -239,7 +239,7 @@ impl LinuxHost {
         let members = Members::attached(Live, selector.children()).owned_by(owner);
         let mut new = Client::new(members);
         (new.condition, new.selector, new.leaf) = (Condition::Held, Some(selector.clone()), leaf);
-        new.since = rescue_ticks(clock::since_boot());
+        new.since = StartTime::of(clock::since_boot());
         self.clients.push(new);
         let rule = Rule { client, selector: selector.clone(), start, owner };
         let order = (selector.rank(), client);

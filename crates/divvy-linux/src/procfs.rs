@@ -32,6 +32,15 @@ pub(crate) const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StartTime(pub u64);
 
+impl StartTime {
+    /// A time since boot, rounded up.
+    pub(crate) fn of(since_boot: Nanos) -> Self {
+        let per_second = u128::from(rustix::param::clock_ticks_per_second());
+        let ticks = (u128::from(since_boot.0) * per_second).div_ceil(1_000_000_000);
+        Self(u64::try_from(ticks).unwrap_or(u64::MAX))
+    }
+}
+
 /// What a thread is doing, the letter of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {

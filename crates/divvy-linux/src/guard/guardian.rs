@@ -16,13 +16,12 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use std::sync::atomic::Ordering;
 
-use super::rescue::ticks;
 use super::table::{SlotImage, Table, View};
 use super::walk::{Live, READY_MAX, Ready, Verdict, Wanted, resume_held};
 use crate::aide::{Aide, settle};
 use crate::cgroup::raw;
 use crate::procfs::{ProcPath, stat_raw};
-use crate::{Error, Result, clock, own, pidfd};
+use crate::{Error, Result, StartTime, clock, own, pidfd};
 
 /// How often an owner has to [beat](Table::beat) at least.
 pub const BEAT_INTERVAL: Nanos = Nanos::from_millis(200);
@@ -176,7 +175,7 @@ impl Duty<'_> {
 
     /// Resumes everything held; whether nothing was left undone.
     fn resume_all(&mut self) -> bool {
-        let latest = ticks(clock::since_boot());
+        let latest = StartTime::of(clock::since_boot());
         let mut done = self.view.undo_trees(raw::thaw);
         let images = self.images();
         resume_held(&Live::default(), images, latest, &mut self.ready, self.wanted, &mut |_, verdict| {

@@ -25,9 +25,8 @@ mod walk;
 
 pub use dir::{Environment, RuntimeDir, SYSTEM_DIR};
 pub use guardian::{BEAT_INTERVAL, Guardian, HUNG_AFTER, STOPPED_AFTER};
-pub(crate) use rescue::ticks as rescue_ticks;
-pub use rescue::{Failure, Place, Report, rescue, rescue_with};
-pub use table::{CAPACITY, Reach, SavedAffinity, Slot, Table};
+pub use rescue::{Failure, Report, rescue, rescue_with};
+pub use table::{CAPACITY, Place, Reach, SavedAffinity, Slot, Table};
 #[cfg(test)]
 pub(crate) use table::{SlotImage, View};
 pub(crate) use tree::TreeCells;

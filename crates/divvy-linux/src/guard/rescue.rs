@@ -11,38 +11,13 @@ use rustix::process::Pid;
 use super::dir::RuntimeDir;
 use super::guardian::HUNG_AFTER;
 use super::table::{
-    BEAT_NS_OFFSET, HEADER_BYTES, HIGH_WATER_OFFSET, Header, Reach, SECOND_OFFSET, SLOT_BYTES, SlotCells,
-    SlotImage, TREE_OFFSET,
+    BEAT_NS_OFFSET, HEADER_BYTES, HIGH_WATER_OFFSET, Header, Place, Reach, SECOND_OFFSET, SLOT_BYTES,
+    SlotCells, SlotImage, TREE_OFFSET,
 };
 use super::tree::{SecondCells, TreeCells};
 use super::walk::{Live, Processes, READY_MAX, Verdict, Wanted, resume_held};
 use crate::cgroup::raw::{self, PATH_MAX};
-use crate::procfs::{self, BOOT_ID};
 use crate::{Error, Result, StartTime, State, clock};
-
-/// Where and when we are: what decides whether the pids of a table mean anything to us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// This boot's id.
-    pub boot_id: [u8; 16],
-    /// The inode of our pid namespace: a container has its own.
-    pub pid_namespace: u64,
-}
-
-impl Place {
-    /// This boot, and this process's namespace.
-    ///
-    /// # Errors
-    /// [`Error::System`] or [`Error::Malformed`] where `/proc` does not tell.
-    pub fn here() -> Result<Self> {
-        const NAMESPACE: &str = "/proc/self/ns/pid";
-        let malformed = || Error::Malformed { object: BOOT_ID.to_owned(), what: "the boot's id" };
-        let digits = procfs::boot_id()?.replace('-', "");
-        let boot_id = u128::from_str_radix(&digits, 16).map_err(|_| malformed())?.to_be_bytes();
-        let namespace = rustix::fs::stat(NAMESPACE).map_err(|e| Error::system("stat", NAMESPACE, e))?;
-        Ok(Self { boot_id, pid_namespace: namespace.st_ino })
-    }
-}
 
 /// A process that could not be resumed. Its table is kept, so that a later rescue may try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,14 +281,7 @@ fn latest_member(first: &[u8]) -> StartTime {
     // Start times count the machine's sleep and heartbeats do not: what has been slept so far is added, which is too
     // much where it was slept later, and never too little.
     let slept = clock::since_boot().saturating_sub(Nanos(clock::now().0));
-    ticks(Nanos(beat) + slept + HUNG_AFTER)
-}
-
-/// A time since boot as [`StartTime`] counts it, rounded up.
-pub(crate) fn ticks(since_boot: Nanos) -> StartTime {
-    let per_second = u128::from(rustix::param::clock_ticks_per_second());
-    let ticks = (u128::from(since_boot.0) * per_second).div_ceil(1_000_000_000);
-    StartTime(u64::try_from(ticks).unwrap_or(u64::MAX))
+    StartTime::of(Nanos(beat) + slept + HUNG_AFTER)
 }
 
 /// Whether the process that began at `start` still has `pid` and has not ended.

@@ -38,11 +38,11 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Pid;
 
 use super::dir::RuntimeDir;
-use super::rescue::Place;
 use super::tree::{SECOND_BYTES, SecondCells, TREE_BYTES, TreeCells};
 use crate::affinity::{CpuMask, MASK_WORDS};
 use crate::cgroup::raw::{TreeImage, Undone};
-use crate::{Error, Result, StartTime, procfs};
+use crate::procfs::{self, BOOT_ID};
+use crate::{Error, Result, StartTime};
 
 /// Slots of an ordinary table: more than divvy can divide among, and 12 MiB of address space, of which only the
 /// used part costs memory.
@@ -66,6 +66,30 @@ const USED: u32 = 1;
 const HELD: u32 = 2;
 const AFFINITY: u32 = 4;
 const GROUP: u32 = 8;
+
+/// Where and when we are: what decides whether the pids of a table mean anything to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// This boot's id.
+    pub boot_id: [u8; 16],
+    /// The inode of our pid namespace: a container has its own.
+    pub pid_namespace: u64,
+}
+
+impl Place {
+    /// This boot, and this process's namespace.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Malformed`] where `/proc` does not tell.
+    pub fn here() -> Result<Self> {
+        const NAMESPACE: &str = "/proc/self/ns/pid";
+        let malformed = || Error::Malformed { object: BOOT_ID.to_owned(), what: "the boot's id" };
+        let digits = procfs::boot_id()?.replace('-', "");
+        let boot_id = u128::from_str_radix(&digits, 16).map_err(|_| malformed())?.to_be_bytes();
+        let namespace = rustix::fs::stat(NAMESPACE).map_err(|e| Error::system("stat", NAMESPACE, e))?;
+        Ok(Self { boot_id, pid_namespace: namespace.st_ino })
+    }
+}
 
 /// How far the suspension of a held slot reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
