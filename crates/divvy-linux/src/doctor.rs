@@ -9,7 +9,7 @@ use crate::cgroup::{Knob, Survey, scope};
 use crate::events::ProcessEvents;
 use crate::guard::Environment;
 use crate::quota::quota_of;
-use crate::{CpuMask, ProcessRef, mounts, perf, procfs};
+use crate::{CpuMask, ProcessRef, mounts, perf, procfs, sched_ext};
 
 /// Files that divvy may need for each process: its pidfd and one more.
 const FILES_PER_PROCESS: u64 = 2;
@@ -63,9 +63,19 @@ pub fn doctor() -> Vec<Finding> {
         quota(),
         cgroup_delegation(&survey),
         cpu_weights(&survey),
-        crate::sched_ext::finding(),
+        schedulers_of_programs(),
         runtime_directory(),
     ]
+}
+
+fn schedulers_of_programs() -> Finding {
+    match sched_ext::support() {
+        Ok(found) => finding("sched_ext", Status::Good, found, None),
+        Err(sched_ext::Lack { found, fix }) => {
+            let fix = format!("not needed for divvy's other back ends; for divvy-scx: {fix}");
+            finding("sched_ext", Status::Limited, found, Some(&fix))
+        }
+    }
 }
 
 fn process_events() -> Finding {

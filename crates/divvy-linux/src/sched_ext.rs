@@ -3,8 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use crate::doctor::{Finding, Status};
-
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const OPS: &str = "/sys/kernel/sched_ext/root/ops";
 /// The kernel's own types, by which programs that were compiled elsewhere find their way in it.
@@ -17,6 +15,13 @@ const FIRST_USABLE: (u32, u32) = (6, 13);
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 const CAP_PERFMON: u64 = 1 << 38;
 const CAP_BPF: u64 = 1 << 39;
+
+/// What `divvy-scx` lacks here, and what would bring it.
+#[derive(Debug)]
+pub(crate) struct Lack {
+    pub(crate) found: String,
+    pub(crate) fix: String,
+}
 
 /// What is looked at.
 #[derive(Clone, Debug, Default)]
@@ -52,13 +57,8 @@ impl Facts {
         Some((numbers.next()??, numbers.next()??))
     }
 
-    fn judge(&self) -> Finding {
-        let limited = |found: String, fix: &str| Finding {
-            what: "sched_ext",
-            found,
-            status: Status::Limited,
-            fix: Some(format!("not needed for divvy's other back ends; for divvy-scx: {fix}")),
-        };
+    fn judge(&self) -> Result<String, Lack> {
+        let limited = |found: String, fix: &str| Err(Lack { found, fix: fix.to_owned() });
         let Some(state) = &self.state else { return limited(self.why_there_is_none(), &self.way_to_it()) };
         if !self.has_btf {
             let found = format!("Linux {} has it, but does not describe its types ({BTF})", self.release);
@@ -72,7 +72,7 @@ impl Facts {
             let whose = self.ops.as_deref().unwrap_or("one without a name");
             let found = format!("the kernel has a scheduler already ({whose}, {state})");
             if whose.starts_with("divvy_") {
-                return Finding { what: "sched_ext", found, status: Status::Good, fix: None };
+                return Ok(found);
             }
             return limited(found, "end that one first; there can be one at a time");
         }
@@ -82,8 +82,7 @@ impl Facts {
             let found = format!("Linux {} takes schedulers from programs, but not from us", self.release);
             return limited(found, "root, outside of a container");
         }
-        let found = format!("Linux {} takes schedulers from programs: divvy-scx can run", self.release);
-        Finding { what: "sched_ext", found, status: Status::Good, fix: None }
+        Ok(format!("Linux {} takes schedulers from programs: divvy-scx can run", self.release))
     }
 
     fn why_there_is_none(&self) -> String {
@@ -113,7 +112,7 @@ fn capabilities(status: &str) -> u64 {
 }
 
 /// Whether `divvy-scx` can give this kernel a scheduler, and if not, why.
-pub(crate) fn finding() -> Finding {
+pub(crate) fn support() -> Result<String, Lack> {
     Facts::of_this_machine().judge()
 }
 
@@ -133,53 +132,50 @@ mod tests {
         let with = "CONFIG_SMP=y\nCONFIG_SCHED_CLASS_EXT=y\n".to_owned();
         let without = "CONFIG_SMP=y\n# CONFIG_SCHED_CLASS_EXT is not set\n".to_owned();
         let disabled = Some("disabled");
-        for (facts, status, found, fix) in [
-            (facts("6.18.15+deb13-amd64", disabled), Status::Good, "divvy-scx can run", ""),
-            (facts("6.1.0-30-amd64", None), Status::Limited, "it came with 6.12", "Linux 6.13 or later"),
-            (
-                facts("6.18.1", None),
-                Status::Limited,
-                "without CONFIG_SCHED_CLASS_EXT, or /sys",
-                "a kernel with",
-            ),
+        for (facts, good, found, fix) in [
+            (facts("6.18.15+deb13-amd64", disabled), true, "divvy-scx can run", ""),
+            (facts("6.1.0-30-amd64", None), false, "it came with 6.12", "Linux 6.13 or later"),
+            (facts("6.18.1", None), false, "without CONFIG_SCHED_CLASS_EXT, or /sys", "a kernel with"),
             (
                 Facts { config: Some(without), ..facts("6.18.1", None) },
-                Status::Limited,
+                false,
                 "it was built without CONFIG_SCHED_CLASS_EXT",
                 "a kernel with CONFIG_SCHED_CLASS_EXT",
             ),
-            (Facts { config: Some(with), ..facts("6.18.1", None) }, Status::Limited, "is /sys mounted?", ""),
-            (facts("6.12.9", disabled), Status::Limited, "without the calls", "6.13 or later"),
+            (Facts { config: Some(with), ..facts("6.18.1", None) }, false, "is /sys mounted?", ""),
+            (facts("6.12.9", disabled), false, "without the calls", "6.13 or later"),
             (
                 Facts { has_btf: false, ..facts("6.18.1", disabled) },
-                Status::Limited,
+                false,
                 "does not describe its types",
                 "CONFIG_DEBUG_INFO_BTF",
             ),
             (
                 Facts { capabilities: CAP_BPF, ..facts("6.18.1", disabled) },
-                Status::Limited,
+                false,
                 "but not from us",
                 "root, outside of a container",
             ),
             (
                 Facts { ops: Some("rusty_1.0".to_owned()), ..facts("6.18.1", Some("enabled")) },
-                Status::Limited,
+                false,
                 "already (rusty_1.0, enabled)",
                 "end that one first",
             ),
             (
                 Facts { ops: Some("divvy_vtrr".to_owned()), ..facts("6.18.1", Some("enabled")) },
-                Status::Good,
+                true,
                 "already (divvy_vtrr, enabled)",
                 "",
             ),
         ] {
-            let finding = facts.judge();
-            assert_eq!(finding.status, status, "{facts:?}: {finding:?}");
-            assert!(finding.found.contains(found), "{facts:?}: {finding:?}");
-            assert!(finding.fix.as_deref().unwrap_or_default().contains(fix), "{facts:?}: {finding:?}");
-            assert_eq!(finding.fix.is_none(), status == Status::Good, "{finding:?}");
+            let judged = facts.judge();
+            let (is_good, told, way) = match &judged {
+                Ok(told) => (true, told, ""),
+                Err(lack) => (false, &lack.found, lack.fix.as_str()),
+            };
+            assert_eq!(is_good, good, "{facts:?}: {judged:?}");
+            assert!(told.contains(found) && way.contains(fix), "{facts:?}: {judged:?}");
         }
     }
 
