@@ -5,6 +5,7 @@
 //! fractions: what the shares say, what the CPUs and the clients' threads allow, and what was measured.
 
 pub use divvy_engine::{ClientState, Exit};
+pub use divvy_linux::{Explanation, Finding, Status as FindingStatus};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The largest share that a client can ask for: more only makes cycles too long to come to an end.
@@ -548,119 +549,6 @@ pub enum Happening {
     Resumed,
     /// It is no client any more.
     Left,
-}
-
-/// What divvyd would do with a process, and why: `GET /v1/explain/{pid}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Explanation {
-    /// The process.
-    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
-    pub pid: i32,
-    /// Whether it is there at all; where it is not, nothing else means anything.
-    pub found: bool,
-    /// The kernel's name of it.
-    pub name: String,
-    /// Its real user, by name where there is one.
-    pub user: String,
-    /// What it is doing.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["running", "asleep", "stopped", "traced", "ended"])))]
-    pub state: String,
-    /// Its parent.
-    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
-    pub parent: Option<i32>,
-    /// Its process group.
-    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
-    pub group: Option<i32>,
-    /// Its session.
-    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
-    pub session: Option<i32>,
-    /// Its paths in the hierarchies of cgroups.
-    pub cgroups: Vec<String>,
-    /// Its threads.
-    pub threads: u32,
-    /// CPUs that it may use, as the kernel writes lists of them.
-    pub cpus: String,
-    /// Whether divvyd may send it signals.
-    pub permitted: bool,
-    /// Why it is never touched, if it is not.
-    pub protected: Option<String>,
-    /// Whether divvyd would schedule it.
-    pub schedulable: bool,
-    /// What divvyd would do, or what to do about it, in whole sentences.
-    pub would: Vec<String>,
-}
-
-/// One thing that was looked at: `GET /v1/doctor` answers with a list of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Finding {
-    /// What was looked at.
-    pub what: String,
-    /// What was found, and what it means for divvy.
-    pub found: String,
-    /// Whether that is enough.
-    pub status: FindingStatus,
-    /// How to get more, where there is a way.
-    pub fix: Option<String>,
-}
-
-/// How much of something there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum FindingStatus {
-    /// All that divvy can use.
-    Good,
-    /// Less; divvy works, with the loss that the finding names.
-    Limited,
-    /// None.
-    Missing,
-}
-
-impl FindingStatus {
-    /// The word for it, as in JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::Limited => "limited",
-            Self::Missing => "missing",
-        }
-    }
-}
-
-impl From<divvy_linux::Explanation> for Explanation {
-    fn from(e: divvy_linux::Explanation) -> Self {
-        Self {
-            pid: e.pid,
-            found: e.found,
-            name: e.name,
-            user: e.user,
-            state: e.state.to_owned(),
-            parent: e.parent,
-            group: e.group,
-            session: e.session,
-            cgroups: e.cgroups,
-            threads: e.threads,
-            cpus: e.cpus,
-            permitted: e.permitted,
-            protected: e.protected,
-            schedulable: e.schedulable,
-            would: e.would,
-        }
-    }
-}
-
-impl From<divvy_linux::Finding> for Finding {
-    fn from(f: divvy_linux::Finding) -> Self {
-        let status = match f.status {
-            divvy_linux::Status::Good => FindingStatus::Good,
-            divvy_linux::Status::Limited => FindingStatus::Limited,
-            divvy_linux::Status::Missing => FindingStatus::Missing,
-        };
-        Self { what: f.what.to_owned(), found: f.found, status, fix: f.fix }
-    }
 }
 
 /// Every error's body.

@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn the_scheduler_of_a_divvyd_that_was_killed_is_waited_for() {
         let good = |found: &str| Finding {
-            what: "sched_ext",
+            what: "sched_ext".to_owned(),
             found: found.to_owned(),
             status: Status::Good,
             fix: None,

@@ -32,11 +32,11 @@ impl Local {
             shelter.add_caller(caller);
         }
         let said = divvy_linux::explain(pid, &shelter.protection());
-        said.map(Explanation::from).map_err(|e| Refusal::new(ErrorCode::Internal, e, ""))
+        said.map_err(|e| Refusal::new(ErrorCode::Internal, e, ""))
     }
 
     /// What this machine permits.
     pub(crate) fn doctor(&self) -> Vec<Finding> {
-        divvy_linux::doctor().into_iter().map(Finding::from).collect()
+        divvy_linux::doctor()
     }
 }

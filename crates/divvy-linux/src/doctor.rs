@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rustix::process::Resource;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{Knob, Survey, scope};
 use crate::events::ProcessEvents;
@@ -17,8 +17,9 @@ const FILES_PER_PROCESS: u64 = 2;
 const PROCESSES_MANY: u64 = 2000;
 
 /// How much of something there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "FindingStatus"))]
 pub enum Status {
     /// All that divvy can use.
     Good,
@@ -28,11 +29,24 @@ pub enum Status {
     Missing,
 }
 
+impl Status {
+    /// The word for it, as in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Limited => "limited",
+            Self::Missing => "missing",
+        }
+    }
+}
+
 /// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Finding {
     /// What was looked at.
-    pub what: &'static str,
+    pub what: String,
     /// What was found, and what it means for divvy.
     pub found: String,
     /// Whether that is enough.
@@ -41,8 +55,8 @@ pub struct Finding {
     pub fix: Option<String>,
 }
 
-fn finding(what: &'static str, status: Status, found: impl Into<String>, fix: Option<&str>) -> Finding {
-    Finding { what, found: found.into(), status, fix: fix.map(str::to_owned) }
+fn finding(what: &str, status: Status, found: impl Into<String>, fix: Option<&str>) -> Finding {
+    Finding { what: what.to_owned(), found: found.into(), status, fix: fix.map(str::to_owned) }
 }
 
 /// What this machine permits this process: process events, pidfds, CPU clocks, `/proc`, limits, CPUs, cgroups, the

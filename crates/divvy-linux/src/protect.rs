@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::owner::users;
 use crate::procfs::{self, Comm, StartTime};
@@ -164,10 +164,12 @@ fn is_kernel(pid: Pid) -> bool {
             .is_some_and(|s| s.comm.as_bytes() == b"kthreadd" && s.ppid.is_none())
 }
 
-/// Whether divvy may schedule a process, why not, and what scheduling it would mean.
-#[derive(Clone, Debug, Serialize)]
+/// What divvy would do with a process, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// The process.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub pid: i32,
     /// Whether it is there at all; where it is not, nothing else means anything.
     pub found: bool,
@@ -175,13 +177,17 @@ pub struct Explanation {
     pub name: String,
     /// Its real user, by name where there is one.
     pub user: String,
-    /// What it is doing: `running`, `asleep`, `stopped`, `traced`, `ended`.
-    pub state: &'static str,
+    /// What it is doing.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["running", "asleep", "stopped", "traced", "ended"])))]
+    pub state: String,
     /// Its parent.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub parent: Option<i32>,
     /// Its process group.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub group: Option<i32>,
     /// Its session.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub session: Option<i32>,
     /// Its paths in the hierarchies of cgroups.
     pub cgroups: Vec<String>,
@@ -189,7 +195,7 @@ pub struct Explanation {
     pub threads: u32,
     /// CPUs that it may use, as the kernel writes lists of them.
     pub cpus: String,
-    /// Whether we may send it signals.
+    /// Whether divvy may send it signals.
     pub permitted: bool,
     /// Why it is never touched, if it is not.
     pub protected: Option<String>,
@@ -210,7 +216,7 @@ pub fn explain(pid: Pid, protection: &Protection) -> Result<Explanation> {
         found: false,
         name: String::new(),
         user: String::new(),
-        state: "ended",
+        state: "ended".to_owned(),
         parent: None,
         group: None,
         session: None,
@@ -232,7 +238,7 @@ pub fn explain(pid: Pid, protection: &Protection) -> Result<Explanation> {
     said.name = stat.comm.to_string();
     said.user =
         users(pid)?.map_or_else(String::new, |u| user_name(u.real).unwrap_or_else(|| u.real.to_string()));
-    said.state = state_name(stat.state);
+    said.state = state_name(stat.state).to_owned();
     (said.parent, said.group, said.session) = (raw(stat.ppid), raw(stat.pgrp), raw(stat.session));
     said.cgroups = procfs::cgroups(pid);
     said.threads = stat.num_threads;

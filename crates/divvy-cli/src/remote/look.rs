@@ -19,7 +19,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Code, Failure> {
     let said = match args.ask.of.choice()?.api().and_then(|api| api.explain(pid.as_raw_nonzero().get())) {
         Ok(said) => said,
         Err(e @ ApiError::Stranger { .. }) => return Err(e.into()),
-        Err(_) => Explanation::from(divvy_linux::explain(pid, &Protection::standard())?),
+        Err(_) => divvy_linux::explain(pid, &Protection::standard())?,
     };
     print(if args.ask.json { json(&said)? } else { in_words(&said) })?;
     Ok(if said.found { Code::Done } else { Code::NoSuch })
@@ -52,7 +52,7 @@ fn in_words(said: &Explanation) -> String {
 }
 
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<Code, Failure> {
-    let mut findings: Vec<Finding> = divvy_linux::doctor().into_iter().map(Finding::from).collect();
+    let mut findings = divvy_linux::doctor();
     findings.extend(who_answers(&args.ask.of.choice()?));
     if args.ask.json {
         print(json(&findings)?)?;
