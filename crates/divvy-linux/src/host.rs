@@ -735,7 +735,7 @@ impl Host for LinuxHost {
         let scan = self.look_for_runnable(i, now).map_err(|e| host_error(&e))?;
         let c = &mut self.clients[i];
         c.condition = c.condition.seen(scan.suspended > 0 && scan.running == 0);
-        if c.is_held() {
+        if c.condition.stands() {
             return Ok(Observed::Runnable);
         }
         let asleep = scan.running == 0 && !c.condition.is_stopped();

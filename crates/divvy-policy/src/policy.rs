@@ -31,7 +31,8 @@ pub trait Policy {
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// From now on those that are held have what those that run leave of the CPUs (`used`), and are charged for it, or nothing
-    /// again. A policy may make use of it: nothing is lost where it notices later that somebody sleeps.
+    /// again: on one CPU whoever was told last to be held. A policy may make use of it: nothing is lost where it notices later that
+    /// somebody sleeps, and one that is to have just that is held at once after its release.
     fn set_leftovers(&mut self, _used: bool) {}
 
     /// What `client` was due of the cycles that have ended and has not had, less what it has had of the present one, ns:

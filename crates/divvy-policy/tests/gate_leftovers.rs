@@ -47,6 +47,36 @@ fn who_cannot_use_its_share_leaves_it_to_the_other() {
     assert!(got[0] >= 450, "it could use half, and is due three quarters: {got:?}");
 }
 
+/// Who sleeps now and then and is within its share has the CPU whenever it wakes: who computes has the rest in its own turn, too. They
+/// shared the CPU evenly then, and of the half that it could use and was due the sleeper had 37 %.
+#[test]
+fn who_sleeps_has_up_to_its_share() {
+    let us = MS / 1_000;
+    let naps =
+        [(5_000, 5_000), (4_700, 5_300), (2_000, 2_000), (7_000, 5_000), (1_300, 2_900), (11_000, 17_000)];
+    for (on, off) in naps {
+        for [own, others] in [[3, 1], [1, 1], [2, 3], [1, 3]] {
+            let mut w = World::new(exact(), 1);
+            w.join_sleeper(own, on * us, off * us);
+            w.join(others);
+            w.leave_to_others();
+            let got = parts(&mut w);
+            let due = (1_000 * on / (on + off)).min(1_000 * own / (own + others));
+            assert!(got[0].abs_diff(due) <= 15, "{own}:{others}, {on} us awake, {off} asleep: {got:?}");
+        }
+    }
+    // A server that needs little, beside three.
+    let mut w = World::new(exact(), 1);
+    w.join_sleeper(1, MS, 19 * MS);
+    for _ in 0..3 {
+        w.join(1);
+    }
+    w.leave_to_others();
+    let got = parts(&mut w);
+    assert!(got[0].abs_diff(50) <= 3, "a twentieth: {got:?}");
+    assert!(got[1..].iter().all(|got| got.abs_diff(317) <= 5), "and the others alike: {got:?}");
+}
+
 #[test]
 fn a_gift_of_hours_is_no_debt_of_hours() {
     let mut w = World::new(exact(), 1);

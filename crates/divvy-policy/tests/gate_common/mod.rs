@@ -11,6 +11,8 @@ pub const MS: u64 = 1_000_000;
 pub struct Runner {
     pub present: bool,
     pub released: bool,
+    /// How many decisions there were when it was last held: who was held last has what the others leave.
+    pub held_at: usize,
     pub used: u64,
     /// So many CPUs it can use.
     pub threads: u64,
@@ -74,6 +76,7 @@ impl<P: Policy<Decision = Gate>> World<P> {
         self.clients.push(Runner {
             present: true,
             released: false,
+            held_at: 0,
             used: 0,
             threads: 1,
             told: 0,
@@ -134,7 +137,11 @@ impl<P: Policy<Decision = Gate>> World<P> {
             self.log.push((self.now, decision));
             match decision {
                 Gate::Release { client, .. } => self.present(client).released = true,
-                Gate::Hold { client } => self.present(client).released = false,
+                Gate::Hold { client } => {
+                    let turn = self.log.len();
+                    let c = self.present(client);
+                    (c.released, c.held_at) = (false, turn);
+                }
                 Gate::Measure { client } => {
                     self.reads += 1;
                     self.present(client);
@@ -172,8 +179,9 @@ impl<P: Policy<Decision = Gate>> World<P> {
                 let c = &self.clients[*i];
                 c.present && c.asleep_until.is_none()
             };
-            let (running, behind): (Vec<usize>, Vec<usize>) =
+            let (running, mut behind): (Vec<usize>, Vec<usize>) =
                 (0..self.clients.len()).filter(awake).partition(|&i| self.clients[i].released);
+            behind.sort_unstable_by_key(|&i| core::cmp::Reverse(self.clients[i].held_at));
             let threads = |i: usize| (i, self.clients[i].threads);
             let mut running: Vec<(usize, u64)> = running.into_iter().map(threads).collect();
             let mut n: u64 = running.iter().map(|&(_, threads)| threads).sum();

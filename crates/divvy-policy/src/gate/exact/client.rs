@@ -43,6 +43,8 @@ pub(super) struct Client {
     pub(super) granted: i128,
     pub(super) place: Place,
     pub(super) ticket: Ticket,
+    /// Whether it runs as far as its place and the driver are concerned: released, or a head that has what others leave.
+    pub(super) runs: bool,
     /// Whether the driver was told to release it.
     pub(super) released: bool,
     pub(super) blocked: bool,
@@ -83,6 +85,7 @@ impl Client {
             granted: 0,
             place: Place::Out,
             ticket: Ticket::default(),
+            runs: false,
             released: false,
             blocked: true,
             suspect_until: None,

@@ -24,12 +24,13 @@
 //! 4. The cycle ends when nobody can run. Sleepers forfeit what they did not use, all get another quota, debts and remainders
 //!    carry over (at most one quota of credit). Replenishing is lazy, by cycle number; shares and units that change, and
 //!    newcomers, count from the next cycle on.
-//! 5. A driver may tell that a client fell asleep, or woke. Who woke runs at once, and takes turns with whoever ran before while
-//!    both want the CPU; what the others used meanwhile it forfeits in proportion (`wake.rs`). A sleeper of which nobody
+//! 5. A driver may tell that a client fell asleep, or woke. Who woke runs at once, alone until it has caught up with the others
+//!    in this cycle, and takes turns with whoever ran before while both want the CPU (`wake.rs`). A sleeper of which nobody
 //!    tells, and under which alone the CPU idles for a quarter of the time, does not keep a cycle from ending: whoever
 //!    computes goes on beside it.
-//! 6. Where whoever is held has what the heads leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for when its turn comes, and
+//! 6. Where whoever is held has what the others leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for when its turn comes, and
 //!    charged up to a quota or 100 ms of debt; heads are looked at when they could be through, and not sooner than after 1 ms.
+//!    A head is held itself then while a suspect has some of its quota left: that one has the CPU as soon as it wakes.
 //!
 //! **Bounds.** Let `l` be the lateness of one wake-up plus hand-over, and `g` the grain.
 //! - At a cycle's end a client that always wanted the CPU has received its quotas of all cycles so far
@@ -70,8 +71,8 @@ use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
 use client::{Client, Place};
 pub use entry::EXACT;
 use queue::Waiting;
-
 use wake::Turns;
+
 /// A client that wants the CPU and got nothing of it, for a stranger has it, is not looked at sooner than after this: 200 us.
 const STARVED_LOOK: Nanos = Nanos::from_micros(200);
 /// A way from one client to the next is not thought to take longer: 300 us.
@@ -184,6 +185,10 @@ pub struct Exact {
     heads: Vec<ClientId>,
     /// Suspects that ran in one of the last two cycles: looked at before a cycle ends.
     light: BTreeSet<ClientId>,
+    /// How many suspects may run beside the heads, asleep or not.
+    beside: u32,
+    /// Heads have what suspects leave, as of the last plan.
+    heads_give_way: bool,
     /// How many suspects use the CPU beside the heads, as far as is known: see [`Client::awake_beside`].
     awake_beside: u32,
     /// All light sleepers are not looked at before.
@@ -237,6 +242,8 @@ impl Exact {
             next_suspects: Vec::new(),
             heads: Vec::new(),
             light: BTreeSet::new(),
+            beside: 0,
+            heads_give_way: false,
             awake_beside: 0,
             next_ask: Instant::ZERO,
             looks: Looks::default(),

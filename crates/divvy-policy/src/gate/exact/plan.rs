@@ -112,8 +112,10 @@ impl Exact {
         self.light.remove(&client);
         let Some(c) = self.clients.get_mut(client) else { return };
         self.awake_beside -= u32::from(c.awake_beside());
-        if core::mem::replace(&mut c.place, Place::Out) == Place::Head {
-            self.heads.retain(|&head| head != client);
+        match core::mem::replace(&mut c.place, Place::Out) {
+            Place::Head => self.heads.retain(|&head| head != client),
+            Place::Beside => self.beside -= 1,
+            _ => {}
         }
     }
 
@@ -140,6 +142,7 @@ impl Exact {
         self.detach(client);
         let Some(c) = self.clients.get_mut(client) else { return };
         c.place = Place::Beside;
+        self.beside += 1;
         self.awake_beside += u32::from(c.awake_beside());
         self.light.insert(client);
         self.coming.push(client);
@@ -174,7 +177,7 @@ impl Exact {
         let turn_min = Nanos(if many > 1 { 2 * GRAIN.0 * many } else { 0 });
         let (way, leftovers, cycle) = (self.hand_over, self.leftovers, self.cycle);
         let Some(c) = self.clients.get_mut(client) else { return };
-        let leaves = leftovers && c.rests(cycle);
+        let leaves = leftovers && (c.rests(cycle) || c.place == Place::Head && !c.released);
         // What was charged since the last look was still to come then.
         let since_look = c.used_since_look;
         let left = (c.allowance + i128::from(since_look.0)).max(0);
@@ -515,11 +518,16 @@ impl Exact {
 
     /// Tells the driver what changed: first who is held, then who is released, then when to look.
     fn tell(&mut self, now: Instant) {
+        // Who sleeps now and then, and has some of its quota left, comes first whenever it wakes: a head has what it leaves.
+        let give_way = self.leftovers && self.beside > 0;
+        if core::mem::replace(&mut self.heads_give_way, give_way) != give_way {
+            self.coming.extend(self.heads.iter().copied());
+        }
         for client in core::mem::take(&mut self.leaving) {
             let Some(c) = self.clients.get_mut(client) else { continue };
-            if c.released && !c.place.runs() {
-                c.released = false;
-                self.out.push(Gate::Hold { client });
+            if !c.place.runs() {
+                c.runs = false;
+                self.tell_one(client, false);
             }
         }
         for client in core::mem::take(&mut self.coming) {
@@ -527,14 +535,27 @@ impl Exact {
             if !c.place.runs() {
                 continue;
             }
-            if !core::mem::replace(&mut c.released, true) {
+            let front = !(give_way && c.place == Place::Head);
+            let anew = !core::mem::replace(&mut c.runs, true) || front && !c.released;
+            if anew {
                 (c.looked, c.used_since_look, c.fresh) = (now, Nanos::ZERO, !self.leftovers);
-                self.out.push(Gate::Release { client, cpu: None });
-                if self.leftovers {
-                    self.ask(client); // What it had of what the others left counts.
-                }
+            }
+            if anew && !front {
+                self.tell_one(client, true); // Who was held last has what the others leave.
+            }
+            self.tell_one(client, front);
+            if anew && self.leftovers {
+                self.ask(client); // What it had of what the others left counts.
             }
             self.arm(client);
+        }
+    }
+
+    /// Has the driver release or hold a client, unless it was told so before.
+    fn tell_one(&mut self, client: ClientId, release: bool) {
+        let Some(c) = self.clients.get_mut(client) else { return };
+        if core::mem::replace(&mut c.released, release) != release {
+            self.out.push(if release { Gate::Release { client, cpu: None } } else { Gate::Hold { client } });
         }
     }
 }
