@@ -128,11 +128,13 @@ fn items(args: &InstallArgs, work: &Path) -> Result<Vec<Item>> {
             .with_context(|| format!("write {}", from.display()))?;
         items.push(Item { from, to: Path::new("lib/systemd/system").join(unit), mode: 0o644 });
     }
-    items.push(Item {
-        from: ci::root().join("dist/divvyd.toml"),
-        to: Path::new("share/doc/divvy/examples/divvyd.toml").to_owned(),
-        mode: 0o644,
-    });
+    for (example, mode) in [("divvyd.toml", 0o644), ("far-over", 0o755)] {
+        items.push(Item {
+            from: ci::root().join("dist").join(example),
+            to: Path::new("share/doc/divvy/examples").join(example),
+            mode,
+        });
+    }
     // What a distribution installs is looked for elsewhere than what its user does.
     let zsh = if args.prefix == Path::new("/usr") { "vendor-completions" } else { "site-functions" };
     for program in PROGRAMS {

@@ -345,6 +345,7 @@ fn an_installation_works_below_its_prefix_and_goes_without_a_trace() {
         "lib/systemd/system/divvyd.socket",
         "lib/systemd/system/divvy-usage.service",
         "share/doc/divvy/examples/divvyd.toml",
+        "share/doc/divvy/examples/far-over",
     ] {
         let path = prefix.join(file);
         assert!(std::fs::metadata(&path).is_ok_and(|of| of.len() > 0), "{}", path.display());

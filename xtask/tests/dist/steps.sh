@@ -13,7 +13,7 @@ divvy --version
 divvyd --version
 for file in man/man1/divvy.1.gz man/man1/divvy-share.1.gz man/man1/divvyd.1.gz bash-completion/completions/divvy \
     zsh/vendor-completions/_divvyd fish/vendor_completions.d/divvy.fish doc/divvy/copyright \
-    doc/divvy/examples/divvyd.toml; do
+    doc/divvy/examples/divvyd.toml doc/divvy/examples/far-over; do
     [ -s "/usr/share/$file" ] || die "no $file"
 done
 for unit in divvyd.service divvyd.socket divvy-usage.service; do

@@ -158,13 +158,15 @@ fn the_page_of_usage_is_true() {
     const TEST: &str = "the_page_of_usage_is_true";
     const PAGE: &str = include_str!("../../../../docs/usage.md");
     const UNIT: &str = include_str!("../../../../dist/systemd/divvy-usage.service");
+    const SCRIPT: &str = include_str!("../../../../dist/far-over");
     let Some(machine) = OwnMachine::new(TEST, "useradd runuser") else { return };
     let sandbox = machine.sandbox();
     let unit = block(PAGE, "ini");
     assert_eq!(unit, UNIT.replace("/usr/local/bin/", "/usr/bin/"), "the page shows what is installed");
     check_units(TEST, &[sandbox.write("divvy-usage.service", unit)]);
     let record = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/")).expect("a command");
-    sandbox.write("far-over", block(PAGE, "sh script"));
+    assert_eq!(block(PAGE, "sh script"), SCRIPT, "the page shows what is installed");
+    sandbox.write("far-over", SCRIPT);
     // The hours of the page, written down at one time.
     let to = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_secs();
     let line = |user: &str, cpu_s: u64, due_s: u64| {
