@@ -5,6 +5,7 @@
 //! fractions: what the shares say, what the CPUs and the clients' threads allow, and what was measured.
 
 pub use divvy_engine::{ClientState, Exit};
+use divvy_linux::CpuMask;
 pub use divvy_linux::{Explanation, Finding, Status as FindingStatus};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -70,6 +71,9 @@ pub struct BackendInfo {
     pub used: String,
     /// Why that one.
     pub why: String,
+    /// Whether a client can be kept to some of the CPUs (`cpus` of [`Bounds`]).
+    #[serde(default)]
+    pub keeps_cpus: bool,
     /// What gives effect to rights, resource by resource: to memory and disk only where there is a market.
     #[serde(default)]
     pub enforced: Vec<Enforcement>,
@@ -247,6 +251,10 @@ pub struct Bounds {
     /// Bytes a second that it may read, and as many that it may write, of each disk.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub limit_disk_bytes: Option<u64>,
+    /// CPUs that it may use, of those that are divided: `0,2-3`; in a change, `all` takes it back. Only of a user's own divvyd.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    #[serde(default, with = "crate::cpus", skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuMask>,
 }
 
 impl Bounds {
@@ -266,6 +274,7 @@ impl Bounds {
             reserve_memory_ppm: of(self.reserve_memory_ppm, change.reserve_memory_ppm),
             limit_memory_bytes: of(self.limit_memory_bytes, change.limit_memory_bytes),
             limit_disk_bytes: of(self.limit_disk_bytes, change.limit_disk_bytes),
+            cpus: change.cpus.map_or(self.cpus, |cpus| (!cpus.is_empty()).then_some(cpus)),
         }
     }
 }

@@ -177,6 +177,7 @@ pub(crate) fn shown(bounds: Bounds) -> String {
         bounds.reserve_memory_bytes.map(|bytes| format!("reserved memory {}", size(bytes))),
         bounds.limit_memory_bytes.map(|bytes| format!("limit of memory {}", size(bytes))),
         bounds.limit_disk_bytes.map(|bytes| format!("limit of each disk {} a second", size(bytes))),
+        bounds.cpus.map(|cpus| format!("CPUs {cpus}")),
     ];
     parts.into_iter().flatten().map(|part| format!(", {part}")).collect()
 }

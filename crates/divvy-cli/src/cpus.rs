@@ -16,6 +16,11 @@ pub(crate) fn parse(list: &str) -> Result<CpuMask, Failure> {
     })
 }
 
+/// The same of a client that may have some already: `all` for no bound, which is the empty set.
+pub(crate) fn parse_change(list: &str) -> Result<CpuMask, Failure> {
+    if list == "all" { Ok(CpuMask::default()) } else { parse(list) }
+}
+
 /// Whether a client of a divvyd that divides the CPUs `all` by the back end `used` can be kept to `cpus`, which were written as
 /// `list`.
 ///
@@ -23,8 +28,7 @@ pub(crate) fn parse(list: &str) -> Result<CpuMask, Failure> {
 /// [`Failure`] with [`Code::Usage`], and what would help.
 pub(crate) fn check(cpus: &CpuMask, list: &str, all: &[u32], used: &str) -> Result<(), Failure> {
     let refuse = |text: String| Err(Failure::new(Code::Usage, format!("--cpus {list}: {text}")));
-    let mut divided = CpuMask::default();
-    all.iter().for_each(|&cpu| divided.insert(cpu));
+    let divided: CpuMask = all.iter().copied().collect();
     if let Some(cpu) = cpus.iter().find(|&cpu| !divided.contains(cpu)) {
         return refuse(format!("divvyd does not divide CPU {cpu}; name some of {divided}"));
     }

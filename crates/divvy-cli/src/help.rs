@@ -140,6 +140,7 @@ const ENDINGS: &[Ending] = &[
         &[
             ("divvy set build 5", "another share"),
             ("divvy set build --limit none", "no limit any more"),
+            ("divvy set build --cpus 0,2-3", "on these CPUs only, where the kernel divides"),
             ("divvy set build/ 2", "the group of that name"),
         ],
         &[DONE, USAGE, OUTPUT, SYSTEM, NO_CLIENT, SCHEDULER, NOT_YOURS, REFUSED],
@@ -150,8 +151,9 @@ const ENDINGS: &[Ending] = &[
             ("divvy ls", "who gets what"),
             ("divvy ls --wide", "and which processes each client is"),
             ("divvy ls --json", "for a program"),
+            ("divvy ls --system --user alice", "one user's clients"),
         ],
-        &[DONE, USAGE, OUTPUT, SYSTEM, SCHEDULER],
+        &[DONE, USAGE, OUTPUT, SYSTEM, ("6", "this machine knows no such user"), SCHEDULER],
     ),
     ending("detach", &[("divvy detach build", "its processes run on, undivided")], CLIENT),
     ending("pause", &[("divvy pause build", "its share goes to the others")], CLIENT),

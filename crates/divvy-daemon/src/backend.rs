@@ -74,7 +74,7 @@ fn choose_by(
     }
     let asked = arg.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     let used = chosen.backend.name().to_owned();
-    Ok((means, BackendInfo { asked, used, why: chosen.why, enforced: Vec::new() }))
+    Ok((means, BackendInfo { asked, used, why: chosen.why, ..BackendInfo::default() }))
 }
 
 /// Makes a policy the kernel's scheduler beside its weights, where that was asked for: what is to be started then, and `info`

@@ -83,6 +83,7 @@ fn split(bounds: Bounds) -> Result<(Bounds, Vec<(Resource, u64)>), Refusal> {
     let of_limits = Bounds {
         limit_memory_bytes: bounds.limit_memory_bytes,
         limit_disk_bytes: bounds.limit_disk_bytes,
+        cpus: bounds.cpus,
         ..Bounds::default()
     };
     Ok((of_limits, reserve))

@@ -73,6 +73,14 @@ impl std::str::FromStr for CpuMask {
     }
 }
 
+impl FromIterator<u32> for CpuMask {
+    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
+        let mut mask = Self::default();
+        cpus.into_iter().for_each(|cpu| mask.insert(cpu));
+        mask
+    }
+}
+
 impl CpuMask {
     /// How many CPUs a mask can name.
     pub const CPUS: u32 = 1024;
@@ -96,6 +104,12 @@ impl CpuMask {
     #[must_use]
     pub fn contains(&self, cpu: u32) -> bool {
         self.words.get(cpu as usize / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|&word| word == 0)
     }
 
     /// The CPUs of the set, in rising order.

@@ -23,6 +23,12 @@ pub(crate) struct Lack {
     pub(crate) fix: String,
 }
 
+/// Major and minor version of the kernel that calls itself `release`.
+pub(crate) fn version_of(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
 /// What is looked at.
 #[derive(Clone, Debug, Default)]
 struct Facts {
@@ -51,10 +57,8 @@ impl Facts {
         }
     }
 
-    /// Major and minor version.
     fn version(&self) -> Option<(u32, u32)> {
-        let mut numbers = self.release.split(['.', '-']).map(|part| part.parse().ok());
-        Some((numbers.next()??, numbers.next()??))
+        version_of(&self.release)
     }
 
     fn judge(&self) -> Result<String, Lack> {

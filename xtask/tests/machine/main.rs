@@ -16,6 +16,9 @@ const SHIFT: &str = "3";
 /// Tests that need the second machine.
 const DISKS: &str = "inside::disk::";
 
+/// Those that need two CPUs, in the same machine.
+const CPUSETS: &str = "inside::cpusets::";
+
 /// Tests that need the scheduler of the kernel, which only clang compiles.
 const KERNEL: &str = "inside::kernel::";
 
@@ -135,7 +138,7 @@ enum Group {
 impl Group {
     /// That of the tests whose names contain this.
     fn of(name: &str) -> Self {
-        if name.contains("disk") {
+        if name.contains("disk") || name.contains("cpusets") {
             Self::Disks
         } else if name.contains("kernel::cpus") {
             Self::KernelCpus
@@ -166,13 +169,13 @@ fn check_inside(name: &str, machine: &[&str], group: Group) {
     let mut command = vec![program.as_str(), "--ignored", "--test-threads=1", "--show-output"];
     // Several words mean any of them.
     match group {
-        Group::Disks if wanted.is_empty() => command.push(DISKS),
+        Group::Disks if wanted.is_empty() => command.extend([DISKS, CPUSETS]),
         Group::Kernel if wanted.is_empty() => command.extend([KERNEL, "--skip", CPUS, "--skip", PARTS]),
         Group::Kernel => command.extend(["--skip", CPUS, "--skip", PARTS]),
         Group::KernelParts if wanted.is_empty() => command.push(PARTS),
         Group::KernelCpus if wanted.is_empty() => command.push(CPUS),
         Group::Disks | Group::KernelParts | Group::KernelCpus => {}
-        Group::Others => command.extend(["--skip", DISKS, "--skip", KERNEL]),
+        Group::Others => command.extend(["--skip", DISKS, "--skip", CPUSETS, "--skip", KERNEL]),
     }
     command.extend(&wanted);
     let mut options = vec!["--disk", "192", "--add", path];

@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args as ClapArgs};
-use divvy_api::types::NewClient;
+use divvy_api::types::{Bounds, NewClient};
+use divvy_linux::CpuMask;
 
 use super::group::{self, GroupArg};
 use super::which::{self, Ask, Which};
 use crate::bounds::{self, Limits, Reserve};
-use crate::{Failure, completions, limit};
+use crate::{Failure, completions, cpus, limit};
 
 /// What a new client is to have.
 #[derive(Debug, ClapArgs)]
@@ -28,6 +29,11 @@ pub(crate) struct Terms {
     #[arg(long, value_name = "RESERVE", value_parser = bounds::parse_reserve)]
     pub(crate) reserve: Option<Reserve>,
 
+    /// CPUs that it may use, with all that it starts, of those that divvyd divides: 0,2-3, as taskset -c has them. Where divvyd
+    /// weighs by cgroups or the kernel's own scheduler divides (--backend cgroup, kernel)
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<String>,
+
     /// The currency whose tickets it gets, at the system's divvyd [default: your own]
     #[arg(long, value_name = "CURRENCY")]
     pub(crate) from: Option<String>,
@@ -39,6 +45,14 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
+    /// The CPUs that it is to be kept to.
+    ///
+    /// # Errors
+    /// [`Failure`] where that is no list of CPUs.
+    pub(super) fn cpus(&self) -> Result<Option<CpuMask>, Failure> {
+        self.cpus.as_deref().map(cpus::parse).transpose()
+    }
+
     /// A client of these terms, of the system's divvyd or the user's own, whose processes are the caller's to name.
     ///
     /// # Errors
@@ -47,7 +61,7 @@ impl Terms {
         Ok(NewClient {
             share: self.share,
             limit_ppm: self.limit.and_then(|limits| limits.cpu_ppm()).filter(|&ppm| ppm > 0),
-            bounds: bounds::bounds(self.limit, self.reserve, system)?,
+            bounds: Bounds { cpus: self.cpus()?, ..bounds::bounds(self.limit, self.reserve, system)? },
             from: self.from.clone(),
             job: self.job.clone(),
             ..NewClient::default()
@@ -65,11 +79,6 @@ pub(crate) struct RunArgs {
     /// its last client
     #[arg(long = "group", value_name = "NAME[=SHARE]", value_parser = group::parse, add = completions::groups())]
     pub(crate) group: Option<GroupArg>,
-
-    /// CPUs that the command and what it starts may use, of those that divvyd divides: 0,2-3. Where divvyd weighs by cgroups
-    /// or the kernel's own scheduler divides (--backend cgroup, kernel)
-    #[arg(long, value_name = "LIST")]
-    pub(crate) cpus: Option<String>,
 
     /// What to call it; made from the command if not given
     #[arg(long, value_name = "NAME")]
@@ -140,7 +149,7 @@ pub(crate) struct SetArgs {
     pub(crate) client: String,
 
     /// Its share from now on, 1 to 1000000
-    #[arg(value_name = "SHARE", required_unless_present_any = ["share", "limit", "reserve"], conflicts_with = "share", value_parser = limit::parse_share)]
+    #[arg(value_name = "SHARE", required_unless_present_any = ["share", "limit", "reserve", "cpus"], conflicts_with = "share", value_parser = limit::parse_share)]
     pub(crate) new_share: Option<u64>,
 
     /// The same, as for `divvy run`
@@ -154,6 +163,10 @@ pub(crate) struct SetArgs {
     /// What it is sure of from now on, as for `divvy run`: cpu:20%,memory:none
     #[arg(long, value_name = "RESERVE", value_parser = bounds::parse_reserve)]
     pub(crate) reserve: Option<Reserve>,
+
+    /// CPUs that it may use from now on, as for `divvy run`: 0,2-3; or all
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<String>,
 
     #[command(flatten)]
     pub(crate) ask: Ask<Which>,
@@ -174,6 +187,10 @@ pub(crate) struct LsArgs {
     /// Every column: the effective and the requested share, and what each client is, in up to 160 columns
     #[arg(long, short)]
     pub(crate) wide: bool,
+
+    /// Only the clients of this user, by name or number; at the system's divvyd, which has many users' (its names are USER/NAME)
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
 
     #[command(flatten)]
     pub(crate) ask: Ask<Which>,

@@ -12,10 +12,10 @@ pub(crate) mod which;
 use divvy_api::client::{Api, ApiError};
 use divvy_api::launch::LaunchError;
 use divvy_api::runs::ShareRun;
-use divvy_api::types::{Change, Client, Clients, ErrorCode, ErrorInfo, Group, GroupChange};
+use divvy_api::types::{Bounds, Change, Client, Clients, ErrorCode, ErrorInfo, Group, GroupChange};
 use serde::Serialize;
 
-use crate::{Code, Failure, bounds, limit, print};
+use crate::{Code, Failure, bounds, cpus, limit, print};
 use args::{ClientArgs, LsArgs, SetArgs};
 use group::{Found, client_or_group};
 use table::Width;
@@ -108,14 +108,15 @@ fn told(client: &Client, as_json: bool, words: impl std::fmt::Display) -> Result
 pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     let limit_ppm = args.limit.and_then(|limits| limits.cpu_ppm());
     let system = args.ask.of.is_system()?;
-    let bounds = bounds::bounds(args.limit, args.reserve, system)?;
+    let cpus = args.cpus.as_deref().map(cpus::parse_change).transpose()?;
+    let bounds = Bounds { cpus, ..bounds::bounds(args.limit, args.reserve, system)? };
     let share = args.new_share.or(args.share);
     let change = Change { share, limit_ppm, bounds, paused: None };
-    let of_group = |api: &Api, path: &str| match args.limit.is_none() && args.reserve.is_none() {
+    let of_group = |api: &Api, path: &str| match limit_ppm.is_none() && bounds.is_empty() {
         true => api.change_group(path, GroupChange { share, paused: None }),
         false => Err(ApiError::Refused(ErrorInfo {
             code: ErrorCode::BadRequest,
-            message: format!("'{path}' is a group, and limits and reservations are for clients"),
+            message: format!("'{path}' is a group, and limits, reservations and CPUs are for clients"),
             fix: "give each of its clients one".to_owned(),
         })),
     };
@@ -174,7 +175,8 @@ pub(crate) fn detach(args: &ClientArgs) -> Result<Code, Failure> {
 }
 
 pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
-    let clients = match args.ask.of.choice()?.api().and_then(|api| api.clients()) {
+    let user = args.user.as_deref().map(|user| user_of(user, &args.ask.of)).transpose()?;
+    let mut clients = match args.ask.of.choice()?.api().and_then(|api| api.clients()) {
         Ok(clients) => clients,
         // Nobody is divided; to know that, no divvyd need be started.
         Err(ApiError::NotRunning(_)) => {
@@ -186,14 +188,21 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         Err(e) => return Err(e.into()),
     };
     // A directory that cannot be trusted is nobody's whose runs could be told; a divvyd there was refused before.
-    let runs = divvy_api::runs::all().unwrap_or_default();
+    let mut runs = divvy_api::runs::all().unwrap_or_default();
+    if let Some(user) = &user {
+        clients.clients.retain(|client| client.user.as_ref() == Some(user));
+        runs.clear(); // They are the caller's, not the system's.
+    }
     if args.ask.json {
         print(json(&Everybody { clients, runs })?)?;
         return Ok(Code::Done);
     }
     let width = Width::of_output(args.wide);
     match (clients.clients.is_empty(), runs.is_empty()) {
-        (true, true) => print("no clients: see `divvy run` and `divvy attach`")?,
+        (true, true) => match user {
+            Some(user) => print(format!("no clients of {user}"))?,
+            None => print("no clients: see `divvy run` and `divvy attach`")?,
+        },
         (true, false) => {}
         (false, _) => {
             table::lines(&clients, width).iter().try_for_each(print)?;
@@ -212,6 +221,23 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         table::of_run(run, width).iter().try_for_each(print)?;
     }
     Ok(Code::Done)
+}
+
+/// The user that `ls --user` names, as clients have it.
+fn user_of(word: &str, which: &Which) -> Result<String, Failure> {
+    if !which.is_system()? {
+        let text =
+            format!("--user {word}: only the system's divvyd has clients of several users; say --system");
+        return Err(Failure::new(Code::Usage, text));
+    }
+    match (divvy_linux::user_id(word), word.parse()) {
+        (Some(_), _) => Ok(word.to_owned()),
+        (None, Ok(uid)) => Ok(divvy_linux::user_name(uid).unwrap_or_else(|| uid.to_string())),
+        (None, Err(_)) => {
+            let text = format!("--user {word}: this machine knows no such user; `getent passwd` has all");
+            Err(Failure::new(Code::NoSuch, text))
+        }
+    }
 }
 
 /// What `divvy ls --json` prints: divvyd's clients, and what runs of `divvy share` divide by themselves.

@@ -25,7 +25,7 @@ use crate::{Code, Failure, cpus, tell};
 pub(crate) fn run(args: &RunArgs) -> Result<Code, Failure> {
     let program = args.command.first().ok_or_else(|| Failure::new(Code::Usage, "no command"))?;
     check_command(program)?;
-    let cpus = args.cpus.as_deref().map(cpus::parse).transpose()?;
+    args.terms.cpus()?; // Refused before anything is started.
     let base = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
     let (told, tell) =
         std::io::pipe().map_err(|e| Failure::new(Code::System, format!("open a pipe: {e}")))?;
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Code, Failure> {
     match unsafe { fork(&base) }? {
         Fork::Child => {
             drop(client);
-            become_client(args, &base, cpus, tell)
+            become_client(args, &base, tell)
         }
         Fork::Parent(stand_in) => match stand_in.wait(|signal| resume_for(signal, args, &mut client))? {
             Exit::Code(code) => Ok(Code::Command(u8::try_from(code).unwrap_or(u8::MAX))),
@@ -79,24 +79,24 @@ fn resume_for(signal: Signal, args: &RunArgs, client: &mut ClientName) {
     }
 }
 
+/// The CPUs that we have to keep to by ourselves: where divvyd, whom they are not to be told then, has no cpusets.
+fn own_cpus(args: &RunArgs, new: &mut NewClient) -> Result<Option<CpuMask>, Failure> {
+    let (Some(mask), Some(list)) = (new.bounds.cpus, &args.terms.cpus) else { return Ok(None) };
+    let divvyd = args.which.ask(Api::status)?;
+    cpus::check(&mask, list, &divvyd.cpus, &divvyd.backend.used)?;
+    Ok(if divvyd.backend.keeps_cpus { None } else { new.bounds.cpus.take() })
+}
+
 /// In the child. Only comes back if something fails; the client ends with this process.
-fn become_client(
-    args: &RunArgs,
-    base: &str,
-    cpus: Option<CpuMask>,
-    mut tell_id: PipeWriter,
-) -> Result<Code, Failure> {
+fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<Code, Failure> {
     let system = args.which.is_system()?;
-    if let (Some(cpus), Some(list)) = (cpus, &args.cpus) {
-        let divvyd = args.which.ask(Api::status)?;
-        cpus::check(&cpus, list, &divvyd.cpus, &divvyd.backend.used)?;
-    }
     let mut new = NewClient {
         name: Some(args.name.clone().unwrap_or_else(|| base.to_owned())),
         numbered: args.name.is_none(),
         selector: Some(format!("tree:{}", std::process::id())),
         ..args.terms.client(system)?
     };
+    let cpus = own_cpus(args, &mut new)?;
     group::set(&mut new, args.group.as_ref());
     let added = args.which.try_ask(|api| api.add(&new))?;
     let client = added.map_err(|e| of_its_currency(args.terms.from.as_deref(), e))?;

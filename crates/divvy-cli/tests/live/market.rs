@@ -305,6 +305,11 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
         );
     }
     assert!(fair.must(bob_uid(), "ls").contains(big));
+    let of = |user: u32| fair.must(bob_uid(), &format!("ls --user {user}"));
+    assert!(of(alice_uid()).contains(small) && !of(alice_uid()).contains(other), "{}", of(alice_uid()));
+    assert!(of(bob_uid()).contains(other) && !of(bob_uid()).contains(big), "{}", of(bob_uid()));
+    assert_eq!(of(ROOT), "no clients of root");
+    fair.refuses(bob_uid(), "ls --user no-such-user", NO_SUCH, &["knows no such user"]);
     // Drawn every way.
     let tree = fair.must(bob_uid(), "currency tree");
     for name in ["base", "big •", "small •", "other •"] {

@@ -6,6 +6,7 @@
 //! its part to the others, reserved or not. *Memory*: `memory.min` and `memory.low`. *Limits*: `memory.max` and `io.max`.
 //! In a market reservations are its hard tickets, and only limits are kept here.
 
+use divvy_linux::CpuMask;
 use divvy_linux::cgroup::{Ceilings, Due, NotKept, Rights};
 use divvy_policy::{ClientId, CpuLimit};
 
@@ -40,7 +41,7 @@ fn not_kept(e: NotKept) -> Refusal {
 }
 
 fn ceilings(bounds: Bounds) -> Ceilings {
-    Ceilings { memory: bounds.limit_memory_bytes, disk: bounds.limit_disk_bytes }
+    Ceilings { memory: bounds.limit_memory_bytes, disk: bounds.limit_disk_bytes, cpus: bounds.cpus }
 }
 
 /// What a client has: its share, millionths of all that are reserved for it, and whether it counts now.
@@ -89,6 +90,9 @@ impl Scheduler {
         if to.is_empty() {
             return Ok(());
         }
+        if let Some(cpus) = to.cpus.filter(|_| had.cpus != to.cpus) {
+            self.check_cpus(&cpus, &used)?;
+        }
         let of_disks = Bounds { limit_disk_bytes: to.limit_disk_bytes, ..Bounds::default() };
         if used != "cgroup" && used != KERNEL_BACKEND && to != of_disks {
             let text = format!(
@@ -120,6 +124,32 @@ impl Scheduler {
         // What it has stays, though less may be reservable by now.
         let memory = |bounds: Bounds| (bounds.reserve_memory_bytes, bounds.limit_memory_bytes);
         if memory(had) == memory(to) { Ok(()) } else { self.check_memory(client, to) }
+    }
+
+    /// Whether a client can be kept to these CPUs. By signals and the freezer all CPUs are divided together: two clients that are kept
+    /// to one CPU would be released at once, as if each had its own.
+    fn check_cpus(&self, cpus: &CpuMask, used: &str) -> Result<(), Refusal> {
+        if self.system.is_some() {
+            let text = format!(
+                "the system's divvyd keeps nobody to CPUs {cpus}: it would forget that at its restart"
+            );
+            return Err(bad(text, "start the program with taskset, or ask your own divvyd (--own)"));
+        }
+        let divided: CpuMask = self.engine.host().cpus().iter().copied().collect();
+        if let Some(cpu) = cpus.iter().find(|&cpu| !divided.contains(cpu)) {
+            return Err(bad(format!("divvyd does not divide CPU {cpu}"), &format!("name some of {divided}")));
+        }
+        if used != "cgroup" && used != KERNEL_BACKEND {
+            let text = format!(
+                "divvyd divides the CPUs {divided} together, by {used}, and keeps nobody to some of them"
+            );
+            let fix = format!(
+                "start it with --backend cgroup where `divvy doctor` says that it can be had, or for these alone: divvyd \
+                 --user --background --cpus {cpus}"
+            );
+            return Err(bad(text, &fix));
+        }
+        Ok(())
     }
 
     /// What others have of something.

@@ -398,7 +398,8 @@ impl Scheduler {
 
     /// The back end that is used now.
     pub(super) fn backend(&self) -> BackendInfo {
-        let info = self.settings.backend.clone();
+        let keeps_cpus = self.system.is_none() && self.engine.host().keeps_cpus();
+        let info = BackendInfo { keeps_cpus, ..self.settings.backend.clone() };
         match self.kernel.as_ref().and_then(Keeper::ended) {
             Some(why) => {
                 BackendInfo { used: "cgroup".to_owned(), why: format!("divvy-scx has ended: {why}"), ..info }

@@ -1,6 +1,6 @@
-//! What a client's cgroup may not exceed of memory and disks: `memory.max` and `io.max`.
+//! What a client's cgroup may not exceed of memory and disks, and which CPUs it may use: `memory.max`, `io.max`, `cpuset.cpus`.
 //!
-//! A limit of the CPU is the gate's, or `cpu.max` (`tree.rs`). These two only the kernel can keep, in a leaf that has the
+//! A limit of the CPU is the gate's, or `cpu.max` (`tree.rs`). These only the kernel can keep, in a leaf that has the
 //! controller.
 
 use std::path::Path;
@@ -9,9 +9,11 @@ use rustix::io::Errno;
 
 use super::disks;
 use super::leaf::Leaf;
-use super::room::{Controller, DeviceIoMax, IO_MAX, IoMax, Limit, MEMORY_MAX, Spell};
-use super::tree::Tree;
-use crate::Error;
+use super::room::{
+    CPUSET_CPUS, CPUSET_EFFECTIVE, Controller, DeviceIoMax, IO_MAX, IoMax, Limit, MEMORY_MAX, Spell,
+};
+use super::tree::{Tree, failed};
+use crate::{CpuMask, Error};
 
 /// What a client may not exceed beside its limit of CPU time; `None` of what is not bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,9 +22,11 @@ pub struct Ceilings {
     pub memory: Option<u64>,
     /// Bytes a second read, and as many written, of each disk.
     pub disk: Option<u64>,
+    /// The CPUs that it may use.
+    pub cpus: Option<CpuMask>,
 }
 
-/// Why a bound of memory or disks is not kept.
+/// Why a bound of memory, disks or CPUs is not kept.
 #[derive(Debug)]
 pub enum NotKept {
     /// There is nothing that would keep it: what is missing, and what would help.
@@ -43,6 +47,10 @@ impl Tree {
     /// # Errors
     /// [`NotKept`]; what was bounded before the failure stays so.
     pub(crate) fn bound(&self, leaf: &Leaf, before: Ceilings, to: Ceilings) -> Result<(), NotKept> {
+        if before.cpus != to.cpus {
+            self.check_offered(Controller::Cpuset)?;
+            self.keep_to(leaf, to.cpus)?;
+        }
         let limit = |bytes: Option<u64>| bytes.map_or(Limit::Max, Limit::At);
         if before.memory != to.memory {
             self.check_offered(Controller::Memory)?;
@@ -53,6 +61,18 @@ impl Tree {
             self.bound_disks(leaf, limit(to.disk), Path::new("/sys"))?;
         }
         Ok(())
+    }
+
+    /// No CPUs at all are not taken for any in a cgroup that has processes: whoever may use all is told all.
+    fn keep_to(&self, leaf: &Leaf, cpus: Option<CpuMask>) -> Result<(), NotKept> {
+        let text = match cpus {
+            Some(cpus) => cpus.to_string(),
+            None => {
+                let path = self.root.join(CPUSET_EFFECTIVE.name());
+                self.files.read(&path).map_err(|e| failed("read", &path, e))?.trim().to_owned()
+            }
+        };
+        Ok(self.write(&leaf.dir.join(CPUSET_CPUS.name()), &text)?)
     }
 
     fn bound_disks(&self, leaf: &Leaf, rate: Limit, sys: &Path) -> Result<(), NotKept> {

@@ -15,6 +15,8 @@ pub(crate) trait Files: std::fmt::Debug {
     fn make(&self, path: &Path) -> Result<(), Errno>;
     /// Whether we may write to a file or directory.
     fn writable(&self, path: &Path) -> Result<(), Errno>;
+    /// Whether the kernel keeps what `sched_setaffinity` said where a process changes from one cpuset to another: since Linux 6.2.
+    fn keeps_affinities(&self) -> bool;
 }
 
 /// The kernel's.
@@ -44,12 +46,17 @@ impl Files for Real {
     fn writable(&self, path: &Path) -> Result<(), Errno> {
         rustix::fs::accessat(rustix::fs::CWD, path, Access::WRITE_OK, rustix::fs::AtFlags::EACCESS)
     }
+
+    fn keeps_affinities(&self) -> bool {
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        crate::sched_ext::version_of(&release).is_some_and(|version| version >= (6, 2))
+    }
 }
 
 /// A directory that looks like a cgroup file system, and refuses what a test wants refused.
 #[cfg(test)]
 pub(crate) mod fixture {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::path::PathBuf;
 
     use super::*;
@@ -63,12 +70,20 @@ pub(crate) mod fixture {
         pub refused: RefCell<Vec<(String, Errno)>>,
         /// All writes, in order: path below the directory, and text.
         pub written: RefCell<Vec<(String, String)>>,
+        /// The kernel is one that forgets affinities.
+        pub is_old: Cell<bool>,
     }
 
     impl Fixture {
         pub(crate) fn new(files: &'static [(&'static str, &'static str)]) -> Self {
             let dir = tempfile::tempdir().expect("a directory");
-            Self { dir, files, refused: RefCell::default(), written: RefCell::default() }
+            Self {
+                dir,
+                files,
+                refused: RefCell::default(),
+                written: RefCell::default(),
+                is_old: Cell::default(),
+            }
         }
 
         pub(crate) fn path(&self, below: &str) -> PathBuf {
@@ -125,6 +140,10 @@ pub(crate) mod fixture {
         fn writable(&self, path: &Path) -> Result<(), Errno> {
             self.check(path)?;
             Real.writable(path)
+        }
+
+        fn keeps_affinities(&self) -> bool {
+            !self.is_old.get()
         }
     }
 }

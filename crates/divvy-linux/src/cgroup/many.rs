@@ -62,6 +62,10 @@ impl Files for Counted {
     fn writable(&self, path: &Path) -> std::result::Result<(), Errno> {
         Real.writable(path)
     }
+
+    fn keeps_affinities(&self) -> bool {
+        Real.keeps_affinities()
+    }
 }
 
 /// A tree, and leaves without anybody in them.

@@ -60,9 +60,13 @@ pub(crate) struct SwitchedOn(u32);
 
 impl SwitchedOn {
     /// Each controller's bit, and what puts it off.
-    const OFF: [(Controller, u32, &[u8]); 3] =
-        [(Controller::Cpu, 1, b"-cpu"), (Controller::Memory, 2, b"-memory"), (Controller::Io, 4, b"-io")];
-    const MASK: u32 = 7;
+    const OFF: [(Controller, u32, &[u8]); 4] = [
+        (Controller::Cpu, 1, b"-cpu"),
+        (Controller::Memory, 2, b"-memory"),
+        (Controller::Io, 4, b"-io"),
+        (Controller::Cpuset, 8, b"-cpuset"),
+    ];
+    const MASK: u32 = 15;
 
     /// These and `controller`.
     pub(crate) fn with(self, controller: Controller) -> Self {

@@ -80,16 +80,17 @@ pub(super) enum Offer {
     Missing(String),
 }
 
-/// What of memory and disks can be had for the leaves.
+/// What of memory, disks and sets of CPUs can be had for the leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offers {
     memory: Offer,
     io: Offer,
+    cpuset: Offer,
 }
 
 impl Default for Offers {
     fn default() -> Self {
-        Self { memory: Offer::Unasked, io: Offer::Unasked }
+        Self { memory: Offer::Unasked, io: Offer::Unasked, cpuset: Offer::Unasked }
     }
 }
 
@@ -116,13 +117,20 @@ impl Offers {
                 )),
             }
         };
-        Self { memory: offer(Controller::Memory), io: offer(Controller::Io) }
+        let cpuset = if files.keeps_affinities() {
+            offer(Controller::Cpuset)
+        } else {
+            let why = "before Linux 6.2 a process forgets in a cpuset what taskset had said";
+            Offer::Missing(why.to_owned())
+        };
+        Self { memory: offer(Controller::Memory), io: offer(Controller::Io), cpuset }
     }
 
     fn of(&self, controller: Controller) -> &Offer {
         match controller {
             Controller::Memory => &self.memory,
             Controller::Io => &self.io,
+            Controller::Cpuset => &self.cpuset,
             Controller::Cpu => &Offer::Unasked,
         }
     }
@@ -160,6 +168,7 @@ impl Offers {
         match controller {
             Controller::Memory => self.memory = missing,
             Controller::Io => self.io = missing,
+            Controller::Cpuset => self.cpuset = missing,
             Controller::Cpu => {}
         }
     }

@@ -63,7 +63,7 @@ pub(crate) struct Tree {
     enabled: SwitchedOn,
     pub(super) files: Rc<dyn Files>,
     made: bool,
-    /// What of memory and disks can be had for the leaves.
+    /// What of memory, disks and sets of CPUs can be had for the leaves.
     pub(super) offers: Offers,
     /// What the root was given for all of them.
     pub(super) given: Given,
@@ -233,7 +233,7 @@ impl Tree {
             }
             self.write(&self.root.join("cgroup.subtree_control"), "+cpu")?;
         }
-        for controller in [Controller::Memory, Controller::Io] {
+        for controller in [Controller::Memory, Controller::Io, Controller::Cpuset] {
             self.put_on(controller);
         }
         let (_, high) = self.ground.knob.range();
@@ -377,6 +377,11 @@ impl Tree {
     /// Whether leaves are given memory.
     pub(crate) fn keeps_memory(&self) -> bool {
         self.offers.wanted(Controller::Memory).is_some()
+    }
+
+    /// Whether leaves can be kept to some CPUs.
+    pub(crate) fn keeps_cpus(&self) -> bool {
+        self.offers.wanted(Controller::Cpuset).is_some()
     }
 
     /// Whether it divides by weights that follow the clients' shares.

@@ -113,7 +113,13 @@ impl LinuxHost {
         }
     }
 
-    /// Has the kernel bound what a client has of memory and disks, where that is another bound than `before`.
+    /// Whether the kernel keeps clients to some CPUs, where it is told to.
+    #[must_use]
+    pub fn keeps_cpus(&self) -> bool {
+        self.tree.as_ref().is_some_and(Tree::keeps_cpus)
+    }
+
+    /// Has the kernel bound what a client has of memory and disks, and which CPUs, where that is another bound than `before`.
     ///
     /// # Errors
     /// [`NotKept`].

@@ -2,6 +2,7 @@
 
 mod backend;
 mod bounds;
+mod cpusets;
 mod disk;
 mod kernel;
 mod room;

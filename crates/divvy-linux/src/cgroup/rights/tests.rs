@@ -178,7 +178,7 @@ fn what_cannot_be_had_is_told_and_the_rest_is_done() {
     tree.ground.enable = Enable::Nothing;
     fixture.refuse("own/divvy-7-9/cgroup.subtree_control", Errno::BUSY);
     assert!(tree.make(1).is_err(), "without the cpu controller there is nothing to do");
-    let mut offers = Offers { memory: Offer::ByUs, io: Offer::On };
+    let mut offers = Offers { memory: Offer::ByUs, io: Offer::On, cpuset: Offer::Unasked };
     offers.became(Controller::Memory, Err(Error::TableFull { path: "t".into(), capacity: 1 }));
     assert!(!offers.has(Controller::Memory) && offers.has(Controller::Io));
     assert_eq!(offers.to_be_put_on().count(), 0);
@@ -228,7 +228,7 @@ fn a_ceiling_is_written_once_or_it_is_told_why_not() {
     tree.make(1).expect("nothing is refused");
     let leaf = tree.leaf(0).expect("a leaf");
     let _ = written(&fixture);
-    let (none, some) = (Ceilings::default(), Ceilings { memory: Some(64 * MIB), disk: None });
+    let (none, some) = (Ceilings::default(), Ceilings { memory: Some(64 * MIB), ..Ceilings::default() });
     tree.bound(&leaf, none, some).expect("there is a controller");
     tree.bound(&leaf, some, some).expect("nothing to do");
     tree.bound(&leaf, some, none).expect("there is a controller");
@@ -243,6 +243,39 @@ fn a_ceiling_is_written_once_or_it_is_told_why_not() {
         other => panic!("{other:?}"),
     }
     assert!(tree.reservable().is_err());
+}
+
+#[test]
+fn a_client_is_kept_to_cpus_and_given_all_back() {
+    use super::super::ceiling::{Ceilings, NotKept};
+    let on = [("cgroup.controllers", "cpuset cpu io memory\n")];
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = tree(&fixture, &on);
+    assert!(tree.image().expect("short").disable.bits() & 8 != 0, "it is put off again");
+    tree.make(1).expect("nothing is refused");
+    assert!(tree.keeps_cpus());
+    std::fs::write(fixture.path("own/divvy-7-9/cpuset.cpus.effective"), "0-3\n").expect("a file");
+    let leaf = tree.leaf(0).expect("a leaf");
+    std::fs::write(fixture.path("own/divvy-7-9/c0/cpuset.cpus"), "\n").expect("a file");
+    let before = written(&fixture);
+    assert!(before.contains(&"T/cgroup.subtree_control=+cpuset".to_owned()), "{before:?}");
+    let (all, some) = (Ceilings::default(), Ceilings { cpus: "0,2-3".parse().ok(), ..Ceilings::default() });
+    tree.bound(&leaf, all, some).expect("there is a controller");
+    tree.bound(&leaf, some, some).expect("nothing to do");
+    tree.bound(&leaf, some, all).expect("there is a controller");
+    assert_eq!(written(&fixture), ["T/c0/cpuset.cpus=0,2-3", "T/c0/cpuset.cpus=0-3"]);
+    drop(tree);
+    // Where a process would lose the CPUs that it was given before.
+    let fixture = Rc::new(Fixture::new(FILES));
+    fixture.is_old.set(true);
+    let mut tree = self::tree(&fixture, &on);
+    tree.make(1).expect("cpu is there");
+    assert!(!tree.keeps_cpus() && !written(&fixture).iter().any(|line| line.contains("cpuset")));
+    let leaf = tree.leaf(0).expect("a leaf");
+    match tree.bound(&leaf, all, some) {
+        Err(NotKept::Missing(why)) => assert!(why.starts_with("before Linux 6.2"), "{why}"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! The cpu controller.
+//! The controllers cpu and cpuset.
 
 use divvy_policy::Nanos;
 
 use super::text::{Limit, Parse, Pressure, Spell, keyed, micros};
 use super::{Attribute, Controller, ReadOnly};
+use crate::CpuMask;
 
 /// Part of the CPU among siblings, 1 to 10000; 100 to begin with.
 pub const CPU_WEIGHT: Attribute<u64> = Attribute::new("cpu.weight", Controller::Cpu, "1 to 10000");
@@ -14,6 +15,26 @@ pub const CPU_MAX: Attribute<CpuMax> =
 pub const CPU_STAT: Attribute<CpuStat, ReadOnly> = Attribute::new("cpu.stat", Controller::Cpu, "");
 /// How much of the time its processes waited for a CPU.
 pub const CPU_PRESSURE: Attribute<Pressure, ReadOnly> = Attribute::new("cpu.pressure", Controller::Cpu, "");
+
+/// The CPUs that its processes may use, where the cgroups around it have them too; none for those of the cgroup around it.
+pub const CPUSET_CPUS: Attribute<CpuMask> =
+    Attribute::new("cpuset.cpus", Controller::Cpuset, "CPUs, as in 0,2-3");
+/// The CPUs that its processes may use.
+pub const CPUSET_EFFECTIVE: Attribute<CpuMask, ReadOnly> =
+    Attribute::new("cpuset.cpus.effective", Controller::Cpuset, "");
+
+impl Parse for CpuMask {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        let text = text.trim();
+        if text.is_empty() { Ok(Self::default()) } else { text.parse().map_err(|_| "a list of CPUs") }
+    }
+}
+
+impl Spell for CpuMask {
+    fn spell(&self) -> String {
+        self.to_string()
+    }
+}
 
 /// `cpu.max`: `quota` in each `period`, both in us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use rustix::process::Pid;
 use super::survey::FIX;
 use crate::error::{Error, Result};
 
-pub use cpu::{CPU_MAX, CPU_PRESSURE, CPU_STAT, CPU_WEIGHT, CpuMax, CpuStat};
+pub use cpu::{CPU_MAX, CPU_PRESSURE, CPU_STAT, CPU_WEIGHT, CPUSET_CPUS, CPUSET_EFFECTIVE, CpuMax, CpuStat};
 pub use io::{
     Cost, CostModel, CostQos, CostSettings, Device, DeviceIoMax, DeviceWeight, IO_BFQ_WEIGHT, IO_COST_MODEL,
     IO_COST_QOS, IO_MAX, IO_PRESSURE, IO_STAT, IO_WEIGHT, IoMax, IoStat, IoWeights, PerDevice,
@@ -55,11 +55,13 @@ pub enum Controller {
     Memory,
     /// Disks.
     Io,
+    /// Which CPUs.
+    Cpuset,
 }
 
 impl Controller {
     /// All, in order.
-    pub const ALL: [Self; 3] = [Self::Cpu, Self::Memory, Self::Io];
+    pub const ALL: [Self; 4] = [Self::Cpu, Self::Memory, Self::Io, Self::Cpuset];
 
     /// The kernel's name of it.
     #[must_use]
@@ -68,6 +70,7 @@ impl Controller {
             Self::Cpu => "cpu",
             Self::Memory => "memory",
             Self::Io => "io",
+            Self::Cpuset => "cpuset",
         }
     }
 }

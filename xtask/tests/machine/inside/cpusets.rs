@@ -1,0 +1,124 @@
+//! A client that is kept to some CPUs, as the kernel's cpusets do it.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use divvy_linux::Pid;
+use divvy_linux::cgroup::room::CPU_WEIGHT;
+
+use super::backend::{Daemon, check_success, eventually, leaves, output, trees, used};
+use super::{ROOT, SPIN, check_inside, sleep};
+
+/// Of two CPUs, in real time beside whatever the host does, a client's part of one is within this fraction of what is due.
+const MAX_ERROR: f64 = 0.1;
+
+/// A program that computes, ended with the test.
+struct Program(std::process::Child);
+
+impl Program {
+    fn start(command: &[&str]) -> Self {
+        Self(Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).spawn().expect("there"))
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+
+    /// As the kernel writes it.
+    fn cpus(&self) -> String {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("alive");
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t")).expect("a list").to_owned()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn attach(daemon: &Daemon, program: &Program, options: &[&str]) -> String {
+    let tree = format!("tree:{}", program.pid());
+    check_success(&mut daemon.divvy(&[&["attach", &tree][..], options].concat()))
+}
+
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn clients_are_kept_to_cpus_and_given_all_back() {
+    check_inside();
+    let mut daemon = Daemon::user("own", &["--backend", "cgroup"]);
+    let spin = ["sh", "-c", SPIN];
+    let (first, second) = (Program::start(&spin), Program::start(&spin));
+    // Who has had CPUs of its own before has them still, and again.
+    let own = Program::start(&[&["taskset", "1"][..], &spin].concat());
+    eventually("taskset", || (own.cpus() == "0").then_some(()));
+    let told = attach(&daemon, &first, &["--name", "first", "--cpus", "1"]);
+    assert!(told.contains("share 1, CPUs 1"), "{told}");
+    attach(&daemon, &second, &["--name", "second", "-s", "3"]);
+    attach(&daemon, &own, &["--name", "own", "--cpus", "0,1"]);
+    assert_eq!([first.cpus(), second.cpus(), own.cpus()], ["1", "0-1", "0"]);
+    let told = check_success(&mut daemon.divvy(&["set", "second", "--cpus", "1"]));
+    assert!(told.contains("second: share 3, CPUs 1"), "{told}");
+    assert_eq!(second.cpus(), "1");
+    // Two on one CPU, by their shares; the third has the other CPU.
+    // Writing them is given little of the time, and this machine is slow.
+    eventually("the weights", || {
+        let weights: Vec<u64> = leaves().iter().map(|leaf| leaf.get(&CPU_WEIGHT).expect("there")).collect();
+        (weights[1] / weights[0] >= 3 && weights[0] == weights[2]).then_some(())
+    });
+    sleep(500);
+    let used = used(&leaves());
+    let part = used[0] as f64 / (used[0] + used[1]) as f64;
+    assert!((part / 0.25 - 1.0).abs() < MAX_ERROR, "{used:?}");
+    assert!(used[2] * 10 > (used[0] + used[1]) * 8, "{used:?}");
+    let told: serde_json::Value =
+        serde_json::from_str(&check_success(&mut daemon.divvy(&["ls", "--json"]))).expect("JSON");
+    let cpus = [0, 1, 2].map(|i| told["clients"][i]["bounds"]["cpus"].as_str().unwrap_or("none").to_owned());
+    assert_eq!(cpus, ["1", "1", "0-1"]);
+    for (cpus, why) in [
+        ("5", "divvyd does not divide CPU 5; name some of 0-1"),
+        ("1-0", "--cpus 1-0: the range 1-0 is empty"),
+        ("both", "--cpus both: 'both' is no CPU; write numbers and ranges"),
+    ] {
+        let done = output(&mut daemon.divvy(&["set", "first", "--cpus", cpus]));
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(2) && said.contains(why), "{}: {said}", done.status);
+    }
+    assert_eq!(first.cpus(), "1", "nothing has changed");
+    // A command begins there, and what it starts.
+    let line = "sh -c 'grep Cpus_allowed_list /proc/self/status'";
+    let said = check_success(&mut daemon.divvy(&["run", "--cpus", "1", "--", "sh", "-c", line]));
+    assert_eq!(said, "Cpus_allowed_list:\t1\n");
+    // All of them again: asked for, let go of, and where divvyd is killed.
+    check_success(&mut daemon.divvy(&["set", "second", "--cpus", "all"]));
+    check_success(&mut daemon.divvy(&["detach", "first"]));
+    assert_eq!([first.cpus(), second.cpus(), own.cpus()], ["0-1", "0-1", "0"]);
+    check_success(&mut daemon.divvy(&["set", "second", "--cpus", "0"]));
+    assert_eq!(second.cpus(), "0");
+    daemon.child.kill().expect("ours");
+    daemon.child.wait().expect("our child");
+    eventually("the guardian", || trees().is_empty().then_some(()));
+    assert_eq!([first.cpus(), second.cpus(), own.cpus()], ["0-1", "0-1", "0"]);
+    let on = || fs::read_to_string(format!("{ROOT}/cgroup.subtree_control")).expect("readable");
+    eventually("the controller to be off", || (!on().contains("cpuset")).then_some(()));
+}
+
+/// By signals all CPUs are divided together, and the system's divvyd keeps no such thing over a restart.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn where_nobody_is_kept_to_cpus_it_is_refused() {
+    check_inside();
+    let program = Program::start(&["sh", "-c", SPIN]);
+    let tree = format!("tree:{}", program.pid());
+    let check_refused = |mut daemon: Daemon, why: &str| {
+        let done = output(&mut daemon.divvy(&["attach", &tree, "--cpus", "1"]));
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(2) && said.contains(why), "{}: {said}", done.status);
+        assert_eq!(program.cpus(), "0-1");
+        daemon.stop();
+    };
+    let by_signals = "divvyd divides the CPUs 0-1 together, by signals, and keeps nobody to some";
+    check_refused(Daemon::user("own", &[]), by_signals);
+    check_refused(Daemon::system(&["--backend", "cgroup"]), "the system's divvyd keeps nobody to CPUs 1");
+}
