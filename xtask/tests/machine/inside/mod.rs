@@ -4,6 +4,7 @@ mod backend;
 mod bounds;
 mod cpusets;
 mod disk;
+mod everything;
 mod kernel;
 mod room;
 mod systemd;
