@@ -305,7 +305,7 @@ impl Tree {
         leaf
     }
 
-    fn open_leaf(&self, dir: &Path, client: usize) -> Result<Leaf> {
+    pub(super) fn open_leaf(&self, dir: &Path, client: usize) -> Result<Leaf> {
         let open = |name: &str| {
             let path = dir.join(name);
             let file = File::options().read(true).write(true).open(&path);

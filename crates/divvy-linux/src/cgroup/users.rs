@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use divvy_policy::ClientId;
 
-use super::leaf::Leaf;
+use super::leaf::{Leaf, is_gone};
 use super::rights::{Given, Rights};
 use super::room::Controller;
 use super::tree::{Tree, failed};
@@ -83,6 +83,8 @@ pub(super) struct Stale {
     root: bool,
     /// Clients with a leaf in the root.
     in_root: BTreeSet<usize>,
+    /// Clients whose leaves somebody had removed, and that are made anew: nobody is in them, and they have no limits yet.
+    remade: Vec<usize>,
 }
 
 /// Which leaves are in which user's cgroup, by their places in `users`; those that are in none are the root's.
@@ -240,13 +242,48 @@ impl Tree {
         for client in self.stale() {
             leaves.extend(clients.leaf(client).and_then(Option::take));
         }
-        let done = self.follow(&mut leaves);
+        let mut done = self.follow(&mut leaves);
+        if done.as_ref().is_err_and(|e| is_gone(e.errno())) {
+            done = match self.remake(&mut leaves) {
+                Ok(true) => self.follow(&mut leaves),
+                Ok(false) => done,
+                Err(e) => Err(e),
+            };
+        }
         for leaf in leaves {
             if let Some(place) = clients.leaf(leaf.client) {
                 *place = Some(leaf);
             }
         }
         done
+    }
+
+    /// Makes those of `leaves`, and of the users' cgroups, anew that somebody has removed; whether there were any.
+    fn remake(&mut self, leaves: &mut [Leaf]) -> Result<bool> {
+        let removed = self.users.iter().filter(|(_, around)| !around.dir.exists());
+        let removed: Vec<u32> = removed.map(|(&user, _)| user).collect();
+        for &user in &removed {
+            let made = self.make_user(user)?;
+            if let Some(around) = self.users.get_mut(&user) {
+                let clients = std::mem::take(&mut around.clients);
+                *around = UserCgroup { clients, ..made };
+            }
+            self.stale.users.insert(user);
+        }
+        let mut any = !removed.is_empty();
+        for leaf in leaves.iter_mut().filter(|leaf| !leaf.dir.exists()) {
+            self.files.make(&leaf.dir).map_err(|e| failed("make cgroup", &leaf.dir, e))?;
+            let made = self.open_leaf(&leaf.dir, leaf.client)?.close();
+            *leaf = Leaf { due: leaf.due, user: leaf.user, ..made };
+            self.stale.remade.push(leaf.client);
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Clients whose leaves were made anew since this was last asked.
+    pub(crate) fn take_remade(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.stale.remade)
     }
 
     /// Gives leaves, and the cgroups of their users, what they are to have, by what was [owed](Self::owe) to them; writes

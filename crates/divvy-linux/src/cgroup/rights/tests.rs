@@ -414,3 +414,58 @@ fn only_what_changed_is_looked_at_and_written() {
     tree.disband(gone).expect("it is empty");
     assert_eq!(tree.stale(), [1]);
 }
+
+/// A place for each leaf, as a host has.
+struct Places(Vec<Option<Leaf>>);
+
+impl super::super::users::WithLeaves for Places {
+    fn leaf(&mut self, client: usize) -> Option<&mut Option<Leaf>> {
+        self.0.get_mut(client)
+    }
+}
+
+/// Whoever may write there removes a leaf, or a user's whole cgroup, whose processes were moved away.
+#[test]
+fn what_somebody_has_removed_is_made_anew() {
+    use divvy_policy::ClientId;
+
+    use super::super::users::Check;
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = tree(&fixture, &[]);
+    tree.make(1).expect("nothing is refused");
+    let leaves = [Some(1001), Some(1001), Some(1002), Some(1002), None].into_iter().enumerate();
+    let leaves = leaves.map(|(i, user)| Some(tree.leaf_of(i, user).expect("a leaf")));
+    let mut places = Places(leaves.collect());
+    let dues = |share: u64| -> Vec<(ClientId, Due)> {
+        let due = |i: u64| Due { share: share + i, counts: true, rights: rights(0, WHOLE / 8, share + i) };
+        (0..5).map(|i| (ClientId(i as u32), due(i))).collect()
+    };
+    let give = |tree: &mut Tree, places: &mut Places, share| {
+        tree.give(&dues(share), Check::Nothing, places).map(drop).map_err(|e| e.to_string())
+    };
+    assert_eq!(give(&mut tree, &mut places, 1), Ok(()));
+    assert_eq!(tree.take_remade(), [0; 0]);
+    let root = fixture.path("own/divvy-7-9");
+    for (removed, remade) in [("u1001/c0", vec![0]), ("c4", vec![4]), ("u1002", vec![2, 3])] {
+        std::fs::remove_dir_all(root.join(removed)).expect("there");
+        written(&fixture);
+        // As much as it was due, and others that are due something else.
+        assert_eq!(give(&mut tree, &mut places, 10 + remade[0] as u64 * 10), Ok(()), "{removed}");
+        let mut told = tree.take_remade();
+        told.sort_unstable();
+        assert_eq!(told, remade, "{removed}");
+        for &client in &remade {
+            let leaf = places.0[client].as_ref().expect("it stays");
+            let read = |file: &str| std::fs::read_to_string(leaf.dir().join(file)).expect("made anew");
+            assert_eq!(read("cpu.weight"), leaf.weight.to_string(), "{removed}");
+            assert_ne!(read("memory.low"), "0\n", "{removed}");
+            assert_ne!(read("io.weight"), "default 100\n", "{removed}");
+        }
+    }
+    // Where even the tree is gone there is nothing to be done: that is said, and everybody stays.
+    std::fs::remove_dir_all(&root).expect("there");
+    let said = give(&mut tree, &mut places, 100).expect_err("nothing is there");
+    assert!(said.contains("divvy-7-9"), "{said}");
+    assert!(places.0.iter().all(Option::is_some));
+    assert!(give(&mut tree, &mut places, 200).is_err(), "again and again");
+}
