@@ -226,7 +226,7 @@ pub struct GroupChange {
 }
 
 /// What a client is sure of and what it may not exceed, beside its share and the limit of its CPU time. The kernel keeps it: only
-/// the back end `cgroup` has it, and `fix` of the refusal says what is missing. In a change, what is not given stays as it is
+/// the back end `cgroup` has it, but for what is of disks, and `fix` of the refusal says what is missing. In a change, what is not given stays as it is
 /// and 0 takes it back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -245,6 +245,16 @@ pub struct Bounds {
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(max = 1_000_000)))]
     pub reserve_memory_ppm: Option<u64>,
+    /// Part of the disks that it has before shares divide the rest, in millionths of what all clients have together, as for the
+    /// CPUs; at the system's divvyd hard tickets, too.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = 1_000_000)))]
+    pub reserve_disk_ppm: Option<u64>,
+    /// Its share of the disks, 1 to [`SHARE_MAX`]; its share where there is none. Only of a user's own divvyd, in which disks are
+    /// divided from the first such share or reservation on; by the back end `cgroup` always, where the kernel can.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = 1_000_000)))]
+    pub disk_share: Option<u64>,
     /// Bytes of memory that it may have at most.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub limit_memory_bytes: Option<u64>,
@@ -272,6 +282,8 @@ impl Bounds {
             reserve_cpu_ppm: of(self.reserve_cpu_ppm, change.reserve_cpu_ppm),
             reserve_memory_bytes: of(self.reserve_memory_bytes, change.reserve_memory_bytes),
             reserve_memory_ppm: of(self.reserve_memory_ppm, change.reserve_memory_ppm),
+            reserve_disk_ppm: of(self.reserve_disk_ppm, change.reserve_disk_ppm),
+            disk_share: of(self.disk_share, change.disk_share),
             limit_memory_bytes: of(self.limit_memory_bytes, change.limit_memory_bytes),
             limit_disk_bytes: of(self.limit_disk_bytes, change.limit_disk_bytes),
             cpus: change.cpus.map_or(self.cpus, |cpus| (!cpus.is_empty()).then_some(cpus)),
@@ -342,12 +354,48 @@ pub struct Client {
     /// How its command ended, once it has. Only for commands that divvyd started itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
+    /// What it has of memory and disks, and is due of them.
+    #[serde(default, skip_serializing_if = "Uses::is_unknown")]
+    pub uses: Uses,
     /// How much of the time its processes waited, where it is asked for alone and has a cgroup.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pressure: Vec<Pressure>,
     /// Why it left, if not because it ended or was detached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+}
+
+/// What a client has of memory and disks beside what it is due, as of the last second: by the kernel's books of its cgroup where
+/// there are any, else by its processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Uses {
+    /// Bytes of memory: what is charged to its cgroup, the cache among it, else what its processes have resident.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Bytes of memory that the kernel keeps for it while it has no more; not there where none are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_due_bytes: Option<u64>,
+    /// Bytes a second that it read from disks, over the last second or since it became a client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_read_bytes_per_s: Option<u64>,
+    /// Bytes a second that it wrote to disks; without a cgroup, to the cache on their way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_written_bytes_per_s: Option<u64>,
+    /// Its part of the disks as a fraction of all clients' that compete, where disks are divided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_due_fraction: Option<f64>,
+    /// What it read and wrote as a fraction of what all clients did; not there where nobody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_achieved_fraction: Option<f64>,
+}
+
+impl Uses {
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// One process of a client.

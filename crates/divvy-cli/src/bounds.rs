@@ -1,4 +1,5 @@
-//! `--limit` and `--reserve` of one client, resource by resource: `cpu:1.5,memory:2G,disk:10M` and `cpu:20%,memory:512M`.
+//! `--limit` and `--reserve` of one client, resource by resource: `cpu:1.5,memory:2G,disk:10M` and
+//! `cpu:20%,memory:512M,disk:30%`; `--disk-share`.
 
 use divvy_api::types::Bounds;
 use divvy_market::Resource;
@@ -36,6 +37,18 @@ pub(crate) struct Reserve {
     /// Of all CPUs, in millionths.
     cpu_ppm: Option<u64>,
     memory: Option<Memory>,
+    /// Of what all clients have of disks, in millionths.
+    disk_ppm: Option<u64>,
+}
+
+impl Reserve {
+    /// The resources of which something is reserved.
+    pub(crate) fn resources(&self) -> Vec<Resource> {
+        let of = |resource, is: bool| is.then_some(resource);
+        let memory = self.memory.is_some_and(|m| !matches!(m, Memory::Bytes(0)));
+        let disk = self.disk_ppm.is_some_and(|ppm| ppm > 0);
+        [of(Resource::Memory, memory), of(Resource::Disk, disk)].into_iter().flatten().collect()
+    }
 }
 
 /// `2G`, `512M`, `100K` or bytes; `none` is 0.
@@ -112,7 +125,7 @@ pub(crate) fn parse_limits(text: &str) -> Result<Limits, String> {
     Ok(limits)
 }
 
-/// Reads `cpu:20%,memory:512M`.
+/// Reads `cpu:20%,memory:512M,disk:30%`.
 pub(crate) fn parse_reserve(text: &str) -> Result<Reserve, String> {
     let mut reserve = Reserve::default();
     each(text, |resource, value| {
@@ -122,11 +135,7 @@ pub(crate) fn parse_reserve(text: &str) -> Result<Reserve, String> {
                 put(&mut reserve.memory, Memory::Part(part(value, "the memory")?))
             }
             Resource::Memory => put(&mut reserve.memory, Memory::Bytes(size(value, "amount of memory")?)),
-            Resource::Disk => {
-                return Err("a disk cannot be reserved so; in a market it can: `divvy reserve CLIENT --from CURRENCY \
-                            AMOUNT --resource disk`"
-                    .to_owned());
-            }
+            Resource::Disk => put(&mut reserve.disk_ppm, part(value, "the disks")?),
         })
     })?;
     Ok(reserve)
@@ -136,6 +145,7 @@ pub(crate) fn parse_reserve(text: &str) -> Result<Reserve, String> {
 pub(crate) fn bounds(
     limits: Option<Limits>,
     reserve: Option<Reserve>,
+    disk_share: Option<u64>,
     system: bool,
 ) -> Result<Bounds, Failure> {
     let (limits, reserve) = (limits.unwrap_or_default(), reserve.unwrap_or_default());
@@ -143,6 +153,8 @@ pub(crate) fn bounds(
         limit_memory_bytes: limits.memory,
         limit_disk_bytes: limits.disk,
         reserve_cpu_ppm: reserve.cpu_ppm,
+        reserve_disk_ppm: reserve.disk_ppm,
+        disk_share,
         ..Bounds::default()
     };
     match (reserve.memory, system) {
@@ -175,6 +187,8 @@ pub(crate) fn shown(bounds: Bounds) -> String {
     let parts = [
         bounds.reserve_cpu_ppm.map(|ppm| format!("reserved cpu {}", percent(ppm))),
         bounds.reserve_memory_bytes.map(|bytes| format!("reserved memory {}", size(bytes))),
+        bounds.reserve_disk_ppm.map(|ppm| format!("reserved disk {}", percent(ppm))),
+        bounds.disk_share.map(|share| format!("share of disks {share}")),
         bounds.limit_memory_bytes.map(|bytes| format!("limit of memory {}", size(bytes))),
         bounds.limit_disk_bytes.map(|bytes| format!("limit of each disk {} a second", size(bytes))),
         bounds.cpus.map(|cpus| format!("CPUs {cpus}")),
@@ -228,7 +242,7 @@ mod tests {
             ("cpu:0.5", "'0.5' is no part of the CPUs; write 20%"),
             ("cpu:120%", "is no part of the CPUs"),
             ("cpu:0%", "is no part of the CPUs"),
-            ("disk:10M", "a disk cannot be reserved so"),
+            ("disk:10M", "'10M' is no part of the disks; write 20%"),
             ("20%", "'20%': write RESOURCE:VALUE"),
         ] {
             let said = parse_reserve(text).expect_err(text);
@@ -239,15 +253,19 @@ mod tests {
     #[test]
     fn bounds_are_of_whom_they_are_asked() {
         let (limits, reserved) = (parse_limits("memory:1G").ok(), parse_reserve("cpu:20%,memory:256M").ok());
-        let own = bounds(limits, reserved, false).expect("possible");
-        assert_eq!(shown(own), ", reserved cpu 20%, reserved memory 256M, limit of memory 1G");
-        assert!(bounds(limits, reserved, true).is_err(), "no bytes");
-        let parts = parse_reserve("cpu:20%,memory:25%").ok();
-        let system = bounds(limits, parts, true).expect("possible");
+        let own = bounds(limits, reserved, Some(7), false).expect("possible");
+        assert_eq!(
+            shown(own),
+            ", reserved cpu 20%, reserved memory 256M, share of disks 7, limit of memory 1G"
+        );
+        assert!(bounds(limits, reserved, None, true).is_err(), "no bytes");
+        let parts = parse_reserve("cpu:20%,memory:25%,disk:5%").ok();
+        let system = bounds(limits, parts, None, true).expect("possible");
         assert_eq!((system.reserve_cpu_ppm, system.reserve_memory_ppm), (Some(200_000), Some(250_000)));
-        let back = bounds(None, parse_reserve("memory:none").ok(), true).expect("possible");
+        assert_eq!(system.reserve_disk_ppm, Some(50_000));
+        let back = bounds(None, parse_reserve("memory:none").ok(), None, true).expect("possible");
         assert_eq!((back.reserve_memory_ppm, back.reserve_memory_bytes), (Some(0), None));
         let part = parse_reserve("memory:20%").ok();
-        assert!(bounds(None, part, false).is_err() && bounds(None, part, true).is_ok());
+        assert!(bounds(None, part, None, false).is_err() && bounds(None, part, None, true).is_ok());
     }
 }

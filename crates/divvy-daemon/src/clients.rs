@@ -78,12 +78,17 @@ fn split(bounds: Bounds) -> Result<(Bounds, Vec<(Resource, u64)>), Refusal> {
         ));
     }
     let memory = bounds.reserve_memory_ppm.or(bounds.reserve_memory_bytes);
-    let reserve = [(Resource::Cpu, bounds.reserve_cpu_ppm), (Resource::Memory, memory)];
+    let reserve = [
+        (Resource::Cpu, bounds.reserve_cpu_ppm),
+        (Resource::Memory, memory),
+        (Resource::Disk, bounds.reserve_disk_ppm),
+    ];
     let reserve = reserve.into_iter().filter_map(|(resource, ppm)| Some((resource, ppm?))).collect();
     let of_limits = Bounds {
         limit_memory_bytes: bounds.limit_memory_bytes,
         limit_disk_bytes: bounds.limit_disk_bytes,
         cpus: bounds.cpus,
+        disk_share: bounds.disk_share,
         ..Bounds::default()
     };
     Ok((of_limits, reserve))

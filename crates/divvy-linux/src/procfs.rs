@@ -5,6 +5,7 @@
 //! that is not there (any more) and say everything else with operation, object and cause.
 
 mod disk_use;
+mod memory_use;
 mod pending;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use rustix::process::Pid;
 
 use crate::{Error, Result};
 pub use disk_use::{DiskUse, disk_use};
+pub use memory_use::memory_use;
 pub use pending::{Pending, SignalSet, StatusFile, has_stopped_itself, pending};
 
 /// Enough for the first 22 fields of a `stat` line: 20 digits each, and a name of 64 bytes.

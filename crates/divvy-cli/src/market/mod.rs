@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::remote::json as pretty;
+use crate::remote::warn_of_no_effect;
 use crate::remote::which::refused_by_system as refused;
 use crate::{Code, Failure, print};
 use args::{
@@ -164,7 +165,9 @@ pub(crate) fn fund(args: &FundArgs, kind: Kind) -> Result<Code, Failure> {
         amount: args.amount,
         kind,
     };
-    let made = args.ask.of.api()?.create_ticket(&new).map_err(refused)?;
+    let api = args.ask.of.api()?;
+    let made = api.create_ticket(&new).map_err(refused)?;
+    warn_of_no_effect(&api, &[args.resource]);
     told(&made, args.ask.json, |t| {
         let worth = if t.active {
             format!("worth {} base tickets now", explain::number(&t.value))
@@ -266,7 +269,9 @@ fn offer(args: &OfferArgs) -> Result<Code, Failure> {
             None => None,
         };
     let new = NewOffer { party: args.party.clone(), gives: args.give, wants: args.want, wait_ns };
-    let made = args.ask.of.api()?.offer(&new).map_err(refused)?;
+    let api = args.ask.of.api()?;
+    let made = api.offer(&new).map_err(refused)?;
+    warn_of_no_effect(&api, &[args.give.resource, args.want.resource]);
     told(&made, args.ask.json, |o| outcome(o).join("\n"))
 }
 
@@ -314,7 +319,9 @@ pub(crate) fn nice(args: &NiceArgs) -> Result<Code, Failure> {
         resource: Some(args.resource),
         amount: args.amount,
     };
-    let made = args.ask.of.api()?.nice(&new).map_err(refused)?;
+    let api = args.ask.of.api()?;
+    let made = api.nice(&new).map_err(refused)?;
+    warn_of_no_effect(&api, &[args.resource]);
     told(&made, args.ask.json, |c| {
         let from = c.niced_from.as_deref().unwrap_or("its currency");
         format!(

@@ -24,8 +24,9 @@ pub(crate) struct Terms {
     #[arg(long, value_name = "LIMIT", value_parser = bounds::parse_limits)]
     pub(crate) limit: Option<Limits>,
 
-    /// What it is sure of, before shares divide the rest: cpu:20% (of ALL CPUs), memory:512M; with --backend cgroup only. At the
-    /// system's divvyd hard tickets, of --from or your own currency: cpu:20%,memory:25% of what that has (docs/limits.md)
+    /// What it is sure of, before shares divide the rest: disk:30% (of what all clients have), with --backend cgroup also
+    /// cpu:20% (of ALL CPUs), memory:512M. At the system's divvyd hard tickets, of --from or your own currency:
+    /// cpu:20%,memory:25%,disk:30% of what that has (docs/limits.md)
     #[arg(long, value_name = "RESERVE", value_parser = bounds::parse_reserve)]
     pub(crate) reserve: Option<Reserve>,
 
@@ -33,6 +34,11 @@ pub(crate) struct Terms {
     /// weighs by cgroups or the kernel's own scheduler divides (--backend cgroup, kernel)
     #[arg(long, value_name = "LIST")]
     pub(crate) cpus: Option<String>,
+
+    /// Its share of the disks, if not that of the CPU; at your own divvyd, which divides disks from the first of them on
+    /// (docs/limits.md)
+    #[arg(long, value_name = "N", value_parser = limit::parse_share)]
+    pub(crate) disk_share: Option<u64>,
 
     /// The currency whose tickets it gets, at the system's divvyd [default: your own]
     #[arg(long, value_name = "CURRENCY")]
@@ -61,11 +67,26 @@ impl Terms {
         Ok(NewClient {
             share: self.share,
             limit_ppm: self.limit.and_then(|limits| limits.cpu_ppm()).filter(|&ppm| ppm > 0),
-            bounds: Bounds { cpus: self.cpus()?, ..bounds::bounds(self.limit, self.reserve, system)? },
+            bounds: Bounds {
+                cpus: self.cpus()?,
+                ..bounds::bounds(self.limit, self.reserve, self.disk_share, system)?
+            },
             from: self.from.clone(),
             job: self.job.clone(),
             ..NewClient::default()
         })
+    }
+}
+
+impl Terms {
+    /// Says of which of its reservations there is no effect here.
+    pub(super) fn warn_of_no_effect(&self, which: &Which) {
+        let asked = self.reserve.map_or_else(Vec::new, |reserve| reserve.resources());
+        if !asked.is_empty()
+            && let Ok(api) = which.choice().and_then(|choice| Ok(choice.api()?))
+        {
+            super::warn_of_no_effect(&api, &asked);
+        }
     }
 }
 
@@ -149,7 +170,7 @@ pub(crate) struct SetArgs {
     pub(crate) client: String,
 
     /// Its share from now on, 1 to 1000000
-    #[arg(value_name = "SHARE", required_unless_present_any = ["share", "limit", "reserve", "cpus"], conflicts_with = "share", value_parser = limit::parse_share)]
+    #[arg(value_name = "SHARE", required_unless_present_any = ["share", "limit", "reserve", "disk_share", "cpus"], conflicts_with = "share", value_parser = limit::parse_share)]
     pub(crate) new_share: Option<u64>,
 
     /// The same, as for `divvy run`
@@ -167,6 +188,10 @@ pub(crate) struct SetArgs {
     /// CPUs that it may use from now on, as for `divvy run`: 0,2-3; or all
     #[arg(long, value_name = "LIST")]
     pub(crate) cpus: Option<String>,
+
+    /// Its share of the disks from now on; 0 for that of the CPU
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    pub(crate) disk_share: Option<u64>,
 
     #[command(flatten)]
     pub(crate) ask: Ask<Which>,

@@ -29,6 +29,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
     } else {
         let added = args.ask.of.try_ask(|api| api.add(&new))?;
         let client = added.map_err(|e| of_its_currency(args.terms.from.as_deref(), e))?;
+        args.terms.warn_of_no_effect(&args.ask.of);
         print(if args.ask.json { json(&client)? } else { attached(&client) })?;
     }
     Ok(Code::Done)

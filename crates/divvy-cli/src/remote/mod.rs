@@ -12,11 +12,14 @@ pub(crate) mod which;
 use divvy_api::client::{Api, ApiError};
 use divvy_api::launch::LaunchError;
 use divvy_api::runs::ShareRun;
-use divvy_api::types::{Bounds, Change, Client, Clients, ErrorCode, ErrorInfo, Group, GroupChange};
+use divvy_api::types::{
+    BackendInfo, Bounds, Change, Client, Clients, Enforcement, ErrorCode, ErrorInfo, Group, GroupChange,
+};
 use serde::Serialize;
 
-use crate::{Code, Failure, bounds, cpus, limit, print};
+use crate::{Code, Failure, bounds, cpus, limit, print, tell};
 use args::{ClientArgs, LsArgs, SetArgs};
+use divvy_market::Resource;
 use group::{Found, client_or_group};
 use table::Width;
 use which::Which;
@@ -80,6 +83,19 @@ pub(crate) fn of_its_currency(from: Option<&str>, e: LaunchError) -> Failure {
     }
 }
 
+/// Says of which of these resources nothing gives effect to rights here, to whoever has just asked for some.
+pub(crate) fn warn_of_no_effect(api: &Api, asked: &[Resource]) {
+    if asked.is_empty() {
+        return;
+    }
+    // An older divvyd, or one that is gone, says nothing of it.
+    let enforced = api.status().map(|status| status.backend.enforced).unwrap_or_default();
+    let of = |told: &Enforcement| told.by.is_none() && asked.iter().any(|r| r.to_string() == told.resource);
+    for told in enforced.iter().filter(|told| of(told)) {
+        tell(format_args!("divvy: warning: no effect on {} yet: {told}", told.resource));
+    }
+}
+
 /// Something as JSON, for a program.
 pub(crate) fn json(what: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(what).map_err(|e| Failure::new(Code::System, e))
@@ -109,7 +125,7 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     let limit_ppm = args.limit.and_then(|limits| limits.cpu_ppm());
     let system = args.ask.of.is_system()?;
     let cpus = args.cpus.as_deref().map(cpus::parse_change).transpose()?;
-    let bounds = Bounds { cpus, ..bounds::bounds(args.limit, args.reserve, system)? };
+    let bounds = Bounds { cpus, ..bounds::bounds(args.limit, args.reserve, args.disk_share, system)? };
     let share = args.new_share.or(args.share);
     let change = Change { share, limit_ppm, bounds, paused: None };
     let of_group = |api: &Api, path: &str| match limit_ppm.is_none() && bounds.is_empty() {
@@ -128,6 +144,7 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
             return group::told(&group, args.ask.json, format_args!("share {}", group.share));
         }
     };
+    warn_of_no_effect(&api, &args.reserve.map_or_else(Vec::new, |reserve| reserve.resources()));
     let limit = limit::shown_of(&client, limit_ppm.is_some()) + &bounds::shown(client.bounds);
     told(&client, args.ask.json, format_args!("{}: share {}{limit}", client.name, client.share))
 }
@@ -193,8 +210,9 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         clients.clients.retain(|client| client.user.as_ref() == Some(user));
         runs.clear(); // They are the caller's, not the system's.
     }
+    let status = args.ask.of.choice()?.api().and_then(|api| api.status()).ok();
     if args.ask.json {
-        print(json(&Everybody { clients, runs })?)?;
+        print(json(&Everybody { clients, backend: status.map(|status| status.backend), runs })?)?;
         return Ok(Code::Done);
     }
     let width = Width::of_output(args.wide);
@@ -206,12 +224,8 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         (true, false) => {}
         (false, _) => {
             table::lines(&clients, width).iter().try_for_each(print)?;
-            // Only cgroups tell it.
-            let status = args
-                .wide
-                .then(|| args.ask.of.choice()?.api().and_then(|api| api.status()).map_err(Failure::from));
-            let line = status.transpose()?.and_then(|status| table::pressure(&status.pressure));
-            line.iter().try_for_each(print)?;
+            let status = status.iter();
+            status.flat_map(|status| table::enforced(status, args.wide)).try_for_each(print)?;
         }
     }
     for (i, run) in runs.into_iter().enumerate() {
@@ -245,6 +259,9 @@ fn user_of(word: &str, which: &Which) -> Result<String, Failure> {
 struct Everybody {
     #[serde(flatten)]
     clients: Clients,
+    /// By what clients are held or weighed, why, and what gives effect to rights; not there where no divvyd runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backend: Option<BackendInfo>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     runs: Vec<ShareRun>,
 }

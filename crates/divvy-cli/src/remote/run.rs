@@ -100,6 +100,7 @@ fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<
     group::set(&mut new, args.group.as_ref());
     let added = args.which.try_ask(|api| api.add(&new))?;
     let client = added.map_err(|e| of_its_currency(args.terms.from.as_deref(), e))?;
+    args.terms.warn_of_no_effect(&args.which);
     // Whoever stands in for us may be gone, and then needs no name.
     let _ = tell_id.write_all(client.id.to_string().as_bytes());
     if args.json {

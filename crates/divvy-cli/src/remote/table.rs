@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use divvy_api::runs::ShareRun;
-use divvy_api::types::{Client, Clients, Group, Pressure};
+use divvy_api::types::{BackendInfo, Client, Clients, Group, Pressure, Status};
 use divvy_policy::CpuLimit;
 use rustix::termios::tcgetwinsize;
 
@@ -133,6 +133,8 @@ pub(super) fn lines(clients: &Clients, width: Width) -> Vec<String> {
         let name = short(&client.name, name);
         format!("{name}: {} of its processes may not be signalled, and run undivided", client.not_permitted)
     }));
+    let of_client = |client: &Client| Some(format!("{}: {}", client.name, uses(client)?));
+    lines.extend(clients.clients.iter().filter(|_| wide).filter_map(of_client));
     let window = seconds(clients.window_ns);
     lines.push(match width {
         Width::Columns(..LINE) => format!("achieved: in the last {window:.1} s"),
@@ -282,17 +284,115 @@ impl Row<'_> {
     }
 }
 
+/// What divides, and of which rights nothing gives effect; with every column, also how much all clients wait. The default,
+/// signals, is told of only there.
+pub(super) fn enforced(status: &Status, wide: bool) -> Vec<String> {
+    let BackendInfo { asked, used, why, enforced, keeps_cpus: _ } = &status.backend;
+    let mut lines = Vec::new();
+    if used.is_empty() {
+        return lines; // An older divvyd.
+    }
+    if used != asked {
+        lines.push(format!("divided by {used}, where {asked} was asked for: {why}"));
+    } else if wide || used != "signals" {
+        lines.push(format!("divided by {used}"));
+    }
+    let none = enforced.iter().filter(|told| told.by.is_none());
+    lines.extend(none.map(|told| format!("{}: {told}", told.resource)));
+    if wide {
+        let kept = enforced.iter().filter(|told| told.by.is_some() && told.resource != "cpu");
+        lines.extend(kept.map(|told| format!("{}: {told}", told.resource)));
+        lines.extend(pressure(&status.pressure));
+    }
+    lines
+}
+
 /// How much all clients wait, in one line; `None` where the kernel does not tell.
-pub(super) fn pressure(told: &[Pressure]) -> Option<String> {
+fn pressure(told: &[Pressure]) -> Option<String> {
     let of = |p: &Pressure| format!("{} {:.1} %", p.resource, p.some_avg10 * 100.0);
     let parts: Vec<String> = told.iter().map(of).collect();
     (!parts.is_empty()).then(|| format!("of the last 10 s some client waited, for {}", parts.join(", for ")))
 }
 
+/// Bytes as people write them: `3.4 MiB`.
+fn bytes(n: u64) -> String {
+    match n {
+        0..1024 => format!("{n} B"),
+        1024..1_048_576 => format!("{:.1} KiB", n as f64 / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", n as f64 / 1_048_576.0),
+        _ => format!("{:.1} GiB", n as f64 / 1_073_741_824.0),
+    }
+}
+
+/// What a client has of memory and disks, beside what it is due; `None` where nothing is known.
+fn uses(client: &Client) -> Option<String> {
+    let u = &client.uses;
+    let due = |told: Option<String>| told.map_or_else(String::new, |told| format!(" ({told})"));
+    let memory = u.memory_bytes.map(|n| {
+        format!(
+            "memory {}{}",
+            bytes(n),
+            due(u.memory_due_bytes.map(|n| format!("{} are kept for it", bytes(n))))
+        )
+    });
+    let disk = u.disk_read_bytes_per_s.zip(u.disk_written_bytes_per_s).map(|(read, written)| {
+        let percent = |fraction: f64| format!("{:.1} %", fraction * 100.0);
+        let achieved = u.disk_achieved_fraction.map_or_else(|| "nothing".to_owned(), percent);
+        let parts = u.disk_due_fraction.map(|part| format!("{achieved} of all, due {}", percent(part)));
+        format!("disks {}/s read, {}/s written{}", bytes(read), bytes(written), due(parts))
+    });
+    let told: Vec<String> = [memory, disk].into_iter().flatten().collect();
+    (!told.is_empty()).then(|| told.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use divvy_api::types::ClientState;
+
+    #[test]
+    fn what_divides_is_named_where_it_is_not_the_default_or_not_what_was_asked_for() {
+        let of = |asked: &str, used: &str, enforced: Vec<Enforcement>| {
+            let backend =
+                BackendInfo { asked: asked.into(), used: used.into(), why: "no cgroup".into(), enforced };
+            let status = Status { backend, ..status() };
+            (super::enforced(&status, false), super::enforced(&status, true))
+        };
+        let by = |resource: &str, by: Option<&str>| Enforcement {
+            resource: resource.into(),
+            by: by.map(Into::into),
+            note: "a note".into(),
+        };
+        assert_eq!(of("signals", "signals", vec![]), (vec![], vec!["divided by signals".to_owned()]));
+        assert_eq!(of("", "", vec![]), (vec![], vec![]), "an older divvyd");
+        let (narrow, _) = of("auto", "signals", vec![by("cpu", Some("signals"))]);
+        assert_eq!(narrow, ["divided by signals, where auto was asked for: no cgroup"]);
+        let (narrow, wide) = of("cgroup", "cgroup", vec![by("memory", None), by("disk", Some("io.weight"))]);
+        assert_eq!(narrow, ["divided by cgroup", "memory: rights are kept and not enforced: a note"]);
+        assert_eq!(wide[2..], ["disk: by io.weight; a note"]);
+    }
+
+    fn status() -> Status {
+        let text = r#"{"version": "1", "pid": 1, "policy": "exact", "quantum_ns": 1, "cpus": [0], "uptime_ns": 1, "clients": 1,
+            "self": {"cpu_ns": 0, "overhead": 0.0, "wakeups": 0, "reads": 0, "signals": 0, "scans": 0}}"#;
+        serde_json::from_str(text).expect("a status")
+    }
+
+    #[test]
+    fn memory_and_disks_stand_beside_what_is_due() {
+        let mut one = client("a", 1, 0);
+        assert_eq!(uses(&one), None);
+        one.uses.memory_bytes = Some(3 << 20);
+        assert_eq!(uses(&one).as_deref(), Some("memory 3.0 MiB"));
+        one.uses.memory_due_bytes = Some(5 << 29);
+        (one.uses.disk_read_bytes_per_s, one.uses.disk_written_bytes_per_s) = (Some(1536), Some(0));
+        (one.uses.disk_due_fraction, one.uses.disk_achieved_fraction) = (Some(0.75), Some(0.744));
+        let told = "memory 3.0 MiB (2.5 GiB are kept for it), disks 1.5 KiB/s read, 0 B/s written (74.4 % of all, due 75.0 %)";
+        assert_eq!(uses(&one).as_deref(), Some(told));
+        let clients = Clients { window_ns: 1, age_ns: 0, groups: vec![], clients: vec![one] };
+        assert!(lines(&clients, Width::Wide).iter().any(|line| *line == format!("a: {told}")));
+        assert!(!lines(&clients, Width::Columns(80)).iter().any(|line| line.contains("memory")));
+    }
+    use divvy_api::types::{ClientState, Enforcement};
 
     fn client(name: &str, share: u64, not_permitted: usize) -> Client {
         Client {

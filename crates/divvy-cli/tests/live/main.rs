@@ -15,6 +15,7 @@ mod cpus;
 mod crash;
 mod daemon;
 mod daemon_program;
+mod disks;
 mod dispatch;
 mod divided;
 mod ends;

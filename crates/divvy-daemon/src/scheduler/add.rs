@@ -295,6 +295,7 @@ impl Scheduler {
         self.owe(client);
         self.enter_market(client);
         self.enter_group(client, share, group);
+        self.sample_use(client);
         self.rebase();
         Ok(Answer::Added(Box::new(self.client(client, MEMBERS_SHOWN)?)))
     }

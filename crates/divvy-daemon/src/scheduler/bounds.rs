@@ -10,7 +10,7 @@ use divvy_linux::CpuMask;
 use divvy_linux::cgroup::{Ceilings, Due, NotKept, Rights};
 use divvy_policy::{ClientId, CpuLimit};
 
-use super::{Scheduler, system};
+use super::{Scheduler, parse_share, system};
 use crate::kernel::KERNEL_BACKEND;
 use crate::message::Refusal;
 use divvy_api::types::{Bounds, ErrorCode};
@@ -25,6 +25,10 @@ const PARTS: u128 = 10_000;
 const MEMORY_MIN: u64 = 1 << 20;
 /// Less than this a second is no use of a disk.
 const DISK_MIN: u64 = 4096;
+
+fn percent(ppm: u64) -> f64 {
+    ppm as f64 / 10_000.0
+}
 
 fn bad(message: String, fix: &str) -> Refusal {
     Refusal::new(ErrorCode::BadRequest, message, fix)
@@ -45,11 +49,11 @@ fn ceilings(bounds: Bounds) -> Ceilings {
 }
 
 /// What a client has: its share, millionths of all that are reserved for it, and whether it counts now.
-type Promise = (u64, u64, bool);
+pub(super) type Promise = (u64, u64, bool);
 
 /// What clients are due, as shares of about [`PARTS`] in all. Whoever does not count is due what it would be if it alone did
 /// as well, and the others are due theirs without it.
-fn entitlements(clients: &[Promise]) -> Vec<u64> {
+pub(super) fn entitlements(clients: &[Promise]) -> Vec<u64> {
     let counting = || clients.iter().filter(|&&(.., counts)| counts);
     let shares_of_all: u128 = counting().map(|&(share, ..)| u128::from(share)).sum();
     let reserved_by_all: u128 = counting().map(|&(_, ppm, _)| u128::from(ppm)).sum();
@@ -93,10 +97,16 @@ impl Scheduler {
         if let Some(cpus) = to.cpus.filter(|_| had.cpus != to.cpus) {
             self.check_cpus(&cpus, &used)?;
         }
-        let of_disks = Bounds { limit_disk_bytes: to.limit_disk_bytes, ..Bounds::default() };
+        let of_disks = Bounds {
+            limit_disk_bytes: to.limit_disk_bytes,
+            reserve_disk_ppm: to.reserve_disk_ppm,
+            disk_share: to.disk_share,
+            ..Bounds::default()
+        };
         if used != "cgroup" && used != KERNEL_BACKEND && to != of_disks {
             let text = format!(
-                "by {used} only shares and limits of CPU time and of disks are kept: no reservation, and no limit of memory"
+                "by {used} only shares and limits of CPU time and of disks are kept, and reservations of disks: no other reservation, and no \
+                 limit of memory"
             );
             return Err(bad(
                 text,
@@ -107,11 +117,17 @@ impl Scheduler {
             let text = "only the system's divvyd has parts of the memory".to_owned();
             return Err(bad(text, "give `reserve_memory_bytes` (--reserve memory:512M)"));
         }
-        let reserves = to.reserve_cpu_ppm.is_some() || to.reserve_memory_bytes.is_some();
+        let reserves =
+            [to.reserve_cpu_ppm, to.reserve_memory_bytes, to.reserve_disk_ppm].iter().any(Option::is_some);
         if self.system.is_some() && reserves {
             let text = "the system's divvyd reserves by hard tickets".to_owned();
             return Err(bad(text, "`divvy reserve CLIENT --from CURRENCY AMOUNT --resource RESOURCE`"));
         }
+        if self.system.is_some() && to.disk_share.is_some() {
+            let text = "the system's divvyd divides disks by tickets".to_owned();
+            return Err(bad(text, "`divvy fund CLIENT --from CURRENCY AMOUNT --resource disk`"));
+        }
+        to.disk_share.map(parse_share).transpose()?;
         let too_small = |what: &str, n: Option<u64>, least: u64| match n {
             Some(n) if n < least => {
                 Err(bad(format!("{what} of {n} bytes: at least {least} are needed"), "give more, or none"))
@@ -120,7 +136,9 @@ impl Scheduler {
         };
         too_small("a limit of memory", to.limit_memory_bytes, MEMORY_MIN)?;
         too_small("a limit of a disk", to.limit_disk_bytes, DISK_MIN)?;
-        self.check_cpu(client, to.reserve_cpu_ppm.unwrap_or(0), limit)?;
+        self.check_reserve("the CPUs", client, to.reserve_cpu_ppm, |bounds| bounds.reserve_cpu_ppm)?;
+        self.check_reserve("the disks", client, to.reserve_disk_ppm, |bounds| bounds.reserve_disk_ppm)?;
+        self.check_cpu_limit(to.reserve_cpu_ppm.unwrap_or(0), limit)?;
         // What it has stays, though less may be reservable by now.
         let memory = |bounds: Bounds| (bounds.reserve_memory_bytes, bounds.limit_memory_bytes);
         if memory(had) == memory(to) { Ok(()) } else { self.check_memory(client, to) }
@@ -158,15 +176,19 @@ impl Scheduler {
         others.filter_map(|(_, entry)| of(&entry.bounds)).fold(0, u64::saturating_add)
     }
 
-    fn check_cpu(&self, client: Option<ClientId>, ppm: u64, limit: Option<CpuLimit>) -> Result<(), Refusal> {
-        if ppm == 0 {
-            return Ok(());
-        }
-        let percent = |ppm: u64| ppm as f64 / 10_000.0;
-        let others = self.others(client, |bounds| bounds.reserve_cpu_ppm);
+    /// Whether there is as much of `what` left to reserve.
+    fn check_reserve(
+        &self,
+        what: &str,
+        client: Option<ClientId>,
+        ppm: Option<u64>,
+        of: fn(&Bounds) -> Option<u64>,
+    ) -> Result<(), Refusal> {
+        let Some(ppm) = ppm.filter(|&ppm| ppm > 0) else { return Ok(()) };
+        let others = self.others(client, of);
         if ppm.saturating_add(others) > RESERVABLE_PPM {
             let text = format!(
-                "{} % of the CPUs cannot be reserved: {} % are already, and {} % can be",
+                "{} % of {what} cannot be reserved: {} % are already, and {} % can be",
                 percent(ppm),
                 percent(others),
                 percent(RESERVABLE_PPM)
@@ -177,6 +199,10 @@ impl Scheduler {
                 "reserve less, or take another reservation back",
             ));
         }
+        Ok(())
+    }
+
+    fn check_cpu_limit(&self, ppm: u64, limit: Option<CpuLimit>) -> Result<(), Refusal> {
         let cpus = self.engine.host().cpus().len() as u64;
         match limit {
             Some(limit) if ppm.saturating_mul(cpus) > limit.ppm() => {
@@ -227,6 +253,7 @@ impl Scheduler {
         if to == before {
             return Ok(());
         }
+        self.check_disk_share(client, to)?;
         self.bound_by_kernel_or_gate(client, before, to)?;
         if let Some(entry) = self.book.entry_mut(client) {
             entry.bounds = to;
@@ -265,6 +292,21 @@ impl Scheduler {
         self.bound_disk(client, to.limit_disk_bytes)
     }
 
+    /// Sets the limits of clients whose cgroups had to be made anew.
+    pub(super) fn bound_remade(&mut self) {
+        for client in self.engine.host_mut().take_remade() {
+            let Some(entry) = self.book.entry(client) else { continue };
+            let to = ceilings(entry.bounds);
+            let limit = self.engine.ledger().clients()[client.index()].limit;
+            let bounded = self.engine.host_mut().bound(client, Ceilings::default(), to).map_err(not_kept);
+            let limited = limit
+                .map_or(Ok(()), |limit| self.engine.set_limit(client, Some(limit)).map_err(super::limited));
+            if let Err(refusal) = bounded.and(limited) {
+                crate::say(format_args!("client {}: its limits: {}", client.0, refusal.message));
+            }
+        }
+    }
+
     /// What clients with these shares are due, where somebody has CPU time reserved.
     pub(super) fn with_reserves(&self, shares: Vec<(ClientId, u64)>) -> Vec<(ClientId, u64)> {
         let reserved = |client| self.book.entry(client).and_then(|entry| entry.bounds.reserve_cpu_ppm);
@@ -287,7 +329,11 @@ impl Scheduler {
         Due {
             share: self.engine.ledger().clients()[client.index()].share.get(),
             counts: self.competes(client),
-            rights: Rights { memory_bytes: reserved.unwrap_or(0), ..Rights::default() },
+            rights: Rights {
+                memory_bytes: reserved.unwrap_or(0),
+                disk: self.disk_shares.weight(client),
+                ..Rights::default()
+            },
         }
     }
 }

@@ -32,13 +32,13 @@ const FORGET: Nanos = LATE;
 /// Looks take at most one part in so many of the time.
 const LOOK_PART: u64 = 50;
 /// Members that are looked at.
-const MEMBERS_MAX: usize = 4096;
+pub(super) const MEMBERS_MAX: usize = 4096;
 
 /// Bytes read, and written, that may still be had: times a second in ns, so that nothing is rounded.
 type Allowance = [i128; 2];
 
 /// A process: its pid, and when it began.
-type Member = (i32, u64);
+pub(super) type Member = (i32, u64);
 
 /// One client's limit.
 #[derive(Clone, Debug)]
@@ -109,7 +109,7 @@ fn later_speed(before: u64, bytes: u64, passed: Nanos) -> u64 {
 
 /// What all members of a client had since the last look. What a child had that has ended was taken over by its parent, and is
 /// known of both; where nobody took it over, it is left out.
-fn since(before: &BTreeMap<Member, DiskUse>, now: &BTreeMap<Member, DiskUse>) -> DiskUse {
+pub(super) fn since(before: &BTreeMap<Member, DiskUse>, now: &BTreeMap<Member, DiskUse>) -> DiskUse {
     let of = |field: fn(&DiskUse) -> u64| {
         let had: u64 = before.values().map(field).sum();
         let has: u64 = now.values().map(field).sum();
@@ -180,7 +180,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// Why that of none of them can be read.
-    fn disk_use(&self, client: ClientId) -> divvy_linux::Result<BTreeMap<Member, DiskUse>> {
+    pub(super) fn disk_use(&self, client: ClientId) -> divvy_linux::Result<BTreeMap<Member, DiskUse>> {
         let mut all = BTreeMap::new();
         let mut refused = None;
         for member in self.engine.host().known_members(client, MEMBERS_MAX) {
@@ -226,7 +226,8 @@ impl Scheduler {
         let bounds = &mut self.disk_gate.bounds;
         let Some(bound) = bounds.get_mut(&client).filter(|bound| bound.held) else { return Ok(()) };
         bound.held = false;
-        if bound.paused { Ok(()) } else { self.engine.resume(client).map_err(internal) }
+        let held = bound.paused || self.disk_shares.holds(client);
+        if held { Ok(()) } else { self.engine.resume(client).map_err(internal) }
     }
 
     /// Between two turns: looks at those whose time has come, and holds or releases them.

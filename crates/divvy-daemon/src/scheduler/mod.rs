@@ -7,6 +7,7 @@ mod add;
 mod book;
 mod bounds;
 mod disk_gate;
+mod disk_shares;
 mod events;
 mod groups;
 mod own;
@@ -15,6 +16,7 @@ mod rows;
 mod rules;
 mod spent;
 mod system;
+mod uses;
 mod view;
 mod worth;
 
@@ -107,6 +109,8 @@ pub(crate) struct Scheduler {
     follows: bool,
     rebasing: Budget,
     disk_gate: disk_gate::DiskGate,
+    disk_shares: disk_shares::DiskShares,
+    uses: uses::Uses,
     /// What gives effect to rights, and how much clients wait, as it was last looked at, and when.
     enforced: Option<(Instant, Vec<Enforcement>, Vec<Pressure>)>,
     /// Who looks after the kernel's scheduler, where that is ours.
@@ -122,6 +126,8 @@ struct Weights {
     owed: BTreeSet<ClientId>,
     /// It was told that the kernel's range is too narrow for these shares.
     told: bool,
+    /// What was told of why they could not be written.
+    refused: Option<String>,
     /// When they may be written.
     budget: Budget,
     /// When it was last looked how much memory there is.
@@ -173,12 +179,15 @@ impl Scheduler {
                 stale: false,
                 owed: BTreeSet::new(),
                 told: false,
+                refused: None,
                 budget: WRITE_BUDGET,
                 memory: now,
             },
             follows,
             rebasing: Budget::new(REBASE_PART, Nanos(0)),
             disk_gate: disk_gate::DiskGate::default(),
+            disk_shares: disk_shares::DiskShares::default(),
+            uses: uses::Uses::default(),
             enforced: None,
             kernel: None,
         }
@@ -192,8 +201,9 @@ impl Scheduler {
         loop {
             let idle_at = self.system.as_ref().and_then(system::System::next);
             let idle_own = self.own.as_ref().and_then(own::Own::next);
-            let until = [self.leave_at, idle_at, idle_own, self.weights.due(), self.disk_gate.next()];
-            let until = until.into_iter().flatten().min();
+            let disks = [self.disk_gate.next(), self.disk_shares.next()];
+            let until = [self.leave_at, idle_at, idle_own, self.weights.due()].into_iter().chain(disks);
+            let until = until.flatten().min();
             self.engine.turn(until)?;
             let engine = &self.engine;
             self.window.follow(engine.ledger(), clock::now(), |client| engine.balance(client));
@@ -202,6 +212,7 @@ impl Scheduler {
             self.keep_market();
             self.keep_groups();
             self.keep_disks();
+            self.share_disks();
             let mut asked = self.engine.host_mut().take_asked();
             if let Some(reload) = &self.settings.reload {
                 asked.retain(|&signal| {
@@ -259,7 +270,11 @@ impl Scheduler {
         let owed = std::mem::take(&mut self.weights.owed).into_iter();
         let present = owed.filter(|&client| self.book.entry(client).is_some());
         let dues: Vec<(ClientId, Due)> = present.map(|client| (client, self.due(client))).collect();
-        match self.engine.host_mut().give_dues(&dues, check) {
+        let given = self.engine.host_mut().give_dues(&dues, check);
+        self.bound_remade();
+        let refused = given.as_ref().err().map(ToString::to_string);
+        let before = std::mem::replace(&mut self.weights.refused, refused);
+        match given {
             Ok(off) if off > DEVIATION_WARN_PPM => {
                 if !std::mem::replace(&mut self.weights.told, true) {
                     let percent = off as f64 / 1e4;
@@ -270,6 +285,8 @@ impl Scheduler {
                 }
             }
             Ok(_) => self.weights.told = false,
+            // It is tried again and again, and told once.
+            Err(e) if before.is_some_and(|before| before == e.to_string()) => {}
             Err(e) => crate::say(format_args!(
                 "a client keeps the weight, the memory, or the part of the disks, that it had: {e}"
             )),
@@ -383,6 +400,7 @@ impl Scheduler {
             note: e.note,
         };
         all.extend(kept.into_iter().map(told));
+        self.note_disks_by_us(&mut all);
         all
     }
 
@@ -485,12 +503,14 @@ impl Scheduler {
                 self.log.pause(clock::now(), client, true);
                 self.engine.pause(client).map_err(internal)?;
                 self.disk_gate.set_paused(client, true);
+                self.disk_shares.set_paused(client, true);
                 self.note_paused(client, true);
             }
             Some(false) => {
                 self.engine.resume(client).map_err(internal)?;
                 self.disk_gate.set_paused(client, false);
-                if self.disk_gate.holds(client) {
+                self.disk_shares.set_paused(client, false);
+                if self.held_for_disks(client) {
                     self.engine.hold_apart(client).map_err(internal)?;
                 }
                 self.log.pause(clock::now(), client, false);
@@ -551,8 +571,10 @@ impl Scheduler {
             if let (Some(system), Some(owner)) = (&mut self.system, owner) {
                 system.leave(lost.client, &owner);
             }
-            self.leave_group(lost.client);
             self.disk_gate.leave(lost.client);
+            self.disk_shares.leave(lost.client);
+            self.uses.leave(lost.client);
+            self.leave_group(lost.client);
             self.book.leave(lost.client, last);
             // All that there is to tell of it is in the book.
             self.engine.host_mut().forget(lost.client);

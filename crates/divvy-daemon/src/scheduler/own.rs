@@ -92,6 +92,7 @@ impl Scheduler {
 
     /// Tells the gate the shares that groups and reservations come to, where they are others.
     pub(super) fn apply_groups(&mut self) {
+        self.divide_disks_anew();
         let Some(own) = &self.own else { return };
         let ledger = self.engine.ledger().clients();
         let shares = self.with_reserves(own.groups.shares());

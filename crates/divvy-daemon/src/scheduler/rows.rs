@@ -26,6 +26,7 @@ impl Scheduler {
         let Some(members) = self.publisher.wanted() else { return };
         let at = clock::now();
         self.audit();
+        self.sample_uses();
         let standings = self.standings();
         let host = self.engine.host();
         let row = |(id, entry): (ClientId, &Arc<Entry>)| {
@@ -129,6 +130,7 @@ impl Scheduler {
             not_permitted,
             members: Vec::new(),
             exit: host.exit(client),
+            uses: self.uses_of(client),
             pressure: Vec::new(),
             why: None,
         })
@@ -138,6 +140,7 @@ impl Scheduler {
     fn state(&self, client: ClientId) -> ClientState {
         match self.engine.state(client) {
             ClientState::Asleep | ClientState::Held if self.disk_gate.holds(client) => ClientState::Limited,
+            ClientState::Asleep if self.disk_shares.holds(client) => ClientState::Held,
             state => state,
         }
     }

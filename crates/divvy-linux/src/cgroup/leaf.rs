@@ -64,6 +64,11 @@ impl Leaf {
         &self.dir
     }
 
+    /// Bytes of memory that the kernel keeps for it.
+    pub(crate) fn memory_due(&self) -> u64 {
+        self.given.kept()
+    }
+
     /// The `cgroup.procs` of each of its hierarchies, for a child that writes itself into it before it becomes what it is to be.
     pub(crate) fn procs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let second = self.second.as_ref().and_then(|leaf| leaf.procs.as_ref());

@@ -12,6 +12,7 @@ mod ceiling;
 mod choose;
 mod disks;
 mod files;
+mod held;
 mod leaf;
 mod many;
 mod pressure;
@@ -26,6 +27,7 @@ mod weights;
 
 pub use ceiling::{Ceilings, NotKept};
 pub use choose::{Asked, Backend, Chosen, Means, Refused, Wish, choose, choose_here};
+pub use held::{disk_had, memory_held};
 pub(crate) use leaf::{Leaf, is_gone};
 #[doc(hidden)]
 pub use many::ManyLeaves;

@@ -67,6 +67,13 @@ pub(crate) struct Given {
     memory: u64,
 }
 
+impl Given {
+    /// Bytes of memory that are kept for a leaf.
+    pub(super) const fn kept(&self) -> u64 {
+        if self.low > self.min { self.low } else { self.min }
+    }
+}
+
 /// Whether leaves can have a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Offer {

@@ -100,6 +100,25 @@ impl LinuxHost {
         tree.give(dues, check, &mut self.clients)
     }
 
+    /// Clients whose cgroups somebody had removed, and that [`give_dues`](Self::give_dues) has made anew since this was last
+    /// asked: their processes are in them again, and limits have to be set again.
+    pub fn take_remade(&mut self) -> Vec<ClientId> {
+        let remade = self.tree.as_mut().map(Tree::take_remade).unwrap_or_default();
+        let remade: Vec<ClientId> =
+            remade.into_iter().filter_map(|i| u32::try_from(i).ok().map(ClientId)).collect();
+        for &client in &remade {
+            for member in self.known_members(client, usize::MAX) {
+                self.take_into_leaf(client, member.pid);
+            }
+            let held = self.clients.get(client.index()).filter(|c| c.is_held());
+            let frozen = held.and_then(|c| c.leaf.as_ref()).map_or(Ok(()), Leaf::freeze);
+            let text = "somebody has removed its cgroup: it is made anew, and its processes are in it again";
+            self.notices
+                .push(Some(client), frozen.map_or_else(|e| format!("{text}; {e}"), |()| text.to_owned()));
+        }
+        remade
+    }
+
     /// Has the kernel keep a client within a limit, or lift that, where it divides; whether it does.
     ///
     /// # Errors
@@ -146,6 +165,13 @@ impl LinuxHost {
             None => self.tree.as_ref().map(|tree| tree.dir().to_owned()),
             Some(client) => self.clients.get(client.index())?.leaf.as_ref().map(|leaf| leaf.dir().to_owned()),
         }
+    }
+
+    /// Bytes of memory that the kernel keeps for a client; `None` where none are.
+    #[must_use]
+    pub fn memory_due(&self, client: ClientId) -> Option<u64> {
+        let leaf = self.clients.get(client.index())?.leaf.as_ref()?;
+        Some(leaf.memory_due()).filter(|&bytes| bytes > 0)
     }
 
     /// Bytes of memory that can be kept for clients.
