@@ -32,7 +32,8 @@ pub(crate) struct InstallArgs {
 }
 
 /// systemd's units of the system's divvyd.
-const UNITS: [&str; 3] = ["divvyd.service", "divvyd.socket", "divvy-usage.service"];
+const UNITS: [&str; 4] =
+    ["divvyd.service", "divvyd.socket", "divvy-usage.service", "divvy-site-sync.service"];
 /// Where the units in the repository expect the programs.
 const UNITS_PREFIX: &str = "/usr/local/bin/";
 
@@ -268,6 +269,7 @@ mod tests {
             "lib/systemd/system/divvyd.service",
             "lib/systemd/system/divvyd.socket",
             "lib/systemd/system/divvy-usage.service",
+            "lib/systemd/system/divvy-site-sync.service",
             "share/doc/divvy/examples/divvyd.toml",
             "share/bash-completion/completions/divvyd",
             "share/zsh/site-functions/_divvyd",

@@ -344,6 +344,7 @@ fn an_installation_works_below_its_prefix_and_goes_without_a_trace() {
         "lib/systemd/system/divvyd.service",
         "lib/systemd/system/divvyd.socket",
         "lib/systemd/system/divvy-usage.service",
+        "lib/systemd/system/divvy-site-sync.service",
         "share/doc/divvy/examples/divvyd.toml",
         "share/doc/divvy/examples/far-over",
     ] {

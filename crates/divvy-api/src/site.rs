@@ -20,7 +20,8 @@ pub const SITE_TICKETS: u64 = 1000;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SiteTable {
-    /// Rises with each table: an older one than holds is refused.
+    /// Rises with each table: an older one than holds is refused. By at most 1000, or to Unix time in seconds (plus 300) at most:
+    /// one from a clock that runs ahead is refused too.
     pub version: u64,
     /// Base tickets that all of the site's jobs have together.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = u32::MAX)))]

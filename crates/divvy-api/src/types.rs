@@ -32,6 +32,12 @@ pub struct Status {
     /// Its process.
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub pid: i32,
+    /// The name of its machine, as the kernel has it; empty from a divvyd that does not say.
+    #[serde(default)]
+    pub host: String,
+    /// Another one for each divvyd that was ever started; empty from one that does not say.
+    #[serde(default)]
+    pub instance: String,
     /// Its policy, with parameters where it has any.
     pub policy: String,
     /// By what clients are held, or weighed.

@@ -223,6 +223,8 @@ mod tests {
         let status = Status {
             version: "1".into(),
             pid: 7,
+            host: "n1".into(),
+            instance: "a".into(),
             policy: "exact".into(),
             backend: divvy_api::types::BackendInfo {
                 asked: "auto".into(),

@@ -16,7 +16,7 @@ for file in man/man1/divvy.1.gz man/man1/divvy-share.1.gz man/man1/divvyd.1.gz b
     doc/divvy/examples/divvyd.toml doc/divvy/examples/far-over; do
     [ -s "/usr/share/$file" ] || die "no $file"
 done
-for unit in divvyd.service divvyd.socket divvy-usage.service; do
+for unit in divvyd.service divvyd.socket divvy-usage.service divvy-site-sync.service; do
     [ -s "/usr/lib/systemd/system/$unit" ] || die "no $unit"
 done
 grep -q '^ExecStart=/usr/bin/divvyd --system$' /usr/lib/systemd/system/divvyd.service

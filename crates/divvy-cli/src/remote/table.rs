@@ -352,8 +352,13 @@ mod tests {
     #[test]
     fn what_divides_is_named_where_it_is_not_the_default_or_not_what_was_asked_for() {
         let of = |asked: &str, used: &str, enforced: Vec<Enforcement>| {
-            let backend =
-                BackendInfo { asked: asked.into(), used: used.into(), why: "no cgroup".into(), enforced };
+            let backend = BackendInfo {
+                asked: asked.into(),
+                used: used.into(),
+                why: "no cgroup".into(),
+                enforced,
+                keeps_cpus: false,
+            };
             let status = Status { backend, ..status() };
             (super::enforced(&status, false), super::enforced(&status, true))
         };

@@ -127,7 +127,7 @@ pub(crate) fn refused_by_system(e: ApiError) -> Failure {
 }
 
 /// For the market's commands: only the system's divvyd has one.
-#[derive(Debug, Default, ClapArgs)]
+#[derive(Clone, Debug, Default, ClapArgs)]
 #[command(next_help_heading = "Which divvyd")]
 pub(crate) struct System {
     /// The system's socket [default: $DIVVY_SYSTEM_SOCKET, else /run/divvy/api.sock]

@@ -93,6 +93,8 @@ pub(crate) struct Scheduler {
     book: Book,
     log: Log,
     started: Instant,
+    /// Told from all others by this.
+    instance: String,
     leave_at: Option<Instant>,
     /// When all clocks were last read for a report.
     audited: Instant,
@@ -134,6 +136,12 @@ struct Weights {
     memory: Instant,
 }
 
+/// A line of the kernel's own; nothing where that cannot be read.
+fn kernel_word(name: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+    text.trim().to_owned()
+}
+
 impl Weights {
     /// When they are to be written, if they are others by now.
     fn due(&self) -> Option<Instant> {
@@ -168,6 +176,7 @@ impl Scheduler {
             book: Book::default(),
             log,
             started: now,
+            instance: kernel_word("random/uuid"),
             leave_at,
             audited: Instant::ZERO,
             window: Window::new(now),
@@ -444,6 +453,8 @@ impl Scheduler {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: rustix::process::getpid().as_raw_nonzero().get(),
+            host: kernel_word("hostname"),
+            instance: self.instance.clone(),
             policy: self.engine.policy().spec().policy.clone(),
             backend: BackendInfo { enforced: told, ..self.backend() },
             quantum_ns: self.engine.policy().spec().quantum_ns,

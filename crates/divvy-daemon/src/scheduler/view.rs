@@ -296,6 +296,8 @@ mod tests {
         let status = Status {
             version: "1".into(),
             pid: 1,
+            host: "n1".into(),
+            instance: "a".into(),
             backend: divvy_api::types::BackendInfo::default(),
             policy: "exact".into(),
             quantum_ns: 1,

@@ -8,18 +8,18 @@ mod spool;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use divvy_api::client::Api;
 use divvy_linux::clock;
 use divvy_market::Moment;
 use divvy_site::{
     Dealer, Lapse, Lease, NodeId, Offer, Orders, Phase, PlaceId, Record, Report, Side, UserId, Why,
 };
-use serde::Deserialize;
 
+use super::nodes::{Directory, NodesFile};
 use crate::{Code, Failure, print, tell};
 use log::{Line, Log};
 use spool::Wish;
@@ -61,31 +61,6 @@ fn lease(text: &str) -> Result<Duration, String> {
     if (LEASE_MIN..=LEASE_MAX).contains(&lease) { Ok(lease) } else { Err("give 1s to 1h".to_owned()) }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NodesFile {
-    nodes: BTreeMap<String, PathBuf>,
-    #[serde(default)]
-    classes: BTreeMap<String, Vec<String>>,
-}
-
-impl NodesFile {
-    fn read(path: &PathBuf) -> Result<Self, Failure> {
-        let wrong = |e: &dyn std::fmt::Display| Failure::new(Code::File, format!("{}: {e}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
-        let file: Self = toml::from_str(&text).map_err(|e| wrong(&e))?;
-        if let Some(both) = file.classes.keys().find(|name| file.nodes.contains_key(*name)) {
-            return Err(wrong(&format!("'{both}' is a node and a class")));
-        }
-        for (class, nodes) in &file.classes {
-            if let Some(node) = nodes.iter().find(|node| !file.nodes.contains_key(*node)) {
-                return Err(wrong(&format!("class {class}: there is no node '{node}'")));
-            }
-        }
-        Ok(file)
-    }
-}
-
 /// What a node's thread brings: a report, or why there is none.
 type Heard = (NodeId, Result<Report, String>);
 
@@ -118,18 +93,31 @@ pub(super) fn run(args: &MarketArgs) -> Result<Code, Failure> {
     site.serve(args, &inbox)
 }
 
+/// How a node is asked.
+struct Link {
+    node: NodeId,
+    name: String,
+    socket: PathBuf,
+    directory: Arc<Directory>,
+}
+
 /// Asks one node, always by the newest orders.
-fn ask_node(node: NodeId, socket: PathBuf, orders: &Receiver<Orders>, reports: &Sender<Heard>) {
+fn ask_node(link: &Link, orders: &Receiver<Orders>, reports: &Sender<Heard>) {
     let mut api = None;
     while let Ok(first) = orders.recv() {
         let newest = orders.try_iter().last().unwrap_or(first);
-        let asked = match &api {
-            None => Api::of_system_at(&socket).and_then(|new| api.insert(new).order(&newest)),
-            Some(api) => api.order(&newest),
-        };
+        let opened = api.take().map_or_else(|| link.directory.open(&link.name, &link.socket), Ok);
+        let asked = opened.and_then(|opened| {
+            let report = opened.order(&newest).map_err(|e| e.to_string())?;
+            api = Some(opened);
+            Ok(report)
+        });
+        if asked.is_err() {
+            link.directory.forget(&link.name);
+        }
         // Whoever it says it is: we know whom we asked.
-        let heard = asked.map(|report| Report { node, ..report }).map_err(|e| e.to_string());
-        if reports.send((node, heard)).is_err() {
+        let heard = asked.map(|report| Report { node: link.node, ..report });
+        if reports.send((link.node, heard)).is_err() {
             return;
         }
     }
@@ -185,12 +173,14 @@ impl Site {
 
     fn set_places(&mut self, file: &NodesFile, reports: &Sender<Heard>) -> Result<(), Failure> {
         let now = self.now();
+        let directory = Arc::new(Directory::new(file));
         for (name, socket) in &file.nodes {
             let node = NodeId(number(&mut self.nodes, name, Line::Node, &mut self.log)?);
             let (queue, orders) = channel();
             let (socket, reports) = (socket.clone(), reports.clone());
+            let link = Link { node, name: name.clone(), socket, directory: Arc::clone(&directory) };
             let named = std::thread::Builder::new().name(format!("node {name}"));
-            let started = named.spawn(move || ask_node(node, socket, &orders, &reports));
+            let started = named.spawn(move || ask_node(&link, &orders, &reports));
             started
                 .map_err(|e| Failure::new(Code::System, format!("start a thread for node {name}: {e}")))?;
             self.queues.insert(node, queue);

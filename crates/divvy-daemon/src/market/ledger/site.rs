@@ -16,6 +16,12 @@ use crate::message::Refusal;
 use divvy_api::site::{ROOT_ACCOUNT, SITE_PREFIX, Site, SiteTable};
 use divvy_api::types::ErrorCode;
 
+/// A table may be so many versions newer than the one that holds, or as new as Unix time in seconds and this much: one from a
+/// clock that runs ahead would have all that come after it refused.
+const LEAP_MAX: u64 = 1000;
+const AHEAD_MAX_S: u64 = 300;
+const NS_PER_S: u64 = 1_000_000_000;
+
 /// A table that was checked: what each currency is to be. The site's own is that of [`ROOT_ACCOUNT`].
 type Wanted = BTreeMap<Key, Place>;
 
@@ -69,6 +75,17 @@ impl Work<'_> {
                 text,
                 "give a newer one; GET /v1/market/site says which holds",
             ));
+        }
+        let newest =
+            self.ledger.site.version.saturating_add(LEAP_MAX).max(self.at_ns / NS_PER_S + AHEAD_MAX_S);
+        if table.version > newest {
+            let text = format!(
+                "table {} is too far ahead of table {}, which holds, and of this node's clock",
+                table.version, self.ledger.site.version
+            );
+            let fix =
+                "number tables one after the other, or by Unix time in seconds from a clock that is right";
+            return Err(Refusal::new(ErrorCode::Refused, text, fix));
         }
         let wanted = self.check_table(table)?;
         let count = wanted.len();

@@ -162,6 +162,12 @@ fn a_bad_table_is_refused_and_the_one_before_stays() {
     let older = SiteTable { version: 4, ..table(4, &TABLE) };
     for (table, code, words) in [
         (older, ErrorCode::Refused, "table 4 is older than table 5"),
+        (table(1006, &TABLE), ErrorCode::Refused, "table 1006 is too far ahead of table 5"),
+        (
+            table(u64::MAX, &TABLE),
+            ErrorCode::Refused,
+            "is too far ahead of table 5, which holds, and of this",
+        ),
         (with("physics<root:1"), ErrorCode::BadRequest, "account physics is in the table twice"),
         (with("root<arts:1"), ErrorCode::BadRequest, "account root is in the table twice"),
         (with("bob@arts:2"), ErrorCode::BadRequest, "user bob is in account arts twice"),
@@ -192,6 +198,19 @@ fn a_bad_table_is_refused_and_the_one_before_stays() {
         other => panic!("{other:?}"),
     }
     assert_eq!(parts(&mut bench, &[a]), [1000]);
+}
+
+/// Tables may bear the time, of a clock that is right.
+#[test]
+fn a_table_from_a_clock_that_runs_ahead_is_refused() {
+    const NOW_S: u64 = 1_700_000_000;
+    let mut bench = Bench::new("");
+    bench.now_ns = NOW_S * 1_000_000_000;
+    set(&mut bench, NOW_S, &TABLE);
+    set(&mut bench, NOW_S + 300, &TABLE);
+    // A thousand more than that holds are always counted on.
+    assert_eq!(bench.code(ROOT, Ask::SetSite(table(NOW_S + 1301, &TABLE))), ErrorCode::Refused);
+    set(&mut bench, NOW_S + 301, &TABLE);
 }
 
 /// What holds is what a snapshot, or the log, makes of it: an older table is refused after a restart as before.
