@@ -4,12 +4,13 @@
 //! directories of its own, so that Slurm's packages work as they are installed and nothing of the host's is touched. The
 //! kernel kills everything in it with its first process, and that with the program that made it: nothing is left, however
 //! it ends. *Site*: munge, slurmctld, slurmdbd on a MariaDB (`accounting.rs`), and three slurmd with a divvyd each
-//! (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Faults*: what has to hold when something breaks (`faults.rs`). *Usage*: what fairshare charges (`usage.rs`). *Page*: docs/slurm.md, followed (`page.rs`).
+//! (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Faults*: what has to hold when something breaks (`faults.rs`). *Push*: what fairshare says comes to every node (`push.rs`). *Usage*: what fairshare charges (`usage.rs`). *Page*: docs/slurm.md, followed (`page.rs`).
 
 mod accounting;
 mod faults;
 mod machine;
 mod page;
+mod push;
 mod quick;
 mod site;
 mod usage;

@@ -30,7 +30,8 @@ id -u
 id -g
 id -G
 grep -E '^(CapEff|NoNewPrivs)' /proc/self/status
-ls /proc/$$/fd | tr '\\n' ' '
+ls /proc/$$/fd > /tmp/stand-in-open
+tr '\\n' ' ' < /tmp/stand-in-open
 echo
 env | tr '\\n' ' '
 echo
@@ -47,6 +48,7 @@ pub(super) fn run(site: &mut Site) -> Result<()> {
     tasks(site)?;
     super::faults::suspensions(site, 1)?;
     accounts(site)?;
+    super::push::check(site)?;
     super::faults::without_divvyd(site)?;
     identity(site)?;
     absent(site)?;
@@ -199,7 +201,7 @@ fn measure(jobs: &[(String, u32, f64)]) -> Result<()> {
 }
 
 /// Waits until each is a client of the node, by this name, and its processes run.
-fn wait_for(node: &Node, jobs: &[(String, u32)]) -> Result<()> {
+pub(super) fn wait_for(node: &Node, jobs: &[(String, u32)]) -> Result<()> {
     let numbers: Vec<u32> = jobs.iter().map(|(_, job)| *job).collect();
     eventually("a client for each job", || {
         let (names, used) = (names(node)?, books(&numbers)?);
