@@ -88,6 +88,8 @@ enum Paper {
     Real(paper::real::RealArgs),
     /// ALPS's and VTRR's services, of today: web servers and databases of three users under load, audio encoders, tests (root)
     Services(PaperArgs),
+    /// No paper: divvy beside Slurm, on a site of three nodes in namespaces: shares, starts, changes of fairshare (root)
+    Cluster(PaperArgs),
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -172,6 +174,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
         Command::Paper { paper: Paper::Kernel(args) } => paper::kernel::run(&args),
         Command::Paper { paper: Paper::Real(args) } => paper::real::run(&args),
         Command::Paper { paper: Paper::Services(args) } => paper::services::run(&args),
+        Command::Paper { paper: Paper::Cluster(args) } => paper::cluster::run(&args),
         Command::TimeScenario { file } => paper::pbs::time_scenario(&file),
         Command::Ci => ci::run(),
         Command::Man { out } => man::run(&out),

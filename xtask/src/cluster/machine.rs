@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus};
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{WaitOptions, wait};
 
-use super::{Job, PATH, Task, UP, faults, page, quick, site, usage};
+use super::{Job, PATH, Task, UP, faults, measure, page, quick, site, usage};
 use crate::client;
 
 /// The hidden subcommands: outside of the machine, its first process, and what that waits for.
@@ -95,6 +95,7 @@ pub(crate) fn main(mut args: impl Iterator<Item = String>) -> Result<()> {
             Task::Quick => quick::run(&mut site),
             Task::Page => page::run(&mut site),
             Task::Faults(suspensions) => faults::run(&mut site, suspensions),
+            Task::Measure { quick } => measure::run(&mut site, quick),
             Task::Usage => usage::run(&mut site),
             Task::Stay => site.stay(),
         }

@@ -4,11 +4,12 @@
 //! directories of its own, so that Slurm's packages work as they are installed and nothing of the host's is touched. The
 //! kernel kills everything in it with its first process, and that with the program that made it: nothing is left, however
 //! it ends. *Site*: munge, slurmctld, slurmdbd on a MariaDB (`accounting.rs`), and three slurmd with a divvyd each
-//! (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Faults*: what has to hold when something breaks (`faults.rs`). *Push*: what fairshare says comes to every node (`push.rs`). *Usage*: what fairshare charges (`usage.rs`). *Page*: docs/slurm.md, followed (`page.rs`).
+//! (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Faults*: what has to hold when something breaks (`faults.rs`). *Push*: what fairshare says comes to every node (`push.rs`). *Measure*: numbers for a page (`measure.rs`). *Usage*: what fairshare charges (`usage.rs`). *Page*: docs/slurm.md, followed (`page.rs`).
 
 mod accounting;
 mod faults;
 mod machine;
+mod measure;
 mod page;
 mod push;
 mod quick;
@@ -24,6 +25,7 @@ use divvy_linux::{Pid, ProcessRef, Signal, StartTime, clock};
 use divvy_policy::Nanos;
 
 pub(crate) use machine::{INIT, MACHINE, MAIN, enter, init, main};
+pub(crate) use measure::{ROW, Row};
 
 use crate::{ci, install};
 
@@ -130,6 +132,8 @@ enum Task {
     Faults(u32),
     /// Have what was used go back to Slurm, and end.
     Usage,
+    /// Measure shares, starts and pushes, for a page; in a quick run few of them.
+    Measure { quick: bool },
     /// Follow the page for administrators, and end.
     Page,
     /// Wait to be ended.
@@ -231,6 +235,23 @@ fn through(programs: Option<&Path>, task: Task) -> Result<u8> {
     let status = machine::command(&job, true)?.status().context("start the machine")?;
     ensure!(status.code().is_some(), "cluster: the machine ended by {status}");
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+/// What a site said while it was measured ([`ROW`]).
+///
+/// # Errors
+/// What is missing on this machine, or went wrong.
+pub(crate) fn measured(programs: Option<&Path>, quick: bool) -> Result<String> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "cluster: only root makes a machine of namespaces; use sudo"
+    );
+    let job = prepare(programs, Task::Measure { quick })?;
+    let output =
+        machine::command(&job, true)?.stderr(Stdio::inherit()).output().context("start the machine")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success(), "cluster: the machine ended by {}: {said}", output.status);
+    Ok(said)
 }
 
 fn up(programs: Option<&Path>) -> Result<()> {

@@ -3,6 +3,7 @@
 
 pub(crate) mod alps;
 mod areas;
+pub(crate) mod cluster;
 pub(crate) mod cpus;
 mod experiment;
 pub(crate) mod groups;
