@@ -87,6 +87,12 @@ u32 dvn_pick(u32 ran, u64 now)
 	return id;
 }
 
+/* Whether one that woke goes before one that is on a CPU, and was charged up to now. */
+bool dvn_preempts(u32 id, u32 runs, u64 now)
+{
+	return dv_preempts(id, runs, 0, now);
+}
+
 void dvn_charge(u32 id, u64 used)
 {
 	dv_charge(id, used);
