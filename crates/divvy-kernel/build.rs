@@ -8,13 +8,14 @@ use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "bpf/divvy.bpf.c",
     "bpf/kernel.h",
     "bpf/core.h",
     "bpf/vtrr.h",
     "bpf/pbs.h",
     "bpf/overdue.h",
+    "bpf/hotplug.h",
     "bpf/readers.h",
     "bpf/native.c",
 ];

@@ -83,6 +83,7 @@ struct dv_client {
 	u64 demand; /* ns that its tasks could run for, summed over them, up to `demand_at` */
 	u64 demand_at;
 	struct dv_clock vt; /* virtual time, over `share` */
+	struct dv_clock key; /* its place in the heap, while it is there */
 	struct dv_clock parked; /* as it blocked: the queue's virtual time (VTRR: its own VFT), over `share` */
 	s64 counter; /* VTRR: what it is due in its cycle, in ns. Lottery: used since it last won. rr: used beyond its turns */
 	u64 cycle; /* VTRR: the cycle that `counter` is for */
@@ -240,6 +241,7 @@ DV_INLINE void dv_set_total(u64 total)
 
 /* The heap: the least key first, ties by id. */
 
+/* Reckoned once for each time that it changes: a division is most of a comparison, of which there are two at each level. */
 DV_INLINE struct dv_clock dv_key(struct dv_client *c)
 {
 	struct dv_clock key;
@@ -262,13 +264,13 @@ DV_INLINE struct dv_clock dv_key(struct dv_client *c)
 DV_PART int dv_first(u32 a, u32 b)
 {
 	struct dv_client *ca = DV(a), *cb = DV(b);
-	struct dv_clock ka = dv_key(ca), kb = dv_key(cb);
+	u64 of_a, of_b;
 
-	if (dv_before(ka, ca->share, kb, cb->share))
-		return true;
-	if (dv_before(kb, cb->share, ka, ca->share))
-		return false;
-	return a < b;
+	if (ca->key.whole != cb->key.whole)
+		return ca->key.whole < cb->key.whole;
+	of_a = ca->key.num * cb->share;
+	of_b = cb->key.num * ca->share;
+	return of_a < of_b || (of_a == of_b && a < b);
 }
 
 DV_INLINE void dv_heap_put(u32 at, u32 id)
@@ -335,6 +337,7 @@ DV_PART int dv_sift_down(u32 at, u32 id, u32 size)
 /* `dv.nr_waiting` is the heap's size; it has not been raised yet. */
 DV_INLINE void dv_heap_insert(u32 id)
 {
+	DV(id)->key = dv_key(DV(id));
 	dv_sift_up(dv.nr_waiting, id);
 }
 
@@ -708,8 +711,10 @@ DV_PART int dv_charge(u32 id, u64 used)
 				dv_rr_queue(c);
 		}
 		/* Its key has only grown. */
-		if (c->at && dv_by_heap())
+		if (c->at && dv_by_heap()) {
+			c->key = dv_key(c);
 			dv_sift_down(c->at - 1, id, dv.nr_waiting);
+		}
 	}
 	if (c->wanted != c->share)
 		dv_reshare(id, c->wanted);

@@ -14,7 +14,7 @@
 #include "core.h"
 
 /* Raised with every change of what other programs read. */
-#define DV_VERSION 4
+#define DV_VERSION 5
 
 char _license[] SEC("license") = "GPL";
 
@@ -347,6 +347,8 @@ DV_INLINE bool shares_turn(struct task_struct *p, s32 cpu)
 	return true;
 }
 
+#include "overdue.h"
+
 /* The kernel does not ask where there is one CPU. */
 SEC("struct_ops")
 s32 BPF_PROG(divvy_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
@@ -432,6 +434,7 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 		slice = left_of_turn(here, now);
 	} else {
 		set_waiting(t);
+		note_wait(client, t->waits_since);
 		slice = slice_of(DV(client)->nr_waiting);
 		first = wakes && preempts(client, cpu, now);
 		/* Before those that go on alone. */
@@ -456,8 +459,6 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	if (cpu >= 0)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
-
-#include "overdue.h"
 
 /* So many clients are tried in the policy's order: where tasks are bound to CPUs, the first may have none for this one. */
 #define TRIES 8
@@ -710,46 +711,7 @@ void BPF_PROG(divvy_cgroup_move, struct task_struct *p, struct cgroup *from, str
 	drop_lock();
 }
 
-SEC("struct_ops")
-void BPF_PROG(divvy_cpu_online, s32 cpu)
-{
-	on_cpu(cpu)->leaves = 0;
-}
-
-/* Those of a client's queue that ran on `cpu` last go to that CPU's own queue. */
-DV_PART int leave_queue(u32 client, s32 cpu)
-{
-	struct bpf_iter_scx_dsq it;
-	struct task_struct *p;
-
-	if (bpf_iter_scx_dsq_new(&it, client, 0) == 0) {
-		while ((p = bpf_iter_scx_dsq_next(&it))) {
-			if (scx_bpf_task_cpu(p) == cpu)
-				scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL_ON | cpu, 0);
-		}
-	}
-	bpf_iter_scx_dsq_destroy(&it);
-	return 0;
-}
-
-/*
- * A CPU is being taken away. The kernel waits until none of the tasks that ran on it last is there any more, and asks it for no more
- * choices; those that may run there alone could go nowhere else, until the watchdog came. From the CPU's own queue the kernel itself puts
- * them on others, whatever their affinity.
- */
-SEC("struct_ops")
-void BPF_PROG(divvy_cpu_offline, s32 cpu)
-{
-	u32 nr = about.nr_clients;
-	int i;
-
-	on_cpu(cpu)->leaves = 1;
-	bpf_for(i, 0, DV_MAX) {
-		if ((u32)i >= nr)
-			break;
-		leave_queue(i, cpu);
-	}
-}
+#include "hotplug.h"
 
 SEC("struct_ops.s")
 s32 BPF_PROG(divvy_init)

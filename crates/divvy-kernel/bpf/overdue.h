@@ -25,6 +25,32 @@ u64 probe_every;
 u32 crowds[CROWDS];
 u32 crowd_at, crowd_last;
 
+/*
+ * A moment since which everybody in a client's queue waits at the longest. Most clients are passed over by it alone: the look into a queue
+ * costs as much as half a choice, and with a thousand clients more than one has its turn in each.
+ */
+u64 waits_since[DV_MAX];
+
+DV_INLINE u64 *client_waits_since(u32 client)
+{
+	return &waits_since[client & (DV_MAX - 1)];
+}
+
+/* Under the lock: a task of `client` is queued that has waited since then. */
+DV_INLINE void note_wait(u32 client, u64 since)
+{
+	struct dv_client *c = DV(client);
+	u64 *first = client_waits_since(client);
+
+	if (c->nr_waiting + c->nr_hidden <= 1 || since < *first)
+		*first = since;
+}
+
+DV_INLINE bool waits_too_long(u64 since, u64 now)
+{
+	return now > since && now - since > patience_ns;
+}
+
 /* Set in what overdue_for() answers where there is not much time left. */
 #define LATE 0x8000
 
@@ -40,7 +66,10 @@ DV_PART u32 overdue_for(u32 client, u32 here, u64 now)
 		if (p) {
 			struct task *t = task_of(p);
 
-			if (t && t->waits_since && now > t->waits_since && now - t->waits_since > patience_ns) {
+			/* All behind it came later, but for those of the last second (`TURN_NS`) that were put elsewhere. */
+			if (t && t->waits_since)
+				*client_waits_since(client) = t->waits_since;
+			if (t && t->waits_since && waits_too_long(t->waits_since, now)) {
 				cpu = bpf_cpumask_test_cpu(here, p->cpus_ptr) ? here : bpf_cpumask_any_distribute(p->cpus_ptr);
 				if (cpu < CPUS && now - t->waits_since > patience_ns + patience_ns / 2)
 					cpu |= LATE;
@@ -84,7 +113,7 @@ DV_PART int look_at(u32 client, u32 here, u64 now)
 {
 	u32 cpu, late;
 
-	if (!DV(client)->nr_waiting)
+	if (!DV(client)->nr_waiting || !waits_too_long(*client_waits_since(client), now))
 		return false;
 	cpu = overdue_for(client, here, now);
 	late = cpu & LATE;
