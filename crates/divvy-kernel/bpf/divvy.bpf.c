@@ -279,6 +279,15 @@ DV_INLINE void set_client(struct task *t, u32 client, u64 ran, u64 now)
 	t->state = state == TASK_RUNNING ? TASK_RUNNING : TASK_OFF;
 }
 
+DV_PART int refuse_client(void)
+{
+	static char text[] = "the loader named a client that there is none of";
+	unsigned long long none = 0;
+
+	scx_bpf_error_bstr(text, &none, 0);
+	return 0;
+}
+
 /* Whose it is, where the loader has changed that. */
 DV_INLINE void refresh_client(struct task_struct *p, struct task *t)
 {
@@ -293,6 +302,10 @@ DV_INLINE void refresh_client(struct task_struct *p, struct task *t)
 	if (found) {
 		client = *found;
 		t->by_process = 1;
+		if (client >= about.nr_clients) {
+			refuse_client();
+			return;
+		}
 	} else if (!t->by_process) {
 		struct cgroup *cgrp = scx_bpf_task_cgroup(p);
 

@@ -69,6 +69,9 @@ pub struct RunArgs {
     /// End after so long
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub length: Option<Duration>,
+    /// For tests of the way back: after so long the programs are told something impossible, and have to end the scheduler by an error
+    #[arg(long, hide = true, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub fault_after: Option<Duration>,
 }
 
 /// What the kernel takes.

@@ -50,7 +50,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         args.policy,
         clients.len() - 1
     );
-    let ended = scheduler.watch(&source, args.length);
+    let ended = scheduler.watch(&source, args);
     drop(link);
     let left = scheduler.wait_for_end();
     ended?;
@@ -215,9 +215,13 @@ impl<'o> Scheduler<'o> {
     }
 
     /// Looks after it until a signal, the end of its time, or the kernel's end of it.
-    fn watch(&mut self, source: &Source, length: Option<Duration>) -> Result<(), Failure> {
-        let end = length.map(|length| Moment::now().after(length));
+    fn watch(&mut self, source: &Source, args: &RunArgs) -> Result<(), Failure> {
+        let end = args.length.map(|length| Moment::now().after(length));
+        let mut fault = args.fault_after.map(|time| Moment::now().after(time));
         loop {
+            if fault.take_if(|at| Moment::now() >= *at).is_some() {
+                self.break_state().or_fail(SYSTEM)?;
+            }
             let left = end.map_or(PERIOD, |end| end.since(Moment::now()));
             match next_signal(left.min(PERIOD)) {
                 Some(libc::SIGHUP) => match source.read() {
@@ -239,6 +243,14 @@ impl<'o> Scheduler<'o> {
             }
             self.spread();
         }
+    }
+
+    /// Names a client for this process that there is none of.
+    fn break_state(&mut self) -> anyhow::Result<()> {
+        let (own, nobody) = (std::process::id().to_ne_bytes(), u32::MAX.to_ne_bytes());
+        self.skel.maps.processes.update(&own, &nobody, MapFlags::ANY).context("name a client")?;
+        self.skel.maps.data_divvy_data.as_deref_mut().context("no data")?.about.generation += 1;
+        Ok(())
     }
 
     /// Takes over other shares, new clients, and that the cgroup of one is gone.

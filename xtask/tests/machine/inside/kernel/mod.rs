@@ -179,6 +179,15 @@ fn whatever_ends_it_the_kernel_schedules_again() {
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("the watchdog ejected it") && said.contains("runnable task stall"), "{said}");
     check_fallback();
+    // An error that the programs find themselves.
+    let arguments = ["--policy", "stride", "--shares", "/tmp/shares.toml", "--fault-after", "1s"];
+    let mut scheduler = Scheduler::start(&arguments);
+    let (status, said) = scheduler.wait();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let words = "it found its own state impossible: a fault of divvy-scx, please report it (kernel: scx_bpf_error: the loader named a \
+                 client that there is none of)";
+    assert!(said.contains(words), "{said}");
+    check_fallback();
     // And the kernel's own divides equal weights equally again.
     check_parts(three.used(SHORT_WINDOW_MS), [1, 1, 1], |_, _| 0.05);
 }
