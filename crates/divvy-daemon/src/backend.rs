@@ -18,7 +18,7 @@ pub(crate) enum BackendArg {
     Freezer,
     /// The kernel's CPU weights: nobody is held
     Cgroup,
-    /// cgroup, and divvy-scx beside it: a policy as the kernel's own scheduler (of --system, Linux 6.13)
+    /// cgroup, and divvy-scx beside it: --policy (stride, if not given) as the kernel's own scheduler (of --system, Linux 6.13)
     Kernel,
     /// cgroup, else freezer, else signals; never kernel, under which limits do not hold
     Auto,
@@ -81,12 +81,17 @@ fn choose_by(
 /// says so. `auto` leaves it alone, for limits of CPU time do not hold there.
 pub(crate) fn plan_kernel(
     arg: BackendArg,
+    policy: Option<&str>,
     means: &Means,
     info: &mut BackendInfo,
 ) -> Result<Option<Plan>, Failure> {
     let (BackendArg::Kernel, Means::Rights(ground)) = (arg, means) else { return Ok(None) };
-    let plan =
-        Plan::new(ground).map_err(|why| Failure::system(format!("--backend {KERNEL_BACKEND}: {why}")))?;
+    let plan = Plan::new(ground, policy)
+        .map_err(|why| Failure::system(format!("--backend {KERNEL_BACKEND}: {why}")))?;
+    // Of the default nobody doubts the parameters, and loading its programs once more takes a moment.
+    if policy.is_some() {
+        plan.check()?;
+    }
     KERNEL_BACKEND.clone_into(&mut info.used);
     Ok(Some(plan))
 }
@@ -122,7 +127,7 @@ mod tests {
     #[test]
     fn nothing_but_weights_goes_with_the_kernels_scheduler() {
         let mut info = BackendInfo { used: "signals".to_owned(), ..BackendInfo::default() };
-        let planned = plan_kernel(BackendArg::Auto, &Means::Signals, &mut info).map_err(|f| f.text);
+        let planned = plan_kernel(BackendArg::Auto, None, &Means::Signals, &mut info).map_err(|f| f.text);
         assert_eq!((planned, info.used.as_str()), (Ok(None), "signals"));
         // cpu.shares of version 1: auto stays with them, as with any, by name it is refused.
         let own = || "/own".into();
@@ -137,9 +142,9 @@ mod tests {
         };
         let means = Means::Rights(ground);
         let mut info = BackendInfo { used: "cgroup".to_owned(), why: "asked".to_owned(), ..info };
-        let planned = plan_kernel(BackendArg::Auto, &means, &mut info).map_err(|f| f.text);
+        let planned = plan_kernel(BackendArg::Auto, None, &means, &mut info).map_err(|f| f.text);
         assert_eq!((planned, info.used.as_str()), (Ok(None), "cgroup"));
-        let refused = plan_kernel(BackendArg::Kernel, &means, &mut info).expect_err("by name");
+        let refused = plan_kernel(BackendArg::Kernel, Some("vtrr"), &means, &mut info).expect_err("by name");
         assert_eq!(
             (refused.code, refused.text.as_str()),
             (5, "--backend kernel: it needs cgroup v2 with its cpu controller")

@@ -88,7 +88,8 @@ pub(crate) struct Overrides {
     #[arg(long, value_enum, default_value_t = BackendArg::Signals)]
     pub(crate) backend: BackendArg,
 
-    /// The policy, as for `divvy share`; `exact`, or what the administrator's policy says, if not given
+    /// The policy, as for `divvy share`; `exact`, or what the administrator's policy says, if not given. With --backend kernel one of
+    /// divvy-scx: stride, vtrr, lottery, pbs, las, fcfs or rr, with its parameters (docs/kernel.md)
     #[arg(long, value_name = "NAME")]
     pub(crate) policy: Option<String>,
 

@@ -14,6 +14,8 @@ use std::thread::JoinHandle;
 use divvy_linux::cgroup::{Ground, Knob};
 use divvy_linux::{Finding, Status, clock};
 use divvy_policy::Nanos;
+
+use crate::daemon::Failure;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// The name of the back end.
@@ -21,8 +23,13 @@ pub(crate) const KERNEL_BACKEND: &str = "kernel";
 const PROGRAM: &str = "divvy-scx";
 /// Where it may be, beside the directory of this program and those of `PATH`.
 const PLACES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/usr/bin"];
-/// Its order depends on proportions alone: weights are large numbers, of which VTRR would make cycles of minutes.
+/// The policy where nobody asks for another. Its order depends on proportions alone: weights are large numbers, of which VTRR would make
+/// cycles of minutes.
 const POLICY: &str = "stride";
+/// What divvy-scx knows; its parameters it checks itself.
+const POLICIES: [&str; 7] = ["stride", "vtrr", "lottery", "pbs", "las", "fcfs", "rr"];
+/// By this code divvy-scx says that its arguments cannot be used.
+const USAGE: i32 = 2;
 /// How often it is looked after.
 const PERIOD: Nanos = Nanos::from_millis(100);
 /// In periods: it lets go within this, or is killed, by which the kernel lets go.
@@ -34,17 +41,18 @@ const ATTACHED: &str = " divides the CPUs among ";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     program: PathBuf,
+    policy: String,
     /// Where the cgroup of all clients is made.
     dir: PathBuf,
     mount: PathBuf,
 }
 
 impl Plan {
-    /// What is needed to make a policy the kernel's scheduler for clients in cgroups on `ground`.
+    /// What is needed to make `policy`, or [`POLICY`], the kernel's scheduler for clients in cgroups on `ground`.
     ///
     /// # Errors
     /// What is missing, with the fix.
-    pub(crate) fn new(ground: &Ground) -> Result<Self, String> {
+    pub(crate) fn new(ground: &Ground, policy: Option<&str>) -> Result<Self, String> {
         if ground.knob != Knob::Weight || !ground.dir.starts_with(&ground.mount) {
             return Err("it needs cgroup v2 with its cpu controller".to_owned());
         }
@@ -54,7 +62,25 @@ impl Plan {
         let program = find().ok_or_else(|| {
             format!("there is no {PROGRAM} beside divvyd or in PATH; docs/kernel.md has how to build it")
         })?;
-        Ok(Self { program, dir: ground.dir.clone(), mount: ground.mount.clone() })
+        let policy = policy.unwrap_or(POLICY).to_owned();
+        Ok(Self { program, policy, dir: ground.dir.clone(), mount: ground.mount.clone() })
+    }
+
+    /// Lets divvy-scx look at the policy's parameters, and the kernel's verifier at its programs, before there is any client.
+    ///
+    /// # Errors
+    /// What one of them says.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let failed = |why: &str| format!("--backend {KERNEL_BACKEND}: {PROGRAM}: {why}");
+        let done = Command::new(&self.program).args(["check", "--policy", &self.policy]).output();
+        let done = done.map_err(|e| Failure::system(failed(&e.to_string())))?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        let why = failed(said.lines().next().unwrap_or("without a word"));
+        match done.status.code() {
+            Some(0) => Ok(()),
+            Some(USAGE) => Err(Failure::usage(why)),
+            _ => Err(Failure::system(why)),
+        }
     }
 
     /// The cgroup around all clients, once there are any, as a path from the root.
@@ -70,7 +96,7 @@ impl Plan {
 
     fn start(&self, tree: &str) -> std::io::Result<Child> {
         let mut command = Command::new(&self.program);
-        command.args(["run", "--policy", POLICY, "--weights", tree]);
+        command.args(["run", "--policy", &self.policy, "--weights", tree]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         // SAFETY: prctl and sigprocmask are system calls that may be made between fork and exec. The signals that divvyd
         // waits for would be blocked in its child, too.
@@ -85,6 +111,20 @@ impl Plan {
         }
         command.spawn()
     }
+}
+
+/// Whether divvy-scx knows a policy of this name, before the machine is asked for anything.
+///
+/// # Errors
+/// It knows none; those that there are.
+pub(crate) fn check_policy(policy: &str) -> Result<(), Failure> {
+    let name = policy.split(':').next().unwrap_or_default();
+    if POLICIES.contains(&name) {
+        return Ok(());
+    }
+    let text =
+        format!("--policy {policy}: with --backend {KERNEL_BACKEND} there are {}", POLICIES.join(", "));
+    Err(Failure::usage(text))
 }
 
 /// Until the kernel takes a scheduler. The divvy-scx of a divvyd that was killed is still there for a moment: the kernel tells it of
@@ -142,6 +182,7 @@ struct Shared {
 /// Looks after divvy-scx in a thread of its own; it ends with this value.
 #[derive(Debug)]
 pub(crate) struct Keeper {
+    policy: String,
     shared: Arc<Mutex<Shared>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -149,10 +190,10 @@ pub(crate) struct Keeper {
 impl Keeper {
     pub(crate) fn start(plan: Plan) -> std::io::Result<Self> {
         let shared = Arc::new(Mutex::new(Shared { state: State::Waits, said: String::new(), stop: false }));
-        let its = Arc::clone(&shared);
+        let (its, policy) = (Arc::clone(&shared), plan.policy.clone());
         let thread =
             std::thread::Builder::new().name("kernel".to_owned()).spawn(move || keep(&plan, &its))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { policy, shared, thread: Some(thread) })
     }
 
     /// By what the CPUs are divided now, and what is to be known of it.
@@ -161,7 +202,7 @@ impl Keeper {
         match &lock(&self.shared).state {
             State::Waits => (weights, format!("{PROGRAM} is started with the first client")),
             State::Starts => (weights, format!("{PROGRAM} is being started")),
-            State::Divides => (format!("sched_ext, {POLICY}"), String::new()),
+            State::Divides => (format!("sched_ext, {}", self.policy), String::new()),
             State::Ended(why) => (weights, format!("{PROGRAM} has ended: {why}")),
         }
     }
@@ -273,11 +314,11 @@ mod tests {
     #[test]
     fn it_divides_once_it_says_so_and_its_last_word_is_why_it_ended() {
         let shared = shared(State::Starts);
-        let keeper = Keeper { shared: Arc::clone(&shared), thread: None };
+        let keeper = Keeper { policy: "vtrr".to_owned(), shared: Arc::clone(&shared), thread: None };
         assert!(keeper.by().1.contains("is being started"));
-        let line = "divvy-scx: stride:quantum=20ms divides the CPUs among 0 clients and the rest; Ctrl-C\n";
+        let line = "divvy-scx: vtrr:quantum=20ms divides the CPUs among 0 clients and the rest; Ctrl-C\n";
         listen(line.as_bytes(), &shared);
-        assert_eq!(keeper.by(), ("sched_ext, stride".to_owned(), String::new()));
+        assert_eq!(keeper.by(), ("sched_ext, vtrr".to_owned(), String::new()));
         assert_eq!(keeper.ended(), None);
         listen("divvy-scx: the watchdog ejected it\n".as_bytes(), &shared);
         let said = lock(&shared).said.clone();
@@ -315,14 +356,46 @@ mod tests {
         assert_eq!((refused, looks.get()), (Err("rusty; the fix".to_owned()), 1));
     }
 
+    fn plan(program: PathBuf, dir: &Path) -> Plan {
+        Plan { program, policy: "pbs:alpha=x".to_owned(), dir: dir.to_owned(), mount: dir.to_owned() }
+    }
+
+    #[test]
+    fn a_policy_that_divvy_scx_does_not_know_is_refused_by_name() {
+        for known in ["vtrr", "pbs:alpha=2", "stride:quantum=8ms"] {
+            assert!(check_policy(known).is_ok(), "{known}");
+        }
+        for unknown in ["exact", "", "strid", "pbs2:alpha=1"] {
+            let refused = check_policy(unknown).expect_err(unknown);
+            assert_eq!(refused.code, 2, "{unknown}");
+            assert!(refused.text.ends_with("there are stride, vtrr, lottery, pbs, las, fcfs, rr"));
+        }
+    }
+
+    #[test]
+    fn what_divvy_scx_says_of_its_arguments_is_why_it_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().expect("a directory");
+        for (code, want) in [(0, None), (2, Some(2)), (5, Some(5))] {
+            let program = dir.path().join(format!("scx{code}"));
+            let lines = format!("#!/bin/sh\necho \"not $*\" >&2\nexit {code}\n");
+            std::fs::write(&program, lines).expect("ours");
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("ours");
+            let refused = plan(program, dir.path()).check().err();
+            assert_eq!(refused.as_ref().map(|failure| failure.code), want);
+            let text = refused.map(|failure| failure.text);
+            let said = "--backend kernel: divvy-scx: not check --policy pbs:alpha=x";
+            assert_eq!(text, want.map(|_| said.to_owned()));
+        }
+    }
+
     #[test]
     fn a_program_that_ends_at_once_is_told_of() {
         let dir = tempfile::tempdir().expect("a directory");
         let name = format!("divvy-{}-1", std::process::id());
         // Of one client, without whom it would not be started.
         std::fs::create_dir_all(dir.path().join(name).join("1")).expect("ours");
-        let plan =
-            Plan { program: "/bin/false".into(), dir: dir.path().to_owned(), mount: dir.path().to_owned() };
+        let plan = plan("/bin/false".into(), dir.path());
         let keeper = Keeper::start(plan).expect("a thread");
         for _ in 0..1_000 {
             if keeper.ended().is_some() {

@@ -37,7 +37,11 @@ pub enum Command {
         json: bool,
     },
     /// Let the kernel's verifier look at the programs of every policy; nothing is scheduled
-    Check,
+    Check {
+        /// At those of this one alone
+        #[arg(long, value_name = "POLICY")]
+        policy: Option<Policy>,
+    },
     /// What each client got
     Stats {
         /// Over so long; since the start if not given

@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.command {
         Command::Run(args) => scheduler::run(args),
-        Command::Check => scheduler::check(),
+        Command::Check { policy } => scheduler::check(*policy),
         Command::Status { json } => status::status(*json),
         Command::Stats { interval, json } => status::stats(*interval, *json),
     };

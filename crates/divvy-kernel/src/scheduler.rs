@@ -449,16 +449,17 @@ fn not_loaded(error: libbpf_rs::Error) -> Failure {
     Failure::new(SYSTEM, anyhow::Error::new(error).context(why))
 }
 
-/// Lets the kernel's verifier look at the programs of every policy, and schedules nothing.
+/// Lets the kernel's verifier look at the programs of `policy`, or of every one, and schedules nothing.
 ///
 /// # Errors
 /// What is missing, or that the verifier refuses one.
-pub fn check() -> Result<(), Failure> {
+pub fn check(policy: Option<Policy>) -> Result<(), Failure> {
     check_kernel()?;
     println!("{:<8} {:<20} {:>12}", "policy", "program", "steps");
     // With its own parameters PBS is another program: the verifier leaves out what constants switch off.
     let with_sessions = "pbs:beta=-3,gamma=0.07".parse().map_err(|e| Failure::new(SYSTEM, e))?;
-    for policy in Policy::every().chain([with_sessions]) {
+    let all = policy.map_or_else(|| Policy::every().chain([with_sessions]).collect(), |one| vec![one]);
+    for policy in all {
         let mut object = MaybeUninit::uninit();
         let skel = open(&policy, Duration::from_secs(20), &mut object)?.load().map_err(not_loaded)?;
         for info in ProgInfoIter::default() {

@@ -20,10 +20,10 @@ use divvy_linux::guard::CAPACITY;
 use divvy_linux::{CpuMask, HostParams, LinuxHost, check_cpus};
 use sd_notify::NotifyState;
 
-use crate::backend;
+use crate::backend::{self, BackendArg};
 use crate::connection_limit::ConnectionLimit;
 use crate::daemon::{Failure, Linger, Overrides, nanos};
-use crate::kernel::{KERNEL_BACKEND, Keeper, Plan};
+use crate::kernel::{KERNEL_BACKEND, Keeper, Plan, check_policy};
 use crate::limit::Limiter;
 use crate::local::Local;
 use crate::logs;
@@ -141,12 +141,16 @@ fn settings(policy: &Policy, overrides: &Overrides) -> Result<(Settings, Means, 
     let terms = &policy.scheduler;
     let mut spec =
         GateSpec { policy: terms.policy.clone(), quantum_ns: nanos(terms.quantum).0, ..GateSpec::default() };
-    overrides.apply(&mut spec)?;
+    // Under the kernel's scheduler the policy that is asked for is its own, and none of a gate's.
+    let mut of_gate = overrides.clone();
+    let of_kernel = if overrides.backend == BackendArg::Kernel { of_gate.policy.take() } else { None };
+    of_kernel.as_deref().map_or(Ok(()), check_policy)?;
+    of_gate.apply(&mut spec)?;
     spec.make().map_err(Failure::usage)?;
     let default = GateSpec::default().policy;
     let named = (terms.policy != default).then_some(terms.policy.as_str());
-    let (means, mut backend) = backend::pick(overrides, named, &mut spec)?;
-    let kernel = backend::plan_kernel(overrides.backend, &means, &mut backend)?;
+    let (means, mut backend) = backend::pick(&of_gate, named, &mut spec)?;
+    let kernel = backend::plan_kernel(overrides.backend, of_kernel.as_deref(), &means, &mut backend)?;
     let linger = overrides.linger.and_then(Linger::time);
     Ok((Settings { spec, linger, reload: None, market: None, backend }, means, kernel))
 }

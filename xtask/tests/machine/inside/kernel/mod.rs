@@ -274,9 +274,20 @@ fn a_divvyd_divides_by_a_scheduler_of_the_kernel() {
     eventually("the scheduler", || (state() == "enabled").then_some(()));
     daemon.child.kill().expect("ours");
     daemon.child.wait().expect("ours");
+    // A policy that it names; others are refused before there is a client.
+    for (policy, why) in [
+        ("exact", "with --backend kernel there are stride, vtrr, lottery, pbs, las, fcfs, rr"),
+        ("vtrr:alpha=2", "vtrr has no parameter alpha"),
+    ] {
+        let arguments = ["--system", "--backend", "kernel", "--policy", policy];
+        let refused = Command::new("divvyd").args(arguments).output().expect("divvyd");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
     let unit = Group::new("unit");
-    let mut daemon =
-        Daemon::start(in_the_unit(&unit), &["--system", "--backend", "kernel"], RUN.into(), true);
+    let arguments = ["--system", "--backend", "kernel", "--policy", "vtrr:quantum=8ms"];
+    let mut daemon = Daemon::start(in_the_unit(&unit), &arguments, RUN.into(), true);
     attach(&daemon, &children[1], "1");
     eventually("the scheduler", || {
         let text = check_success(&mut daemon.divvy(&["doctor"]));
@@ -286,6 +297,8 @@ fn a_divvyd_divides_by_a_scheduler_of_the_kernel() {
     // The scheduler's own process would take a few looks to be found wanting.
     sleep(1_000);
     assert_eq!(state(), "enabled");
+    let doctor = check_success(&mut daemon.divvy(&["doctor"]));
+    assert!(doctor.contains("divvy_vtrr, enabled"), "{doctor}");
     daemon.stop();
     check_fallback();
     assert!(trees().is_empty());
