@@ -72,8 +72,8 @@ pub(super) fn cost(s: &mut Setting, study: &Study) -> Result<()> {
          decision, and the one that chooses alone. Lost: the time that no client had, over context switches: all that schedulers, ticks and \
          switches take, those of the program that looks included, which counts alike for all three. The paper has 1 to 200 clients, and \
          400 ns for VTRR at any number of them. Of the look for tasks that have waited for too long a thousand clients have 1.6 in a decision, ten one in 60; \
-         stride's heap has ten levels among a thousand, four among ten. Among a thousand few decisions are seen, for the \
-         program that asks for these numbers waits for its turn, too.",
+         stride's heap has ten levels among a thousand, four among ten. Nobody has waited for so long here: whoever asks for these numbers is above \
+         all schedulers.",
         1 << study.shift(SHIFT)
     ));
     let mut rows = Vec::new();
