@@ -117,7 +117,7 @@ impl Command {
 /// What it says.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Status(Status),
+    Status(Box<Status>),
     Client(Box<Client>),
     Group(Box<Group>),
     Rules(RulesState),

@@ -339,7 +339,7 @@ impl Scheduler {
 
     fn answer(&mut self, command: Command) -> Result<Answer, Refusal> {
         match command {
-            Command::Status => Ok(Answer::Status(self.status())),
+            Command::Status => Ok(Answer::Status(Box::new(self.status()))),
             Command::Prepare { new, who } => self.prepare(&new, &who),
             Command::Add { new, who, admitted } => {
                 let answer = self.add(&new, &who, admitted.as_deref());
