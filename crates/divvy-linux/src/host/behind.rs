@@ -106,6 +106,8 @@ pub(super) struct Rests {
     wide: BTreeSet<ClientId>,
     /// On several CPUs: there is at most one client of one thread, and it sleeps now and then.
     few_alone: bool,
+    /// Somebody cannot be put behind others, and stands suspended when held.
+    mixed: bool,
 }
 
 impl Rests {
@@ -179,7 +181,9 @@ impl LinuxHost {
 
     /// Whether those who are held have what the others leave.
     pub(super) fn leaves_gaps(&self) -> bool {
-        self.rests.are_on() && (self.cpus.len() == 1 || self.rests.few_alone && !self.rests.wide.is_empty())
+        let alone = self.cpus.len() == 1 && !self.rests.mixed;
+        self.rests.are_on()
+            && (alone || self.cpus.len() > 1 && self.rests.few_alone && !self.rests.wide.is_empty())
     }
 
     /// Finds out whether there are clients of one thread at whose side others may have what is left.
@@ -257,6 +261,7 @@ impl LinuxHost {
     /// computes, and the others stand: those first who were told so last, whose turn has just ended, then whoever gives way already, then who has stood for longest.
     pub(super) fn settle_ways(&mut self) {
         self.note_alone();
+        self.rests.mixed = self.clients.with_ids().any(|(_, c)| !c.is_gone() && !c.can_give_way());
         let giving = std::mem::take(&mut self.rests.giving);
         let coming = |client| self.put_off.releasing.iter().any(|&(due, _)| due == client);
         let several = self.cpus.len() > 1;
