@@ -142,6 +142,7 @@ impl Leaf {
     /// As [`Leaf::thaw`]: whoever is in it stays frozen until it is taken apart.
     pub(crate) fn give_up_freezing(&mut self) -> Result<()> {
         self.hold = Hold::Signals;
+        self.behind = None;
         self.thaw()
     }
 

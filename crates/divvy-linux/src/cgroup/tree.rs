@@ -635,7 +635,7 @@ mod tests {
                 assert!(leaf.is_frozen());
                 // Who has left is not held by it any more, and whoever has not is let go.
                 leaf.give_up_freezing().expect("nothing is refused");
-                assert!(!leaf.is_frozen() && leaf.is_signalled() && !leaf.counts() && leaf.gives_way());
+                assert!(!leaf.is_frozen() && leaf.is_signalled() && !leaf.counts() && !leaf.gives_way());
             }
             std::fs::remove_dir_all(leaf.dir()).expect("a directory");
             assert_eq!(leaf.is_populated(), Some(false), "in what is gone nobody is");
