@@ -214,7 +214,7 @@ impl Scheduler {
             let fix = "limit the disk use of processes of your own, or start divvyd with --backend cgroup";
             Refusal::new(ErrorCode::NotPermitted, format!("nothing keeps a limit of disks here: {e}"), fix)
         })?;
-        let (now, paused) = (clock::now(), self.engine.is_paused(client));
+        let (now, paused) = (clock::now(), self.is_paused_by_user(client));
         let allowance = Bound::full(rate);
         let (speed, looked, next) = ([0; 2], now, now + SOON);
         let bound = Bound { rate, allowance, speed, seen, cost: Nanos(0), looked, next, held: false, paused };

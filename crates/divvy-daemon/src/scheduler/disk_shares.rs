@@ -29,6 +29,8 @@ const IDLE: Nanos = Nanos::from_millis(100);
 const LOOK_PART: u64 = 50;
 /// Looks after which one that does not want the disk any more counts as such.
 const WANTS: u32 = 8;
+/// Who has had nothing in so many looks waits for something else, be it in the same state: a server of files that is away.
+const VAIN: u32 = 50;
 /// Bytes of a weight of 1 are so much time.
 const SCALE: u128 = 1 << 32;
 
@@ -48,6 +50,8 @@ struct Part {
     seen: BTreeMap<Member, DiskUse>,
     /// How many looks it may not want the disk until it counts as one that does not.
     wants: u32,
+    /// Looks since it last had anything.
+    vain: u32,
     held: bool,
     /// Its user has paused it.
     paused: bool,
@@ -113,6 +117,8 @@ impl DiskShares {
             }
             part.time += u128::from(bytes) * SCALE / u128::from(part.weight.max(1));
             if !part.held {
+                part.vain = if bytes > 0 { 0 } else { part.vain.saturating_add(1) };
+                let waits = waits && part.vain < VAIN;
                 // Whoever is held cannot want anything, and did.
                 part.wants =
                     if waits || much { (part.wants + 2).min(WANTS) } else { part.wants.saturating_sub(1) };
@@ -134,6 +140,11 @@ impl DiskShares {
 }
 
 impl Scheduler {
+    /// Whether a user has paused a client. Whoever is held for what it had of disks is paused to the engine, too.
+    pub(super) fn is_paused_by_user(&self, client: ClientId) -> bool {
+        self.engine.ledger().clients().get(client.index()).is_some_and(|account| account.paused)
+    }
+
     /// Whether a client is held for what it had of disks: by its limit, or for the others' parts.
     pub(super) fn held_for_disks(&self, client: ClientId) -> bool {
         self.disk_gate.holds(client) || self.disk_shares.holds(client)
@@ -189,7 +200,7 @@ impl Scheduler {
             if let Some(part) = self.disk_shares.parts.get_mut(&client) {
                 part.weight = weight;
             } else if let Ok(seen) = self.disk_use(client) {
-                let (time, paused) = (self.disk_shares.clock, self.engine.is_paused(client));
+                let (time, paused) = (self.disk_shares.clock, self.is_paused_by_user(client));
                 let part = Part { weight, time, seen, paused, ..Part::default() };
                 self.disk_shares.parts.insert(client, part);
             }
@@ -304,6 +315,26 @@ mod tests {
 
     /// A program: its weight, and the bytes that it wants in a look, by the number of the look.
     struct Program(u64, fn(u64) -> u64);
+
+    /// A process that waited for a file server which was away kept everybody else from the disk.
+    #[test]
+    fn who_waits_in_vain_competes_with_nobody() {
+        let mut shares = DiskShares::default();
+        for i in 0..2 {
+            shares.parts.insert(ClientId(i), Part { weight: 1, ..Part::default() });
+        }
+        let mut got = 0;
+        for _ in 0..500 {
+            let bytes = if shares.holds(ClientId(1)) { 0 } else { DISK };
+            let had =
+                [(ClientId(0), Had { bytes: 0, waits: true }), (ClientId(1), Had { bytes, waits: false })];
+            got += bytes / DISK;
+            for (client, hold) in shares.take(&had.into()) {
+                shares.parts.get_mut(&client).expect("it is there").held = hold;
+            }
+        }
+        assert!(got >= 430, "{got} of 500 looks");
+    }
 
     /// Lets programs read from one disk, which serves all that want it alike, for so many looks; what each had in each look.
     fn run(programs: &[Program], looks: u64) -> Vec<Vec<u64>> {

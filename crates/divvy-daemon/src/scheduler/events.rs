@@ -82,7 +82,7 @@ impl Recorder for Log {
             Trace::Join { c, .. } => (c, Happening::Joined),
             Trace::Leave { c } => (c, Happening::Left),
             Trace::Reshare { c, .. } => (c, Happening::Reshared),
-            Trace::Release { c, .. } => (c, Happening::Released),
+            Trace::Release { c, .. } | Trace::Behind { c } => (c, Happening::Released),
             Trace::Hold { c } => (c, Happening::Held),
             Trace::Block { c } => (c, Happening::Asleep),
             Trace::Wake { c } => (c, Happening::Awake),
