@@ -38,6 +38,8 @@ struct Running {
     /// CPU time that the policy was told of. Less than `seen` where a cycle's end was audited.
     told: Nanos,
     paused: Option<Wish>,
+    /// How it was released last.
+    turn: Wish,
     /// Since when it is known to sleep, or to be stopped.
     blocked_at: Option<Instant>,
     /// For how long it was known to, up to then.
@@ -45,9 +47,11 @@ struct Running {
 }
 
 /// What the policy would have a paused client do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Wish {
+    #[default]
     Released,
+    Behind,
     Held,
 }
 
@@ -275,7 +279,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         }
         let mut wish = Wish::Held;
         if self.is_released(client) {
-            wish = Wish::Released;
+            wish = self.clients[client.index()].turn;
             self.hold(client)?;
             self.carry_out(Gate::Measure { client })?;
         } else {
@@ -299,8 +303,10 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
         let Some(wish) = self.clients[client.index()].paused.take() else { return Ok(()) };
         self.ledger.set_paused(client.index(), false);
         self.note_blocked(client, false);
-        if wish == Wish::Released {
-            self.carry_out(Gate::Release { client, cpu: None })?;
+        match wish {
+            Wish::Released => self.carry_out(Gate::Release { client, cpu: None })?,
+            Wish::Behind => self.carry_out(Gate::Behind { client })?,
+            Wish::Held => {}
         }
         if self.alive(client) {
             self.event(Event::Wake { client })?;
@@ -498,8 +504,17 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
                     return Ok(());
                 }
                 self.released.insert(client);
+                self.clients[client.index()].turn = Wish::Released;
                 let done = self.host.release(client, cpu);
                 self.or_lose(client, done)?;
+            }
+            Gate::Behind { client } => {
+                if self.alive(client) && !self.wish(client, Wish::Behind) {
+                    self.released.insert(client);
+                    self.clients[client.index()].turn = Wish::Behind;
+                    let done = self.host.run_behind(client);
+                    self.or_lose(client, done)?;
+                }
             }
             Gate::Hold { client } => {
                 if self.alive(client) && !self.wish(client, Wish::Held) {

@@ -43,6 +43,15 @@ pub trait Host {
         self.hold(client)
     }
 
+    /// Lets `client` run, in its own turn, while nobody who is released wants the CPUs ([`Gate::Behind`](divvy_policy::Gate)). A
+    /// host that cannot releases it.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    fn run_behind(&mut self, client: ClientId) -> Result<(), HostError> {
+        self.release(client, None)
+    }
+
     /// `client`, which gives way, is not to run at all until it is released, whatever the others leave. A host that holds
     /// whoever gives way has nothing to do.
     ///

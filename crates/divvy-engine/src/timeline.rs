@@ -182,6 +182,7 @@ impl Playback {
         | Trace::AtLimit { c, .. }
         | Trace::Release { c, .. }
         | Trace::Hold { c }
+        | Trace::Behind { c }
         | Trace::Measure { c }
         | Trace::Observe { c }) = what
         else {
@@ -190,7 +191,11 @@ impl Playback {
         // A policy may decide about a client that has left, for which nothing is done then.
         let decided = matches!(
             what,
-            Trace::Release { .. } | Trace::Hold { .. } | Trace::Measure { .. } | Trace::Observe { .. }
+            Trace::Release { .. }
+                | Trace::Hold { .. }
+                | Trace::Behind { .. }
+                | Trace::Measure { .. }
+                | Trace::Observe { .. }
         );
         let i = match self.known(c) {
             Err(PlaybackError::Left(_)) if decided => c as usize,
@@ -217,6 +222,7 @@ impl Playback {
                 self.clients[i].released = true;
                 self.clients[i].cpu = cpu;
             }
+            Trace::Behind { .. } => self.clients[i].released = true,
             Trace::Hold { .. } => {
                 self.clients[i].released = false;
                 self.clients[i].cpu = None;

@@ -177,7 +177,7 @@ mod tests {
                                     gate.on_event(*now, Event::Wake { client }).unwrap();
                                 }
                                 divvy_policy::Gate::CycleEnd { .. } => ledger.end_cycle(),
-                                divvy_policy::Gate::Hold { .. } => {}
+                                divvy_policy::Gate::Hold { .. } | divvy_policy::Gate::Behind { .. } => {}
                             }
                         }
                         window.follow(ledger, *now, |id| gate.balance(id));

@@ -99,6 +99,8 @@ pub(crate) struct Client {
     pub(crate) condition: Condition,
     /// Held because others come first: it may have what they leave.
     pub(crate) waits: bool,
+    /// It has what the others leave in its own turn: whoever waits stands.
+    pub(crate) in_turn: bool,
     /// What it was attached by; `None` for a command.
     pub(crate) selector: Option<Selector>,
     /// When it was attached: whoever began later has used nothing before.
@@ -137,6 +139,7 @@ impl Client {
             members,
             condition: Condition::Released,
             waits: false,
+            in_turn: false,
             selector: None,
             since: StartTime(0),
             had_members: false,
@@ -654,7 +657,7 @@ impl Host for LinuxHost {
     fn hold(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
         self.release_if_due(client);
         self.rests.close(client);
-        self.clients[client.index()].waits = false;
+        (self.clients[client.index()].waits, self.clients[client.index()].in_turn) = (false, false);
         if self.clients[client.index()].is_gone() {
             return Err(HostError::Gone);
         }
@@ -671,6 +674,14 @@ impl Host for LinuxHost {
             self.clients[client.index()].waits = true;
         }
         Ok(())
+    }
+
+    fn run_behind(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
+        let i = client.index();
+        if self.clients[i].is_gone() {
+            return Err(HostError::Gone);
+        }
+        if self.run_in_turn_behind(i)? { Ok(()) } else { self.release(client, None) }
     }
 
     fn stand(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
@@ -698,7 +709,7 @@ impl Host for LinuxHost {
         let mut measure = || -> Result<Nanos> {
             let mut read = false;
             self.catch_up(i)?;
-            if !self.clients[i].is_held() && self.needs_scan(i, now) {
+            if !self.clients[i].condition.stands() && self.needs_scan(i, now) {
                 read = self.bring_up_to_date(i, now)?;
             }
             let c = &mut self.clients[i];

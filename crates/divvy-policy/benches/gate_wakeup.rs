@@ -37,6 +37,7 @@ impl<P: Policy<Decision = Gate>> Machine<P> {
             match decision {
                 Gate::Release { client, .. } => self.running[client.index()] = Some(self.now),
                 Gate::Hold { client } => self.running[client.index()] = None,
+                Gate::Behind { .. } => {}
                 Gate::Measure { client } => {
                     let since = self.running[client.index()].replace(self.now).unwrap_or(self.now);
                     self.event(Event::Charge { client, used: self.now - since });

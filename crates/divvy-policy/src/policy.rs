@@ -31,8 +31,7 @@ pub trait Policy {
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// From now on those that are held have what those that run leave of the CPUs (`used`), and are charged for it, or nothing
-    /// again: on one CPU whoever was told last to be held. A policy may make use of it: nothing is lost where it notices later that
-    /// somebody sleeps, and one that is to have just that is held at once after its release.
+    /// again. A policy may make use of it: nothing is lost where it notices later that somebody sleeps.
     fn set_leftovers(&mut self, _used: bool) {}
 
     /// What `client` was due of the cycles that have ended and has not had, less what it has had of the present one, ns:
@@ -155,6 +154,12 @@ pub enum Gate {
         /// Who may not run.
         client: ClientId,
     },
+    /// Let `client` run while nobody who is released wants the CPU, until it is released or held again. A driver that cannot
+    /// releases it.
+    Behind {
+        /// Who may have what the others leave.
+        client: ClientId,
+    },
     /// Read how much CPU time `client` has used; the answer is a [`Event::Charge`], zero included.
     Measure {
         /// Whose clock to read.
@@ -179,6 +184,7 @@ impl Gate {
         match *self {
             Self::Release { client, .. }
             | Self::Hold { client }
+            | Self::Behind { client }
             | Self::Measure { client }
             | Self::Observe { client } => Some(client),
             Self::CycleEnd { .. } => None,

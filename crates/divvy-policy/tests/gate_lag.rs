@@ -306,7 +306,7 @@ fn slow_answers_are_answers() {
                 Some(Gate::Release { client, .. }) => {
                     (running[client.index()], measured[client.index()]) = (true, now);
                 }
-                Some(Gate::Hold { client }) => running[client.index()] = false,
+                Some(Gate::Hold { client } | Gate::Behind { client }) => running[client.index()] = false,
                 Some(Gate::Measure { client }) => {
                     (now, asked) = (now + MS / 10, asked + 1);
                     let since = std::mem::replace(&mut measured[client.index()], now);

@@ -77,6 +77,36 @@ fn who_sleeps_has_up_to_its_share() {
     assert!(got[1..].iter().all(|got| got.abs_diff(317) <= 5), "and the others alike: {got:?}");
 }
 
+/// Also with several heads, and beside one that sleeps on and on.
+#[test]
+fn heads_that_give_way_take_their_turns() {
+    for presence in [1, 2] {
+        let mut w = World::new(Exact::new(ExactParams { presence, ..ExactParams::default() }).unwrap(), 1);
+        w.join_sleeper(1, MS, 3_600_000 * MS);
+        w.join_sleeper(1, 2 * MS, 18 * MS);
+        for _ in 0..3 {
+            w.join(1);
+        }
+        w.leave_to_others();
+        let got = parts(&mut w);
+        assert!(got[1].abs_diff(100) <= 5, "a tenth: {got:?}");
+        assert!(got[2..].iter().all(|got| got.abs_diff(300) <= 10), "and the others alike: {got:?}");
+    }
+}
+
+#[test]
+fn heads_are_released_as_soon_as_nothing_is_left_to_others() {
+    let mut w = World::new(exact(), 1);
+    w.join_sleeper(1, MS, 50 * MS);
+    let computes = w.join(50);
+    w.leave_to_others();
+    w.run_until(205 * MS);
+    assert!(w.clients[computes.index()].behind, "it gives way");
+    w.policy.set_leftovers(false);
+    w.poll_at(205 * MS);
+    assert!(w.clients[computes.index()].released, "{:?}", w.log.last());
+}
+
 #[test]
 fn a_gift_of_hours_is_no_debt_of_hours() {
     let mut w = World::new(exact(), 1);

@@ -121,7 +121,7 @@ impl Recorder for Counts {
     fn record(&mut self, line: &TraceLine) {
         let (told, decided) = self.0.get();
         self.0.set(match line.what {
-            Trace::Release { .. } | Trace::Hold { .. } => (told, decided + 1),
+            Trace::Release { .. } | Trace::Hold { .. } | Trace::Behind { .. } => (told, decided + 1),
             Trace::Measure { .. }
             | Trace::Observe { .. }
             | Trace::Cycle { .. }

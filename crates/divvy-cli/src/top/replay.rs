@@ -53,7 +53,7 @@ impl Replay {
                 // It asked until there was nothing more: once for each time that it woke.
                 Trace::Idle => self.own.wakeups += 1,
                 Trace::Measure { .. } | Trace::Observe { .. } => self.own.reads += 1,
-                Trace::Release { .. } | Trace::Hold { .. } => self.own.signals += 1,
+                Trace::Release { .. } | Trace::Hold { .. } | Trace::Behind { .. } => self.own.signals += 1,
                 _ => {}
             }
             // Every line was tried when the file was read.

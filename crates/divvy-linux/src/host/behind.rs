@@ -106,8 +106,6 @@ pub(super) struct Rests {
     wide: BTreeSet<ClientId>,
     /// On several CPUs: there is at most one client of one thread, and it sleeps now and then.
     few_alone: bool,
-    /// Somebody cannot be put behind others, and stands suspended when held.
-    mixed: bool,
 }
 
 impl Rests {
@@ -161,7 +159,7 @@ impl LinuxHost {
             return Ok(false);
         }
         self.release_if_due(client);
-        self.clients[i].waits = true;
+        (self.clients[i].waits, self.clients[i].in_turn) = (true, false);
         if self.clients[i].is_steady() || self.cpus.len() > 1 {
             if !self.rests.is_open(client) {
                 self.rests.giving.push(client); // Who comes instead decides how.
@@ -169,6 +167,24 @@ impl LinuxHost {
         } else {
             self.put_behind(i).map_err(|e| host_error(&e))?;
         }
+        Ok(true)
+    }
+
+    /// Lets client `i` have what the others leave, in its own turn; says whether that can be.
+    pub(super) fn run_in_turn_behind(&mut self, i: usize) -> std::result::Result<bool, HostError> {
+        let client = ClientId(i as u32);
+        let can = |c: &Client| c.can_give_way() && !c.condition.is_stopped();
+        if self.cpus.len() > 1 || !self.clients.get(i).is_some_and(can) {
+            return Ok(false);
+        }
+        self.rests.close(client);
+        self.put_off.releasing.retain(|&(of, _)| of != client);
+        if self.clients[i].condition != Condition::Behind
+            && let Err(e) = self.put_behind(i)
+        {
+            return if self.has_lost_leaf(i, &e) { Ok(false) } else { Err(host_error(&e)) };
+        }
+        (self.clients[i].waits, self.clients[i].in_turn) = (false, true);
         Ok(true)
     }
 
@@ -181,9 +197,7 @@ impl LinuxHost {
 
     /// Whether those who are held have what the others leave.
     pub(super) fn leaves_gaps(&self) -> bool {
-        let alone = self.cpus.len() == 1 && !self.rests.mixed;
-        self.rests.are_on()
-            && (alone || self.cpus.len() > 1 && self.rests.few_alone && !self.rests.wide.is_empty())
+        self.rests.are_on() && (self.cpus.len() == 1 || self.rests.few_alone && !self.rests.wide.is_empty())
     }
 
     /// Finds out whether there are clients of one thread at whose side others may have what is left.
@@ -261,7 +275,6 @@ impl LinuxHost {
     /// computes, and the others stand: those first who were told so last, whose turn has just ended, then whoever gives way already, then who has stood for longest.
     pub(super) fn settle_ways(&mut self) {
         self.note_alone();
-        self.rests.mixed = self.clients.with_ids().any(|(_, c)| !c.is_gone() && !c.can_give_way());
         let giving = std::mem::take(&mut self.rests.giving);
         let coming = |client| self.put_off.releasing.iter().any(|&(due, _)| due == client);
         let several = self.cpus.len() > 1;
@@ -270,6 +283,10 @@ impl LinuxHost {
         for (client, c) in self.clients.with_ids().filter(|(_, c)| c.can_give_way()) {
             let behind = c.condition == Condition::Behind;
             let fills_gaps = self.fills_gaps(client);
+            if c.in_turn {
+                wanting = 0; // What is left is its own.
+                continue;
+            }
             if !several && !c.is_steady() {
                 continue;
             }

@@ -123,7 +123,7 @@ impl LinuxHost {
         };
         let c = &mut self.clients[i];
         let now = clock::now();
-        c.stood_since = now;
+        (c.stood_since, c.in_turn) = (now, false);
         let look = &mut Look::new(&mut self.table, &mut self.tally, now, true);
         if let Some(leaf) = c.leaf.as_ref().filter(|leaf| !leaf.is_signalled()) {
             let behind = c.condition == Condition::Behind;
@@ -172,6 +172,7 @@ impl LinuxHost {
             return Ok(Delivery::Sent);
         }
         let c = &mut self.clients[i];
+        c.in_turn = false;
         let cpu = cpu.filter(|_| c.lanes.cpus.is_empty());
         c.cpu = cpu;
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());

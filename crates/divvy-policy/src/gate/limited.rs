@@ -32,7 +32,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use crate::{ClientId, CpuId, CpuLimit, Event, EventError, Gate, Instant, Nanos, Policy};
+use crate::{ClientId, CpuLimit, Event, EventError, Gate, Instant, Nanos, Policy};
 
 /// A budget is for so long.
 pub const WINDOW: Nanos = Nanos::from_millis(100);
@@ -43,7 +43,7 @@ pub const GRAIN: Nanos = Nanos::from_micros(200);
 #[derive(Clone, Copy, Debug)]
 struct Client {
     /// The gate within wants it released, on this CPU.
-    wanted: Option<Option<CpuId>>,
+    wanted: Option<Gate>,
     /// What the driver said last of its state.
     blocked: bool,
     width: u32,
@@ -235,8 +235,8 @@ impl<G: Policy<Decision = Gate>> Limited<G> {
             self.resting -= 1;
         }
         let known = self.client(client)?;
-        if let Some(cpu) = known.wanted {
-            self.out.push_back(Gate::Release { client, cpu });
+        if let Some(decision) = known.wanted {
+            self.out.push_back(decision);
         }
         if known.blocked {
             self.out.push_back(Gate::Observe { client });
@@ -306,8 +306,8 @@ impl<G: Policy<Decision = Gate>> Limited<G> {
     /// What becomes of a decision of the gate within: the driver's to carry out, or nobody's.
     fn filter(&mut self, now: Instant, decision: Gate) -> Result<Option<Gate>, EventError> {
         match decision {
-            Gate::Release { client, .. } | Gate::Hold { client } => {
-                let wanted = if let Gate::Release { cpu, .. } = decision { Some(cpu) } else { None };
+            Gate::Release { client, .. } | Gate::Behind { client } | Gate::Hold { client } => {
+                let wanted = if let Gate::Hold { .. } = decision { None } else { Some(decision) };
                 self.update(client, |known| known.wanted = wanted);
                 if self.is_at_limit(client) {
                     return Ok(None);

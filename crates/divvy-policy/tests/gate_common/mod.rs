@@ -11,8 +11,8 @@ pub const MS: u64 = 1_000_000;
 pub struct Runner {
     pub present: bool,
     pub released: bool,
-    /// How many decisions there were when it was last held: who was held last has what the others leave.
-    pub held_at: usize,
+    /// Whether it is to have what those that are released leave.
+    pub behind: bool,
     pub used: u64,
     /// So many CPUs it can use.
     pub threads: u64,
@@ -76,7 +76,7 @@ impl<P: Policy<Decision = Gate>> World<P> {
         self.clients.push(Runner {
             present: true,
             released: false,
-            held_at: 0,
+            behind: false,
             used: 0,
             threads: 1,
             told: 0,
@@ -136,11 +136,17 @@ impl<P: Policy<Decision = Gate>> World<P> {
             let Some(decision) = self.policy.poll_decision(Instant(self.now)) else { break };
             self.log.push((self.now, decision));
             match decision {
-                Gate::Release { client, .. } => self.present(client).released = true,
-                Gate::Hold { client } => {
-                    let turn = self.log.len();
+                Gate::Release { client, .. } => {
                     let c = self.present(client);
-                    (c.released, c.held_at) = (false, turn);
+                    (c.released, c.behind) = (true, false);
+                }
+                Gate::Behind { client } => {
+                    let c = self.present(client);
+                    (c.released, c.behind) = (false, true);
+                }
+                Gate::Hold { client } => {
+                    let c = self.present(client);
+                    (c.released, c.behind) = (false, false);
                 }
                 Gate::Measure { client } => {
                     self.reads += 1;
@@ -181,7 +187,7 @@ impl<P: Policy<Decision = Gate>> World<P> {
             };
             let (running, mut behind): (Vec<usize>, Vec<usize>) =
                 (0..self.clients.len()).filter(awake).partition(|&i| self.clients[i].released);
-            behind.sort_unstable_by_key(|&i| core::cmp::Reverse(self.clients[i].held_at));
+            behind.sort_by_key(|&i| !self.clients[i].behind);
             let threads = |i: usize| (i, self.clients[i].threads);
             let mut running: Vec<(usize, u64)> = running.into_iter().map(threads).collect();
             let mut n: u64 = running.iter().map(|&(_, threads)| threads).sum();

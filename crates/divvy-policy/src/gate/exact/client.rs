@@ -32,6 +32,15 @@ impl Place {
     }
 }
 
+/// What is to become of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Hold,
+    Release,
+    /// To run while nobody who is released wants the CPU.
+    Behind,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) share: Share,
@@ -43,10 +52,8 @@ pub(super) struct Client {
     pub(super) granted: i128,
     pub(super) place: Place,
     pub(super) ticket: Ticket,
-    /// Whether it runs as far as its place and the driver are concerned: released, or a head that has what others leave.
-    pub(super) runs: bool,
-    /// Whether the driver was told to release it.
-    pub(super) released: bool,
+    /// What the driver was told last.
+    pub(super) told: Told,
     pub(super) blocked: bool,
     /// The last cycle in which it counts as a suspect, if it is one at all.
     pub(super) suspect_until: Option<u64>,
@@ -85,8 +92,7 @@ impl Client {
             granted: 0,
             place: Place::Out,
             ticket: Ticket::default(),
-            runs: false,
-            released: false,
+            told: Told::Hold,
             blocked: true,
             suspect_until: None,
             awaits: Await::Nothing,

@@ -30,7 +30,8 @@
 //!    computes goes on beside it.
 //! 6. Where whoever is held has what the others leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for when its turn comes, and
 //!    charged up to a quota or 100 ms of debt; heads are looked at when they could be through, and not sooner than after 1 ms.
-//!    A head is held itself then while a suspect has some of its quota left: that one has the CPU as soon as it wakes.
+//!    While a suspect has some of its quota left, it has the CPU as soon as it wakes then: a head has what it leaves
+//!    ([`Gate::Behind`]).
 //!
 //! **Bounds.** Let `l` be the lateness of one wake-up plus hand-over, and `g` the grain.
 //! - At a cycle's end a client that always wanted the CPU has received its quotas of all cycles so far
@@ -355,6 +356,7 @@ impl Policy for Exact {
     type Decision = Gate;
 
     fn set_leftovers(&mut self, used: bool) {
+        self.dirty |= self.leftovers != used;
         self.leftovers = used;
     }
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::client::{Client, Place};
+use super::client::{Client, Place, Told};
 use super::queue::Ticket;
 use super::wake;
 use super::{Exact, GRAIN, HAND_OVER_MAX, STARVED_LOOK, SUSPECT_CYCLES, SUSPECT_TICK};
@@ -177,7 +177,7 @@ impl Exact {
         let turn_min = Nanos(if many > 1 { 2 * GRAIN.0 * many } else { 0 });
         let (way, leftovers, cycle) = (self.hand_over, self.leftovers, self.cycle);
         let Some(c) = self.clients.get_mut(client) else { return };
-        let leaves = leftovers && (c.rests(cycle) || c.place == Place::Head && !c.released);
+        let leaves = leftovers && (c.rests(cycle) || c.told == Told::Behind);
         // What was charged since the last look was still to come then.
         let since_look = c.used_since_look;
         let left = (c.allowance + i128::from(since_look.0)).max(0);
@@ -397,7 +397,11 @@ impl Exact {
         }
         let mut asked = 0;
         for client in self.light.iter().copied().collect::<Vec<_>>() {
-            if self.clients.get(client).is_some_and(|c| c.released && now.since(c.looked) > GRAIN) {
+            if self
+                .clients
+                .get(client)
+                .is_some_and(|c| c.told == Told::Release && now.since(c.looked) > GRAIN)
+            {
                 self.disarm(client);
                 self.ask(client);
                 asked += 1;
@@ -525,9 +529,8 @@ impl Exact {
         }
         for client in core::mem::take(&mut self.leaving) {
             let Some(c) = self.clients.get_mut(client) else { continue };
-            if !c.place.runs() {
-                c.runs = false;
-                self.tell_one(client, false);
+            if !c.place.runs() && core::mem::replace(&mut c.told, Told::Hold) != Told::Hold {
+                self.out.push(Gate::Hold { client });
             }
         }
         for client in core::mem::take(&mut self.coming) {
@@ -535,27 +538,23 @@ impl Exact {
             if !c.place.runs() {
                 continue;
             }
-            let front = !(give_way && c.place == Place::Head);
-            let anew = !core::mem::replace(&mut c.runs, true) || front && !c.released;
-            if anew {
+            let behind = give_way && c.place == Place::Head;
+            let told = if behind { Told::Behind } else { Told::Release };
+            let before = core::mem::replace(&mut c.told, told);
+            if before == Told::Hold {
                 (c.looked, c.used_since_look, c.fresh) = (now, Nanos::ZERO, !self.leftovers);
             }
-            if anew && !front {
-                self.tell_one(client, true); // Who was held last has what the others leave.
+            if before != told {
+                self.out.push(if behind {
+                    Gate::Behind { client }
+                } else {
+                    Gate::Release { client, cpu: None }
+                });
             }
-            self.tell_one(client, front);
-            if anew && self.leftovers {
+            if before == Told::Hold && self.leftovers {
                 self.ask(client); // What it had of what the others left counts.
             }
             self.arm(client);
-        }
-    }
-
-    /// Has the driver release or hold a client, unless it was told so before.
-    fn tell_one(&mut self, client: ClientId, release: bool) {
-        let Some(c) = self.clients.get_mut(client) else { return };
-        if core::mem::replace(&mut c.released, release) != release {
-            self.out.push(if release { Gate::Release { client, cpu: None } } else { Gate::Hold { client } });
         }
     }
 }
