@@ -14,7 +14,7 @@ const CGROUP: &str =
     "needs cgroups with memory and io; xtask/tests/machine/inside/bounds.rs does it in the test machine";
 
 /// A page, what its blocks of commands are marked as, and who runs them.
-const RUN: [(&str, &[&str], &str); 23] = [
+const RUN: [(&str, &[&str], &str); 24] = [
     ("README.md", &["sh"], PAGES),
     ("docs/admin.md", &["sh"], "crates/divvy-cli/tests/live/admin.rs"),
     ("docs/c.md", &["sh cc"], "crates/divvy-c/tests/c_program.rs"),
@@ -38,6 +38,7 @@ const RUN: [(&str, &[&str], &str); 23] = [
     ("docs/usage.md", &["sh", "sh script"], "crates/divvy-cli/tests/live/usage.rs"),
     ("docs/web.md", &["sh ctrl-c"], PAGES),
     ("docs/compare.md", &[], "crates/divvy-cli/tests/live/compare.rs"),
+    ("docs/compare.md", &[], "xtask/tests/machine/inside/systemd.rs"),
 ];
 
 /// Those that no test runs as they stand, and why.

@@ -189,7 +189,14 @@ fn check_inside(name: &str, machine: &[&str], group: Group) {
 }
 
 /// What a user's own systemd consists of, and what is asked of it with.
-const SYSTEMD: [&str; 3] = ["/lib/systemd/systemd", "/usr/bin/busctl", "/usr/bin/dbus-daemon"];
+const SYSTEMD: [&str; 6] = [
+    "/lib/systemd/systemd",
+    "/usr/bin/busctl",
+    "/usr/bin/dbus-daemon",
+    "/usr/bin/systemctl",
+    "/usr/bin/systemd-run",
+    "/usr/bin/systemd-cgtop",
+];
 
 #[test]
 fn tests_inside_pass() {

@@ -22,12 +22,13 @@ const RUNTIME: &str = "/run/user/1001";
 struct Login {
     systemd: Child,
     slice: PathBuf,
-    _user_slice: Group,
+    _groups: [Group; 2],
 }
 
 impl Login {
     fn new() -> Self {
-        let user_slice = Group::new("user.slice");
+        // By the cgroup of the first process a systemd finds out whether the kernel can freeze.
+        let groups = ["user.slice", "init.scope"].map(Group::new);
         let slice = Path::new(ROOT).join(format!("user.slice/user-{ALICE}.slice"));
         let (session, manager) = (slice.join("session-1.scope"), slice.join(format!("user@{ALICE}.service")));
         for dir in [&session, &manager] {
@@ -56,6 +57,9 @@ impl Login {
         );
         for (path, text) in [
             (format!("{units}/default.target"), "[Unit]\nRequires=dbus.service\n"),
+            // What a service of hers comes after, and before.
+            (format!("{units}/basic.target"), "[Unit]\nDefaultDependencies=no\n"),
+            (format!("{units}/shutdown.target"), "[Unit]\nDefaultDependencies=no\n"),
             (
                 format!("{units}/dbus.socket"),
                 "[Unit]\nDefaultDependencies=no\n[Socket]\nListenStream=%t/bus\n",
@@ -71,7 +75,7 @@ impl Login {
         let mut start = Command::new("systemd");
         as_alice_in(&manager, start.args(["--user", "--unit=default.target"]));
         let systemd = start.spawn().expect("systemd");
-        let login = Self { systemd, slice, _user_slice: user_slice };
+        let login = Self { systemd, slice, _groups: groups };
         eventually("alice's systemd to be on her bus", || {
             let mut list = Command::new("busctl");
             as_alice_in(&session, list.args(["--user", "status", "org.freedesktop.systemd1"]));
@@ -154,4 +158,26 @@ fn without_systemd_signals_serve_and_say_why() {
     assert_eq!(report["backend"]["used"], "signals");
     let why = report["backend"]["why"].as_str().expect("a word");
     assert!(why.contains("is not ours to change") && why.contains("systemd gives no scope: "), "{why}");
+}
+
+/// The column of `docs/compare.md`, for what cannot be run where the others are.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn every_command_of_compare_md_for_systemd_runs() {
+    let page = include_str!("../../../../docs/compare.md");
+    let cells = |line: &'static str| line.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>();
+    let mut rows = page.lines().filter(|line| line.starts_with("| ")).map(cells);
+    let titles = rows.next().expect("a table");
+    let column = titles.iter().position(|title| *title == "systemd").expect("a column");
+    let login = Login::new();
+    check_success(&mut login.command("systemd-run --user --unit=UNIT sleep 600"));
+    let mut ran = 0;
+    for row in rows.filter(|row| row[column] != "-") {
+        let line = row[column].strip_prefix('`').and_then(|cell| cell.strip_suffix('`')).expect("a command");
+        check_success(&mut login.command(line));
+        ran += 1;
+    }
+    assert!(ran >= 9, "{ran} commands");
+    let weight = login.slice.join(format!("user@{ALICE}.service/app.slice/UNIT.service/cpu.weight"));
+    assert_eq!(fs::read_to_string(weight).expect("it runs still").trim(), "500", "set-property");
 }
