@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 #[path = "../common/mod.rs"]
 mod common;
 mod inside;
+#[path = "../../../crates/divvy-cli/tests/live/page.rs"]
+mod page;
 
 use common::lacks;
 

@@ -11,8 +11,9 @@ use std::process::{Child, Command};
 
 use serde_json::Value;
 
-use super::backend::{check_success, dirs, eventually};
+use super::backend::{check_success, dirs, eventually, output};
 use super::{Group, ROOT, SPIN};
+use crate::page;
 
 const ALICE: u32 = 1001;
 const HOME: &str = "/tmp/alice";
@@ -158,6 +159,19 @@ fn without_systemd_signals_serve_and_say_why() {
     assert_eq!(report["backend"]["used"], "signals");
     let why = report["backend"]["why"].as_str().expect("a word");
     assert!(why.contains("is not ours to change") && why.contains("systemd gives no scope: "), "{why}");
+}
+
+/// The block of `docs/backends.md`: the cgroup that systemd delegates serves as it is, and divvy asks for none.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn a_scope_by_hand_serves_as_backends_md_says() {
+    let login = Login::new();
+    let line = page::block(include_str!("../../../../docs/backends.md"), "sh systemd");
+    let done = output(&mut login.command(line.trim_end()));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{}: {said}", done.status);
+    assert!(said.contains("backend cgroup: ") && said.contains("/app.slice/run-"), "{said}");
+    assert!(said.contains(".scope is ours, and the kernel divides by cpu.weight"), "{said}");
 }
 
 /// The column of `docs/compare.md`, for what cannot be run where the others are.
