@@ -6,6 +6,7 @@
 //! below = "make"           # of these, those that descend from one of this name
 //! share = 1
 //! limit = "80%"
+//! cpus = "0,2-3"           # of the CPUs that divvyd divides, these only
 //! group = "build"
 //!
 //! [groups]
@@ -17,7 +18,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use divvy_linux::Selector;
+use divvy_linux::{CpuMask, Selector};
 use divvy_policy::CpuLimit;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -59,6 +60,8 @@ pub struct Rule {
     pub share: u64,
     /// Its limit, in millionths of one CPU.
     pub limit_ppm: Option<u64>,
+    /// The CPUs that it is kept to.
+    pub cpus: Option<CpuMask>,
     /// The group that it is in.
     pub group: Option<String>,
 }
@@ -108,6 +111,7 @@ struct FileRule {
     below: Option<Spanned<String>>,
     share: Option<Spanned<u64>>,
     limit: Option<Spanned<String>>,
+    cpus: Option<Spanned<String>>,
     group: Option<Spanned<String>>,
     r#as: Option<Spanned<String>>,
 }
@@ -223,11 +227,16 @@ fn one(
         })
     });
     let limit_ppm = limit.transpose()?.map(CpuLimit::ppm);
+    let cpus = rule.cpus.map(|cpus| {
+        let read: Result<CpuMask, _> = cpus.get_ref().parse();
+        read.map_err(|e| wrong(cpus.span(), format!("cpus: {e}; write numbers and ranges, as in \"0,2-3\"")))
+    });
+    let cpus = cpus.transpose()?;
     // As a client that nobody has named: by whom it is about.
     let made =
         || pattern.chars().map(|c| if c.is_whitespace() || c == '/' { '-' } else { c }).take(56).collect();
     let name = rule.r#as.map_or_else(made, Spanned::into_inner);
-    Ok(Rule { line: 0, name, selector, share, limit_ppm, group: rule.group.map(Spanned::into_inner) })
+    Ok(Rule { line: 0, name, selector, share, limit_ppm, cpus, group: rule.group.map(Spanned::into_inner) })
 }
 
 /// What divvyd makes of the rules: the answer to `GET /v1/rules`.
@@ -269,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_file_says_who_gets_what() {
-        let text = "# what compiles\n[[rule]]\nname = \"cc1*\"\nbelow = \"make\"\nshare = 1\nlimit = \"80%\"\ngroup = \"build\"\n\n\
+        let text = "# what compiles\n[[rule]]\nname = \"cc1*\"\nbelow = \"make\"\nshare = 1\nlimit = \"80%\"\ncpus = \"0,2-3\"\ngroup = \"build\"\n\n\
                     [[rule]]\ncommand = \"python3 */train.py*\"\nas = \"train\"\nshare = 5\n\n[groups]\nbuild = 3\n";
         let rules = parse(text).unwrap();
         let selectors: Vec<String> = rules.rules.iter().map(|rule| rule.selector.to_string()).collect();
@@ -281,8 +290,9 @@ mod tests {
         );
         assert_eq!(
             (second.line, second.name.as_str(), second.share, second.limit_ppm),
-            (9, "train", 5, None)
+            (10, "train", 5, None)
         );
+        assert_eq!((first.cpus.map(|cpus| cpus.to_string()), second.cpus), (Some("0,2-3".into()), None));
         assert_eq!((first.group.as_deref(), rules.groups["build"]), (Some("build"), 3));
         assert_eq!(parse("").unwrap(), Rules::default());
     }
@@ -297,6 +307,7 @@ mod tests {
                 "line 3: share 0: a share is a whole number from 1 to 1000000",
             ),
             ("[[rule]]\nname = 'a'\nlimit = 'much'\n", "line 3: 'much' is no limit; write \"50%\""),
+            ("[[rule]]\nname = 'a'\ncpus = '2-1'\n", "line 3: cpus: the range 2-1 is empty; write numbers"),
             ("[[rule]]\nname = 'a'\nlimt = '50%'\n", "line 3: unknown field `limt`"),
             ("[[rule]]\nname = ''\n", "line 2: 'name:': nothing stands after 'name:'"),
             ("[[rule]]\nname = 'a'\nbelow = 'a:b'\n", "line 3: `below` is a name, and none has a colon"),

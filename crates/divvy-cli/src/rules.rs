@@ -76,6 +76,7 @@ fn check(path: &Path, as_json: bool) -> Result<Code, Failure> {
                 "selector": rule.selector.to_string(),
                 "share": rule.share,
                 "limit_ppm": rule.limit_ppm,
+                "cpus": rule.cpus.map(|cpus| cpus.to_string()),
                 "group": rule.group,
             })
         };
@@ -87,11 +88,12 @@ fn check(path: &Path, as_json: bool) -> Result<Code, Failure> {
     for rule in &rules.rules {
         let limit = rule.limit_ppm.and_then(|ppm| CpuLimit::new(ppm).ok());
         let limit = limit.map_or_else(String::new, |limit| format!(", limit {limit}"));
+        let cpus = rule.cpus.map_or_else(String::new, |cpus| format!(", CPUs {cpus}"));
         let group =
             rule.group.as_deref().map_or_else(String::new, |group| format!(", in group {}", plain(group)));
         let selector = plain(&rule.selector.to_string());
         print(format_args!(
-            "line {}: {}: {selector}, share {}{limit}{group}",
+            "line {}: {}: {selector}, share {}{limit}{cpus}{group}",
             rule.line,
             plain(&rule.name),
             rule.share

@@ -99,6 +99,15 @@ fn what_matches_a_rule_is_a_client(sandbox: &Sandbox) {
         "what the file did not change"
     );
     assert_eq!(clients(sandbox).len(), 1);
+    // By signals nobody is kept to some CPUs: such a rule has no client, and it is said why.
+    rules("[[rule]]\nname = 'crunch-*'\nshare = 7\nlimit = '50%'\n\n[[rule]]\nname = 'none-*'\ncpus = '0'\n");
+    let check = String::from_utf8(sandbox.run(&["rules", "check"]).stdout).unwrap();
+    assert!(check.contains("line 6: none-*: name:none-*, share 1, CPUs 0\n"), "{check}");
+    eventually("the refusal", || {
+        let told = String::from_utf8(sandbox.run(&["rules"]).stdout).unwrap();
+        told.contains("by signals, and keeps nobody to some of them").then_some(())
+    });
+    assert_eq!(clients(sandbox).len(), 1);
     // A file that cannot be used changes nothing, and says where.
     rules("[[rule]]\nname = 'crunch-*'\nshar = 1\n");
     let refused = eventually("the error", || Some(sandbox.run(&["rules"])).filter(|o| o.code == Some(4)));

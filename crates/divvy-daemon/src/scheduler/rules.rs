@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use divvy_linux::CpuMask;
 use divvy_policy::{ClientId, CpuLimit, Share};
 
 use super::groups::{self, Asked};
@@ -12,6 +13,7 @@ use super::{Scheduler, limited, parse_limit, parse_share};
 use crate::message::Refusal;
 use crate::rules::Loaded;
 use divvy_api::rules::{Rule, RuleState, Rules, RulesState};
+use divvy_api::types::Bounds;
 
 #[derive(Debug)]
 struct Applied {
@@ -117,7 +119,8 @@ impl Scheduler {
             return Err(super::internal_text("a client that was not added"));
         };
         let client = ClientId(client.id);
-        if let Err(e) = self.limit_rule(client, limit) {
+        let bound = self.limit_rule(client, limit).and_then(|()| self.bound_rule(client, rule.cpus));
+        if let Err(e) = bound {
             let _ = self.detach(client); // It ran without until now.
             return Err(e);
         }
@@ -126,6 +129,14 @@ impl Scheduler {
 
     fn limit_rule(&mut self, client: ClientId, limit: Option<CpuLimit>) -> Result<(), Refusal> {
         self.engine.set_limit(client, limit).map_err(limited)
+    }
+
+    /// Keeps it to these CPUs; `None` changes nothing, and an empty set gives back all.
+    fn bound_rule(&mut self, client: ClientId, cpus: Option<CpuMask>) -> Result<(), Refusal> {
+        let change = Bounds { cpus, ..Bounds::default() };
+        let limit = self.engine.ledger().clients()[client.index()].limit;
+        self.check_bounds(Some(client), limit, change)?;
+        self.set_bounds(client, change)
     }
 
     /// Changes what the file has changed about a rule. A client that its user has let go stays so.
@@ -143,6 +154,9 @@ impl Scheduler {
         }
         if old.limit_ppm != new.limit_ppm {
             self.limit_rule(client, parse_limit(new.limit_ppm.unwrap_or(0))?)?;
+        }
+        if old.cpus != new.cpus {
+            self.bound_rule(client, Some(new.cpus.unwrap_or_default()))?;
         }
         Ok(())
     }
@@ -165,7 +179,7 @@ impl Scheduler {
     }
 }
 
-/// Whether a rule is the same as before, with another share or limit at most.
+/// Whether a rule is the same as before, with another share, limit or CPUs at most.
 fn is_same(old: &Rule, new: &Rule) -> bool {
     old.selector == new.selector && old.name == new.name && old.group == new.group
 }

@@ -80,7 +80,7 @@ impl Daemon {
     }
 
     /// Of user `uid`, by a command that becomes divvyd with the arguments that it gets.
-    fn of(name: &str, uid: u32, mut command: Command, options: &[&str]) -> Self {
+    pub(super) fn of(name: &str, uid: u32, mut command: Command, options: &[&str]) -> Self {
         let dir = PathBuf::from(format!("/run/{name}"));
         fs::create_dir_all(&dir).expect("root may");
         fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("root may");

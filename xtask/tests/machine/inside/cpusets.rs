@@ -104,6 +104,37 @@ fn clients_are_kept_to_cpus_and_given_all_back() {
     eventually("the controller to be off", || (!on().contains("cpuset")).then_some(()));
 }
 
+/// A rule keeps whoever it is about to CPUs, as long as its file says so.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn a_rule_keeps_to_cpus() {
+    check_inside();
+    let config = "/tmp/rules.toml";
+    let write = |cpus: &str| {
+        fs::write(config, format!("[[rule]]\ncommand = '*--of-a-rule*'\nas = 'bound'\n{cpus}"))
+            .expect("root may");
+    };
+    write("cpus = '1'\n");
+    let program = Program::start(&["sh", "-c", SPIN, "--of-a-rule"]);
+    let mut divvyd = Command::new("divvyd");
+    divvyd.env("DIVVY_CONFIG", config);
+    let mut daemon = Daemon::of("own", 0, divvyd, &["--backend", "cgroup"]);
+    let check = |cpus: &str| eventually(cpus, || (program.cpus() == cpus).then_some(()));
+    check("1");
+    write("cpus = '0'\n");
+    check("0");
+    // What cannot be is refused aloud, and changes nothing.
+    write("cpus = '7'\n");
+    eventually("the refusal", || {
+        let log = fs::read_to_string("/tmp/divvyd.log").expect("readable");
+        log.contains("rule bound (line 1): divvyd does not divide CPU 7").then_some(())
+    });
+    assert_eq!(program.cpus(), "0");
+    write("");
+    check("0-1");
+    daemon.stop();
+}
+
 /// By signals all CPUs are divided together, and the system's divvyd keeps no such thing over a restart.
 #[test]
 #[ignore = "runs in the test machine: cargo xtask vm test"]
