@@ -17,6 +17,8 @@ use super::room::Controller;
 pub(crate) const PATH_MAX: usize = 1400;
 /// A leaf whose processes make others while they are moved is looked at this often.
 const MOVES_MAX: u32 = 64;
+/// Cgroups that a client's own processes have made in its leaf are removed to this depth: each level takes some KiB of the stack.
+const DEPTH_MAX: u32 = 32;
 /// The file that puts a leaf behind the others.
 const IDLE: &CStr = c"cpu.idle";
 /// The file that freezes, and the one that moves.
@@ -316,17 +318,16 @@ fn open_procs(dir: &CStr) -> Result<OwnedFd, Errno> {
 }
 
 /// Moves every process of a leaf: of its parts to where they were before, if that is still there; all others home.
-/// The parts are removed and counted.
+/// The parts are removed and counted, with what is in them.
 fn empty(root: BorrowedFd<'_>, name: &CStr, home: BorrowedFd<'_>, removed: &mut u32) -> Result<(), Errno> {
     let leaf = rustix::fs::openat(root, name, DIRECTORY, Mode::empty())?;
     let mut failed = Ok(());
     each_leaf(leaf.as_fd(), |part| {
         let back = home_of(leaf.as_fd(), part).and_then(|path| open_procs(path.as_c_str()).ok());
+        let mut moved = |to| clear(leaf.as_fd(), part, to, DEPTH_MAX, removed);
         let moved = match back {
-            Some(back) => {
-                move_all(leaf.as_fd(), part, back.as_fd()).or_else(|_| move_all(leaf.as_fd(), part, home))
-            }
-            None => move_all(leaf.as_fd(), part, home),
+            Some(back) => moved(back.as_fd()).or_else(|_| moved(home)),
+            None => moved(home),
         };
         match moved.and_then(|()| remove(leaf.as_fd(), part)) {
             Ok(()) => *removed += 1,
@@ -335,6 +336,28 @@ fn empty(root: BorrowedFd<'_>, name: &CStr, home: BorrowedFd<'_>, removed: &mut 
     })?;
     failed?;
     move_all(root, name, home)
+}
+
+/// Moves every process of a part, and of the cgroups that its own processes have made in it, which are removed and counted.
+fn clear(
+    around: BorrowedFd<'_>,
+    name: &CStr,
+    to: BorrowedFd<'_>,
+    depth: u32,
+    removed: &mut u32,
+) -> Result<(), Errno> {
+    let part = rustix::fs::openat(around, name, DIRECTORY, Mode::empty())?;
+    let mut failed = Ok(());
+    each_leaf(part.as_fd(), |inner| {
+        let deeper = depth.checked_sub(1).ok_or(Errno::LOOP);
+        let moved = deeper.and_then(|depth| clear(part.as_fd(), inner, to, depth, removed));
+        match moved.and_then(|()| remove(part.as_fd(), inner)) {
+            Ok(()) => *removed += 1,
+            Err(e) => failed = Err(e),
+        }
+    })?;
+    failed?;
+    move_all(around, name, to)
 }
 
 /// Where the processes of a leaf's part were before, if that was noted.
