@@ -296,9 +296,9 @@ impl Scheduler {
     pub(super) fn bound_remade(&mut self) {
         for client in self.engine.host_mut().take_remade() {
             let Some(entry) = self.book.entry(client) else { continue };
-            let to = ceilings(entry.bounds);
+            let to = entry.bounds;
             let limit = self.engine.ledger().clients()[client.index()].limit;
-            let bounded = self.engine.host_mut().bound(client, Ceilings::default(), to).map_err(not_kept);
+            let bounded = self.bound_by_kernel_or_gate(client, Bounds::default(), to);
             let limited = limit
                 .map_or(Ok(()), |limit| self.engine.set_limit(client, Some(limit)).map_err(super::limited));
             if let Err(refusal) = bounded.and(limited) {

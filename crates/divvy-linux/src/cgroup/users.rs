@@ -83,6 +83,8 @@ pub(super) struct Stale {
     root: bool,
     /// Clients with a leaf in the root.
     in_root: BTreeSet<usize>,
+    /// Somebody has removed a leaf.
+    lost: bool,
     /// Clients whose leaves somebody had removed, and that are made anew: nobody is in them, and they have no limits yet.
     remade: Vec<usize>,
 }
@@ -203,6 +205,12 @@ impl Tree {
         }
     }
 
+    /// Somebody has removed a leaf: [`give`](Self::give) makes it anew.
+    pub(crate) fn note_lost(&mut self, leaf: &Leaf) {
+        self.stale.lost = true;
+        self.note_stale(leaf.user);
+    }
+
     /// All leaves are to be looked at.
     pub(super) fn note_all_stale(&mut self) {
         self.stale.users.extend(self.users.keys());
@@ -242,7 +250,8 @@ impl Tree {
         for client in self.stale() {
             leaves.extend(clients.leaf(client).and_then(Option::take));
         }
-        let mut done = self.follow(&mut leaves);
+        let remade = if std::mem::take(&mut self.stale.lost) { self.remake(&mut leaves) } else { Ok(false) };
+        let mut done = remade.and_then(|_| self.follow(&mut leaves));
         if done.as_ref().is_err_and(|e| is_gone(e.errno())) {
             done = match self.remake(&mut leaves) {
                 Ok(true) => self.follow(&mut leaves),

@@ -133,9 +133,23 @@ impl LinuxHost {
         }
     }
 
-    /// The cgroup of client `i` cannot be frozen: if it is gone, its processes are elsewhere, and are held by signals from now on.
-    /// Says whether that is so.
+    /// The cgroup of client `i` cannot be frozen or thawed: where it is gone, and made anew with the next weights
+    /// ([`give_dues`](Self::give_dues)), that is soon. Says whether that is so.
+    pub(super) fn awaits_leaf(&mut self, i: usize, why: &Error) -> bool {
+        let tree = self.tree.as_mut().filter(|tree| tree.follows() && is_gone(why.errno()));
+        let (Some(tree), Some(leaf)) = (tree, &self.clients[i].leaf) else { return false };
+        tree.note_lost(leaf);
+        true
+    }
+
+    /// The same where it is not made anew: its processes are elsewhere, and are held by signals from now on.
     pub(super) fn has_lost_leaf(&mut self, i: usize, why: &Error) -> bool {
+        let attached = self.clients[i].selector.is_some() && is_gone(why.errno());
+        if let Some(leaf) = self.clients[i].leaf.as_mut().filter(|_| attached) {
+            // There is nothing to thaw.
+            let _ = leaf.give_up_freezing();
+            return true;
+        }
         let lost = self.clients[i].is_counted() && is_gone(why.errno());
         if lost {
             self.count_no_more(i);

@@ -4,6 +4,7 @@ use divvy_engine::{HostError, News};
 use divvy_policy::{ClientId, CpuId, Instant, Nanos};
 
 use super::{Condition, LinuxHost, SCAN_INTERVAL, delivered, host_error};
+use crate::cgroup::is_gone;
 use crate::members::Look;
 use crate::procfs::Latest;
 use crate::steer::Steered;
@@ -130,6 +131,7 @@ impl LinuxHost {
             look.tally.signals += 1 + u64::from(behind);
             let done = leaf.freeze();
             match done {
+                Err(e) if self.awaits_leaf(i, &e) => {}
                 Err(e) if self.has_lost_leaf(i, &e) => return self.hold_client(i),
                 done => done.map_err(failed)?,
             }
@@ -201,7 +203,12 @@ impl LinuxHost {
         if let Some(steered) = steered {
             steered.end(&c.members, &self.table, &mut c.lanes.heirs)?;
         }
-        delivery
+        match delivery {
+            Err(e) if self.awaits_leaf(i, &e) => Ok(Delivery::Sent),
+            // In what is gone nobody is frozen.
+            Err(e) if self.clients[i].selector.is_some() && is_gone(e.errno()) => Ok(Delivery::Sent),
+            delivery => delivery,
+        }
     }
 
     /// Whether a client is better held after the next one was released: its CPU would be idle in between. Where we run

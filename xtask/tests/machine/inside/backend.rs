@@ -6,12 +6,12 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use divvy_linux::cgroup::room::{CPU_MAX, CPU_STAT, CPU_WEIGHT, Cgroup, CpuMax, Limit};
+use divvy_linux::cgroup::room::{CPU_MAX, CPU_STAT, CPU_WEIGHT, Cgroup, CpuMax, Limit, MEMORY_MAX};
 use divvy_linux::{Pid, procfs};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use super::{Child, Group, ROOT, SPIN, check_inside, sleep};
+use super::{Child, Group, ROOT, SPIN, check_inside, remove, sleep};
 
 /// Weights divide to within this fraction of each client's part, on one CPU over some seconds.
 const MAX_ERROR: f64 = 0.01;
@@ -460,4 +460,132 @@ fn what_others_do_to_the_tree_ends_nothing() {
     daemon.stop();
     assert!(trees().is_empty());
     assert_eq!(children.each_ref().map(|child| cgroup_of(child.pid)), ["0::/work", "0::/work"]);
+}
+
+/// Whoever is moved out of a cgroup that is then removed is in the one that is made anew: held if it was, with its limits.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn who_was_put_out_of_its_cgroup_is_put_back() {
+    let work = Group::new("work");
+    let children = [(); 2].map(|()| Child::start(&work.cgroup, SPIN));
+    let mut daemon = Daemon::user("own", &["--backend", "cgroup"]);
+    children.iter().for_each(|child| daemon.attach(child.pid, 1));
+    check_success(&mut daemon.divvy(&["set", "0", "--limit", "cpu:20%,memory:64M"]));
+    let inside = cgroup_of(children[0].pid);
+    // Each time another share has something written.
+    let remake = |share: &str| {
+        let leaf = leaves().remove(0);
+        assert!(work.cgroup.take(children[0].pid).expect("root may"));
+        for part in dirs(leaf.path(), "p") {
+            fs::remove_dir(part).expect("empty");
+        }
+        fs::remove_dir(leaf.path()).expect("empty");
+        // Long enough for a look at whoever is paused and runs all the same.
+        sleep(500);
+        check_success(&mut daemon.divvy(&["set", "1", "-s", share]));
+        eventually("it to be put back", || (cgroup_of(children[0].pid) == inside).then_some(()));
+        let anew = Cgroup::open(leaf.path()).expect("it is made anew");
+        let limits = (CpuMax { quota: Limit::At(20_000), period: 100_000 }, Limit::At(64 << 20));
+        eventually("its limits", || {
+            let kept = (anew.get(&CPU_MAX).expect("there"), anew.get(&MEMORY_MAX).expect("there"));
+            (kept == limits).then_some(())
+        });
+    };
+    remake("3");
+    let log = || fs::read_to_string("/tmp/divvyd.log").expect("a log");
+    eventually("it to be told", || {
+        log().contains("somebody has removed its cgroup: it is made anew").then_some(())
+    });
+    let used = used(&leaves());
+    let part = used[0] as f64 / (WINDOW_MS * 1_000_000) as f64;
+    assert!((part / 0.2 - 1.0).abs() <= 2.0 * MAX_ERROR, "{part} of a CPU for 20 %: {used:?}");
+    // Whoever puts it out has it run. Back, it is paused.
+    check_success(&mut daemon.divvy(&["pause", "0"]));
+    remake("2");
+    let paused = self::used(&leaves());
+    assert!(paused[0] == 0 && paused[1] > 0, "{paused:?}");
+    check_success(&mut daemon.divvy(&["resume", "0"]));
+    let resumed = self::used(&leaves());
+    assert!(resumed[0] > 0, "{resumed:?}");
+    daemon.stop();
+    assert!(trees().is_empty());
+    assert_eq!(children.each_ref().map(|child| cgroup_of(child.pid)), ["0::/work", "0::/work"]);
+}
+
+/// What a client's own processes made in its cgroup, and went into, goes with it, and they go back to where it came from.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn a_leaf_that_is_not_empty_is_taken_apart() {
+    let work = Group::new("work");
+    let child = Child::start(&work.cgroup, SPIN);
+    let mut daemon = Daemon::user("own", &["--backend", "cgroup"]);
+    daemon.attach(child.pid, 1);
+    let leaf = leaves().remove(0);
+    let own = leaf.path().join("p0/own/deep");
+    fs::create_dir_all(&own).expect("root may");
+    let other = Child::start(&Cgroup::open(&own).expect("made"), SPIN);
+    check_success(&mut daemon.divvy(&["detach", "0"]));
+    assert!(!leaf.exists());
+    assert_eq!(cgroup_of(child.pid), "0::/work");
+    let home = cgroup_of(other.pid);
+    assert!(!home.contains("/divvy-"), "{home}");
+    daemon.stop();
+    assert!(trees().is_empty());
+    let log = fs::read_to_string("/tmp/divvyd.log").expect("a log");
+    assert!(!log.contains("take apart"), "{log}");
+}
+
+/// Where the kernel bounds no disks the gate does, whatever becomes of the cgroup.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn a_limit_that_the_gate_keeps_outlives_a_cgroup() {
+    let root = Path::new(ROOT);
+    fs::write(root.join("cgroup.subtree_control"), "-io").expect("root may");
+    let (work, place) = (Group::new("work"), Group::new("place"));
+    let children = [(); 2].map(|()| Child::start(&work.cgroup, SPIN));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("echo 0 >{ROOT}/place/cgroup.procs; exec divvyd \"$@\""), "divvyd"]);
+    let mut daemon = Daemon::of("own", 0, shell, &["--backend", "cgroup"]);
+    children.iter().for_each(|child| daemon.attach(child.pid, 1));
+    check_success(&mut daemon.divvy(&["set", "0", "--limit", "memory:64M,disk:2M"]));
+    let tree = dirs(place.cgroup.path(), "divvy-").into_iter().next().expect("its tree");
+    let leaf = tree.join("c0");
+    let max = || Cgroup::open(&leaf).and_then(|leaf| leaf.get(&MEMORY_MAX)).ok();
+    eventually("its limit", || (max() == Some(Limit::At(64 << 20))).then_some(()));
+    assert!(work.cgroup.take(children[0].pid).expect("root may"));
+    remove(&leaf);
+    check_success(&mut daemon.divvy(&["set", "1", "-s", "3"]));
+    eventually("its limit again", || (max() == Some(Limit::At(64 << 20))).then_some(()));
+    let told = check_success(&mut daemon.divvy(&["ls", "--json"]));
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["clients"][0]["bounds"]["limit_disk_bytes"], 2 << 20, "{told}");
+    daemon.stop();
+    let log = fs::read_to_string("/tmp/divvyd.log").expect("a log");
+    assert!(log.contains("somebody has removed its cgroup") && !log.contains("its limits: "), "{log}");
+    fs::write(root.join("cgroup.subtree_control"), "+io").expect("root may");
+}
+
+/// By the freezer there are no weights with which a cgroup would be made anew: signals hold whoever was put out.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn the_freezer_does_without_a_cgroup_that_is_gone() {
+    let work = Group::new("work");
+    let children = [(); 2].map(|()| Child::start(&work.cgroup, SPIN));
+    let mut daemon = Daemon::user("own", &["--backend", "freezer"]);
+    children.iter().for_each(|child| daemon.attach(child.pid, 1));
+    let leaf = leaves().remove(0);
+    assert!(work.cgroup.take(children[0].pid).expect("root may"));
+    remove(leaf.path());
+    let ticks = || children.each_ref().map(|c| procfs::stat(c.pid).expect("readable").expect("alive").utime);
+    sleep(2_000);
+    let from = ticks();
+    sleep(WINDOW_MS);
+    let used: Vec<u64> = ticks().iter().zip(from).map(|(to, from)| to - from).collect();
+    let part = used[0] as f64 / (used[0] + used[1]) as f64;
+    assert!((part - 0.5).abs() < 0.05, "{part}: {used:?}");
+    check_success(&mut daemon.divvy(&["pause", "0"]));
+    let state = || procfs::stat(children[0].pid).expect("readable").expect("alive").state;
+    eventually("it to be suspended", || state().is_suspended().then_some(()));
+    daemon.stop();
+    assert!(trees().is_empty() && !state().is_suspended());
 }

@@ -462,6 +462,12 @@ fn what_somebody_has_removed_is_made_anew() {
             assert_ne!(read("io.weight"), "default 100\n", "{removed}");
         }
     }
+    // One that is due nothing else, as soon as something else was found to be impossible there.
+    std::fs::remove_dir_all(root.join("c4")).expect("there");
+    tree.note_lost(places.0[4].as_ref().expect("it stays"));
+    assert!(tree.give(&[], Check::Nothing, &mut places).is_ok());
+    assert_eq!(tree.take_remade(), [4]);
+    assert!(root.join("c4").exists());
     // Where even the tree is gone there is nothing to be done: that is said, and everybody stays.
     std::fs::remove_dir_all(&root).expect("there");
     let said = give(&mut tree, &mut places, 100).expect_err("nothing is there");
