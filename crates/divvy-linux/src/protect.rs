@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::owner::users;
 use crate::procfs::{self, Comm, StartTime};
 use crate::select::{matches_glob, user_name};
-use crate::{CpuMask, Pid, ProcessRef, Result};
+use crate::{CpuMask, Error, Pid, ProcessRef, Result};
 
 /// Suspending one of these takes the desktop with it, or somebody's way to the machine.
 const SERVERS: [(&str, Why); 25] = [
@@ -283,6 +283,7 @@ fn sentences(
     told.push(
         "divvy would suspend it (SIGSTOP) while others have their turn, and resume it (SIGCONT).".into(),
     );
+    told.extend(of_disks(process.pid())?);
     if stat.state.is_asleep() {
         told.push("It sleeps: it is left alone until it uses CPU time.".into());
     }
@@ -303,6 +304,26 @@ fn sentences(
         told.push("A debugger is attached to it: the debugger sees each of divvy's signals first.".into());
     }
     Ok(told)
+}
+
+/// What it had of disks, and what would come of limits and shares of them.
+fn of_disks(pid: Pid) -> Result<Option<String>> {
+    let kept = "where clients are held by signals or the freezer";
+    match procfs::disk_use(pid) {
+        Ok(used) => Ok(used.map(|used| {
+            format!(
+                "It has read {} KiB from disks and written {} KiB to them so far: {kept}, divvyd suspends it too while its \
+                 client has had its limit (--limit disk:RATE) or its part (--disk-share, --reserve disk:PERCENT) of them.",
+                used.read >> 10,
+                used.written >> 10
+            )
+        })),
+        Err(Error::Permission { .. }) => Ok(Some(format!(
+            "What it reads from disks and writes to them may not be looked at: {kept}, limits and shares of disks pass it \
+             over. Run divvyd as root, or with --backend cgroup."
+        ))),
+        Err(e) => Err(e),
+    }
 }
 
 /// Whether `pid` leads a session on a terminal, as an interactive shell does.
@@ -385,5 +406,6 @@ mod tests {
             "{said:?}"
         );
         assert!(said.would[0].contains("SIGSTOP"), "{said:?}");
+        assert!(said.would[1].contains(" KiB from disks and written 0 KiB to them so far"), "{said:?}");
     }
 }

@@ -27,6 +27,7 @@ use which::Which;
 pub(crate) use attach::attach;
 pub(crate) use look::{doctor, explain};
 pub(crate) use run::run;
+pub(crate) use table::bytes;
 
 impl From<ApiError> for Failure {
     fn from(e: ApiError) -> Self {

@@ -315,7 +315,7 @@ fn pressure(told: &[Pressure]) -> Option<String> {
 }
 
 /// Bytes as people write them: `3.4 MiB`.
-fn bytes(n: u64) -> String {
+pub(crate) fn bytes(n: u64) -> String {
     match n {
         0..1024 => format!("{n} B"),
         1024..1_048_576 => format!("{:.1} KiB", n as f64 / 1024.0),

@@ -254,6 +254,7 @@ fn client(client: types::Client) -> Client {
         service_ns: client.service_ns,
         state: client.state,
         width: client.width,
+        uses: client.uses,
         not_permitted: u32::try_from(client.not_permitted).unwrap_or(u32::MAX),
         nr_members: client.nr_members,
         members: Some(members.collect()),

@@ -9,6 +9,7 @@ use ratatui::widgets::{Block, Clear, Paragraph};
 
 use super::app::{App, Mode, Notice};
 use super::source::{Client, Kind, Snapshot, State};
+use crate::remote::bytes;
 use crate::strip::{self, Signs, fit, fit_right};
 
 /// What the terminal can show.
@@ -49,7 +50,7 @@ const DETAILS: u16 = 8;
 /// With fewer lines the table has all of them.
 const DETAILS_FROM: u16 = 18;
 /// Titles and widths of the columns between name and strip.
-const COLUMNS: [(&str, usize); 8] = [
+const COLUMNS: [(&str, usize); 10] = [
     ("share", 7),
     ("req %", 6),
     ("eff %", 6),
@@ -58,10 +59,16 @@ const COLUMNS: [(&str, usize); 8] = [
     ("CPU time", 8),
     ("state", 7),
     ("n", 3),
+    ("memory", 10),
+    ("disk/s", 10),
 ];
+/// Only a terminal of [`WIDE`] columns has these.
+const OF_WIDE: [&str; 2] = ["memory", "disk/s"];
+/// With so many columns there is room for memory and disks too.
+const WIDE: usize = 130;
 /// What a terminal of less than [`WHOLE`] columns is without, in this order, until names have room. It has no strip either.
 const LEFT_OUT: [&str; 5] = ["req %", "CPU time", "n", "err %", "eff %"];
-/// With so many columns there is room for everything.
+/// With so many columns there is room for all that is of the CPU.
 const WHOLE: usize = 80;
 const NAME_MIN: usize = 10;
 const NAME_MAX: usize = 28;
@@ -199,7 +206,8 @@ struct Widths {
 
 impl Widths {
     fn of(width: usize) -> Self {
-        let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
+        let fits = |at: &usize| width >= WIDE || !OF_WIDE.contains(&COLUMNS[*at].0);
+        let mut columns: Vec<usize> = (0..COLUMNS.len()).filter(fits).collect();
         // The mark of the chosen row, and the space before the strip.
         let room = |columns: &[usize]| {
             width.saturating_sub(columns.iter().map(|&at| COLUMNS[at].1 + 1).sum::<usize>() + 2)
@@ -262,6 +270,8 @@ fn row(app: &App, look: Look, client: &Client, widths: &Widths) -> Line<'static>
             "got %" => unless(!client.measured, percent(client.achieved_fraction)),
             "err %" => unless(left || !client.measured, signed(client.relative_error * 100.0)),
             "CPU time" => cpu_time(client.service_ns),
+            "memory" => client.uses.memory_bytes.map_or_else(|| "-".to_owned(), bytes),
+            "disk/s" => disk_rate(client).map_or_else(|| "-".to_owned(), bytes),
             "n" => unless(client.members.is_none(), client.nr_members.to_string()),
             _ => {
                 return Span::styled(
@@ -305,6 +315,12 @@ fn colour_of(state: State) -> State {
 /// A number of % with its sign, in seven columns.
 fn signed(percent: f64) -> String {
     if percent.abs() < 1000.0 { format!("{percent:+.2}") } else { format!("{:+.0}", percent.min(999_999.0)) }
+}
+
+/// Bytes a second that a client reads from disks and writes to them.
+fn disk_rate(client: &Client) -> Option<u64> {
+    let (read, written) = (client.uses.disk_read_bytes_per_s, client.uses.disk_written_bytes_per_s);
+    read.zip(written).map(|(read, written)| read.saturating_add(written))
 }
 
 /// CPU time in eight columns.
@@ -398,6 +414,8 @@ const HELP: &[(&str, &str)] = &[
     ("got %", "CPU time as a part of all clients' CPU time"),
     ("err %", "(got - eff) as a part of eff"),
     ("n", "processes of the client"),
+    ("memory", "bytes that it has; this and disk/s from 130 columns on"),
+    ("disk/s", "bytes a second that it reads from disks and writes to them"),
     ("history", "each sign one look: how much of a CPU; z asleep, p paused"),
 ];
 
@@ -444,6 +462,7 @@ mod tests {
             (name, strip, columns.len())
         };
         assert_eq!((of(80), of(79), of(60), of(40)), ((10, 10, 8), (19, 0, 8), (16, 0, 6), (15, 0, 3)));
+        assert_eq!((of(129).2, of(130).2), (8, 10));
         assert_eq!(of(20), (0, 0, 3));
     }
 }

@@ -1,5 +1,6 @@
 //! Where the dashboard's data come from, and what they are.
 
+use divvy_api::types::Uses;
 pub(crate) use divvy_engine::ClientState as State;
 use divvy_policy::Nanos;
 use serde::Serialize;
@@ -86,6 +87,9 @@ pub(crate) struct Client {
     pub(crate) state: State,
     /// CPUs that it can use at once.
     pub(crate) width: u32,
+    /// What it has of memory and disks.
+    #[serde(skip_serializing_if = "Uses::is_unknown")]
+    pub(crate) uses: Uses,
     /// Processes that may not be signalled.
     pub(crate) not_permitted: u32,
     /// Its processes.

@@ -121,6 +121,24 @@ fn a_wide_screen_has_longer_names_and_strips() {
     insta::assert_snapshot!(shown(&watched(), (120, 20), PLAIN));
 }
 
+#[test]
+fn a_screen_that_is_wider_still_has_memory_and_disks() {
+    let mut clients = three(1);
+    let uses = &mut clients[1].uses;
+    (uses.memory_bytes, uses.disk_read_bytes_per_s, uses.disk_written_bytes_per_s) =
+        (Some(3 << 20), Some(1024), Some(512));
+    let mut app = App::new();
+    app.on_snapshot(Ok(snapshot(1, clients)));
+    let row = |width, of: &str| {
+        let screen = shown(&app, (width, 10), PLAIN);
+        screen.lines().find(|line| line.contains(of)).expect("its row").to_owned()
+    };
+    assert!(row(130, "req %").contains("  n     memory     disk/s "), "{}", row(130, "req %"));
+    assert!(row(130, "make").contains("  3    3.0 MiB    1.5 KiB "), "{}", row(130, "make"));
+    assert!(row(130, "sha256sum ").contains("  1          -          - "), "nothing is known of it");
+    assert!(!row(129, "req %").contains("memory"));
+}
+
 /// Who the clients are is seen on any terminal; their history, and then numbers, make room.
 #[test]
 fn a_narrow_screen_keeps_the_names() {
