@@ -28,7 +28,7 @@ pub(super) use disk::{FILE, Readers};
 pub(super) use exchange::{Exchanges, Part, TICKETS};
 pub(super) use memory::HARD;
 pub(super) use memory::Owned;
-pub(super) use phone::{BIG, BOOKS, Phone, SMALL, Served};
+pub(super) use phone::{BIG, BOOKS, SMALL, Served};
 
 /// What the disk is driven at, operations a second: less than it can do, so that who is next is the kernel's choice.
 pub(super) const IOPS: u64 = 400;
