@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
+use nix::unistd::Pid;
 use rustix::fs::Advice;
 
 use crate::client::number;
@@ -97,6 +98,7 @@ pub(crate) fn task(mut args: impl Iterator<Item = String>) -> Result<()> {
         "copy" => copy(&word, args),
         "compute" => compute(&word),
         "storm" => storm(&word, args),
+        "trace" => trace(&word, args),
         "crowd" => crowd(&word, args),
         "iohog" => iohog(&word, args),
         "phone" => phone(&word, args),
@@ -176,9 +178,40 @@ fn storm(word: &Word, mut args: impl Iterator<Item = String>) -> Result<()> {
     }
     loop {
         // Every process that it may signal: its user's.
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(-1), nix::sys::signal::Signal::SIGCONT);
+        let _ = nix::sys::signal::kill(Pid::from_raw(-1), nix::sys::signal::Signal::SIGCONT);
         std::process::Command::new("true").status().context("start true")?;
         word.add(1);
+    }
+}
+
+/// `trace COUNT CHILDREN`: so many children that compute, which it traces; without end it stops and continues each of them, and
+/// counts that. They end with it.
+fn trace(word: &Word, mut args: impl Iterator<Item = String>) -> Result<()> {
+    let seize = |_| -> Result<Pid> {
+        let mut child = std::process::Command::new("sh");
+        let child = child.args(["-c", "while :; do :; done"]).spawn().context("start sh")?;
+        let pid = Pid::from_raw(i32::try_from(child.id())?);
+        ptrace(libc::PTRACE_SEIZE, pid, libc::PTRACE_O_EXITKILL).context("trace a child")?;
+        Ok(pid)
+    };
+    let children = (0..number(&mut args, "CHILDREN")?).map(seize).collect::<Result<Vec<_>>>()?;
+    loop {
+        for &pid in &children {
+            ptrace(libc::PTRACE_INTERRUPT, pid, 0).context("stop a child")?;
+            nix::sys::wait::waitpid(pid, None).context("wait for a child")?;
+            ptrace(libc::PTRACE_CONT, pid, 0).context("continue a child")?;
+            word.add(1);
+        }
+    }
+}
+
+/// Asks the kernel for something about a child that is traced or is to be.
+fn ptrace(request: libc::c_uint, child: Pid, data: i32) -> std::io::Result<()> {
+    let nothing = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: the requests that are made take a number of a process and options, and touch no memory of ours.
+    match unsafe { libc::ptrace(request, child.as_raw(), nothing, libc::c_long::from(data)) } {
+        -1 => Err(std::io::Error::last_os_error()),
+        _ => Ok(()),
     }
 }
 

@@ -10,13 +10,13 @@ use divvy_linux::clock;
 use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{Disk, Site, Used, divvy, divvy_as, eventually, simulated_disks};
+use super::{Disk, Site, Used, divvy, divvy_as, eventually, parts, simulated_disks};
 use crate::client::number;
 
-const ALICE: u32 = 1001;
-const BOB: u32 = 1002;
+pub(super) const ALICE: u32 = 1001;
+pub(super) const BOB: u32 = 1002;
 const CAROL: u32 = 1003;
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 /// All memory where there are hostile users; half of it can be kept for clients.
 const MEMORY: u64 = 64 * MIB;
 /// Requests that a reader of the administrator's page has at the disk at once.
@@ -24,7 +24,7 @@ pub(in super::super) const REQUESTS: u64 = 4;
 /// Operations a second of their disk.
 const IOPS: u64 = 400;
 /// After a start or a change, before anything is measured, s.
-const SETTLE: u64 = 2;
+pub(super) const SETTLE: u64 = 2;
 
 /// A number that was due, and what came of it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,19 +43,13 @@ pub(in super::super) struct Checks {
 }
 
 impl Checks {
-    fn note(&mut self, what: impl Into<String>, due: f64, got: f64) {
+    pub(super) fn note(&mut self, what: impl Into<String>, due: f64, got: f64) {
         self.checks.push(Check { what: what.into(), due, got, at_least: false });
     }
 
     fn note_least(&mut self, what: impl Into<String>, due: f64, got: f64) {
         self.checks.push(Check { what: what.into(), due, got, at_least: true });
     }
-}
-
-/// Each one's part of what all used.
-fn parts(used: &[Used], of: fn(&Used) -> u64) -> Vec<f64> {
-    let all = used.iter().map(of).sum::<u64>().max(1) as f64;
-    used.iter().map(|used| of(used) as f64 / all).collect()
 }
 
 /// `figchecks SECONDS`: on one CPU.
@@ -68,6 +62,7 @@ pub(super) fn run(mut args: impl Iterator<Item = String>) -> Result<Checks> {
     disks[0].divide(IOPS)?;
     fs::set_permissions(&disks[0].path, fs::Permissions::from_mode(0o666)).context("let all use the disk")?;
     administrator(seconds, &disks[0], &mut seen)?;
+    tracer(seconds, &mut seen)?;
     hostile(seconds, &disks, &mut seen)?;
     Ok(seen)
 }
@@ -149,6 +144,27 @@ fn administrator(seconds: u64, disk: &Disk, seen: &mut Checks) -> Result<()> {
     Ok(())
 }
 
+/// Bob stops and continues his own processes as their tracer, all the time: beside alice, within a limit, and paused.
+fn tracer(seconds: u64, seen: &mut Checks) -> Result<()> {
+    let mut site = Site::start(None, "")?;
+    site.task(ALICE, "compute", &[], &["compute"])?;
+    site.task(BOB, "tracer", &[], &["trace", "4"])?;
+    let mut look = |what: &str, of: &dyn Fn(&[Used]) -> f64, due: f64, at_least: bool| -> Result<()> {
+        clock::sleep(Nanos::from_secs(SETTLE));
+        let got = of(&site.measure(seconds)?);
+        let what = format!("who traces its own processes: {what}");
+        seen.checks.push(Check { what, due, got, at_least });
+        Ok(())
+    };
+    let alice = |used: &[Used]| parts(used, |used| used.cpu_ns)[0];
+    let bob = |used: &[Used]| used[1].cpu_ns as f64 / (seconds * 1_000_000_000) as f64;
+    look("the other's half of the CPU", &alice, 0.5, true)?;
+    divvy_as(BOB, &["set", "tracer", "--limit", "20%"])?;
+    look("a limit of 20 %", &bob, 0.2, false)?;
+    divvy_as(BOB, &["pause", "tracer"])?;
+    look("the other's part while it is paused", &alice, 1.0, true)
+}
+
 /// Bob starts processes without end and resumes all that are his, carol reads with eight threads and takes all memory that she
 /// can; alice has one task for each resource.
 fn hostile(seconds: u64, [disk, swap]: &[Disk; 2], seen: &mut Checks) -> Result<()> {
@@ -196,10 +212,13 @@ fn hostile(seconds: u64, [disk, swap]: &[Disk; 2], seen: &mut Checks) -> Result<
     Ok(())
 }
 
-/// `figcpus SECONDS`: two CPUs, and less wanted than there is: whoever wants one CPU has one, whatever the shares.
+/// `figcpus SECONDS`: two CPUs, of which three programs of one thread want all that they are due; a disk; and less wanted than there is:
+/// whoever wants one CPU has one, whatever the shares.
 pub(super) fn several_cpus(mut args: impl Iterator<Item = String>) -> Result<Checks> {
     let seconds = number(&mut args, "SECONDS")?;
     let mut seen = Checks::default();
+    super::exact::cpu("cpu 1:2:3, two CPUs", seconds, &mut seen)?;
+    super::exact::limits(seconds, &mut seen)?;
     let mut site = Site::start(None, "")?;
     site.task(ALICE, "a", &[], &["compute"])?;
     site.task(BOB, "b", &["--share", "9"], &["compute"])?;

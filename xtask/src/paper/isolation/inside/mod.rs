@@ -3,6 +3,7 @@
 
 mod checks;
 mod disk;
+mod exact;
 mod exchange;
 mod memory;
 mod phone;
@@ -54,6 +55,8 @@ pub(super) fn experiment(name: &str, args: impl Iterator<Item = String>) -> Resu
         "fig8" => keep(name, &disk::run(args)?),
         "fig9" => keep(name, &exchange::run(args)?),
         "figchecks" => keep(name, &checks::run(args)?),
+        "figexact" => keep(name, &exact::run(args)?),
+        "figbfq" => keep(name, &exact::by_bfq(args)?),
         "figcpus" => keep(name, &checks::several_cpus(args)?),
         "fig11" => keep(name, &phone::run(args)?),
         _ => bail!("there is no experiment called {name}"),
@@ -235,6 +238,12 @@ fn since(to: &[Used], from: &[Used]) -> Vec<Used> {
         read: to.read - from.read,
     };
     to.iter().zip(from).map(used).collect()
+}
+
+/// Each one's part of what all used.
+fn parts(used: &[Used], of: fn(&Used) -> u64) -> Vec<f64> {
+    let all = used.iter().map(of).sum::<u64>().max(1) as f64;
+    used.iter().map(|used| of(used) as f64 / all).collect()
 }
 
 impl Drop for Site {
