@@ -29,7 +29,8 @@ fn a_quick_run_makes_the_page() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let page = std::fs::read_to_string(out.join("isolation.md")).expect("a page");
     assert!(page.contains("**This is a quick run**"), "{page}");
-    for part in ["Fig. 7", "Fig. 8", "Figs 9 and 10", "Fig. 11", "the kernel's own tests"] {
+    for part in ["Fig. 7", "Fig. 8", "Figs 9 and 10", "Fig. 11", "the kernel's own tests", "Very many leaves"]
+    {
         assert!(page.contains(part), "{part}: {page}");
     }
     // t_s,task,pages: of four tasks the two with guarantees keep them from when they have them.

@@ -6,6 +6,7 @@ mod checks;
 mod disk;
 mod exchange;
 mod inside;
+mod leaves;
 mod memory;
 mod phone;
 mod tasks;
@@ -34,9 +35,10 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
         ("fig9-10", exchange::fig9),
         ("fig11", phone::fig11),
         ("checks", checks::checks),
+        ("leaves", leaves::leaves),
     ])?;
     let mut preface = vec![
-        "Written by `cargo xtask paper isolation`, each part alone with `--only fig7`, `fig8`, `fig9-10`, `fig11`, `checks`: `divvyd \
+        "Written by `cargo xtask paper isolation`, each part alone with `--only fig7`, `fig8`, `fig9-10`, `fig11`, `checks`, `leaves`: `divvyd \
          --system --backend cgroup` in the test machine (`cargo xtask vm`), where the kernel gives effect to what the market \
          says. What becomes of which right is in [backends.md](../backends.md#memory-and-disks)."
             .to_owned(),

@@ -5,6 +5,7 @@ mod checks;
 mod disk;
 mod exact;
 mod exchange;
+mod leaves;
 mod memory;
 mod phone;
 
@@ -27,6 +28,7 @@ use super::TASK;
 pub(super) use checks::{Check, Checks, REQUESTS};
 pub(super) use disk::{FILE, Readers};
 pub(super) use exchange::{Exchanges, Part, TICKETS};
+pub(super) use leaves::Leaves;
 pub(super) use memory::HARD;
 pub(super) use memory::Owned;
 pub(super) use phone::{BIG, BOOKS, SMALL, Served};
@@ -58,6 +60,7 @@ pub(super) fn experiment(name: &str, args: impl Iterator<Item = String>) -> Resu
         "figexact" => keep(name, &exact::run(args)?),
         "figbfq" => keep(name, &exact::by_bfq(args)?),
         "figcpus" => keep(name, &checks::several_cpus(args)?),
+        "figleaves" => keep(name, &leaves::run(args)?),
         "fig11" => keep(name, &phone::run(args)?),
         _ => bail!("there is no experiment called {name}"),
     }
