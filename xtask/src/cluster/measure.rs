@@ -1,18 +1,18 @@
 //! What is measured on a site: shares, what a start costs, how long a change takes. Its rows are data of `paper/cluster.rs`.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use divvy_linux::clock;
 use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::accounting::sacctmgr;
 use super::push::{self, Watcher};
-use super::quick::{books, cancel, hog, wait_for};
+use super::quick::{cancel, hog, used, wait_for};
 use super::site::{NODES, Node, Site, as_user, bounded, done};
 
 /// Before each row, on standard output.
 pub(crate) const ROW: &str = "cluster-row: ";
-/// Whoever began first ran alone, and what it had too much is taken back first.
+/// Whoever began first ran alone, and what it had too much is taken back first. CPU time of all jobs.
 const SETTLE: Nanos = Nanos::from_secs(6);
 
 /// One number; a row of the data.
@@ -50,18 +50,10 @@ pub(super) fn run(site: &mut Site, quick: bool) -> Result<()> {
     pushes(site, if quick { 2 } else { 20 })
 }
 
-/// What each job gets of the CPU time of all of them in a window.
+/// What each job gets of the CPU time of all of them, while they have `window` of it.
 fn parts(part: &str, run: u32, window: Nanos, jobs: &[(String, u32, f64)]) -> Result<()> {
     let numbers: Vec<u32> = jobs.iter().map(|(_, job, _)| *job).collect();
-    clock::sleep(SETTLE);
-    let begin = books(&numbers)?;
-    clock::sleep(window);
-    let end = books(&numbers)?;
-    let used = |job: &u32| {
-        let end = end.get(job).context("a job has ended")?;
-        Ok((end - begin.get(job).context("a job has not begun")?) as f64)
-    };
-    let used: Vec<f64> = numbers.iter().map(used).collect::<Result<_>>()?;
+    let (used, _) = used(&numbers, SETTLE, window)?;
     let all: f64 = used.iter().sum();
     jobs.iter().zip(used).try_for_each(|((who, _, due), used)| row(part, run, who, used / all, Some(*due)))
 }

@@ -15,10 +15,12 @@ use super::site::{Node, Site, as_user, done, eventually};
 /// How far a job may be from its part of the CPU time of all jobs of a node, as a fraction of all of it, where the machine is
 /// busy with other things too.
 const MAX_FRACTION_ERROR: f64 = 0.015;
-/// Whoever began first ran alone, and what it had too much is taken back first.
+/// Whoever began first ran alone, and what it had too much is taken back first. CPU time of all jobs.
 const SETTLE: Nanos = Nanos::from_secs(4);
-/// How long the jobs' CPU time is counted.
+/// Of how much CPU time of all jobs the parts are counted.
 const WINDOW: Nanos = Nanos::from_secs(10);
+/// How many times as long as on a CPU that is the jobs' alone they may take to have it.
+const BUSY: u64 = 60;
 /// What the plugin waits for its divvyd, unless its line says otherwise, and how much longer a job may take that it waits for.
 const TIMEOUT: Nanos = Nanos::from_secs(2);
 const SLACK: Nanos = Nanos::from_secs(10);
@@ -166,21 +168,47 @@ fn shares(site: &mut Site) -> Result<()> {
     Ok(())
 }
 
+/// What each of the jobs used, in ns, once they had `settle` together and while they had `window`, and how long that took. By
+/// their CPU time, not by the clock: on a busy machine ten seconds were a quarter of one of theirs, which was one job's turn.
+///
+/// # Errors
+/// Where a job has ended, or they have next to nothing of a CPU.
+pub(super) fn used(jobs: &[u32], settle: Nanos, window: Nanos) -> Result<(Vec<f64>, Nanos)> {
+    let later = |begin: &BTreeMap<u32, u64>, wanted: Nanos| {
+        let until = clock::now() + Nanos(wanted.0 * BUSY);
+        loop {
+            let now = books(jobs)?;
+            let had = now.values().sum::<u64>().saturating_sub(begin.values().sum());
+            if had >= wanted.0 {
+                return Ok(now);
+            }
+            let left = Nanos(wanted.0 - had);
+            ensure!(
+                clock::now() < until,
+                "the jobs had {had} ns of a CPU within {BUSY} times {} ns: give them a quieter machine",
+                wanted.0
+            );
+            clock::sleep(left.max(Nanos::from_millis(20)));
+        }
+    };
+    let begin = later(&books(jobs)?, settle)?;
+    let since = clock::now();
+    let end = later(&begin, window)?;
+    let took = clock::now().since(since);
+    let of = |job: &u32| {
+        let end = end.get(job).with_context(|| format!("job {job} has ended"))?;
+        Ok(end.saturating_sub(*begin.get(job).unwrap_or(&0)) as f64)
+    };
+    Ok((jobs.iter().map(of).collect::<Result<_>>()?, took))
+}
+
 /// What each of the jobs, which compute, gets of the CPU time of all of them in a window, beside what is due to it.
 ///
 /// # Errors
 /// Where one is farther off than [`MAX_FRACTION_ERROR`].
 fn measure(jobs: &[(String, u32, f64)]) -> Result<()> {
     let numbers: Vec<u32> = jobs.iter().map(|(_, job, _)| *job).collect();
-    clock::sleep(SETTLE);
-    let (begin, since) = (books(&numbers)?, clock::now());
-    clock::sleep(WINDOW);
-    let (end, window) = (books(&numbers)?, clock::now().since(since));
-    let used = |job: &u32| {
-        let end = end.get(job).context("a job has ended")?;
-        Ok((end - begin.get(job).unwrap_or(&0)) as f64)
-    };
-    let used: Vec<f64> = numbers.iter().map(used).collect::<Result<_>>()?;
+    let (used, window) = used(&numbers, SETTLE, WINDOW)?;
     let all: f64 = used.iter().sum();
     let mut off: f64 = 0.0;
     for ((what, _, part), used) in jobs.iter().zip(&used) {

@@ -13,7 +13,8 @@ use crate::cluster::{ROW, Row, measured};
 /// # Errors
 /// What is missing here, or cannot be measured.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
-    let mut e = Experiment::<Live>::new(args, "cluster")?;
+    // One site, and all of a node's jobs on its one CPU.
+    let mut e = Experiment::<Live>::new(&PaperArgs { lanes: 1, ..args.clone() }, "cluster")?;
     let cpus = e.bench.cpus().to_vec();
     let before = super::machine::busy(&cpus);
     let said = measured(args.programs.as_deref(), args.quick)?;
@@ -25,7 +26,8 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     e.page.heading("Shares on a node of one CPU");
     e.page.text(
         "*shares*: a job of alice and one of bob, at 1:3 by the policy. *fairshare*: accounts science, law and arts at 3:2:1, with a user and a \
-         job each (`divvy site sync`, `accounts=yes`). CPU time is the kernel's of the jobs' processes; the first seconds are left out.",
+         job each (`divvy site sync`, `accounts=yes`). CPU time is the kernel's of the jobs' processes; their first 6 s are left out, and a \
+         run is 30 s of theirs (quick: 5 s), however long others make them wait.",
     );
     for (part, limit, what) in [
         ("shares", 0.5, "two jobs of two users at 1:3: farthest from its part"),
