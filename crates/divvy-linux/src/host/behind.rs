@@ -182,7 +182,8 @@ impl LinuxHost {
         if self.clients[i].condition != Condition::Behind
             && let Err(e) = self.put_behind(i)
         {
-            return if self.has_lost_leaf(i, &e) { Ok(false) } else { Err(host_error(&e)) };
+            let gone = self.awaits_leaf(i, &e) || self.has_lost_leaf(i, &e);
+            return if gone { Ok(false) } else { Err(host_error(&e)) };
         }
         (self.clients[i].waits, self.clients[i].in_turn) = (false, true);
         Ok(true)
