@@ -273,22 +273,28 @@ impl LinuxHost {
     }
 
     /// Of the clients that compute and are held (on several CPUs of all), has as many give way as there are CPUs on which nobody
-    /// computes, and the others stand: those first who were told so last, whose turn has just ended, then whoever gives way already, then who has stood for longest.
+    /// computes, and the others stand: those first who were told so last, whose turn has just ended, then whoever gives way
+    /// already, then who has stood for longest. Where somebody has what is left in its turn, all others stand, also those that
+    /// nap, which give way else.
     pub(super) fn settle_ways(&mut self) {
         self.note_alone();
         let giving = std::mem::take(&mut self.rests.giving);
         let coming = |client| self.put_off.releasing.iter().any(|&(due, _)| due == client);
         let several = self.cpus.len() > 1;
-        let mut wanting = self.cpus.len() as u64;
-        let mut held = Vec::new();
+        // What is left is its own who has that in its turn.
+        let taken = self.clients.with_ids().any(|(_, c)| c.in_turn);
+        let mut wanting = if self.rests.are_on() && !taken { self.cpus.len() as u64 } else { 0 };
+        let (mut held, mut resting) = (Vec::new(), Vec::new());
         for (client, c) in self.clients.with_ids().filter(|(_, c)| c.can_give_way()) {
             let behind = c.condition == Condition::Behind;
             let fills_gaps = self.fills_gaps(client);
             if c.in_turn {
-                wanting = 0; // What is left is its own.
                 continue;
             }
             if !several && !c.is_steady() {
+                if c.waits && (taken && behind || !taken && c.condition.stands() && self.rests.are_on()) {
+                    resting.push(client.index());
+                }
                 continue;
             }
             let opened = giving.iter().position(|&of| of == client);
@@ -300,8 +306,12 @@ impl LinuxHost {
                 held.push((order, client, c.width, fills_gaps, opened.is_some() || behind));
             }
         }
-        if !self.rests.are_on() {
-            wanting = 0;
+        for i in resting {
+            let hold = |e: &mut Self| e.hold_client(i).map(|_| ()).map_err(|(_, e)| e);
+            let done = if taken { hold(self) } else { self.put_behind(i).map_err(|e| host_error(&e)) };
+            if let Err(e) = done {
+                self.news.push_back(News::Failed(ClientId(i as u32), e));
+            }
         }
         held.sort_unstable_by_key(|&(order, ..)| order);
         for (_, client, width, fills_gaps, runs) in held {
