@@ -247,13 +247,12 @@ impl Tree {
             self.look_at_memory();
         }
         let mut leaves = Vec::new();
-        for client in self.stale() {
-            leaves.extend(clients.leaf(client).and_then(Option::take));
-        }
-        let remade = if std::mem::take(&mut self.stale.lost) { self.remake(&mut leaves) } else { Ok(false) };
+        self.gather(clients, &mut leaves);
+        let lost = std::mem::take(&mut self.stale.lost);
+        let remade = if lost { self.remake_all(clients, &mut leaves) } else { Ok(false) };
         let mut done = remade.and_then(|_| self.follow(&mut leaves));
         if done.as_ref().is_err_and(|e| is_gone(e.errno())) {
-            done = match self.remake(&mut leaves) {
+            done = match self.remake_all(clients, &mut leaves) {
                 Ok(true) => self.follow(&mut leaves),
                 Ok(false) => done,
                 Err(e) => Err(e),
@@ -265,6 +264,24 @@ impl Tree {
             }
         }
         done
+    }
+
+    /// Takes the leaves of those to whom something is owed.
+    fn gather(&self, clients: &mut impl WithLeaves, leaves: &mut Vec<Leaf>) {
+        for client in self.stale() {
+            leaves.extend(clients.leaf(client).and_then(Option::take));
+        }
+    }
+
+    /// Makes anew what somebody has removed: with a user's cgroup all leaves in it, also those to whom nothing else is owed.
+    fn remake_all(&mut self, clients: &mut impl WithLeaves, leaves: &mut Vec<Leaf>) -> Result<bool> {
+        let any = self.remake(leaves)?;
+        let before = leaves.len();
+        self.gather(clients, leaves);
+        if leaves.len() > before {
+            self.remake(leaves)?;
+        }
+        Ok(any)
     }
 
     /// Makes those of `leaves`, and of the users' cgroups, anew that somebody has removed; whether there were any.

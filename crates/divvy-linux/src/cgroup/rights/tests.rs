@@ -468,6 +468,15 @@ fn what_somebody_has_removed_is_made_anew() {
     assert!(tree.give(&[], Check::Nothing, &mut places).is_ok());
     assert_eq!(tree.take_remade(), [4]);
     assert!(root.join("c4").exists());
+    // And all of a user whose whole cgroup turns out to be gone, too.
+    for gone in ["c4", "u1002"] {
+        std::fs::remove_dir_all(root.join(gone)).expect("there");
+    }
+    tree.note_lost(places.0[4].as_ref().expect("it stays"));
+    assert!(tree.give(&[], Check::Nothing, &mut places).is_ok());
+    let mut told = tree.take_remade();
+    told.sort_unstable();
+    assert_eq!(told, [2, 3, 4]);
     // Where even the tree is gone there is nothing to be done: that is said, and everybody stays.
     std::fs::remove_dir_all(&root).expect("there");
     let said = give(&mut tree, &mut places, 100).expect_err("nothing is there");
