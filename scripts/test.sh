@@ -76,8 +76,8 @@ echo "divvy-cli: knows no server"
 
 step packages
 # What a registry of crates would be given: versions, descriptions and files are there, and each package is built from what is in it.
-# Cargo keeps what it has unpacked of them by name and version, and would build an earlier day's.
-rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/divvy-*
+# Cargo keeps what it has unpacked and built of them by name and version, and would build against an earlier day's.
+rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/divvy-* target/packages/debug/.fingerprint/divvy-*
 CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 cargo package --workspace --exclude xtask --allow-dirty --quiet --target-dir target/packages
 
 step programs
