@@ -1,7 +1,6 @@
 //! What the exact gate knows of one client.
 
 use super::queue::Ticket;
-use super::wake::Owed;
 use crate::gate::roster::{Await, Awaited, Roster};
 use crate::{ClientId, Instant, Nanos, Share};
 
@@ -77,8 +76,9 @@ pub(super) struct Client {
     pub(super) prompt: bool,
     /// When it last did.
     pub(super) heard: Instant,
-    /// Set when it was told to have fallen asleep.
-    pub(super) owed: Option<Owed>,
+    /// What the others were ahead of it when it was told to have fallen asleep, ns, and what all had used by then.
+    pub(super) owed: i128,
+    pub(super) used_by_then: u128,
     /// Sleeps and wakes so often that a CPU idles under it alone: up to this cycle it does not count as awake.
     pub(super) flickers: Option<u64>,
 }
@@ -108,7 +108,8 @@ impl Client {
             alone: 256,
             prompt: false,
             heard: Instant::ZERO,
-            owed: None,
+            owed: 0,
+            used_by_then: 0,
             flickers: None,
         }
     }

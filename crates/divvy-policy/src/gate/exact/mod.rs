@@ -72,7 +72,6 @@ use crate::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
 use client::{Client, Place};
 pub use entry::EXACT;
 use queue::Waiting;
-use wake::Turns;
 
 /// A client that wants the CPU and got nothing of it, for a stranger has it, is not looked at sooner than after this: 200 us.
 const STARVED_LOOK: Nanos = Nanos::from_micros(200);
@@ -205,8 +204,8 @@ pub struct Exact {
     alone_since: Option<Instant>,
     /// Told to have woken, and waiting until it is known how far the others are.
     waking: Vec<ClientId>,
-    /// Of who woke last.
-    turns: Option<Turns>,
+    /// Who woke last, and in how many turns a quota is used while it competes; 1 for whole allowances.
+    turns: Option<(ClientId, u64)>,
     /// Clients whose place changed to one where they are held; told once it is known that they are not released anew.
     leaving: Vec<ClientId>,
     /// Clients whose place changed to one where they run.

@@ -3,10 +3,9 @@
 //! On one CPU a client that wakes takes the CPU at once, and whoever had it is held until its turn comes, so that the two do
 //! not share the CPU evenly whatever their shares are. While both want the CPU they take turns: a quota is used in as
 //! many turns as make the longest [`TURN`] long, half as many each time that the one that woke has used a turn up, until
-//! turns are whole allowances again. The first turn of the one that woke is longer by what it is behind the others in this
-//! cycle, since they ran while it slept: who sleeps and never wants more than its share has all that it wants. Where a cycle
-//! ended meanwhile, what the others were ahead of it when it fell asleep, because they had their turns first, it is still
-//! owed, less its part of what they have used since.
+//! turns are whole allowances again. What the others have used of their quotas while it slept it forfeits of its own, in
+//! proportion (processor sharing: nobody is owed anything for the time in which it slept). What they were ahead of it when it
+//! fell asleep, because they had their turns first, it is still owed, less the same.
 
 use super::Exact;
 use super::client::{Client, Place};
@@ -33,46 +32,25 @@ pub(super) fn next_look(prompt: bool, asleep: Nanos) -> Option<Nanos> {
     }
 }
 
-/// Short turns, while one that woke competes with whoever had the CPU.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Turns {
-    woken: ClientId,
-    /// In how many turns a quota is used; 1 for whole allowances.
-    parts: u64,
-    /// By how much its first turn is longer.
-    behind: Nanos,
-}
-
-/// What the others were ahead of a client when it was told to have fallen asleep.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Owed {
-    cycle: u64,
-    /// ns.
-    time: i128,
-    /// What all had used by then, ns.
-    used_by_then: u128,
-}
-
 impl Exact {
     /// The longest run of a client in one go, where that is not its whole allowance.
     pub(super) fn turn(&self, client: ClientId) -> Option<Nanos> {
-        let Some(Turns { woken, parts, behind }) = self.turns else { return self.params.slice };
+        let Some((woken, turns)) = self.turns else { return self.params.slice };
         // Turns are short for its sake alone: not while it sleeps, nor once it is through with the cycle, or gone.
         let wants = |c: &Client| matches!(c.place, Place::Head) || c.place == Place::Waiting(self.cycle);
-        if parts <= 1 || self.params.slice.is_some() || !self.clients.get(woken).is_some_and(wants) {
+        if turns <= 1 || self.params.slice.is_some() || !self.clients.get(woken).is_some_and(wants) {
             return self.params.slice;
         }
         let quota = nanos(self.quota(self.clients.get(client)?));
-        let turn = Nanos(quota.0 / parts).max(TURN_MIN);
-        Some(if client == woken { turn + behind } else { turn })
+        Some(Nanos(quota.0 / turns).max(TURN_MIN))
     }
 
     /// The one that woke has used a turn up: the longer it stays awake, the longer are the turns.
     pub(super) fn lengthen_turns(&mut self, client: ClientId) {
-        if let Some(turns) = &mut self.turns
-            && turns.woken == client
+        if let Some((woken, turns)) = &mut self.turns
+            && *woken == client
         {
-            (turns.parts, turns.behind) = ((turns.parts / 2).max(1), Nanos::ZERO);
+            *turns = (*turns / 2).max(1);
         }
     }
 
@@ -88,26 +66,25 @@ impl Exact {
     /// A client that has woken takes the CPU.
     pub(super) fn promote(&mut self, now: Instant, client: ClientId) {
         let head = self.heads.first().copied();
-        let (left, all) = self.left_of_cycle(head);
+        let left = head.map(|head| self.left_of_cycle(Some(head)));
         let Some(quota) = self.clients.get(client).map(|c| self.quota(c)) else { return };
-        let (used_by_all, cycle) = (self.used_by_all, self.cycle);
+        let used_by_all = self.used_by_all;
         let Some(c) = self.clients.get_mut(client) else { return };
         (c.looked, c.used_since_look) = (now, Nanos::ZERO);
-        if let Some(owed) = c.owed.take()
-            && owed.cycle < cycle
-        {
-            let used = i128::try_from(used_by_all - owed.used_by_then).unwrap_or(i128::MAX);
-            c.allowance += (owed.time - used.saturating_mul(quota) / all).max(0);
+        let owed = core::mem::take(&mut c.owed);
+        if let Some((left, all)) = left {
+            let used = i128::try_from(used_by_all - c.used_by_then).unwrap_or(i128::MAX);
+            let owed = (owed - used.saturating_mul(quota) / all).max(0);
+            c.allowance = c.allowance.min(quota.saturating_mul(left) / all + Self::grain()) + owed;
         }
-        let behind = nanos((c.allowance - quota.saturating_mul(left) / all).max(0));
         if c.allowance <= Self::grain() {
             return self.hold_at(client, self.spent_place(false));
         }
         let Some(head) = head else { return self.run_as_head(client) };
         let other = self.clients.get(head).map_or(0, |c| self.quota(c));
         let (longest, shortest) = (quota.max(other), quota.min(other));
-        let parts = (longest / i128::from(TURN.0)).min(shortest / i128::from(TURN_MIN.0)).max(1);
-        self.turns = Some(Turns { woken: client, parts: u64::try_from(parts).unwrap_or(1), behind });
+        let turns = (longest / i128::from(TURN.0)).min(shortest / i128::from(TURN_MIN.0)).max(1);
+        self.turns = Some((client, u64::try_from(turns).unwrap_or(1)));
         self.hold_at(head, Place::Waiting(self.cycle));
         self.run_as_head(client);
     }
@@ -116,10 +93,10 @@ impl Exact {
     pub(super) fn note_owed(&mut self, client: ClientId) {
         let (left, all) = self.left_of_cycle(None);
         let Some(quota) = self.clients.get(client).map(|c| self.quota(c)) else { return };
-        let (cycle, used_by_then) = (self.cycle, self.used_by_all);
+        let used_by_all = self.used_by_all;
         let Some(c) = self.clients.get_mut(client) else { return };
-        let time = (c.allowance - quota.saturating_mul(left) / all).clamp(0, quota.max(0));
-        c.owed = Some(Owed { cycle, time, used_by_then });
+        c.owed = (c.allowance - quota.saturating_mul(left) / all).clamp(0, quota.max(0));
+        c.used_by_then = used_by_all;
     }
 
     /// What those that wait, and the head if it is given, have left of their quotas in this cycle, and the sum of those.
