@@ -84,7 +84,7 @@ fn what_a_group_has_is_divided_within_it() {
     assert_eq!(must(sandbox, &["resume", "build"]), "build/: 2 clients resumed\n");
     let refused = sandbox.run(&["set", "build", "--limit", "50%"]);
     assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("limits and reservations are for clients"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("limits, reservations and CPUs are for clients"), "{}", refused.stderr);
     assert!(must(sandbox, &["detach", "build"]).starts_with("build/: 2 clients detached after "));
     assert!(list(sandbox).get("groups").is_none());
     drop(started);
