@@ -99,8 +99,6 @@ pub(crate) struct Client {
     pub(crate) condition: Condition,
     /// Held because others come first: it may have what they leave.
     pub(crate) waits: bool,
-    /// It has what the others leave in its own turn: whoever waits stands.
-    pub(crate) in_turn: bool,
     /// What it was attached by; `None` for a command.
     pub(crate) selector: Option<Selector>,
     /// When it was attached: whoever began later has used nothing before.
@@ -139,7 +137,6 @@ impl Client {
             members,
             condition: Condition::Released,
             waits: false,
-            in_turn: false,
             selector: None,
             since: StartTime(0),
             had_members: false,
@@ -657,7 +654,7 @@ impl Host for LinuxHost {
     fn hold(&mut self, client: ClientId) -> std::result::Result<(), HostError> {
         self.release_if_due(client);
         self.rests.close(client);
-        (self.clients[client.index()].waits, self.clients[client.index()].in_turn) = (false, false);
+        self.clients[client.index()].waits = false;
         if self.clients[client.index()].is_gone() {
             return Err(HostError::Gone);
         }
@@ -709,7 +706,7 @@ impl Host for LinuxHost {
         let mut measure = || -> Result<Nanos> {
             let mut read = false;
             self.catch_up(i)?;
-            if !self.clients[i].condition.stands() && self.needs_scan(i, now) {
+            if !self.clients[i].is_held() && self.needs_scan(i, now) {
                 read = self.bring_up_to_date(i, now)?;
             }
             let c = &mut self.clients[i];
@@ -746,7 +743,7 @@ impl Host for LinuxHost {
         let scan = self.look_for_runnable(i, now).map_err(|e| host_error(&e))?;
         let c = &mut self.clients[i];
         c.condition = c.condition.seen(scan.suspended > 0 && scan.running == 0);
-        if c.condition.stands() {
+        if c.is_held() {
             return Ok(Observed::Runnable);
         }
         let asleep = scan.running == 0 && !c.condition.is_stopped();

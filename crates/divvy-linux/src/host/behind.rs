@@ -159,7 +159,10 @@ impl LinuxHost {
             return Ok(false);
         }
         self.release_if_due(client);
-        (self.clients[i].waits, self.clients[i].in_turn) = (true, false);
+        self.clients[i].waits = true;
+        if self.clients[i].condition == Condition::InTurn {
+            self.clients[i].condition = Condition::Behind;
+        }
         if self.clients[i].is_steady() || self.cpus.len() > 1 {
             if !self.rests.is_open(client) {
                 self.rests.giving.push(client); // Who comes instead decides how.
@@ -179,13 +182,14 @@ impl LinuxHost {
         }
         self.rests.close(client);
         self.put_off.releasing.retain(|&(of, _)| of != client);
-        if self.clients[i].condition != Condition::Behind
+        if !self.clients[i].condition.is_behind()
             && let Err(e) = self.put_behind(i)
         {
             let gone = self.awaits_leaf(i, &e) || self.has_lost_leaf(i, &e);
             return if gone { Ok(false) } else { Err(host_error(&e)) };
         }
-        (self.clients[i].waits, self.clients[i].in_turn) = (false, true);
+        self.clients[i].waits = false;
+        self.clients[i].condition = Condition::InTurn;
         Ok(true)
     }
 
@@ -282,13 +286,13 @@ impl LinuxHost {
         let coming = |client| self.put_off.releasing.iter().any(|&(due, _)| due == client);
         let several = self.cpus.len() > 1;
         // What is left is its own who has that in its turn.
-        let taken = self.clients.with_ids().any(|(_, c)| c.in_turn);
+        let taken = self.clients.with_ids().any(|(_, c)| c.condition == Condition::InTurn);
         let mut wanting = if self.rests.are_on() && !taken { self.cpus.len() as u64 } else { 0 };
         let (mut held, mut resting) = (Vec::new(), Vec::new());
         for (client, c) in self.clients.with_ids().filter(|(_, c)| c.can_give_way()) {
             let behind = c.condition == Condition::Behind;
             let fills_gaps = self.fills_gaps(client);
-            if c.in_turn {
+            if c.condition == Condition::InTurn {
                 continue;
             }
             if !several && !c.is_steady() {

@@ -9,8 +9,10 @@ pub(crate) enum Condition {
     Stopped,
     /// Kept from running.
     Held,
-    /// It has what the others leave of the CPU.
+    /// It has what the others leave of the CPU while it waits for its turn.
     Behind,
+    /// It has what the others leave in its own turn: whoever waits stands.
+    InTurn,
     /// Kept from running, and somebody else stopped it, too.
     HeldAndStopped,
     /// It was to be held and was found to run, at least in part: somebody else has resumed it.
@@ -22,6 +24,11 @@ pub(crate) enum Condition {
 impl Condition {
     pub(crate) const fn is_held(self) -> bool {
         matches!(self, Self::Held | Self::HeldAndStopped | Self::Behind)
+    }
+
+    /// Whether its cgroup is put behind the others'.
+    pub(crate) const fn is_behind(self) -> bool {
+        matches!(self, Self::Behind | Self::InTurn)
     }
 
     /// Whether none of its processes is to run.
@@ -60,7 +67,7 @@ impl Condition {
 
 #[cfg(test)]
 mod tests {
-    use super::Condition::{self, Gone, Held, HeldAndStopped, Released, Resumed, Stopped};
+    use super::Condition::{self, Behind, Gone, Held, HeldAndStopped, InTurn, Released, Resumed, Stopped};
 
     #[test]
     fn what_others_did_is_kept_apart_from_what_we_do() {
@@ -71,6 +78,11 @@ mod tests {
         // A look tells of those that are not held, and only of whether they were stopped.
         assert_eq!(all.map(|c| c.seen(true)), [Stopped, Stopped, Held, HeldAndStopped, Resumed]);
         assert_eq!(all.map(|c| c.seen(false)), [Released, Released, Held, HeldAndStopped, Resumed]);
+        // Who has what is left is held only while it waits, and stands in neither case.
+        let behind = [Behind, InTurn];
+        assert_eq!(behind.map(Condition::is_held), [true, false]);
+        assert!(behind.into_iter().all(|c| c.is_behind() && !c.stands() && c.seen(true) == c));
+        assert!(!all.into_iter().any(Condition::is_behind));
         assert!(all.into_iter().all(|c| c.gone().is_gone() && c.gone().is_stopped() == c.is_stopped()));
         assert_eq!(Gone { stopped: true }.seen(false), Gone { stopped: true });
     }

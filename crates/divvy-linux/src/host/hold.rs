@@ -124,10 +124,10 @@ impl LinuxHost {
         };
         let c = &mut self.clients[i];
         let now = clock::now();
-        (c.stood_since, c.in_turn) = (now, false);
+        c.stood_since = now;
         let look = &mut Look::new(&mut self.table, &mut self.tally, now, true);
         if let Some(leaf) = c.leaf.as_ref().filter(|leaf| !leaf.is_signalled()) {
-            let behind = c.condition == Condition::Behind;
+            let behind = c.condition.is_behind();
             look.tally.signals += 1 + u64::from(behind);
             let done = leaf.freeze();
             match done {
@@ -142,7 +142,7 @@ impl LinuxHost {
             }
             return Ok(Delivery::Sent);
         }
-        if c.condition == Condition::Behind
+        if c.condition.is_behind()
             && let Some(leaf) = &c.leaf
         {
             leaf.put_behind(false).map_err(failed)?;
@@ -174,7 +174,6 @@ impl LinuxHost {
             return Ok(Delivery::Sent);
         }
         let c = &mut self.clients[i];
-        c.in_turn = false;
         let cpu = cpu.filter(|_| c.lanes.cpus.is_empty());
         c.cpu = cpu;
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
@@ -184,7 +183,7 @@ impl LinuxHost {
             None => None,
         };
         let delivery = match &c.leaf {
-            Some(leaf) if c.condition == Condition::Behind => {
+            Some(leaf) if c.condition.is_behind() => {
                 look.tally.signals += 1;
                 leaf.put_behind(false).map(|()| Delivery::Sent)
             }

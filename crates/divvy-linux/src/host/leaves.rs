@@ -110,7 +110,7 @@ impl LinuxHost {
             for member in self.known_members(client, usize::MAX) {
                 self.take_into_leaf(client, member.pid);
             }
-            let held = self.clients.get(client.index()).filter(|c| c.is_held());
+            let held = self.clients.get(client.index()).filter(|c| c.condition.stands());
             let frozen = held.and_then(|c| c.leaf.as_ref()).map_or(Ok(()), Leaf::freeze);
             let text = "somebody has removed its cgroup: it is made anew, and its processes are in it again";
             self.notices
