@@ -549,6 +549,32 @@ fn beside_a_sleeper_nobody_is_suspended() {
     assert_eq!(sandbox.processes(), []);
 }
 
+/// One that computes has what one that sleeps on and on leaves, in its own turn; the third, which naps, is not to have as much of
+/// that when its own is over: it had 33 % of 25.
+#[test]
+fn who_naps_has_its_part_beside_one_that_sleeps_on() {
+    /// Of what the two had.
+    const MAX_PART_ERROR: f64 = 0.04;
+    let test = "who_naps_has_its_part_beside_one_that_sleeps_on";
+    if weights(test).is_none() {
+        return;
+    }
+    let sandbox = Sandbox::own();
+    let work = "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done";
+    let naps = format!("1:while :; do {work}; sleep 0.003; done # client naps");
+    let computes = format!("3:{SPIN} # client computes");
+    let cpu_list = one_cpu();
+    let args = ["share", "--json", "--quiet", "--backend", "idle", "--cpus", &cpu_list, "1:sleep 600"];
+    let running = sandbox.start(&[&args[..], &[&naps, &computes]].concat());
+    eventually("enough CPU time", || (cpu(&sandbox.with("client")) >= 400).then_some(()));
+    running.signal(Signal::TERM);
+    let outcome = running.end();
+    let report = check_report(&String::from_utf8(outcome.stdout).expect("text"));
+    let had = [1, 2].map(|i| client(&report, i, "service_ns").as_f64().expect("a number"));
+    let part = had[0] / (had[0] + had[1]);
+    assert!((part - 0.25).abs() <= MAX_PART_ERROR, "{part}: {report}");
+}
+
 /// On two CPUs a program of two threads has what a loop of commands leaves, though it is its turn as well.
 #[test]
 fn several_threads_are_behind_a_loop_of_commands() {
