@@ -150,11 +150,14 @@ impl Scheduler {
         self.disk_gate.holds(client) || self.disk_shares.holds(client)
     }
 
-    /// Works out what everybody's part of the disks is, and divides them by it: from the first share or reservation of disks on,
-    /// and where the kernel does not do it.
-    pub(super) fn divide_disks_anew(&mut self) {
-        let Some(own) = &self.own else { return };
+    /// What everybody's part of the disks is in proportion to, if somebody asks for one that is not its share of the CPU.
+    fn disk_weights(&self, shares: &[(ClientId, u64)]) -> Option<BTreeMap<ClientId, u64>> {
+        let own = self.own.as_ref()?;
         let bounds = |client| self.book.entry(client).map_or_else(Default::default, |entry| entry.bounds);
+        let asks = |bounds: Bounds| bounds.disk_share.is_some() || bounds.reserve_disk_ppm.is_some();
+        if !shares.iter().any(|&(client, _)| asks(bounds(client))) {
+            return None;
+        }
         let of_client = |&(client, share): &(ClientId, u64)| {
             let within = own.groups.share(client).unwrap_or(share).max(1);
             // In a group, so many times what its share would have come to.
@@ -166,24 +169,25 @@ impl Scheduler {
                 own.groups.counts(client),
             )
         };
-        let shares = own.groups.shares();
         let promises: Vec<super::bounds::Promise> = shares.iter().map(of_client).collect();
         let clients = shares.iter().map(|&(client, _)| client);
-        let asked = clients
-            .clone()
-            .any(|client| bounds(client).disk_share.is_some() || bounds(client).reserve_disk_ppm.is_some());
-        let weights: BTreeMap<ClientId, u64> = if asked {
-            clients.zip(super::bounds::entitlements(&promises)).collect()
-        } else {
-            shares.into_iter().collect()
-        };
+        Some(clients.zip(super::bounds::entitlements(&promises)).collect())
+    }
+
+    /// Works out what everybody's part of the disks is, and divides them by it: from the first share or reservation of disks on,
+    /// and where the kernel does not do it.
+    pub(super) fn divide_disks_anew(&mut self, shares: &[(ClientId, u64)]) {
+        let asked = self.disk_weights(shares);
+        let by_us = asked.is_some() && !self.kernel_divides_disks();
+        // Nobody asks for the others' parts but the kernel.
+        let others = || if self.follows { shares.iter().copied().collect() } else { BTreeMap::new() };
+        let weights = asked.unwrap_or_else(others);
         if self.follows {
             let changed =
                 weights.iter().filter(|&(client, weight)| self.disk_shares.weight(*client) != *weight);
             self.weights.owed.extend(changed.map(|(&client, _)| client));
         }
         self.disk_shares.weights = weights;
-        let by_us = asked && !self.kernel_divides_disks();
         let gone: Vec<ClientId> = match by_us {
             true => Vec::new(),
             false => self.disk_shares.parts.keys().copied().collect(),

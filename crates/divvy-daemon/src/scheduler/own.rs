@@ -92,10 +92,11 @@ impl Scheduler {
 
     /// Tells the gate the shares that groups and reservations come to, where they are others.
     pub(super) fn apply_groups(&mut self) {
-        self.divide_disks_anew();
         let Some(own) = &self.own else { return };
+        let shares = own.groups.shares();
+        self.divide_disks_anew(&shares);
         let ledger = self.engine.ledger().clients();
-        let shares = self.with_reserves(own.groups.shares());
+        let shares = self.with_reserves(shares);
         let others = shares.into_iter().filter_map(|(client, share)| {
             let known = &ledger[client.index()];
             let share = Share::new(share).ok()?;
