@@ -353,6 +353,15 @@ fn open_raw(path: &ProcPath) -> rustix::io::Result<Option<OwnedFd>> {
     }
 }
 
+/// What the file at `path` begins with, as far as `buffer` goes; `None` if the process is gone.
+fn read_once<'a>(path: &ProcPath, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>> {
+    match open_raw(path).and_then(|fd| fd.map_or(Ok(None), |fd| pread_raw(fd, buffer))) {
+        Ok(None | Some(0)) => Ok(None),
+        Ok(Some(n)) => Ok(Some(buffer.get(..n).unwrap_or_default())),
+        Err(e) => Err(RawError::from(e).on(path)),
+    }
+}
+
 /// Reads from `fd` at its start until `buffer` is full or the file ends. How much was read; `None` if the process is
 /// gone.
 fn pread_raw(fd: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<Option<usize>> {
@@ -590,11 +599,7 @@ pub fn schedstat(pid: Pid) -> Result<Option<Schedstat>> {
 pub fn tracer(pid: Pid) -> Result<Option<Pid>> {
     let path = ProcPath::of(pid, "status");
     let mut buffer = [0; 8192];
-    let read = match open_raw(&path).and_then(|fd| fd.map_or(Ok(None), |fd| pread_raw(fd, &mut buffer))) {
-        Ok(None | Some(0)) => return Ok(None),
-        Ok(Some(n)) => buffer.get(..n).unwrap_or_default(),
-        Err(e) => return Err(RawError::from(e).on(&path)),
-    };
+    let Some(read) = read_once(&path, &mut buffer)? else { return Ok(None) };
     let tracer = read.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"TracerPid:"));
     Ok(tracer.and_then(|value| number(value.trim_ascii())).and_then(to_pid).flatten())
 }

@@ -1,6 +1,6 @@
 //! What processes had of disks: `/proc/PID/io`.
 
-use super::{ProcPath, RawError, number, open_raw, pread_raw};
+use super::{ProcPath, RawError, number, read_once};
 use crate::{Pid, Result};
 
 /// Bytes that a process, and those of its children that it has waited for, had read from disks and written to them.
@@ -31,11 +31,7 @@ impl DiskUse {
 pub fn disk_use(pid: Pid) -> Result<Option<DiskUse>> {
     let path = ProcPath::of(pid, "io");
     let mut buffer = [0; 512];
-    let read = match open_raw(&path).and_then(|fd| fd.map_or(Ok(None), |fd| pread_raw(fd, &mut buffer))) {
-        Ok(None | Some(0)) => return Ok(None),
-        Ok(Some(n)) => buffer.get(..n).unwrap_or_default(),
-        Err(e) => return Err(RawError::from(e).on(&path)),
-    };
+    let Some(read) = read_once(&path, &mut buffer)? else { return Ok(None) };
     let told = DiskUse::parse(read).ok_or(RawError::Malformed("the bytes read and written"));
     told.map(Some).map_err(|e| e.on(&path))
 }

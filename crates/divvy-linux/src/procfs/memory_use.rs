@@ -1,6 +1,6 @@
 //! What processes have of memory: `/proc/PID/statm`.
 
-use super::{ProcPath, RawError, number, open_raw, pread_raw};
+use super::{ProcPath, RawError, number, read_once};
 use crate::{Pid, Result};
 
 /// Pages that are resident, the second number.
@@ -16,11 +16,7 @@ fn parse(text: &[u8]) -> Option<u64> {
 pub fn memory_use(pid: Pid) -> Result<Option<u64>> {
     let path = ProcPath::of(pid, "statm");
     let mut buffer = [0; 128];
-    let read = match open_raw(&path).and_then(|fd| fd.map_or(Ok(None), |fd| pread_raw(fd, &mut buffer))) {
-        Ok(None | Some(0)) => return Ok(None),
-        Ok(Some(n)) => buffer.get(..n).unwrap_or_default(),
-        Err(e) => return Err(RawError::from(e).on(&path)),
-    };
+    let Some(read) = read_once(&path, &mut buffer)? else { return Ok(None) };
     let pages = parse(read).ok_or(RawError::Malformed("the resident pages")).map_err(|e| e.on(&path))?;
     Ok(Some(pages.saturating_mul(rustix::param::page_size() as u64)))
 }
