@@ -1,10 +1,13 @@
 //! A site's nodes: where the divvyd of each is reached, and that each name leads to a divvyd of its own.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use divvy_api::client::Api;
+use divvy_api::client::{Api, ApiError};
 use divvy_api::types::Status;
 use serde::Deserialize;
 
@@ -94,6 +97,38 @@ impl Directory {
     pub(super) fn forget(&self, name: &str) {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), String::new());
     }
+}
+
+/// Asks one divvyd whatever comes over `queue`, always the newest, over one connection as long as that serves; `told` is given each
+/// answer, and says whether to go on. Ends with whoever sends, too.
+pub(super) fn ask_newest<T, R>(
+    queue: &Receiver<T>,
+    open: impl Fn() -> Result<Api, String>,
+    ask: impl Fn(&Api, &T) -> Result<R, ApiError>,
+    told: impl Fn(T, Result<R, String>) -> bool,
+) {
+    let mut api = None;
+    while let Ok(first) = queue.recv() {
+        let newest = queue.try_iter().last().unwrap_or(first);
+        let answer = api.take().map_or_else(&open, Ok).and_then(|opened| {
+            let answer = ask(&opened, &newest).map_err(|e| e.to_string())?;
+            api = Some(opened);
+            Ok(answer)
+        });
+        if !told(newest, answer) {
+            return;
+        }
+    }
+}
+
+/// A time from `range`, which is written as `words`.
+pub(super) fn parse_time(
+    text: &str,
+    range: RangeInclusive<Duration>,
+    words: &str,
+) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    if range.contains(&time) { Ok(time) } else { Err(format!("give {words}")) }
 }
 
 #[cfg(test)]

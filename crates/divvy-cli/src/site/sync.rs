@@ -11,7 +11,7 @@ use divvy_api::site::{SITE_TICKETS, Site, SiteTable};
 use divvy_linux::clock;
 use divvy_policy::{Instant, Nanos};
 
-use super::nodes::{Directory, NodesFile};
+use super::nodes::{Directory, NodesFile, ask_newest, parse_time};
 use super::{count, slurm, table, with_kept};
 use crate::remote::json;
 use crate::remote::which::{System, refused_by_system as refused};
@@ -62,8 +62,7 @@ pub(super) struct SyncArgs {
 }
 
 fn every(text: &str) -> Result<Duration, String> {
-    let every = humantime::parse_duration(text).map_err(|e| e.to_string())?;
-    if (EVERY_MIN..=EVERY_MAX).contains(&every) { Ok(every) } else { Err("give 100ms to 1h".to_owned()) }
+    parse_time(text, EVERY_MIN..=EVERY_MAX, "100ms to 1h")
 }
 
 pub(super) fn run(args: &SyncArgs) -> Result<Code, Failure> {
@@ -173,19 +172,12 @@ fn start(
 ) -> Result<Sender<Arc<SiteTable>>, Failure> {
     let (queue, tables) = channel::<Arc<SiteTable>>();
     let work = move || {
-        let mut api = None;
-        while let Ok(first) = tables.recv() {
-            let table = tables.try_iter().last().unwrap_or(first);
-            let opened = api.take().map_or_else(&open, Ok);
-            let pushed = opened.and_then(|opened| {
-                let site = push(&opened, &table).map_err(|e| e.to_string())?;
-                api = Some(opened);
-                Ok(site)
-            });
-            if told.send((node, table, pushed)).is_err() {
-                return;
-            }
-        }
+        ask_newest(
+            &tables,
+            open,
+            |api, table| push(api, table),
+            |table, pushed| told.send((node, table, pushed)).is_ok(),
+        );
     };
     let named = std::thread::Builder::new().name(format!("node {node}"));
     named.spawn(work).map_err(|e| Failure::new(Code::System, format!("start a thread for a node: {e}")))?;

@@ -13,13 +13,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use divvy_api::client::Api;
 use divvy_linux::clock;
 use divvy_market::Moment;
 use divvy_site::{
     Dealer, Lapse, Lease, NodeId, Offer, Orders, Phase, PlaceId, Record, Report, Side, UserId, Why,
 };
 
-use super::nodes::{Directory, NodesFile};
+use super::nodes::{Directory, NodesFile, ask_newest, parse_time};
 use crate::{Code, Failure, print, tell};
 use log::{Line, Log};
 use spool::Wish;
@@ -57,8 +58,7 @@ pub(super) struct MarketArgs {
 }
 
 fn lease(text: &str) -> Result<Duration, String> {
-    let lease = humantime::parse_duration(text).map_err(|e| e.to_string())?;
-    if (LEASE_MIN..=LEASE_MAX).contains(&lease) { Ok(lease) } else { Err("give 1s to 1h".to_owned()) }
+    parse_time(text, LEASE_MIN..=LEASE_MAX, "1s to 1h")
 }
 
 /// What a node's thread brings: a report, or why there is none.
@@ -103,24 +103,15 @@ struct Link {
 
 /// Asks one node, always by the newest orders.
 fn ask_node(link: &Link, orders: &Receiver<Orders>, reports: &Sender<Heard>) {
-    let mut api = None;
-    while let Ok(first) = orders.recv() {
-        let newest = orders.try_iter().last().unwrap_or(first);
-        let opened = api.take().map_or_else(|| link.directory.open(&link.name, &link.socket), Ok);
-        let asked = opened.and_then(|opened| {
-            let report = opened.order(&newest).map_err(|e| e.to_string())?;
-            api = Some(opened);
-            Ok(report)
-        });
+    let open = || link.directory.open(&link.name, &link.socket);
+    ask_newest(orders, open, Api::order, |_, asked| {
         if asked.is_err() {
             link.directory.forget(&link.name);
         }
         // Whoever it says it is: we know whom we asked.
         let heard = asked.map(|report| Report { node: link.node, ..report });
-        if reports.send((link.node, heard)).is_err() {
-            return;
-        }
-    }
+        reports.send((link.node, heard)).is_ok()
+    });
 }
 
 impl Site {
