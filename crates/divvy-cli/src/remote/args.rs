@@ -76,9 +76,7 @@ impl Terms {
             ..NewClient::default()
         })
     }
-}
 
-impl Terms {
     /// Says of which of its reservations there is no effect here.
     pub(super) fn warn_of_no_effect(&self, which: &Which) {
         let asked = self.reserve.map_or_else(Vec::new, |reserve| reserve.resources());

@@ -42,7 +42,7 @@ pub const GRAIN: Nanos = Nanos::from_micros(200);
 /// What is known of each client.
 #[derive(Clone, Copy, Debug)]
 struct Client {
-    /// The gate within wants it released, on this CPU.
+    /// By what the gate within has it run, if it does.
     wanted: Option<Gate>,
     /// What the driver said last of its state.
     blocked: bool,
