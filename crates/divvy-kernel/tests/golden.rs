@@ -1,5 +1,7 @@
 //! The policies of `bpf/core.h`, compiled natively: the golden cases, and random ones beside divvy-policy.
 
+mod native;
+
 use std::sync::{Mutex, MutexGuard};
 
 use divvy_kernel::policy::Kind;
@@ -10,29 +12,8 @@ use divvy_policy::dispatch::rng::SplitMix64;
 use divvy_policy::dispatch::stride::{Stride, StrideParams};
 use divvy_policy::dispatch::vtrr::{Rejoin, Vtrr, VtrrParams};
 use divvy_policy::{ClientId, CpuId, Event, Grant, Instant, Nanos, Policy, Share};
+use native::*;
 use serde_json::Value;
-
-const NONE: u32 = u32::MAX;
-
-unsafe extern "C" {
-    fn dvn_start(policy: u32, quantum: u64, seed: u64, alpha: u64);
-    fn dvn_as_published();
-    fn dvn_cpus(cpus: u32);
-    fn dvn_sessions(beta: u64, excluded: bool, gamma: i64);
-    fn dvn_log_row(row: u32, log: u64, reciprocal: u64);
-    fn dvn_join(id: u32, share: u64);
-    fn dvn_wake(id: u32, now: u64);
-    fn dvn_block(id: u32, busy: bool, now: u64);
-    fn dvn_reshare(id: u32, share: u64);
-    fn dvn_pick(ran: u32, now: u64) -> u32;
-    fn dvn_charge(id: u32, used: u64);
-    fn dvn_return(id: u32);
-    fn dvn_hide(id: u32);
-    fn dvn_show(id: u32);
-    fn dvn_log2(x: u64) -> i64;
-    fn dvn_counter(id: u32) -> i64;
-    fn dvn_following(id: u32) -> u32;
-}
 
 /// The one state that there is, for one test at a time.
 struct Core {

@@ -3,6 +3,7 @@
 
 #[path = "../../divvy-policy/tests/common/mod.rs"]
 mod common;
+mod native;
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -12,26 +13,12 @@ use divvy_policy::dispatch::fcfs::{Fcfs, FcfsParams};
 use divvy_policy::dispatch::las::{Las, LasParams};
 use divvy_policy::dispatch::rng::SplitMix64;
 use divvy_policy::{ClientId, CpuId, Event, EventError, Grant, Instant, Nanos, Policy};
+use native::*;
 use serde_json::Value;
 
-const NONE: u32 = u32::MAX;
 /// Nanoseconds in the unit of `pbs_slice.json`.
 const US: u64 = 1_000;
 const QUANTUM: u64 = 4_000_000;
-
-unsafe extern "C" {
-    fn dvn_start(policy: u32, quantum: u64, seed: u64, alpha: u64);
-    fn dvn_sessions(beta: u64, excluded: bool, gamma: i64);
-    fn dvn_log_row(row: u32, log: u64, reciprocal: u64);
-    fn dvn_join(id: u32, share: u64);
-    fn dvn_wake(id: u32, now: u64);
-    fn dvn_block(id: u32, busy: bool, now: u64);
-    fn dvn_reshare(id: u32, share: u64);
-    fn dvn_pick(ran: u32, now: u64) -> u32;
-    fn dvn_preempts(id: u32, runs: u32, now: u64) -> bool;
-    fn dvn_charge(id: u32, used: u64);
-    fn dvn_return(id: u32);
-}
 
 /// The one state that there is, for one test at a time.
 static ONLY: Mutex<()> = Mutex::new(());
