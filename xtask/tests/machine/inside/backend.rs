@@ -296,16 +296,20 @@ fn who_resumes_its_own_processes_gains_nothing() {
     const ALICE: u32 = 1001;
     let work = Group::new("work");
     let mut daemon = Daemon::system(&["--backend", "cgroup"]);
-    // A part of the hostile one's time is the helper's: it is hers.
-    let lines =
-        [format!("(while :; do kill -CONT -1 2>/dev/null; sleep 0.001; done) & {SPIN}"), SPIN.to_owned()];
+    // A part of the hostile one's time is the helper's: it is hers. Both begin when they are where they go back to: a helper
+    // from before would go back to another cgroup, and live on there.
+    let lines = [
+        format!("read go; (while :; do kill -CONT -1 2>/dev/null; sleep 0.001; done) & {SPIN}"),
+        format!("read go; {SPIN}"),
+    ];
     let mut children = Vec::new();
     for (line, uid) in lines.iter().zip([ALICE, ALICE + 1]) {
         let mut shell = Command::new("sh");
-        shell.args(["-c", line]).stdin(Stdio::null()).uid(uid).gid(uid);
-        let child = shell.spawn().expect("a shell");
+        shell.args(["-c", line]).stdin(Stdio::piped()).uid(uid).gid(uid);
+        let mut child = shell.spawn().expect("a shell");
         let pid = Pid::from_child(&child);
         assert!(work.cgroup.take(pid).expect("root may"));
+        drop(child.stdin.take());
         children.push((child, uid));
     }
     for (child, uid) in &children {
@@ -322,6 +326,9 @@ fn who_resumes_its_own_processes_gains_nothing() {
     check_parts(&used(&leaves), &[1, 1]);
     daemon.stop();
     assert!(trees().is_empty());
+    let home = |child| cgroup_of(Pid::from_child(child));
+    assert!(children.iter().all(|(child, _)| home(child) == "0::/work"));
+    assert!(work.cgroup.processes().expect("there").len() >= 3, "her helper too");
 }
 
 /// A client that naps for a tenth of a second at a time is never idle to the market. What it leaves is its user's other client's.
