@@ -156,16 +156,21 @@ impl Browser {
     }
 
     /// Clicks in the middle of the first element that a selector finds.
+    /// Where a look at the clients moves what is clicked between the press and the release, it is clicked again, as a user does.
     pub fn click(&mut self, selector: &str) {
-        let selector = serde_json::to_string(selector).expect("text");
-        let spot = self.evaluate(&format!(
-            "(() => {{ const e = document.querySelector({selector}); e.scrollIntoView({{block: 'center'}}); \
-             const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()"
-        ));
-        for kind in ["mousePressed", "mouseReleased"] {
-            let event = json!({"type": kind, "x": spot[0], "y": spot[1], "button": "left", "clickCount": 1});
-            self.call("Input.dispatchMouseEvent", event);
-        }
+        let element = format!("document.querySelector({})", serde_json::to_string(selector).expect("text"));
+        self.evaluate(&format!("{element}.addEventListener('click', () => window.clicked = true, {{once: true}})"));
+        eventually(&format!("{selector} to be clicked"), || {
+            let spot = self.evaluate(&format!(
+                "(() => {{ const e = {element}; e.scrollIntoView({{block: 'center'}}); \
+                 const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()"
+            ));
+            for kind in ["mousePressed", "mouseReleased"] {
+                let event = json!({"type": kind, "x": spot[0], "y": spot[1], "button": "left", "clickCount": 1});
+                self.call("Input.dispatchMouseEvent", event);
+            }
+            (self.evaluate("!!window.clicked && !(window.clicked = false)") == true).then_some(())
+        });
     }
 
     /// Writes a picture of the whole page into the directory that `DIVVY_WEB_PICTURES` names: for somebody to look at.
