@@ -94,6 +94,21 @@ fn heads_that_give_way_take_their_turns() {
     }
 }
 
+/// What is left of its quota, as if it were alone, would be looked at ever sooner: 4.7 times a cycle here.
+#[test]
+fn heads_that_give_way_are_looked_at_once_a_quantum() {
+    let mut w = World::new(exact(), 1);
+    w.join_sleeper(1, 3 * MS, 3 * MS);
+    let head = w.join(1);
+    w.leave_to_others();
+    let got = parts(&mut w);
+    assert!(got[0] >= 480, "{got:?}");
+    let from = w.log.len();
+    w.run_until(9_000 * MS);
+    let asked = w.log[from..].iter().filter(|(_, gate)| *gate == Gate::Measure { client: head }).count();
+    assert!(asked <= 500, "{asked} looks in 200 cycles");
+}
+
 #[test]
 fn heads_are_released_as_soon_as_nothing_is_left_to_others() {
     let mut w = World::new(exact(), 1);

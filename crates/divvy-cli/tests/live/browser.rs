@@ -159,14 +159,17 @@ impl Browser {
     /// Where a look at the clients moves what is clicked between the press and the release, it is clicked again, as a user does.
     pub fn click(&mut self, selector: &str) {
         let element = format!("document.querySelector({})", serde_json::to_string(selector).expect("text"));
-        self.evaluate(&format!("{element}.addEventListener('click', () => window.clicked = true, {{once: true}})"));
+        self.evaluate(&format!(
+            "{element}.addEventListener('click', () => window.clicked = true, {{once: true}})"
+        ));
         eventually(&format!("{selector} to be clicked"), || {
             let spot = self.evaluate(&format!(
                 "(() => {{ const e = {element}; e.scrollIntoView({{block: 'center'}}); \
                  const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()"
             ));
             for kind in ["mousePressed", "mouseReleased"] {
-                let event = json!({"type": kind, "x": spot[0], "y": spot[1], "button": "left", "clickCount": 1});
+                let event =
+                    json!({"type": kind, "x": spot[0], "y": spot[1], "button": "left", "clickCount": 1});
                 self.call("Input.dispatchMouseEvent", event);
             }
             (self.evaluate("!!window.clicked && !(window.clicked = false)") == true).then_some(())
