@@ -70,6 +70,23 @@ fn a_command_runs_as_if_nobody_were_there(sandbox: &Sandbox) {
     assert_eq!(running.wait(), Some(9));
 }
 
+/// Once it was due at all times to tell the kernel of whoever had ended, also where no kernel divides.
+#[test]
+fn it_sleeps_when_a_client_has_ended() {
+    for backend in ["signals", "auto"] {
+        let sandbox = Sandbox::own();
+        start_divvyd(&sandbox, &["--backend", backend]);
+        let _sleeps = sandbox.start(&["run", "--name", "sleeps", "--", "sleep", "1000"]);
+        eventually("the client", || client(&sandbox, "sleeps"));
+        assert_eq!(sandbox.run(&["run", "--name", "ends", "--", "true"]).code, Some(0));
+        eventually("its end", || client(&sandbox, "ends").is_none().then_some(()));
+        let from = cpu(&sandbox.schedulers());
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let used = cpu(&sandbox.schedulers()) - from;
+        assert!(used < 20, "{backend}: {used} % of a CPU, where nobody does anything");
+    }
+}
+
 #[test]
 fn a_command_that_cannot_start_says_why_and_is_no_client() {
     let sandbox = Sandbox::own();

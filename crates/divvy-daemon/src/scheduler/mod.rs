@@ -211,7 +211,8 @@ impl Scheduler {
             let idle_at = self.system.as_ref().and_then(system::System::next);
             let idle_own = self.own.as_ref().and_then(own::Own::next);
             let disks = [self.disk_gate.next(), self.disk_shares.next()];
-            let until = [self.leave_at, idle_at, idle_own, self.weights.due()].into_iter().chain(disks);
+            let weights = if self.follows { self.weights.due() } else { None };
+            let until = [self.leave_at, idle_at, idle_own, weights].into_iter().chain(disks);
             let until = until.flatten().min();
             self.engine.turn(until)?;
             let engine = &self.engine;
