@@ -92,7 +92,10 @@ fn a_quick_run_makes_the_page_and_leaves_nothing() {
     let page = std::fs::read_to_string(out.path().join("services.md")).expect("a page");
     assert!(page.contains("**This is a quick run**") && page.contains("## Goals: "), "{page}");
     let data = out.path().join("services");
-    check_divided(&data.join("web.csv"), 6, &["divvy, signals"]);
+    // Where the kernel's books are of version 2 alone, divvy takes its clients out of them by default.
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("what is mounted");
+    let known = ["divvy, signals", "divvy, default"];
+    check_divided(&data.join("web.csv"), 9, if mounts.contains("cpuacct") { &known } else { &known[..1] });
     check_divided(&data.join("oltp.csv"), 3, &["divvy, signals"]);
     check_divided(&data.join("suites.csv"), 3, &["divvy, signals"]);
     let failed: f64 = rows(&data.join("web.csv")).iter().map(|row| number(row, "failed")).sum();

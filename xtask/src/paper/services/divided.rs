@@ -21,6 +21,9 @@ const PATIENCE: Nanos = Nanos::from_secs(20);
 pub(super) enum Division {
     #[serde(rename = "nobody")]
     Nobody,
+    /// As it comes: no back end is asked for.
+    #[serde(rename = "divvy, default")]
+    Default,
     #[serde(rename = "divvy, signals")]
     Signals,
     /// As the paper set it: Q = 100 ms.
@@ -33,9 +36,16 @@ pub(super) enum Division {
 }
 
 impl Division {
+    /// divvy's, for which there are goals.
+    pub(super) const GOALS: [Self; 3] = [Self::Default, Self::Cgroup, Self::Signals];
+
+    /// What a part measures that does not compare more.
+    pub(super) const USUAL: [Self; 4] = [Self::Default, Self::Cgroup, Self::Signals, Self::Weights];
+
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Nobody => "nobody",
+            Self::Default => "divvy, default",
             Self::Signals => "divvy, signals",
             Self::Paper => "divvy, Q = 100 ms",
             Self::Cgroup => "divvy, cgroup",
@@ -46,11 +56,26 @@ impl Division {
     /// What divvy is told, where it is divvy who divides.
     const fn options(self) -> Option<&'static [&'static str]> {
         match self {
+            Self::Default => Some(&[]),
             Self::Signals => Some(&["--backend", "signals"]),
             Self::Paper => Some(&["--backend", "signals", "--quantum", "100ms"]),
             Self::Cgroup => Some(&["--backend", "cgroup"]),
             Self::Nobody | Self::Weights => None,
         }
+    }
+
+    /// With the back end that divvy took, where it chose.
+    pub(super) fn label(self, backend: &str) -> String {
+        if self == Self::Default && !backend.is_empty() {
+            format!("{} ({backend})", self.name())
+        } else {
+            self.name().to_owned()
+        }
+    }
+
+    /// Whether divvy may take its clients to cgroups of its own.
+    pub(super) const fn moves(self) -> bool {
+        matches!(self, Self::Default | Self::Cgroup)
     }
 }
 
@@ -77,6 +102,18 @@ impl Books {
             clients: self.clients.iter().zip(&before.clients).map(|(now, then)| of(*now, *then)).collect(),
             own: of(self.own, before.own),
         }
+    }
+}
+
+impl Used {
+    /// The same, not numbers where it cannot be known: books of version 2 are where divvy's own cgroups are, and it takes
+    /// its clients out of them.
+    pub(super) fn known(mut self, division: Division) -> Self {
+        if division.moves() && self.clients.iter().sum::<f64>() < 0.1 {
+            self.clients.fill(f64::NAN);
+            self.own = f64::NAN;
+        }
+        self
     }
 }
 
@@ -139,7 +176,8 @@ impl<'a> Divided<'a> {
         };
         let mut divvy =
             self.command(&format!("{}exec \"$@\"", self.groups.enter(OWN)), self.cpus(), "err")?;
-        divvy.arg(&self.arena.divvy).args(["share", "--quiet", "--grace", "1s", "--for", "600s"]);
+        divvy.arg(&self.arena.divvy).args(["share", "--quiet", "--grace", "1s", "--for", "600s", "--report"]);
+        divvy.arg(self.report());
         divvy.args(options).args(["--cpus", &self.arena.cpu_list()]);
         divvy.args(shares.iter().zip(&commands).map(|(share, command)| format!("{share}:{command}")));
         self.children.push(divvy.spawn().context("start divvy")?);
@@ -162,6 +200,10 @@ impl<'a> Divided<'a> {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(output.status.success(), "a load failed: {}: {said}{}", output.status, self.complaints());
         Ok(said)
+    }
+
+    fn report(&self) -> PathBuf {
+        self.dir.join("report.json")
     }
 
     fn cpus(&self) -> CpuMask {
@@ -223,8 +265,10 @@ impl<'a> Divided<'a> {
         Ok(Books { at: clock::now(), clients: clients.collect::<Result<_>>()?, own: self.groups.used(OWN)? })
     }
 
-    /// Ends divvy in good order, and then whoever is left; says so if divvy has left anybody.
-    pub(super) fn end(mut self, division: Division) -> Result<()> {
+    /// Ends divvy in good order, and then whoever is left; says so if divvy has left anybody. Gives the back end that divvy
+    /// used, nothing where it is not divvy who divides.
+    pub(super) fn end(mut self, division: Division) -> Result<String> {
+        let mut backend = String::new();
         if division.options().is_some() {
             let child = self.children.first_mut().context("divvy was not started")?;
             ProcessRef::open_child(Pid::from_child(child))?.signal(Signal::TERM)?;
@@ -235,7 +279,14 @@ impl<'a> Divided<'a> {
             }
             let left: usize = (0..self.clients).map(|k| self.processes(k).len()).sum();
             ensure!(left == 0, "divvy has ended, and {left} processes of its clients are left");
+            let report = std::fs::read(self.report()).context("read divvy's report")?;
+            let report: serde_json::Value = serde_json::from_slice(&report).context("divvy's report")?;
+            report["backend"]["used"]
+                .as_str()
+                .context("divvy's report names no back end")?
+                .clone_into(&mut backend);
         }
-        self.groups.end()
+        self.groups.end()?;
+        Ok(backend)
     }
 }

@@ -1,6 +1,5 @@
 //! Audio encoders at 1 to 5 (VTRR, section 5): how far each is, over time.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
@@ -9,7 +8,7 @@ use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::divided::{Divided, Division};
-use super::rows;
+use super::{each, rows};
 use crate::paper::Setting;
 use crate::paper::page::{Limit, number, percent};
 use crate::paper::plot::{Plot, Style};
@@ -40,6 +39,9 @@ const ENCODERS: [(&str, &str); 3] = [
 struct Row {
     encoder: String,
     division: Division,
+    /// What divvy used.
+    #[serde(default)]
+    backend: String,
     share: u64,
     /// Since the first look.
     seconds: f64,
@@ -95,8 +97,8 @@ fn measure(
         looks.push((clock::now().since(begun), positions(&divided, file)));
         next = next + STEP;
     }
-    let own = divided.books()?.since(&before).own;
-    divided.end(division)?;
+    let own = divided.books()?.since(&before).known(division).own;
+    let backend = divided.end(division)?;
     let mut rows = Vec::new();
     for (k, &share) in SHARES.iter().enumerate() {
         let first = looks[0].1[k].with_context(|| format!("{name} with share {share} reads nothing"))?;
@@ -106,6 +108,7 @@ fn measure(
             rows.push(Row {
                 encoder: name.to_owned(),
                 division,
+                backend: backend.clone(),
                 share,
                 seconds: at.0 as f64 / 1e9,
                 encoded,
@@ -117,6 +120,7 @@ fn measure(
 }
 
 pub(super) fn encoders(s: &mut Setting, arena: &Arena) -> Result<()> {
+    let mut not = Vec::new();
     let rows = rows(s, "encoders", || {
         let missing: Vec<&str> =
             ENCODERS.map(|(name, _)| name).into_iter().filter(|e| !arena.has(e)).collect();
@@ -125,15 +129,19 @@ pub(super) fn encoders(s: &mut Setting, arena: &Arena) -> Result<()> {
         std::fs::write(&file, sound().repeat(TIMES)).context("write the sound")?;
         let mut rows = Vec::new();
         for encoder in ENCODERS.into_iter().take(s.pick(1, 3)) {
-            for division in [Division::Signals, Division::Weights].into_iter().take(s.pick(1, 2)) {
-                eprintln!("services: {}: {}", encoder.0, division.name());
-                rows.extend(measure(arena, division, encoder, &file, s.pick(8, 20))?);
-            }
+            let divisions = s.pick(&[Division::Signals][..], &Division::USUAL);
+            rows.extend(each(s, encoder.0, divisions, &mut not, |division| {
+                measure(arena, division, encoder, &file, s.pick(8, 20))
+            })?);
         }
         std::fs::remove_file(&file).context("remove the sound")?;
         Ok(rows)
     })?;
-    if rows.is_empty() { Ok(()) } else { write(s, &rows) }
+    if !rows.is_empty() {
+        write(s, &rows)?;
+    }
+    not.iter().for_each(|line| s.page.text(line));
+    Ok(())
 }
 
 /// One run's rows, by client.
@@ -187,9 +195,9 @@ fn write(s: &mut Setting, rows: &[Row]) -> Result<()> {
     );
     let mut table = Vec::new();
     for (encoder, _) in ENCODERS {
-        for division in [Division::Signals, Division::Weights] {
+        for division in Division::USUAL {
             let Some(run) = Run::of(rows, encoder, division) else { continue };
-            let mut row = vec![encoder.to_owned(), division.name().to_owned()];
+            let mut row = vec![encoder.to_owned(), division.label(&run.0[0][0].backend)];
             row.extend(run.rates(0, run.looks() - 1).into_iter().map(number));
             row.extend([run.whole(), run.windows(), run.0[0][0].own].map(percent));
             table.push(row);
@@ -202,23 +210,27 @@ fn write(s: &mut Setting, rows: &[Row]) -> Result<()> {
     s.page.columns(&head, &table);
     s.page.csv("encoders", rows)?;
     for (encoder, _) in ENCODERS {
-        let Some(run) = Run::of(rows, encoder, Division::Signals) else { continue };
-        let title = format!("Five of {encoder} at 1 to 5, by divvy");
-        let mut plot = Plot::new(title, "seconds", "seconds of sound encoded");
-        for (client, share) in run.0.iter().zip(SHARES).rev() {
-            let points = client.iter().map(|row| (row.seconds, row.encoded)).collect();
-            plot.add(format!("share {share}"), Style::Line, points);
+        for division in Division::GOALS {
+            let Some(run) = Run::of(rows, encoder, division) else { continue };
+            let who = format!("{encoder}, {}", division.name());
+            let whole = format!("{who}: largest error of a rate over the run");
+            s.page.goal(whole, Limit::Most(2.0), 100.0 * run.whole(), "%");
+            s.page.goal(format!("{who}: own CPU time"), Limit::Most(0.5), 100.0 * run.0[0][0].own, "%");
         }
-        let mut file = String::new();
-        let _ = write!(file, "encoders-{encoder}");
-        s.page.plot(&file, &plot)?;
-        s.page.goal(
-            format!("{encoder}: largest error of a rate over the run"),
-            Limit::Most(2.0),
-            100.0 * run.whole(),
-            "%",
-        );
-        s.page.goal(format!("{encoder}: own CPU time"), Limit::Most(0.5), 100.0 * run.0[0][0].own, "%");
+        draw(s, rows, encoder)?;
     }
     Ok(())
+}
+
+/// How far each of `encoder` was over time, by the first of divvy's ways that was measured.
+fn draw(s: &mut Setting, rows: &[Row], encoder: &str) -> Result<()> {
+    let measured = |division| Some((division, Run::of(rows, encoder, division)?));
+    let Some((division, run)) = Division::GOALS.into_iter().find_map(measured) else { return Ok(()) };
+    let title = format!("Five of {encoder} at 1 to 5 ({})", division.name());
+    let mut plot = Plot::new(title, "seconds", "seconds of sound encoded");
+    for (client, share) in run.0.iter().zip(SHARES).rev() {
+        let points = client.iter().map(|row| (row.seconds, row.encoded)).collect();
+        plot.add(format!("share {share}"), Style::Line, points);
+    }
+    s.page.plot(&format!("encoders-{encoder}"), &plot)
 }

@@ -13,6 +13,7 @@ mod service;
 mod suites;
 
 use anyhow::{Context as _, Result, ensure};
+use divided::Division;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -52,8 +53,9 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
 const PREFACE: [&str; 2] = [
     "What is divided runs on one CPU, divvy too, so that what it uses is taken from the services; what makes load and what \
      watches run on another. CPU time is what the kernel's own books say (`cpuacct`). *Nobody*: no scheduler but the \
-     kernel's, all in sessions of their own. *divvy, signals*: `divvy share`; *divvy, cgroup*: the same with `--backend \
-     cgroup`. *Kernel's weights*: a cgroup for each, weighed as the shares say.",
+     kernel's, all in sessions of their own. *divvy, default*: `divvy share` as it comes, with the back end that it takes here in \
+     brackets; *signals* and *cgroup*: with `--backend signals` and `--backend cgroup`, which `--backend auto` takes where \
+     it can be had. *Kernel's weights*: a cgroup for each, weighed as the shares say.",
     "Each part can be measured by itself (`--only web`, `oltp`, `encoders` or `suites`); the page then takes the other parts \
      from the data that is there.",
 ];
@@ -73,4 +75,28 @@ fn rows<T: Serialize + DeserializeOwned>(
     }
     let mut data = csv::Reader::from_path(&path).with_context(|| format!("read {}", path.display()))?;
     data.deserialize().map(|row| row.with_context(|| format!("read {}", path.display()))).collect()
+}
+
+/// What `measure` finds for each of `divisions`. Where divvy was to take its clients to cgroups of its own, and could not, a line
+/// in `not` says why.
+fn each<T>(
+    s: &Setting,
+    part: &str,
+    divisions: &[Division],
+    not: &mut Vec<String>,
+    mut measure: impl FnMut(Division) -> Result<Vec<T>>,
+) -> Result<Vec<T>> {
+    let mut rows = Vec::new();
+    for &division in divisions {
+        eprintln!("services: {part}: {}", division.name());
+        match measure(division) {
+            Ok(measured) => rows.extend(measured),
+            Err(e) if division.moves() => {
+                s.bench.check()?;
+                not.push(format!("{}: {} was not measured: {e:#}.", part, division.name()));
+            }
+            Err(e) => return Err(e.context(division.name())),
+        }
+    }
+    Ok(rows)
 }

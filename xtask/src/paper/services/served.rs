@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::divided::{Divided, Division};
 use super::load::{self, Served};
-use super::rows;
 use super::service::{Kind, Service, Template};
+use super::{each, rows};
 use crate::paper::Setting;
 use crate::paper::page::{Limit, number, percent};
 use crate::paper::plot::{Plot, Style};
@@ -18,13 +18,22 @@ use crate::paper::stats::worst;
 const SHARES: [u64; 3] = [1, 2, 3];
 const ALL: f64 = 6.0;
 /// In the order in which they are measured.
-const DIVISIONS: [Division; 5] =
-    [Division::Nobody, Division::Signals, Division::Weights, Division::Paper, Division::Cgroup];
+const DIVISIONS: [Division; 6] = [
+    Division::Nobody,
+    Division::Default,
+    Division::Signals,
+    Division::Weights,
+    Division::Paper,
+    Division::Cgroup,
+];
 
 /// What one user's service did under one division; a row of the data. What is not known is not a number.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Row {
     division: Division,
+    /// What divvy used.
+    #[serde(default)]
+    backend: String,
     share: u64,
     per_second: f64,
     /// Of a request; of a transaction, the mean.
@@ -55,7 +64,7 @@ const WEB: Words = Words {
            of stories, a story with its comments, a search, a user's page or a new comment. `ab` asks for pages over 8 connections to each service.",
     unit: "requests a second",
     middle: "median, ms",
-    quick: &[Division::Nobody, Division::Signals],
+    quick: &[Division::Nobody, Division::Default, Division::Signals],
 };
 
 const OLTP: Words = Words {
@@ -80,20 +89,10 @@ fn part(s: &mut Setting, arena: &Arena, words: &Words, kind: Kind) -> Result<()>
     let rows = rows(s, words.part, || {
         let template = Template::new(arena.memory())?;
         let seconds = s.pick(3, 15);
-        let mut rows = Vec::new();
-        for division in DIVISIONS.into_iter().filter(|&division| !s.quick || words.quick.contains(&division))
-        {
-            eprintln!("services: {}: {}", words.part, division.name());
-            match measure(arena, division, kind, &template, seconds) {
-                Ok(measured) => rows.extend(measured),
-                Err(e) if division == Division::Cgroup => {
-                    s.bench.check()?;
-                    not.push(format!("{} was not measured: {e:#}.", division.name()));
-                }
-                Err(e) => return Err(e.context(division.name())),
-            }
-        }
-        Ok(rows)
+        let divisions = s.pick(words.quick, &DIVISIONS[..]);
+        each(s, words.part, divisions, &mut not, |division| {
+            measure(arena, division, kind, &template, seconds)
+        })
     })?;
     if rows.is_empty() {
         return Ok(());
@@ -130,24 +129,19 @@ fn measure(
     load(&mut divided, 2)?;
     let before = divided.books()?;
     let served = load(&mut divided, seconds)?;
-    let used = divided.books()?.since(&before);
-    // Books of version 2 are where divvy's own cgroups are: it takes its clients out of them.
-    let own = if division == Division::Cgroup && used.clients.iter().sum::<f64>() < 0.1 {
-        f64::NAN
-    } else {
-        used.own
-    };
-    divided.end(division)?;
+    let used = divided.books()?.since(&before).known(division);
+    let backend = divided.end(division)?;
     clock::sleep(Nanos::from_millis(200));
     let row = |(k, served): (usize, &Served)| Row {
         division,
+        backend: backend.clone(),
         share: SHARES[k],
         per_second: served.per_second,
         median_ms: served.median_ms,
         p99_ms: served.p99_ms,
         failed: served.failed,
         used: used.clients[k],
-        own,
+        own: used.own,
     };
     Ok(served.iter().enumerate().map(row).collect())
 }
@@ -186,7 +180,7 @@ fn write(s: &mut Setting, words: &Words, rows: &[Row]) -> Result<()> {
         let used: f64 = rows.iter().map(|row| row.used).sum();
         for row in &rows {
             table.push(vec![
-                division.name().to_owned(),
+                division.label(&row.backend),
                 row.share.to_string(),
                 number(row.per_second),
                 percent(row.per_second / total(&rows)),
@@ -209,7 +203,7 @@ fn write(s: &mut Setting, words: &Words, rows: &[Row]) -> Result<()> {
             let rows = of(rows, division).unwrap_or_default();
             let used: f64 = rows.iter().map(|row| row.used).sum();
             vec![
-                division.name().to_owned(),
+                division.label(&rows[0].backend),
                 number(total(&rows)),
                 percent(error(&rows, |row| row.per_second)),
                 percent(error(&rows, |row| row.used)),
@@ -241,33 +235,27 @@ fn write(s: &mut Setting, words: &Words, rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
+/// What is asked of each of divvy's ways to divide that was measured.
 fn goals(s: &mut Setting, words: &Words, rows: &[Row]) {
-    let (Some(nobody), Some(divvy)) = (of(rows, Division::Nobody), of(rows, Division::Signals)) else {
-        return;
-    };
+    let Some(nobody) = of(rows, Division::Nobody) else { return };
     let (part, unit) = (words.part, words.unit);
-    s.page.goal(
-        format!("{part}: {unit}, largest error of a part of 1:2:3"),
-        Limit::Most(2.0),
-        100.0 * error(&divvy, |row| row.per_second),
-        "%",
-    );
-    s.page.goal(
-        format!("{part}: CPU time, largest error of a part of 1:2:3"),
-        Limit::Most(2.0),
-        100.0 * error(&divvy, |row| row.used),
-        "%",
-    );
-    let kept = 100.0 * total(&divvy) / total(&nobody);
-    s.page.goal(format!("{part}: all {unit}, of those without a scheduler"), Limit::Least(97.0), kept, "%");
-    if let Some(weights) = of(rows, Division::Weights) {
-        let tails = divvy.iter().zip(&weights).map(|(ours, theirs)| ours.p99_ms / theirs.p99_ms.max(1.0));
-        s.page.goal(
-            format!("{part}: 99th percentile of each, of that under the kernel's weights"),
-            Limit::Most(1.2),
-            worst(tails),
-            "times",
-        );
+    for division in Division::GOALS {
+        let Some(divvy) = of(rows, division) else { continue };
+        let mut goal = |what: &str, limit, value, unit: &str| {
+            s.page.goal(format!("{part}, {}: {what}", division.name()), limit, value, unit);
+        };
+        let largest = "largest error of a part of 1:2:3";
+        let served = 100.0 * error(&divvy, |row| row.per_second);
+        goal(&format!("{unit}, {largest}"), Limit::Most(2.0), served, "%");
+        let used = 100.0 * error(&divvy, |row| row.used);
+        goal(&format!("CPU time, {largest}"), Limit::Most(2.0), used, "%");
+        let kept = 100.0 * total(&divvy) / total(&nobody);
+        goal(&format!("all {unit}, of those without a scheduler"), Limit::Least(97.0), kept, "%");
+        if let Some(weights) = of(rows, Division::Weights) {
+            let tails = divvy.iter().zip(&weights).map(|(ours, theirs)| ours.p99_ms / theirs.p99_ms.max(1.0));
+            let what = "99th percentile of each, of that under the kernel's weights";
+            goal(what, Limit::Most(1.2), worst(tails), "times");
+        }
+        goal("own CPU time", Limit::Most(0.5), 100.0 * divvy[0].own, "%");
     }
-    s.page.goal(format!("{part}: own CPU time"), Limit::Most(0.5), 100.0 * divvy[0].own, "%");
 }

@@ -6,7 +6,7 @@ use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::divided::{Divided, Division};
-use super::rows;
+use super::{each, rows};
 use crate::paper::Setting;
 use crate::paper::page::{Limit, number, percent};
 use crate::paper::real::arena::Arena;
@@ -24,6 +24,9 @@ const PASSED: &str = " passed";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Row {
     division: Division,
+    /// What divvy used.
+    #[serde(default)]
+    backend: String,
     share: u64,
     /// Tests that have passed, a second.
     per_second: f64,
@@ -61,11 +64,12 @@ fn measure(arena: &Arena, division: Division, seconds: u64) -> Result<Vec<Row>> 
         clock::sleep(Nanos::from_secs(1));
         divided.check().context("a suite has ended")?;
     }
-    let (used, last) = (divided.books()?.since(&books), tests(&divided));
+    let (used, last) = (divided.books()?.since(&books).known(division), tests(&divided));
     let wall = clock::now().since(begun).0 as f64 / 1e9;
-    divided.end(division)?;
+    let backend = divided.end(division)?;
     let row = |k: usize| Row {
         division,
+        backend: backend.clone(),
         share: SHARES[k],
         per_second: (last[k] - first[k]) as f64 / wall,
         used: used.clients[k],
@@ -75,13 +79,10 @@ fn measure(arena: &Arena, division: Division, seconds: u64) -> Result<Vec<Row>> 
 }
 
 pub(super) fn suites(s: &mut Setting, arena: &Arena) -> Result<()> {
+    let mut not = Vec::new();
     let rows = rows(s, "suites", || {
-        let mut rows = Vec::new();
-        for division in [Division::Signals, Division::Weights].into_iter().take(s.pick(1, 2)) {
-            eprintln!("services: suites: {}", division.name());
-            rows.extend(measure(arena, division, s.pick(4, 30))?);
-        }
-        Ok(rows)
+        let divisions = s.pick(&[Division::Signals][..], &Division::USUAL);
+        each(s, "suites", divisions, &mut not, |division| measure(arena, division, s.pick(4, 30)))
     })?;
     if rows.is_empty() {
         return Ok(());
@@ -92,13 +93,13 @@ pub(super) fn suites(s: &mut Setting, arena: &Arena) -> Result<()> {
          --forever`): hundreds of processes that come and go. A test is counted when it has passed, whichever it is.",
     );
     let mut table = Vec::new();
-    for division in [Division::Signals, Division::Weights] {
+    for division in Division::USUAL {
         let of: Vec<&Row> = rows.iter().filter(|row| row.division == division).collect();
         let (tests, used): (f64, f64) =
             (of.iter().map(|r| r.per_second).sum(), of.iter().map(|r| r.used).sum());
         for row in &of {
             table.push(vec![
-                division.name().to_owned(),
+                division.label(&row.backend),
                 row.share.to_string(),
                 number(row.per_second),
                 percent(row.per_second / tests),
@@ -107,19 +108,21 @@ pub(super) fn suites(s: &mut Setting, arena: &Arena) -> Result<()> {
                 percent(row.own),
             ]);
         }
-        if division == Division::Signals && !of.is_empty() {
+        if Division::GOALS.contains(&division) && !of.is_empty() {
+            let who = format!("suites, {}", division.name());
             let error = worst(of.iter().map(|row| (row.used / used * ALL / row.share as f64 - 1.0).abs()));
             s.page.goal(
-                "suites: CPU time, largest error of a part of 1:2:3",
+                format!("{who}: CPU time, largest error of a part of 1:2:3"),
                 Limit::Most(2.0),
                 100.0 * error,
                 "%",
             );
-            s.page.goal("suites: own CPU time", Limit::Most(0.5), 100.0 * of[0].own, "%");
+            s.page.goal(format!("{who}: own CPU time"), Limit::Most(0.5), 100.0 * of[0].own, "%");
         }
     }
     let head = ["who divides", "share", "tests a second", "of all, %", "of their CPU time, %", "CPU used, %"];
     let head: Vec<&str> = head.into_iter().chain(["divvy's own, %"]).collect();
     s.page.columns(&head, &table);
+    not.iter().for_each(|line| s.page.text(line));
     s.page.csv("suites", &rows)
 }
