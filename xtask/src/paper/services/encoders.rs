@@ -23,6 +23,8 @@ const TIMES: usize = 5;
 const RATE: usize = 44_100;
 /// So often is looked where each is.
 const STEP: Nanos = Nanos::from_millis(500);
+/// All read within this, however busy the machine is.
+const PATIENCE: Nanos = Nanos::from_secs(60);
 
 /// What is run, on standard input, which is read from the file.
 const ENCODERS: [(&str, &str); 3] = [
@@ -87,6 +89,12 @@ fn measure(
     let mut divided = Divided::new(arena, division, &SHARES)?;
     let script = format!("exec {command} <'{}' >/dev/null", file.display());
     divided.start(division, &SHARES, &vec![script; SHARES.len()])?;
+    let until = clock::now() + PATIENCE;
+    while positions(&divided, file).contains(&None) {
+        divided.check()?;
+        ensure!(clock::now() < until, "somebody reads nothing{}", divided.complaints());
+        clock::sleep(Nanos::from_millis(100));
+    }
     clock::sleep(Nanos::from_secs(1));
     let begun = clock::now();
     let before = divided.books()?;
