@@ -86,7 +86,7 @@ enum Paper {
     Kernel(PaperArgs),
     /// No paper: real programs beside one that computes, under divvy, the kernel's weights and cpulimit (root)
     Real(paper::real::RealArgs),
-    /// ALPS's and VTRR's services, of today: web servers and databases of three users under load, audio encoders, tests (root)
+    /// ALPS's and VTRR's services, of today: web servers and databases of three users under load, audio encoders, tests, virtual machines (root)
     Services(PaperArgs),
     /// No paper: divvy beside Slurm, on a site of three nodes in namespaces: shares, starts, changes of fairshare (root)
     Cluster(PaperArgs),

@@ -94,10 +94,18 @@ fn a_quick_run_makes_the_page_and_leaves_nothing() {
     let data = out.path().join("services");
     // Where the kernel's books are of version 2 alone, divvy takes its clients out of them by default.
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("what is mounted");
-    let known = ["divvy, signals", "divvy, default"];
-    check_divided(&data.join("web.csv"), 9, if mounts.contains("cpuacct") { &known } else { &known[..1] });
+    let both = ["divvy, signals", "divvy, default"];
+    let known = if mounts.contains("cpuacct") { &both[..] } else { &both[..1] };
+    check_divided(&data.join("web.csv"), 9, known);
     check_divided(&data.join("oltp.csv"), 3, &["divvy, signals"]);
     check_divided(&data.join("suites.csv"), 3, &["divvy, signals"]);
+    let fetched =
+        Command::new(env!("CARGO_BIN_EXE_xtask")).args(["vm", "fetch"]).output().expect("run xtask");
+    if fetched.status.success() {
+        check_divided(&data.join("machines.csv"), 3, &known[1..]);
+    } else {
+        lacks("services: three virtual machines", "test machine", &String::from_utf8_lossy(&fetched.stderr));
+    }
     let failed: f64 = rows(&data.join("web.csv")).iter().map(|row| number(row, "failed")).sum();
     assert!(failed < 1.0, "{failed} requests have failed");
     let encoders = rows(&data.join("encoders.csv"));

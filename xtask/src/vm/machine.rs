@@ -14,7 +14,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::guest;
 
-const QEMU: &str = "qemu-system-x86_64";
+pub(super) const QEMU: &str = "qemu-system-x86_64";
+/// A machine with nothing that was not asked for.
+pub(super) const BARE: [&str; 9] =
+    ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-machine", "pc", "-cpu", "max"];
+/// What its kernel is told: the same addresses, and so the same costs, in every run; cgroups of version 2 alone. Left to itself,
+/// the kernel tests its ciphers for the first seconds, in a thread that has half of the CPU meanwhile.
+pub(super) const LINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1 oops=panic nokaslr norandmaps cgroup_no_v1=all psi=1 \
+                               random.trust_cpu=1 cryptomgr.notests";
 /// How much of a console is shown when a machine died.
 const TAIL: usize = 2_000;
 /// What the kernel says when it meets a breakpoint of its own making that it has taken back: it patches itself by them, and
@@ -71,8 +78,7 @@ pub(super) fn check() -> Result<()> {
 impl Machine {
     fn command(&self, work: &Path) -> Result<Command> {
         let mut qemu = Command::new(QEMU);
-        qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-machine", "pc"]);
-        qemu.args(["-cpu", "max", "-m", &self.memory_mib.to_string()]);
+        qemu.args(BARE).args(["-m", &self.memory_mib.to_string()]);
         match self.profile {
             Profile::Deterministic => {
                 // A halted CPU takes no time: the clock goes on to the next timer at once.
@@ -84,12 +90,7 @@ impl Machine {
                 qemu.args(["-smp", "2", "-accel", "tcg,thread=multi"]);
             }
         }
-        // The same addresses, and so the same costs, in every run; cgroups of version 2 alone. Left to itself, the kernel tests
-        // its ciphers for the first seconds, in a thread that has half of the CPU meanwhile.
-        let mut line =
-            "console=ttyS0 quiet loglevel=3 panic=-1 oops=panic nokaslr norandmaps cgroup_no_v1=all psi=1 \
-                        random.trust_cpu=1 cryptomgr.notests"
-                .to_owned();
+        let mut line = LINE.to_owned();
         if self.profile == Profile::TwoCpus {
             // On a busy host the kernel finds two of its clocks apart, and patches its code for that while it runs: what qemu may
             // take for a breakpoint.

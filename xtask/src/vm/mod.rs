@@ -4,12 +4,14 @@
 //! *Kernel*: a Debian package pinned by version and checksum, unpacked into a cache (`kernel.rs`). *Disk*: none; what goes
 //! in is an initial file system made of this program, of divvy and divvyd, of busybox, and of the files that were asked
 //! for with the libraries that they need (`image.rs`). *Machine*: qemu (`machine.rs`), in one of two profiles. *Inside*,
-//! this program is the first process (`guest.rs`): it mounts, runs one command, and ends the machine with its code.
+//! this program is the first process (`guest.rs`): it mounts, runs one command, and ends the machine with its code. *Small*: a
+//! machine that does nothing but work and count, for who divides machines (`small.rs`).
 
 mod guest;
 mod image;
 mod kernel;
 mod machine;
+pub(crate) mod small;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

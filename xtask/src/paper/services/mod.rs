@@ -1,21 +1,24 @@
 //! Real services: three users' web servers and databases at 1:2:3 under load (ALPS, section 5.3), audio encoders at 1 to 5
-//! (VTRR, section 5), and parallel test suites.
+//! (VTRR, section 5), parallel test suites, and virtual machines at 1:2:3 (VTRR, section 5).
 //!
 //! *Service*: Apache with PHP and MariaDB of one user's own (`service.rs`). *Load*: `ab` and `sysbench`, on another CPU than
 //! theirs (`load.rs`). *Division*: nobody's, divvy's, and the kernel's CPU weights (`divided.rs`), on one CPU that is theirs
 //! together. Each part keeps its rows as data, so that the page can be made of parts that were measured one by one.
 
+mod counted;
 mod divided;
 mod encoders;
 mod load;
+mod machines;
 mod served;
 mod service;
 mod suites;
 
 use anyhow::{Context as _, Result, ensure};
-use divided::Division;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use divided::Division;
 
 use super::real::arena::Arena;
 use super::{Setting, alps};
@@ -45,6 +48,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
         served::transactions(&mut setting, &arena)?;
         encoders::encoders(&mut setting, &arena)?;
         suites::suites(&mut setting, &arena)?;
+        machines::machines(&mut setting, &arena)?;
     }
     setting.only = None;
     setting.finish("Real services", &PREFACE)
@@ -56,7 +60,7 @@ const PREFACE: [&str; 2] = [
      kernel's, all in sessions of their own. *divvy, default*: `divvy share` as it comes, with the back end that it takes here in \
      brackets; *signals* and *cgroup*: with `--backend signals` and `--backend cgroup`, which `--backend auto` takes where \
      it can be had. *Kernel's weights*: a cgroup for each, weighed as the shares say.",
-    "Each part can be measured by itself (`--only web`, `oltp`, `encoders` or `suites`); the page then takes the other parts \
+    "Each part can be measured by itself (`--only web`, `oltp`, `encoders`, `suites` or `machines`); the page then takes the other parts \
      from the data that is there.",
 ];
 

@@ -1,0 +1,176 @@
+//! Clients that count what they do, line by line: test suites of three users, and three virtual machines, at 1:2:3.
+
+use anyhow::{Context as _, Result, ensure};
+use divvy_linux::clock;
+use divvy_policy::Nanos;
+use serde::{Deserialize, Serialize};
+
+use super::divided::{Divided, Division};
+use super::{each, rows};
+use crate::paper::Setting;
+use crate::paper::page::{Limit, number, percent};
+use crate::paper::real::arena::Arena;
+use crate::paper::stats::worst;
+
+const SHARES: [u64; 3] = [1, 2, 3];
+const ALL: f64 = 6.0;
+/// Everybody has counted something within this: a machine with one of six shares boots six times as slowly as by itself.
+const PATIENCE: Nanos = Nanos::from_secs(240);
+
+/// What is measured, and in which words.
+pub(super) struct Counted {
+    pub(super) part: &'static str,
+    pub(super) title: &'static str,
+    pub(super) text: &'static str,
+    pub(super) unit: &'static str,
+    /// Whether a line says that one more is done.
+    pub(super) counts: fn(&str) -> bool,
+    /// Whether all cost the same, so that the counts have to be as the shares are.
+    pub(super) alike: bool,
+    pub(super) quick: &'static [Division],
+    pub(super) full: &'static [Division],
+}
+
+/// What one client did; a row of the data.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Row {
+    division: Division,
+    /// What divvy used.
+    #[serde(default)]
+    backend: String,
+    share: u64,
+    per_second: f64,
+    /// Of the CPU, by the kernel's books.
+    used: f64,
+    own: f64,
+}
+
+impl Counted {
+    /// Measures it if it is wanted, with what `scripts` gives for the clients' directory, and writes it down.
+    pub(super) fn run(
+        &self,
+        s: &mut Setting,
+        arena: &Arena,
+        scripts: impl Fn(&Divided<'_>) -> Result<Vec<String>>,
+    ) -> Result<()> {
+        let mut not = Vec::new();
+        let rows = rows(s, self.part, || {
+            let divisions = s.pick(self.quick, self.full);
+            each(s, self.part, divisions, &mut not, |division| {
+                self.measure(arena, division, &scripts, s.pick(4, 30))
+            })
+        })?;
+        if !rows.is_empty() {
+            self.write(s, &rows)?;
+        }
+        not.iter().for_each(|line| s.page.text(line));
+        Ok(())
+    }
+
+    fn counts(&self, divided: &Divided<'_>) -> Vec<usize> {
+        let of = |k| divided.said(k).lines().filter(|line| (self.counts)(line)).count();
+        (0..SHARES.len()).map(of).collect()
+    }
+
+    fn measure(
+        &self,
+        arena: &Arena,
+        division: Division,
+        scripts: impl Fn(&Divided<'_>) -> Result<Vec<String>>,
+        seconds: u64,
+    ) -> Result<Vec<Row>> {
+        let mut divided = Divided::new(arena, division, &SHARES)?;
+        let scripts = scripts(&divided)?;
+        divided.start(division, &SHARES, &scripts)?;
+        let until = clock::now() + PATIENCE;
+        while self.counts(&divided).contains(&0) {
+            divided.check()?;
+            ensure!(clock::now() < until, "somebody does nothing{}", divided.complaints());
+            clock::sleep(Nanos::from_millis(100));
+        }
+        let (begun, books, first) = (clock::now(), divided.books()?, self.counts(&divided));
+        for _ in 0..seconds {
+            clock::sleep(Nanos::from_secs(1));
+            divided.check().context("somebody has ended")?;
+        }
+        let (used, last) = (divided.books()?.since(&books).known(division), self.counts(&divided));
+        let wall = clock::now().since(begun).0 as f64 / 1e9;
+        let backend = divided.end(division)?;
+        let row = |k: usize| Row {
+            division,
+            backend: backend.clone(),
+            share: SHARES[k],
+            per_second: (last[k] - first[k]) as f64 / wall,
+            used: used.clients[k],
+            own: used.own,
+        };
+        Ok((0..SHARES.len()).map(row).collect())
+    }
+
+    fn write(&self, s: &mut Setting, rows: &[Row]) -> Result<()> {
+        s.page.heading(self.title);
+        s.page.text(self.text);
+        let mut table = Vec::new();
+        for &division in self.full {
+            let of = of(rows, division);
+            let (done, used) = (sum(&of, |r| r.per_second), sum(&of, |r| r.used));
+            for row in &of {
+                table.push(vec![
+                    division.label(&row.backend),
+                    row.share.to_string(),
+                    number(row.per_second),
+                    percent(row.per_second / done),
+                    percent(row.used / used),
+                    percent(used),
+                    percent(row.own),
+                ]);
+            }
+        }
+        let head = ["who divides", "share", self.unit, "of all, %", "of their CPU time, %", "CPU used, %"];
+        let head: Vec<&str> = head.into_iter().chain(["divvy's own, %"]).collect();
+        s.page.columns(&head, &table);
+        s.page.csv(self.part, rows)?;
+        self.goals(s, rows);
+        Ok(())
+    }
+
+    fn goals(&self, s: &mut Setting, rows: &[Row]) {
+        let (part, unit) = (self.part, self.unit);
+        let nobody = of(rows, Division::Nobody);
+        for division in Division::GOALS {
+            let divvy = of(rows, division);
+            if divvy.is_empty() {
+                continue;
+            }
+            let mut goal = |what: &str, limit, value, unit: &str| {
+                s.page.goal(format!("{part}, {}: {what}", division.name()), limit, value, unit);
+            };
+            let largest = "largest error of a part of 1:2:3";
+            if self.alike {
+                let done = 100.0 * error(&divvy, |row| row.per_second);
+                goal(&format!("{unit}, {largest}"), Limit::Most(2.0), done, "%");
+            }
+            let used = 100.0 * error(&divvy, |row| row.used);
+            goal(&format!("CPU time, {largest}"), Limit::Most(2.0), used, "%");
+            if self.alike && !nobody.is_empty() {
+                let kept = 100.0 * sum(&divvy, |r| r.per_second) / sum(&nobody, |r| r.per_second);
+                goal(&format!("all {unit}, of those without a scheduler"), Limit::Least(97.0), kept, "%");
+            }
+            goal("own CPU time", Limit::Most(0.5), 100.0 * divvy[0].own, "%");
+        }
+    }
+}
+
+fn of(rows: &[Row], division: Division) -> Vec<&Row> {
+    rows.iter().filter(|row| row.division == division).collect()
+}
+
+fn sum(rows: &[&Row], value: impl Fn(&Row) -> f64) -> f64 {
+    rows.iter().map(|row| value(row)).sum()
+}
+
+/// The largest error of a part of what is due, relative to it.
+fn error(rows: &[&Row], value: impl Fn(&Row) -> f64) -> f64 {
+    let all = sum(rows, &value);
+    worst(rows.iter().map(|row| (value(row) / all * ALL / row.share as f64 - 1.0).abs()))
+}
