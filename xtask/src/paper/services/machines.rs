@@ -13,7 +13,8 @@ const MACHINES: Counted = Counted {
     title: "Three virtual machines at 1:2:3",
     text: "Each user has a virtual machine of one CPU (qemu, in software) with Linux in it, and in that a shell that has 32 KiB hashed \
            over and over, two processes and a pipe each time, and says on the console how often. VTRR's section 5 does the same with \
-           VMware.",
+           VMware. The machine's clock counts its instructions: by a real one its ticks would cost the same whatever it is given, and what \
+           it does would not be as its CPU time.",
     unit: "hashes a second",
     counts: small::counts,
     alike: true,
