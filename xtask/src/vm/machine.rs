@@ -22,6 +22,10 @@ pub(super) const BARE: [&str; 9] =
 /// the kernel tests its ciphers for the first seconds, in a thread that has half of the CPU meanwhile.
 pub(super) const LINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1 oops=panic nokaslr norandmaps cgroup_no_v1=all psi=1 \
                                random.trust_cpu=1 cryptomgr.notests";
+/// And that of a machine in real time. On a busy host it finds two of its clocks apart, and patches its code for that while it
+/// runs: what qemu may take for a breakpoint. Or it waits for a timer's interrupts, has too few of them in its loop, and
+/// panics.
+const REAL_TIME: &str = " tsc=reliable no_timer_check";
 /// How much of a console is shown when a machine died.
 const TAIL: usize = 2_000;
 /// What the kernel says when it meets a breakpoint of its own making that it has taken back: it patches itself by them, and
@@ -92,9 +96,7 @@ impl Machine {
         }
         let mut line = LINE.to_owned();
         if self.profile == Profile::TwoCpus {
-            // On a busy host the kernel finds two of its clocks apart, and patches its code for that while it runs: what qemu may
-            // take for a breakpoint.
-            line.push_str(" tsc=reliable");
+            line.push_str(REAL_TIME);
         }
         qemu.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initrd).args(["-append", &line]);
         qemu.args(["-device", &format!("isa-debug-exit,iobase={:#x},iosize=4", guest::EXIT_PORT)]);
