@@ -206,7 +206,7 @@ impl Machine {
                 let begun = clock::own_thread_cpu();
                 cost.told += self.write(now);
                 let took = clock::own_thread_cpu().saturating_sub(begun);
-                self.budget.pay(now, took);
+                self.budget.pay(now, took, self.clients.len());
                 (cost.passes, cost.writes_ns) = (cost.passes + 1, cost.writes_ns + took.0);
             }
             clock::sleep(Nanos::from_millis(2));

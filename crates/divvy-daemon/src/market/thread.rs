@@ -566,7 +566,7 @@ impl Keeper {
         let cost = clock::own_thread_cpu().saturating_sub(before);
         self.stats.worked_out(cost.0 as f64 / 1e9);
         // Where the market has just begun, or was made again from disk, nobody waits for that.
-        self.budget.pay(now, if all { Nanos(0) } else { cost });
+        self.budget.pay(now, if all { Nanos(0) } else { cost }, open.1.nr_tickets());
     }
 
     fn snapshot_if_due(&mut self) {

@@ -272,7 +272,7 @@ impl Scheduler {
         if check == Check::Memory {
             self.weights.memory = now;
         }
-        self.weights.budget.pay(now, clock::own_thread_cpu().saturating_sub(begun));
+        self.weights.budget.pay(now, clock::own_thread_cpu().saturating_sub(begun), self.book.len());
     }
 
     fn write_weights(&mut self, check: Check) {

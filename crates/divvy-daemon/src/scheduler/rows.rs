@@ -84,7 +84,7 @@ impl Scheduler {
         }
         let begun = clock::own_thread_cpu();
         self.rebase();
-        self.rebasing.pay(now, clock::own_thread_cpu().saturating_sub(begun));
+        self.rebasing.pay(now, clock::own_thread_cpu().saturating_sub(begun), self.book.len());
     }
 
     /// How each client stands, by id; what is achieved is of the time since the last change.

@@ -13,7 +13,7 @@ use divvy_policy::{ClientId, Instant, Nanos};
 
 use super::Scheduler;
 use super::disk_gate::{MEMBERS_MAX, Member, since};
-use crate::budget::Budget;
+use crate::budget::{Budget, counted};
 use divvy_api::types::Uses as Told;
 
 /// A round takes so much CPU time at most; the next goes on behind it.
@@ -83,6 +83,14 @@ impl Uses {
     pub(super) fn leave(&mut self, client: ClientId) {
         self.samples.remove(&client);
     }
+
+    /// How many had to be asked for what a client had of disks: its cgroup, or each of its processes.
+    fn files(&self, client: ClientId) -> usize {
+        match self.samples.get(&client).map(|sample| &sample.had) {
+            Some(Some(Had::Members(members))) => members.len().max(1),
+            _ => 1,
+        }
+    }
 }
 
 impl Scheduler {
@@ -122,9 +130,11 @@ impl Scheduler {
         }
         let clients: Vec<ClientId> = self.book.present().map(|(client, _)| client).collect();
         let first = self.uses.after.take().map_or(0, |after| clients.partition_point(|&c| c <= after));
+        let mut files = 0;
         for &client in &clients[first..] {
             self.sample_use(client);
-            if clock::own_thread_cpu().saturating_sub(begun) > ROUND {
+            files += self.uses.files(client);
+            if counted(clock::own_thread_cpu().saturating_sub(begun), files) > ROUND {
                 self.uses.after = Some(client);
                 break;
             }
@@ -133,7 +143,7 @@ impl Scheduler {
         self.uses.disk_due = Some(due).filter(|&due| due > 0 && self.divides_disks());
         let rates = self.uses.samples.values().filter_map(|sample| sample.rate);
         self.uses.disk_rate = rates.map(sum).fold(0, u64::saturating_add);
-        self.uses.budget.pay(now, clock::own_thread_cpu().saturating_sub(begun));
+        self.uses.budget.pay(now, clock::own_thread_cpu().saturating_sub(begun), files);
     }
 
     /// A client's part of the disks, in a unit that is the same for all.
