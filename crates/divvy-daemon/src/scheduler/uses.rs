@@ -91,6 +91,11 @@ impl Uses {
             _ => 1,
         }
     }
+
+    /// Whether a client had anything of disks between the last two looks.
+    fn has_rate(&self, client: ClientId) -> bool {
+        self.samples.get(&client).and_then(|sample| sample.rate).is_some_and(|rate| sum(rate) > 0)
+    }
 }
 
 impl Scheduler {
@@ -146,9 +151,11 @@ impl Scheduler {
         self.uses.budget.pay(now, clock::own_thread_cpu().saturating_sub(begun), files);
     }
 
-    /// A client's part of the disks, in a unit that is the same for all.
+    /// A client's part of the disks, in a unit that is the same for all. Whoever waits for a disk all the time leaves its CPU time to
+    /// others, and not its part of the disks.
     fn disk_due(&self, client: ClientId) -> u64 {
-        if self.competes(client) { self.due(client).rights.disk } else { 0 }
+        let wants = self.competes(client) || self.uses.has_rate(client);
+        if wants { self.due(client).rights.disk } else { 0 }
     }
 
     /// What a client has and is due, as it was looked at last.
