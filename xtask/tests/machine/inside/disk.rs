@@ -1,5 +1,6 @@
 //! Disks, in real time: where time is counted in instructions, a disk's answer comes when the clock has gone on already.
 
+mod page;
 mod rights;
 
 use divvy_linux::cgroup::room::{Cgroup, DeviceIoMax, IO_MAX, IO_STAT, IoMax, Limit};

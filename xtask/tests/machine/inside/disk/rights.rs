@@ -25,7 +25,7 @@ const ALICE: u32 = 1001;
 const BOB: u32 = 1002;
 
 /// The system's divvyd in a cgroup of its own, with a policy.
-fn divvyd(work: &Group, policy: &str) -> Daemon {
+pub(super) fn divvyd(work: &Group, policy: &str) -> Daemon {
     fs::create_dir_all("/etc/divvy").expect("root may");
     fs::write(POLICY, policy).expect("root may");
     let _ = fs::remove_dir_all("/var/lib/divvy");
@@ -76,13 +76,13 @@ impl Drop for Client {
     }
 }
 
-fn tree_in(dir: &Path) -> PathBuf {
+pub(super) fn tree_in(dir: &Path) -> PathBuf {
     let trees = dirs(dir, "divvy-");
     assert_eq!(trees.len(), 1, "{trees:?}");
     trees.into_iter().next().expect("one")
 }
 
-fn at(limit: Limit) -> u64 {
+pub(super) fn at(limit: Limit) -> u64 {
     match limit {
         Limit::At(bytes) => bytes,
         Limit::Max => panic!("no bound"),
@@ -183,7 +183,7 @@ fn a_hard_share_of_the_memory_is_kept_under_pressure() {
 }
 
 /// iocost on the disk, by a model that is slower than the disk is.
-fn put_iocost_on(disk: Device) -> Cgroup {
+pub(super) fn put_iocost_on(disk: Device) -> Cgroup {
     let root = Cgroup::open(ROOT.as_ref()).expect("mounted");
     root.set(&IO_COST_MODEL, &CostSettings::Model(disk, CostModel::uniform(16 * MIB, 400)))
         .expect("root may");
