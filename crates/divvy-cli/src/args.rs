@@ -139,9 +139,10 @@ pub(crate) struct ShareArgs {
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<BackendArg>,
 
-    /// CPUs that the commands may use: 0,2-3. All that divvy itself may use if not given
-    #[arg(long, value_name = "LIST")]
-    pub(crate) cpus: Option<String>,
+    /// CPUs that the commands may use: 0,2-3. All that divvy itself may use if not given. NAME=0,2 for one task, by its name in
+    /// the table: of those that are divided, where the kernel divides (--backend cgroup). Can be given several times
+    #[arg(long, value_name = "[NAME=]LIST")]
+    pub(crate) cpus: Vec<String>,
 
     /// Longest run in one go (exact): even inside the cycle, for more signals
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]

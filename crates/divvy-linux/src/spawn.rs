@@ -29,6 +29,8 @@ pub struct Command {
     pub stdout: Option<OwnedFd>,
     /// Where standard error goes; ours if `None`.
     pub stderr: Option<OwnedFd>,
+    /// The CPUs that it may use, it and what it starts; those of [`Inherit`] if `None`.
+    pub cpus: Option<CpuMask>,
     /// Whether it gets a session of its own (and loses the terminal) rather than only a process group. It survives us while it
     /// stands suspended only if we are not in its session: the kernel sends SIGHUP to a stopped process group that becomes
     /// orphaned in its session. So it does in one that we leave afterwards (`Link::leave_commands`).
@@ -93,6 +95,7 @@ pub fn spawn(
         process.stderr(fd);
     }
     let (inherit, own_session) = (*inherit, command.own_session);
+    let cpus = command.cpus.or(inherit.cpus);
     // The child has its own copy until it executes the command, and the number is open for as long as we are here.
     let leaves: Vec<_> = leaves.iter().map(|leaf| leaf.as_raw_fd()).collect();
     let seed = if counted { CounterSeed::new() } else { None };
@@ -109,7 +112,7 @@ pub fn spawn(
             } else {
                 rustix::process::setpgid(None, None)?;
             }
-            if let Some(cpus) = inherit.cpus {
+            if let Some(cpus) = cpus {
                 cpus.apply_raw(rustix::process::getpid())?;
             }
             if let Some(files) = inherit.files {

@@ -83,7 +83,7 @@ fn resume_for(signal: Signal, args: &RunArgs, client: &mut ClientName) {
 fn own_cpus(args: &RunArgs, new: &mut NewClient) -> Result<Option<CpuMask>, Failure> {
     let (Some(mask), Some(list)) = (new.bounds.cpus, &args.terms.cpus) else { return Ok(None) };
     let divvyd = args.which.ask(Api::status)?;
-    cpus::check(&mask, list, &divvyd.cpus, &divvyd.backend.used)?;
+    cpus::check(&format!("--cpus {list}"), &mask, &cpus::DIVVYD, &divvyd.cpus, &divvyd.backend.used)?;
     Ok(if divvyd.backend.keeps_cpus { None } else { new.bounds.cpus.take() })
 }
 

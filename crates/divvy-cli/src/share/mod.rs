@@ -42,11 +42,23 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     }
     let mut tasks = tasks::all(&args.tasks, args.file.as_deref())?;
     tasks::limit(&mut tasks, &args.limit)?;
-    let cpus = args.cpus.as_deref().map(cpus::parse).transpose()?;
-    divvy_linux::cpus_to_divide(cpus)?; // Refused before anything is started.
+    let cpus = tasks::keep_to(&mut tasks, &args.cpus)?;
+    let divided = divvy_linux::cpus_to_divide(cpus)?; // Refused before anything is started.
     // Started, if need be, before there is a scheduler whose child it would be.
     let plan = together::Plan::make(&args, cpus.as_ref())?;
     let backend = backend::choose(&args, &tasks, plan.is_some())?;
+    let status = plan.as_ref().map(|plan| &plan.status);
+    let (by, all, used) = match status {
+        Some(status) => (&cpus::DIVVYD, &status.cpus, status.backend.used.as_str()),
+        None => (&cpus::SHARE, &divided, backend.backend.name()),
+    };
+    for task in &tasks {
+        let check = |mask| cpus::check(&format!("{}: cpus {mask}", task.name), mask, by, all, used);
+        task.cpus.as_ref().map(check).transpose()?;
+    }
+    if !status.is_some_and(|status| status.backend.keeps_cpus) {
+        tasks.iter_mut().for_each(tasks::Task::keep_by_itself);
+    }
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
     let spec = gate_spec(&args, &backend, 1, plan.is_some());
     let policy = spec.parse().map_err(unusable)?;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 
 use divvy_api::runs::ShareRun;
-use divvy_api::types::Client;
+use divvy_api::types::{Bounds, Client};
 use divvy_engine::{
     ClientLedger, ClientState, EngineError, Exit, Host as _, HostError, Recorder, Session, Standing,
 };
@@ -23,7 +23,7 @@ use super::outlet::Outlet;
 use super::report::{self, ClientReport, REPORT_VERSION, Report, TogetherReport};
 use super::showcase::Showcase;
 use super::table::{self, Row};
-use super::tasks::{Task, What};
+use super::tasks::{self, Task, What};
 use super::together::{self, Plan, Together};
 use super::trace::{self, Failed, TraceFile};
 use super::{gate_spec, nanos, verdict};
@@ -214,8 +214,8 @@ impl<'a> Run<'a> {
                 None => (None, None),
             };
             let own_session = !self.args.keep_terminal && !one_session;
-            let command =
-                Command { argv: start.argv, dir: start.dir, env: start.env, stdout, stderr, own_session };
+            let tasks::Command { argv, dir, env, cpus } = start;
+            let command = Command { argv, dir, env, stdout, stderr, cpus, own_session };
             self.engine.host_mut().spawn(command)?;
             self.join(task.share, task.limit)?;
         }
@@ -573,6 +573,7 @@ impl<'a> Run<'a> {
                 },
                 share: account.share.get(),
                 limit_ppm: account.limit.map(CpuLimit::ppm),
+                bounds: Bounds { cpus: task.cpus, ..Bounds::default() },
                 effective_share: standing.effective_share,
                 requested_fraction: standing.requested_fraction,
                 effective_fraction: standing.effective_fraction,

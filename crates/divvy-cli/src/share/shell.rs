@@ -58,13 +58,11 @@ fn meaning(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     fn spared(line: &str) -> String {
         let argv = ["/bin/sh", "-c", line].map(Into::into).to_vec();
-        let mut command = Command { argv, dir: None::<PathBuf>, env: Vec::new() };
+        let mut command = Command { argv, ..Command::default() };
         spare(&mut command);
         command.argv[2].to_string_lossy().into_owned()
     }

@@ -5,15 +5,14 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use divvy_linux::Selector;
+use divvy_linux::{CpuMask, Selector};
 use divvy_policy::{CpuLimit, Share};
 use serde::Deserialize;
 
 use super::shell;
 use crate::limit::{self, NamedLimit};
-use crate::nearest;
 use crate::strip::plain;
-use crate::{Code, Failure};
+use crate::{Code, Failure, cpus, nearest};
 
 /// The largest share on the command line: more only makes cycles too long to come to an end.
 const SHARE_MAX: u64 = 1_000_000;
@@ -28,6 +27,8 @@ pub(crate) struct Task {
     pub(crate) share: Share,
     /// The most CPU time that it may have, where there is a most.
     pub(crate) limit: Option<CpuLimit>,
+    /// The CPUs that it may use, where they are not all that are divided.
+    pub(crate) cpus: Option<CpuMask>,
     pub(crate) what: What,
 }
 
@@ -41,14 +42,23 @@ pub(crate) enum What {
 }
 
 /// A command to be started.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Command {
     pub(crate) argv: Vec<OsString>,
     pub(crate) dir: Option<PathBuf>,
     pub(crate) env: Vec<(OsString, OsString)>,
+    /// The CPUs that it is started on, where nobody else keeps it to them.
+    pub(crate) cpus: Option<CpuMask>,
 }
 
 impl Task {
+    /// A command is started on its CPUs, as taskset does: nobody else will keep it to them.
+    pub(crate) fn keep_by_itself(&mut self) {
+        if let What::Command(command) = &mut self.what {
+            command.cpus = self.cpus;
+        }
+    }
+
     /// Whether the client comes to an end by itself.
     pub(crate) fn ends(&self) -> bool {
         match &self.what {
@@ -78,6 +88,7 @@ struct FileTask {
     name: Option<String>,
     share: i64,
     limit: Option<String>,
+    cpus: Option<String>,
     command: Option<FileCommand>,
     attach: Option<String>,
     dir: Option<PathBuf>,
@@ -145,18 +156,42 @@ pub(crate) fn limit(tasks: &mut [Task], limits: &[NamedLimit]) -> Result<(), Fai
             tasks.iter_mut().for_each(|task| task.limit = task.limit.or(one.limit));
             continue;
         };
-        let names = tasks.iter().map(|task| task.name.clone()).collect::<Vec<_>>();
-        let task = tasks.iter_mut().find(|task| task.name == name);
-        let task = task.ok_or_else(|| {
-            let hint = nearest::hint(name, names.iter().map(String::as_str));
-            usage(format!(
-                "--limit {name}=...: no task is called '{name}'; there are {}{hint}",
-                names.join(", ")
-            ))
-        })?;
-        task.limit = one.limit;
+        find(tasks, "--limit", name)?.limit = one.limit;
     }
     Ok(())
+}
+
+/// Gives tasks the CPUs of the command line, which go before the file's, and returns those of all together.
+///
+/// # Errors
+/// [`Failure`] with [`Code::Usage`] for what is no list, a name that no task has, and two lists of one task or for all.
+pub(crate) fn keep_to(tasks: &mut [Task], lists: &[String]) -> Result<Option<CpuMask>, Failure> {
+    let (mut all, mut given) = (None, Vec::new());
+    for list in lists {
+        let (name, mask) = cpus::parse_named(list)?;
+        if given.contains(&name) {
+            let whose = name.map_or_else(|| "all".to_owned(), |name| format!("'{name}'"));
+            return Err(usage(format!("--cpus: two lists for {whose}; give one")));
+        }
+        given.push(name);
+        match name {
+            Some(name) => find(tasks, "--cpus", name)?.cpus = Some(mask),
+            None => all = Some(mask),
+        }
+    }
+    Ok(all)
+}
+
+/// The task that is called `name`, as `option` has it.
+fn find<'a>(tasks: &'a mut [Task], option: &str, name: &str) -> Result<&'a mut Task, Failure> {
+    let Some(i) = tasks.iter().position(|task| task.name == name) else {
+        let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+        let hint = nearest::hint(name, names.iter().copied());
+        let there = names.join(", ");
+        let text = format!("{option} {name}=...: no task is called '{name}'; there are {there}{hint}");
+        return Err(usage(text));
+    };
+    Ok(&mut tasks[i])
 }
 
 fn from_word(word: &str) -> Result<Task, Failure> {
@@ -189,11 +224,12 @@ fn from_word(word: &str) -> Result<Task, Failure> {
             name: named(selector.to_string()),
             share,
             limit: None,
+            cpus: None,
             what: What::Attach(selector),
         });
     }
-    let what = What::Command(Command { argv: by_shell(command), dir: None, env: Vec::new() });
-    Ok(Task { name: named(first_word(command)), share, limit: None, what })
+    let what = What::Command(Command { argv: by_shell(command), ..Command::default() });
+    Ok(Task { name: named(first_word(command)), share, limit: None, cpus: None, what })
 }
 
 fn parse_selector(text: &str, whose: &str) -> Result<Selector, Failure> {
@@ -242,6 +278,10 @@ fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
         let share = parse_share(i128::from(task.share), &whose)?;
         let limit = task.limit.as_deref().map(limit::parse).transpose();
         let limit = limit.map_err(|e| usage(format!("{whose}: limit {e}")))?.flatten();
+        let cpus =
+            task.cpus.as_deref().map(str::parse::<CpuMask>).transpose().map_err(|e| {
+                usage(format!("{whose}: cpus: {e}; write numbers and ranges, as in \"0,2-3\""))
+            })?;
         let (name, what) = match (task.command, task.attach) {
             (Some(command), None) => from_command(command, task.dir, task.env, &whose)?,
             (None, Some(selector)) => {
@@ -259,7 +299,7 @@ fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
                 return Err(usage(format!("{whose}: neither command nor attach; give one of them")));
             }
         };
-        tasks.push(Task { name: task.name.unwrap_or(name), share, limit, what });
+        tasks.push(Task { name: task.name.unwrap_or(name), share, limit, cpus, what });
     }
     if tasks.is_empty() {
         return Err(usage(format!("{}: no task; write at least one [[task]]", path.display())));
@@ -299,7 +339,7 @@ fn from_command(
         return Err(usage(format!("{whose}: env: the value of {key} has a NUL in it; leave it out")));
     }
     let env = env.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
-    Ok((first, What::Command(Command { argv, dir, env })))
+    Ok((first, What::Command(Command { argv, dir, env, cpus: None })))
 }
 
 /// Several tasks of one name become `name#1`, `name#2`, ...
@@ -353,7 +393,7 @@ fn check_program(name: &str, command: &Command) -> Result<(), Failure> {
 /// [`Failure`] with [`Code::NotFound`] where there is none, or [`Code::NotExecutable`].
 pub(crate) fn check_command(program: &OsStr) -> Result<(), Failure> {
     let name = program.to_string_lossy();
-    let command = Command { argv: vec![program.to_owned()], dir: None, env: Vec::new() };
+    let command = Command { argv: vec![program.to_owned()], ..Command::default() };
     check_program(&first_word(&name), &command).map_err(|failure| {
         let exists = paths(&name, None).iter().any(|path| path.exists());
         Failure { code: if exists { Code::NotExecutable } else { Code::NotFound }, ..failure }
@@ -468,6 +508,30 @@ mod tests {
     }
 
     #[test]
+    fn lists_of_cpus_go_to_who_is_named() {
+        let words = ["a=1:true", "b=1:true"].map(str::to_owned);
+        let given = |lists: &[&str]| {
+            let mut tasks = all(&words, None).unwrap();
+            tasks[0].cpus = "0".parse().ok();
+            let lists: Vec<String> = lists.iter().map(|&list| list.to_owned()).collect();
+            let of_all = keep_to(&mut tasks, &lists).map_err(|failure| failure.text)?;
+            Ok([of_all, tasks[0].cpus, tasks[1].cpus].map(|cpus| cpus.map(|cpus| cpus.to_string())))
+        };
+        let some = |list: &str| Some(list.to_owned());
+        assert_eq!(given(&[]), Ok([None, some("0"), None]));
+        assert_eq!(given(&["b=1", "0-1", "a=2"]), Ok([some("0-1"), some("2"), some("1")]));
+        for (lists, text) in [
+            (["0", "1"], "--cpus: two lists for all; give one"),
+            (["a=0", "a=0"], "--cpus: two lists for 'a'; give one"),
+            (["c=0", "1"], "--cpus c=...: no task is called 'c'; there are a, b; did you mean 'a'?"),
+            (["x", "1"], "--cpus x: 'x' is no CPU; write numbers and ranges, as in 0,2-3"),
+        ] {
+            let text: Result<[Option<String>; 3], String> = Err(text.to_owned());
+            assert_eq!(given(&lists), text);
+        }
+    }
+
+    #[test]
     fn names_are_told_apart() {
         let words = ["1:/bin/sleep 1", "2:sleep 2", "3:true"].map(str::to_owned);
         let names: Vec<String> = all(&words, None).unwrap().into_iter().map(|t| t.name).collect();
@@ -488,6 +552,10 @@ mod tests {
         check("[[task]]\nshare = 1\ncomand = 'true'\n", "FILE: line 3: unknown field `comand`");
         check("[[task]]\nshare = 'x'\ncommand = 'true'\n", "FILE: line 2: invalid type: string \"x\"");
         check("[[task]]\nshare = 0\ncommand = 'true'\n", "FILE: task 1 (unnamed): share 0: a share is");
+        check(
+            "[[task]]\nshare = 1\ncpus = '3-2'\ncommand = 'true'\n",
+            "FILE: task 1 (unnamed): cpus: the range 3-2 is empty; write numbers and ranges, as in \"0,2-3\"",
+        );
         check("[[task]]\nshare = 1\ncommand = []\n", "FILE: task 1 (unnamed): the command is empty");
         check(
             "[[task]]\nshare = 1\ncommand = 7\n",

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use divvy_api::client::{Api, ApiError, Asked, Choice};
 use divvy_api::launch::{LaunchError, with_choice};
-use divvy_api::types::{Change, Client, ClientState, Clients, ErrorCode, NewClient, Status};
+use divvy_api::types::{Bounds, Change, Client, ClientState, Clients, ErrorCode, NewClient, Status};
 use divvy_linux::{CpuMask, Pid, StartTime, Waker, clock, procfs};
 use divvy_policy::Nanos;
 
@@ -87,7 +87,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Failure`] where it cannot be had, or has no such group or currency, or does not divide the CPUs that were asked for.
-    pub(super) fn make(args: &ShareArgs, mask: Option<&CpuMask>) -> Result<Option<Self>, Failure> {
+    pub(super) fn make(args: &ShareArgs, cpus: Option<&CpuMask>) -> Result<Option<Self>, Failure> {
         let (among, choice) = match (&args.group, &args.from) {
             (Some(group), _) => (Among::Group(group.clone()), Choice::new(None, None)?),
             (None, Some(currency)) => {
@@ -112,8 +112,9 @@ impl Plan {
             api.plan(&probe).and_then(|_| api.status())
         });
         let status = asked.map_err(|e| of_its_currency(args.from.as_deref(), e))?;
-        if let (Some(mask), Some(list)) = (mask, &args.cpus) {
-            cpus::check(mask, list, &status.cpus, &status.backend.used)?;
+        if let Some(mask) = cpus {
+            let what = format!("--cpus {mask}");
+            cpus::check(&what, mask, &cpus::DIVVYD, &status.cpus, &status.backend.used)?;
         }
         Ok(Some(Self { among, choice, status }))
     }
@@ -124,12 +125,15 @@ impl Plan {
             What::Command(_) => format!("tree:{}", leader.map_or(0, |pid| pid.as_raw_nonzero().get())),
             What::Attach(selector) => selector.to_string(),
         };
+        let by_itself = matches!(&task.what, What::Command(command) if command.cpus.is_some());
+        let bounds = Bounds { cpus: task.cpus.filter(|_| !by_itself), ..Bounds::default() };
         let mut new = NewClient {
             name: Some(task.name.clone()),
             numbered: true,
             share: task.share.get(),
             limit_ppm: task.limit.map(|limit| limit.ppm()),
             selector: Some(selector),
+            bounds,
             ..NewClient::default()
         };
         self.among.set(&mut new);

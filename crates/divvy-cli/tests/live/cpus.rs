@@ -1,4 +1,4 @@
-//! `divvy run --cpus`: a command on some of the CPUs that divvyd divides.
+//! `divvy run --cpus`, and `cpus` of the tasks of `divvy share`: commands on some of the CPUs that are divided.
 
 use divvy_linux::CpuMask;
 use divvy_linux::cgroup::Survey;
@@ -6,6 +6,7 @@ use rustix::process::Signal;
 
 use crate::daemon::start_divvyd;
 use crate::harness::{Outcome, SPIN, Sandbox, eventually, one_cpu, skip};
+use crate::seen;
 
 /// Says where it may run, and where what it starts may.
 const WHERE: &str = "grep Cpus_allowed_list /proc/self/status; exec grep Cpus_allowed_list /proc/self/status";
@@ -69,6 +70,101 @@ fn the_kernels_weights_keep_a_client_to_some_cpus() {
     start_divvyd(&sandbox, &["--backend", "cgroup", "--linger", "1m"]);
     check_kept(&sandbox, &one_cpu());
     check_kept(&sandbox, &all.to_string());
+}
+
+/// Runs a task of a file that is kept to `cpus[0]`, one of the command line that is to `cpus[1]`, where there is one, and one that
+/// nothing is said of. Each writes into a file of its name where it may run.
+fn share(sandbox: &Sandbox, options: &[&str], cpus: [&str; 2]) -> Outcome {
+    for name in ["here", "there", "any"] {
+        let _ = std::fs::remove_file(sandbox.path(name)); // There is none at first.
+    }
+    let command = |name: &str| format!("exec >{name}; {WHERE}");
+    let here = command("here");
+    let text = format!("[[task]]\nname = 'here'\nshare = 3\ncpus = '{}'\ncommand = '{here}'\n", cpus[0]);
+    sandbox.write("tasks.toml", &text);
+    let there = format!("there={}", cpus[1]);
+    let mut args = [&["share", "--quiet", "--file", "tasks.toml"], options].concat();
+    if !cpus[1].is_empty() {
+        args.extend(["--cpus", there.as_str()]);
+    }
+    let tasks = [format!("there=1:{}", command("there")), format!("any=1:{}", command("any"))];
+    args.extend(tasks.iter().map(String::as_str));
+    sandbox.run(&args)
+}
+
+#[track_caller]
+fn check_where(sandbox: &Sandbox, outcome: &Outcome, expected: [&str; 3]) {
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let said = ["here", "there", "any"].map(|name| std::fs::read_to_string(sandbox.path(name)).expect(name));
+    assert_eq!(said, expected.map(|cpus| format!("Cpus_allowed_list:\t{cpus}\n").repeat(2)));
+}
+
+#[test]
+fn the_kernels_weights_keep_a_task_to_some_cpus() {
+    let (sandbox, mask) = (Sandbox::own(), all());
+    let (one, last) = (one_cpu(), mask.iter().last().expect("a CPU").to_string());
+    if mask.iter().count() < 2 {
+        return skip("the_kernels_weights_keep_a_task_to_some_cpus", "one CPU");
+    }
+    if let Err(why) = Survey::new().weights {
+        return skip("the_kernels_weights_keep_a_task_to_some_cpus", &why);
+    }
+    let all = mask.to_string();
+    check_where(&sandbox, &share(&sandbox, &["--backend", "cgroup"], [&one, &last]), [&one, &last, &all]);
+    // Some of those that the run divides.
+    let outcome = share(&sandbox, &["--backend", "cgroup", "--cpus", &last], [&last, ""]);
+    check_where(&sandbox, &outcome, [&last; 3]);
+    // And by a divvyd.
+    start_divvyd(&sandbox, &["--backend", "cgroup", "--linger", "1m"]);
+    check_where(&sandbox, &share(&sandbox, &["--group", "g"], [&one, &last]), [&one, &last, &all]);
+
+    let kept = format!("kept={one}");
+    let run =
+        sandbox.start(&["share", "--quiet", "--backend", "cgroup", "--cpus", &kept, "kept=1:sleep 600"]);
+    eventually("the run to be seen with its task's CPUs", || {
+        let seen = seen::json(&sandbox, &["ls", "--json"]).to_string();
+        seen.contains(&format!("\"cpus\":\"{one}\"")).then_some(())
+    });
+    run.signal(Signal::TERM);
+    run.end();
+}
+
+#[test]
+fn a_run_that_holds_keeps_no_task_to_some_cpus() {
+    let (sandbox, mask) = (Sandbox::own(), all());
+    let (one, all) = (one_cpu(), mask.to_string());
+    let refused = |options: &[&str], cpus: [&str; 2], why: &str| {
+        let outcome = share(&sandbox, options, cpus);
+        assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
+        assert!(["here", "there", "any"].iter().all(|name| !sandbox.path(name).exists()), "started");
+    };
+    let signals = ["--backend", "signals"];
+    // Whoever is sent somewhere just now is kept there for a moment, so that they need not say that they may run anywhere.
+    let outcome = share(&sandbox, &signals, [&all, &all]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let on_one = [&signals[..], &["--cpus", &one]].concat();
+    check_where(&sandbox, &share(&sandbox, &on_one, [&one, &one]), [&one; 3]);
+    refused(&on_one, ["1000", ""], "here: cpus 1000: this run does not divide CPU 1000; name some of");
+    refused(&on_one, [&one, "x"], "--cpus x: 'x' is no CPU; write numbers and ranges");
+    refused(
+        &on_one,
+        ["x", ""],
+        "task 1 (here): cpus: 'x' is no CPU; write numbers and ranges, as in \"0,2-3\"",
+    );
+    if mask.iter().count() < 2 {
+        return skip("a_run_that_holds_keeps_no_task_to_some_cpus: of several", "one CPU");
+    }
+    let why =
+        format!("this run divides the CPUs {all} together, by signals, and keeps nobody to some of them");
+    refused(&signals, [&one, ""], &format!("here: cpus {one}: {why}; give --backend cgroup"));
+    refused(&signals, [&all, &one], &format!("there: cpus {one}: {why}"));
+    start_divvyd(&sandbox, &["--backend", "signals", "--linger", "1m"]);
+    refused(
+        &["--group", "g"],
+        [&one, ""],
+        "together, by signals, and keeps nobody to some of them; start it with",
+    );
 }
 
 /// Who starts something as soon as it runs has been sent to a CPU at that moment: what it starts is not kept there.

@@ -164,9 +164,8 @@ impl Scheduler {
             argv: command.argv.iter().map(Into::into).collect(),
             dir: command.dir.as_ref().map(Into::into),
             env: command.env.iter().map(|(k, v)| (k.into(), v.into())).collect(),
-            stdout: None,
-            stderr: None,
             own_session: true,
+            ..HostCommand::default()
         });
         let client = client.map_err(system)?;
         let leader = self.engine.host().leader(client).map_or(0, |pid| pid.as_raw_nonzero().get());
