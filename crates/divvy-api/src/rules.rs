@@ -122,15 +122,24 @@ struct FileRule {
 /// [`RulesError`]: it cannot be read, or [`parse`] refuses it.
 pub fn read(path: &Path) -> Result<Option<Rules>, RulesError> {
     use std::io::Read as _;
+    use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 
     let failed = |what: String| RulesError { line: 0, what };
-    let file = match std::fs::File::open(path) {
+    // A pipe in the place of the file would keep divvyd, and all that it schedules, waiting for who writes it.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(failed(format!("open it: {e}"))),
     };
-    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-        return Err(failed("it is a directory; name the file of rules in it".to_owned()));
+    match file.metadata().map(|metadata| metadata.file_type()) {
+        Ok(kind) if kind.is_dir() => {
+            return Err(failed("it is a directory; name the file of rules in it".to_owned()));
+        }
+        Ok(kind) if kind.is_fifo() => {
+            return Err(failed("it is a pipe; write the rules into a file".to_owned()));
+        }
+        _ => {}
     }
     let mut text = String::new();
     let read = file.take(FILE_MAX + 1).read_to_string(&mut text);
@@ -329,6 +338,15 @@ mod tests {
         }
         let many = "[[rule]]\nname = 'a'\n".repeat(RULES_MAX + 1);
         assert_eq!(parse(&many).unwrap_err().line, 2 * RULES_MAX + 1);
+    }
+
+    #[test]
+    fn nobody_is_waited_for_who_might_write_a_pipe() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("config.toml");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        assert_eq!(read(&pipe).unwrap_err().to_string(), "it is a pipe; write the rules into a file");
+        assert_eq!(read(Path::new("/dev/null")).unwrap(), Some(Rules::default()));
     }
 
     #[test]
