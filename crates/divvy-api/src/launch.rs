@@ -1,5 +1,6 @@
 //! Finding the user's divvyd, and starting it where there is none.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -28,12 +29,12 @@ pub enum LaunchError {
         #[source]
         cause: std::io::Error,
     },
-    /// It ended at once.
+    /// It could not be started, or ended at once.
     #[error("{said}")]
     Failed {
-        /// Its exit code; 1 if a signal ended it.
+        /// Its exit code; 1 if a signal ended it, 5 if the system gave it no process.
         code: u8,
-        /// What it said.
+        /// What it said, or the system.
         said: String,
     },
 }
@@ -86,7 +87,13 @@ pub fn start() -> Result<(), LaunchError> {
         // A scheduler waits for all children of its process, whoever made them. It has ended, and whether one serves is seen
         // by the next call.
         Err(e) if e.raw_os_error() == Some(Errno::CHILD.raw_os_error()) => return Ok(()),
-        Err(cause) => return Err(LaunchError::NotFound { program, cause }),
+        Err(cause) if matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            return Err(LaunchError::NotFound { program, cause });
+        }
+        Err(cause) => {
+            let said = format!("start {}: {cause}{}", program.display(), divvy_linux::limit_fix(&cause));
+            return Err(LaunchError::Failed { code: 5, said });
+        }
     };
     if output.status.success() {
         return Ok(());

@@ -368,7 +368,9 @@ impl Prepared {
             subscribers: Subscribers::default(),
         };
         let server = Server::start(listener, router(context), ConnectionLimit::of_user(owner), async {});
-        let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
+        let server = server.map_err(|e| {
+            Failure::system(format!("start the thread of the API: {e}{}", divvy_linux::limit_fix(&e)))
+        })?;
         let scheduler = Scheduler::new(session, settings, shelter, requests);
         Ok(Running { scheduler, server, place: self.place, lock })
     }

@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
-use crate::error::last_errno;
+use crate::error::{START, last_errno};
 use crate::{Error, Result};
 
 /// Which of the two processes goes on with the call's return.
@@ -100,11 +100,16 @@ pub unsafe fn split(log: &Path) -> Result<Side> {
         .map_err(|e| Error::system("open", "/dev/null", e))?;
     // SAFETY: there is one thread, by this function's own condition; the child may do what a process may.
     match unsafe { libc::fork() } {
-        -1 => Err(Error::system("start", "a process in the background", last_errno())),
+        -1 => Err(Error::system(START, "a process in the background", last_errno())),
         0 => {
             drop(read);
-            into_background(&null, &log_fd);
-            Ok(Side::Background(Notice(File::from(write))))
+            let notice = Notice(File::from(write));
+            if let Err(e) = into_background(&null, &log_fd) {
+                notice.failed(5, &e.to_string());
+                // SAFETY: ends this process at once, without running what its parent is to run at its own end.
+                unsafe { libc::_exit(5) };
+            }
+            Ok(Side::Background(notice))
         }
         child => {
             drop(write);
@@ -119,13 +124,16 @@ pub unsafe fn split(log: &Path) -> Result<Side> {
 }
 
 /// In the child: a session without a terminal, then a second child that can never get one; only that returns.
-fn into_background(null: &OwnedFd, log: &OwnedFd) {
-    // What fails here leaves a scheduler that works, with a terminal that may hang up on it.
+fn into_background(null: &OwnedFd, log: &OwnedFd) -> Result<()> {
+    // What else fails here leaves a scheduler that works, with a terminal that may hang up on it.
     let _ = rustix::process::setsid();
     // SAFETY: still one thread.
-    if unsafe { libc::fork() } > 0 {
+    match unsafe { libc::fork() } {
+        // It must not stay itself: the foreground waits for its end.
+        -1 => return Err(Error::system(START, "a process in the background", last_errno())),
+        0 => {}
         // SAFETY: ends this process at once, without running what its parent is to run at its own end.
-        unsafe { libc::_exit(0) };
+        _ => unsafe { libc::_exit(0) },
     }
     let _ = rustix::process::chdir("/");
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
@@ -133,6 +141,7 @@ fn into_background(null: &OwnedFd, log: &OwnedFd) {
         // SAFETY: replaces a standard descriptor, which nobody owns.
         unsafe { libc::dup2(fd.as_fd().as_raw_fd(), target) };
     }
+    Ok(())
 }
 
 #[cfg(test)]

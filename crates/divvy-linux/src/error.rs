@@ -47,6 +47,17 @@ pub enum Error {
         #[source]
         cause: Errno,
     },
+    /// No process could be had.
+    #[error("{operation} {object}: {cause}; raise the limit of processes (ulimit -u), or end some")]
+    Processes {
+        /// What was tried.
+        operation: &'static str,
+        /// What it was tried on.
+        object: String,
+        /// What the kernel said.
+        #[source]
+        cause: Errno,
+    },
     /// A CPU was asked for that this process may not use, or that is not there.
     #[error("CPU {cpu} cannot be used: this process may run on {allowed}")]
     Cpu {
@@ -81,7 +92,7 @@ pub enum Error {
         cause: Errno,
     },
     /// A command could not be started.
-    #[error("start '{command}': {cause}")]
+    #[error("start '{command}': {cause}{}", limit_fix(cause))]
     Spawn {
         /// The program.
         command: String,
@@ -138,6 +149,7 @@ impl Error {
                 cause,
             },
             Errno::MFILE | Errno::NFILE => Self::OpenFiles { operation, object, cause },
+            Errno::AGAIN if operation == START => Self::Processes { operation, object, cause },
             _ => Self::System { operation, object, cause },
         }
     }
@@ -149,9 +161,23 @@ impl Error {
             Self::System { cause, .. }
             | Self::Permission { cause, .. }
             | Self::OpenFiles { cause, .. }
+            | Self::Processes { cause, .. }
             | Self::Cgroup { cause, .. } => Some(*cause),
             _ => None,
         }
+    }
+}
+
+/// The operation that asks for a process.
+pub(crate) const START: &str = "start";
+
+/// What would help where something could not be started for lack of processes or descriptors, to be put behind `cause`; else empty.
+#[must_use]
+pub fn limit_fix(cause: &std::io::Error) -> &'static str {
+    match cause.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE | Errno::NFILE) => "; raise the limit of open files (ulimit -n)",
+        Some(Errno::AGAIN) => "; raise the limit of processes (ulimit -u), or end some",
+        _ => "",
     }
 }
 
@@ -174,5 +200,15 @@ mod tests {
         assert_eq!(error.errno(), Some(Errno::MFILE));
         let text = error.to_string();
         assert!(text.starts_with("open a pidfd of process 7: ") && text.ends_with("(ulimit -n)"), "{text}");
+        let cause = std::io::Error::from(Errno::MFILE);
+        let text = Error::Spawn { command: "true".to_owned(), cause }.to_string();
+        assert!(text.starts_with("start 'true': ") && text.ends_with("(ulimit -n)"), "{text}");
+    }
+
+    #[test]
+    fn a_lack_of_processes_names_its_fix() {
+        let text = Error::system(START, "the guardian", Errno::AGAIN).to_string();
+        assert!(text.starts_with("start the guardian: ") && text.contains("(ulimit -u)"), "{text}");
+        assert!(!Error::system("read", "a pipe", Errno::AGAIN).to_string().contains("ulimit"));
     }
 }

@@ -26,7 +26,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::error::last_errno;
+use crate::error::{START, last_errno};
 use crate::reactor::is_ignored;
 use crate::stand_in::ended;
 use crate::{Error, Exit, Pid, ProcessRef, Result, Signal, clock, own};
@@ -158,7 +158,7 @@ pub unsafe fn split(leave: Leave) -> Result<Split> {
         // SAFETY: as above.
         Leave::Group => unsafe { fork() },
     };
-    match forked.map_err(|e| Error::system("start", "a process", e))? {
+    match forked.map_err(|e| Error::system(START, "a process", e))? {
         None => {
             // Signals of the terminal stay blocked until they cannot come any more.
             if leave == Leave::Group {

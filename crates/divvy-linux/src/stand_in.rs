@@ -15,7 +15,7 @@ use nix::sys::signal::{
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::io::Errno;
 
-use crate::error::last_errno;
+use crate::error::{START, last_errno};
 use crate::{Error, Exit, Pid, ProcessRef, Result, Signal};
 
 /// Signals that are passed on rather than taken.
@@ -52,7 +52,8 @@ fn system(what: &'static str) -> impl Fn(nix::Error) -> Error {
 /// Forks, twice; the child is called `name`, lest it be taken for a divvy that is never touched.
 ///
 /// # Errors
-/// [`Error::System`] where the kernel gives no process or descriptor: in the parent, before there is a child.
+/// [`Error::Processes`] or [`Error::System`] where the kernel gives no process or descriptor: in the parent, or in the process
+/// between the two, which is to end with it; the parent is told as of the child's end. There is no child then.
 ///
 /// # Safety
 /// The process has one thread.
@@ -67,14 +68,10 @@ pub unsafe fn fork(name: &str) -> Result<Fork> {
     let signals = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC).map_err(system("open a signalfd"))?;
     // SAFETY: there is one thread, by this function's own condition; the child may do what a process may.
     match unsafe { libc::fork() } {
-        -1 => Err(Error::system("start", "a process", last_errno())),
+        -1 => Err(Error::system(START, "a process", last_errno())),
         0 => {
             // SAFETY: as above.
-            match unsafe { keep(signals) } {
-                Ok(()) => {}
-                // SAFETY: ends this process at once, without running what its parent is to run at its own end.
-                Err(_) => unsafe { libc::_exit(NOT_STARTED) },
-            }
+            unsafe { keep(signals) }?;
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None).map_err(system("unblock signals"))?;
             let short: Vec<u8> = name.bytes().filter(|&b| b != 0).take(15).collect();
             if let Ok(name) = std::ffi::CString::new(short) {
@@ -86,13 +83,11 @@ pub unsafe fn fork(name: &str) -> Result<Fork> {
     }
 }
 
-/// What the keeper ends with where it cannot make the child: the system refused.
+/// What the keeper ends with where it cannot wait for the child: the system refused.
 const NOT_STARTED: i32 = 5;
 
 fn child_of(raw: i32) -> Result<ProcessRef> {
-    ProcessRef::open_child(
-        Pid::from_raw(raw).ok_or_else(|| Error::system("start", "a process", Errno::SRCH))?,
-    )
+    ProcessRef::open_child(Pid::from_raw(raw).ok_or_else(|| Error::system(START, "a process", Errno::SRCH))?)
 }
 
 /// In the keeper: makes the child, in which alone this returns, and stands in for it.
@@ -102,7 +97,7 @@ fn child_of(raw: i32) -> Result<ProcessRef> {
 unsafe fn keep(signals: SignalFd) -> Result<()> {
     // SAFETY: by this function's own condition.
     match unsafe { libc::fork() } {
-        -1 => Err(Error::system("start", "a process", last_errno())),
+        -1 => Err(Error::system(START, "a process", last_errno())),
         0 => Ok(()),
         child => {
             // From here on the terminal's signals do not come here: whatever comes is passed on.

@@ -42,6 +42,28 @@ fn a_full_table_of_processes_is_told_and_leaves_nobody() {
     assert!(failed > 0, "with one process to a user divvy cannot start anything");
 }
 
+/// The same for `divvy run`, which starts a divvyd as well: there is always a word, and nobody waits for what never comes.
+#[test]
+fn a_client_that_gets_no_process_says_so() {
+    let Some(sandbox) = Sandbox::nobody("a client without a process") else { return };
+    let mut failed = 0;
+    for most in (1..=14).rev() {
+        let limit = format!("--nproc={most}:{most}");
+        let outcome = limited(&sandbox, &limit, &["run", "--", "true"]);
+        if outcome.code != Some(0) {
+            failed += 1;
+            assert_eq!(outcome.code, Some(5), "{limit}: {}", outcome.stderr);
+            assert!(
+                outcome.stderr.starts_with("divvy: ") && outcome.stderr.contains("(ulimit -u)"),
+                "{limit}: {}",
+                outcome.stderr
+            );
+        }
+        eventually("the command's end", || sandbox.with("true").is_empty().then_some(()));
+    }
+    assert!(failed > 0, "with one process to a user nothing can be started");
+}
+
 /// Each command takes a descriptor; so do timer, signals, table and guardian.
 #[test]
 fn without_descriptors_it_is_told_and_leaves_nobody() {

@@ -683,6 +683,7 @@ fn system(e: divvy_linux::Error) -> Refusal {
     let (code, fix) = match &e {
         Error::Spawn { .. } => (ErrorCode::NotStarted, "check the name, or give the full path"),
         Error::Permission { .. } => (ErrorCode::NotPermitted, ""),
+        Error::Processes { .. } => (ErrorCode::Busy, ""),
         Error::TableFull { .. } => (ErrorCode::Busy, "detach what need not be divided"),
         e => match e.errno() {
             Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {

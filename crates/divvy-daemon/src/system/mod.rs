@@ -239,7 +239,9 @@ fn begin(
         bridge,
     };
     let server = Server::start(listener, router(context), ConnectionLimit::of_system(), maintenance.run());
-    let server = server.map_err(|e| Failure::system(format!("start the thread of the API: {e}")))?;
+    let server = server.map_err(|e| {
+        Failure::system(format!("start the thread of the API: {e}{}", divvy_linux::limit_fix(&e)))
+    })?;
     let backend = settings.backend.clone();
     let scheduler = Scheduler::new(session, settings, shelter, requests);
     Ok(Running { scheduler, server, place, activated, notifier, market, backend })

@@ -20,6 +20,7 @@ use super::table::{SlotImage, Table, View};
 use super::walk::{Live, READY_MAX, Ready, Verdict, Wanted, resume_held};
 use crate::aide::{Aide, settle};
 use crate::cgroup::raw;
+use crate::error::START;
 use crate::procfs::{ProcPath, stat_raw};
 use crate::{Error, Result, StartTime, clock, own, pidfd};
 
@@ -48,7 +49,7 @@ impl Guardian {
     /// # Errors
     /// [`Error::System`] where the kernel gives no process or descriptor.
     pub fn start(table: &Table) -> Result<Self> {
-        let failed = |e| Error::system("start", "the guardian", e);
+        let failed = |e| Error::system(START, "the guardian", e);
         let owner = pidfd::open_raw(table.owner()).and_then(|fd| fd.ok_or(Errno::SRCH)).map_err(failed)?;
         // Room for every group of a full table; untouched memory costs nothing.
         let mut wanted = vec![Wanted::default(); table.view().capacity() as usize];
