@@ -163,12 +163,11 @@ pub(crate) fn bounds(
         (Some(Memory::Bytes(bytes)), false) => bounds.reserve_memory_bytes = Some(bytes),
         (Some(Memory::Part(ppm)), true) => bounds.reserve_memory_ppm = Some(ppm),
         (Some(Memory::Bytes(_)), true) => {
-            let text = "--reserve memory:512M: the system's divvyd reserves parts of what a currency has; write memory:25%";
+            let text = "the system's divvyd reserves parts of what a currency has; write a part of the memory, as in --reserve memory:25%";
             return Err(Failure::new(Code::Usage, text));
         }
         (Some(Memory::Part(_)), false) => {
-            let text =
-                "--reserve memory:20%: only the system's divvyd has parts of the memory; write memory:512M";
+            let text = "only the system's divvyd reserves parts of the memory; write an amount, as in --reserve memory:512M";
             return Err(Failure::new(Code::Usage, text));
         }
     }

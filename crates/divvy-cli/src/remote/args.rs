@@ -222,8 +222,8 @@ pub(crate) struct LsArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ExplainArgs {
     /// The process
-    #[arg(value_name = "PID")]
-    pub(crate) pid: u32,
+    #[arg(value_name = "PID", allow_hyphen_values = true)]
+    pub(crate) pid: String,
 
     #[command(flatten)]
     pub(crate) ask: Ask<Which>,

@@ -10,7 +10,7 @@ use crate::strip::plain;
 use crate::{Code, Failure, print};
 
 pub(crate) fn explain(args: &ExplainArgs) -> Result<Code, Failure> {
-    let number = i32::try_from(args.pid).ok().and_then(Pid::from_raw);
+    let number = args.pid.parse::<i32>().ok().filter(|&n| n > 0).and_then(Pid::from_raw);
     let pid = number.ok_or_else(|| {
         let text = format!("'{}' is no process number; give a positive number, as ps prints it", args.pid);
         Failure::new(Code::Usage, text)

@@ -129,13 +129,18 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     let bounds = Bounds { cpus, ..bounds::bounds(args.limit, args.reserve, args.disk_share, system)? };
     let share = args.new_share.or(args.share);
     let change = Change { share, limit_ppm, bounds, paused: None };
-    let of_group = |api: &Api, path: &str| match limit_ppm.is_none() && bounds.is_empty() {
-        true => api.change_group(path, GroupChange { share, paused: None }),
-        false => Err(ApiError::Refused(ErrorInfo {
-            code: ErrorCode::BadRequest,
-            message: format!("'{path}' is a group, and limits, reservations and CPUs are for clients"),
-            fix: "give each of its clients one".to_owned(),
-        })),
+    let of_group = |api: &Api, path: &str| {
+        if limit_ppm.is_none() && bounds.is_empty() {
+            return api.change_group(path, GroupChange { share, paused: None });
+        }
+        let known = api.clients()?.groups.iter().any(|group| group.name == path);
+        let (code, message, fix) = if known {
+            let text = format!("'{path}' is a group, and limits, reservations and CPUs are for clients");
+            (ErrorCode::BadRequest, text, "give each of its clients one")
+        } else {
+            (ErrorCode::NoSuchClient, format!("no client is called '{path}'"), "see `divvy ls`")
+        };
+        Err(ApiError::Refused(ErrorInfo { code, message, fix: fix.to_owned() }))
     };
     let api = api_for(&args.client, &args.ask.of)?;
     let of_client = |api: &Api| api.change(&args.client, change);
@@ -173,9 +178,7 @@ pub(crate) fn resume(args: &ClientArgs) -> Result<Code, Failure> {
             let words = format!("{} resumed", group::clients(&group));
             group::told(&group, args.ask.json, words)
         }
-        Found::Client(client) => {
-            told(&client, args.ask.json, format_args!("{}: {}", client.name, client.state.as_str()))
-        }
+        Found::Client(client) => told(&client, args.ask.json, format_args!("{}: resumed", client.name)),
     }
 }
 

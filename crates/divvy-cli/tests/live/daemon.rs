@@ -108,6 +108,8 @@ fn a_command_that_cannot_start_says_why_and_is_no_client() {
         (&["resume", "nobody"], 6, "no client is called 'nobody'"),
         (&["explain", "4194305"], 6, ""),
         (&["explain", "0"], 2, "'0' is no process number"),
+        (&["explain", "build"], 2, "'build' is no process number; give a positive number"),
+        (&["explain", "-1"], 2, "'-1' is no process number; give a positive number"),
     ] {
         let outcome = sandbox.run(args);
         assert_eq!(outcome.code, Some(code), "{args:?}: {}", outcome.stderr);

@@ -74,7 +74,7 @@ fn what_a_group_has_is_divided_within_it() {
     // What a member that is paused leaves goes to its sibling: 3/4, 1/4.
     assert_eq!(must(sandbox, &["pause", "a"]), "a: paused; its share goes to the others\n");
     check(sandbox, &["b", "other"], &[0.75, 0.25]);
-    assert!(must(sandbox, &["resume", "a"]).starts_with("a: "));
+    assert_eq!(must(sandbox, &["resume", "a"]), "a: resumed\n");
     // As a client's share can, so can a group's.
     assert_eq!(must(sandbox, &["set", "build", "1"]), "build/: share 1\n");
     check(sandbox, &["a", "b", "other"], &[1.0 / 6.0, 1.0 / 3.0, 0.5]);
@@ -85,6 +85,11 @@ fn what_a_group_has_is_divided_within_it() {
     let refused = sandbox.run(&["set", "build", "--limit", "50%"]);
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("limits, reservations and CPUs are for clients"), "{}", refused.stderr);
+    // Who is called by no name is no group either.
+    let refused = sandbox.run(&["set", "biuld", "--limit", "50%"]);
+    assert_eq!(refused.code, Some(6), "{}", refused.stderr);
+    assert!(refused.stderr.contains("no client is called 'biuld'"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("did you mean 'build/'?"), "{}", refused.stderr);
     assert!(must(sandbox, &["detach", "build"]).starts_with("build/: 2 clients detached after "));
     assert!(list(sandbox).get("groups").is_none());
     drop(started);
