@@ -289,7 +289,9 @@ fn sentences(
     }
     if stat.state.is_suspended() {
         told.push(
-            "Somebody else has suspended it: it stays so, and counts as blocked until they resume it.".into(),
+            "It is suspended. Whom divvy suspends it resumes; where somebody else did so, it stays so, and counts as \
+             blocked until they resume it."
+                .into(),
         );
     }
     // In the foreground of its terminal.

@@ -1,6 +1,6 @@
 //! `divvy explain` and `divvy doctor`: questions that change nothing, and for which no divvyd need be started.
 
-use divvy_api::client::{ApiError, Choice};
+use divvy_api::client::{Api, ApiError, Choice};
 use divvy_api::types::{BackendInfo, Explanation, Finding, FindingStatus};
 use divvy_linux::{Pid, Protection};
 
@@ -16,13 +16,28 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Code, Failure> {
         Failure::new(Code::Usage, text)
     })?;
     // A divvyd knows what it was told never to touch; where none runs, the standard list says.
-    let said = match args.ask.of.choice()?.api().and_then(|api| api.explain(pid.as_raw_nonzero().get())) {
-        Ok(said) => said,
+    let raw = pid.as_raw_nonzero().get();
+    let asked = args.ask.of.choice()?.api().and_then(|api| Ok((api.explain(raw)?, whose(&api, raw))));
+    let said = match asked {
+        Ok((mut said, client)) => {
+            said.would.splice(0..0, client);
+            said
+        }
         Err(e @ ApiError::Stranger { .. }) => return Err(e.into()),
         Err(_) => divvy_linux::explain(pid, &Protection::standard())?,
     };
     print(if args.ask.json { json(&said)? } else { in_words(&said) })?;
     Ok(if said.found { Code::Done } else { Code::NoSuch })
+}
+
+/// As many members as divvyd lists.
+const MEMBERS_MAX: usize = 10_000;
+
+/// The client that a process is in.
+fn whose(api: &Api, pid: i32) -> Option<String> {
+    let all = api.clients_with_members(MEMBERS_MAX).ok()?;
+    let client = all.clients.iter().find(|client| client.members.iter().any(|member| member.pid == pid))?;
+    Some(format!("It is in the client {}, which is {} now.", plain(&client.name), client.state.as_str()))
 }
 
 fn in_words(said: &Explanation) -> String {

@@ -66,6 +66,17 @@ fn a_command_runs_as_if_nobody_were_there(sandbox: &Sandbox) {
     eventually("the client", || client(sandbox, "trap").filter(|c| c["nr_members"].as_u64() >= Some(1)));
     // The shell sets its trap a moment after it became a client.
     eventually("the loop", || (!sandbox.with("sleep").is_empty()).then_some(()));
+    // Its process is explained with the client that it is in, and is not said to be somebody else's to resume.
+    let explained = || {
+        let pid = client(sandbox, "trap").unwrap()["members"][0]["pid"].to_string();
+        String::from_utf8(sandbox.run(&["explain", &pid]).stdout).unwrap()
+    };
+    assert!(explained().contains("It is in the client trap, which is "), "{}", explained());
+    assert_eq!(sandbox.run(&["pause", "trap"]).code, Some(0));
+    let said = explained();
+    assert!(said.contains("It is in the client trap, which is paused now."), "{said}");
+    assert!(!said.contains("Somebody else has suspended it"), "{said}");
+    assert_eq!(sandbox.run(&["resume", "trap"]).code, Some(0));
     running.signal(Signal::USR1);
     assert_eq!(running.wait(), Some(9));
 }
