@@ -29,7 +29,7 @@ pub struct Command {
     pub stdout: Option<OwnedFd>,
     /// Where standard error goes; ours if `None`.
     pub stderr: Option<OwnedFd>,
-    /// The CPUs that it may use, it and what it starts; those of [`Inherit`] if `None`.
+    /// The CPUs that it may use, it and what it starts; those of all if `None`.
     pub cpus: Option<CpuMask>,
     /// Whether it gets a session of its own (and loses the terminal) rather than only a process group. It survives us while it
     /// stands suspended only if we are not in its session: the kernel sends SIGHUP to a stopped process group that becomes
