@@ -42,6 +42,8 @@ pub(super) enum Profile {
     Deterministic,
     /// Two CPUs, in real time
     TwoCpus,
+    /// Two CPUs that take turns; time is counted in the instructions of both
+    TwoCpusCounted,
 }
 
 /// A machine that can be started.
@@ -84,10 +86,11 @@ impl Machine {
         let mut qemu = Command::new(QEMU);
         qemu.args(BARE).args(["-m", &self.memory_mib.to_string()]);
         match self.profile {
-            Profile::Deterministic => {
+            Profile::Deterministic | Profile::TwoCpusCounted => {
+                let cpus = if self.profile == Profile::Deterministic { "1" } else { "2" };
                 // A halted CPU takes no time: the clock goes on to the next timer at once.
                 let icount = format!("shift={},sleep=off,align=off", self.shift);
-                qemu.args(["-smp", "1", "-accel", "tcg,thread=single", "-icount", &icount, "-seed", "1"]);
+                qemu.args(["-smp", cpus, "-accel", "tcg,thread=single", "-icount", &icount, "-seed", "1"]);
                 qemu.args(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
             }
             Profile::TwoCpus => {

@@ -3,7 +3,7 @@
 //!
 //! *Kernel*: a Debian package pinned by version and checksum, unpacked into a cache (`kernel.rs`). *Disk*: none; what goes
 //! in is an initial file system made of this program, of divvy and divvyd, of busybox, and of the files that were asked
-//! for with the libraries that they need (`image.rs`). *Machine*: qemu (`machine.rs`), in one of two profiles. *Inside*,
+//! for with the libraries that they need (`image.rs`). *Machine*: qemu (`machine.rs`), in one of three profiles. *Inside*,
 //! this program is the first process (`guest.rs`): it mounts, runs one command, and ends the machine with its code. *Small*: a
 //! machine that does nothing but work and count, for who divides machines (`small.rs`).
 
@@ -40,11 +40,11 @@ pub(crate) enum Vm {
 
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct MachineArgs {
-    /// `deterministic`: one CPU, and time counted in instructions, so that a run can be repeated; `two-cpus`: two, in real
-    /// time
+    /// `deterministic`: one CPU, and time counted in instructions, so that a run can be repeated; `two-cpus-counted`: two that
+    /// take turns; `two-cpus`: two, in real time
     #[arg(long, value_enum, default_value_t = Profile::Deterministic)]
     profile: Profile,
-    /// An instruction takes 2^N ns (deterministic): each step up halves the machine's speed, and the time that a test takes
+    /// An instruction takes 2^N ns, where they are counted: each step up halves the machine's speed, and the time that a test takes
     /// which measures by the machine's clock
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8))]
     shift: u8,
