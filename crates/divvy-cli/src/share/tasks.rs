@@ -392,6 +392,10 @@ fn check_program(name: &str, command: &Command) -> Result<(), Failure> {
 /// # Errors
 /// [`Failure`] with [`Code::NotFound`] where there is none, or [`Code::NotExecutable`].
 pub(crate) fn check_command(program: &OsStr) -> Result<(), Failure> {
+    if program.is_empty() {
+        let text = "the command's first word is empty; give the name of a program";
+        return Err(Failure::new(Code::Usage, text));
+    }
     let name = program.to_string_lossy();
     let command = Command { argv: vec![program.to_owned()], ..Command::default() };
     check_program(&first_word(&name), &command).map_err(|failure| {

@@ -419,12 +419,30 @@ const HELP: &[(&str, &str)] = &[
     ("history", "each sign one look: how much of a CPU; z asleep, p paused"),
 ];
 
+/// Words in lines of at most `width` columns, where each fits.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.len() + 1 + word.len() <= width => line.extend([" ", word]),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {
-    let lines: Vec<Line<'_>> = HELP
-        .iter()
-        .map(|(key, about)| Line::from(vec![Span::styled(format!(" {key:<14}"), BOLD), Span::raw(*about)]))
-        .collect();
-    let (width, height) = (78.min(area.width), (HELP.len() as u16 + 2).min(area.height));
+    let width = 78.min(area.width);
+    let of_key = |&(key, about): &(&'static str, &str)| {
+        let rest = wrapped(about, usize::from(width).saturating_sub(2 + 15));
+        let keys = std::iter::once(key).chain(std::iter::repeat(""));
+        let line =
+            |(key, about)| Line::from(vec![Span::styled(format!(" {key:<14}"), BOLD), Span::raw(about)]);
+        keys.zip(rest).map(line).collect::<Vec<_>>()
+    };
+    let lines: Vec<Line<'_>> = HELP.iter().flat_map(of_key).collect();
+    let height = (lines.len() as u16 + 2).min(area.height);
     let place = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };
     frame.render_widget(Clear, place);
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" divvy top ")), place);

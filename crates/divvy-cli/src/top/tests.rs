@@ -192,6 +192,10 @@ fn help_covers_the_screen_and_any_key_closes_it() {
     let mut app = watched();
     press(&mut app, "?");
     insta::assert_snapshot!(shown(&app, (80, 24), PLAIN));
+    let narrow = shown(&app, (60, 30), PLAIN);
+    let inside = narrow.replace(['│', '"'], " ");
+    let words: Vec<&str> = inside.split_whitespace().collect();
+    assert!(words.join(" ").contains("reads from disks and writes to them"), "{narrow}");
     assert_eq!(press(&mut app, "q"), []);
     assert_eq!(app.mode, Mode::Browse);
 }

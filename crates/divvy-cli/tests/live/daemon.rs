@@ -103,6 +103,7 @@ fn a_command_that_cannot_start_says_why_and_is_no_client() {
     let sandbox = Sandbox::own();
     for (args, code, said) in [
         (&["run", "--", "no-such-program"][..], 127, "command not found: 'no-such-program'"),
+        (&["run", "--", ""], 2, "the command's first word is empty; give the name of a program"),
         (&["run", "-s", "0", "--", "true"], 2, "a share is a whole number from 1 to 1000000"),
         (&["run", "-s", "18446744073709551616", "true"], 2, "a share is a whole number from 1 to 1000000"),
         (&["set", "nobody", "much"], 2, "a share is a whole number from 1 to 1000000"),
