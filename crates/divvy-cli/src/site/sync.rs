@@ -46,7 +46,7 @@ pub(super) struct SyncArgs {
     nodes: Option<PathBuf>,
 
     /// Look again each TIME, 100ms to 1h, and push what has changed at once, and all of it once a minute (runs until it is ended)
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "2s", value_parser = every, conflicts_with_all = ["dry_run", "json"])]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", value_parser = every, conflicts_with_all = ["dry_run", "json"])]
     watch: Option<Duration>,
 
     /// Only check the table
