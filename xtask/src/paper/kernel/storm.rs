@@ -19,6 +19,8 @@ const POLICIES: [&str; 4] = ["stride", "vtrr", "lottery:seed=7", "pbs"];
 const PBS: usize = 3;
 /// On a CPU of 15 million instructions a second.
 const CROWD_SLOW: usize = 2_000;
+/// On two CPUs an instruction of either takes 2^N ns.
+const SHIFT_TWO: u32 = 3;
 const SHIFT_SLOW: u32 = 6;
 /// Two clients that compute, the storm, the crowd, and one that a hundredth of the machine is left to.
 const SHARES: [u64; 5] = [10, 20, 30, 30, 1];
@@ -181,7 +183,7 @@ fn run(study: &Study, options: &[&str], storms: &[Storm]) -> Result<Vec<After>> 
     Ok(all)
 }
 
-/// Storms under several policies, on two CPUs in real time, and on one that is slow.
+/// Storms under several policies, on two CPUs, and on one that is slow.
 pub(super) fn storms(s: &mut Setting, study: &Study) -> Result<()> {
     let policies = &POLICIES[..s.pick(2, POLICIES.len())];
     let (crowd, watchdog_s) = (s.pick(300, 2_000), s.pick(8, 20));
@@ -202,21 +204,23 @@ pub(super) fn storms(s: &mut Setting, study: &Study) -> Result<()> {
         seconds: 60,
     };
     let slow: Vec<Storm> = s.pick(&POLICIES[PBS..=PBS], &POLICIES[..]).iter().map(slow).collect();
-    let mut all = run(study, &["--profile", "two-cpus"], &storms)?;
+    let two_cpus = ["--profile", "two-cpus-counted", "--shift", &SHIFT_TWO.to_string()];
+    let mut all = run(study, &two_cpus, &storms)?;
     let fast = storms.len();
     all.extend(run(study, &["--shift", &SHIFT_SLOW.to_string()], &slow)?);
     storms.extend(slow);
     s.page.heading("Storms");
     s.page.text(&format!(
-        "On two CPUs and in real time: three clients of one task that compute (shares 10, 20 and 1), stress-ng (share 30: four \
+        "On two CPUs, which take turns, {} ns an instruction: three clients of one task that compute (shares 10, 20 and 1), stress-ng (share 30: four \
          processes that fork all the time, four that change their affinity at random, pairs that switch, two that yield), and a crowd that \
          computes (share 30); and either the second CPU is taken away for {AWAY_MS} ms again and again (not in quick runs), or the crowd is one of \
          {crowd}. (Both at once is too much for this machine: under the kernel's own scheduler, too, taking a CPU away from 2,000 took more than five minutes.) What \
          counts is that the kernel's watchdog ({watchdog_s} s for the large crowd, else 20 s) lets the scheduler go on, and that nothing fails. \
          The wait is the longest of the three without a turn, as seen every {LOOK_MS} ms; parts are of what the five used: a task that has waited for half \
          the watchdog's time has a turn whatever its client's share, so that a large crowd has more than its part. The last rows are of a machine with one CPU \
-         whose clock counts instructions, {} ns each: there the kernel ended the scheduler under PBS after 43 s, for a stall of RCU, while whoever was taken \
+         of {} ns an instruction: there the kernel ended the scheduler under PBS after 43 s, for a stall of RCU, while whoever was taken \
          off the CPU as a reader waited with its crowd.",
+        1 << SHIFT_TWO,
         1 << SHIFT_SLOW
     ));
     let mut table = Vec::new();
