@@ -176,20 +176,16 @@ impl Exact {
         // And each waits its turn in the kernel's queue: whoever has little left is not through with it at once.
         let turn_min = Nanos(if many > 1 { 2 * GRAIN.0 * many } else { 0 });
         let (way, leftovers, cycle) = (self.hand_over, self.leftovers, self.cycle);
-        let quota = self.clients.get(client).map_or(0, |c| self.quota(c));
         // Who gives way runs when the others sleep: looks at what is left, as if it were alone, would follow each other ever faster.
         // What it gets beyond its quota meanwhile, it owes.
-        let give_way = nanos(quota).min(self.params.quantum).max(LEFTOVERS_LOOK);
+        let behind = self.clients.get(client).filter(|c| c.told == Told::Behind);
+        let give_way = behind.map(|c| nanos(self.quota(c)).min(self.params.quantum).max(LEFTOVERS_LOOK));
         let Some(c) = self.clients.get_mut(client) else { return };
-        let leaves = leftovers && (c.rests(cycle) || c.told == Told::Behind);
+        let leaves = leftovers && (c.rests(cycle) || give_way.is_some());
         // What was charged since the last look was still to come then.
         let since_look = c.used_since_look;
         let left = (c.allowance + i128::from(since_look.0)).max(0);
-        let floor = match c.told {
-            Told::Behind => give_way,
-            _ if leaves => LEFTOVERS_LOOK,
-            _ => GRAIN,
-        };
+        let floor = give_way.unwrap_or(if leaves { LEFTOVERS_LOOK } else { GRAIN });
         // Whoever got nothing though it wants the CPU waits for a stranger's slice to end: to look sooner brings nothing.
         let least = if c.starved { STARVED_LOOK.max(floor) } else { floor };
         let through = nanos(left).max(least) + if c.fresh { way } else { Nanos::ZERO };
