@@ -8,10 +8,11 @@ use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "bpf/divvy.bpf.c",
     "bpf/kernel.h",
     "bpf/core.h",
+    "bpf/stride.h",
     "bpf/vtrr.h",
     "bpf/pbs.h",
     "bpf/overdue.h",

@@ -445,6 +445,7 @@ DV_PART u32 dv_draw(void)
 	return at;
 }
 
+#include "stride.h"
 #include "vtrr.h"
 #include "pbs.h"
 
@@ -545,57 +546,13 @@ DV_PART int dv_show(u32 id)
 	return 0;
 }
 
-/* A lag beyond so many of its own quanta is forgotten when a client wakes. */
-#define DV_LAG_QUANTA 8
-
-/*
- * Stride on several CPUs: a lead or a lag beyond that is forgotten at once. Whoever had what others could not use for a while, since their
- * tasks were too few, bound to other CPUs, or their CPU was gone, would pay for it once they can: a client with a share of 1 in 108 that
- * had a CPU for .5 s would have none for 27 s. And whoever could not run would have a CPU for itself as long. On one CPU nobody
- * gets there.
- */
-DV_INLINE void dv_forget(struct dv_client *c, struct dv_clock before)
-{
-	struct dv_clock now = dv_over(dv.queue, dv.total, c->share), zero = { 0, 0 }, span = zero, most, least;
-
-	if (dv_cpus <= 1 || !(c->flags & DV_RUNNABLE))
-		return;
-	dv_advance(&span, DV_LAG_QUANTA * dv_quantum, c->share);
-	most = dv_shift(now, span, zero, c->share);
-	least = dv_shift(now, zero, span, c->share);
-	if (dv_before(most, c->share, c->vt, c->share))
-		c->vt = dv_before(most, c->share, before, c->share) ? before : most;
-	else if (dv_before(c->vt, c->share, least, c->share))
-		c->vt = least;
-}
-
-/* Stride: a client is as far ahead of or behind the queue as it was, but for a lag that no list of clients explains. */
-DV_INLINE void dv_come_back(struct dv_client *c)
-{
-	struct dv_clock now = dv_over(dv.queue, dv.total, c->share), zero = { 0, 0 }, least;
-
-	if (!(c->flags & DV_STARTED)) {
-		c->vt = now;
-		return;
-	}
-	c->vt = dv_shift(c->vt, now, c->parked, c->share);
-	least = c->vt;
-	dv_advance(&least, DV_LAG_QUANTA * dv_quantum, c->share);
-	if (dv_before(least, c->share, now, c->share)) {
-		struct dv_clock span = zero;
-
-		dv_advance(&span, DV_LAG_QUANTA * dv_quantum, c->share);
-		c->vt = dv_shift(now, zero, span, c->share);
-	}
-}
-
 /* The first of a client's tasks has become runnable. Comes before dv_ready(). */
 DV_PART int dv_wake(u32 id, u64 now)
 {
 	struct dv_client *c = DV(id);
 
 	if (dv_policy == DV_STRIDE)
-		dv_come_back(c);
+		dv_stride_come_back(c);
 	else if (dv_policy == DV_VTRR)
 		dv_vtrr_insert(id);
 	else if (!(c->flags & DV_STARTED)) {
@@ -608,6 +565,8 @@ DV_PART int dv_wake(u32 id, u64 now)
 	c->flags |= DV_STARTED | DV_RUNNABLE;
 	dv.nr_runnable++;
 	dv_set_total(dv.total + c->share);
+	if (dv_policy == DV_STRIDE)
+		dv_stride_follow(c, true);
 	return 0;
 }
 
@@ -626,6 +585,8 @@ DV_PART int dv_block(u32 id, u64 now)
 	c->flags &= ~DV_RUNNABLE;
 	dv.nr_runnable--;
 	dv_set_total(dv.total - c->share);
+	if (dv_policy == DV_STRIDE)
+		dv_stride_follow(c, false);
 	return 0;
 }
 
@@ -648,16 +609,7 @@ DV_PART int dv_reshare(u32 id, u64 share)
 	if (runnable)
 		dv_set_total(dv.total - old);
 	if (dv_policy == DV_STRIDE && (c->flags & DV_STARTED)) {
-		struct dv_clock queue = runnable ? dv.queue : c->parked;
-		u64 over = runnable ? dv.total : old;
-		struct dv_clock was = dv_over(queue, over, old), is = dv_over(queue, over, share);
-		bool ahead = !dv_before(c->vt, old, was, old);
-		struct dv_clock zero = { 0, 0 }, gap, span = zero;
-
-		gap = ahead ? dv_shift(c->vt, zero, was, old) : dv_shift(was, zero, c->vt, old);
-		dv_advance(&span, gap.whole * old + gap.num, share);
-		c->vt = ahead ? dv_shift(is, span, zero, share) : dv_shift(is, zero, span, share);
-		c->parked = is;
+		dv_stride_reshare(c, runnable, old, share);
 	} else {
 		c->vt = dv_over(c->vt, old, share);
 		c->parked = dv_over(c->parked, old, share);
@@ -703,7 +655,7 @@ DV_PART int dv_charge(u32 id, u64 used)
 
 		dv_advance(&c->vt, used, c->share);
 		if (dv_policy == DV_STRIDE)
-			dv_forget(c, before);
+			dv_stride_forget(c, before);
 		if (dv_policy == DV_RR) {
 			c->counter += used;
 			/* Another of its tasks waits already. */

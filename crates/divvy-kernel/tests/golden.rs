@@ -390,6 +390,37 @@ fn a_lead_that_others_left_is_not_paid_for() {
     }
 }
 
+/// On two CPUs: clients come, wait for a CPU that they do not get, and end, each with a lag. It is nobody's lead afterwards: by the bound on
+/// leads the largest share would get more than its part, since its bound is the shortest.
+#[test]
+#[expect(clippy::undocumented_unsafe_blocks, reason = "all take numbers, and the state is this test's alone")]
+fn what_others_left_behind_changes_no_parts() {
+    let shares = [1, 2, 3, 2];
+    let mut core = Core::new(Kind::Stride, QUANTUM, 1);
+    unsafe { dvn_cpus(2) };
+    populate(&mut core, &shares);
+    let turn = |core: &mut Core, got: &mut [u64; 4]| {
+        let both = [(); 2].map(|()| unsafe { dvn_pick(NONE, 0) });
+        for id in both {
+            core.charge(id, QUANTUM);
+            got[id as usize] += 1;
+            unsafe { dvn_return(id) };
+        }
+    };
+    let mut got = [0; 4];
+    for stranger in 4..204 {
+        core.join(stranger, 8);
+        core.wake(stranger);
+        unsafe { dvn_hide(stranger) };
+        (0..4).for_each(|_| turn(&mut core, &mut got));
+        unsafe { dvn_show(stranger) };
+        core.block(stranger);
+    }
+    for (got, share) in got.into_iter().zip(shares) {
+        assert!(got.abs_diff(200 * share) <= 2, "{got} of {}", 200 * share);
+    }
+}
+
 /// A turn that is cut short in its first half goes on; and two tasks of a client have one client's turns, whichever of them waits.
 #[test]
 #[expect(clippy::undocumented_unsafe_blocks, reason = "takes numbers, and the state is this test's alone")]
