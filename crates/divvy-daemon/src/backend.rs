@@ -5,8 +5,13 @@ use divvy_engine::policies::{GateSpec, KERNEL};
 use divvy_linux::cgroup::{Asked, Backend, Means, Refused, Survey, Wish, choose};
 
 use crate::daemon::{Failure, Overrides};
-use crate::kernel::{KERNEL_BACKEND, Plan};
+use crate::kernel::{KERNEL_BACKEND, PATIENCE, Plan};
 use divvy_api::types::BackendInfo;
+
+/// The name of [`BackendArg::Auto`].
+pub(crate) const AUTO_BACKEND: &str = "auto";
+/// So long `auto` waits for a divvy-scx that lets go, in tenths of a second.
+const AUTO_PATIENCE: u32 = 20;
 
 /// What `--backend` takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -20,7 +25,7 @@ pub(crate) enum BackendArg {
     Cgroup,
     /// cgroup, and divvy-scx beside it: --policy (stride, if not given) as the kernel's own scheduler (of --system, Linux 6.13)
     Kernel,
-    /// cgroup, else freezer, else signals; never kernel, under which limits do not hold
+    /// kernel (of --system, where divvy-scx is there, until a limit of CPU time is asked for), else cgroup, else freezer, else signals
     Auto,
 }
 
@@ -77,21 +82,38 @@ fn choose_by(
     Ok((means, BackendInfo { asked, used, why: chosen.why, ..BackendInfo::default() }))
 }
 
-/// Makes a policy the kernel's scheduler beside its weights, where that was asked for: what is to be started then, and `info`
-/// says so. `auto` leaves it alone, for limits of CPU time do not hold there.
+/// Makes a policy the kernel's scheduler beside its weights, where that was asked for, or `auto` can have it: what is to be started then,
+/// and `info` says so.
 pub(crate) fn plan_kernel(
     arg: BackendArg,
     policy: Option<&str>,
     means: &Means,
     info: &mut BackendInfo,
 ) -> Result<Option<Plan>, Failure> {
-    let (BackendArg::Kernel, Means::Rights(ground)) = (arg, means) else { return Ok(None) };
-    let plan = Plan::new(ground, policy)
-        .map_err(|why| Failure::system(format!("--backend {KERNEL_BACKEND}: {why}")))?;
-    // Of the default nobody doubts the parameters, and loading its programs once more takes a moment.
-    if policy.is_some() {
-        plan.check()?;
-    }
+    let Means::Rights(ground) = means else { return Ok(None) };
+    let plan = match arg {
+        BackendArg::Kernel => {
+            let plan = Plan::new(ground, policy, PATIENCE)
+                .map_err(|why| Failure::system(format!("--backend {KERNEL_BACKEND}: {why}")))?;
+            // Of the default nobody doubts the parameters, and loading its programs once more takes a moment.
+            if policy.is_some() {
+                plan.check()?;
+            }
+            plan
+        }
+        // Whether this kernel takes its programs is seen now: nobody asked for it by name.
+        BackendArg::Auto => {
+            let planned = Plan::new(ground, None, AUTO_PATIENCE);
+            match planned.and_then(|plan| plan.check().map(|()| plan).map_err(|failure| failure.text)) {
+                Ok(plan) => plan,
+                Err(why) => {
+                    info.why = format!("not {KERNEL_BACKEND}: {why}");
+                    return Ok(None);
+                }
+            }
+        }
+        _ => return Ok(None),
+    };
     KERNEL_BACKEND.clone_into(&mut info.used);
     Ok(Some(plan))
 }
@@ -144,6 +166,7 @@ mod tests {
         let mut info = BackendInfo { used: "cgroup".to_owned(), why: "asked".to_owned(), ..info };
         let planned = plan_kernel(BackendArg::Auto, None, &means, &mut info).map_err(|f| f.text);
         assert_eq!((planned, info.used.as_str()), (Ok(None), "cgroup"));
+        assert_eq!(info.why, "not kernel: it needs cgroup v2 with its cpu controller");
         let refused = plan_kernel(BackendArg::Kernel, Some("vtrr"), &means, &mut info).expect_err("by name");
         assert_eq!(
             (refused.code, refused.text.as_str()),

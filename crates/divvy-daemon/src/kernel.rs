@@ -33,7 +33,7 @@ const USAGE: i32 = 2;
 /// How often it is looked after.
 const PERIOD: Nanos = Nanos::from_millis(100);
 /// In periods: it lets go within this, or is killed, by which the kernel lets go.
-const PATIENCE: u32 = 100;
+pub(crate) const PATIENCE: u32 = 100;
 /// What it says once it has attached.
 const ATTACHED: &str = " divides the CPUs among ";
 
@@ -50,13 +50,15 @@ pub(crate) struct Plan {
 impl Plan {
     /// What is needed to make `policy`, or [`POLICY`], the kernel's scheduler for clients in cgroups on `ground`.
     ///
+    /// One that lets go is waited for, `patience` periods long.
+    ///
     /// # Errors
     /// What is missing, with the fix.
-    pub(crate) fn new(ground: &Ground, policy: Option<&str>) -> Result<Self, String> {
+    pub(crate) fn new(ground: &Ground, policy: Option<&str>, patience: u32) -> Result<Self, String> {
         if ground.knob != Knob::Weight || !ground.dir.starts_with(&ground.mount) {
             return Err("it needs cgroup v2 with its cpu controller".to_owned());
         }
-        wait_for_kernel(PATIENCE, || {
+        wait_for_kernel(patience, || {
             divvy_linux::doctor().into_iter().find(|finding| finding.what == "sched_ext")
         })?;
         let program = find().ok_or_else(|| {
@@ -207,6 +209,16 @@ impl Keeper {
         }
     }
 
+    /// Lets go of the kernel's scheduler for good, for this reason.
+    pub(crate) fn give_way(&self, why: &str) {
+        let mut shared = lock(&self.shared);
+        if !shared.stop && !matches!(shared.state, State::Ended(_)) {
+            shared.stop = true;
+            shared.state = State::Ended(why.to_owned());
+            tracing::info!(why, "divvy-scx is ended: the kernel's own scheduler divides by weights");
+        }
+    }
+
     /// Why it has ended, if it has.
     pub(crate) fn ended(&self) -> Option<String> {
         match &lock(&self.shared).state {
@@ -275,7 +287,10 @@ fn listen(said: impl std::io::BufRead, shared: &Mutex<Shared>) {
         tracing::info!(said = line, "divvy-scx");
         let mut shared = lock(shared);
         if line.contains(ATTACHED) {
-            shared.state = State::Divides;
+            // It may have been asked to let go before it had begun.
+            if !shared.stop {
+                shared.state = State::Divides;
+            }
         } else {
             shared.said = line;
         }
@@ -283,8 +298,11 @@ fn listen(said: impl std::io::BufRead, shared: &Mutex<Shared>) {
 }
 
 fn ended(shared: &Mutex<Shared>, why: String) {
-    tracing::warn!(why, "divvy-scx has ended: the kernel's own scheduler divides by weights");
-    lock(shared).state = State::Ended(why);
+    let mut shared = lock(shared);
+    if !shared.stop {
+        tracing::warn!(why, "divvy-scx has ended: the kernel's own scheduler divides by weights");
+        shared.state = State::Ended(why);
+    }
 }
 
 fn stop(child: &mut Child) {

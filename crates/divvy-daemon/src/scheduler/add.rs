@@ -6,7 +6,7 @@ use divvy_policy::{ClientId, Share};
 
 use super::book::Entry;
 use super::groups::Asked;
-use super::{Owner, Scheduler, internal, limited, own, parse_limit, parse_share, system};
+use super::{Owner, Scheduler, internal, own, parse_limit, parse_share, system};
 use crate::kernel::KERNEL_BACKEND;
 use crate::market::message::{Admitted, Who};
 use crate::message::{Answer, Prepared, Refusal};
@@ -76,8 +76,7 @@ impl Scheduler {
             return Ok(added);
         }
         let client = ClientId(client.id);
-        let limited =
-            limit.map_or(Ok(()), |limit| self.engine.set_limit(client, Some(limit)).map_err(limited));
+        let limited = limit.map_or(Ok(()), |limit| self.set_limit(client, Some(limit)));
         if let Err(refusal) = limited.and_then(|()| self.set_bounds(client, new.bounds)) {
             let _ = self.detach(client);
             return Err(refusal);

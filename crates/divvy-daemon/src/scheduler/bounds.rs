@@ -11,6 +11,7 @@ use divvy_linux::cgroup::{Ceilings, Due, NotKept, Rights};
 use divvy_policy::{ClientId, CpuLimit};
 
 use super::{Scheduler, parse_share, system};
+use crate::backend::AUTO_BACKEND;
 use crate::kernel::KERNEL_BACKEND;
 use crate::message::Refusal;
 use divvy_api::types::{Bounds, ErrorCode};
@@ -86,11 +87,7 @@ impl Scheduler {
             client.and_then(|client| self.book.entry(client)).map_or_else(Bounds::default, |e| e.bounds);
         let to = had.changed_by(change);
         let used = self.backend().used;
-        // The kernel's own limits hold where its own scheduler runs.
-        if used == KERNEL_BACKEND && limit.is_some() {
-            let text = "under divvy-scx as the kernel's scheduler no limit of CPU time is kept".to_owned();
-            return Err(bad(text, "start divvyd with --backend cgroup"));
-        }
+        self.check_limit_is_kept(limit)?;
         if to.is_empty() {
             return Ok(());
         }
@@ -142,6 +139,28 @@ impl Scheduler {
         // What it has stays, though less may be reservable by now.
         let memory = |bounds: Bounds| (bounds.reserve_memory_bytes, bounds.limit_memory_bytes);
         if memory(had) == memory(to) { Ok(()) } else { self.check_memory(client, to) }
+    }
+
+    /// The kernel's own limits hold where its own scheduler runs: `auto` goes back to that, who asked for another keeps it.
+    fn check_limit_is_kept(&self, limit: Option<CpuLimit>) -> Result<(), Refusal> {
+        let backend = self.backend();
+        if backend.used == KERNEL_BACKEND && backend.asked != AUTO_BACKEND && limit.is_some() {
+            let text = "under divvy-scx as the kernel's scheduler no limit of CPU time is kept".to_owned();
+            return Err(bad(text, "start divvyd with --backend auto or cgroup"));
+        }
+        Ok(())
+    }
+
+    /// Changes a client's limit of CPU time.
+    ///
+    /// # Errors
+    /// It cannot be kept here: the client has the one that it had.
+    pub(super) fn set_limit(&mut self, client: ClientId, limit: Option<CpuLimit>) -> Result<(), Refusal> {
+        self.check_limit_is_kept(limit)?;
+        if let Some(keeper) = self.kernel.as_ref().filter(|_| limit.is_some()) {
+            keeper.give_way("a limit of CPU time was asked for, which the kernel's own scheduler keeps");
+        }
+        self.engine.set_limit(client, limit).map_err(super::limited)
     }
 
     /// Whether a client can be kept to these CPUs. By signals and the freezer all CPUs are divided together: two clients that are kept
@@ -299,8 +318,7 @@ impl Scheduler {
             let to = entry.bounds;
             let limit = self.engine.ledger().clients()[client.index()].limit;
             let bounded = self.bound_by_kernel_or_gate(client, Bounds::default(), to);
-            let limited = limit
-                .map_or(Ok(()), |limit| self.engine.set_limit(client, Some(limit)).map_err(super::limited));
+            let limited = limit.map_or(Ok(()), |limit| self.set_limit(client, Some(limit)));
             if let Err(refusal) = bounded.and(limited) {
                 crate::say(format_args!("client {}: its limits: {}", client.0, refusal.message));
             }

@@ -489,11 +489,11 @@ impl Scheduler {
         }
         // What the kernel may refuse comes first, and nothing of it stays where something else of it is refused.
         if let Some(limit) = limit {
-            self.engine.set_limit(client, limit).map_err(limited)?;
+            self.set_limit(client, limit)?;
         }
         if let Err(refusal) = self.set_bounds(client, change.bounds) {
             if limit.is_some() {
-                let _ = self.engine.set_limit(client, had);
+                let _ = self.set_limit(client, had);
             }
             return Err(refusal);
         }

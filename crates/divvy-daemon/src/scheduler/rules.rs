@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use divvy_linux::CpuMask;
-use divvy_policy::{ClientId, CpuLimit, Share};
+use divvy_policy::{ClientId, Share};
 
 use super::groups::{self, Asked};
-use super::{Scheduler, limited, parse_limit, parse_share};
+use super::{Scheduler, parse_limit, parse_share};
 use crate::message::Refusal;
 use crate::rules::Loaded;
 use divvy_api::rules::{Rule, RuleState, Rules, RulesState};
@@ -119,16 +119,12 @@ impl Scheduler {
             return Err(super::internal_text("a client that was not added"));
         };
         let client = ClientId(client.id);
-        let bound = self.limit_rule(client, limit).and_then(|()| self.bound_rule(client, rule.cpus));
+        let bound = self.set_limit(client, limit).and_then(|()| self.bound_rule(client, rule.cpus));
         if let Err(e) = bound {
             let _ = self.detach(client); // It ran without until now.
             return Err(e);
         }
         Ok(client)
-    }
-
-    fn limit_rule(&mut self, client: ClientId, limit: Option<CpuLimit>) -> Result<(), Refusal> {
-        self.engine.set_limit(client, limit).map_err(limited)
     }
 
     /// Keeps it to these CPUs; `None` changes nothing, and an empty set gives back all.
@@ -153,7 +149,7 @@ impl Scheduler {
             }
         }
         if old.limit_ppm != new.limit_ppm {
-            self.limit_rule(client, parse_limit(new.limit_ppm.unwrap_or(0))?)?;
+            self.set_limit(client, parse_limit(new.limit_ppm.unwrap_or(0))?)?;
         }
         if old.cpus != new.cpus {
             self.bound_rule(client, Some(new.cpus.unwrap_or_default()))?;

@@ -10,7 +10,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{ChildStderr, Command, ExitStatus, Stdio};
 
 use divvy_linux::Pid;
-use divvy_linux::cgroup::room::{CPU_STAT, CPU_WEIGHT};
+use divvy_linux::cgroup::room::{CPU_MAX, CPU_STAT, CPU_WEIGHT, CpuMax, Limit};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
@@ -289,6 +289,43 @@ fn a_divvyd_divides_by_a_scheduler_of_the_kernel() {
     assert_eq!(state(), "enabled");
     let doctor = check_success(&mut daemon.divvy(&["doctor"]));
     assert!(doctor.contains("divvy_vtrr, enabled"), "{doctor}");
+    daemon.stop();
+    check_fallback();
+    assert!(trees().is_empty());
+}
+
+/// `auto` has the kernel's scheduler where it can be had, and gives it up for a limit of CPU time, which holds.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn a_divvyd_that_chooses_takes_the_kernels_scheduler_until_a_limit_is_asked_for() {
+    let work = Group::new("work");
+    let children = [(); 2].map(|()| Child::start(&work.cgroup, SPIN));
+    let mut daemon = Daemon::system(&["--backend", "auto"]);
+    let attach = |daemon: &Daemon, child: &Child, more: &[&str]| {
+        let pid = child.pid.to_string();
+        check_success(&mut daemon.divvy(&[&["attach", "--tree", &pid], more].concat()));
+    };
+    attach(&daemon, &children[0], &["-s", "1"]);
+    eventually("the scheduler", || (state() == "enabled").then_some(()));
+    let doctor = check_success(&mut daemon.divvy(&["doctor"]));
+    assert!(doctor.contains("by kernel") && doctor.contains("divvy_stride, enabled"), "{doctor}");
+    attach(&daemon, &children[1], &["-s", "3", "--limit", "20%"]);
+    check_fallback();
+    let quotas: Vec<_> = leaves().iter().map(|leaf| leaf.get(&CPU_MAX).expect("there")).collect();
+    let limited = |max: &CpuMax| matches!(max.quota, Limit::At(us) if us * 5 == max.period);
+    assert_eq!(quotas.iter().filter(|max| limited(max)).count(), 1, "{quotas:?}");
+    let doctor = check_success(&mut daemon.divvy(&["doctor"]));
+    assert!(doctor.contains("a limit of CPU time was asked for"), "{doctor}");
+    daemon.stop();
+    // By name it is kept, and the limit refused.
+    let mut daemon = Daemon::system(&["--backend", "kernel"]);
+    attach(&daemon, &children[0], &["-s", "1"]);
+    eventually("the scheduler", || (state() == "enabled").then_some(()));
+    let pid = children[1].pid.to_string();
+    let refused = daemon.divvy(&["attach", "--limit", "20%", "--tree", &pid]).output().expect("divvy");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("start divvyd with --backend auto"), "{said}");
+    assert_eq!(state(), "enabled");
     daemon.stop();
     check_fallback();
     assert!(trees().is_empty());
