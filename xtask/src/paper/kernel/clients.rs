@@ -12,8 +12,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use divvy_linux::clock;
 use divvy_policy::Nanos;
 use divvy_sim::rng::SplitMix64;
+use divvy_sim::scenario::Span;
+use divvy_sim::workload::Dist;
 
-use super::{Client, Work};
+use super::inside::stand_above;
+use super::{Client, Work, requests};
 
 /// Turns of a client's inner loop that are a unit of its work.
 const TURNS: u32 = 40;
@@ -28,7 +31,10 @@ const WAKES: u32 = 2;
 const ENCODES: u32 = 3;
 const CONTAINER: u32 = 4;
 const THINKS: u32 = 5;
+const REQUESTS: u32 = 6;
 
+/// The index of the sizes that users of a web server ask for.
+pub(super) const PARETO: f64 = 1.2;
 /// Sound for encoders: two channels of 16 bits, which no encoder reaches the end of.
 const SOUND: &CStr = c"/tmp/sound.raw";
 const SOUND_FRAMES: u32 = 12_000_000;
@@ -45,7 +51,8 @@ pub(super) struct Slot {
     /// Ends once it has done so much; never where it is 0.
     demand: AtomicU64,
     done: AtomicU64,
-    /// Units between two sleeps (of one worker after each wake-up), and how long such a sleep is, in ns; 0: it never sleeps.
+    /// Units between two sleeps (of one worker after each wake-up), and how long such a sleep is, in ns; 0: it never sleeps. Or the
+    /// fewest and the most bytes that it asks for.
     burst: AtomicU64,
     nap: AtomicU64,
     /// How long it thinks, on average, in ns.
@@ -65,18 +72,20 @@ struct Post {
     sent_ns: AtomicU64,
 }
 
-/// How long each wake-up or answer took, in ns.
+/// How long each wake-up or answer took, in ns, and how much was asked for.
 #[repr(C)]
 pub(super) struct Samples {
     count: AtomicU64,
     ns: [AtomicU64; SAMPLES],
+    sizes: [AtomicU64; SAMPLES],
 }
 
 impl Samples {
-    fn add(&self, ns: u64) {
+    fn add(&self, ns: u64, size: u64) {
         let at = self.count.fetch_add(1, Ordering::Relaxed) as usize;
-        if let Some(sample) = self.ns.get(at) {
-            sample.store(ns, Ordering::Relaxed);
+        if at < SAMPLES {
+            self.sizes[at].store(size, Ordering::Relaxed);
+            self.ns[at].store(ns, Ordering::Relaxed);
         }
     }
 }
@@ -103,6 +112,12 @@ impl Slot {
                 self.nr_workers.store(stretches, Ordering::Relaxed);
                 self.burst.store(units(work_ms).max(1), Ordering::Relaxed);
                 self.nap.store((gap_ms * 1e6) as u64, Ordering::Relaxed);
+                self.think.store((think_ms * 1e6) as u64, Ordering::Relaxed);
+            }
+            Work::Requests { think_ms, low, high } => {
+                self.kind.store(REQUESTS, Ordering::Relaxed);
+                self.burst.store(low, Ordering::Relaxed);
+                self.nap.store(high, Ordering::Relaxed);
                 self.think.store((think_ms * 1e6) as u64, Ordering::Relaxed);
             }
         }
@@ -172,6 +187,7 @@ fn work(slot: &Slot, samples: Option<&Samples>, seed: u64) -> ! {
         (PING_PONG, _) => ping_pong(slot),
         (WAKES, Some(samples)) => wake_workers(slot, samples),
         (THINKS, Some(samples)) => think(slot, samples, seed),
+        (REQUESTS, Some(samples)) => request(slot, samples, seed),
         (COMPUTES, _) => compute(slot),
         (ENCODES, _) => encode(),
         (CONTAINER, _) => contain(),
@@ -344,7 +360,7 @@ fn answer(slot: &Slot, post: &Post, samples: &Samples) -> ! {
     let mut x = 1_u64;
     loop {
         wait(&post.word);
-        samples.add(clock::now().0.saturating_sub(post.sent_ns.load(Ordering::Relaxed)));
+        samples.add(clock::now().0.saturating_sub(post.sent_ns.load(Ordering::Relaxed)), 1);
         for _ in 0..burst {
             unit(&mut x);
         }
@@ -360,9 +376,7 @@ fn think(slot: &Slot, samples: &Samples, seed: u64) -> ! {
     let mut random = SplitMix64::new(seed);
     let mut x = 1_u64;
     loop {
-        // Above 0 and at most 1.
-        let chance = ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-        let pause = Nanos((-chance.ln() * mean) as u64);
+        let pause = by_chance(&mut random, mean);
         // From the end of thinking, whenever the first turn comes.
         let began = clock::now() + pause;
         nap(pause.0);
@@ -375,8 +389,35 @@ fn think(slot: &Slot, samples: &Samples, seed: u64) -> ! {
             }
             slot.done.fetch_add(burst, Ordering::Relaxed);
         }
-        samples.add(clock::now().since(began).0);
+        samples.add(clock::now().since(began).0, 1);
     }
+}
+
+/// A time of an exponential distribution with this mean in ns.
+fn by_chance(random: &mut SplitMix64, mean: f64) -> Nanos {
+    // Above 0 and at most 1.
+    let chance = ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    Nanos((-chance.ln() * mean) as u64)
+}
+
+/// As the clients of PBS's group B, on a machine of their own: nobody who is studied makes them wait. Thinks, then asks the web server for
+/// a number of bytes by [`PARETO`]. Times and sizes are the same under every scheduler.
+fn request(slot: &Slot, samples: &Samples, user: u64) -> ! {
+    let (low, high) = (slot.burst.load(Ordering::Relaxed), slot.nap.load(Ordering::Relaxed));
+    let mean = slot.think.load(Ordering::Relaxed) as f64;
+    let sizes = Dist::BoundedPareto { shape: PARETO, low: Span(low), high: Span(high) };
+    let mut random = SplitMix64::new(user);
+    let mut failed = stand_above(true);
+    while failed.is_ok() {
+        nap(by_chance(&mut random, mean).0);
+        let (bytes, began) = (sizes.sample(&mut random, Nanos(1)).0, clock::now());
+        failed = requests::ask(user, bytes);
+        // An answer that failed is one of nothing, and its output says why.
+        samples.add(clock::now().since(began).0, if failed.is_ok() { bytes } else { 0 });
+    }
+    eprintln!("a user of the web server: {failed:?}");
+    // SAFETY: ends this process, and runs nothing of the one it was made from.
+    unsafe { libc::_exit(1) }
 }
 
 /// Processes, killed with this value.
@@ -421,13 +462,16 @@ impl Clients {
         self.samples.iter().for_each(|samples| samples.count.store(0, Ordering::Relaxed));
     }
 
-    /// How long wake-ups or answers took since they were last forgotten, in ns, of all clients, the shortest first.
-    pub(super) fn samples(&self) -> Vec<u64> {
+    /// How long wake-ups or answers took since they were last forgotten, in ns, and how much was asked for, of all clients, the shortest
+    /// first.
+    pub(super) fn samples(&self) -> Vec<(u64, u64)> {
         let of = |samples: &Samples| {
             let count = (samples.count.load(Ordering::Relaxed) as usize).min(SAMPLES);
-            samples.ns[..count].iter().map(|ns| ns.load(Ordering::Relaxed)).collect::<Vec<_>>()
+            let all = samples.ns[..count].iter().zip(&samples.sizes);
+            all.map(|(ns, size)| (ns.load(Ordering::Relaxed), size.load(Ordering::Relaxed)))
+                .collect::<Vec<_>>()
         };
-        let mut all: Vec<u64> = self.samples.iter().flat_map(of).collect();
+        let mut all: Vec<(u64, u64)> = self.samples.iter().flat_map(of).collect();
         all.sort_unstable();
         all
     }

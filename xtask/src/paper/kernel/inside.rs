@@ -14,7 +14,7 @@ use divvy_policy::{Instant, Nanos};
 use serde_json::Value;
 
 use super::clients::{Clients, make_sound, samples, slots};
-use super::{By, Job, Look, Program, Seen, Spec, Work, storm};
+use super::{By, Job, Look, Program, Seen, Spec, Work, requests, storm};
 use crate::paper::machine::counted;
 
 const ROOT: &str = "/sys/fs/cgroup";
@@ -289,6 +289,7 @@ fn one(spec: &Spec, rate: f64) -> Result<Seen> {
     if counts_programs {
         fs::write(BPF_STATS, "1").with_context(|| format!("write {BPF_STATS}"))?;
     }
+    let server = requests::Server::start_for(spec)?;
     let scheduler = Scheduler::start(spec, &clients.pids)?;
     stand_above(true)?;
     let mut begin = clock::now() + Nanos::from_millis(20);
@@ -322,7 +323,8 @@ fn one(spec: &Spec, rate: f64) -> Result<Seen> {
             begin = begin + clock::now().since(asked);
         }
         let now = clock::now();
-        let contained = spec.clients.iter().any(|client| client.work == Work::Container);
+        let contained =
+            spec.clients.iter().any(|client| matches!(client.work, Work::Container | Work::Requests { .. }));
         // What many processes do has no count but the kernel's: of the CPU time of their cgroup.
         let done = if contained { groups.usage()? } else { clients.counts() };
         seen.looks.push(Look { at_ns: now.since(begin).0, done });
@@ -348,13 +350,14 @@ fn one(spec: &Spec, rate: f64) -> Result<Seen> {
             })
             .collect();
     }
-    seen.latencies_ns = clients.samples();
+    (seen.latencies_ns, seen.sizes) = clients.samples().into_iter().unzip();
     stand_above(false)?;
     scheduler.end()?;
     if counts_programs {
         fs::write(BPF_STATS, "0").with_context(|| format!("write {BPF_STATS}"))?;
     }
     drop(clients);
+    drop(server);
     drop(groups);
     Ok(seen)
 }

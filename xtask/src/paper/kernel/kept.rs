@@ -9,9 +9,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 /// What carries out a job in the machine, and the machine itself.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     include_str!("clients.rs"),
     include_str!("inside.rs"),
+    include_str!("requests.rs"),
     include_str!("storm.rs"),
     include_str!("../../vm/guest.rs"),
     include_str!("../../vm/kernel.rs"),

@@ -7,12 +7,14 @@ mod cost;
 mod fig4;
 mod fig6;
 mod group_a;
+mod group_b;
 mod inside;
 mod kept;
 mod latency;
 mod microscope;
 mod parts;
 mod programs;
+mod requests;
 mod storm;
 mod two_cpus;
 
@@ -92,12 +94,14 @@ enum Work {
     Container,
     /// A user thinks for a time by chance, then has stretches of work done with a sleep between each two.
     Thinks { think_ms: f64, stretches: u32, work_ms: f64, gap_ms: f64 },
+    /// A user thinks for a time by chance, then asks a web server for `low` to `high` bytes; counted in bytes.
+    Requests { think_ms: f64, low: u64, high: u64 },
 }
 
 impl Work {
     /// Whether it notes how long something took, each time.
     fn takes_samples(self) -> bool {
-        matches!(self, Self::Wakes { .. } | Self::Thinks { .. })
+        matches!(self, Self::Wakes { .. } | Self::Thinks { .. } | Self::Requests { .. })
     }
 }
 
@@ -192,6 +196,8 @@ struct Seen {
     programs: Vec<Program>,
     /// How long wake-ups or answers took, the shortest first.
     latencies_ns: Vec<u64>,
+    /// How much each answer was asked for.
+    sizes: Vec<u64>,
 }
 
 impl Seen {
@@ -401,7 +407,7 @@ pub(crate) fn study() -> Result<()> {
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut setting = Setting::new(args, "kernel")?;
     let study = Study::new(args)?;
-    let parts: [(&str, Part); 11] = [
+    let parts: [(&str, Part); 12] = [
         ("accuracy", accuracy::three),
         ("clients", accuracy::many),
         ("cpus", two_cpus::two_cpus),
@@ -412,6 +418,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
         ("storms", storm::storms),
         ("fig4", fig4::fig4),
         ("group-a", group_a::group_a),
+        ("group-b", group_b::group_b),
         ("microscope", microscope::microscope),
     ];
     let mut preface = vec![

@@ -292,18 +292,42 @@ fn speed(study: &mut Experiment<Simulated>) -> Result<()> {
     Ok(())
 }
 
+/// Users who think for `think_s` and then ask for sizes from `low_s` to a thousand times that, both in s.
+fn base_b(users: usize, think_s: f64, low_s: f64, until: &str) -> Value {
+    let us = |s: f64| format!("{:.0}us", s * 1e6);
+    json!({
+        "quantum": "4ms",
+        "users": [{
+            "count": users,
+            "think": { "exponential": { "mean": us(think_s) } },
+            "work": { "bounded-pareto": { "shape": 1.2, "low": us(low_s), "high": us(low_s * 1e3) } }
+        }],
+        "run": { "until": until, "warmup": "400s", "resolution": "1us" }
+    })
+}
+
+/// Group B with these times under `policies`: four replications of 10,000 s each.
+///
+/// # Errors
+/// A policy that there is not.
+pub(in crate::paper) fn group_b_outcomes(
+    users: usize,
+    think_s: f64,
+    low_s: f64,
+    policies: &[Value],
+) -> Result<Vec<Outcome>> {
+    let scenario = |policy: &Value| {
+        let mut scenario = base_b(users, think_s, low_s, "10000s");
+        scenario["policy"] = policy.clone();
+        scenario
+    };
+    outcomes("group B", &policies.iter().map(scenario).collect::<Vec<_>>(), 4)
+}
+
 /// A web server's requests with Pareto sizes (Fig. 8).
 pub(super) fn group_b(study: &mut Experiment<Simulated>) -> Result<()> {
     let (replications, until) = study.pick((4, "2000s"), (10, "4000s"));
-    let base = json!({
-        "quantum": "4ms",
-        "users": [{
-            "count": 30,
-            "think": { "exponential": { "mean": "10s" } },
-            "work": { "bounded-pareto": { "shape": 1.2, "low": "60ms", "high": "60s" } }
-        }],
-        "run": { "until": until, "warmup": "400s", "resolution": "1us" }
-    });
+    let base = base_b(30, 10.0, 0.06, until);
     let alphas = [0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0];
     let betas = [BETAS[0], BETAS[3], BETAS[4]];
     let grid = Grid::run("group B", &betas, &alphas, &base, replications)?;

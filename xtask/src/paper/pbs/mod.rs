@@ -15,7 +15,7 @@ use divvy_sim::scenario::{
 use divvy_sim::simulate::simulate;
 use serde_json::Value;
 
-pub(super) use groups::group_a_outcomes;
+pub(super) use groups::{group_a_outcomes, group_b_outcomes};
 
 use super::experiment::Experiment;
 use super::simulated::{Simulated, cpu_seconds, on_all_cpus};
@@ -94,7 +94,7 @@ pub(super) struct Outcome {
     pub(super) mean: Estimate,
     pub(super) sd: f64,
     slowdown: Estimate,
-    median: Estimate,
+    pub(super) median: Estimate,
 }
 
 /// Runs `replications` of each scenario on all CPUs.
