@@ -37,7 +37,7 @@ pub enum PlaceError {
         path: PathBuf,
     },
     /// A file of it cannot be made or opened.
-    #[error("{what} {}: {cause}", path.display())]
+    #[error("{what} {}: {cause}{}", path.display(), room(cause))]
     File {
         /// What was tried.
         what: &'static str,
@@ -47,6 +47,10 @@ pub enum PlaceError {
         #[source]
         cause: std::io::Error,
     },
+}
+
+fn room(cause: &std::io::Error) -> &'static str {
+    cause.raw_os_error().map_or("", |code| divvy_linux::room_fix(rustix::io::Errno::from_raw_os_error(code)))
 }
 
 /// A private runtime directory: the user's own, no symbolic link, mode 0700.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use clap::Command;
+use clap::{Arg, Command};
 
 /// A way to end.
 type End = (&'static str, &'static str);
@@ -366,6 +366,10 @@ pub(crate) fn with_endings(command: Command) -> Command {
             let path = if path.is_empty() { name.clone() } else { format!("{path} {name}") };
             command.mut_subcommand(name, |sub| below(sub, &path))
         });
+        // What is wrong with `--limit -5` is the value, and no argument of that name.
+        let takes_value = |arg: &Arg| !arg.is_positional() && arg.get_action().takes_values();
+        let command =
+            command.mut_args(|arg| if takes_value(&arg) { arg.allow_negative_numbers(true) } else { arg });
         match ENDINGS.iter().find(|ending| ending.path == path) {
             Some(ending) => command.after_help(ending.text()),
             None if path.is_empty() => command.after_help(ABOVE),

@@ -179,6 +179,11 @@ impl Failure {
 /// may be open and no thread running beside the first.
 #[must_use]
 pub fn main() -> ExitCode {
+    // A file that reaches `ulimit -f` is a file that cannot be written, and not the end of whoever holds others. A handler
+    // that does nothing, because clients do not inherit it.
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: there is one thread, and the handler does nothing.
+    unsafe { libc::signal(libc::SIGXFSZ, nothing as *const () as libc::sighandler_t) };
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(e) if !e.use_stderr() => e.exit(),

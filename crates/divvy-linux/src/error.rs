@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A system call failed.
-    #[error("{operation} {object}: {cause}")]
+    #[error("{operation} {object}: {cause}{}", room_fix(*cause))]
     System {
         /// What was tried.
         operation: &'static str,
@@ -181,6 +181,18 @@ pub fn limit_fix(cause: &std::io::Error) -> &'static str {
     }
 }
 
+/// What would help where a file of divvy's own cannot have its room, to be put behind `cause`; else empty.
+#[must_use]
+pub const fn room_fix(cause: Errno) -> &'static str {
+    match cause {
+        Errno::NOSPC | Errno::DQUOT => {
+            "; make room there, or name another directory in DIVVY_RUNTIME_DIR (of the system's divvyd: --run-dir, --state-dir)"
+        }
+        Errno::FBIG => "; raise the limit of a file's size (ulimit -f)",
+        _ => "",
+    }
+}
+
 /// Why the last call through the C library failed. Only to be asked after one that did.
 pub(crate) fn last_errno() -> Errno {
     match nix::errno::Errno::last_raw() {
@@ -203,6 +215,15 @@ mod tests {
         let cause = std::io::Error::from(Errno::MFILE);
         let text = Error::Spawn { command: "true".to_owned(), cause }.to_string();
         assert!(text.starts_with("start 'true': ") && text.ends_with("(ulimit -n)"), "{text}");
+    }
+
+    #[test]
+    fn a_lack_of_room_names_its_fix() {
+        for (cause, fix) in [(Errno::NOSPC, "DIVVY_RUNTIME_DIR"), (Errno::FBIG, "(ulimit -f)")] {
+            let text = Error::system("allocate space for", "/run/x", cause).to_string();
+            assert!(text.starts_with("allocate space for /run/x: ") && text.contains(fix), "{text}");
+        }
+        assert_eq!(room_fix(Errno::NOENT), "");
     }
 
     #[test]

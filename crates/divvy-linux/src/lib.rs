@@ -51,7 +51,7 @@ pub use attach::{AttachFor, KnownMember, Match, MemberInfo, Membership, Source};
 pub use cpu_times::CpuTimes;
 pub use divvy_engine::Exit;
 pub use doctor::{Finding, Status, doctor};
-pub use error::{Error, Result, limit_fix};
+pub use error::{Error, Result, limit_fix, room_fix};
 pub use host::{HostParams, LinuxHost, Warning, check_cpus, cpus_to_divide};
 pub use nix::sys::signal::Signal as Asked;
 pub use owner::{Users, users};

@@ -157,3 +157,32 @@ fn a_limit_of_file_sizes_is_an_error_of_the_file() {
     assert_eq!(output.status.code(), Some(4), "{said}");
     assert!(said.contains("picture.svg"), "{said}");
 }
+
+/// divvyd says so too, and how it can be had.
+#[test]
+fn a_divvyd_that_may_write_no_file_says_why_it_ends() {
+    let sandbox = Sandbox::own();
+    let mut command = sandbox.command("/bin/sh");
+    command
+        .args(["-c", "ulimit -f 0; exec \"$0\" --user --linger forever"])
+        .arg(crate::daemon_program::built_beside(sandbox.program()));
+    let output = command.output().expect("run divvyd");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.contains("raise the limit of a file's size (ulimit -f)"), "{said}");
+}
+
+/// A negative number is a wrong value, not an unknown argument.
+#[test]
+fn a_negative_value_is_refused_by_the_name_of_its_option() {
+    let sandbox = Sandbox::own();
+    for (args, said) in [
+        (["set", "a", "--limit", "-5"], "invalid value '-5' for '--limit <LIMIT>'"),
+        (["set", "a", "-s", "-1"], "invalid value '-1' for '--share <N>': a share is a whole number from 1"),
+        (["set", "a", "--reserve", "cpu:-5%"], "write 20%"),
+    ] {
+        let outcome = sandbox.run(&args);
+        assert_eq!(outcome.code, Some(2), "{args:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(said), "{args:?}: {}", outcome.stderr);
+    }
+}
