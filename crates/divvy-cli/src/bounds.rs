@@ -186,6 +186,7 @@ pub(crate) fn shown(bounds: Bounds) -> String {
     let parts = [
         bounds.reserve_cpu_ppm.map(|ppm| format!("reserved cpu {}", percent(ppm))),
         bounds.reserve_memory_bytes.map(|bytes| format!("reserved memory {}", size(bytes))),
+        bounds.reserve_memory_ppm.map(|ppm| format!("reserved memory {}", percent(ppm))),
         bounds.reserve_disk_ppm.map(|ppm| format!("reserved disk {}", percent(ppm))),
         bounds.disk_share.map(|share| format!("share of disks {share}")),
         bounds.limit_memory_bytes.map(|bytes| format!("limit of memory {}", size(bytes))),

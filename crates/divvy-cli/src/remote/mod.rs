@@ -151,7 +151,9 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
         }
     };
     warn_of_no_effect(&api, &args.reserve.map_or_else(Vec::new, |reserve| reserve.resources()));
-    let limit = limit::shown_of(&client, limit_ppm.is_some()) + &bounds::shown(client.bounds);
+    // What the system's divvyd has reserved are tickets, and no bounds of the client's.
+    let has = client.bounds.changed_by(bounds);
+    let limit = limit::shown_of(&client, limit_ppm.is_some()) + &bounds::shown(has);
     told(&client, args.ask.json, format_args!("{}: share {}{limit}", client.name, client.share))
 }
 

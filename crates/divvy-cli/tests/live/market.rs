@@ -584,3 +584,15 @@ fn where_no_systems_divvyd_runs_that_is_said() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("DIVVY_MODE=both: say user"));
 }
+
+/// What a client is sure of here are hard tickets; `set` says what it has reserved, or taken back.
+#[test]
+fn what_a_client_reserves_is_said() {
+    let Some(sandbox) = Sandbox::shared("what_a_client_reserves_is_said") else { return };
+    let fair = Fair::open(&sandbox);
+    let _client = fair.client(alice_uid(), "job");
+    let said = fair.must(alice_uid(), "set job --system --reserve disk:30%,memory:20%");
+    assert_eq!(said, format!("{}/job: share 1, reserved memory 20%, reserved disk 30%", alice_uid()));
+    let said = fair.must(alice_uid(), "set job --system --reserve disk:none");
+    assert_eq!(said, format!("{}/job: share 1", alice_uid()));
+}
