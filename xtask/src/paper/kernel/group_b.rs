@@ -179,7 +179,7 @@ fn claims(s: &mut Setting, rows: &[Row]) {
 
 /// A mean over alpha, by beta, beside the schedulers without any.
 fn picture(what: &str, rows: &[Row], points: &[(&str, &str)], of: impl Fn(&Row) -> f64) -> Plot {
-    let mut plot = Plot::new(format!("Group B: {what}, mean response time"), "alpha", "s");
+    let mut plot = Plot::new(format!("Group B: {what}, mean response time"), "alpha", "response time, s");
     plot.x_axis = Axis::Log;
     let at = |alpha: &str| alpha.parse::<f64>().unwrap_or(f64::NAN);
     for beta in ["0", "-3"] {
