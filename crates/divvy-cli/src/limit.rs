@@ -1,6 +1,7 @@
 //! Shares and limits on the command line and in files: `50%`, `1.5`, `none`; `NAME=50%` where there are several clients.
 
 use divvy_api::types::{Client, SHARE_MAX};
+use divvy_linux::CpuMask;
 use divvy_policy::CpuLimit;
 
 /// A limit as it is asked for: `None` is `none`.
@@ -13,9 +14,10 @@ pub(crate) struct NamedLimit {
     pub(crate) limit: Limit,
 }
 
-/// CPUs of this machine.
+/// CPUs of the machine, whichever of them this process may use: divvyd may divide others.
 fn online() -> u64 {
-    std::thread::available_parallelism().map_or(u64::MAX, |n| n.get() as u64)
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    list.trim().parse::<CpuMask>().map_or(u64::MAX, |cpus| cpus.iter().count() as u64)
 }
 
 /// Reads `50%`, `1.5` or `none`. A number of CPUs that the machine does not have was meant as a percentage.

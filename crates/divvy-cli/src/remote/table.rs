@@ -24,6 +24,8 @@ pub(super) enum Width {
     Wide,
     /// So many columns; with less than [`LINE`], what matters least is left out.
     Columns(usize),
+    /// No terminal's: what is read by programs has whole names.
+    Endless,
 }
 
 impl Width {
@@ -32,9 +34,10 @@ impl Width {
         if wide {
             return Self::Wide;
         }
-        let size = tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+        let Ok(size) = tcgetwinsize(std::io::stdout()) else { return Self::Endless };
         // A terminal that does not know its size says 0.
-        Self::Columns(size.filter(|&columns| columns > 0).map_or(LINE, |columns| columns.min(LINE)))
+        let columns = Some(usize::from(size.ws_col)).filter(|&columns| columns > 0);
+        Self::Columns(columns.map_or(LINE, |columns| columns.min(LINE)))
     }
 }
 
@@ -97,8 +100,10 @@ impl Column {
 fn layout(width: Width, longest: usize, limits: bool) -> (Vec<Column>, usize) {
     let all = if width == Width::Wide { EVERY } else { ORDINARY };
     let mut columns: Vec<Column> = all.iter().copied().filter(|&c| limits || c != Limit).collect();
-    let Width::Columns(line) = width else {
-        return (columns, longest.clamp(6, NAME_MAX_WIDE));
+    let line = match width {
+        Width::Wide => return (columns, longest.clamp(6, NAME_MAX_WIDE)),
+        Width::Endless => return (columns, longest.max(6)),
+        Width::Columns(line) => line,
     };
     let room = |columns: &[Column]| line.saturating_sub(columns.iter().map(|c| c.title(false).1).sum());
     // The ordinary line is as it is, however long the names are.
@@ -518,6 +523,9 @@ mod tests {
         }
         // A line that nobody could read is no narrower.
         assert!(lines(&clients, Width::Columns(1))[1].starts_with("build… "));
+        // Programs read whole names.
+        let whole = lines(&clients, Width::Endless);
+        assert!(whole[1].starts_with(&clients.clients[0].name), "{whole:?}");
     }
 
     #[test]
