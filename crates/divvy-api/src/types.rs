@@ -267,7 +267,7 @@ pub struct Bounds {
     /// Bytes a second that it may read, and as many that it may write, of each disk.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub limit_disk_bytes: Option<u64>,
-    /// CPUs that it may use, of those that are divided: `0,2-3`; in a change, `all` takes it back. Only of a user's own divvyd.
+    /// CPUs that it may use, of those that are divided: `0,2-3`; in a change, `all` takes it back.
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     #[serde(default, with = "crate::cpus", skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuMask>,

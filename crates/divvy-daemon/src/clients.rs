@@ -7,7 +7,7 @@ use divvy_linux::{ProcessRef, Selector, user_group, users};
 use divvy_market::Resource;
 use tokio::sync::watch;
 
-use crate::market::message::{Ask, Handle as Market, Identity, Limits, Said, Terms, Who};
+use crate::market::message::{Ask, Cpus, Handle as Market, Identity, Limits, Said, Terms, Who};
 use crate::message::{Answer, Command, Handle as Scheduler, Prepared, Refusal};
 use divvy_api::types::{Bounds, Change, ErrorCode, NewClient, SHARE_MAX};
 
@@ -119,9 +119,10 @@ async fn admit(scheduler: Scheduler, market: Market, who: Who, new: NewClient) -
         disk: given(bounds.limit_disk_bytes),
     };
     let limits = Some(limits).filter(|limits| *limits != Limits::default());
+    let cpus = bounds.cpus.filter(|cpus| !cpus.is_empty()).map(Cpus);
     let mut agreed = Ok(());
-    if limits.is_some() || !reserve.is_empty() {
-        let terms = Terms { share: None, reserve, from: new.from.clone(), limits };
+    if limits.is_some() || cpus.is_some() || !reserve.is_empty() {
+        let terms = Box::new(Terms { share: None, reserve, from: new.from.clone(), limits, cpus });
         agreed = market.ask(who.clone(), Ask::SetTerms { client, terms }).await.map(drop);
     }
     let added = match agreed {
@@ -135,8 +136,8 @@ async fn admit(scheduler: Scheduler, market: Market, who: Who, new: NewClient) -
     added
 }
 
-/// Share, reservations and limits of a client, all of them or none: limits are the scheduler's, and taken back where the market
-/// refuses the rest.
+/// Share, reservations, limits and CPUs of a client, all of them or none: limits and CPUs are the scheduler's, and taken back
+/// where the market refuses the rest.
 async fn set_terms(scheduler: Scheduler, market: Market, who: Who, key: String, change: Change) -> Answered {
     let (bounds, reserve) = split(change.bounds)?;
     if let Some(share) = change.share.filter(|share| !(1..=SHARE_MAX).contains(share)) {
@@ -145,7 +146,7 @@ async fn set_terms(scheduler: Scheduler, market: Market, who: Who, key: String, 
     }
     let of_limits = Change { limit_ppm: change.limit_ppm, bounds, ..Change::default() };
     let ask = Command::Owned { key, who: who.clone() };
-    let Answer::Owned(id, owner, had) = scheduler.ask(ask).await? else { return Err(unexpected()) };
+    let Answer::Owned(id, owner, had, had_cpus) = scheduler.ask(ask).await? else { return Err(unexpected()) };
     let key = id.to_string();
     let limits_change = of_limits != Change::default();
     if limits_change {
@@ -162,13 +163,17 @@ async fn set_terms(scheduler: Scheduler, market: Market, who: Who, key: String, 
     let client = owner.currency;
     let ask = match change.share {
         Some(amount) if reserve.is_empty() && limits.is_none() => Ask::SetShare { client, amount },
-        share => Ask::SetTerms { client, terms: Terms { share, reserve, from: None, limits } },
+        share => {
+            let terms = Terms { share, reserve, from: None, limits, cpus: bounds.cpus.map(Cpus) };
+            Ask::SetTerms { client, terms: Box::new(terms) }
+        }
     };
     if let Err(refusal) = market.ask(who.clone(), ask).await {
         if limits_change {
             let bounds = Bounds {
                 limit_memory_bytes: Some(had.memory.unwrap_or(0)),
                 limit_disk_bytes: Some(had.disk.unwrap_or(0)),
+                cpus: Some(had_cpus.0),
                 ..Bounds::default()
             };
             let back = Change { limit_ppm: Some(had.cpu_ppm.unwrap_or(0)), bounds, ..Change::default() };
@@ -186,7 +191,7 @@ async fn set_terms(scheduler: Scheduler, market: Market, who: Who, key: String, 
 
 async fn let_go(scheduler: Scheduler, market: Market, who: Who, key: String) -> Answered {
     let owned = scheduler.ask(Command::Owned { key, who: who.clone() }).await?;
-    let Answer::Owned(id, owner, _) = owned else { return Err(unexpected()) };
+    let Answer::Owned(id, owner, ..) = owned else { return Err(unexpected()) };
     let last = scheduler.ask(Command::Detach { key: id.to_string(), who }).await?;
     // Before the answer: after a crash nobody is divided again who was let go. The scheduler's own word that it has left
     // may have come first.

@@ -11,7 +11,7 @@ use divvy_linux::{Selector, Waker};
 use divvy_market::CurrencyId;
 use tokio::sync::oneshot;
 
-use crate::market::message::{Admitted, Limits, Who};
+use crate::market::message::{Admitted, Cpus, Limits, Who};
 use crate::rules::Loaded;
 use crate::scheduler::{Owner, Publisher, View, Views, views};
 use crate::server::divvyd_leaves;
@@ -125,8 +125,8 @@ pub(crate) enum Answer {
     Added(Box<Client>),
     Plan(Plan),
     Prepared(Prepared),
-    /// Whose the client of that number is, and what it may not exceed.
-    Owned(u32, Owner, Limits),
+    /// Whose the client of that number is, what it may not exceed, and which CPUs it is kept to.
+    Owned(u32, Owner, Limits, Cpus),
     Events(Events),
 }
 

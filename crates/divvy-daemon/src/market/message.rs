@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel as channel_of};
 use std::time::Duration;
 
-use divvy_linux::Pid;
+use divvy_linux::{CpuListError, CpuMask, Pid};
 use divvy_market::{Presence, Resource};
 use tokio::sync::oneshot;
 
@@ -74,6 +74,8 @@ pub(crate) struct Admitted {
     pub(crate) amount: u64,
     /// What it may not exceed.
     pub(crate) limits: Limits,
+    /// Which CPUs it is kept to.
+    pub(crate) cpus: Cpus,
 }
 
 /// The limits of a client, as they are to be kept over a restart.
@@ -87,6 +89,25 @@ pub(crate) struct Limits {
     pub(crate) disk: Option<u64>,
 }
 
+/// The CPUs that a client is kept to; none: it may use all that are divided. Written as a list, `0,2-3`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub(crate) struct Cpus(pub(crate) CpuMask);
+
+impl From<Cpus> for String {
+    fn from(cpus: Cpus) -> Self {
+        cpus.0.to_string()
+    }
+}
+
+impl TryFrom<String> for Cpus {
+    type Error = CpuListError;
+
+    fn try_from(list: String) -> Result<Self, CpuListError> {
+        if list.is_empty() { Ok(Self::default()) } else { list.parse().map(Self) }
+    }
+}
+
 /// What a client gets together, or nothing of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
@@ -98,6 +119,8 @@ pub(crate) struct Terms {
     pub(crate) from: Option<String>,
     /// All of its limits, from now on.
     pub(crate) limits: Option<Limits>,
+    /// The CPUs that it is kept to, from now on.
+    pub(crate) cpus: Option<Cpus>,
 }
 
 /// What the market is asked.
@@ -149,7 +172,7 @@ pub(crate) enum Ask {
     /// Changes several things of a client: `divvy set` with reservations or limits.
     SetTerms {
         client: divvy_market::CurrencyId,
-        terms: Terms,
+        terms: Box<Terms>,
     },
     /// The client has left the scheduler, or could not be scheduled after all.
     Leave {

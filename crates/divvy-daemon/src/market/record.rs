@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use divvy_site::{Entry, ExchangeId as SiteExchange, Leg};
 
-use super::message::{Identity, Limits};
+use super::message::{Cpus, Identity, Limits};
 
 /// What one request did, whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +57,8 @@ pub(crate) enum Step {
     Site { version: u64, kept: Vec<CurrencyId> },
     /// An exchange over nodes is so far here, or has ended; `moved` are the legs whose tickets the takers have.
     SiteExchange { exchange: SiteExchange, entry: Option<Entry>, moved: Vec<MovedLeg> },
+    /// The client may use these CPUs only, from now on; none: all of them.
+    Cpus { client: CurrencyId, cpus: Cpus },
 }
 
 /// A leg of an exchange over nodes whose tickets the taker has.

@@ -689,9 +689,13 @@ fn words(ask: &Ask) -> serde_json::Value {
             json!({ "ask": "admit", "name": name, "amount": amount, "identity": identity, "parent": parent, "from": from, "job": job })
         }
         Ask::SetShare { client, amount } => json!({ "ask": "set-share", "client": client, "amount": amount }),
-        Ask::SetTerms { client, terms: Terms { share, reserve, from, limits } } => json!({
-            "ask": "set-terms", "client": client, "share": share, "reserve_ppm": reserve, "from": from, "limits": limits
-        }),
+        Ask::SetTerms { client, terms } => {
+            let Terms { share, reserve, from, limits, cpus } = &**terms;
+            json!({
+                "ask": "set-terms", "client": client, "share": share, "reserve_ppm": reserve, "from": from, "limits": limits,
+                "cpus": cpus
+            })
+        }
         Ask::Leave { client } => json!({ "ask": "leave", "client": client }),
         Ask::Reload(policy) => json!({ "ask": "reload", "policy": policy }),
     }

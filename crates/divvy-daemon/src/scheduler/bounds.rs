@@ -4,7 +4,7 @@
 //! share `s` is due `r + (1 - R) * s / S`, where `R` and `S` are everybody's together: what hard and soft tickets of one
 //! currency come to (*Isolation with Flexibility*, section 2.4). The engine is given that as its shares. Whoever sleeps leaves
 //! its part to the others, reserved or not. *Memory*: `memory.min` and `memory.low`. *Limits*: `memory.max` and `io.max`.
-//! In a market reservations are its hard tickets, and only limits are kept here.
+//! In a market reservations are its hard tickets, and only limits and CPUs are kept here.
 
 use divvy_linux::CpuMask;
 use divvy_linux::cgroup::{Ceilings, Due, NotKept, Rights};
@@ -166,12 +166,6 @@ impl Scheduler {
     /// Whether a client can be kept to these CPUs. By signals and the freezer all CPUs are divided together: two clients that are kept
     /// to one CPU would be released at once, as if each had its own.
     fn check_cpus(&self, cpus: &CpuMask, used: &str) -> Result<(), Refusal> {
-        if self.system.is_some() {
-            let text = format!(
-                "the system's divvyd keeps nobody to CPUs {cpus}: it would forget that at its restart"
-            );
-            return Err(bad(text, "start the program with taskset, or ask your own divvyd (--own)"));
-        }
         let divided: CpuMask = self.engine.host().cpus().iter().copied().collect();
         if let Some(cpu) = cpus.iter().find(|&cpu| !divided.contains(cpu)) {
             return Err(bad(format!("divvyd does not divide CPU {cpu}"), &format!("name some of {divided}")));

@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 
 use crate::budget::Budget;
 use crate::kernel::Keeper;
-use crate::market::message::{Limits, Who};
+use crate::market::message::{Cpus, Limits, Who};
 use crate::message::{Answer, Command, Refusal, Request};
 use crate::protect::Shelter;
 use book::Book;
@@ -352,7 +352,8 @@ impl Scheduler {
                 self.check_owner(client, &who)?;
                 let owner = self.book.entry(client).and_then(|entry| entry.owner.clone());
                 let owner = owner.ok_or_else(|| internal_text("a client without an owner"))?;
-                Ok(Answer::Owned(client.0, owner, self.limits_of(client)))
+                let cpus = self.book.entry(client).and_then(|entry| entry.bounds.cpus).unwrap_or_default();
+                Ok(Answer::Owned(client.0, owner, self.limits_of(client), Cpus(cpus)))
             }
             Command::Show { key } => {
                 let client = self.book.find_present(&key, None)?;
@@ -426,8 +427,8 @@ impl Scheduler {
 
     /// The back end that is used now.
     pub(super) fn backend(&self) -> BackendInfo {
-        let keeps_cpus = self.system.is_none() && self.engine.host().keeps_cpus();
-        let info = BackendInfo { keeps_cpus, ..self.settings.backend.clone() };
+        let info =
+            BackendInfo { keeps_cpus: self.engine.host().keeps_cpus(), ..self.settings.backend.clone() };
         match self.kernel.as_ref().and_then(Keeper::ended) {
             Some(why) => {
                 BackendInfo { used: "cgroup".to_owned(), why: format!("divvy-scx has ended: {why}"), ..info }

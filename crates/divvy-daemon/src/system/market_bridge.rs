@@ -17,7 +17,7 @@ use crate::budget::Budget;
 use crate::clients::{Clients, boot_id};
 use crate::daemon::nanos;
 use crate::market::Feed;
-use crate::market::message::{Admitted, Ask, Handle as Market, Limits, Who};
+use crate::market::message::{Admitted, Ask, Handle as Market, Who};
 use crate::market::policy::Policy;
 use crate::message::{Command, Handle as Scheduler};
 use crate::scheduler::{Admins, Terms, Values, WRITE_BUDGET};
@@ -134,7 +134,8 @@ async fn attach_again(scheduler: &Scheduler, admitted: Admitted) -> Result<(), S
     let selector = Some(admitted.identity.selector.clone());
     // Its share is in the market.
     let plain = NewClient { share: 1, selector, ..NewClient::default() };
-    let add = |new: NewClient| {
+    let add = |new: &NewClient| {
+        let new = new.clone();
         let command = Command::Add { new, who: who.clone(), admitted: Some(Box::new(admitted.clone())) };
         async { scheduler.ask(command).await.map(drop) }
     };
@@ -142,18 +143,22 @@ async fn attach_again(scheduler: &Scheduler, admitted: Admitted) -> Result<(), S
     let bounds =
         Bounds { limit_memory_bytes: limits.memory, limit_disk_bytes: limits.disk, ..Bounds::default() };
     let limited = NewClient { limit_ppm: limits.cpu_ppm, bounds, ..plain.clone() };
-    let mut done = add(limited).await;
-    if limits != Limits::default()
-        && let Err(refusal) = &done
-    {
-        // Another back end may keep no such limit: rather divided without it than not at all.
-        let (name, uid, why) = (&admitted.name, admitted.uid, refusal.message.clone());
-        done = add(plain).await;
-        if done.is_ok() {
-            tracing::warn!(name, uid, "its limits are not kept: {why}");
+    let cpus = Some(admitted.cpus.0).filter(|cpus| !cpus.is_empty());
+    let kept = NewClient { bounds: Bounds { cpus, ..bounds }, ..limited.clone() };
+    // Another back end may keep no such thing: rather divided without it than not at all.
+    let without = if cpus.is_some() { "limits and CPUs" } else { "limits" };
+    let mut last = add(&kept).await;
+    for (asked, less, what) in [(&kept, &limited, "CPUs"), (&limited, &plain, without)] {
+        let Err(refusal) = &last else { break };
+        if asked != less {
+            let (name, uid, why) = (&admitted.name, admitted.uid, refusal.message.clone());
+            last = add(less).await;
+            if last.is_ok() {
+                tracing::warn!(name, uid, "its {what} are not kept: {why}");
+            }
         }
     }
-    done.map_err(|refusal| refusal.message)
+    last.map_err(|refusal| refusal.message)
 }
 
 impl Follower {
@@ -259,7 +264,11 @@ fn least_of_people(login_defs: &str) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use divvy_linux::Waker;
+
     use super::*;
+    use crate::market::message::{Cpus, Identity, Limits};
+    use crate::message::{Answer, Refusal, Request, channel};
 
     #[test]
     fn people_have_numbers_from_uid_min_on() {
@@ -272,5 +281,50 @@ mod tests {
             assert_eq!(least_of_people(text), least, "{text:?}");
         }
         assert!(users_present().iter().all(|&uid| uid != 0 && uid != NOBODY));
+    }
+
+    /// Which bounds a scheduler that `keeps` some is asked for, one after the other, for a client of before its start.
+    fn asked(limits: Limits, cpus: &str, keeps: fn(&NewClient) -> bool) -> Vec<(Option<u64>, Bounds)> {
+        let (scheduler, (requests, _publisher)) = channel(Waker::of_nobody().unwrap());
+        let answers = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            for Request { command, reply } in requests {
+                let Command::Add { new, .. } = command else { panic!("{command:?}") };
+                let refusal = || Refusal::new(ErrorCode::BadRequest, "not kept here", "");
+                reply.send(keeps(&new).then(|| Answer::Client(Box::default())).ok_or_else(refusal)).unwrap();
+                asked.push((new.limit_ppm, new.bounds));
+            }
+            asked
+        });
+        let selector = format!("tree:{}", std::process::id());
+        let admitted = Admitted {
+            currency: "3".parse().unwrap(),
+            name: "task".to_owned(),
+            uid: 0,
+            identity: Identity { selector, process: None, boot: boot_id() },
+            amount: 1,
+            limits,
+            cpus: Cpus::try_from(cpus.to_owned()).unwrap(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _ = runtime.block_on(attach_again(&scheduler, admitted));
+        drop(scheduler);
+        answers.join().unwrap()
+    }
+
+    #[test]
+    fn a_client_of_before_has_what_the_back_end_keeps_of_its_bounds() {
+        let limits = Limits { cpu_ppm: Some(500_000), memory: Some(1 << 30), disk: None };
+        let cpus = Some("0,2-3".parse().unwrap());
+        let limited = Bounds { limit_memory_bytes: Some(1 << 30), ..Bounds::default() };
+        let (all, some) = ((limits.cpu_ppm, Bounds { cpus, ..limited }), (limits.cpu_ppm, limited));
+        let (only_cpus, none) = ((None, Bounds { cpus, ..Bounds::default() }), (None, Bounds::default()));
+        assert_eq!(asked(limits, "0,2-3", |_| true), [all]);
+        assert_eq!(asked(Limits::default(), "0,2-3", |_| true), [only_cpus]);
+        assert_eq!(asked(limits, "0,2-3", |new| new.bounds.cpus.is_none()), [all, some]);
+        assert_eq!(asked(limits, "0,2-3", |new| new.bounds.is_empty()), [all, some, none]);
+        assert_eq!(asked(limits, "", |new| new.bounds.is_empty()), [some, none]);
+        // One that is refused for another reason is not asked for again and again.
+        assert_eq!(asked(Limits::default(), "", |_| false), [none]);
     }
 }

@@ -38,7 +38,7 @@ use divvy_market::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::message::{Admitted, Ask, Identity, Limits, Said, Who};
+use super::message::{Admitted, Ask, Cpus, Identity, Limits, Said, Who};
 use super::names::Names;
 use super::policy::Policy;
 use super::record::{Charge, Fingerprint, Record, Step};
@@ -104,11 +104,14 @@ pub(crate) struct Ledger {
     policy: Policy,
     /// What clients may not exceed, of those that have such bounds. The last field: snapshots of format 1 end before it.
     limits: BTreeMap<CurrencyId, Limits>,
-    /// Stands behind everything else in a snapshot, and then the legs.
+    /// Stands behind everything else in a snapshot, then the legs, then the CPUs.
     #[serde(skip)]
     site: HeldTable,
     #[serde(skip)]
     legs: Legs,
+    /// The CPUs that clients are kept to, of those that are.
+    #[serde(skip)]
+    cpus: BTreeMap<CurrencyId, Cpus>,
 }
 
 /// What came of a request that was done.
@@ -165,7 +168,7 @@ impl Ledger {
     /// # Errors
     /// Where there is no memory for it.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, postcard::Error> {
-        postcard::to_stdvec(&(self, &self.site, &self.legs))
+        postcard::to_stdvec(&(self, &self.site, &self.legs, &self.cpus))
     }
 
     /// What [`Ledger::to_bytes`] wrote, if every sum and law holds.
@@ -180,7 +183,12 @@ impl Ledger {
             ledger.site = site;
             // And format 2 here.
             if !rest.is_empty() {
-                ledger.legs = postcard::from_bytes(rest)?;
+                let (legs, rest) = postcard::take_from_bytes(rest)?;
+                ledger.legs = legs;
+                // And format 3 here.
+                if !rest.is_empty() {
+                    ledger.cpus = postcard::from_bytes(rest)?;
+                }
             }
         }
         ledger.policy = policy;
@@ -204,8 +212,9 @@ impl Ledger {
                 return Err(format!("currency {id} has a name or user and is not there"));
             }
         }
-        if let Some(id) = self.limits.keys().find(|id| !self.clients.contains_key(id)) {
-            return Err(format!("{id} has limits and is no client"));
+        let mut bounded = self.limits.keys().chain(self.cpus.keys());
+        if let Some(id) = bounded.find(|id| !self.clients.contains_key(id)) {
+            return Err(format!("{id} has limits or CPUs and is no client"));
         }
         match self.clients.keys().find(|id| !self.market.currency(**id).is_some_and(|view| view.client)) {
             Some(id) => Err(format!("client {id} was admitted and is not there")),
@@ -376,6 +385,7 @@ impl Ledger {
         }
         self.clients.remove(&id);
         self.limits.remove(&id);
+        self.cpus.remove(&id);
         self.users.retain(|_, user| user.currency != id);
     }
 
@@ -413,6 +423,13 @@ impl Ledger {
                     self.limits.remove(client);
                 } else {
                     self.limits.insert(*client, *limits);
+                }
+            }
+            Step::Cpus { client, cpus } => {
+                if *cpus == Cpus::default() {
+                    self.cpus.remove(client);
+                } else {
+                    self.cpus.insert(*client, *cpus);
                 }
             }
             Step::Charge { uid, what } => self.charge(*uid, *what),
@@ -457,6 +474,7 @@ impl Ledger {
             identity: client.identity.clone(),
             amount: self.share_ticket(id).map_or(0, |ticket| ticket.amount),
             limits: self.limits.get(&id).copied().unwrap_or_default(),
+            cpus: self.cpus.get(&id).copied().unwrap_or_default(),
         })
     }
 

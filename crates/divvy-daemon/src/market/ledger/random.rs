@@ -5,7 +5,7 @@ use divvy_market::{CurrencyId, Kind, Presence, Resource};
 use divvy_policy::dispatch::rng::SplitMix64;
 
 use super::tests::{ALICE, BOB, CAROL, ROOT, identity};
-use crate::market::message::{Ask, Limits, Terms};
+use crate::market::message::{Ask, Cpus, Limits, Terms};
 use divvy_api::market::{
     Bound, CurrencyChange, Give, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
 };
@@ -163,6 +163,7 @@ fn terms(numbers: &mut Numbers, uid: u32) -> Terms {
         limits: numbers
             .chance(2)
             .then(|| Limits { memory: Some(numbers.below(9) << 20), ..Limits::default() }),
+        cpus: numbers.chance(2).then(|| Cpus((0..numbers.below(3) as u32).collect())),
     }
 }
 
@@ -179,7 +180,7 @@ fn rare(numbers: &mut Numbers, uid: u32) -> Ask {
             Bound { resource: resource(numbers), bound: numbers.chance(2).then(|| numbers.below(3000)) },
         ),
         3 => Ask::Explain(word(numbers, uid), resource(numbers)),
-        4 if numbers.chance(2) => Ask::SetTerms { client: id(numbers), terms: terms(numbers, uid) },
+        4 if numbers.chance(2) => Ask::SetTerms { client: id(numbers), terms: Box::new(terms(numbers, uid)) },
         4 => Ask::SetShare { client: id(numbers), amount: amount(numbers) },
         5 => Ask::Leave { client: id(numbers) },
         6 => Ask::Currency(word(numbers, uid)),

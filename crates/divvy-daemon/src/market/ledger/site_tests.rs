@@ -230,7 +230,7 @@ fn the_table_that_holds_outlives_divvyd() {
         other => panic!("{other:?}"),
     }
     // What it was before format 2 ends earlier.
-    let later = postcard::to_stdvec(&(&bench.ledger.site, &bench.ledger.legs)).unwrap();
+    let later = postcard::to_stdvec(&(&bench.ledger.site, &bench.ledger.legs, &bench.ledger.cpus)).unwrap();
     let before = &image[..image.len() - later.len()];
     assert_eq!(Ledger::from_bytes(before, Policy::default()).unwrap().site, HeldTable::default());
 }

@@ -1,4 +1,4 @@
-//! What a client gets together: a share, reservations as hard tickets, and limits, all of them or none.
+//! What a client gets together: a share, reservations as hard tickets, limits and CPUs, all of them or none.
 
 use divvy_market::{CurrencyId, Kind, Made, Op, Resource, TicketView};
 
@@ -44,6 +44,9 @@ impl Work<'_> {
         }
         if let Some(limits) = terms.limits {
             self.note(Step::Limits { client, limits });
+        }
+        if let Some(cpus) = terms.cpus {
+            self.note(Step::Cpus { client, cpus });
         }
         Ok(Said::Done)
     }
@@ -97,7 +100,7 @@ mod tests {
     use super::super::tests::{ALICE, BOB, Bench, ROOT, who};
     use super::super::{Ask, Ledger};
     use super::*;
-    use crate::market::message::Limits;
+    use crate::market::message::{Cpus, Limits};
     use crate::market::names::scripted::Scripted;
 
     const NONE: [Vec<u64>; 2] = [Vec::new(), Vec::new()];
@@ -121,18 +124,24 @@ mod tests {
         let client = bench.admit(ALICE, "task", 1).currency;
         let other = bench.admit(ALICE, "other", 1).currency;
         let limits = Limits { cpu_ppm: Some(500_000), memory: Some(1 << 30), disk: None };
+        let cpus = Cpus("1,3".parse().unwrap());
         let terms = |share, reserve: &[(Resource, u64)]| Terms {
             share,
             reserve: reserve.to_vec(),
             from: None,
             limits: Some(limits),
+            cpus: Some(cpus),
         };
-        let set = |client, terms| Ask::SetTerms { client, terms };
+        let set = |client, terms| Ask::SetTerms { client, terms: Box::new(terms) };
         let (cpu, memory) = (Resource::Cpu, Resource::Memory);
         bench.ask(ALICE, set(client, terms(Some(3), &[(cpu, 200_000), (memory, 250_000)]))).unwrap();
         // Of 1000 hard tickets of hers.
         assert_eq!((hard(&bench, client), share(&bench, client)), ([vec![200], vec![250]], 3));
-        assert_eq!(bench.ledger.admitted(&Scripted, client).unwrap().limits, limits);
+        let bounds = |bench: &Bench, client| {
+            let admitted = bench.ledger.admitted(&Scripted, client).unwrap();
+            (admitted.limits, admitted.cpus)
+        };
+        assert_eq!(bounds(&bench, client), (limits, cpus));
         // What it had is replaced: less than all is free beside it, and more than what is free fits in its place.
         bench.ask(ALICE, set(client, terms(None, &[(cpu, 900_000)]))).unwrap();
         assert_eq!(hard(&bench, client), [vec![900], vec![250]]);
@@ -140,7 +149,7 @@ mod tests {
         let code = bench.code(ALICE, set(other, terms(Some(7), &[(memory, 100_000), (cpu, 200_000)])));
         assert_eq!(code, ErrorCode::Refused);
         assert_eq!((hard(&bench, other), share(&bench, other)), (NONE, 1));
-        assert_eq!(bench.ledger.admitted(&Scripted, other).unwrap().limits, Limits::default());
+        assert_eq!(bounds(&bench, other), Default::default());
         // Nobody else's, and no more than all.
         assert_eq!(bench.code(BOB, set(client, terms(None, &[]))), ErrorCode::NotPermitted);
         assert_eq!(bench.code(ALICE, set(client, terms(None, &[(cpu, 1_000_001)]))), ErrorCode::BadRequest);
@@ -155,12 +164,18 @@ mod tests {
         // They are there again after a restart, and gone with the client.
         let bytes = bench.ledger.to_bytes().unwrap();
         let mut again = Ledger::from_bytes(&bytes, crate::market::policy::Policy::default()).unwrap();
-        let limits_of = |ledger: &Ledger| -> Vec<Limits> {
-            ledger.clients(&Scripted).into_iter().map(|client| client.limits).collect()
+        let bounds_of = |ledger: &Ledger| -> Vec<(Limits, Cpus)> {
+            ledger.clients(&Scripted).into_iter().map(|client| (client.limits, client.cpus)).collect()
         };
-        assert_eq!(limits_of(&again), [limits, Limits::default()]);
+        assert_eq!(bounds_of(&again), [(limits, cpus), Default::default()]);
         again.apply(&Scripted, &who(ROOT), &Ask::Leave { client }, 99_000).unwrap();
-        assert_eq!(limits_of(&again), [Limits::default()]);
+        assert_eq!(bounds_of(&again), [Default::default()]);
         again.audit().unwrap();
+        // All CPUs again, which the limits outlive; and whoever says nothing about them changes nothing.
+        let all = Terms { cpus: Some(Cpus::default()), ..Terms::default() };
+        for (terms, cpus) in [(Terms::default(), cpus), (all, Cpus::default())] {
+            bench.ask(ALICE, set(client, terms)).unwrap();
+            assert_eq!(bounds(&bench, client), (limits, cpus));
+        }
     }
 }

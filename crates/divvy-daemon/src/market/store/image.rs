@@ -8,7 +8,7 @@ use crate::market::ledger::{ImageError, Ledger};
 use crate::market::policy::Policy;
 
 /// The format that is written.
-pub(super) const FORMAT: i64 = 3;
+pub(super) const FORMAT: i64 = 4;
 /// The oldest that is read.
 pub(super) const OLDEST: i64 = 1;
 
@@ -28,7 +28,7 @@ pub(super) const fn remedy(format: i64) -> &'static str {
 /// The ledger of a snapshot of `format`, which [`can_be_read`].
 pub(super) fn read(format: i64, bytes: &[u8], policy: &Policy) -> Result<Ledger, ImageError> {
     debug_assert!(can_be_read(format));
-    // Format 2 ended before the legs of exchanges over nodes, of which there were none.
+    // Format 2 ended before the legs of exchanges over nodes, format 3 before the CPUs of clients: there were none.
     if format >= 2 {
         return Ledger::from_bytes(bytes, policy.clone());
     }

@@ -372,10 +372,10 @@ fn the_format_of_snapshots_has_not_changed() {
         bench.ask(uid, Ask::CreateOffer(new)).unwrap();
     }
     let image = image(&bench.ledger);
-    assert_eq!(FORMAT, 3);
+    assert_eq!(FORMAT, 4);
     assert_eq!(
         (image.len(), Fingerprint::EMPTY.and(&image).bits()),
-        (1292, 427_399_624_096_132_455),
+        (1293, 8_561_848_381_107_643_909),
         "the format of snapshots changed"
     );
 }

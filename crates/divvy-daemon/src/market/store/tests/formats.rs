@@ -3,6 +3,7 @@
 //! The fixtures are what those divvyds wrote, as SQL. They are never written anew: they are what is on people's disks.
 
 use super::*;
+use crate::market::message::{Cpus, Limits};
 
 /// Tables of version 1: the whole log, and an audit log without pids.
 const TABLES_1: &str = include_str!("../fixtures/tables-1.sql");
@@ -10,6 +11,8 @@ const TABLES_1: &str = include_str!("../fixtures/tables-1.sql");
 const SNAPSHOT_1: &str = include_str!("../fixtures/tables-2-snapshot-1.sql");
 /// The same, with a snapshot in format 2 of all of them.
 const SNAPSHOT_2: &str = include_str!("../fixtures/tables-2-snapshot-2.sql");
+/// A snapshot in format 3 of them, and of limits of alice's task.
+const SNAPSHOT_3: &str = include_str!("../fixtures/tables-2-snapshot-3.sql");
 /// What all are, alice and bob with a program each that computes: names and what each is worth of the CPU.
 const MARKET: [(&str, &str); 10] = [
     ("base", "2000"),
@@ -89,6 +92,16 @@ fn a_snapshot_of_format_1_is_read() {
 #[test]
 fn a_snapshot_of_format_2_is_read() {
     check_read(SNAPSHOT_2, Recovered { snapshot: Some(8), replayed: 0, damaged: 0 });
+}
+
+#[test]
+fn a_snapshot_of_format_3_is_read() {
+    let dir = check_read(SNAPSHOT_3, Recovered { snapshot: Some(8), replayed: 0, damaged: 0 });
+    let (_, ledger, _) = open(dir.path());
+    let limits = Limits { cpu_ppm: Some(500_000), memory: Some(1 << 30), disk: None };
+    let bounds: Vec<_> = ledger.clients(&Scripted).into_iter().map(|c| (c.limits, c.cpus)).collect();
+    assert!(bounds.iter().all(|&(_, cpus)| cpus == Cpus::default()), "{bounds:?}");
+    assert_eq!(bounds.iter().filter(|&&(had, _)| had == limits).count(), 1, "{bounds:?}");
 }
 
 #[test]
