@@ -5,12 +5,14 @@
 //!
 //! **Idea.** Release everybody; end a cycle whenever a gate would.
 //!
-//! **Terms.** Q is the quantum, S the sum of the shares in their unit, m the number of CPUs.
+//! **Terms.** Q is the quantum, S the sum of the shares in their unit, m the number of CPUs, n that of clients.
 //!
 //! **Algorithm.** A client is released when it joins. Every `S * Q / m` of wall time each is looked at (asleep or not),
-//! and a cycle ends.
+//! and a cycle ends; after [`CYCLE_MAX`], or `n * Q / m` where that is longer, at the latest. Shares of a market have no unit in
+//! common, and a cycle of theirs would be of many seconds, in which nobody is seen to sleep.
 //!
-//! **Properties.** (tests) `everybody_is_released_once_and_never_held`, `a_cycle_ends_when_a_gates_would`.
+//! **Properties.** (tests) `everybody_is_released_once_and_never_held`, `a_cycle_ends_when_a_gates_would`,
+//! `sleepers_are_looked_for_whatever_the_shares`.
 //!
 //! **Weak spots.** It divides nothing. A cycle is of wall time: whatever strangers take is missing from all.
 
@@ -44,6 +46,9 @@ pub const KERNEL: GateEntry = GateEntry {
         Ok(AnyGate::new(Kernel::new(KernelParams { quantum: params.time("quantum")?, cpus, scale })?))
     },
 };
+
+/// A cycle of so many clients that their number is no matter is no longer than that, whatever their shares.
+const CYCLE_MAX: Nanos = Nanos::from_millis(500);
 
 /// How a [`Kernel`] is made.
 #[derive(Clone, Copy, Debug)]
@@ -101,8 +106,11 @@ impl Kernel {
 
     /// When this cycle ends: the shares that there are by now count.
     fn end(&self) -> Option<Instant> {
-        let ns = self.unit.total_quanta().saturating_mul(u128::from(self.params.quantum.0));
-        let cycle = u64::try_from(ns / u128::from(self.params.cpus)).unwrap_or(u64::MAX).max(1);
+        let of = |quanta: u128| {
+            quanta.saturating_mul(u128::from(self.params.quantum.0)) / u128::from(self.params.cpus)
+        };
+        let most = of(self.clients.len() as u128).max(u128::from(CYCLE_MAX.0));
+        let cycle = u64::try_from(of(self.unit.total_quanta()).min(most)).unwrap_or(u64::MAX).max(1);
         steps_after(self.begun?, Nanos(cycle), 1)
     }
 
@@ -242,6 +250,17 @@ mod tests {
                 assert!(!matches!(decision, Gate::Release { .. } | Gate::Hold { .. }), "{decision:?}");
             }
         }
+    }
+
+    #[test]
+    fn sleepers_are_looked_for_whatever_the_shares() {
+        // 2006 quanta of 10 ms on two CPUs are 10 s.
+        let (gate, _) = gate(&[997, 1009]);
+        assert_eq!(gate.poll_timeout(), Some(Instant::ZERO + CYCLE_MAX));
+        // A thousand clients are looked at as seldom as if all had the same share.
+        let shares: Vec<u64> = (1..=1_000).collect();
+        let (gate, _) = self::gate(&shares);
+        assert_eq!(gate.poll_timeout(), Some(Instant::ZERO + Nanos::from_secs(5)));
     }
 
     #[test]
