@@ -38,6 +38,12 @@ DV_INLINE void dv_stride_follow(struct dv_client *c, bool comes)
 		return;
 	gap = ahead ? dv_service(was, c->vt, c->share) : dv_service(c->vt, was, c->share);
 	dv_stride_move(gap, ahead == comes);
+	if (!comes) {
+		/* What the total rounds down as one leaves and comes back. */
+		dv_advance(&dv.queue, 1, dv.total);
+		/* Beside those that stay: whoever comes back at once is where it was. */
+		c->parked = dv_over(dv.queue, dv.total, c->share);
+	}
 }
 
 /*

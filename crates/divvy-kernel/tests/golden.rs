@@ -346,6 +346,37 @@ fn leaving_and_coming_back_gains_nothing() {
     }
 }
 
+/// The same on two CPUs, under stride: whoever sleeps for no time after each turn has no more than its part, and no less.
+#[test]
+#[expect(clippy::undocumented_unsafe_blocks, reason = "all take numbers, and the state is this test's alone")]
+fn on_two_cpus_a_sleep_of_no_length_changes_nothing() {
+    let shares = [4, 3, 2, 1, 1, 1];
+    let total: u64 = shares.iter().sum();
+    for sleeper in 0..shares.len() as u32 {
+        let mut core = Core::new(Kind::Stride, QUANTUM, 1);
+        unsafe { dvn_cpus(2) };
+        populate(&mut core, &shares);
+        let mut random = SplitMix64::new(u64::from(sleeper));
+        let (mut got, mut all) = ([0; 6], 0);
+        for _ in 0..6_000 {
+            let both = [(); 2].map(|()| unsafe { dvn_pick(NONE, 0) });
+            for id in both {
+                let used = 1 + random.below(QUANTUM);
+                core.charge(id, used);
+                got[id as usize] += used;
+                all += used;
+                unsafe { dvn_return(id) };
+            }
+            core.block(sleeper);
+            core.wake(sleeper);
+        }
+        for (got, share) in got.into_iter().zip(shares) {
+            let due = all * share / total;
+            assert!(got.abs_diff(due) <= 3 * QUANTUM, "{sleeper} sleeps, share {share}: {got} of {due}");
+        }
+    }
+}
+
 /// On two CPUs: a client of a small share has one of them while all others together can use one alone, and then they can use both. Its lead
 /// is forgotten but for some quanta, so that it waits for less than the kernel's watchdog does.
 #[test]
