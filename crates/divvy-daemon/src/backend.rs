@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use divvy_engine::policies::{GateSpec, KERNEL};
+use divvy_linux::CpuMask;
 use divvy_linux::cgroup::{Asked, Backend, Means, Refused, Survey, Wish, choose};
 
 use crate::daemon::{Failure, Overrides};
@@ -87,6 +88,7 @@ fn choose_by(
 pub(crate) fn plan_kernel(
     arg: BackendArg,
     policy: Option<&str>,
+    cpus: Option<&CpuMask>,
     means: &Means,
     info: &mut BackendInfo,
 ) -> Result<Option<Plan>, Failure> {
@@ -103,11 +105,16 @@ pub(crate) fn plan_kernel(
         }
         // Whether this kernel takes its programs is seen now: nobody asked for it by name.
         BackendArg::Auto => {
-            let planned = Plan::new(ground, None, AUTO_PATIENCE);
+            let planned = match cpus {
+                Some(cpus) => Err(format!("it has all CPUs, and {cpus} are to be divided")),
+                None => Plan::new(ground, None, AUTO_PATIENCE),
+            };
             match planned.and_then(|plan| plan.check().map(|()| plan).map_err(|failure| failure.text)) {
                 Ok(plan) => plan,
                 Err(why) => {
-                    info.why = format!("not {KERNEL_BACKEND}: {why}");
+                    let why = why.trim_start_matches("--backend kernel: ");
+                    let before = if info.why.is_empty() { String::new() } else { format!("{}; ", info.why) };
+                    info.why = format!("{before}not {KERNEL_BACKEND}: {why}");
                     return Ok(None);
                 }
             }
@@ -149,7 +156,8 @@ mod tests {
     #[test]
     fn nothing_but_weights_goes_with_the_kernels_scheduler() {
         let mut info = BackendInfo { used: "signals".to_owned(), ..BackendInfo::default() };
-        let planned = plan_kernel(BackendArg::Auto, None, &Means::Signals, &mut info).map_err(|f| f.text);
+        let planned =
+            plan_kernel(BackendArg::Auto, None, None, &Means::Signals, &mut info).map_err(|f| f.text);
         assert_eq!((planned, info.used.as_str()), (Ok(None), "signals"));
         // cpu.shares of version 1: auto stays with them, as with any, by name it is refused.
         let own = || "/own".into();
@@ -164,10 +172,18 @@ mod tests {
         };
         let means = Means::Rights(ground);
         let mut info = BackendInfo { used: "cgroup".to_owned(), why: "asked".to_owned(), ..info };
-        let planned = plan_kernel(BackendArg::Auto, None, &means, &mut info).map_err(|f| f.text);
+        let planned = plan_kernel(BackendArg::Auto, None, None, &means, &mut info).map_err(|f| f.text);
         assert_eq!((planned, info.used.as_str()), (Ok(None), "cgroup"));
-        assert_eq!(info.why, "not kernel: it needs cgroup v2 with its cpu controller");
-        let refused = plan_kernel(BackendArg::Kernel, Some("vtrr"), &means, &mut info).expect_err("by name");
+        assert_eq!(info.why, "asked; not kernel: it needs cgroup v2 with its cpu controller");
+        let cpus = "0".parse().expect("a list");
+        info.why.clear();
+        let planned = plan_kernel(BackendArg::Auto, None, Some(&cpus), &means, &mut info).map_err(|f| f.text);
+        assert_eq!(
+            (planned, info.why.as_str()),
+            (Ok(None), "not kernel: it has all CPUs, and 0 are to be divided")
+        );
+        let refused =
+            plan_kernel(BackendArg::Kernel, Some("vtrr"), None, &means, &mut info).expect_err("by name");
         assert_eq!(
             (refused.code, refused.text.as_str()),
             (5, "--backend kernel: it needs cgroup v2 with its cpu controller")

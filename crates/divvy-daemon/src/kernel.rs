@@ -179,6 +179,8 @@ struct Shared {
     /// What it said last, but for that it has attached.
     said: String,
     stop: bool,
+    /// Why it is to let go, before divvyd ends.
+    gives_way: Option<String>,
 }
 
 /// Looks after divvy-scx in a thread of its own; it ends with this value.
@@ -191,7 +193,12 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     pub(crate) fn start(plan: Plan) -> std::io::Result<Self> {
-        let shared = Arc::new(Mutex::new(Shared { state: State::Waits, said: String::new(), stop: false }));
+        let shared = Arc::new(Mutex::new(Shared {
+            state: State::Waits,
+            said: String::new(),
+            stop: false,
+            gives_way: None,
+        }));
         let (its, policy) = (Arc::clone(&shared), plan.policy.clone());
         let thread =
             std::thread::Builder::new().name("kernel".to_owned()).spawn(move || keep(&plan, &its))?;
@@ -201,7 +208,11 @@ impl Keeper {
     /// By what the CPUs are divided now, and what is to be known of it.
     pub(crate) fn by(&self) -> (String, String) {
         let weights = "the kernel's CPU weights".to_owned();
-        match &lock(&self.shared).state {
+        let shared = lock(&self.shared);
+        if let (State::Divides, Some(why)) = (&shared.state, &shared.gives_way) {
+            return (format!("sched_ext, {}", self.policy), format!("{PROGRAM} is being ended: {why}"));
+        }
+        match &shared.state {
             State::Waits => (weights, format!("{PROGRAM} is started with the first client")),
             State::Starts => (weights, format!("{PROGRAM} is being started")),
             State::Divides => (format!("sched_ext, {}", self.policy), String::new()),
@@ -214,7 +225,7 @@ impl Keeper {
         let mut shared = lock(&self.shared);
         if !shared.stop && !matches!(shared.state, State::Ended(_)) {
             shared.stop = true;
-            shared.state = State::Ended(why.to_owned());
+            shared.gives_way = Some(why.to_owned());
             tracing::info!(why, "divvy-scx is ended: the kernel's own scheduler divides by weights");
         }
     }
@@ -242,6 +253,14 @@ fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
 }
 
 fn keep(plan: &Plan, shared: &Arc<Mutex<Shared>>) {
+    divide(plan, shared);
+    let mut shared = lock(shared);
+    if let Some(why) = shared.gives_way.clone() {
+        shared.state = State::Ended(why);
+    }
+}
+
+fn divide(plan: &Plan, shared: &Arc<Mutex<Shared>>) {
     let tree = loop {
         if lock(shared).stop {
             return;
@@ -251,7 +270,13 @@ fn keep(plan: &Plan, shared: &Arc<Mutex<Shared>>) {
             None => clock::sleep(PERIOD),
         }
     };
-    lock(shared).state = State::Starts;
+    {
+        let mut shared = lock(shared);
+        if shared.stop {
+            return;
+        }
+        shared.state = State::Starts;
+    }
     let mut child = match plan.start(&tree) {
         Ok(child) => child,
         Err(e) => return ended(shared, format!("start {}: {e}", plan.program.display())),
@@ -326,7 +351,7 @@ mod tests {
     use super::*;
 
     fn shared(state: State) -> Arc<Mutex<Shared>> {
-        Arc::new(Mutex::new(Shared { state, said: String::new(), stop: false }))
+        Arc::new(Mutex::new(Shared { state, said: String::new(), stop: false, gives_way: None }))
     }
 
     #[test]

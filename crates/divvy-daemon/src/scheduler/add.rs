@@ -81,6 +81,7 @@ impl Scheduler {
             let _ = self.detach(client);
             return Err(refusal);
         }
+        self.let_limit_hold(limit);
         Ok(Answer::Added(Box::new(self.client(client, MEMBERS_SHOWN)?)))
     }
 

@@ -157,10 +157,14 @@ impl Scheduler {
     /// It cannot be kept here: the client has the one that it had.
     pub(super) fn set_limit(&mut self, client: ClientId, limit: Option<CpuLimit>) -> Result<(), Refusal> {
         self.check_limit_is_kept(limit)?;
+        self.engine.set_limit(client, limit).map_err(super::limited)
+    }
+
+    /// Lets a limit that was set, with all that was asked for beside it, hold: the kernel's own scheduler keeps it.
+    pub(super) fn let_limit_hold(&self, limit: Option<CpuLimit>) {
         if let Some(keeper) = self.kernel.as_ref().filter(|_| limit.is_some()) {
             keeper.give_way("a limit of CPU time was asked for, which the kernel's own scheduler keeps");
         }
-        self.engine.set_limit(client, limit).map_err(super::limited)
     }
 
     /// Whether a client can be kept to these CPUs. By signals and the freezer all CPUs are divided together: two clients that are kept

@@ -498,6 +498,7 @@ impl Scheduler {
             }
             return Err(refusal);
         }
+        self.let_limit_hold(limit.flatten());
         let owned = self.book.entry_mut(client).and_then(|entry| entry.owner.as_mut());
         if let (Some(owner), Some(share)) = (owned, share) {
             // The market has changed the ticket, and tells what that is worth.

@@ -458,6 +458,17 @@ impl Clients {
         self.slots.iter().zip(&self.pids).map(one).collect()
     }
 
+    /// # Errors
+    /// One of them has ended.
+    pub(super) fn check_there(&self) -> Result<()> {
+        for &pid in &self.pids {
+            // SAFETY: our child; it is not waited for, and how it ended is not asked for.
+            let ended = unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) };
+            ensure!(ended == 0, "client {pid} has ended");
+        }
+        Ok(())
+    }
+
     pub(super) fn forget_samples(&self) {
         self.samples.iter().for_each(|samples| samples.count.store(0, Ordering::Relaxed));
     }

@@ -350,6 +350,9 @@ fn one(spec: &Spec, rate: f64) -> Result<Seen> {
             })
             .collect();
     }
+    if server.is_some() {
+        clients.check_there()?;
+    }
     (seen.latencies_ns, seen.sizes) = clients.samples().into_iter().unzip();
     stand_above(false)?;
     scheduler.end()?;

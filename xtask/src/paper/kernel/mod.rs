@@ -427,7 +427,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
              software), beside the kernel's own scheduler and `divvy share` in the same machine. Its clock counts instructions, \
              {}, so that a run can be repeated and nothing else is in it; caches cost nothing there. How to use \
              `divvy-scx` is in [kernel.md](../kernel.md).",
-            if setting.quick { "16 ns each" } else { "1 to 16 ns each as every part says" }
+            if setting.quick { "16 ns each" } else { "1 to 64 ns each as every part says" }
         ),
         "A client is a process that counts turns of a loop, as in the papers' test programs. If nothing else is said, what it got is told \
          from that count, in CPU time of a client that has the machine for itself: none of the kernel's accounts is in it, \

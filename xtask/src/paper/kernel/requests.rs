@@ -19,9 +19,11 @@ const FILE: &str = "/tmp/www/file";
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 /// `/cgi-bin/answer?USER+BYTES`: as in the paper, a summary whose cost is proportional to what is read.
 const SCRIPT: &str = "#!/bin/sh\n\
-                      echo $$ >/sys/fs/cgroup/c${QUERY_STRING%%+*}/cgroup.procs\n\
+                      echo $$ >/sys/fs/cgroup/c${QUERY_STRING%%+*}/cgroup.procs || exit 1\n\
                       printf 'Content-Type: text/plain\\r\\n\\r\\n'\n\
                       head -c ${QUERY_STRING##*+} /tmp/www/file | md5sum\n";
+
+const SUM_OF_NOTHING: &str = "d41d8cd98f00b204e9800998ecf8427e";
 
 /// Ended with this value.
 pub(super) struct Server(Child);
@@ -75,7 +77,7 @@ pub(super) fn ask(user: u64, bytes: u64) -> Result<()> {
     write!(server, "GET /cgi-bin/answer?{user}+{bytes} HTTP/1.0\r\n\r\n").context("ask")?;
     let mut answer = String::new();
     server.read_to_string(&mut answer).context("take the answer")?;
-    // `HASH  -`: head has read all that it was asked to.
-    ensure!(answer.trim_end().ends_with("  -"), "an answer without a sum: {answer}");
+    let summed = answer.trim_end().ends_with("  -") && !answer.contains(SUM_OF_NOTHING);
+    ensure!(summed, "an answer without a sum: {answer}");
     Ok(())
 }
