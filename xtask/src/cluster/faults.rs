@@ -298,6 +298,8 @@ fn left_behind(site: &mut Site) -> Result<()> {
     let job = hog("alice", "n1", &["--requeue"])?;
     let first = format!("alice/slurm-{job}.batch");
     wait_until_known(node, &first)?;
+    // Until then what is to be the task has the daemon's name.
+    wait_for_progress(job, "sha256sum")?;
     let old = tasks(job, "sha256sum")?;
     let daemon = divvy_linux::ProcessRef::open(step_daemon(job)?)?.context("the step's daemon has ended")?;
     node.kill_slurmd()?;
@@ -335,6 +337,7 @@ fn lost_node(site: &mut Site) -> Result<()> {
     let before = books(node)?;
     let job = hog("carol", "n2", &["--no-requeue"])?;
     wait_until_known(node, &format!("carol/slurm-{job}.batch"))?;
+    wait_for_progress(job, "sha256sum")?;
     let mut all = tasks(job, "sha256sum")?.iter().map(|task| task.pid).collect::<Vec<_>>();
     all.push(step_daemon(job)?);
     node.kill_slurmd()?;
