@@ -146,16 +146,18 @@ async fn attach_again(scheduler: &Scheduler, admitted: Admitted) -> Result<(), S
     let cpus = Some(admitted.cpus.0).filter(|cpus| !cpus.is_empty());
     let kept = NewClient { bounds: Bounds { cpus, ..bounds }, ..limited.clone() };
     // Another back end may keep no such thing: rather divided without it than not at all.
+    let unlimited = NewClient { limit_ppm: None, ..kept.clone() };
     let without = if cpus.is_some() { "limits and CPUs" } else { "limits" };
-    let mut last = add(&kept).await;
-    for (asked, less, what) in [(&kept, &limited, "CPUs"), (&limited, &plain, without)] {
+    let (mut last, mut tried) = (add(&kept).await, vec![&kept]);
+    for (less, what) in [(&unlimited, "limits of CPU time"), (&limited, "CPUs"), (&plain, without)] {
         let Err(refusal) = &last else { break };
-        if asked != less {
+        if !tried.contains(&less) {
             let (name, uid, why) = (&admitted.name, admitted.uid, refusal.message.clone());
             last = add(less).await;
             if last.is_ok() {
                 tracing::warn!(name, uid, "its {what} are not kept: {why}");
             }
+            tried.push(less);
         }
     }
     last.map_err(|refusal| refusal.message)
@@ -318,12 +320,15 @@ mod tests {
         let cpus = Some("0,2-3".parse().unwrap());
         let limited = Bounds { limit_memory_bytes: Some(1 << 30), ..Bounds::default() };
         let (all, some) = ((limits.cpu_ppm, Bounds { cpus, ..limited }), (limits.cpu_ppm, limited));
+        let unlimited = (None, all.1);
         let (only_cpus, none) = ((None, Bounds { cpus, ..Bounds::default() }), (None, Bounds::default()));
         assert_eq!(asked(limits, "0,2-3", |_| true), [all]);
         assert_eq!(asked(Limits::default(), "0,2-3", |_| true), [only_cpus]);
-        assert_eq!(asked(limits, "0,2-3", |new| new.bounds.cpus.is_none()), [all, some]);
-        assert_eq!(asked(limits, "0,2-3", |new| new.bounds.is_empty()), [all, some, none]);
-        assert_eq!(asked(limits, "", |new| new.bounds.is_empty()), [some, none]);
+        assert_eq!(asked(limits, "0,2-3", |new| new.bounds.cpus.is_none()), [all, unlimited, some]);
+        // Under a scheduler of the kernel's no limit of CPU time is kept, and all else is.
+        assert_eq!(asked(limits, "0,2-3", |new| new.limit_ppm.is_none()), [all, unlimited]);
+        assert_eq!(asked(limits, "0,2-3", |new| new.bounds.is_empty()), [all, unlimited, some, none]);
+        assert_eq!(asked(limits, "", |new| new.bounds.is_empty()), [some, (None, limited), none]);
         // One that is refused for another reason is not asked for again and again.
         assert_eq!(asked(Limits::default(), "", |_| false), [none]);
     }
