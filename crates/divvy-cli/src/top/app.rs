@@ -436,7 +436,8 @@ impl App {
             }
             Key::Backspace => drop(text.pop()),
             Key::Ctrl('u') => text.clear(),
-            Key::Char(c) if c.is_ascii_digit() && text.len() < 10 => text.push(c),
+            // A minus is seen, and refused.
+            Key::Char(c @ ('0'..='9' | '-')) if text.len() < 10 => text.push(c),
             _ => {}
         }
         self.mode = Mode::Share { client, name, text };

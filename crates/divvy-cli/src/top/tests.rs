@@ -291,12 +291,12 @@ fn shares_change_by_one_or_as_typed() {
     app.on_key(Key::Down);
     assert_eq!(app.notice, None);
     assert_eq!(press(&mut app, "-"), [change(1, Change::Share(1))]);
-    // Digits alone are taken.
+    // Letters are not taken.
     assert_eq!(press(&mut app, "s1x2"), []);
     assert!(shown(&app, (80, 24), PLAIN).contains("share of make: 12_"));
     app.on_key(Key::Backspace);
     assert_eq!(app.on_key(Key::Enter), Some(change(1, Change::Share(1))));
-    for (text, answer) in [("0", true), ("1000001", true), ("", false)] {
+    for (text, answer) in [("0", true), ("1000001", true), ("-5", true), ("", false)] {
         press(&mut app, "s");
         press(&mut app, text);
         assert_eq!(app.on_key(Key::Enter), None);
