@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 
+use super::parts::simulated_pbs;
 use super::{By, Client, Seen, Spec, Study, Work};
 use crate::paper::Setting;
 use crate::paper::page::number;
@@ -64,14 +65,8 @@ pub(super) fn group_a(s: &mut Setting, study: &Study) -> Result<()> {
         spec
     };
     let all = study.run(SHIFT, schedulers.iter().map(spec).collect())?;
-    let policy = |(alpha, beta): &(&str, &str)| {
-        let number = |text: &str| text.parse::<f64>().map_or_else(|_| json!(text), |number| json!(number));
-        // Infinity is a number to Rust, but not to JSON.
-        let beta = if *beta == "inf" { json!("inf") } else { number(beta) };
-        json!({ "name": "pbs", "params": { "alpha": number(alpha), "beta": beta } })
-    };
-    let simulated =
-        group_a_outcomes(&std::iter::once(json!("rr")).chain(points.iter().map(policy)).collect::<Vec<_>>())?;
+    let policies: Vec<_> = std::iter::once(json!("rr")).chain(points.iter().map(simulated_pbs)).collect();
+    let simulated = group_a_outcomes(&policies)?;
     let mut rows = Vec::new();
     for (at, (by, seen)) in schedulers.iter().zip(&all).enumerate() {
         rows.push(row(by.text(), seen, at.checked_sub(1).map(|at| &simulated[at])));

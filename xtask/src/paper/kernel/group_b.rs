@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::clients::PARETO;
+use super::parts::simulated_pbs;
 use super::{By, Client, Seen, Spec, Study, Work};
 use crate::paper::Setting;
 use crate::paper::page::{Limit, number};
@@ -77,11 +78,6 @@ impl Row {
     }
 }
 
-fn policy((alpha, beta): &(&str, &str)) -> Value {
-    let number = |text: &str| text.parse::<f64>().map_or_else(|_| json!(text), |number| json!(number));
-    json!({ "name": "pbs", "params": { "alpha": number(alpha), "beta": number(beta) } })
-}
-
 /// Thirty users of a web server under the kernel's own scheduler, round-robin and PBS.
 pub(super) fn group_b(s: &mut Setting, study: &Study) -> Result<()> {
     let (warm_ms, length_ms) = s.pick((20_000, 60_000), (200_000, 1_600_000));
@@ -108,7 +104,7 @@ pub(super) fn group_b(s: &mut Setting, study: &Study) -> Result<()> {
     let asked: u64 = all[0].sizes.iter().sum();
     let took_s = rows[0].load * length_ms as f64 / 1e3;
     let low_s = took_s / asked as f64 * LOW as f64;
-    let policies: Vec<Value> = std::iter::once(json!("rr")).chain(points.iter().map(policy)).collect();
+    let policies: Vec<Value> = std::iter::once(json!("rr")).chain(points.iter().map(simulated_pbs)).collect();
     let simulated = group_b_outcomes(USERS, think_ms / 1e3, low_s, &policies)?;
     for (row, simulated) in rows[1..].iter_mut().zip(&simulated) {
         row.compare(simulated);

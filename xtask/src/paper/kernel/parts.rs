@@ -6,6 +6,8 @@ use divvy_policy::dispatch::stride::{Stride, StrideParams};
 use divvy_policy::dispatch::vtrr::{Vtrr, VtrrParams};
 use divvy_policy::{Grant, Nanos, Policy};
 
+use serde_json::{Value, json};
+
 use crate::paper::simulated::Busy;
 
 /// How far each part of `service` is from its share, as a fraction of the share.
@@ -36,6 +38,15 @@ fn simulate<P: Policy<Decision = Grant>>(policy: P, shares: &[u64], from: u64, t
         busy.step();
     }
     Ok(got.into_iter().map(|ns| ns as f64 / 1e9).collect())
+}
+
+/// PBS by its alpha and beta, as the simulator's scenarios name it.
+pub(super) fn simulated_pbs((alpha, beta): &(&str, &str)) -> Value {
+    // Infinity is a number to Rust, but not to JSON.
+    let number = |text: &str| {
+        text.parse::<f64>().ok().filter(|n| n.is_finite()).map_or_else(|| json!(text), |n| json!(n))
+    };
+    json!({ "name": "pbs", "params": { "alpha": number(alpha), "beta": number(beta) } })
 }
 
 /// The simulator's word on a policy by its name: between two moments in ms, in seconds of service.
