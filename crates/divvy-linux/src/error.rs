@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A system call failed.
-    #[error("{operation} {object}: {cause}{}", room_fix(*cause))]
+    #[error("{operation} {object}: {cause}")]
     System {
         /// What was tried.
         operation: &'static str,
@@ -32,6 +32,17 @@ pub enum Error {
         object: String,
         /// What would make it work.
         fix: &'static str,
+        /// What the kernel said.
+        #[source]
+        cause: Errno,
+    },
+    /// A file of divvy's own cannot have its room.
+    #[error("{operation} {object}: {cause}{}", room_fix(*cause))]
+    Room {
+        /// What was tried.
+        operation: &'static str,
+        /// The file.
+        object: String,
         /// What the kernel said.
         #[source]
         cause: Errno,
@@ -149,6 +160,7 @@ impl Error {
                 cause,
             },
             Errno::MFILE | Errno::NFILE => Self::OpenFiles { operation, object, cause },
+            _ if operation == ALLOCATE => Self::Room { operation, object, cause },
             Errno::AGAIN if operation == START => Self::Processes { operation, object, cause },
             _ => Self::System { operation, object, cause },
         }
@@ -159,6 +171,7 @@ impl Error {
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::System { cause, .. }
+            | Self::Room { cause, .. }
             | Self::Permission { cause, .. }
             | Self::OpenFiles { cause, .. }
             | Self::Processes { cause, .. }
@@ -167,6 +180,9 @@ impl Error {
         }
     }
 }
+
+/// The operation that asks for the room of a file. Others have other reasons to say that there is none: no watch is left, no cgroup.
+pub(crate) const ALLOCATE: &str = "allocate space for";
 
 /// The operation that asks for a process.
 pub(crate) const START: &str = "start";
@@ -220,9 +236,11 @@ mod tests {
     #[test]
     fn a_lack_of_room_names_its_fix() {
         for (cause, fix) in [(Errno::NOSPC, "DIVVY_RUNTIME_DIR"), (Errno::FBIG, "(ulimit -f)")] {
-            let text = Error::system("allocate space for", "/run/x", cause).to_string();
+            let text = Error::system(ALLOCATE, "/run/x", cause).to_string();
             assert!(text.starts_with("allocate space for /run/x: ") && text.contains(fix), "{text}");
         }
+        let text = Error::system("make cgroup", "/x", Errno::NOSPC).to_string();
+        assert!(!text.contains("DIVVY_RUNTIME_DIR"), "{text}");
         assert_eq!(room_fix(Errno::NOENT), "");
     }
 

@@ -151,10 +151,8 @@ fn settings(policy: &Policy, overrides: &Overrides) -> Result<(Settings, Means, 
     let default = GateSpec::default().policy;
     let named = (terms.policy != default).then_some(terms.policy.as_str());
     let (means, mut backend) = backend::pick(&of_gate, named, &mut spec)?;
-    let kernel = {
-        let cpus = overrides.cpus.as_ref().or(terms.cpus.as_ref());
-        backend::plan_kernel(overrides.backend, of_kernel.as_deref(), cpus, &means, &mut backend)?
-    };
+    let cpus = overrides.cpus.as_ref().or(terms.cpus.as_ref());
+    let kernel = backend::plan_kernel(overrides.backend, of_kernel.as_deref(), cpus, &means, &mut backend)?;
     let linger = overrides.linger.and_then(Linger::time);
     Ok((Settings { spec, linger, reload: None, market: None, backend }, means, kernel))
 }

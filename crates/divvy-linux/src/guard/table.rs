@@ -41,6 +41,7 @@ use super::dir::RuntimeDir;
 use super::tree::{SECOND_BYTES, SecondCells, TREE_BYTES, TreeCells};
 use crate::affinity::{CpuMask, MASK_WORDS};
 use crate::cgroup::raw::{TreeImage, Undone};
+use crate::error::ALLOCATE;
 use crate::procfs::{self, BOOT_ID};
 use crate::{Error, Result, StartTime};
 
@@ -419,8 +420,7 @@ impl Table {
         let file = rustix::fs::openat(dir, temporary, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| failed("create", e))?;
         rustix::fs::ftruncate(&file, header.file_bytes()).map_err(|e| failed("extend", e))?;
-        allocate(&file, 0, header, GROWTH.min(header.capacity))
-            .map_err(|e| failed("allocate space for", e))?;
+        allocate(&file, 0, header, GROWTH.min(header.capacity)).map_err(|e| failed(ALLOCATE, e))?;
         write_at(&file, &header.to_bytes(), 0).map_err(|e| failed("write", e))?;
         rustix::fs::fsync(&file).map_err(|e| failed("sync", e))?;
         Ok(file)
@@ -481,7 +481,7 @@ impl Table {
         if index >= self.allocated {
             let end = self.allocated.saturating_add(GROWTH).min(self.header.capacity);
             allocate(&self.file, self.allocated, &self.header, end)
-                .map_err(|e| Error::system("allocate space for", self.path().display(), e))?;
+                .map_err(|e| Error::system(ALLOCATE, self.path().display(), e))?;
             self.allocated = end;
         }
         live.high_water.store(index + 1, Ordering::Release);

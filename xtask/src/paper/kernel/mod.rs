@@ -94,7 +94,7 @@ enum Work {
     Container,
     /// A user thinks for a time by chance, then has stretches of work done with a sleep between each two.
     Thinks { think_ms: f64, stretches: u32, work_ms: f64, gap_ms: f64 },
-    /// A user thinks for a time by chance, then asks a web server for `low` to `high` bytes; counted in bytes.
+    /// A user thinks for a time by chance, then asks a web server for `low` to `high` bytes; counted in CPU time of their answers, in us.
     Requests { think_ms: f64, low: u64, high: u64 },
 }
 
