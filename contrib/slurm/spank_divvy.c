@@ -38,6 +38,13 @@
 
 SPANK_PLUGIN(divvy, 1)
 
+/* What this plugin expects of divvy: `PLUGIN_INTERFACE` of divvy's API. One of another is refused, and the log says so. */
+#ifndef INTERFACE
+#define INTERFACE 1
+#endif
+#define TEXT_OF(n) #n
+#define TEXT(n) TEXT_OF(n)
+
 /* As `SHARE_MAX` of divvyd's API. */
 #define SHARE_MAX 1000000L
 #define TIMEOUT_MS_MAX 60000L
@@ -404,17 +411,21 @@ static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static struct attached attach(struct task *task, long deadline_ms)
 {
 	char *argv[] = { (char *)conf.divvy, "attach", "--system", "--system-socket", (char *)conf.socket,
-			 "--tree", task->tree, "--share", task->share, "--as", task->name, "--job", task->number,
-			 task->from[0] ? "--from" : NULL, task->from, NULL };
+			 "--plugin", TEXT(INTERFACE), "--tree", task->tree, "--share", task->share, "--as", task->name, "--job",
+			 task->number, task->from[0] ? "--from" : NULL, task->from, NULL };
 	struct attached attached = ask_divvy(&task->user, argv, deadline_ms);
 
 	if (task->from[0] && attached.code == NO_SUCH) {
 		slurm_info("divvy: %s: %s; the user's own currency pays", task->name, attached.why);
-		argv[13] = NULL;
+		argv[15] = NULL;
 		attached = ask_divvy(&task->user, argv, deadline_ms);
 		if (attached.done)
 			task->from[0] = '\0';
 	}
+	/* One of before there was an interface does not know the option, or the word. */
+	if (attached.code == UNUSABLE && strstr(attached.why, "plugin") && !strstr(attached.why, "interface"))
+		snprintf(attached.why, SAID_MAX, "divvy or divvyd is older than the plugin, which has interface " TEXT(INTERFACE)
+			 ": install all of one release on this node");
 	return attached;
 }
 

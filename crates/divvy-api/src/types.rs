@@ -11,6 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// The largest share that a client can ask for: more only makes cycles too long to come to an end.
 pub const SHARE_MAX: u64 = 1_000_000;
+
+/// What a batch system's plugin and divvy expect of each other, as a number: raised where a plugin of before would be misunderstood.
+pub const PLUGIN_INTERFACE: u32 = 1;
 /// The least limit, 1 % of one CPU, in millionths.
 pub const LIMIT_PPM_MIN: u64 = 10_000;
 /// The greatest, 4096 CPUs.
@@ -489,6 +492,9 @@ pub struct NewClient {
     /// Only say what would be done; `selector` only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+    /// The interface of the batch system's plugin that asks, if one does. Another one than this divvyd's is refused.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<u32>,
 }
 
 /// A command to start. Its standard input, output and error are `/dev/null`: a caller with a terminal starts its command

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::market::message::{Ask, Cpus, Handle as Market, Identity, Limits, Said, Terms, Who};
 use crate::message::{Answer, Command, Handle as Scheduler, Prepared, Refusal};
-use divvy_api::types::{Bounds, Change, ErrorCode, NewClient, SHARE_MAX};
+use divvy_api::types::{Bounds, Change, ErrorCode, NewClient, PLUGIN_INTERFACE, SHARE_MAX};
 
 type Answered = Result<Answer, Refusal>;
 
@@ -26,6 +26,7 @@ impl Clients {
     /// Takes a client in.
     pub(crate) async fn add(self, who: Who, new: NewClient) -> Answered {
         let Self { scheduler, market, ready } = self;
+        fits(new.plugin)?;
         if let Some(mut ready) = ready {
             // If that never comes we are ending, and whoever is asked says so.
             let _ = ready.wait_for(|ready| *ready).await;
@@ -60,6 +61,22 @@ impl Clients {
             None => scheduler.ask(Command::Detach { key, who }).await,
         }
     }
+}
+
+/// # Errors
+/// The plugin that asks is of another interface.
+fn fits(plugin: Option<u32>) -> Result<(), Refusal> {
+    let Some(interface) = plugin.filter(|&interface| interface != PLUGIN_INTERFACE) else { return Ok(()) };
+    let age = if interface > PLUGIN_INTERFACE { "newer" } else { "older" };
+    let text = format!(
+        "the plugin is {age} than divvyd: it has interface {interface}, divvyd {} has {PLUGIN_INTERFACE}",
+        env!("CARGO_PKG_VERSION")
+    );
+    Err(Refusal::new(
+        ErrorCode::BadRequest,
+        text,
+        "install plugin, divvy and divvyd of one release on this node",
+    ))
 }
 
 async fn to_its_end(work: impl Future<Output = Answered> + Send + 'static) -> Answered {
@@ -262,6 +279,17 @@ mod tests {
 
     fn who(uid: u32) -> Who {
         Who { uid, gids: vec![uid], pid: 0 }
+    }
+
+    #[test]
+    fn a_plugin_of_another_interface_is_refused() {
+        assert!(fits(None).is_ok() && fits(Some(PLUGIN_INTERFACE)).is_ok());
+        for (interface, age) in [(PLUGIN_INTERFACE - 1, "older"), (PLUGIN_INTERFACE + 1, "newer")] {
+            let refusal = fits(Some(interface)).unwrap_err();
+            assert_eq!(refusal.code, ErrorCode::BadRequest);
+            let text = refusal.message.clone();
+            assert!(text.contains(age) && text.contains(&format!("interface {interface}, ")), "{text}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use divvy_policy::Nanos;
 use serde_json::Value;
 
 use super::accounting;
-use super::site::{Node, Site, as_user, done, eventually};
+use super::site::{Node, Site, as_user, done, eventually, write};
 
 /// How far a job may be from its part of the CPU time of all jobs of a node, as a fraction of all of it, where the machine is
 /// busy with other things too.
@@ -53,6 +53,7 @@ pub(super) fn run(site: &mut Site) -> Result<()> {
     super::push::check(site)?;
     super::faults::without_divvyd(site)?;
     identity(site)?;
+    misfits(site)?;
     absent(site)?;
     silent(site)?;
     broken(site)?;
@@ -392,12 +393,50 @@ fn identity(site: &mut Site) -> Result<()> {
     ensure!(!env.contains("SLURM"), "set in divvy: {env}");
     let wanted = format!("--share 7 --as slurm-{}.0 --job {}", own[3], own[3]);
     ensure!(
-        asked.starts_with("attach --system --system-socket /run/divvy/api.sock --tree ")
+        asked.starts_with("attach --system --system-socket /run/divvy/api.sock --plugin 1 --tree ")
             && asked.ends_with(&wanted),
         "{asked}"
     );
     node.set_plugin("")?;
     passed("divvy is run as the job's user, with that user's groups and no privilege");
+    Ok(())
+}
+
+/// A plugin of another interface than its divvyd's, and one that is newer than a divvy without any, are named; their jobs run undivided.
+fn misfits(site: &mut Site) -> Result<()> {
+    let node = site.node("n2")?;
+    let old = "/usr/local/bin/old-divvy";
+    write(old, "#!/bin/sh\necho \"error: unexpected argument '--plugin' found\" >&2\nexit 2\n")?;
+    std::fs::set_permissions(old, std::fs::Permissions::from_mode(0o755)).context("make it a program")?;
+    for (interface, divvy, why) in [
+        ("0", "/usr/local/bin/divvy", "the plugin is older than divvyd: it has interface 0, divvyd "),
+        ("2", "/usr/local/bin/divvy", "the plugin is newer than divvyd: it has interface 2, divvyd "),
+        ("2", old, "divvy or divvyd is older than the plugin, which has interface 2"),
+    ] {
+        let out = format!("/tmp/interface-{interface}");
+        std::fs::create_dir_all(&out).context("create a directory")?;
+        let sources = format!("{}/contrib/slurm", super::machine::SOURCES);
+        let define = format!("CPPFLAGS=-DINTERFACE={interface}");
+        done(std::process::Command::new("make").args([
+            "-s",
+            "-C",
+            &sources,
+            &format!("OUT={out}"),
+            &define,
+        ]))?;
+        let line = format!("required {out}/spank_divvy.so divvy={divvy}\n");
+        write("/mnt/nodes/n2/slurm/plugstack.conf", &line)?;
+        let ran = as_user("alice", &["srun", "-w", "n2", "--divvy-share=2", "echo", "ran"])?;
+        let (told, log) = (said(&ran), node.log());
+        ensure!(ran.status.success() && told.contains("ran\n"), "{interface}: {}: {told}", ran.status);
+        ensure!(
+            told.contains("runs undivided") && told.contains(why) && told.contains("of one release"),
+            "{told}"
+        );
+        ensure!(log.contains(why), "slurmd's log: {log}");
+    }
+    node.set_plugin("")?;
+    passed("a plugin older or newer than its divvyd is named, and jobs run");
     Ok(())
 }
 

@@ -157,6 +157,10 @@ pub(crate) struct AttachArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
+    /// The interface of the batch system's plugin that asks (contrib/slurm)
+    #[arg(long, value_name = "N", hide = true)]
+    pub(crate) plugin: Option<u32>,
+
     #[command(flatten)]
     pub(crate) ask: Ask<Which>,
 }

@@ -20,8 +20,12 @@ fn selector(args: &AttachArgs) -> Option<String> {
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
     let system = args.ask.of.is_system()?;
-    let mut new =
-        NewClient { name: args.name.clone(), selector: selector(args), ..args.terms.client(system)? };
+    let mut new = NewClient {
+        name: args.name.clone(),
+        selector: selector(args),
+        plugin: args.plugin,
+        ..args.terms.client(system)?
+    };
     group::set(&mut new, args.group.as_ref());
     if args.dry_run {
         let plan = args.ask.of.ask(|api| api.plan(&new))?;
