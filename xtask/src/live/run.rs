@@ -19,8 +19,8 @@ use crate::{client, crowd};
 
 /// Slots for processes that are no client's leader.
 const SPARE_SLOTS: u32 = 4096;
-/// After each so many clients started the guardian is shown that we live.
-const BEAT_EVERY: usize = 50;
+/// So often the guardian is shown that we live, while clients are started: on a machine that is busy otherwise fifty of them can take seconds.
+const BEAT_EVERY: Nanos = Nanos::from_millis(50);
 /// Killed clients are gone within this.
 const END_WITHIN: Nanos = Nanos::from_secs(20);
 
@@ -163,7 +163,8 @@ impl<'a> Live<'a> {
     }
 
     fn start_clients(&mut self) -> Result<()> {
-        for (i, c) in self.spec.clients.iter().enumerate() {
+        let mut beaten = clock::now();
+        for c in &self.spec.clients {
             if let Some(selector) = selector(c.work)? {
                 self.engine.host_mut().attach(&selector)?;
                 continue;
@@ -184,8 +185,9 @@ impl<'a> Live<'a> {
                 ..Command::default()
             };
             self.engine.host_mut().spawn(command)?;
-            if i % BEAT_EVERY == 0 {
-                let now = clock::now();
+            let now = clock::now();
+            if now.since(beaten) >= BEAT_EVERY {
+                beaten = now;
                 self.engine.host_mut().wait(Some(now))?;
                 self.check_asked()?;
             }
