@@ -102,7 +102,13 @@ struct task {
 	u8 kernel;
 	u8 shares_turn; /* goes on with the turn of the one that woke it */
 	u8 reads; /* was taken off its CPU in the middle of what RCU guards, and waited for its turn */
+	u8 age; /* where it is counted in `nr_of_age` plus 1; 0: it is not */
 };
+
+/* How many tasks wait since when: of each 2^age_shift ns one number, in turn. All that the watchdog lets anybody wait for is in them. */
+#define AGES 32
+u32 nr_of_age[AGES];
+const volatile u32 age_shift = 30;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -237,6 +243,10 @@ DV_INLINE void set_state(struct task *t, u8 state)
 {
 	if (t->state == TASK_WAITING)
 		dv_unready(t->client);
+	if (t->age) {
+		nr_of_age[(t->age - 1) & (AGES - 1)]--;
+		t->age = 0;
+	}
 	t->state = state;
 }
 
@@ -448,6 +458,7 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	} else {
 		set_waiting(t);
 		note_wait(client, t->waits_since);
+		note_age(t);
 		slice = slice_of(DV(client)->nr_waiting);
 		first = wakes && preempts(client, cpu, now);
 		/* Before those that go on alone. */

@@ -3,7 +3,7 @@
  * Who waits for too long. A small enough share, a crowd in a client, or a task that may run on one CPU only while its client's
  * others use the share up on the rest: the policy may be right to let a task wait for longer than the kernel's watchdog does. Such a
  * task is found by its queue, in which the first has waited longest, and has a turn before the policy's choice: every other time, and
- * every time once three quarters of the watchdog's patience are gone.
+ * every time once three quarters of the watchdog's patience are gone. Where thousands wait, for whom there is not that much time, sooner.
  */
 
 /*
@@ -46,9 +46,52 @@ DV_INLINE void note_wait(u32 client, u64 since)
 		*first = since;
 }
 
+/* Under the lock: a task is queued. */
+DV_INLINE void note_age(struct task *t)
+{
+	u8 at = (t->waits_since >> age_shift) & (AGES - 1);
+
+	if (t->age)
+		return;
+	nr_of_age[at]++;
+	t->age = at + 1;
+}
+
+/* Who has waited for longer than this has waited for too long; and for longer than this there is not much time left. */
+u64 too_long_ns, late_ns;
+
+/*
+ * Half of the watchdog's patience and three quarters. Where so many wait for so long that some would not have their turn until a tenth before its
+ * end if all CPUs had none but them from now on, longest waits first, there is no time left; and if every other turn was theirs, it is too long.
+ */
+DV_PART int reckon_patience(u64 now)
+{
+	u64 each = (slice_ns_min + slice_ns_min / 2) / (dv_cpus ? dv_cpus : 1), most = patience_ns / 5 * 9, turns = 0;
+	bool crowded = false, late = false;
+	int i;
+
+	/* The longest that anybody is known to wait for first. */
+	bpf_for(i, 0, AGES - 1) {
+		u32 age = AGES - 2 - i;
+		u64 nr = nr_of_age[((now >> age_shift) - age) & (AGES - 1)], waited = ((u64)age + 1) << age_shift;
+
+		turns += nr * each;
+		if (!nr)
+			continue;
+		crowded |= waited + turns * 2 > most;
+		late |= waited + turns > most;
+	}
+	/* A few that wait for long are none. */
+	if (turns < patience_ns / 4)
+		crowded = late = false;
+	too_long_ns = crowded ? patience_ns / 6 : patience_ns;
+	late_ns = late ? patience_ns / 4 : patience_ns / 2 * 3;
+	return 0;
+}
+
 DV_INLINE bool waits_too_long(u64 since, u64 now)
 {
-	return now > since && now - since > patience_ns;
+	return now > since && now - since > too_long_ns;
 }
 
 /* Set in what overdue_for() answers where there is not much time left. */
@@ -71,7 +114,7 @@ DV_PART u32 overdue_for(u32 client, u32 here, u64 now)
 				*client_waits_since(client) = t->waits_since;
 			if (t && t->waits_since && waits_too_long(t->waits_since, now)) {
 				cpu = bpf_cpumask_test_cpu(here, p->cpus_ptr) ? here : bpf_cpumask_any_distribute(p->cpus_ptr);
-				if (cpu < CPUS && now - t->waits_since > patience_ns + patience_ns / 2)
+				if (cpu < CPUS && now - t->waits_since > late_ns)
 					cpu |= LATE;
 			}
 		}
@@ -136,6 +179,7 @@ DV_PART int probe(u32 here, u64 now)
 	u32 start = probed, nr = about.nr_clients, most = nr_to_probe(nr, now);
 	int i;
 
+	reckon_patience(now);
 	bpf_for(i, 0, PROBED) {
 		u32 at = start + i;
 

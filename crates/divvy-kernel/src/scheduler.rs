@@ -410,6 +410,8 @@ fn open<'o>(
     // First come, first served means what it says.
     let patient = policy.kind == Kind::Fcfs;
     constants.patience_ns = if patient { 0 } else { u64::try_from(watchdog.as_nanos() / 2).unwrap_or(0) };
+    // Nobody waits for longer than 28 steps, each a power of two.
+    constants.age_shift = (watchdog.as_nanos() / 28).max(1).next_power_of_two().trailing_zeros();
     constants.dv_alpha = u64::try_from(policy.alpha.0).unwrap_or(0);
     constants.dv_beta = policy.beta();
     constants.dv_excluded = policy.excludes_sleep();
