@@ -98,6 +98,10 @@ impl Slot {
         self.by_clock.store(u32::from(by_clock), Ordering::Relaxed);
         match client.work {
             Work::Computes => {}
+            Work::Naps { work_ms, sleep_ms } => {
+                self.burst.store(units(work_ms).max(1), Ordering::Relaxed);
+                self.nap.store((sleep_ms * 1e6) as u64, Ordering::Relaxed);
+            }
             Work::Encodes => self.kind.store(ENCODES, Ordering::Relaxed),
             Work::Container => self.kind.store(CONTAINER, Ordering::Relaxed),
             Work::PingPong => self.kind.store(PING_PONG, Ordering::Relaxed),
@@ -199,8 +203,9 @@ fn work(slot: &Slot, samples: Option<&Samples>, seed: u64) -> ! {
 fn compute(slot: &Slot) -> ! {
     let (demand, by_clock) =
         (slot.demand.load(Ordering::Relaxed), slot.by_clock.load(Ordering::Relaxed) != 0);
+    let (burst, sleep) = (slot.burst.load(Ordering::Relaxed), slot.nap.load(Ordering::Relaxed));
     let from = clock::own_thread_cpu();
-    let mut x = 1_u64;
+    let (mut x, mut next_sleep) = (1_u64, burst);
     loop {
         unit(&mut x);
         let done = if by_clock {
@@ -212,6 +217,10 @@ fn compute(slot: &Slot) -> ! {
         if demand > 0 && done >= demand {
             // SAFETY: ends this process, and runs nothing of the one it was made from.
             unsafe { libc::_exit(0) };
+        }
+        if burst > 0 && done >= next_sleep {
+            nap(sleep);
+            next_sleep = done + burst;
         }
     }
 }

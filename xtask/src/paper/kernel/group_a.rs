@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 
-use super::parts::simulated_pbs;
+use super::parts::{OverAlpha, simulated_pbs};
 use super::{By, Client, Seen, Spec, Study, Work};
 use crate::paper::Setting;
 use crate::paper::page::number;
@@ -20,6 +20,22 @@ const STRETCH_MS: f64 = 500.0;
 /// Alpha and beta. With beta = inf every alpha is the same: all came at once.
 const POINTS: [(&str, &str); 7] =
     [("1", "inf"), ("0.1", "-3"), ("0.4", "-3"), ("2", "-3"), ("0.1", "0"), ("0.4", "0"), ("2", "0")];
+
+/// Fig. 7.
+const PICTURES: [OverAlpha<Row>; 2] = [
+    OverAlpha {
+        name: "group-a",
+        title: "Group A: mean answer",
+        measured: |row| row.mean_s,
+        simulated: |row| row.simulated_s,
+    },
+    OverAlpha {
+        name: "group-a-deviation",
+        title: "Group A: standard deviation of answers",
+        measured: |row| row.sd_s,
+        simulated: |row| row.simulated_sd_s,
+    },
+];
 
 #[derive(Serialize)]
 struct Row {
@@ -106,5 +122,8 @@ pub(super) fn group_a(s: &mut Setting, study: &Study) -> Result<()> {
         "scheduler | answers | mean, s | simulated, s | delay less than under rr, % | simulated, % | standard deviation, s | simulated, s",
         &table,
     );
+    if !study.quick {
+        PICTURES.iter().try_for_each(|picture| picture.draw(s, points, &rows))?;
+    }
     s.page.csv("group-a", &rows)
 }

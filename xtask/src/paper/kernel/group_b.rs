@@ -7,12 +7,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::clients::PARETO;
-use super::parts::simulated_pbs;
+use super::parts::{OverAlpha, simulated_pbs};
 use super::{By, Client, Seen, Spec, Study, Work};
 use crate::paper::Setting;
 use crate::paper::page::{Limit, number};
 use crate::paper::pbs::{Outcome, group_b_outcomes};
-use crate::paper::plot::{Axis, Plot, Style};
 
 const USERS: usize = 30;
 const SLICE_MS: u64 = 4;
@@ -41,6 +40,28 @@ struct Row {
     simulated_half_width_s: Option<f64>,
     simulated_median_s: Option<f64>,
 }
+
+/// Small ones are not told apart in the simulator; the median is one of them.
+const PICTURES: [OverAlpha<Row>; 3] = [
+    OverAlpha {
+        name: "group-b",
+        title: "Group B: mean of all answers",
+        measured: |row| row.mean_s,
+        simulated: |row| row.simulated_s,
+    },
+    OverAlpha {
+        name: "group-b-small",
+        title: "Group B: mean of small answers",
+        measured: |row| row.small_mean_s,
+        simulated: |_| None,
+    },
+    OverAlpha {
+        name: "group-b-median",
+        title: "Group B: median of all answers",
+        measured: |row| row.median_s,
+        simulated: |row| row.simulated_median_s,
+    },
+];
 
 fn mean(of: &[f64]) -> f64 {
     of.iter().sum::<f64>() / of.len().max(1) as f64
@@ -153,12 +174,7 @@ pub(super) fn group_b(s: &mut Setting, study: &Study) -> Result<()> {
     );
     claims(s, &rows);
     if !study.quick {
-        for (name, what, of) in [
-            ("group-b", "all answers", (|row: &Row| row.mean_s) as fn(&Row) -> f64),
-            ("group-b-small", "small answers", |row| row.small_mean_s),
-        ] {
-            s.page.plot(name, &picture(what, &rows, points, of))?;
-        }
+        PICTURES.iter().try_for_each(|picture| picture.draw(s, points, &rows))?;
     }
     s.page.csv("group-b", &rows)
 }
@@ -171,24 +187,4 @@ fn claims(s: &mut Setting, rows: &[Row]) {
         let what = format!("web server under PBS, alpha 5, beta 0: mean of small answers beside {name}");
         s.page.goal(what, Limit::Most(1.0), large.small_mean_s / other.small_mean_s, "times");
     }
-}
-
-/// A mean over alpha, by beta, beside the schedulers without any.
-fn picture(what: &str, rows: &[Row], points: &[(&str, &str)], of: impl Fn(&Row) -> f64) -> Plot {
-    let mut plot = Plot::new(format!("Group B: {what}, mean response time"), "alpha", "response time, s");
-    plot.x_axis = Axis::Log;
-    let at = |alpha: &str| alpha.parse::<f64>().unwrap_or(f64::NAN);
-    for beta in ["0", "-3"] {
-        let mine = points.iter().zip(&rows[2..]).filter(|((_, of), _)| *of == beta);
-        plot.add(
-            format!("PBS, beta = {beta}"),
-            Style::Line,
-            mine.map(|(&(alpha, _), row)| (at(alpha), of(row))).collect(),
-        );
-    }
-    for (row, name) in rows.iter().zip(["the kernel's own", "round-robin"]) {
-        let ends = [points[0].0, "5"].map(|alpha| (at(alpha), of(row)));
-        plot.add(name, Style::Dashed, ends.to_vec());
-    }
-    plot
 }

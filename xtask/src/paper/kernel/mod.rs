@@ -84,6 +84,8 @@ enum Work {
     /// It never sleeps.
     #[default]
     Computes,
+    /// It computes for `work_ms` and sleeps for `sleep_ms`, again and again.
+    Naps { work_ms: f64, sleep_ms: f64 },
     /// Two processes pass a byte to and fro through pipes; counted in rounds.
     PingPong,
     /// A process wakes its workers, each of which then works for `work_ms`.

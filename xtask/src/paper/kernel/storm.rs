@@ -17,8 +17,7 @@ use crate::paper::page::{Limit, number};
 
 const POLICIES: [&str; 4] = ["stride", "vtrr", "lottery:seed=7", "pbs"];
 const PBS: usize = 3;
-/// On a CPU of 15 million instructions a second, in a quick run and in a full one. With 2,000 under PBS one had no turn for longer than
-/// the watchdog's 20 s in two runs of eight.
+/// On a CPU of 15 million instructions a second, in a quick run and in a full one.
 const CROWD_SLOW: [usize; 2] = [1_000, 2_000];
 /// On two CPUs an instruction of either takes 2^N ns.
 const SHIFT_TWO: u32 = 3;
