@@ -230,6 +230,12 @@ impl Keeper {
         }
     }
 
+    /// Whether it divides, or is going to: it has not ended, nor been asked to.
+    pub(crate) fn goes_on(&self) -> bool {
+        let shared = lock(&self.shared);
+        !shared.stop && !matches!(shared.state, State::Ended(_))
+    }
+
     /// Why it has ended, if it has.
     pub(crate) fn ended(&self) -> Option<String> {
         match &lock(&self.shared).state {
@@ -246,6 +252,13 @@ impl Drop for Keeper {
             let _ = thread.join();
         }
     }
+}
+
+/// In which user's cgroup that of a newcomer of user `uid` is to be, if in any: while a scheduler of ours divides, clients' cgroups are
+/// beside each other, for it takes each of them for a client. One that is `limited` makes it give way.
+pub(crate) fn user_around(keeper: Option<&Keeper>, uid: u32, limited: bool) -> Option<u32> {
+    let flat = keeper.is_some_and(Keeper::goes_on) && !limited;
+    (!flat).then_some(uid)
 }
 
 fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
@@ -369,6 +382,29 @@ mod tests {
         let (by, note) = keeper.by();
         assert_eq!(by, "the kernel's CPU weights");
         assert_eq!(note, "divvy-scx has ended: the watchdog ejected it");
+    }
+
+    #[test]
+    fn newcomers_are_in_their_users_cgroup_once_it_gives_way() {
+        let keeper = |state| Keeper { policy: "stride".to_owned(), shared: shared(state), thread: None };
+        for (state, asked, around) in [
+            (State::Waits, false, None),
+            (State::Starts, false, None),
+            (State::Divides, false, None),
+            // It lets go within a moment, and whoever comes stays for longer.
+            (State::Waits, true, Some(7)),
+            (State::Divides, true, Some(7)),
+            (State::Ended("killed".to_owned()), false, Some(7)),
+        ] {
+            let keeper = keeper(state.clone());
+            if asked {
+                keeper.give_way("a limit was asked for");
+            }
+            assert_eq!(user_around(Some(&keeper), 7, false), around, "{state:?}, asked {asked}");
+        }
+        // Nobody looks after one, or this is the one for whom it gives way.
+        assert_eq!(user_around(None, 7, false), Some(7));
+        assert_eq!(user_around(Some(&keeper(State::Divides)), 7, true), Some(7));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use divvy_policy::{ClientId, Share};
 use super::book::Entry;
 use super::groups::Asked;
 use super::{Owner, Scheduler, internal, own, parse_limit, parse_share, system};
-use crate::kernel::KERNEL_BACKEND;
+use crate::kernel::user_around;
 use crate::market::message::{Admitted, Who};
 use crate::message::{Answer, Prepared, Refusal};
 use divvy_api::types::{Bounds, ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
@@ -24,6 +24,8 @@ fn bad_request(message: impl ToString, fix: &str) -> Refusal {
 pub(super) struct Of {
     only: Option<u32>,
     start: Option<StartTime>,
+    /// In whose cgroup its own is, if in any user's.
+    user: Option<u32>,
 }
 
 /// Ancestors among whom a client is looked for.
@@ -199,8 +201,10 @@ impl Scheduler {
             amount: admitted.amount,
         };
         let start = admitted.identity.process.map(|(_, start)| StartTime(start));
+        let limited = new.limit_ppm.is_some_and(|ppm| ppm > 0);
+        let user = user_around(self.kernel.as_ref(), uid, limited);
         let share = (self.newcomers_share(), None);
-        self.attach(share, &selector, admitted.name.clone(), Some(owner), Some(Of { only, start }))
+        self.attach(share, &selector, admitted.name.clone(), Some(owner), Some(Of { only, start, user }))
     }
 
     /// What a client of `new` would be called, and whose child its process is.
@@ -259,12 +263,11 @@ impl Scheduler {
         of: Option<Of>,
     ) -> Result<Answer, Refusal> {
         self.check_free(selector, owner.as_ref().map(|owner| owner.uid))?;
-        // The kernel's scheduler of ours takes cgroups beside each other for its clients.
-        let user =
-            owner.as_ref().map(|owner| owner.uid).filter(|_| self.settings.backend.used != KERNEL_BACKEND);
         let host = self.engine.host_mut();
         let client = match of {
-            Some(Of { only, start }) => host.attach_for(selector, AttachFor { owner: only, start, user }),
+            Some(Of { only, start, user }) => {
+                host.attach_for(selector, AttachFor { owner: only, start, user })
+            }
             None => host.attach(selector),
         };
         let (selector, bounds) = (selector.to_string(), Bounds::default());

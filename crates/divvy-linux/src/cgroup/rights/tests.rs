@@ -415,6 +415,34 @@ fn only_what_changed_is_looked_at_and_written() {
     assert_eq!(tree.stale(), [1]);
 }
 
+/// Of clients that came while a scheduler of ours divided, and those that came after it, each has its part: the first stay beside
+/// the cgroups of users, and the values of all are of one kind.
+#[test]
+fn who_is_beside_the_users_has_its_part_among_them() {
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = tree(&fixture, &[("cgroup.controllers", "cpu\n")]);
+    tree.make(1).expect("nothing is refused");
+    let users = [None, None, Some(7), Some(7)];
+    let mut leaves = [0, 1, 2, 3].map(|client| tree.leaf_of(client, users[client]).expect("a leaf"));
+    for (leaf, share) in leaves.iter_mut().zip([10, 30, 20, 40]) {
+        tree.owe(leaf, Due { share, counts: true, rights: Rights::default() });
+    }
+    written(&fixture);
+    assert_eq!(tree.stale(), [2, 3, 0, 1]);
+    tree.follow(&mut leaves).expect("nothing is refused");
+    let cpu = |dir: &str, weight: u64| format!("T/{dir}/cpu.weight={weight}");
+    let inside = [cpu("u7/c2", 5000), cpu("u7/c3", 10_000)];
+    let beside = [cpu("u7", 9900), cpu("c0", 1650), cpu("c1", 4950)];
+    assert_eq!(written(&fixture), [&inside[..], &beside].concat());
+    // A user's second client doubles what both have: those beside have as much less.
+    tree.owe(&mut leaves[3], Due { share: 100, counts: true, rights: Rights::default() });
+    assert_eq!(tree.stale(), [2, 3, 0, 1], "whoever is beside the users is looked at with any of them");
+    tree.follow(&mut leaves[..]).expect("nothing is refused");
+    let inside = [cpu("u7/c2", 2000)];
+    let beside = [cpu("c0", 825), cpu("c1", 2475)];
+    assert_eq!(written(&fixture), [&inside[..], &beside].concat());
+}
+
 /// A place for each leaf, as a host has.
 struct Places(Vec<Option<Leaf>>);
 

@@ -10,7 +10,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{ChildStderr, Command, ExitStatus, Stdio};
 
 use divvy_linux::Pid;
-use divvy_linux::cgroup::room::{CPU_MAX, CPU_STAT, CPU_WEIGHT, CpuMax, Limit};
+use divvy_linux::cgroup::room::{CPU_MAX, CPU_STAT, CPU_WEIGHT, Cgroup, CpuMax, Limit};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
@@ -294,12 +294,13 @@ fn a_divvyd_divides_by_a_scheduler_of_the_kernel() {
     assert!(trees().is_empty());
 }
 
-/// `auto` has the kernel's scheduler where it can be had, and gives it up for a limit of CPU time, which holds.
+/// `auto` has the kernel's scheduler where it can be had, and gives it up for a limit of CPU time, which holds; whoever comes with it
+/// or later has its place and its part as by `cgroup`.
 #[test]
 #[ignore = "runs in the test machine: cargo xtask vm test"]
 fn a_divvyd_that_chooses_takes_the_kernels_scheduler_until_a_limit_is_asked_for() {
     let work = Group::new("work");
-    let children = [(); 2].map(|()| Child::start(&work.cgroup, SPIN));
+    let children = [(); 3].map(|()| Child::start(&work.cgroup, SPIN));
     let mut daemon = Daemon::system(&["--backend", "auto"]);
     let attach = |daemon: &Daemon, child: &Child, more: &[&str]| {
         let pid = child.pid.to_string();
@@ -316,6 +317,8 @@ fn a_divvyd_that_chooses_takes_the_kernels_scheduler_until_a_limit_is_asked_for(
     assert_eq!(quotas.iter().filter(|max| limited(max)).count(), 1, "{quotas:?}");
     let doctor = check_success(&mut daemon.divvy(&["doctor"]));
     assert!(doctor.contains("a limit of CPU time was asked for"), "{doctor}");
+    attach(&daemon, &children[2], &["-s", "2"]);
+    check_place_beside_a_limit();
     daemon.stop();
     // By name it is kept, and the limit refused.
     let mut daemon = Daemon::system(&["--backend", "kernel"]);
@@ -329,6 +332,30 @@ fn a_divvyd_that_chooses_takes_the_kernels_scheduler_until_a_limit_is_asked_for(
     daemon.stop();
     check_fallback();
     assert!(trees().is_empty());
+}
+
+/// The first of three of the same user came under a scheduler of ours, the second with a limit of 20 %, the third later: shares
+/// 1:3:2, of which the last two are in their user's cgroup, and what the limit leaves is the third's.
+#[track_caller]
+fn check_place_beside_a_limit() {
+    let all = leaves();
+    let tree = trees().pop_first().expect("one");
+    let places: Vec<_> = all.iter().map(|leaf| leaf.path().strip_prefix(&tree).expect("in it")).collect();
+    assert_eq!(places, ["c0", "u0/c1", "u0/c2"].map(std::path::Path::new));
+    let user = Cgroup::open(&tree.join("u0")).expect("there");
+    eventually("weights by shares", || {
+        let weight = |cgroup: &Cgroup| cgroup.get(&CPU_WEIGHT).expect("there") as f64;
+        let near = |of: f64, due: f64| (of / due - 1.0).abs() < 0.01;
+        let is_due =
+            near(weight(&all[1]) / weight(&all[2]), 1.5) && near(weight(&user) / weight(&all[0]), 5.0);
+        is_due.then_some(())
+    });
+    let look = || [0, 1, 2].map(|i| all[i].get(&CPU_STAT).expect("there").usage.0 / 1_000);
+    let from = look();
+    sleep(SHORT_WINDOW_MS);
+    let to = look();
+    // Of sixty parts 10 are the first's. Were all beside each other, it would have 16 and the third 32.
+    check_parts([0, 1, 2].map(|i| to[i] - from[i]), [10, 12, 38], |_, _| MAX_ERROR_EDGES);
 }
 
 /// Whether the leaves have weights by `shares`, and the scheduler of the kernel, while there is one, divides by them.
