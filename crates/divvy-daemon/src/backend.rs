@@ -167,6 +167,7 @@ mod tests {
             home: own(),
             mount: "/".into(),
             shown: "/".into(),
+            hierarchy: divvy_linux::cgroup::Hierarchy::Cpu,
             knob,
             enable,
         };

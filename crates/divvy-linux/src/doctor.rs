@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::process::Resource;
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::{Knob, Survey, scope};
+use crate::cgroup::{Hierarchy, Knob, Survey, scope};
 use crate::events::ProcessEvents;
 use crate::guard::Environment;
 use crate::quota::quota_of;
@@ -265,12 +265,14 @@ fn quota() -> Finding {
 fn cgroup_delegation(survey: &Survey) -> Finding {
     let what = "cgroup delegation";
     match &survey.freezer {
-        Ok(ground) => finding(
-            what,
-            Status::Good,
-            format!("{} is ours: --backend freezer can hold clients unseen", ground.dir.display()),
-            None,
-        ),
+        Ok(ground) => {
+            let version = if ground.hierarchy == Hierarchy::Freezer { ", by version 1" } else { "" };
+            let found = format!(
+                "{} is ours: --backend freezer can hold clients unseen{version}",
+                ground.dir.display()
+            );
+            finding(what, Status::Good, found, None)
+        }
         Err(_) if scope::can_ask(false).is_ok() => finding(
             what,
             Status::Good,

@@ -20,9 +20,9 @@ impl<'a> Mount<'a> {
         self.options.split(',')
     }
 
-    /// Whether it is the hierarchy of cgroups of version 1 with the cpu controller.
-    pub(crate) fn is_cpu_of_v1(&self) -> bool {
-        self.kind == "cgroup" && self.options().any(|option| option == "cpu")
+    /// Whether it is the hierarchy of cgroups of version 1 with `controller`.
+    pub(crate) fn is_v1_with(&self, controller: &str) -> bool {
+        self.kind == "cgroup" && self.options().any(|option| option == controller)
     }
 }
 
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(found.len(), 3);
         assert_eq!((found[0].root.to_str(), found[0].point.to_str()), (Some("/mnt1"), Some("/mnt 2")));
         assert_eq!((found[1].kind, found[1].options().last()), ("proc", Some("hidepid=2")));
-        assert!(found[2].is_cpu_of_v1() && !found[0].is_cpu_of_v1());
+        assert!(found[2].is_v1_with("cpu") && !found[2].is_v1_with("freezer") && !found[0].is_v1_with("cpu"));
     }
 
     #[test]

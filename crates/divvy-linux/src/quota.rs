@@ -66,7 +66,7 @@ impl Mounts {
     /// Those in the text of a `mountinfo`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
-        let limits = mounts::parse(text).filter(|mount| mount.kind == "cgroup2" || mount.is_cpu_of_v1());
+        let limits = mounts::parse(text).filter(|mount| mount.kind == "cgroup2" || mount.is_v1_with("cpu"));
         let roots = limits.map(|mount| (mount.point, mount.root)).collect();
         Self { roots }
     }

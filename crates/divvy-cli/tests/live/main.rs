@@ -48,5 +48,6 @@ mod terminal;
 mod together;
 mod top;
 mod usage;
+mod version_1;
 mod web;
 mod wrappers;

@@ -388,7 +388,7 @@ impl Scheduler {
     pub(crate) fn enforced(&self) -> Vec<Enforcement> {
         let used = self.settings.backend.used.as_str();
         let by = match used {
-            "freezer" => "cgroup.freeze",
+            "freezer" => self.engine.host().freezes_by().unwrap_or(used),
             "cgroup" => "the kernel's CPU weights",
             other => other,
         };

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::scope;
-use super::survey::{Ground, Survey};
+use super::survey::{Ground, Hierarchy, Survey};
 use super::weights::{DEVIATION_MAX_PPM, DEVIATION_WARN_PPM, Weights, scale};
 
 /// What a user can ask for.
@@ -12,7 +12,7 @@ pub enum Asked {
     /// SIGSTOP and SIGCONT.
     #[default]
     Signals,
-    /// `cgroup.freeze`.
+    /// `cgroup.freeze`, else `freezer.state` of version 1.
     Freezer,
     /// CPU weights.
     Cgroup,
@@ -29,7 +29,7 @@ pub enum Asked {
 pub enum Backend {
     /// SIGSTOP and SIGCONT.
     Signals,
-    /// `cgroup.freeze`.
+    /// `cgroup.freeze`, else `freezer.state` of version 1.
     Freezer,
     /// CPU weights.
     Cgroup,
@@ -186,7 +186,9 @@ fn idle_ground<'a>(wish: &Wish<'_>, survey: &'a Survey) -> Result<&'a Ground, Re
 
 fn with_idle(wish: &Wish<'_>, ground: &Ground, survey: &Survey, why: String) -> Chosen {
     let weights = scale(wish.shares, ground.knob).values;
-    let means = Means::Idle { ground: ground.clone(), weights, freezer: survey.freezer.clone().ok() };
+    // That of version 1 does not count what is used.
+    let freezer = survey.freezer.clone().ok().filter(|ground| ground.hierarchy == Hierarchy::Unified);
+    let means = Means::Idle { ground: ground.clone(), weights, freezer };
     Chosen { backend: Backend::Idle, means, why, weights: None }
 }
 
@@ -326,6 +328,10 @@ fn best(wish: &Wish<'_>, survey: &Survey) -> Chosen {
         return signals(format!("@{selector} runs already, and stays in its cgroup"));
     }
     match &survey.freezer {
+        // Whom it holds nobody can kill: for who asks for it by name.
+        Ok(ground) if ground.hierarchy != Hierarchy::Unified => {
+            signals(format!("no weights: {no_weights}; no freezer of cgroup v2"))
+        }
         Ok(ground) => {
             let why = format!("{} is ours; no weights: {no_weights}", ground.dir.display());
             with_freezer(ground, why)
@@ -347,6 +353,7 @@ mod tests {
             home: own(),
             mount: "/".into(),
             shown: "/".into(),
+            hierarchy: Hierarchy::Unified,
             knob,
             enable: Enable::Nothing,
         }
@@ -372,6 +379,16 @@ mod tests {
         let (cgroup, freezer) = (Backend::Cgroup, Backend::Freezer);
         check_auto(&WISH, &survey(true, true), cgroup, "/own is ours, and the kernel divides by cpu.weight");
         check_auto(&WISH, &survey(true, false), freezer, "/own is ours; no weights: not ours; the fix");
+        // That of version 1 is only for who asks for it by name.
+        let mut old = survey(true, false);
+        if let Ok(ground) = &mut old.freezer {
+            ground.hierarchy = Hierarchy::Freezer;
+        }
+        let why = "no weights: not ours; the fix; no freezer of cgroup v2";
+        check_auto(&WISH, &old, Backend::Signals, why);
+        let asked = Wish { asked: Asked::Freezer, ..WISH };
+        let means = choose(&asked, &old).expect("it is there").means;
+        assert_eq!(Ok(means), old.freezer.map(Means::Freezer));
         check_auto(&WISH, &survey(false, false), Backend::Signals, "not ours; the fix");
         let las = Wish { policy: Some("las"), ..WISH };
         let no = "--policy las decides who runs, and with weights the kernel does";

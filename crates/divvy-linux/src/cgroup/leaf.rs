@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use divvy_policy::Nanos;
 use rustix::io::Errno;
 
+use super::brake::{Brake, Braked};
 use super::rights::Given;
 use super::tree::failed;
 use super::users::Due;
@@ -23,8 +24,8 @@ pub(crate) struct Leaf {
     pub(super) due: Due,
     /// What keeps its processes from running.
     pub(super) hold: Hold,
-    /// `cgroup.freeze`, where there is one.
-    pub(super) freeze: Option<File>,
+    /// What freezes it, where there is such a file.
+    pub(super) freeze: Option<(Brake, File)>,
     /// `cpu.idle`, where the leaf is to run when nobody else wants the CPU.
     pub(super) behind: Option<File>,
     /// `cgroup.procs`, until somebody is in it.
@@ -50,7 +51,7 @@ const LISTED: usize = 1024;
 /// What keeps a leaf's processes from running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// `cgroup.freeze`.
+    /// `cgroup.freeze`, or `freezer.state` of version 1.
     Freezer,
     /// Signals to each of them.
     Signals,
@@ -123,11 +124,12 @@ impl Leaf {
         Some(pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect())
     }
 
-    /// Whether anybody is in it, or below it; `None` where that cannot be read. In one that is gone nobody is.
+    /// Whether anybody is in it, or below it; `None` where that cannot be read, as with version 1. In one that is gone nobody is.
     pub(crate) fn is_populated(&self) -> Option<bool> {
-        match std::fs::read_to_string(self.freezer().dir.join("cgroup.events")) {
+        let dir = &self.freezer().dir;
+        match std::fs::read_to_string(dir.join("cgroup.events")) {
             Ok(text) => Some(text.lines().any(|line| line == "populated 1")),
-            Err(e) => is_gone(Errno::from_io_error(&e)).then_some(false),
+            Err(e) => (is_gone(Errno::from_io_error(&e)) && !dir.exists()).then_some(false),
         }
     }
 
@@ -158,18 +160,18 @@ impl Leaf {
 
     fn set_frozen(&self, frozen: bool) -> Result<()> {
         let leaf = self.freezer();
-        leaf.switch(leaf.freeze.as_ref(), frozen, if frozen { "freeze cgroup" } else { "thaw cgroup" })
+        let Some((brake, file)) = &leaf.freeze else { return Ok(()) };
+        leaf.write(brake.name(), file, brake.word(frozen), brake.operation(frozen))
     }
 
-    fn switch(&self, file: Option<&File>, on: bool, operation: &'static str) -> Result<()> {
-        let Some(file) = file else { return Ok(()) };
-        let text: &[u8] = if on { b"1" } else { b"0" };
+    fn write(&self, name: &str, file: &File, text: &str, operation: &'static str) -> Result<()> {
         loop {
-            match file.write_at(text, 0) {
+            match file.write_at(text.as_bytes(), 0) {
                 Ok(_) => return Ok(()),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    return Err(failed(operation, &self.dir, Errno::from_io_error(&e).unwrap_or(Errno::IO)));
+                    let cause = Errno::from_io_error(&e).unwrap_or(Errno::IO);
+                    return Err(failed(operation, &self.dir.join(name), cause));
                 }
             }
         }
@@ -185,7 +187,9 @@ impl Leaf {
     /// # Errors
     /// [`Error::System`] or [`Error::Permission`].
     pub(crate) fn put_behind(&self, behind: bool) -> Result<()> {
-        self.switch(self.behind.as_ref(), behind, "change cpu.idle of cgroup")
+        let Some(file) = &self.behind else { return Ok(()) };
+        let (text, operation) = if behind { ("1", "write 1 to") } else { ("0", "write 0 to") };
+        self.write("cpu.idle", file, text, operation)
     }
 
     /// Keeps all of its processes from running: each at its next return from the kernel. Does nothing in a leaf that has
@@ -207,9 +211,9 @@ impl Leaf {
 
     /// Whether the kernel was told to freeze it, and nobody has taken that back.
     pub(crate) fn is_frozen(&self) -> bool {
-        let mut state = [0];
         let file = self.freezer().freeze.as_ref();
-        file.is_some_and(|f| f.read_at(&mut state, 0).is_ok() && state == *b"1")
+        let state = file.and_then(|(brake, file)| brake.read(file));
+        matches!(state, Some(Braked::Freezing | Braked::Frozen))
     }
 
     /// CPU time of all that ever were in it; `None` where the kernel does not tell. May be a tick behind a process that

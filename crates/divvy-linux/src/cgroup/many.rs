@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::files::{Files, Real};
 use super::leaf::Leaf;
-use super::survey::{Enable, Ground, Survey};
+use super::survey::{Enable, Ground, Hierarchy, Survey};
 use super::tree::{Purpose, Tree};
 use super::users::{Check, Due, WithLeaves};
 use super::weights::Knob;
@@ -93,7 +93,16 @@ impl ManyLeaves {
             Some(dir) => {
                 let dir = dir.to_owned();
                 let (knob, enable) = (Knob::Weight, Enable::Nothing);
-                Ground { home: dir.clone(), mount: dir.clone(), dir, shown: "/".into(), knob, enable }
+                let hierarchy = Hierarchy::Unified;
+                Ground {
+                    home: dir.clone(),
+                    mount: dir.clone(),
+                    dir,
+                    shown: "/".into(),
+                    hierarchy,
+                    knob,
+                    enable,
+                }
             }
         };
         let files = Rc::new(Counted { plain: plain.map(Path::to_owned), written: Cell::new(0) });

@@ -8,6 +8,7 @@
 //! At the end, or when guardian or rescue find that divvy has died, everybody is thawed and moved back to where divvy
 //! was, and the tree is removed.
 
+mod brake;
 mod ceiling;
 mod choose;
 mod disks;
@@ -34,7 +35,7 @@ pub use many::ManyLeaves;
 pub use pressure::pressures;
 pub use rights::{Enforced, Rights, WHOLE};
 pub(crate) use survey::FIX;
-pub use survey::{Enable, Ground, Survey};
+pub use survey::{Enable, Ground, Hierarchy, Survey};
 pub(crate) use tree::Tree;
 pub(crate) use users::WithLeaves;
 pub use users::{Check, Due};

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
+use super::brake::{Brake, Braked};
 use super::room::Controller;
 
 /// Longest path of a cgroup that a table keeps, without its end.
@@ -21,8 +22,7 @@ const MOVES_MAX: u32 = 64;
 const DEPTH_MAX: u32 = 32;
 /// The file that puts a leaf behind the others.
 const IDLE: &CStr = c"cpu.idle";
-/// The file that freezes, and the one that moves.
-const FREEZE: &CStr = c"cgroup.freeze";
+/// The file that moves.
 const PROCS: &CStr = c"cgroup.procs";
 const CONTROL: &CStr = c"cgroup.subtree_control";
 /// With this the names of cgroups begin that are around the leaves of one user.
@@ -181,7 +181,7 @@ fn thaw_leaves(root: BorrowedFd<'_>, undone: &mut Undone) {
     let listed = each_leaf(root, |name| {
         match thaw_one(root, name) {
             Ok(frozen) => done.thawed += u32::from(frozen),
-            // Version 1 has no such file, and freezes nobody; a leaf that has gone holds nobody.
+            // Version 1 has no such file beside the cpu controller, and freezes nobody; a leaf that has gone holds nobody.
             Err(Errno::NOENT | Errno::NODEV) => {}
             Err(e) => done.fail(e),
         }
@@ -202,12 +202,19 @@ fn thaw_one(root: BorrowedFd<'_>, name: &CStr) -> Result<bool, Errno> {
     let leaf = rustix::fs::openat(root, name, DIRECTORY, Mode::empty())?;
     // Nor is it to stand behind the others any more. Where there is no such file, or nothing to write, it does not.
     let _ = write_file(&leaf, IDLE, b"0");
-    let file = rustix::fs::openat(&leaf, FREEZE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    let mut state = [0; 4];
+    let open = |brake: Brake| {
+        let file = rustix::fs::openat(&leaf, brake.file(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        file.map(|file| (brake, file))
+    };
+    let [two, one] = Brake::ALL;
+    let (brake, file) = match open(two) {
+        Err(Errno::NOENT) => open(one)?,
+        opened => opened?,
+    };
     // Unknown counts as frozen.
-    let frozen = rustix::io::pread(&file, &mut state, 0).is_err() || state.first() != Some(&b'0');
+    let frozen = brake.read(&file) != Some(Braked::Thawed);
     loop {
-        match rustix::io::pwrite(&file, b"0", 0) {
+        match rustix::io::pwrite(&file, brake.word(false).as_bytes(), 0) {
             Err(Errno::INTR) => {}
             Err(e) => return Err(e),
             Ok(_) => return Ok(frozen),

@@ -4,7 +4,8 @@
 //! and its new cgroup have an ancestor of both that is ours: so our own cgroup is looked at first, and then those around
 //! it as long as they are ours.
 //!
-//! To freeze, any cgroup of version 2 below one that is ours will do. Weights need the cpu controller: of version 2 where
+//! To freeze, any cgroup of version 2 below one that is ours will do, else (before Linux 5.2, or where version 2 is not mounted or not
+//! ours) our own of version 1 in the hierarchy of the freezer. Weights need the cpu controller: of version 2 where
 //! it is on for the children of such a cgroup that has no processes itself, or can be put on. With processes in it the kernel
 //! takes `+cpu`, too, and makes all children `domain invalid`: nobody can be in them (our own process we can move); else of
 //! version 1.
@@ -15,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::{mounts, procfs};
 
+use super::brake::Brake;
 use super::files::{Files, Real};
 use super::weights::Knob;
 
@@ -29,6 +31,17 @@ pub enum Enable {
     MoveAndControl,
 }
 
+/// A hierarchy of cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hierarchy {
+    /// That of version 2.
+    Unified,
+    /// That of version 1 with the cpu controller.
+    Cpu,
+    /// That of version 1 with the freezer.
+    Freezer,
+}
+
 /// A cgroup below which we can make our own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ground {
@@ -40,7 +53,9 @@ pub struct Ground {
     pub mount: PathBuf,
     /// The part of it that is mounted there: `/` for all of it.
     pub shown: PathBuf,
-    /// The file that takes weights.
+    /// Of which hierarchy it is.
+    pub hierarchy: Hierarchy,
+    /// The file that takes weights, where it is to divide.
     pub knob: Knob,
     /// What is to be done before.
     pub enable: Enable,
@@ -61,6 +76,7 @@ pub(crate) const FIX: &str = "start divvy with: systemd-run --user --scope -p De
 /// Our own cgroup in one hierarchy: where it is mounted, and our directory below that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Own {
+    hierarchy: Hierarchy,
     mount: PathBuf,
     shown: PathBuf,
     dir: PathBuf,
@@ -73,17 +89,31 @@ impl Survey {
         Self::of(&mounts::own(), &procfs::cgroup_text("self"), &Real)
     }
 
+    /// The same as if version 2 were not mounted, for tests of version 1 on a machine that has both.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_version_1() -> Self {
+        let all = mounts::own();
+        let kept = all.lines().filter(|line| !line.contains(" - cgroup2 ")).map(|line| format!("{line}\n"));
+        Self::of(&kept.collect::<String>(), &procfs::cgroup_text("self"), &Real)
+    }
+
     pub(crate) fn of(mountinfo: &str, cgroup: &str, files: &dyn Files) -> Self {
-        let two = own(mountinfo, cgroup, &Version::Two);
-        let one = own(mountinfo, cgroup, &Version::One);
-        let freezer = two.clone().and_then(|own| freezer(&own, files));
-        let weights = two.and_then(|own| weights(&own, files)).or_else(|two| {
-            let one = one.and_then(|own| match is_ours(&own.dir, files) {
-                Ok(()) => Ok(ground(own.dir.clone(), &own, Knob::Shares, Enable::Nothing)),
-                Err(why) => Err(why),
-            });
-            one.map_err(|one| format!("{two}; version 1: {one}"))
+        let two = own(mountinfo, cgroup, Hierarchy::Unified);
+        let one = |hierarchy: Hierarchy| {
+            let own = own(mountinfo, cgroup, hierarchy)?;
+            is_ours(&own.dir, files)?;
+            Ok(ground(own.dir.clone(), &own, Enable::Nothing))
+        };
+        let or_one = |two: String, hierarchy: Hierarchy| {
+            one(hierarchy).map_err(|one: String| format!("{two}; version 1: {one}"))
+        };
+        let freezer = two.clone().and_then(|own| freezer(&own, files)).or_else(|two| {
+            // Most machines have none, and need not be told.
+            let is_there = mounts::parse(mountinfo).any(|mount| Hierarchy::Freezer.is_mounted_by(&mount));
+            if is_there { or_one(two, Hierarchy::Freezer) } else { Err(two) }
         });
+        let weights = two.and_then(|own| weights(&own, files)).or_else(|two| or_one(two, Hierarchy::Cpu));
         Self { freezer, weights }
     }
 }
@@ -121,60 +151,76 @@ impl Ground {
 
     /// The cgroup of a process in this hierarchy; `None` for one that has ended.
     pub(crate) fn cgroup_of(&self, pid: crate::Pid) -> Option<PathBuf> {
-        let version = if self.knob == Knob::Weight { Version::Two } else { Version::One };
         let text = procfs::cgroup_text(pid);
-        let below = Path::new(version.path(&text)?).strip_prefix(&self.shown).ok()?;
+        let below = Path::new(self.hierarchy.path(&text)?).strip_prefix(&self.shown).ok()?;
         Some(if below.as_os_str().is_empty() { self.mount.clone() } else { self.mount.join(below) })
     }
 }
 
-fn ground(dir: PathBuf, own: &Own, knob: Knob, enable: Enable) -> Ground {
-    let (mount, shown) = (own.mount.clone(), own.shown.clone());
-    Ground { dir, home: own.dir.clone(), mount, shown, knob, enable }
+fn ground(dir: PathBuf, own: &Own, enable: Enable) -> Ground {
+    let (mount, shown, hierarchy) = (own.mount.clone(), own.shown.clone(), own.hierarchy);
+    let knob = if hierarchy == Hierarchy::Unified { Knob::Weight } else { Knob::Shares };
+    Ground { dir, home: own.dir.clone(), mount, shown, hierarchy, knob, enable }
 }
 
-enum Version {
-    Two,
-    /// The hierarchy of the cpu controller.
-    One,
-}
+impl Hierarchy {
+    /// The controller by which one of version 1 is told.
+    const fn controller(self) -> Option<&'static str> {
+        match self {
+            Self::Unified => None,
+            Self::Cpu => Some("cpu"),
+            Self::Freezer => Some("freezer"),
+        }
+    }
 
-impl Version {
+    /// Whether a mount is of it.
+    fn is_mounted_by(self, mount: &mounts::Mount<'_>) -> bool {
+        match self.controller() {
+            None => mount.kind == "cgroup2",
+            Some(controller) => mount.is_v1_with(controller),
+        }
+    }
+
+    /// The file by which its cgroups are frozen.
+    pub(super) const fn brake(self) -> Brake {
+        match self {
+            Self::Unified => Brake::Freeze,
+            Self::Cpu | Self::Freezer => Brake::State,
+        }
+    }
+
     /// A process's path in its hierarchy, by `/proc/PID/cgroup`.
-    fn path<'a>(&self, cgroup: &'a str) -> Option<&'a str> {
+    fn path(self, cgroup: &str) -> Option<&str> {
         cgroup.lines().find_map(|line| {
             let mut parts = line.splitn(3, ':');
             let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-            let fits = match self {
-                Self::Two => line.starts_with("0::"),
-                Self::One => controllers.split(',').any(|name| name == "cpu"),
+            let fits = match self.controller() {
+                None => line.starts_with("0::"),
+                Some(controller) => controllers.split(',').any(|name| name == controller),
             };
             fits.then_some(path)
         })
     }
 }
 
-fn own(mountinfo: &str, cgroup: &str, version: &Version) -> Result<Own, String> {
-    let missing = match version {
-        Version::Two => "cgroup v2 is not mounted",
-        Version::One => "no hierarchy with the cpu controller is mounted",
+fn own(mountinfo: &str, cgroup: &str, hierarchy: Hierarchy) -> Result<Own, String> {
+    let missing = match hierarchy {
+        Hierarchy::Unified => "cgroup v2 is not mounted",
+        Hierarchy::Cpu => "no hierarchy with the cpu controller is mounted",
+        Hierarchy::Freezer => "no hierarchy with the freezer is mounted",
     };
     let (mut found, mut seen) = (None, false);
     for mount in mounts::parse(mountinfo) {
-        let fits = match version {
-            Version::Two => mount.kind == "cgroup2",
-            Version::One => mount.is_cpu_of_v1(),
-        };
-        if !fits {
+        if !hierarchy.is_mounted_by(&mount) {
             continue;
         }
-        let (path, shown, mount) = (version.path(cgroup), mount.root, mount.point);
+        let (path, shown, mount) = (hierarchy.path(cgroup), mount.root, mount.point);
         seen = true;
         // A mount may show only a part of the hierarchy, and a container's `/proc` a path outside of it.
         let below = path.and_then(|path| Path::new(path).strip_prefix(&shown).ok());
         if let Some(below) = below.filter(|below| !below.starts_with("..")) {
             let dir = if below.as_os_str().is_empty() { mount.clone() } else { mount.join(below) };
-            found = Some(Own { mount, shown, dir });
+            found = Some(Own { hierarchy, mount, shown, dir });
         }
     }
     match found {
@@ -209,7 +255,11 @@ fn freezer(own: &Own, files: &dyn Files) -> Result<Ground, String> {
             Ok(kind) if kind.trim() != "domain" => {
                 last = Some(format!("{} is a {} cgroup", dir.display(), kind.trim()));
             }
-            _ => return Ok(ground(dir.to_owned(), own, Knob::Weight, Enable::Nothing)),
+            // The real root alone has no type, and is never frozen itself.
+            Ok(_) if files.read(&dir.join(Brake::Freeze.name())) == Err(Errno::NOENT) => {
+                last = Some(format!("{} has no cgroup.freeze (Linux 5.2)", dir.display()));
+            }
+            _ => return Ok(ground(dir.to_owned(), own, Enable::Nothing)),
         }
     }
     Err(format!("{}; {FIX}", last.unwrap_or_default()))
@@ -224,7 +274,7 @@ fn weights(own: &Own, files: &dyn Files) -> Result<Ground, String> {
         if !has_cpu(dir, "cgroup.controllers") {
             continue;
         }
-        let at = |enable| ground(dir.to_owned(), own, Knob::Weight, enable);
+        let at = |enable| ground(dir.to_owned(), own, enable);
         let on = has_cpu(dir, "cgroup.subtree_control");
         let enable = if on { Enable::Nothing } else { Enable::Control };
         // The real root alone has no type, and may have processes beside children with controllers.
@@ -280,7 +330,7 @@ mod tests {
     }
 
     fn own(fixture: &Fixture, shown: &str, dir: PathBuf) -> Own {
-        Own { mount: fixture.path("v2"), shown: shown.into(), dir }
+        Own { hierarchy: Hierarchy::Unified, mount: fixture.path("v2"), shown: shown.into(), dir }
     }
 
     fn survey(fixture: &Fixture, cgroup: &str) -> Survey {
@@ -299,14 +349,8 @@ mod tests {
         let fixture = systemd(&[("cgroup.subtree_control", "cpu")]);
         let found = survey(&fixture, "0::/user@7/app\n");
         let app = fixture.path("v2/user@7/app");
-        assert_eq!(
-            found.freezer,
-            Ok(ground(app.clone(), &own(&fixture, "/", app.clone()), Knob::Weight, Enable::Nothing))
-        );
-        assert_eq!(
-            found.weights,
-            Ok(ground(app.clone(), &own(&fixture, "/", app), Knob::Weight, Enable::Nothing))
-        );
+        assert_eq!(found.freezer, Ok(ground(app.clone(), &own(&fixture, "/", app.clone()), Enable::Nothing)));
+        assert_eq!(found.weights, Ok(ground(app.clone(), &own(&fixture, "/", app), Enable::Nothing)));
     }
 
     #[test]
@@ -320,8 +364,7 @@ mod tests {
             ("1\n2\n", around, Enable::Control),
         ] {
             let fixture = systemd(&[("cgroup.procs", procs)]);
-            let expected =
-                ground(fixture.path(dir), &own(&fixture, "/", fixture.path(app)), Knob::Weight, enable);
+            let expected = ground(fixture.path(dir), &own(&fixture, "/", fixture.path(app)), enable);
             assert_eq!(survey(&fixture, "0::/user@7/app").weights, Ok(expected), "{procs:?}");
         }
         // And if that has some too, and the root is not ours:
@@ -335,8 +378,7 @@ mod tests {
         assert!(found.freezer.is_ok(), "to freeze needs no controller");
         // The root may have both.
         fixture.refused.borrow_mut().clear();
-        let root =
-            ground(fixture.path("v2"), &own(&fixture, "/", fixture.path(app)), Knob::Weight, Enable::Control);
+        let root = ground(fixture.path("v2"), &own(&fixture, "/", fixture.path(app)), Enable::Control);
         assert_eq!(survey(&fixture, "0::/user@7/app").weights, Ok(root));
     }
 
@@ -347,7 +389,6 @@ mod tests {
         let around = ground(
             fixture.path("v2/user@7"),
             &own(&fixture, "/", fixture.path("v2/user@7/app")),
-            Knob::Weight,
             Enable::Control,
         );
         assert_eq!(survey(&fixture, "0::/user@7/app").weights, Ok(around));
@@ -383,8 +424,13 @@ mod tests {
         fixture.cgroup("v1/box", &[("cpu.shares", "1024")]);
         let found = survey(&fixture, "4:cpu,cpuacct:/docker/box\n0::/user@7/app\n");
         let dir = fixture.path("v1/box");
-        let one = Own { mount: fixture.path("v1"), shown: "/docker".into(), dir: dir.clone() };
-        assert_eq!(found.weights, Ok(ground(dir, &one, Knob::Shares, Enable::Nothing)));
+        let one = Own {
+            hierarchy: Hierarchy::Cpu,
+            mount: fixture.path("v1"),
+            shown: "/docker".into(),
+            dir: dir.clone(),
+        };
+        assert_eq!(found.weights, Ok(ground(dir, &one, Enable::Nothing)));
         fixture.refuse("v1/box", Errno::ACCESS);
         let why = survey(&fixture, "4:cpu,cpuacct:/docker/box\n0::/user@7/app\n").weights.unwrap_err();
         assert!(why.contains("has no cpu controller; version 1: "), "{why}");
@@ -402,6 +448,45 @@ mod tests {
             let ground = survey(&fixture, "0::/user@7/app").weights.expect("ours");
             assert_eq!((ground.enable, ground.gives_way()), (Enable::MoveAndControl, expected));
         }
+    }
+
+    /// Version 1 freezes where version 2 is not mounted, not ours, or older than Linux 5.2.
+    #[test]
+    fn version_1_freezes_where_version_2_does_not() {
+        const HOLDERS: &str = "5:freezer:/box\n4:cpu,cpuacct:/docker/box\n0::/user@7/app\n";
+        let of = |fixture: &Fixture, unified: bool| {
+            let two = format!("31 20 0:26 / {} rw - cgroup2 cgroup2 rw\n", fixture.path("v2").display());
+            let one =
+                format!("35 20 0:30 / {} rw - cgroup cgroup rw,freezer\n", fixture.path("fr").display());
+            Survey::of(&(if unified { two + &one } else { one }), HOLDERS, fixture).freezer
+        };
+        let fixture = systemd(&[]);
+        fixture.cgroup("fr/box", &[("freezer.state", "THAWED\n")]);
+        let one = Own {
+            hierarchy: Hierarchy::Freezer,
+            mount: fixture.path("fr"),
+            shown: "/".into(),
+            dir: fixture.path("fr/box"),
+        };
+        let expected = Ok(ground(fixture.path("fr/box"), &one, Enable::Nothing));
+        assert_eq!(of(&fixture, false), expected);
+        assert_eq!(of(&fixture, true).expect("ours").hierarchy, Hierarchy::Unified, "version 2 comes first");
+        fixture.refuse("user@7/app", Errno::ACCESS);
+        assert_eq!(of(&fixture, true), expected);
+        fixture.refuse("fr/box", Errno::ROFS);
+        let why = of(&fixture, true).expect_err("neither is ours");
+        assert!(why.contains("; version 1: ") && why.contains("fr/box is not ours to change"), "{why}");
+        fixture.refused.borrow_mut().clear();
+        for dir in ["v2/user@7/app", "v2/user@7"] {
+            std::fs::remove_file(fixture.path(dir).join("cgroup.freeze")).expect("a file");
+        }
+        fixture.refuse("v2/cgroup.procs", Errno::ACCESS);
+        assert_eq!(of(&fixture, true), expected);
+        let why = survey(&fixture, HOLDERS).freezer.expect_err("no freezer of version 1 is mounted");
+        assert!(
+            why.contains("user@7 has no cgroup.freeze (Linux 5.2)") && !why.contains("version 1"),
+            "{why}"
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ use divvy_policy::CpuLimit;
 use divvy_policy::gate::limited::WINDOW;
 use rustix::io::Errno;
 
+use super::brake::Brake;
 use super::choose::Means;
 use super::files::{Files, Real};
 use super::leaf::{Hold, Leaf};
@@ -311,27 +312,31 @@ impl Tree {
             let file = File::options().read(true).write(true).open(&path);
             file.map_err(|e| failed("open", &path, Errno::from_io_error(&e).unwrap_or(Errno::IO)))
         };
+        let brake = self.ground.hierarchy.brake();
         let (mut freeze, mut behind, mut weight) = (None, None, self.ground.knob.ordinary());
         let mut hold = Hold::Weight;
         match &self.purpose {
             Purpose::Freeze => {
-                let file = open("cgroup.freeze").map_err(|e| match e.errno() {
+                let file = open(brake.name()).map_err(|e| match e.errno() {
                     Some(Errno::NOENT) => Error::Permission {
                         operation: "open",
-                        object: dir.join("cgroup.freeze").display().to_string(),
-                        fix: "use Linux 5.2 or newer, or --backend signals",
+                        object: dir.join(brake.name()).display().to_string(),
+                        fix: match brake {
+                            Brake::Freeze => "use Linux 5.2 or newer, or --backend signals",
+                            Brake::State => "use --backend signals",
+                        },
                         cause: Errno::NOENT,
                     },
                     _ => e,
                 })?;
-                (freeze, hold) = (Some(file), Hold::Freezer);
+                (freeze, hold) = (Some((brake, file)), Hold::Freezer);
             }
             Purpose::Count => hold = Hold::Signals,
             Purpose::Idle { weights, freezes } => {
                 weight = weights.get(client).copied().unwrap_or(weight);
                 self.weigh(dir, weight)?;
                 behind = Some(open("cpu.idle")?);
-                freeze = if *freezes { open("cgroup.freeze").ok() } else { None };
+                freeze = if *freezes { open(brake.name()).ok().map(|file| (brake, file)) } else { None };
                 hold = if freeze.is_some() { Hold::Freezer } else { Hold::Signals };
             }
             Purpose::Weigh(weights) => {
@@ -340,8 +345,8 @@ impl Tree {
             }
             Purpose::Keep => {
                 self.weigh(dir, weight)?;
-                // Version 1 has none: there a pause holds nobody.
-                freeze = open("cgroup.freeze").ok();
+                // Version 1 has none beside the cpu controller: there a pause holds nobody.
+                freeze = open(brake.name()).ok().map(|file| (brake, file));
             }
         }
         let procs = Some(open("cgroup.procs")?);
@@ -372,6 +377,11 @@ impl Tree {
     /// The cgroup around all leaves.
     pub(crate) fn dir(&self) -> &Path {
         &self.root
+    }
+
+    /// The file by which leaves are frozen, where they can be.
+    pub(crate) fn freezes_by(&self) -> &'static str {
+        self.ground.hierarchy.brake().name()
     }
 
     /// Whether leaves are given memory.
@@ -557,195 +567,4 @@ fn home_of(part: &Path) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::files::fixture::Fixture;
-    use super::super::survey::Survey;
-    use super::super::weights::Knob;
-    use super::*;
-
-    const FILES: &[(&str, &str)] = &[
-        ("cgroup.procs", ""),
-        ("cgroup.subtree_control", ""),
-        ("cgroup.freeze", "0"),
-        ("cgroup.events", "populated 1\nfrozen 0\n"),
-        ("cpu.weight", "100"),
-        ("cpu.idle", "0"),
-        ("cpu.max", "max 100000"),
-        ("cpu.cfs_period_us", "100000"),
-        ("cpu.cfs_quota_us", "-1"),
-        ("cpu.stat", "usage_usec 1234567\nuser_usec 1\n"),
-    ];
-
-    fn tree(fixture: &Rc<Fixture>, purpose: Purpose, enable: Enable) -> Tree {
-        fixture.cgroup("own", &[]);
-        let dir = fixture.path("own");
-        let (mount, shown) = (fixture.path(""), "/".into());
-        let ground = Ground { dir: dir.clone(), home: dir, mount, shown, knob: Knob::Weight, enable };
-        let pid = Pid::from_raw(7).expect("positive");
-        Tree::with_files(ground, purpose, pid, StartTime(9), Rc::<Fixture>::clone(fixture))
-    }
-
-    fn written(fixture: &Fixture) -> Vec<String> {
-        fixture.written.borrow().iter().map(|(path, text)| format!("{path}={text}")).collect()
-    }
-
-    #[test]
-    fn weights_are_written_after_the_controller_is_on() {
-        let fixture = Rc::new(Fixture::new(FILES));
-        let mut tree = tree(&fixture, Purpose::Weigh(vec![25, 50]), Enable::MoveAndControl);
-        tree.make(2).expect("nothing is refused");
-        let leaf = tree.leaf(1).expect("a leaf");
-        assert_eq!(leaf.usage(), Some(divvy_policy::Nanos(1_234_567_000)));
-        assert_eq!(
-            written(&fixture),
-            [
-                "own/divvy-7-9/self/cgroup.procs=0",
-                "own/cgroup.subtree_control=+cpu",
-                "own/divvy-7-9/cgroup.subtree_control=+cpu",
-                "own/divvy-7-9/self/cpu.weight=10000",
-                "own/divvy-7-9/cpu.weight=200",
-                "own/divvy-7-9/c1/cpu.weight=50",
-            ]
-        );
-        let image = tree.image().expect("short paths");
-        assert_eq!(image.disable, SwitchedOn::default().with(Controller::Cpu));
-        assert_ne!(image.inode, 0);
-        assert_eq!(image.root.bytes(), fixture.path("own/divvy-7-9").to_str().unwrap().as_bytes());
-    }
-
-    /// Where the cpu controller is in the hierarchy that freezes, one leaf does both.
-    #[test]
-    fn a_leaf_of_version_2_freezes_and_gives_way() {
-        for freezes in [true, false] {
-            let fixture = Rc::new(Fixture::new(FILES));
-            let mut tree = tree(&fixture, Purpose::Idle { weights: vec![7], freezes }, Enable::Nothing);
-            tree.make(1).expect("nothing is refused");
-            assert!(tree.gives_way() && tree.counts() == freezes);
-            let mut leaf = tree.leaf(0).expect("a leaf").close();
-            assert!(leaf.gives_way() && leaf.counts() == freezes && leaf.is_signalled() != freezes);
-            assert_eq!(leaf.is_populated(), Some(true));
-            std::fs::write(leaf.dir().join("cgroup.procs"), "12\n345\n").expect("a file");
-            let pids: Vec<_> =
-                leaf.pids().expect("readable").iter().map(|pid| pid.as_raw_nonzero().get()).collect();
-            assert_eq!(pids, [12, 345]);
-            assert!(leaf.contains(leaf.dir()) && leaf.contains(&leaf.dir().join("below")));
-            assert!(!leaf.contains(&fixture.path("own")));
-            if freezes {
-                leaf.freeze().expect("nothing is refused");
-                assert!(leaf.is_frozen());
-                // Who has left is not held by it any more, and whoever has not is let go.
-                leaf.give_up_freezing().expect("nothing is refused");
-                assert!(!leaf.is_frozen() && leaf.is_signalled() && !leaf.counts() && !leaf.gives_way());
-            }
-            std::fs::remove_dir_all(leaf.dir()).expect("a directory");
-            assert_eq!(leaf.is_populated(), Some(false), "in what is gone nobody is");
-        }
-    }
-
-    #[test]
-    fn limits_are_the_kernels_where_it_divides() {
-        let fixture = Rc::new(Fixture::new(FILES));
-        let mut tree = tree(&fixture, Purpose::Keep, Enable::Nothing);
-        tree.make(1).expect("nothing is refused");
-        let leaf = tree.leaf(0).expect("a leaf");
-        let before = written(&fixture).len();
-        for limit in ["50%".parse().ok(), "1.5".parse().ok(), CpuLimit::new(10_000).ok(), None] {
-            tree.limit_leaf(&leaf, limit).expect("nothing is refused");
-        }
-        let max = |text: &str| format!("own/divvy-7-9/c0/cpu.max={text} 100000");
-        assert_eq!(written(&fixture)[before..], ["50000", "150000", "1000", "max"].map(max));
-        // Version 1 has two files for it.
-        tree.ground.knob = Knob::Shares;
-        let before = written(&fixture).len();
-        tree.limit_leaf(&leaf, "25%".parse().ok()).expect("nothing is refused");
-        tree.limit_leaf(&leaf, None).expect("nothing is refused");
-        let file = |(name, text)| format!("own/divvy-7-9/c0/cpu.cfs_{name}_us={text}");
-        let all = [("period", "100000"), ("quota", "25000"), ("period", "100000"), ("quota", "-1")];
-        assert_eq!(written(&fixture)[before..], all.map(file));
-        assert!(tree.keeps_limits());
-    }
-
-    /// The cpu controller is refused while anybody is left in the cgroup: the front end goes along.
-    #[test]
-    fn a_front_end_is_moved_too() {
-        let fixture = Rc::new(Fixture::new(FILES));
-        let mut tree = tree(&fixture, Purpose::Weigh(vec![1]), Enable::MoveAndControl);
-        let parent = rustix::process::getppid().expect("a parent").as_raw_nonzero();
-        std::fs::write(fixture.path("own/cgroup.procs"), format!("1\n{parent}\n")).expect("a file");
-        tree.make(1).expect("nothing is refused");
-        let procs = "own/divvy-7-9/self/cgroup.procs";
-        assert_eq!(written(&fixture)[..2], [format!("{procs}=0"), format!("{procs}={parent}")]);
-    }
-
-    #[test]
-    fn a_refusal_names_operation_object_and_cause() {
-        let weigh = || Purpose::Weigh(vec![1]);
-        for (end, e, purpose, answer) in [
-            ("divvy-7-9", Errno::ACCESS, weigh(), "make cgroup"),
-            ("own/cgroup.subtree_control", Errno::BUSY, weigh(), "write to"),
-            ("divvy-7-9/cpu.weight", Errno::INVAL, weigh(), "write to"),
-            ("divvy-7-9/cgroup.subtree_control", Errno::NOENT, weigh(), "write to"),
-            ("self/cgroup.procs", Errno::PERM, weigh(), "write to"),
-        ] {
-            let fixture = Rc::new(Fixture::new(FILES));
-            fixture.refuse(end, e);
-            let mut tree = tree(&fixture, purpose, Enable::MoveAndControl);
-            let error = tree.make(1).expect_err(end);
-            assert_eq!(error.errno(), Some(e), "{end}");
-            let text = error.to_string();
-            assert!(text.starts_with(answer) && text.contains(end), "{text}");
-            let permission = [Errno::ACCESS, Errno::PERM].contains(&e);
-            assert_eq!(text.contains(FIX), permission, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_leaf_that_cannot_be_used_is_not_left() {
-        let fixture = Rc::new(Fixture::new(&[("cgroup.procs", ""), ("cgroup.subtree_control", "")]));
-        let mut frozen = tree(&fixture, Purpose::Freeze, Enable::Nothing);
-        frozen.make(1).expect("nothing is refused");
-        let error = frozen.leaf(0).expect_err("no cgroup.freeze").to_string();
-        assert!(error.contains("Linux 5.2"), "{error}");
-        let fixture = Rc::new(Fixture::new(FILES));
-        let mut weighed = tree(&fixture, Purpose::Weigh(vec![1]), Enable::Nothing);
-        weighed.make(1).expect("nothing is refused");
-        fixture.refuse("c0/cpu.weight", Errno::INVAL);
-        assert_eq!(weighed.leaf(0).expect_err("refused").errno(), Some(Errno::INVAL));
-        assert_eq!(written(&fixture).len(), 2, "{:?}", written(&fixture));
-    }
-
-    /// The kernel's own files: frozen, thawed, and taken apart with a process in it, which goes home.
-    #[test]
-    fn a_live_tree_is_taken_apart_whoever_is_in_it() {
-        let ground = match Survey::new().freezer {
-            Ok(ground) => ground,
-            Err(why) => {
-                return crate::skip::skip("a_live_tree_is_taken_apart_whoever_is_in_it", &why);
-            }
-        };
-        let own = rustix::process::getpid();
-        let start = crate::procfs::stat(own).expect("readable").expect("alive").start;
-        let mut tree = Tree::plan(ground, Purpose::Freeze, own, start);
-        let root = tree.root.clone();
-        tree.make(1).expect("it is ours");
-        let leaf = tree.leaf(0).expect("it is ours");
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
-        rustix::io::write(leaf.procs().next().expect("open"), child.id().to_string().as_bytes())
-            .expect("our child");
-        leaf.freeze().expect("it is ours");
-        assert!(leaf.is_frozen() && leaf.usage().is_some());
-        // Another tree in its place is not touched.
-        let mut foreign = tree.image().expect("short");
-        foreign.inode += 1;
-        assert_eq!(raw::dissolve(&foreign), Undone::default());
-        assert!(leaf.is_frozen());
-        let undone = tree.dissolve().expect("it is ours");
-        assert_eq!((undone.thawed, undone.removed), (1, 2));
-        assert!(!root.exists());
-        let home = std::fs::read_to_string(format!("/proc/{}/cgroup", child.id())).expect("alive");
-        let ours = std::fs::read_to_string("/proc/self/cgroup").expect("alive");
-        assert_eq!(home, ours);
-        child.kill().expect("ours");
-        child.wait().expect("ours");
-    }
-}
+mod tests;

@@ -167,6 +167,12 @@ impl LinuxHost {
         }
     }
 
+    /// The file by which clients are frozen, where cgroups hold them.
+    #[must_use]
+    pub fn freezes_by(&self) -> Option<&'static str> {
+        self.tree.as_ref().map(Tree::freezes_by)
+    }
+
     /// Bytes of memory that the kernel keeps for a client; `None` where none are.
     #[must_use]
     pub fn memory_due(&self, client: ClientId) -> Option<u64> {

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::super::files::fixture::Fixture;
 use super::super::raw::SwitchedOn;
-use super::super::survey::Enable;
+use super::super::survey::{Enable, Hierarchy};
 use super::super::tree::Purpose;
 use super::super::users::Due;
 use super::*;
@@ -37,8 +37,8 @@ fn tree(fixture: &Rc<Fixture>, own: &[(&str, &str)]) -> Tree {
     fixture.cgroup("own", &bounded);
     let dir = fixture.path("own");
     let (mount, shown) = (fixture.path(""), "/".into());
-    let ground =
-        Ground { dir: dir.clone(), home: dir, mount, shown, knob: Knob::Weight, enable: Enable::Control };
+    let (hierarchy, knob, enable) = (Hierarchy::Unified, Knob::Weight, Enable::Control);
+    let ground = Ground { dir: dir.clone(), home: dir, mount, shown, hierarchy, knob, enable };
     let pid = Pid::from_raw(7).expect("positive");
     Tree::with_files(ground, Purpose::Keep, pid, StartTime(9), Rc::<Fixture>::clone(fixture))
 }
