@@ -711,3 +711,29 @@ fn a_client_thawed_by_somebody_else_is_frozen_again() {
     running.signal(Signal::INT);
     assert_eq!(running.end().code, Some(130));
 }
+
+/// Somebody moves a command's process out of its cgroup, and removes that: signals hold it from then on, and the run goes on.
+#[test]
+fn a_command_whose_cgroup_is_removed_is_held_by_signals() {
+    let Some(ground) = freezer("a_command_whose_cgroup_is_removed_is_held_by_signals") else { return };
+    let sandbox = Sandbox::own();
+    let mut running = two(&sandbox, &[]);
+    let tree = eventually("a tree", || trees(&ground, running.scheduler()).pop());
+    eventually("both to run", || (cpu(&sandbox.with("client-")) > 20).then_some(()));
+    let moved = one(&sandbox, "client-a");
+    std::fs::write(ground.join("cgroup.procs"), moved.pid.to_string()).expect("ours");
+    eventually("its cgroup to be empty", || std::fs::remove_dir(tree.join("c0")).is_ok().then_some(()));
+    let parts = || ["client-a", "client-b"].map(|name| one(&sandbox, name).cpu);
+    let before = parts();
+    eventually("a second for both", || {
+        assert_eq!(running.child.try_wait().expect("ours"), None, "the run goes on");
+        let used: u64 = parts().iter().sum::<u64>() - before.iter().sum::<u64>();
+        (used > 100).then_some(())
+    });
+    let [a, b] = [0, 1].map(|i| parts()[i] - before[i]);
+    assert!(a * 3 > b * 2 && b * 3 > a * 2, "equal shares: {a} and {b} ticks");
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code, Some(130));
+    assert_eq!(sandbox.processes(), []);
+    assert!(!tree.exists());
+}

@@ -167,8 +167,9 @@ impl LinuxHost {
             if !self.rests.is_open(client) {
                 self.rests.giving.push(client); // Who comes instead decides how.
             }
-        } else {
-            self.put_behind(i).map_err(|e| host_error(&e))?;
+        } else if let Err(e) = self.put_behind(i) {
+            let gone = self.awaits_leaf(i, &e) || self.has_lost_leaf(i, &e);
+            return if gone { Ok(false) } else { Err(host_error(&e)) };
         }
         Ok(true)
     }
@@ -312,7 +313,7 @@ impl LinuxHost {
         }
         for i in resting {
             let hold = |e: &mut Self| e.hold_client(i).map(|_| ()).map_err(|(_, e)| e);
-            let done = if taken { hold(self) } else { self.put_behind(i).map_err(|e| host_error(&e)) };
+            let done = if taken { hold(self) } else { self.put_behind_or_hold(i) };
             if let Err(e) = done {
                 self.news.push_back(News::Failed(ClientId(i as u32), e));
             }
@@ -322,7 +323,7 @@ impl LinuxHost {
             let i = client.index();
             let done = if wanting > 0 && fills_gaps {
                 let behind = self.clients[i].condition == Condition::Behind;
-                if behind { Ok(()) } else { self.put_behind(i).map_err(|e| host_error(&e)) }
+                if behind { Ok(()) } else { self.put_behind_or_hold(i) }
             } else if runs {
                 self.hold_client(i).map(|_| ()).map_err(|(_, e)| e)
             } else {
@@ -332,6 +333,16 @@ impl LinuxHost {
                 self.news.push_back(News::Failed(client, e));
             }
             wanting = wanting.saturating_sub(u64::from(width));
+        }
+    }
+
+    /// Lets client `i` have what the others leave. One whose cgroup somebody has removed is held.
+    fn put_behind_or_hold(&mut self, i: usize) -> std::result::Result<(), HostError> {
+        match self.put_behind(i) {
+            Err(e) if self.awaits_leaf(i, &e) || self.has_lost_leaf(i, &e) => {
+                self.hold_client(i).map(|_| ()).map_err(|(_, e)| e)
+            }
+            done => done.map_err(|e| host_error(&e)),
         }
     }
 

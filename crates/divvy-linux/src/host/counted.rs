@@ -144,17 +144,17 @@ impl LinuxHost {
 
     /// The same where it is not made anew: its processes are elsewhere, and are held by signals from now on.
     pub(super) fn has_lost_leaf(&mut self, i: usize, why: &Error) -> bool {
-        let attached = self.clients[i].selector.is_some() && is_gone(why.errno());
-        if let Some(leaf) = self.clients[i].leaf.as_mut().filter(|_| attached) {
-            // There is nothing to thaw.
-            let _ = leaf.give_up_freezing();
-            return true;
+        if !is_gone(why.errno()) {
+            return false;
         }
-        let lost = self.clients[i].is_counted() && is_gone(why.errno());
-        if lost {
+        if self.clients[i].is_counted() {
             self.count_no_more(i);
+            return !self.clients[i].is_counted();
         }
-        lost && !self.clients[i].is_counted()
+        let Some(leaf) = self.clients[i].leaf.as_mut() else { return false };
+        // There is nothing to thaw.
+        let _ = leaf.give_up_freezing();
+        true
     }
 
     /// The members of client `i` are whoever is in its cgroup, or below it.

@@ -138,16 +138,26 @@ impl LinuxHost {
             let c = &mut self.clients[i];
             (c.condition, c.audited) = (Condition::Held, None);
             if let Some(leaf) = c.leaf.as_ref().filter(|_| behind) {
-                leaf.put_behind(false).map_err(failed)?;
+                match leaf.put_behind(false) {
+                    // Removed in this moment: the next hold finds that out.
+                    Err(e) if is_gone(e.errno()) => {}
+                    done => done.map_err(failed)?,
+                }
             }
             return Ok(Delivery::Sent);
         }
         if c.condition.is_behind()
             && let Some(leaf) = &c.leaf
         {
-            leaf.put_behind(false).map_err(failed)?;
+            let done = leaf.put_behind(false);
             c.condition = Condition::Released;
+            match done {
+                Err(e) if self.has_lost_leaf(i, &e) => return self.hold_client(i),
+                done => done.map_err(failed)?,
+            }
         }
+        let c = &mut self.clients[i];
+        let look = &mut Look::new(&mut self.table, &mut self.tally, now, true);
         // More than this and the way to its stop it shall not show. Where a clock lagged behind, its state is looked at in vain.
         c.audited = Some(c.members.last_total());
         // Whoever was held before may stand in part: somebody else has resumed one of its processes, or the guardian all.
@@ -205,7 +215,7 @@ impl LinuxHost {
         match delivery {
             Err(e) if self.awaits_leaf(i, &e) => Ok(Delivery::Sent),
             // In what is gone nobody is frozen.
-            Err(e) if self.clients[i].selector.is_some() && is_gone(e.errno()) => Ok(Delivery::Sent),
+            Err(e) if self.clients[i].leaf.is_some() && is_gone(e.errno()) => Ok(Delivery::Sent),
             delivery => delivery,
         }
     }
