@@ -712,17 +712,20 @@ fn a_client_thawed_by_somebody_else_is_frozen_again() {
     assert_eq!(running.end().code, Some(130));
 }
 
-/// Somebody moves a command's process out of its cgroup, and removes that: signals hold it from then on, and the run goes on.
-#[test]
-fn a_command_whose_cgroup_is_removed_is_held_by_signals() {
-    let Some(ground) = freezer("a_command_whose_cgroup_is_removed_is_held_by_signals") else { return };
+/// Somebody moves a command's process out of its cgroup, and may remove that: signals hold it from then on, and the run goes on.
+fn check_moved(test: &str, removed: bool) {
+    let Some(ground) = freezer(test) else { return };
     let sandbox = Sandbox::own();
     let mut running = two(&sandbox, &[]);
     let tree = eventually("a tree", || trees(&ground, running.scheduler()).pop());
     eventually("both to run", || (cpu(&sandbox.with("client-")) > 20).then_some(()));
     let moved = one(&sandbox, "client-a");
     std::fs::write(ground.join("cgroup.procs"), moved.pid.to_string()).expect("ours");
-    eventually("its cgroup to be empty", || std::fs::remove_dir(tree.join("c0")).is_ok().then_some(()));
+    if removed {
+        eventually("its cgroup to be empty", || std::fs::remove_dir(tree.join("c0")).is_ok().then_some(()));
+    } else {
+        eventually("it to be suspended", || (one(&sandbox, "client-a").state == 'T').then_some(()));
+    }
     let parts = || ["client-a", "client-b"].map(|name| one(&sandbox, name).cpu);
     let before = parts();
     eventually("a second for both", || {
@@ -736,4 +739,14 @@ fn a_command_whose_cgroup_is_removed_is_held_by_signals() {
     assert_eq!(running.end().code, Some(130));
     assert_eq!(sandbox.processes(), []);
     assert!(!tree.exists());
+}
+
+#[test]
+fn a_command_whose_cgroup_is_removed_is_held_by_signals() {
+    check_moved("a_command_whose_cgroup_is_removed_is_held_by_signals", true);
+}
+
+#[test]
+fn a_command_that_is_moved_out_of_its_cgroup_is_held_by_signals() {
+    check_moved("a_command_that_is_moved_out_of_its_cgroup_is_held_by_signals", false);
 }

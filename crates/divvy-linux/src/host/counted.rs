@@ -104,7 +104,7 @@ impl LinuxHost {
     }
 
     /// Whether any of the processes that client `i` is known to have is in another cgroup than its.
-    fn has_left(&self, i: usize) -> bool {
+    pub(super) fn has_left(&self, i: usize) -> bool {
         let c = &self.clients[i];
         let (Some(tree), Some(leaf)) = (&self.tree, &c.leaf) else { return false };
         let there: HashSet<Pid> = leaf.pids().into_iter().flatten().collect();
@@ -131,6 +131,16 @@ impl LinuxHost {
         if held {
             let _ = self.hold_client(i);
         }
+    }
+
+    /// Somebody has moved a process of command `i` out of its cgroup, which stands: signals hold all of it from now on.
+    pub(super) fn give_up_leaf(&mut self, i: usize) {
+        if let Some(leaf) = &mut self.clients[i].leaf {
+            // Who is still in it and cannot be thawed is let go when it is taken apart.
+            let _ = leaf.give_up_freezing();
+        }
+        // One that cannot be held now is found running at the next look.
+        let _ = self.hold_client(i);
     }
 
     /// The cgroup of client `i` cannot be frozen or thawed: where it is gone, and made anew with the next weights

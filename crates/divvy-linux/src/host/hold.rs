@@ -62,7 +62,11 @@ impl LinuxHost {
                 Some(before) if total > before + AUDIT_SLACK => {
                     c.audited = None;
                     if c.stands(look) {
-                        continue; // Time of children that was only booked now.
+                        // Time of children that was only booked now, or of one that somebody has moved out of the cgroup that stands.
+                        if c.selector.is_none() && !counted && !c.stops() && self.has_left(i) {
+                            self.give_up_leaf(i);
+                        }
+                        continue;
                     }
                     c.condition = Condition::Resumed;
                     self.held_check.found_resumed(now);
@@ -136,7 +140,9 @@ impl LinuxHost {
                 done => done.map_err(failed)?,
             }
             let c = &mut self.clients[i];
-            (c.condition, c.audited) = (Condition::Held, None);
+            // Of one whose cgroup does not count, this much: whoever was moved out of it runs on.
+            let told = c.selector.is_none() && !c.is_counted();
+            (c.condition, c.audited) = (Condition::Held, told.then(|| c.members.last_total()));
             if let Some(leaf) = c.leaf.as_ref().filter(|_| behind) {
                 match leaf.put_behind(false) {
                     // Removed in this moment: the next hold finds that out.
