@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::place::{Lock, Locked, listen_in, lock_in, log_in, remove_socket_in};
 use crate::protect::Shelter;
 use crate::routes::{Context, router};
+use crate::rules::RulesFile;
 use crate::scheduler::{End, Scheduler, Settings};
 use crate::server::Server;
 use crate::subscribers::Subscribers;
@@ -358,14 +359,15 @@ impl Prepared {
         // The directory is private, so nobody could connect in the moment before the mode is set either.
         let listener = listen_in(self.place.dir(), 0o600).map_err(Failure::system)?;
         let owner = rustix::process::geteuid().as_raw();
-        if let Some(path) = divvy_api::rules::path() {
-            let rules = handle.clone();
-            crate::rules::watch(path, move |loaded| rules.post(Command::TakeRules(Box::new(loaded))));
-        }
+        let rules = divvy_api::rules::path().map(|path| {
+            let to = handle.clone();
+            RulesFile::watch(path, move |loaded| to.post(Command::TakeRules(Box::new(loaded))))
+        });
         let context = Context {
             scheduler: handle,
             local: Local::new(shelter.clone()),
             market: None,
+            rules,
             metrics: Metrics::new(None),
             ready: None,
             limiter: None,

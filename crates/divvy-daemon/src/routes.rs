@@ -24,6 +24,7 @@ use crate::lookers::Lookers;
 use crate::market::message::Who;
 use crate::message::{Answer, Command, Handle, Refusal};
 use crate::metrics::{self, Metrics};
+use crate::rules::RulesFile;
 use crate::subscribers::Subscribers;
 use crate::{local, market};
 use divvy_api::types::{Change, ErrorCode, GroupChange, MEMBERS_SHOWN, NewClient};
@@ -50,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) local: local::Local,
     /// The market, where this divvyd keeps one.
     pub(crate) market: Option<market::message::Handle>,
+    /// The user's rules, where this divvyd follows them.
+    pub(crate) rules: Option<RulesFile>,
     pub(crate) metrics: Metrics,
     /// True once a system's divvyd has found its clients of before; nobody waits where there is none.
     pub(crate) ready: Option<watch::Receiver<bool>>,
@@ -265,6 +268,11 @@ async fn detach_group(
 }
 
 async fn rules(State(context): State<Context>) -> Answered {
+    if let Some(file) = context.rules {
+        // What was written a moment ago counts: it is read before the answer.
+        let read = tokio::task::spawn_blocking(move || file.refresh()).await;
+        read.map_err(|e| Refusal::new(ErrorCode::Internal, e, "see divvyd's log"))?;
+    }
     context.scheduler.ask(Command::Rules).await
 }
 

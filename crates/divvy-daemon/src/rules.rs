@@ -1,6 +1,7 @@
 //! The file of a user's rules, read at the start and whenever it changes.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use divvy_api::rules::{self, Rules, RulesError};
 use divvy_linux::clock;
@@ -24,25 +25,59 @@ impl Loaded {
     }
 }
 
-/// Hands what the file says to `take`, now and whenever it says something else, until the process ends. Where the kernel does
-/// not tell of changes, that is said, and it is read once.
-pub(crate) fn watch(path: PathBuf, take: impl Fn(Loaded) + Send + 'static) {
-    let first = Loaded::read(&path);
-    take(first.clone());
-    let follow = move || {
-        if let Err(e) = follow(first, &take) {
-            crate::say(format_args!("the rules are not read again when they change: watch their file: {e}"));
-        }
-    };
-    if let Err(e) = std::thread::Builder::new().name("divvyd-rules".into()).spawn(follow) {
-        crate::say(format_args!("the rules are not read again when they change: start a thread: {e}"));
+/// A file of rules that is followed: what it says goes to `take` whenever it is something else than before. Clones are of the
+/// same file.
+#[derive(Clone)]
+pub(crate) struct RulesFile {
+    path: PathBuf,
+    /// What was handed over last.
+    last: Arc<Mutex<Option<Loaded>>>,
+    take: Arc<dyn Fn(Loaded) + Send + Sync>,
+}
+
+impl std::fmt::Debug for RulesFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RulesFile").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-fn follow(mut last: Loaded, take: &impl Fn(Loaded)) -> rustix::io::Result<()> {
-    let path = last.path.clone();
+impl RulesFile {
+    /// Hands what the file says to `take`, now and whenever it says something else, until the process ends. Where the kernel
+    /// does not tell of changes, that is said, and it is read when it is asked for.
+    pub(crate) fn watch(path: PathBuf, take: impl Fn(Loaded) + Send + Sync + 'static) -> Self {
+        let file = Self { path, last: Arc::default(), take: Arc::new(take) };
+        file.refresh();
+        let followed = file.clone();
+        let follow = move || {
+            if let Err(e) = follow(&followed) {
+                crate::say(format_args!(
+                    "the rules are not read again when they change: watch their file: {e}"
+                ));
+            }
+        };
+        if let Err(e) = std::thread::Builder::new().name("divvyd-rules".into()).spawn(follow) {
+            crate::say(format_args!("the rules are not read again when they change: start a thread: {e}"));
+        }
+        file
+    }
+
+    /// Reads the file, and hands over what it says if that is something new: whoever asks for the rules afterwards is told of
+    /// these, however shortly before they were written.
+    pub(crate) fn refresh(&self) {
+        // Held while it is handed over, so that what was read last is handed over last.
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Loaded::read(&self.path);
+        if last.as_ref() != Some(&now) {
+            (self.take)(now.clone());
+            *last = Some(now);
+        }
+    }
+}
+
+fn follow(file: &RulesFile) -> rustix::io::Result<()> {
+    let path = &file.path;
     loop {
-        let dir = nearest_dir(&path);
+        let dir = nearest_dir(path);
         let watching = inotify::init(CreateFlags::CLOEXEC)?;
         let of_dir = WatchFlags::CLOSE_WRITE
             | WatchFlags::MOVED_TO
@@ -55,14 +90,10 @@ fn follow(mut last: Loaded, take: &impl Fn(Loaded)) -> rustix::io::Result<()> {
         // The file may be a link to one elsewhere, which changes there.
         let of_file =
             WatchFlags::CLOSE_WRITE | WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
-        let _ = inotify::add_watch(&watching, &path, of_file);
+        let _ = inotify::add_watch(&watching, path, of_file);
         // What changed before we watched was not told.
-        let now = Loaded::read(&path);
-        if now != last {
-            take(now.clone());
-            last = now;
-        }
-        if nearest_dir(&path) != dir {
+        file.refresh();
+        if nearest_dir(path) != dir {
             continue;
         }
         let mut events = [0; 4096];
@@ -91,7 +122,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config/divvy/config.toml");
         let (told, loads) = channel();
-        watch(path.clone(), move |loaded| told.send(loaded.rules).unwrap());
+        RulesFile::watch(path.clone(), move |loaded| told.send(loaded.rules).unwrap());
         let next = || loads.recv_timeout(Duration::from_secs(30)).expect("to be told");
         let name =
             |rules: Result<Option<Rules>, RulesError>| rules.unwrap().map(|all| all.rules[0].name.clone());

@@ -123,6 +123,25 @@ fn what_matches_a_rule_is_a_client(sandbox: &Sandbox) {
     eventually("nobody to be held", || sandbox.suspended().is_empty().then_some(()));
 }
 
+/// However shortly before they were written, what is told of the rules is of those.
+#[test]
+fn what_was_just_written_is_what_is_told() {
+    let sandbox = Sandbox::own();
+    for (i, command) in
+        [&["rules", "start"][..], &["rules"], &["rules", "start"], &["rules"]].iter().enumerate()
+    {
+        sandbox.write("config.toml", &format!("[[rule]]\nname = 'none-{i}-*'\n"));
+        let outcome = sandbox.run(command);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let said = String::from_utf8(outcome.stdout).unwrap();
+        assert!(said.starts_with(&format!("line 1: none-{i}-*: ")), "{i}: {said}");
+    }
+    sandbox.write("config.toml", "[[rule]]\nnam = 'none'\n");
+    let outcome = sandbox.run(&["rules"]);
+    assert_eq!(outcome.code, Some(4), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("line 2: unknown field `nam`"), "{}", outcome.stderr);
+}
+
 /// The rule of docs/recipes.md has a kernel of Jupyter.
 #[test]
 fn the_recipe_for_notebooks_is_true() {

@@ -223,6 +223,7 @@ fn begin(
         scheduler: handle.clone(),
         local: Local::new(shelter.clone()),
         market: Some(to_market.clone()),
+        rules: None,
         metrics: Metrics::new(Some(&stats)),
         ready: Some(ready),
         limiter: Some(limiter.clone()),
