@@ -1,7 +1,7 @@
-//! Files that are written whole or not at all.
+//! Files that are written: whole or not at all, and into directories that are there.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::{Code, Failure};
@@ -14,11 +14,37 @@ pub(crate) fn beside(file: &Path, word: &str) -> PathBuf {
     name.into()
 }
 
+/// Whether the directory is there into which `file` is to be written; better known before anything runs.
+///
+/// # Errors
+/// [`Failure`] of a file, which says what to make.
+pub(crate) fn check_dir(file: &Path) -> Result<(), Failure> {
+    let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) else { return Ok(()) };
+    match std::fs::metadata(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let (file, dir) = (file.display(), dir.display());
+            let text = format!("write {file}: there is no directory {dir}; make it first (mkdir -p {dir})");
+            Err(Failure::new(Code::File, text))
+        }
+        // Whatever else is wrong is told by the call that opens it.
+        _ => Ok(()),
+    }
+}
+
+/// The same, of each file that an option names.
+///
+/// # Errors
+/// As [`check_dir`].
+pub(crate) fn check_dirs(files: &[&Option<PathBuf>]) -> Result<(), Failure> {
+    files.iter().filter_map(|file| file.as_deref()).try_for_each(check_dir)
+}
+
 /// Puts `text` in the place of what is in `file`, by another file beside it.
 ///
 /// # Errors
 /// [`Failure`] of a file; what was there is there still.
 pub(crate) fn replace(file: &Path, text: &str) -> Result<(), Failure> {
+    check_dir(file)?;
     let new = beside(file, "new");
     let write = || -> std::io::Result<()> {
         let mut out = File::create(&new)?;
@@ -32,6 +58,15 @@ pub(crate) fn replace(file: &Path, text: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_is_not_there_is_named() {
+        let said = |file: &str| check_dir(Path::new(file)).map_err(|failure| failure.text);
+        let text = "write /nosuch/a/x: there is no directory /nosuch/a; make it first (mkdir -p /nosuch/a)";
+        assert_eq!(said("/nosuch/a/x"), Err(text.to_owned()));
+        assert_eq!([said("x"), said("/x"), said("/dev/null/x")], [Ok(()), Ok(()), Ok(())]);
+        assert_eq!(check_dirs(&[&None, &Some("/nosuch/x".into())]).unwrap_err().code, Code::File);
+    }
 
     #[test]
     fn a_file_is_replaced_or_stays() {

@@ -14,7 +14,7 @@ use divvy_engine::{ClientState, Divergence, Timeline, TraceReader};
 use divvy_policy::{Instant, Nanos};
 use serde_json::{Value, json};
 
-use crate::{Code, Failure, print, tell, trace_file};
+use crate::{Code, Failure, files, print, tell, trace_file};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PlotArgs {
@@ -90,6 +90,7 @@ impl Window {
 }
 
 pub(crate) fn run(args: &PlotArgs) -> Result<Code, Failure> {
+    files::check_dirs(&[&args.perfetto, &args.svg, &args.png])?;
     let bad = |e: Divergence| trace_file::unusable(&args.trace, &e);
     let run = trace_file::with_lines(&args.trace, |lines| Timeline::read(lines))?.map_err(bad)?;
     if run.clients.is_empty() || run.end == run.start {

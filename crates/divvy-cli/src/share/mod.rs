@@ -31,7 +31,7 @@ use rustix::io::Errno;
 pub(crate) use tasks::check_command;
 
 use crate::args::ShareArgs;
-use crate::{Code, Failure, capable, cpus, nearest};
+use crate::{Code, Failure, capable, cpus, files, nearest};
 
 pub(crate) use backend::BackendArg;
 pub(crate) use trace::TraceFormat;
@@ -134,6 +134,7 @@ fn pipes_of(args: &ShareArgs, tasks: &[tasks::Task]) -> Result<(screen::Pipes, V
 
 /// Opens a file to be written. A fifo that nobody reads would have us wait, for ever perhaps, before anything runs.
 fn create(path: &Path) -> Result<(File, String), Failure> {
+    files::check_dir(path)?;
     let name = path.display();
     let failed = |e: std::io::Error| {
         let fix = match e.raw_os_error() {

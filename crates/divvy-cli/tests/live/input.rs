@@ -75,7 +75,12 @@ fn bad_input_starts_nothing(sandbox: &Sandbox) {
         (&["--cpus", "99999"], 2, "CPU 99999", "0,2-3"),
         (&["--cpus", "x"], 2, "'x' is no CPU", "0,2-3"),
         (&["--cpus", "3-2"], 2, "empty", "0,2-3"),
-        (&["--report", "/no/such/dir/report"], 4, "/no/such/dir/report", "create"),
+        (
+            &["--report", "/no/such/dir/report"],
+            4,
+            "there is no directory /no/such/dir",
+            "(mkdir -p /no/such/dir)",
+        ),
         (&["--trace", "."], 4, ".", "create"),
         (&["--quantum", "10s", "--unscaled", "1000000:true"], 2, "a cycle of", "smaller shares"),
         (&["--no-such-option"], 2, "--no-such-option", "--help"),

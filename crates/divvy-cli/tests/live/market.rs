@@ -320,7 +320,12 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     let picture = sandbox.path("picture.svg");
     fair.must(ROOT, &format!("currency tree --svg -o {}", picture.display()));
     assert!(std::fs::read_to_string(&picture).unwrap().contains("/small</text>"));
-    fair.refuses(ROOT, "currency tree -o no-such-directory/tree", FILE, &["write no-such-directory/tree"]);
+    fair.refuses(
+        ROOT,
+        "currency tree -o no-such-directory/tree",
+        FILE,
+        &["write no-such-directory/tree", "mkdir -p"],
+    );
     // It ends, and what it had goes back.
     let process = sandbox.wait_for(1, ": small;").remove(0);
     kill_process(process.pid, Signal::KILL).expect("end it");

@@ -13,7 +13,7 @@ use divvy_market::{Kind, Resource};
 use super::args::TreeArgs;
 use super::{refused, what};
 use crate::remote::json;
-use crate::{Code, Failure, print};
+use crate::{Code, Failure, files, print};
 
 pub(super) use text::{Lines, cut, legend};
 
@@ -27,6 +27,7 @@ pub(crate) fn picture(graph: &Graph, resource: Resource) -> String {
 
 pub(super) fn run(args: &TreeArgs) -> Result<Code, Failure> {
     let api = args.ask.of.api()?;
+    files::check_dirs(&[&args.output])?;
     let graph = api.market().map_err(refused)?;
     // Whoever asks for one names it as the daemon understands it; the graph has its best name.
     let root = match &args.currency {
