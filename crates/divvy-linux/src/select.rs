@@ -45,6 +45,15 @@ pub struct SelectorError {
     text: String,
     what: String,
     fix: &'static str,
+    unknown_user: bool,
+}
+
+impl SelectorError {
+    /// Whether all that is wrong with it is that there is no user of that name.
+    #[must_use]
+    pub const fn is_of_an_unknown_user(&self) -> bool {
+        self.unknown_user
+    }
 }
 
 /// Characters in a pattern at most: it is matched with every process's name, over and over.
@@ -134,7 +143,7 @@ impl FromStr for Selector {
     type Err = SelectorError;
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
-        let bad = |what: String, fix| SelectorError { text: text.to_owned(), what, fix };
+        let bad = |what: String, fix| SelectorError { text: text.to_owned(), what, fix, unknown_user: false };
         let Some((kind, which)) = text.split_once(':') else {
             return Err(bad("it does not say what kind of selector it is".into(), KINDS));
         };
@@ -153,7 +162,8 @@ impl FromStr for Selector {
             "group" => Self::Group(pid()?),
             "session" => Self::Session(pid()?),
             "user" => Self::User(which.parse().ok().or_else(|| user_id(which)).ok_or_else(|| {
-                bad(format!("there is no user '{which}'"), "give a name or a number that id(1) knows")
+                let fix = "give a name or a number that id(1) knows";
+                SelectorError { unknown_user: true, ..bad(format!("there is no user '{which}'"), fix) }
             })?),
             "cgroup" => Self::Cgroup(cgroup_path(which).ok_or_else(|| {
                 let fix = "give it as /proc/PID/cgroup does, as in cgroup:/user.slice";
@@ -162,7 +172,8 @@ impl FromStr for Selector {
             "name" | "command" if which.chars().count() > PATTERN_MAX => {
                 let what = format!("the pattern is longer than {PATTERN_MAX} characters");
                 let text = format!("{kind}:{}...", which.chars().take(16).collect::<String>());
-                return Err(SelectorError { text, what, fix: "write * for what comes after" });
+                let fix = "write * for what comes after";
+                return Err(SelectorError { text, what, fix, unknown_user: false });
             }
             "name" => Self::Name(which.to_owned()),
             "command" => Self::Command(which.to_owned()),

@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use divvy_api::client::{Api, ApiError, Asked, Choice};
 use divvy_api::launch::{LaunchError, with_choice};
 use divvy_api::types::ErrorCode;
-use divvy_linux::Selector;
+use divvy_linux::{Selector, SelectorError};
 
 use crate::{Code, Failure, nearest};
 
@@ -96,7 +96,8 @@ pub(crate) struct Ask<W: ClapArgs> {
     pub(crate) of: W,
 }
 
-/// Reads `tree:4711`, or `@tree:4711` as among the tasks of `divvy share`; a number alone is a pid.
+/// Reads `tree:4711`, or `@tree:4711` as among the tasks of `divvy share`; a number alone is a pid. Whether there is such a
+/// process, or such a user, is divvyd's to say.
 pub(super) fn parse_selector(text: &str) -> Result<String, String> {
     let text = text.trim();
     let text = text.strip_prefix('@').unwrap_or(text);
@@ -104,8 +105,11 @@ pub(super) fn parse_selector(text: &str) -> Result<String, String> {
         Ok(_) => format!("pid:{text}"),
         Err(_) => text.to_owned(),
     };
-    let read: Result<Selector, _> = whole.parse();
-    read.map(|_| whole.clone()).map_err(|e| format!("{e}{}", nearest::selector_hint(&whole)))
+    let read: Result<Selector, SelectorError> = whole.parse();
+    match read {
+        Err(e) if !e.is_of_an_unknown_user() => Err(format!("{e}{}", nearest::selector_hint(&whole))),
+        _ => Ok(whole),
+    }
 }
 
 /// What a command cannot have that only the system's divvyd serves. What that does not permit has a code of its own; all else
@@ -174,6 +178,7 @@ mod tests {
             ("@tree:4711", "tree:4711"),
             ("name:make*", "name:make*"),
             ("below:make:name:cc1*", "below:make:name:cc1*"),
+            ("user:no-such-user", "user:no-such-user"),
         ] {
             assert_eq!(parse_selector(text).as_deref(), Ok(read));
         }
@@ -185,7 +190,6 @@ mod tests {
             ("-1", "'-1' is no process number"),
             ("99999999999", "'99999999999' is no process number"),
             ("tree:x", "'x' is no process number"),
-            ("user:no-such-user", "there is no user 'no-such-user'"),
             ("cgroup:a/b", "is no absolute path"),
         ] {
             let e = parse_selector(text).expect_err(text);

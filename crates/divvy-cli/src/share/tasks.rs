@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use divvy_linux::{CpuMask, Selector};
+use divvy_linux::{CpuMask, Selector, SelectorError};
 use divvy_policy::{CpuLimit, Share};
 use serde::Deserialize;
 
@@ -233,7 +233,11 @@ fn from_word(word: &str) -> Result<Task, Failure> {
 }
 
 fn parse_selector(text: &str, whose: &str) -> Result<Selector, Failure> {
-    text.parse().map_err(|e| usage(format!("{whose}: {e}{}", nearest::selector_hint(text))))
+    text.parse().map_err(|e: SelectorError| {
+        // As a process that is not there.
+        let code = if e.is_of_an_unknown_user() { Code::NotStarted } else { Code::Usage };
+        Failure::new(code, format!("{whose}: {e}{}", nearest::selector_hint(text)))
+    })
 }
 
 fn by_shell(command: &str) -> Vec<OsString> {
@@ -486,6 +490,8 @@ mod tests {
         let seen: Vec<_> =
             tasks.iter().map(|t| (t.name.as_str(), t.selector().is_some(), t.ends())).collect();
         assert_eq!(seen, [("tree:77", true, true), ("sleep", false, true), ("user:root", true, false)]);
+        let (code, text) = error(&["1:@user:no-such-user"]);
+        assert_eq!(code, Code::NotStarted, "{text}");
         let (code, text) = error(&["1:@pid:none"]);
         assert_eq!(code, Code::Usage);
         assert_eq!(

@@ -29,7 +29,7 @@ fn bad_input_starts_nothing(sandbox: &Sandbox) {
         (&["1:@slice:a"], 2, "'slice' is no kind of selector", "tree:123 or user:alice"),
         (&["1:@usr:root"], 2, "'usr' is no kind of selector", "did you mean 'user'?"),
         (&["1:@pid:x"], 2, "'x' is no process number", "positive number"),
-        (&["1:@user:no-such-user"], 2, "no user 'no-such-user'", "id(1)"),
+        (&["1:@user:no-such-user"], 3, "no user 'no-such-user'", "id(1)"),
         (&["1:@cgroup:a"], 2, "'a' is no absolute path", "/proc/PID/cgroup"),
         (&["1:@pid:1"], 3, "never touched: it is the first process", "another process"),
         (&["1:@pid:4194305"], 3, "there is no process 4194305", "ps"),

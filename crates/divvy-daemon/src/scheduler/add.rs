@@ -1,6 +1,6 @@
 //! Taking in clients: commands that are started here, and processes that run already.
 
-use divvy_linux::{AttachFor, Command as HostCommand, Pid, Selector, StartTime, user_name};
+use divvy_linux::{AttachFor, Command as HostCommand, Pid, Selector, SelectorError, StartTime, user_name};
 use divvy_market::CurrencyId;
 use divvy_policy::{ClientId, Share};
 
@@ -31,10 +31,17 @@ pub(super) struct Of {
 /// Ancestors among whom a client is looked for.
 const ANCESTORS_MAX: usize = 4096;
 
+fn parse_selector(text: &str) -> Result<Selector, Refusal> {
+    text.parse().map_err(|e: SelectorError| {
+        let unknown = e.is_of_an_unknown_user();
+        Refusal::new(if unknown { ErrorCode::NoSuchUser } else { ErrorCode::BadRequest }, e, "")
+    })
+}
+
 /// The selector of a client of many users' divvyd, which starts no commands: it would start them as root.
 fn selector_of(new: &NewClient) -> Result<Selector, Refusal> {
     match (&new.command, &new.selector) {
-        (None, Some(text)) => text.parse().map_err(|e| bad_request(e, "")),
+        (None, Some(text)) => parse_selector(text),
         (Some(_), None) => Err(bad_request(
             "the system's divvyd starts no commands: they would not run as you",
             "start it as yourself, with `divvy run`, which attaches what it has started",
@@ -111,7 +118,7 @@ impl Scheduler {
             )),
             (Some(command), None) => self.start(new, share, command, group.as_ref()),
             (None, Some(text)) => {
-                let selector: Selector = text.parse().map_err(|e| bad_request(e, ""))?;
+                let selector = parse_selector(text)?;
                 self.shelter_caller(&selector, who);
                 if new.dry_run {
                     self.plan(new, share, &selector, None)
