@@ -15,6 +15,7 @@ use crate::rules::RulesArgs;
 use crate::share::{BackendArg, TraceFormat};
 use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
 use crate::site::SiteArgs;
+use crate::time;
 use crate::top::TopArgs;
 use crate::usage::UsageArgs;
 use crate::web::WebArgs;
@@ -120,12 +121,12 @@ pub(crate) struct ShareArgs {
     pub(crate) from: Option<String>,
 
     /// End after this time: 30s, 2m, 500ms. Without it, divvy ends with its last command
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = time::parse)]
     pub(crate) time: Option<Duration>,
 
     /// CPU time of one share in one cycle (rate: time between decisions; dispatchers: of one slice), 1ms to 10s. Where it is
     /// not given, shares such as 997 and 1009 get less, so that a cycle is no longer than a second [default: 10ms]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
     pub(crate) quantum: Option<Duration>,
 
     /// Who decides: NAME or NAME:KEY=VALUE,... A gate (exact, alps, alps-basic, rate) or a dispatcher (fcfs, las,
@@ -145,7 +146,7 @@ pub(crate) struct ShareArgs {
     pub(crate) cpus: Vec<String>,
 
     /// Longest run in one go (exact): even inside the cycle, for more signals
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
     pub(crate) slice: Option<Duration>,
 
     /// Commands released for each CPU at a time (exact): how many strangers compete with [default: 1]
@@ -153,7 +154,7 @@ pub(crate) struct ShareArgs {
     pub(crate) presence: Option<u32>,
 
     /// Time after which the past is forgotten (rate) [default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
     pub(crate) period: Option<Duration>,
 
     /// Do not divide the shares by their greatest common divisor (exact, alps): 10:20 has ten times the cycle of 1:2
@@ -166,7 +167,7 @@ pub(crate) struct ShareArgs {
     pub(crate) keep_terminal: bool,
 
     /// Time between SIGTERM and SIGKILL at the end
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time::parse)]
     pub(crate) grace: Duration,
 
     /// Write the report (JSON, docs/report.schema.json) to FILE

@@ -24,6 +24,7 @@ mod share;
 mod sim;
 mod site;
 mod strip;
+mod time;
 mod top;
 mod trace_file;
 mod usage;
@@ -31,6 +32,7 @@ mod web;
 
 pub use completions::script as completion_script;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -212,6 +214,40 @@ pub fn command() -> clap::Command {
     help::with_endings(args::Args::command())
 }
 
+/// The arguments that these words are, the program's own name first.
+fn parse(words: &[OsString]) -> Result<args::Args, clap::Error> {
+    let read = |words: &[OsString]| {
+        command().try_get_matches_from(words).and_then(|found| args::Args::from_arg_matches(&found))
+    };
+    read(words)
+        .map_err(|e| wrong_value(words, read).filter(|_| e.kind() == ErrorKind::UnknownArgument).unwrap_or(e))
+}
+
+/// What is wrong with a value that begins with a minus, as in `--for -1s`, which clap takes for an option that it does not know:
+/// what it says where option and value are one word, if it finds the value wrong then.
+fn wrong_value<T>(
+    words: &[OsString],
+    read: impl Fn(&[OsString]) -> Result<T, clap::Error>,
+) -> Option<clap::Error> {
+    let options = words.iter().map_while(|word| word.to_str().filter(|word| *word != "--")).count();
+    let is_value = |word: &OsString| {
+        let after = word.to_str().and_then(|word| word.strip_prefix('-'));
+        after.is_some_and(|after| after.starts_with(|c: char| c == '.' || c.is_ascii_digit()))
+    };
+    let is_option =
+        |word: &OsString| word.to_str().is_some_and(|word| word.starts_with('-') && !word.contains('='));
+    (1..options).filter(|&at| is_value(&words[at]) && is_option(&words[at - 1])).find_map(|at| {
+        let mut whole = words[at - 1].clone();
+        // `--for=-1s`, and `-s-1x`.
+        whole.push(if words[at - 1].to_string_lossy().starts_with("--") { "=" } else { "" });
+        whole.push(&words[at]);
+        let joined = [&words[..at - 1], &[whole], &words[at + 1..]].concat();
+        let is_of_the_value =
+            |e: &clap::Error| matches!(e.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue);
+        read(&joined).err().filter(is_of_the_value)
+    })
+}
+
 /// What is wrong with the arguments, in one line like every other failure.
 fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
@@ -249,7 +285,7 @@ pub fn main() -> ExitCode {
     // that does nothing, because commands do not inherit it. What cannot be had is gone without.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     completions::answer_shell();
-    let args = match command().try_get_matches().and_then(|found| args::Args::from_arg_matches(&found)) {
+    let args = match parse(&std::env::args_os().collect::<Vec<_>>()) {
         Ok(args) => args,
         // Help and version are no errors.
         Err(e) if !e.use_stderr() => e.exit(),
@@ -349,6 +385,27 @@ mod tests {
             let said = said(line);
             assert!(said.ends_with(text) && !said.contains('\n'), "{line}: {said}");
         }
+    }
+
+    #[test]
+    fn a_value_that_begins_with_a_minus_is_seen_as_one() {
+        for (line, value, allowed) in [
+            ("divvy share --for -1s 1:x", "'-1s' for '--for <TIME>'", "as in 30s, 2m or 500ms"),
+            ("divvy share --limit -5% 1:x", "'-5%' for '--limit <[NAME=]LIMIT>'", "write 50% (of one CPU)"),
+            ("divvy run --limit -.5% -- x", "'-.5%' for '--limit <LIMIT>'", "write 50% (of one CPU)"),
+            ("divvy run -s -5x -- x", "'-5x' for '--share <N>'", "a whole number from 1 to 1000000"),
+            ("divvy set x --reserve -5%", "'-5%' for '--reserve <RESERVE>'", "write RESOURCE:VALUE"),
+            ("divvy set x -5", "'-5' for '[SHARE]'", "a whole number from 1 to 1000000"),
+            ("divvy plot t --from -1s", "'-1s' for '--from <TIME>'", "as in 30s, 2m or 500ms"),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let said = one_line(&parse(&words).expect_err(line));
+            assert!(said.contains(value) && said.contains(allowed), "{line}: {said}");
+        }
+        // What no option takes is still what it is.
+        let words: Vec<OsString> = "divvy share --quiet -5x 1:x".split(' ').map(OsString::from).collect();
+        let said = one_line(&parse(&words).expect_err("no such option"));
+        assert!(said.contains("unexpected argument '-5'"), "{said}");
     }
 
     #[test]

@@ -247,7 +247,7 @@ pub(crate) struct OfferArgs {
     pub(crate) want: Give,
 
     /// How long the offer waits: 10m, 2h. Until it is withdrawn if not given
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::time::parse)]
     pub(crate) wait: Option<Duration>,
 
     /// For which of your currencies or clients; your own currency if not given

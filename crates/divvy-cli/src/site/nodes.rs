@@ -127,7 +127,7 @@ pub(super) fn parse_time(
     range: RangeInclusive<Duration>,
     words: &str,
 ) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    let time = crate::time::parse(text)?;
     if range.contains(&time) { Ok(time) } else { Err(format!("give {words}")) }
 }
 

@@ -1,0 +1,26 @@
+//! Times on the command line: `30s`, `2m`, `500ms`.
+
+use std::time::Duration;
+
+/// Reads a time.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let example = "write a number and its unit, as in 30s, 2m or 500ms";
+    if text.trim_start().starts_with('-') {
+        return Err(format!("a time is not negative; {example}"));
+    }
+    humantime::parse_duration(text).map_err(|e| format!("{e}; {example}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_or_it_is_said_what_to_write() {
+        assert_eq!(parse("1m 30s"), Ok(Duration::from_secs(90)));
+        for (text, why) in [("-1s", "a time is not negative; write "), ("5", "as in 30s, 2m or 500ms")] {
+            let said = parse(text).expect_err(text);
+            assert!(said.contains(why), "{text}: {said}");
+        }
+    }
+}
