@@ -5,6 +5,7 @@ pub(crate) mod args;
 mod attach;
 pub(crate) mod group;
 mod look;
+mod reserved;
 mod run;
 mod table;
 pub(crate) mod which;
@@ -152,8 +153,13 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     };
     warn_of_no_effect(&api, &args.reserve.map_or_else(Vec::new, |reserve| reserve.resources()));
     // What the system's divvyd has reserved are tickets, and no bounds of the client's.
-    let has = client.bounds.changed_by(bounds);
-    let limit = limit::shown_of(&client, limit_ppm.is_some()) + &bounds::shown(has);
+    let reserved = if system && !args.ask.json { reserved::shown(&api, &client).ok() } else { None };
+    let has = match &reserved {
+        Some(_) => client.bounds,
+        None => client.bounds.changed_by(bounds),
+    };
+    let reserved = reserved.unwrap_or_default();
+    let limit = limit::shown_of(&client, limit_ppm.is_some()) + &reserved + &bounds::shown(has);
     told(&client, args.ask.json, format_args!("{}: share {}{limit}", client.name, client.share))
 }
 
