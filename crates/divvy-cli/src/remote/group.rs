@@ -1,7 +1,7 @@
 //! Groups on the command line: `build`, `build=3`, `build/tests`; `build/` where a client could be meant too.
 
 use divvy_api::client::{Api, ApiError};
-use divvy_api::types::{ErrorCode, Group, NewClient};
+use divvy_api::types::{Clients, ErrorCode, Group, NewClient};
 
 use super::{json, of_its_owner, seconds};
 use crate::{Code, Failure, nearest, print};
@@ -55,12 +55,21 @@ pub(super) fn client_or_group<C, G>(
     Err(Failure { text, ..e.into() })
 }
 
-/// The client or group that may have been meant.
+/// The client or group that may have been meant. At the system's divvyd, whose names are USER/NAME, the caller's own may be
+/// called by the second part.
 fn likest(api: &Api, key: &str) -> String {
     let Ok(all) = api.clients() else { return String::new() };
-    let groups: Vec<String> = all.groups.iter().map(|group| format!("{}/", group.name)).collect();
-    let names = all.clients.iter().map(|client| client.name.as_str());
-    nearest::hint(key, names.chain(groups.iter().map(String::as_str)))
+    let uid = rustix::process::geteuid().as_raw();
+    let user = divvy_linux::user_name(uid).unwrap_or_else(|| uid.to_string());
+    nearest::hint(key, names(&all, &user).iter().map(String::as_str))
+}
+
+/// By what clients and groups can be called by `user`.
+fn names(all: &Clients, user: &str) -> Vec<String> {
+    let own = all.clients.iter().filter(|client| client.user.as_deref() == Some(user));
+    let own = own.filter_map(|client| client.name.split_once('/')).map(|(_, name)| name.to_owned());
+    let whole = all.clients.iter().map(|client| client.name.clone());
+    own.chain(whole).chain(all.groups.iter().map(|group| format!("{}/", group.name))).collect()
 }
 
 fn client_then_group<C, G>(
@@ -111,7 +120,25 @@ pub(super) fn detached(group: &Group) -> String {
 
 #[cfg(test)]
 mod tests {
+    use divvy_api::types::Client;
+
     use super::*;
+
+    #[test]
+    fn ones_own_clients_have_two_names_at_the_systems_divvyd() {
+        let client = |name: &str, user: &str| Client {
+            name: name.to_owned(),
+            user: Some(user.to_owned()),
+            ..Client::default()
+        };
+        let clients = vec![client("alice/build", "alice"), client("bob/tests", "bob")];
+        let all = Clients { window_ns: 0, age_ns: 0, clients, groups: Vec::new() };
+        let likest = |key| nearest::hint(key, names(&all, "alice").iter().map(String::as_str));
+        assert_eq!(likest("biuld"), "; did you mean 'build'?");
+        assert_eq!(likest("alice/biuld"), "; did you mean 'alice/build'?");
+        assert_eq!(likest("bob/test"), "; did you mean 'bob/tests'?");
+        assert_eq!(likest("test"), "", "bob's");
+    }
 
     #[test]
     fn a_group_may_have_a_share() {
