@@ -49,7 +49,12 @@ impl Clients {
             Some(market) if Change { paused: None, ..change } != Change::default() => {
                 to_its_end(set_terms(scheduler, market, who, key, change)).await
             }
-            _ => scheduler.ask(Command::Change { key, change, who }).await,
+            Some(market) => {
+                let denied = Denied::new(&who, &key, Some(change));
+                let answer = scheduler.ask(Command::Change { key, change, who }).await;
+                denied.note_in(&market, answer).await
+            }
+            None => scheduler.ask(Command::Change { key, change, who }).await,
         }
     }
 
@@ -82,6 +87,33 @@ fn fits(plugin: Option<u32>) -> Result<(), Refusal> {
 async fn to_its_end(work: impl Future<Output = Answered> + Send + 'static) -> Answered {
     let done = tokio::spawn(work).await;
     done.unwrap_or_else(|e| Err(Refusal::new(ErrorCode::Internal, e, "see divvyd's log")))
+}
+
+/// A request about a client, as the audit log is to tell of it where the scheduler refuses it: the market never hears of it then.
+struct Denied {
+    who: Who,
+    client: String,
+    /// What was to be changed; `None` where the client was to be let go.
+    change: Option<Change>,
+}
+
+impl Denied {
+    fn new(who: &Who, key: &str, change: Option<Change>) -> Self {
+        Self { who: who.clone(), client: key.to_owned(), change }
+    }
+
+    /// Has a line about it written where it was refused because the client is another user's.
+    async fn note_in(self, market: &Market, answer: Answered) -> Answered {
+        if let Err(refusal) = &answer
+            && refusal.code == ErrorCode::NotPermitted
+        {
+            let Self { who, client, change } = self;
+            let why = refusal.message.clone();
+            // It is refused again, which is what is written down.
+            let _ = market.ask(who, Ask::Denied { client, change: change.map(Box::new), why }).await;
+        }
+        answer
+    }
 }
 
 /// What the scheduler keeps of `bounds`, and what the market does: reservations, which are hard tickets.
@@ -162,8 +194,11 @@ async fn set_terms(scheduler: Scheduler, market: Market, who: Who, key: String, 
         return Err(Refusal::new(ErrorCode::BadRequest, text, "give another share"));
     }
     let of_limits = Change { limit_ppm: change.limit_ppm, bounds, ..Change::default() };
-    let ask = Command::Owned { key, who: who.clone() };
-    let Answer::Owned(id, owner, had, had_cpus) = scheduler.ask(ask).await? else { return Err(unexpected()) };
+    let denied = Denied::new(&who, &key, Some(change));
+    let owned = scheduler.ask(Command::Owned { key, who: who.clone() }).await;
+    let Answer::Owned(id, owner, had, had_cpus) = denied.note_in(&market, owned).await? else {
+        return Err(unexpected());
+    };
     let key = id.to_string();
     let limits_change = of_limits != Change::default();
     if limits_change {
@@ -207,8 +242,11 @@ async fn set_terms(scheduler: Scheduler, market: Market, who: Who, key: String, 
 }
 
 async fn let_go(scheduler: Scheduler, market: Market, who: Who, key: String) -> Answered {
-    let owned = scheduler.ask(Command::Owned { key, who: who.clone() }).await?;
-    let Answer::Owned(id, owner, ..) = owned else { return Err(unexpected()) };
+    let denied = Denied::new(&who, &key, None);
+    let owned = scheduler.ask(Command::Owned { key, who: who.clone() }).await;
+    let Answer::Owned(id, owner, ..) = denied.note_in(&market, owned).await? else {
+        return Err(unexpected());
+    };
     let last = scheduler.ask(Command::Detach { key: id.to_string(), who }).await?;
     // Before the answer: after a crash nobody is divided again who was let go. The scheduler's own word that it has left
     // may have come first.

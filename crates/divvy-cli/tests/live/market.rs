@@ -598,6 +598,60 @@ fn what_a_client_reserves_is_said() {
     let _client = fair.client(alice_uid(), "job");
     let said = fair.must(alice_uid(), "set job --system --reserve disk:30%,memory:20%");
     assert_eq!(said, format!("{}/job: share 1, reserved memory 20%, reserved disk 30%", alice_uid()));
-    let said = fair.must(alice_uid(), "set job --system --reserve disk:none");
-    assert_eq!(said, format!("{}/job: share 1", alice_uid()));
+    // Not only what was just asked for.
+    let all = ", reserved cpu 10%, reserved memory 20%, reserved disk 30%";
+    let said = fair.must(alice_uid(), "set job --system --reserve cpu:10%");
+    assert_eq!(said, format!("{}/job: share 1{all}", alice_uid()));
+    assert_eq!(fair.must(alice_uid(), "set job 2"), format!("{}/job: share 2{all}", alice_uid()));
+    let said = fair.must(alice_uid(), "set job --system --reserve disk:none,cpu:none");
+    assert_eq!(said, format!("{}/job: share 2, reserved memory 20%", alice_uid()));
+}
+
+/// Whoever tries to change another user's client is told of in the audit log.
+#[test]
+fn what_is_refused_of_anothers_client_is_in_the_audit_log() {
+    let Some(sandbox) = Sandbox::shared("what_is_refused_of_anothers_client_is_in_the_audit_log") else {
+        return;
+    };
+    let fair = Fair::open(&sandbox);
+    let _client = fair.client(alice_uid(), "job");
+    let job = format!("{}/job", alice_uid());
+    let asked = [("set", " 3"), ("set", " --limit 50%"), ("pause", ""), ("resume", ""), ("detach", "")];
+    for (ask, more) in asked {
+        fair.refuses(bob_uid(), &format!("{ask} {job}{more}"), DENIED, &["belongs to"]);
+    }
+    fair.refuses(alice_uid(), "set jbo 3", NO_SUCH, &["; did you mean 'job'?"]);
+    let told = eventually("five lines", || {
+        let audit = fair.json(bob_uid(), "market audit");
+        let told: Vec<(String, String)> =
+            audit["entries"].as_array().expect("entries").iter().map(told_of).collect();
+        (told.len() >= asked.len()).then_some(told)
+    });
+    let expected =
+        asked.map(|(ask, _)| (format!("{ask} {job}"), format!("client '{job}' belongs to {}", alice_uid())));
+    assert_eq!(told, expected);
+    assert!(fair.must(ROOT, "market audit").contains(&format!(": detach client={job}  REFUSED: ")));
+}
+
+/// A client that left by itself, was let go, or was a run's: the scheduler says so, and who let it go has said so before.
+#[test]
+fn who_leaves_is_told_of_once() {
+    let Some(sandbox) = Sandbox::shared("who_leaves_is_told_of_once") else { return };
+    let fair = Fair::open(&sandbox);
+    let _client = fair.client(alice_uid(), "job");
+    fair.must(alice_uid(), "detach job");
+    let share = ["share", "--quiet", "--from", &format!("uid:{}", alice_uid()), "1:sleep 1"];
+    let outcome = fair.spawn(ROOT, &share).end();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    // What is refused is written with what comes after it, or within a second.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let audit = fair.must(ROOT, "market audit");
+    let left: Vec<&str> = audit.lines().filter(|line| line.contains(": leave ")).collect();
+    assert!(left.len() >= 2 && !left.iter().any(|line| line.contains("REFUSED")), "{audit}");
+}
+
+/// What an entry of the audit log says was asked of which client, and why it was refused.
+fn told_of(entry: &Value) -> (String, String) {
+    let word = |value: &Value| value.as_str().unwrap_or("nothing").to_owned();
+    (format!("{} {}", word(&entry["what"]["ask"]), word(&entry["what"]["client"])), word(&entry["refused"]))
 }

@@ -18,7 +18,7 @@ use divvy_api::market::{
     NewNice, NewOffer, NewTicket, Offer, Offered, Ticket, TicketChange,
 };
 use divvy_api::site::{Orders, Report, Site, SiteTable};
-use divvy_api::types::ErrorCode;
+use divvy_api::types::{Change, ErrorCode};
 
 /// Questions that wait for the market at most; more are refused.
 const QUEUE: usize = 1024;
@@ -177,6 +177,14 @@ pub(crate) enum Ask {
     /// The client has left the scheduler, or could not be scheduled after all.
     Leave {
         client: divvy_market::CurrencyId,
+    },
+    /// Nothing: the scheduler has refused `change` of a client, or to let it go, because it is another user's. The audit log
+    /// tells of it.
+    Denied {
+        /// As it was asked for.
+        client: String,
+        change: Option<Box<Change>>,
+        why: String,
     },
     /// Another policy; superusers only. What it grants and bounds holds from then on.
     Reload(Box<Policy>),

@@ -33,7 +33,7 @@ use super::store::{AuditLine, Recovered, Store, StoreConfig, StoreError};
 use crate::budget::Budget;
 use crate::message::Refusal;
 use crate::say;
-use divvy_api::types::ErrorCode;
+use divvy_api::types::{Change, ErrorCode};
 
 /// Questions that are done together, at most.
 const BATCH: usize = 256;
@@ -697,6 +697,15 @@ fn words(ask: &Ask) -> serde_json::Value {
             })
         }
         Ask::Leave { client } => json!({ "ask": "leave", "client": client }),
+        Ask::Denied { client, change: None, .. } => json!({ "ask": "detach", "client": client }),
+        Ask::Denied { client, change: Some(change), .. } => {
+            let ask = match (change.paused, Change { paused: None, ..**change } == Change::default()) {
+                (Some(true), true) => "pause",
+                (Some(false), true) => "resume",
+                _ => "set",
+            };
+            json!({ "ask": ask, "client": client, "request": change })
+        }
         Ask::Reload(policy) => json!({ "ask": "reload", "policy": policy }),
     }
 }
