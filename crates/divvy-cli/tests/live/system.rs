@@ -540,6 +540,30 @@ fn a_reload_loses_nothing_and_a_bad_policy_changes_nothing() {
     spinner.wait().unwrap();
 }
 
+/// They may come yet, so it is no error; but whoever misspelt one has to hear of it.
+#[test]
+fn users_of_the_policy_who_are_not_there_are_named() {
+    let Some(sandbox) = system_sandbox("users_of_the_policy_who_are_not_there_are_named") else { return };
+    let policy = "[users]\nno-such-a = { cpu = 5 }\nroot = { cpu = 5 }\ndefault = { cpu = 5 }\n1234567 = { cpu = 5 }\n\
+                  [bounds.no-such-b]\ncpu = 5\n[admins]\nusers = ['root', 'no-such-c']\n";
+    let mut system = System::start(&sandbox, policy, &["--cpus", &one_cpu()]);
+    let lines = |system: &System| -> Vec<String> {
+        let log = system.log();
+        log.lines().filter(|line| line.contains("no user of that name")).map(str::to_owned).collect()
+    };
+    let told = eventually("three warnings", || Some(lines(&system)).filter(|lines| lines.len() == 3));
+    for (line, (name, table)) in
+        told.iter().zip([("no-such-a", "[users]"), ("no-such-b", "[bounds]"), ("no-such-c", "[admins]")])
+    {
+        assert!(line.contains(name) && line.contains(table), "{line}");
+    }
+    sandbox.write("divvyd.toml", "[users.no-such-d]\neverything = true\n");
+    system.signal(Signal::HUP);
+    let told = eventually("another warning", || Some(lines(&system)).filter(|lines| lines.len() == 4));
+    assert!(told[3].contains("no-such-d") && told[3].contains("[users]"), "{told:?}");
+    assert_eq!(system.stop(), Some(0), "{}", system.log());
+}
+
 /// Connections of somebody who asks as fast as answers come.
 const FLOOD: usize = 8;
 /// Of shares 3 and 1 on one CPU, the larger has 0.75 of it; under a flood of requests at least, and at most.

@@ -234,6 +234,16 @@ impl Policy {
         }
     }
 
+    /// The users whom the policy names and who are not `known` by name, each with the table that names them.
+    pub(crate) fn strangers(&self, known: impl Fn(&str) -> bool) -> Vec<(&'static str, &str)> {
+        let users = self.users.keys().filter(|name| *name != EVERYBODY).map(|name| ("users", name));
+        let bounds = self.bounds.keys().map(|name| ("bounds", name));
+        let admins = self.admins.users.iter().map(|name| ("admins", name));
+        let all = users.chain(bounds).chain(admins).map(|(table, name)| (table, name.as_str()));
+        // A number needs no account.
+        all.filter(|(_, name)| name.parse::<u32>().is_err() && !known(name)).collect()
+    }
+
     /// Whether that is so of users whom the policy does not name.
     pub(crate) fn everything_of_all(&self) -> bool {
         self.users.get(EVERYBODY).and_then(|terms| terms.everything).unwrap_or(false)

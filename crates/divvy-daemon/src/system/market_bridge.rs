@@ -166,20 +166,27 @@ async fn attach_again(scheduler: &Scheduler, admitted: Admitted) -> Result<(), S
 impl Follower {
     /// Makes true what the policy says of administrators, and of users all of whose processes are a client.
     pub(super) async fn follow(&self, policy: &Policy) {
-        let number = |name: &String, look: fn(&str) -> Option<u32>| {
-            let id = look(name).or_else(|| name.parse().ok());
+        for (table, name) in policy.strangers(|name| user_id(name).is_some()) {
+            tracing::warn!(
+                name,
+                "[{table}]: there is no user of that name yet; what it says of them waits for the account"
+            );
+        }
+        let number = |name: &String, look: fn(&str) -> Option<u32>| look(name).or_else(|| name.parse().ok());
+        let group = |name: &String| {
+            let id = number(name, group_id);
             if id.is_none() {
-                tracing::warn!(name, "[admins]: there is nobody of that name");
+                tracing::warn!(name, "[admins]: there is no group of that name yet");
             }
             id
         };
         let users = policy.admins.users.iter().filter_map(|name| number(name, user_id)).collect();
-        let groups = policy.admins.groups.iter().filter_map(|name| number(name, group_id)).collect();
+        let groups = policy.admins.groups.iter().filter_map(group).collect();
         self.admins.set(users, groups);
         for name in policy.everything() {
-            match user_id(name).or_else(|| name.parse().ok()) {
-                Some(uid) => self.take_everything(uid).await,
-                None => tracing::warn!(name, "everything: there is no such user"),
+            // Of one who is not there yet it was said already.
+            if let Some(uid) = user_id(name).or_else(|| name.parse().ok()) {
+                self.take_everything(uid).await;
             }
         }
         self.let_others_go(policy).await;
