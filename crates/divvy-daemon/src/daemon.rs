@@ -72,7 +72,7 @@ struct Args {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Mode {
-    /// Serve the user who starts it, on a socket in $XDG_RUNTIME_DIR/divvy (else /tmp/divvy-UID)
+    /// Serve the user who starts it, on a socket in $DIVVY_RUNTIME_DIR (else $XDG_RUNTIME_DIR/divvy, else /tmp/divvy-UID)
     #[arg(long)]
     user: bool,
 
@@ -435,6 +435,14 @@ mod tests {
         assert!(Args::try_parse_from(args).unwrap().mode.system);
         let args = Args::try_parse_from(["divvyd", "--user", "--cpus", "0,2-3", "--protect", "a"]).unwrap();
         assert_eq!(args.overrides.cpus.unwrap().iter().collect::<Vec<_>>(), [0, 2, 3]);
+    }
+
+    #[test]
+    fn where_the_users_own_serves_is_said_whole() {
+        let help = command().render_long_help().to_string();
+        let help: Vec<&str> = help.split_whitespace().collect();
+        let place = "in $DIVVY_RUNTIME_DIR (else $XDG_RUNTIME_DIR/divvy, else /tmp/divvy-UID)";
+        assert!(help.join(" ").contains(place));
     }
 
     #[test]
