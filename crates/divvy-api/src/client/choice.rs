@@ -25,14 +25,30 @@ pub enum Choice {
     System(PathBuf),
 }
 
-/// The socket that `DIVVY_SYSTEM_SOCKET` names, else [`SYSTEM_SOCKET`].
+/// What is there where an administrator has set up a system's divvyd, whether it runs or not.
+const SET_UP: [&str; 3] = [
+    "/etc/divvy/divvyd.toml",
+    "/etc/systemd/system/sockets.target.wants/divvyd.socket",
+    "/etc/systemd/system/multi-user.target.wants/divvyd.service",
+];
+
+/// The socket that `DIVVY_SYSTEM_SOCKET` names.
 #[expect(
     clippy::disallowed_methods,
     reason = "the client is the edge: where to ask is told by the environment"
 )]
+fn named_socket() -> Option<PathBuf> {
+    std::env::var_os("DIVVY_SYSTEM_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// That one, else [`SYSTEM_SOCKET`].
 pub(super) fn system_socket() -> PathBuf {
-    let named = std::env::var_os("DIVVY_SYSTEM_SOCKET").filter(|path| !path.is_empty());
-    named.map_or_else(|| PathBuf::from(SYSTEM_SOCKET), PathBuf::from)
+    named_socket().unwrap_or_else(|| PathBuf::from(SYSTEM_SOCKET))
+}
+
+/// ` (DIVVY_SYSTEM_SOCKET)` after a socket that is named there.
+pub(super) fn named_by(socket: &Path) -> &'static str {
+    if named_socket().is_some_and(|named| named == socket) { " (DIVVY_SYSTEM_SOCKET)" } else { "" }
 }
 
 #[expect(
@@ -51,6 +67,18 @@ impl Choice {
     /// [`ApiError::Mode`] where `DIVVY_MODE` is another word.
     pub fn new(asked: Option<Asked>, socket: Option<PathBuf>) -> Result<Self, ApiError> {
         Self::decide(asked, mode().as_deref(), &socket.unwrap_or_else(system_socket))
+    }
+
+    /// Where the user's own is asked though an administrator has set up a system's here, which does not run: what tells of
+    /// that. Nothing where somebody has said whom to ask.
+    #[must_use]
+    pub fn instead_of_system() -> Option<&'static Path> {
+        let is_told = mode().is_some_and(|mode| !mode.is_empty()) || named_socket().is_some();
+        if is_told || Path::new(SYSTEM_SOCKET).exists() {
+            return None;
+        }
+        // A unit that is enabled is a link, which may lead nowhere in a container.
+        SET_UP.iter().map(Path::new).find(|path| path.symlink_metadata().is_ok())
     }
 
     fn decide(asked: Option<Asked>, mode: Option<&str>, socket: &Path) -> Result<Self, ApiError> {

@@ -37,7 +37,7 @@ pub enum ApiError {
     #[error("no divvyd runs: nobody listens at {}", .0.display())]
     NotRunning(PathBuf),
     /// Nobody listens at the system's socket.
-    #[error("the system's divvyd does not run: nobody listens at {}; its administrator starts it (divvyd --system), and --own asks your own divvyd", .0.display())]
+    #[error("the system's divvyd does not run: nobody listens at {}{}; its administrator starts it (divvyd --system), and --own asks your own divvyd", .0.display(), choice::named_by(.0))]
     NoSystem(PathBuf),
     /// Somebody serves the system's socket who cannot be trusted with what is asked there.
     #[error("the socket {} is served by user {uid}, who is neither root nor you: not asked; name the right one with --system-socket or DIVVY_SYSTEM_SOCKET", path.display())]

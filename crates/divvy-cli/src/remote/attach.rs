@@ -31,6 +31,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         let plan = args.ask.of.ask(|api| api.plan(&new))?;
         print(if args.ask.json { json(&plan)? } else { planned(&plan) })?;
     } else {
+        args.ask.of.warn_of_own();
         let added = args.ask.of.try_ask(|api| api.add(&new))?;
         let client = added.map_err(|e| of_its_currency(args.terms.from.as_deref(), e))?;
         args.terms.warn_of_no_effect(&args.ask.of);

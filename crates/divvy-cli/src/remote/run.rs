@@ -26,6 +26,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Code, Failure> {
     let program = args.command.first().ok_or_else(|| Failure::new(Code::Usage, "no command"))?;
     check_command(program)?;
     args.terms.cpus()?; // Refused before anything is started.
+    args.which.warn_of_own();
     let base = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
     let (told, tell) =
         std::io::pipe().map_err(|e| Failure::new(Code::System, format!("open a pipe: {e}")))?;

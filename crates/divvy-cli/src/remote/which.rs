@@ -8,7 +8,7 @@ use divvy_api::launch::{LaunchError, with_choice};
 use divvy_api::types::ErrorCode;
 use divvy_linux::{Selector, SelectorError};
 
-use crate::{Code, Failure, nearest};
+use crate::{Code, Failure, nearest, tell};
 
 /// For commands that either divvyd can answer. Without any of these the system's is asked where its socket is there, else
 /// the user's own; `DIVVY_MODE` decides otherwise.
@@ -65,6 +65,14 @@ impl Which {
         Ok(matches!(self.choice()?, Choice::System(_)))
     }
 
+    /// Before something becomes a client: says so where that is the user's own divvyd's though the machine has a system's, which
+    /// does not run.
+    pub(super) fn warn_of_own(&self) {
+        if !self.own && !self.system && self.system_socket.is_none() {
+            warn_of_own();
+        }
+    }
+
     /// Asks it; the user's own is started if none runs.
     ///
     /// # Errors
@@ -82,6 +90,17 @@ impl Which {
         call: impl Fn(&Api) -> Result<T, ApiError>,
     ) -> Result<Result<T, LaunchError>, Failure> {
         Ok(with_choice(&self.choice()?, call))
+    }
+}
+
+/// Says so where the user's own divvyd is asked though the machine has a system's, which does not run.
+pub(crate) fn warn_of_own() {
+    if let Some(set_up) = Choice::instead_of_system() {
+        let set_up = set_up.display();
+        tell(format_args!(
+            "divvy: the system's divvyd does not run, though it is set up here ({set_up}): your own divides this, not among all \
+             users; --own, or DIVVY_MODE=user, says that it is meant"
+        ));
     }
 }
 

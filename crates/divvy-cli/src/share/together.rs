@@ -23,6 +23,7 @@ use super::tasks::{Task, What};
 use crate::args::ShareArgs;
 use crate::remote::group::{self, GroupArg};
 use crate::remote::of_its_currency;
+use crate::remote::which::warn_of_own;
 use crate::{Code, Failure, cpus};
 
 pub(super) use accounts::Accounts;
@@ -89,7 +90,12 @@ impl Plan {
     /// [`Failure`] where it cannot be had, or has no such group or currency, or does not divide the CPUs that were asked for.
     pub(super) fn make(args: &ShareArgs, cpus: Option<&CpuMask>) -> Result<Option<Self>, Failure> {
         let (among, choice) = match (&args.group, &args.from) {
-            (Some(group), _) => (Among::Group(group.clone()), Choice::new(None, None)?),
+            (Some(group), _) => {
+                if !args.quiet {
+                    warn_of_own();
+                }
+                (Among::Group(group.clone()), Choice::new(None, None)?)
+            }
             (None, Some(currency)) => {
                 (Among::Currency(currency.clone()), Choice::new(Some(Asked::System), None)?)
             }

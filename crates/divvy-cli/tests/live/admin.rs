@@ -62,6 +62,33 @@ fn a_login_node_is_divided_by_its_recipe() {
     check(look.1.expect("what it shows"), &printed[1]).unwrap();
 }
 
+/// Where an administrator has set up a system's divvyd that does not run, whose own is asked is told once, and not who said so.
+#[test]
+fn a_systems_divvyd_that_does_not_run_is_told_of() {
+    let Some(machine) = OwnMachine::new("a_systems_divvyd_that_does_not_run_is_told_of", "true") else {
+        return;
+    };
+    let parts = [
+        "cp target/release/* /usr/local/bin/\ndivvy run -- true\n",
+        "mkdir -p /etc/divvy && : > /etc/divvy/divvyd.toml\ndivvy run -- true\n",
+        "divvy share --group x 1:true 2>&1 >/dev/null | grep system\n",
+        "divvy run --own -- true; DIVVY_MODE=user divvy run -- true; divvy share -q --group x 1:true; divvy ls\n",
+        "rm -r /etc/divvy; mkdir -p /etc/systemd/system/sockets.target.wants\n\
+         ln -s /nowhere /etc/systemd/system/sockets.target.wants/divvyd.socket; divvy run -- true\n",
+    ];
+    let printed = machine.run(&parts.map(str::to_owned));
+    let told = |of: &str| {
+        format!(
+            "divvy: the system's divvyd does not run, though it is set up here ({of}): your own divides this, not among all \
+             users; --own, or DIVVY_MODE=user, says that it is meant\n"
+        )
+    };
+    assert_eq!(printed[0], "");
+    assert_eq!(printed[1..3], [told("/etc/divvy/divvyd.toml"), told("/etc/divvy/divvyd.toml")]);
+    assert!(!printed[3].contains("system"), "{}", printed[3]);
+    assert_eq!(printed[4], told("/etc/systemd/system/sockets.target.wants/divvyd.socket"));
+}
+
 /// What the page does with systemd cannot be done here; that its files are what systemd takes can be seen.
 #[test]
 fn the_units_of_the_page_are_what_systemd_takes() {
