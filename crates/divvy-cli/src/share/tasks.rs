@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use divvy_linux::{CpuMask, Selector, SelectorError};
 use divvy_policy::{CpuLimit, Share};
 use serde::Deserialize;
+use serde::de::{self, Deserializer};
 
 use super::shell;
 use crate::limit::{self, NamedLimit};
@@ -86,7 +88,8 @@ struct TaskFile {
 #[serde(deny_unknown_fields)]
 struct FileTask {
     name: Option<String>,
-    share: i64,
+    #[serde(deserialize_with = "whole")]
+    share: i128,
     limit: Option<String>,
     cpus: Option<String>,
     command: Option<FileCommand>,
@@ -94,6 +97,70 @@ struct FileTask {
     dir: Option<PathBuf>,
     #[serde(default)]
     env: BTreeMap<String, String>,
+}
+
+/// A share as a file has it. What is outside its range is refused with the task's name.
+fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<i128, D::Error> {
+    struct Whole;
+
+    impl de::Visitor<'_> for Whole {
+        type Value = i128;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a whole number from 1 to {SHARE_MAX} without quotes, as in share = 2")
+        }
+
+        fn visit_i64<E: de::Error>(self, n: i64) -> Result<i128, E> {
+            Ok(n.into())
+        }
+
+        fn visit_i128<E: de::Error>(self, n: i128) -> Result<i128, E> {
+            Ok(n)
+        }
+
+        fn visit_u64<E: de::Error>(self, n: u64) -> Result<i128, E> {
+            Ok(n.into())
+        }
+    }
+
+    from.deserialize_i64(Whole)
+}
+
+/// What the reader of TOML says, in words of who writes a task file.
+fn in_words(message: &str) -> String {
+    const ABOVE: &str = "write [[task]], in two brackets, above the lines of each task";
+    let message = message.trim_end();
+    if message == "missing field `task`" {
+        return format!("it has no task; {ABOVE} (docs/tasks.md)");
+    }
+    if message.ends_with("expected `task`") || message == "invalid type: map, expected a sequence" {
+        let what = message.split_once(',').map_or(message, |(what, _)| what);
+        let what = if what.starts_with("unknown") { what } else { "[task] is one table" };
+        return format!("{what}; {ABOVE}");
+    }
+    if message == "missing field `share`" {
+        return "this task has no share; write one, as in share = 2".to_owned();
+    }
+    if let Some(what) = message.strip_suffix(", expected a string") {
+        return format!("{what}, expected a text in quotes");
+    }
+    if let Some(what) = message.strip_suffix(", expected a map") {
+        return format!("{what}, expected a table, as in env = {{ NAME = \"value\" }}");
+    }
+    match message {
+        "expected a string for the shell or a list of arguments" => {
+            "command: expected a text in quotes, for the shell, or a list of such, as in [\"make\", \"-j4\"]"
+                .to_owned()
+        }
+        "key with no value, expected `=`" => "there is no =; write it as in share = 2".to_owned(),
+        "string values must be quoted, expected literal string" => {
+            "a text has to stand in quotes, as in command = \"make -j4\"".to_owned()
+        }
+        _ if message.starts_with("invalid basic string") || message.starts_with("invalid literal string") => {
+            "a text does not end; close its quotes in this line".to_owned()
+        }
+        _ => message.to_owned(),
+    }
 }
 
 /// A string goes through the shell, a list is an argument vector.
@@ -269,7 +336,7 @@ fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
     })?;
     let file: TaskFile = toml::from_str(&text).map_err(|e| {
         let line = e.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        failed(format!("line {line}: {}", e.message().trim_end()))
+        failed(format!("line {line}: {}", in_words(e.message())))
     })?;
     let mut tasks = Vec::new();
     for (index, task) in file.task.into_iter().enumerate() {
@@ -279,7 +346,7 @@ fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
             index + 1,
             task.name.as_deref().map_or("unnamed".into(), plain)
         );
-        let share = parse_share(i128::from(task.share), &whose)?;
+        let share = parse_share(task.share, &whose)?;
         let limit = task.limit.as_deref().map(limit::parse).transpose();
         let limit = limit.map_err(|e| usage(format!("{whose}: limit {e}")))?.flatten();
         let cpus =
@@ -329,10 +396,9 @@ fn from_command(
         return Err(usage(format!("{whose}: the command is empty")));
     }
     if let Some(dir) = dir.as_deref().filter(|dir| !dir.is_dir()) {
-        return Err(Failure::new(
-            Code::NotStarted,
-            format!("{whose}: dir {}: no such directory", dir.display()),
-        ));
+        let fix = if dir.starts_with("~") { "; ~ is only the shell's: write the whole path" } else { "" };
+        let text = format!("{whose}: dir {}: no such directory{fix}", dir.display());
+        return Err(Failure::new(Code::NotStarted, text));
     }
     if let Some(key) = env.keys().find(|key| key.is_empty() || key.contains(['=', '\0'])) {
         return Err(usage(format!(
@@ -560,7 +626,46 @@ mod tests {
             assert!(text.starts_with(expected), "{text}");
         };
         check("[[task]]\nshare = 1\ncomand = 'true'\n", "FILE: line 3: unknown field `comand`");
-        check("[[task]]\nshare = 'x'\ncommand = 'true'\n", "FILE: line 2: invalid type: string \"x\"");
+        check(
+            "[[task]]\nshare = '2'\ncommand = 'true'\n",
+            "FILE: line 2: invalid type: string \"2\", expected a whole number from 1 to 1000000 without quotes, as in share = 2",
+        );
+        check(
+            "[[task]]\nshare = 2.5\n",
+            "FILE: line 2: invalid type: floating point `2.5`, expected a whole number",
+        );
+        check(
+            "[[task]]\nshare = 99999999999999999999\ncommand = 'true'\n",
+            "FILE: task 1 (unnamed): share 99999999999999999999: a share is a whole number from 1 to 1000000",
+        );
+        let above = "; write [[task]], in two brackets, above the lines of each task";
+        for (text, what) in [
+            ("", "line 1: it has no task"),
+            ("share = 1\n", "line 1: unknown field `share`"),
+            ("[task]\nshare = 1\ncommand = 'true'\n", "line 1: [task] is one table"),
+            ("[[tasks]]\nshare = 1\n", "line 1: unknown field `tasks`"),
+        ] {
+            check(text, &format!("FILE: {what}{above}"));
+        }
+        check(
+            "[[task]]\ncommand = 'true'\n",
+            "FILE: line 1: this task has no share; write one, as in share = 2",
+        );
+        for (line, what) in [
+            ("command = true", "command: expected a text in quotes, for the shell, or a list of such"),
+            ("command = make -j4", "a text has to stand in quotes, as in command = \"make -j4\""),
+            ("command = \"true", "a text does not end; close its quotes in this line"),
+            ("command: true", "there is no =; write it as in share = 2"),
+            ("limit = 50", "invalid type: integer `50`, expected a text in quotes"),
+            ("env = ['A=1']", "invalid type: sequence, expected a table, as in env = { NAME = \"value\" }"),
+            ("env = { A = 1 }", "invalid type: integer `1`, expected a text in quotes"),
+        ] {
+            check(&format!("[[task]]\nshare = 2\n{line}\n"), &format!("FILE: line 3: {what}"));
+        }
+        check(
+            "[[task]]\nshare = 2\ncommand = 'true'\ndir = '~/x'\n",
+            "FILE: task 1 (unnamed): dir ~/x: no such directory; ~ is only the shell's: write the whole path",
+        );
         check("[[task]]\nshare = 0\ncommand = 'true'\n", "FILE: task 1 (unnamed): share 0: a share is");
         check(
             "[[task]]\nshare = 1\ncpus = '3-2'\ncommand = 'true'\n",
@@ -569,7 +674,7 @@ mod tests {
         check("[[task]]\nshare = 1\ncommand = []\n", "FILE: task 1 (unnamed): the command is empty");
         check(
             "[[task]]\nshare = 1\ncommand = 7\n",
-            "FILE: line 3: expected a string for the shell or a list",
+            "FILE: line 3: command: expected a text in quotes, for the shell, or a list",
         );
         check("[[task]]\nshare = 1\n", "FILE: task 1 (unnamed): neither command nor attach;");
         check(
@@ -582,16 +687,20 @@ mod tests {
             "FILE: task 1 (unnamed): dir and env are for commands;",
         );
         check("task = []\n", "FILE: no task;");
-        std::fs::write(
-            dir.join("ok.toml"),
-            "[[task]]\nname = 'a'\nshare = 2\ncommand = ['echo', 'a b']\ndir = '/'\nenv = { K = 'V' }\n",
-        )
-        .unwrap();
-        let tasks = from_file(&dir.join("ok.toml")).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_file_of_tasks_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ok.toml");
+        let text =
+            "[[task]]\nname = 'a'\nshare = 2\ncommand = ['echo', 'a b']\ndir = '/'\nenv = { K = 'V' }\n";
+        std::fs::write(&path, text).unwrap();
+        let tasks = from_file(&path).unwrap();
         assert_eq!((tasks[0].name.as_str(), tasks[0].share.get()), ("a", 2));
         let What::Command(command) = &tasks[0].what else { panic!("{tasks:?}") };
         assert_eq!(command.argv, ["echo", "a b"]);
         assert_eq!(command.env, [("K".into(), "V".into())]);
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 }
