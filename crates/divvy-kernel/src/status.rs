@@ -244,7 +244,8 @@ fn stats_of(data: &types::data_divvy, before: Option<&types::data_divvy>, length
             runnable: client.nr_runnable,
             service_ns: used[id],
             achieved_fraction: if all == 0 { 0.0 } else { used[id] as f64 / all as f64 },
-            picks: client.picks - before.map_or(0, |before| before.dv.clients[id].picks),
+            // Its number may have been another's.
+            picks: client.picks.saturating_sub(before.map_or(0, |before| before.dv.clients[id].picks)),
         }
     });
     let clients = clients.collect();
