@@ -122,6 +122,10 @@ fn next_signal(time: Duration) -> Option<i32> {
 struct Scheduler<'o> {
     skel: DivvySkel<'o>,
     clients: Vec<Client>,
+    /// The kernel's numbers of the clients' cgroups; 0 of those that are none, or not there.
+    cgroups: Vec<u64>,
+    /// Why clients cannot be read again, if they cannot: said once.
+    unread: Option<String>,
     /// Of the clients together against everybody else.
     weight_of_all: Option<u64>,
     /// What each client's tasks had wanted when this was last looked at.
@@ -150,7 +154,9 @@ impl<'o> Scheduler<'o> {
             u32::try_from(args.watchdog.as_millis()).unwrap_or(20_000);
         let skel = open.load().map_err(not_loaded)?;
         let (demands, looked_at) = (Vec::new(), Moment::now());
-        let mut scheduler = Self { skel, clients: clients.to_vec(), weight_of_all, demands, looked_at };
+        let cgroups = clients.iter().map(cgroup_of).collect();
+        let (clients, unread) = (clients.to_vec(), None);
+        let mut scheduler = Self { skel, clients, cgroups, unread, weight_of_all, demands, looked_at };
         scheduler.spread();
         for (id, client) in scheduler.clients.iter().enumerate() {
             scheduler.assign(id, client).or_fail(SYSTEM)?;
@@ -236,11 +242,16 @@ impl<'o> Scheduler<'o> {
             }
             if let Source::Weights(_) = source {
                 self.weight_of_all = source.weight_of_all();
-                if let Ok(clients) = source.read() {
-                    self.follow(clients);
-                    continue;
+                match source.read() {
+                    Ok(clients) => {
+                        self.unread = None;
+                        self.follow(clients);
+                        continue;
+                    }
+                    Err(failure) => self.say_unread(failure.to_string()),
                 }
             }
+            self.renew();
             self.spread();
         }
     }
@@ -251,6 +262,33 @@ impl<'o> Scheduler<'o> {
         self.skel.maps.processes.update(&own, &nobody, MapFlags::ANY).context("name a client")?;
         self.skel.maps.data_divvy_data.as_deref_mut().context("no data")?.about.generation += 1;
         Ok(())
+    }
+
+    /// Weights that cannot be read: as long as it is for the same reason, that is said once.
+    fn say_unread(&mut self, why: String) {
+        if self.unread.as_ref() != Some(&why) {
+            eprintln!("divvy-scx: {why}; shares stay as they were");
+            self.unread = Some(why);
+        }
+    }
+
+    /// A client whose cgroup was removed and made again has the new one, which the kernel knows for another.
+    fn renew(&mut self) {
+        let mut changed = false;
+        for id in 0..self.clients.len() {
+            let is = cgroup_of(&self.clients[id]);
+            if is == 0 || is == self.cgroups[id] {
+                continue;
+            }
+            self.cgroups[id] = is;
+            changed = true;
+            if let Err(e) = self.assign(id, &self.clients[id]) {
+                eprintln!("divvy-scx: {e:#}; it is among the rest");
+            }
+        }
+        if changed && let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() {
+            data.about.generation += 1;
+        }
     }
 
     /// Takes over other shares, new clients, and that the cgroup of one is gone.
@@ -273,6 +311,7 @@ impl<'o> Scheduler<'o> {
                 None => changed |= self.add(client),
             }
         }
+        self.renew();
         if changed && let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() {
             data.about.generation += 1;
         }
@@ -303,10 +342,12 @@ impl<'o> Scheduler<'o> {
         if let Err(e) = self.assign(id, &client) {
             eprintln!("divvy-scx: {e:#}; it is among the rest");
         }
+        let cgroup = cgroup_of(&client);
         if id < self.clients.len() {
-            self.clients[id] = client;
+            (self.clients[id], self.cgroups[id]) = (client, cgroup);
         } else {
             self.clients.push(client);
+            self.cgroups.push(cgroup);
         }
         self.demands.resize(self.clients.len().max(self.demands.len()), 0);
         self.demands[id] = 0;
@@ -430,9 +471,29 @@ fn open<'o>(
     Ok(open)
 }
 
-/// CPUs of the machine that this program may run on now: they come and go.
+/// The kernel's number of a client's cgroup; 0 where it has none, or that is not there.
+fn cgroup_of(client: &Client) -> u64 {
+    match &client.who {
+        Who::Cgroup(dir) => cgroup::id(dir).unwrap_or(0),
+        Who::Rest | Who::Process(_) | Who::Gone => 0,
+    }
+}
+
+/// CPUs of the machine that are there now, whichever of them this program may use itself: they come and go.
 fn cpus() -> u32 {
-    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    count_of(&text).filter(|&cpus| cpus > 0).unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
+    })
+}
+
+/// How many CPUs a list such as `0,2-3` has.
+fn count_of(list: &str) -> Option<u32> {
+    let of = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        last.parse::<u32>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
+    };
+    list.trim().split(',').map(of).sum()
 }
 
 /// CPUs that this machine may ever have; as many as can be if the kernel does not say.
@@ -540,6 +601,20 @@ mod tests {
             [("0\n", Some(0)), ("0-3\n", Some(3)), ("0,2-5,9", Some(9)), ("", None), ("x", None)]
         {
             assert_eq!(last_of(list), last, "{list}");
+        }
+    }
+
+    #[test]
+    fn the_cpus_of_a_list_are_counted() {
+        for (list, count) in [
+            ("0\n", Some(1)),
+            ("0-3\n", Some(4)),
+            ("0,2-5,9", Some(6)),
+            ("", None),
+            ("3-1", None),
+            ("x", None),
+        ] {
+            assert_eq!(count_of(list), count, "{list}");
         }
     }
 

@@ -115,6 +115,30 @@ fn however_large_weights_are_the_rest_has_its_part_and_who_comes_is_known() {
     scheduler.stop();
 }
 
+/// A service that is started again has another cgroup, of the same name: it was among the rest from then on.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn a_cgroup_that_is_made_again_is_its_clients() {
+    let clients = "rest = 4\n[[client]]\nname = \"one\"\nshare = 1\ncgroup = \"/one\"\n\
+                   [[client]]\nname = \"two\"\nshare = 3\ncgroup = \"/two\"\n";
+    let (one, two) = (Group::new("one"), Group::new("two"));
+    let first = Child::start(&one.cgroup, SPIN);
+    let _two = Child::start(&two.cgroup, SPIN);
+    let mut scheduler = Scheduler::with_shares("stride", clients);
+    sleep(1_000);
+    drop(first);
+    drop(one);
+    let one = Group::new("one");
+    let _again = Child::start(&one.cgroup, SPIN);
+    sleep(1_000);
+    let look = || [&one, &two].map(|g| g.cgroup.get(&CPU_STAT).expect("there").usage.0 / 1_000);
+    let from = look();
+    sleep(SHORT_WINDOW_MS);
+    let to = look();
+    check_parts([0, 1].map(|i| to[i] - from[i]), [1, 3], |_, _| MAX_ERROR_EDGES);
+    scheduler.stop();
+}
+
 /// The file names a process; what it forks is the same client.
 #[test]
 #[ignore = "runs in the test machine: cargo xtask vm test"]
