@@ -13,41 +13,58 @@ fn rows(out: &Path, file: &str) -> Vec<Vec<f64>> {
     text.lines().skip(1).map(|line| line.split(',').map(number).collect()).collect()
 }
 
-/// Time is counted in instructions in there: what comes of it does not depend on how busy this machine is.
-#[test]
-fn a_quick_run_makes_the_page() {
+/// Makes one part of the page, whose text must have `heading`. None where there is no machine.
+///
+/// Each part has machines of its own, in which time is counted in instructions: what comes of it does not depend on how busy this
+/// machine is, nor on the parts beside it.
+fn part(test: &str, name: &str, heading: &str) -> Option<tempfile::TempDir> {
     let xtask = || Command::new(env!("CARGO_BIN_EXE_xtask"));
     let fetched = xtask().args(["vm", "fetch"]).output().expect("run xtask");
     if !fetched.status.success() {
         let why = String::from_utf8_lossy(&fetched.stderr);
-        return common::lacks("paper_isolation::a_quick_run_makes_the_page", "test machine", &why);
+        common::lacks(&format!("paper_isolation::{test}"), "test machine", &why);
+        return None;
     }
-    let dir = tempfile::tempdir().expect("a directory");
-    let out = dir.path();
-    let done = xtask().args(["paper", "isolation", "--quick", "--out"]).arg(out).output();
+    let out = tempfile::tempdir().expect("a directory");
+    let done =
+        xtask().args(["paper", "isolation", "--quick", "--only", name, "--out"]).arg(out.path()).output();
     let done = done.expect("run xtask");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let page = std::fs::read_to_string(out.join("isolation.md")).expect("a page");
-    assert!(page.contains("**This is a quick run**"), "{page}");
-    for part in ["Fig. 7", "Fig. 8", "Figs 9 and 10", "Fig. 11", "the kernel's own tests", "Very many leaves"]
-    {
-        assert!(page.contains(part), "{part}: {page}");
+    let page = std::fs::read_to_string(out.path().join("isolation.md")).expect("a page");
+    for line in ["**This is a quick run**", heading] {
+        assert!(page.contains(line), "{line}: {page}");
     }
-    // t_s,task,pages: of four tasks the two with guarantees keep them from when they have them.
-    let owned = rows(out, "fig7.csv");
+    Some(out)
+}
+
+/// t_s,task,pages: of four tasks the two with guarantees keep them from when they have them.
+#[test]
+fn guarantees_of_memory_are_kept() {
+    let Some(out) = part("guarantees_of_memory_are_kept", "fig7", "Fig. 7") else { return };
+    let owned = rows(out.path(), "fig7.csv");
     for (task, guaranteed) in [(0.0, 4096.0), (1.0, 2867.0)] {
         let had = owned.iter().filter(|row| row[1] == task).map(|row| row[2]);
         let least = had.skip_while(|&pages| pages < guaranteed).fold(f64::INFINITY, f64::min);
         assert!(least.is_finite() && least >= guaranteed * 0.98, "{task}: {least} of {guaranteed}");
     }
-    // t_s,task,pages: the first has four times what each of the others has.
-    let read = rows(out, "fig8.csv");
+}
+
+/// t_s,task,pages: the first has four times what each of the others has.
+#[test]
+fn a_disk_is_divided() {
+    let Some(out) = part("a_disk_is_divided", "fig8", "Fig. 8") else { return };
+    let read = rows(out.path(), "fig8.csv");
     let last: Vec<f64> = read.iter().rev().take(5).map(|row| row[2]).collect();
     let (others, first) = (&last[..4], last[4]);
     assert!(others.iter().all(|&pages| (first / pages / 4.0 - 1.0).abs() < 0.05), "{last:?}");
-    // tickets,task,done,cpu,disk: by an exchange the first that computes and the first that reads do more, and nobody else has
-    // less than a seventh.
-    let traded = rows(out, "fig9-10.csv");
+}
+
+/// tickets,task,done,cpu,disk: by an exchange the first that computes and the first that reads do more, and nobody else has less
+/// than a seventh.
+#[test]
+fn both_gain_by_an_exchange() {
+    let Some(out) = part("both_gain_by_an_exchange", "fig9-10", "Figs 9 and 10") else { return };
+    let traded = rows(out.path(), "fig9-10.csv");
     let of = |tickets: f64, task: f64| {
         traded.iter().find(|row| row[0] == tickets && row[1] == task).expect("a row")
     };
@@ -56,8 +73,24 @@ fn a_quick_run_makes_the_page() {
     }
     assert!(of(400.0, 1.0)[3] >= 1.0 / 7.0, "{traded:?}");
     assert!((3..7).all(|task| of(400.0, f64::from(task))[4] >= 1.0 / 7.0), "{traded:?}");
-    // disk,memory,small_queries,big_queries,...: both servers gain.
-    let served = rows(out, "fig11.csv");
+}
+
+/// disk,memory,small_queries,big_queries,...: both servers gain.
+#[test]
+fn both_servers_gain_by_an_exchange() {
+    let Some(out) = part("both_servers_gain_by_an_exchange", "fig11", "Fig. 11") else { return };
+    let served = rows(out.path(), "fig11.csv");
     let [before, after] = &served[..] else { panic!("{served:?}") };
     assert!(after[2] > 1.5 * before[2] && after[3] > before[3], "{served:?}");
+}
+
+/// The rest of the page is made.
+#[test]
+fn checks_are_made() {
+    part("checks_are_made", "checks", "the kernel's own tests");
+}
+
+#[test]
+fn very_many_leaves_are_followed() {
+    part("very_many_leaves_are_followed", "leaves", "Very many leaves");
 }
