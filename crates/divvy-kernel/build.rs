@@ -8,7 +8,7 @@ use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "bpf/divvy.bpf.c",
     "bpf/kernel.h",
     "bpf/core.h",
@@ -18,6 +18,7 @@ const SOURCES: [&str; 10] = [
     "bpf/overdue.h",
     "bpf/hotplug.h",
     "bpf/readers.h",
+    "bpf/turns.h",
     "bpf/native.c",
 ];
 

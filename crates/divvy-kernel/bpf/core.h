@@ -389,11 +389,15 @@ DV_PART int dv_weigh(u32 id, bool waits)
 
 	if (waits) {
 		weight = c->share << 16;
-		if (c->counter > 0 && (u64)c->counter < dv_quantum) {
+		/*
+		 * Who had less than a quantum since it last won has more, and who had more, less: a turn ends on a tick. On several CPUs its other tasks
+		 * may still be at it.
+		 */
+		if (c->counter > 0 && (dv_cpus <= 1 || (u64)c->counter < dv_quantum)) {
 			u64 least = (dv_quantum + DV_COMPENSATION - 1) / DV_COMPENSATION;
 			u64 used = (u64)c->counter < least ? least : (u64)c->counter;
 
-			/* share << 16 < 2^36, and the fraction is at most 1024. */
+			/* share << 16 < 2^36, and the fraction is at most 1024. A share of 1 is never nothing: it won less than 2^16 quanta ago. */
 			weight = dv_scale(c->share, dv_quantum << 16, used);
 		}
 	}

@@ -91,6 +91,11 @@ enum task_state {
 	TASK_RUNNING = 2,
 };
 
+enum going_on {
+	GOES_ON_ALONE = 1, /* nobody else waited */
+	SHARES_TURN = 2, /* with a part of the turn of the one that runs */
+};
+
 struct task {
 	u64 charged; /* the kernel's account of its time, up to which the client was charged */
 	u64 waits_since; /* when it was queued, in ns; 0: it has run since */
@@ -100,7 +105,7 @@ struct task {
 	u8 runnable;
 	u8 by_process; /* its client is that of its process, not of its cgroup */
 	u8 kernel;
-	u8 shares_turn; /* goes on with the turn of the one that woke it */
+	u8 goes_on; /* is in a CPU's own queue without a choice: enum going_on */
 	u8 reads; /* was taken off its CPU in the middle of what RCU guards, and waited for its turn */
 	u8 age; /* where it is counted in `nr_of_age` plus 1; 0: it is not */
 };
@@ -128,7 +133,7 @@ struct on_cpu {
 	u8 in_turn; /* the overdue one had its turn, and now the policy has its own */
 	u8 late; /* of two turns the policy has none */
 	u8 leaves; /* the CPU is being taken away */
-	u8 pad;
+	u8 nr_going_on; /* in its own queue without a choice, since it was empty */
 };
 
 struct on_cpu on_cpus[CPUS];
@@ -329,47 +334,7 @@ DV_INLINE void refresh_client(struct task_struct *p, struct task *t)
 	drop_lock();
 }
 
-/* What is left of the turn that a client has on a CPU, in ns. */
-DV_INLINE u64 left_of_turn(struct on_cpu *here, u64 now)
-{
-	u64 ran = now - here->turn;
-
-	return ran < slice_ns ? slice_ns - ran : 0;
-}
-
-/*
- * Whether a task that wakes may go on with the turn of the one of its client that runs on `here`. To the policy they are one: it
- * chose the client, and is asked again when the turn is over. Tasks that hand each other work all the time would pay for a choice with
- * each handing over.
- */
-DV_INLINE bool may_share_turn(struct task *t, struct on_cpu *here, u64 now)
-{
-	return here->since && here->client == t->client && left_of_turn(here, now);
-}
-
-/*
- * On several CPUs only one whose waker says that it is about to sleep: it would be bound to this CPU, where another may idle in a
- * moment.
- */
-DV_INLINE bool shares_turn(struct task_struct *p, s32 cpu)
-{
-	struct task *t = task_of(p);
-	struct on_cpu *here = on_cpu(cpu);
-	u64 now = bpf_ktime_get_ns();
-
-	if (!t || t->kernel || t->generation != about.generation || (u32)cpu >= CPUS || here->leaves)
-		return false;
-	if (!may_share_turn(t, here, now) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-		return false;
-	/* Before the other one sleeps, so that the client does not. */
-	take_lock();
-	set_runnable(t, true, now);
-	drop_lock();
-	t->shares_turn = 1;
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, left_of_turn(here, now), 0);
-	return true;
-}
-
+#include "turns.h"
 #include "overdue.h"
 
 /* The kernel does not ask where there is one CPU. */
@@ -386,15 +351,6 @@ s32 BPF_PROG(divvy_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_fla
 	else if ((wake_flags & SCX_WAKE_SYNC) && shares_turn(p, here))
 		return here;
 	return cpu;
-}
-
-/*
- * Under the lock: whether a task that wakes need not wait for a choice: on a machine of one CPU nobody else waits, and none of
- * another client runs. With more CPUs it would be bound to this one, where another may idle in a moment.
- */
-DV_INLINE bool goes_on_alone(u32 client, struct on_cpu *here)
-{
-	return nr_cpus_possible == 1 && !dv.nr_waiting && !dv.nr_hidden && (!here->since || here->client == client);
 }
 
 SEC("struct_ops")
@@ -425,7 +381,7 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	/* The CPU that it ran on last, on which it may still run. */
 	cpu = cpu_of(p);
 	here = on_cpu(cpu);
-	t->shares_turn = 0;
+	t->goes_on = 0;
 	if (!t->waits_since)
 		t->waits_since = now;
 	else if (now - t->waits_since > TURN_NS)
@@ -446,15 +402,15 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 		enq_flags |= SCX_ENQ_HEAD;
 	} else if (wakes && goes_on_alone(client, here)) {
 		alone = true;
+		go_on(t, here, GOES_ON_ALONE);
 		if (!here->since) {
 			/* Whoever wakes before it has begun is compared with it. */
 			here->client = client;
 			here->since = now;
 		}
-	} else if (wakes && nr_cpus_possible == 1 && may_share_turn(t, here, now)) {
+	} else if (wakes && nr_cpus_possible == 1 && (slice = part_of_turn(t, here, now))) {
 		alone = true;
-		t->shares_turn = 1;
-		slice = left_of_turn(here, now);
+		go_on(t, here, SHARES_TURN);
 	} else {
 		set_waiting(t);
 		note_wait(client, t->waits_since);
@@ -492,10 +448,12 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct task *last = NULL;
 	u32 refused[TRIES], id;
-	u64 now = bpf_ktime_get_ns(), ran = 0;
+	u64 now = bpf_ktime_get_ns(), ran = 0, slice;
 	bool moved = false, keep = false, again = false;
 	int i, nr_refused;
 
+	/* The kernel asks when its own queue is empty. */
+	on_cpu(cpu)->nr_going_on = 0;
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
 		last = task_of(prev);
 		if (last && last->kernel)
@@ -563,8 +521,10 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 			set_state(last, TASK_RUNNING);
 			drop_lock();
 		}
-		on_cpu(cpu)->since = on_cpu(cpu)->turn = now;
-		prev->scx.slice = now - overdue_at < TURN_NS ? slice_ns_min : slice_ns;
+		on_cpu(cpu)->since = now;
+		slice = now - overdue_at < TURN_NS ? slice_ns_min : slice_ns;
+		prev->scx.slice = slice;
+		on_cpu(cpu)->turn = now - (slice_ns - slice);
 		__sync_fetch_and_add(&about.nr_kept, 1);
 	}
 	__sync_fetch_and_add(&about.nr_decisions, 1);
@@ -603,16 +563,19 @@ void BPF_PROG(divvy_running, struct task_struct *p)
 		set_state(t, TASK_RUNNING);
 		drop_lock();
 	}
-	if (!t->shares_turn) {
-		here->turn = now;
+	if (t->goes_on && here->nr_going_on)
+		here->nr_going_on--;
+	if (t->goes_on != SHARES_TURN) {
+		/* As if it had begun with a whole slice: one that was given less, or is interrupted, has no more than that. */
+		here->turn = now - (p->scx.slice < slice_ns ? slice_ns - p->scx.slice : 0);
 	} else {
 		/* The other one may have run on, or another client in between. */
-		u64 left = here->client == t->client ? left_of_turn(here, now) : 0;
+		u64 left = here->client == t->client ? left_beside(here, now) : 0;
 
-		t->shares_turn = 0;
 		if (p->scx.slice > left)
 			p->scx.slice = left ? left : 1;
 	}
+	t->goes_on = 0;
 	here->client = t->client;
 	here->since = now;
 }
@@ -692,9 +655,37 @@ s32 BPF_PROG(divvy_init_task, struct task_struct *p, struct scx_init_task_args *
 			t->by_process = 1;
 			return 0;
 		}
+		/* Named since it last was enqueued. */
+		tgid = current->tgid;
+		found = bpf_map_lookup_elem(&processes, &tgid);
+		if (found) {
+			t->client = *found;
+			t->by_process = 1;
+			return 0;
+		}
 	}
 	t->client = client_of_cgroup(args->cgroup->kn->id);
 	return 0;
+}
+
+/* The number of a process may be another's soon. Its threads know whose they are. */
+SEC("struct_ops")
+void BPF_PROG(divvy_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	s32 tgid = p->tgid;
+
+	if (p->pid == tgid)
+		bpf_map_delete_elem(&processes, &tgid);
+}
+
+/* It was given another policy for a while, say: what it ran meanwhile is nobody's. */
+SEC("struct_ops")
+void BPF_PROG(divvy_enable, struct task_struct *p)
+{
+	struct task *t = task_of(p);
+
+	if (t)
+		t->charged = p->se.sum_exec_runtime;
 }
 
 /* A cgroup is its parent's client's, unless the loader says otherwise. Parents come first. */
@@ -772,7 +763,9 @@ struct sched_ext_ops divvy_ops = {
 	.running = (void *)divvy_running,
 	.stopping = (void *)divvy_stopping,
 	.disable = (void *)divvy_disable,
+	.enable = (void *)divvy_enable,
 	.init_task = (void *)divvy_init_task,
+	.exit_task = (void *)divvy_exit_task,
 	.cgroup_init = (void *)divvy_cgroup_init,
 	.cgroup_exit = (void *)divvy_cgroup_exit,
 	.cgroup_move = (void *)divvy_cgroup_move,

@@ -128,8 +128,10 @@ struct sched_ext_ops {
 	void (*tick)(struct task_struct *);
 	void (*running)(struct task_struct *);
 	void (*stopping)(struct task_struct *, bool);
+	void (*enable)(struct task_struct *);
 	void (*disable)(struct task_struct *);
 	s32 (*init_task)(struct task_struct *, struct scx_init_task_args *);
+	void (*exit_task)(struct task_struct *, struct scx_exit_task_args *);
 	s32 (*cgroup_init)(struct cgroup *, struct scx_cgroup_init_args *);
 	void (*cgroup_exit)(struct cgroup *);
 	void (*cgroup_move)(struct task_struct *, struct cgroup *, struct cgroup *);

@@ -22,8 +22,8 @@ use super::{Client, Work, requests};
 const TURNS: u32 = 40;
 /// Wake-ups of which a delay is kept, of each client.
 const SAMPLES: usize = 1 << 14;
-/// Workers that one client may wake.
-const WORKERS: usize = 16;
+/// Workers that one client may wake at most.
+const WORKERS: usize = 128;
 
 const COMPUTES: u32 = 0;
 const PING_PONG: u32 = 1;

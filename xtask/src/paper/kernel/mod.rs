@@ -17,6 +17,7 @@ mod programs;
 mod requests;
 mod storm;
 mod two_cpus;
+mod wakers;
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -409,11 +410,12 @@ pub(crate) fn study() -> Result<()> {
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut setting = Setting::new(args, "kernel")?;
     let study = Study::new(args)?;
-    let parts: [(&str, Part); 12] = [
+    let parts: [(&str, Part); 13] = [
         ("accuracy", accuracy::three),
         ("clients", accuracy::many),
         ("cpus", two_cpus::two_cpus),
         ("lottery", fig6::lottery),
+        ("wakers", wakers::wakers),
         ("latency", latency::latency),
         ("cost", cost::cost),
         ("programs", programs::programs),
