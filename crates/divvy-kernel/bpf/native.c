@@ -24,7 +24,7 @@ void dvn_start(u32 policy, u64 quantum, u64 seed, u64 alpha)
 	dv_start(seed);
 }
 
-/* VTRR as published: whoever leaves for a moment may gain by it. */
+/* VTRR and stride as published: whoever leaves for a moment may gain by the one; by the other, whoever is new by what others left behind. */
 void dvn_as_published(void)
 {
 	dv_strict = false;

@@ -25,8 +25,10 @@ DV_INLINE void dv_stride_move(u64 service, bool onwards)
 }
 
 /*
- * On several CPUs the queue's virtual time is the mean of the runnable clients', by share: `c` has come with a lead or a lag, or left with
- * it. As published it would stay, and be wrong by what each client that never comes back had; leads and lags are of many quanta here.
+ * The queue's virtual time is the mean of the runnable clients', by share: `c` has come with a lead or a lag, or left with it. As published it
+ * would stay, and be wrong by what each client had that never comes back, or comes back with as much as it may keep: one of a large share that wakes
+ * now and then, waits for a turn of another's to end and needs little is owed nearly all of that, each time; after an hour of it, whoever is
+ * new would have the CPU alone for minutes.
  */
 DV_INLINE void dv_stride_follow(struct dv_client *c, bool comes)
 {
@@ -34,7 +36,7 @@ DV_INLINE void dv_stride_follow(struct dv_client *c, bool comes)
 	bool ahead = !dv_before(c->vt, c->share, was, c->share);
 	u64 gap;
 
-	if (dv_cpus <= 1 || !dv.total)
+	if ((dv_cpus <= 1 && !dv_strict) || !dv.total)
 		return;
 	gap = ahead ? dv_service(was, c->vt, c->share) : dv_service(c->vt, was, c->share);
 	dv_stride_move(gap, ahead == comes);

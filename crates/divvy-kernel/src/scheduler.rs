@@ -232,7 +232,7 @@ impl<'o> Scheduler<'o> {
             match next_signal(left.min(PERIOD)) {
                 Some(libc::SIGHUP) => match source.read() {
                     Ok(clients) => self.follow(clients),
-                    Err(failure) => eprintln!("divvy-scx: {failure}; shares stay as they were"),
+                    Err(failure) => eprintln!("divvy-scx: shares stay as they were: {failure}"),
                 },
                 Some(_) => return Ok(()),
                 None => {}
@@ -267,7 +267,7 @@ impl<'o> Scheduler<'o> {
     /// Weights that cannot be read: as long as it is for the same reason, that is said once.
     fn say_unread(&mut self, why: String) {
         if self.unread.as_ref() != Some(&why) {
-            eprintln!("divvy-scx: {why}; shares stay as they were");
+            eprintln!("divvy-scx: shares stay as they were: {why}");
             self.unread = Some(why);
         }
     }

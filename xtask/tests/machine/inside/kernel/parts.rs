@@ -1,8 +1,10 @@
 //! What each client gets, on one CPU, by each policy.
 
+use std::fs;
 use std::process::Command;
 
 use divvy_linux::cgroup::room::{CPU_STAT, CPU_WEIGHT, Cgroup, Controller};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use super::super::{Child, Group, SPIN, sleep};
@@ -159,5 +161,35 @@ fn a_process_is_a_client_with_its_children() {
     let [a, b] = [0, 1].map(|i| (look()[i] - from[i]) as f64);
     println!("{:.3} % of 66.667 %", b / (a + b) * 100.0);
     assert!((b / (a + b) / (2.0 / 3.0) - 1.0).abs() <= MAX_ERROR, "{a} {b}");
+    scheduler.stop();
+}
+
+/// A file that cannot be read when it is to be read again costs nothing but a line.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn a_broken_file_leaves_shares_as_they_were() {
+    let three = Three::new();
+    let mut scheduler = Scheduler::with_shares("stride", &three.shares([1, 2, 3]));
+    let mut read_again = |text: &str| {
+        fs::write("/tmp/shares.toml", text).expect("root may");
+        kill_process(scheduler.pid(), Signal::HUP).expect("ours");
+        // An error in a file is shown with its place, in several lines.
+        let mut lines = scheduler.lines.by_ref().map(|line| line.expect("text"));
+        lines.find(|line| line.starts_with("divvy-scx: ")).expect("it lives")
+    };
+    for (text, why) in [
+        ("[[client]]\nname = ", "/tmp/shares.toml"),
+        ("[[client]]\nname = \"one\"\nshare = 0\ncgroup = \"/one\"\n", "share"),
+        ("[[client]]\nname = \"one\"\nshare = 1\ncgroup = \"/nowhere\"\n", "/nowhere"),
+    ] {
+        let said = read_again(text);
+        assert!(said.contains("shares stay as they were: ") && said.contains(why), "{said}");
+    }
+    check_parts(three.used(SHORT_WINDOW_MS), [1, 2, 3], |_, _| MAX_ERROR_EDGES);
+    // A file that is whole again is followed.
+    fs::write("/tmp/shares.toml", three.shares([3, 2, 1])).expect("root may");
+    kill_process(scheduler.pid(), Signal::HUP).expect("ours");
+    sleep(500);
+    check_parts(three.used(SHORT_WINDOW_MS), [3, 2, 1], |_, _| MAX_ERROR_EDGES);
     scheduler.stop();
 }
