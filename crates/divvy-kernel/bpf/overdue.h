@@ -57,8 +57,8 @@ DV_INLINE void note_age(struct task *t)
 	t->age = at + 1;
 }
 
-/* Who has waited for longer than this has waited for too long; and for longer than this there is not much time left. */
-u64 too_long_ns, late_ns;
+/* Who has waited for longer than this has waited for too long; and for longer than this there is not much time left. Since when that is so. */
+u64 too_long_ns, late_ns, reckoned_at;
 
 /*
  * Half of the watchdog's patience and three quarters. Where so many wait for so long that some would not have their turn until a tenth before its
@@ -179,7 +179,11 @@ DV_PART int probe(u32 here, u64 now)
 	u32 start = probed, nr = about.nr_clients, most = nr_to_probe(nr, now);
 	int i;
 
-	reckon_patience(now);
+	/* Many times in each age: it costs as much as a choice. */
+	if (now - reckoned_at > (1ULL << age_shift) / 16) {
+		reckoned_at = now;
+		reckon_patience(now);
+	}
 	bpf_for(i, 0, PROBED) {
 		u32 at = start + i;
 

@@ -22,6 +22,8 @@ use crate::status;
 
 /// How often the loader looks: whether the kernel has let go, how many tasks of each client can run, and for new cgroups.
 const PERIOD: Duration = Duration::from_millis(200);
+/// Of so many clients whose tasks all sleep the cgroups are looked up each time: a thousand cost a CPU some percent.
+const RENEWED: usize = 100;
 /// A cgroup's weight where nobody has set it.
 const WEIGHT_OF_OTHERS: u64 = 100;
 /// How long the kernel may take to let go.
@@ -131,6 +133,8 @@ struct Scheduler<'o> {
     /// What each client's tasks had wanted when this was last looked at.
     demands: Vec<u64>,
     looked_at: Moment,
+    /// The first of whose cgroups none was looked at lately.
+    renewed: usize,
 }
 
 impl<'o> Scheduler<'o> {
@@ -156,7 +160,8 @@ impl<'o> Scheduler<'o> {
         let (demands, looked_at) = (Vec::new(), Moment::now());
         let cgroups = clients.iter().map(cgroup_of).collect();
         let (clients, unread) = (clients.to_vec(), None);
-        let mut scheduler = Self { skel, clients, cgroups, unread, weight_of_all, demands, looked_at };
+        let mut scheduler =
+            Self { skel, clients, cgroups, unread, weight_of_all, demands, looked_at, renewed: 0 };
         scheduler.spread();
         for (id, client) in scheduler.clients.iter().enumerate() {
             scheduler.assign(id, client).or_fail(SYSTEM)?;
@@ -273,9 +278,16 @@ impl<'o> Scheduler<'o> {
     }
 
     /// A client whose cgroup was removed and made again has the new one, which the kernel knows for another.
+    ///
+    /// Who has a task that can run has its cgroup still. Of the others [`RENEWED`] are looked at, in turn.
     fn renew(&mut self) {
+        let all = self.clients.len();
+        let sleeps = |&id: &usize| self.client(id).is_none_or(|client| client.nr_runnable == 0);
+        let looked: Vec<usize> =
+            (0..all).map(|at| (self.renewed + at) % all).filter(sleeps).take(RENEWED).collect();
+        self.renewed = looked.last().map_or(0, |last| (last + 1) % all);
         let mut changed = false;
-        for id in 0..self.clients.len() {
+        for id in looked {
             let is = cgroup_of(&self.clients[id]);
             if is == 0 || is == self.cgroups[id] {
                 continue;
