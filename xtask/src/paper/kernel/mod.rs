@@ -342,7 +342,7 @@ impl Study {
         let _ = std::fs::remove_dir_all(&out);
         let own = std::env::current_exe().context("find this program")?;
         let mut machine = Command::new(own);
-        machine.args(["vm", "run", "--timeout", "30m", "--memory", "2048"]).args(options);
+        machine.args(["vm", "run", "--timeout", "2h", "--memory", "2048"]).args(options);
         for program in programs {
             machine.arg("--add").arg(program);
         }
