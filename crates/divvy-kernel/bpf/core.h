@@ -379,6 +379,8 @@ DV_INLINE void dv_list_remove(u32 id)
 
 /* The most that compensation multiplies by. */
 #define DV_COMPENSATION 1024
+/* So many quanta at most count as used since a client last won a lottery. */
+#define DV_OVERRUN 4
 
 DV_PART int dv_weigh(u32 id, bool waits)
 {
@@ -397,7 +399,7 @@ DV_PART int dv_weigh(u32 id, bool waits)
 			u64 least = (dv_quantum + DV_COMPENSATION - 1) / DV_COMPENSATION;
 			u64 used = (u64)c->counter < least ? least : (u64)c->counter;
 
-			/* share << 16 < 2^36, and the fraction is at most 1024. A share of 1 is never nothing: it won less than 2^16 quanta ago. */
+			/* share << 16 < 2^36, and the fraction is between 1 / DV_OVERRUN and 1024. */
 			weight = dv_scale(c->share, dv_quantum << 16, used);
 		}
 	}
@@ -648,7 +650,11 @@ DV_PART int dv_charge(u32 id, u64 used)
 	if (dv_policy == DV_VTRR) {
 		dv_vtrr_charge(c, used);
 	} else if (dv_policy == DV_LOTTERY) {
-		c->counter += used;
+		/* Beyond any turn it is time that nobody else wanted, or that the policy did not give. */
+		if (used > DV_OVERRUN * dv_quantum || c->counter + used > DV_OVERRUN * dv_quantum)
+			c->counter = DV_OVERRUN * dv_quantum;
+		else
+			c->counter += used;
 		if (c->nr_waiting)
 			dv_weigh(id, true);
 	} else if (dv_policy == DV_PBS) {

@@ -136,6 +136,8 @@ struct on_cpu {
 	u8 nr_going_on; /* in its own queue without a choice, since it was empty */
 };
 
+#define NR_GOING_ON_MAX 255
+
 struct on_cpu on_cpus[CPUS];
 
 DV_INLINE struct on_cpu *on_cpu(s32 cpu)
@@ -649,17 +651,12 @@ s32 BPF_PROG(divvy_init_task, struct task_struct *p, struct scx_init_task_args *
 		return 0;
 	}
 	if (args->fork) {
-		parent = bpf_task_storage_get(&tasks, current, 0, 0);
-		if (parent && parent->by_process) {
-			t->client = parent->client;
-			t->by_process = 1;
-			return 0;
-		}
-		/* Named since it last was enqueued. */
+		/* Its parent may be another's since it was last enqueued. */
 		tgid = current->tgid;
 		found = bpf_map_lookup_elem(&processes, &tgid);
-		if (found) {
-			t->client = *found;
+		parent = bpf_task_storage_get(&tasks, current, 0, 0);
+		if (found || (parent && parent->by_process)) {
+			t->client = found ? *found : parent->client;
 			t->by_process = 1;
 			return 0;
 		}

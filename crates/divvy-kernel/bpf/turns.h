@@ -21,7 +21,7 @@ DV_INLINE u64 part_of_turn(struct task *t, struct on_cpu *here, u64 now)
 {
 	u64 left;
 
-	if (!here->since || here->client != t->client)
+	if (!here->since || here->client != t->client || here->nr_going_on == NR_GOING_ON_MAX)
 		return 0;
 	left = left_beside(here, now);
 	return here->nr_going_on && left < slice_ns_min ? 0 : left;

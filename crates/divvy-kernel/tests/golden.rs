@@ -524,6 +524,23 @@ fn lottery_draws_as_divvy_policy_does() {
     check_beside(Kind::Lottery, false, make);
 }
 
+/// One that had the CPU for a minute while nobody else wanted it, without ever being chosen, has its part once another comes; and it is chosen
+/// while it waits alone.
+#[test]
+fn a_lottery_forgets_what_nobody_else_wanted() {
+    let mut core = Core::new(Kind::Lottery, QUANTUM, 7);
+    populate(&mut core, &[1, 1]);
+    core.block(1);
+    (0..100_000).for_each(|_| core.charge(0, QUANTUM));
+    assert_eq!(core.pick(), 0);
+    (0..100_000).for_each(|_| core.charge(0, QUANTUM));
+    core.wake(1);
+    let draws = 1_000;
+    let mine = core.run(draws).into_iter().filter(|&id| id == 0).count();
+    // Three standard deviations of a half, and what the first draws had less of it.
+    assert!(mine.abs_diff(draws / 2) <= 50, "{mine} of {draws}");
+}
+
 /// Clients that sleep for random times, by every kind of beta, with and without a bonus: the same choices throughout.
 #[test]
 #[expect(clippy::undocumented_unsafe_blocks, reason = "takes numbers, and the state is this test's alone")]
