@@ -7,7 +7,9 @@
 pub mod client;
 mod cpus;
 pub mod launch;
+pub mod limit;
 pub mod market;
+pub mod names;
 pub mod place;
 pub mod rules;
 pub mod runs;

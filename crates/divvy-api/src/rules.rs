@@ -23,6 +23,7 @@ use divvy_policy::CpuLimit;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use crate::names;
 use crate::types::SHARE_MAX;
 
 /// Rules in a file at most: each is matched with every process.
@@ -183,6 +184,8 @@ pub fn parse(text: &str) -> Result<Rules, RulesError> {
     }
     for (group, share) in file.groups {
         check_share(*share.get_ref()).map_err(|what| wrong(share.span(), what))?;
+        names::check_group(&group)
+            .map_err(|why| wrong(share.span(), format!("group '{}': {why}", group.escape_default())))?;
         all.groups.insert(group, share.into_inner());
     }
     Ok(all)
@@ -228,14 +231,11 @@ fn one(
     let share = rule
         .share
         .map_or(Ok(1), |share| check_share(*share.get_ref()).map_err(|what| wrong(share.span(), what)))?;
-    let limit = rule.limit.map(|limit| {
-        let read: Result<CpuLimit, _> = limit.get_ref().parse();
-        read.map_err(|_| {
-            let what = "is no limit; write \"50%\" (of one CPU) or \"1.5\" (CPUs), at least 1%";
-            wrong(limit.span(), format!("'{}' {what}", limit.get_ref()))
-        })
-    });
-    let limit_ppm = limit.transpose()?.map(CpuLimit::ppm);
+    let limit = rule
+        .limit
+        .map(|limit| crate::limit::parse(limit.get_ref()).map_err(|what| wrong(limit.span(), what)))
+        .transpose()?
+        .flatten();
     let cpus = rule.cpus.map(|cpus| {
         let read: Result<CpuMask, _> = cpus.get_ref().parse();
         read.map_err(|e| wrong(cpus.span(), format!("cpus: {e}; write numbers and ranges, as in \"0,2-3\"")))
@@ -244,8 +244,14 @@ fn one(
     // As a client that nobody has named: by whom it is about.
     let made =
         || pattern.chars().map(|c| if c.is_whitespace() || c == '/' { '-' } else { c }).take(56).collect();
-    let name = rule.r#as.map_or_else(made, Spanned::into_inner);
-    Ok(Rule { line: 0, name, selector, share, limit_ppm, cpus, group: rule.group.map(Spanned::into_inner) })
+    let checked = |name: Spanned<String>, check: fn(&str) -> Result<(), &'static str>| {
+        let what = |why| format!("'{}': {why}", name.get_ref().escape_default());
+        check(name.get_ref()).map_err(|why| wrong(name.span(), what(why)))?;
+        Ok(name.into_inner())
+    };
+    let name = rule.r#as.map_or_else(|| Ok(made()), |name| checked(name, names::check_client))?;
+    let group = rule.group.map(|group| checked(group, names::check_group)).transpose()?;
+    Ok(Rule { line: 0, name, selector, share, limit_ppm: limit.map(CpuLimit::ppm), cpus, group })
 }
 
 /// What divvyd makes of the rules: the answer to `GET /v1/rules`.
@@ -315,7 +321,10 @@ mod tests {
                 "[[rule]]\nname = 'a'\nshare = 0\n",
                 "line 3: share 0: a share is a whole number from 1 to 1000000",
             ),
-            ("[[rule]]\nname = 'a'\nlimit = 'much'\n", "line 3: 'much' is no limit; write \"50%\""),
+            ("[[rule]]\nname = 'a'\nlimit = 'much'\n", "line 3: 'much' is no limit; write 50% (of one CPU)"),
+            ("[[rule]]\nname = 'a'\nlimit = '4000'\n", "line 3: '4000' is more than the "),
+            ("[[rule]]\nname = 'a'\nas = '7'\n", "line 3: '7': it may not be a number: ids are"),
+            ("[[rule]]\nname = 'a'\ngroup = 'a b'\n", "line 3: 'a b': it may have no blanks"),
             ("[[rule]]\nname = 'a'\ncpus = '2-1'\n", "line 3: cpus: the range 2-1 is empty; write numbers"),
             ("[[rule]]\nname = 'a'\nlimt = '50%'\n", "line 3: unknown field `limt`"),
             ("[[rule]]\nname = ''\n", "line 2: 'name:': nothing stands after 'name:'"),

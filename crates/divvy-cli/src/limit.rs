@@ -1,7 +1,7 @@
 //! Shares and limits on the command line and in files: `50%`, `1.5`, `none`; `NAME=50%` where there are several clients.
 
+pub(crate) use divvy_api::limit::parse;
 use divvy_api::types::{Client, SHARE_MAX};
-use divvy_linux::CpuMask;
 use divvy_policy::CpuLimit;
 
 /// A limit as it is asked for: `None` is `none`.
@@ -12,37 +12,6 @@ pub(crate) type Limit = Option<CpuLimit>;
 pub(crate) struct NamedLimit {
     pub(crate) name: Option<String>,
     pub(crate) limit: Limit,
-}
-
-/// CPUs of the machine, whichever of them this process may use: divvyd may divide others.
-fn online() -> u64 {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    list.trim().parse::<CpuMask>().map_or(u64::MAX, |cpus| cpus.iter().count() as u64)
-}
-
-/// Reads `50%`, `1.5` or `none`. A number of CPUs that the machine does not have was meant as a percentage.
-pub(crate) fn parse(text: &str) -> Result<Limit, String> {
-    read(text, online())
-}
-
-fn read(text: &str, online: u64) -> Result<Limit, String> {
-    let text = text.trim();
-    if text == "none" {
-        return Ok(None);
-    }
-    let limit: CpuLimit = text.parse().map_err(|e| match e {
-        divvy_policy::LimitError::Form => {
-            format!("'{text}' is no limit; write 50% (of one CPU), 1.5 (CPUs) or none")
-        }
-        e => format!("'{text}': {e}"),
-    })?;
-    if !text.ends_with('%') && limit.ppm() > online.saturating_mul(1_000_000) {
-        let have = if online == 1 { "1 CPU".to_owned() } else { format!("{online} CPUs") };
-        return Err(format!(
-            "'{text}' is more than the {have} there are; for a percentage of one CPU write {text}%"
-        ));
-    }
-    Ok(Some(limit))
 }
 
 /// Reads `LIMIT` or `NAME=LIMIT`.
@@ -83,19 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_read_or_it_is_said_what_to_write() {
-        let ppm = |text| read(text, 2).map(|limit| limit.map(CpuLimit::ppm));
-        assert_eq!(ppm("50%"), Ok(Some(500_000)));
-        assert_eq!(ppm("1.5"), Ok(Some(1_500_000)));
-        assert_eq!(ppm("400%"), Ok(Some(4_000_000)));
-        assert_eq!(ppm("none"), Ok(None));
-        for (text, error) in [
-            ("half", "'half' is no limit; write 50% (of one CPU), 1.5 (CPUs) or none"),
-            ("50", "'50' is more than the 2 CPUs there are; for a percentage of one CPU write 50%"),
-            ("0", "'0': a limit is at least 1% of one CPU, that is 0.01"),
-        ] {
-            assert_eq!(ppm(text), Err(error.to_owned()));
-        }
+    fn a_limit_may_be_of_one_client() {
         let named = |text| parse_named(text).map(|n| (n.name, shown(n.limit)));
         assert_eq!(named("50%"), Ok((None, "50%".to_owned())));
         assert_eq!(named("a=b=12.5%"), Ok((Some("a=b".to_owned()), "12.5%".to_owned())));

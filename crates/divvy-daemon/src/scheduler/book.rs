@@ -8,12 +8,11 @@ use divvy_policy::ClientId;
 
 use super::system::Owner;
 use crate::message::Refusal;
+use divvy_api::names::{self, NAME_MAX, is_of_names};
 use divvy_api::types::{Bounds, Client, ErrorCode};
 
 /// Clients that have left and can still be asked about.
 const LEFT_KEPT: usize = 64;
-/// Characters in a name at most.
-const NAME_MAX: usize = 64;
 
 /// What is known of a client beside its accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,25 +183,11 @@ fn no_such_client(key: &str) -> Refusal {
     Refusal::new(ErrorCode::NoSuchClient, format!("no client is called '{key}'"), "see `divvy ls`")
 }
 
-fn is_of_names(c: char) -> bool {
-    c.is_alphanumeric() || (c.is_ascii_graphic() && c != '/')
-}
-
 fn check_name(name: &str) -> Result<(), Refusal> {
-    let count = name.chars().count();
-    let bad = if name.is_empty() || count > NAME_MAX {
-        "it has to have 1 to 64 characters"
-    } else if name.chars().any(|c| !is_of_names(c)) {
-        "it may have no blanks, slashes and control characters"
-    } else if name.chars().all(|c| c.is_ascii_digit()) {
-        "it may not be a number: ids are"
-    } else if name.starts_with('-') {
-        "it may not begin with '-'"
-    } else {
-        return Ok(());
-    };
-    let text = format!("'{}' cannot be a name: {bad}", name.escape_default());
-    Err(Refusal::new(ErrorCode::BadRequest, text, "choose another name"))
+    names::check_client(name).map_err(|bad| {
+        let text = format!("'{}' cannot be a name: {bad}", name.escape_default());
+        Refusal::new(ErrorCode::BadRequest, text, "choose another name")
+    })
 }
 
 #[cfg(test)]

@@ -31,10 +31,6 @@ pub(super) const IDLE_AFTER: Nanos = Nanos::from_secs(1);
 /// Shares of all active clients together at most, where there are groups: what cannot be told by them exactly is rounded to one
 /// in so many.
 const PARTS: u64 = 8000;
-/// Groups within groups at most.
-const DEPTH_MAX: usize = 4;
-/// Characters of one name on the way.
-const NAME_MAX: usize = 64;
 
 /// A group's path, as `build/tests`.
 pub(super) type Path = Arc<str>;
@@ -87,24 +83,10 @@ fn bad(text: String, fix: &str) -> Refusal {
 pub(super) fn parse(text: &str) -> Result<Path, Refusal> {
     // As a directory may be written.
     let path = text.strip_suffix('/').unwrap_or(text);
-    let names: Vec<&str> = path.split('/').collect();
-    if names.len() > DEPTH_MAX {
-        let text = format!("group '{text}': groups go {DEPTH_MAX} deep at most");
-        return Err(bad(text, "use fewer levels"));
-    }
-    for name in names {
-        let what = if name.is_empty() || name.chars().count() > NAME_MAX {
-            "a name in it has to have 1 to 64 characters"
-        } else if name.chars().any(|c| !(c.is_alphanumeric() || c.is_ascii_graphic()) || c == '=') {
-            "it may have no blanks, control characters and '='"
-        } else if name.starts_with('-') {
-            "a name in it may not begin with '-'"
-        } else {
-            continue;
-        };
+    divvy_api::names::check_group(text).map_err(|what| {
         let text = format!("'{}' cannot be a group: {what}", text.escape_default());
-        return Err(bad(text, "write NAME, or NAME/NAME for a group within a group"));
-    }
+        bad(text, "write NAME, or NAME/NAME for a group within a group")
+    })?;
     Ok(path.into())
 }
 
