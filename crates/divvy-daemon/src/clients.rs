@@ -50,9 +50,9 @@ impl Clients {
                 to_its_end(set_terms(scheduler, market, who, key, change)).await
             }
             Some(market) => {
-                let denied = Denied::new(&who, &key, Some(change));
+                let noted = Noted::new(&who, &key, Some(change));
                 let answer = scheduler.ask(Command::Change { key, change, who }).await;
-                denied.note_in(&market, answer).await
+                noted.if_done_or_denied(&market, answer).await
             }
             None => scheduler.ask(Command::Change { key, change, who }).await,
         }
@@ -89,30 +89,43 @@ async fn to_its_end(work: impl Future<Output = Answered> + Send + 'static) -> An
     done.unwrap_or_else(|e| Err(Refusal::new(ErrorCode::Internal, e, "see divvyd's log")))
 }
 
-/// A request about a client, as the audit log is to tell of it where the scheduler refuses it: the market never hears of it then.
-struct Denied {
+/// A request about a client, as the audit log is to tell of it where the market does not hear of it: the scheduler carries it out, or
+/// refuses it.
+struct Noted {
     who: Who,
     client: String,
     /// What was to be changed; `None` where the client was to be let go.
     change: Option<Change>,
 }
 
-impl Denied {
+impl Noted {
     fn new(who: &Who, key: &str, change: Option<Change>) -> Self {
         Self { who: who.clone(), client: key.to_owned(), change }
     }
 
     /// Has a line about it written where it was refused because the client is another user's.
-    async fn note_in(self, market: &Market, answer: Answered) -> Answered {
-        if let Err(refusal) = &answer
-            && refusal.code == ErrorCode::NotPermitted
-        {
-            let Self { who, client, change } = self;
-            let why = refusal.message.clone();
-            // It is refused again, which is what is written down.
-            let _ = market.ask(who, Ask::Denied { client, change: change.map(Box::new), why }).await;
+    async fn if_denied(self, market: &Market, answer: Answered) -> Answered {
+        match &answer {
+            Err(refusal) if refusal.code == ErrorCode::NotPermitted => self.write(market, &answer).await,
+            _ => {}
         }
         answer
+    }
+
+    /// The same, and where it was carried out.
+    async fn if_done_or_denied(self, market: &Market, answer: Answered) -> Answered {
+        if answer.is_ok() {
+            self.write(market, &answer).await;
+            return answer;
+        }
+        self.if_denied(market, answer).await
+    }
+
+    async fn write(self, market: &Market, answer: &Answered) {
+        let Self { who, client, change } = self;
+        let refused = answer.as_ref().err().map(|refusal| refusal.message.clone());
+        // What was refused is refused again, which is what is written down.
+        let _ = market.ask(who, Ask::Noted { client, change: change.map(Box::new), refused }).await;
     }
 }
 
@@ -194,9 +207,9 @@ async fn set_terms(scheduler: Scheduler, market: Market, who: Who, key: String, 
         return Err(Refusal::new(ErrorCode::BadRequest, text, "give another share"));
     }
     let of_limits = Change { limit_ppm: change.limit_ppm, bounds, ..Change::default() };
-    let denied = Denied::new(&who, &key, Some(change));
+    let noted = Noted::new(&who, &key, Some(change));
     let owned = scheduler.ask(Command::Owned { key, who: who.clone() }).await;
-    let Answer::Owned(id, owner, had, had_cpus) = denied.note_in(&market, owned).await? else {
+    let Answer::Owned(id, owner, had, had_cpus) = noted.if_denied(&market, owned).await? else {
         return Err(unexpected());
     };
     let key = id.to_string();
@@ -242,12 +255,13 @@ async fn set_terms(scheduler: Scheduler, market: Market, who: Who, key: String, 
 }
 
 async fn let_go(scheduler: Scheduler, market: Market, who: Who, key: String) -> Answered {
-    let denied = Denied::new(&who, &key, None);
-    let owned = scheduler.ask(Command::Owned { key, who: who.clone() }).await;
-    let Answer::Owned(id, owner, ..) = denied.note_in(&market, owned).await? else {
+    let noted = || Noted::new(&who, &key, None);
+    let owned = scheduler.ask(Command::Owned { key: key.clone(), who: who.clone() }).await;
+    let Answer::Owned(id, owner, ..) = noted().if_denied(&market, owned).await? else {
         return Err(unexpected());
     };
-    let last = scheduler.ask(Command::Detach { key: id.to_string(), who }).await?;
+    let last = scheduler.ask(Command::Detach { key: id.to_string(), who: who.clone() }).await;
+    let last = noted().if_done_or_denied(&market, last).await?;
     // Before the answer: after a crash nobody is divided again who was let go. The scheduler's own word that it has left
     // may have come first.
     let _ = market.ask(Who::divvyd(), Ask::Leave { client: owner.currency }).await;

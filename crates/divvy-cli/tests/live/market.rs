@@ -633,6 +633,34 @@ fn what_is_refused_of_anothers_client_is_in_the_audit_log() {
     assert!(fair.must(ROOT, "market audit").contains(&format!(": detach client={job}  REFUSED: ")));
 }
 
+/// Who pauses a client, resumes it and lets it go is told of by number: its owner, or root.
+#[test]
+fn what_is_done_with_a_client_is_in_the_audit_log() {
+    let Some(sandbox) = Sandbox::shared("what_is_done_with_a_client_is_in_the_audit_log") else { return };
+    let fair = Fair::open(&sandbox);
+    let _client = fair.client(alice_uid(), "job");
+    let job = format!("{}/job", alice_uid());
+    fair.must(alice_uid(), "pause job");
+    fair.must(ROOT, &format!("resume {job}"));
+    fair.must(ROOT, &format!("detach {job}"));
+    let done = |entry: &Value| {
+        let what = told_of(entry).0;
+        let by_hand = ["pause ", "resume ", "detach "].iter().any(|ask| what.starts_with(ask));
+        (by_hand && entry["refused"].is_null()).then(|| (entry["uid"].as_u64(), what))
+    };
+    let told = eventually("three lines", || {
+        let audit = fair.json(ROOT, "market audit");
+        let told: Vec<_> = audit["entries"].as_array().expect("entries").iter().filter_map(done).collect();
+        (told.len() >= 3).then_some(told)
+    });
+    let expected = [
+        (Some(alice_uid().into()), "pause job".to_owned()),
+        (Some(ROOT.into()), format!("resume {job}")),
+        (Some(ROOT.into()), format!("detach {job}")),
+    ];
+    assert_eq!(told, expected);
+}
+
 /// A client that left by itself, was let go, or was a run's: the scheduler says so, and who let it go has said so before.
 #[test]
 fn who_leaves_is_told_of_once() {

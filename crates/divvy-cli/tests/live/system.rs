@@ -521,6 +521,7 @@ fn a_reload_loses_nothing_and_a_bad_policy_changes_nothing() {
         // Not in the line that the last one was wrong in: its word would be taken for this one's.
         ("\n[limits]\nclients = -1\n", "line 3, column 11"),
         ("[scheduler]\nquantum = \"20ms\"\n", "holds from the next start on"),
+        ("[scheduler]\ncpus = \"1000\"\n", "[scheduler] cpus: this machine has no CPU 1000"),
     ] {
         sandbox.write("divvyd.toml", policy);
         system.signal(Signal::HUP);
@@ -530,7 +531,7 @@ fn a_reload_loses_nothing_and_a_bad_policy_changes_nothing() {
     std::fs::remove_file(sandbox.path("divvyd.toml")).unwrap();
     system.signal(Signal::HUP);
     eventually("a word about the file", || {
-        (system.log().matches("the old one stays").count() == 3).then_some(())
+        (system.log().matches("the old one stays").count() == 4).then_some(())
     });
     assert_eq!(ask_kept(), 1);
     assert_eq!(system.stop(), Some(0), "{}", system.log());

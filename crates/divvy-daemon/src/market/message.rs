@@ -178,13 +178,14 @@ pub(crate) enum Ask {
     Leave {
         client: divvy_market::CurrencyId,
     },
-    /// Nothing: the scheduler has refused `change` of a client, or to let it go, because it is another user's. The audit log
-    /// tells of it.
-    Denied {
+    /// Nothing: the scheduler has carried out `change` of a client, or let it go; or has refused that, because it is another user's. The
+    /// audit log tells of it.
+    Noted {
         /// As it was asked for.
         client: String,
         change: Option<Box<Change>>,
-        why: String,
+        /// Why it was refused.
+        refused: Option<String>,
     },
     /// Another policy; superusers only. What it grants and bounds holds from then on.
     Reload(Box<Policy>),

@@ -131,7 +131,7 @@ fn name(ask: &Ask) -> &'static str {
         Ask::SetShare { .. } => "set-share",
         Ask::SetTerms { .. } => "set-terms",
         Ask::Leave { .. } => "leave",
-        Ask::Denied { .. } => "denied",
+        Ask::Noted { .. } => "noted",
         Ask::Reload(_) => "reload",
         _ => "look",
     }

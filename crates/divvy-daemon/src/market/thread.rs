@@ -355,7 +355,9 @@ impl Keeper {
             self.stats.asked(&ask, refused.is_none());
         }
         // That a lease was renewed is nobody's deed.
-        let told = record.as_ref().is_some_and(|record| !record.is_of_leases_only()) || refused.is_some();
+        let told = record.as_ref().is_some_and(|record| !record.is_of_leases_only())
+            || refused.is_some()
+            || matches!(ask, Ask::Noted { .. });
         if is_audited(&ask) && told {
             let what = describe(&ask, record.as_ref());
             self.audit.push(AuditLine { at_ns: unix_ns(), uid: who.uid, pid: who.pid, what, refused });
@@ -697,8 +699,8 @@ fn words(ask: &Ask) -> serde_json::Value {
             })
         }
         Ask::Leave { client } => json!({ "ask": "leave", "client": client }),
-        Ask::Denied { client, change: None, .. } => json!({ "ask": "detach", "client": client }),
-        Ask::Denied { client, change: Some(change), .. } => {
+        Ask::Noted { client, change: None, .. } => json!({ "ask": "detach", "client": client }),
+        Ask::Noted { client, change: Some(change), .. } => {
             let ask = match (change.paused, Change { paused: None, ..**change } == Change::default()) {
                 (Some(true), true) => "pause",
                 (Some(false), true) => "resume",

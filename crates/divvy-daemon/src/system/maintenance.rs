@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use divvy_linux::CpuMask;
 use sd_notify::NotifyState;
 use tokio::sync::Notify;
 
@@ -67,6 +68,13 @@ impl Maintenance {
     }
 }
 
+/// One of these CPUs that the machine does not have. (Which of them divvyd itself may use depends on what it keeps itself to.)
+fn absent_cpu(cpus: Option<&CpuMask>) -> Option<u32> {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let online: CpuMask = online.trim().parse().ok()?;
+    cpus?.iter().find(|&cpu| !online.contains(cpu))
+}
+
 /// Takes over what the policy file says now, or nothing of it.
 async fn reload_policy(market: &market::Handle, file: &PolicyFile, policy: &mut Policy, follower: &Follower) {
     let path = file.path.display().to_string();
@@ -77,6 +85,12 @@ async fn reload_policy(market: &market::Handle, file: &PolicyFile, policy: &mut 
             return;
         }
     };
+    if let Some(cpu) = absent_cpu(new.scheduler.cpus.as_ref()) {
+        let why =
+            format!("[scheduler] cpus: this machine has no CPU {cpu}; the next start would fail by that");
+        tracing::error!(policy = path, "policy not read anew, the old one stays: {why}");
+        return;
+    }
     let asked = market.ask(Who::divvyd(), Ask::Reload(Box::new(new.clone()))).await;
     if let Err(refusal) = asked {
         let why = refusal.message;

@@ -63,7 +63,8 @@ impl Work<'_> {
                 self.follow_policy();
                 Ok(Said::Done)
             }
-            Ask::Denied { why, .. } => Err(Refusal::new(ErrorCode::NotPermitted, why, "")),
+            Ask::Noted { refused: Some(why), .. } => Err(Refusal::new(ErrorCode::NotPermitted, why, "")),
+            Ask::Noted { refused: None, .. } => Ok(Said::Done),
             Ask::Audit { .. } => {
                 Err(Refusal::new(ErrorCode::Internal, "the audit log is the store's", "report this"))
             }
