@@ -181,7 +181,7 @@ fn a_program_divides_its_own_processes() {
         let program = bench.compile_as_shown(command, "examples/divide.c");
         // One CPU, of which both want all.
         let mut divvyd = bench.command(bench.built.join("divvyd"));
-        divvyd.args(["--user", "--background", "--linger", "2s", "--cpus", cpu]);
+        divvyd.args(["--user", "--background", "--linger", "10s", "--cpus", cpu]);
         assert!(divvyd.status().expect("divvyd").success());
         let told = bench.run(&program, &[]);
         let rows: Vec<&str> = told.lines().collect();
