@@ -35,7 +35,7 @@ DV_INLINE s64 dv_vtrr_refresh(struct dv_client *c)
 	u64 pending = dv.cycle - c->cycle;
 
 	if (pending) {
-		s64 allowance = dv_allowance(c), most = allowance + (s64)dv_quantum, counter = c->counter;
+		s64 allowance = dv_allowance(c), most = allowance + 2 * (s64)dv_quantum, counter = c->counter;
 		s64 expected = dv_quanta(counter) + pending * c->share;
 		u64 times = pending > 4 ? 4 : pending;
 

@@ -17,7 +17,7 @@
 //! the next cycle (one cycle's worth at most; the VFT keeps the whole). The rules go by counters in quanta, to the nearest
 //! whole one: where quanta come out a little short, whatever is left of one would be another, and large shares would begin
 //! it before small ones had had their first. Where a client cannot use its share (more than a
-//! CPU), at most one cycle's worth and a quantum is kept for it. On several CPUs a quantum that is being run counts as run, a client on
+//! CPU), at most one cycle's worth and two quanta are kept for it. On several CPUs a quantum that is being run counts as run, a client on
 //! a CPU is passed over, and where only clients on CPUs are due anything, whoever has had least for its share runs.
 //! **Layout.** Queue nodes of one cache line are linked by index and are laid out anew in queue order once there were
 //! as many insertions as nodes, so that going round the queue reads memory forwards.
@@ -169,9 +169,9 @@ impl Ring {
         let pending = (self.cycle as u32).wrapping_sub(node.cycle);
         let allowance = self.allowance(node.clock.divisor());
         let mut counter = node.counter;
-        // At most one cycle's worth is carried, and a quantum besides: quanta that come out short or long end a cycle early now and then,
-        // before the smallest share had its own. The fifth reset in a row changes nothing any more.
-        let most = allowance.saturating_add(self.quantum as i64);
+        // At most one cycle's worth is carried, and two quanta besides: quanta that come out short or long end a cycle early now and
+        // then, and sometimes two in a row, before the smallest share had its own. The fifth reset in a row changes nothing any more.
+        let most = allowance.saturating_add(2 * self.quantum as i64);
         for _ in 0..pending.min(4) {
             counter = counter.min(most) + allowance;
         }
