@@ -108,6 +108,7 @@ struct dv_client {
 
 #define DV_STARTED 1U /* was runnable before */
 #define DV_RUNNABLE 2U
+#define DV_OVERDUE 4U /* had a turn before the policy's choice since it was chosen last */
 
 struct dv_state {
 	struct dv_clock queue; /* the queue's virtual time, over `total` */
@@ -689,6 +690,7 @@ DV_INLINE u32 dv_picked(u32 id)
 		struct dv_client *c = DV(id);
 
 		c->picks++;
+		c->flags &= ~DV_OVERDUE;
 		if (dv_policy == DV_LOTTERY)
 			c->counter = 0;
 	}

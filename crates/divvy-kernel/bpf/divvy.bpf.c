@@ -106,7 +106,7 @@ struct task {
 	u8 by_process; /* its client is that of its process, not of its cgroup */
 	u8 kernel;
 	u8 goes_on; /* is in a CPU's own queue without a choice: enum going_on */
-	u8 reads; /* was taken off its CPU in the middle of what RCU guards, and waited for its turn */
+	u8 reads; /* when it was last looked at on a CPU, it still read what RCU guards and it had read when it was taken off */
 	u8 age; /* where it is counted in `nr_of_age` plus 1; 0: it is not */
 };
 
@@ -218,6 +218,14 @@ DV_INLINE u32 client_of_cgroup(u64 id)
 	u32 *client = bpf_map_lookup_elem(&cgroups, &id);
 
 	return client ? *client : 0;
+}
+
+/* Whether one of the kernel's own threads is on this CPU, beside that which idles. Nobody goes before those. */
+DV_INLINE bool the_kernel_runs(void)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+
+	return (current->flags & PF_KTHREAD) && current->pid;
 }
 
 /* The CPU that it ran on last. */
@@ -400,8 +408,10 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 		slice = slice_ns_min;
 		set_state(t, TASK_OFF);
 	} else if (loader) {
+		/* After a whole turn whoever was chosen is before it: with thousands of processes to look at it would keep all waiting. */
 		alone = true;
-		enq_flags |= SCX_ENQ_HEAD;
+		if (wakes)
+			enq_flags |= SCX_ENQ_HEAD;
 	} else if (wakes && goes_on_alone(client, here)) {
 		alone = true;
 		go_on(t, here, GOES_ON_ALONE);
@@ -419,15 +429,19 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 		note_age(t);
 		slice = slice_of(DV(client)->nr_waiting);
 		first = wakes && preempts(client, cpu, now);
-		/* Before those that go on alone. */
-		if (first && nr_cpus_possible == 1)
+		/* Before those that go on alone, and not by a choice. */
+		if (first && nr_cpus_possible == 1) {
 			set_state(t, TASK_OFF);
+			dv.urgent = DV_NONE;
+		}
 	}
 	drop_lock();
 	if (first)
 		__sync_fetch_and_add(&about.nr_preempted, 1);
 	if (alone || (first && nr_cpus_possible == 1)) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags | (first ? SCX_ENQ_HEAD | SCX_ENQ_PREEMPT : 0));
+		if (first)
+			enq_flags |= SCX_ENQ_HEAD | (the_kernel_runs() ? 0 : SCX_ENQ_PREEMPT);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags);
 		return;
 	}
 	scx_bpf_dsq_insert(p, client, slice, enq_flags);
@@ -471,8 +485,12 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 			drop_lock();
 		}
 		moved = scx_bpf_dsq_move_to_local(id);
-		if (moved)
+		if (moved) {
 			__sync_fetch_and_add(&about.nr_overdue, 1);
+			take_lock();
+			DV(id)->flags |= DV_OVERDUE;
+			drop_lock();
+		}
 	}
 	for (nr_refused = 0; !moved && nr_refused < TRIES; nr_refused++) {
 		take_lock();
@@ -539,8 +557,10 @@ void BPF_PROG(divvy_tick, struct task_struct *p)
 {
 	struct task *t = task_of(p);
 
-	if (t && !t->kernel)
-		refresh_client(p, t);
+	if (!t || t->kernel)
+		return;
+	note_reads(p, t, false);
+	refresh_client(p, t);
 }
 
 SEC("struct_ops")
@@ -553,6 +573,7 @@ void BPF_PROG(divvy_running, struct task_struct *p)
 	if (!t || t->kernel)
 		return;
 	t->waits_since = 0;
+	note_reads(p, t, true);
 	/* Where somebody has waited for too long, turns are short, so that all can have theirs. */
 	if (now - overdue_at < TURN_NS && p->scx.slice > slice_ns_min)
 		p->scx.slice = slice_ns_min;

@@ -1,6 +1,7 @@
 //! Loads the scheduler, watches it, and lets go of it.
 
 use std::mem::MaybeUninit;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -184,6 +185,10 @@ impl<'o> Scheduler<'o> {
                 for pid in cgroup::descendants(*pid).with_context(|| format!("client {}", client.name))? {
                     let done = self.skel.maps.processes.update(&pid.to_ne_bytes(), &id, MapFlags::ANY);
                     done.with_context(|| format!("client {}: too many processes", client.name))?;
+                    // One that was reaped just now has been forgotten before it was written down: its number may be another's soon.
+                    if !Path::new("/proc").join(pid.to_string()).exists() {
+                        let _ = self.skel.maps.processes.delete(&pid.to_ne_bytes());
+                    }
                 }
             }
         }
