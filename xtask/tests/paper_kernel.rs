@@ -1,4 +1,4 @@
-//! The quick run of the storms of `cargo xtask paper kernel`: forks, changes of affinity and a crowd; under PBS on a slow CPU one of 1,000 tasks.
+//! The quick run of the storms of `cargo xtask paper kernel`: forks, changes of affinity and a crowd; under VTRR on a slow CPU one of 2,000 tasks.
 
 use std::path::Path;
 use std::process::Command;
