@@ -340,6 +340,7 @@ impl LinuxHost {
             let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);
             let _ = c.members.total(look); // What can be read counts.
             c.members.resume(look)?;
+            c.members.resume_wrappers(look);
             c.members.leave_table(look);
             self.disband(client);
             Vec::new()

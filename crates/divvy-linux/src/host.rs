@@ -786,6 +786,7 @@ impl Drop for LinuxHost {
             // Those released too: one of their members may have been left suspended by an error.
             let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);
             let _ = c.members.resume(look);
+            c.members.resume_wrappers(look);
             c.leaf = None;
         }
         if let Some(tree) = self.tree.take() {

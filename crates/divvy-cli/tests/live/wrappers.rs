@@ -6,21 +6,29 @@ use rustix::process::Signal;
 
 use crate::harness::{PATIENCE, SPIN, Sandbox, eventually, one_cpu, skip};
 
+/// Computes for some seconds.
+const SOME: &str = "i=0; while [ $i -lt 600000 ]; do i=$((i+1)); done # child";
+
 /// A wrapper that stands while its child does not is looked at for so long, in reality far shorter.
 const HELD_AT_MOST: Duration = Duration::from_secs(10);
 
-#[test]
-fn a_wrapper_that_mirrors_its_childs_stops_goes_on() {
-    let Some(sandbox) = Sandbox::shared("a_wrapper_that_mirrors_its_childs_stops_goes_on") else { return };
+/// A place for a test as root, where there are such wrappers.
+fn with_wrappers(test: &str) -> Option<Sandbox> {
+    let sandbox = Sandbox::shared(test)?;
     let runs = |program: &str| std::process::Command::new(program).arg("--help").output().is_ok();
     if !runs("runuser") || !runs("su") {
-        skip("a_wrapper_that_mirrors_its_childs_stops_goes_on", "no su and runuser (util-linux)");
-        return;
+        skip(test, "no su and runuser (util-linux)");
+        return None;
     }
-    let some = "i=0; while [ $i -lt 600000 ]; do i=$((i+1)); done # child";
+    Some(sandbox)
+}
+
+#[test]
+fn a_wrapper_that_mirrors_its_childs_stops_goes_on() {
+    let Some(sandbox) = with_wrappers("a_wrapper_that_mirrors_its_childs_stops_goes_on") else { return };
     let words = [
-        format!("1:runuser -u nobody -- sh -c '{some}'"),
-        format!("1:su -s /bin/sh nobody -c '{some}'"),
+        format!("1:runuser -u nobody -- sh -c '{SOME}'"),
+        format!("1:su -s /bin/sh nobody -c '{SOME}'"),
         format!("1:{SPIN} # client"),
     ];
     let cpu = one_cpu();
@@ -56,6 +64,30 @@ fn a_wrapper_that_mirrors_its_childs_stops_goes_on() {
         std::thread::sleep(Duration::from_millis(5));
     }
     println!("a wrapper was seen to stand {seen} times in {:?}", begun.elapsed());
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code, Some(130));
+}
+
+/// It is nobody's client: only the child is divided, and ends while it is.
+#[test]
+fn a_wrapper_outside_goes_on_too() {
+    let Some(sandbox) = with_wrappers("a_wrapper_outside_goes_on_too") else { return };
+    let cpu = one_cpu();
+    let mut wrapper = sandbox
+        .command("setsid")
+        .args(["taskset", "-c", &cpu, "runuser", "-u", "nobody", "--", "sh", "-c", SOME])
+        .spawn()
+        .expect("a wrapper");
+    let is_shell = |p: &crate::harness::Process| p.comm == "sh";
+    let child = eventually("the child", || sandbox.with("# child").into_iter().find(is_shell));
+    let words = [format!("1:@pid:{}", child.pid), format!("1:{SPIN} # client")];
+    let mut args = vec!["share", "--quiet", "--backend", "signals", "--cpus", &cpu, "--quantum", "5ms"];
+    args.extend(words.iter().map(String::as_str));
+    let running = sandbox.start(&args);
+    let stands = |p: &crate::harness::Process| p.comm == "runuser" && p.state == 'T';
+    eventually("the wrapper to stand", || sandbox.processes().iter().any(stands).then_some(()));
+    let code = eventually("the wrapper to end", || wrapper.try_wait().expect("its end"));
+    assert_eq!(code.code(), Some(0));
     running.signal(Signal::INT);
     assert_eq!(running.end().code, Some(130));
 }

@@ -36,6 +36,7 @@ impl<W: World> Members<W> {
             Kind::Attached { .. } => {
                 self.settled += used;
                 time = gone.clock + gone.children;
+                self.resume_wrapper_of(&gone, look);
             }
         }
         self.ended.push(Ended { pid: gone.pid, parent: gone.parent, time });

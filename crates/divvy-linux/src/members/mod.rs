@@ -31,6 +31,7 @@ mod suspension;
 #[cfg(test)]
 mod tests;
 mod total;
+mod wrappers;
 
 use std::rc::Rc;
 
@@ -43,6 +44,7 @@ use crate::{Pid, Result};
 use meter::Meter;
 use suspension::Suspension;
 use total::Counted;
+use wrappers::Wrappers;
 
 /// Nanoseconds in one of `/proc`'s clock ticks (`USER_HZ` is 100 on every Linux).
 const TICK_NS: u64 = 10_000_000;
@@ -114,6 +116,8 @@ struct Member<P> {
     owned: bool,
     /// Whose doing it is that it stands.
     suspension: Suspension,
+    /// We have suspended it at some time.
+    was_held: bool,
     /// When its clock was last seen to rise.
     used_at: Instant,
     /// Its clock when it was last released.
@@ -244,6 +248,8 @@ pub struct Members<W: World = Live> {
     quiet_next: usize,
     /// How many times the client was held.
     holds: u64,
+    /// Parents outside the client.
+    wrappers: Wrappers,
     unheld: Unheld,
 }
 
@@ -285,6 +291,7 @@ impl<W: World> Members<W> {
             permitted: true,
             owned: true,
             suspension: Suspension::Free,
+            was_held: false,
             used_at: Instant::ZERO,
             released_at: Nanos::ZERO,
         };
@@ -321,6 +328,7 @@ impl<W: World> Members<W> {
             children_next: 0,
             quiet_next: 0,
             holds: 0,
+            wrappers: Wrappers::default(),
             unheld: Unheld::Nobody,
         }
     }
@@ -681,6 +689,7 @@ impl<W: World> Members<W> {
                 // What it is like is seen at the next look.
                 _ => Suspension::Free,
             },
+            was_held: false,
             used_at: if stat.state == State::Running { now } else { Instant::ZERO },
             released_at: clock,
         }))

@@ -182,7 +182,10 @@ impl<W: World> Members<W> {
         }
         look.tally.signals += 1;
         match self.world.signal(&m.process, Signal::STOP) {
-            Ok(Delivery::Sent) => m.suspension.sent(),
+            Ok(Delivery::Sent) => {
+                m.suspension.sent();
+                m.was_held = true;
+            }
             Ok(Delivery::Gone) => {}
             Err(Error::Permission { .. }) => Self::give_up(m, look),
             Err(e) => return Err(e),
@@ -230,13 +233,15 @@ impl<W: World> Members<W> {
     /// they are does, and we have to. A stop of somebody else's is not taken for that: it finds the wrapper in another
     /// call, or has stopped the child as well.
     fn mirrors(&self, m: &Member<W::Process>, look: &mut Look<'_>) -> bool {
-        let mut children =
-            self.active.iter().chain(&self.idle).filter(|c| c.parent == Some(m.pid)).peekable();
-        if children.peek().is_none() && m.mirrors_until <= self.holds {
-            return false;
-        }
+        let has_children = self.active.iter().chain(&self.idle).any(|c| c.parent == Some(m.pid));
+        (has_children || m.mirrors_until > self.holds) && self.has_mirrored(m.pid, look)
+    }
+
+    /// Whether one that stands has stopped itself, while none of its children that are members stands but by our doing.
+    pub(super) fn has_mirrored(&self, wrapper: Pid, look: &mut Look<'_>) -> bool {
+        let mut children = self.active.iter().chain(&self.idle).filter(|c| c.parent == Some(wrapper));
         look.tally.reads += 1;
-        self.world.has_stopped_itself(m.pid)
+        self.world.has_stopped_itself(wrapper)
             && children.all(|c| match c.suspension.is_ours() {
                 true => !self.waits(c, look),
                 false => !self.stands(c, look),
@@ -317,6 +322,7 @@ impl<W: World> Members<W> {
             return Err(e);
         }
         self.mark_all(look, false);
+        self.resume_wrappers_now_and_then(look);
         Ok(delivery)
     }
 

@@ -249,3 +249,49 @@ fn a_wrapper_that_mirrors_our_stop_is_resumed_and_one_that_mirrors_a_strangers_i
         script.stranger_resumes(11);
     }
 }
+
+/// Root's `runuser`, whose child is another user's client.
+#[test]
+fn a_wrapper_outside_an_attached_client_is_resumed_too() {
+    let script = Script::default().with(10, State::Sleeping, 0).with(11, State::Running, 0);
+    script.change(11, |p| p.parent = 10);
+    let mut stage = Stage::new(script.clone(), 8);
+    let mut members = stage.attached(Children::NotOurs, &[11]);
+    let mirrors = |itself| script.change(10, |p| (p.state, p.stopped_itself) = (State::Stopped, itself));
+    let turn = |members: &mut Members<Script>, stage: &mut Stage| {
+        stage.pass(200);
+        members.suspend(&mut stage.look(true)).unwrap();
+        members.resume(&mut stage.look(false)).unwrap();
+    };
+    // One that has done so before its child was ever held has not done so for us.
+    mirrors(true);
+    members.resume(&mut stage.look(false)).unwrap();
+    assert_eq!(script.standing(), [10]);
+    script.stranger_resumes(10);
+    turn(&mut members, &mut stage);
+    mirrors(true);
+    turn(&mut members, &mut stage);
+    assert_eq!(script.standing(), Vec::<i32>::new());
+    // A stranger's stop of the wrapper, and of both.
+    for both in [false, true] {
+        mirrors(both);
+        if both {
+            script.stranger_stops(11);
+        }
+        turn(&mut members, &mut stage);
+        assert_eq!(script.standing(), if both { vec![10, 11] } else { vec![10] });
+        script.stranger_resumes(10);
+        script.stranger_resumes(11);
+        turn(&mut members, &mut stage);
+    }
+    // Its child has ended.
+    members.suspend(&mut stage.look(true)).unwrap();
+    mirrors(true);
+    members.resume(&mut stage.look(false)).unwrap();
+    assert_eq!(script.standing(), [10], "not yet looked at again");
+    script.ends(11);
+    stage.total(&mut members);
+    members.scan(&mut stage.look(false), false, 8).unwrap();
+    assert!(members.is_empty());
+    assert_eq!(script.standing(), Vec::<i32>::new());
+}
