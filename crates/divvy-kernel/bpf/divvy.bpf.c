@@ -573,10 +573,12 @@ void BPF_PROG(divvy_running, struct task_struct *p)
 	if (!t || t->kernel)
 		return;
 	t->waits_since = 0;
-	note_reads(p, t, true);
-	/* Where somebody has waited for too long, turns are short, so that all can have theirs. */
-	if (now - overdue_at < TURN_NS && p->scx.slice > slice_ns_min)
-		p->scx.slice = slice_ns_min;
+	if (now - overdue_at < TURN_NS) {
+		note_reads(p, t, true);
+		/* Where somebody has waited for too long, turns are short, so that all can have theirs. */
+		if (p->scx.slice > slice_ns_min)
+			p->scx.slice = slice_ns_min;
+	}
 	if (t->runnable && t->state != TASK_WAITING) {
 		t->state = TASK_RUNNING;
 	} else {
