@@ -272,7 +272,7 @@ proptest! {
         }
         for (&share, service) in shares.iter().zip(service) {
             let off = (service * sum).abs_diff(all * share);
-            prop_assert!(off <= 4 * Q.0 * sum, "share {share} of {sum}: {service} of {all}");
+            prop_assert!(off <= 3 * Q.0 * sum, "share {share} of {sum}: {service} of {all}");
         }
     }
 
