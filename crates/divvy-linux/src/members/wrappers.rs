@@ -1,6 +1,8 @@
 //! Wrappers outside a client: `runuser` and `su` of another user, say, whose child is a member. They stop themselves when
 //! they see their child stopped, and nobody but us knows that the child goes on.
 
+use std::collections::HashSet;
+
 use divvy_policy::{Instant, Nanos};
 
 use super::{Kind, Look, Member, Members};
@@ -74,18 +76,18 @@ impl<W: World> Members<W> {
         }
     }
 
-    /// Notes the parents of members that we have held.
+    /// Notes the parents of members that we have held: each once, however many children it has.
     fn meet_wrappers(&mut self, look: &mut Look<'_>) {
         let until = look.now + KNOWN_FOR;
-        for i in 0..self.active.len() {
-            let Some(pid) = self.active[i].parent.filter(|_| self.active[i].was_held) else { continue };
+        let held = self.active.iter().filter(|m| m.was_held);
+        let parents: HashSet<Pid> = held.filter_map(|m| m.parent).filter(|&pid| pid != Pid::INIT).collect();
+        for pid in parents {
             let known = &mut self.wrappers.known;
             if let Some(known) = known.iter_mut().find(|known| known.pid == pid) {
                 known.until = until;
                 continue;
             }
-            let is_member = || self.active.iter().chain(&self.idle).any(|m| m.pid == pid);
-            if pid == Pid::INIT || known.len() == KNOWN_MAX || is_member() {
+            if known.len() == KNOWN_MAX || self.pids().any(|(member, _)| member == pid) {
                 continue;
             }
             look.tally.reads += 1;
