@@ -52,8 +52,8 @@ DV_INLINE void dv_stride_follow(struct dv_client *c, bool comes)
  * On several CPUs a lead or a lag beyond a bound is forgotten at once. Whoever had what others could not use for a while, since their
  * tasks were too few, bound to other CPUs, or their CPU was gone, would pay for it once they can: a client with a share of 1 in 108 that
  * had a CPU for .5 s would have none for 27 s. And whoever could not run would have a CPU for itself as long. On one CPU only those get
- * there who have turns before the policy's choice, since they have waited for too long. What one client is let off, or loses, the queue's time follows, or soon everybody would be beyond the bound, where shares
- * count for nothing.
+ * there who have turns before the policy's choice, since they have waited for too long. What one client is let off, or loses, the
+ * queue's time follows, or soon everybody would be beyond the bound, where shares count for nothing.
  */
 DV_INLINE void dv_stride_forget(struct dv_client *c, struct dv_clock before)
 {

@@ -39,7 +39,7 @@ DV_INLINE s64 dv_vtrr_refresh(struct dv_client *c)
 		s64 expected = dv_quanta(counter) + pending * c->share;
 		u64 times = pending > 4 ? 4 : pending;
 
-		/* One cycle's worth is carried, and a quantum for those that were no whole ones: the fifth reset in a row changes nothing. */
+		/* One cycle's worth is carried, and two quanta for those that were no whole ones: the fifth reset in a row changes nothing. */
 		counter = (counter < most ? counter : most) + allowance;
 		if (times > 1)
 			counter = (counter < most ? counter : most) + allowance;
