@@ -123,6 +123,37 @@ fn what_matches_a_rule_is_a_client(sandbox: &Sandbox) {
     eventually("nobody to be held", || sandbox.suspended().is_empty().then_some(()));
 }
 
+/// The group of a rule is a place of its client, and no other client: who goes to another group keeps id and account.
+#[test]
+fn a_client_goes_to_the_group_that_its_rule_names() {
+    let sandbox = Sandbox::own();
+    let rule = |group: &str| {
+        let text = format!("[[rule]]\nname = 'crunch-*'\nas = 'crunch'\n{group}\n\n[groups]\nnight = 3\n");
+        drop(sandbox.write("config.toml", &text));
+    };
+    let _crunch = start(&sandbox, "crunch-a", "while :; do :; done");
+    rule("group = 'day'");
+    assert_eq!(sandbox.run(&["rules", "start"]).code, Some(0));
+    let before = eventually("some CPU time", || {
+        client(&sandbox, "crunch").filter(|c| c["service_ns"].as_u64() > Some(1_000_000))
+    });
+    assert_eq!(before["group"], "day");
+    for (line, group, share) in
+        [("group = 'night'", Some("night"), 3), ("", None, 0), ("group = 'day'", Some("day"), 1)]
+    {
+        rule(line);
+        assert_eq!(sandbox.run(&["rules"]).code, Some(0));
+        let after = client(&sandbox, "crunch").expect("it is there still");
+        assert_eq!((&after["id"], after["group"].as_str()), (&before["id"], group));
+        assert!(after["service_ns"].as_u64() >= before["service_ns"].as_u64(), "{after}");
+        let all: Value = serde_json::from_slice(&sandbox.run(&["ls", "--json"]).stdout).unwrap();
+        let groups = all["groups"].as_array().cloned().unwrap_or_default();
+        let shown: Vec<_> = groups.iter().map(|g| (g["name"].as_str(), g["share"].as_u64())).collect();
+        let expected: Vec<_> = group.iter().map(|_| (group, Some(share))).collect();
+        assert_eq!(shown, expected);
+    }
+}
+
 /// However shortly before they were written, what is told of the rules is of those.
 #[test]
 fn what_was_just_written_is_what_is_told() {

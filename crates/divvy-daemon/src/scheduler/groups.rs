@@ -19,6 +19,7 @@
 //! (`without_groups_shares_are_themselves`); whatever the shares are, their sum is bounded (`sums_are_bounded`).
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use divvy_policy::{ClientId, Nanos, Share};
@@ -39,6 +40,8 @@ pub(super) type Path = Arc<str>;
 struct Leaf {
     group: Option<Path>,
     share: u64,
+    /// CPU time that it had had when it came into this group.
+    before: Nanos,
     idle: bool,
     paused: bool,
 }
@@ -53,7 +56,7 @@ impl Leaf {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) share: u64,
-    /// CPU time of clients that were in it and have left.
+    /// CPU time that clients had in it who have left it.
     pub(super) past: Nanos,
 }
 
@@ -150,33 +153,63 @@ impl Groups {
         self.leaves.iter().filter(move |(_, leaf)| of(leaf)).map(|(&client, _)| client)
     }
 
-    /// A client has come, awake. Groups on its way that are not there are made, of share 1.
-    pub(super) fn join(&mut self, client: ClientId, share: Share, group: Option<&Asked>) {
-        if let Some(asked) = group {
-            let ends = asked.path.match_indices('/').map(|(at, _)| at).chain([asked.path.len()]);
-            for end in ends {
-                let fresh = Group { share: 1, past: Nanos::ZERO };
-                self.groups.entry(asked.path[..end].into()).or_insert(fresh);
-            }
-            if let (Some(share), Some(group)) = (asked.share, self.groups.get_mut(&asked.path)) {
-                group.share = share.get();
-            }
-        }
+    /// CPU time that a client had had when it came into the group that it is in.
+    pub(super) fn before(&self, client: ClientId) -> Nanos {
+        self.leaves.get(&client).map_or(Nanos::ZERO, |leaf| leaf.before)
+    }
+
+    /// A client has come, awake. Groups on its way that are not there are made, of share 1: those for which nobody asked for
+    /// another are returned.
+    pub(super) fn join(&mut self, client: ClientId, share: Share, group: Option<&Asked>) -> Vec<Path> {
+        let made = group.map_or_else(Vec::new, |asked| self.make(asked));
         let group = group.map(|asked| Arc::clone(&asked.path));
-        self.leaves.insert(client, Leaf { group, share: share.get(), idle: false, paused: false });
+        let leaf = Leaf { group, share: share.get(), before: Nanos::ZERO, idle: false, paused: false };
+        self.leaves.insert(client, leaf);
+        made
+    }
+
+    /// A client that has had so much CPU time goes to another group, or to none. Groups are made as by [`Groups::join`], and end
+    /// as by [`Groups::leave`]; one that it was in and is in keeps what it is.
+    pub(super) fn migrate(&mut self, client: ClientId, service: Nanos, group: Option<&Asked>) -> Vec<Path> {
+        let made = group.map_or_else(Vec::new, |asked| self.make(asked));
+        let Some(leaf) = self.leaves.get_mut(&client) else { return made };
+        let old = std::mem::replace(&mut leaf.group, group.map(|asked| Arc::clone(&asked.path)));
+        let before = std::mem::replace(&mut leaf.before, service);
+        self.end_stay(old.as_deref(), service.saturating_sub(before));
+        made
     }
 
     /// A client has left, after so much CPU time. Groups without clients end.
     pub(super) fn leave(&mut self, client: ClientId, service: Nanos) {
-        let Some(Leaf { group: Some(path), .. }) = self.leaves.remove(&client) else { return };
-        let mut at: Option<&str> = Some(&path);
-        while let Some(group) = at {
+        let Some(leaf) = self.leaves.remove(&client) else { return };
+        self.end_stay(leaf.group.as_deref(), service.saturating_sub(leaf.before));
+    }
+
+    /// Makes the groups on this way that are not there.
+    fn make(&mut self, asked: &Asked) -> Vec<Path> {
+        let mut made = Vec::new();
+        for end in asked.path.match_indices('/').map(|(at, _)| at).chain([asked.path.len()]) {
+            let path: Path = asked.path[..end].into();
+            if let Entry::Vacant(free) = self.groups.entry(Arc::clone(&path)) {
+                free.insert(Group { share: 1, past: Nanos::ZERO });
+                made.push(path);
+            }
+        }
+        if let (Some(share), Some(group)) = (asked.share, self.groups.get_mut(&asked.path)) {
+            group.share = share.get();
+            made.retain(|path| *path != asked.path);
+        }
+        made
+    }
+
+    /// A client that had so much CPU time in this group is not in it any more.
+    fn end_stay(&mut self, group: Option<&str>, service: Nanos) {
+        for group in std::iter::successors(group, |path| parent(path)) {
             if self.within(group).next().is_none() {
                 self.groups.remove(group);
             } else if let Some(kept) = self.groups.get_mut(group) {
                 kept.past = Nanos(kept.past.0.saturating_add(service.0));
             }
-            at = parent(group);
         }
     }
 
@@ -367,6 +400,32 @@ mod tests {
         all.leave(ClientId(3), Nanos(1));
         assert!(all.is_empty());
         assert_eq!(all.find("a/").unwrap_err().message, "no group is called 'a'");
+    }
+
+    /// Of 10 ns, 4 were in a/b and 6 in a/c; d ends with its only client, and the way of both groups, a, has all of it.
+    #[test]
+    fn who_goes_to_another_group_takes_along_what_comes_from_then_on() {
+        let mut all = groups(&[("a/b=2", 1), ("a/b", 3), ("d", 1)]);
+        let to = |path: &str| Asked { path: path.into(), share: None };
+        all.set_group_share("a", Share::new(5).unwrap());
+        all.set_idle(ClientId(0), true);
+        let made = all.migrate(ClientId(0), Nanos(4), Some(&to("a/c")));
+        assert_eq!(made.iter().map(|path| &**path).collect::<Vec<_>>(), ["a/c"]);
+        assert_eq!(
+            (all.before(ClientId(0)), all.of(ClientId(0)).map(|path| &**path)),
+            (Nanos(4), Some("a/c"))
+        );
+        assert!(!all.counts(ClientId(0)), "it sleeps on");
+        let kept = |all: &Groups| -> Vec<_> {
+            all.iter().map(|(path, group)| (path.to_string(), group.share, group.past.0)).collect()
+        };
+        let row = |path: &str, share, past| (path.to_owned(), share, past);
+        assert_eq!(kept(&all), [row("a", 5, 4), row("a/b", 2, 4), row("a/c", 1, 0), row("d", 1, 0)]);
+        assert_eq!(all.migrate(ClientId(2), Nanos(1), None), []);
+        assert_eq!(all.migrate(ClientId(0), Nanos(10), Some(&to("a/b"))), []);
+        assert_eq!(kept(&all), [row("a", 5, 10), row("a/b", 2, 4)]);
+        all.leave(ClientId(0), Nanos(11));
+        assert_eq!(kept(&all), [row("a", 5, 11), row("a/b", 2, 5)]);
     }
 
     #[test]

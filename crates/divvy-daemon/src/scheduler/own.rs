@@ -66,16 +66,26 @@ impl Scheduler {
     pub(super) fn enter_group(&mut self, client: ClientId, share: Share, group: Option<&Asked>) {
         let Some(own) = &mut self.own else { return };
         own.presences.join(client, clock::now());
-        // A group that the user's file gives a share to has it from its first client on.
-        let fresh: Vec<&str> = group.map_or_else(Vec::new, |asked| {
-            let ways = asked.path.match_indices('/').map(|(at, _)| &asked.path[..at]);
-            let own_way = asked.share.is_none().then_some(&*asked.path);
-            ways.chain(own_way).filter(|way| own.groups.find(way).is_err()).collect()
-        });
-        own.groups.join(client, share, group);
-        for way in fresh {
-            if let Some(share) = self.rules.share_of(way) {
-                own.groups.set_group_share(way, share);
+        let made = own.groups.join(client, share, group);
+        self.share_by_file(&made);
+    }
+
+    /// A client goes to this group, or to none, and stays what it is.
+    pub(super) fn migrate(&mut self, client: ClientId, group: Option<&Asked>) {
+        let service = self.engine.ledger().clients()[client.index()].service;
+        let Some(own) = &mut self.own else { return };
+        let made = own.groups.migrate(client, service, group);
+        self.rebase();
+        self.share_by_file(&made);
+    }
+
+    /// Groups that the user's file gives shares to have them from their first clients on.
+    fn share_by_file(&mut self, made: &[Path]) {
+        if let Some(own) = &mut self.own {
+            for group in made {
+                if let Some(share) = self.rules.share_of(group) {
+                    own.groups.set_group_share(group, share);
+                }
             }
         }
         self.apply_groups();
@@ -205,7 +215,8 @@ impl Scheduler {
                 group.requested_fraction += client.requested_fraction;
                 group.effective_fraction += client.effective_fraction;
                 group.achieved_fraction += client.achieved_fraction;
-                group.service_ns += client.service_ns;
+                let before = own.groups.before(ClientId(client.id)).0;
+                group.service_ns += client.service_ns.saturating_sub(before);
                 group.clients += 1;
                 group.paused &= client.state == divvy_api::types::ClientState::Paused;
             }

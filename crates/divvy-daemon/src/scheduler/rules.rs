@@ -109,8 +109,7 @@ impl Scheduler {
 
     fn add_rule(&mut self, rule: &Rule) -> Result<ClientId, Refusal> {
         let (share, limit) = (parse_share(rule.share)?, parse_limit(rule.limit_ppm.unwrap_or(0))?);
-        let path = rule.group.as_deref().map(groups::parse).transpose()?;
-        let group = path.map(|path| Asked { path, share: None });
+        let group = group_of(rule)?;
         let name = self.book.name(Some(&rule.name), true, &rule.name, None)?;
         self.check_cycle(share, None)?;
         let crate::message::Answer::Added(client) =
@@ -154,6 +153,10 @@ impl Scheduler {
         if old.cpus != new.cpus {
             self.bound_rule(client, Some(new.cpus.unwrap_or_default()))?;
         }
+        // Last: nothing is refused after it.
+        if old.group != new.group {
+            self.migrate(client, group_of(new)?.as_ref());
+        }
         Ok(())
     }
 
@@ -175,7 +178,13 @@ impl Scheduler {
     }
 }
 
-/// Whether a rule is the same as before, with another share, limit or CPUs at most.
+/// The group that a rule's client is to be in.
+fn group_of(rule: &Rule) -> Result<Option<Asked>, Refusal> {
+    let path = rule.group.as_deref().map(groups::parse).transpose()?;
+    Ok(path.map(|path| Asked { path, share: None }))
+}
+
+/// Whether a rule is the same as before, with another share, limit, group or CPUs at most.
 fn is_same(old: &Rule, new: &Rule) -> bool {
-    old.selector == new.selector && old.name == new.name && old.group == new.group
+    old.selector == new.selector && old.name == new.name
 }
