@@ -40,18 +40,19 @@ pub(super) fn open(path: &Path) -> Result<OwnedFd, StoreError> {
     Ok(dir)
 }
 
-/// Makes the database's file with mode 0600 if it is not there, and checks that it is a file of ours alone. What SQLite
-/// puts beside it gets the same mode.
-pub(super) fn prepare_file(dir: &OwnedFd, name: &str, path: &Path) -> Result<(), StoreError> {
+/// Whether the database's file is there. It has to be a file of ours alone, and what SQLite puts beside it gets the same mode; one that
+/// is empty was something else once.
+pub(super) fn check_file(dir: &OwnedFd, name: &str, path: &Path) -> Result<bool, StoreError> {
     let system = |what: &'static str, cause: Errno| StoreError::System {
         what,
         path: path.to_owned(),
         cause: cause.into(),
     };
     let unsafe_file = |what: String| StoreError::Unsafe { path: path.to_owned(), what };
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR) {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
         Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(false),
         Err(Errno::LOOP) => return Err(unsafe_file("it is a symbolic link".to_owned())),
         Err(e) => return Err(system("open", e)),
     };
@@ -64,7 +65,10 @@ pub(super) fn prepare_file(dir: &OwnedFd, name: &str, path: &Path) -> Result<(),
     if mode & 0o077 != 0 {
         return Err(unsafe_file(format!("others can read it (mode {mode:o})")));
     }
-    Ok(())
+    if stat.st_size == 0 {
+        return Err(StoreError::Empty { path: path.to_owned() });
+    }
+    Ok(true)
 }
 
 fn check_owner(owner: u32) -> Result<(), String> {

@@ -8,6 +8,7 @@
 //! than came of it before, is an error that names it: divvyd then does not start with a market that nobody agreed to.
 
 mod audit;
+mod create;
 mod dir;
 mod image;
 mod schema;
@@ -48,6 +49,8 @@ pub(crate) enum StoreError {
     Unsafe { path: PathBuf, what: String },
     #[error("{}: another process has it open; end that one first (is another divvyd running?)", path.display())]
     InUse { path: PathBuf },
+    #[error("{}: it is empty, and a market's file never is (was the disk full once?); restore it from a backup, or remove it to begin with an empty market", path.display())]
+    Empty { path: PathBuf },
     #[error("{}: its version is {version}, and this divvyd knows versions up to {}; use a newer divvyd, or restore the file from a backup of before the upgrade", path.display(), schema::VERSION)]
     Newer { path: PathBuf, version: i64 },
     #[error("{}: its version is {version}, whose snapshots this divvyd cannot read; let the divvyd that wrote it go on with it, or move it away to begin with an empty market", path.display())]
@@ -74,7 +77,8 @@ impl StoreError {
     pub(crate) fn is_of_the_file(&self) -> bool {
         use rusqlite::ErrorCode as Code;
         match self {
-            Self::Newer { .. }
+            Self::Empty { .. }
+            | Self::Newer { .. }
             | Self::Older { .. }
             | Self::Record { .. }
             | Self::NoSnapshot { .. }
@@ -163,7 +167,9 @@ impl Store {
     ) -> Result<(Self, Ledger, Recovered), StoreError> {
         let dir = dir::open(&config.dir)?;
         let path = config.dir.join(FILE);
-        dir::prepare_file(&dir, FILE, &path)?;
+        if !dir::check_file(&dir, FILE, &path)? {
+            create::create(&dir, &config.dir, FILE)?;
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_NOFOLLOW;

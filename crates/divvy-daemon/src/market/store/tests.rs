@@ -241,6 +241,64 @@ fn what_cannot_be_written_or_is_damaged_is_said() {
     assert!(said.contains("it is damaged: restore the file from a backup"), "{said}");
 }
 
+/// A file that is there and empty is what is left of a market, and not a new one.
+#[test]
+fn an_empty_file_is_no_market() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, ..) = open(dir.path());
+    store.commit(&busy(3).log, &[]).unwrap();
+    drop(store);
+    let path = dir.path().join("state").join(FILE);
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+    let error = Store::open(&config(dir.path()), &Policy::default()).map(|_| ()).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        error.is_of_the_file() && said.starts_with(&format!("{}: it is empty", path.display())),
+        "{said}"
+    );
+    assert!(said.ends_with("restore it from a backup, or remove it to begin with an empty market"), "{said}");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "it is left alone");
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(open(dir.path()).2.replayed, 0);
+}
+
+/// Whoever is killed while a market is made leaves none, and what is in nobody's way.
+#[test]
+fn a_market_is_made_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let names = || -> Vec<String> {
+        let all = std::fs::read_dir(&state).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let mut all: Vec<String> = all.collect();
+        all.sort();
+        all
+    };
+    let (mut store, ..) = open(dir.path());
+    store.commit(&busy(3).log, &[]).unwrap();
+    let old = std::fs::read(state.join("market.db-wal")).unwrap();
+    assert!(!old.is_empty());
+    drop(store);
+    std::fs::remove_file(state.join(FILE)).unwrap();
+    // It cannot be made.
+    std::fs::create_dir(state.join("market.db.new")).unwrap();
+    assert!(refused(dir.path()).contains("market.db.new: "));
+    assert_eq!(names(), ["market.db.new"]);
+    std::fs::remove_dir(state.join("market.db.new")).unwrap();
+    // Somebody makes it just now.
+    let making = std::fs::File::open(&state).unwrap();
+    making.lock().unwrap();
+    assert!(refused(dir.path()).contains("another process has it open"));
+    assert_eq!(names(), [""; 0]);
+    drop(making);
+    // Half of one, and what a market that has gone left beside it.
+    std::fs::write(state.join("market.db.new"), "SQLite fo").unwrap();
+    std::fs::write(state.join("market.db-wal"), old).unwrap();
+    let (store, _, recovered) = open(dir.path());
+    assert_eq!(recovered, Recovered { snapshot: None, replayed: 0, damaged: 0 });
+    drop(store);
+    assert_eq!(names(), [FILE]);
+}
+
 #[test]
 fn the_audit_log_is_read_in_order_and_kept_bounded() {
     let dir = tempfile::tempdir().unwrap();
