@@ -5,8 +5,7 @@ use divvy_policy::{CpuLimit, LimitError};
 
 /// CPUs of the machine, whichever of them this process may use: divvyd may divide others.
 fn online() -> u64 {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    list.trim().parse::<CpuMask>().map_or(u64::MAX, |cpus| cpus.iter().count() as u64)
+    CpuMask::online().map_or(u64::MAX, |cpus| cpus.iter().count() as u64)
 }
 
 /// Reads `50%` (of one CPU), `1.5` (CPUs) or `none`. A number of CPUs that the machine does not have was meant as a percentage.

@@ -5,6 +5,8 @@ use rustix::process::Pid;
 
 use crate::{Delivery, Error, Result, own};
 
+/// Where the kernel tells which CPUs run anybody.
+const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// Words in a mask.
 pub(crate) const MASK_WORDS: usize = CpuMask::CPUS as usize / 64;
 
@@ -117,6 +119,19 @@ impl CpuMask {
         (0..Self::CPUS).filter(|&cpu| self.contains(cpu))
     }
 
+    /// The CPUs of the machine that run anybody, whichever of them this process may use.
+    ///
+    /// # Errors
+    /// [`Error::System`] or [`Error::Malformed`] where the kernel does not tell.
+    pub fn online() -> Result<Self> {
+        let malformed = |_| Error::Malformed { object: ONLINE.to_owned(), what: "the list of CPUs" };
+        let text = std::fs::read_to_string(ONLINE).map_err(|e| {
+            let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
+            Error::system("read", ONLINE, errno)
+        })?;
+        text.trim().parse().map_err(malformed)
+    }
+
     /// The CPUs that thread `tid` may run on; `None` if there is no such thread.
     ///
     /// # Errors
@@ -151,5 +166,18 @@ impl CpuMask {
             (_, Errno::SRCH) => Ok(Delivery::Gone),
             (_, e) => Err(e),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever runs does so on a CPU that is there, whatever it is kept to.
+    #[test]
+    fn where_we_may_run_is_online() {
+        let online = CpuMask::online().unwrap();
+        let own = CpuMask::of_thread(rustix::process::getpid()).unwrap().unwrap();
+        assert!(!own.is_empty() && own.iter().all(|cpu| online.contains(cpu)), "{own} of {online}");
     }
 }

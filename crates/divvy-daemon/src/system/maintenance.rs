@@ -70,8 +70,7 @@ impl Maintenance {
 
 /// One of these CPUs that the machine does not have. (Which of them divvyd itself may use depends on what it keeps itself to.)
 fn absent_cpu(cpus: Option<&CpuMask>) -> Option<u32> {
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
-    let online: CpuMask = online.trim().parse().ok()?;
+    let online = CpuMask::online().ok()?;
     cpus?.iter().find(|&cpu| !online.contains(cpu))
 }
 

@@ -64,7 +64,8 @@ impl Lineage {
             Error::system("open perf events", "for what this process starts", errno)
         };
         let mut rings = Vec::new();
-        for cpu in online_cpus().map_err(failed)?.iter().map(|cpu| cpu as usize) {
+        // There is an event for each CPU that runs anybody.
+        for cpu in CpuMask::online()?.iter().map(|cpu| cpu as usize) {
             let mut builder = Builder::new(Software::DUMMY);
             builder.observe_self().one_cpu(cpu).inherit(true).exclude_kernel(true).exclude_hv(true);
             builder
@@ -97,12 +98,6 @@ impl Lineage {
         self.waiting.sort_by_key(|&(at, _)| at);
         std::mem::take(&mut self.waiting)
     }
-}
-
-/// The CPUs that run anybody: there is an event for each.
-fn online_cpus() -> std::io::Result<CpuMask> {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-    list.trim().parse().map_err(|e| std::io::Error::other(format!("the list of CPUs: {e}")))
 }
 
 /// What a record says, and when it was written, ns of `CLOCK_MONOTONIC`.
