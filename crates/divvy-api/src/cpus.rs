@@ -1,9 +1,91 @@
-//! A set of CPUs in JSON: `"0,2-3"`, and `"all"` for the empty set, which means that there is no bound.
+//! CPUs that a client is kept to: who can do that, and what they are in JSON: `"0,2-3"`, and `"all"` for the empty set, which means
+//! that there is no bound.
+
+use std::fmt;
 
 use divvy_linux::CpuMask;
 use serde::{Deserialize as _, Deserializer, Serializer, de};
 
 const ALL: &str = "all";
+/// Back ends beneath which the kernel divides each CPU among those that may use it. The others hold whoever has had enough
+/// of all CPUs together, and two clients that are kept to one CPU would be released at once, as if each had its own.
+const BY_KERNEL: [&str; 2] = ["cgroup", "kernel"];
+
+/// Who is asked to keep a client to some of the CPUs that are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// divvyd, of processes that run already.
+    Divvyd,
+    /// Whoever starts a client of divvyd, and can keep it to all CPUs that are divided by itself.
+    Starter,
+    /// A `divvy share`, which is the starter of all of its tasks.
+    Run,
+}
+
+/// Why a client is not kept to its CPUs, and what would help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotKept {
+    /// What stands in the way.
+    pub what: String,
+    /// What to do.
+    pub fix: String,
+}
+
+impl fmt::Display for NotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what, self.fix)
+    }
+}
+
+/// Whether a client can be kept to `cpus` where `divided` are divided by the back end `used`.
+///
+/// # Errors
+/// [`NotKept`].
+pub fn check(cpus: &CpuMask, divided: &CpuMask, used: &str, by: Keeper) -> Result<(), NotKept> {
+    let name = if by == Keeper::Run { "this run" } else { "divvyd" };
+    check_are_divided(cpus, divided, name)?;
+    if BY_KERNEL.contains(&used) {
+        return Ok(());
+    }
+    let kernel = "--backend cgroup where `divvy doctor` says that it can be had";
+    let these = if divided.iter().count() == 1 { "CPU" } else { "CPUs" };
+    match (by, cpus == divided) {
+        (Keeper::Starter | Keeper::Run, true) => Ok(()),
+        // They are divided alone, as far as that goes: a divvyd does not move what runs already.
+        (Keeper::Divvyd, true) => Err(NotKept {
+            what: format!(
+                "divvyd divides {these} {divided}, by {used}, and keeps nobody there who runs already"
+            ),
+            fix: format!("`taskset -a -c -p {cpus} PID` does; or start divvyd anew with {kernel}"),
+        }),
+        (_, false) => {
+            let what = format!(
+                "{name} divides the CPUs {divided} together, by {used}, and keeps nobody to some of them"
+            );
+            let fix = match by {
+                Keeper::Run => format!("give {kernel}, or for these alone: divvy share --cpus {cpus}"),
+                Keeper::Divvyd | Keeper::Starter => {
+                    format!("start it anew with {kernel}, or with --cpus {cpus} to divide these alone")
+                }
+            };
+            Err(NotKept { what, fix })
+        }
+    }
+}
+
+/// Whether all of `cpus` are among those that `name` divides.
+///
+/// # Errors
+/// [`NotKept`].
+pub fn check_are_divided(cpus: &CpuMask, divided: &CpuMask, name: &str) -> Result<(), NotKept> {
+    match cpus.iter().find(|&cpu| !divided.contains(cpu)) {
+        None => Ok(()),
+        Some(cpu) => Err(NotKept {
+            what: format!("{name} does not divide CPU {cpu}"),
+            fix: format!("name some of {divided}"),
+        }),
+    }
+}
 
 pub(crate) fn serialize<S: Serializer>(cpus: &Option<CpuMask>, to: S) -> Result<S::Ok, S::Error> {
     match cpus {
@@ -24,7 +106,42 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<C
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::types::Bounds;
+
+    #[test]
+    fn a_client_is_kept_to_some_cpus_where_the_kernel_divides() {
+        let said = |used: &str, divided: &str, cpus: &str, by| {
+            check(&cpus.parse().unwrap(), &divided.parse().unwrap(), used, by).map_err(|e| e.to_string())
+        };
+        let all = [Keeper::Divvyd, Keeper::Starter, Keeper::Run];
+        for used in ["cgroup", "kernel"] {
+            for by in all {
+                assert_eq!(said(used, "0-2", "0,2", by), Ok(()));
+            }
+            let other = Err("divvyd does not divide CPU 3; name some of 0-2".to_owned());
+            assert_eq!(said(used, "0-2", "1-3", Keeper::Divvyd), other);
+        }
+        for used in ["signals", "freezer"] {
+            for by in [Keeper::Starter, Keeper::Run] {
+                assert_eq!(said(used, "1", "1", by), Ok(()), "there is no other");
+                assert_eq!(said(used, "0-1", "0-1", by), Ok(()), "these are all");
+            }
+            let e = said(used, "0-1", "1", Keeper::Divvyd).unwrap_err();
+            assert!(e.starts_with(&format!("divvyd divides the CPUs 0-1 together, by {used},")), "{e}");
+            assert!(e.ends_with(" or with --cpus 1 to divide these alone"), "{e}");
+            assert_eq!(said(used, "0-1", "1", Keeper::Starter), Err(e));
+            let e = said(used, "0-1", "1", Keeper::Run).unwrap_err();
+            assert!(e.starts_with("this run divides ") && e.ends_with(": divvy share --cpus 1"), "{e}");
+            // Nobody is sent back to what runs.
+            let e = said(used, "1", "1", Keeper::Divvyd).unwrap_err();
+            assert!(
+                e.starts_with(&format!("divvyd divides CPU 1, by {used}, and keeps nobody there")),
+                "{e}"
+            );
+            assert!(e.contains("`taskset -a -c -p 1 PID`") && !e.contains("--cpus 1"), "{e}");
+        }
+    }
 
     #[test]
     fn cpus_are_written_as_lists() {

@@ -5,7 +5,7 @@
 //! none runs, [`place`] says where it is found. [`runs`] tells of every `divvy share` of the user.
 
 pub mod client;
-mod cpus;
+pub mod cpus;
 pub mod launch;
 pub mod limit;
 pub mod market;

@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
 use divvy_api::client::Api;
+use divvy_api::cpus::Keeper;
 use divvy_api::types::{Change, ClientState, NewClient};
 use divvy_linux::stand_in::{Fork, end_by_signal, fork};
 use divvy_linux::{CpuMask, Exit, Signal};
@@ -84,7 +85,7 @@ fn resume_for(signal: Signal, args: &RunArgs, client: &mut ClientName) {
 fn own_cpus(args: &RunArgs, new: &mut NewClient) -> Result<Option<CpuMask>, Failure> {
     let (Some(mask), Some(list)) = (new.bounds.cpus, &args.terms.cpus) else { return Ok(None) };
     let divvyd = args.which.ask(Api::status)?;
-    cpus::check(&format!("--cpus {list}"), &mask, &cpus::DIVVYD, &divvyd.cpus, &divvyd.backend.used)?;
+    cpus::check(&format!("--cpus {list}"), &mask, Keeper::Starter, &divvyd.cpus, &divvyd.backend.used)?;
     Ok(if divvyd.backend.keeps_cpus { None } else { new.bounds.cpus.take() })
 }
 

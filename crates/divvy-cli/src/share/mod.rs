@@ -22,6 +22,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use divvy_api::cpus::Keeper;
 use divvy_engine::policies::{self, CYCLE_LONGEST, CYCLE_MAX, Chosen as Policy, GateSpec, KERNEL, SpecError};
 use divvy_linux::cgroup::{Backend, Chosen};
 use divvy_linux::front::{Leave, OpenFiles, Split, split};
@@ -49,8 +50,8 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     let backend = backend::choose(&args, &tasks, plan.is_some())?;
     let status = plan.as_ref().map(|plan| &plan.status);
     let (by, all, used) = match status {
-        Some(status) => (&cpus::DIVVYD, &status.cpus, status.backend.used.as_str()),
-        None => (&cpus::SHARE, &divided, backend.backend.name()),
+        Some(status) => (Keeper::Starter, &status.cpus, status.backend.used.as_str()),
+        None => (Keeper::Run, &divided, backend.backend.name()),
     };
     for task in &tasks {
         let check = |mask| cpus::check(&format!("{}: cpus {mask}", task.name), mask, by, all, used);

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use divvy_api::client::{Api, ApiError, Asked, Choice};
+use divvy_api::cpus::Keeper;
 use divvy_api::launch::{LaunchError, with_choice};
 use divvy_api::types::{Bounds, Change, Client, ClientState, Clients, ErrorCode, NewClient, Status};
 use divvy_linux::{CpuMask, Pid, StartTime, Waker, clock, procfs};
@@ -120,7 +121,7 @@ impl Plan {
         let status = asked.map_err(|e| of_its_currency(args.from.as_deref(), e))?;
         if let Some(mask) = cpus {
             let what = format!("--cpus {mask}");
-            cpus::check(&what, mask, &cpus::DIVVYD, &status.cpus, &status.backend.used)?;
+            cpus::check(&what, mask, Keeper::Starter, &status.cpus, &status.backend.used)?;
         }
         Ok(Some(Self { among, choice, status }))
     }

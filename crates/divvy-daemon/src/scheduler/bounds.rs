@@ -14,6 +14,7 @@ use super::{Scheduler, parse_share, system};
 use crate::backend::AUTO_BACKEND;
 use crate::kernel::KERNEL_BACKEND;
 use crate::message::Refusal;
+use divvy_api::cpus::{self, Keeper};
 use divvy_api::types::{Bounds, ErrorCode};
 
 /// One, in millionths.
@@ -167,24 +168,10 @@ impl Scheduler {
         }
     }
 
-    /// Whether a client can be kept to these CPUs. By signals and the freezer all CPUs are divided together: two clients that are kept
-    /// to one CPU would be released at once, as if each had its own.
+    /// Whether a client can be kept to these CPUs.
     fn check_cpus(&self, cpus: &CpuMask, used: &str) -> Result<(), Refusal> {
         let divided: CpuMask = self.engine.host().cpus().iter().copied().collect();
-        if let Some(cpu) = cpus.iter().find(|&cpu| !divided.contains(cpu)) {
-            return Err(bad(format!("divvyd does not divide CPU {cpu}"), &format!("name some of {divided}")));
-        }
-        if used != "cgroup" && used != KERNEL_BACKEND {
-            let text = format!(
-                "divvyd divides the CPUs {divided} together, by {used}, and keeps nobody to some of them"
-            );
-            let fix = format!(
-                "start it with --backend cgroup where `divvy doctor` says that it can be had, or for these alone: divvyd \
-                 --user --background --cpus {cpus}"
-            );
-            return Err(bad(text, &fix));
-        }
-        Ok(())
+        cpus::check(cpus, &divided, used, Keeper::Divvyd).map_err(|e| bad(e.what, &e.fix))
     }
 
     /// What others have of something.
