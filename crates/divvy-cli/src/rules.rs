@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Subcommand};
 use divvy_api::client::{Api, ApiError, Asked, Choice};
+use divvy_api::cpus::{self, Keeper, NotKept};
 use divvy_api::launch::with_choice;
-use divvy_api::rules::{self, Rules, RulesState};
+use divvy_api::rules::{self, Rule, Rules, RulesState};
+use divvy_linux::CpuMask;
 use divvy_policy::CpuLimit;
 
 use crate::remote::json;
 use crate::strip::plain;
-use crate::{Code, Failure, print};
+use crate::{Code, Failure, print, tell};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct RulesArgs {
@@ -24,7 +26,7 @@ pub(crate) struct RulesArgs {
 
 #[derive(Debug, Subcommand)]
 enum RulesCommand {
-    /// Read a file and say what is wrong with it, or which rules it has; nothing is changed
+    /// Read a file and say what is wrong with it, which rules it has, and which of them divvyd could not follow; nothing is changed
     Check {
         /// The file [default: $DIVVY_CONFIG, else divvy/config.toml in $XDG_CONFIG_HOME or ~/.config]
         #[arg(value_name = "FILE")]
@@ -66,10 +68,42 @@ fn read(path: &Path) -> Result<Rules, Failure> {
     rules.ok_or_else(|| failed("there is no such file; docs/rules.md says what to write into it".to_owned()))
 }
 
+/// Who divides which CPUs for the rules, and by which back end: the user's own divvyd, or where none runs, one that were started
+/// now, whose back end nobody knows.
+#[derive(Debug)]
+struct Divided {
+    cpus: CpuMask,
+    used: Option<String>,
+}
+
+impl Divided {
+    fn now() -> Result<Self, Failure> {
+        if let Ok(status) = own().and_then(|own| own.api()).and_then(|api| api.status()) {
+            let used = Some(status.backend.used);
+            return Ok(Self { cpus: status.cpus.into_iter().collect(), used });
+        }
+        Ok(Self { cpus: divvy_linux::cpus_to_divide(None)?.into_iter().collect(), used: None })
+    }
+
+    /// Whether divvyd would follow the rule: as it says itself when it reads the file.
+    fn check(&self, rule: &Rule) -> Result<(), NotKept> {
+        match (&rule.cpus, &self.used) {
+            (None, _) => Ok(()),
+            (Some(cpus), Some(used)) => cpus::check(cpus, &self.cpus, used, Keeper::Divvyd),
+            (Some(cpus), None) => cpus::check_are_divided(cpus, &self.cpus, "divvyd"),
+        }
+    }
+}
+
 fn check(path: &Path, as_json: bool) -> Result<Code, Failure> {
     let rules = read(path)?;
+    let divided =
+        if rules.rules.iter().any(|rule| rule.cpus.is_some()) { Some(Divided::now()?) } else { None };
+    let why = |rule: &Rule| divided.as_ref().and_then(|divided| divided.check(rule).err());
+    let is_followed = rules.rules.iter().all(|rule| why(rule).is_none());
+    let code = if is_followed { Code::Done } else { Code::File };
     if as_json {
-        let rule = |rule: &rules::Rule| {
+        let rule = |rule: &Rule| {
             serde_json::json!({
                 "line": rule.line,
                 "name": rule.name,
@@ -78,13 +112,24 @@ fn check(path: &Path, as_json: bool) -> Result<Code, Failure> {
                 "limit_ppm": rule.limit_ppm,
                 "cpus": rule.cpus.map(|cpus| cpus.to_string()),
                 "group": rule.group,
+                "why": why(rule).map(|why| why.to_string()),
             })
         };
         let all: Vec<_> = rules.rules.iter().map(rule).collect();
         let path = path.display().to_string();
         print(json(&serde_json::json!({ "path": path, "rules": all, "groups": rules.groups }))?)?;
-        return Ok(Code::Done);
+        return Ok(code);
     }
+    list(path, &rules)?;
+    for (rule, why) in rules.rules.iter().filter_map(|rule| Some((rule, why(rule)?))) {
+        let (path, line, name) = (path.display(), rule.line, plain(&rule.name));
+        tell(format_args!("divvy: {path}: line {line}: {name} would not be followed: {why}"));
+    }
+    Ok(code)
+}
+
+/// Says what the file says.
+fn list(path: &Path, rules: &Rules) -> Result<(), Failure> {
     for rule in &rules.rules {
         let limit = rule.limit_ppm.and_then(|ppm| CpuLimit::new(ppm).ok());
         let limit = limit.map_or_else(String::new, |limit| format!(", limit {limit}"));
@@ -102,8 +147,7 @@ fn check(path: &Path, as_json: bool) -> Result<Code, Failure> {
     for (group, share) in &rules.groups {
         print(format_args!("group {}: share {share}", plain(group)))?;
     }
-    print(format_args!("{}: {}", path.display(), count(rules.rules.len())))?;
-    Ok(Code::Done)
+    print(format_args!("{}: {}", path.display(), count(rules.rules.len())))
 }
 
 fn count(n: usize) -> String {

@@ -101,11 +101,14 @@ fn what_matches_a_rule_is_a_client(sandbox: &Sandbox) {
     assert_eq!(clients(sandbox).len(), 1);
     // By signals nobody is kept to some CPUs: such a rule has no client, and it is said why.
     rules("[[rule]]\nname = 'crunch-*'\nshare = 7\nlimit = '50%'\n\n[[rule]]\nname = 'none-*'\ncpus = '0'\n");
-    let check = String::from_utf8(sandbox.run(&["rules", "check"]).stdout).unwrap();
-    assert!(check.contains("line 6: none-*: name:none-*, share 1, CPUs 0\n"), "{check}");
+    let check = sandbox.run(&["rules", "check"]);
+    let said = String::from_utf8(check.stdout).unwrap();
+    assert!(said.contains("line 6: none-*: name:none-*, share 1, CPUs 0\n"), "{said}");
+    assert_eq!(check.code, Some(4), "{said}");
+    assert!(check.stderr.contains("config.toml: line 6: none-* would not be followed: "), "{}", check.stderr);
     eventually("the refusal", || {
         let told = String::from_utf8(sandbox.run(&["rules"]).stdout).unwrap();
-        told.contains("by signals, and keeps nobody to some of them").then_some(())
+        told.contains("by signals, and keeps nobody ").then_some(())
     });
     assert_eq!(clients(sandbox).len(), 1);
     // A file that cannot be used changes nothing, and says where.
@@ -152,6 +155,32 @@ fn a_client_goes_to_the_group_that_its_rule_names() {
         let expected: Vec<_> = group.iter().map(|_| (group, Some(share))).collect();
         assert_eq!(shown, expected);
     }
+}
+
+/// CPUs that divvyd does not divide are none that a rule can have, whether one runs or not: it is said as divvyd says it.
+#[test]
+fn a_rule_of_cpus_that_are_not_there_is_told_of_before_divvyd_reads_it() {
+    let sandbox = Sandbox::own();
+    sandbox.write("config.toml", "[[rule]]\nname = 'none-*'\n\n[[rule]]\nname = 'far-*'\ncpus = '0,1000'\n");
+    let said = |args: &[&str]| {
+        let outcome = sandbox.run(args);
+        (outcome.code, outcome.stderr, String::from_utf8(outcome.stdout).unwrap())
+    };
+    let why = "divvyd does not divide CPU 1000; name some of ";
+    let check = || {
+        let (code, err, out) = said(&["rules", "check"]);
+        assert!(code == Some(4) && out.contains("line 1: none-*: name:none-*, share 1\n"), "{out}{err}");
+        assert!(err.contains(&format!("config.toml: line 4: far-* would not be followed: {why}")), "{err}");
+        assert!(!err.contains("line 1"), "{err}");
+        let (code, _, out) = said(&["rules", "check", "--json"]);
+        let json: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((code, &json["rules"][0]["why"]), (Some(4), &Value::Null));
+        assert!(json["rules"][1]["why"].as_str().unwrap().starts_with(why), "{json}");
+    };
+    check();
+    let (_, _, out) = said(&["rules", "start"]);
+    assert!(out.contains("not followed: divvyd does not divide CPU 1000"), "{out}");
+    check();
 }
 
 /// However shortly before they were written, what is told of the rules is of those.
