@@ -66,9 +66,9 @@ pub(crate) struct CreateArgs {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
-    /// Who may fund it (f, 4), change it (c, 2) and issue its tickets (i, 1): you, its group, all others. 740, fcif-----
-    #[arg(long, value_name = "MODE", default_value = "700")]
-    pub(crate) mode: String,
+    /// Who may fund it (f, 4), change it (c, 2) and issue its tickets (i, 1): you, its group, all others. 740, fcif----- [default: 700]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
 
     /// Its group, by name or number; your first one if not given
     #[arg(long, value_name = "GROUP")]

@@ -84,8 +84,7 @@ pub(crate) fn currency(command: &CurrencyCommand) -> Result<Code, Failure> {
 }
 
 fn create(args: &CreateArgs) -> Result<Code, Failure> {
-    let new =
-        NewCurrency { name: args.name.clone(), group: args.group.clone(), mode: Some(args.mode.clone()) };
+    let new = NewCurrency { name: args.name.clone(), group: args.group.clone(), mode: args.mode.clone() };
     let made = args.ask.of.api()?.create_currency(&new).map_err(refused)?;
     told(&made, args.ask.json, |c| {
         let made = format!("{}: made, owner {}, group {}, mode {}", c.name, c.owner, c.group, c.mode);

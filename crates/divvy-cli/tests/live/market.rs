@@ -186,6 +186,9 @@ fn each_user_minds_its_own_currencies() {
     fair.refuses(alice_uid(), &format!("fund {alice} --from build 5"), REFUSED, &["a cycle"]);
     fair.refuses(alice_uid(), "currency create build", 2, &["already"]);
     fair.refuses(alice_uid(), "currency create 17", 2, &["17"]);
+    // What is said to be done for a user who has none can be done.
+    fair.refuses(0, "market explain uid:7777", NO_SUCH, &["`divvy currency create uid:7777`"]);
+    assert!(fair.must(0, "currency create uid:7777").contains("made, owner 7777"));
     fair.refuses(alice_uid(), "unfund 4711.1", NO_SUCH, &["4711"]);
     fair.refuses(alice_uid(), "currency destroy no-such", NO_SUCH, &["no-such"]);
     fair.refuses(alice_uid(), "exchange cancel 4711", NO_SUCH, &["4711"]);

@@ -98,13 +98,14 @@ impl Work<'_> {
         };
         // By a user's name: that user's own currency, for whom it may be made.
         if let Some(uid) = self.own_currency_of(&new.name)
-            && (uid == self.caller.uid || self.caller.superuser)
+            && self.may_make_own(uid)
             && new.group.is_none()
             && new.mode.is_none()
         {
             if self.ledger.users.contains_key(&uid) {
                 let text = format!("user {} has a currency already", new.name);
-                return Err(Refusal::new(ErrorCode::NameTaken, text, "see `divvy currency tree`"));
+                let fix = format!("see `divvy currency tree`, or {}", self.another_name(&new.name));
+                return Err(Refusal::new(ErrorCode::NameTaken, text, fix));
             }
             let id = self.first_use(uid)?;
             let view = self.currency(id)?;

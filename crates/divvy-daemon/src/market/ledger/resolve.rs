@@ -99,10 +99,27 @@ impl Work<'_> {
         let user = self.user(uid);
         let text = format!("user {user} has no currency yet");
         let word = self.names.user_name(uid).unwrap_or_else(|| format!("{BY_NUMBER}{uid}"));
+        let by = if self.may_make_own(uid) { "" } else { " of an administrator's" };
         let fix = format!(
-            "it is made when {user} first runs or attaches something, or by `divvy currency create {word}`"
+            "it is made when {user} first runs or attaches something, or by `divvy currency create {word}`{by}"
         );
         Refusal::new(ErrorCode::NoSuchCurrency, text, fix)
+    }
+
+    /// Whether the caller may make the own currency of that user.
+    pub(super) fn may_make_own(&self, uid: u32) -> bool {
+        uid == self.caller.uid || self.caller.superuser
+    }
+
+    /// What to do where a currency cannot have this name: another, which it can have.
+    pub(super) fn another_name(&self, name: &str) -> String {
+        let is_free =
+            |name: &String| self.own_currency_of(name).is_none() && self.check_currency_name(name).is_ok();
+        let free = (2..10).map(|n| format!("{name}-{n}")).find(is_free);
+        free.map_or_else(
+            || "choose another name".to_owned(),
+            |free| format!("choose another name, as '{free}'"),
+        )
     }
 
     /// A user's name, or number where there is none.
@@ -131,9 +148,18 @@ impl Work<'_> {
 
     /// Refuses a name that the user has given already, or that can be read as something else.
     pub(super) fn check_currency_name(&self, name: &str) -> Result<(), Refusal> {
-        if self.own_currency_of(name).is_some() {
-            let text = format!("'{}' would be read as a user's own currency", brief(name));
-            return Err(Refusal::new(ErrorCode::NameTaken, text, "choose another name"));
+        if let Some(uid) = self.own_currency_of(name) {
+            let text = format!(
+                "'{}' is a user of this machine, and so would be read as that user's own currency",
+                brief(name)
+            );
+            let another = self.another_name(name);
+            let fix = if self.may_make_own(uid) {
+                format!("{another}; that user's own has neither --mode nor --group")
+            } else {
+                another
+            };
+            return Err(Refusal::new(ErrorCode::NameTaken, text, fix));
         }
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let length = name.chars().count();

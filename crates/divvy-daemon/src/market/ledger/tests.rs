@@ -202,6 +202,36 @@ fn names_are_found_and_shown() {
     assert!(bench.ask(BOB, Ask::CreateCurrency(again)).is_ok(), "bob has names of his own");
 }
 
+/// Whoever does what a refusal says is not refused again.
+#[test]
+fn a_name_that_is_a_users_leads_to_one_that_can_be_had() {
+    let mut bench = Bench::new("");
+    let new = |name: &str, mode: Option<&str>| {
+        Ask::CreateCurrency(NewCurrency { name: name.to_owned(), group: None, mode: mode.map(str::to_owned) })
+    };
+    // Nobody is sent to make what only an administrator can make.
+    let fix = |bench: &mut Bench, uid| bench.ask(uid, Ask::Currency("bob".to_owned())).unwrap_err().fix;
+    assert!(fix(&mut bench, ALICE).ends_with("or by `divvy currency create bob` of an administrator's"));
+    assert!(fix(&mut bench, ROOT).ends_with("or by `divvy currency create bob`"));
+    bench.ask(ALICE, new("bob-2", None)).unwrap();
+    let refusal = bench.ask(ALICE, new("bob", None)).unwrap_err();
+    assert_eq!(
+        (refusal.code, refusal.fix.as_str()),
+        (ErrorCode::NameTaken, "choose another name, as 'bob-3'")
+    );
+    assert!(refusal.message.starts_with("'bob' is a user of this machine"), "{refusal:?}");
+    bench.ask(ALICE, new("bob-3", None)).unwrap();
+    let refusal = bench.ask(ROOT, new("bob", Some("740"))).unwrap_err();
+    assert_eq!(
+        refusal.fix,
+        "choose another name, as 'bob-2'; that user's own has neither --mode nor --group"
+    );
+    bench.ask(ROOT, new("bob", None)).unwrap();
+    let refusal = bench.ask(ROOT, new("bob", None)).unwrap_err();
+    assert_eq!(refusal.fix, "see `divvy currency tree`, or choose another name, as 'bob-2'");
+    bench.ask(ROOT, new("bob-2", None)).unwrap();
+}
+
 /// The machine knows no user of this number.
 const NO_ACCOUNT: u32 = 7777;
 
