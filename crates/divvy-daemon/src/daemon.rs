@@ -354,7 +354,7 @@ impl Prepared {
         }
         settings.spec.cpus = host.cpus().len() as u32;
         let session = Session::new(&settings.spec, host).map_err(Failure::usage)?;
-        let shelter = Shelter::new(self.protect);
+        let shelter = Shelter::own(self.protect);
         let (handle, requests) = message::channel(session.host().waker());
         // The directory is private, so nobody could connect in the moment before the mode is set either.
         let listener = listen_in(self.place.dir(), 0o600).map_err(Failure::system)?;

@@ -1,6 +1,7 @@
 //! Who is never touched, and why; and what divvy would do about a process.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,7 @@ use crate::select::{matches_glob, user_name};
 use crate::{CpuMask, Error, Pid, ProcessRef, Result};
 
 /// Suspending one of these takes the desktop with it, or somebody's way to the machine.
-const SERVERS: [(&str, Why); 25] = [
+static SERVERS: [(&str, Why); 25] = [
     ("X", Why::Display),
     ("Xorg*", Why::Display),
     ("Xwayland", Why::Display),
@@ -39,7 +40,7 @@ const SERVERS: [(&str, Why); 25] = [
 ];
 
 /// Why a process is never touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It is divvy itself.
     Divvy,
@@ -57,13 +58,14 @@ pub enum Why {
     Sound,
     /// It keeps a user's session together.
     Session,
-    /// The user has listed it.
-    Listed,
+    /// It is on a list: whose, and where that is.
+    Listed(Arc<str>),
 }
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Listed(list) => return write!(f, "it is on {list}"),
             Self::Divvy => "it is divvy itself",
             Self::OtherDivvy => "it is another divvy or its guardian",
             Self::Ancestor => "it is the shell that divvy was called from, or one of its ancestors",
@@ -72,7 +74,6 @@ impl fmt::Display for Why {
             Self::Display => "it serves a display",
             Self::Sound => "it serves sound",
             Self::Session => "it keeps a session together",
-            Self::Listed => "it is on your list of processes not to be touched",
         })
     }
 }
@@ -84,8 +85,8 @@ pub struct Protection {
     own: Option<Pid>,
     ancestors: Vec<(Pid, StartTime)>,
     servers: bool,
-    names: Vec<String>,
-    pids: Vec<Pid>,
+    /// Patterns, and the lists that they are on.
+    names: Vec<(String, Arc<str>)>,
 }
 
 impl Protection {
@@ -115,14 +116,10 @@ impl Protection {
         }
     }
 
-    /// Protects whoever has a name that matches `pattern`, as in `name:` selectors.
-    pub fn add_name(&mut self, pattern: impl Into<String>) {
-        self.names.push(pattern.into());
-    }
-
-    /// Protects `pid`, whoever has it.
-    pub fn add_pid(&mut self, pid: Pid) {
-        self.pids.push(pid);
+    /// Protects whoever has a name that matches `pattern`, as in `name:` selectors. It is on `list`: whose that is, and where, as in
+    /// "your list (divvyd --protect)".
+    pub fn add_name(&mut self, pattern: impl Into<String>, list: &Arc<str>) {
+        self.names.push((pattern.into(), Arc::clone(list)));
     }
 
     /// Why whoever has `pid` now is never touched; `None` if it may be, or is not there.
@@ -147,11 +144,11 @@ impl Protection {
             return Some(Why::Ancestor);
         }
         let name = String::from_utf8_lossy(comm.as_bytes());
-        if self.pids.contains(&pid) || self.names.iter().any(|pattern| matches_glob(pattern, &name)) {
-            return Some(Why::Listed);
+        if let Some((_, list)) = self.names.iter().find(|(pattern, _)| matches_glob(pattern, &name)) {
+            return Some(Why::Listed(Arc::clone(list)));
         }
         let server = SERVERS.iter().find(|(pattern, _)| self.servers && matches_glob(pattern, &name));
-        server.map(|(_, why)| *why)
+        server.map(|(_, why)| why.clone())
     }
 }
 
@@ -243,7 +240,7 @@ pub fn explain(pid: Pid, protection: &Protection) -> Result<Explanation> {
     said.cgroups = procfs::cgroups(pid);
     said.threads = stat.num_threads;
     said.cpus = CpuMask::of_thread(pid).ok().flatten().map_or_else(String::new, |mask| mask.to_string());
-    said.protected = why.map(|why| why.to_string());
+    said.protected = why.as_ref().map(ToString::to_string);
     said.schedulable = permitted && why.is_none();
     said.would = sentences(&said, why, &stat, &process)?;
     Ok(said)
@@ -385,10 +382,9 @@ mod tests {
     #[test]
     fn the_user_may_list_more() {
         let mut protection = Protection::standard();
-        protection.add_name("emac*");
-        protection.add_pid(pid(4_000_000));
-        assert_eq!(why(&protection, 999_999, "emacs", 1), Some(Why::Listed));
-        assert_eq!(why(&protection, 4_000_000, "vi", 1), Some(Why::Listed));
+        protection.add_name("emac*", &"somebody's list (where it is)".into());
+        let listed = why(&protection, 999_999, "emacs", 1).expect("listed");
+        assert_eq!(listed.to_string(), "it is on somebody's list (where it is)");
         assert_eq!(why(&protection, 999_999, "vi", 1), None);
     }
 

@@ -187,7 +187,7 @@ fn begin(
     let rights = [Backend::Cgroup.name(), KERNEL_BACKEND].contains(&settings.backend.used.as_str());
     let reload = Arc::new(tokio::sync::Notify::new());
     settings.reload = Some(Arc::clone(&reload));
-    let shelter = Shelter::new(policy.scheduler.protect.iter().chain(&overrides.protect).cloned().collect());
+    let shelter = Shelter::system(overrides.protect.clone(), policy.scheduler.protect.clone(), &file.path);
     let (handle, requests) = message::channel(host.waker());
     let Manager { notifier, socket, watchdog } = manager;
     let (notifier, activated) = (Arc::new(notifier), socket.is_some());
