@@ -120,7 +120,7 @@ impl From<divvy_linux::Error> for Failure {
         let code = match e {
             // It could be started if the machine had room for it.
             Error::Spawn { ref cause, .. } if is_shortage(cause) => Code::System,
-            Error::Spawn { .. } | Error::Select { .. } => Code::NotStarted,
+            Error::Spawn { .. } | Error::Select { .. } | Error::Taken { .. } => Code::NotStarted,
             Error::Cpu { .. } => Code::Usage,
             _ => Code::System,
         };

@@ -210,7 +210,8 @@ impl LinuxHost {
     ///
     /// # Errors
     /// [`Error::Select`] where `pid:` or `tree:` names nobody, a protected process or one of our own commands', where `pid:`
-    /// names a process that another client has by as narrow a selector; [`Error::Permission`] where we may not signal it.
+    /// names a process that another client has by as narrow a selector; [`Error::Taken`] where all that is named is in other clients;
+    /// [`Error::Permission`] where we may not signal it.
     /// Nothing is held then.
     pub fn attach(&mut self, selector: &Selector) -> Result<ClientId> {
         self.attach_for(selector, AttachFor::default())
@@ -260,11 +261,7 @@ impl LinuxHost {
         }
         if empty && selector.must_match() {
             self.undo_attach(client);
-            return Err(select_error(
-                selector,
-                "no process to be scheduled".into(),
-                "look with 'divvy explain PID'",
-            ));
+            return Err(self.why_nobody(selector, owner)?);
         }
         self.update_cpus(client.index());
         self.count_idle();

@@ -87,6 +87,14 @@ pub enum Error {
         /// What would make it work.
         fix: &'static str,
     },
+    /// All processes that a selector names are in clients already that are theirs by a narrower one.
+    #[error("attach {selector}: its processes belong to client {} already; change that client's share, or detach it first", of.0)]
+    Taken {
+        /// The selector.
+        selector: String,
+        /// The first of these clients.
+        of: divvy_policy::ClientId,
+    },
     /// A cgroup could not be read, changed, made or removed.
     #[error("{operation} {file} in {}: {cause}{}{fix}", path.display(), if fix.is_empty() { "" } else { "; " })]
     Cgroup {

@@ -278,8 +278,25 @@ impl Scheduler {
             None => host.attach(selector),
         };
         let (selector, bounds) = (selector.to_string(), Bounds::default());
-        let client = client.map_err(select)?;
+        let client = client.map_err(|e| self.not_attached(e))?;
         self.join(client, share, Entry { name, selector, owner, bounds, cgroup: None })
+    }
+
+    /// The refusal for what was not attached; who has it is told by name.
+    fn not_attached(&self, e: divvy_linux::Error) -> Refusal {
+        match e {
+            divvy_linux::Error::Taken { selector, of } => {
+                let entry = self.book.entry(of);
+                let whose = entry.map_or_else(|| of.0.to_string(), |entry| entry.shown());
+                let by = entry.map_or_else(String::new, |entry| format!(", which is {}", entry.selector));
+                let text = format!("{selector}: its processes belong to client '{whose}' already{by}");
+                let fix = format!(
+                    "change its share: divvy set {whose} -s N; or let it go first: divvy detach {whose}"
+                );
+                Refusal::new(ErrorCode::ProcessTaken, text, fix)
+            }
+            e => select(e),
+        }
     }
 
     /// Takes a client of the host into the engine and the book.

@@ -9,7 +9,7 @@ use crate::members::Look;
 use crate::procfs::{self, StartTime, State};
 use crate::protect::{Protection, Why};
 use crate::select::Selector;
-use crate::{Pid, ProcessRef, Result, clock};
+use crate::{Error, Pid, ProcessRef, Result, clock};
 
 /// A process that a selector names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +89,24 @@ impl LinuxHost {
             found.push(Match { pid, name: stat.comm.to_string(), permitted, why, owner });
         }
         Ok(found)
+    }
+
+    /// Why `selector`, which names somebody, makes no client: whose they are, or why they are never touched.
+    pub(super) fn why_nobody(&mut self, selector: &Selector, user: Option<u32>) -> Result<Error> {
+        let found = self.plan_for(selector, user)?;
+        if let Some(of) = found.iter().find_map(|m| m.owner.filter(|_| m.why.is_none())) {
+            return Ok(Error::Taken { selector: selector.to_string(), of });
+        }
+        Ok(match found.into_iter().find_map(|m| m.why) {
+            Some(why) => {
+                let what = format!("it is never touched: {why}");
+                select_error(selector, what, "choose another process")
+            }
+            None => {
+                let what = "no process to be scheduled".to_owned();
+                select_error(selector, what, "look with 'divvy explain PID'")
+            }
+        })
     }
 
     /// The first `most` members of `client` that are known, by pid, without a look at them.
