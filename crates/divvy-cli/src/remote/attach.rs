@@ -5,7 +5,7 @@ use divvy_api::types::{Client, NewClient, Plan};
 use super::args::AttachArgs;
 use super::{group, json, of_its_currency};
 use crate::strip::plain;
-use crate::{Code, Failure, bounds, limit, print};
+use crate::{Code, Failure, bounds, limit, print, tell};
 
 /// The selector that the arguments name.
 fn selector(args: &AttachArgs) -> Option<String> {
@@ -35,9 +35,20 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         let added = args.ask.of.try_ask(|api| api.add(&new))?;
         let client = added.map_err(|e| of_its_currency(args.terms.from.as_deref(), e))?;
         args.terms.warn_of_no_effect(&args.ask.of);
+        if client.nr_members == 0 {
+            tell(nobody_yet(&client.selector));
+        }
         print(if args.ask.json { json(&client)? } else { attached(&client) })?;
     }
     Ok(Code::Done)
+}
+
+/// What is said to whoever has attached what nobody matches.
+pub(crate) fn nobody_yet(selector: &str) -> String {
+    let selector = plain(selector);
+    format!(
+        "divvy: {selector}: no process matches just now; those that come later join it (ps -e -o pid,comm,args)"
+    )
 }
 
 fn processes(n: usize) -> String {

@@ -25,7 +25,7 @@ use group::{Found, client_or_group};
 use table::Width;
 use which::Which;
 
-pub(crate) use attach::attach;
+pub(crate) use attach::{attach, nobody_yet};
 pub(crate) use look::{doctor, explain};
 pub(crate) use run::run;
 pub(crate) use table::bytes;

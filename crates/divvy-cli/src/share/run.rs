@@ -196,10 +196,7 @@ impl<'a> Run<'a> {
                     let client = self.engine.host_mut().attach(&selector)?;
                     self.join(task.share, task.limit)?;
                     if self.engine.host().nr_members(client) == 0 && self.tells() {
-                        tell_in_time(format_args!(
-                            "divvy: {}: no process matches just now; those that come later join it",
-                            task.name
-                        ));
+                        tell_in_time(crate::remote::nobody_yet(&task.name));
                     }
                     continue;
                 }

@@ -1,6 +1,8 @@
 //! Processes that run already, divided by the user's own scheduler.
 
-use std::process::Child;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -20,6 +22,50 @@ fn a_selector_that_nobody_matches_yet_is_told() {
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         let told = format!("{}: no process matches just now; those that come later join it", &what[3..]);
         assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+    }
+}
+
+/// Who asks for what another client has is told whose it is, and what can be done does.
+#[test]
+fn processes_of_another_client_are_told_with_its_name() {
+    let sandbox = &Sandbox::own();
+    let mut child = sandbox.command("sleep").arg("600").spawn().expect("a sleeper");
+    let (tree, pid) = (format!("tree:{}", child.id()), format!("pid:{}", child.id()));
+    check(sandbox, &["attach", &pid, "--name", "mine"]);
+    let refused = sandbox.run(&["attach", &tree]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    let told = format!(
+        "divvy: {tree}: its processes belong to client 'mine' already, which is {pid}; change its share: divvy set mine \
+         -s N; or let it go first: divvy detach mine\n"
+    );
+    assert_eq!(refused.stderr, told);
+    check(sandbox, &["set", "mine", "-s", "3"]);
+    check(sandbox, &["detach", "mine"]);
+    check(sandbox, &["attach", &tree]);
+    child.kill().and_then(|()| child.wait()).expect("ours");
+    // What is never touched is said to be so, by whichever selector: a script has its file's name.
+    let sway = sandbox.write("sway", "#!/bin/sh\necho started; read -r end\n");
+    std::fs::set_permissions(&sway, PermissionsExt::from_mode(0o755)).expect("ours");
+    let mut command = sandbox.command(&sway);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a script");
+    child.stdout.as_mut().expect("piped").read_exact(&mut [0; 8]).expect("started");
+    let refused = sandbox.run(&["attach", &format!("tree:{}", child.id())]);
+    assert!(refused.stderr.contains("it is never touched: it serves a display"), "{}", refused.stderr);
+    drop(child.stdin.take());
+    child.wait().expect("ours");
+}
+
+/// As at a run, whoever attaches what nobody matches is told so, and how to look: a word that is misspelt is seen.
+#[test]
+fn nobody_who_is_attached_is_told() {
+    let sandbox = &Sandbox::own();
+    for what in ["name:no-such-*", "below:no-such:name:*"] {
+        let outcome = sandbox.run(&["attach", what]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let told = format!(
+            "divvy: {what}: no process matches just now; those that come later join it (ps -e -o pid,comm,args)\n"
+        );
+        assert_eq!(outcome.stderr, told);
     }
 }
 
