@@ -199,8 +199,16 @@ pub(crate) fn deliver(text: impl std::fmt::Display) -> Result<(), Failure> {
 }
 
 fn write_out(text: impl std::fmt::Display) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout()?.lock();
     writeln!(out, "{text}").and_then(|()| out.flush())
+}
+
+/// Standard output, for whatever is written there.
+///
+/// # Errors
+/// `EBADF` where it was closed: it is nobody's then, though nothing that is written there fails.
+pub(crate) fn stdout() -> std::io::Result<std::io::Stdout> {
+    if divvy_linux::stdio::stdout_was_closed() { Err(Errno::BADF.into()) } else { Ok(std::io::stdout()) }
 }
 
 fn not_written(e: std::io::Error) -> Failure {
@@ -287,8 +295,14 @@ pub fn main() -> ExitCode {
     completions::answer_shell();
     let args = match parse(&std::env::args_os().collect::<Vec<_>>()) {
         Ok(args) => args,
-        // Help and version are no errors.
-        Err(e) if !e.use_stderr() => e.exit(),
+        // Help and version are no errors, if they can be read.
+        Err(e) if !e.use_stderr() => match stdout() {
+            Ok(_) => e.exit(),
+            Err(closed) => {
+                tell(format_args!("divvy: {}", not_written(closed).text));
+                return ExitCode::from(Code::File.number());
+            }
+        },
         // Who says nothing at all asks what there is to say.
         Err(e) if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             tell(e.render());

@@ -43,6 +43,7 @@ mod slice;
 mod spawn;
 pub mod stack;
 pub mod stand_in;
+pub mod stdio;
 mod steer;
 mod world;
 

@@ -116,6 +116,32 @@ fn a_narrow_terminal_shows_names() {
     assert_eq!(running.end().code, None, "it ends as its command does");
 }
 
+/// Where there is no standard output (`>&-`) nothing that was asked for can be read. /dev/null, by whatever flags, is one.
+#[test]
+fn a_closed_output_is_said() {
+    let sandbox = Sandbox::own();
+    let run = |args: &str, redirect: &str| {
+        let mut command = sandbox.command("sh");
+        command.args(["-c", &format!("exec {} {args} {redirect}", env!("CARGO_BIN_EXE_divvy"))]);
+        let outcome = command.stdin(Stdio::null()).output().expect("a shell");
+        (outcome.status.code(), String::from_utf8(outcome.stderr).expect("text"))
+    };
+    for args in
+        ["policies", "ls", "ls --json", "doctor", "rules", "completions bash", "--version", "ls --help"]
+    {
+        let (code, said) = run(args, ">&-");
+        assert_eq!(code, Some(4), "{args}: {said}");
+        let told = "divvy: write to standard output: Bad file descriptor";
+        assert!(said.starts_with(told) && said.lines().count() == 1, "{args}: {said}");
+        for null in [">/dev/null", "1<>/dev/null"] {
+            let (code, said) = run(args, null);
+            // What a machine lacks is the doctor's to say.
+            assert!(code == Some(0) || (args, code) == ("doctor", Some(1)), "{args} {null}: {said}");
+            assert_eq!(said, "", "{args} {null}");
+        }
+    }
+}
+
 /// `| head` has had enough: that is no failure, and nothing is said of it. What cannot be written otherwise is one.
 /// But for a run's report, which would be lost (`ends::a_reader_that_has_gone_ends_nothing`).
 #[test]
