@@ -19,6 +19,10 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
+    /// So much more than there was may a difference of two readings show for each CPU: a tick of each kind of time (a user's, the
+    /// system's, interrupts'), which is told in whole ticks by itself.
+    pub const ERROR: Nanos = Nanos(3 * TICK_NS);
+
     /// Sums over `cpus`, by the kernel's numbers, of `/proc/stat`.
     ///
     /// # Errors

@@ -365,8 +365,7 @@ impl<'a> Run<'a> {
         let times = now.since(before);
         let beside = self.together.as_ref().map_or(0, |together| together.accounts().others_ns());
         let ours = clients.iter().map(|c| c.service_ns).sum::<u64>() + own_ns + beside;
-        let others = (times.busy + times.stolen).0.saturating_sub(ours);
-        others as f64 / (wall_ns as f64 * cpus.len() as f64)
+        verdict::others((times.busy + times.stolen).0, ours, wall_ns, cpus.len() as u64)
     }
 
     /// What is known of each client beside its row.

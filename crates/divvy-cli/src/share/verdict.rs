@@ -1,5 +1,7 @@
 //! Whether each client got its share, and if not, why: one line for people.
 
+use divvy_linux::CpuTimes;
+
 use super::report::ClientReport;
 
 /// A client is said to have got its share if what it got differs from it by less than this part.
@@ -22,6 +24,17 @@ pub(super) struct Life {
     pub(super) width: u32,
     /// What it was to get went to others while it slept.
     pub(super) gave_up: bool,
+}
+
+/// The part of `wall_ns` on so many `cpus` that was others', where the kernel has `busy_ns` in its books and `ours_ns` are ours. It tells
+/// whole ticks: what may be their rounding is nobody's, and others had no more than what we left.
+pub(super) fn others(busy_ns: u64, ours_ns: u64, wall_ns: u64, cpus: u64) -> f64 {
+    let (all, error) = (wall_ns.saturating_mul(cpus), CpuTimes::ERROR.0.saturating_mul(cpus));
+    let others = busy_ns.saturating_sub(ours_ns);
+    if others <= error {
+        return 0.0;
+    }
+    others.min(all.saturating_sub(ours_ns)) as f64 / all.max(1) as f64
 }
 
 /// The line. `strangers` had this fraction of the CPU time; so many `cycles` have ended that count.
@@ -98,6 +111,18 @@ mod tests {
 
     const AWAKE: Life = Life { slept: 0.0, stopped: false, ended: false, width: 1, gave_up: false };
     const NOBODY: f64 = 0.0;
+
+    /// Of a run of 12 ms the kernel's books have four ticks of 10 ms on two CPUs: 164 %, which nobody can have had.
+    #[test]
+    fn what_ticks_cannot_tell_is_nobodys() {
+        const MS: u64 = 1_000_000;
+        assert_eq!(others(40 * MS, MS / 2, 12 * MS, 2), NOBODY);
+        assert_eq!(others(30 * MS, 0, 500 * MS, 1), NOBODY);
+        assert_eq!(others(500 * MS, 300 * MS, 500 * MS, 1), 0.4);
+        assert_eq!(others(520 * MS, 300 * MS, 500 * MS, 1), 0.4, "no more than was left");
+        assert_eq!(others(300 * MS, 400 * MS, 500 * MS, 1), NOBODY);
+        assert_eq!(others(60 * MS, 0, 0, 1), NOBODY);
+    }
 
     #[test]
     fn all_is_well_or_it_is_said_why_not() {
