@@ -277,7 +277,13 @@ fn from_word(word: &str) -> Result<Task, Failure> {
     let named = |otherwise: String| name.map_or(otherwise, str::to_owned);
     let number = share.trim().parse::<i128>();
     let number = number.map_err(|_| {
-        usage(format!("{quoted}: '{share}' is no share; a share is a whole number from 1 to {SHARE_MAX}"))
+        // As it is written elsewhere: the other way round.
+        let turned = name.filter(|name| name.parse::<u64>().is_ok() && !share.trim().is_empty());
+        let fix = match turned {
+            Some(n) => format!("write {}={n}:COMMAND: the name comes first", plain(share.trim())),
+            None => format!("a share is a whole number from 1 to {SHARE_MAX}"),
+        };
+        usage(format!("{quoted}: '{}' is no share; {fix}", plain(share)))
     })?;
     let share = parse_share(number, &quoted)?;
     if command.trim().is_empty() {
@@ -576,6 +582,11 @@ mod tests {
         assert_eq!(command.argv[2], "make=1 true");
         for (word, text) in [
             ("=2:true", "'=2:true': the name is empty; write NAME=SHARE:COMMAND, as in build=2:'make -j4'"),
+            (
+                "3=build:true",
+                "'3=build:true': 'build' is no share; write build=3:COMMAND: the name comes first",
+            ),
+            ("3=:true", "'3=:true': '' is no share; a share is a whole number from 1 to 1000000"),
             ("a=:true", "'a=:true': '' is no share; a share is a whole number from 1 to 1000000"),
             ("a=0:true", "'a=0:true': share 0: a share is a whole number from 1 to 1000000"),
         ] {
