@@ -1,6 +1,6 @@
 //! Cgroups as the kernel numbers them, and processes with their descendants.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -49,15 +49,19 @@ pub fn id(dir: &Path) -> Result<u64> {
     Ok(fs::metadata(dir).with_context(|| format!("look at {}", dir.display()))?.ino())
 }
 
-/// The numbers of a cgroup and of all below it. One that goes meanwhile is left out.
-pub fn tree(dir: &Path) -> Vec<u64> {
-    let mut found = Vec::new();
+/// Tells the numbers of a cgroup and of all below it, but for those in `others`, with all below them. Each is told before its children are
+/// looked for: one that is made later can know from it whose it is. One that goes meanwhile is left out.
+///
+/// # Errors
+/// What `tell` answers.
+pub fn walk(dir: &Path, others: &BTreeSet<PathBuf>, mut tell: impl FnMut(u64) -> Result<()>) -> Result<()> {
     let mut todo = vec![dir.to_owned()];
     while let Some(dir) = todo.pop() {
-        found.extend(id(&dir));
-        todo.extend(children(&dir));
+        let Ok(id) = id(&dir) else { continue };
+        tell(id)?;
+        todo.extend(children(&dir).into_iter().filter(|child| !others.contains(child)));
     }
-    found
+    Ok(())
 }
 
 /// The directories of the cgroups directly in this one, in the order of their names.
@@ -81,32 +85,64 @@ pub fn weight(dir: &Path) -> Result<u64> {
     text.trim().parse().with_context(|| format!("understand {}: {text}", path.display()))
 }
 
-/// A process and all that descend from it.
-///
-/// # Errors
-/// That there is no such process.
-pub fn descendants(pid: i32) -> Result<Vec<i32>> {
-    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    let mut exists = false;
-    for entry in fs::read_dir("/proc").context("read /proc")?.flatten() {
-        let Some(child) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
-            continue;
-        };
-        // A process may vanish meanwhile. Its name may hold anything but ends with the last parenthesis.
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
-        let Some(parent) = parent else { continue };
-        exists |= child == pid;
-        children.entry(parent).or_default().push(child);
+/// The parent of a process, and when it began, in clock ticks since the machine did.
+fn parent_and_beginning(pid: i32) -> Option<(i32, u64)> {
+    // Its name may hold anything but ends with the last parenthesis.
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(1);
+    Some((fields.next()?.parse().ok()?, fields.nth(17)?.parse().ok()?))
+}
+
+/// When a process began, by which it is told from another of the same number; `None`: there is none.
+#[must_use]
+pub fn began(pid: i32) -> Option<u64> {
+    Some(parent_and_beginning(pid)?.1)
+}
+
+/// All processes, as they were at a look.
+#[derive(Debug)]
+pub struct Processes {
+    /// By parent.
+    children: BTreeMap<i32, Vec<i32>>,
+    began: BTreeMap<i32, u64>,
+}
+
+impl Processes {
+    /// Looks at them.
+    ///
+    /// # Errors
+    /// Where `/proc` cannot be read.
+    pub fn look() -> Result<Self> {
+        let mut all = Self { children: BTreeMap::new(), began: BTreeMap::new() };
+        for entry in fs::read_dir("/proc").context("read /proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+                continue;
+            };
+            // One may vanish meanwhile.
+            if let Some((parent, began)) = parent_and_beginning(pid) {
+                all.began.insert(pid, began);
+                all.children.entry(parent).or_default().push(pid);
+            }
+        }
+        Ok(all)
     }
-    ensure!(exists, "there is no process {pid}");
-    let mut found = vec![pid];
-    let mut at = 0;
-    while at < found.len() {
-        found.extend(children.remove(&found[at]).unwrap_or_default());
-        at += 1;
+
+    /// A process and all that descend from it, but for those in `others`, with all below them; each with the time at which it began. None if
+    /// there is no such process.
+    #[must_use]
+    pub fn below(&self, pid: i32, others: &BTreeSet<i32>) -> Vec<(i32, u64)> {
+        let Some(&began) = self.began.get(&pid) else { return Vec::new() };
+        let mut found = vec![(pid, began)];
+        let mut at = 0;
+        while at < found.len() {
+            let children = self.children.get(&found[at].0).into_iter().flatten();
+            let own = children.filter(|child| !others.contains(child));
+            let with_beginning: Vec<_> = own.filter_map(|&pid| Some((pid, *self.began.get(&pid)?))).collect();
+            found.extend(with_beginning);
+            at += 1;
+        }
+        found
     }
-    Ok(found)
 }
 
 #[cfg(test)]
@@ -117,12 +153,41 @@ mod tests {
     fn a_child_is_found_below_its_parent() {
         let own = i32::try_from(std::process::id()).expect("a pid");
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
-        let found = descendants(own).expect("we live");
+        let pid = i32::try_from(child.id()).expect("a pid");
+        let processes = Processes::look().expect("/proc");
+        let found = processes.below(own, &BTreeSet::new());
+        let without = processes.below(own, &BTreeSet::from([pid]));
+        let began_before = began(pid);
         child.kill().expect("ours");
         child.wait().expect("ours");
-        assert_eq!(found[0], own);
-        assert!(found.contains(&i32::try_from(child.id()).expect("a pid")), "{found:?}");
-        let error = descendants(i32::MAX).expect_err("beyond pid_max");
-        assert_eq!(error.to_string(), format!("there is no process {}", i32::MAX));
+        assert_eq!(found[0].0, own);
+        assert_eq!(found.iter().find(|(id, _)| *id == pid).map(|(_, at)| *at), began_before, "{found:?}");
+        assert!(began_before >= began(own) && began_before.is_some(), "{began_before:?}");
+        // Another client's.
+        assert!(without.iter().all(|(id, _)| *id != pid), "{without:?}");
+        assert_eq!(processes.below(i32::MAX, &BTreeSet::new()), [], "beyond pid_max");
+        assert_eq!(began(i32::MAX), None);
+    }
+
+    #[test]
+    fn a_directory_is_told_before_its_children_and_without_those_of_others() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| root.path().join(name);
+        for name in ["a/b/c", "a/d", "e"] {
+            fs::create_dir_all(path(name)).expect("in it");
+        }
+        let others = BTreeSet::from([path("a"), path("a/b")]);
+        let mut told = Vec::new();
+        walk(&path("a"), &others, |id| {
+            // Made as soon as its parent is told: it is found.
+            fs::create_dir_all(path("a/late")).expect("in it");
+            told.push(id);
+            Ok(())
+        })
+        .expect("nothing fails");
+        told.sort_unstable();
+        let mut want = ["a", "a/d", "a/late"].map(|name| id(&path(name)).expect("there"));
+        want.sort_unstable();
+        assert_eq!(told, want);
     }
 }

@@ -1,6 +1,7 @@
 //! What went wrong, and the exit code that says of which kind it is.
 
 use std::fmt;
+use std::io::{self, Write as _};
 
 /// An error with its exit code.
 #[derive(Debug)]
@@ -32,6 +33,24 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#}", self.error)
+    }
+}
+
+/// Says something to whoever looks on. Nobody need do so.
+pub fn say(what: &str) {
+    let _ = writeln!(io::stderr(), "divvy-scx: {what}");
+}
+
+/// Prints an answer. Whoever has read enough of it may have gone.
+///
+/// # Errors
+/// That it cannot be written.
+pub fn print(text: &str) -> Result<(), Failure> {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(SYSTEM, anyhow::Error::new(e).context("write to standard output")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -10,6 +10,7 @@ pub mod args;
 mod bpf;
 pub mod cgroup;
 mod clock;
+mod cpus;
 pub mod failure;
 pub mod left;
 mod logs;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use divvy_kernel::args::{Args, Command};
+use divvy_kernel::failure::say;
 use divvy_kernel::{scheduler, status};
 
 fn main() -> ExitCode {
@@ -17,7 +18,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("divvy-scx: {failure}");
+            say(&failure.to_string());
             ExitCode::from(failure.code)
         }
     }

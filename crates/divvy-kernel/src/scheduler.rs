@@ -1,7 +1,8 @@
 //! Loads the scheduler, watches it, and lets go of it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -13,9 +14,10 @@ use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
 
 use crate::args::RunArgs;
 use crate::bpf::{DivvySkel, DivvySkelBuilder, OpenDivvySkel, types};
-use crate::cgroup;
+use crate::cgroup::{self, Processes};
 use crate::clock::{Moment, sleep, tick_ns};
-use crate::failure::{EJECTED, Failure, OrFail as _, SYSTEM};
+use crate::cpus;
+use crate::failure::{ABSENT, EJECTED, Failure, OrFail as _, SYSTEM, print, say};
 use crate::left::Left;
 use crate::policy::{Kind, Policy};
 use crate::shares::{Client, Source, Who};
@@ -29,6 +31,9 @@ const RENEWED: usize = 100;
 const WEIGHT_OF_OTHERS: u64 = 100;
 /// How long the kernel may take to let go.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// So often at most processes are looked at until no new ones are found.
+const LOOKS: usize = 16;
+
 /// Takes over the CPUs until it is asked to end, or the kernel lets go of it.
 ///
 /// # Errors
@@ -48,18 +53,19 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut object = MaybeUninit::uninit();
     let mut scheduler = Scheduler::load(args, &clients, weight_of_all, &mut object)?;
     let link = scheduler.skel.maps.divvy_ops.attach_struct_ops().map_err(|e| scheduler.refused(&e))?;
-    eprintln!(
-        "divvy-scx: {} divides the CPUs among {} clients and the rest; Ctrl-C gives them back to the kernel",
+    scheduler.name_again().or_fail(SYSTEM)?;
+    say(&format!(
+        "{} divides the CPUs among {} clients and the rest; Ctrl-C gives them back to the kernel",
         args.policy,
         clients.len() - 1
-    );
+    ));
     let ended = scheduler.watch(&source, args);
     drop(link);
     let left = scheduler.wait_for_end();
     ended?;
     match left {
         Some(left) if left.was_asked_for() => {
-            eprintln!("divvy-scx: {left}; the kernel's own scheduler has the CPUs again");
+            say(&format!("{left}; the kernel's own scheduler has the CPUs again"));
             Ok(())
         }
         Some(left) => {
@@ -136,6 +142,8 @@ struct Scheduler<'o> {
     looked_at: Moment,
     /// The first of whose cgroups none was looked at lately.
     renewed: usize,
+    /// Processes that were written down as somebody's before the kernel tells of those that end, each with the time at which it began.
+    named: BTreeMap<i32, u64>,
 }
 
 impl<'o> Scheduler<'o> {
@@ -161,37 +169,110 @@ impl<'o> Scheduler<'o> {
         let (demands, looked_at) = (Vec::new(), Moment::now());
         let cgroups = clients.iter().map(cgroup_of).collect();
         let (clients, unread) = (clients.to_vec(), None);
-        let mut scheduler =
-            Self { skel, clients, cgroups, unread, weight_of_all, demands, looked_at, renewed: 0 };
+        let mut scheduler = Self {
+            skel,
+            clients,
+            cgroups,
+            unread,
+            weight_of_all,
+            demands,
+            looked_at,
+            renewed: 0,
+            named: BTreeMap::new(),
+        };
         scheduler.spread();
-        for (id, client) in scheduler.clients.iter().enumerate() {
-            scheduler.assign(id, client).or_fail(SYSTEM)?;
-        }
+        let all: Vec<usize> = (0..scheduler.clients.len()).collect();
+        scheduler.named = scheduler.name(&all)?;
         Ok(scheduler)
     }
 
-    /// Writes down whose processes or cgroups a client's are.
-    fn assign(&self, id: usize, client: &Client) -> anyhow::Result<()> {
-        let id = u32::try_from(id)?.to_ne_bytes();
-        match &client.who {
-            Who::Rest | Who::Gone => {}
-            Who::Cgroup(dir) => {
-                for cgroup in cgroup::tree(dir) {
-                    let done = self.skel.maps.cgroups.update(&cgroup.to_ne_bytes(), &id, MapFlags::ANY);
-                    done.with_context(|| format!("client {}: too many cgroups", client.name))?;
-                }
+    /// Writes down whose the processes and cgroups of these clients are. Those that another client names are that one's, with all below.
+    /// The result is processes, each with the time at which it began.
+    fn name(&self, ids: &[usize]) -> Result<BTreeMap<i32, u64>, Failure> {
+        let inner = |who: &Client| if let Who::Cgroup(dir) = &who.who { Some(dir.clone()) } else { None };
+        let others: BTreeSet<PathBuf> = self.clients.iter().filter_map(inner).collect();
+        for &id in ids {
+            let Client { name, who: Who::Cgroup(dir), .. } = &self.clients[id] else { continue };
+            let value = number_of(id);
+            let write = |cgroup: u64| {
+                let done = self.skel.maps.cgroups.update(&cgroup.to_ne_bytes(), &value, MapFlags::ANY);
+                done.with_context(|| format!("client {name}: too many cgroups"))
+            };
+            cgroup::walk(dir, &others, write).or_fail(SYSTEM)?;
+        }
+        let mut named = BTreeMap::new();
+        let absent = self.name_processes(ids, &mut named).or_fail(SYSTEM)?;
+        match absent.first().map(|&id| &self.clients[id]) {
+            Some(Client { name, who: Who::Process(pid), .. }) => {
+                Err(Failure::new(ABSENT, anyhow!("client {name}: there is no process {pid}")))
             }
-            Who::Process(pid) => {
-                for pid in cgroup::descendants(*pid).with_context(|| format!("client {}", client.name))? {
-                    let done = self.skel.maps.processes.update(&pid.to_ne_bytes(), &id, MapFlags::ANY);
-                    done.with_context(|| format!("client {}: too many processes", client.name))?;
+            _ => Ok(named),
+        }
+    }
+
+    /// As above, for processes, but for those in `named`, which all are afterwards. A child that was forked before its parent was written down is
+    /// found at the next look. The result is clients whose process is not there.
+    fn name_processes(&self, ids: &[usize], named: &mut BTreeMap<i32, u64>) -> anyhow::Result<Vec<usize>> {
+        let leader = |client: &Client| if let Who::Process(pid) = client.who { Some(pid) } else { None };
+        let others: BTreeSet<i32> = self.clients.iter().filter_map(leader).collect();
+        let of: Vec<(usize, i32)> =
+            ids.iter().filter_map(|&id| Some((id, leader(&self.clients[id])?))).collect();
+        let mut absent = Vec::new();
+        for look in 0..LOOKS {
+            if of.is_empty() {
+                break;
+            }
+            let processes = Processes::look()?;
+            let mut found = false;
+            for &(id, pid) in &of {
+                let name = &self.clients[id].name;
+                let below = processes.below(pid, &others);
+                if look == 0 && below.is_empty() {
+                    absent.push(id);
+                }
+                for (pid, began) in below {
+                    if named.insert(pid, began) == Some(began) {
+                        continue;
+                    }
+                    found = true;
+                    let done =
+                        self.skel.maps.processes.update(&pid.to_ne_bytes(), &number_of(id), MapFlags::ANY);
+                    done.with_context(|| format!("client {name}: too many processes"))?;
                     // One that was reaped just now has been forgotten before it was written down: its number may be another's soon.
-                    if !Path::new("/proc").join(pid.to_string()).exists() {
+                    if cgroup::began(pid) != Some(began) {
                         let _ = self.skel.maps.processes.delete(&pid.to_ne_bytes());
                     }
                 }
             }
+            if !found {
+                break;
+            }
         }
+        Ok(absent)
+    }
+
+    /// As [`Self::name`], where it cannot be the end of it all.
+    fn name_or_say(&self, ids: &[usize]) {
+        for &id in ids {
+            if let Err(failure) = self.name(&[id]) {
+                say(&format!("{failure}; it is among the rest"));
+            }
+        }
+    }
+
+    /// From now on the kernel tells of processes that begin and end. Those that did before are looked at once more.
+    fn name_again(&mut self) -> anyhow::Result<()> {
+        let mut named = std::mem::take(&mut self.named);
+        named.retain(|&pid, &mut at| {
+            let lives = cgroup::began(pid) == Some(at);
+            if !lives {
+                let _ = self.skel.maps.processes.delete(&pid.to_ne_bytes());
+            }
+            lives
+        });
+        let all: Vec<usize> = (0..self.clients.len()).collect();
+        self.name_processes(&all, &mut named)?;
+        self.skel.maps.data_divvy_data.as_deref_mut().context("no data")?.about.generation += 1;
         Ok(())
     }
 
@@ -242,7 +323,7 @@ impl<'o> Scheduler<'o> {
             match next_signal(left.min(PERIOD)) {
                 Some(libc::SIGHUP) => match source.read() {
                     Ok(clients) => self.follow(clients),
-                    Err(failure) => eprintln!("divvy-scx: shares stay as they were: {failure}"),
+                    Err(failure) => say(&format!("shares stay as they were: {failure}")),
                 },
                 Some(_) => return Ok(()),
                 None => {}
@@ -277,7 +358,7 @@ impl<'o> Scheduler<'o> {
     /// Weights that cannot be read: as long as it is for the same reason, that is said once.
     fn say_unread(&mut self, why: String) {
         if self.unread.as_ref() != Some(&why) {
-            eprintln!("divvy-scx: shares stay as they were: {why}");
+            say(&format!("shares stay as they were: {why}"));
             self.unread = Some(why);
         }
     }
@@ -299,9 +380,7 @@ impl<'o> Scheduler<'o> {
             }
             self.cgroups[id] = is;
             changed = true;
-            if let Err(e) = self.assign(id, &self.clients[id]) {
-                eprintln!("divvy-scx: {e:#}; it is among the rest");
-            }
+            self.name_or_say(&[id]);
         }
         if changed && let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() {
             data.about.generation += 1;
@@ -310,11 +389,14 @@ impl<'o> Scheduler<'o> {
 
     /// Takes over other shares, new clients, and that the cgroup of one is gone.
     fn follow(&mut self, clients: Vec<Client>) {
-        let mut changed = false;
-        for known in self.clients.iter_mut().skip(1) {
+        let mut added = Vec::new();
+        for (id, known) in self.clients.iter_mut().enumerate().skip(1) {
             let is_there = clients.iter().any(|client| client.who == known.who);
             if matches!(&known.who, Who::Cgroup(dir) if !is_there && !dir.exists()) {
                 *known = Client { name: String::new(), share: 1, who: Who::Gone };
+                if let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() {
+                    put_text(&mut data.about.names[id], "");
+                }
             }
         }
         for client in clients {
@@ -325,11 +407,14 @@ impl<'o> Scheduler<'o> {
                         data.about.shares[id] = client.share;
                     }
                 }
-                None => changed |= self.add(client),
+                None => added.extend(self.add(client)),
             }
         }
+        self.name_or_say(&added);
         self.renew();
-        if changed && let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() {
+        if !added.is_empty()
+            && let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut()
+        {
             data.about.generation += 1;
         }
         self.spread();
@@ -344,21 +429,18 @@ impl<'o> Scheduler<'o> {
         (1..self.clients.len()).find(is_free).or(next)
     }
 
-    /// Whether anybody may have another client now.
-    fn add(&mut self, client: Client) -> bool {
+    /// The number of a new client, of which nobody knows yet whose it is.
+    fn add(&mut self, client: Client) -> Option<usize> {
         let Some(id) = self.number() else {
-            eprintln!("divvy-scx: client {}: there are too many; it is among the rest", client.name);
-            return false;
+            say(&format!("client {}: there are too many; it is among the rest", client.name));
+            return None;
         };
         let nr_clients = self.clients.len().max(id + 1);
-        let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() else { return false };
+        let data = self.skel.maps.data_divvy_data.as_deref_mut()?;
         // Nobody is in it, so that no program looks at it before it is assigned.
         data.dv.clients[id] = types::dv_client::default();
         set_client(data, id, &client);
         data.about.nr_clients = u32::try_from(nr_clients).unwrap_or(0);
-        if let Err(e) = self.assign(id, &client) {
-            eprintln!("divvy-scx: {e:#}; it is among the rest");
-        }
         let cgroup = cgroup_of(&client);
         if id < self.clients.len() {
             (self.clients[id], self.cgroups[id]) = (client, cgroup);
@@ -368,7 +450,7 @@ impl<'o> Scheduler<'o> {
         }
         self.demands.resize(self.clients.len().max(self.demands.len()), 0);
         self.demands[id] = 0;
-        true
+        Some(id)
     }
 
     /// Sets effective shares: on several CPUs a client cannot use more of them than it has tasks that can run.
@@ -393,7 +475,7 @@ impl<'o> Scheduler<'o> {
         if let Some(weight) = self.weight_of_all {
             shares[0] = share_of_rest(&shares, &widths, weight);
         }
-        for (id, share) in effective(&shares, &widths, cpus()).into_iter().enumerate() {
+        for (id, share) in effective(&shares, &widths, cpus::online()).into_iter().enumerate() {
             self.set_wanted(id, share);
         }
         self.demands = demands;
@@ -475,8 +557,8 @@ fn open<'o>(
     constants.dv_excluded = policy.excludes_sleep();
     constants.dv_gamma = policy.gamma.0;
     constants.seed = policy.seed;
-    constants.dv_cpus = cpus();
-    constants.nr_cpus_possible = cpus_possible();
+    constants.dv_cpus = cpus::online();
+    constants.nr_cpus_possible = cpus::possible();
     // A slice ends on the first tick after it is over.
     let shorter = |time: u64| time - (tick_ns() / 4).min(time / 4);
     constants.slice_ns = shorter(policy.quantum);
@@ -488,40 +570,17 @@ fn open<'o>(
     Ok(open)
 }
 
+/// A client's number as the maps have it.
+fn number_of(id: usize) -> [u8; 4] {
+    u32::try_from(id).unwrap_or(u32::MAX).to_ne_bytes()
+}
+
 /// The kernel's number of a client's cgroup; 0 where it has none, or that is not there.
 fn cgroup_of(client: &Client) -> u64 {
     match &client.who {
         Who::Cgroup(dir) => cgroup::id(dir).unwrap_or(0),
         Who::Rest | Who::Process(_) | Who::Gone => 0,
     }
-}
-
-/// CPUs of the machine that are there now, whichever of them this program may use itself: they come and go.
-fn cpus() -> u32 {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    count_of(&text).filter(|&cpus| cpus > 0).unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
-    })
-}
-
-/// How many CPUs a list such as `0,2-3` has.
-fn count_of(list: &str) -> Option<u32> {
-    let of = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        last.parse::<u32>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
-    };
-    list.trim().split(',').map(of).sum()
-}
-
-/// CPUs that this machine may ever have; as many as can be if the kernel does not say.
-fn cpus_possible() -> u32 {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    last_of(&text).map_or(u32::MAX, |last| last.saturating_add(1))
-}
-
-/// The last number of a list like `0-3,5`.
-fn last_of(list: &str) -> Option<u32> {
-    list.trim().rsplit([',', '-']).next()?.parse().ok()
 }
 
 fn not_loaded(error: libbpf_rs::Error) -> Failure {
@@ -535,7 +594,7 @@ fn not_loaded(error: libbpf_rs::Error) -> Failure {
 /// What is missing, or that the verifier refuses one.
 pub fn check(policy: Option<Policy>) -> Result<(), Failure> {
     check_kernel()?;
-    println!("{:<8} {:<20} {:>12}", "policy", "program", "steps");
+    print(&format!("{:<8} {:<20} {:>12}\n", "policy", "program", "steps"))?;
     // With its own parameters PBS is another program: the verifier leaves out what constants switch off.
     let with_sessions = "pbs:beta=-3,gamma=0.07".parse().map_err(|e| Failure::new(SYSTEM, e))?;
     let all = policy.map_or_else(|| Policy::every().chain([with_sessions]).collect(), |one| vec![one]);
@@ -545,13 +604,12 @@ pub fn check(policy: Option<Policy>) -> Result<(), Failure> {
         for info in ProgInfoIter::default() {
             let name = info.name.to_string_lossy();
             if name.starts_with("divvy_") {
-                println!("{:<8} {name:<20} {:>12}", policy.name(), info.verified_insns);
+                print(&format!("{:<8} {name:<20} {:>12}\n", policy.name(), info.verified_insns))?;
             }
         }
         drop(skel);
     }
-    println!("the kernel's verifier takes all of them; steps are its own measure of the work");
-    Ok(())
+    print("the kernel's verifier takes all of them; steps are its own measure of the work\n")
 }
 
 fn no_data() -> Failure {
@@ -610,29 +668,6 @@ mod tests {
         assert_eq!(share_of_rest(&[100, 10_000], &[1, 0], 100), 10_000);
         assert_eq!(share_of_rest(&[100], &[1], 100), 100);
         assert_eq!(share_of_rest(&[100, 1], &[1, 1], 10_000), 1);
-    }
-
-    #[test]
-    fn the_last_cpu_of_a_list_is_found() {
-        for (list, last) in
-            [("0\n", Some(0)), ("0-3\n", Some(3)), ("0,2-5,9", Some(9)), ("", None), ("x", None)]
-        {
-            assert_eq!(last_of(list), last, "{list}");
-        }
-    }
-
-    #[test]
-    fn the_cpus_of_a_list_are_counted() {
-        for (list, count) in [
-            ("0\n", Some(1)),
-            ("0-3\n", Some(4)),
-            ("0,2-5,9", Some(6)),
-            ("", None),
-            ("3-1", None),
-            ("x", None),
-        ] {
-            assert_eq!(count_of(list), count, "{list}");
-        }
     }
 
     #[test]

@@ -146,6 +146,7 @@ fn parse(text: &str, root: &Path) -> Result<Vec<Client>> {
     ensure!(file.client.len() <= CLIENTS_MAX, "{} clients; there can be {CLIENTS_MAX}", file.client.len());
     let mut clients = vec![Client { name: "rest".to_owned(), share: file.rest, who: Who::Rest }];
     let mut known = BTreeMap::from([("rest".to_owned(), ())]);
+    let mut whose: Vec<(Who, String)> = Vec::new();
     for Entry { name, share, cgroup, pid } in file.client {
         check(&name, share)?;
         let printable = !name.is_empty() && name.len() <= NAME_MAX && !name.chars().any(char::is_control);
@@ -158,6 +159,10 @@ fn parse(text: &str, root: &Path) -> Result<Vec<Client>> {
                     "client {name}: cgroup {path}: give its path from the root, such as /build"
                 );
                 let path = path.trim_matches('/');
+                ensure!(
+                    !path.split('/').any(|part| part == ".."),
+                    "client {name}: cgroup /{path}: give it without .."
+                );
                 ensure!(!path.is_empty(), "client {name}: the root is everybody: give a cgroup below it");
                 Who::Cgroup(root.join(path))
             }
@@ -167,6 +172,10 @@ fn parse(text: &str, root: &Path) -> Result<Vec<Client>> {
             }
             _ => anyhow::bail!("client {name}: give either cgroup = \"/PATH\" or pid = N"),
         };
+        if let Some((_, other)) = whose.iter().find(|(known, _)| *known == who) {
+            anyhow::bail!("client {name} is who client {other} is: give each its own cgroup or pid");
+        }
+        whose.push((who.clone(), name.clone()));
         clients.push(Client { name, share, who });
     }
     Ok(clients)
@@ -230,6 +239,18 @@ mod tests {
             ("[[client]]\nname = \"b\"\nshare = 1\ncgroup = \"/\"", "client b: the root is everybody"),
             ("[[client]]\nname = \"b\"\nshare = 1\npid = -1", "client b: pid -1 is no process"),
             ("[[client]]\nname = \"rest\"\nshare = 1\npid = 1", "two clients are called rest"),
+            (
+                "[[client]]\nname = \"b\"\nshare = 1\ncgroup = \"/a/../b\"",
+                "client b: cgroup /a/../b: give it without ..",
+            ),
+            (
+                "[[client]]\nname = \"a\"\nshare = 1\ncgroup = \"/x//y\"\n[[client]]\nname = \"b\"\nshare = 1\ncgroup = \"/x/y/\"",
+                "client b is who client a is",
+            ),
+            (
+                "[[client]]\nname = \"a\"\nshare = 1\npid = 3\n[[client]]\nname = \"b\"\nshare = 1\npid = 3",
+                "client b is who client a is",
+            ),
             ("[[client]]\nname = \"\"\nshare = 1\npid = 1", "client \"\": a name is 1 to 31 bytes"),
             ("[[client]]\nname = \"b\"\nshare = 1\npid = 1\nnice = 3", "it is no file of shares: "),
         ] {

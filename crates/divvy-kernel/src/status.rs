@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::bpf::types;
 use crate::clock::{Moment, sleep};
-use crate::failure::{ABSENT, Failure, OrFail as _, SYSTEM};
+use crate::failure::{ABSENT, Failure, OrFail as _, SYSTEM, print};
 use crate::left::Left;
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
@@ -108,9 +108,13 @@ struct Stats {
 /// A copy of the running scheduler's map.
 fn snapshot() -> Result<Box<types::data_divvy>, Failure> {
     let size = size_of::<types::data_divvy>();
-    let mut other_version = None;
+    let mut other = None;
     for info in MapInfoIter::default() {
-        if info.name.to_string_lossy() != MAP || info.value_size as usize != size {
+        if info.name.to_string_lossy() != MAP {
+            continue;
+        }
+        if info.value_size as usize != size {
+            other = Some("another version than this".to_owned());
             continue;
         }
         // One that has ended may be there for a moment longer, and go meanwhile.
@@ -128,13 +132,11 @@ fn snapshot() -> Result<Box<types::data_divvy>, Failure> {
         match data.about.version {
             VERSION if data.about.left == 0 => return Ok(data),
             0 | VERSION => {}
-            other => other_version = Some(other),
+            version => other = Some(format!("another version ({version}, this is {VERSION})")),
         }
     }
-    let why = match other_version {
-        Some(version) => {
-            format!("the divvy-scx that runs is of another version ({version}, this is {VERSION})")
-        }
+    let why = match other {
+        Some(version) => format!("the divvy-scx that runs is of {version}"),
         None if rustix::process::geteuid().is_root() => "no divvy-scx runs here".to_owned(),
         None => "no divvy-scx can be seen: only root may look".to_owned(),
     };
@@ -143,8 +145,7 @@ fn snapshot() -> Result<Box<types::data_divvy>, Failure> {
 
 fn print_json<T: Serialize>(what: &T) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(what).or_fail(SYSTEM)?;
-    println!("{text}");
-    Ok(())
+    print(&format!("{text}\n"))
 }
 
 /// Prints which scheduler the kernel has.
@@ -164,15 +165,16 @@ pub fn status(json: bool) -> Result<(), Failure> {
     if json {
         return print_json(&status);
     }
-    match &status.ops {
-        None => println!("sched_ext {}: the kernel's own scheduler has the CPUs", status.state),
-        Some(ops) => println!("sched_ext {}: {ops} has the CPUs", status.state),
-    }
+    let mut text = match &status.ops {
+        None => format!("sched_ext {}: the kernel's own scheduler has the CPUs\n", status.state),
+        Some(ops) => format!("sched_ext {}: {ops} has the CPUs\n", status.state),
+    };
     if let (Some(policy), Some(loader), Some(uptime)) = (&status.policy, status.loader, status.uptime_ns) {
         let uptime = humantime::format_duration(Duration::from_secs(uptime / 1_000_000_000));
-        println!("divvy-scx {loader}: {policy}, {} clients, for {uptime}", status.clients.unwrap_or(0));
+        let clients = status.clients.unwrap_or(0);
+        text += &format!("divvy-scx {loader}: {policy}, {clients} clients, for {uptime}\n");
     }
-    Ok(())
+    print(&text)
 }
 
 /// Prints what each client got, over `interval` or since the start.
@@ -190,40 +192,52 @@ pub fn stats(interval: Option<Duration>, json: bool) -> Result<(), Failure> {
         }
     };
     let data = snapshot()?;
-    let length_ns =
-        Moment::now().0.saturating_sub(before.as_ref().map_or(data.about.since, |(_, from)| *from));
+    // Another that began meanwhile is told of since then.
+    let before = before.filter(|(before, _)| before.about.since == data.about.since);
+    let from = before.as_ref().map_or(data.about.since, |(_, from)| *from);
+    let length_ns = Moment::now().0.saturating_sub(from);
     let stats = stats_of(&data, before.as_ref().map(|(before, _)| &**before), length_ns);
-    if json {
-        return print_json(&stats);
-    }
-    println!("{} over {:.1} s, {} decisions", stats.policy, length_ns as f64 / 1e9, stats.decisions);
-    if stats.overdue > 0 {
-        println!("{} turns out of the policy's order, of tasks that had waited for too long", stats.overdue);
-    }
-    println!(
-        "{:<31} {:>8} {:>9} {:>8} {:>12} {:>10}",
-        "client", "share", "effective", "runnable", "CPU s", "achieved %"
-    );
-    for row in &stats.clients {
-        println!(
-            "{:<31} {:>8} {:>9} {:>8} {:>12.3} {:>10.2}",
-            row.name,
-            row.share,
-            row.effective_share,
-            row.runnable,
-            row.service_ns as f64 / 1e9,
-            row.achieved_fraction * 100.0
+    if json { print_json(&stats) } else { print(&stats.text()) }
+}
+
+impl Stats {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{} over {:.1} s, {} decisions\n",
+            self.policy,
+            self.length_ns as f64 / 1e9,
+            self.decisions
         );
-    }
-    if !stats.programs.is_empty() {
-        println!("\n{:<20} {:>12} {:>10}", "program", "runs", "ns a run");
-        for program in &stats.programs {
-            println!("{:<20} {:>12} {:>10}", program.name, program.runs, program.run_time_ns / program.runs);
+        if self.overdue > 0 {
+            let turns = self.overdue;
+            text +=
+                &format!("{turns} turns out of the policy's order, of tasks that had waited for too long\n");
         }
-        println!("ns a run: since kernel.bpf_stats_enabled was set to 1");
+        text += &format!(
+            "{:<31} {:>8} {:>9} {:>8} {:>12} {:>10}\n",
+            "client", "share", "effective", "runnable", "CPU s", "achieved %"
+        );
+        for row in &self.clients {
+            text += &format!(
+                "{:<31} {:>8} {:>9} {:>8} {:>12.3} {:>10.2}\n",
+                row.name,
+                row.share,
+                row.effective_share,
+                row.runnable,
+                row.service_ns as f64 / 1e9,
+                row.achieved_fraction * 100.0
+            );
+        }
+        if !self.programs.is_empty() {
+            text += &format!("\n{:<20} {:>12} {:>10}\n", "program", "runs", "ns a run");
+            for program in &self.programs {
+                let each = program.run_time_ns / program.runs;
+                text += &format!("{:<20} {:>12} {each:>10}\n", program.name, program.runs);
+            }
+            text += "ns a run: since kernel.bpf_stats_enabled was set to 1\n";
+        }
+        text + "achieved %: of the CPU time of all clients; the kernel's own threads are nobody's\n"
     }
-    println!("achieved %: of the CPU time of all clients; the kernel's own threads are nobody's");
-    Ok(())
 }
 
 fn stats_of(data: &types::data_divvy, before: Option<&types::data_divvy>, length_ns: u64) -> Stats {

@@ -4,6 +4,7 @@ mod cpus;
 mod crowd;
 mod page;
 mod parts;
+mod whose;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
