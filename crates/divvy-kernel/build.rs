@@ -8,20 +8,6 @@ use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
-const SOURCES: [&str; 11] = [
-    "bpf/divvy.bpf.c",
-    "bpf/kernel.h",
-    "bpf/core.h",
-    "bpf/stride.h",
-    "bpf/vtrr.h",
-    "bpf/pbs.h",
-    "bpf/overdue.h",
-    "bpf/hotplug.h",
-    "bpf/readers.h",
-    "bpf/turns.h",
-    "bpf/native.c",
-];
-
 /// The newest clang: `$CLANG`, else one by its version, as Debian has them, else whatever is called clang.
 fn clang() -> String {
     println!("cargo::rerun-if-env-changed=CLANG");
@@ -36,9 +22,7 @@ fn clang() -> String {
 }
 
 fn main() {
-    for source in SOURCES {
-        println!("cargo::rerun-if-changed={source}");
-    }
+    println!("cargo::rerun-if-changed=bpf");
     let clang = clang();
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo says where"));
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").expect("cargo says").as_str() {

@@ -55,11 +55,12 @@ const volatile u64 dv_alpha = 1ULL << 32;
 const volatile u64 dv_beta = ~0ULL; /* DV_NEVER */
 const volatile bool dv_excluded = false; /* sleeps are left out of a session's T */
 const volatile s64 dv_gamma = 0;
-const volatile u32 dv_cpus = 1;
+/* CPUs that there may ever be. */
+const volatile u32 nr_cpus_possible = 2;
 /* VTRR: whoever comes back in the cycle in which it left has no more than it left with (`Rejoin::Strict` of divvy-policy). */
 #define dv_strict true
 #else
-static u32 dv_cpus = 1;
+static u32 nr_cpus_possible = DV_MAX;
 static bool dv_strict = true;
 static u32 dv_policy;
 static u64 dv_quantum;
@@ -103,12 +104,13 @@ struct dv_client {
 	u32 next, prev; /* VTRR: neighbours in the queue */
 	u32 last_next, last_prev; /* VTRR: as it left */
 	u32 flags;
-	u32 pad;
+	u32 next_hidden; /* while it is in a list of the hidden: the next one plus 1, or 0 */
 };
 
 #define DV_STARTED 1U /* was runnable before */
 #define DV_RUNNABLE 2U
 #define DV_OVERDUE 4U /* had a turn before the policy's choice since it was chosen last */
+#define DV_LISTED 8U /* in a list of the hidden, of which whoever made it shows all */
 
 struct dv_state {
 	struct dv_clock queue; /* the queue's virtual time, over `total` */
@@ -124,7 +126,7 @@ struct dv_state {
 	u32 nr_runnable; /* clients */
 	u32 nr_waiting;
 	u32 nr_hidden;
-	u32 pad;
+	u32 cpus; /* that are there now */
 	u32 heap[DV_MAX]; /* of those that wait; PBS: a list of them, in no order */
 	u64 sums[DV_MAX]; /* lottery: Fenwick tree; entry i is node i + 1 */
 	struct dv_client clients[DV_MAX];
@@ -135,6 +137,12 @@ struct dv_state dv SEC(".data.divvy");
 #else
 static struct dv_state dv;
 #endif
+
+/* Whether tasks run beside each other. */
+DV_INLINE bool dv_on_several(void)
+{
+	return nr_cpus_possible > 1 && dv.cpus > 1;
+}
 
 #define DV(id) (&dv.clients[(id) & (DV_MAX - 1)])
 #define DV_HEAP(at) dv.heap[(at) & (DV_MAX - 1)]
@@ -396,7 +404,7 @@ DV_PART int dv_weigh(u32 id, bool waits)
 		 * Who had less than a quantum since it last won has more, and who had more, less: a turn ends on a tick. On several CPUs its other tasks
 		 * may still be at it.
 		 */
-		if (c->counter > 0 && (dv_cpus <= 1 || (u64)c->counter < dv_quantum)) {
+		if (c->counter > 0 && (!dv_on_several() || (u64)c->counter < dv_quantum)) {
 			u64 least = (dv_quantum + DV_COMPENSATION - 1) / DV_COMPENSATION;
 			u64 used = (u64)c->counter < least ? least : (u64)c->counter;
 
@@ -524,8 +532,11 @@ DV_PART int dv_unready(u32 id)
 	return 0;
 }
 
-/* Leaves a client out of the choice, whoever of it waits, until dv_show(). */
-DV_PART int dv_hide(u32 id)
+/*
+ * Leaves a client out of the choice, whoever of it waits, until it is shown again, and puts it before a list of the hidden. A list is named by its
+ * first client plus 1, or 0, and is the result. Each CPU has one of its own; a client that is in another's already is shown with that.
+ */
+DV_PART u32 dv_hide(u32 id, u32 list)
 {
 	struct dv_client *c = DV(id);
 
@@ -536,21 +547,28 @@ DV_PART int dv_hide(u32 id)
 		c->nr_waiting = 0;
 		dv_leave_order(id);
 	}
-	return 0;
+	if (c->flags & DV_LISTED)
+		return list;
+	c->flags |= DV_LISTED;
+	c->next_hidden = list;
+	return (id & (DV_MAX - 1)) + 1;
 }
 
-DV_PART int dv_show(u32 id)
+/* Shows the first of a list of the hidden; the rest of the list. */
+DV_PART u32 dv_show(u32 list)
 {
+	u32 id = (list - 1) & (DV_MAX - 1), hidden;
 	struct dv_client *c = DV(id);
-	u32 hidden = c->nr_hidden;
 
-	if (!hidden)
-		return 0;
-	c->nr_hidden = 0;
-	dv.nr_hidden--;
-	dv_ready(id);
-	c->nr_waiting += hidden - 1;
-	return 0;
+	hidden = c->nr_hidden;
+	c->flags &= ~DV_LISTED;
+	if (hidden) {
+		c->nr_hidden = 0;
+		dv.nr_hidden--;
+		dv_ready(id);
+		c->nr_waiting += hidden - 1;
+	}
+	return c->next_hidden;
 }
 
 /* The first of a client's tasks has become runnable. Comes before dv_ready(). */

@@ -14,7 +14,7 @@
 #include "core.h"
 
 /* Raised with every change of what other programs read. */
-#define DV_VERSION 5
+#define DV_VERSION 6
 
 char _license[] SEC("license") = "GPL";
 
@@ -28,6 +28,8 @@ s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 struct cgroup *scx_bpf_task_cgroup(struct task_struct *p) __ksym;
 void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym;
 void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
+const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
+void scx_bpf_put_cpumask(const struct cpumask *cpumask) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 u32 bpf_cpumask_any_distribute(const struct cpumask *cpumask) __ksym;
 int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags) __ksym;
@@ -41,14 +43,13 @@ const volatile u64 slice_ns = 19000000;
 const volatile u64 slice_ns_min = 3000000;
 /* Nobody waits for longer than this, whatever its client's share; 0: for as long as the policy says. */
 const volatile u64 patience_ns = 10000000000;
-/* CPUs that there may ever be. */
-const volatile u32 nr_cpus_possible = 2;
 const volatile u64 seed = 1;
 
 /* What other programs read in the same map, beside the policy's state. */
 struct about {
 	u32 version; /* of this layout */
 	u32 generation; /* raised by the loader when processes or cgroups have other clients */
+	u32 share_generation; /* raised by it when clients have other shares */
 	u32 nr_clients;
 	s32 loader; /* pid */
 	u64 since; /* CLOCK_MONOTONIC, in ns */
@@ -107,6 +108,7 @@ struct task {
 	u8 kernel;
 	u8 goes_on; /* is in a CPU's own queue without a choice: enum going_on */
 	u8 reads; /* when it was last looked at on a CPU, it still read what RCU guards and it had read when it was taken off */
+	u8 went_on; /* reading, since it last waited */
 	u8 age; /* where it is counted in `nr_of_age` plus 1; 0: it is not */
 };
 
@@ -130,9 +132,9 @@ struct on_cpu {
 	u64 turn; /* when the turn of its client began */
 	u32 client; /* also while one of the kernel's threads is on it; PBS: DV_NONE once it sleeps, which ends its bonus */
 	u32 overdue; /* a client plus 1, of which a task has waited for too long for this CPU; 0: none is known */
+	u32 is_absent; /* the CPU is not there, or is being taken away */
 	u8 in_turn; /* the overdue one had its turn, and now the policy has its own */
 	u8 late; /* of two turns the policy has none */
-	u8 leaves; /* the CPU is being taken away */
 	u8 nr_going_on; /* in its own queue without a choice, since it was empty */
 };
 
@@ -213,13 +215,6 @@ DV_INLINE struct task *task_of(struct task_struct *p)
 	return bpf_task_storage_get(&tasks, p, 0, 0);
 }
 
-DV_INLINE u32 client_of_cgroup(u64 id)
-{
-	u32 *client = bpf_map_lookup_elem(&cgroups, &id);
-
-	return client ? *client : 0;
-}
-
 /* Whether one of the kernel's own threads is on this CPU, beside that which idles. Nobody goes before those. */
 DV_INLINE bool the_kernel_runs(void)
 {
@@ -252,6 +247,7 @@ DV_INLINE void set_waiting(struct task *t)
 	if (t->state != TASK_WAITING)
 		dv_ready(t->client);
 	t->state = TASK_WAITING;
+	t->went_on = 0;
 }
 
 DV_INLINE void set_state(struct task *t, u8 state)
@@ -304,46 +300,7 @@ DV_INLINE void set_client(struct task *t, u32 client, u64 ran, u64 now)
 	t->state = state == TASK_RUNNING ? TASK_RUNNING : TASK_OFF;
 }
 
-DV_PART int refuse_client(void)
-{
-	static char text[] = "the loader named a client that there is none of";
-	unsigned long long none = 0;
-
-	scx_bpf_error_bstr(text, &none, 0);
-	return 0;
-}
-
-/* Whose it is, where the loader has changed that. */
-DV_INLINE void refresh_client(struct task_struct *p, struct task *t)
-{
-	s32 tgid = p->tgid;
-	u32 *found, client = t->client;
-	u64 now, ran;
-
-	if (t->generation == about.generation || t->state == TASK_WAITING)
-		return;
-	t->generation = about.generation;
-	found = bpf_map_lookup_elem(&processes, &tgid);
-	if (found) {
-		client = *found;
-		t->by_process = 1;
-		if (client >= about.nr_clients) {
-			refuse_client();
-			return;
-		}
-	} else if (!t->by_process) {
-		struct cgroup *cgrp = scx_bpf_task_cgroup(p);
-
-		client = client_of_cgroup(cgrp->kn->id);
-		bpf_cgroup_release(cgrp);
-	}
-	now = bpf_ktime_get_ns();
-	ran = p->se.sum_exec_runtime;
-	take_lock();
-	set_client(t, client, ran, now);
-	drop_lock();
-}
-
+#include "whose.h"
 #include "turns.h"
 #include "overdue.h"
 
@@ -392,6 +349,8 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	cpu = cpu_of(p);
 	here = on_cpu(cpu);
 	t->goes_on = 0;
+	if (wakes)
+		t->went_on = 0;
 	if (!t->waits_since)
 		t->waits_since = now;
 	else if (now - t->waits_since > TURN_NS)
@@ -400,9 +359,9 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	take_lock();
 	set_runnable(t, true, now);
 	client = t->client;
-	if (here->leaves) {
+	if (here->is_absent) {
 		alone = true;
-	} else if (!wakes && goes_on_reading(p, t, now) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+	} else if (!wakes && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && goes_on_reading(p, t, now)) {
 		/* After whoever was chosen; it has until the next tick to be through, and its client pays for that. */
 		alone = true;
 		slice = slice_ns_min;
@@ -456,101 +415,7 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* So many clients are tried in the policy's order: where tasks are bound to CPUs, the first may have none for this one. */
-#define TRIES 8
-
-SEC("struct_ops")
-void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
-{
-	struct task *last = NULL;
-	u32 refused[TRIES], id;
-	u64 now = bpf_ktime_get_ns(), ran = 0, slice;
-	bool moved = false, keep = false, again = false;
-	int i, nr_refused;
-
-	/* The kernel asks when its own queue is empty. */
-	on_cpu(cpu)->nr_going_on = 0;
-	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
-		last = task_of(prev);
-		if (last && last->kernel)
-			last = NULL;
-		ran = prev->se.sum_exec_runtime;
-	}
-	id = overdue_here(cpu, now);
-	if (id < DV_MAX) {
-		if (last) {
-			take_lock();
-			charge(last, ran);
-			set_waiting(last);
-			drop_lock();
-		}
-		moved = scx_bpf_dsq_move_to_local(id);
-		if (moved) {
-			__sync_fetch_and_add(&about.nr_overdue, 1);
-			take_lock();
-			DV(id)->flags |= DV_OVERDUE;
-			drop_lock();
-		}
-	}
-	for (nr_refused = 0; !moved && nr_refused < TRIES; nr_refused++) {
-		take_lock();
-		if (last && !nr_refused) {
-			/* The task that has just ended its slice is in no queue, and may go on. */
-			charge(last, ran);
-			set_waiting(last);
-		}
-		id = dv_pick(on_cpu(cpu)->client, now);
-		/* Those of its client that wait go first. */
-		keep = last && id == last->client && DV(id)->nr_waiting == 1;
-		if (keep)
-			set_state(last, TASK_RUNNING);
-		/* Nobody, but for those that another CPU leaves out for a moment: one of them may be for this CPU alone. */
-		again = id == DV_NONE && dv.nr_hidden > nr_refused;
-		drop_lock();
-		if (id >= DV_MAX || keep)
-			break;
-		moved = scx_bpf_dsq_move_to_local(id);
-		if (moved)
-			break;
-		keep = last && id == last->client;
-		if (keep)
-			break;
-		refused[nr_refused] = id;
-		take_lock();
-		dv_hide(id);
-		drop_lock();
-	}
-	for (i = 0; i < nr_refused && i < TRIES; i++) {
-		take_lock();
-		dv_show(refused[i]);
-		drop_lock();
-	}
-	if (!last && !moved && nr_refused == TRIES) {
-		/* Rather anybody than nobody. */
-		bpf_for(i, 0, DV_MAX) {
-			moved = scx_bpf_dsq_move_to_local(i);
-			if (moved)
-				break;
-		}
-	}
-	if (!last && !moved && again)
-		scx_bpf_kick_cpu(cpu, 0);
-	if (last && !moved) {
-		if (last->state != TASK_RUNNING) {
-			take_lock();
-			set_state(last, TASK_RUNNING);
-			drop_lock();
-		}
-		on_cpu(cpu)->since = now;
-		slice = now - overdue_at < TURN_NS ? slice_ns_min : slice_ns;
-		prev->scx.slice = slice;
-		on_cpu(cpu)->turn = now - (slice_ns - slice);
-		__sync_fetch_and_add(&about.nr_kept, 1);
-	}
-	__sync_fetch_and_add(&about.nr_decisions, 1);
-	if (nr_refused)
-		__sync_fetch_and_add(&about.nr_refused, nr_refused);
-}
+#include "dispatch.h"
 
 SEC("struct_ops")
 void BPF_PROG(divvy_tick, struct task_struct *p)
@@ -573,8 +438,9 @@ void BPF_PROG(divvy_running, struct task_struct *p)
 	if (!t || t->kernel)
 		return;
 	t->waits_since = 0;
-	if (now - overdue_at < TURN_NS) {
+	if (t->went_on || now - overdue_at < TURN_NS)
 		note_reads(p, t, true);
+	if (now - overdue_at < TURN_NS) {
 		/* Where somebody has waited for too long, turns are short, so that all can have theirs. */
 		if (p->scx.slice > slice_ns_min)
 			p->scx.slice = slice_ns_min;
@@ -654,50 +520,6 @@ void BPF_PROG(divvy_disable, struct task_struct *p)
 	drop_lock();
 }
 
-SEC("struct_ops.s")
-s32 BPF_PROG(divvy_init_task, struct task_struct *p, struct scx_init_task_args *args)
-{
-	struct task *t = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE), *parent;
-	struct task_struct *current = bpf_get_current_task_btf();
-	s32 tgid = p->tgid;
-	u32 *found;
-
-	if (!t)
-		return -12; /* ENOMEM */
-	t->kernel = !!(p->flags & PF_KTHREAD);
-	t->charged = p->se.sum_exec_runtime;
-	t->generation = about.generation;
-	found = bpf_map_lookup_elem(&processes, &tgid);
-	if (found) {
-		t->client = *found;
-		t->by_process = 1;
-		return 0;
-	}
-	if (args->fork) {
-		/* Its parent may be another's since it was last enqueued. */
-		tgid = current->tgid;
-		found = bpf_map_lookup_elem(&processes, &tgid);
-		parent = bpf_task_storage_get(&tasks, current, 0, 0);
-		if (found || (parent && parent->by_process)) {
-			t->client = found ? *found : parent->client;
-			t->by_process = 1;
-			return 0;
-		}
-	}
-	t->client = client_of_cgroup(args->cgroup->kn->id);
-	return 0;
-}
-
-/* The number of a process may be another's soon. Its threads know whose they are. */
-SEC("struct_ops")
-void BPF_PROG(divvy_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
-{
-	s32 tgid = p->tgid;
-
-	if (p->pid == tgid)
-		bpf_map_delete_elem(&processes, &tgid);
-}
-
 /* It was given another policy for a while, say: what it ran meanwhile is nobody's. */
 SEC("struct_ops")
 void BPF_PROG(divvy_enable, struct task_struct *p)
@@ -706,44 +528,6 @@ void BPF_PROG(divvy_enable, struct task_struct *p)
 
 	if (t)
 		t->charged = p->se.sum_exec_runtime;
-}
-
-/* A cgroup is its parent's client's, unless the loader says otherwise. Parents come first. */
-SEC("struct_ops.s")
-s32 BPF_PROG(divvy_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
-{
-	struct cgroup_subsys_state *parent = cgrp->self.parent;
-	u64 id = cgrp->kn->id;
-	u32 client;
-
-	if (!parent || bpf_map_lookup_elem(&cgroups, &id))
-		return 0;
-	client = client_of_cgroup(parent->cgroup->kn->id);
-	if (client)
-		bpf_map_update_elem(&cgroups, &id, &client, BPF_ANY);
-	return 0;
-}
-
-SEC("struct_ops.s")
-void BPF_PROG(divvy_cgroup_exit, struct cgroup *cgrp)
-{
-	u64 id = cgrp->kn->id;
-
-	bpf_map_delete_elem(&cgroups, &id);
-}
-
-SEC("struct_ops")
-void BPF_PROG(divvy_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
-{
-	struct task *t = task_of(p);
-	u32 client = client_of_cgroup(to->kn->id);
-	u64 now = bpf_ktime_get_ns(), ran = p->se.sum_exec_runtime;
-
-	if (!t || t->kernel || t->by_process)
-		return;
-	take_lock();
-	set_client(t, client, ran, now);
-	drop_lock();
 }
 
 #include "hotplug.h"
@@ -760,6 +544,7 @@ s32 BPF_PROG(divvy_init)
 			return error;
 	}
 	dv_start(seed);
+	note_cpus();
 	about.version = DV_VERSION;
 	return 0;
 }

@@ -5,7 +5,25 @@
 SEC("struct_ops")
 void BPF_PROG(divvy_cpu_online, s32 cpu)
 {
-	on_cpu(cpu)->leaves = 0;
+	if (__sync_val_compare_and_swap(&on_cpu(cpu)->is_absent, 1, 0))
+		__sync_fetch_and_add(&dv.cpus, 1);
+}
+
+/* Which CPUs are there as it begins. */
+DV_INLINE void note_cpus(void)
+{
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	int i;
+
+	bpf_for(i, 0, CPUS) {
+		if ((u32)i >= nr_cpus_possible)
+			break;
+		if (bpf_cpumask_test_cpu(i, online))
+			dv.cpus++;
+		else
+			on_cpu(i)->is_absent = 1;
+	}
+	scx_bpf_put_cpumask(online);
 }
 
 /* Those of a client's queue that ran on `cpu` last go to that CPU's own queue. */
@@ -35,7 +53,9 @@ void BPF_PROG(divvy_cpu_offline, s32 cpu)
 	u32 nr = about.nr_clients;
 	int i;
 
-	on_cpu(cpu)->leaves = 1;
+	if (!__sync_val_compare_and_swap(&on_cpu(cpu)->is_absent, 0, 1))
+		__sync_fetch_and_add(&dv.cpus, -1);
+	on_cpu(cpu)->overdue = 0;
 	bpf_for(i, 0, DV_MAX) {
 		if ((u32)i >= nr)
 			break;

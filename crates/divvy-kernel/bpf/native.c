@@ -17,11 +17,11 @@ void dvn_start(u32 policy, u64 quantum, u64 seed, u64 alpha)
 	dv_quantum = quantum;
 	dv_alpha = alpha;
 	dv_strict = true;
-	dv_cpus = 1;
 	dv_beta = DV_NEVER;
 	dv_excluded = false;
 	dv_gamma = 0;
 	dv_start(seed);
+	dv.cpus = 1;
 }
 
 /* VTRR and stride as published: whoever leaves for a moment may gain by the one; by the other, whoever is new by what others left behind. */
@@ -41,7 +41,7 @@ void dvn_sessions(u64 beta, bool excluded, s64 gamma)
 /* Called after dvn_start(). */
 void dvn_cpus(u32 cpus)
 {
-	dv_cpus = cpus;
+	dv.cpus = cpus;
 }
 
 void dvn_log_row(u32 row, u64 log, u64 reciprocal)
@@ -104,14 +104,16 @@ void dvn_return(u32 id)
 	dv_ready(id);
 }
 
-void dvn_hide(u32 id)
+/* Before a list of the hidden, which is the result. */
+u32 dvn_hide(u32 id, u32 list)
 {
-	dv_hide(id);
+	return dv_hide(id, list);
 }
 
-void dvn_show(u32 id)
+/* The first of a list; the rest is the result. */
+u32 dvn_show(u32 list)
 {
-	dv_show(id);
+	return dv_show(list);
 }
 
 s64 dvn_log2(u64 x)

@@ -66,7 +66,7 @@ u64 too_long_ns, late_ns, reckoned_at;
  */
 DV_PART int reckon_patience(u64 now)
 {
-	u64 each = (slice_ns_min + slice_ns_min / 2) / (dv_cpus ? dv_cpus : 1), most = patience_ns / 5 * 9, turns = 0;
+	u64 each = (slice_ns_min + slice_ns_min / 2) / (dv.cpus ? dv.cpus : 1), most = patience_ns / 5 * 9, turns = 0;
 	bool crowded = false, late = false;
 	int i;
 
@@ -114,6 +114,9 @@ DV_PART u32 overdue_for(u32 client, u32 here, u64 now)
 				*client_waits_since(client) = t->waits_since;
 			if (t && t->waits_since && waits_too_long(t->waits_since, now)) {
 				cpu = bpf_cpumask_test_cpu(here, p->cpus_ptr) ? here : bpf_cpumask_any_distribute(p->cpus_ptr);
+				/* One that is not there makes no choices. Where it ran last it may run. */
+				if (cpu < CPUS && on_cpu(cpu)->is_absent)
+					cpu = cpu_of(p);
 				if (cpu < CPUS && now - t->waits_since > late_ns)
 					cpu |= LATE;
 			}

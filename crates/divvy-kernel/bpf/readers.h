@@ -21,11 +21,19 @@ DV_INLINE void note_reads(struct task_struct *p, struct task *t, bool begins)
 }
 
 /*
- * Whether one that was taken off its CPU goes on next, to be through with what it reads. Where somebody has waited for too long, such turns would keep
- * the others waiting: nobody waits for longer there than the watchdog lets them, and only whoever was not through after a whole turn goes on.
- * Thousands that end at once read all the time, but hardly ever the same for so long.
+ * Whether one that was taken off its CPU goes on next, to be through with what it reads: once for each choice that it had, and after that for as long
+ * as it is not through. Two that always read would have a CPU to themselves otherwise, and nobody else were ever chosen. Where somebody has
+ * waited for too long even the first such turn would keep the others waiting: nobody waits for longer there than the watchdog lets them.
+ * Thousands that end at once read all the time, but hardly ever the same for a whole turn.
  */
 DV_INLINE bool goes_on_reading(struct task_struct *p, struct task *t, u64 now)
 {
-	return is_rcu_reader(p) && (t->reads || now - overdue_at >= TURN_NS);
+	if (!is_rcu_reader(p))
+		return false;
+	if (t->reads)
+		return true;
+	if (t->went_on || now - overdue_at < TURN_NS)
+		return false;
+	t->went_on = 1;
+	return true;
 }

@@ -36,7 +36,7 @@ DV_INLINE void dv_stride_follow(struct dv_client *c, bool comes)
 	bool ahead = !dv_before(c->vt, c->share, was, c->share);
 	u64 gap;
 
-	if ((dv_cpus <= 1 && !dv_strict) || !dv.total)
+	if ((!dv_on_several() && !dv_strict) || !dv.total)
 		return;
 	gap = ahead ? dv_service(was, c->vt, c->share) : dv_service(c->vt, was, c->share);
 	dv_stride_move(gap, ahead == comes);
@@ -59,7 +59,7 @@ DV_INLINE void dv_stride_forget(struct dv_client *c, struct dv_clock before)
 {
 	struct dv_clock now = dv_over(dv.queue, dv.total, c->share), zero = { 0, 0 }, span = zero, most, least, had = c->vt;
 
-	if ((dv_cpus <= 1 && !(c->flags & DV_OVERDUE)) || !(c->flags & DV_RUNNABLE))
+	if ((!dv_on_several() && !(c->flags & DV_OVERDUE)) || !(c->flags & DV_RUNNABLE))
 		return;
 	dv_advance(&span, DV_LAG_QUANTA * dv_quantum, c->share);
 	most = dv_shift(now, span, zero, c->share);

@@ -52,7 +52,7 @@ DV_INLINE bool shares_turn(struct task_struct *p, s32 cpu)
 	struct on_cpu *here = on_cpu(cpu);
 	u64 now = bpf_ktime_get_ns(), left;
 
-	if (!t || t->kernel || t->generation != about.generation || (u32)cpu >= CPUS || here->leaves)
+	if (!t || t->kernel || t->generation != about.generation || (u32)cpu >= CPUS || here->is_absent)
 		return false;
 	left = part_of_turn(t, here, now);
 	if (!left || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))

@@ -323,7 +323,7 @@ DV_PART int dv_vtrr_remove(u32 id)
  */
 DV_INLINE s64 dv_vtrr_floor(struct dv_client *c)
 {
-	return -dv_allowance(c) * (dv_cpus > 1 ? DV_CYCLES : 1);
+	return -dv_allowance(c) * (dv_on_several() ? DV_CYCLES : 1);
 }
 
 DV_INLINE void dv_vtrr_charge(struct dv_client *c, u64 used)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -303,12 +304,14 @@ impl<'o> Scheduler<'o> {
         }
     }
 
-    fn set_wanted(&mut self, id: usize, share: u64) {
-        let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() else { return };
-        if let Some(client) = data.dv.clients.get_mut(id) {
-            // SAFETY: a plain integer that the programs read.
-            unsafe { std::ptr::write_volatile(&raw mut client.wanted, share) };
-        }
+    /// Whether that is another share.
+    fn set_wanted(&mut self, id: usize, share: u64) -> bool {
+        let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() else { return false };
+        let Some(client) = data.dv.clients.get_mut(id) else { return false };
+        let is_new = client.wanted != share;
+        // SAFETY: a plain integer that the programs read.
+        unsafe { std::ptr::write_volatile(&raw mut client.wanted, share) };
+        is_new
     }
 
     /// Looks after it until a signal, the end of its time, or the kernel's end of it.
@@ -475,8 +478,13 @@ impl<'o> Scheduler<'o> {
         if let Some(weight) = self.weight_of_all {
             shares[0] = share_of_rest(&shares, &widths, weight);
         }
+        let mut changed = false;
         for (id, share) in effective(&shares, &widths, cpus::online()).into_iter().enumerate() {
-            self.set_wanted(id, share);
+            changed |= self.set_wanted(id, share);
+        }
+        if changed && let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() {
+            fence(Ordering::Release);
+            data.about.share_generation = data.about.share_generation.wrapping_add(1);
         }
         self.demands = demands;
         self.looked_at = now;
@@ -557,7 +565,6 @@ fn open<'o>(
     constants.dv_excluded = policy.excludes_sleep();
     constants.dv_gamma = policy.gamma.0;
     constants.seed = policy.seed;
-    constants.dv_cpus = cpus::online();
     constants.nr_cpus_possible = cpus::possible();
     // A slice ends on the first tick after it is over.
     let shorter = |time: u64| time - (tick_ns() / 4).min(time / 4);

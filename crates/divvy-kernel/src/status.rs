@@ -18,7 +18,7 @@ const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 /// The map that holds the policy's state, and what is told beside it.
 const MAP: &str = ".data.divvy";
 /// Of the map's layout: `DV_VERSION`.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// `enabled`, `disabled`, or on the way; `None` where the kernel has no such schedulers.
 #[must_use]

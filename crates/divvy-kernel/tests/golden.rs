@@ -480,9 +480,9 @@ fn what_others_left_behind_changes_no_parts() {
     for stranger in 4..204 {
         core.join(stranger, 8);
         core.wake(stranger);
-        unsafe { dvn_hide(stranger) };
+        let hidden = unsafe { dvn_hide(stranger, 0) };
         (0..4).for_each(|_| turn(&mut core, &mut got));
-        unsafe { dvn_show(stranger) };
+        assert_eq!(unsafe { dvn_show(hidden) }, 0);
         core.block(stranger);
     }
     for (got, share) in got.into_iter().zip(shares) {
@@ -625,12 +625,39 @@ fn whoever_is_left_out_comes_back() {
     for kind in [Kind::Stride, Kind::Vtrr, Kind::Lottery, Kind::Pbs, Kind::Las, Kind::Fcfs, Kind::Rr] {
         let mut core = Core::new(kind, QUANTUM, 1);
         populate(&mut core, &[3, 2]);
-        unsafe { dvn_hide(0) };
+        let hidden = unsafe { dvn_hide(0, 0) };
         assert_eq!(core.run(5), [1; 5], "{kind:?}");
-        unsafe { dvn_hide(1) };
+        unsafe { dvn_hide(1, 0) };
         core.current = NONE;
         assert_eq!(core.pick(), NONE, "{kind:?}");
-        unsafe { dvn_show(0) };
+        unsafe { dvn_show(hidden) };
         assert_eq!(core.pick(), 0, "{kind:?}");
+    }
+}
+
+/// Two CPUs leave clients out at a time, and one of them the same as the other, for it had more that wait meanwhile: all come back.
+#[test]
+#[expect(clippy::undocumented_unsafe_blocks, reason = "all take numbers, and the state is this test's alone")]
+fn whoever_two_leave_out_comes_back() {
+    for kind in [Kind::Stride, Kind::Vtrr, Kind::Lottery, Kind::Pbs, Kind::Las, Kind::Fcfs, Kind::Rr] {
+        for one_is_first in [true, false] {
+            let mut core = Core::new(kind, QUANTUM, 1);
+            populate(&mut core, &[3, 2, 1, 1]);
+            let show_all = |mut list: u32| {
+                while list > 0 {
+                    list = unsafe { dvn_show(list) };
+                }
+            };
+            let one = [0, 1, 2].into_iter().fold(0, |list, id| unsafe { dvn_hide(id, list) });
+            unsafe { dvn_return(1) };
+            let other = [1, 3].into_iter().fold(0, |list, id| unsafe { dvn_hide(id, list) });
+            core.current = NONE;
+            assert_eq!(core.pick(), NONE, "{kind:?}");
+            show_all(if one_is_first { one } else { other });
+            show_all(if one_is_first { other } else { one });
+            let mut all = [(); 6].map(|()| unsafe { dvn_pick(NONE, 0) });
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 1, 2, 3, NONE], "{kind:?}");
+        }
     }
 }

@@ -18,8 +18,8 @@ unsafe extern "C" {
     pub fn dvn_preempts(id: u32, runs: u32, now: u64) -> bool;
     pub fn dvn_charge(id: u32, used: u64);
     pub fn dvn_return(id: u32);
-    pub fn dvn_hide(id: u32);
-    pub fn dvn_show(id: u32);
+    pub fn dvn_hide(id: u32, list: u32) -> u32;
+    pub fn dvn_show(list: u32) -> u32;
     pub fn dvn_log2(x: u64) -> i64;
     pub fn dvn_counter(id: u32) -> i64;
     pub fn dvn_following(id: u32) -> u32;

@@ -69,3 +69,32 @@ fn one_of_several_cpus_may_go() {
         scheduler.stop();
     }
 }
+
+/// Sixty that may run on one CPU only have less than whoever has the other for itself and one more, and are always before those in the
+/// policy's order. Those two share their CPU all the same.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn many_that_are_bound_elsewhere_keep_nobody_waiting() {
+    let groups: Vec<Group> = (0..62).map(|at| Group::new(&format!("bound{at}"))).collect();
+    let line = |at: usize| format!("taskset {} sh -c 'while :; do :; done'", if at < 60 { 1 } else { 2 });
+    let _children: Vec<Child> =
+        groups.iter().enumerate().map(|(at, group)| Child::start(&group.cgroup, &line(at))).collect();
+    let entry =
+        |group: &Group| format!("[[client]]\nname = \"{0}\"\nshare = 10\ncgroup = \"/{0}\"\n", group.name);
+    let clients: String = groups.iter().map(entry).collect();
+    for policy in ["stride", "vtrr"] {
+        println!("{policy}");
+        let mut scheduler = Scheduler::with_shares(policy, &clients);
+        sleep(1_000);
+        let look = || {
+            let used = |group: &Group| group.cgroup.get(&CPU_STAT).expect("there").usage.0 / 1_000;
+            [used(&groups[60]), used(&groups[61])]
+        };
+        let from = look();
+        sleep(SHORT_WINDOW_MS);
+        let to = look();
+        check_parts([0, 1].map(|i| to[i] - from[i]), [1, 1], |_, _| MAX_ERROR_CPUS);
+        scheduler.check();
+        scheduler.stop();
+    }
+}

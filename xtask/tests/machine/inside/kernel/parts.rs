@@ -193,3 +193,29 @@ fn a_broken_file_leaves_shares_as_they_were() {
     check_parts(three.used(SHORT_WINDOW_MS), [3, 2, 1], |_, _| MAX_ERROR_EDGES);
     scheduler.stop();
 }
+
+/// One with a tiny share has its next turn far off. It is not to wait until then for what it has now.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn a_larger_share_counts_before_the_next_turn_by_the_old_one() {
+    let (one, two) = (Group::new("one"), Group::new("two"));
+    let _children = [&one, &two].map(|group| Child::start(&group.cgroup, SPIN));
+    let clients = |share: u64| {
+        format!(
+            "rest = 10000\n[[client]]\nname = \"one\"\nshare = {share}\ncgroup = \"/one\"\n\
+             [[client]]\nname = \"two\"\nshare = 10000\ncgroup = \"/two\"\n"
+        )
+    };
+    let mut scheduler = Scheduler::with_shares("stride", &clients(1));
+    sleep(1_000);
+    fs::write("/tmp/shares.toml", clients(10_000)).expect("root may");
+    kill_process(scheduler.pid(), Signal::HUP).expect("ours");
+    // Long before anybody has waited for too long.
+    sleep(300);
+    let look = || [&one, &two].map(|g| g.cgroup.get(&CPU_STAT).expect("there").usage.0 / 1_000);
+    let from = look();
+    sleep(2_000);
+    let to = look();
+    check_parts([0, 1].map(|i| to[i] - from[i]), [1, 1], |_, _| MAX_ERROR_LATE);
+    scheduler.stop();
+}
