@@ -554,6 +554,22 @@ DV_PART u32 dv_hide(u32 id, u32 list)
 	return (id & (DV_MAX - 1)) + 1;
 }
 
+/* The clients of a list that are hidden still, at most as many as there are. */
+DV_PART u32 dv_nr_hidden(u32 list)
+{
+	u32 nr = 0;
+	int i;
+
+	DV_FOR(i, DV_MAX) {
+		if (!list)
+			break;
+		if (DV(list - 1)->nr_hidden)
+			nr++;
+		list = DV(list - 1)->next_hidden;
+	}
+	return nr;
+}
+
 /* Shows the first of a list of the hidden; the rest of the list. */
 DV_PART u32 dv_show(u32 list)
 {
@@ -702,17 +718,38 @@ DV_PART int dv_charge(u32 id, u64 used)
 	return 0;
 }
 
-DV_INLINE u32 dv_picked(u32 id)
-{
-	if (id < DV_MAX) {
-		struct dv_client *c = DV(id);
+/* What a client was before a choice, which may come to nothing. */
+struct dv_before {
+	s64 counter;
+	u32 flags;
+	u32 urgent;
+};
 
-		c->picks++;
-		c->flags &= ~DV_OVERDUE;
-		if (dv_policy == DV_LOTTERY)
-			c->counter = 0;
-	}
-	return id;
+/* The one that dv_pick() has named, with what `dv.urgent` was before that, has its turn. */
+DV_INLINE struct dv_before dv_chosen(u32 id, u32 urgent)
+{
+	struct dv_client *c = DV(id);
+	struct dv_before before = { c->counter, c->flags, urgent };
+
+	c->picks++;
+	c->flags &= ~DV_OVERDUE;
+	if (dv_policy == DV_LOTTERY)
+		c->counter = 0;
+	return before;
+}
+
+/* Or it had not: nobody of it may run there. */
+DV_INLINE void dv_refused(u32 id, struct dv_before before)
+{
+	struct dv_client *c = DV(id);
+
+	c->picks--;
+	c->flags |= before.flags & DV_OVERDUE;
+	/* It may have been charged meanwhile. */
+	if (dv_policy == DV_LOTTERY)
+		c->counter += before.counter;
+	if (before.urgent == id && dv.urgent == DV_NONE)
+		dv.urgent = id;
 }
 
 /*
@@ -728,7 +765,7 @@ DV_PART u32 dv_pick(u32 ran, u64 now)
 	id = dv.urgent;
 	dv.urgent = DV_NONE;
 	if (id < DV_MAX && DV(id)->nr_waiting)
-		return dv_picked(id);
+		return id;
 	if (dv_policy == DV_VTRR)
 		id = dv_vtrr_pick();
 	else if (dv_policy == DV_LOTTERY)
@@ -737,7 +774,7 @@ DV_PART u32 dv_pick(u32 ran, u64 now)
 		id = dv_pbs_pick(ran, now);
 	else
 		id = DV_HEAP(0);
-	return dv_picked(id);
+	return id;
 }
 
 /*

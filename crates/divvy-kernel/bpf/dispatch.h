@@ -5,14 +5,26 @@
 /* So many clients are tried in the policy's order: where tasks are bound to CPUs, the first may have none for this one. */
 #define TRIES 128
 
+/* PBS looks at everybody for each. */
+DV_INLINE u32 nr_tries(void)
+{
+	return dv_policy == DV_PBS ? TRIES / 4 : TRIES;
+}
+
 /* Anybody who may run here, of the clients from `client` on, in turn. */
 DV_PART bool move_anybody(u32 client)
 {
+	u32 nr = about.nr_clients;
 	int i;
 
 	bpf_for(i, 0, DV_MAX) {
-		if (scx_bpf_dsq_move_to_local((client + i) & (DV_MAX - 1)))
+		if ((u32)i >= nr)
+			break;
+		if (client >= nr)
+			client = 0;
+		if (scx_bpf_dsq_move_to_local(client & (DV_MAX - 1)))
 			return true;
+		client++;
 	}
 	return false;
 }
@@ -40,7 +52,7 @@ DV_PART int take_shares(void)
 			break;
 		}
 		share_at = at + 1;
-		if (DV(at)->nr_waiting && DV(at)->wanted != DV(at)->share)
+		if (DV(at)->nr_waiting + DV(at)->nr_hidden && DV(at)->wanted != DV(at)->share)
 			dv_reshare(at, DV(at)->wanted);
 	}
 	drop_lock();
@@ -51,13 +63,15 @@ SEC("struct_ops")
 void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct task *last = NULL;
-	u32 hidden = 0, nr_refused = 0, id;
+	struct dv_before before = { 0, 0, DV_NONE };
+	u32 hidden = 0, nr_refused = 0, id, urgent;
 	u64 now = bpf_ktime_get_ns(), ran = 0, slice;
 	bool moved = false, keep = false, again = false;
 	int i;
 
 	/* The kernel asks when its own queue is empty. */
 	on_cpu(cpu)->nr_going_on = 0;
+	on_cpu(cpu)->asked_at = now;
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
 		last = task_of(prev);
 		if (last && last->kernel)
@@ -83,7 +97,7 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 		}
 	}
 	bpf_for(i, 0, TRIES) {
-		if (moved)
+		if (moved || (u32)i >= nr_tries())
 			break;
 		take_lock();
 		if (last && !i) {
@@ -91,13 +105,16 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 			charge(last, ran);
 			set_waiting(last);
 		}
+		urgent = dv.urgent;
 		id = dv_pick(on_cpu(cpu)->client, now);
+		if (id < DV_MAX)
+			before = dv_chosen(id, urgent);
 		/* Those of its client that wait go first. */
 		keep = last && id == last->client && DV(id)->nr_waiting == 1;
 		if (keep)
 			set_state(last, TASK_RUNNING);
 		/* Nobody, but for those that another CPU leaves out for a moment: one of them may be for this CPU alone. */
-		again = id == DV_NONE && dv.nr_hidden > (u32)i;
+		again = id == DV_NONE && dv.nr_hidden && dv.nr_hidden > dv_nr_hidden(hidden);
 		drop_lock();
 		if (id >= DV_MAX || keep)
 			break;
@@ -111,6 +128,7 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 		nr_refused = i + 1;
 		take_lock();
 		hidden = dv_hide(id, hidden);
+		dv_refused(id, before);
 		drop_lock();
 	}
 	bpf_for(i, 0, TRIES) {
@@ -121,7 +139,7 @@ void BPF_PROG(divvy_dispatch, s32 cpu, struct task_struct *prev)
 		drop_lock();
 	}
 	/* Rather anybody than nobody, or always the same. */
-	if (!moved && !keep && nr_refused == TRIES)
+	if (!moved && !keep && nr_refused == nr_tries())
 		moved = move_anybody(on_cpu(cpu)->client + 1);
 	if (!last && !moved && again)
 		scx_bpf_kick_cpu(cpu, 0);

@@ -108,7 +108,6 @@ struct task {
 	u8 kernel;
 	u8 goes_on; /* is in a CPU's own queue without a choice: enum going_on */
 	u8 reads; /* when it was last looked at on a CPU, it still read what RCU guards and it had read when it was taken off */
-	u8 went_on; /* reading, since it last waited */
 	u8 age; /* where it is counted in `nr_of_age` plus 1; 0: it is not */
 };
 
@@ -130,6 +129,7 @@ struct {
 struct on_cpu {
 	u64 since; /* when it began to run, in ns; 0: nobody's task is on it */
 	u64 turn; /* when the turn of its client began */
+	u64 asked_at; /* when there was last a choice for it, in ns */
 	u32 client; /* also while one of the kernel's threads is on it; PBS: DV_NONE once it sleeps, which ends its bonus */
 	u32 overdue; /* a client plus 1, of which a task has waited for too long for this CPU; 0: none is known */
 	u32 is_absent; /* the CPU is not there, or is being taken away */
@@ -247,7 +247,6 @@ DV_INLINE void set_waiting(struct task *t)
 	if (t->state != TASK_WAITING)
 		dv_ready(t->client);
 	t->state = TASK_WAITING;
-	t->went_on = 0;
 }
 
 DV_INLINE void set_state(struct task *t, u8 state)
@@ -349,8 +348,6 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	cpu = cpu_of(p);
 	here = on_cpu(cpu);
 	t->goes_on = 0;
-	if (wakes)
-		t->went_on = 0;
 	if (!t->waits_since)
 		t->waits_since = now;
 	else if (now - t->waits_since > TURN_NS)
@@ -359,9 +356,9 @@ void BPF_PROG(divvy_enqueue, struct task_struct *p, u64 enq_flags)
 	take_lock();
 	set_runnable(t, true, now);
 	client = t->client;
-	if (here->is_absent) {
+	if ((u32)cpu < CPUS && here->is_absent) {
 		alone = true;
-	} else if (!wakes && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && goes_on_reading(p, t, now)) {
+	} else if (!wakes && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && goes_on_reading(p, t, here, now)) {
 		/* After whoever was chosen; it has until the next tick to be through, and its client pays for that. */
 		alone = true;
 		slice = slice_ns_min;
@@ -438,9 +435,8 @@ void BPF_PROG(divvy_running, struct task_struct *p)
 	if (!t || t->kernel)
 		return;
 	t->waits_since = 0;
-	if (t->went_on || now - overdue_at < TURN_NS)
-		note_reads(p, t, true);
 	if (now - overdue_at < TURN_NS) {
+		note_reads(p, t, true);
 		/* Where somebody has waited for too long, turns are short, so that all can have theirs. */
 		if (p->scx.slice > slice_ns_min)
 			p->scx.slice = slice_ns_min;

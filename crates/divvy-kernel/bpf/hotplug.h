@@ -5,7 +5,7 @@
 SEC("struct_ops")
 void BPF_PROG(divvy_cpu_online, s32 cpu)
 {
-	if (__sync_val_compare_and_swap(&on_cpu(cpu)->is_absent, 1, 0))
+	if ((u32)cpu < CPUS && __sync_val_compare_and_swap(&on_cpu(cpu)->is_absent, 1, 0))
 		__sync_fetch_and_add(&dv.cpus, 1);
 }
 
@@ -53,9 +53,11 @@ void BPF_PROG(divvy_cpu_offline, s32 cpu)
 	u32 nr = about.nr_clients;
 	int i;
 
-	if (!__sync_val_compare_and_swap(&on_cpu(cpu)->is_absent, 0, 1))
-		__sync_fetch_and_add(&dv.cpus, -1);
-	on_cpu(cpu)->overdue = 0;
+	if ((u32)cpu < CPUS) {
+		if (!__sync_val_compare_and_swap(&on_cpu(cpu)->is_absent, 0, 1))
+			__sync_fetch_and_add(&dv.cpus, -1);
+		on_cpu(cpu)->overdue = 0;
+	}
 	bpf_for(i, 0, DV_MAX) {
 		if ((u32)i >= nr)
 			break;

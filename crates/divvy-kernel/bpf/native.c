@@ -80,10 +80,12 @@ void dvn_reshare(u32 id, u64 share)
 /* Chooses, and puts the chosen one on a CPU. `ran` was on it, and has come back. */
 u32 dvn_pick(u32 ran, u64 now)
 {
-	u32 id = dv_pick(ran, now);
+	u32 urgent = dv.urgent, id = dv_pick(ran, now);
 
-	if (id != DV_NONE)
+	if (id != DV_NONE) {
+		dv_chosen(id, urgent);
 		dv_unready(id);
+	}
 	return id;
 }
 

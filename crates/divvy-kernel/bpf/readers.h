@@ -20,20 +20,18 @@ DV_INLINE void note_reads(struct task_struct *p, struct task *t, bool begins)
 	t->reads = (begins || t->reads) && is_rcu_reader(p);
 }
 
+/* For so long after a choice whoever reads goes on without one. */
+#define READING_NS (TURN_NS / 5)
+
 /*
- * Whether one that was taken off its CPU goes on next, to be through with what it reads: once for each choice that it had, and after that for as long
- * as it is not through. Two that always read would have a CPU to themselves otherwise, and nobody else were ever chosen. Where somebody has
- * waited for too long even the first such turn would keep the others waiting: nobody waits for longer there than the watchdog lets them.
- * Thousands that end at once read all the time, but hardly ever the same for a whole turn.
+ * Whether one that was taken off its CPU goes on next on `here`, to be through with what it reads. For a while after each choice: two that always read
+ * would have a CPU to themselves otherwise, and nobody else were ever chosen. Where somebody has waited for too long, even such turns would
+ * keep the others waiting: nobody waits for longer there than the watchdog lets them, and only whoever was not through after a whole turn goes
+ * on. Thousands that end at once read all the time, but hardly ever the same for so long.
  */
-DV_INLINE bool goes_on_reading(struct task_struct *p, struct task *t, u64 now)
+DV_INLINE bool goes_on_reading(struct task_struct *p, struct task *t, struct on_cpu *here, u64 now)
 {
 	if (!is_rcu_reader(p))
 		return false;
-	if (t->reads)
-		return true;
-	if (t->went_on || now - overdue_at < TURN_NS)
-		return false;
-	t->went_on = 1;
-	return true;
+	return t->reads || (now - overdue_at >= TURN_NS && now - here->asked_at < READING_NS);
 }

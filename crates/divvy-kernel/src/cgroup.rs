@@ -133,10 +133,12 @@ impl Processes {
     pub fn below(&self, pid: i32, others: &BTreeSet<i32>) -> Vec<(i32, u64)> {
         let Some(&began) = self.began.get(&pid) else { return Vec::new() };
         let mut found = vec![(pid, began)];
+        // A number may be another's in the middle of a look, and so its own grandparent.
+        let mut known = BTreeSet::from([pid]);
         let mut at = 0;
         while at < found.len() {
             let children = self.children.get(&found[at].0).into_iter().flatten();
-            let own = children.filter(|child| !others.contains(child));
+            let own = children.filter(|child| !others.contains(child) && known.insert(**child));
             let with_beginning: Vec<_> = own.filter_map(|&pid| Some((pid, *self.began.get(&pid)?))).collect();
             found.extend(with_beginning);
             at += 1;

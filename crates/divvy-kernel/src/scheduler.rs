@@ -83,7 +83,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 /// Says what is missing before anything is tried.
 fn check_kernel() -> Result<(), Failure> {
     let state = status::state().ok_or_else(|| {
-        let why = "this kernel has no sched_ext: it needs Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT";
+        let why = "this kernel has no sched_ext: it needs Linux 6.13 or later with CONFIG_SCHED_CLASS_EXT";
         Failure::new(SYSTEM, anyhow!(why))
     })?;
     if !rustix::process::geteuid().is_root() {
@@ -143,6 +143,10 @@ struct Scheduler<'o> {
     looked_at: Moment,
     /// The first of whose cgroups none was looked at lately.
     renewed: usize,
+    /// How many tasks of each could run, on average, up to the last look.
+    widths: Vec<u32>,
+    /// Clients that were gone at the last look, with the last of their tasks.
+    idle: BTreeSet<usize>,
     /// Processes that were written down as somebody's before the kernel tells of those that end, each with the time at which it began.
     named: BTreeMap<i32, u64>,
 }
@@ -179,17 +183,23 @@ impl<'o> Scheduler<'o> {
             demands,
             looked_at,
             renewed: 0,
+            widths: Vec::new(),
+            idle: BTreeSet::new(),
             named: BTreeMap::new(),
         };
         scheduler.spread();
         let all: Vec<usize> = (0..scheduler.clients.len()).collect();
-        scheduler.named = scheduler.name(&all)?;
+        let (named, absent) = scheduler.name(&all).or_fail(SYSTEM)?;
+        if let Some(why) = absent.into_iter().next() {
+            return Err(Failure::new(ABSENT, anyhow!(why)));
+        }
+        scheduler.named = named;
         Ok(scheduler)
     }
 
     /// Writes down whose the processes and cgroups of these clients are. Those that another client names are that one's, with all below.
-    /// The result is processes, each with the time at which it began.
-    fn name(&self, ids: &[usize]) -> Result<BTreeMap<i32, u64>, Failure> {
+    /// The result is processes, each with the time at which it began, and what to say of clients whose process is not there.
+    fn name(&self, ids: &[usize]) -> anyhow::Result<(BTreeMap<i32, u64>, Vec<String>)> {
         let inner = |who: &Client| if let Who::Cgroup(dir) = &who.who { Some(dir.clone()) } else { None };
         let others: BTreeSet<PathBuf> = self.clients.iter().filter_map(inner).collect();
         for &id in ids {
@@ -199,16 +209,17 @@ impl<'o> Scheduler<'o> {
                 let done = self.skel.maps.cgroups.update(&cgroup.to_ne_bytes(), &value, MapFlags::ANY);
                 done.with_context(|| format!("client {name}: too many cgroups"))
             };
-            cgroup::walk(dir, &others, write).or_fail(SYSTEM)?;
+            cgroup::walk(dir, &others, write)?;
         }
         let mut named = BTreeMap::new();
-        let absent = self.name_processes(ids, &mut named).or_fail(SYSTEM)?;
-        match absent.first().map(|&id| &self.clients[id]) {
-            Some(Client { name, who: Who::Process(pid), .. }) => {
-                Err(Failure::new(ABSENT, anyhow!("client {name}: there is no process {pid}")))
+        let absent = self.name_processes(ids, &mut named)?;
+        let say = |id: usize| match &self.clients[id] {
+            Client { name, who: Who::Process(pid), .. } => {
+                Some(format!("client {name}: there is no process {pid}"))
             }
-            _ => Ok(named),
-        }
+            _ => None,
+        };
+        Ok((named, absent.into_iter().filter_map(say).collect()))
     }
 
     /// As above, for processes, but for those in `named`, which all are afterwards. A child that was forked before its parent was written down is
@@ -254,10 +265,9 @@ impl<'o> Scheduler<'o> {
 
     /// As [`Self::name`], where it cannot be the end of it all.
     fn name_or_say(&self, ids: &[usize]) {
-        for &id in ids {
-            if let Err(failure) = self.name(&[id]) {
-                say(&format!("{failure}; it is among the rest"));
-            }
+        match self.name(ids) {
+            Ok((_, absent)) => absent.iter().for_each(|why| say(&format!("{why}; it is nobody"))),
+            Err(e) => say(&format!("{e:#}; what is not known of it is among the rest")),
         }
     }
 
@@ -426,7 +436,9 @@ impl<'o> Scheduler<'o> {
     /// A number for a new client: one whose client is gone, with the last of its tasks, or the next. `None`: there is none.
     fn number(&self) -> Option<usize> {
         let is_free = |&id: &usize| {
-            self.clients[id].who == Who::Gone && self.client(id).is_some_and(|client| client.nr_runnable == 0)
+            // At the last look, too: a CPU may have been about to choose among its last tasks.
+            let is_idle = self.client(id).is_some_and(|client| client.nr_runnable == 0);
+            self.clients[id].who == Who::Gone && is_idle && self.idle.contains(&id)
         };
         let next = Some(self.clients.len()).filter(|&id| id <= crate::shares::CLIENTS_MAX);
         (1..self.clients.len()).find(is_free).or(next)
@@ -458,7 +470,29 @@ impl<'o> Scheduler<'o> {
 
     /// Sets effective shares: on several CPUs a client cannot use more of them than it has tasks that can run.
     fn spread(&mut self) {
+        self.look_at_demand();
+        let mut shares: Vec<u64> = self.clients.iter().map(|client| client.share).collect();
+        if let Some(weight) = self.weight_of_all {
+            shares[0] = share_of_rest(&shares, &self.widths, weight);
+        }
+        let mut changed = false;
+        for (id, share) in effective(&shares, &self.widths, cpus::online()).into_iter().enumerate() {
+            changed |= self.set_wanted(id, share);
+        }
+        if changed && let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() {
+            fence(Ordering::Release);
+            data.about.share_generation = data.about.share_generation.wrapping_add(1);
+        }
+    }
+
+    /// How many tasks of each client could run since the last look, if that was not just now.
+    fn look_at_demand(&mut self) {
         let now = Moment::now();
+        let time = now.since(self.looked_at).as_nanos().max(1);
+        self.widths.resize(self.clients.len(), 0);
+        if time < PERIOD.as_nanos() / 2 {
+            return;
+        }
         let demand = |id| {
             // What its tasks that can run have added since they last changed.
             let of =
@@ -466,26 +500,16 @@ impl<'o> Scheduler<'o> {
             self.client(id).map_or(0, of)
         };
         let demands: Vec<u64> = (0..self.clients.len()).map(demand).collect();
-        let time = now.since(self.looked_at).as_nanos().max(1);
         let width = |(id, &demand): (usize, &u64)| {
             let earlier = self.demands.get(id).copied().unwrap_or(demand);
             // To the nearest whole task: one that runs now and then, as this program does, is none.
             let tasks = (u128::from(demand.saturating_sub(earlier)) + time / 2) / time;
             u32::try_from(tasks).unwrap_or(u32::MAX)
         };
-        let widths: Vec<u32> = demands.iter().enumerate().map(width).collect();
-        let mut shares: Vec<u64> = self.clients.iter().map(|client| client.share).collect();
-        if let Some(weight) = self.weight_of_all {
-            shares[0] = share_of_rest(&shares, &widths, weight);
-        }
-        let mut changed = false;
-        for (id, share) in effective(&shares, &widths, cpus::online()).into_iter().enumerate() {
-            changed |= self.set_wanted(id, share);
-        }
-        if changed && let Some(data) = self.skel.maps.data_divvy_data.as_deref_mut() {
-            fence(Ordering::Release);
-            data.about.share_generation = data.about.share_generation.wrapping_add(1);
-        }
+        self.widths = demands.iter().enumerate().map(width).collect();
+        let is_idle = |id: &usize| self.client(*id).is_some_and(|client| client.nr_runnable == 0);
+        let gone = (1..self.clients.len()).filter(|&id| self.clients[id].who == Who::Gone);
+        self.idle = gone.filter(is_idle).collect();
         self.demands = demands;
         self.looked_at = now;
     }

@@ -153,7 +153,7 @@ fn print_json<T: Serialize>(what: &T) -> Result<(), Failure> {
 /// # Errors
 /// That the kernel has no such schedulers.
 pub fn status(json: bool) -> Result<(), Failure> {
-    let why = "this kernel has no sched_ext: it needs Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT";
+    let why = "this kernel has no sched_ext: it needs Linux 6.13 or later with CONFIG_SCHED_CLASS_EXT";
     let state = state().ok_or_else(|| Failure::new(SYSTEM, anyhow!(why)))?;
     let mut status = Status { state, ops: ops(), policy: None, loader: None, clients: None, uptime_ns: None };
     if let Ok(data) = snapshot() {

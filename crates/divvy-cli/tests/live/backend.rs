@@ -136,11 +136,11 @@ fn leave_and_charge(sandbox: &Sandbox, elsewhere: &Path, cpus: &str, leaver: &st
     });
     // For a second at most it is not held, or charged late: in so much more time that is little.
     let before = sandbox.worked();
-    let outcome = sandbox.end_after(8 * ENOUGH_TICKS, running);
+    let outcome = sandbox.end_after(16 * ENOUGH_TICKS, running);
     assert_eq!(outcome.code, Some(143), "{}", outcome.stderr);
     let report = sandbox.report("report.json");
     let all: f64 = (0..2).map(|i| client(&report, i, "service_ns").as_f64().expect("a number")).sum();
-    assert!(all / 1e7 >= (before + 8 * ENOUGH_TICKS) as f64 - 20.0, "not all was charged: {report}");
+    assert!(all / 1e7 >= (before + 16 * ENOUGH_TICKS) as f64 - 20.0, "not all was charged: {report}");
     report
 }
 
