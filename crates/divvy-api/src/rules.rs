@@ -282,7 +282,7 @@ pub struct RuleState {
     /// Its client's id; not there where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<u32>,
-    /// Why it has none.
+    /// Why it has none, or why that is still what the rule was before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }

@@ -183,6 +183,37 @@ fn a_rule_of_cpus_that_are_not_there_is_told_of_before_divvyd_reads_it() {
     check();
 }
 
+/// Of a change of which a part is refused nothing is done, and that is told; a client that was let go is made anew with a rule that is another.
+#[test]
+fn a_refused_change_changes_nothing() {
+    let sandbox = Sandbox::own();
+    let rule = |rest: &str| {
+        let text = format!("[[rule]]\nname = 'crunch-*'\nas = 'crunch'\n{rest}\n");
+        drop(sandbox.write("config.toml", &text));
+        let outcome = sandbox.run(&["rules"]);
+        assert_eq!(outcome.code, Some(0));
+        String::from_utf8(outcome.stdout).expect("text")
+    };
+    let _crunch = start(&sandbox, "crunch-a", "while :; do :; done");
+    drop(sandbox.write("config.toml", "[[rule]]\nname = 'crunch-*'\nas = 'crunch'\nshare = 2\n"));
+    assert_eq!(sandbox.run(&["rules", "start"]).code, Some(0));
+    let before = client(&sandbox, "crunch").expect("it runs");
+    let state = |c: &Value| (c["id"].clone(), c["share"].clone(), c["group"].clone());
+    // No machine has that CPU.
+    let told = rule("share = 5\ngroup = 'night'\ncpus = '1023'");
+    assert!(told.contains("not followed as it is now: ") && told.contains("CPU 1023"), "{told}");
+    assert_eq!(state(&client(&sandbox, "crunch").expect("it runs")), state(&before));
+    let told = rule("share = 5\ngroup = 'night'");
+    assert!(told.contains(", followed"), "{told}");
+    let after = client(&sandbox, "crunch").expect("it runs");
+    assert_eq!(state(&after), (before["id"].clone(), 5.into(), "night".into()));
+    assert_eq!(sandbox.run(&["detach", "crunch"]).code, Some(0));
+    assert!(rule("share = 5\ngroup = 'night' # as it was").contains("it was let go"));
+    assert!(rule("share = 5\ngroup = 'day'").contains(", followed"));
+    let again = client(&sandbox, "crunch").expect("it is made anew");
+    assert_eq!((&again["group"], &again["share"]), (&"day".into(), &5.into()));
+}
+
 /// However shortly before they were written, what is told of the rules is of those.
 #[test]
 fn what_was_just_written_is_what_is_told() {

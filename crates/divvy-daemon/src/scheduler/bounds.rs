@@ -143,7 +143,7 @@ impl Scheduler {
     }
 
     /// The kernel's own limits hold where its own scheduler runs: `auto` goes back to that, who asked for another keeps it.
-    fn check_limit_is_kept(&self, limit: Option<CpuLimit>) -> Result<(), Refusal> {
+    pub(super) fn check_limit_is_kept(&self, limit: Option<CpuLimit>) -> Result<(), Refusal> {
         let backend = self.backend();
         if backend.used == KERNEL_BACKEND && backend.asked != AUTO_BACKEND && limit.is_some() {
             let text = "under divvy-scx as the kernel's scheduler no limit of CPU time is kept".to_owned();

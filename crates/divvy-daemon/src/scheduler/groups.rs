@@ -66,6 +66,8 @@ pub(super) struct Groups {
     /// By path: whatever a group is in comes before it.
     groups: BTreeMap<Path, Group>,
     leaves: BTreeMap<ClientId, Leaf>,
+    /// Whether groups without clients are kept.
+    keeps_empty: bool,
 }
 
 /// A group that is asked for, and the share that it is to have if one was named.
@@ -202,10 +204,20 @@ impl Groups {
         made
     }
 
+    /// Whether groups without clients are kept, for a while in which some leave and others come. At the end of that they go.
+    pub(super) fn keep_empty(&mut self, keep: bool) {
+        self.keeps_empty = keep;
+        if !keep {
+            let mut groups = std::mem::take(&mut self.groups);
+            groups.retain(|group, _| self.within(group).next().is_some());
+            self.groups = groups;
+        }
+    }
+
     /// A client that had so much CPU time in this group is not in it any more.
     fn end_stay(&mut self, group: Option<&str>, service: Nanos) {
         for group in std::iter::successors(group, |path| parent(path)) {
-            if self.within(group).next().is_none() {
+            if !self.keeps_empty && self.within(group).next().is_none() {
                 self.groups.remove(group);
             } else if let Some(kept) = self.groups.get_mut(group) {
                 kept.past = Nanos(kept.past.0.saturating_add(service.0));
@@ -426,6 +438,21 @@ mod tests {
         assert_eq!(kept(&all), [row("a", 5, 10), row("a/b", 2, 4)]);
         all.leave(ClientId(0), Nanos(11));
         assert_eq!(kept(&all), [row("a", 5, 11), row("a/b", 2, 5)]);
+    }
+
+    #[test]
+    fn a_group_that_is_empty_between_two_changes_is_what_it_was() {
+        let mut all = groups(&[("day", 1), ("night=9", 1), ("gone", 1)]);
+        let to = |path: &str| Asked { path: path.into(), share: None };
+        all.keep_empty(true);
+        all.leave(ClientId(2), Nanos(7));
+        all.migrate(ClientId(1), Nanos(4), Some(&to("day")));
+        all.migrate(ClientId(0), Nanos(5), Some(&to("night")));
+        all.keep_empty(false);
+        let kept: Vec<_> = all.iter().map(|(path, group)| (&**path, group.share, group.past.0)).collect();
+        assert_eq!(kept, [("day", 1, 5), ("night", 9, 4)]);
+        all.leave(ClientId(0), Nanos(6));
+        assert!(all.find("night").is_err());
     }
 
     #[test]

@@ -20,6 +20,8 @@ struct Applied {
     rule: Rule,
     /// Its client, or why it has none.
     client: Result<ClientId, String>,
+    /// Why the client is still what it was by the rule of before, which this is then.
+    refused: Option<String>,
 }
 
 /// The rules that hold.
@@ -57,6 +59,8 @@ impl Scheduler {
     }
 
     fn apply_rules(&mut self, rules: Rules) {
+        // One that is empty between two changes is there before and after them.
+        self.keep_empty_groups(true);
         let mut before = std::mem::take(&mut self.rules.applied);
         let groups = std::mem::replace(&mut self.rules.groups, rules.groups);
         let mut kept = Vec::with_capacity(rules.rules.len());
@@ -78,23 +82,24 @@ impl Scheduler {
                 crate::say(format_args!("rule {} (line {}): {}", rule.name, rule.line, e.message));
             };
             let applied = match old {
-                Some(Applied { rule: old, client: Ok(client) }) => {
+                Some(Applied { rule: old, client: Ok(client), .. }) if self.stays(client, &old, &rule) => {
                     match self.change_rule(client, &old, &rule) {
-                        Ok(()) => Applied { rule, client: Ok(client) },
+                        Ok(()) => Applied { rule, client: Ok(client), refused: None },
                         // The client has what it had, and the change is tried again when the file is read the next time.
                         Err(e) => {
                             say(&e);
-                            Applied { rule: old, client: Ok(client) }
+                            Applied { rule: old, client: Ok(client), refused: Some(e.message) }
                         }
                     }
                 }
                 _ => {
                     let client = self.add_rule(&rule).inspect_err(say).map_err(|e| e.message);
-                    Applied { rule, client }
+                    Applied { rule, client, refused: None }
                 }
             };
             self.rules.applied.push(applied);
         }
+        self.keep_empty_groups(false);
         let changed = self.rules.groups.iter().filter(|(group, share)| groups.get(*group) != Some(share));
         let changed: Vec<(String, u64)> = changed.map(|(group, &share)| (group.clone(), share)).collect();
         if let Some(own) = &mut self.own {
@@ -134,30 +139,47 @@ impl Scheduler {
         self.set_bounds(client, change)
     }
 
-    /// Changes what the file has changed about a rule. A client that its user has let go stays so.
+    /// Whether a rule's client is the one of before. One that its user has let go stays so until the rule is another.
+    fn stays(&self, client: ClientId, old: &Rule, new: &Rule) -> bool {
+        self.book.entry(client).is_some() || Rule { line: new.line, ..old.clone() } == *new
+    }
+
+    /// Changes what the file has changed about a rule: all of it or, where any is refused, nothing.
     fn change_rule(&mut self, client: ClientId, old: &Rule, new: &Rule) -> Result<(), Refusal> {
         if self.book.entry(client).is_none() {
             return Ok(());
         }
+        let (share, limit) = (parse_share(new.share)?, parse_limit(new.limit_ppm.unwrap_or(0))?);
+        let group = group_of(new)?;
         if old.share != new.share {
-            let share = parse_share(new.share)?;
             self.check_cycle(share, Some(client))?;
+        }
+        if old.limit_ppm != new.limit_ppm {
+            self.check_limit_is_kept(limit)?;
+        }
+        // The kernel has a say in this: it comes first.
+        if old.cpus != new.cpus {
+            self.bound_rule(client, Some(new.cpus.unwrap_or_default()))?;
+        }
+        if old.limit_ppm != new.limit_ppm {
+            self.set_limit(client, limit)?;
+        }
+        if old.share != new.share {
             self.rebase();
             if let Some(own) = &mut self.own {
                 own.groups.set_share(client, share);
             }
         }
-        if old.limit_ppm != new.limit_ppm {
-            self.set_limit(client, parse_limit(new.limit_ppm.unwrap_or(0))?)?;
-        }
-        if old.cpus != new.cpus {
-            self.bound_rule(client, Some(new.cpus.unwrap_or_default()))?;
-        }
-        // Last: nothing is refused after it.
         if old.group != new.group {
-            self.migrate(client, group_of(new)?.as_ref());
+            self.migrate(client, group.as_ref());
         }
         Ok(())
+    }
+
+    fn keep_empty_groups(&mut self, keep: bool) {
+        if let Some(own) = &mut self.own {
+            own.groups.keep_empty(keep);
+        }
     }
 
     pub(super) fn rules_state(&self) -> RulesState {
@@ -171,7 +193,7 @@ impl Scheduler {
                 name: client.as_ref().map_or_else(|_| applied.rule.name.clone(), |(_, name)| name.clone()),
                 selector: applied.rule.selector.to_string(),
                 client: client.as_ref().ok().map(|(client, _)| client.0),
-                why: client.err(),
+                why: client.err().or_else(|| applied.refused.clone()),
             }
         });
         RulesState { path: self.rules.path.clone(), error: self.rules.error.clone(), rules: rules.collect() }
