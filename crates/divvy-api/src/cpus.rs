@@ -73,6 +73,15 @@ pub fn check(cpus: &CpuMask, divided: &CpuMask, used: &str, by: Keeper) -> Resul
     }
 }
 
+/// Why `used` keeps nobody to some CPUs on this machine, though it does so elsewhere.
+#[must_use]
+pub fn not_kept_here(used: &str) -> NotKept {
+    NotKept {
+        what: format!("divvyd, by {used}, has no controller cpuset here to keep anybody to some CPUs"),
+        fix: "`divvy doctor` says what is missing".to_owned(),
+    }
+}
+
 /// Whether all of `cpus` are among those that `name` divides.
 ///
 /// # Errors

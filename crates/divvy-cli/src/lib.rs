@@ -190,6 +190,18 @@ pub(crate) fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
     }
 }
 
+/// Writes what is told beside what a command does, which goes on whether anybody reads that or not.
+///
+/// # Errors
+/// What else than that nobody can read it is in the way: a disk that is full.
+pub(crate) fn mention(text: impl std::fmt::Display) -> Result<(), Failure> {
+    match write_out(text) {
+        Err(e) if e.raw_os_error() == Some(Errno::BADF.raw_os_error()) => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(not_written),
+    }
+}
+
 /// Writes what a command was run for, which is lost if it is not read: a reader that has gone is an error.
 ///
 /// # Errors

@@ -74,22 +74,27 @@ fn read(path: &Path) -> Result<Rules, Failure> {
 struct Divided {
     cpus: CpuMask,
     used: Option<String>,
+    /// Whether that keeps anybody to some CPUs.
+    keeps: bool,
 }
 
 impl Divided {
     fn now() -> Result<Self, Failure> {
         if let Ok(status) = own().and_then(|own| own.api()).and_then(|api| api.status()) {
-            let used = Some(status.backend.used);
-            return Ok(Self { cpus: status.cpus.into_iter().collect(), used });
+            let (used, keeps) = (Some(status.backend.used), status.backend.keeps_cpus);
+            return Ok(Self { cpus: status.cpus.into_iter().collect(), used, keeps });
         }
-        Ok(Self { cpus: divvy_linux::cpus_to_divide(None)?.into_iter().collect(), used: None })
+        Ok(Self { cpus: divvy_linux::cpus_to_divide(None)?.into_iter().collect(), used: None, keeps: false })
     }
 
     /// Whether divvyd would follow the rule: as it says itself when it reads the file.
     fn check(&self, rule: &Rule) -> Result<(), NotKept> {
         match (&rule.cpus, &self.used) {
             (None, _) => Ok(()),
-            (Some(cpus), Some(used)) => cpus::check(cpus, &self.cpus, used, Keeper::Divvyd),
+            (Some(cpus), Some(used)) => {
+                cpus::check(cpus, &self.cpus, used, Keeper::Divvyd)?;
+                if self.keeps { Ok(()) } else { Err(cpus::not_kept_here(used)) }
+            }
             (Some(cpus), None) => cpus::check_are_divided(cpus, &self.cpus, "divvyd"),
         }
     }
@@ -199,7 +204,8 @@ fn told(state: &RulesState) -> Result<Code, Failure> {
     };
     for rule in &state.rules {
         let what = match (&rule.client, &rule.why) {
-            (Some(_), _) => "followed".to_owned(),
+            (Some(_), None) => "followed".to_owned(),
+            (Some(_), Some(why)) => format!("not followed as it is now: {why}"),
             (None, why) => format!("not followed: {}", why.as_deref().unwrap_or("nobody knows why")),
         };
         print(format_args!("line {}: {}: {}, {what}", rule.line, plain(&rule.name), plain(&rule.selector)))?;

@@ -17,8 +17,10 @@ static LOOK: extern "C" fn() = look;
 
 extern "C" fn look() {
     // SAFETY: it only asks for a number's flags, whatever that is.
-    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
-    STDOUT_WAS_CLOSED.store(flags == -1, Ordering::Relaxed);
+    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFL) };
+    // What is open to be read (`1<FILE`) takes nothing either, and Rust's library says that it did.
+    let is_none = flags == -1 || flags & libc::O_ACCMODE == libc::O_RDONLY;
+    STDOUT_WAS_CLOSED.store(is_none, Ordering::Relaxed);
 }
 
 /// Whether whoever started this process left it no standard output.

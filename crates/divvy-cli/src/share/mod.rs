@@ -60,6 +60,10 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     if !status.is_some_and(|status| status.backend.keeps_cpus) {
         tasks.iter_mut().for_each(tasks::Task::keep_by_itself);
     }
+    if args.json {
+        // All would be lost at the end.
+        crate::stdout().map_err(crate::not_written)?;
+    }
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
     let spec = gate_spec(&args, &backend, 1, plan.is_some());
     let policy = spec.parse().map_err(unusable)?;

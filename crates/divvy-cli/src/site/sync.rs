@@ -15,7 +15,7 @@ use super::nodes::{Directory, NodesFile, ask_newest, parse_time};
 use super::{count, slurm, table, with_kept};
 use crate::remote::json;
 use crate::remote::which::{System, refused_by_system as refused};
-use crate::{Code, Failure, print, tell};
+use crate::{Code, Failure, mention, print, tell};
 
 /// A table that has not changed is pushed again so often: a node that began anew, or lost it, has it then.
 const REPEAT: Nanos = Nanos::from_secs(60);
@@ -280,7 +280,7 @@ fn settle(
     match pushed {
         Ok(site) => {
             if held.trouble.take().is_some() || site.changes > 0 {
-                print(format!("{of}{}", words(table, &site)))?;
+                mention(format!("{of}{}", words(table, &site)))?;
             }
         }
         Err(e) => {

@@ -22,7 +22,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::remote::{json as pretty, which::Which};
-use crate::{Code, Failure, capable, print, tell};
+use crate::{Code, Failure, capable, mention, print, tell};
 use serve::Site;
 use view::View;
 
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &WebArgs) -> Result<Code, Failure> {
     if args.json {
         print(pretty(&json!({"address": address, "port": port, "pid": std::process::id()}))?)?;
     } else {
-        print(format_args!("{address}"))?;
+        mention(format_args!("{address}"))?;
         tell("divvy web: serves that page until Ctrl-C; whoever has the address acts as you");
     }
     let door = if args.json || args.no_open { None } else { open(&address) };

@@ -129,6 +129,8 @@ fn a_closed_output_is_said() {
     for args in
         ["policies", "ls", "ls --json", "doctor", "rules", "completions bash", "--version", "ls --help"]
     {
+        // What is open to be read takes nothing either.
+        assert_eq!(run(args, "1</etc/passwd"), run(args, ">&-"), "{args}");
         let (code, said) = run(args, ">&-");
         assert_eq!(code, Some(4), "{args}: {said}");
         let told = "divvy: write to standard output: Bad file descriptor";
@@ -140,6 +142,10 @@ fn a_closed_output_is_said() {
             assert_eq!(said, "", "{args} {null}");
         }
     }
+    // All would be lost at the end: nothing is begun.
+    let (code, said) = run("share --json 1:'touch begun'", ">&-");
+    assert!(code == Some(4) && said.contains("standard output"), "{said}");
+    assert!(!sandbox.path("begun").exists());
 }
 
 /// `| head` has had enough: that is no failure, and nothing is said of it. What cannot be written otherwise is one.

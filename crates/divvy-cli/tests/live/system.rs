@@ -278,7 +278,7 @@ fn a_market_of_another_version_is_refused_with_a_code_of_its_own() {
             &b"no database at all, and long enough to be seen as such by anybody".to_vec(),
             ["damaged", "backup"],
         ),
-        (&Vec::new(), ["market.db: it is empty", "remove it to begin"]),
+        (&Vec::new(), ["market.db: it is empty", "or begin with an empty market"]),
     ] {
         std::fs::write(&file, bytes).expect("ours");
         let output = system_command(&sandbox, "", &[]).stderr(Stdio::piped()).output().expect("run divvyd");

@@ -278,21 +278,26 @@ impl Scheduler {
             None => host.attach(selector),
         };
         let (selector, bounds) = (selector.to_string(), Bounds::default());
-        let client = client.map_err(|e| self.not_attached(e))?;
+        let client = client.map_err(|e| self.not_attached(e, owner.as_ref().map(|owner| owner.uid)))?;
         self.join(client, share, Entry { name, selector, owner, bounds, cgroup: None })
     }
 
     /// The refusal for what was not attached; who has it is told by name.
-    fn not_attached(&self, e: divvy_linux::Error) -> Refusal {
+    fn not_attached(&self, e: divvy_linux::Error, uid: Option<u32>) -> Refusal {
         match e {
             divvy_linux::Error::Taken { selector, of } => {
                 let entry = self.book.entry(of);
                 let whose = entry.map_or_else(|| of.0.to_string(), |entry| entry.shown());
                 let by = entry.map_or_else(String::new, |entry| format!(", which is {}", entry.selector));
                 let text = format!("{selector}: its processes belong to client '{whose}' already{by}");
-                let fix = format!(
-                    "change its share: divvy set {whose} -s N; or let it go first: divvy detach {whose}"
-                );
+                let is_own = entry.is_none_or(|entry| entry.is_of(uid)) || uid == Some(0);
+                let fix = if is_own {
+                    format!(
+                        "change its share: divvy set {whose} -s N; or let it go first: divvy detach {whose}"
+                    )
+                } else {
+                    "ask whose that is, or an administrator, to let it go".to_owned()
+                };
                 Refusal::new(ErrorCode::ProcessTaken, text, fix)
             }
             e => select(e),

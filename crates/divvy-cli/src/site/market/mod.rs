@@ -21,7 +21,7 @@ use divvy_site::{
 };
 
 use super::nodes::{Directory, NodesFile, ask_newest, parse_time};
-use crate::{Code, Failure, print, tell};
+use crate::{Code, Failure, mention, tell};
 use log::{Line, Log};
 use spool::Wish;
 
@@ -226,7 +226,11 @@ impl Site {
 
     /// Tells whoever reads along; `record` for programs.
     fn say(&self, words: &str, record: Option<&Record>) -> Result<(), Failure> {
-        if self.json { print(serde_json::json!({ "says": words, "record": record })) } else { print(words) }
+        if self.json {
+            mention(serde_json::json!({ "says": words, "record": record }))
+        } else {
+            mention(words)
+        }
     }
 
     /// Puts on disk what was done, says it, and tells whom it concerns.

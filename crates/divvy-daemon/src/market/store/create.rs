@@ -12,8 +12,9 @@ use rustix::io::Errno;
 
 use super::{StoreError, schema, sql};
 
-/// What SQLite keeps beside a database. That of one that has gone would be taken for the new one's.
-const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
+/// What SQLite keeps beside a database, and what is made of that of one that has gone, which would be taken for the new one's. The first may hold
+/// the only copy of what was done last.
+const BESIDE: [(&str, Option<&str>); 3] = [("-wal", Some("-wal.old")), ("-shm", None), ("-journal", None)];
 
 /// Makes a database with mode 0600, and the tables of now, in `dir`, which is at `at`.
 ///
@@ -39,7 +40,14 @@ pub(super) fn create(dir: &OwnedFd, at: &Path, name: &str) -> Result<(), StoreEr
     };
     let unfinished = format!("{name}.new");
     remove(&unfinished)?;
-    BESIDE.iter().try_for_each(|end| remove(&format!("{name}{end}")))?;
+    for (end, kept) in BESIDE {
+        let file = format!("{name}{end}");
+        match kept.map(|kept| rustix::fs::renameat(dir, &file, dir, format!("{name}{kept}"))) {
+            None => remove(&file)?,
+            Some(Ok(()) | Err(Errno::NOENT)) => {}
+            Some(Err(e)) => return Err(failed("move away the log of", e)),
+        }
+    }
     let made = fill(dir, at, &unfinished)
         .and_then(|()| rustix::fs::renameat(dir, &unfinished, dir, name).map_err(|e| failed("name", e)))
         .and_then(|()| rustix::fs::fsync(dir).map_err(|e| failed("sync the directory of", e)));

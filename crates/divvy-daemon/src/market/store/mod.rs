@@ -49,7 +49,7 @@ pub(crate) enum StoreError {
     Unsafe { path: PathBuf, what: String },
     #[error("{}: another process has it open; end that one first (is another divvyd running?)", path.display())]
     InUse { path: PathBuf },
-    #[error("{}: it is empty, and a market's file never is (was the disk full once?); restore it from a backup, or remove it to begin with an empty market", path.display())]
+    #[error("{}: it is empty, and a market's file never is (was the disk full once?); move it away with {0}-wal, if that is there, and restore it from a backup, or begin with an empty market", path.display())]
     Empty { path: PathBuf },
     #[error("{}: its version is {version}, and this divvyd knows versions up to {}; use a newer divvyd, or restore the file from a backup of before the upgrade", path.display(), schema::VERSION)]
     Newer { path: PathBuf, version: i64 },

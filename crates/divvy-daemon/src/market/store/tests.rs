@@ -256,7 +256,11 @@ fn an_empty_file_is_no_market() {
         error.is_of_the_file() && said.starts_with(&format!("{}: it is empty", path.display())),
         "{said}"
     );
-    assert!(said.ends_with("restore it from a backup, or remove it to begin with an empty market"), "{said}");
+    let fix = format!(
+        "move it away with {}-wal, if that is there, and restore it from a backup, or begin with an empty market",
+        path.display()
+    );
+    assert!(said.ends_with(&fix), "{said}");
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "it is left alone");
     std::fs::remove_file(&path).unwrap();
     assert_eq!(open(dir.path()).2.replayed, 0);
@@ -292,11 +296,13 @@ fn a_market_is_made_whole_or_not_at_all() {
     drop(making);
     // Half of one, and what a market that has gone left beside it.
     std::fs::write(state.join("market.db.new"), "SQLite fo").unwrap();
-    std::fs::write(state.join("market.db-wal"), old).unwrap();
+    std::fs::write(state.join("market.db-wal"), &old).unwrap();
     let (store, _, recovered) = open(dir.path());
     assert_eq!(recovered, Recovered { snapshot: None, replayed: 0, damaged: 0 });
     drop(store);
-    assert_eq!(names(), [FILE]);
+    // Its log, which may hold what was done last, is not thrown away.
+    assert_eq!(names(), [FILE, "market.db-wal.old"]);
+    assert_eq!(std::fs::read(state.join("market.db-wal.old")).unwrap(), old);
 }
 
 #[test]
