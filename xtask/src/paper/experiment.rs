@@ -3,8 +3,9 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use divvy_linux::clock;
 use divvy_policy::Instant;
 
@@ -36,6 +37,9 @@ pub(super) struct Experiment<M = Live> {
     pub(super) quick: bool,
     pub(super) only: Option<String>,
     pub(super) programs: Option<PathBuf>,
+    /// Whether parts were looked for, and whether any of them was asked for.
+    looked_for: AtomicBool,
+    found: AtomicBool,
     started: Instant,
     testbed: M,
 }
@@ -52,7 +56,17 @@ impl<M: Testbed> Experiment<M> {
         let testbed = M::new(args)?;
         let page = Page::new(&args.out, name)?;
         let (only, programs) = (args.only.clone(), args.programs.clone());
-        Ok(Self { page, quick: args.quick, only, programs, started: clock::now(), testbed })
+        let (looked_for, found) = (AtomicBool::default(), AtomicBool::default());
+        Ok(Self {
+            page,
+            quick: args.quick,
+            only,
+            programs,
+            looked_for,
+            found,
+            started: clock::now(),
+            testbed,
+        })
     }
 
     /// `quick` in a quick run, else `full`.
@@ -62,7 +76,11 @@ impl<M: Testbed> Experiment<M> {
 
     /// Whether the part `name` was asked for, if not all are: by a part of its name, or one of several between commas.
     pub(super) fn wants(&self, name: &str) -> bool {
-        self.only.as_deref().is_none_or(|only| only.split(',').any(|only| name.contains(only)))
+        let is_wanted =
+            self.only.as_deref().is_none_or(|only| only.split(',').any(|only| name.contains(only)));
+        self.looked_for.store(true, Ordering::Relaxed);
+        self.found.fetch_or(is_wanted, Ordering::Relaxed);
+        is_wanted
     }
 
     /// Carries out those parts that were asked for.
@@ -95,8 +113,12 @@ impl<M: Testbed> Experiment<M> {
     /// Writes the page as it is after `preface`, and says on standard error how many goals were met.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// Where it cannot be written, or no part was asked for: the page of a full run may be there.
     pub(super) fn conclude(&self, title: &str, preface: &[String]) -> Result<()> {
+        let is_none = self.looked_for.load(Ordering::Relaxed) && !self.found.load(Ordering::Relaxed);
+        if let Some(only) = self.only.as_ref().filter(|_| is_none) {
+            bail!("--only {only}: no part is called so; the page is left as it was");
+        }
         let (met, goals) = self.page.write(title, preface)?;
         eprintln!("{title}: {met} of {goals} goals met");
         Ok(())
@@ -207,6 +229,12 @@ mod tests {
         let mut experiment = Experiment::<Hand>::new(&args, "page").expect("a page");
         experiment.parts(&[("one", one), ("two", two)]).expect("the first alone");
         experiment.finish("Title", &["Why."]).expect("written");
+        let mut none =
+            Experiment::<Hand>::new(&PaperArgs { only: Some("four".into()), ..args.clone() }, "page")
+                .expect("a page");
+        none.parts(&[("one", one), ("two", two)]).expect("none");
+        let error = none.finish("Title", &[]).expect_err("no such part");
+        assert!(error.to_string().starts_with("--only four: no part is called so"), "{error}");
         let wants = |only: &str| {
             let args = PaperArgs { only: Some(only.into()), ..args.clone() };
             let some = Experiment::<Hand>::new(&args, "some").expect("a page");
