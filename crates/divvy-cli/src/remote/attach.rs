@@ -47,7 +47,8 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
 pub(crate) fn nobody_yet(selector: &str) -> String {
     let selector = plain(selector);
     format!(
-        "divvy: {selector}: no process matches just now; those that come later join it (ps -e -o pid,comm,args)"
+        "divvy: {selector}: nobody joins it just now: no process matches (ps -e -o pid,comm,args), or those that do are in another client or \
+         never touched (divvy explain PID); those that come later join it"
     )
 }
 

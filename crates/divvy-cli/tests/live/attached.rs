@@ -20,7 +20,7 @@ fn a_selector_that_nobody_matches_yet_is_told() {
     for what in ["1:@name:no-such-*", "1:@command:no-such-*"] {
         let outcome = sandbox.run(&["share", "--for", "200ms", what]);
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-        let told = format!("{}: no process matches just now; those that come later join it", &what[3..]);
+        let told = format!("{}: nobody joins it just now: no process matches (ps ", &what[3..]);
         assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
     }
 }
@@ -63,7 +63,8 @@ fn nobody_who_is_attached_is_told() {
         let outcome = sandbox.run(&["attach", what]);
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         let told = format!(
-            "divvy: {what}: no process matches just now; those that come later join it (ps -e -o pid,comm,args)\n"
+            "divvy: {what}: nobody joins it just now: no process matches (ps -e -o pid,comm,args), or those that do are in another client \
+             or never touched (divvy explain PID); those that come later join it\n"
         );
         assert_eq!(outcome.stderr, told);
     }

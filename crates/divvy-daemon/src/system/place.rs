@@ -112,7 +112,8 @@ fn open(path: &Path, kind: &Kind) -> Result<RuntimeDir, SystemPlaceError> {
     check_parents(path, kind)?;
     let wrong = |e: divvy_linux::Error| match e {
         divvy_linux::Error::UnsafeDirectory { path, what: why, .. } => {
-            SystemPlaceError::Unsafe { what, option, path, why, fix: "remove it".to_owned() }
+            let fix = fix_of(&path);
+            SystemPlaceError::Unsafe { what, option, path, why, fix }
         }
         e => SystemPlaceError::Place(e.into()),
     };
@@ -138,6 +139,17 @@ fn open(path: &Path, kind: &Kind) -> Result<RuntimeDir, SystemPlaceError> {
         });
     }
     Ok(dir)
+}
+
+/// What helps where a path is no directory of ours alone. A directory may hold everybody's market: it is not to be removed.
+fn fix_of(path: &Path) -> String {
+    match std::fs::symlink_metadata(path) {
+        Ok(about) if about.is_dir() && about.uid() == rustix::process::geteuid().as_raw() => {
+            "chmod go-w it, if all in it is divvyd's".to_owned()
+        }
+        Ok(about) if about.is_dir() => "chown it to divvyd's user, if all in it is divvyd's".to_owned(),
+        _ => "remove it".to_owned(),
+    }
 }
 
 /// Refuses a directory that somebody else can put another one in the place of: by a directory above it that is not
@@ -266,6 +278,7 @@ mod tests {
             chmod(&run, open);
             let error = refused(&run, &state);
             assert!(error.contains("others can write to it") && error.contains("--run-dir"), "{error}");
+            assert!(error.contains("; chmod go-w it, if all in it is divvyd's"), "{error}");
         }
         chmod(&run, 0o755);
         for open in [0o750, 0o701, 0o770] {
