@@ -104,9 +104,11 @@ impl Noted {
     }
 
     /// Has a line about it written where it was refused because the client is another user's.
-    async fn if_denied(self, market: &Market, answer: Answered) -> Answered {
+    async fn if_denied<T>(self, market: &Market, answer: Result<T, Refusal>) -> Result<T, Refusal> {
         match &answer {
-            Err(refusal) if refusal.code == ErrorCode::NotPermitted => self.write(market, &answer).await,
+            Err(refusal) if refusal.code == ErrorCode::NotPermitted => {
+                self.write(market, Some(refusal.message.clone())).await;
+            }
             _ => {}
         }
         answer
@@ -115,15 +117,14 @@ impl Noted {
     /// The same, and where it was carried out.
     async fn if_done_or_denied(self, market: &Market, answer: Answered) -> Answered {
         if answer.is_ok() {
-            self.write(market, &answer).await;
+            self.write(market, None).await;
             return answer;
         }
         self.if_denied(market, answer).await
     }
 
-    async fn write(self, market: &Market, answer: &Answered) {
+    async fn write(self, market: &Market, refused: Option<String>) {
         let Self { who, client, change } = self;
-        let refused = answer.as_ref().err().map(|refusal| refusal.message.clone());
         // What was refused is refused again, which is what is written down.
         let _ = market.ask(who, Ask::Noted { client, change: change.map(Box::new), refused }).await;
     }
@@ -260,6 +261,8 @@ async fn let_go(scheduler: Scheduler, market: Market, who: Who, key: String) -> 
     let Answer::Owned(id, owner, ..) = noted().if_denied(&market, owned).await? else {
         return Err(unexpected());
     };
+    let may = market.ask(who.clone(), Ask::MayLeave { client: owner.currency }).await;
+    noted().if_denied(&market, may).await?;
     let last = scheduler.ask(Command::Detach { key: id.to_string(), who: who.clone() }).await;
     let last = noted().if_done_or_denied(&market, last).await?;
     // Before the answer: after a crash nobody is divided again who was let go. The scheduler's own word that it has left

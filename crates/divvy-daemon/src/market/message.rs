@@ -174,6 +174,10 @@ pub(crate) enum Ask {
         client: divvy_market::CurrencyId,
         terms: Box<Terms>,
     },
+    /// Whether the caller may let go a client of its own: not what the policy wants divided.
+    MayLeave {
+        client: divvy_market::CurrencyId,
+    },
     /// The client has left the scheduler, or could not be scheduled after all.
     Leave {
         client: divvy_market::CurrencyId,

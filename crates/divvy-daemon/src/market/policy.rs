@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::message::Who;
 use super::names::Names;
 
+/// What the client of all of a user's processes is called, which a policy with `everything` makes. Users have nothing else of that name.
+pub(crate) const EVERYTHING: &str = "everything";
+
 /// Base tickets of each resource that a user's currency has, unless the policy says otherwise.
 const GRANT_DEFAULT: u64 = 1000;
 /// The name under `[users]` that means everybody who is not named.

@@ -636,7 +636,13 @@ fn cost(ask: &Ask, size: usize) -> u32 {
 const fn is_audited(ask: &Ask) -> bool {
     !matches!(
         ask,
-        Ask::Graph | Ask::Site | Ask::Currency(_) | Ask::Ticket(_) | Ask::Explain(..) | Ask::Audit { .. }
+        Ask::Graph
+            | Ask::Site
+            | Ask::Currency(_)
+            | Ask::Ticket(_)
+            | Ask::Explain(..)
+            | Ask::MayLeave { .. }
+            | Ask::Audit { .. }
     )
 }
 
@@ -698,6 +704,7 @@ fn words(ask: &Ask) -> serde_json::Value {
                 "cpus": cpus
             })
         }
+        Ask::MayLeave { client } => json!({ "ask": "may-leave", "client": client }),
         Ask::Leave { client } => json!({ "ask": "leave", "client": client }),
         Ask::Noted { client, change: None, .. } => json!({ "ask": "detach", "client": client }),
         Ask::Noted { client, change: Some(change), .. } => {

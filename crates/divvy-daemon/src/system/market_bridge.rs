@@ -18,13 +18,10 @@ use crate::clients::{Clients, boot_id};
 use crate::daemon::nanos;
 use crate::market::Feed;
 use crate::market::message::{Admitted, Ask, Handle as Market, Who};
-use crate::market::policy::Policy;
+use crate::market::policy::{EVERYTHING, Policy};
 use crate::message::{Command, Handle as Scheduler};
 use crate::scheduler::{Admins, Terms, Values, WRITE_BUDGET};
 use divvy_api::types::{Bounds, ErrorCode, NewClient};
-
-/// What the client of all of a user's processes is called.
-const EVERYTHING: &str = "everything";
 
 /// What the market feeds.
 pub(crate) struct ToScheduler {
@@ -198,17 +195,19 @@ impl Follower {
         if !policy.everything_of_all() {
             return seen.clear();
         }
-        let Ok(present) = tokio::task::spawn_blocking(users_present).await else { return };
-        for &uid in present.difference(&seen.clone()) {
-            if policy.user(uid, user_name(uid).as_deref()).everything {
-                self.take_everything(uid).await;
+        let Ok(mut present) = tokio::task::spawn_blocking(users_present).await else { return };
+        let new: Vec<u32> = present.difference(seen).copied().collect();
+        for uid in new {
+            if policy.user(uid, user_name(uid).as_deref()).everything && !self.take_everything(uid).await {
+                present.remove(&uid); // The next look tries again.
             }
         }
         // One who has left and comes again finds the client that it had.
         *seen = present;
     }
 
-    async fn take_everything(&self, uid: u32) {
+    /// Whether that is a client now.
+    async fn take_everything(&self, uid: u32) -> bool {
         // One without an account has no group of its own; its currencies give no group any right.
         let who = Who { uid, gids: vec![user_group(uid).unwrap_or(uid)], pid: 0 };
         let new = NewClient {
@@ -219,11 +218,17 @@ impl Follower {
             ..NewClient::default()
         };
         match self.clients.clone().add(who, new).await {
-            Ok(_) => tracing::info!(uid, "all processes of the user are a client"),
+            Ok(_) => {
+                tracing::info!(uid, "all processes of the user are a client");
+                true
+            }
             // It is one from before.
-            Err(refusal) if refusal.code == ErrorCode::ProcessTaken => {}
             Err(refusal) => {
-                tracing::error!(uid, "the user's processes are no client: {}", refusal.message);
+                let is_one = refusal.code == ErrorCode::ProcessTaken;
+                if !is_one {
+                    tracing::error!(uid, "the user's processes are no client: {}", refusal.message);
+                }
+                is_one
             }
         }
     }

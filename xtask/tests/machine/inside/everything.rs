@@ -80,6 +80,11 @@ fn users_who_never_heard_of_divvy_are_divided_by_weights() {
     assert!(cgroups[0].contains("/u1001/c") && cgroups[1].contains("/u1002/c"), "{cgroups:?}");
     let all = machine.told("status");
     assert!(all.iter().all(|status| status.contains("State:\tR")), "nobody is stopped: {all:?}");
+    // That is not the user's to leave.
+    let mut detach = daemon.divvy(&["detach", "everything"]);
+    let refused = detach.uid(BOB).gid(BOB).output().expect("divvy");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("the policy divides all that bob runs"), "{said}");
     // One user's, as `ls --user` has it.
     let told = check_success(&mut daemon.divvy(&["ls", "--user", "bob"]));
     assert!(told.contains("bob/everything") && !told.contains("alice"), "{told}");

@@ -39,7 +39,7 @@ impl Work<'_> {
         job: Option<&str>,
     ) -> Result<Said, Refusal> {
         let (n, uid) = (amount(n)?, self.caller.uid);
-        self.check_client_name(name)?;
+        self.check_client_name(name, identity)?;
         self.check_limit(Limited::Clients)?;
         let group = self.own_group()?;
         self.check_room(3, 9)?;

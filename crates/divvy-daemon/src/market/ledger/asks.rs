@@ -1,12 +1,14 @@
 //! Each request as operations.
 
+use divvy_linux::Selector;
 use divvy_market::{Broker, CurrencyId, ExchangeId, Made, Mode, Moment, OfferId, Op, Resource, Side};
 
 use super::admit::Funder;
 use super::resolve::Found;
 use super::users::Limited;
-use super::{Work, amount};
+use super::{Client, Work, amount};
 use crate::market::message::{Ask, Said};
+use crate::market::policy::EVERYTHING;
 use crate::market::record::{Charge, Step};
 use crate::message::Refusal;
 use divvy_api::market::{
@@ -54,6 +56,7 @@ impl Work<'_> {
             }
             Ask::SetShare { client, amount } => self.set_share(*client, *amount),
             Ask::SetTerms { client, terms } => self.set_terms(*client, terms),
+            Ask::MayLeave { client } => self.may_leave(*client),
             Ask::Leave { client } => self.leave(*client),
             Ask::Reload(policy) => {
                 if !self.caller.superuser {
@@ -326,6 +329,22 @@ impl Work<'_> {
             self.op(Op::Destroy { currency: job })?;
         }
         Ok(Said::Done)
+    }
+
+    /// What the policy divides stays divided, unless an administrator lets it go.
+    fn may_leave(&self, client: CurrencyId) -> Result<Said, Refusal> {
+        let name = self.ledger.named.get(&client).map(|named| named.name.as_str());
+        let all = |of: &Client| of.identity.selector == Selector::User(of.uid).to_string();
+        let whose = self.ledger.clients.get(&client).filter(|of| name == Some(EVERYTHING) && all(of));
+        let Some(Client { uid, .. }) = whose.filter(|_| !self.caller.superuser) else {
+            return Ok(Said::Done);
+        };
+        let user = self.names.user_name(*uid);
+        if !self.ledger.policy.user(*uid, user.as_deref()).everything {
+            return Ok(Said::Done);
+        }
+        let text = format!("the policy divides all that {} runs (`everything`)", self.user(*uid));
+        Err(Refusal::new(ErrorCode::NotPermitted, text, "ask an administrator"))
     }
 
     pub(super) fn check_client(&self, id: CurrencyId) -> Result<(), Refusal> {

@@ -2,8 +2,12 @@
 
 use divvy_market::CurrencyId;
 
+use divvy_linux::Selector;
+
 use super::{Ledger, Name, Work};
+use crate::market::message::Identity;
 use crate::market::names::Names;
+use crate::market::policy::EVERYTHING;
 use crate::message::Refusal;
 use divvy_api::market::CURRENCY_NAME_MAX;
 use divvy_api::types::ErrorCode;
@@ -180,7 +184,7 @@ impl Work<'_> {
     }
 
     /// Refuses a client's name that cannot be one, or that the user has given already.
-    pub(super) fn check_client_name(&self, name: &str) -> Result<(), Refusal> {
+    pub(super) fn check_client_name(&self, name: &str, of: &Identity) -> Result<(), Refusal> {
         let fits = |c: char| c.is_alphanumeric() || (c.is_ascii_graphic() && c != '/');
         let length = name.chars().count();
         if length == 0 || length > CURRENCY_NAME_MAX || !name.chars().all(fits) {
@@ -188,13 +192,23 @@ impl Work<'_> {
             let fix = format!("use 1 to {CURRENCY_NAME_MAX} characters, no blank and no '/'");
             return Err(Refusal::new(ErrorCode::BadRequest, text, fix));
         }
-        self.check_not_reserved(name)?;
+        // All that a user runs is called that, whoever makes it a client.
+        if of.selector != Selector::User(self.caller.uid).to_string() {
+            self.check_not_reserved(name)?;
+        }
         self.check_free(name, self.caller.uid)
     }
 
-    /// Refuses a name that only a site's table gives.
+    /// Refuses a name that only a site's table gives, or the policy.
     fn check_not_reserved(&self, name: &str) -> Result<(), Refusal> {
-        if self.caller.superuser || !super::site::is_reserved(name) {
+        if self.caller.superuser {
+            return Ok(());
+        }
+        if name == EVERYTHING {
+            let text = format!("'{name}' is what all that a user runs is called");
+            return Err(Refusal::new(ErrorCode::NameTaken, text, "choose another name"));
+        }
+        if !super::site::is_reserved(name) {
             return Ok(());
         }
         let text = format!("'{}' begins as the names of a site's accounts do", brief(name));

@@ -365,6 +365,34 @@ fn a_change_of_several_things_is_whole_or_not_at_all() {
     assert_eq!(bench.currency("bob/a").owner, "bob");
 }
 
+/// What a policy makes of all that a user runs, nobody keeps from being by a name, and only an administrator lets it go.
+#[test]
+fn all_that_a_user_runs_is_the_policys() {
+    let mut bench = Bench::new("[users.default]\neverything = true");
+    let all = |uid: u32| Ask::Admit {
+        name: "everything".to_owned(),
+        amount: 1,
+        identity: Identity { selector: format!("user:{uid}"), process: None, boot: String::new() },
+        parent: None,
+        from: None,
+        job: None,
+    };
+    for ask in [
+        Ask::CreateCurrency(NewCurrency { name: "everything".to_owned(), ..NewCurrency::default() }),
+        all(ALICE), // Alice's processes, by Bob.
+    ] {
+        assert_eq!(bench.code(BOB, ask), ErrorCode::NameTaken);
+    }
+    let Ok(Said::Admitted(made)) = bench.ask(BOB, all(BOB)) else { panic!("it is his own") };
+    let may = Ask::MayLeave { client: made.currency };
+    assert_eq!(bench.code(BOB, may.clone()), ErrorCode::NotPermitted);
+    bench.ask(ROOT, may.clone()).unwrap();
+    let other = bench.admit(BOB, "other", 1);
+    bench.ask(BOB, Ask::MayLeave { client: other.currency }).unwrap();
+    bench.ask(ROOT, Ask::Reload(Box::default())).unwrap();
+    bench.ask(BOB, may).unwrap();
+}
+
 #[test]
 fn a_users_own_currency_and_clients_stay_where_they_are() {
     let mut bench = Bench::new("");
