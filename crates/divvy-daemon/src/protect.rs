@@ -11,6 +11,8 @@ pub(crate) struct Shelter {
     /// With the list that each is on.
     names: Vec<(String, Arc<str>)>,
     shells: Vec<(Pid, StartTime)>,
+    /// It is of many users, who might call a program anything.
+    many_users: bool,
 }
 
 fn start_of(pid: Pid) -> Option<StartTime> {
@@ -27,7 +29,8 @@ impl Shelter {
     pub(crate) fn system(names: Vec<String>, of_policy: Vec<String>, file: &Path) -> Self {
         const LIST: &str = "the administrator's list of processes not to be touched";
         let policy = format!("{LIST} (protect in [scheduler] of {})", file.display());
-        Self::default().and(of_policy, &policy).and(names, &format!("{LIST} (--protect of divvyd --system)"))
+        let shelter = Self { many_users: true, ..Self::default() };
+        shelter.and(of_policy, &policy).and(names, &format!("{LIST} (--protect of divvyd --system)"))
     }
 
     fn and(mut self, names: Vec<String>, list: &str) -> Self {
@@ -51,6 +54,9 @@ impl Shelter {
     /// The whole list.
     pub(crate) fn protection(&self) -> Protection {
         let mut protection = Protection::standard();
+        if self.many_users {
+            protection = protection.believing_root_only();
+        }
         self.names.iter().for_each(|(name, list)| protection.add_name(name.clone(), list));
         self.shells.iter().for_each(|&(pid, _)| protection.add_caller(pid));
         protection

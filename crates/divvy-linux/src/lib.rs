@@ -34,6 +34,7 @@ pub mod procfs;
 mod protect;
 pub mod quota;
 mod reactor;
+mod root_made;
 mod sched_ext;
 mod select;
 #[cfg(test)]

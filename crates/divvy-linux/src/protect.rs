@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::owner::users;
 use crate::procfs::{self, Comm, StartTime};
 use crate::select::{matches_glob, user_name};
-use crate::{CpuMask, Error, Pid, ProcessRef, Result};
+use crate::{CpuMask, Error, Pid, ProcessRef, Result, root_made};
 
 /// Suspending one of these takes the desktop with it, or somebody's way to the machine.
 static SERVERS: [(&str, Why); 25] = [
@@ -38,6 +38,9 @@ static SERVERS: [(&str, Why); 25] = [
     ("tmux: server", Why::Session),
     ("divvy*", Why::OtherDivvy),
 ];
+
+/// Names that programs give themselves, and the files of those.
+static RENAMED: [(&str, &str); 2] = [("tmux: server", "tmux"), ("(sd-pam)", "systemd*")];
 
 /// Why a process is never touched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +88,8 @@ pub struct Protection {
     own: Option<Pid>,
     ancestors: Vec<(Pid, StartTime)>,
     servers: bool,
+    /// A name counts where only root can have given it.
+    of_root_only: bool,
     /// Patterns, and the lists that they are on.
     names: Vec<(String, Arc<str>)>,
 }
@@ -122,6 +127,13 @@ impl Protection {
         self.names.push((pattern.into(), Arc::clone(list)));
     }
 
+    /// From now on a name protects nobody but what is root's, or runs a program that only root can have put where it is: for a host
+    /// that many users share, where whoever calls a program `sshd-mine` would leave what is divided.
+    #[must_use]
+    pub fn believing_root_only(self) -> Self {
+        Self { of_root_only: true, ..self }
+    }
+
     /// Why whoever has `pid` now is never touched; `None` if it may be, or is not there.
     #[must_use]
     pub fn check(&self, pid: Pid) -> Option<Why> {
@@ -144,11 +156,30 @@ impl Protection {
             return Some(Why::Ancestor);
         }
         let name = String::from_utf8_lossy(comm.as_bytes());
-        if let Some((_, list)) = self.names.iter().find(|(pattern, _)| matches_glob(pattern, &name)) {
+        let mut listed = self.names.iter().filter(|(pattern, _)| matches_glob(pattern, &name));
+        if let Some((_, list)) = listed.find(|(pattern, _)| self.believes(pid, pattern)) {
             return Some(Why::Listed(Arc::clone(list)));
         }
-        let server = SERVERS.iter().find(|(pattern, _)| self.servers && matches_glob(pattern, &name));
-        server.map(|(_, why)| why.clone())
+        let mut servers = SERVERS.iter().filter(|(pattern, _)| self.servers && matches_glob(pattern, &name));
+        servers.find(|(pattern, _)| self.believes(pid, pattern)).map(|(_, why)| why.clone())
+    }
+
+    /// Whether the name of `pid`, which `pattern` matches, says what it is.
+    fn believes(&self, pid: Pid, pattern: &str) -> bool {
+        if !self.of_root_only || root_made::runs_as_root(pid) {
+            return true;
+        }
+        match root_made::program(pid) {
+            Ok(program) => program.is_some_and(|program| {
+                let called =
+                    RENAMED.iter().find(|(name, _)| *name == pattern).map_or(pattern, |(_, file)| file);
+                // The kernel's names have 15 characters, and so may a pattern.
+                let short: String = program.chars().take(15).collect();
+                matches_glob(called, &program) || matches_glob(called, &short)
+            }),
+            // Where that cannot be seen, rather a user too many is left alone than a session held.
+            Err(e) => e.kind() == std::io::ErrorKind::PermissionDenied,
+        }
     }
 }
 
@@ -377,6 +408,37 @@ mod tests {
         let mut of_nobody = Protection::none();
         of_nobody.add_caller(rustix::process::getpid());
         assert_eq!(of_nobody.check(rustix::process::getpid()), Some(Why::Ancestor));
+    }
+
+    /// The kernel's name of a process is anybody's to choose.
+    #[test]
+    fn a_name_that_anybody_can_have_protects_nobody_among_users() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let copy = dir.path().join("sshd-mine");
+        std::fs::copy("/bin/sleep", &copy).expect("a copy");
+        // As another user's: root's own processes are believed.
+        let start = |program: &std::path::Path| {
+            let mut command = std::process::Command::new(program);
+            if rustix::process::geteuid().is_root() {
+                use std::os::unix::process::CommandExt as _;
+                command.uid(65_534);
+            }
+            command.arg("60").spawn().expect("sleep")
+        };
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).expect("our directory");
+        let mut children = [start(&copy), start(std::path::Path::new("/bin/sleep"))];
+        let [mine, system] = children.each_ref().map(Pid::from_child);
+        let list: Arc<str> = "a list".into();
+        let (mut all, mut roots) = (Protection::standard(), Protection::standard().believing_root_only());
+        for protection in [&mut all, &mut roots] {
+            protection.add_name("slee*", &list);
+        }
+        let seen = [all.check(mine), roots.check(mine), roots.check(system)];
+        for child in &mut children {
+            child.kill().and_then(|()| child.wait()).expect("our child");
+        }
+        assert_eq!(seen, [Some(Why::Session), None, Some(Why::Listed(list))]);
     }
 
     #[test]
