@@ -305,6 +305,7 @@ pub fn main() -> ExitCode {
     // that does nothing, because commands do not inherit it. What cannot be had is gone without.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     completions::answer_shell();
+    divvy_linux::stdio::hand_on_closed();
     let args = match parse(&std::env::args_os().collect::<Vec<_>>()) {
         Ok(args) => args,
         // Help and version are no errors, if they can be read.

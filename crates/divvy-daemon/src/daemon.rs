@@ -187,7 +187,12 @@ pub fn main() -> ExitCode {
     unsafe { libc::signal(libc::SIGXFSZ, nothing as *const () as libc::sighandler_t) };
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(e) if !e.use_stderr() => e.exit(),
+        // Help and version are no errors, if they can be read.
+        Err(e) if !e.use_stderr() && !divvy_linux::stdio::stdout_was_closed() => e.exit(),
+        Err(e) if !e.use_stderr() => {
+            say(format_args!("write to standard output: {}", std::io::Error::from_raw_os_error(libc::EBADF)));
+            return ExitCode::from(4);
+        }
         Err(e) => {
             let text = e.render().to_string();
             let cause: Vec<&str> = text.split("\n\n").next().unwrap_or(&text).split_whitespace().collect();
