@@ -10,8 +10,8 @@ use divvy_linux::{Asked, Exit};
 use divvy_policy::Nanos;
 
 use super::link::{Said, Told};
-use super::screen::{Pipes, Screen};
-use crate::{Code, Failure, is_deaf};
+use super::screen::{Lost, Pipes, Screen};
+use crate::{Code, Failure, is_deaf, tell_in_time};
 
 /// Suspending thousands of commands takes some milliseconds. A scheduler that has not said by then that it did is stopped
 /// itself, or hangs, and its guardian resumes what it holds.
@@ -24,6 +24,7 @@ const ENDING: [Asked; 4] = [Asked::SIGINT, Asked::SIGTERM, Asked::SIGHUP, Asked:
 struct FrontEnd {
     front: Front,
     screen: Option<Screen>,
+    lost: Lost,
     /// It draws a table; else it only forwards.
     has_table: bool,
     /// Signals that asked for the end and were passed on.
@@ -47,7 +48,8 @@ pub(super) fn run(
         Ok(screen) => (screen, None),
         Err(e) => (None, Some(Failure::new(Code::System, format!("start the screen: {e}")))),
     };
-    let mut end = FrontEnd { front, screen, has_table, asked: Vec::new(), together };
+    let lost = screen.as_ref().map(Screen::lost).unwrap_or_default();
+    let mut end = FrontEnd { front, screen, lost, has_table, asked: Vec::new(), together };
     if failed.is_some() {
         end.front.pass_on(Asked::SIGTERM);
     }
@@ -71,7 +73,7 @@ pub(super) fn run(
         (Exit::Code(PANICKED), _) => end.orphaned("the scheduler has panicked"),
         (Exit::Code(code), _) => {
             end.wait_for_readers()?;
-            Ok(Code::Command(u8::try_from(code).unwrap_or(u8::MAX)))
+            end.with_lost(u8::try_from(code).unwrap_or(u8::MAX))
         }
     }
 }
@@ -162,6 +164,19 @@ impl FrontEnd {
                 _ => {}
             }
         }
+    }
+
+    /// The end with the scheduler's `code`, where all that commands have printed is where it was to go; else it is said that it is
+    /// not, which is no success.
+    fn with_lost(self, code: u8) -> Result<Code, Failure> {
+        drop(self.screen);
+        let Some(why) = self.lost.get() else { return Ok(Code::Command(code)) };
+        let text = format!("{why}; what commands printed there is not all there");
+        if code == 0 {
+            return Err(Failure::new(Code::File, text));
+        }
+        tell_in_time(format_args!("divvy: {text}"));
+        Ok(Code::Command(code))
     }
 
     /// The scheduler is gone, its guardian has resumed the commands, and they go on. They must be able to print.

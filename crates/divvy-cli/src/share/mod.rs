@@ -60,8 +60,8 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     if !status.is_some_and(|status| status.backend.keeps_cpus) {
         tasks.iter_mut().for_each(tasks::Task::keep_by_itself);
     }
-    if args.json {
-        // All would be lost at the end.
+    if args.json || args.tag {
+        // All would be lost at the end, or as it comes.
         crate::stdout().map_err(crate::not_written)?;
     }
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.

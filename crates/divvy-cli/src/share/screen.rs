@@ -6,7 +6,7 @@
 
 use std::io::{ErrorKind, IsTerminal as _, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,6 +25,13 @@ pub(super) enum To {
 }
 
 impl To {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Out => "standard output",
+            Self::Err => "standard error",
+        }
+    }
+
     fn is_terminal(self) -> bool {
         match self {
             Self::Out => std::io::stdout().is_terminal(),
@@ -55,9 +62,13 @@ struct Inbox {
     woken: bool,
 }
 
+/// Why something that commands have printed could not be written where it was to go, the first time that this was so.
+pub(super) type Lost = Arc<OnceLock<String>>;
+
 /// What the drawing thread shares with its handle.
 #[derive(Default)]
 struct Shared {
+    lost: Lost,
     inbox: Mutex<Inbox>,
     /// Nothing is drawn for now.
     paused: Mutex<bool>,
@@ -116,6 +127,7 @@ impl Screen {
         std::thread::Builder::new().name("divvy-screen".into()).spawn(move || {
             let drawing = Drawing {
                 pipes: pipes.ends,
+                lost: Arc::clone(&messages.lost),
                 table: Vec::new(),
                 more: 0,
                 drawn: 0,
@@ -135,6 +147,11 @@ impl Screen {
         if !std::mem::replace(&mut inbox.woken, true) {
             let _ = self.wake.write_all(b"!");
         }
+    }
+
+    /// Where it is said that something was lost; what is there when the drawing has ended is all.
+    pub(super) fn lost(&self) -> Lost {
+        Arc::clone(&self.shared.lost)
     }
 
     /// Shows `lines` as the table, which has so many `more`.
@@ -217,6 +234,7 @@ struct Stream {
 
 struct Drawing {
     pipes: Vec<Stream>,
+    lost: Lost,
     table: Vec<String>,
     /// Lines of the table that were left out.
     more: usize,
@@ -320,11 +338,18 @@ impl Drawing {
             To::Out => std::io::stdout().lock().write_all(&text).and_then(|()| std::io::stdout().flush()),
             To::Err => std::io::stderr().lock().write_all(&text),
         };
-        // A terminal that is gone takes nothing any more; scheduling goes on. Who prints to a reader that is gone
-        // (`| head`) gets SIGPIPE, as without us.
-        if written.is_err_and(|e| e.kind() == ErrorKind::BrokenPipe) {
-            let same = self.pipes.iter_mut().filter(|stream| stream.to == to);
-            same.for_each(|stream| (stream.reader, stream.partial) = (None, Vec::new()));
+        match written {
+            // Who prints to a reader that is gone (`| head`) gets SIGPIPE, as without us.
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => {
+                let same = self.pipes.iter_mut().filter(|stream| stream.to == to);
+                same.for_each(|stream| (stream.reader, stream.partial) = (None, Vec::new()));
+            }
+            // A terminal that is gone has nobody to read it; scheduling goes on. So it does where a disk is full: there may be
+            // room again.
+            Err(e) if !to.is_terminal() => {
+                self.lost.get_or_init(|| format!("write to {}: {e}", to.as_str()));
+            }
+            Ok(()) | Err(_) => {}
         }
     }
 

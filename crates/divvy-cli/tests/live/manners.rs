@@ -142,10 +142,23 @@ fn a_closed_output_is_said() {
             assert_eq!(said, "", "{args} {null}");
         }
     }
-    // All would be lost at the end: nothing is begun.
-    let (code, said) = run("share --json 1:'touch begun'", ">&-");
-    assert!(code == Some(4) && said.contains("standard output"), "{said}");
-    assert!(!sandbox.path("begun").exists());
+    // All would be lost, at the end or as it comes: nothing is begun.
+    for args in ["share --json 1:'touch begun'", "share --tag 1:'touch begun'"] {
+        let (code, said) = run(args, ">&-");
+        assert!(code == Some(4) && said.contains("standard output"), "{args}: {said}");
+        assert!(!sandbox.path("begun").exists(), "{args}");
+    }
+    // Commands find closed what we found closed, as they do without us.
+    let plain =
+        sandbox.command("sh").args(["-c", "sh -c 'echo lost; exit 7' >&-"]).status().expect("a shell");
+    assert_eq!(plain.code(), Some(7));
+    for args in ["share --quiet 1:'echo lost || exit 7'", "run -- sh -c 'echo lost || exit 7'"] {
+        for (redirect, exit) in [(">&-", 7), (">/dev/null", 0)] {
+            let (code, said) = run(args, redirect);
+            let expected = if args.starts_with("share") && exit != 0 { 1 } else { exit };
+            assert_eq!(code, Some(expected), "{args} {redirect}: {said}");
+        }
+    }
 }
 
 /// `| head` has had enough: that is no failure, and nothing is said of it. What cannot be written otherwise is one.

@@ -47,6 +47,21 @@ fn lines_begin_with_the_name() {
     assert_eq!(sandbox.processes(), []);
 }
 
+/// A disk that is full, for the commands' text: they go on, and it is told at the end that not all is there.
+#[test]
+fn what_cannot_be_written_is_told() {
+    let sandbox = Sandbox::own();
+    for (command, code) in [("echo lost; touch went-on", Some(4)), ("echo lost; exit 9", Some(1))] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
+        let mut divvy = sandbox.divvy(&["share", "--tag", "--quiet", &format!("a=1:{command}")]);
+        let output = divvy.stdout(full).stderr(Stdio::piped()).output().expect("run divvy");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), code, "{said}");
+        assert!(said.contains("write to standard output: No space left on device"), "{said}");
+    }
+    assert!(sandbox.path("went-on").exists());
+}
+
 #[test]
 fn a_reader_that_has_enough_ends_the_command() {
     let sandbox = Sandbox::own();
