@@ -161,6 +161,15 @@ impl OwnReport {
         self.cpu_ns += cpu.0;
         self.overhead = self.cpu_ns as f64 / wall_ns.max(1) as f64;
     }
+
+    /// The CPU time in words. Of what is over at once a rate would be that of the start alone.
+    fn cpu(&self, wall_ns: u64) -> String {
+        if wall_ns < Nanos::from_secs(1).0 {
+            format!("{:.1} ms of CPU time", self.cpu_ns as f64 / 1e6)
+        } else {
+            format!("{:.3} % of a CPU", self.overhead * 100.0)
+        }
+    }
 }
 
 /// The clients' part of the report, as of now, after `wall_ns`. Exits are filled in as they come.
@@ -277,8 +286,8 @@ impl Report {
         // divvyd's cycles are of all its clients.
         lines.extend(Some(errors).filter(|_| self.together.is_none()));
         lines.push(format!(
-            "divvy itself: {:.3} % of a CPU, {} wake-ups, {} reads (of {}), {} {}",
-            self.own.overhead * 100.0,
+            "divvy itself: {}, {} wake-ups, {} reads (of {}), {} {}",
+            self.own.cpu(self.wall_ns),
             self.own.wakeups,
             self.own.reads,
             self.own.accounts,
