@@ -278,8 +278,8 @@ fn from_word(word: &str) -> Result<Task, Failure> {
     let number = share.trim().parse::<i128>();
     let number = number.map_err(|_| {
         // As it is written elsewhere: the other way round.
-        let turned = name.filter(|name| name.parse::<u64>().is_ok() && !share.trim().is_empty());
-        let fix = match turned {
+        let number = name.and_then(|name| name.parse::<u64>().ok()).filter(|_| !share.trim().is_empty());
+        let fix = match number.filter(|n| (1..=SHARE_MAX).contains(n)) {
             Some(n) => format!("write {}={n}:COMMAND: the name comes first", plain(share.trim())),
             None => format!("a share is a whole number from 1 to {SHARE_MAX}"),
         };
@@ -585,6 +585,14 @@ mod tests {
             (
                 "3=build:true",
                 "'3=build:true': 'build' is no share; write build=3:COMMAND: the name comes first",
+            ),
+            (
+                "0=build:true",
+                "'0=build:true': 'build' is no share; a share is a whole number from 1 to 1000000",
+            ),
+            (
+                "1000001=build:true",
+                "'1000001=build:true': 'build' is no share; a share is a whole number from 1 to 1000000",
             ),
             ("3=:true", "'3=:true': '' is no share; a share is a whole number from 1 to 1000000"),
             ("a=:true", "'a=:true': '' is no share; a share is a whole number from 1 to 1000000"),
