@@ -261,7 +261,7 @@ impl LinuxHost {
         }
         if empty && selector.must_match() {
             self.undo_attach(client);
-            return Err(self.why_nobody(selector, owner)?);
+            return Err(self.why_nobody(selector, start, owner)?);
         }
         self.update_cpus(client.index());
         self.count_idle();

@@ -172,6 +172,8 @@ fn a_dry_run_says_what_would_be_and_changes_nothing() {
     assert_eq!(outcome.code, Some(2));
     assert!(outcome.stderr.contains("client 'first' is tree:"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("divvy set first -s N"), "{}", outcome.stderr);
+    let dry = sandbox.run(&["attach", "--tree", &pid, "--dry-run"]);
+    assert_eq!((dry.code, dry.stderr), (outcome.code, outcome.stderr), "what is refused would be");
     let outcome = sandbox.run(&["attach", &pid, "--as", "first"]);
     assert_eq!(outcome.code, Some(2), "the name is taken: {}", outcome.stderr);
     sandbox.kill_clients();

@@ -339,9 +339,10 @@ impl Scheduler {
         who: Option<&Who>,
     ) -> Result<Answer, Refusal> {
         let uid = who.map(|who| who.uid);
+        self.check_free(selector, uid)?;
         let name = self.book.name(new.name.as_deref(), new.numbered, &made_name(selector), uid)?;
-        let matches =
-            self.engine.host_mut().plan_for(selector, uid.filter(|&uid| uid != 0)).map_err(select)?;
+        let matches = self.engine.host_mut().plan(selector, uid.filter(|&uid| uid != 0));
+        let matches = matches.map_err(|e| self.not_attached(e, uid))?;
         let members = matches.into_iter().map(|m| {
             let owner = m.owner.and_then(|owner| self.book.entry(owner));
             let taken = || owner.map(|entry| format!("it belongs to client '{}'", entry.shown()));

@@ -2,7 +2,7 @@
 
 use divvy_policy::{ClientId, Nanos};
 
-use super::{MemberInfo, check_owner, select_error};
+use super::{MemberInfo, select_error};
 use crate::census::Rule;
 use crate::host::LinuxHost;
 use crate::members::Look;
@@ -38,30 +38,24 @@ pub struct KnownMember {
 }
 
 impl LinuxHost {
-    /// The processes that `selector` names just now, by pid, and what would become of each. Nothing is changed.
+    /// The processes that `selector` names just now, by pid, and what would become of each as members of a client of `user`'s, if
+    /// that is given. Nothing is changed.
     ///
     /// # Errors
-    /// [`Error::Select`](crate::Error::Select) where `pid:` or `tree:` names nobody; as [`procfs::stat`] where the list of
-    /// processes cannot be read.
-    pub fn plan(&mut self, selector: &Selector) -> Result<Vec<Match>> {
-        self.plan_for(selector, None)
+    /// As [`attach_for`](Self::attach_for) would; as [`procfs::stat`] where the list of processes cannot be read.
+    pub fn plan(&mut self, selector: &Selector, user: Option<u32>) -> Result<Vec<Match>> {
+        let start = self.check(selector, user)?;
+        let found = self.matches(selector, start, user)?;
+        let is_nobody = found.iter().all(|m| m.why.is_some() || m.owner.is_some());
+        if is_nobody && selector.must_match() { Err(nobody(selector, found)) } else { Ok(found) }
     }
 
-    /// What [`attach_for`](Self::attach_for) would do. Nothing is changed.
-    ///
-    /// # Errors
-    /// As [`plan`](Self::plan); [`Error::Permission`](crate::Error::Permission) where `pid:` or `tree:` names a process
-    /// that is not the owner's.
-    pub fn plan_for(&mut self, selector: &Selector, user: Option<u32>) -> Result<Vec<Match>> {
-        let mut start = None;
-        if let Selector::Pid(pid) | Selector::Tree(pid) = selector {
-            let Some(process) = ProcessRef::open(*pid)? else {
-                let what = format!("there is no process {pid}");
-                return Err(select_error(selector, what, "look with ps which there are"));
-            };
-            check_owner(&process, user)?;
-            start = Some(process.start());
-        }
+    fn matches(
+        &mut self,
+        selector: &Selector,
+        start: Option<StartTime>,
+        user: Option<u32>,
+    ) -> Result<Vec<Match>> {
         self.scan_processes(true)?;
         let new = self.clients.next_id();
         let only = [Rule { client: new, selector: selector.clone(), start, owner: user }];
@@ -91,22 +85,14 @@ impl LinuxHost {
         Ok(found)
     }
 
-    /// Why `selector`, which names somebody, makes no client: whose they are, or why they are never touched.
-    pub(super) fn why_nobody(&mut self, selector: &Selector, user: Option<u32>) -> Result<Error> {
-        let found = self.plan_for(selector, user)?;
-        if let Some(of) = found.iter().find_map(|m| m.owner.filter(|_| m.why.is_none())) {
-            return Ok(Error::Taken { selector: selector.to_string(), of });
-        }
-        Ok(match found.into_iter().find_map(|m| m.why) {
-            Some(why) => {
-                let what = format!("it is never touched: {why}");
-                select_error(selector, what, "choose another process")
-            }
-            None => {
-                let what = "no process to be scheduled".to_owned();
-                select_error(selector, what, "look with 'divvy explain PID'")
-            }
-        })
+    /// Why `selector`, which names somebody, makes no client.
+    pub(super) fn why_nobody(
+        &mut self,
+        selector: &Selector,
+        start: Option<StartTime>,
+        user: Option<u32>,
+    ) -> Result<Error> {
+        Ok(nobody(selector, self.matches(selector, start, user)?))
     }
 
     /// The first `most` members of `client` that are known, by pid, without a look at them.
@@ -152,5 +138,19 @@ impl LinuxHost {
             }
         });
         info.collect()
+    }
+}
+
+/// Why `selector`, which names those `found`, makes no client: whose they are, or why they are never touched.
+fn nobody(selector: &Selector, found: Vec<Match>) -> Error {
+    if let Some(of) = found.iter().find_map(|m| m.owner.filter(|_| m.why.is_none())) {
+        return Error::Taken { selector: selector.to_string(), of };
+    }
+    match found.into_iter().find_map(|m| m.why) {
+        Some(why) => select_error(selector, format!("it is never touched: {why}"), "choose another process"),
+        None => {
+            let what = "no process to be scheduled".to_owned();
+            select_error(selector, what, "look with 'divvy explain PID'")
+        }
     }
 }
