@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use divvy_linux::{Pid, ProcessRef, Signal, clock, procfs};
+use divvy_linux::{Pid, ProcessRef, Signal, clock};
 use divvy_policy::Nanos;
 
 mod common;
+#[path = "common/processes.rs"]
+mod processes;
 
 use common::{lacks, skip};
-
-/// How long a test waits for what must come.
-const PATIENCE: Nanos = Nanos::from_secs(60);
+use processes::{PATIENCE, check_gone, descendants};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -55,34 +55,6 @@ fn can(test: &str, dir: &Path) -> bool {
         lacks(test, "Slurm", &said);
     }
     code == Some(0)
-}
-
-/// Every process below `pid`, by name.
-fn descendants(pid: Pid) -> Vec<(String, ProcessRef)> {
-    let (mut found, mut todo) = (Vec::new(), vec![pid]);
-    while let Some(pid) = todo.pop() {
-        let mut threads = Vec::new();
-        // Children are of the thread that made them.
-        let _ = procfs::threads(pid, |thread| threads.push(thread.pid));
-        for thread in threads {
-            let _ = procfs::children(pid, thread, &mut todo);
-        }
-        let Ok(Some(process)) = ProcessRef::open(pid) else { continue };
-        let Ok(Some(stat)) = process.stat() else { continue };
-        found.push((stat.comm.to_string(), process));
-    }
-    found
-}
-
-/// Waits until none of them is left, stopped ones included.
-fn check_gone(processes: &[(String, ProcessRef)]) {
-    let until = clock::now() + PATIENCE;
-    for (name, process) in processes {
-        while process.is_alive().expect("ask after it") {
-            assert!(clock::now() < until, "{name} ({}) is left", process.pid());
-            clock::sleep(Nanos::from_millis(10));
-        }
-    }
 }
 
 /// A site's daemons are among them.

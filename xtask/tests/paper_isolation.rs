@@ -2,9 +2,16 @@
 //! the page tells it.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+
+use divvy_linux::{Pid, ProcessRef, Signal, clock};
+use divvy_policy::Nanos;
 
 mod common;
+#[path = "common/processes.rs"]
+mod processes;
+
+use processes::{PATIENCE, check_gone, descendants};
 
 /// The rows of a table of the page's data, as numbers.
 fn rows(out: &Path, file: &str) -> Vec<Vec<f64>> {
@@ -93,4 +100,38 @@ fn checks_are_made() {
 #[test]
 fn very_many_leaves_are_followed() {
     part("very_many_leaves_are_followed", "leaves", "Very many leaves");
+}
+
+/// A study that is asked to end ends with its machine, and leaves no page.
+#[test]
+fn a_study_ends_when_it_is_asked_to() {
+    let xtask = || Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let fetched = xtask().args(["vm", "fetch"]).output().expect("run xtask");
+    if !fetched.status.success() {
+        let why = String::from_utf8_lossy(&fetched.stderr);
+        return common::lacks("paper_isolation::a_study_ends_when_it_is_asked_to", "test machine", &why);
+    }
+    let out = tempfile::tempdir().expect("a directory");
+    let mut study = xtask();
+    study.args(["paper", "isolation", "--quick", "--only", "fig7", "--out"]).arg(out.path());
+    let mut child = study.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("run xtask");
+    let process = ProcessRef::open_child(Pid::from_child(&child)).expect("our child");
+    let mut until = None;
+    let processes = loop {
+        let processes = descendants(process.pid());
+        if processes.iter().any(|(name, _)| name.starts_with("qemu")) {
+            break processes;
+        }
+        // The programs are built first, which takes as long as it takes.
+        if processes.iter().any(|(name, _)| name == "cargo") {
+            until = None;
+        }
+        let until = *until.get_or_insert_with(|| clock::now() + PATIENCE);
+        assert!(clock::now() < until, "a machine runs: {processes:?}");
+        clock::sleep(Nanos::from_millis(50));
+    };
+    process.signal(Signal::TERM).expect("end it");
+    assert!(!child.wait().expect("our child").success(), "it was not done");
+    check_gone(&processes);
+    assert!(!out.path().join("isolation.md").exists(), "a page of nothing");
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -42,6 +43,48 @@ impl Running {
 
     fn is_asked(&self) -> bool {
         self.asked.load(Ordering::SeqCst)
+    }
+
+    /// Has `child` ended with this program from now on; its number is for [`forget`](Self::forget).
+    fn take(&self, child: &Child) -> Result<u64> {
+        let number = self.next.fetch_add(1, Ordering::SeqCst);
+        let pid = Pid::from_raw(child.id() as i32).context("a child's pid")?;
+        let process = ProcessRef::open_child(pid)?;
+        self.with(|all| all.insert(number, process));
+        if self.is_asked() {
+            self.end_all(); // Asked between the caller's check and the entry above.
+        }
+        Ok(number)
+    }
+
+    fn forget(&self, number: u64) {
+        self.with(|all| all.remove(&number));
+    }
+}
+
+/// Starts programs that are ended when this one is asked to end.
+#[derive(Clone, Debug)]
+pub(crate) struct Starter(Arc<Running>);
+
+impl Starter {
+    /// How `command` ended. It ends with the calling thread at the latest.
+    ///
+    /// # Errors
+    /// Where it cannot be started; says so where this program was asked to end.
+    pub(crate) fn status(&self, command: &mut Command) -> Result<ExitStatus> {
+        // SAFETY: system calls that take and return numbers, which may be made between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                crate::client::die_with_parent(libc::SIGTERM);
+                // What is blocked here would be there.
+                Ok(SigSet::empty().thread_set_mask()?)
+            });
+        }
+        let mut child = command.spawn()?;
+        let number = self.0.take(&child)?;
+        let status = child.wait();
+        self.0.forget(number);
+        if self.0.is_asked() { bail!("interrupted") } else { Ok(status?) }
     }
 }
 
@@ -99,6 +142,11 @@ impl Bench {
     pub(crate) fn asked(&self) -> Box<dyn Fn() -> Result<()>> {
         let running = Arc::clone(&self.running);
         Box::new(move || if running.is_asked() { bail!("interrupted") } else { Ok(()) })
+    }
+
+    /// Starts other programs than runs.
+    pub(crate) fn starter(&self) -> Starter {
+        Starter(Arc::clone(&self.running))
     }
 
     /// Carries out all of `specs`, several at a time on CPUs of their own where they name none; results in their order.
@@ -183,13 +231,7 @@ impl Bench {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(failed)?;
-        let number = self.running.next.fetch_add(1, Ordering::SeqCst);
-        let pid = Pid::from_raw(child.id() as i32).context("a child's pid")?;
-        let process = ProcessRef::open_child(pid)?;
-        self.running.with(|all| all.insert(number, process));
-        if self.running.is_asked() {
-            self.running.end_all(); // Asked between the check and the entry above.
-        }
+        let number = self.running.take(&child)?;
         let text = serde_json::to_string(spec)?;
         // A run that does not read has failed, and its status says so.
         let _ = child.stdin.take().map(|mut input| writeln!(input, "{text}"));
@@ -198,7 +240,7 @@ impl Bench {
             BufReader::new(output).read_line(&mut line).with_context(failed)?;
         }
         let status = child.wait();
-        self.running.with(|all| all.remove(&number));
+        self.running.forget(number);
         let status = status.with_context(failed)?;
         if !status.success() {
             bail!("run {}: {status}", spec.name);

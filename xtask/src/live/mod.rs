@@ -11,7 +11,7 @@ mod watch;
 use divvy_engine::policies::GateSpec;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use bench::Bench;
+pub(crate) use bench::{Bench, Starter};
 pub(crate) use run::{arguments, serve_run, usual};
 pub(crate) use strangers::{Crowd, STRANGERS, keep_strangers};
 

@@ -93,7 +93,7 @@ impl Machine<'_> {
             machine.arg(option).arg(path);
         }
         machine.args(["--", "xtask", TASK, experiment]).args(args);
-        let done = machine.status().context("start the machine")?;
+        let done = s.bench.starter().status(&mut machine).context("start the machine")?;
         ensure!(done.success(), "{experiment} failed in the machine: {done}");
         let file = out.path().join(format!("{experiment}.json"));
         let text = std::fs::read(&file).with_context(|| format!("read {}", file.display()))?;

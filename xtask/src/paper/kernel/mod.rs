@@ -31,6 +31,7 @@ use kept::Kept;
 
 use super::Setting;
 use crate::PaperArgs;
+use crate::live::Starter;
 
 /// The hidden subcommand that carries out studies in the machine.
 pub(crate) const STUDY: &str = "kernel-study";
@@ -261,13 +262,14 @@ struct Study {
     /// Where divvy and divvyd are.
     programs: PathBuf,
     quick: bool,
+    starter: Starter,
     kept: Kept,
     /// Machines of this run, and how many of them an earlier one had made.
     machines: Cell<(usize, usize)>,
 }
 
 impl Study {
-    fn new(args: &PaperArgs) -> Result<Self> {
+    fn new(args: &PaperArgs, starter: Starter) -> Result<Self> {
         // Where divvy and divvyd are given, divvy-scx may lie beside them.
         let given = args.programs.as_ref().map(|dir| dir.join("divvy-scx")).filter(|file| file.is_file());
         Ok(Self {
@@ -280,6 +282,7 @@ impl Study {
                 None => crate::vm::built(&std::env::current_exe().context("find this program")?)?,
             },
             quick: args.quick,
+            starter,
             kept: Kept::new(
                 crate::ci::root().join("target/kernel/studies"),
                 args.resume,
@@ -348,7 +351,7 @@ impl Study {
         }
         machine.arg("--programs").arg(&self.programs).arg("--out").arg(&out);
         machine.arg("--env").arg(format!("DIVVY_STUDY={job}")).args(["--", "xtask", STUDY]);
-        let done = machine.status().context("start the machine")?;
+        let done = self.starter.status(&mut machine).context("start the machine")?;
         ensure!(done.success(), "the study failed in the machine: {done}");
         let file = out.join(file);
         let text = std::fs::read(&file).with_context(|| format!("read {}", file.display()));
@@ -409,7 +412,7 @@ pub(crate) fn study() -> Result<()> {
 /// Where there is no machine, or a study fails in it.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut setting = Setting::new(args, "kernel")?;
-    let study = Study::new(args)?;
+    let study = Study::new(args, setting.bench.starter())?;
     let parts: [(&str, Part); 13] = [
         ("accuracy", accuracy::three),
         ("clients", accuracy::many),
