@@ -110,12 +110,20 @@ pub(super) struct Watch {
     looks: VecDeque<(u64, BTreeMap<String, u64>)>,
     /// Who was told last when, by the clock on the wall: it is remembered over a restart.
     pub(super) told: BTreeMap<String, u64>,
+    /// Whom it was tried in vain to tell, and when: tried again once the stretch of time is over that counts.
+    failed: BTreeMap<String, u64>,
 }
 
 impl Watch {
     /// `told` is who was told last when, before.
     pub(super) fn new(times: f64, span_ns: u64, again_ns: u64, told: BTreeMap<String, u64>) -> Self {
-        Self { times, span_ns, again_ns, looks: VecDeque::new(), told }
+        Self { times, span_ns, again_ns, looks: VecDeque::new(), told, failed: BTreeMap::new() }
+    }
+
+    /// That `user` was not told after all, as is known at `now_ns`.
+    pub(super) fn not_told(&mut self, user: &str, now_ns: u64) {
+        self.told.remove(user);
+        self.failed.insert(user.to_owned(), now_ns);
     }
 
     /// Those who are far over now, and were not told lately: of what was `used` in the `since_ns` before `now_ns` and in the looks
@@ -146,8 +154,12 @@ impl Watch {
             *sums.entry(user).or_default() += ns;
         }
         let machine = span as f64 * cpus.max(1) as f64;
-        let (told, again) = (&self.told, self.again_ns);
-        let is_due = |user: &str| told.get(user).is_none_or(|&then| then > now_ns || now_ns - then >= again);
+        let is_past = |of: &BTreeMap<String, u64>, user: &str, time: u64| {
+            of.get(user).is_none_or(|&then| then > now_ns || now_ns - then >= time)
+        };
+        let is_due = |user: &str| {
+            is_past(&self.told, user, self.again_ns) && is_past(&self.failed, user, self.span_ns)
+        };
         let over: Vec<Over> = sums
             .into_iter()
             .filter_map(|(user, ns)| {
@@ -155,6 +167,7 @@ impl Watch {
             })
             .filter(|over| over.used > over.share * self.times && is_due(&over.user))
             .collect();
+        self.failed.retain(|user, _| over.iter().all(|over| over.user != *user));
         self.told.extend(over.iter().map(|over| (over.user.clone(), now_ns)));
         over
     }
@@ -222,5 +235,18 @@ mod tests {
         assert_eq!(watch.look(150, 50, &of(10, 90, 0), 2, share), [], "told a moment ago");
         assert_eq!(watch.look(1150, 50, &of(0, 10, 0), 2, share).len(), 1, "the look before still counts");
         assert_eq!(watch.look(3000, 50, &of(0, 10, 0), 2, share), [], "10 of 100 are less than his share");
+    }
+
+    #[test]
+    fn who_could_not_be_told_is_told_after_another_while() {
+        let mut watch = Watch::new(2.0, 100, 1000, BTreeMap::new());
+        let bob = BTreeMap::from([("bob".to_owned(), used(90, 0))]);
+        let look = |watch: &mut Watch, now| watch.look(now, 50, &bob, 1, |_| Some(0.2)).len();
+        assert_eq!([look(&mut watch, 50), look(&mut watch, 100)], [0, 1]);
+        watch.not_told("bob", 110);
+        assert_eq!(watch.told, BTreeMap::new(), "nothing is remembered");
+        assert_eq!([look(&mut watch, 150), look(&mut watch, 200), look(&mut watch, 250)], [0, 0, 1]);
+        assert_eq!(watch.told, BTreeMap::from([("bob".to_owned(), 250)]));
+        assert_eq!([look(&mut watch, 400), look(&mut watch, 1300)], [0, 1], "this time he was");
     }
 }

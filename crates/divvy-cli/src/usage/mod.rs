@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
@@ -62,8 +63,8 @@ struct RecordArgs {
     write: Duration,
 
     /// A command for the shell, run when a user has used more than --over times its share of the CPUs for all of --span. It finds
-    /// DIVVY_USER, DIVVY_USED and DIVVY_SHARE (both in percent of the CPUs) and DIVVY_SPAN in its environment. At the system's
-    /// divvyd only
+    /// DIVVY_USER, DIVVY_USED and DIVVY_SHARE (both in percent of the CPUs) and DIVVY_SPAN in its environment. Where it fails, that
+    /// is said, and it is run again after --span. At the system's divvyd only
     #[arg(long, value_name = "COMMAND")]
     notify: Option<String>,
 
@@ -118,6 +119,9 @@ pub(crate) fn run(args: &UsageArgs) -> Result<Code, Failure> {
     }
 }
 
+/// Whom a command did not tell, and how it ended.
+type Failed = (String, String);
+
 /// What the recorder remembers from look to look.
 struct Recorder<'a> {
     args: &'a RecordArgs,
@@ -129,6 +133,8 @@ struct Recorder<'a> {
     /// The event to ask for next.
     events: u64,
     watch: Option<Watch>,
+    /// Of commands of --notify that failed: for whom, and how.
+    failed: (Sender<Failed>, Receiver<Failed>),
     /// Of the lines that are to be written: when they begin, and what the CPUs could have given since.
     from: u64,
     machine_ns: u64,
@@ -161,6 +167,9 @@ fn record(args: &RecordArgs) -> Result<Code, Failure> {
         clock::sleep(STEP);
         let signal = ended.load(Ordering::Relaxed);
         let now = clock::now();
+        if let Err(e) = recorder.forget_failed() {
+            tell(format_args!("divvy usage: {}", e.text));
+        }
         let since = now.since(looked);
         if signal != 0 || since >= nanos(args.every) {
             looked = now;
@@ -194,6 +203,7 @@ impl<'a> Recorder<'a> {
             account: Account::from(&api.clients()?.clients),
             events: 0,
             watch: told.map(watch),
+            failed: channel(),
             from: unix_seconds(),
             machine_ns: 0,
             cpus: status.cpus.len(),
@@ -246,9 +256,22 @@ impl<'a> Recorder<'a> {
                 // Before anybody is told: a restart repeats nothing.
                 remember_told(&self.args.file, &watch.told)?;
             }
-            over.iter().for_each(|over| notify(self.args, over));
+            over.iter().for_each(|over| notify(self.args, over, &self.failed.0));
         }
         Ok(())
+    }
+
+    /// Says which commands have failed since the last time, and forgets that their users were told.
+    fn forget_failed(&mut self) -> Result<(), Failure> {
+        let failed: Vec<Failed> = self.failed.1.try_iter().collect();
+        let Some(watch) = self.watch.as_mut().filter(|_| !failed.is_empty()) else { return Ok(()) };
+        let again = humantime::format_duration(self.args.span);
+        for (user, how) in failed {
+            let user_shown = crate::strip::plain(&user);
+            tell(format_args!("divvy usage: --notify for {user_shown}: {how}; it is tried again in {again}"));
+            watch.not_told(&user, clock::unix().0);
+        }
+        remember_told(&self.args.file, &watch.told)
     }
 
     fn write(&mut self) -> Result<(), Failure> {
@@ -323,8 +346,8 @@ fn owns(name: &str, owner: &str) -> bool {
     name == owner || name.strip_prefix("uid:") == Some(owner)
 }
 
-/// Runs the command that tells a user. Nobody waits for it.
-fn notify(args: &RecordArgs, over: &Over) {
+/// Runs the command that tells a user. Nobody waits for it; where it fails, that is sent.
+fn notify(args: &RecordArgs, over: &Over, failed: &Sender<Failed>) {
     let Some(command) = &args.notify else { return };
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).stdin(Stdio::null());
@@ -332,10 +355,19 @@ fn notify(args: &RecordArgs, over: &Over) {
     shell.env("DIVVY_USED", format!("{:.0}", over.used * 100.0));
     shell.env("DIVVY_SHARE", format!("{:.0}", over.share * 100.0));
     shell.env("DIVVY_SPAN", humantime::format_duration(args.span).to_string());
+    let (user, failed) = (over.user.clone(), failed.clone());
     match shell.spawn() {
         Ok(mut child) => {
-            std::thread::spawn(move || child.wait());
+            std::thread::spawn(move || {
+                let how = match child.wait() {
+                    Ok(status) if status.success() => return,
+                    Ok(status) => status.to_string(),
+                    Err(e) => format!("wait for sh: {e}"),
+                };
+                // Nobody asks any more where divvy ends just now.
+                let _ = failed.send((user, how));
+            });
         }
-        Err(e) => tell(format_args!("divvy usage: run sh for --notify: {e}")),
+        Err(e) => drop(failed.send((user, format!("run sh: {e}")))),
     }
 }

@@ -69,10 +69,11 @@ fn what_users_used_is_written_down_and_who_is_far_over_is_told_once() {
     let (file, told) = (sandbox.path("usage.jsonl"), sandbox.path("told"));
     let file = file.to_str().expect("text");
     let notify = format!("echo $DIVVY_USER $DIVVY_USED $DIVVY_SHARE $DIVVY_SPAN >> {}", told.display());
-    let record = sandbox.start(&[
+    let words = [
         "usage", "record", file, "--system", "--every", "200ms", "--write", "500ms", "--notify", &notify,
         "--span", "2s", "--again", "1h",
-    ]);
+    ];
+    let record = sandbox.start(&words);
     eventually("the file", || std::fs::metadata(file).ok());
     // Bob, who has a hundredth, has all of it, as long as alice sleeps; on a busy machine that may be little.
     let _busy = spawn(bob, &["run", "--name", "busy", "--", "sh", "-c", SPIN]);
@@ -108,10 +109,7 @@ fn what_users_used_is_written_down_and_who_is_far_over_is_told_once() {
     assert_eq!(told_times(), 1);
     // Nor by the next one, which remembers; where nothing is remembered, bob is told anew.
     for expected in [1, 2] {
-        let again = sandbox.start(&[
-            "usage", "record", file, "--system", "--every", "200ms", "--write", "500ms", "--notify", &notify,
-            "--span", "2s", "--again", "1h",
-        ]);
+        let again = sandbox.start(&words);
         if expected == 1 {
             // Bob, whom nobody interrupts, is far over for all of the 2 s, and it is written down.
             let lines = || std::fs::read_to_string(file).expect("usage").lines().count();
@@ -125,9 +123,28 @@ fn what_users_used_is_written_down_and_who_is_far_over_is_told_once() {
         assert_eq!(told_times(), expected);
         std::fs::remove_file(sandbox.path("usage.jsonl.told")).expect("what is remembered");
     }
+    check_failing_word(&sandbox, file, bob);
     let table = String::from_utf8(sandbox.run(&["usage", "report", file]).stdout).expect("text");
     assert!(table.starts_with("user") && table.lines().count() == 5, "{table}");
     assert!(table.lines().any(|line| line.starts_with(&bob.to_string())), "{table}");
+}
+
+/// A command that fails has told nobody: it is said, and tried again for `user`, who is far over.
+fn check_failing_word(sandbox: &Sandbox, file: &str, user: u32) {
+    let tried = sandbox.path("tried");
+    let fails = format!("echo $DIVVY_USER >> {}; exit 3", tried.display());
+    let record = sandbox.start(&[
+        "usage", "record", file, "--system", "--every", "200ms", "--notify", &fails, "--span", "1s",
+        "--again", "1h",
+    ]);
+    eventually("a second try", || {
+        let tries = std::fs::read_to_string(&tried).ok()?.lines().count();
+        (tries >= 2).then_some(())
+    });
+    record.signal(Signal::TERM);
+    let said = record.end().stderr;
+    let line = format!("divvy usage: --notify for {user}: exit status: 3; it is tried again in 1s\n");
+    assert!(said.starts_with(&line) && said.replace(&line, "").is_empty(), "{said}");
 }
 
 #[test]
