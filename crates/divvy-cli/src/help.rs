@@ -47,10 +47,11 @@ Names:
 
 /// How the help of a command ends.
 struct Ending {
-    /// The command, as it is typed after `divvy`.
+    /// The command, as it is typed after `divvy`; nothing for `divvy` itself.
     path: &'static str,
     /// Command lines, with a word about each.
     examples: &'static [(&'static str, &'static str)],
+    /// None for a command that does nothing without one of its own commands, which have theirs.
     ends: &'static [End],
 }
 
@@ -62,8 +63,32 @@ const fn ending(
     Ending { path, examples, ends }
 }
 
-/// Each command that does something. What only has subcommands has their help.
+/// Each command, and `divvy` itself.
 const ENDINGS: &[Ending] = &[
+    ending(
+        "",
+        &[
+            ("divvy share 2:'make -j4' 1:'npm test'", "two commands, 2:1, until both have ended"),
+            ("divvy run -s 3 -- make -j4", "one that others may come beside"),
+            ("divvy ls", "who gets what"),
+            ("divvy doctor", "what this machine permits"),
+        ],
+        &[
+            DONE,
+            ("1", "a command failed, or what was looked at is not as it should be"),
+            USAGE,
+            ("3", "a command cannot be started, or a process not attached"),
+            FILE,
+            SYSTEM,
+            ("6", "there is no such client, process, currency, user or group"),
+            SCHEDULER,
+            ("8", "it is not yours, or the market does not permit it: an owner, or a superuser, can"),
+            ("9", "the market cannot do that, or you have as many clients as one may have"),
+            ("126", "run: the command is there and cannot be executed"),
+            ("127", "run: there is no such command"),
+            SIGNAL,
+        ],
+    ),
     ending(
         "share",
         &[
@@ -165,6 +190,14 @@ const ENDINGS: &[Ending] = &[
     ),
     ending("doctor", &[("divvy doctor", "what this machine permits")], &[DONE, USAGE, OUTPUT, SYSTEM]),
     ending(
+        "currency",
+        &[
+            ("divvy currency ls", "all that there are, and what each comes to"),
+            ("divvy currency create build", "one of your own"),
+        ],
+        &[],
+    ),
+    ending(
         "currency create",
         &[("divvy currency create build --mode 740 --group staff", "staff may fund it")],
         MARKET,
@@ -201,6 +234,14 @@ const ENDINGS: &[Ending] = &[
         MARKET,
     ),
     ending(
+        "exchange",
+        &[
+            ("divvy exchange offer --give disk:50 --want memory:20", "it waits for its complement"),
+            ("divvy exchange ls", "what holds, and what waits"),
+        ],
+        &[],
+    ),
+    ending(
         "exchange offer",
         &[("divvy exchange offer --give disk:50 --want memory:20 --for 1h", "it waits for an hour")],
         MARKET,
@@ -212,9 +253,25 @@ const ENDINGS: &[Ending] = &[
         MARKET,
     ),
     ending("nice", &[("divvy nice build 5", "5 base tickets, whoever of yours sleeps")], MARKET),
+    ending(
+        "market",
+        &[
+            ("divvy market explain build", "where its value comes from"),
+            ("divvy market audit", "who did what"),
+        ],
+        &[],
+    ),
     ending("market explain", &[("divvy market explain build", "ticket by ticket")], MARKET),
     ending("market audit", &[("divvy market audit --since 100", "from entry 100 on")], MARKET),
     ending("market bound", &[("divvy market bound alice cpu:500", "alice may issue 500")], MARKET),
+    ending(
+        "site",
+        &[
+            ("divvy site sync", "accounts and shares, as sacctmgr tells them"),
+            ("divvy site show", "the table that holds"),
+        ],
+        &[],
+    ),
     ending(
         "site sync",
         &[
@@ -243,6 +300,14 @@ const ENDINGS: &[Ending] = &[
             ),
         ],
         &[USAGE, FILE, SYSTEM, SIGNAL],
+    ),
+    ending(
+        "usage",
+        &[
+            ("divvy usage record usage.jsonl", "until Ctrl-C"),
+            ("divvy usage report usage.jsonl --since 7days", "of a week"),
+        ],
+        &[],
     ),
     ending(
         "usage record",
@@ -331,7 +396,9 @@ const ENDINGS: &[Ending] = &[
     ),
 ];
 
-const ABOVE: &str = "divvy COMMAND --help has examples, and the exit codes of that command.";
+/// Where the pages are that help texts name (`cargo xtask install` and the packages put them there).
+const PAGES: &str =
+    "Pages that are named (docs/limits.md) are below share/doc/divvy of where divvy is installed.";
 
 impl Ending {
     fn text(&self) -> String {
@@ -344,10 +411,23 @@ impl Ending {
         if self.path.split(' ').next().is_some_and(is_of_market) {
             let _ = write!(text, "\n{NAMES}\n");
         }
-        text.push_str("\nExit codes:\n");
+        if !self.ends.is_empty() {
+            text.push_str("\nExit codes:\n");
+        }
         let width = self.ends.iter().map(|(code, _)| code.len()).max().unwrap_or(0);
         for (code, about) in self.ends {
             let _ = writeln!(text, "  {code:<width$}  {about}");
+        }
+        if self.path.is_empty() || self.ends.is_empty() {
+            let command = format!("divvy {}", self.path);
+            let _ = writeln!(
+                text,
+                "\n{} COMMAND --help has examples, and the exit codes of that command.",
+                command.trim_end()
+            );
+        }
+        if self.path.is_empty() {
+            text.push_str(PAGES);
         }
         text.trim_end().to_owned()
     }
@@ -372,7 +452,6 @@ pub(crate) fn with_endings(command: Command) -> Command {
             command.mut_args(|arg| if takes_value(&arg) { arg.allow_negative_numbers(true) } else { arg });
         match ENDINGS.iter().find(|ending| ending.path == path) {
             Some(ending) => command.after_help(ending.text()),
-            None if path.is_empty() => command.after_help(ABOVE),
             None => command,
         }
     }
@@ -383,30 +462,56 @@ pub(crate) fn with_endings(command: Command) -> Command {
 mod tests {
     use super::*;
 
-    /// What does something has an ending, and every ending is of such a command.
-    #[test]
-    fn every_command_has_examples_and_its_own_exit_codes() {
-        fn paths(command: &Command, path: &str, all: &mut Vec<String>) {
+    /// `command` and all below it, by their paths.
+    fn commands(command: Command) -> Vec<(String, Command)> {
+        fn below(command: Command, path: String, all: &mut Vec<(String, Command)>) {
             for sub in command.get_subcommands() {
                 let path = format!("{path} {}", sub.get_name()).trim_start().to_owned();
-                if !sub.is_subcommand_required_set() {
-                    all.push(path.clone());
-                    let help = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
-                    assert!(
-                        help.contains("Examples:\n") && help.contains("Exit codes:\n"),
-                        "divvy {path}: {help}"
-                    );
-                }
-                paths(sub, &path, all);
+                below(sub.clone(), path, all);
             }
+            all.push((path, command));
         }
         let mut all = Vec::new();
-        paths(&crate::command(), "", &mut all);
+        below(command, String::new(), &mut all);
+        all
+    }
+
+    /// Every command has an ending, and every ending is of a command. Who does nothing without one of its own commands says where
+    /// the exit codes are.
+    #[test]
+    fn every_command_has_examples_and_its_own_exit_codes() {
+        let mut all = Vec::new();
+        for (path, command) in commands(crate::command()) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Examples:\n"), "divvy {path}: {help}");
+            let only_has_commands = command.is_subcommand_required_set();
+            let elsewhere = format!("{} COMMAND --help has", format!("divvy {path}").trim_end());
+            assert_eq!(help.contains(&elsewhere), only_has_commands, "divvy {path}: {help}");
+            assert_eq!(
+                help.contains("Exit codes:\n"),
+                !only_has_commands || path.is_empty(),
+                "divvy {path}: {help}"
+            );
+            all.push(path);
+        }
         all.sort();
         let mut known: Vec<&str> = ENDINGS.iter().map(|ending| ending.path).collect();
         known.sort_unstable();
         assert_eq!(all, known);
-        assert!(all.len() >= 40, "{all:?}");
+        assert!(all.len() >= 46, "{all:?}");
+    }
+
+    /// A line of usage names no option that the help below it does not have.
+    #[test]
+    fn no_usage_names_what_is_hidden() {
+        for (path, mut command) in commands(crate::command()) {
+            let usage = command.render_usage().to_string();
+            for hidden in command.get_arguments().filter(|arg| arg.is_hide_set()) {
+                let name = hidden.get_long().map(|long| format!("--{long}"));
+                let is_named = name.is_some_and(|name| usage.contains(&name));
+                assert!(!is_named, "divvy {path}: {} in {usage}", hidden.get_id());
+            }
+        }
     }
 
     /// The words of a command line, as a shell takes them apart: of quotes and redirections no more than the examples have.
@@ -428,7 +533,8 @@ mod tests {
         for ending in ENDINGS {
             assert!(!ending.examples.is_empty(), "{}", ending.path);
             for (example, about) in ending.examples {
-                assert!(example.starts_with(&format!("divvy {}", ending.path)), "{example}");
+                let command = format!("divvy {}", ending.path);
+                assert!(example.starts_with(&command), "{example}");
                 assert!(!about.is_empty());
                 let read = crate::command().try_get_matches_from(words(example));
                 assert!(read.is_ok(), "{example}: {}", read.unwrap_err());

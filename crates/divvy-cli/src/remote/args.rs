@@ -117,6 +117,8 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, ClapArgs)]
 #[command(group = ArgGroup::new("who").required(true).args(["selector", "tree", "user", "session", "cgroup"]))]
+// The other ways to say who are hidden.
+#[command(override_usage = "divvy attach [OPTIONS] <SELECTOR>")]
 pub(crate) struct AttachArgs {
     #[command(flatten)]
     pub(crate) terms: Terms,
