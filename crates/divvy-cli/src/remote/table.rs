@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use divvy_api::runs::ShareRun;
 use divvy_api::types::{BackendInfo, Client, Clients, Group, Pressure, Status};
+use divvy_linux::CpuMask;
 use divvy_policy::CpuLimit;
 use rustix::termios::tcgetwinsize;
 
@@ -140,27 +141,43 @@ pub(super) fn lines(clients: &Clients, width: Width) -> Vec<String> {
     }));
     let of_client = |client: &Client| Some(format!("{}: {}", client.name, uses(client)?));
     lines.extend(clients.clients.iter().filter(|_| wide).filter_map(of_client));
-    let window = seconds(clients.window_ns);
+    let window = span(clients.window_ns);
     lines.push(match width {
-        Width::Columns(..LINE) => format!("achieved: in the last {window:.1} s"),
-        _ => {
-            format!("achieved: of all clients' CPU time in the {window:.1} s since shares or clients changed")
-        }
+        Width::Columns(..LINE) => format!("achieved: in the last {window}"),
+        _ => format!("achieved: of all clients' CPU time in the {window} since shares or clients changed"),
     });
     lines
 }
 
+/// A time as a number of at most four characters and its unit: `5.3 s`, `120 s`, `2.8 h`.
+fn span(ns: u64) -> String {
+    let seconds = seconds(ns);
+    // As many of a unit are rounded to four digits.
+    const MOST: f64 = 9_999.5;
+    let (number, unit) = match seconds {
+        s if s < MOST => (s, "s"),
+        s if s / 3_600.0 < MOST => (s / 3_600.0, "h"),
+        s => (s / 86_400.0, "d"),
+    };
+    if number < 99.95 { format!("{number:.1} {unit}") } else { format!("{number:.0} {unit}") }
+}
+
 /// The same for a `divvy share`, which divides its tasks by itself.
 pub(super) fn of_run(run: ShareRun, width: Width) -> Vec<String> {
-    let cpus: Vec<String> = run.cpus.iter().map(u32::to_string).collect();
+    let most = match width {
+        Width::Columns(columns) => columns,
+        Width::Wide | Width::Endless => usize::MAX,
+    };
+    let line = |cpus: String| {
+        let time = span(run.uptime_ns);
+        format!("divvy share (pid {}, {}, {cpus}): divides by itself, for {time}", run.pid, run.policy)
+    };
+    let listed = line(format!("CPUs {}", run.cpus.iter().copied().collect::<CpuMask>()));
+    // Every other CPU of many is a long list.
+    let title =
+        if listed.chars().count() <= most { listed } else { line(format!("{} CPUs", run.cpus.len())) };
+    let mut lines = vec![short(&title, most.max(NAME_NARROW))];
     let all = Clients { window_ns: run.uptime_ns, age_ns: 0, clients: run.clients, groups: Vec::new() };
-    let mut lines = vec![format!(
-        "divvy share (pid {}, {}, CPUs {}): divides its tasks by itself, since {:.1} s",
-        run.pid,
-        run.policy,
-        cpus.join(","),
-        seconds(run.uptime_ns)
-    )];
     lines.extend(self::lines(&all, width));
     lines.pop(); // What its fractions are of is said already.
     lines
@@ -470,6 +487,61 @@ mod tests {
         assert!(
             lines(&clients, Width::Wide)[2].starts_with("a-name-that-is-far-too-…       3     50%      1.50")
         );
+    }
+
+    /// However long ago shares changed, and whichever CPUs a run has, lines are no longer than a terminal's.
+    #[test]
+    fn lines_of_long_times_and_many_cpus_fit() {
+        const S: u64 = 1_000_000_000;
+        for (ns, expected) in [
+            (0, "0.0 s"),
+            (12_340_000_000, "12.3 s"),
+            (99_960_000_000, "100 s"),
+            (9_999 * S, "9999 s"),
+            (10_000 * S, "2.8 h"),
+            (999 * 3_600 * S, "999 h"),
+            (u64::MAX, "213504 d"),
+        ] {
+            assert_eq!(span(ns), expected);
+            let clients =
+                Clients { window_ns: ns, age_ns: 0, groups: vec![], clients: vec![client("a", 1, 0)] };
+            let lines = lines(&clients, Width::Columns(80));
+            assert!(ns == u64::MAX || lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
+        }
+        let title = |cpus: Vec<u32>, policy: &str, width| {
+            let run = ShareRun {
+                pid: 4_194_304,
+                policy: policy.into(),
+                cpus,
+                uptime_ns: 120 * S,
+                clients: vec![client("a", 1, 0)],
+            };
+            let mut lines = of_run(run, width);
+            assert_eq!(lines.len(), 3, "{lines:#?}");
+            lines.swap_remove(0)
+        };
+        let every_other: Vec<u32> = (0..128).step_by(2).collect();
+        for (cpus, policy, columns, expected) in [
+            (
+                vec![0, 1, 2, 3],
+                "exact",
+                80,
+                "divvy share (pid 4194304, exact, CPUs 0-3): divides by itself, for 120 s",
+            ),
+            (
+                every_other.clone(),
+                "alps-basic",
+                80,
+                "divvy share (pid 4194304, alps-basic, 64 CPUs): divides by itself, for 120 s",
+            ),
+            (vec![0, 1], "exact", 40, "divvy share (pid 4194304, exact, 2 CPUs…"),
+        ] {
+            let title = title(cpus, policy, Width::Columns(columns));
+            assert_eq!(title, expected);
+            assert!(title.chars().count() <= columns, "{title}");
+        }
+        let whole = title(every_other, "exact", Width::Endless);
+        assert!(whole.contains("CPUs 0,2,4,") && whole.contains(",126)"), "{whole}");
     }
 
     /// A terminal of 60 columns, or 40, shows who the clients are before it shows everything about them.
