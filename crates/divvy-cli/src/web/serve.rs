@@ -233,3 +233,33 @@ fn market(request: &Request, site: &Site) -> Answer {
 fn decoded(part: &str) -> String {
     percent_encoding::percent_decode_str(part).decode_utf8_lossy().into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    /// The picture of the market has the page's own sizes and colours: each that it is drawn with has a rule, or is the default.
+    #[test]
+    fn the_page_has_rules_for_what_the_market_is_drawn_with() {
+        let css = include_str!("page/page.css");
+        let drawn = include_str!("../market/snapshots/divvy_cli__market__tests__svg_of_an_exchange.snap");
+        let values = |attribute: &str, of: &str| {
+            let parts =
+                drawn.split(of).skip(1).filter_map(|rest| rest.split('>').next()?.split_once(attribute));
+            let values = parts.filter_map(|(_, rest)| rest.split('"').nth(1).map(str::to_owned));
+            values.collect::<std::collections::BTreeSet<_>>()
+        };
+        let sizes = values(" font-size=", "<text");
+        assert!(sizes.len() >= 2, "{sizes:?}");
+        for size in sizes {
+            let rule = format!("#graph svg text[font-size=\"{size}\"] {{ font-size: {size}px; }}");
+            assert!(css.contains(&rule), "{rule}");
+        }
+        for attribute in ["fill", "stroke"] {
+            let colours = values(&format!(" {attribute}="), "<");
+            assert!(colours.len() >= 3, "{colours:?}");
+            for colour in colours.iter().filter(|colour| *colour != "none") {
+                let rule = format!("#graph [{attribute}=\"{colour}\"]");
+                assert!(css.contains(&rule), "{rule}");
+            }
+        }
+    }
+}
