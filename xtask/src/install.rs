@@ -1,4 +1,4 @@
-//! `divvy`, its manual pages, completions and units of systemd, where programs look for them below a prefix.
+//! `divvy`, its manual pages, completions, units of systemd and pages for users, where they are looked for below a prefix.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -34,8 +34,12 @@ pub(crate) struct InstallArgs {
 /// systemd's units of the system's divvyd.
 const UNITS: [&str; 4] =
     ["divvyd.service", "divvyd.socket", "divvy-usage.service", "divvy-site-sync.service"];
+/// What an administrator may put beside a unit.
+const DROP_INS: [&str; 1] = ["kernel.conf"];
 /// Where the units in the repository expect the programs.
 const UNITS_PREFIX: &str = "/usr/local/bin/";
+/// Where documentation is, and what is to be copied from there.
+const DOC: &str = "share/doc/divvy";
 
 /// One file: where it comes from, where it goes below the prefix, and its permissions.
 struct Item {
@@ -120,22 +124,21 @@ fn items(args: &InstallArgs, work: &Path) -> Result<Vec<Item>> {
         let name = from.file_name().unwrap_or_default();
         items.push(Item { to: Path::new("share/man/man1").join(name), from, mode: 0o644 });
     }
-    for unit in UNITS {
+    let examples = Path::new(DOC).join("examples");
+    let units = UNITS.map(|unit| (unit, PathBuf::from("lib/systemd/system")));
+    for (unit, dir) in units.into_iter().chain(DROP_INS.map(|drop_in| (drop_in, examples.clone()))) {
         let from = work.join(unit);
         let here = ci::root().join("dist/systemd").join(unit);
         let text = std::fs::read_to_string(&here).with_context(|| format!("read {}", here.display()))?;
         let bin = format!("{}/", args.prefix.join("bin").display());
         std::fs::write(&from, text.replace(UNITS_PREFIX, &bin))
             .with_context(|| format!("write {}", from.display()))?;
-        items.push(Item { from, to: Path::new("lib/systemd/system").join(unit), mode: 0o644 });
+        items.push(Item { from, to: dir.join(unit), mode: 0o644 });
     }
     for (example, mode) in [("divvyd.toml", 0o644), ("far-over", 0o755)] {
-        items.push(Item {
-            from: ci::root().join("dist").join(example),
-            to: Path::new("share/doc/divvy/examples").join(example),
-            mode,
-        });
+        items.push(Item { from: ci::root().join("dist").join(example), to: examples.join(example), mode });
     }
+    items.extend(pages_for_users()?);
     // What a distribution installs is looked for elsewhere than what its user does.
     let zsh = if args.prefix == Path::new("/usr") { "vendor-completions" } else { "site-functions" };
     for program in PROGRAMS {
@@ -147,6 +150,21 @@ fn items(args: &InstallArgs, work: &Path) -> Result<Vec<Item>> {
             items.push(Item { from: work.join("completions").join(file), to: to.into(), mode: 0o644 });
         }
     }
+    Ok(items)
+}
+
+/// The pages and schemas that help texts and pages name as `docs/NAME`, under the same names.
+fn pages_for_users() -> Result<Vec<Item>> {
+    let docs = ci::root().join("docs");
+    let mut items = Vec::new();
+    for entry in std::fs::read_dir(&docs).with_context(|| format!("read {}", docs.display()))? {
+        let from = entry.with_context(|| format!("read {}", docs.display()))?.path();
+        if from.extension().is_some_and(|extension| extension == "md" || extension == "json") {
+            let name = from.file_name().unwrap_or_default();
+            items.push(Item { to: Path::new(DOC).join("docs").join(name), from, mode: 0o644 });
+        }
+    }
+    items.sort_by(|a, b| a.to.cmp(&b.to));
     Ok(items)
 }
 
@@ -271,6 +289,8 @@ mod tests {
             "lib/systemd/system/divvy-usage.service",
             "lib/systemd/system/divvy-site-sync.service",
             "share/doc/divvy/examples/divvyd.toml",
+            "share/doc/divvy/docs/limits.md",
+            "share/doc/divvy/docs/report.schema.json",
             "share/bash-completion/completions/divvyd",
             "share/zsh/site-functions/_divvyd",
             "share/fish/vendor_completions.d/divvyd.fish",
@@ -283,8 +303,16 @@ mod tests {
             let said = Command::new(root.join("bin").join(program)).output().unwrap();
             assert_eq!(said.stdout, format!("{program}\n").as_bytes());
         }
-        let unit = std::fs::read_to_string(root.join("lib/systemd/system/divvyd.service")).unwrap();
-        assert!(unit.contains("\nExecStart=/opt/divvy/bin/divvyd --system\n"), "{unit}");
+        for (file, options) in [
+            ("lib/systemd/system/divvyd.service", ""),
+            ("share/doc/divvy/examples/kernel.conf", " --backend kernel"),
+        ] {
+            let unit = std::fs::read_to_string(root.join(file)).unwrap();
+            assert!(
+                unit.contains(&format!("\nExecStart=/opt/divvy/bin/divvyd --system{options}\n")),
+                "{unit}"
+            );
+        }
         let page = std::fs::metadata(root.join("share/man/man1/divvy.1")).unwrap();
         assert_eq!(page.permissions().mode() & 0o777, 0o644);
         run(&scratch.args()).unwrap(); // Over itself.

@@ -12,6 +12,7 @@ mod page;
 use common::{lacks, skip};
 
 const INSTALL: &str = include_str!("../../docs/install.md");
+const USAGE: &str = include_str!("../../docs/usage.md");
 const TUTORIAL: &str = include_str!("../../docs/tutorial.md");
 /// What is done in the root. Each step says itself.
 const STEPS: &str = include_str!("dist/steps.sh");
@@ -137,6 +138,9 @@ fn a_package_comes_stays_and_goes_without_a_trace() {
     }
     std::fs::write(packages.join("steps.sh"), STEPS).expect("write the steps");
     std::fs::write(packages.join("install.sh"), page::block(INSTALL, "sh debian")).expect("write");
+    for (name, page) in [("enable.sh", INSTALL), ("usage.sh", USAGE)] {
+        std::fs::write(packages.join(name), page::block(page, "sh systemd")).expect("write");
+    }
     let (command, shown) = of_the_tutorial();
     std::fs::write(packages.join("tutorial.sh"), command).expect("write");
     // What is mounted here is seen by nobody else, and what is started ends with it.
@@ -217,6 +221,7 @@ fn an_archive_is_unpacked_over_a_prefix() {
     {
         assert!(prefix.join(file).is_file(), "{file}");
     }
+    check_pages(&prefix.join("share/doc/divvy"));
     std::fs::create_dir_all(prefix.join("etc/divvy")).expect("a directory");
     done(Command::new("sh").args(["-euc", remove]));
     let left = done(
@@ -347,13 +352,38 @@ fn an_installation_works_below_its_prefix_and_goes_without_a_trace() {
         "lib/systemd/system/divvy-site-sync.service",
         "share/doc/divvy/examples/divvyd.toml",
         "share/doc/divvy/examples/far-over",
+        "share/doc/divvy/examples/kernel.conf",
     ] {
         let path = prefix.join(file);
         assert!(std::fs::metadata(&path).is_ok_and(|of| of.len() > 0), "{}", path.display());
     }
+    check_pages(&prefix.join("share/doc/divvy"));
     they_run(&prefix.join("bin"));
     install(&["--uninstall"]);
     assert_eq!(files(), Vec::<PathBuf>::new());
+}
+
+/// Whatever page the help of a command names, and the README's pages, are in a directory of documentation, as they are here.
+fn check_pages(doc: &Path) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let read = |path: PathBuf| std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let sources = ["crates/divvy-cli/src", "crates/divvy-daemon/src"].map(|dir| root.join(dir));
+    let files = sources.iter().flat_map(|dir| paths(dir).into_iter().map(move |file| dir.join(file)));
+    let rust = files.filter(|file| file.extension().is_some_and(|extension| extension == "rs"));
+    let mut named = BTreeSet::new();
+    for text in rust.chain([root.join("README.md")]).map(|file| text(&read(file))) {
+        let found = text.split("docs/").skip(1).map(|rest| {
+            let end =
+                rest.find(|c: char| !(c.is_ascii_alphanumeric() || ".-".contains(c))).unwrap_or(rest.len());
+            rest[..end].trim_end_matches('.').to_owned()
+        });
+        named.extend(found.filter(|name| name.ends_with(".md") || name.ends_with(".json")));
+    }
+    assert!(named.len() >= 20 && named.contains("limits.md"), "{named:?}");
+    for name in named {
+        let page = Path::new("docs").join(name);
+        assert_eq!(read(doc.join(&page)), read(root.join(&page)), "{}", page.display());
+    }
 }
 
 /// The programs of a directory start, and one divides.

@@ -1,4 +1,4 @@
-//! `divvy_VERSION_ARCH.deb`, made by dpkg-deb: both programs, manual pages, completions, units, an example policy.
+//! `divvy_VERSION_ARCH.deb`, made by dpkg-deb: both programs, manual pages, completions, units, pages for users, examples.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;

@@ -13,13 +13,14 @@ divvy --version
 divvyd --version
 for file in man/man1/divvy.1.gz man/man1/divvy-share.1.gz man/man1/divvyd.1.gz bash-completion/completions/divvy \
     zsh/vendor-completions/_divvyd fish/vendor_completions.d/divvy.fish doc/divvy/copyright \
-    doc/divvy/examples/divvyd.toml doc/divvy/examples/far-over; do
+    doc/divvy/examples/divvyd.toml doc/divvy/examples/far-over doc/divvy/docs/limits.md doc/divvy/docs/openapi.json; do
     [ -s "/usr/share/$file" ] || die "no $file"
 done
 for unit in divvyd.service divvyd.socket divvy-usage.service divvy-site-sync.service; do
     [ -s "/usr/lib/systemd/system/$unit" ] || die "no $unit"
 done
 grep -q '^ExecStart=/usr/bin/divvyd --system$' /usr/lib/systemd/system/divvyd.service
+grep -q '^ExecStart=/usr/bin/divvyd --system --backend kernel$' /usr/share/doc/divvy/examples/kernel.conf
 [ ! -e /etc/systemd/system/sockets.target.wants/divvyd.socket ] || die 'enabled without being asked'
 bash -c 'source /usr/share/bash-completion/completions/divvy && complete -p divvy'
 
@@ -41,7 +42,25 @@ divvy currency create kept
 [ -n "$(ls /var/lib/divvy)" ] || die "no market is kept"
 
 say upgrade
+# What systemd would be asked.
+[ ! -e /usr/bin/systemctl ] || die 'systemd is here'
+printf '#!/bin/sh\necho "$@" >>/tmp/asked\n' >/usr/bin/systemctl
+chmod 755 /usr/bin/systemctl
+mkdir -p /run/systemd/system
 apt-get install -q -y /mnt/divvy_0.1.0~two_*.deb
+for unit in divvyd divvy-usage divvy-site-sync; do
+    grep -q "^try-restart .*$unit[.]service" /tmp/asked || die "$unit runs on as it was: $(cat /tmp/asked)"
+done
+# What the pages have a reader type, with the same in the place of systemd.
+sh -eu /mnt/enable.sh
+sh -eu /mnt/usage.sh
+for asked in 'enable --now divvyd.service divvyd.socket' 'enable --now divvy-usage'; do
+    grep -qx -e "$asked" /tmp/asked || die "not asked for: $asked"
+done
+grep -o '/etc/divvy/far-over' /usr/lib/systemd/system/divvy-usage.service
+[ -x /etc/divvy/far-over ] || die 'no far-over'
+rm /usr/bin/systemctl
+rmdir /run/systemd/system /run/systemd 2>/dev/null || true
 [ "$(version)" = 0.1.0~two ]
 divvy currency ls | grep -q kept
 kill $divvyd
