@@ -14,7 +14,7 @@ const PAGE: &str = include_str!("../../../../docs/admin.md");
 #[test]
 fn a_new_administrator_follows_the_page() {
     const TEST: &str = "a_new_administrator_follows_the_page";
-    let Some(machine) = OwnMachine::new(TEST, "useradd runuser pkill") else { return };
+    let Some(machine) = OwnMachine::new(TEST, "useradd runuser") else { return };
     let blocks: Vec<_> = commands(PAGE).into_iter().filter(|(block, _)| block.kind == "sh").collect();
     assert!(blocks.len() >= 8, "{blocks:#?}");
     // The page waits for numbers that are as good as those it shows; here for what the tolerance needs, however busy it is.
@@ -103,6 +103,45 @@ fn the_units_of_the_page_are_what_systemd_takes() {
     }
     let units: Vec<PathBuf> = units.iter().map(|unit| root.join(unit)).collect();
     check_units(TEST, &units);
+    // What is put beside the unit starts the same program, with one option more.
+    let unit = std::fs::read_to_string(root.join("dist/systemd/divvyd.service")).expect("the unit");
+    let starts = |text: &str| text.lines().find(|line| line.starts_with("ExecStart=/")).map(str::to_owned);
+    let [usual, beside] = [unit.as_str(), block(PAGE, "ini")].map(|text| starts(text).expect("a command"));
+    assert_eq!(beside, format!("{usual} --backend cgroup"));
+    assert!(block(PAGE, "ini").contains("\nExecStart=\n"), "which is emptied first");
+}
+
+/// With something in the place of systemd that writes down what it is asked for.
+#[test]
+fn the_units_are_installed_as_the_page_says() {
+    let Some(machine) = OwnMachine::new("the_units_are_installed_as_the_page_says", "install") else {
+        return;
+    };
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::fs::create_dir_all(machine.sandbox().path("dist/systemd")).expect("a directory");
+    for unit in ["dist/systemd/divvyd.service", "dist/systemd/divvyd.socket"] {
+        machine.sandbox().write(unit, &std::fs::read_to_string(root.join(unit)).expect(unit));
+    }
+    let before = "mkdir -p /etc/systemd/system\n\
+                  printf '#!/bin/sh\\necho \"$@\"\\n' > /usr/local/bin/systemctl && chmod 755 /usr/local/bin/systemctl\n";
+    let commands = commands(PAGE).into_iter().filter(|(block, _)| block.kind == "sh systemd");
+    let commands: String = commands.map(|(block, _)| block.text).collect();
+    let look = "stat -c '%a %n' /etc/systemd/system/divvyd.*\n";
+    let printed = machine.run(&[before.to_owned(), commands, look.to_owned()]);
+    assert_eq!(printed[1], "daemon-reload\nenable --now divvyd.service divvyd.socket\nedit divvyd\n");
+    let units = "644 /etc/systemd/system/divvyd.service\n644 /etc/systemd/system/divvyd.socket\n";
+    assert_eq!(printed[2], units);
+}
+
+/// A socket that is enabled alone has divvyd begin when it is asked: nobody would be divided from a boot until then.
+#[test]
+fn pages_enable_the_service_with_its_socket() {
+    for page in ["admin", "install", "slurm", "recipes"] {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/{page}.md"));
+        let text = std::fs::read_to_string(&path).expect("a page");
+        assert!(text.contains("systemctl enable --now divvyd.service divvyd.socket"), "{page}");
+        assert!(!text.contains("enable --now divvyd.socket"), "{page}");
+    }
 }
 
 /// That systemd has no complaints about units, where there is one to ask.

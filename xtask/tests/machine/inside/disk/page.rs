@@ -5,14 +5,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use divvy_linux::cgroup::room::{
-    Cgroup, CostModel, CostQos, CostSettings, IO_COST_MODEL, IO_COST_QOS, MEMORY_MIN,
-};
+use divvy_linux::cgroup::room::{Cgroup, CostQos, CostSettings, IO_COST_QOS, MEMORY_MIN};
 
 use super::super::backend::{dirs, eventually};
-use super::super::{Group, scratch_disk, set_scheduler};
+use super::super::{Group, ROOT, scratch_disk, set_scheduler};
 use super::MIB;
-use super::rights::{at, divvyd, put_iocost_on, tree_in};
+use super::rights::{at, divvyd, tree_in};
 use crate::page::{self, Block};
 
 const PAGE: &str = include_str!("../../../../../docs/admin.md");
@@ -83,11 +81,14 @@ fn memory_and_disk_are_traded_as_the_page_says() {
     fs::write("/bin/runuser", RUNUSER).expect("root may");
     mode("/bin/runuser", 0o755).expect("root may");
     set_scheduler(disk, "none");
-    let root = put_iocost_on(disk);
-    // Slow enough to be what the readers wait for, however busy the machine is around this one: who waits for a CPU leaves the disk to
-    // others, and parts would be those of the CPU.
-    let model = CostModel::uniform(8 * MIB, 200);
-    root.set(&IO_COST_MODEL, &CostSettings::Model(disk, model)).expect("root may");
+    let root = Cgroup::open(ROOT.as_ref()).expect("mounted");
+    // Its model is slow enough to be what the readers wait for, however busy the machine is around this one: who waits for a CPU leaves
+    // the disk to others, and parts would be those of the CPU.
+    let here = |text: &str| {
+        text.replace("/srv/data", &path).replace("/sys/block/vda/", &format!("/sys/dev/block/{disk}/"))
+    };
+    follow(&here(page::block(PAGE, "sh iocost")));
+    assert!(root.get(&IO_COST_QOS).expect("readable")[&disk].enable, "the page has put iocost on");
     let work = Group::new("work");
     let mut daemon = divvyd(&work, "[users.alice]\ncpu = 2000\n[users.bob]\ncpu = 1000\n");
     let all = page::blocks(PAGE);
@@ -95,7 +96,7 @@ fn memory_and_disk_are_traded_as_the_page_says() {
     assert_eq!(ours.len(), 3, "the blocks of the section");
     let (mut scale, mut all_mib) = (None, 0.0);
     for two in ours {
-        let printed = follow(&two[0].text.replace("/srv/data", &path));
+        let printed = follow(&here(two[0].text));
         let kept: f64 = check(two[1], &printed, &mut scale).iter().sum();
         all_mib = f64::max(all_mib, kept);
     }
