@@ -107,8 +107,9 @@ impl Plan {
                         place of --group; or set DIVVY_MODE=user to ask your own";
             return Err(Failure::new(Code::Usage, text));
         }
+        // Whether a client of these terms would be taken: of nobody, most likely, which is no error.
         let mut probe = NewClient {
-            selector: Some(format!("tree:{}", std::process::id())),
+            selector: Some(format!("session:{}", std::process::id())),
             numbered: true,
             share: 1,
             ..NewClient::default()
