@@ -64,10 +64,16 @@ impl<'a> Pair<'a> {
         self.ours.cycles.max(self.ours.long_error)
     }
 
-    /// Not a number where nobody has to wait.
     fn error(&self) -> f64 {
-        if self.contended { self.our_error() / self.theirs.windows } else { f64::NAN }
+        self.our_error() / self.theirs.windows
     }
+}
+
+/// The worst error of a cycle of those pairs in which somebody has to wait; `None` where that is in none.
+fn worst_error(pairs: &[Pair<'_>]) -> Option<f64> {
+    let mut contended = pairs.iter().filter(|pair| pair.contended).peekable();
+    contended.peek()?;
+    Some(worst(contended.map(Pair::error)))
 }
 
 /// What is said of a program over all pairs of shares: the worst of each.
@@ -77,8 +83,9 @@ struct Verdict {
     used: f64,
     rate: f64,
     hog_rate: f64,
-    /// Not a number where the program does not compute all the time.
+    /// Not a number where that is not judged.
     error: f64,
+    /// The program computes all the time, and one of the two has to wait.
     computes: bool,
     accounts: f64,
 }
@@ -134,15 +141,15 @@ fn computes(name: &str) -> bool {
 fn verdicts(results: &Results, one: Tool, other: Tool) -> Vec<Verdict> {
     let verdict = |name: &'static str| {
         let pairs = pairs(results, name, one, other);
-        let computes = computes(name);
+        let error = worst_error(&pairs).filter(|_| computes(name));
         Verdict {
             program: name,
             points: worst(pairs.iter().map(Pair::points)),
             used: least(pairs.iter().map(Pair::used)),
             rate: least(pairs.iter().map(Pair::rate)),
             hog_rate: least(pairs.iter().map(Pair::hog_rate)),
-            error: if computes { worst(pairs.iter().map(Pair::error)) } else { f64::NAN },
-            computes,
+            error: error.unwrap_or(f64::NAN),
+            computes: error.is_some(),
             accounts: worst(pairs.iter().map(|p| p.ours.accounts)),
         }
     };
@@ -485,7 +492,28 @@ fn cost_picture(s: &mut Setting, results: &Results) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use crate::paper::real::outcome::due_part;
+    use super::*;
+    use crate::paper::real::programs::all;
+
+    /// What is not judged spoils nothing that is.
+    #[test]
+    fn who_never_waits_has_no_error_to_be_judged() {
+        let row = |cycles, windows| Row {
+            cycles,
+            windows,
+            long_error: 0.0,
+            ..Row::new(&all()[0], &[1, 1], Tool::Divvy, &[])
+        };
+        let (ours, theirs) = (row(0.02, f64::NAN), row(f64::NAN, 0.4));
+        let pair = |contended| Pair { contended, ..Pair::new(&ours, &theirs) };
+        assert_eq!(worst_error(&[pair(false), pair(true)]), Some(0.05));
+        assert_eq!(worst_error(&[pair(false)]), None);
+        let unknown = Pair::new(&ours, &ours);
+        assert!(
+            worst_error(&[unknown, pair(true)]).is_some_and(f64::is_nan),
+            "what was not measured is not good"
+        );
+    }
 
     #[test]
     fn a_program_is_due_its_share_or_all_that_it_can_use() {
