@@ -75,10 +75,24 @@ fi
 echo "divvy-cli: knows no server"
 
 step packages
-# What a registry of crates would be given: versions, descriptions and files are there, and each package is built from what is in it.
-# Cargo keeps what it has unpacked and built of them by name and version, and would build against an earlier day's.
-rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/divvy-* target/packages/debug/.fingerprint/divvy-*
-CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 cargo package --workspace --exclude xtask --allow-dirty --quiet --target-dir target/packages
+# What a registry of crates would be given: versions, descriptions and files are there, and each package compiles by what is in it,
+# with the features that it asks for itself. (cargo package would build each anew, and those that it needs: 280 s for 110.)
+packages=target/packages
+rm -rf "$packages/package" "$packages/unpacked"
+cargo package --workspace --exclude xtask --allow-dirty --no-verify --quiet --target-dir "$packages"
+mkdir -p "$packages/unpacked"
+printf '[workspace]\nresolver = "3"\nmembers = ["*"]\n[patch.crates-io]\n' >"$packages/unpacked/Cargo.toml"
+cp Cargo.lock "$packages/unpacked/"
+for file in "$packages"/package/*.crate; do
+    # As new: what is looked at is when a file was written.
+    tar -xmf "$file" -C "$packages/unpacked"
+    name=$(basename "$file" .crate)
+    printf '%s = { path = "%s" }\n' "${name%-*}" "$name" >>"$packages/unpacked/Cargo.toml"
+done
+for file in "$packages"/package/*.crate; do
+    name=$(basename "$file" .crate)
+    cargo check --quiet --locked --manifest-path "$packages/unpacked/Cargo.toml" --target-dir target -p "${name%-*}"
+done
 
 step programs
 # Tests of `divvy` start this `divvyd`, which is another package's.
