@@ -180,7 +180,8 @@ fn check_inside(name: &str, machine: &[&str], group: Group) {
         Group::Others => command.extend(["--skip", DISKS, "--skip", CPUSETS, "--skip", KERNEL]),
     }
     command.extend(&wanted);
-    let mut options = vec!["--disk", "192", "--add", path];
+    // Against what hangs: on a busy host a group of tests takes longer than a machine's ten minutes.
+    let mut options = vec!["--timeout", "18m", "--disk", "192", "--add", path];
     options.extend(machine);
     let done = run(&options, &command);
     let stdout = text(&done.stdout);
