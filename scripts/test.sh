@@ -91,7 +91,7 @@ for file in "$packages"/package/*.crate; do
 done
 for file in "$packages"/package/*.crate; do
     name=$(basename "$file" .crate)
-    cargo check --quiet --locked --manifest-path "$packages/unpacked/Cargo.toml" --target-dir target -p "${name%-*}"
+    cargo check --quiet --offline --manifest-path "$packages/unpacked/Cargo.toml" --target-dir target -p "${name%-*}"
 done
 
 step programs
