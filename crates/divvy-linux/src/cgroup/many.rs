@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::files::{Files, Real};
 use super::leaf::Leaf;
+use super::rights::Offers;
 use super::survey::{Enable, Ground, Hierarchy, Survey};
 use super::tree::{Purpose, Tree};
 use super::users::{Check, Due, WithLeaves};
@@ -83,7 +84,7 @@ impl WithLeaves for Vec<Option<Leaf>> {
 }
 
 impl ManyLeaves {
-    /// One leaf for each of `users`, in its cgroup: cgroups of the kernel's below ours, or plain directories in `plain`.
+    /// One leaf for each of `users`, in its cgroup: cgroups of the kernel's below ours, which weigh the CPU and nothing else, or plain directories in `plain`.
     ///
     /// # Errors
     /// Why there can be none.
@@ -110,6 +111,9 @@ impl ManyLeaves {
         let start = procfs::stat(own).ok().flatten().ok_or("no entry of its own in /proc")?.start;
         let shared: Rc<dyn Files> = Rc::<Counted>::clone(&files);
         let mut tree = Tree::with_files(ground, Purpose::Keep, own, start, shared);
+        // Weights of the CPU alone. Linux numbers 65535 cgroups with the controller `memory`, and `io` brings that with it, unseen:
+        // where it is on, one more is refused as busy.
+        tree.offers = Offers::default();
         let made = || -> Result<Self> {
             tree.make(1)?;
             let leaves = users.iter().enumerate();
