@@ -130,6 +130,9 @@ struct dv_state {
 	u32 heap[DV_MAX]; /* of those that wait; PBS: a list of them, in no order */
 	u64 sums[DV_MAX]; /* lottery: Fenwick tree; entry i is node i + 1 */
 	struct dv_client clients[DV_MAX];
+	/* Stride: the latest time at which a client of this share was let off a lead. */
+	struct dv_clock let_off;
+	u64 let_off_share;
 };
 
 #ifdef __bpf__

@@ -66,6 +66,21 @@ DV_INLINE void dv_stride_forget(struct dv_client *c, struct dv_clock before)
 	least = dv_shift(now, zero, span, c->share);
 	if (dv_before(most, c->share, had, c->share)) {
 		c->vt = dv_before(most, c->share, before, c->share) ? before : most;
+		/*
+		 * Of several that are let off, the next one's turn is it. The queue's time goes back now and then, as somebody leaves who had a lag: all
+		 * of them are beyond the bound then, and whoever is before the others would stay so, and have their CPU alone, until that time
+		 * is there again. (Where sixty are bound to one of two CPUs and two to the other, 10 ms of it take .6 s.)
+		 */
+		if (dv.let_off_share == c->share && !dv_before(dv.let_off, c->share, c->vt, c->share)) {
+			struct dv_clock next = dv.let_off;
+
+			dv_advance(&next, 1, c->share);
+			c->vt = dv_before(next, c->share, had, c->share) ? next : had;
+		}
+		if (dv.let_off_share != c->share || dv_before(dv.let_off, c->share, c->vt, c->share)) {
+			dv.let_off = c->vt;
+			dv.let_off_share = c->share;
+		}
 		dv_stride_move(dv_service(c->vt, had, c->share), false);
 	} else if (dv_before(had, c->share, least, c->share)) {
 		c->vt = least;
