@@ -149,6 +149,17 @@ fn one_users_selectors_and_requests_are_in_no_other_users_way() {
             assert_eq!(error(&attach(uid, selector, "")), refused(409, "process-taken"), "twice");
         }
     }
+    // All that she runs, her shells too: nobody of hers could resume it. An administrator could.
+    let all = attach(alice_uid(), &format!("user:{}", alice_uid()), "");
+    assert_eq!(all.status, 201, "{all:?}");
+    let all: Value = serde_json::from_str(&all.body).expect("a client");
+    let (path, pause) = (format!("/v1/clients/{}", all["id"]), |paused| format!(r#"{{"paused":{paused}}}"#));
+    let paused = as_user(alice_uid(), || system.ask("PATCH", &path, &pause(true)));
+    assert_eq!(error(&paused), refused(403, "not-permitted"));
+    for paused in [true, false] {
+        let answer = system.ask("PATCH", &path, &pause(paused));
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
     assert_eq!(
         error(&attach(alice_uid(), &format!("name:{}", "*".repeat(1000)), "")),
         refused(400, "bad-request")

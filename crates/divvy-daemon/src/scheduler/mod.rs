@@ -362,6 +362,9 @@ impl Scheduler {
             Command::Change { key, change, who } => {
                 let client = self.book.find_present(&key, self.asker(&who))?;
                 self.check_owner(client, &who)?;
+                if change.paused == Some(true) {
+                    self.check_pause(client, &who)?;
+                }
                 self.change(client, change)?;
                 Ok(Answer::Client(Box::new(self.client(client, divvy_api::types::MEMBERS_SHOWN)?)))
             }

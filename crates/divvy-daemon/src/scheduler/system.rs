@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use divvy_engine::portion::Portions;
 use divvy_linux::cgroup::Due;
-use divvy_linux::clock;
+use divvy_linux::{Selector, clock};
 use divvy_market::{CurrencyId, Presence};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 
@@ -162,6 +162,20 @@ impl Scheduler {
         let whose = owner.map_or("divvyd", |owner| owner.user.as_str());
         let text = format!("client '{}' belongs to {whose}", entry.shown());
         Err(Refusal::new(ErrorCode::NotPermitted, text, "ask its owner, or an administrator"))
+    }
+
+    /// Refuses to pause all that whoever asks runs: their shells would be held as well, and nobody of theirs be left to resume it.
+    pub(super) fn check_pause(&self, client: ClientId, who: &Who) -> Result<(), Refusal> {
+        let (Some(system), Some(entry)) = (&self.system, self.book.entry(client)) else { return Ok(()) };
+        if entry.selector != Selector::User(who.uid).to_string() || system.admins().include(who) {
+            return Ok(());
+        }
+        let text = format!(
+            "client '{}' is all that you run, your shells too: nobody would be left to resume it",
+            entry.shown()
+        );
+        let fix = "pause a client of yours beside it (divvy run, divvy attach), or ask an administrator";
+        Err(Refusal::new(ErrorCode::NotPermitted, text, fix))
     }
 
     /// Between two turns: says who competes by now, and takes in what everybody is worth.
