@@ -309,13 +309,13 @@ pub fn main() -> ExitCode {
     let args = match parse(&std::env::args_os().collect::<Vec<_>>()) {
         Ok(args) => args,
         // Help and version are no errors, if they can be read.
-        Err(e) if !e.use_stderr() => match stdout() {
-            Ok(_) => e.exit(),
-            Err(closed) => {
-                tell(format_args!("divvy: {}", not_written(closed).text));
-                return ExitCode::from(Code::File.number());
-            }
-        },
+        Err(e) if !e.use_stderr() => {
+            let written = stdout().and_then(|out| e.print().and_then(|()| out.lock().flush()));
+            let lost = written.err().filter(|e| e.kind() != std::io::ErrorKind::BrokenPipe).map(not_written);
+            let Some(Failure { code, text }) = lost else { return ExitCode::SUCCESS };
+            tell(format_args!("divvy: {text}"));
+            return ExitCode::from(code.number());
+        }
         // Who says nothing at all asks what there is to say.
         Err(e) if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             tell(e.render());

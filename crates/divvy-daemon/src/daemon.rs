@@ -188,9 +188,14 @@ pub fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         // Help and version are no errors, if they can be read.
-        Err(e) if !e.use_stderr() && !divvy_linux::stdio::stdout_was_closed() => e.exit(),
         Err(e) if !e.use_stderr() => {
-            say(format_args!("write to standard output: {}", std::io::Error::from_raw_os_error(libc::EBADF)));
+            let closed = || Err(std::io::Error::from_raw_os_error(libc::EBADF));
+            let written = if divvy_linux::stdio::stdout_was_closed() { closed() } else { e.print() };
+            let written = written.and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
+            let Some(e) = written.err().filter(|e| e.kind() != std::io::ErrorKind::BrokenPipe) else {
+                return ExitCode::SUCCESS;
+            };
+            say(format_args!("write to standard output: {e}"));
             return ExitCode::from(4);
         }
         Err(e) => {

@@ -166,9 +166,15 @@ fn a_closed_output_is_said() {
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let sandbox = Sandbox::own();
-    for args in
-        [&["policies"][..], &["ls"], &["doctor"], &["sim", "--shares", "2,1"], &["completions", "bash"]]
-    {
+    for args in [
+        &["policies"][..],
+        &["ls"],
+        &["doctor"],
+        &["sim", "--shares", "2,1"],
+        &["completions", "bash"],
+        &["--help"],
+        &["--version"],
+    ] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let closed = sandbox.divvy(args).stdout(writer).stderr(Stdio::piped()).output().expect("run divvy");
