@@ -29,6 +29,9 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
     group::set(&mut new, args.group.as_ref());
     if args.dry_run {
         let plan = args.ask.of.ask(|api| api.plan(&new))?;
+        if plan.members.iter().all(|member| !member.scheduled) {
+            tell(nobody_yet(&plan.selector));
+        }
         print(if args.ask.json { json(&plan)? } else { planned(&plan) })?;
     } else {
         args.ask.of.warn_of_own();
