@@ -195,7 +195,7 @@ pub(crate) fn all(words: &[String], file: Option<&Path>) -> Result<Vec<Task>, Fa
     }
     for task in &mut tasks {
         if let What::Command(command) = &mut task.what {
-            check_program(&plain(&task.name), command)?;
+            check_program(Some(&plain(&task.name)), command)?;
             shell::spare(command);
         }
     }
@@ -436,7 +436,9 @@ fn name_apart(tasks: &mut [Task]) {
 
 /// Finds a program that is not there before anything is started: an argument vector's first word, or the first word
 /// of a shell command where that is a plain name.
-fn check_program(name: &str, command: &Command) -> Result<(), Failure> {
+///
+/// `task` is what it is called, of several.
+fn check_program(task: Option<&str>, command: &Command) -> Result<(), Failure> {
     let dir = command.dir.as_deref();
     let (program, by_shell) = match command.argv.as_slice() {
         [sh, flag, line] if sh == "/bin/sh" && flag == "-c" => {
@@ -456,10 +458,11 @@ fn check_program(name: &str, command: &Command) -> Result<(), Failure> {
         return Ok(());
     }
     let text = if paths(&program, dir).iter().any(|path| path.exists()) {
-        format!("{name}: '{program}' cannot be executed; check what it is, and its permissions")
+        format!("'{program}' cannot be executed; check what it is, and its permissions")
     } else {
-        format!("{name}: command not found: '{program}'; check the name or give its full path")
+        format!("command not found: '{program}'; check the name or give its full path")
     };
+    let text = task.map_or_else(|| text.clone(), |task| format!("{task}: {text}"));
     Err(Failure::new(Code::NotStarted, text))
 }
 
@@ -474,7 +477,7 @@ pub(crate) fn check_command(program: &OsStr) -> Result<(), Failure> {
     }
     let name = program.to_string_lossy();
     let command = Command { argv: vec![program.to_owned()], ..Command::default() };
-    check_program(&first_word(&name), &command).map_err(|failure| {
+    check_program(None, &command).map_err(|failure| {
         let exists = paths(&name, None).iter().any(|path| path.exists());
         Failure { code: if exists { Code::NotExecutable } else { Code::NotFound }, ..failure }
     })
