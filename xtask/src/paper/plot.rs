@@ -365,6 +365,9 @@ fn label(value: f64, axis: Axis) -> String {
     let value = if axis == Axis::Log { 10_f64.powf(value) } else { value };
     let digits = if value == 0.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize };
     let text = format!("{value:.digits$}");
+    if text.chars().all(|c| matches!(c, '-' | '0' | '.')) {
+        return "0".to_owned(); // Of a tick that rounding has put beside it.
+    }
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
@@ -376,6 +379,7 @@ mod tests {
     fn labels_are_short() {
         let linear = [0.0, 0.25, 12.5, 1000.0].map(|v| label(v, Axis::Linear));
         assert_eq!(linear, ["0", "0.25", "12.5", "1000"]);
+        assert_eq!([-1e-17, 1e-17].map(|v| label(v, Axis::Linear)), ["0", "0"]);
         assert_eq!([-2.0, 0.0, 2.0].map(|v| label(v, Axis::Log)), ["0.01", "1", "100"]);
     }
 
