@@ -69,11 +69,11 @@ fn what_users_used_is_written_down_and_who_is_far_over_is_told_once() {
     let (file, told) = (sandbox.path("usage.jsonl"), sandbox.path("told"));
     let file = file.to_str().expect("text");
     let notify = format!("echo $DIVVY_USER $DIVVY_USED $DIVVY_SHARE $DIVVY_SPAN >> {}", told.display());
-    let words = [
+    let recorder = [
         "usage", "record", file, "--system", "--every", "200ms", "--write", "500ms", "--notify", &notify,
         "--span", "2s", "--again", "1h",
     ];
-    let record = sandbox.start(&words);
+    let record = sandbox.start(&recorder);
     eventually("the file", || std::fs::metadata(file).ok());
     // Bob, who has a hundredth, has all of it, as long as alice sleeps; on a busy machine that may be little.
     let _busy = spawn(bob, &["run", "--name", "busy", "--", "sh", "-c", SPIN]);
@@ -109,7 +109,7 @@ fn what_users_used_is_written_down_and_who_is_far_over_is_told_once() {
     assert_eq!(told_times(), 1);
     // Nor by the next one, which remembers; where nothing is remembered, bob is told anew.
     for expected in [1, 2] {
-        let again = sandbox.start(&words);
+        let again = sandbox.start(&recorder);
         if expected == 1 {
             // Bob, whom nobody interrupts, is far over for all of the 2 s, and it is written down.
             let lines = || std::fs::read_to_string(file).expect("usage").lines().count();
