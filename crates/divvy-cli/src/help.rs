@@ -73,21 +73,7 @@ const ENDINGS: &[Ending] = &[
             ("divvy ls", "who gets what"),
             ("divvy doctor", "what this machine permits"),
         ],
-        &[
-            DONE,
-            ("1", "a command failed, or what was looked at is not as it should be"),
-            USAGE,
-            ("3", "a command cannot be started, or a process not attached"),
-            FILE,
-            SYSTEM,
-            ("6", "there is no such client, process, currency, user or group"),
-            SCHEDULER,
-            ("8", "it is not yours, or the market does not permit it: an owner, or a superuser, can"),
-            ("9", "the market cannot do that, or you have as many clients as one may have"),
-            ("126", "run: the command is there and cannot be executed"),
-            ("127", "run: there is no such command"),
-            SIGNAL,
-        ],
+        &[],
     ),
     ending(
         "share",
@@ -418,7 +404,7 @@ impl Ending {
         for (code, about) in self.ends {
             let _ = writeln!(text, "  {code:<width$}  {about}");
         }
-        if self.path.is_empty() || self.ends.is_empty() {
+        if self.ends.is_empty() {
             let command = format!("divvy {}", self.path);
             let _ = writeln!(
                 text,
@@ -487,11 +473,7 @@ mod tests {
             let only_has_commands = command.is_subcommand_required_set();
             let elsewhere = format!("{} COMMAND --help has", format!("divvy {path}").trim_end());
             assert_eq!(help.contains(&elsewhere), only_has_commands, "divvy {path}: {help}");
-            assert_eq!(
-                help.contains("Exit codes:\n"),
-                !only_has_commands || path.is_empty(),
-                "divvy {path}: {help}"
-            );
+            assert_eq!(help.contains("Exit codes:\n"), !only_has_commands, "divvy {path}: {help}");
             all.push(path);
         }
         all.sort();
