@@ -69,11 +69,11 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// The worst error of a cycle of those pairs in which somebody has to wait; `None` where that is in none.
+/// The worst error of a cycle of those pairs in which somebody has to wait; `None` where all were measured and that is in none.
 fn worst_error(pairs: &[Pair<'_>]) -> Option<f64> {
     let mut contended = pairs.iter().filter(|pair| pair.contended).peekable();
-    contended.peek()?;
-    Some(worst(contended.map(Pair::error)))
+    let nobody_waits = pairs.len() == SHARES.len() && contended.peek().is_none();
+    (!nobody_waits).then(|| worst(contended.map(Pair::error)))
 }
 
 /// What is said of a program over all pairs of shares: the worst of each.
@@ -103,7 +103,7 @@ fn pairs<'a>(results: &'a Results, program: &str, one: Tool, other: Tool) -> Vec
         let can_use = alone.map(|row| row.program_used);
         Some(Pair {
             due: can_use.map(|all| due_part(shares, all, ours.used)),
-            contended: can_use.is_none_or(|all| part(shares) < all * CONTENDED),
+            contended: can_use.is_none_or(|all| all.is_nan() || part(shares) < all * CONTENDED),
             ..Pair::new(ours, theirs)
         })
     };
@@ -504,10 +504,13 @@ mod tests {
             long_error: 0.0,
             ..Row::new(&all()[0], &[1, 1], Tool::Divvy, &[])
         };
-        let (ours, theirs) = (row(0.02, f64::NAN), row(f64::NAN, 0.4));
+        let (ours, theirs) = (row(0.125, f64::NAN), row(f64::NAN, 0.5));
         let pair = |contended| Pair { contended, ..Pair::new(&ours, &theirs) };
-        assert_eq!(worst_error(&[pair(false), pair(true)]), Some(0.05));
-        assert_eq!(worst_error(&[pair(false)]), None);
+        assert_eq!(worst_error(&[pair(false), pair(true)]), Some(0.25));
+        assert_eq!(worst_error(&SHARES.map(|_| pair(false))), None);
+        for pairs in [&[][..], &[pair(false)]] {
+            assert!(worst_error(pairs).is_some_and(f64::is_nan), "what was not measured is not good");
+        }
         let unknown = Pair::new(&ours, &ours);
         assert!(
             worst_error(&[unknown, pair(true)]).is_some_and(f64::is_nan),
