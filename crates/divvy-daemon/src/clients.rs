@@ -209,7 +209,8 @@ async fn set_terms(scheduler: Scheduler, market: Market, who: Who, key: String, 
     }
     let of_limits = Change { limit_ppm: change.limit_ppm, bounds, ..Change::default() };
     let noted = Noted::new(&who, &key, Some(change));
-    let owned = scheduler.ask(Command::Owned { key, who: who.clone() }).await;
+    let owned =
+        scheduler.ask(Command::Owned { key, who: who.clone(), pauses: change.paused == Some(true) }).await;
     let Answer::Owned(id, owner, had, had_cpus) = noted.if_denied(&market, owned).await? else {
         return Err(unexpected());
     };
@@ -257,7 +258,7 @@ async fn set_terms(scheduler: Scheduler, market: Market, who: Who, key: String, 
 
 async fn let_go(scheduler: Scheduler, market: Market, who: Who, key: String) -> Answered {
     let noted = || Noted::new(&who, &key, None);
-    let owned = scheduler.ask(Command::Owned { key: key.clone(), who: who.clone() }).await;
+    let owned = scheduler.ask(Command::Owned { key: key.clone(), who: who.clone(), pauses: false }).await;
     let Answer::Owned(id, owner, ..) = noted().if_denied(&market, owned).await? else {
         return Err(unexpected());
     };

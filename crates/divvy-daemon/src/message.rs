@@ -43,10 +43,11 @@ pub(crate) enum Command {
     Show {
         key: String,
     },
-    /// Whose a client is; refused to whom may not change it.
+    /// Whose a client is; refused to whom may not change it, or not pause it, if it is to be paused.
     Owned {
         key: String,
         who: Who,
+        pauses: bool,
     },
     Change {
         key: String,

@@ -156,6 +156,11 @@ fn one_users_selectors_and_requests_are_in_no_other_users_way() {
     let (path, pause) = (format!("/v1/clients/{}", all["id"]), |paused| format!(r#"{{"paused":{paused}}}"#));
     let paused = as_user(alice_uid(), || system.ask("PATCH", &path, &pause(true)));
     assert_eq!(error(&paused), refused(403, "not-permitted"));
+    // Nor is anything else done that was asked for with it.
+    let both = as_user(alice_uid(), || system.ask("PATCH", &path, r#"{"share":7,"paused":true}"#));
+    assert_eq!(error(&both), refused(403, "not-permitted"));
+    let now: Value = serde_json::from_str(&system.ask("GET", &path, "").body).expect("a client");
+    assert_eq!(now["share"], 1, "{now}");
     for paused in [true, false] {
         let answer = system.ask("PATCH", &path, &pause(paused));
         assert_eq!(answer.status, 200, "{answer:?}");

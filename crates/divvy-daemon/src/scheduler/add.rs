@@ -241,9 +241,7 @@ impl Scheduler {
     /// The market's client of user `uid` that process `pid` or an ancestor of it is in.
     fn parent_of(&self, pid: Pid, uid: u32) -> Option<CurrencyId> {
         let host = self.engine.host();
-        let above = |pid: &Pid| divvy_linux::procfs::stat(*pid).ok().flatten()?.ppid;
-        let mut line = std::iter::successors(Some(pid), above).take(ANCESTORS_MAX);
-        line.find_map(|pid| {
+        ancestry(pid).find_map(|pid| {
             let owner = self.book.entry(host.client_of(pid)?)?.owner.as_ref()?;
             (owner.uid == uid).then_some(owner.currency)
         })
@@ -362,6 +360,12 @@ impl Scheduler {
             members: members.collect(),
         }))
     }
+}
+
+/// A process, its parent, and so on.
+pub(super) fn ancestry(pid: Pid) -> impl Iterator<Item = Pid> {
+    let above = |pid: &Pid| divvy_linux::procfs::stat(*pid).ok().flatten()?.ppid;
+    std::iter::successors(Some(pid), above).take(ANCESTORS_MAX)
 }
 
 /// What a client is called that nobody has named.

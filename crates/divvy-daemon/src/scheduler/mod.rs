@@ -347,9 +347,12 @@ impl Scheduler {
                 self.stay_a_while();
                 answer
             }
-            Command::Owned { key, who } => {
+            Command::Owned { key, who, pauses } => {
                 let client = self.book.find_present(&key, self.asker(&who))?;
                 self.check_owner(client, &who)?;
+                if pauses {
+                    self.check_pause(client, &who)?;
+                }
                 let owner = self.book.entry(client).and_then(|entry| entry.owner.clone());
                 let owner = owner.ok_or_else(|| internal_text("a client without an owner"))?;
                 let cpus = self.book.entry(client).and_then(|entry| entry.bounds.cpus).unwrap_or_default();

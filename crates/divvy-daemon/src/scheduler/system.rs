@@ -14,6 +14,7 @@ use divvy_market::{CurrencyId, Presence};
 use divvy_policy::{ClientId, Instant, Nanos, Share};
 
 use super::Scheduler;
+use super::add::ancestry;
 use super::presence::Presences;
 use super::worth::{Values, Worth};
 use crate::market::message::Who;
@@ -164,16 +165,20 @@ impl Scheduler {
         Err(Refusal::new(ErrorCode::NotPermitted, text, "ask its owner, or an administrator"))
     }
 
-    /// Refuses to pause all that whoever asks runs: their shells would be held as well, and nobody of theirs be left to resume it.
+    /// Refuses to pause all that whoever asks runs, and what they ask from: their shells would be held as well, and nobody of theirs be
+    /// left to resume it.
     pub(super) fn check_pause(&self, client: ClientId, who: &Who) -> Result<(), Refusal> {
         let (Some(system), Some(entry)) = (&self.system, self.book.entry(client)) else { return Ok(()) };
-        if entry.selector != Selector::User(who.uid).to_string() || system.admins().include(who) {
+        let is_all = entry.selector == Selector::User(who.uid).to_string();
+        let asks_from_it = || {
+            who.process()
+                .is_some_and(|pid| ancestry(pid).any(|pid| self.engine.host().client_of(pid) == Some(client)))
+        };
+        if system.admins().include(who) || !is_all && !asks_from_it() {
             return Ok(());
         }
-        let text = format!(
-            "client '{}' is all that you run, your shells too: nobody would be left to resume it",
-            entry.shown()
-        );
+        let what = if is_all { "is all that you run, your shells too" } else { "has the shell that asks" };
+        let text = format!("client '{}' {what}: nobody would be left to resume it", entry.shown());
         let fix = "pause a client of yours beside it (divvy run, divvy attach), or ask an administrator";
         Err(Refusal::new(ErrorCode::NotPermitted, text, fix))
     }
