@@ -698,7 +698,7 @@ impl<'a> Run<'a> {
             give_up_on_stderr();
         }
         let Self {
-            engine,
+            mut engine,
             args,
             plain,
             plain_dropped,
@@ -708,6 +708,7 @@ impl<'a> Run<'a> {
             trace_name,
             ..
         } = self;
+        engine.host_mut().reap_the_last();
         // Nothing is left to be scheduled, and signals do again what they do to everybody: whatever is waited for from
         // here on, Ctrl-C ends it.
         drop(engine);

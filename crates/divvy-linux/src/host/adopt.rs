@@ -12,6 +12,8 @@ use crate::procfs::Latest;
 use crate::spawn::{next_ended, wait_for};
 use crate::{Pid, clock};
 
+/// At the end those of our children that are about to end are waited for so long.
+const LAST_WAIT: Nanos = Nanos::from_millis(50);
 /// So many clients that all of our children can be looked at whenever one ends.
 const FEW_CLIENTS: usize = 64;
 
@@ -61,6 +63,25 @@ impl LinuxHost {
             self.settle(client.index());
         }
         self.look_at_ending();
+    }
+
+    /// Waits for children of ours that are about to end, a moment at most. A cgroup is empty, and its client gone, shortly before
+    /// the last process that was in it can be waited for. If we ended first, the first process of the machine would wait for it,
+    /// and its CPU time would be missing in what whoever has started us is told of us.
+    pub fn reap_the_last(&mut self) {
+        let until = clock::now() + LAST_WAIT;
+        loop {
+            self.reap();
+            let own = rustix::process::getpid();
+            let mut children = Vec::new();
+            let _ = crate::procfs::children(own, own, &mut children);
+            let guardian = self.guardian();
+            let some = children.into_iter().any(|pid| Some(pid) != guardian && is_about_to_end(pid));
+            if !some || clock::now() >= until {
+                return;
+            }
+            clock::sleep(Nanos::from_micros(200));
+        }
     }
 
     /// Commands whose leaders have ended are gone when nobody of them is left.
@@ -204,6 +225,11 @@ impl LinuxHost {
             self.look_at_ending();
         }
     }
+}
+
+/// Whether a process has no memory any more, and so no arguments: it gives that back before it leaves its cgroup.
+fn is_about_to_end(pid: Pid) -> bool {
+    std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|arguments| arguments.is_empty())
 }
 
 /// The variable in a command's environment that says whose its processes are, whatever session they go to.
