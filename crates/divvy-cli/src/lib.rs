@@ -211,16 +211,8 @@ pub(crate) fn deliver(text: impl std::fmt::Display) -> Result<(), Failure> {
 }
 
 fn write_out(text: impl std::fmt::Display) -> std::io::Result<()> {
-    let mut out = stdout()?.lock();
+    let mut out = divvy_linux::stdio::stdout()?.lock();
     writeln!(out, "{text}").and_then(|()| out.flush())
-}
-
-/// Standard output, for whatever is written there.
-///
-/// # Errors
-/// `EBADF` where it was closed: it is nobody's then, though nothing that is written there fails.
-pub(crate) fn stdout() -> std::io::Result<std::io::Stdout> {
-    if divvy_linux::stdio::stdout_was_closed() { Err(Errno::BADF.into()) } else { Ok(std::io::stdout()) }
 }
 
 fn not_written(e: std::io::Error) -> Failure {
@@ -286,6 +278,14 @@ fn meant(error: &clap::Error) -> String {
         ContextValue::StyledStr(text) => Some(text.to_string()),
         _ => None,
     };
+    // `divvy share -1:true`.
+    let is_number =
+        |arg: &String| arg.strip_prefix('-').is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()));
+    if error.kind() == ErrorKind::UnknownArgument
+        && text(ContextKind::InvalidArg).as_ref().is_some_and(is_number)
+    {
+        return "; no option is a number, and a share is a whole number from 1 to 1000000".to_owned();
+    }
     // clap guesses a subcommand by its letters, whatever their order, and knows no 'rnu'.
     if let Some(word) = text(ContextKind::InvalidSubcommand) {
         let usage = text(ContextKind::Usage).unwrap_or_default();
@@ -310,9 +310,8 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         // Help and version are no errors, if they can be read.
         Err(e) if !e.use_stderr() => {
-            let written = stdout().and_then(|out| e.print().and_then(|()| out.lock().flush()));
-            let lost = written.err().filter(|e| e.kind() != std::io::ErrorKind::BrokenPipe).map(not_written);
-            let Some(Failure { code, text }) = lost else { return ExitCode::SUCCESS };
+            let lost = divvy_linux::stdio::print_by(|| e.print()).map_err(not_written);
+            let Err(Failure { code, text }) = lost else { return ExitCode::SUCCESS };
             tell(format_args!("divvy: {text}"));
             return ExitCode::from(code.number());
         }
@@ -432,7 +431,10 @@ mod tests {
         // What no option takes is still what it is.
         let words: Vec<OsString> = "divvy share --quiet -5x 1:x".split(' ').map(OsString::from).collect();
         let said = one_line(&parse(&words).expect_err("no such option"));
-        assert!(said.contains("unexpected argument '-5'"), "{said}");
+        assert_eq!(
+            said,
+            "unexpected argument '-5' found; no option is a number, and a share is a whole number from 1 to 1000000"
+        );
     }
 
     #[test]

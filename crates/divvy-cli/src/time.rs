@@ -8,7 +8,10 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text.trim_start().starts_with('-') {
         return Err(format!("a time is not negative; {example}"));
     }
-    humantime::parse_duration(text).map_err(|e| format!("{e}; {example}"))
+    humantime::parse_duration(text).map_err(|e| match e {
+        humantime::DurationError::NumberOverflow => format!("that is longer than can be counted; {example}"),
+        _ => format!("that is no time; {example}"),
+    })
 }
 
 #[cfg(test)]
@@ -18,7 +21,12 @@ mod tests {
     #[test]
     fn times_are_read_or_it_is_said_what_to_write() {
         assert_eq!(parse("1m 30s"), Ok(Duration::from_secs(90)));
-        for (text, why) in [("-1s", "a time is not negative; write "), ("5", "as in 30s, 2m or 500ms")] {
+        for (text, why) in [
+            ("-1s", "a time is not negative; write "),
+            ("5", "that is no time; write a number and its unit, as in 30s, 2m or 500ms"),
+            ("abc", "that is no time; write "),
+            ("99999999999999999999s", "longer than can be counted; write "),
+        ] {
             let said = parse(text).expect_err(text);
             assert!(said.contains(why), "{text}: {said}");
         }

@@ -189,12 +189,7 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         // Help and version are no errors, if they can be read.
         Err(e) if !e.use_stderr() => {
-            let closed = || Err(std::io::Error::from_raw_os_error(libc::EBADF));
-            let written = if divvy_linux::stdio::stdout_was_closed() { closed() } else { e.print() };
-            let written = written.and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
-            let Some(e) = written.err().filter(|e| e.kind() != std::io::ErrorKind::BrokenPipe) else {
-                return ExitCode::SUCCESS;
-            };
+            let Err(e) = divvy_linux::stdio::print_by(|| e.print()) else { return ExitCode::SUCCESS };
             say(format_args!("write to standard output: {e}"));
             return ExitCode::from(4);
         }

@@ -4,6 +4,7 @@
 //! their number: from `main` on, what is written there is lost and nothing fails. /dev/null may as well be meant. So it is
 //! looked before the runtime begins, as constructors of a program are called.
 
+use std::io::{self, Stdout, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
@@ -35,6 +36,26 @@ extern "C" fn look() {
 #[must_use]
 pub fn stdout_was_closed() -> bool {
     STDOUT_WAS_CLOSED.load(Ordering::Relaxed)
+}
+
+/// Standard output, for whatever is written there.
+///
+/// # Errors
+/// `EBADF` where it was closed: it is nobody's then, though nothing that is written there fails.
+pub fn stdout() -> io::Result<Stdout> {
+    if stdout_was_closed() { Err(io::Error::from_raw_os_error(libc::EBADF)) } else { Ok(io::stdout()) }
+}
+
+/// Has `print` write to standard output what was asked for. A reader that has gone (`| head`) has had enough, and is no error.
+///
+/// # Errors
+/// As [`stdout`], and where it cannot be written: whoever asked has not got it.
+pub fn print_by(print: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let mut out = stdout()?;
+    match print().and_then(|()| out.flush()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
 }
 
 /// Has programs that are started from here on find closed what we found closed, rather than the runtime's /dev/null: what they

@@ -62,7 +62,7 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     }
     if args.json || args.tag {
         // All would be lost at the end, or as it comes.
-        crate::stdout().map_err(crate::not_written)?;
+        divvy_linux::stdio::stdout().map_err(crate::not_written)?;
     }
     // The policy's parameters are checked before anything is touched: for one CPU, as for any number.
     let spec = gate_spec(&args, &backend, 1, plan.is_some());
