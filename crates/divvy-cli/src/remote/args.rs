@@ -169,7 +169,7 @@ pub(crate) struct AttachArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SetArgs {
-    /// The client's name, or its number; or a group's name (NAME/ where a client is called so too)
+    /// The client's name, or its number; or a group's name (NAME/ where a client is called so too; NAME/CLIENT: a client in it)
     #[arg(value_name = "CLIENT", add = completions::clients())]
     pub(crate) client: String,
 
@@ -203,9 +203,10 @@ pub(crate) struct SetArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ClientArgs {
-    /// The client's name, or its number; or a group's name, for all its clients (NAME/ where a client is called so too)
-    #[arg(value_name = "CLIENT", add = completions::clients())]
-    pub(crate) client: String,
+    /// The client's name, or its number; or a group's name, for all its clients (NAME/ where a client is called so too;
+    /// NAME/CLIENT: a client in it). Several are done one by one, and what is refused for one is done for the others all the same
+    #[arg(value_name = "CLIENT", required = true, add = completions::clients())]
+    pub(crate) clients: Vec<String>,
 
     #[command(flatten)]
     pub(crate) ask: Ask<Which>,

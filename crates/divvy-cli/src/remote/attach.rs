@@ -7,6 +7,9 @@ use super::{group, json, of_its_currency};
 use crate::strip::plain;
 use crate::{Code, Failure, bounds, limit, print, tell};
 
+/// What all processes descend from.
+const WHOLE_MACHINE: &str = "tree:1";
+
 /// The selector that the arguments name.
 fn selector(args: &AttachArgs) -> Option<String> {
     let of = |kind: &str, which: Option<String>| which.map(|which| format!("{kind}:{which}"));
@@ -40,6 +43,12 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         args.terms.warn_of_no_effect(&args.ask.of);
         if client.nr_members == 0 {
             tell(nobody_yet(&client.selector));
+        } else if client.selector == WHOLE_MACHINE {
+            tell(format_args!(
+                "divvy: {WHOLE_MACHINE}: every process of this machine is in this one client, whoever's it is, but those in others and what \
+                 is never touched; to let it go: divvy detach {}; to divide it among its users: everything = true (docs/admin.md)",
+                client.name
+            ));
         }
         print(if args.ask.json { json(&client)? } else { attached(&client) })?;
     }

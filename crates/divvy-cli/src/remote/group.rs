@@ -1,7 +1,8 @@
 //! Groups on the command line: `build`, `build=3`, `build/tests`; `build/` where a client could be meant too.
 
 use divvy_api::client::{Api, ApiError};
-use divvy_api::types::{Clients, ErrorCode, Group, NewClient};
+use divvy_api::types::{Client, Clients, ErrorCode, Group, NewClient};
+use serde::Serialize;
 
 use super::{json, of_its_owner, seconds};
 use crate::{Code, Failure, nearest, print};
@@ -37,20 +38,25 @@ pub(crate) fn set(new: &mut NewClient, group: Option<&GroupArg>) {
     new.group_share = group.and_then(|group| group.share);
 }
 
-/// What is asked for a client, and where no client is called so, for the group of that name. `NAME/` is a group.
+/// What is asked for a client, and where no client is called so, for the group of that name, or the client of that way. `NAME/` is
+/// a group, and `NAME/CLIENT` a client in it, as `ls` shows them.
 ///
 /// # Errors
 /// [`Failure`] of divvyd's refusal; where nobody is called so, with the name that is likest.
 pub(super) fn client_or_group<C, G>(
     api: &Api,
     key: &str,
-    client: impl FnOnce(&Api) -> Result<C, ApiError>,
+    client: impl Fn(&Api, &str) -> Result<C, ApiError>,
     group: impl FnOnce(&Api, &str) -> Result<G, ApiError>,
 ) -> Result<Found<C, G>, Failure> {
-    let e = match client_then_group(api, key, client, group) {
+    let e = match client_then_group(api, key, &client, group) {
         Err(e) if e.code() == Some(ErrorCode::NoSuchClient) => e,
         found => return found.map_err(of_its_owner),
     };
+    let within = key.rsplit_once('/').and_then(|_| by_its_way(&api.clients().ok()?, key));
+    if let Some(id) = within {
+        return client(api, &id.to_string()).map(Found::Client).map_err(of_its_owner);
+    }
     let text = format!("{e}{}", likest(api, key));
     Err(Failure { text, ..e.into() })
 }
@@ -69,19 +75,31 @@ fn names(all: &Clients, user: &str) -> Vec<String> {
     let own = all.clients.iter().filter(|client| client.user.as_deref() == Some(user));
     let own = own.filter_map(|client| client.name.split_once('/')).map(|(_, name)| name.to_owned());
     let whole = all.clients.iter().map(|client| client.name.clone());
-    own.chain(whole).chain(all.groups.iter().map(|group| format!("{}/", group.name))).collect()
+    let ways = all.clients.iter().filter_map(way);
+    let groups = all.groups.iter().map(|group| format!("{}/", group.name));
+    own.chain(whole).chain(ways).chain(groups).collect()
+}
+
+/// A client with the groups that it is in, as `build/link`.
+fn way(client: &Client) -> Option<String> {
+    client.group.as_ref().map(|group| format!("{group}/{}", client.name))
+}
+
+/// The number of the client that is called so with its groups.
+fn by_its_way(all: &Clients, key: &str) -> Option<u32> {
+    all.clients.iter().find(|client| way(client).as_deref() == Some(key)).map(|client| client.id)
 }
 
 fn client_then_group<C, G>(
     api: &Api,
     key: &str,
-    client: impl FnOnce(&Api) -> Result<C, ApiError>,
+    client: impl Fn(&Api, &str) -> Result<C, ApiError>,
     group: impl FnOnce(&Api, &str) -> Result<G, ApiError>,
 ) -> Result<Found<C, G>, ApiError> {
     if let Some(path) = key.strip_suffix('/') {
         return group(api, path).map(Found::Group);
     }
-    match client(api) {
+    match client(api, key) {
         Err(e) if e.code() == Some(ErrorCode::NoSuchClient) => match group(api, key) {
             Ok(group) => Ok(Found::Group(group)),
             // That no group is called so either, or that the system's divvyd has none, is no better news.
@@ -93,9 +111,21 @@ fn client_then_group<C, G>(
 }
 
 /// Which of the two it was.
+#[derive(Serialize)]
+#[serde(untagged)]
 pub(super) enum Found<C, G> {
     Client(C),
     Group(G),
+}
+
+impl Found<Client, Group> {
+    /// As it is told: a group with its `/`.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Client(client) => client.name.clone(),
+            Self::Group(group) => format!("{}/", group.name),
+        }
+    }
 }
 
 /// Says what became of a group.
@@ -120,8 +150,6 @@ pub(super) fn detached(group: &Group) -> String {
 
 #[cfg(test)]
 mod tests {
-    use divvy_api::types::Client;
-
     use super::*;
 
     #[test]
@@ -138,6 +166,22 @@ mod tests {
         assert_eq!(likest("alice/biuld"), "; did you mean 'alice/build'?");
         assert_eq!(likest("bob/test"), "; did you mean 'bob/tests'?");
         assert_eq!(likest("test"), "", "bob's");
+    }
+
+    #[test]
+    fn a_client_is_called_with_its_groups_too() {
+        let client = |id, name: &str, group: Option<&str>| Client {
+            id,
+            name: name.to_owned(),
+            group: group.map(Into::into),
+            ..Client::default()
+        };
+        let clients = vec![client(3, "link", None), client(5, "link", Some("build/tests"))];
+        let all = Clients { window_ns: 0, age_ns: 0, clients, groups: Vec::new() };
+        assert_eq!(by_its_way(&all, "build/tests/link"), Some(5));
+        assert_eq!(by_its_way(&all, "build/link"), None);
+        let likest = nearest::hint("build/test/link", names(&all, "alice").iter().map(String::as_str));
+        assert_eq!(likest, "; did you mean 'build/tests/link'?");
     }
 
     #[test]

@@ -144,7 +144,7 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
         Err(ApiError::Refused(ErrorInfo { code, message, fix: fix.to_owned() }))
     };
     let api = api_for(&args.client, &args.ask.of)?;
-    let of_client = |api: &Api| api.change(&args.client, change);
+    let of_client = |api: &Api, key: &str| api.change(key, change);
     let client = match client_or_group(&api, &args.client, of_client, of_group)? {
         Found::Client(client) => client,
         Found::Group(group) => {
@@ -163,44 +163,72 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     told(&client, args.ask.json, format_args!("{}: share {}{limit}", client.name, client.share))
 }
 
-/// Pauses or resumes a client, or all clients of a group.
-fn set_paused(args: &ClientArgs, paused: bool) -> Result<Found<Client, Group>, Failure> {
+/// What became of a client, or of all clients of a group, of which `words` tell.
+fn each(
+    args: &ClientArgs,
+    done: impl Fn(&Api, &str) -> Result<Found<Client, Group>, Failure>,
+    words: impl Fn(&Found<Client, Group>) -> String,
+) -> Result<Code, Failure> {
+    let mut refused = None;
+    let mut all = Vec::new();
+    for key in &args.clients {
+        let found = match api_for(key, &args.ask.of).and_then(|api| done(&api, key)) {
+            Ok(found) => found,
+            // One alone is told as any other failure.
+            Err(e) if args.clients.len() == 1 => return Err(e),
+            Err(Failure { code, text }) => {
+                tell(format_args!("divvy: {text}"));
+                refused.get_or_insert(code);
+                continue;
+            }
+        };
+        if !args.ask.json {
+            print(format_args!("{}: {}", found.name(), words(&found)))?;
+        }
+        all.push(found);
+    }
+    if args.ask.json {
+        // One that was asked for alone is no list of one.
+        print(match &all[..] {
+            [one] if args.clients.len() == 1 => json(one)?,
+            all => json(&all)?,
+        })?;
+    }
+    Ok(refused.unwrap_or(Code::Done))
+}
+
+/// Pauses or resumes clients, and all clients of groups.
+fn set_paused(
+    args: &ClientArgs,
+    paused: bool,
+    words: impl Fn(&Found<Client, Group>) -> String,
+) -> Result<Code, Failure> {
     let change = Change { paused: Some(paused), ..Change::default() };
     let of_group = GroupChange { paused: Some(paused), ..GroupChange::default() };
-    let api = api_for(&args.client, &args.ask.of)?;
-    let client = |api: &Api| api.change(&args.client, change);
-    client_or_group(&api, &args.client, client, |api, path| api.change_group(path, of_group))
+    let done = |api: &Api, key: &str| {
+        let of_client = |api: &Api, key: &str| api.change(key, change);
+        client_or_group(api, key, of_client, |api, path| api.change_group(path, of_group))
+    };
+    each(args, done, words)
 }
 
 pub(crate) fn pause(args: &ClientArgs) -> Result<Code, Failure> {
-    let words = "paused; its share goes to the others";
-    match set_paused(args, true)? {
-        Found::Group(group) => group::told(&group, args.ask.json, words),
-        Found::Client(client) => told(&client, args.ask.json, format_args!("{}: {words}", client.name)),
-    }
+    set_paused(args, true, |_| "paused; its share goes to the others".to_owned())
 }
 
 pub(crate) fn resume(args: &ClientArgs) -> Result<Code, Failure> {
-    match set_paused(args, false)? {
-        Found::Group(group) => {
-            let words = format!("{} resumed", group::clients(&group));
-            group::told(&group, args.ask.json, words)
-        }
-        Found::Client(client) => told(&client, args.ask.json, format_args!("{}: resumed", client.name)),
-    }
+    set_paused(args, false, |found| match found {
+        Found::Group(group) => format!("{} resumed", group::clients(group)),
+        Found::Client(_) => "resumed".to_owned(),
+    })
 }
 
 pub(crate) fn detach(args: &ClientArgs) -> Result<Code, Failure> {
-    let api = api_for(&args.client, &args.ask.of)?;
-    let client = |api: &Api| api.detach(&args.client);
-    match client_or_group(&api, &args.client, client, |api, path| api.detach_group(path))? {
-        Found::Group(group) => group::told(&group, args.ask.json, group::detached(&group)),
-        Found::Client(client) => {
-            let words =
-                format!("{}: detached after {:.2} s of CPU time", client.name, seconds(client.service_ns));
-            told(&client, args.ask.json, words)
-        }
-    }
+    let done = |api: &Api, key: &str| client_or_group(api, key, Api::detach, Api::detach_group);
+    each(args, done, |found| match found {
+        Found::Group(group) => group::detached(group),
+        Found::Client(client) => format!("detached after {:.2} s of CPU time", seconds(client.service_ns)),
+    })
 }
 
 pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {

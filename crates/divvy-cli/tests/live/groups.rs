@@ -75,6 +75,17 @@ fn what_a_group_has_is_divided_within_it() {
     assert_eq!(must(sandbox, &["pause", "a"]), "a: paused; its share goes to the others\n");
     check(sandbox, &["b", "other"], &[0.75, 0.25]);
     assert_eq!(must(sandbox, &["resume", "a"]), "a: resumed\n");
+    // Several at a time, and with their groups; what is refused for one is done for the others.
+    assert_eq!(
+        must(sandbox, &["pause", "build/a", "other"]),
+        "a: paused; its share goes to the others\nother: paused; its share goes to the others\n"
+    );
+    let resumed = sandbox.run(&["resume", "a", "nobody", "other", "--json"]);
+    assert_eq!(resumed.code, Some(6), "{}", resumed.stderr);
+    assert!(resumed.stderr.starts_with("divvy: no client is called 'nobody'"), "{}", resumed.stderr);
+    let resumed: Value = serde_json::from_slice(&resumed.stdout).expect("JSON");
+    assert_eq!((&resumed[0]["name"], &resumed[1]["name"]), (&"a".into(), &"other".into()), "{resumed}");
+    assert_eq!(must(sandbox, &["set", "build/b", "2"]), "b: share 2\n");
     // As a client's share can, so can a group's.
     assert_eq!(must(sandbox, &["set", "build", "1"]), "build/: share 1\n");
     check(sandbox, &["a", "b", "other"], &[1.0 / 6.0, 1.0 / 3.0, 0.5]);

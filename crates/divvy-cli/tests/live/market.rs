@@ -664,6 +664,36 @@ fn what_is_done_with_a_client_is_in_the_audit_log() {
     assert_eq!(told, expected);
 }
 
+/// A user could not resume it: its shell stands.
+#[test]
+fn nobody_pauses_the_shell_that_asks() {
+    let Some(sandbox) = Sandbox::shared("nobody_pauses_the_shell_that_asks") else { return };
+    let fair = Fair::open(&sandbox);
+    let _other = fair.client(alice_uid(), "other");
+    let divvy = sandbox.program().display().to_string();
+    let ask = |words: &str| {
+        // Not what the client itself is, but what it has started: it would be held all the same.
+        let script = format!("sh -c '{divvy} {words}'; exit $?");
+        fair.spawn(alice_uid(), &["run", "--name", "shell", "--", "sh", "-c", &script]).end()
+    };
+    let outcome = ask("pause shell");
+    assert_eq!(outcome.code, Some(DENIED), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("/shell' has the shell that asks: nobody would be left"),
+        "{}",
+        outcome.stderr
+    );
+    // One beside it is hers to pause; of two, the one that may be is paused, and the other one's code is told.
+    let outcome = ask("pause shell other");
+    assert_eq!(outcome.code, Some(DENIED), "{}", outcome.stderr);
+    assert_eq!(
+        String::from_utf8_lossy(&outcome.stdout),
+        format!("{}/other: paused; its share goes to the others\n", alice_uid())
+    );
+    let outcome = ask("resume other");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+}
+
 /// A client that left by itself, was let go, or was a run's: the scheduler says so, and who let it go has said so before.
 #[test]
 fn who_leaves_is_told_of_once() {
