@@ -52,6 +52,8 @@ pub(crate) enum Axis {
     Linear,
     /// By powers of ten; values that are not positive are left out.
     Log,
+    /// Rows of whole numbers, with half of one's height above and below.
+    Rows,
 }
 
 /// How a series is drawn.
@@ -221,7 +223,7 @@ impl Plot {
     /// A series as it is drawn: logarithms where an axis is logarithmic.
     fn scaled(&self, s: &Series) -> Series {
         let scale = |v: f64, axis| match axis {
-            Axis::Linear => v.is_finite().then_some(v),
+            Axis::Linear | Axis::Rows => v.is_finite().then_some(v),
             Axis::Log => (v > 0.0).then(|| v.log10()),
         };
         let point = |&(x, y): &(f64, f64)| Some((scale(x, self.x_axis)?, scale(y, self.y_axis)?));
@@ -291,6 +293,7 @@ fn ticks(range: &std::ops::Range<f64>, axis: Axis, values: &[f64]) -> usize {
     const FEW: f64 = 16.0;
     let whole = values.iter().all(|v| v.fract() == 0.0);
     match axis {
+        Axis::Rows => (range.end - range.start).round() as usize + 1,
         Axis::Linear if whole && range.end - range.start < FEW => {
             (range.end.floor() - range.start.ceil()) as usize + 1
         }
@@ -349,6 +352,9 @@ fn span(values: &[f64], axis: Axis, margin: f64, from_zero: bool) -> Option<std:
     if low > high {
         return None;
     }
+    if axis == Axis::Rows {
+        return Some(low - 0.5..high + 0.5);
+    }
     if axis == Axis::Log {
         // Whole powers of ten, so that the grid falls on them, and a little more, so that no point is cut by the frame.
         let (low, high) = (low.floor(), high.ceil().max(low.floor() + 1.0));
@@ -392,6 +398,7 @@ mod tests {
         assert!(range.start == 0.0 && range.end > 10.0);
         let range = span(&[-2.0, 10.0], Axis::Linear, 0.05, false).expect("values");
         assert!(range.start < -2.0);
+        assert_eq!(span(&[1.0, 5.0], Axis::Rows, 0.05, false), Some(0.5..5.5), "no row 0");
         // Values in a narrow band far from 0, and bars of the same.
         let range = span(&[6.0, 7.7], Axis::Linear, 0.05, false).expect("values");
         assert!(range.start > 5.8 && range.start < 6.0 && range.end > 7.7, "{range:?}");

@@ -20,6 +20,8 @@ pub(super) struct Dots {
 /// One panel: for each row, dots as `(series, value)`.
 pub(super) struct Panel {
     pub(super) title: String,
+    /// What its scale measures, and in what.
+    pub(super) axis: String,
     /// Its scale. What lies beyond is drawn at the edge, as a triangle.
     pub(super) range: (f64, f64),
     /// Where a line marks what is wanted.
@@ -31,7 +33,7 @@ const WIDTH: i32 = 1100;
 const NAMES: i32 = 230;
 const ROW: i32 = 17;
 const TOP: i32 = 84;
-const BOTTOM: i32 = 34;
+const BOTTOM: i32 = 56;
 const GAP: i32 = 26;
 const GRID: RGBColor = RGBColor(225, 225, 225);
 /// Parts of a panel's scale.
@@ -101,6 +103,8 @@ impl Dots {
             let middle = at(value) - 4 * text.len() as i32;
             area.draw(&Text::new(text, (middle, bottom + 8), ("sans-serif", 13)))?;
         }
+        let middle = left + wide / 2 - 7 * panel.axis.len() as i32 / 2;
+        area.draw(&Text::new(panel.axis.clone(), (middle.max(left), bottom + 28), ("sans-serif", 14)))?;
         if let Some(target) = panel.target {
             let line = PathElement::new(vec![(at(target), TOP), (at(target), bottom)], BLACK.stroke_width(1));
             area.draw(&line)?;
@@ -145,13 +149,19 @@ mod tests {
     fn both_files_are_written() {
         let dir = tempfile::tempdir().expect("a directory");
         let dots = vec![vec![(0, 10.0), (1, 250.0)], vec![(0, f64::NAN)]];
-        let panel = Panel { title: "3:1".into(), range: (0.0, 100.0), target: Some(75.0), dots };
+        let panel = Panel {
+            title: "3:1".into(),
+            axis: "part, %".into(),
+            range: (0.0, 100.0),
+            target: Some(75.0),
+            dots,
+        };
         let rows = vec!["make".to_owned(), "sort".to_owned()];
         let picture =
             Dots { title: "split".into(), rows, series: vec!["a".into(), "b".into()], panels: vec![panel] };
         picture.write(dir.path(), "p").expect("drawn");
         let svg = std::fs::read_to_string(dir.path().join("p.svg")).expect("svg");
-        assert!(["make", "sort", "3:1", "polygon"].iter().all(|part| svg.contains(part)), "{svg}");
+        assert!(["make", "sort", "3:1", "part, %", "polygon"].iter().all(|part| svg.contains(part)), "{svg}");
         assert!(std::fs::read(dir.path().join("p.png")).expect("png").starts_with(b"\x89PNG"));
         assert_eq!([0.0, 0.5, 120.0, 0.126].map(label), ["0", "0.5", "120", "0.13"]);
     }

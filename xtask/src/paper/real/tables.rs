@@ -426,9 +426,10 @@ fn pictures(s: &mut Setting, results: &Results) -> Result<()> {
     if names.is_empty() {
         return Ok(());
     }
-    let panels = |range, value: Dotted<'_>, target: &dyn Fn(&[u64; 2]) -> f64| -> Vec<Panel> {
+    let panels = |axis: &str, range, value: Dotted<'_>, target: &dyn Fn(&[u64; 2]) -> f64| -> Vec<Panel> {
         let panel = |shares: &[u64; 2]| Panel {
             title: text(shares),
+            axis: axis.to_owned(),
             range,
             target: Some(target(shares)),
             dots: names.iter().map(|name| value(name, &text(shares))).collect(),
@@ -445,7 +446,9 @@ fn pictures(s: &mut Setting, results: &Results) -> Result<()> {
         title: "The program's part of what the two got, %".to_owned(),
         rows: names_text.clone(),
         series: tools.map(|t| t.name().to_owned()).to_vec(),
-        panels: panels((0.0, 100.0), &split, &|shares| 100.0 * part(shares)),
+        panels: panels("part of the CPU time of both, %", (0.0, 100.0), &split, &|shares| {
+            100.0 * part(shares)
+        }),
     };
     s.page.picture("split", &dots.title, |dir| dots.write(dir, "split"))?;
     let throughput = |name: &str, shares: &str| {
@@ -457,15 +460,16 @@ fn pictures(s: &mut Setting, results: &Results) -> Result<()> {
         title: "Throughput under divvy, % of that under the kernel's weights".to_owned(),
         rows: names_text,
         series: vec!["the one that computes".to_owned(), "the program".to_owned()],
-        panels: panels((50.0, 150.0), &throughput, &|_| 100.0),
+        panels: panels("throughput, % of the weights'", (50.0, 150.0), &throughput, &|_| 100.0),
     };
     s.page.picture("throughput", &dots.title, |dir| dots.write(dir, "throughput"))
 }
 
 fn cost_picture(s: &mut Setting, results: &Results) -> Result<()> {
     let names = measured(results);
-    let panel = |title: &str, high: f64, most: f64, value: &dyn Fn(&Row) -> f64| Panel {
+    let panel = |title: &str, axis: &str, high: f64, most: f64, value: &dyn Fn(&Row) -> f64| Panel {
         title: title.to_owned(),
+        axis: axis.to_owned(),
         range: (0.0, high),
         target: Some(most),
         dots: names
@@ -483,8 +487,8 @@ fn cost_picture(s: &mut Setting, results: &Results) -> Result<()> {
         rows: names.iter().map(|&n| n.to_owned()).collect(),
         series: SHARES.map(|shares| text(&shares)).to_vec(),
         panels: vec![
-            panel("own CPU, %", 4.0, 0.3, &|r| r.own * 100.0),
-            panel("wake-ups/s", 480.0, 120.0, &|r| r.wakeups),
+            panel("CPU time of its own", "% of one CPU", 4.0, 0.3, &|r| r.own * 100.0),
+            panel("wake-ups", "in a second", 480.0, 120.0, &|r| r.wakeups),
         ],
     };
     s.page.picture("cost", &dots.title, |dir| dots.write(dir, "cost"))

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::experiment::Experiment;
 use super::page::number;
-use super::plot::{Plot, Style};
+use super::plot::{Axis, Plot, Style};
 use super::simulated::{Busy, Reproduces, Simulated};
 use crate::PaperArgs;
 
@@ -259,6 +259,7 @@ fn microscope(study: &mut Experiment<Simulated>) -> Result<()> {
         let file = second.policy.to_lowercase().replace([' ', '.'], "-");
         let mut plot =
             Plot::new(format!("Who runs in one second: {}", second.policy), "time, ms", "client (its share)");
+        plot.y_axis = Axis::Rows;
         // Close points make a bar.
         let bars = second.runs.iter().flat_map(|run| {
             let long = run.to_ms - run.from_ms;
