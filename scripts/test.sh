@@ -74,26 +74,6 @@ if cargo tree -p divvy-cli -e normal,build --prefix none | grep -E '^(divvy-daem
 fi
 echo "divvy-cli: knows no server"
 
-step packages
-# What a registry of crates would be given: versions, descriptions and files are there, and each package compiles by what is in it,
-# with the features that it asks for itself. (cargo package would build each anew, and those that it needs: 280 s for 110.)
-packages=target/packages
-rm -rf "$packages/package" "$packages/unpacked"
-cargo package --workspace --exclude xtask --allow-dirty --no-verify --quiet --target-dir "$packages"
-mkdir -p "$packages/unpacked"
-printf '[workspace]\nresolver = "3"\nmembers = ["*"]\n[patch.crates-io]\n' >"$packages/unpacked/Cargo.toml"
-cp Cargo.lock "$packages/unpacked/"
-for file in "$packages"/package/*.crate; do
-    # As new: what is looked at is when a file was written.
-    tar -xmf "$file" -C "$packages/unpacked"
-    name=$(basename "$file" .crate)
-    printf '%s = { path = "%s" }\n' "${name%-*}" "$name" >>"$packages/unpacked/Cargo.toml"
-done
-for file in "$packages"/package/*.crate; do
-    name=$(basename "$file" .crate)
-    cargo check --quiet --offline --manifest-path "$packages/unpacked/Cargo.toml" --target-dir target -p "${name%-*}"
-done
-
 step programs
 # Tests of `divvy` start this `divvyd`, which is another package's.
 cargo build --bin divvy --bin divvyd
