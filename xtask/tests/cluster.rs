@@ -184,7 +184,7 @@ fn what_cannot_be_a_site_is_refused() {
         let (code, said) = output(cluster(dir.path()).args(args));
         assert!(code.is_some_and(|code| code != 0) && said.contains(why), "{args:?}: {said}");
     };
-    refused(&[], "give --quick, or one of up, run, down, page, usage, faults, check");
+    refused(&[], "give --quick, or one of up, run, down, page, usage, faults, scale, check");
     refused(&["--quick", "--programs", "/no/such"], "find /no/such");
     refused(&["up", "--programs", "/etc"], "/etc/divvy: no such program");
     refused(&["--quick", "down"], "down");

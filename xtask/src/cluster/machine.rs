@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus};
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{WaitOptions, wait};
 
-use super::{Job, PATH, Task, UP, faults, measure, page, quick, site, usage};
+use super::{Job, PATH, Task, UP, faults, measure, page, quick, scale, site, usage};
 use crate::client;
 
 /// The hidden subcommands: outside of the machine, its first process, and what that waits for.
@@ -89,13 +89,15 @@ pub(crate) fn main(mut args: impl Iterator<Item = String>) -> Result<()> {
     let text = args.next().context("the job is missing")?;
     let job: Job = serde_json::from_str(&text).context("understand the job")?;
     let with_divvy = !matches!(job.task, Task::Page);
-    let done = site::Site::start(with_divvy).and_then(|mut site| {
+    let nodes = if let Task::Scale(nodes) = job.task { nodes } else { site::NODES.len() as u32 };
+    let done = site::Site::start(with_divvy, nodes).and_then(|mut site| {
         println!("{UP}");
         match job.task {
             Task::Quick => quick::run(&mut site),
             Task::Page => page::run(&mut site),
             Task::Faults(suspensions) => faults::run(&mut site, suspensions),
             Task::Measure { quick } => measure::run(&mut site, quick),
+            Task::Scale(_) => scale::run(&mut site),
             Task::Usage => usage::run(&mut site),
             Task::Stay => site.stay(),
         }

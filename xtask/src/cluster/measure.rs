@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::accounting::sacctmgr;
 use super::push::{self, Watcher};
 use super::quick::{cancel, hog, used, wait_for};
-use super::site::{NODES, Node, Site, as_user, bounded, done};
+use super::site::{NODES, Node, Site, as_user, bounded, done, eventually};
 
 /// Before each row, on standard output.
 pub(crate) const ROW: &str = "cluster-row: ";
@@ -18,7 +18,7 @@ const SETTLE: Nanos = Nanos::from_secs(6);
 /// One number; a row of the data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// `shares`, `fairshare`, `start` or `push`.
+    /// `shares`, `fairshare`, `exchange`, `start`, `push`, `scale`, `cost` or `memory`.
     pub(crate) part: String,
     /// Of which run of the part.
     pub(crate) run: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Row {
     pub(crate) due: Option<f64>,
 }
 
-fn row(part: &str, run: u32, who: &str, value: f64, due: Option<f64>) -> Result<()> {
+pub(super) fn row(part: &str, run: u32, who: &str, value: f64, due: Option<f64>) -> Result<()> {
     let row = Row { part: part.to_owned(), run, who: who.to_owned(), value, due };
     println!("{ROW}{}", serde_json::to_string(&row)?);
     Ok(())
@@ -46,6 +46,7 @@ pub(super) fn run(site: &mut Site, quick: bool) -> Result<()> {
         shares(site, run, window)?;
     }
     accounts(site, runs, window)?;
+    exchange(site, runs, window)?;
     starts(site, if quick { 3 } else { 60 })?;
     pushes(site, if quick { 2 } else { 20 })
 }
@@ -103,6 +104,35 @@ fn accounts(site: &mut Site, runs: u32, window: Nanos) -> Result<()> {
         cancel(node, &numbers(&jobs))?;
     }
     node.set_plugin("")
+}
+
+/// Alice gives bob 300 tickets of n1 for as many of n2; on n1 they and carol, who takes no part, have a job each.
+fn exchange(site: &mut Site, runs: u32, window: Nanos) -> Result<()> {
+    const GIVEN: u32 = 300;
+    // What the policy of n1 gives them, and what each has of it then.
+    let wanted = [("alice", 1000 - GIVEN), ("bob", 3000 + GIVEN), ("carol", 1000)];
+    let dealer = Watcher::of(site, "site-market", &["market", "--log", "/tmp/site-market.log"])?;
+    done(&mut bounded(&["install", "-d", "-m", "1777", "/var/spool/divvy"]))?;
+    for (user, gives, wants) in [("alice", "n1", "n2"), ("bob", "n2", "n1")] {
+        let line = format!("echo 'cpu:{GIVEN}@{gives} for cpu:{GIVEN}@{wants}' > /var/spool/divvy/{user}");
+        let wrote = as_user(user, &["sh", "-c", &line])?;
+        ensure!(wrote.status.success(), "{user}: {}", String::from_utf8_lossy(&wrote.stderr));
+    }
+    let all: u32 = wanted.iter().map(|(_, tickets)| tickets).sum();
+    let dues = wanted.map(|(_, tickets)| f64::from(tickets) / f64::from(all));
+    let node = site.node("n1")?;
+    for run in 0..runs {
+        let jobs = start(node, "n1", &wanted.map(|(user, _)| (user, &[][..])))?;
+        eventually("an exchange in effect", || {
+            let listed = done(&mut node.command(&["divvy", "currency", "ls"]))?;
+            Ok(listed.contains("bob/exchange.").then_some(()))
+        })?;
+        parts("exchange", run, window, &due(&jobs, &dues))?;
+        cancel(node, &numbers(&jobs))?;
+    }
+    drop(dealer);
+    done(&mut bounded(&["rm", "-r", "/var/spool/divvy"]))?;
+    Ok(())
 }
 
 /// `srun true` with the plugin and without, by turns; the first of each is not counted.

@@ -4,7 +4,7 @@
 //! directories of its own, so that Slurm's packages work as they are installed and nothing of the host's is touched. The
 //! kernel kills everything in it with its first process, and that with the program that made it: nothing is left, however
 //! it ends. *Site*: munge, slurmctld, slurmdbd on a MariaDB (`accounting.rs`), and three slurmd with a divvyd each
-//! (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Faults*: what has to hold when something breaks (`faults.rs`). *Push*: what fairshare says comes to every node (`push.rs`). *Measure*: numbers for a page (`measure.rs`). *Usage*: what fairshare charges (`usage.rs`). *Page*: docs/slurm.md, followed (`page.rs`).
+//! (`site.rs`). *Quick*: what has to hold (`quick.rs`). *Faults*: what has to hold when something breaks (`faults.rs`). *Push*: what fairshare says comes to every node (`push.rs`). *Measure*: numbers for a page (`measure.rs`). *Scale*: many nodes (`scale.rs`). *Usage*: what fairshare charges (`usage.rs`). *Page*: docs/slurm.md, followed (`page.rs`).
 
 mod accounting;
 mod faults;
@@ -13,6 +13,7 @@ mod measure;
 mod page;
 mod push;
 mod quick;
+mod scale;
 mod site;
 mod usage;
 
@@ -27,6 +28,7 @@ use divvy_policy::Nanos;
 pub(crate) use machine::{INIT, MACHINE, MAIN, enter, init, main};
 pub(crate) use measure::{ROW, Row};
 
+use crate::live::Starter;
 use crate::{ci, install};
 
 /// Programs that the machine is made of, or runs, and the Debian package of each.
@@ -108,6 +110,16 @@ enum What {
         #[arg(long, value_name = "DIR")]
         programs: Option<PathBuf>,
     },
+    /// Bring a site of many nodes up, each with a job that sleeps, measure how long a change of fairshare takes to be on all of them
+    /// and what their divvyd cost, and take it down: 3 minutes for 200
+    Scale {
+        /// How many nodes: 2 to 500
+        #[arg(long, value_name = "N", default_value_t = scale::NODES, value_parser = clap::value_parser!(u32).range(2..=500))]
+        nodes: u32,
+        /// Where divvy and divvyd are; built for release if not given
+        #[arg(long, value_name = "DIR")]
+        programs: Option<PathBuf>,
+    },
     /// Say whether all is here that a site needs
     Check,
 }
@@ -134,6 +146,8 @@ enum Task {
     Usage,
     /// Measure shares, starts and pushes, for a page; in a quick run few of them.
     Measure { quick: bool },
+    /// Measure a site of so many nodes, for a page.
+    Scale(u32),
     /// Follow the page for administrators, and end.
     Page,
     /// Wait to be ended.
@@ -158,7 +172,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<u8> {
     );
     match &args.what {
         None if args.quick => through(args.programs.as_deref(), Task::Quick),
-        None => bail!("cluster: give --quick, or one of up, run, down, page, usage, faults, check"),
+        None => bail!("cluster: give --quick, or one of up, run, down, page, usage, faults, scale, check"),
         Some(What::Up { programs }) => up(programs.as_deref()).map(|()| 0),
         Some(What::Run { node, command }) => run_in(node.as_deref(), command),
         Some(What::Down) => down().map(|()| 0),
@@ -167,6 +181,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<u8> {
         Some(What::Faults { programs, suspensions }) => {
             through(programs.as_deref(), Task::Faults(*suspensions))
         }
+        Some(What::Scale { programs, nodes }) => through(programs.as_deref(), Task::Scale(*nodes)),
         Some(What::Check) => check_programs().map(|()| 0),
     }
 }
@@ -237,18 +252,26 @@ fn through(programs: Option<&Path>, task: Task) -> Result<u8> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// What a site said while it was measured ([`ROW`]).
+/// What a site of three nodes, and one of many ([`scale::NODES`], if not `quick`), said while they were measured ([`ROW`]).
 ///
 /// # Errors
 /// What is missing on this machine, or went wrong.
-pub(crate) fn measured(programs: Option<&Path>, quick: bool) -> Result<String> {
+pub(crate) fn measured(programs: Option<&Path>, quick: bool, starter: &Starter) -> Result<String> {
     ensure!(
         rustix::process::geteuid().is_root(),
         "cluster: only root makes a machine of namespaces; use sudo"
     );
-    let job = prepare(programs, Task::Measure { quick })?;
+    let said = measured_by(programs, Task::Measure { quick }, starter)?;
+    if quick {
+        return Ok(said);
+    }
+    Ok(said + &measured_by(programs, Task::Scale(scale::NODES), starter)?)
+}
+
+fn measured_by(programs: Option<&Path>, task: Task, starter: &Starter) -> Result<String> {
+    let job = prepare(programs, task)?;
     let output =
-        machine::command(&job, true)?.stderr(Stdio::inherit()).output().context("start the machine")?;
+        starter.output_of_namespaces(&mut machine::command(&job, true)?).context("start the machine")?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(output.status.success(), "cluster: the machine ended by {}: {said}", output.status);
     Ok(said)

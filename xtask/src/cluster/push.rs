@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::process::Child;
 
 use anyhow::{Context as _, Result, ensure};
+use divvy_api::market::Currency;
 use divvy_linux::clock;
 use divvy_policy::Nanos;
-use serde_json::Value;
 
 use super::accounting::sacctmgr;
 use super::quick::passed;
-use super::site::{NODES, Site, bounded, daemon, done, eventually, write};
+use super::site::{Node, Site, bounded, daemon, eventually, write};
 
 const FILE: &str = "/tmp/nodes.toml";
 const LYING: &str = "/tmp/lying.toml";
 const DIVVY: &str = "/usr/local/bin/divvy";
 
-/// `divvy site sync --watch`, until dropped.
+/// `divvy site sync --watch`, or another that goes on beside the controller, until dropped.
 pub(super) struct Watcher(Child);
 
 impl Drop for Watcher {
@@ -31,36 +31,40 @@ impl Watcher {
     ///
     /// # Errors
     /// Where it does not start.
-    pub(super) fn start(site: &mut Site) -> Result<Self> {
+    pub(super) fn start(site: &Site) -> Result<Self> {
+        Self::of(site, "site-sync", &["sync", "--watch"])
+    }
+
+    /// `divvy site WORDS`, which is told where all nodes are.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub(super) fn of(site: &Site, log: &'static str, words: &[&str]) -> Result<Self> {
         let mut text = String::from("[nodes]\n");
-        for name in NODES {
-            let socket = site.node(name)?.path("/run/divvy/api.sock");
+        for node in site.nodes() {
+            let (name, socket) = (&node.name, node.path("/run/divvy/api.sock"));
             text.push_str(&format!("{name} = \"{}\"\n", socket.display()));
         }
         write(FILE, &text)?;
         let mut command = std::process::Command::new(DIVVY);
-        command.args(["site", "sync", "--watch", "--nodes", FILE]);
-        Ok(Self(daemon("site-sync", &mut command)?))
+        command.arg("site").args(words).args(["--nodes", FILE]);
+        Ok(Self(daemon(log, &mut command)?))
     }
 }
 
-/// The tickets of cpu that fund each account's currency of a node.
-fn funded(site: &mut Site, name: &str) -> Result<BTreeMap<String, u64>> {
-    let text = done(&mut site.node(name)?.command(&["divvy", "currency", "ls", "--json"]))?;
-    let all: Vec<Value> =
-        serde_json::from_str(&text).with_context(|| format!("divvy currency ls: {text}"))?;
-    let of_site = |currency: &Value| {
-        let account = currency["name"].as_str()?.strip_prefix("root/site.")?.to_owned();
-        let requested = currency["standing"][0]["requested"].as_f64()?;
-        Some((account, (requested * 1e6).round() as u64))
+/// The part of cpu that each account's currency of a node was promised.
+fn funded(node: &Node) -> Result<BTreeMap<String, f64>> {
+    let of_site = |currency: Currency| {
+        let account = currency.name.strip_prefix("root/site.")?.to_owned();
+        Some((account, currency.standing.first()?.requested))
     };
-    Ok(all.iter().filter_map(of_site).collect())
+    Ok(node.api()?.currencies()?.into_iter().filter_map(of_site).collect())
 }
 
 /// Whether science has `times` what arts has, on this node.
-fn has(site: &mut Site, name: &str, times: f64) -> Result<bool> {
-    let funded = funded(site, name)?;
-    let of = |account: &str| funded.get(account).map(|n| *n as f64);
+fn has(node: &Node, times: f64) -> Result<bool> {
+    let funded = funded(node)?;
+    let of = |account: &str| funded.get(account).copied();
     Ok(of("science")
         .zip(of("arts"))
         .is_some_and(|(science, arts)| (science / arts - times).abs() < 0.01 * times))
@@ -70,13 +74,13 @@ fn has(site: &mut Site, name: &str, times: f64) -> Result<bool> {
 ///
 /// # Errors
 /// Where a node never has it.
-pub(super) fn change(site: &mut Site, shares: u32) -> Result<Vec<Nanos>> {
+pub(super) fn change(site: &Site, shares: u32) -> Result<Vec<Nanos>> {
     sacctmgr(&format!("modify account science set fairshare={shares}"))?;
     let begun = clock::now();
-    let mut took = [None; NODES.len()];
+    let mut took = vec![None; site.nodes().len()];
     eventually("a change of fairshare on every node", || {
-        for (name, took) in NODES.into_iter().zip(&mut took) {
-            if took.is_none() && has(site, name, f64::from(shares))? {
+        for (node, took) in site.nodes().iter().zip(&mut took) {
+            if took.is_none() && has(node, f64::from(shares))? {
                 *took = Some(clock::now().since(begun));
             }
         }
@@ -94,9 +98,9 @@ pub(super) fn check(site: &mut Site) -> Result<()> {
     }
     site.node("n2")?.stop_divvyd()?;
     sacctmgr("modify account science set fairshare=7")?;
-    eventually("the change on n1", || Ok(has(site, "n1", 7.0)?.then_some(())))?;
+    eventually("the change on n1", || Ok(has(site.node("n1")?, 7.0)?.then_some(())))?;
     site.node("n2")?.start_divvyd()?;
-    eventually("the change on n2, which was away", || Ok(has(site, "n2", 7.0)?.then_some(())))?;
+    eventually("the change on n2, which was away", || Ok(has(site.node("n2")?, 7.0)?.then_some(())))?;
     let socket = site.node("n1")?.path("/run/divvy/api.sock");
     write(LYING, &format!("[nodes]\nn1 = \"{0}\"\nn2 = \"{0}\"\n", socket.display()))?;
     let refused = bounded(&[DIVVY, "site", "sync", "--nodes", LYING]).output().context("start divvy")?;

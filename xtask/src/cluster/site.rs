@@ -8,13 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use divvy_linux::clock;
+use divvy_api::client::Api;
+use divvy_linux::{Pid, clock};
 use divvy_policy::Nanos;
 
 use super::{PATIENCE, accounting};
 
+/// The nodes that there are if nothing else is asked for.
 pub(super) const NODES: [&str; 3] = ["n1", "n2", "n3"];
 const CONF: &str = include_str!("slurm.conf");
+/// The port of a node's slurmd is so much more than its number.
+const PORTS: u32 = 17_000;
 const MUNGE: &str = "/run/munge/munge.socket.2";
 const LOGS: &str = "/var/log/slurm";
 /// Lines of each log that are shown when something went wrong.
@@ -25,7 +29,7 @@ const COMMAND: &str = "30";
 /// One node.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     /// Keeps the node's namespace, whatever of it runs.
     anchor: Child,
     slurmd: Option<Child>,
@@ -94,7 +98,7 @@ pub(super) fn logs() -> String {
 }
 
 /// A daemon that stays in the foreground, its words in a log.
-pub(super) fn daemon(name: &'static str, command: &mut Command) -> Result<Child> {
+pub(super) fn daemon(name: &str, command: &mut Command) -> Result<Child> {
     let path = Path::new(LOGS).join(format!("{name}.out"));
     let log = std::fs::File::create(&path).with_context(|| format!("create {}", path.display()))?;
     let errors = log.try_clone().context("the same file")?;
@@ -115,12 +119,13 @@ pub(super) fn cpu() -> Result<usize> {
 }
 
 impl Site {
-    /// Brings all of it up, with divvy or without; every node is idle and answers.
+    /// Brings all of it up, with so many nodes, with divvy or without; every node is idle and answers.
     ///
     /// # Errors
     /// What does not start.
-    pub(super) fn start(with_divvy: bool) -> Result<Self> {
-        write("/etc/slurm/slurm.conf", CONF)?;
+    pub(super) fn start(with_divvy: bool, nodes: u32) -> Result<Self> {
+        let (conf, names) = (conf(nodes), (1..=nodes).map(|n| format!("n{n}")));
+        write("/etc/slurm/slurm.conf", &conf)?;
         write("/etc/slurm/plugstack.conf", "")?;
         if with_divvy {
             install_divvy()?;
@@ -131,22 +136,21 @@ impl Site {
         let slurmctld = daemon("slurmctld", as_daemon("slurm").args(["slurmctld", "-D"]))?;
         let mut site = Self { nodes: Vec::new(), others: vec![("munged", munged), ("slurmctld", slurmctld)] };
         site.others.extend(accounting);
-        for name in NODES {
-            site.nodes.push(Node::start(name)?);
+        for name in names {
+            site.nodes.push(Node::start(name, &conf)?);
         }
-        for name in NODES {
-            let node = site.node(name)?;
+        for node in &mut site.nodes {
             if with_divvy {
                 node.set_plugin("")?;
                 node.set_policy("[users.alice]\ncpu = 1000\n\n[users.bob]\ncpu = 3000\n")?;
                 node.start_divvyd()?;
             }
         }
-        eventually("three nodes that are idle", || {
+        eventually("nodes that are idle", || {
             site.check()?;
             let said = bounded(&["sinfo", "-h", "-N", "-o", "%t"]).output().context("start sinfo")?;
             let said = String::from_utf8_lossy(&said.stdout).into_owned();
-            Ok((said.lines().filter(|state| *state == "idle").count() == NODES.len()).then_some(()))
+            Ok((said.lines().filter(|state| *state == "idle").count() == site.nodes.len()).then_some(()))
         })?;
         Ok(site)
     }
@@ -157,13 +161,19 @@ impl Site {
         self.nodes.iter_mut().find(|node| node.name == name).with_context(|| format!("no node {name}"))
     }
 
+    /// All nodes, in the order of their numbers.
+    pub(super) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
     /// Whether all that was started still runs.
     ///
     /// # Errors
     /// Names who has ended.
     fn check(&mut self) -> Result<()> {
         let others = self.others.iter_mut().map(|(name, child)| (*name, child));
-        let slurmds = self.nodes.iter_mut().filter_map(|node| Some((node.name, node.slurmd.as_mut()?)));
+        let slurmds =
+            self.nodes.iter_mut().filter_map(|node| Some((node.name.as_str(), node.slurmd.as_mut()?)));
         for (name, child) in others.chain(slurmds) {
             if let Some(status) = child.try_wait().with_context(|| format!("look after {name}"))? {
                 bail!("cluster: {name} ended by {status}");
@@ -215,6 +225,12 @@ fn kill_child(daemon: &mut Option<Child>) -> Result<()> {
     child.wait().context("wait for a daemon").map(drop)
 }
 
+/// slurm.conf of a site of so many nodes.
+fn conf(nodes: u32) -> String {
+    CONF.replace("n[1-3]", &format!("n[1-{nodes}]"))
+        .replace("[17001-17003]", &format!("[{}-{}]", PORTS + 1, PORTS + nodes))
+}
+
 /// divvy and the plugin for whoever is on the site, and a policy.
 fn install_divvy() -> Result<()> {
     let programs =
@@ -233,12 +249,12 @@ pub(super) fn plugstack(more: &str) -> String {
 }
 
 impl Node {
-    fn start(name: &'static str) -> Result<Self> {
+    fn start(name: String, conf: &str) -> Result<Self> {
         let own = format!("/mnt/nodes/{name}");
         for dir in ["slurm", "divvy"] {
             std::fs::create_dir_all(format!("{own}/{dir}")).context("create the node's directory")?;
         }
-        write(&format!("{own}/slurm/slurm.conf"), CONF)?;
+        write(&format!("{own}/slurm/slurm.conf"), conf)?;
         write(&format!("{own}/slurm/plugstack.conf"), "")?;
         let script = "mkdir -p /run/divvy /var/lib/divvy /etc/divvy && mount -t tmpfs -o mode=755 none /run/divvy && \
                       mount -t tmpfs -o mode=700 none /var/lib/divvy && mount --bind \"$1/divvy\" /etc/divvy && \
@@ -247,7 +263,7 @@ impl Node {
         anchor.args(["--mount", "sh", "-eu", "-c", script, "sh", &own]).process_group(0);
         std::fs::create_dir_all(format!("/var/spool/slurmd/{name}"))
             .context("create the node's directory")?;
-        let anchor = daemon(name, &mut anchor)?;
+        let anchor = daemon(&name, &mut anchor)?;
         let mut node = Self { name, anchor, slurmd: None, divvyd: None };
         node.wait_for_directories()?;
         node.start_slurmd()?;
@@ -258,13 +274,8 @@ impl Node {
     pub(super) fn start_slurmd(&mut self) -> Result<()> {
         let mut slurmd = Command::new("nsenter");
         slurmd.args(["--mount", "--wd=/", "--target", &self.anchor.id().to_string()]);
-        slurmd.args(["slurmd", "-D", "-N", self.name]).process_group(0);
-        let log = match self.name {
-            "n1" => "slurmd-n1",
-            "n2" => "slurmd-n2",
-            _ => "slurmd-n3",
-        };
-        self.slurmd = Some(daemon(log, &mut slurmd)?);
+        slurmd.args(["slurmd", "-D", "-N", &self.name]).process_group(0);
+        self.slurmd = Some(daemon(&format!("slurmd-{}", self.name), &mut slurmd)?);
         Ok(())
     }
 
@@ -283,6 +294,20 @@ impl Node {
         let mut command = bounded(&["nsenter", "--mount", "--wd=/", "--target"]);
         command.arg(self.anchor.id().to_string()).args(argv);
         command
+    }
+
+    /// This node's divvyd.
+    ///
+    /// # Errors
+    /// Where it does not answer.
+    pub(super) fn api(&self) -> Result<Api> {
+        Ok(Api::of_system_at(&self.path("/run/divvy/api.sock"))?)
+    }
+
+    /// This node's divvyd, while it runs.
+    pub(super) fn divvyd(&self) -> Option<Pid> {
+        // nsenter has become it.
+        self.divvyd.as_ref().map(Pid::from_child)
     }
 
     /// A file as this node sees it.
@@ -317,12 +342,8 @@ impl Node {
     pub(super) fn start_divvyd(&mut self) -> Result<()> {
         let mut command = Command::new("nsenter");
         command.args(["--mount", "--wd=/", "--target", &self.anchor.id().to_string(), "divvyd", "--system"]);
-        let name: &'static str = match self.name {
-            "n1" => "divvyd-n1",
-            "n2" => "divvyd-n2",
-            _ => "divvyd-n3",
-        };
-        let mut child = daemon(name, command.process_group(0))?;
+        let name = format!("divvyd-{}", self.name);
+        let mut child = daemon(&name, command.process_group(0))?;
         eventually("an answer of the node's divvyd", || {
             if let Some(status) = child.try_wait().context("look after divvyd")? {
                 bail!("cluster: {name} ended by {status}");
@@ -340,7 +361,7 @@ impl Node {
     /// Where it cannot be signalled.
     pub(super) fn stop_divvyd(&mut self) -> Result<()> {
         let Some(mut child) = self.divvyd.take() else { return Ok(()) };
-        let process = divvy_linux::ProcessRef::open_child(divvy_linux::Pid::from_child(&child))?;
+        let process = divvy_linux::ProcessRef::open_child(Pid::from_child(&child))?;
         process.signal(divvy_linux::Signal::TERM)?;
         let status = child.wait().context("wait for divvyd")?;
         ensure!(status.success(), "cluster: {}'s divvyd ended by {status}", self.name);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,20 +23,21 @@ const LEAD: Nanos = Nanos::from_millis(300);
 struct Running {
     next: AtomicU64,
     asked: AtomicBool,
-    processes: Mutex<BTreeMap<u64, ProcessRef>>,
+    /// Each with the signal that ends it.
+    processes: Mutex<BTreeMap<u64, (ProcessRef, Signal)>>,
 }
 
 impl Running {
-    fn with<T>(&self, f: impl FnOnce(&mut BTreeMap<u64, ProcessRef>) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&mut BTreeMap<u64, (ProcessRef, Signal)>) -> T) -> T {
         f(&mut self.processes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn end_all(&self) {
         self.asked.store(true, Ordering::SeqCst);
         self.with(|all| {
-            for process in all.values() {
+            for (process, signal) in all.values() {
                 // What cannot be signalled has ended.
-                let _ = process.signal(Signal::TERM);
+                let _ = process.signal(*signal);
             }
         });
     }
@@ -45,12 +46,12 @@ impl Running {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Has `child` ended with this program from now on; its number is for [`forget`](Self::forget).
-    fn take(&self, child: &Child) -> Result<u64> {
+    /// Has `child` ended by `signal` with this program from now on; its number is for [`forget`](Self::forget).
+    fn take(&self, child: &Child, signal: Signal) -> Result<u64> {
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         let pid = Pid::from_raw(child.id() as i32).context("a child's pid")?;
         let process = ProcessRef::open_child(pid)?;
-        self.with(|all| all.insert(number, process));
+        self.with(|all| all.insert(number, (process, signal)));
         if self.is_asked() {
             self.end_all(); // Asked between the caller's check and the entry above.
         }
@@ -72,6 +73,23 @@ impl Starter {
     /// # Errors
     /// Where it cannot be started; says so where this program was asked to end.
     pub(crate) fn status(&self, command: &mut Command) -> Result<ExitStatus> {
+        self.through(command, Signal::TERM, |mut child| child.wait())
+    }
+
+    /// The same of one that only SIGKILL ends (`unshare --fork`), and what it printed.
+    ///
+    /// # Errors
+    /// As [`status`](Self::status).
+    pub(crate) fn output_of_namespaces(&self, command: &mut Command) -> Result<Output> {
+        self.through(command.stdout(Stdio::piped()), Signal::KILL, Child::wait_with_output)
+    }
+
+    fn through<T>(
+        &self,
+        command: &mut Command,
+        end: Signal,
+        wait: impl FnOnce(Child) -> std::io::Result<T>,
+    ) -> Result<T> {
         // SAFETY: system calls that take and return numbers, which may be made between fork and exec.
         unsafe {
             command.pre_exec(|| {
@@ -80,11 +98,11 @@ impl Starter {
                 Ok(SigSet::empty().thread_set_mask()?)
             });
         }
-        let mut child = command.spawn()?;
-        let number = self.0.take(&child)?;
-        let status = child.wait();
+        let child = command.spawn()?;
+        let number = self.0.take(&child, end)?;
+        let ended = wait(child);
         self.0.forget(number);
-        if self.0.is_asked() { bail!("interrupted") } else { Ok(status?) }
+        if self.0.is_asked() { bail!("interrupted") } else { Ok(ended?) }
     }
 }
 
@@ -231,7 +249,7 @@ impl Bench {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(failed)?;
-        let number = self.running.take(&child)?;
+        let number = self.running.take(&child, Signal::TERM)?;
         let text = serde_json::to_string(spec)?;
         // A run that does not read has failed, and its status says so.
         let _ = child.stdin.take().map(|mut input| writeln!(input, "{text}"));

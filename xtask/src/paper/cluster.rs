@@ -17,7 +17,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut e = Experiment::<Live>::new(&PaperArgs { lanes: 1, ..args.clone() }, "cluster")?;
     let cpus = e.bench.cpus().to_vec();
     let before = super::machine::busy(&cpus);
-    let said = measured(args.programs.as_deref(), args.quick)?;
+    let said = measured(args.programs.as_deref(), args.quick, &e.bench.starter())?;
     let rows = said.lines().filter_map(|line| line.strip_prefix(ROW));
     let rows: Vec<Row> =
         rows.map(|row| serde_json::from_str(row).context("understand a row")).collect::<Result<_>>()?;
@@ -26,12 +26,14 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     e.page.heading("Shares on a node of one CPU");
     e.page.text(
         "*shares*: a job of alice and one of bob, at 1:3 by the policy. *fairshare*: accounts science, law and arts at 3:2:1, with a user and a \
-         job each (`divvy site sync`, `accounts=yes`). CPU time is the kernel's of the jobs' processes; their first 6 s are left out, and a \
+         job each (`divvy site sync`, `accounts=yes`). *exchange*: alice gives bob 300 tickets of this node for as many of another (`divvy site \
+         market`), and carol takes no part; by the policy they have 1000, 3000 and 1000 here. CPU time is the kernel's of the jobs' processes; their first 6 s are left out, and a \
          run is 30 s of theirs (quick: 5 s), however long others make them wait.",
     );
     for (part, limit, what) in [
         ("shares", 0.5, "two jobs of two users at 1:3: farthest from its part"),
         ("fairshare", 1.0, "three accounts by fairshare: farthest from its part"),
+        ("exchange", 1.0, "an exchange over two nodes, and who takes no part: farthest from its part"),
     ] {
         let of: Vec<&Row> = rows.iter().filter(|row| row.part == part).collect();
         let lines = of.iter().map(|row| {
@@ -48,6 +50,9 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     }
     starts(&mut e, &rows);
     pushes(&mut e, &rows);
+    if !args.quick {
+        scale(&mut e, &rows);
+    }
     e.page.csv("rows", &rows)?;
     let busy = format!(
         "This machine's CPUs were busy for {} % of the time, with all that ran on it: jobs keep one of them so.",
@@ -85,6 +90,29 @@ fn starts(e: &mut Experiment<Live>, rows: &[Row]) {
     let slower: Vec<f64> = sides[0].iter().zip(&sides[1]).map(|(with, without)| with - without).collect();
     let slower = 1e3 * median(&slower).unwrap_or(f64::NAN);
     e.page.goal("srun true: slower with the plugin, median of pairs", Limit::Most(15.0), slower, "ms");
+}
+
+fn scale(e: &mut Experiment<Live>, rows: &[Row]) {
+    let nodes = values(rows, "cost", None).len();
+    e.page.heading(&format!("{nodes} nodes"));
+    e.page.text(
+        "A site of so many nodes on this one machine, each with a slurmd, a divvyd and a job that sleeps (`cargo xtask cluster scale`). A \
+         change of fairshare is timed as above, on each node; what a divvyd uses, while nothing happens.",
+    );
+    let lines = [
+        ("a change of fairshare on a node, s", "scale", 1.0),
+        ("a divvyd: CPU, % of one", "cost", 100.0),
+        ("a divvyd: memory, MB", "memory", 1.0),
+    ]
+    .map(|(what, part, times)| {
+        let all = values(rows, part, None);
+        let of = |q: f64| number(times * quantile(&all, q).unwrap_or(f64::NAN));
+        vec![what.to_owned(), all.len().to_string(), of(0.5), of(0.99), of(1.0)]
+    });
+    e.page.table("what | times | median | 99 % | most", &lines);
+    let all = values(rows, "scale", None);
+    let longest = if all.is_empty() { f64::NAN } else { worst(all) };
+    e.page.goal("a change of fairshare on each of many nodes, longest", Limit::Most(5.0), longest, "s");
 }
 
 fn pushes(e: &mut Experiment<Live>, rows: &[Row]) {
