@@ -1,17 +1,18 @@
 //! Clients of processes that run already: who belongs to which, kept up to date at a bounded cost.
 
 mod plan;
+mod told;
 
 pub use plan::{KnownMember, Match};
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use divvy_engine::News;
 use divvy_policy::{ClientId, Instant, Nanos};
 use serde::Serialize;
 
 use crate::census::{Census, Rule, User};
-use crate::events::{ProcessEvent, ProcessEvents};
+use crate::events::ProcessEvents;
 use crate::guard::Table;
 use crate::host::{Client, Condition, LinuxHost};
 use crate::members::{Ended, Look, Members, Tally};
@@ -21,6 +22,7 @@ use crate::quota::{self, Mounts, Quota};
 use crate::select::Selector;
 use crate::world::Live;
 use crate::{Error, Pid, Result, clock};
+use told::Told;
 
 /// The list of processes is read this often, and every idle member's clock.
 const SCAN_INTERVAL: Nanos = Nanos::from_secs(1);
@@ -460,49 +462,26 @@ impl LinuxHost {
     /// rule can make a member not before the next scan: a build on the same machine makes hundreds of processes a second.
     fn take_events(&mut self) {
         let Some(Some(events)) = &self.attached.events else { return };
-        // In the order in which they were first told of.
-        let (mut changed, mut places) = (Vec::<(Pid, Option<User>)>::new(), HashMap::new());
-        let (mut parents, mut lost) = (HashSet::new(), false);
-        let groups = self.attached.rules.iter().any(|rule| matches!(rule.selector, Selector::Group(_)));
-        let young = &mut self.attached.young;
+        let mut told = Told::default();
         let census = &mut self.attached.census;
-        let nr_events = &mut self.attached.nr_events;
-        let mut note = |pid: Pid, look: Option<User>| {
-            let at = *places.entry(pid).or_insert(changed.len());
-            match changed.get_mut(at) {
-                None => changed.push((pid, look)),
-                Some((_, Some(User::Anew))) => {}
-                Some((_, before)) => *before = look.or(*before),
-            }
-        };
-        events.drain(|event| {
-            *nr_events += 1;
-            match event {
-                ProcessEvent::Fork { parent, child } => {
-                    census.fork(parent, child);
-                    if groups && young.len() < YOUNG_MAX {
-                        young.push(child);
-                    }
-                    parents.insert(parent);
-                    note(child, None);
-                }
-                ProcessEvent::Changed(pid) => note(pid, Some(User::AsBefore)),
-                ProcessEvent::User(pid) => note(pid, Some(User::Anew)),
-                ProcessEvent::Lost => lost = true,
-            }
-        });
-        if lost {
+        events.drain(|event| told.hear(event, census));
+        self.attached.nr_events += told.number;
+        if self.attached.rules.iter().any(|rule| matches!(rule.selector, Selector::Group(_))) {
+            let room = YOUNG_MAX.saturating_sub(self.attached.young.len());
+            self.attached.young.extend(told.children.iter().take(room));
+        }
+        if told.lost {
             self.attached.overruns += 1;
             self.attached.skipped = SKIPS_MAX;
             self.attached.next_scan = self.attached.next_scan.min(self.attached.soonest);
         }
         // Whoever makes children has their time in its account, be they seen or not.
-        for parent in parents {
+        for &parent in &told.parents {
             if let Some(of) = self.attached.owners.get(&parent) {
                 self.clients[of.index()].members.note_parent(parent);
             }
         }
-        for (pid, look) in changed {
+        for &(pid, look) in told.changed() {
             let a = &mut self.attached;
             match look {
                 Some(User::AsBefore) if !a.census.may_concern(pid, &a.rules, &a.owners) => {
