@@ -292,7 +292,7 @@ pub enum Op {
     },
     /// Moves a client out of `from` to a new currency that has `amount` of the base funding of `from` (section 4.6).
     /// What the client holds of `from` is taken away. Needs `c` on both. When the new currency funds nobody any more, it
-    /// ends, and the amount goes back.
+    /// ends, and the amount goes back. A client that was moved so before, out of the same, gets another amount instead.
     Nice {
         /// Who is moved.
         client: CurrencyId,

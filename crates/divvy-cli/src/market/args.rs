@@ -18,6 +18,11 @@ fn amount(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|n| (1..=AMOUNT_MAX).contains(n)).ok_or_else(said)
 }
 
+fn entry(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| "write the number of an entry, which its line begins with, as in --since 120".to_owned())
+}
+
 fn resource(text: &str) -> Result<Resource, String> {
     text.parse().map_err(|_| "a resource is one of cpu, memory, disk".to_owned())
 }
@@ -332,8 +337,8 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AuditArgs {
-    /// From this entry on
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    /// From this entry on, by its number, which its line begins with
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = entry)]
     pub(crate) since: u64,
 
     #[command(flatten)]

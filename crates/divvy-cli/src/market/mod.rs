@@ -9,11 +9,12 @@ mod explain;
 mod list;
 pub(crate) mod tree;
 
-use divvy_api::client::Api;
+use divvy_api::client::{Api, ApiError};
 use divvy_api::market::{
     Aftermath, Bound, Changed, Currency, CurrencyChange, Exchange, Give, NewCurrency, NewNice, NewOffer,
     NewTicket, Offer, Offered, Ticket,
 };
+use divvy_api::types::ErrorCode;
 use divvy_market::{Kind, Resource};
 use serde::Serialize;
 use serde_json::json;
@@ -299,13 +300,35 @@ fn outcome(made: &Offered) -> Vec<String> {
     lines
 }
 
+/// What there is none of, where there is one of the other kind that has the number.
+fn mistaken(api: &Api, args: &CancelArgs, e: ApiError) -> Failure {
+    let (wanted, id) = (e.code(), args.id);
+    let failure = refused(e);
+    if !matches!(wanted, Some(ErrorCode::NoSuchExchange | ErrorCode::NoSuchOffer)) {
+        return failure;
+    }
+    let Ok(all) = api.market() else { return failure };
+    let text = if args.offer && all.exchanges.iter().any(|exchange| exchange.id == id) {
+        format!(
+            "no offer has the number {id}, but an exchange that holds: to end it, divvy exchange cancel {id}"
+        )
+    } else if !args.offer && all.offers.iter().any(|offer| offer.id == id) {
+        format!(
+            "no exchange has the number {id}, but an offer that waits: to withdraw it, divvy exchange cancel --offer {id}"
+        )
+    } else {
+        return failure;
+    };
+    Failure { text, ..failure }
+}
+
 fn cancel(args: &CancelArgs) -> Result<Code, Failure> {
     let api = args.ask.of.api()?;
     if args.offer {
-        let was = api.withdraw_offer(args.id).map_err(refused)?;
+        let was = api.withdraw_offer(args.id).map_err(|e| mistaken(&api, args, e))?;
         told(&was, args.ask.json, |o| format!("offer {}: withdrawn; {}", o.id, offered(o)))
     } else {
-        let mut was = api.cancel_exchange(args.id).map_err(refused)?;
+        let mut was = api.cancel_exchange(args.id).map_err(|e| mistaken(&api, args, e))?;
         was.aftermath.undone.retain(|&id| id != args.id); // That is what was asked for.
         told(&was, args.ask.json, |x| format!("exchange {}: ended; {} no more", x.id, traded(x)))
     }
@@ -324,8 +347,8 @@ pub(crate) fn nice(args: &NiceArgs) -> Result<Code, Failure> {
     told(&made, args.ask.json, |c| {
         let from = c.niced_from.as_deref().unwrap_or("its currency");
         format!(
-            "{}: backed by {} now, which has {} of {from}'s {} base tickets; they go back when it ends",
-            args.client, c.name, args.amount, args.resource
+            "{}: backed by {} now, which has {} of {from}'s {} base tickets; they go back when it ends, and `divvy nice {} N` gives it others",
+            args.client, c.name, args.amount, args.resource, args.client
         )
     })
 }

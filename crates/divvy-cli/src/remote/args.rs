@@ -174,7 +174,7 @@ pub(crate) struct SetArgs {
     pub(crate) client: String,
 
     /// Its share from now on, 1 to 1000000
-    #[arg(value_name = "SHARE", required_unless_present_any = ["share", "limit", "reserve", "disk_share", "cpus"], conflicts_with = "share", value_parser = limit::parse_share, allow_negative_numbers = true)]
+    #[arg(value_name = "SHARE", conflicts_with = "share", value_parser = limit::parse_share, allow_negative_numbers = true)]
     pub(crate) new_share: Option<u64>,
 
     /// The same, as for `divvy run`

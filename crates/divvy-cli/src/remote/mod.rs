@@ -129,6 +129,13 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     let cpus = args.cpus.as_deref().map(cpus::parse_change).transpose()?;
     let bounds = Bounds { cpus, ..bounds::bounds(args.limit, args.reserve, args.disk_share, system)? };
     let share = args.new_share.or(args.share);
+    let others =
+        [args.limit.is_some(), args.reserve.is_some(), args.cpus.is_some(), args.disk_share.is_some()];
+    if share.is_none() && !others.contains(&true) {
+        let fix =
+            format!("write divvy set {} 3, or give --limit, --reserve, --cpus or --disk-share", args.client);
+        return Err(Failure::new(Code::Usage, format!("nothing to be changed: {fix}")));
+    }
     let change = Change { share, limit_ppm, bounds, paused: None };
     let of_group = |api: &Api, path: &str| {
         if limit_ppm.is_none() && bounds.is_empty() {

@@ -29,10 +29,16 @@ use view::View;
 /// Bytes of a token: nobody guesses 128 bits.
 const TOKEN_BYTES: usize = 16;
 
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| {
+        "a port is a number from 0 to 65535, as in --port 8080; 0 is one that is free".to_owned()
+    })
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct WebArgs {
     /// The port on loopback [default: one that is free]
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = port)]
     port: Option<u16>,
 
     /// Only print the address; without it the page is opened where there is a desktop

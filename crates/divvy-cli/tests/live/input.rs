@@ -172,6 +172,23 @@ fn a_divvyd_that_may_write_no_file_says_why_it_ends() {
     assert!(said.contains("raise the limit of a file's size (ulimit -f)"), "{said}");
 }
 
+/// Numbers that are none, and nothing to be done at all, are told in words of who writes them.
+#[test]
+fn what_is_no_number_is_told_with_one_that_is() {
+    let sandbox = Sandbox::own();
+    for (args, said) in [
+        (&["set", "a"][..], "nothing to be changed: write divvy set a 3, or give --limit, --reserve"),
+        (&["market", "audit", "--since", "1h"], "write the number of an entry, which its line begins with"),
+        (&["web", "--port", "80x"], "a port is a number from 0 to 65535, as in --port 8080"),
+        (&["web", "--port", "99999"], "a port is a number from 0 to 65535"),
+        (&["share", "--for", "abc", "1:true"], "that is no time; write a number and its unit"),
+    ] {
+        let outcome = sandbox.run(args);
+        assert_eq!(outcome.code, Some(2), "{args:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(said), "{args:?}: {}", outcome.stderr);
+    }
+}
+
 /// A negative number is a wrong value, not an unknown argument.
 #[test]
 fn a_negative_value_is_refused_by_the_name_of_its_option() {

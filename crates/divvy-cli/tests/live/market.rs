@@ -239,6 +239,9 @@ fn rights_are_exchanged_and_offers_wait_for_their_complement() {
         "{said}"
     );
     let waiting = fair.json(alice_uid(), "exchange ls")["offers"][0]["id"].to_string();
+    // What waits is no exchange yet.
+    let withdraw = format!("an offer that waits: to withdraw it, divvy exchange cancel --offer {waiting}");
+    fair.refuses(alice_uid(), &format!("exchange cancel {waiting}"), NO_SUCH, &[&withdraw]);
     // At another rate it waits too, and is told what is in its way and how to take it up.
     let said = fair.must(bob_uid(), "exchange offer --give disk:300 --want cpu:500 --for 10m");
     let take = "divvy exchange offer --give disk:400 --want cpu:500";

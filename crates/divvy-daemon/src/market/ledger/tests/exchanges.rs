@@ -80,6 +80,14 @@ fn nice_takes_a_part_and_gives_it_back() {
     let Ok(Said::ChangedCurrency(made)) = bench.ask(ALICE, nice(100)) else { panic!() };
     assert_eq!(made.result.niced_from.as_deref(), Some("alice"));
     assert_eq!((bench.value("alice/job"), bench.value("alice")), ("100".to_owned(), "900".to_owned()));
+    // Another amount is not one more: the same currency has it.
+    for (amount, left) in [(1, "999"), (1, "999"), (1000, "0"), (300, "700"), (100, "900")] {
+        let Ok(Said::ChangedCurrency(again)) = bench.ask(ALICE, nice(amount)) else { panic!("{amount}") };
+        assert_eq!(again.result.id, made.result.id);
+        let values = (bench.value("alice/job"), bench.value("alice"));
+        assert_eq!(values, (amount.to_string(), left.to_owned()), "{amount}");
+    }
+    assert_eq!(bench.code(ALICE, nice(1001)), ErrorCode::Refused);
     let child = bench.admit_child(ALICE, "child", 100, Some(job.currency));
     assert_eq!(bench.value("alice/child"), "50", "children share it");
     bench.ask(ALICE, Ask::Leave { client: child.currency }).unwrap();
