@@ -605,8 +605,12 @@ impl LinuxHost {
         }
         let since = may_be_born.then_some(c.since);
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
-        // One that cannot be had (no descriptor is left, say) is tried again at a later scan.
-        let Ok(Some(_)) = c.members.admit(pid, since, look) else { return };
+        match c.members.admit(pid, since, look) {
+            Ok(Some(_)) => {}
+            Ok(None) => return,
+            // No descriptor is left, say: it is tried again at a later scan.
+            Err(e) => return self.notices.tell_without(client, &e),
+        }
         c.had_members = true;
         if let Some(process) = c.members.process(pid) {
             // Without it, its end shows in its clock.

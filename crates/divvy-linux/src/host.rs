@@ -202,7 +202,7 @@ pub struct LinuxHost {
     cpu_before: Nanos,
     pub(crate) tally: Tally,
     rescued: Report,
-    notices: Notices,
+    pub(crate) notices: Notices,
     /// The clients' cgroups, where there are any.
     tree: Option<Tree>,
     /// Whether commands get counters of their CPU time.

@@ -1,8 +1,11 @@
 //! What the user should know, though everything goes on.
 
+use std::collections::BTreeSet;
+
 use divvy_policy::{ClientId, Instant, Nanos};
 
 use super::Client;
+use crate::Error;
 use crate::clients::ById;
 use crate::guard::Table;
 use crate::members::Tally;
@@ -21,21 +24,31 @@ pub struct Warning {
 
 /// What has not been told yet; each thing is told once.
 #[derive(Debug)]
-pub(super) struct Notices {
+pub(crate) struct Notices {
     pending: Vec<Warning>,
     /// How many clients have told of members that cannot be held.
     unheld: u64,
+    /// Clients that have told of processes that cannot be had.
+    without: BTreeSet<ClientId>,
     /// When the table's file was last looked at; `None` once it was found to be gone.
     table_checked: Option<Instant>,
 }
 
 impl Notices {
     pub(super) fn new(pending: Vec<Warning>) -> Self {
-        Self { pending, unheld: 0, table_checked: Some(Instant::ZERO) }
+        Self { pending, unheld: 0, without: BTreeSet::new(), table_checked: Some(Instant::ZERO) }
     }
 
     pub(super) fn push(&mut self, client: Option<ClientId>, text: String) {
         self.pending.push(Warning { client, text });
+    }
+
+    /// A process of `client` cannot be had as a member just now, for `why`: that is told of the first.
+    pub(crate) fn tell_without(&mut self, client: ClientId, why: &Error) {
+        if self.without.insert(client) {
+            let text = format!("not all of its processes are divided, and others run beside it: {why}");
+            self.push(Some(client), text);
+        }
     }
 
     pub(super) fn take(&mut self) -> Vec<Warning> {
