@@ -90,9 +90,10 @@ fn is_first_namespace() -> bool {
 /// nobody is left is over, and with the last one of a user their systemd ends, and all that it started.
 fn ends_with_session() -> bool {
     let terminal = std::fs::File::open("/dev/tty");
-    let group = rustix::process::getpgrp();
+    // There is none where whoever made the group is of another namespace, or the kernel itself.
+    let group = procfs::stat(rustix::process::getpid()).ok().flatten().and_then(|stat| stat.pgrp);
     let foreground =
-        terminal.is_ok_and(|tty| rustix::termios::tcgetpgrp(tty).is_ok_and(|there| there == group));
+        terminal.is_ok_and(|tty| rustix::termios::tcgetpgrp(tty).is_ok_and(|there| Some(there) == group));
     foreground && !is_ignored(nix::sys::signal::Signal::SIGHUP)
 }
 

@@ -161,6 +161,21 @@ fn without_systemd_signals_serve_and_say_why() {
     assert!(why.contains("is not ours to change") && why.contains("systemd gives no scope: "), "{why}");
 }
 
+/// Whoever has no terminal may outlive the session, and their systemd does not where they do not linger.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn who_does_not_linger_stays_in_the_session() {
+    let login = Login::new();
+    fs::remove_dir("/var/lib/systemd/linger/alice").expect("root may");
+    let path = format!("{HOME}/report.json");
+    // In the kernel's own process group, which has no number, as whatever is started before anybody has made one.
+    check_success(&mut login.command(&format!("divvy share --quiet --for 1s --report {path} '1:{SPIN}'")));
+    let report = report(&path);
+    let why = report["backend"]["why"].as_str().expect("a word");
+    assert_eq!((&report["backend"]["used"], login.scopes()), (&"signals".into(), 0));
+    assert!(why.contains("is not moved out of it (loginctl enable-linger)"), "{why}");
+}
+
 /// The block of `docs/backends.md`: the cgroup that systemd delegates serves as it is, and divvy asks for none.
 #[test]
 #[ignore = "runs in the test machine: cargo xtask vm test"]
