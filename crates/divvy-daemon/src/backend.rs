@@ -3,7 +3,9 @@
 use clap::ValueEnum;
 use divvy_engine::policies::{GateSpec, KERNEL};
 use divvy_linux::CpuMask;
-use divvy_linux::cgroup::{Asked, Backend, Means, Refused, Survey, Wish, choose};
+use divvy_linux::cgroup::{
+    Asked, Backend, Chosen, Lifetime, Means, Refused, Survey, Wish, choose, choose_here,
+};
 
 use crate::daemon::{Failure, Overrides};
 use crate::kernel::{KERNEL_BACKEND, PATIENCE, Plan};
@@ -41,10 +43,20 @@ impl BackendArg {
     }
 }
 
+/// Whose divvyd it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// A user's, for whom systemd is asked for a cgroup where that would serve: this process is in it then.
+    User,
+    /// The system's.
+    System,
+}
+
 /// The back end that was asked for, or the best that there is. Where the kernel is to divide, `spec` becomes the policy
 /// that holds nobody. `file` is the policy that the administrator's file names, if that is not the default.
 pub(crate) fn pick(
     overrides: &Overrides,
+    whose: Whose,
     file: Option<&str>,
     spec: &mut GateSpec,
 ) -> Result<(Means, BackendInfo), Failure> {
@@ -54,19 +66,21 @@ pub(crate) fn pick(
             format!("--policy {KERNEL}: holds nobody, and comes with --backend cgroup; give that instead");
         return Err(Failure::usage(text));
     }
-    let survey = Survey::new();
-    choose_by(overrides.backend, policy, &survey, spec)
+    choose_by(overrides.backend, policy, spec, |wish| match whose {
+        Whose::User => choose_here(wish, Lifetime::Daemon),
+        Whose::System => choose(wish, &Survey::new()),
+    })
 }
 
 fn choose_by(
     arg: BackendArg,
     policy: Option<&str>,
-    survey: &Survey,
     spec: &mut GateSpec,
+    choose: impl FnOnce(&Wish<'_>) -> Result<Chosen, Refused>,
 ) -> Result<(Means, BackendInfo), Failure> {
     // Whoever comes later is moved as they come; shares are not known yet.
     let wish = Wish { asked: arg.asked(), policy, attached: None, shares: &[], limited: false };
-    let chosen = choose(&wish, survey).map_err(|refused| match refused {
+    let chosen = choose(&wish).map_err(|refused| match refused {
         Refused::Usage(text) => Failure::usage(text),
         Refused::Machine(text) => Failure::system(text),
     })?;
@@ -138,7 +152,7 @@ mod tests {
     fn what_cannot_be_had_is_refused_with_its_fix() {
         let of = |arg, policy| {
             let mut spec = GateSpec::default();
-            let picked = choose_by(arg, policy, &survey(), &mut spec);
+            let picked = choose_by(arg, policy, &mut spec, |wish| choose(wish, &survey()));
             picked.map(|(_, info)| (info.used, info.why, spec.policy)).map_err(|f| (f.code, f.text))
         };
         for (arg, name) in [(BackendArg::Freezer, "freezer"), (BackendArg::Cgroup, "cgroup")] {
@@ -149,7 +163,8 @@ mod tests {
         let (code, text) = of(BackendArg::Cgroup, Some("las")).expect_err("a policy and weights");
         assert!(code == 2 && text.contains("--policy las decides who runs"), "{code} {text}");
         let args = Overrides { policy: Some("kernel".to_owned()), ..Overrides::default() };
-        let refused = pick(&args, None, &mut GateSpec::default()).expect_err("no policy of its own");
+        let refused =
+            pick(&args, Whose::User, None, &mut GateSpec::default()).expect_err("no policy of its own");
         assert!(refused.text.contains("comes with --backend cgroup"), "{}", refused.text);
     }
 

@@ -12,7 +12,7 @@ use divvy_linux::guard::CAPACITY;
 use divvy_linux::{CpuMask, HostParams, LinuxHost, clock};
 use divvy_policy::Nanos;
 
-use crate::backend::{self, BackendArg};
+use crate::backend::{self, BackendArg, Whose};
 use crate::connection_limit::ConnectionLimit;
 use crate::local::Local;
 use crate::lookers::Lookers;
@@ -281,7 +281,7 @@ fn prepare(args: &Overrides) -> Result<Prepared, Failure> {
         let text = "--backend kernel: it is the whole machine's scheduler, and takes root: divvyd --system --backend kernel";
         return Err(Failure::usage(text));
     }
-    let (means, told) = backend::pick(args, None, &mut spec)?;
+    let (means, told) = backend::pick(args, Whose::User, None, &mut spec)?;
     let linger = args.linger.unwrap_or(LINGER).time();
     let place = Place::open_or_create().map_err(Failure::system)?;
     Ok(Prepared {

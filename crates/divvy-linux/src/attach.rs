@@ -12,6 +12,7 @@ use divvy_policy::{ClientId, Instant, Nanos};
 use serde::Serialize;
 
 use crate::census::{Census, Rule, User};
+use crate::cgroup::Urgency;
 use crate::events::ProcessEvents;
 use crate::guard::Table;
 use crate::host::{Client, Condition, LinuxHost};
@@ -265,6 +266,7 @@ impl LinuxHost {
             self.undo_attach(client);
             return Err(self.why_nobody(selector, start, owner)?);
         }
+        self.migrate(Urgency::Now);
         self.update_cpus(client.index());
         self.count_idle();
         Ok(client)
@@ -456,6 +458,7 @@ impl LinuxHost {
             a.next_scan = now + a.interval;
             a.soonest = now + SCAN_INTERVAL_LOST.max(Nanos(cost.0 * SCAN_REST));
         }
+        self.migrate(Urgency::Later);
     }
 
     /// Takes in what the kernel tells. Somebody of whom it tells more than once is looked at once, and a stranger whom no

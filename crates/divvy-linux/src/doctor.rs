@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::process::Resource;
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::{Hierarchy, Knob, Survey, scope};
+use crate::cgroup::{Hierarchy, Knob, Lifetime, Survey, scope};
 use crate::events::ProcessEvents;
 use crate::guard::Environment;
 use crate::quota::quota_of;
@@ -262,6 +262,16 @@ fn quota() -> Finding {
     }
 }
 
+/// For whom systemd makes a scope, where it does.
+fn scopes(with_cpu: bool) -> Option<&'static str> {
+    let asks = |lifetime| scope::can_ask(with_cpu, lifetime).is_ok();
+    if asks(Lifetime::Daemon) {
+        Some("each divvy share, and for a divvyd of yours")
+    } else {
+        asks(Lifetime::Run).then_some("each divvy share")
+    }
+}
+
 fn cgroup_delegation(survey: &Survey) -> Finding {
     let what = "cgroup delegation";
     match &survey.freezer {
@@ -273,10 +283,10 @@ fn cgroup_delegation(survey: &Survey) -> Finding {
             );
             finding(what, Status::Good, found, None)
         }
-        Err(_) if scope::can_ask(false).is_ok() => finding(
+        Err(_) if let Some(whom) = scopes(false) => finding(
             what,
             Status::Good,
-            "systemd makes a scope for each divvy share: --backend freezer can hold clients unseen",
+            format!("systemd makes a scope for {whom}: --backend freezer can hold clients unseen"),
             None,
         ),
         Err(why) => finding(
@@ -301,10 +311,10 @@ fn cpu_weights(survey: &Survey) -> Finding {
             let found = format!("{} in {}: --backend cgroup can divide", version, ground.dir.display());
             finding(what, Status::Good, found, None)
         }
-        Err(_) if scope::can_ask(true).is_ok() => finding(
+        Err(_) if let Some(whom) = scopes(true) => finding(
             what,
             Status::Good,
-            "cpu.weight of version 2 in the scope that systemd makes for each divvy share",
+            format!("cpu.weight of version 2 in the scope that systemd makes for {whom}"),
             None,
         ),
         Err(why) => finding(

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use divvy_api::types::Status;
 use divvy_engine::policies::KERNEL;
-use divvy_linux::cgroup::{Asked, Backend, Chosen, Refused, Wish};
+use divvy_linux::cgroup::{Asked, Backend, Chosen, Lifetime, Refused, Wish};
 use serde::Serialize;
 
 use super::tasks::Task;
@@ -66,7 +66,7 @@ pub(super) fn choose(args: &ShareArgs, tasks: &[Task], together: bool) -> Result
     let policy = args.policy.as_deref();
     let limited = tasks.iter().any(|task| task.limit.is_some());
     let wish = Wish { asked, policy, attached: attached.as_deref(), shares: &shares, limited };
-    divvy_linux::cgroup::choose_here(&wish).map_err(|refused| match refused {
+    divvy_linux::cgroup::choose_here(&wish, Lifetime::Run).map_err(|refused| match refused {
         Refused::Usage(text) => Failure::new(Code::Usage, text),
         Refused::Machine(text) => Failure::new(Code::System, text),
     })

@@ -20,7 +20,7 @@ use divvy_linux::guard::CAPACITY;
 use divvy_linux::{CpuMask, HostParams, LinuxHost, check_cpus};
 use sd_notify::NotifyState;
 
-use crate::backend::{self, BackendArg};
+use crate::backend::{self, BackendArg, Whose};
 use crate::connection_limit::ConnectionLimit;
 use crate::daemon::{Failure, Linger, Overrides, nanos};
 use crate::kernel::{KERNEL_BACKEND, Keeper, Plan, check_policy};
@@ -150,7 +150,7 @@ fn settings(policy: &Policy, overrides: &Overrides) -> Result<(Settings, Means, 
     spec.make().map_err(Failure::usage)?;
     let default = GateSpec::default().policy;
     let named = (terms.policy != default).then_some(terms.policy.as_str());
-    let (means, mut backend) = backend::pick(&of_gate, named, &mut spec)?;
+    let (means, mut backend) = backend::pick(&of_gate, Whose::System, named, &mut spec)?;
     let cpus = overrides.cpus.as_ref().or(terms.cpus.as_ref());
     let kernel = backend::plan_kernel(overrides.backend, of_kernel.as_deref(), cpus, &means, &mut backend)?;
     let linger = overrides.linger.and_then(Linger::time);

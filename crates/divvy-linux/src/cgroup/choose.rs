@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::scope;
+use super::scope::{self, Lifetime};
 use super::survey::{Ground, Hierarchy, Survey};
 use super::weights::{DEVIATION_MAX_PPM, DEVIATION_WARN_PPM, Weights, scale};
 
@@ -242,7 +242,7 @@ pub fn choose(wish: &Wish<'_>, survey: &Survey) -> Result<Chosen, Refused> {
 ///
 /// # Errors
 /// As [`choose`].
-pub fn choose_here(wish: &Wish<'_>) -> Result<Chosen, Refused> {
+pub fn choose_here(wish: &Wish<'_>, lifetime: Lifetime) -> Result<Chosen, Refused> {
     let survey = Survey::new();
     // To freeze takes no controller.
     let for_cpu = match wish.asked {
@@ -251,7 +251,7 @@ pub fn choose_here(wish: &Wish<'_>) -> Result<Chosen, Refused> {
         _ => true,
     };
     let survey = match wants_scope(wish, &survey) {
-        true => match scope::enter(for_cpu) {
+        true => match scope::enter(for_cpu, lifetime) {
             Ok(()) => Survey::new(),
             Err(why) => survey.without_scope(&why),
         },

@@ -4,7 +4,7 @@
 //! users in a cgroup for each of them (`u1000`). A command's
 //! process writes itself into its leaf before it becomes the command, so nobody escapes; its children are born there.
 //! What runs already is moved into its client's leaf, into a part for those that come from the same place, which bears that
-//! place's name in an attribute, so that they can be moved back there.
+//! place's name in an attribute, so that they can be moved back there. Where the kernel lets only systemd move them, systemd does.
 //! At the end, or when guardian or rescue find that divvy has died, everybody is thawed and moved back to where divvy
 //! was, and the tree is removed.
 
@@ -16,6 +16,7 @@ mod files;
 mod held;
 mod leaf;
 mod many;
+mod migrate;
 mod pressure;
 pub(crate) mod raw;
 mod rights;
@@ -32,8 +33,10 @@ pub use held::{disk_had, memory_held};
 pub(crate) use leaf::{Leaf, is_gone};
 #[doc(hidden)]
 pub use many::ManyLeaves;
+pub(crate) use migrate::Urgency;
 pub use pressure::pressures;
 pub use rights::{Enforced, Rights, WHOLE};
+pub use scope::Lifetime;
 pub(crate) use survey::FIX;
 pub use survey::{Enable, Ground, Hierarchy, Survey};
 pub(crate) use tree::Tree;

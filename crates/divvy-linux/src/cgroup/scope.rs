@@ -4,14 +4,19 @@
 //! whoever asks over D-Bus (`StartTransientUnit`). systemd's own `busctl` does the asking: it is there where systemd is, and knows
 //! where its bus is. This process is moved into the scope, and whatever it starts is born there. An empty scope is gone by itself.
 //!
+//! A divvyd has clients that it did not start, in login sessions. It may not move them: the cgroup around such a session and its scope
+//! is root's. systemd may, and does (`AttachProcessesToUnit`, [`super::migrate`]).
+//!
 //! Whoever runs in a service, a container or a batch system's cgroup stays there: it is where that is counted, limited and ended. So
 //! does whoever is in a scope with limits.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use divvy_policy::Nanos;
+use rustix::io::Errno;
 
 use super::files::{Files, Real};
 use crate::reactor::is_ignored;
@@ -22,47 +27,63 @@ const BOOTED: &str = "/run/systemd/system";
 /// Users whose systemd runs on when they have logged out, by name.
 const LINGER: &str = "/var/lib/systemd/linger";
 /// How long systemd may take to answer, and then to move us.
-const PATIENCE: Nanos = Nanos::from_secs(2);
+pub(super) const PATIENCE: Nanos = Nanos::from_secs(2);
 /// How often we look whether we have been moved.
 const LOOK: Nanos = Nanos::from_millis(1);
 /// Files of a scope's cgroup that say `max` (with a period, perhaps) where nothing is limited.
 const LIMITS: [&str; 4] = ["cpu.max", "memory.max", "memory.high", "memory.swap.max"];
 
-/// Where we are, and whose systemd is to be asked.
+/// The cgroup within a divvyd's scope where it is itself, and whoever was its client and cannot be moved back.
+const HOME: &str = "home";
+
+/// How long that lasts for which a scope is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// A run's: as long as the session, where it is in the foreground.
+    Run,
+    /// A divvyd's, whose clients may outlive any session.
+    Daemon,
+}
+
+/// Where somebody is, and whose systemd is to be asked.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+pub(super) struct Place {
     bus: &'static str,
     runtime_dir: PathBuf,
+    /// Where cgroups of version 2 are.
+    mounted: PathBuf,
 }
 
 /// Whether systemd would be asked for a scope, for this process as it is now: one with the cpu controller, or any.
 ///
 /// # Errors
 /// Why not.
-pub(crate) fn can_ask(with_cpu: bool) -> Result<(), String> {
-    whom(with_cpu).map(|_| ())
+pub(crate) fn can_ask(with_cpu: bool, lifetime: Lifetime) -> Result<(), String> {
+    whom(with_cpu, lifetime, &procfs::cgroup_text("self")).map(|_| ())
 }
 
-fn whom(with_cpu: bool) -> Result<Place, String> {
+/// The same for a process in `cgroup`, by its `/proc/PID/cgroup`.
+pub(super) fn whom(with_cpu: bool, lifetime: Lifetime, cgroup: &str) -> Result<Place, String> {
     let uid = rustix::process::geteuid().as_raw();
     if !is_first_namespace() {
         return Err("systemd does not know us by our number: this is a container".to_owned());
     }
     let lingers = crate::user_name(uid).is_some_and(|name| Path::new(LINGER).join(name).exists());
-    if !lingers && !ends_with_session() {
+    if !lingers && (lifetime == Lifetime::Daemon || !ends_with_session()) {
         return Err(
             "what is to outlive the session is not moved out of it (loginctl enable-linger)".to_owned()
         );
     }
-    place(Path::new("/"), uid, with_cpu, &mounts::own(), &procfs::cgroup_text("self"), &Real)
+    place(Path::new("/"), uid, with_cpu, &mounts::own(), cgroup, &Real)
 }
 
-/// Has systemd make a scope, `with_cpu` or without that controller, and this process be moved into it.
+/// Has systemd make a scope, `with_cpu` or without that controller, and this process be moved into it: a divvyd, which makes cgroups
+/// beside the one where it is, into one of its own there.
 ///
 /// # Errors
-/// Why there is none: this process is where it was.
-pub(crate) fn enter(with_cpu: bool) -> Result<(), String> {
-    let place = whom(with_cpu)?;
+/// Why there is none, or none that serves.
+pub(crate) fn enter(with_cpu: bool, lifetime: Lifetime) -> Result<(), String> {
+    let place = whom(with_cpu, lifetime, &procfs::cgroup_text("self"))?;
     let pid = rustix::process::getpid();
     let start = procfs::stat(pid).ok().flatten().map_or(0, |stat| stat.start.0);
     let name = format!("divvy-{pid}-{start}.scope");
@@ -74,10 +95,21 @@ pub(crate) fn enter(with_cpu: bool) -> Result<(), String> {
         clock::sleep(LOOK);
     }
     match asked {
-        _ if is_there() => Ok(()),
+        _ if is_there() && lifetime == Lifetime::Run => Ok(()),
+        _ if is_there() => go_home(&place).map_err(|e| format!("make cgroup {HOME} in {name}: {e}")),
         Ok(()) => Err(format!("systemd has made {name}, but moved nobody there")),
-        Err(why) => Err(why),
+        Err(why) => Err(format!("systemd gives no scope: {why}")),
     }
+}
+
+/// Moves this process from its scope into a cgroup there. A cgroup that divides among its children has no processes itself, so that
+/// whoever is let go could not be moved to where we are.
+fn go_home(place: &Place) -> Result<(), Errno> {
+    let text = procfs::cgroup_text("self");
+    let path = unified(&text).ok_or(Errno::NOENT)?;
+    let home = place.mounted.join(path.trim_start_matches('/')).join(HOME);
+    Real.make(&home)?;
+    Real.write(&home.join("cgroup.procs"), "0")
 }
 
 /// Whether our number is the one that systemd knows us by.
@@ -138,7 +170,7 @@ fn place(
     }
     // What systemd can give is what there is where it makes its scopes.
     let giver = match uid {
-        0 => mounted,
+        0 => mounted.clone(),
         _ => mounted.join(slice.trim_start_matches('/')).join(format!("user@{uid}.service")),
     };
     let controllers = files.read(&giver.join("cgroup.controllers")).unwrap_or_default();
@@ -146,16 +178,27 @@ fn place(
         return Err(format!("systemd has no cpu controller to give in {}", giver.display()));
     }
     let runtime_dir = format!("/run/user/{uid}");
+    let of = |bus| Place { bus, runtime_dir: runtime_dir.clone().into(), mounted };
     match uid {
-        0 => Ok(Place { bus: "--system", runtime_dir: runtime_dir.into() }),
-        _ if below(&runtime_dir).join("bus").exists() => {
-            Ok(Place { bus: "--user", runtime_dir: runtime_dir.into() })
-        }
+        0 => Ok(of("--system")),
+        _ if below(&runtime_dir).join("bus").exists() => Ok(of("--user")),
         _ => Err(format!("there is no message bus of user {uid} ({runtime_dir}/bus)")),
     }
 }
 
 fn ask(place: &Place, name: &str, pid: crate::Pid) -> Result<(), String> {
+    let pid = pid.to_string();
+    let properties = ["Description", "s", "divvy and what it divides", "Delegate", "b", "true"];
+    let more = ["CollectMode", "s", "inactive-or-failed", "PIDs", "au", "1", &pid, "0"];
+    let words = ["StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "4"];
+    call(place, words.iter().chain(&properties).chain(&more))
+}
+
+/// Has systemd's manager do what `words` say: a method, the kinds of its arguments, and these.
+///
+/// # Errors
+/// What it says, or that it does not answer within [`PATIENCE`].
+pub(super) fn call(place: &Place, words: impl IntoIterator<Item: AsRef<OsStr>>) -> Result<(), String> {
     // Root's path may be another user's.
     let mut busctl = Command::new(if place.bus == "--system" { "/usr/bin/busctl" } else { "busctl" });
     busctl.args([place.bus, "--quiet", "--timeout=2", "call"]);
@@ -164,13 +207,11 @@ fn ask(place: &Place, name: &str, pid: crate::Pid) -> Result<(), String> {
         "/org/freedesktop/systemd1",
         "org.freedesktop.systemd1.Manager",
     ]);
-    busctl.args(["StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "4"]);
-    busctl.args(["Description", "s", "divvy and what it divides", "Delegate", "b", "true"]);
-    busctl.args(["CollectMode", "s", "inactive-or-failed", "PIDs", "au", "1", &pid.to_string(), "0"]);
+    busctl.args(words);
     // The bus that was found there, whatever the environment names.
     let bus = format!("unix:path={}/bus", place.runtime_dir.display());
     busctl.env("DBUS_SESSION_BUS_ADDRESS", bus).env_remove("DBUS_SYSTEM_BUS_ADDRESS");
-    let failed = |e: std::io::Error| format!("busctl, which asks systemd: {e}");
+    let failed = |e: std::io::Error| format!("busctl, which asks it: {e}");
     let mut child =
         busctl.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
     // Its time limit is that of the answer alone.
@@ -179,7 +220,7 @@ fn ask(place: &Place, name: &str, pid: crate::Pid) -> Result<(), String> {
         if clock::now() > until {
             let _ = child.kill();
             let _ = child.wait();
-            return Err("systemd gives no scope: it does not answer".to_owned());
+            return Err("it does not answer".to_owned());
         }
         clock::sleep(LOOK);
     }
@@ -188,8 +229,7 @@ fn ask(place: &Place, name: &str, pid: crate::Pid) -> Result<(), String> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&done.stderr);
-    let said = said.lines().next().unwrap_or_default().trim();
-    Err(format!("systemd gives no scope: {said}"))
+    Err(said.lines().next().unwrap_or_default().trim().to_owned())
 }
 
 #[cfg(test)]
@@ -223,7 +263,9 @@ mod tests {
     #[test]
     fn who_is_in_a_session_asks_their_own_systemd() {
         let fixture = machine();
-        assert_eq!(of(&fixture, 7, SESSION), Ok(Place { bus: "--user", runtime_dir: "/run/user/7".into() }));
+        let mounted = fixture.path("cgroup");
+        let theirs = Place { bus: "--user", runtime_dir: "/run/user/7".into(), mounted };
+        assert_eq!(of(&fixture, 7, SESSION), Ok(theirs));
         let root = SESSION.replace("user-7", "user-0");
         assert_eq!(of(&fixture, 0, &root).map(|place| place.bus), Ok("--system"));
         // A terminal of a desktop is in a scope of the user's own systemd.

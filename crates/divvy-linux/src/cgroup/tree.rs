@@ -17,6 +17,7 @@ use super::brake::Brake;
 use super::choose::Means;
 use super::files::{Files, Real};
 use super::leaf::{Hold, Leaf};
+use super::migrate::Migrator;
 use super::raw::{self, FixedPath, SwitchedOn, TreeImage, Undone};
 use super::rights::{Given, Offers};
 use super::room::{CPU_MAX, Controller, Limit};
@@ -76,6 +77,8 @@ pub(crate) struct Tree {
     pub(super) off_ppm: u64,
     /// The tree that freezes, where that is in another hierarchy: each leaf has one there, too.
     second: Option<Box<Tree>>,
+    /// Who moves those whom we may not.
+    pub(super) migrator: Option<Migrator>,
 }
 
 /// The error for a cgroup's file; a lacking permission names the fix that holds for cgroups.
@@ -165,6 +168,9 @@ impl Tree {
         let enabled = SwitchedOn::default();
         let given = Given::default();
         let (users, stale) = (BTreeMap::new(), Stale::default());
+        // In a cgroup that was ours alone, and divides now, nobody can be who is let go and may not be moved back.
+        let lets_go = purpose.is_apart() || ground.enable != Enable::MoveAndControl;
+        let migrator = Migrator::of(&ground).filter(|_| lets_go);
         Self {
             root,
             ground,
@@ -179,6 +185,7 @@ impl Tree {
             stale,
             off_ppm: 0,
             second: None,
+            migrator,
         }
     }
 
@@ -459,24 +466,32 @@ impl Tree {
     /// # Errors
     /// [`Error::System`] or [`Error::Permission`]: the process stays where it is.
     pub(crate) fn take(&self, leaf: &mut Leaf, pid: Pid) -> Result<bool> {
-        let Some(from) = self.ground.cgroup_of(pid) else { return Ok(false) };
+        match self.part_for(leaf, pid)? {
+            Some(part) => self.put(pid, &part),
+            None => Ok(self.ground.cgroup_of(pid).is_some()),
+        }
+    }
+
+    /// The part of `leaf` for a process by where it is; `None` where it is in the leaf, as who was born there, or has ended.
+    ///
+    /// # Errors
+    /// As [`Tree::make`].
+    pub(super) fn part_for(&self, leaf: &mut Leaf, pid: Pid) -> Result<Option<PathBuf>> {
+        let Some(from) = self.ground.cgroup_of(pid) else { return Ok(None) };
         if from.starts_with(&leaf.dir) {
-            return Ok(true); // It was born there.
+            return Ok(None);
         }
         let home = if from.starts_with(&self.root) { home_of(&from).unwrap_or(from) } else { from };
-        let dir = match leaf.parts.iter().find(|(of, _)| *of == home) {
-            Some((_, dir)) => dir.clone(),
-            None => {
-                let dir = leaf.dir.join(format!("p{}", leaf.parts.len()));
-                self.files.make(&dir).map_err(|e| failed("make cgroup", &dir, e))?;
-                // An old kernel keeps no such note: then it goes back to where we are.
-                let path = std::os::unix::ffi::OsStrExt::as_bytes(home.as_os_str());
-                let _ = rustix::fs::setxattr(&dir, raw::HOME, path, rustix::fs::XattrFlags::empty());
-                leaf.parts.push((home, dir.clone()));
-                dir
-            }
-        };
-        self.put(pid, &dir)
+        if let Some((_, dir)) = leaf.parts.iter().find(|(of, _)| *of == home) {
+            return Ok(Some(dir.clone()));
+        }
+        let dir = leaf.dir.join(format!("p{}", leaf.parts.len()));
+        self.files.make(&dir).map_err(|e| failed("make cgroup", &dir, e))?;
+        // An old kernel keeps no such note: then it goes back to where we are.
+        let path = std::os::unix::ffi::OsStrExt::as_bytes(home.as_os_str());
+        let _ = rustix::fs::setxattr(&dir, raw::HOME, path, rustix::fs::XattrFlags::empty());
+        leaf.parts.push((home, dir.clone()));
+        Ok(Some(dir))
     }
 
     /// Moves a process of `leaf` back to where it came from, or to where we are if that is gone. One that is elsewhere by

@@ -3,7 +3,7 @@
 use divvy_policy::{ClientId, CpuLimit};
 
 use super::{Client, LinuxHost, Warning};
-use crate::cgroup::{Ceilings, Check, Due, Enforced, Leaf, NotKept, Tree, WithLeaves};
+use crate::cgroup::{Ceilings, Check, Due, Enforced, Leaf, NotKept, Tree, Urgency, WithLeaves};
 use crate::clients::ById;
 use crate::select::Selector;
 use crate::{Error, Pid, Result, own};
@@ -50,17 +50,38 @@ impl LinuxHost {
         Ok(Some(leaf))
     }
 
-    /// Moves a new member into its client's cgroup. One that cannot be moved is told of, once a client, and is neither held
-    /// nor weighed.
+    /// Moves a new member into its client's cgroup, or notes it for [`migrate`](Self::migrate). One that cannot be moved is told of,
+    /// once a client, and is neither held nor weighed.
     pub(crate) fn take_into_leaf(&mut self, client: ClientId, pid: Pid) {
-        let (Some(tree), Some(leaf)) = (&self.tree, self.clients[client.index()].leaf.as_mut()) else {
+        let (Some(tree), Some(leaf)) = (&mut self.tree, self.clients[client.index()].leaf.as_mut()) else {
             return;
         };
         if let Err(e) = tree.take(leaf, pid)
-            && leaf.tells_once()
+            && !tree.await_migration(client, pid, &e)
         {
-            let text = format!("process {pid} is charged, and neither held nor weighed: {e}");
+            self.not_taken(client, pid, &e.to_string());
+        }
+    }
+
+    fn not_taken(&mut self, client: ClientId, pid: Pid, why: &str) {
+        if self.clients[client.index()].leaf.as_mut().is_some_and(Leaf::tells_once) {
+            let text = format!("process {pid} is charged, and neither held nor weighed: {why}");
             self.notices.push(Some(client), text);
+        }
+    }
+
+    /// Has the user's systemd move those members into their clients' cgroups whom we may not move.
+    pub(crate) fn migrate(&mut self, urgency: Urgency) {
+        let Some(tree) = &mut self.tree else { return };
+        let mut waiting = tree.take_waiting(urgency);
+        if waiting.is_empty() {
+            return;
+        }
+        // Who has ended or is another's by now is not meant any more.
+        waiting.retain(|&(client, pid)| self.client_of(pid) == Some(client));
+        let Some(tree) = &mut self.tree else { return };
+        for (client, pid, why) in tree.migrate(waiting, &mut self.clients) {
+            self.not_taken(client, pid, &why);
         }
     }
 
