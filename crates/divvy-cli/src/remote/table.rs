@@ -7,10 +7,14 @@ use divvy_api::types::{BackendInfo, Client, Clients, Group, Pressure, Status};
 use divvy_linux::CpuMask;
 use divvy_policy::CpuLimit;
 use rustix::termios::tcgetwinsize;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::seconds;
+use crate::strip::fit;
 
-/// Characters of a name at most: where everything is to be within 80 columns, and where it need not.
+/// In a shorter window nobody has had its turns yet.
+const SHORTEST_NS: u64 = 50_000_000;
+/// Cells of a name at most: where everything is to be within 80 columns, and where it need not.
 const NAME_MAX: usize = 18;
 const NAME_MAX_WIDE: usize = 24;
 /// Of a narrow terminal's line a name has so many, if it is that long, before less important columns have room.
@@ -122,21 +126,23 @@ fn layout(width: Width, longest: usize, limits: bool) -> (Vec<Column>, usize) {
 /// A header, a line for each client, and what the fractions are of.
 pub(super) fn lines(clients: &Clients, width: Width) -> Vec<String> {
     let rows = rows(clients);
-    let longest = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+    let longest = rows.iter().map(|row| row.name.width()).max().unwrap_or(0);
     let limits = clients.clients.iter().any(|c| c.limit_ppm.is_some());
     let (columns, name) = layout(width, longest, limits);
     let wide = width == Width::Wide;
-    // Before anybody had anything there is no fraction of it.
-    let measured = clients.clients.iter().any(|c| c.achieved_fraction > 0.0);
+    // Before anybody had anything there is no fraction of it, and one turn of one of them is none either.
+    let measured =
+        clients.window_ns >= SHORTEST_NS && clients.clients.iter().any(|c| c.achieved_fraction > 0.0);
     let line = |first: &str, cell: &dyn Fn(Column) -> String| {
         let cells: String = columns.iter().map(|&column| column.cell(&cell(column), wide)).collect();
-        format!("{:<name$}{cells}", short(first, name)).trim_end().to_owned()
+        format!("{}{cells}", fit(first, name)).trim_end().to_owned()
     };
     let mut lines = vec![line("client", &|column| column.title(wide).0.to_owned())];
     lines.extend(rows.iter().map(|row| line(&row.name, &|column| row.cell(column, measured))));
     let refused = clients.clients.iter().filter(|client| !wide && client.not_permitted > 0);
     lines.extend(refused.map(|client| {
-        let name = short(&client.name, name);
+        let name = fit(&client.name, name);
+        let name = name.trim_end();
         format!("{name}: {} of its processes may not be signalled, and run undivided", client.not_permitted)
     }));
     let of_client = |client: &Client| Some(format!("{}: {}", client.name, uses(client)?));
@@ -176,21 +182,12 @@ pub(super) fn of_run(run: ShareRun, width: Width) -> Vec<String> {
     // Every other CPU of many is a long list.
     let title =
         if listed.chars().count() <= most { listed } else { line(format!("{} CPUs", run.cpus.len())) };
-    let mut lines = vec![short(&title, most.max(NAME_NARROW))];
+    let room = most.max(NAME_NARROW).min(title.width());
+    let mut lines = vec![fit(&title, room)];
     let all = Clients { window_ns: run.uptime_ns, age_ns: 0, clients: run.clients, groups: Vec::new() };
     lines.extend(self::lines(&all, width));
     lines.pop(); // What its fractions are of is said already.
     lines
-}
-
-/// The name, or as much of it as there is room for.
-fn short(name: &str, width: usize) -> String {
-    let mut text: String = name.chars().take(width).collect();
-    if name.chars().count() > width {
-        text.pop();
-        text.push('…');
-    }
-    text
 }
 
 /// A line of the table.
@@ -609,6 +606,8 @@ mod tests {
         assert_eq!(lines(&clients, Width::Columns(80))[1], line);
         // One who has nothing of what another has, has 0 of it.
         let clients = Clients { clients: vec![fresh, client("b", 1, 0)], ..clients };
+        assert!(lines(&clients, Width::Columns(80))[1].contains("33.33          -        -"), "too early");
+        let clients = Clients { window_ns: SHORTEST_NS, ..clients };
         assert!(lines(&clients, Width::Columns(80))[1].contains("33.33       0.00    +0.00"));
     }
 

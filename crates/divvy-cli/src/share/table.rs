@@ -1,6 +1,9 @@
 //! The table of clients, as lines of text.
 
 use divvy_policy::CpuLimit;
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::strip::fit;
 
 /// One client's line.
 #[derive(Clone, Debug)]
@@ -22,7 +25,7 @@ const STATE_MIN: usize = 9;
 /// A header and one line for each row; limits where there are any. Fractions are of all CPU time that the rows have received; the error is of the
 /// target.
 pub(crate) fn lines(rows: &[Row], color: bool) -> Vec<String> {
-    let width = rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0).clamp(7, NAME_MAX);
+    let width = rows.iter().map(|r| r.name.width()).max().unwrap_or(0).clamp(7, NAME_MAX);
     let states = rows.iter().map(|r| r.state.chars().count()).max().unwrap_or(0).max(STATE_MIN);
     let bold = |text: String| if color { format!("\x1b[1m{text}\x1b[0m") } else { text };
     let limits = rows.iter().any(|r| r.limit.is_some());
@@ -43,13 +46,9 @@ pub(crate) fn lines(rows: &[Row], color: bool) -> Vec<String> {
     let measured = rows.iter().any(|row| row.achieved > 0.0);
     let of_measured = |text: String| if measured { text } else { "-".to_owned() };
     for row in rows {
-        let mut name: String = row.name.chars().take(width).collect();
-        if row.name.chars().count() > width {
-            name.pop();
-            name.push('…');
-        }
         let line = format!(
-            "{name:<width$} {:>7}{} {:>9.2} {:>10} {:>9}  {:<states$} {:>8.2} s",
+            "{} {:>7}{} {:>9.2} {:>10} {:>9}  {:<states$} {:>8.2} s",
+            fit(&row.name, width),
             row.share,
             limited(&row.limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string())),
             row.target * 100.0,
@@ -90,6 +89,23 @@ mod tests {
                 "a-name-that-is-far-too-… 1000000     16.67      16.69   -100.00  running       1.67 s",
             ]
         );
+    }
+
+    #[test]
+    fn letters_that_are_wide_line_up_too() {
+        let row = |name: &str| Row {
+            name: name.into(),
+            share: 1,
+            limit: None,
+            target: 1.0,
+            achieved: 0.5,
+            error: 0.0,
+            state: "asleep".into(),
+            cpu_ns: 0,
+        };
+        let lines = lines(&[row("build"), row("日本語日本")], false);
+        let columns: Vec<usize> = lines.iter().map(|line| line.width()).collect();
+        assert_eq!(columns, [columns[0]; 3], "{lines:#?}");
     }
 
     #[test]
