@@ -131,7 +131,7 @@ fn wrong_gates_are_named() {
             "gate.params.alpha",
             "20 is out of range, expected 1/16 to 16; with guard=study 0, -0, inf, and 2^-20 to 1024 of either sign",
         ),
-        ("exact:slice=1us", "gate.params", "a slice of 1000 ns is shorter than 1 ms"),
+        ("exact:slice=1us", "gate.params", "a slice of 1 us is shorter than 1 ms"),
     ] {
         let scenario = toml(&format!("gate = \"{gate}\"\nshares = [1]\nrun.until = \"1s\""));
         let Err(SimError::Scenario(error)) = divvy_sim::policies::run(&scenario, 1, &[]) else {

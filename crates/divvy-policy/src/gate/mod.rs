@@ -188,23 +188,36 @@ pub enum GateParamError {
     },
 }
 
+/// A time in the largest unit of which it is a whole number: `11 s`, `999999 ns`.
+struct InWords(Nanos);
+
+impl fmt::Display for InWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+        let unit = units.into_iter().find(|(ns, _)| self.0.0 != 0 && self.0.0.is_multiple_of(*ns));
+        let (ns, name) = unit.unwrap_or((1, "ns"));
+        write!(f, "{} {name}", self.0.0 / ns)
+    }
+}
+
 impl fmt::Display for GateParamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Quantum(q) => write!(f, "a quantum of {} ns is outside 1 ms to 10 s", q.0),
+            Self::Quantum(q) => write!(f, "a quantum of {} is outside 1 ms to 10 s", InWords(*q)),
             Self::Cpus(n) => write!(f, "{n} CPUs: there must be 1 to 4096"),
             Self::SeveralCpus(n) => {
                 write!(f, "{n} CPUs: the exact gate divides one, the gate by lag several")
             }
-            Self::Slice(s) => write!(f, "a slice of {} ns is shorter than 1 ms", s.0),
-            Self::Cycle(t) => write!(f, "a longest cycle of {} ns is less than 1 ms", t.0),
-            Self::ShareTime(t) => write!(f, "a share of {} ns is outside 1 ns to 10 s", t.0),
+            Self::Slice(s) => write!(f, "a slice of {} is shorter than 1 ms", InWords(*s)),
+            Self::Cycle(t) => write!(f, "a longest cycle of {} is less than 1 ms", InWords(*t)),
+            Self::ShareTime(t) => write!(f, "a share of {} is outside 1 ns to 10 s", InWords(*t)),
             Self::Presence(n) => write!(f, "{n} clients released for each CPU: there must be 1 to 64"),
             Self::Period { period, interval } => {
                 write!(
                     f,
-                    "a period of {} ns is not a whole number of intervals of {} ns",
-                    period.0, interval.0
+                    "a period of {} is not a whole number of intervals of {}, one at least",
+                    InWords(*period),
+                    InWords(*interval)
                 )
             }
         }
