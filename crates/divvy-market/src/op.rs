@@ -292,7 +292,7 @@ pub enum Op {
     },
     /// Moves a client out of `from` to a new currency that has `amount` of the base funding of `from` (section 4.6).
     /// What the client holds of `from` is taken away. Needs `c` on both. When the new currency funds nobody any more, it
-    /// ends, and the amount goes back. A client that was moved so before, out of the same, gets another amount instead.
+    /// ends, and the amount goes back.
     Nice {
         /// Who is moved.
         client: CurrencyId,
@@ -301,6 +301,13 @@ pub enum Op {
         /// Of which resource.
         resource: Resource,
         /// How many base tickets go with it.
+        amount: Amount,
+    },
+    /// Gives a currency that `nice` made another amount of the base funding of the one that it was made of. Needs `c` on both.
+    Renice {
+        /// Which currency.
+        currency: CurrencyId,
+        /// How many base tickets it has of that from now on.
         amount: Amount,
     },
     /// Exchanges at once, without the dealer. Needs `f` and `c` on both parties.

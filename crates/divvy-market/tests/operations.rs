@@ -239,11 +239,24 @@ fn nice_moves_funding_and_gives_it_back() {
     assert_eq!(refused(&mut market, &caller, nice(101)), Refusal::NotEnough(user));
     let Made::Currency(niced) = market.apply(&caller, &nice(50)).unwrap().made else { panic!("a currency") };
     assert_eq!(market.currency(niced).unwrap().niced_from, Some(user));
+    assert_eq!(market.niced(hog, user, CPU), Some(niced));
+    assert_eq!(market.niced(task, user, CPU), None);
     let child = client(&mut market, 2);
     apply(&mut market, Op::Adopt { child, parent: hog });
     idle(&mut market, task, CPU);
     // 50 for the two of them, though everybody else of the user sleeps.
     assert_eq!([hog, child].map(|id| value(&mut market, id, CPU)), ["25", "25"]);
+    assert_eq!(market.niced(hog, user, CPU), None, "it is not the only one");
+    // It may have another amount of the same, up to all that there is.
+    let renice = |n| Op::Renice { currency: niced, amount: amount(n) };
+    assert_eq!(refused(&mut market, &caller, renice(101)), Refusal::NotEnough(user));
+    let other = Caller::user(3, vec![3]);
+    assert!(matches!(refused(&mut market, &other, renice(10)), Refusal::Denied { .. }));
+    for (n, each) in [(100, "50"), (2, "1"), (50, "25")] {
+        market.apply(&caller, &renice(n)).unwrap();
+        assert_eq!([hog, child].map(|id| value(&mut market, id, CPU)), [each, each], "{n}");
+        assert_eq!(market.total(CPU).to_string(), n.to_string(), "all that is awake has");
+    }
     assert_eq!(apply(&mut market, Op::Destroy { currency: hog }).ended, []);
     assert_eq!(apply(&mut market, Op::Destroy { currency: child }).ended, [niced]);
     wake(&mut market, task, CPU);

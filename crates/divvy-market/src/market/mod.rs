@@ -305,6 +305,7 @@ impl Market {
             Op::Nice { client, from, resource, amount } => {
                 self.op_nice(caller, client, from, resource, amount)
             }
+            Op::Renice { currency, amount } => self.op_renice(caller, currency, amount).map(done),
             Op::Exchange { a, a_gives, b, b_gives } => self.op_exchange(caller, a, a_gives, b, b_gives),
             Op::CancelExchange { exchange } => self.op_cancel(caller, exchange).map(done),
             Op::Offer { party, gives, wants, now, until } => {

@@ -61,8 +61,7 @@ impl Market {
     }
 
     /// Source: section 4.6 and Fig. 4. We differ: the paper's utility leaves the tickets with the new currency for ever;
-    /// here they go back when it funds nobody any more, else a user would get poorer with every nice job. A client that is nice
-    /// already gets another amount, and no second currency.
+    /// here they go back when it funds nobody any more, else a user would get poorer with every nice job.
     pub(super) fn op_nice(
         &mut self,
         caller: &Caller,
@@ -76,18 +75,8 @@ impl Market {
         self.check_permission(caller, client, Permission::Change)?;
         let funding: u64 =
             self.base_funding(from, resource).iter().map(|&t| u64::from(self.tickets[t].amount)).sum();
-        let is_of = |niced: &Niced| niced.origin == from && niced.resource == resource;
-        let before = self
-            .niced
-            .iter()
-            .find(|(nice, niced)| is_of(niced) && !self.between(**nice, client, resource).is_empty());
-        let before = before.map(|(nice, niced)| (*nice, niced.amount));
-        if funding + before.map_or(0, |(_, has)| u64::from(has)) < amount.get() {
+        if funding < amount.get() {
             return Err(Refusal::NotEnough(self.currency_id(from)));
-        }
-        if let Some((nice, has)) = before {
-            self.change_nice(nice, from, has, amount.raw());
-            return Ok(Made::Currency(self.currency_id(nice)));
         }
         self.check_depth(client, 2)?;
         self.check_room(1, 2)?;
@@ -104,23 +93,60 @@ impl Market {
         Ok(Made::Currency(self.currency_id(nice)))
     }
 
-    /// Gives a currency that `nice` made another amount of what `from` has; it `has` so many of it.
-    fn change_nice(&mut self, nice: u32, from: u32, has: u32, amount: u32) {
-        let Some(niced) = self.niced.get_mut(&nice) else { return };
-        let resource = niced.resource;
-        niced.amount = amount;
-        let (less, more) = (has.saturating_sub(amount), amount.saturating_sub(has));
-        self.take_base_funding(nice, resource, less);
-        self.return_to(from, resource, less);
-        self.take_base_funding(from, resource, more);
-        self.return_to(nice, resource, more);
+    /// The currency that `nice` made of `from` for `client`, and which funds nobody else.
+    #[must_use]
+    pub fn niced(&self, client: CurrencyId, from: CurrencyId, resource: Resource) -> Option<CurrencyId> {
+        let (client, from) = (self.client(client).ok()?, self.inner(from).ok()?);
+        let is_of = |nice: u32, niced: &Niced| {
+            if niced.origin != from || niced.resource != resource {
+                return false;
+            }
+            let held = self.between(nice, client, resource).len();
+            let issued = || self.tickets.iter().filter(|(_, ticket)| ticket.issuer == nice).count();
+            held > 0 && held == issued()
+        };
+        let found = self.niced.iter().find(|(nice, niced)| is_of(**nice, niced));
+        found.map(|(nice, _)| self.currency_id(*nice))
+    }
+
+    pub(super) fn op_renice(
+        &mut self,
+        caller: &Caller,
+        currency: CurrencyId,
+        amount: Amount,
+    ) -> Result<(), Refusal> {
+        let nice = self.inner(currency)?;
+        let Some(&Niced { origin, resource, amount: recorded }) = self.niced.get(&nice) else {
+            return Err(Refusal::NotEnough(currency));
+        };
+        self.check_permission(caller, origin, Permission::Change)?;
+        self.check_permission(caller, nice, Permission::Change)?;
+        let funding = |node: u32| -> u64 {
+            self.base_funding(node, resource).iter().map(|&t| u64::from(self.tickets[t].amount)).sum()
+        };
+        // Of what it had somebody may have taken some, or given it more.
+        let has = u32::try_from(funding(nice)).unwrap_or(u32::MAX).min(recorded);
+        let (less, more) = (has.saturating_sub(amount.raw()), amount.raw().saturating_sub(has));
+        if funding(origin) < u64::from(more) {
+            return Err(Refusal::NotEnough(self.currency_id(origin)));
+        }
+        self.move_base_funding(nice, origin, resource, less);
+        self.move_base_funding(origin, nice, resource, more);
+        if let Some(niced) = self.niced.get_mut(&nice) {
+            niced.amount = amount.raw();
+        }
+        Ok(())
+    }
+
+    fn move_base_funding(&mut self, from: u32, to: u32, resource: Resource, amount: u32) {
+        if amount > 0 {
+            self.take_base_funding(from, resource, amount);
+            self.return_to(to, resource, amount);
+        }
     }
 
     /// Takes so many soft base tickets from `node`, which has them, newest first.
     fn take_base_funding(&mut self, node: u32, resource: Resource, mut amount: u32) {
-        if amount == 0 {
-            return;
-        }
         for ticket in self.base_funding(node, resource) {
             let has = self.tickets[ticket].amount;
             if has > amount {
@@ -162,9 +188,6 @@ impl Market {
     }
 
     fn return_to(&mut self, origin: u32, resource: Resource, amount: u32) {
-        if amount == 0 {
-            return;
-        }
         let tickets: Vec<u32> = self.base_funding(origin, resource);
         let grown = tickets
             .iter()

@@ -163,6 +163,17 @@ impl World {
     }
 
     fn draw_nice(&mut self, numbers: &mut Numbers) -> Op {
+        // Of those that `nice` made there are few: most others are refused.
+        let niced = self
+            .currencies
+            .iter()
+            .filter(|id| self.market.currency(**id).is_some_and(|currency| currency.niced_from.is_some()));
+        let niced: Vec<CurrencyId> = niced.copied().collect();
+        if numbers.below(3) == 0
+            && let Some(currency) = numbers.pick(&niced).or_else(|| numbers.pick(&self.currencies))
+        {
+            return Op::Renice { currency, amount: amount(numbers) };
+        }
         Op::Nice {
             client: self.some_client(numbers),
             from: numbers.pick(&self.currencies).unwrap_or(self.market.base()),

@@ -1,7 +1,9 @@
 //! Each request as operations.
 
 use divvy_linux::Selector;
-use divvy_market::{Broker, CurrencyId, ExchangeId, Made, Mode, Moment, OfferId, Op, Resource, Side};
+use divvy_market::{
+    Broker, CurrencyId, ExchangeId, Made, Mode, Moment, OfferId, Op, Resource, Side, TicketId, TicketView,
+};
 
 use super::admit::Funder;
 use super::resolve::Found;
@@ -291,13 +293,45 @@ impl Work<'_> {
         let (client, n) = (self.find(&new.client)?, amount(new.amount)?);
         let from = self.find_or_own(new.from.as_ref())?;
         let resource = new.resource.unwrap_or(Resource::Cpu);
-        self.check_limit(Limited::Currencies)?;
-        let Made::Currency(id) = self.op(Op::Nice { client, from, resource, amount: n })? else {
-            return Err(unexpected());
+        let currency = match self.ledger.market.niced(client, from, resource) {
+            // Another amount of what it has is no second currency.
+            Some(currency) => {
+                self.op(Op::Renice { currency, amount: n })?;
+                currency
+            }
+            None => {
+                self.check_limit(Limited::Currencies)?;
+                let Made::Currency(made) = self.op(Op::Nice { client, from, resource, amount: n })? else {
+                    return Err(unexpected());
+                };
+                self.charge(Charge::Currency(made));
+                made
+            }
         };
-        self.charge(Charge::Currency(id));
-        let view = self.currency(id)?;
+        self.leave_only(client, currency, from, resource)?;
+        let view = self.currency(currency)?;
         Ok(Said::ChangedCurrency(self.changed(view)))
+    }
+
+    /// Takes from a client all tickets of `resource` that come of `from`, by `nice` or at once, but those of `kept`.
+    fn leave_only(
+        &mut self,
+        client: CurrencyId,
+        kept: CurrencyId,
+        from: CurrencyId,
+        resource: Resource,
+    ) -> Result<(), Refusal> {
+        let market = &self.ledger.market;
+        let comes_of =
+            |issuer| issuer == from || market.currency(issuer).is_some_and(|c| c.niced_from == Some(from));
+        let is_other = |ticket: &TicketView| {
+            ticket.holder == client
+                && ticket.resource == resource
+                && ticket.issuer != kept
+                && comes_of(ticket.issuer)
+        };
+        let others: Vec<TicketId> = market.tickets().filter(is_other).map(|ticket| ticket.id).collect();
+        others.into_iter().try_for_each(|ticket| self.op(Op::Unfund { ticket }).map(drop))
     }
 
     fn set_bound(&mut self, user: &str, Bound { resource, bound }: Bound) -> Result<Said, Refusal> {
@@ -362,7 +396,7 @@ fn side(give: Give) -> Result<Side, Refusal> {
     Ok(Side { resource: give.resource, amount: amount(give.amount)? })
 }
 
-fn ticket_id(word: &str) -> Result<divvy_market::TicketId, Refusal> {
+fn ticket_id(word: &str) -> Result<TicketId, Refusal> {
     word.parse().map_err(|e| {
         let text = format!("'{}' names no ticket: {e}", super::resolve::brief(word));
         Refusal::new(ErrorCode::NoSuchTicket, text, "see `divvy currency tree`")

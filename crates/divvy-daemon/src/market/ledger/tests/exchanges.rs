@@ -67,6 +67,31 @@ fn exchanges_count_as_tickets() {
     bench.ask(ALICE, exchange()).unwrap();
 }
 
+/// Whatever is made nice of what, there are as many base tickets as before.
+#[test]
+fn nice_mints_nothing() {
+    let mut bench = Bench::new("");
+    bench.admit(ALICE, "a", 1);
+    bench.admit(ALICE, "b", 1);
+    let mut nice = |client: &str, amount, from: Option<String>| {
+        let new = NewNice { client: client.to_owned(), from, resource: None, amount };
+        match bench.ask(ALICE, Ask::Nice(new)) {
+            Ok(Said::ChangedCurrency(made)) => Some(made.result.name),
+            _ => None,
+        }
+    };
+    let first = nice("a", 1000, None).expect("all of it");
+    nice("b", 1000, Some(first)).expect("of what a has");
+    // There is nothing left in it that could go back.
+    for amount in [1, 1000, 1] {
+        nice("a", amount, None);
+    }
+    let sum: u64 =
+        ["alice", "alice/a", "alice/b"].map(|name| bench.value(name).parse().unwrap_or(0)).iter().sum();
+    assert!(sum <= 1000, "{sum} of 1000");
+    assert_eq!(bench.ledger.market.total(Resource::Cpu).to_string(), "1000");
+}
+
 #[test]
 fn nice_takes_a_part_and_gives_it_back() {
     let mut bench = Bench::new("");
@@ -88,8 +113,17 @@ fn nice_takes_a_part_and_gives_it_back() {
         assert_eq!(values, (amount.to_string(), left.to_owned()), "{amount}");
     }
     assert_eq!(bench.code(ALICE, nice(1001)), ErrorCode::Refused);
+    // What it was funded with meanwhile goes, as at the first time: else it would not be small.
+    bench.ask(ALICE, fund("job", "alice", 7)).unwrap();
+    bench.ask(ALICE, nice(100)).unwrap();
+    assert_eq!((bench.value("alice/job"), bench.value("alice")), ("100".to_owned(), "900".to_owned()));
     let child = bench.admit_child(ALICE, "child", 100, Some(job.currency));
     assert_eq!(bench.value("alice/child"), "50", "children share it");
+    // One of them alone leaves the other what they had.
+    let alone = NewNice { client: "child".to_owned(), from: None, resource: None, amount: 10 };
+    bench.ask(ALICE, Ask::Nice(alone)).unwrap();
+    let values = ["alice/job", "alice/child", "alice"].map(|name| bench.value(name));
+    assert_eq!(values, ["100", "10", "890"]);
     bench.ask(ALICE, Ask::Leave { client: child.currency }).unwrap();
     bench.ask(ALICE, Ask::Leave { client: job.currency }).unwrap();
     assert_eq!(bench.value("alice"), "1000");
