@@ -281,7 +281,9 @@ fn meant(error: &clap::Error) -> String {
     // `divvy share -1:true`.
     let is_number =
         |arg: &String| arg.strip_prefix('-').is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()));
+    let of_share = text(ContextKind::Usage).is_some_and(|usage| usage.contains("divvy share "));
     if error.kind() == ErrorKind::UnknownArgument
+        && of_share
         && text(ContextKind::InvalidArg).as_ref().is_some_and(is_number)
     {
         return "; no option is a number, and a share is a whole number from 1 to 1000000".to_owned();

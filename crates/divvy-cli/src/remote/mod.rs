@@ -176,7 +176,7 @@ fn each(
     done: impl Fn(&Api, &str) -> Result<Found<Client, Group>, Failure>,
     words: impl Fn(&Found<Client, Group>) -> String,
 ) -> Result<Code, Failure> {
-    let mut refused = None;
+    let (mut refused, mut lost) = (None, Ok(()));
     let mut all = Vec::new();
     for key in &args.clients {
         let found = match api_for(key, &args.ask.of).and_then(|api| done(&api, key)) {
@@ -189,11 +189,13 @@ fn each(
                 continue;
             }
         };
-        if !args.ask.json {
-            print(format_args!("{}: {}", found.name(), words(&found)))?;
+        if !args.ask.json && lost.is_ok() {
+            // The others are asked for all the same.
+            lost = print(format_args!("{}: {}", found.name(), words(&found)));
         }
         all.push(found);
     }
+    lost?;
     if args.ask.json {
         // One that was asked for alone is no list of one.
         print(match &all[..] {

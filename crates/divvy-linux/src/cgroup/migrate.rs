@@ -25,6 +25,10 @@ use crate::{Error, Pid, clock, procfs};
 const REST: u64 = 100;
 /// So many processes are moved by one request.
 const BATCH: usize = 256;
+/// So often systemd is asked for those of a request whom it did not move: it moves nobody where one of them has ended.
+const ATTEMPTS: usize = 3;
+/// A systemd that takes longer to answer is not asked again until it has rested, whoever waits: clients are held meanwhile.
+const SLOW: Nanos = Nanos::from_millis(500);
 
 /// When those are to be moved who wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +64,14 @@ impl Unit {
         None
     }
 
-    /// Has systemd move `pids`, all of which are in `from`, to `to`, which is below this unit.
-    fn take(&self, pids: &[Pid], from: &str, to: &Path) -> Result<(), String> {
+    /// Has systemd move `pids`, all of which are in `from`, to `to`, which is below this unit, within `limit`.
+    fn take(&self, pids: &[Pid], from: &str, to: &Path, limit: Nanos) -> Result<(), String> {
         let place = scope::whom(false, Lifetime::Daemon, from)?;
         let below = to.strip_prefix(&self.dir).unwrap_or(Path::new("")).display();
         let mut words = ["AttachProcessesToUnit", "ssau", &self.name].map(str::to_owned).to_vec();
         words.extend([format!("/{below}"), pids.len().to_string()]);
         words.extend(pids.iter().map(ToString::to_string));
-        scope::call(&place, words)
+        scope::call(&place, words, limit)
     }
 }
 
@@ -76,7 +80,7 @@ impl Unit {
 pub(super) struct Migrator {
     unit: Unit,
     waiting: Vec<(ClientId, Pid)>,
-    /// When systemd may be asked again where nobody waits for it, and whether it left us waiting the last time: then in no case sooner.
+    /// When systemd may be asked again where nobody waits for it, and whether it was slow the last time: then in no case sooner.
     rested: Instant,
     silent: bool,
 }
@@ -91,7 +95,6 @@ impl Migrator {
 
 /// What systemd is asked once: to move those that are in one cgroup, by its `/proc/PID/cgroup`, to another.
 struct Request {
-    from: String,
     to: PathBuf,
     members: Vec<(ClientId, Pid)>,
 }
@@ -122,6 +125,22 @@ impl Tree {
         }
     }
 
+    /// Whose processes wait because systemd was slow the last time.
+    pub(crate) fn kept_waiting(&self) -> Vec<ClientId> {
+        let waiting = self.migrator.iter().filter(|migrator| migrator.silent).flat_map(|m| &m.waiting);
+        waiting.map(|&(client, _)| client).collect()
+    }
+
+    /// Why a process is not to be moved out of where it is, though the kernel may let us: a service of the user's systemd, or a scope
+    /// with limits, which would hold no longer.
+    pub(crate) fn must_stay(&self, pid: Pid) -> Option<String> {
+        let migrator = self.migrator.as_ref()?;
+        // What has ended is nowhere, and what is below our unit was moved there or born there.
+        let now = self.ground.cgroup_of(pid).filter(|now| !now.starts_with(&migrator.unit.dir))?;
+        let why = scope::whom(false, Lifetime::Daemon, &procfs::cgroup_text(pid)).err()?;
+        self.ground.cgroup_of(pid).filter(|later| *later == now).map(|_| why)
+    }
+
     /// Has systemd move each of `waiting` into the leaf of its client, and returns whom it did not.
     pub(crate) fn migrate(
         &mut self,
@@ -135,36 +154,43 @@ impl Tree {
             match self.part_for(leaf, pid) {
                 Ok(Some(to)) => match requests.iter_mut().find(|r| r.to == to && r.members.len() < BATCH) {
                     Some(request) => request.members.push((client, pid)),
-                    None => {
-                        let from = procfs::cgroup_text(pid);
-                        requests.push(Request { from, to, members: vec![(client, pid)] });
-                    }
+                    None => requests.push(Request { to, members: vec![(client, pid)] }),
                 },
                 Ok(None) => {}
                 Err(e) => not_moved.push((client, pid, e.to_string())),
             }
         }
-        let Some(migrator) = &mut self.migrator else { return not_moved };
+        let (Some(migrator), ground) = (&mut self.migrator, &self.ground) else { return not_moved };
         let began = clock::now();
-        for Request { from, to, members } in requests {
-            if clock::now().since(began) >= scope::PATIENCE {
+        let left = || scope::PATIENCE.saturating_sub(clock::now().since(began));
+        for Request { to, members } in requests {
+            if left() == Nanos::ZERO {
                 migrator.waiting.extend(members);
                 continue;
             }
-            let pids: Vec<Pid> = members.iter().map(|&(_, pid)| pid).collect();
-            let asked = migrator.unit.take(&pids, &from, &to);
-            for (client, pid) in members {
-                let now = self.ground.cgroup_of(pid);
-                if now.is_some_and(|now| !now.starts_with(&to)) {
-                    let why = asked.as_ref().err().map_or("it has not done it", String::as_str);
-                    let text = format!("systemd moves nobody to {}: {why}", migrator.unit.name);
-                    not_moved.push((client, pid, text));
+            let is_elsewhere = |pid| ground.cgroup_of(pid).is_some_and(|now| !now.starts_with(&to));
+            let mut asked = Ok(());
+            for _ in 0..ATTEMPTS {
+                let pids: Vec<Pid> =
+                    members.iter().map(|&(_, pid)| pid).filter(|&pid| is_elsewhere(pid)).collect();
+                let Some(&first) = pids.first() else { break };
+                asked = migrator.unit.take(&pids, &procfs::cgroup_text(first), &to, left());
+                if asked.is_ok() || left() == Nanos::ZERO {
+                    break;
                 }
+            }
+            for (client, pid) in members.into_iter().filter(|&(_, pid)| is_elsewhere(pid)) {
+                let why = asked.as_ref().err().map_or("it has not done it", String::as_str);
+                not_moved.push((
+                    client,
+                    pid,
+                    format!("systemd moves nobody to {}: {why}", migrator.unit.name),
+                ));
             }
         }
         let took = clock::now().since(began);
         migrator.rested = clock::now() + Nanos(took.0.saturating_mul(REST));
-        migrator.silent = took >= scope::PATIENCE;
+        migrator.silent = took >= SLOW;
         not_moved
     }
 }

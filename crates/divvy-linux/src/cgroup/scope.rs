@@ -191,14 +191,18 @@ fn ask(place: &Place, name: &str, pid: crate::Pid) -> Result<(), String> {
     let properties = ["Description", "s", "divvy and what it divides", "Delegate", "b", "true"];
     let more = ["CollectMode", "s", "inactive-or-failed", "PIDs", "au", "1", &pid, "0"];
     let words = ["StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "4"];
-    call(place, words.iter().chain(&properties).chain(&more))
+    call(place, words.iter().chain(&properties).chain(&more), PATIENCE)
 }
 
 /// Has systemd's manager do what `words` say: a method, the kinds of its arguments, and these.
 ///
 /// # Errors
-/// What it says, or that it does not answer within [`PATIENCE`].
-pub(super) fn call(place: &Place, words: impl IntoIterator<Item: AsRef<OsStr>>) -> Result<(), String> {
+/// What it says, or that it does not answer within `limit`, [`PATIENCE`] at most.
+pub(super) fn call(
+    place: &Place,
+    words: impl IntoIterator<Item: AsRef<OsStr>>,
+    limit: Nanos,
+) -> Result<(), String> {
     // Root's path may be another user's.
     let mut busctl = Command::new(if place.bus == "--system" { "/usr/bin/busctl" } else { "busctl" });
     busctl.args([place.bus, "--quiet", "--timeout=2", "call"]);
@@ -215,7 +219,7 @@ pub(super) fn call(place: &Place, words: impl IntoIterator<Item: AsRef<OsStr>>) 
     let mut child =
         busctl.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
     // Its time limit is that of the answer alone.
-    let until = clock::now() + PATIENCE;
+    let until = clock::now() + limit.min(PATIENCE);
     while child.try_wait().map_err(failed)?.is_none() {
         if clock::now() > until {
             let _ = child.kill();

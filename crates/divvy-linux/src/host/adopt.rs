@@ -227,9 +227,10 @@ impl LinuxHost {
     }
 }
 
-/// Whether a process has no memory any more, and so no arguments: it gives that back before it leaves its cgroup.
+/// Whether a process has no memory any more: it gives that back before it leaves its cgroup.
 fn is_about_to_end(pid: Pid) -> bool {
-    std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|arguments| arguments.is_empty())
+    let memory = std::fs::read_to_string(format!("/proc/{pid}/statm"));
+    memory.is_ok_and(|pages| pages.split_whitespace().all(|n| n == "0"))
 }
 
 /// The variable in a command's environment that says whose its processes are, whatever session they go to.

@@ -56,6 +56,9 @@ impl LinuxHost {
         let (Some(tree), Some(leaf)) = (&mut self.tree, self.clients[client.index()].leaf.as_mut()) else {
             return;
         };
+        if let Some(why) = tree.must_stay(pid) {
+            return self.not_taken(client, pid, &why);
+        }
         if let Err(e) = tree.take(leaf, pid)
             && !tree.await_migration(client, pid, &e)
         {
@@ -75,6 +78,12 @@ impl LinuxHost {
         let Some(tree) = &mut self.tree else { return };
         let mut waiting = tree.take_waiting(urgency);
         if waiting.is_empty() {
+            let kept = if urgency == Urgency::Now { tree.kept_waiting() } else { Vec::new() };
+            for client in kept {
+                let text = "the user's systemd was slow to answer and is asked again within minutes; until then processes in a session \
+                            are charged, and neither held nor weighed";
+                self.notices.tell_once(client, text);
+            }
             return;
         }
         // Who has ended or is another's by now is not meant any more.

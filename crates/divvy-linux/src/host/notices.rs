@@ -28,7 +28,7 @@ pub(crate) struct Notices {
     pending: Vec<Warning>,
     /// How many clients have told of members that cannot be held.
     unheld: u64,
-    /// Clients that have told of processes that cannot be had.
+    /// Clients that have told of processes that run undivided.
     without: BTreeSet<ClientId>,
     /// When the table's file was last looked at; `None` once it was found to be gone.
     table_checked: Option<Instant>,
@@ -45,9 +45,16 @@ impl Notices {
 
     /// A process of `client` cannot be had as a member just now, for `why`: that is told of the first.
     pub(crate) fn tell_without(&mut self, client: ClientId, why: &Error) {
+        self.tell_once(
+            client,
+            &format!("not all of its processes are divided, and others run beside it: {why}"),
+        );
+    }
+
+    /// Why some of a client's processes run undivided: once.
+    pub(crate) fn tell_once(&mut self, client: ClientId, why: &str) {
         if self.without.insert(client) {
-            let text = format!("not all of its processes are divided, and others run beside it: {why}");
-            self.push(Some(client), text);
+            self.push(Some(client), why.to_owned());
         }
     }
 
