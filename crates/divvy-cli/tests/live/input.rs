@@ -44,7 +44,7 @@ fn bad_input_starts_nothing(sandbox: &Sandbox) {
         (&["--policy", "exakt"], 2, "unknown policy 'exakt'", "did you mean 'exact'?"),
         (&["--policy", "pbs:alpha=20"], 2, "alpha: 20 is out of range", "1/16 to 16"),
         (&["--policy", "las:qauntum=1ms"], 2, "qauntum: unknown parameter", "expected one of quantum, since"),
-        (&["--policy", "stride:quantum=1us"], 2, "quantum of 1000 ns", "1 ms to 10 s"),
+        (&["--policy", "stride:quantum=1us"], 2, "quantum of 1 us", "1 ms to 10 s"),
         (&["--policy", "gps"], 2, "gps is a model", "exact, alps, alps-basic, rate"),
         (&["--policy", "rr:4ms"], 2, "\"4ms\" has no value", "key=value"),
         (&["--quantum", "999us"], 2, "quantum", "1 ms to 10 s"),
