@@ -263,6 +263,45 @@ fn nice_moves_funding_and_gives_it_back() {
     assert_eq!(value(&mut market, user, CPU), "100");
 }
 
+/// Whatever is made nice of what, and given other amounts, a user has as many base tickets as before.
+#[test]
+fn nice_of_nice_mints_nothing() {
+    let mut seed = 1_u64;
+    let mut below = |n: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % n
+    };
+    let (mut made, mut changed) = (0, 0);
+    for _ in 0..200 {
+        let mut market = Market::new();
+        let (base, user) = (market.base(), currency(&mut market, 2));
+        fund(&mut market, user, base, CPU, 1000);
+        let clients = [0; 3].map(|_| client(&mut market, 2));
+        for client in clients {
+            fund(&mut market, client, user, CPU, 1);
+        }
+        let (caller, mut currencies) = (Caller::user(2, vec![2]), vec![user]);
+        for _ in 0..20 {
+            let of = currencies[below(currencies.len())];
+            let n = amount(1 + below(1000) as u64);
+            let op = match below(2) {
+                0 => Op::Nice { client: clients[below(3)], from: of, resource: CPU, amount: n },
+                _ => Op::Renice { currency: of, amount: n },
+            };
+            let Ok(outcome) = market.apply(&caller, &op) else { continue };
+            changed += u32::from(matches!(op, Op::Renice { .. }));
+            if let Made::Currency(nice) = outcome.made {
+                made += 1;
+                currencies.push(nice);
+            }
+            currencies.retain(|id| !outcome.ended.contains(id));
+            let of_base = market.tickets().filter(|t| t.issuer == base && t.resource == CPU);
+            assert_eq!(of_base.map(|t| t.amount).sum::<u64>(), 1000, "{op:?}");
+        }
+    }
+    assert!(made > 500 && changed > 100, "{made} made, {changed} changed");
+}
+
 /// Section 4.3: whoever waits lends its rights to whom it waits for, along a chain and across currencies, until it wakes.
 #[test]
 fn waiting_lends_and_waking_takes_back() {

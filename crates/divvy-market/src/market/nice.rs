@@ -132,8 +132,9 @@ impl Market {
         }
         self.move_base_funding(nice, origin, resource, less);
         self.move_base_funding(origin, nice, resource, more);
+        // What has gone on from it to another that `nice` made comes back to it, and from it to the origin.
         if let Some(niced) = self.niced.get_mut(&nice) {
-            niced.amount = amount.raw();
+            niced.amount = (recorded - less).saturating_add(more);
         }
         Ok(())
     }
