@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+import subprocess
 import time
 import unittest
 
@@ -133,6 +134,32 @@ class Shares(Live):
         self.assertEqual(report["short"].state, "left")
         self.assertGreater(report["short"].cpu_seconds, 0.1)
         self.assertAlmostEqual(report["short"].target, 0.5, delta=0.01)
+
+    def test_what_has_ended_before_it_is_divided_is_in_the_report(self):
+        process = multiprocessing.get_context("fork").Process(target=compute, args=(0.0,))
+        process.start()
+        over = subprocess.Popen(["true"])
+        for pid in process.pid, over.pid:
+            # Ended, and nobody has waited for it.
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with divvy.share({"short": (process, 2, "50%"), "over": 1, "long": self.spin()}) as shares:
+            shares.attach("over", over)
+            for refused in (lambda: shares.set("over", share=3), lambda: shares.pause("short")):
+                with self.assertRaisesRegex(ValueError, "has ended"):
+                    refused()
+            with self.assertRaisesRegex(ValueError, "has a process already"):
+                shares.attach("over", over)
+            report = shares.report()
+        self.assertEqual([row.name for row in report], ["long", "short", "over"])
+        self.assertEqual((report["short"].state, report["short"].share, report["short"].limit_ppm), ("left", 2, 500_000))
+        self.assertEqual((report["over"].state, report["long"].target), ("left", 1.0))
+        self.assertEqual(over.wait(), 0)
+        process.join()
+        # Whoever names a process by its number means one that is there.
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        with self.assertRaises(divvy.Refused), divvy.share({"a": divvy.Pid(gone.pid)}):
+            self.fail("nothing to divide")
 
     def test_what_cannot_be_is_refused_and_nothing_is_left(self):
         a = self.spin()

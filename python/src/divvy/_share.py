@@ -70,6 +70,14 @@ def _parts(name: str, value: Any) -> Tuple[Any, int, Limit]:
     return process, share, limit
 
 
+def _has_ended(process: Any) -> bool:
+    """Whether `process`, of a kind that Python waits for, has ended: its number is still its own, for nobody has waited."""
+    poll, is_alive = getattr(process, "poll", None), getattr(process, "is_alive", None)
+    if callable(poll):
+        return poll() is not None
+    return callable(is_alive) and not is_alive()
+
+
 class Share:
     """Processes with shares: a context manager, made by :func:`share`. At its end all are let go, and run on."""
 
@@ -87,6 +95,8 @@ class Share:
             else:
                 self._first.append((name, process, its_share, limit))
         self._ids: Dict[str, int] = {}
+        #: Those that had ended before they could become clients.
+        self._over: Dict[str, Row] = {}
         #: What was last known of each, while it took part.
         self._known: Dict[str, ClientInfo] = {}
         self._began = time.monotonic()
@@ -115,19 +125,22 @@ class Share:
     def attach(self, name: str, process: Any, share: Optional[int] = None, limit: Limit = _UNCHANGED) -> None:
         """One more process with its descendants: a pid, something with a pid, or a selector.
 
-        Share and limit are, if not given, what :func:`share` was given for that name, else 1 and none.
+        Share and limit are, if not given, what :func:`share` was given for that name, else 1 and none. One that has ended
+        before divvyd could look at it is in the report as one that has left, with no CPU time.
         """
-        if name in self._ids:
+        if name in self._ids or name in self._over:
             raise ValueError(f"{name!r} has a process already; give it another name")
         due_share, due_limit = self._due.get(name, (1, None))
-        info = self._client.attach(
-            process,
-            due_share if share is None else share,
-            limit=due_limit if limit is _UNCHANGED else limit,
-            name=name,
-            numbered=True,
-            group=self._group,
-        )
+        share = due_share if share is None else share
+        limit = due_limit if limit is _UNCHANGED else limit
+        try:
+            info = self._client.attach(process, share, limit=limit, name=name, numbered=True, group=self._group)
+        except Refused as refusal:
+            if refusal.code != "no-such-process" or not _has_ended(process):
+                raise
+            self._over[name] = Row(name, share, limit_ppm(limit), 0.0, 0.0, 0.0, "left")
+            self._due.pop(name, None)
+            return
         if isinstance(self._group, tuple):
             self._group = self._group[0]  # It has its share; who changes that later is not overruled.
         self._ids[name], self._known[name] = info.id, info
@@ -158,11 +171,13 @@ class Share:
             limit_ppm(new_limit)
             self._due[name] = due_share if share is None else _checked_share(name, share), new_limit
             return
-        self._known[name] = self._client.change(self._ids[name], share=share, limit=limit)
+        self._known[name] = self._client.change(self._id(name), share=share, limit=limit)
 
     def _id(self, name: str) -> int:
         if name in self._due:
             raise ValueError(f"{name!r} has no process yet: shares.run({name!r}, [...]) starts one")
+        if name in self._over:
+            raise ValueError(f"{name!r} has ended: nothing of it can be changed")
         return self._ids[name]
 
     def set_group(self, share: int) -> GroupInfo:
@@ -201,7 +216,7 @@ class Share:
                     state=info.state,
                 )
             )
-        return Report(rows, time.monotonic() - self._began)
+        return Report([*rows, *self._over.values()], time.monotonic() - self._began)
 
     def _look(self, name: str) -> ClientInfo:
         try:
@@ -220,7 +235,7 @@ class Share:
         if self._last is not None:
             return
         try:
-            self._last = self.report() if self._ids else Report([], time.monotonic() - self._began)
+            self._last = self.report()
         finally:
             for ident in self._ids.values():
                 try:
