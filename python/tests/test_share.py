@@ -152,7 +152,8 @@ class Shares(Live):
             report = shares.report()
         self.assertEqual([row.name for row in report], ["long", "short", "over"])
         self.assertEqual((report["short"].state, report["short"].share, report["short"].limit_ppm), ("left", 2, 500_000))
-        self.assertEqual((report["over"].state, report["long"].target), ("left", 1.0))
+        over_row = report["over"]
+        self.assertEqual((over_row.state, over_row.limit_ppm, report["long"].target), ("left", None, 1.0))
         self.assertEqual(over.wait(), 0)
         process.join()
         # Whoever names a process by its number means one that is there.

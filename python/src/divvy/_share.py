@@ -75,7 +75,9 @@ def _has_ended(process: Any) -> bool:
     poll, is_alive = getattr(process, "poll", None), getattr(process, "is_alive", None)
     if callable(poll):
         return poll() is not None
-    return callable(is_alive) and not is_alive()
+    if callable(is_alive):
+        return not is_alive()
+    return getattr(process, "returncode", None) is not None
 
 
 class Share:
@@ -138,7 +140,7 @@ class Share:
         except Refused as refusal:
             if refusal.code != "no-such-process" or not _has_ended(process):
                 raise
-            self._over[name] = Row(name, share, limit_ppm(limit), 0.0, 0.0, 0.0, "left")
+            self._over[name] = Row(name, share, limit_ppm(limit) or None, 0.0, 0.0, 0.0, "left")
             self._due.pop(name, None)
             return
         if isinstance(self._group, tuple):
