@@ -6,6 +6,33 @@ use std::path::{Path, PathBuf};
 
 use crate::{Code, Failure};
 
+/// A file that cannot be read, or written: `verb` says which.
+pub(crate) fn failed(verb: &str, file: &Path, e: &std::io::Error) -> Failure {
+    let why = match e.kind() {
+        // Whoever writes makes the file.
+        ErrorKind::NotFound if verb != "read" => "there is no such directory".to_owned(),
+        _ => cause(e),
+    };
+    Failure::new(Code::File, format!("{verb} {}: {why}", file.display()))
+}
+
+/// Why a file cannot be read, for people; as the system says it where there is nothing to add.
+pub(crate) fn cause(e: &std::io::Error) -> String {
+    match e.kind() {
+        ErrorKind::NotFound => "there is no such file".to_owned(),
+        ErrorKind::IsADirectory => "it is a directory; name a file in it".to_owned(),
+        ErrorKind::NotADirectory => "what would be its directory is a file".to_owned(),
+        ErrorKind::PermissionDenied => {
+            "its permissions, or those of its directory, do not let you (ls -l)".to_owned()
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            "nothing can be written there: the file system is mounted read-only".to_owned()
+        }
+        ErrorKind::StorageFull => "no space is left on its file system (df)".to_owned(),
+        _ => e.to_string(),
+    }
+}
+
 /// `FILE.WORD`.
 pub(crate) fn beside(file: &Path, word: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
@@ -46,13 +73,13 @@ pub(crate) fn check_dirs(files: &[&Option<PathBuf>]) -> Result<(), Failure> {
 pub(crate) fn replace(file: &Path, text: &str) -> Result<(), Failure> {
     check_dir(file)?;
     let new = beside(file, "new");
-    let write = || -> std::io::Result<()> {
-        let mut out = File::create(&new)?;
+    let mut out = File::create(&new).map_err(|e| failed("write", &new, &e))?;
+    let mut write = || -> std::io::Result<()> {
         out.write_all(text.as_bytes())?;
         out.sync_all()?;
         std::fs::rename(&new, file)
     };
-    write().map_err(|e| Failure::new(Code::File, format!("write {}: {e}", file.display())))
+    write().map_err(|e| failed("write", file, &e))
 }
 
 #[cfg(test)]
@@ -66,6 +93,21 @@ mod tests {
         assert_eq!(said("/nosuch/a/x"), Err(text.to_owned()));
         assert_eq!([said("x"), said("/x"), said("/dev/null/x")], [Ok(()), Ok(()), Ok(())]);
         assert_eq!(check_dirs(&[&None, &Some("/nosuch/x".into())]).unwrap_err().code, Code::File);
+    }
+
+    #[test]
+    fn what_the_system_says_is_put_for_people() {
+        let open = |path: &str| File::open(path).expect_err("nothing to open");
+        let read = |path: &str| failed("read", Path::new(path), &open(path)).text;
+        assert_eq!(read("/nosuch"), "read /nosuch: there is no such file");
+        assert_eq!(read("/dev/null/x"), "read /dev/null/x: what would be its directory is a file");
+        let made = File::create("/nosuch/x").expect_err("no directory");
+        assert_eq!(
+            failed("write", Path::new("/nosuch/x"), &made).text,
+            "write /nosuch/x: there is no such directory"
+        );
+        assert_eq!(cause(&File::create("/").expect_err("there")), "it is a directory; name a file in it");
+        assert_eq!(cause(&std::io::Error::from_raw_os_error(5)), "Input/output error (os error 5)");
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub(crate) fn with_lines<T>(
     path: &Path,
     read: impl FnOnce(&mut dyn Iterator<Item = String>) -> T,
 ) -> Result<T, Failure> {
-    let unreadable = |e: std::io::Error| Failure::new(Code::File, format!("read {}: {e}", path.display()));
+    let unreadable = |e: std::io::Error| crate::files::failed("read", path, &e);
     let mut file = BufReader::new(open(path).map_err(unreadable)?);
     let mut broken = None;
     let lines = std::iter::from_fn(|| next_line(&mut file).transpose());

@@ -289,7 +289,7 @@ fn bad_input_is_answered_with_file_line_key_and_what_was_expected() {
         (
             "j.toml",
             "policy = \"vtrr\"\n\ntraces = [{ file = \"gone.csv\", format = \"csv\" }]",
-            "j.toml:3: traces[0].file: read gone.csv: No such file or directory (os error 2)".to_owned(),
+            "j.toml:3: traces[0].file: read gone.csv: there is no such file".to_owned(),
         ),
         ("k.toml", "policy = \"vtrr\"", "k.toml: nobody wants the CPU, expected shares, clients, users, arrivals, jobs, \
              traces or events".to_owned()),

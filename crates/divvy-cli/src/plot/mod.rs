@@ -125,13 +125,12 @@ pub(crate) fn run(args: &PlotArgs) -> Result<Code, Failure> {
 }
 
 fn write_file(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(file, bytes)
-        .map_err(|e| Failure::new(Code::File, format!("write {}: {e}", file.display())))
+    std::fs::write(file, bytes).map_err(|e| crate::files::failed("write", file, &e))
 }
 
 /// Reads the trace once more, line by line, so that one of any length can be turned.
 fn write_perfetto(trace: &Path, file: &Path) -> Result<(), Failure> {
-    let cannot = |e: std::io::Error| Failure::new(Code::File, format!("write {}: {e}", file.display()));
+    let cannot = |e: std::io::Error| crate::files::failed("write", file, &e);
     let out = BufWriter::new(File::create(file).map_err(cannot)?);
     let turned = trace_file::with_lines(trace, |lines| -> Result<std::io::Result<()>, Divergence> {
         let reader = TraceReader::new(lines)?;

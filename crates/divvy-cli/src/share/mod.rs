@@ -142,13 +142,11 @@ fn create(path: &Path) -> Result<(File, String), Failure> {
     files::check_dir(path)?;
     let name = path.display();
     let failed = |e: std::io::Error| {
-        let fix = match e.raw_os_error() {
-            Some(number) if number == Errno::NXIO.raw_os_error() => {
-                ": a fifo that nobody reads; start its reader first"
-            }
-            _ => "",
-        };
-        Failure::new(Code::File, format!("create {name}: {e}{fix}"))
+        if e.raw_os_error() == Some(Errno::NXIO.raw_os_error()) {
+            let text = format!("create {name}: it is a fifo that nobody reads; start its reader first");
+            return Failure::new(Code::File, text);
+        }
+        files::failed("create", path, &e)
     };
     let mut options = File::options();
     let nonblocking = OFlags::NONBLOCK.bits() as i32;

@@ -734,10 +734,14 @@ impl<'a> Run<'a> {
         let said = if args.json { deliver(&json) } else { Ok(()) };
         if let Some((mut file, name)) = report_to {
             let written = file.write_all(json.as_bytes()).and_then(|()| file.write_all(b"\n"));
-            written.map_err(|e| Failure::new(Code::File, format!("write {name}: {e}")))?;
+            written.map_err(|e| {
+                Failure::new(Code::File, format!("write {name}: {}", crate::files::cause(&e)))
+            })?;
         }
         match (trace_failed.borrow_mut().take(), &trace_name) {
-            (Some(e), Some(name)) => Err(Failure::new(Code::File, format!("write {name}: {e}"))),
+            (Some(e), Some(name)) => {
+                Err(Failure::new(Code::File, format!("write {name}: {}", crate::files::cause(&e))))
+            }
             _ => said,
         }
     }

@@ -89,6 +89,5 @@ fn write_trace(file: &Path, report: &Report) -> Result<(), Failure> {
 }
 
 fn write_file(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(file, bytes)
-        .map_err(|error| Failure::new(Code::File, format!("write {}: {error}", file.display())))
+    std::fs::write(file, bytes).map_err(|error| crate::files::failed("write", file, &error))
 }

@@ -155,8 +155,7 @@ fn one_cycle(args: &ScenarioArgs) -> u64 {
 }
 
 fn read_text(path: &Path) -> Result<String, Failure> {
-    crate::trace_file::read_text(path, FILE_MAX)
-        .map_err(|error| Failure::new(Code::File, format!("read {}: {error}", path.display())))
+    crate::trace_file::read_text(path, FILE_MAX).map_err(|error| crate::files::failed("read", path, &error))
 }
 
 /// `file:line: key: what`.

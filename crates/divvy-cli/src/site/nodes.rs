@@ -28,7 +28,7 @@ impl NodesFile {
     /// [`Failure`] where it cannot be read, is no such file, or names what is not there.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let wrong = |e: &dyn std::fmt::Display| Failure::new(Code::File, format!("{}: {e}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
+        let text = std::fs::read_to_string(path).map_err(|e| wrong(&crate::files::cause(&e)))?;
         let file: Self = toml::from_str(&text).map_err(|e| wrong(&e))?;
         if let Some(both) = file.classes.keys().find(|name| file.nodes.contains_key(*name)) {
             return Err(wrong(&format!("'{both}' is a node and a class")));

@@ -94,7 +94,7 @@ fn read(args: &SyncArgs) -> Result<(SiteTable, String), Failure> {
     let (text, source) = match &args.table {
         Some(file) => {
             let text = std::fs::read_to_string(file);
-            let text = text.map_err(|e| Failure::new(Code::File, format!("read {}: {e}", file.display())))?;
+            let text = text.map_err(|e| crate::files::failed("read", file, &e))?;
             (text, file.display().to_string())
         }
         None => (slurm::associations(&args.sacctmgr, args.cluster.as_deref())?, "sacctmgr".to_owned()),

@@ -305,7 +305,7 @@ fn told(file: &Path) -> Result<BTreeMap<String, u64>, Failure> {
             BTreeMap::new()
         })),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
-        Err(e) => Err(Failure::new(Code::File, format!("read {}: {e}", path.display()))),
+        Err(e) => Err(files::failed("read", &path, &e)),
     }
 }
 
@@ -320,12 +320,13 @@ fn unix_seconds() -> u64 {
 
 /// Adds lines to the file, in one piece.
 fn append(file: &Path, text: &str) -> Result<(), Failure> {
+    files::check_dir(file)?;
     let added = std::fs::OpenOptions::new()
         .append(true)
         .create(true)
         .open(file)
         .and_then(|mut file| file.write_all(text.as_bytes()));
-    added.map_err(|e| Failure::new(Code::File, format!("write {}: {e}", file.display())))
+    added.map_err(|e| files::failed("write", file, &e))
 }
 
 /// Each user's part of the CPUs, were everybody active.

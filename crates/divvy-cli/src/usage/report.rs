@@ -42,7 +42,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Code, Failure> {
             ErrorKind::NotFound => "; `divvy usage record` writes it",
             _ => "",
         };
-        Failure::new(Code::File, format!("read {}: {e}{fix}", args.file.display()))
+        Failure::new(Code::File, format!("read {}: {}{fix}", args.file.display(), crate::files::cause(&e)))
     })?;
     let since = args.since.map_or(0, |since| unix_seconds().saturating_sub(since.as_secs()));
     let report = of(&text, since).map_err(|(number, e)| {

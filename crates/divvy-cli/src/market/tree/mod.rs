@@ -44,8 +44,9 @@ pub(super) fn run(args: &TreeArgs) -> Result<Code, Failure> {
     };
     match &args.output {
         None => print(text)?,
-        Some(path) => std::fs::write(path, text + "\n")
-            .map_err(|e| Failure::new(Code::File, format!("write {}: {e}", path.display())))?,
+        Some(path) => {
+            std::fs::write(path, text + "\n").map_err(|e| crate::files::failed("write", path, &e))?
+        }
     }
     Ok(Code::Done)
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use divvy_site::Record;
 use serde::{Deserialize, Serialize};
 
+use crate::files::cause;
 use crate::{Code, Failure};
 
 /// One line.
@@ -47,14 +48,14 @@ impl Log {
                 .recursive(true)
                 .mode(0o700)
                 .create(dir)
-                .map_err(|e| failed("make a directory for", &e))?;
+                .map_err(|e| failed("make a directory for", &cause(&e)))?;
         }
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        let mut file = file.map_err(|e| failed("open", &e))?;
+        let mut file = file.map_err(|e| failed("open", &cause(&e)))?;
         file.try_lock().map_err(|e| failed("lock (does another dealer run?)", &e))?;
         let mut text = String::new();
-        file.read_to_string(&mut text).map_err(|e| failed("read", &e))?;
+        file.read_to_string(&mut text).map_err(|e| failed("read", &cause(&e)))?;
         let whole = text.rfind('\n').map_or(0, |at| at + 1);
         let lines = text[..whole].lines().enumerate().map(|(k, line)| {
             serde_json::from_str(line).map_err(|e| failed("read", &format!("line {}: {e}", k + 1)))

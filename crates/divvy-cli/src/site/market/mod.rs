@@ -269,7 +269,7 @@ impl Site {
         let spool = match spool::read(&args.offers, place) {
             Ok(spool) => spool,
             // What holds stays: nobody took anything back.
-            Err(e) => return self.complain([format!("read {}: {e}", args.offers.display())].into()),
+            Err(e) => return self.complain([crate::files::failed("read", &args.offers, &e).text].into()),
         };
         let mut wrong: BTreeSet<String> = spool.wrong.into_iter().collect();
         let mut missing = spool.wishes;

@@ -55,7 +55,7 @@ pub(super) fn read(dir: &Path, place: impl Fn(&str) -> Option<PlaceId>) -> std::
                 }
             }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) => spool.wrong.push(format!("{}: {e}", path.display())),
+            Err(e) => spool.wrong.push(format!("{}: {}", path.display(), crate::files::cause(&e))),
         }
     }
     Ok(spool)

@@ -214,7 +214,7 @@ fn remembered(file: &Path) -> Result<Charges, Failure> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Charges::default()),
-        Err(e) => return Err(Failure::new(Code::File, format!("read {}: {e}", file.display()))),
+        Err(e) => return Err(crate::files::failed("read", file, &e)),
     };
     let fix = "give another --state, or remove it: the next look begins anew, with what runs then";
     let charges: Charges = serde_json::from_str(&text)
@@ -232,7 +232,7 @@ fn lock(file: &Path) -> Result<File, Failure> {
     let path = files::beside(file, "lock");
     let failed = |e: std::io::Error| {
         let fix = "its directory has to be ours to write: --state FILE names another";
-        Failure::new(Code::File, format!("open {}: {e}; {fix}", path.display()))
+        Failure::new(Code::File, format!("open {}: {}; {fix}", path.display(), files::cause(&e)))
     };
     // Where no divvyd runs nobody has made it; one that comes takes it from nobody who lets others in.
     if let Some(dir) = file.parent() {
