@@ -47,6 +47,19 @@ fn is_unseen(c: char) -> bool {
     c.is_control() || turns
 }
 
+/// Words in lines of at most `width` columns, where each fits.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.width() + 1 + word.width() <= width => line.extend([" ", word]),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// `text` in exactly `width` columns: filled up with spaces, or cut with `…` at the end. What would move the cursor is
 /// replaced.
 pub(crate) fn fit(text: &str, width: usize) -> String {

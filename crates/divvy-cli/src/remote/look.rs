@@ -6,7 +6,8 @@ use divvy_linux::{Pid, Protection};
 
 use super::args::{DoctorArgs, ExplainArgs};
 use super::json;
-use crate::strip::plain;
+use super::table::Width;
+use crate::strip::{plain, wrapped};
 use crate::{Code, Failure, print};
 
 pub(crate) fn explain(args: &ExplainArgs) -> Result<Code, Failure> {
@@ -72,16 +73,25 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Code, Failure> {
     if args.ask.json {
         print(json(&findings)?)?;
     } else {
-        for f in &findings {
-            print(format_args!("{:<8} {:<18} {}", f.status.as_str(), f.what, f.found))?;
-            if let Some(fix) = f.fix.as_deref().filter(|_| f.status != FindingStatus::Good) {
-                print(format_args!("{:<27} more: {fix}", ""))?;
-            }
-        }
+        let columns = Width::of_output(false).columns();
+        findings.iter().flat_map(|f| lines(f, columns)).try_for_each(print)?;
     }
     let missing =
         findings.iter().any(|f| f.status == FindingStatus::Missing && f.what != "cgroup delegation");
     Ok(if missing { Code::Failed } else { Code::Done })
+}
+
+/// A finding in lines of at most so many columns, where its words fit.
+fn lines(f: &Finding, columns: usize) -> Vec<String> {
+    const INDENT: usize = 28;
+    let words = |text: &str| wrapped(text, columns.saturating_sub(INDENT));
+    let mut texts = words(&f.found);
+    if let Some(fix) = f.fix.as_deref().filter(|_| f.status != FindingStatus::Good) {
+        texts.extend(words(&format!("more: {fix}")));
+    }
+    let begin = format!("{:<8} {:<18}", f.status.as_str(), f.what);
+    let line = |(i, text)| format!("{:<27} {text}", if i == 0 { begin.as_str() } else { "" });
+    texts.into_iter().enumerate().map(line).collect()
 }
 
 /// Which divvyd `divvy run` and the others talk to, and to which rights it gives effect beside those to CPU time.
@@ -126,5 +136,28 @@ fn by(backend: &BackendInfo) -> String {
         // The default needs no word, and an older one has none.
         ("" | "signals", _) => String::new(),
         (_, used) => format!(", by {used} ({})", backend.why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_fit_the_terminal_and_are_whole_for_programs() {
+        let found =
+            "Linux 6.18.44 takes no schedulers from programs: it was built without CONFIG_SCHED_CLASS_EXT"
+                .to_owned();
+        let fix = Some("not needed for divvy's other back ends".to_owned());
+        let finding = Finding { what: "sched_ext".to_owned(), status: FindingStatus::Limited, found, fix };
+        let narrow = lines(&finding, 76);
+        assert_eq!(narrow[0], "limited  sched_ext          Linux 6.18.44 takes no schedulers from programs:");
+        assert_eq!(narrow[1], format!("{:28}it was built without CONFIG_SCHED_CLASS_EXT", ""));
+        assert_eq!(narrow[2], format!("{:28}more: not needed for divvy's other back ends", ""));
+        assert!(narrow.len() == 3 && narrow.iter().all(|line| line.len() <= 76), "{narrow:#?}");
+        assert_eq!(lines(&finding, usize::MAX).len(), 2);
+        // A good one needs no more, and one word alone may be as long as it is.
+        let good = Finding { status: FindingStatus::Good, found: "x".repeat(90), ..finding };
+        assert_eq!(lines(&good, 80), [format!("good     sched_ext          {}", "x".repeat(90))]);
     }
 }

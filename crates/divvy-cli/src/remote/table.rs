@@ -44,6 +44,14 @@ impl Width {
         let columns = Some(usize::from(size.ws_col)).filter(|&columns| columns > 0);
         Self::Columns(columns.map_or(LINE, |columns| columns.min(LINE)))
     }
+
+    /// How many columns a line of words may have; of what programs read, any number.
+    pub(super) const fn columns(self) -> usize {
+        match self {
+            Self::Columns(columns) => columns,
+            Self::Wide | Self::Endless => usize::MAX,
+        }
+    }
 }
 
 /// A column to the right of the name.

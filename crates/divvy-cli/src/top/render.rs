@@ -419,23 +419,10 @@ const HELP: &[(&str, &str)] = &[
     ("history", "each sign one look: how much of a CPU; z asleep, p paused"),
 ];
 
-/// Words in lines of at most `width` columns, where each fits.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) if line.len() + 1 + word.len() <= width => line.extend([" ", word]),
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {
     let width = 78.min(area.width);
     let of_key = |&(key, about): &(&'static str, &str)| {
-        let rest = wrapped(about, usize::from(width).saturating_sub(2 + 15));
+        let rest = strip::wrapped(about, usize::from(width).saturating_sub(2 + 15));
         let keys = std::iter::once(key).chain(std::iter::repeat(""));
         let line =
             |(key, about)| Line::from(vec![Span::styled(format!(" {key:<14}"), BOLD), Span::raw(about)]);
