@@ -306,7 +306,7 @@ fn from_word(word: &str) -> Result<Task, Failure> {
 }
 
 fn parse_selector(text: &str, whose: &str) -> Result<Selector, Failure> {
-    text.parse().map_err(|e: SelectorError| {
+    crate::remote::which::whole_selector(text).parse().map_err(|e: SelectorError| {
         // As a process that is not there.
         let code = if e.is_of_an_unknown_user() { Code::NotStarted } else { Code::Usage };
         Failure::new(code, format!("{whose}: {e}{}", nearest::selector_hint(text)))
@@ -337,7 +337,7 @@ fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
             ErrorKind::NotFound => {
                 "there is no such file; docs/tasks.md says what to write into it".to_owned()
             }
-            _ => format!("read: {e}"),
+            _ => format!("read: {}", crate::files::cause(&e)),
         })
     })?;
     let file: TaskFile = toml::from_str(&text).map_err(|e| {
@@ -565,6 +565,9 @@ mod tests {
         let seen: Vec<_> =
             tasks.iter().map(|t| (t.name.as_str(), t.selector().is_some(), t.ends())).collect();
         assert_eq!(seen, [("tree:77", true, true), ("sleep", false, true), ("user:root", true, false)]);
+        // A number alone is a pid, as for `attach`.
+        let alone = all(&["1:@77".to_owned()], None).unwrap();
+        assert_eq!(alone[0].selector().map(ToString::to_string).as_deref(), Some("pid:77"));
         let (code, text) = error(&["1:@user:no-such-user"]);
         assert_eq!(code, Code::NotStarted, "{text}");
         let (code, text) = error(&["1:@pid:none"]);

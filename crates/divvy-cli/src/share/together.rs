@@ -365,9 +365,9 @@ impl Worker {
             }
             match with_choice(&self.choice, |api| api.add(&wanted.new)) {
                 Ok(client) => self.ids[i] = Some(client.id),
-                // It has ended since.
+                // It has ended since: a command before it could be added, a process that was there once before it could be again.
                 Err(LaunchError::Api(e))
-                    if e.code() == Some(ErrorCode::NoSuchProcess) && wanted.is_command => {}
+                    if e.code() == Some(ErrorCode::NoSuchProcess) && (wanted.is_command || self.rejoins) => {}
                 Err(LaunchError::Api(e)) if self.rejoins && e.code() == Some(ErrorCode::ProcessTaken) => {
                     self.ids[i] = Some(self.found_again(i).ok_or(e)?);
                 }
