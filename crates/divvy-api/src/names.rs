@@ -1,5 +1,7 @@
 //! What clients and groups may be called.
 
+use std::borrow::Cow;
+
 /// Characters in a name at most.
 pub const NAME_MAX: usize = 64;
 /// Groups within groups at most.
@@ -9,6 +11,13 @@ pub const DEPTH_MAX: usize = 4;
 #[must_use]
 pub fn is_of_names(c: char) -> bool {
     c.is_alphanumeric() || (c.is_ascii_graphic() && c != '/')
+}
+
+/// A name as a word of a command that is to be copied into a shell: quoted where that would take it for something else.
+#[must_use]
+pub fn word(name: &str) -> Cow<'_, str> {
+    // Only a NUL cannot be quoted, and no name has one.
+    shlex::try_quote(name).unwrap_or(Cow::Borrowed(name))
 }
 
 /// Whether a client may be called so.
@@ -47,4 +56,18 @@ pub fn check_group(path: &str) -> Result<(), &'static str> {
         }
     }
     if depth > DEPTH_MAX { Err("groups go 4 deep at most") } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_words_of_a_command() {
+        for plain in ["build", "alice/job.1", "uid:1000", "a-b_c+d@e"] {
+            assert_eq!(word(plain), plain);
+        }
+        assert_eq!([word("*"), word("a;b"), word("$x")], ["'*'", "'a;b'", "'$x'"]);
+        assert_eq!(word("it's"), "\"it's\"");
+    }
 }

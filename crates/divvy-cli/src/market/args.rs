@@ -18,9 +18,22 @@ fn amount(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|n| (1..=AMOUNT_MAX).contains(n)).ok_or_else(said)
 }
 
-fn entry(text: &str) -> Result<u64, String> {
-    text.parse()
-        .map_err(|_| "write the number of an entry, which its line begins with, as in --since 120".to_owned())
+/// From where on the audit log is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Since {
+    /// From this entry on, by its number.
+    Entry(u64),
+    /// Of the last so long.
+    Time(Duration),
+}
+
+fn since(text: &str) -> Result<Since, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(Since::Entry(number));
+    }
+    crate::time::parse(text).map(Since::Time).map_err(|_| {
+        "write a time, as in --since 1h, or the number of an entry, which its line begins with, as in --since 120".to_owned()
+    })
 }
 
 fn resource(text: &str) -> Result<Resource, String> {
@@ -129,9 +142,9 @@ pub(crate) struct TreeArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DestroyArgs {
-    /// Which one
-    #[arg(value_name = "CURRENCY")]
-    pub(crate) currency: String,
+    /// Which one. Several are ended one by one, and what is refused for one is done for the others all the same
+    #[arg(value_name = "CURRENCY", required = true)]
+    pub(crate) currencies: Vec<String>,
 
     #[command(flatten)]
     pub(crate) ask: Ask<System>,
@@ -205,9 +218,10 @@ pub(crate) struct FundArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct UnfundArgs {
-    /// The ticket's id, as `divvy fund` and `divvy market explain` print it; with --from, whoever holds it
-    #[arg(value_name = "TICKET|HOLDER")]
-    pub(crate) ticket: String,
+    /// The ticket's id, as `divvy fund` and `divvy market explain` print it; with --from, whoever holds it. Several are taken one by
+    /// one, and what is refused for one is done for the others all the same
+    #[arg(value_name = "TICKET|HOLDER", required = true)]
+    pub(crate) tickets: Vec<String>,
 
     /// Whose ticket it is; the only one of the resource that the holder has of it
     #[arg(long, value_name = "ISSUER")]
@@ -337,9 +351,13 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AuditArgs {
-    /// From this entry on, by its number, which its line begins with
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = entry)]
-    pub(crate) since: u64,
+    /// Only of the last so long: 1h, 7days; or from this entry on, by its number, which its line begins with [default: all]
+    #[arg(long, value_name = "TIME|N", value_parser = since)]
+    pub(crate) since: Option<Since>,
+
+    /// Only what this user has asked for, by name or number
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
 
     #[command(flatten)]
     pub(crate) ask: Ask<System>,

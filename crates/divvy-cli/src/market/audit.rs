@@ -1,27 +1,42 @@
 //! `divvy market audit`: who did what.
 
 use divvy_api::market::{Audit, AuditEntry};
+use divvy_linux::clock;
 
 use serde_json::Value;
 
-use super::args::AuditArgs;
+use super::args::{AuditArgs, Since};
 use super::{moment, refused};
 use crate::remote::json;
 use crate::strip::plain;
-use crate::{Code, Failure, print};
+use crate::{Code, Failure, print, tell};
 
 pub(super) fn run(args: &AuditArgs) -> Result<Code, Failure> {
     let api = args.ask.of.api()?;
-    let mut all = Audit { next: args.since, entries: Vec::new() };
+    let uid = args.user.as_deref().map(uid_of).transpose()?;
+    let (from, after) = match args.since {
+        None => (0, 0),
+        Some(Since::Entry(number)) => (number, 0),
+        Some(Since::Time(time)) => {
+            let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            (0, clock::unix().0.saturating_sub(time))
+        }
+    };
+    let wanted = |entry: &AuditEntry| {
+        entry.t_unix_ns >= after && uid.is_none_or(|uid| entry.uid == uid && entry.pid != 0)
+    };
+    let mut all = Audit { next: from, entries: Vec::new() };
+    let mut any = false;
     loop {
         // One answer is a part; what was there when we asked comes to an end.
         let part = api.market_audit(all.next).map_err(refused)?;
         let done = part.entries.is_empty() || part.next <= all.next;
         all.next = part.next.max(all.next);
+        any |= part.entries.iter().any(wanted);
         if args.ask.json {
-            all.entries.extend(part.entries);
+            all.entries.extend(part.entries.into_iter().filter(wanted));
         } else {
-            part.entries.iter().try_for_each(|entry| print(line(entry)))?;
+            part.entries.iter().filter(|entry| wanted(entry)).try_for_each(|entry| print(line(entry)))?;
         }
         if done {
             break;
@@ -30,7 +45,22 @@ pub(super) fn run(args: &AuditArgs) -> Result<Code, Failure> {
     if args.ask.json {
         print(json(&all)?)?;
     }
+    if let Some(user) =
+        args.user.as_deref().filter(|_| !any && uid != Some(rustix::process::getuid().as_raw()))
+    {
+        tell(format_args!(
+            "divvy: nothing that user {user} asked for: what others did is told to superusers only"
+        ));
+    }
     Ok(Code::Done)
+}
+
+/// The number of the user that `--user` names. Who has no account any more is there by its number.
+fn uid_of(word: &str) -> Result<u32, Failure> {
+    divvy_linux::user_id(word).or_else(|| word.parse().ok()).ok_or_else(|| {
+        let text = format!("--user {word}: this machine knows no such user; `getent passwd` has all");
+        Failure::new(Code::NoSuch, text)
+    })
 }
 
 /// What was asked for, as `ask name=value ...`; the operations that it came to are left to `--json`.

@@ -14,15 +14,16 @@ use divvy_api::market::{
     Aftermath, Bound, Changed, Currency, CurrencyChange, Exchange, Give, NewCurrency, NewNice, NewOffer,
     NewTicket, Offer, Offered, Ticket,
 };
+use divvy_api::names::word;
 use divvy_api::types::ErrorCode;
 use divvy_market::{Kind, Resource};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::remote::json as pretty;
-use crate::remote::warn_of_no_effect;
 use crate::remote::which::refused_by_system as refused;
-use crate::{Code, Failure, print};
+use crate::remote::{json_of, one_by_one, warn_of_no_effect};
+use crate::{Code, Failure, print, tell};
 use args::{
     BoundArgs, CancelArgs, ChmodArgs, ChownArgs, CreateArgs, CurrencyCommand, DestroyArgs, ExchangeCommand,
     FundArgs, HardTotalArgs, MarketCommand, NiceArgs, OfferArgs, UnfundArgs,
@@ -37,11 +38,16 @@ fn told<T: Serialize>(
     if as_json {
         print(pretty(changed)?)?;
     } else {
-        let mut lines = vec![words(&changed.result)];
-        lines.extend(aftermath(&changed.aftermath));
-        print(lines.join("\n"))?;
+        shown(changed, words)?;
     }
     Ok(Code::Done)
+}
+
+/// What was changed, in words, and what came of it.
+fn shown<T>(changed: &Changed<T>, words: impl FnOnce(&T) -> String) -> Result<(), Failure> {
+    let mut lines = vec![words(&changed.result)];
+    lines.extend(aftermath(&changed.aftermath));
+    print(lines.join("\n"))
 }
 
 /// What else came of it.
@@ -94,13 +100,22 @@ fn create(args: &CreateArgs) -> Result<Code, Failure> {
         }
         // Without an account, a user's own currency is named by the user's number.
         let from = if c.owner.parse::<u32>().is_ok() { format!("uid:{}", c.owner) } else { c.owner.clone() };
-        format!("{made}\nnothing backs it yet: divvy fund {} --from {from} AMOUNT", c.name)
+        format!("{made}\nnothing backs it yet: divvy fund {} --from {from} AMOUNT", word(&c.name))
     })
 }
 
 fn destroy(args: &DestroyArgs) -> Result<Code, Failure> {
-    let was = args.ask.of.api()?.destroy_currency(&args.currency).map_err(refused)?;
-    told(&was, args.ask.json, |c| format!("{}: ended, and every ticket that it issued or held", c.name))
+    let api = args.ask.of.api()?;
+    let ended = |c: &Currency| format!("{}: ended, and every ticket that it issued or held", c.name);
+    let (all, code) = one_by_one(
+        &args.currencies,
+        |currency| api.destroy_currency(currency).map_err(refused),
+        |was| if args.ask.json { Ok(()) } else { shown(was, ended) },
+    )?;
+    if args.ask.json {
+        print(json_of(&args.currencies, &all)?)?;
+    }
+    Ok(code)
 }
 
 fn changed(
@@ -180,39 +195,37 @@ pub(crate) fn fund(args: &FundArgs, kind: Kind) -> Result<Code, Failure> {
 
 pub(crate) fn unfund(args: &UnfundArgs) -> Result<Code, Failure> {
     let api = args.ask.of.api()?;
-    let ids = match &args.from {
-        None => vec![args.ticket.clone()],
-        Some(issuer) => tickets_between(&api, args, issuer)?,
-    };
-    let mut gone = Vec::new();
-    for id in &ids {
-        // Where one of several cannot be taken, those before it are told before the failure is.
-        match api.destroy_ticket(id) {
-            Ok(was) => gone.push(was),
-            Err(e) => {
-                unfunded(&gone, args.ask.json)?;
-                return Err(refused(e));
-            }
+    let (ids, unknown) = match &args.from {
+        None => (args.tickets.clone(), Code::Done),
+        Some(issuer) => {
+            let of = |holder: &str| tickets_between(&api, args, holder, issuer);
+            let (found, code) = one_by_one(&args.tickets, of, |_| Ok(()))?;
+            (found.concat(), code)
         }
+    };
+    let gone = |was: &Changed<Ticket>| shown(was, |t| format!("{}: taken away", ticket(t)));
+    let taken = one_by_one(
+        &ids,
+        |id| api.destroy_ticket(id).map_err(refused),
+        |was| if args.ask.json { Ok(()) } else { gone(was) },
+    );
+    let (all, code) = match taken {
+        // The only ticket of several holders.
+        Err(Failure { code, text }) if args.tickets.len() > 1 => {
+            tell(format_args!("divvy: {text}"));
+            (Vec::new(), code)
+        }
+        taken => taken?,
+    };
+    if args.ask.json {
+        print(pretty(&all)?)?;
     }
-    unfunded(&gone, args.ask.json)?;
-    Ok(Code::Done)
-}
-
-fn unfunded(gone: &[Changed<Ticket>], as_json: bool) -> Result<(), Failure> {
-    if as_json {
-        return print(pretty(&gone)?);
-    }
-    for was in gone {
-        print(format_args!("{}: taken away", ticket(&was.result)))?;
-        aftermath(&was.aftermath).iter().try_for_each(print)?;
-    }
-    Ok(())
+    Ok(if unknown == Code::Done { code } else { unknown })
 }
 
 /// The ids of the tickets of `issuer` that the holder has.
-fn tickets_between(api: &Api, args: &UnfundArgs, issuer: &str) -> Result<Vec<String>, Failure> {
-    let holder = api.currency(&args.ticket).map_err(refused)?;
+fn tickets_between(api: &Api, args: &UnfundArgs, holder: &str, issuer: &str) -> Result<Vec<String>, Failure> {
+    let holder = api.currency(holder).map_err(refused)?;
     let issuer = api.currency(issuer).map_err(refused)?;
     let tickets = api.market().map_err(refused)?.tickets;
     let between = tickets.iter().filter(|t| {
@@ -348,7 +361,11 @@ pub(crate) fn nice(args: &NiceArgs) -> Result<Code, Failure> {
         let from = c.niced_from.as_deref().unwrap_or("its currency");
         format!(
             "{}: backed by {} now, which has {} of {from}'s {} base tickets; they go back when it ends, and `divvy nice {} N` gives it others",
-            args.client, c.name, args.amount, args.resource, args.client
+            args.client,
+            c.name,
+            args.amount,
+            args.resource,
+            word(&args.client)
         )
     })
 }

@@ -1,5 +1,6 @@
 //! `divvy attach`: processes that run already become a client.
 
+use divvy_api::names::word;
 use divvy_api::types::{Client, NewClient, Plan};
 
 use super::args::AttachArgs;
@@ -47,7 +48,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
             tell(format_args!(
                 "divvy: {WHOLE_MACHINE}: every process of this machine is in this one client, whoever's it is, but those in others and what \
                  is never touched; to let it go: divvy detach {}; to divide it among its users: everything = true (docs/admin.md)",
-                client.name
+                word(&client.name)
             ));
         }
         print(if args.ask.json { json(&client)? } else { attached(&client) })?;

@@ -12,6 +12,7 @@ pub(crate) mod which;
 
 use divvy_api::client::{Api, ApiError};
 use divvy_api::launch::LaunchError;
+use divvy_api::names::word;
 use divvy_api::runs::ShareRun;
 use divvy_api::types::{
     BackendInfo, Bounds, Change, Client, Clients, Enforcement, ErrorCode, ErrorInfo, Group, GroupChange,
@@ -132,8 +133,10 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     let others =
         [args.limit.is_some(), args.reserve.is_some(), args.cpus.is_some(), args.disk_share.is_some()];
     if share.is_none() && !others.contains(&true) {
-        let fix =
-            format!("write divvy set {} 3, or give --limit, --reserve, --cpus or --disk-share", args.client);
+        let fix = format!(
+            "write divvy set {} 3, or give --limit, --reserve, --cpus or --disk-share",
+            word(&args.client)
+        );
         return Err(Failure::new(Code::Usage, format!("nothing to be changed: {fix}")));
     }
     let change = Change { share, limit_ppm, bounds, paused: None };
@@ -176,34 +179,60 @@ fn each(
     done: impl Fn(&Api, &str) -> Result<Found<Client, Group>, Failure>,
     words: impl Fn(&Found<Client, Group>) -> String,
 ) -> Result<Code, Failure> {
+    let (all, code) = one_by_one(
+        &args.clients,
+        |key| api_for(key, &args.ask.of).and_then(|api| done(&api, key)),
+        |found| {
+            if args.ask.json { Ok(()) } else { print(format_args!("{}: {}", found.name(), words(found))) }
+        },
+    )?;
+    if args.ask.json {
+        print(json_of(&args.clients, &all)?)?;
+    }
+    Ok(code)
+}
+
+/// What became of `keys` as JSON: one that was asked for alone is no list of one.
+///
+/// # Errors
+/// As [`json`].
+pub(crate) fn json_of<T: Serialize>(keys: &[String], all: &[T]) -> Result<String, Failure> {
+    match all {
+        [one] if keys.len() == 1 => json(one),
+        all => json(&all),
+    }
+}
+
+/// Does what was asked for with each of `keys`, and shows it: what is refused for one is told, and done for the others. What was
+/// done, and the code of the first refusal.
+///
+/// # Errors
+/// The refusal of one that was asked for alone, as any other failure; that what was done could not be shown.
+pub(crate) fn one_by_one<T>(
+    keys: &[String],
+    done: impl Fn(&str) -> Result<T, Failure>,
+    show: impl Fn(&T) -> Result<(), Failure>,
+) -> Result<(Vec<T>, Code), Failure> {
     let (mut refused, mut lost) = (None, Ok(()));
     let mut all = Vec::new();
-    for key in &args.clients {
-        let found = match api_for(key, &args.ask.of).and_then(|api| done(&api, key)) {
-            Ok(found) => found,
-            // One alone is told as any other failure.
-            Err(e) if args.clients.len() == 1 => return Err(e),
+    // What is named twice is done once.
+    for (_, key) in keys.iter().enumerate().filter(|(i, key)| !keys[..*i].contains(key)) {
+        match done(key) {
+            Ok(one) => {
+                if lost.is_ok() {
+                    // The others are asked for all the same.
+                    lost = show(&one);
+                }
+                all.push(one);
+            }
+            Err(e) if keys.len() == 1 => return Err(e),
             Err(Failure { code, text }) => {
                 tell(format_args!("divvy: {text}"));
                 refused.get_or_insert(code);
-                continue;
             }
-        };
-        if !args.ask.json && lost.is_ok() {
-            // The others are asked for all the same.
-            lost = print(format_args!("{}: {}", found.name(), words(&found)));
         }
-        all.push(found);
     }
-    lost?;
-    if args.ask.json {
-        // One that was asked for alone is no list of one.
-        print(match &all[..] {
-            [one] if args.clients.len() == 1 => json(one)?,
-            all => json(&all)?,
-        })?;
-    }
-    Ok(refused.unwrap_or(Code::Done))
+    lost.map(|()| (all, refused.unwrap_or(Code::Done)))
 }
 
 /// Pauses or resumes clients, and all clients of groups.

@@ -115,15 +115,19 @@ pub(crate) struct Ask<W: ClapArgs> {
     pub(crate) of: W,
 }
 
+/// A selector with its kind: a number alone is a pid.
+pub(crate) fn whole_selector(text: &str) -> String {
+    match text.parse::<i64>() {
+        Ok(_) => format!("pid:{text}"),
+        Err(_) => text.to_owned(),
+    }
+}
+
 /// Reads `tree:4711`, or `@tree:4711` as among the tasks of `divvy share`; a number alone is a pid. Whether there is such a
 /// process, or such a user, is divvyd's to say.
 pub(super) fn parse_selector(text: &str) -> Result<String, String> {
     let text = text.trim();
-    let text = text.strip_prefix('@').unwrap_or(text);
-    let whole = match text.parse::<i64>() {
-        Ok(_) => format!("pid:{text}"),
-        Err(_) => text.to_owned(),
-    };
+    let whole = whole_selector(text.strip_prefix('@').unwrap_or(text));
     let read: Result<Selector, SelectorError> = whole.parse();
     match read {
         Err(e) if !e.is_of_an_unknown_user() => Err(format!("{e}{}", nearest::selector_hint(&whole))),

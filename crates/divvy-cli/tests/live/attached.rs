@@ -43,6 +43,11 @@ fn processes_of_another_client_are_told_with_its_name() {
     check(sandbox, &["detach", "mine"]);
     check(sandbox, &["attach", &tree]);
     child.kill().and_then(|()| child.wait()).expect("ours");
+    // What is to be copied into a shell is quoted.
+    check(sandbox, &["attach", "name:no-such-*", "--name", "*"]);
+    let refused = sandbox.run(&["attach", "name:no-such-*"]);
+    let told = "divvy: client '*' is name:no-such-* already; change its share: divvy set '*' -s N\n";
+    assert_eq!(refused.stderr, told);
     // What is never touched is said to be so, by whichever selector: a script has its file's name.
     let sway = sandbox.write("sway", "#!/bin/sh\necho started; read -r end\n");
     std::fs::set_permissions(&sway, PermissionsExt::from_mode(0o755)).expect("ours");

@@ -178,7 +178,10 @@ fn what_is_no_number_is_told_with_one_that_is() {
     let sandbox = Sandbox::own();
     for (args, said) in [
         (&["set", "a"][..], "nothing to be changed: write divvy set a 3, or give --limit, --reserve"),
-        (&["market", "audit", "--since", "1h"], "write the number of an entry, which its line begins with"),
+        (
+            &["market", "audit", "--since", "tomorrow"],
+            "write a time, as in --since 1h, or the number of an entry",
+        ),
         (&["web", "--port", "80x"], "a port is a number from 0 to 65535, as in --port 8080"),
         (&["web", "--port", "99999"], "a port is a number from 0 to 65535"),
         (&["share", "--for", "abc", "1:true"], "that is no time; write a number and its unit"),

@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -225,6 +226,63 @@ fn each_user_minds_its_own_currencies() {
     );
     fair.must(bob_uid(), "currency destroy build");
     fair.refuses(alice_uid(), &format!("currency destroy {build}"), NO_SUCH, &[&build]);
+}
+
+/// What is refused for one of several is done for the others; and the audit log is told in parts.
+#[test]
+fn several_are_ended_at_once_and_the_audit_log_is_told_in_parts() {
+    let Some(sandbox) = Sandbox::shared("several_are_ended_at_once_and_the_audit_log_is_told_in_parts")
+    else {
+        return;
+    };
+    let fair = Fair::open(&sandbox);
+    fair.must(alice_uid(), "currency create build");
+    fair.must(bob_uid(), "currency create mine");
+    let alice = fair.own(alice_uid());
+    // One user's, and the last ones', by number or by time.
+    let of = |args: &str| fair.json(ROOT, &format!("market audit {args}"))["entries"].clone();
+    let seq = |entries: &Value| -> Vec<u64> {
+        entries.as_array().expect("entries").iter().map(|e| e["seq"].as_u64().expect("a number")).collect()
+    };
+    let bobs = of(&format!("--user {}", bob_uid()));
+    assert!(
+        bobs.as_array().is_some_and(|b| !b.is_empty() && b.iter().all(|e| e["uid"] == bob_uid())),
+        "{bobs:#}"
+    );
+    let all = seq(&of(""));
+    assert_eq!(seq(&of("--since 1h")), all);
+    let (entry, rest) = (all[all.len() / 2], &all[all.len() / 2..]);
+    assert_eq!(seq(&of(&format!("--since {entry}"))), rest);
+    std::thread::sleep(Duration::from_millis(2_100));
+    assert!(seq(&of(&format!("--since 1s --user {}", bob_uid()))).is_empty());
+    fair.refuses(
+        ROOT,
+        "market audit --user no-such",
+        NO_SUCH,
+        &["--user no-such: this machine knows no such user"],
+    );
+    let tickets: Vec<String> = (1..=2)
+        .map(|n| {
+            fair.json(alice_uid(), &format!("fund build --from {alice} {n}"))["result"]["id"].to_string()
+        })
+        .collect();
+    let several = format!("unfund {} 4711.1 {}", tickets[0], tickets[1]).replace('"', "");
+    let outcome = fair.run(alice_uid(), &several);
+    assert_eq!(outcome.code, Some(NO_SUCH), "{}", outcome.stderr);
+    let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    assert!(
+        said.matches(": taken away").count() == 2 && outcome.stderr.contains("4711"),
+        "{said}{}",
+        outcome.stderr
+    );
+    for name in ["one", "two"] {
+        fair.must(alice_uid(), &format!("currency create {name}"));
+        fair.must(alice_uid(), &format!("fund {name} --from {alice} 1"));
+    }
+    let both = fair.json(alice_uid(), &format!("unfund one two --from {alice}"));
+    assert_eq!(both.as_array().map(Vec::len), Some(2), "{both:#}");
+    let ended = fair.must(alice_uid(), "currency destroy one two");
+    assert_eq!(ended.matches(": ended, and every ticket").count(), 2, "{ended}");
 }
 
 #[test]

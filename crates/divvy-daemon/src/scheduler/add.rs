@@ -10,6 +10,7 @@ use super::{Owner, Scheduler, internal, own, parse_limit, parse_share, system};
 use crate::kernel::user_around;
 use crate::market::message::{Admitted, Who};
 use crate::message::{Answer, Prepared, Refusal};
+use divvy_api::names::word;
 use divvy_api::types::{Bounds, ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
 
 /// Arguments of a command and their bytes, at most: what the system takes is more.
@@ -253,7 +254,7 @@ impl Scheduler {
         let text = selector.to_string();
         if let Some((_, entry)) = self.book.present().find(|(_, e)| e.selector == text && e.is_of(uid)) {
             let text = format!("client '{}' is {text} already", entry.shown());
-            let fix = format!("change its share: divvy set {} -s N", entry.shown());
+            let fix = format!("change its share: divvy set {} -s N", word(&entry.shown()));
             return Err(Refusal::new(ErrorCode::ProcessTaken, text, fix));
         }
         Ok(())
@@ -289,6 +290,7 @@ impl Scheduler {
                 let by = entry.map_or_else(String::new, |entry| format!(", which is {}", entry.selector));
                 let text = format!("{selector}: its processes belong to client '{whose}' already{by}");
                 let is_own = entry.is_none_or(|entry| entry.is_of(uid)) || uid == Some(0);
+                let whose = word(&whose);
                 let fix = if is_own {
                     format!(
                         "change its share: divvy set {whose} -s N; or let it go first: divvy detach {whose}"

@@ -4,6 +4,7 @@ use divvy_market::{CurrencyId, Permission, Refusal as No};
 
 use super::Work;
 use crate::message::Refusal;
+use divvy_api::names::word;
 use divvy_api::types::ErrorCode;
 
 impl Work<'_> {
@@ -82,8 +83,8 @@ impl Work<'_> {
                 let name = self.name(currency);
                 match self.ledger.market.currency(currency) {
                     Some(view) => format!(
-                        "ask its owner, {}, for it: `divvy currency chmod MODE {name}` (it is {} now)",
-                        self.user(view.broker.owner), view.broker.mode
+                        "ask its owner, {}, for it: `divvy currency chmod MODE {}` (it is {} now)",
+                        self.user(view.broker.owner), word(&name), view.broker.mode
                     ),
                     None => String::new(),
                 }
