@@ -370,6 +370,8 @@ impl LinuxHost {
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), false);
         let _ = c.members.total(look);
         let pids: Vec<Pid> = c.members.pids().map(|(pid, _)| pid).collect();
+        // Nobody looks at them again when their children are members no more.
+        c.members.meet_wrappers(look);
         for &pid in &pids {
             if let Some(process) = c.members.process(pid) {
                 self.reactor.unwatch(process);
@@ -378,6 +380,7 @@ impl LinuxHost {
             let _ = c.members.take(pid, look);
         }
         let _ = c.members.total(look);
+        c.members.resume_known_wrappers(look);
         self.attached.owners.retain(|_, owner| *owner != client);
         self.disband(client);
         pids

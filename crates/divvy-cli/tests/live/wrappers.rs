@@ -91,3 +91,32 @@ fn a_wrapper_outside_goes_on_too() {
     running.signal(Signal::INT);
     assert_eq!(running.end().code, Some(130));
 }
+
+/// One who lets a client go that stood, or stood a moment ago, leaves no wrapper of it suspended.
+#[test]
+fn a_wrapper_outside_is_resumed_as_its_childs_client_is_detached() {
+    const TEST: &str = "a_wrapper_outside_is_resumed_as_its_childs_client_is_detached";
+    let Some(sandbox) = with_wrappers(TEST) else { return };
+    crate::daemon::start_divvyd(&sandbox, &["--backend", "signals", "--cpus", &one_cpu()]);
+    for again in [&["resume", "x"][..], &[]] {
+        let mut wrapper = sandbox
+            .command("setsid")
+            .args(["runuser", "-u", "nobody", "--", "sh", "-c", &format!("{SPIN} # child")])
+            .spawn()
+            .expect("a wrapper");
+        let is_shell = |p: &crate::harness::Process| p.comm == "sh";
+        let child = eventually("the child", || sandbox.with("# child").into_iter().find(is_shell));
+        let divvy = |args: &[&str]| assert_eq!(sandbox.run(args).code, Some(0), "{args:?}");
+        divvy(&["attach", &format!("tree:{}", child.pid), "--name", "x"]);
+        divvy(&["pause", "x"]);
+        let stands = |p: &crate::harness::Process| p.comm == "runuser" && p.state == 'T';
+        eventually("the wrapper to stand", || sandbox.processes().iter().any(stands).then_some(()));
+        if !again.is_empty() {
+            divvy(again);
+        }
+        divvy(&["detach", "x"]);
+        eventually("the wrapper to go on", || (!sandbox.processes().iter().any(stands)).then_some(()));
+        rustix::process::kill_process(child.pid, Signal::KILL).expect("ours");
+        wrapper.wait().expect("ours");
+    }
+}

@@ -49,6 +49,11 @@ impl<W: World> Members<W> {
         self.wrappers.again = look.now + LOOK_EVERY;
         self.wrappers.known.retain(|known| look.now < known.until);
         self.meet_wrappers(look);
+        self.resume_known_wrappers(look);
+    }
+
+    /// Those that are known as such are resumed, whoever is a member by now.
+    pub fn resume_known_wrappers(&mut self, look: &mut Look<'_>) {
         for known in self.wrappers.known.clone() {
             self.resume_wrapper(known, look);
         }
@@ -77,7 +82,7 @@ impl<W: World> Members<W> {
     }
 
     /// Notes the parents of members that we have held: each once, however many children it has.
-    fn meet_wrappers(&mut self, look: &mut Look<'_>) {
+    pub fn meet_wrappers(&mut self, look: &mut Look<'_>) {
         let until = look.now + KNOWN_FOR;
         let held = self.active.iter().filter(|m| m.was_held);
         let parents: HashSet<Pid> = held.filter_map(|m| m.parent).filter(|&pid| pid != Pid::INIT).collect();
