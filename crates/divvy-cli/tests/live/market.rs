@@ -285,6 +285,53 @@ fn several_are_ended_at_once_and_the_audit_log_is_told_in_parts() {
     assert_eq!(ended.matches(": ended, and every ticket").count(), 2, "{ended}");
 }
 
+/// A client that nothing backs any more has nothing while others compete, and takes nothing from who has: else each user could
+/// have many such, and with them more than its own.
+#[test]
+fn who_loses_all_tickets_has_nothing_while_others_compete() {
+    const TEST: &str = "who_loses_all_tickets_has_nothing_while_others_compete";
+    let Some(sandbox) = Sandbox::shared(TEST) else { return };
+    let fair = Fair::open(&sandbox);
+    let running =
+        [fair.client(alice_uid(), "a"), fair.client(bob_uid(), "one"), fair.client(bob_uid(), "two")];
+    let bob = fair.own(bob_uid());
+    let parts = || {
+        let all = fair.json(ROOT, "ls --system")["clients"].clone();
+        let of = |name: &str| {
+            let client = all
+                .as_array()
+                .expect("clients")
+                .iter()
+                .find(|c| c["name"].as_str().is_some_and(|n| n.ends_with(&format!("/{name}"))))
+                .expect("there")
+                .clone();
+            (
+                client["effective_fraction"].as_f64().expect("a number"),
+                client["achieved_fraction"].as_f64().expect("a number"),
+            )
+        };
+        ["a", "one", "two"].map(of)
+    };
+    let told = |due: [f64; 3]| {
+        eventually("their parts", || {
+            let close = |(got, due): (&(f64, f64), f64)| {
+                (got.0 - due).abs() < 0.002 && (got.1 - due).abs() < MAX_FRACTION_ERROR
+            };
+            parts().iter().zip(due).all(close).then_some(())
+        });
+    };
+    told([2.0 / 3.0, 1.0 / 6.0, 1.0 / 6.0]);
+    fair.must(bob_uid(), &format!("unfund one --from {bob}"));
+    told([2.0 / 3.0, 0.0, 1.0 / 3.0]);
+    // It comes back with what it is given, and has all where nobody else wants any.
+    fair.must(bob_uid(), &format!("fund one --from {bob} 1"));
+    told([2.0 / 3.0, 1.0 / 6.0, 1.0 / 6.0]);
+    sandbox.kill_clients();
+    for mut client in running {
+        let _ = client.wait();
+    }
+}
+
 #[test]
 fn rights_are_exchanged_and_offers_wait_for_their_complement() {
     let Some(sandbox) = Sandbox::shared("rights_are_exchanged") else { return };

@@ -109,6 +109,12 @@ impl Known {
     }
 }
 
+/// What one that competes is worth: one that nothing backs the least that there is, so that the others have the rest. (What is worth
+/// 0 competes no more, and keeps the share that it had.)
+fn value_of(weight: &Weight) -> u64 {
+    weight.all.max(1)
+}
+
 /// A client that is present.
 #[derive(Clone, Copy, Debug)]
 struct Present {
@@ -135,7 +141,7 @@ impl Worth {
         self.present.insert(client, Present { currency, value: 0, last: 0 });
         self.by_currency.insert(currency, client);
         let known = self.resources[Resource::Cpu.index()].weights.get(&currency);
-        self.set_value(client, known.map_or(0, |weight| weight.all));
+        self.set_value(client, known.map_or(0, value_of));
     }
 
     pub(super) fn leave(&mut self, client: ClientId) {
@@ -167,7 +173,7 @@ impl Worth {
             let known = &mut self.resources[resource.index()];
             let whole_changed = known.take(news, |id, weight| {
                 if let Some(&client) = self.by_currency.get(&id) {
-                    values.push((client, weight.map_or(0, |weight| weight.all)));
+                    values.push((client, weight.as_ref().map_or(0, value_of)));
                 }
             });
             changed.extend(values.iter().map(|&(client, _)| client));
@@ -284,11 +290,13 @@ mod tests {
             market.weights_in_parts(Resource::Disk, PARTS).into_iter().collect();
         let memory = market.rights_in_parts(Resource::Memory, WHOLE);
         let memory: HashMap<CurrencyId, _> = memory.into_iter().map(|right| (right.client, right)).collect();
-        let present = clients.values().filter_map(|id| all.get(id)).filter(|&&value| value > 0);
-        let (sum, count) = present.fold((0u128, 0), |(sum, n), &value| (sum + u128::from(value), n + 1));
+        // Whoever competes and has nothing left is worth the least.
+        let worth_of = |id| all.get(id).map(|&value| value.max(1));
+        let present = clients.values().filter_map(worth_of);
+        let (sum, count) = present.fold((0u128, 0), |(sum, n), value| (sum + u128::from(value), n + 1));
         assert_eq!(worth.whole(), (sum, count));
         for (&client, id) in clients {
-            assert_eq!(worth.value(client), all.get(id).copied().filter(|&value| value > 0), "{client:?}");
+            assert_eq!(worth.value(client), worth_of(id), "{client:?}");
             let rights = worth.rights(client);
             assert_eq!(rights.disk, disk.get(id).copied().unwrap_or(0), "{client:?}");
             let (reserved, shared) = memory.get(id).map_or((0, 0), |right| (right.reserved, right.shared));
