@@ -63,7 +63,7 @@ pub(super) fn leaves(s: &mut Setting) -> Result<()> {
     );
     s.page.goal(
         format!("{clients} leaves: how often is written"),
-        Limit::Most(PASSES + ENDS / seconds as f64),
+        Limit::Most(((PASSES + ENDS / seconds as f64) * 100.0).floor() / 100.0),
         worst(seen.iter().map(|of| of.passes)),
         "times a second",
     );
