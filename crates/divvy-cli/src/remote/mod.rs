@@ -7,7 +7,7 @@ pub(crate) mod group;
 mod look;
 mod reserved;
 mod run;
-mod table;
+pub(crate) mod table;
 pub(crate) mod which;
 
 use divvy_api::client::{Api, ApiError};

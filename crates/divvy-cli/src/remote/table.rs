@@ -54,6 +54,11 @@ impl Width {
     }
 }
 
+/// Whether a target is shown as 0.00 %: nothing is a part of it.
+pub(crate) const fn is_due_nothing(target: f64) -> bool {
+    target < 5e-5
+}
+
 /// A column to the right of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
@@ -302,6 +307,7 @@ impl Row<'_> {
             Requested => format!("{:.2}", n.requested * 100.0),
             Target => format!("{:.2}", n.effective * 100.0),
             Achieved => of_measured(format!("{:.2}", n.achieved * 100.0)),
+            Column::Error if is_due_nothing(n.effective) => "-".to_owned(),
             Column::Error => of_measured(format!("{:+.2}", n.error * 100.0)),
             State => n.state.to_owned(),
             Processes => n.processes.to_string(),

@@ -3,6 +3,7 @@
 use divvy_policy::CpuLimit;
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::remote::table::is_due_nothing;
 use crate::strip::fit;
 
 /// One client's line.
@@ -53,7 +54,11 @@ pub(crate) fn lines(rows: &[Row], color: bool) -> Vec<String> {
             limited(&row.limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string())),
             row.target * 100.0,
             of_measured(format!("{:.2}", row.achieved * 100.0)),
-            of_measured(format!("{:+.2}", row.error * 100.0)),
+            if is_due_nothing(row.target) {
+                "-".to_owned()
+            } else {
+                of_measured(format!("{:+.2}", row.error * 100.0))
+            },
             row.state,
             row.cpu_ns as f64 / 1e9,
         );

@@ -10,6 +10,7 @@ use ratatui::widgets::{Block, Clear, Paragraph};
 use super::app::{App, Mode, Notice};
 use super::source::{Client, Kind, Snapshot, State};
 use crate::remote::bytes;
+use crate::remote::table::is_due_nothing;
 use crate::strip::{self, Signs, fit, fit_right};
 
 /// What the terminal can show.
@@ -268,6 +269,7 @@ fn row(app: &App, look: Look, client: &Client, widths: &Widths) -> Line<'static>
             "req %" => unless(left, percent(client.requested_fraction)),
             "eff %" => unless(left, percent(client.effective_fraction)),
             "got %" => unless(!client.measured, percent(client.achieved_fraction)),
+            "err %" if is_due_nothing(client.effective_fraction) => "-".to_owned(),
             "err %" => unless(left || !client.measured, signed(client.relative_error * 100.0)),
             "CPU time" => cpu_time(client.service_ns),
             "memory" => client.uses.memory_bytes.map_or_else(|| "-".to_owned(), bytes),
