@@ -46,6 +46,10 @@ pub(crate) fn beside(file: &Path, word: &str) -> PathBuf {
 /// # Errors
 /// [`Failure`] of a file, which says what to make.
 pub(crate) fn check_dir(file: &Path) -> Result<(), Failure> {
+    if file.as_os_str() == "-" {
+        let text = "write -: name a file; /dev/stdout is the standard output, and ./- a file of that name";
+        return Err(Failure::new(Code::Usage, text));
+    }
     let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) else { return Ok(()) };
     match std::fs::metadata(dir) {
         Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -91,6 +95,7 @@ mod tests {
         let said = |file: &str| check_dir(Path::new(file)).map_err(|failure| failure.text);
         let text = "write /nosuch/a/x: there is no directory /nosuch/a; make it first (mkdir -p /nosuch/a)";
         assert_eq!(said("/nosuch/a/x"), Err(text.to_owned()));
+        assert!(said("-").is_err_and(|text| text.contains("/dev/stdout")) && said("./-").is_ok());
         assert_eq!([said("x"), said("/x"), said("/dev/null/x")], [Ok(()), Ok(()), Ok(())]);
         assert_eq!(check_dirs(&[&None, &Some("/nosuch/x".into())]).unwrap_err().code, Code::File);
     }
