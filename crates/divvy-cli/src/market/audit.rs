@@ -9,7 +9,7 @@ use super::args::{AuditArgs, Since};
 use super::{moment, refused};
 use crate::remote::json;
 use crate::strip::plain;
-use crate::{Code, Failure, print, tell};
+use crate::{Code, Failure, print};
 
 pub(super) fn run(args: &AuditArgs) -> Result<Code, Failure> {
     let api = args.ask.of.api()?;
@@ -45,14 +45,17 @@ pub(super) fn run(args: &AuditArgs) -> Result<Code, Failure> {
     if args.ask.json {
         print(json(&all)?)?;
     }
-    if let Some(user) =
-        args.user.as_deref().filter(|_| !any && uid != Some(rustix::process::getuid().as_raw()))
-    {
-        tell(format_args!(
-            "divvy: nothing that user {user} asked for: what others did is told to superusers only"
-        ));
+    let own = rustix::process::getuid().as_raw();
+    match args.user.as_deref() {
+        // Nobody but superusers is told what others did: nothing is no answer.
+        Some(user) if !any && own != 0 && uid != Some(own) => {
+            let text = format!(
+                "user {user} has asked for nothing that you may see: what others did is told to superusers only"
+            );
+            Err(Failure::new(Code::NoSuch, text))
+        }
+        _ => Ok(Code::Done),
     }
-    Ok(Code::Done)
 }
 
 /// The number of the user that `--user` names. Who has no account any more is there by its number.

@@ -206,7 +206,7 @@ pub(crate) fn unfund(args: &UnfundArgs) -> Result<Code, Failure> {
     let gone = |was: &Changed<Ticket>| shown(was, |t| format!("{}: taken away", ticket(t)));
     let taken = one_by_one(
         &ids,
-        |id| api.destroy_ticket(id).map_err(refused),
+        |id| api.destroy_ticket(id).map_err(|e| no_ticket(id, refused(e))),
         |was| if args.ask.json { Ok(()) } else { gone(was) },
     );
     let (all, code) = match taken {
@@ -221,6 +221,19 @@ pub(crate) fn unfund(args: &UnfundArgs) -> Result<Code, Failure> {
         print(pretty(&all)?)?;
     }
     Ok(if unknown == Code::Done { code } else { unknown })
+}
+
+/// Whoever names a holder, and not whose ticket is meant, is told how to.
+fn no_ticket(id: &str, refusal: Failure) -> Failure {
+    if refusal.code != Code::NoSuch || id.starts_with(|c: char| c.is_ascii_digit()) {
+        return refusal;
+    }
+    let text = format!(
+        "{}; a holder's tickets are named by whose they are: divvy unfund {} --from ISSUER",
+        refusal.text,
+        word(id)
+    );
+    Failure::new(refusal.code, text)
 }
 
 /// The ids of the tickets of `issuer` that the holder has.

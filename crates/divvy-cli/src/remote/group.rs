@@ -67,7 +67,19 @@ fn likest(api: &Api, key: &str) -> String {
     let Ok(all) = api.clients() else { return String::new() };
     let uid = rustix::process::geteuid().as_raw();
     let user = divvy_linux::user_name(uid).unwrap_or_else(|| uid.to_string());
+    if let Some(others) = of_another(&all, key) {
+        return format!("; did you mean '{others}'?");
+    }
     nearest::hint(key, names(&all, &user).iter().map(String::as_str))
+}
+
+/// The only client of any user that its user calls so.
+fn of_another<'a>(all: &'a Clients, key: &str) -> Option<&'a str> {
+    let called = |client: &&Client| {
+        client.user.is_some() && client.name.split_once('/').is_some_and(|(_, name)| name == key)
+    };
+    let mut called = all.clients.iter().filter(called);
+    called.next().filter(|_| called.next().is_none()).map(|client| client.name.as_str())
 }
 
 /// By what clients and groups can be called by `user`.
@@ -166,6 +178,10 @@ mod tests {
         assert_eq!(likest("alice/biuld"), "; did you mean 'alice/build'?");
         assert_eq!(likest("bob/test"), "; did you mean 'bob/tests'?");
         assert_eq!(likest("test"), "", "bob's");
+        // Exactly so called, it may be another's that is meant: an administrator's word.
+        assert_eq!([of_another(&all, "tests"), of_another(&all, "test")], [Some("bob/tests"), None]);
+        let clients = vec![client("alice/x", "alice"), client("bob/x", "bob")];
+        assert_eq!(of_another(&Clients { clients, ..all }, "x"), None, "whose?");
     }
 
     #[test]

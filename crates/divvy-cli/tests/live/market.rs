@@ -191,6 +191,7 @@ fn each_user_minds_its_own_currencies() {
     fair.refuses(0, "market explain uid:7777", NO_SUCH, &["`divvy currency create uid:7777`"]);
     assert!(fair.must(0, "currency create uid:7777").contains("made, owner 7777"));
     fair.refuses(alice_uid(), "unfund 4711.1", NO_SUCH, &["4711"]);
+    fair.refuses(alice_uid(), "unfund build", NO_SUCH, &["divvy unfund build --from ISSUER"]);
     fair.refuses(alice_uid(), "currency destroy no-such", NO_SUCH, &["no-such"]);
     fair.refuses(alice_uid(), "exchange cancel 4711", NO_SUCH, &["4711"]);
     fair.refuses(alice_uid(), "exchange cancel --offer 4711", NO_SUCH, &["4711"]);
@@ -255,6 +256,8 @@ fn several_are_ended_at_once_and_the_audit_log_is_told_in_parts() {
     assert_eq!(seq(&of(&format!("--since {entry}"))), rest);
     std::thread::sleep(Duration::from_millis(2_100));
     assert!(seq(&of(&format!("--since 1s --user {}", bob_uid()))).is_empty());
+    let others = format!("market audit --user {}", alice_uid());
+    fair.refuses(bob_uid(), &others, NO_SUCH, &["told to superusers only"]);
     fair.refuses(
         ROOT,
         "market audit --user no-such",
