@@ -1,4 +1,4 @@
-//! 4 and 64 simulated CPUs, random shares and threads.
+//! 4 to 64 simulated CPUs, random shares and threads.
 
 use anyhow::Result;
 use divvy_engine::Session;
@@ -12,6 +12,8 @@ use crate::paper::page::{Limit, percent};
 use crate::paper::stats::{median, worst};
 use crate::paper::{Setting, gate};
 
+/// So many CPUs.
+const CPUS: [u32; 4] = [4, 8, 16, 64];
 /// Cycles that are left out at the start.
 const START_UP_CYCLES: u64 = 5;
 
@@ -107,14 +109,14 @@ fn simulate(cpus: u32, seed: u64, cycles: u64) -> Result<Row> {
 pub(super) fn run(s: &mut Setting) -> Result<()> {
     let (seeds, cycles) = s.pick((2, 10), (12, 100));
     let mut rows = Vec::new();
-    for cpus in [4, 64] {
+    for cpus in CPUS {
         eprintln!("{cpus} simulated CPUs");
         for seed in 1..=seeds {
             s.bench.check()?;
             rows.push(simulate(cpus, seed, cycles)?);
         }
     }
-    s.page.heading("4 and 64 CPUs, simulated");
+    s.page.heading("4 to 64 CPUs, simulated");
     s.page.text(
         "The engine and gate that run live, over a simulated kernel (4 ms ticks, wake-ups late by tens of microseconds and one \
          in 500 by milliseconds, each call at its cost). Shares and threads are random by the seed: 1 to 10, one in eight 20 to \
@@ -141,7 +143,7 @@ pub(super) fn run(s: &mut Setting) -> Result<()> {
         &table,
     );
     s.page.csv("simulated", &rows)?;
-    for cpus in [4, 64] {
+    for cpus in CPUS {
         let of = || rows.iter().filter(move |r| r.cpus == cpus);
         let medians: Vec<f64> = of().map(|r| r.error_median).collect();
         let name = |what: &str| format!("{cpus} simulated CPUs: {what}");
