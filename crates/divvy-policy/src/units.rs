@@ -56,6 +56,9 @@ const UNITS: [(&str, u64); 6] = [
     ("ns", 1),
 ];
 
+/// Others that are read: as sleep(1), timeout(1) and systemd have them.
+const ALSO: [(&str, u64); 2] = [("m", 60_000_000_000), ("d", 24 * 3_600_000_000_000)];
+
 /// Why a text is no length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -87,7 +90,7 @@ impl core::error::Error for TimeError {}
 impl FromStr for Nanos {
     type Err = TimeError;
 
-    /// Reads `2.5ms`; decimals are exact. A plain `0` needs no unit.
+    /// Reads `2.5ms`; decimals are exact. `m` is a minute, `d` a day of 24 hours. A plain `0` needs no unit.
     fn from_str(text: &str) -> Result<Self, TimeError> {
         if text.starts_with('-') {
             return Err(TimeError::Negative);
@@ -97,7 +100,8 @@ impl FromStr for Nanos {
         if unit.is_empty() {
             return if number == "0" { Ok(Self::ZERO) } else { Err(TimeError::Malformed) };
         }
-        let scale = UNITS.iter().find(|(name, _)| *name == unit).ok_or(TimeError::Malformed)?.1;
+        let mut known = UNITS.iter().chain(&ALSO);
+        let scale = known.find(|(name, _)| *name == unit).ok_or(TimeError::Malformed)?.1;
         let (whole, part) = number.split_once('.').unwrap_or((&number, ""));
         if whole.is_empty() || part.len() > 18 || part.contains('.') {
             return Err(TimeError::Malformed);

@@ -65,7 +65,7 @@ fn overview(infos: &[&PolicyInfo]) -> String {
         (Kind::Model, "Models say what everybody is entitled to at every instant: divvy sim, divvy compare"),
         (
             Kind::Gate,
-            "Gates say who may run for now, above a kernel: live, divvy share; divvy sim with a file's gate",
+            "Gates say who may run for now, above a kernel: live, divvy share; over a simulated kernel, divvy sim",
         ),
     ] {
         out.push(about.to_owned());
