@@ -216,7 +216,7 @@ fn write_out(text: impl std::fmt::Display) -> std::io::Result<()> {
 }
 
 fn not_written(e: std::io::Error) -> Failure {
-    Failure::new(Code::File, format!("write to standard output: {e}"))
+    Failure::new(Code::File, format!("write to standard output: {}", files::cause(&e)))
 }
 
 /// The command line as clap knows it, for manual pages and completions.

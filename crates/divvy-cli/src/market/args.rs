@@ -285,11 +285,12 @@ pub(crate) struct ExchangesArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CancelArgs {
-    /// The number of the exchange, as `divvy exchange ls` has it
-    #[arg(value_name = "ID")]
-    pub(crate) id: u64,
+    /// The number of the exchange, as `divvy exchange ls` has it. Several are ended one by one, and what is refused for one is done
+    /// for the others all the same
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) ids: Vec<u64>,
 
-    /// It is the number of an offer
+    /// They are numbers of offers
     #[arg(long)]
     pub(crate) offer: bool,
 

@@ -1,7 +1,7 @@
 //! `divvy market audit`: who did what.
 
 use divvy_api::market::{Audit, AuditEntry};
-use divvy_linux::clock;
+use divvy_linux::{clock, user_name};
 
 use serde_json::Value;
 
@@ -36,7 +36,10 @@ pub(super) fn run(args: &AuditArgs) -> Result<Code, Failure> {
         if args.ask.json {
             all.entries.extend(part.entries.into_iter().filter(wanted));
         } else {
-            part.entries.iter().filter(|entry| wanted(entry)).try_for_each(|entry| print(line(entry)))?;
+            part.entries
+                .iter()
+                .filter(|entry| wanted(entry))
+                .try_for_each(|entry| print(line(entry, user_name)))?;
         }
         if done {
             break;
@@ -83,12 +86,12 @@ fn asked(what: &Value) -> String {
     words.join(" ")
 }
 
-/// `12 2026-11-22T02:40:18Z user 1000 pid 4711: create-ticket holder=build issuer=alice ...`.
-pub(super) fn line(entry: &AuditEntry) -> String {
+/// `12 2026-11-22T02:40:18Z user alice pid 4711: create-ticket holder=build issuer=alice ...`; who has no account, by number.
+pub(super) fn line(entry: &AuditEntry, name: impl Fn(u32) -> Option<String>) -> String {
     let refused = entry.refused.as_ref().map_or_else(String::new, |why| format!("  REFUSED: {why}"));
     let who = match entry.pid {
         0 => "divvyd".to_owned(),
-        pid => format!("user {} pid {pid}", entry.uid),
+        pid => format!("user {} pid {pid}", name(entry.uid).unwrap_or_else(|| entry.uid.to_string())),
     };
     // Refused requests are told as they were asked: by anybody, and with anything in them.
     plain(&format!("{} {} {who}: {}{refused}", entry.seq, moment(entry.t_unix_ns), asked(&entry.what)))

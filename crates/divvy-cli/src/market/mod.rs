@@ -198,7 +198,7 @@ pub(crate) fn unfund(args: &UnfundArgs) -> Result<Code, Failure> {
     let (ids, unknown) = match &args.from {
         None => (args.tickets.clone(), Code::Done),
         Some(issuer) => {
-            let of = |holder: &str| tickets_between(&api, args, holder, issuer);
+            let of = |holder: &String| tickets_between(&api, args, holder, issuer);
             let (found, code) = one_by_one(&args.tickets, of, |_| Ok(()))?;
             (found.concat(), code)
         }
@@ -327,18 +327,18 @@ fn outcome(made: &Offered) -> Vec<String> {
 }
 
 /// What there is none of, where there is one of the other kind that has the number.
-fn mistaken(api: &Api, args: &CancelArgs, e: ApiError) -> Failure {
-    let (wanted, id) = (e.code(), args.id);
+fn mistaken(api: &Api, id: u64, offer: bool, e: ApiError) -> Failure {
+    let wanted = e.code();
     let failure = refused(e);
     if !matches!(wanted, Some(ErrorCode::NoSuchExchange | ErrorCode::NoSuchOffer)) {
         return failure;
     }
     let Ok(all) = api.market() else { return failure };
-    let text = if args.offer && all.exchanges.iter().any(|exchange| exchange.id == id) {
+    let text = if offer && all.exchanges.iter().any(|exchange| exchange.id == id) {
         format!(
             "no offer has the number {id}, but an exchange that holds: to end it, divvy exchange cancel {id}"
         )
-    } else if !args.offer && all.offers.iter().any(|offer| offer.id == id) {
+    } else if !offer && all.offers.iter().any(|offer| offer.id == id) {
         format!(
             "no exchange has the number {id}, but an offer that waits: to withdraw it, divvy exchange cancel --offer {id}"
         )
@@ -351,13 +351,29 @@ fn mistaken(api: &Api, args: &CancelArgs, e: ApiError) -> Failure {
 fn cancel(args: &CancelArgs) -> Result<Code, Failure> {
     let api = args.ask.of.api()?;
     if args.offer {
-        let was = api.withdraw_offer(args.id).map_err(|e| mistaken(&api, args, e))?;
-        told(&was, args.ask.json, |o| format!("offer {}: withdrawn; {}", o.id, offered(o)))
-    } else {
-        let mut was = api.cancel_exchange(args.id).map_err(|e| mistaken(&api, args, e))?;
-        was.aftermath.undone.retain(|&id| id != args.id); // That is what was asked for.
-        told(&was, args.ask.json, |x| format!("exchange {}: ended; {} no more", x.id, traded(x)))
+        let done = |&id: &u64| api.withdraw_offer(id).map_err(|e| mistaken(&api, id, true, e));
+        return each(args, done, |o| format!("offer {}: withdrawn; {}", o.id, offered(o)));
     }
+    let done = |&id: &u64| {
+        let mut was = api.cancel_exchange(id).map_err(|e| mistaken(&api, id, false, e))?;
+        was.aftermath.undone.retain(|&undone| undone != id); // That is what was asked for.
+        Ok(was)
+    };
+    each(args, done, |x| format!("exchange {}: ended; {} no more", x.id, traded(x)))
+}
+
+/// Ends each, and tells of it.
+fn each<T: Serialize>(
+    args: &CancelArgs,
+    done: impl Fn(&u64) -> Result<Changed<T>, Failure>,
+    words: impl Fn(&T) -> String,
+) -> Result<Code, Failure> {
+    let as_json = args.ask.json;
+    let (all, code) = one_by_one(&args.ids, done, |was| if as_json { Ok(()) } else { shown(was, &words) })?;
+    if as_json {
+        print(json_of(&args.ids, &all)?)?;
+    }
+    Ok(code)
 }
 
 pub(crate) fn nice(args: &NiceArgs) -> Result<Code, Failure> {

@@ -265,7 +265,7 @@ fn an_audit_line_says_who_did_what() {
         refused: Some("not permitted".to_owned()),
     };
     assert_eq!(
-        audit::line(&entry),
+        audit::line(&entry, |_| None),
         r#"12 2023-11-14T22:13:20Z user 1000 pid 4711: change-ticket amount=5  REFUSED: not permitted"#
     );
 }
@@ -283,7 +283,8 @@ fn what_a_user_has_asked_for_does_nothing_to_the_terminal_of_who_reads_it() {
         }),
         refused: Some("'a\u{1b}]0;x\u{7}' cannot be a currency's name".to_owned()),
     };
-    let line = audit::line(&entry);
+    let line = audit::line(&entry, |uid| Some(format!("u{uid}")));
+    assert!(line.contains("user u"), "{line}");
     assert!(!line.contains(|c: char| c.is_control() || c == '\u{202e}'), "{line:?}");
     for shown in [r"name=a\u{1b}[2Jb\n2 1970", r"mode=\u{202e}", r"REFUSED: 'a\u{1b}]0;x\u{7}' cannot"] {
         assert!(line.contains(shown), "{line}");

@@ -196,7 +196,7 @@ fn each(
 ///
 /// # Errors
 /// As [`json`].
-pub(crate) fn json_of<T: Serialize>(keys: &[String], all: &[T]) -> Result<String, Failure> {
+pub(crate) fn json_of<K, T: Serialize>(keys: &[K], all: &[T]) -> Result<String, Failure> {
     match all {
         [one] if keys.len() == 1 => json(one),
         all => json(&all),
@@ -208,9 +208,9 @@ pub(crate) fn json_of<T: Serialize>(keys: &[String], all: &[T]) -> Result<String
 ///
 /// # Errors
 /// The refusal of one that was asked for alone, as any other failure; that what was done could not be shown.
-pub(crate) fn one_by_one<T>(
-    keys: &[String],
-    done: impl Fn(&str) -> Result<T, Failure>,
+pub(crate) fn one_by_one<K: PartialEq, T>(
+    keys: &[K],
+    done: impl Fn(&K) -> Result<T, Failure>,
     show: impl Fn(&T) -> Result<(), Failure>,
 ) -> Result<(Vec<T>, Code), Failure> {
     let (mut refused, mut lost) = (None, Ok(()));

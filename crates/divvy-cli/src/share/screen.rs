@@ -347,7 +347,7 @@ impl Drawing {
             // A terminal that is gone has nobody to read it; scheduling goes on. So it does where a disk is full: there may be
             // room again.
             Err(e) if !to.is_terminal() => {
-                self.lost.get_or_init(|| format!("write to {}: {e}", to.as_str()));
+                self.lost.get_or_init(|| format!("write to {}: {}", to.as_str(), crate::files::cause(&e)));
             }
             Ok(()) | Err(_) => {}
         }

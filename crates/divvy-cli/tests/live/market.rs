@@ -278,6 +278,21 @@ fn several_are_ended_at_once_and_the_audit_log_is_told_in_parts() {
         "{said}{}",
         outcome.stderr
     );
+    // What sleeps has nothing to give.
+    let mut awake = fair.client(alice_uid(), "awake");
+    let offers: Vec<String> = (1..=2)
+        .map(|n| {
+            fair.must(alice_uid(), &format!("exchange offer --give cpu:{n} --want disk:900"));
+            fair.json(alice_uid(), "exchange ls")["offers"][n - 1]["id"].to_string()
+        })
+        .collect();
+    let outcome = fair.run(alice_uid(), &format!("exchange cancel --offer {} 4711 {}", offers[0], offers[1]));
+    let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    assert!(
+        outcome.code == Some(NO_SUCH) && said.matches(": withdrawn").count() == 2,
+        "{said}{}",
+        outcome.stderr
+    );
     for name in ["one", "two"] {
         fair.must(alice_uid(), &format!("currency create {name}"));
         fair.must(alice_uid(), &format!("fund {name} --from {alice} 1"));
@@ -286,6 +301,8 @@ fn several_are_ended_at_once_and_the_audit_log_is_told_in_parts() {
     assert_eq!(both.as_array().map(Vec::len), Some(2), "{both:#}");
     let ended = fair.must(alice_uid(), "currency destroy one two");
     assert_eq!(ended.matches(": ended, and every ticket").count(), 2, "{ended}");
+    sandbox.kill_clients();
+    let _ = awake.wait();
 }
 
 /// A client that nothing backs any more has nothing while others compete, and takes nothing from who has: else each user could
