@@ -45,6 +45,7 @@ mod skip;
 mod system;
 mod tags;
 mod terminal;
+mod tickets;
 mod together;
 mod top;
 mod usage;
