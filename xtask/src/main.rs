@@ -80,7 +80,7 @@ enum Paper {
     Market(PaperArgs),
     /// Isolation with Flexibility: Figs 7-11 (memory, disks, exchanges), by the kernel in the test machine
     Isolation(PaperArgs),
-    /// Several CPUs: threads, trees, sleepers and strangers on two CPUs, live; 4 and 64 CPUs, simulated
+    /// Several CPUs: threads, trees, sleepers and strangers on two CPUs, live; 4 to 64 CPUs, simulated
     Cpus(PaperArgs),
     /// VTRR, PBS and the lottery as the kernel's scheduler, through sched_ext, in the test machine
     Kernel(PaperArgs),

@@ -34,11 +34,11 @@ fn a_quick_run_writes_what_it_measured() {
         .expect("start xtask");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let page = std::fs::read_to_string(dir.join("cpus.md")).expect("the page");
-    for part in ["# Several CPUs", "This is a quick run", "## Goals: ", "4 and 64 CPUs, simulated"] {
+    for part in ["# Several CPUs", "This is a quick run", "## Goals: ", "4 to 64 CPUs, simulated"] {
         assert!(page.contains(part), "no {part:?} in {page}");
     }
     let simulated = rows(dir, "simulated.csv");
-    assert_eq!(simulated.len(), 4, "two seeds for each number of CPUs");
+    assert_eq!(simulated.len(), 8, "two seeds for each of four numbers of CPUs");
     for row in &simulated {
         assert!(number(&row[5]) >= 10.0, "cycles: {row:?}");
     }
