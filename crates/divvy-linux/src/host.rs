@@ -662,6 +662,7 @@ impl Host for LinuxHost {
             self.put_off.deferred.push(client);
             return Ok(());
         }
+        self.place_threads(); // Who takes its CPUs is there first: one that idles takes threads from others.
         self.hold_client(client.index()).map(|_| ()).map_err(|(_, e)| e)
     }
 

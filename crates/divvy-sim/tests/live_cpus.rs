@@ -77,11 +77,11 @@ fn who_needs_all_of_a_cpu_keeps_no_credit() {
     assert!(outcome.mean <= 0.01, "{}", outcome.mean);
 }
 
-/// What eight CPUs come to, where a client needs all of one CPU beside wide ones that come and go: not yet within 1 %.
+/// Eight CPUs, where a client needs all of one beside wide ones: released by need alone, they were 15 % off in a cycle.
 #[test]
 fn many_wide_clients_are_near() {
     let loads = [(1, 2), (2, 3), (3, 4), (4, 1), (5, 2), (6, 4), (7, 3)];
-    check_threads(8, &loads, 0.03, 0.15);
+    check_threads(8, &loads, MAX_LONG_RUN_ERROR, MAX_MEDIAN_ERROR);
 }
 
 /// Where sleepers come and go, a CPU idles beside a client that is held until the next looks: three ticks of Q/2, and the way there.

@@ -257,6 +257,7 @@ impl LinuxHost {
         if self.rests.has_open() {
             self.settle_ways();
         }
+        self.place_threads();
         for client in std::mem::take(&mut self.put_off.deferred) {
             if self.clients[client.index()].is_gone() {
                 continue;
@@ -265,6 +266,5 @@ impl LinuxHost {
                 self.news.push_back(News::Failed(client, e));
             }
         }
-        self.place_threads();
     }
 }

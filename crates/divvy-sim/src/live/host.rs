@@ -230,7 +230,10 @@ impl Host for SimHost {
     }
 
     fn hold(&mut self, client: ClientId) -> Result<(), HostError> {
+        // Who takes its CPUs is there first.
+        let sent = self.kernel.send_all();
         self.cost.signals += 1;
+        self.spend(Nanos(self.spec.costs.steer.0 * sent as u64));
         self.spend(self.spec.costs.suspend);
         let i = self.check_signal(client)?;
         self.kernel.change(i, None, |c| c.held = true);

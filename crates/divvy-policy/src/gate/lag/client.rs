@@ -83,6 +83,8 @@ pub(super) struct Client {
     pub(super) last_cpu: u32,
     /// The CPUs that it was told to keep to, having several threads; none for all.
     pub(super) apart: Vec<u32>,
+    /// CPUs that it has of its own, where everybody has whole ones.
+    pub(super) lanes: u32,
     /// It was sent to all CPUs, and is yet to be told that it may run anywhere.
     pub(super) spread: bool,
     /// The last cycle in which it counts as a sleeper, if it is one.
@@ -133,6 +135,7 @@ impl Client {
             gives_way: false,
             last_cpu: 0,
             apart: Vec::new(),
+            lanes: 0,
             spread: false,
             sleeper_until: None,
             rests: Cpus(0),

@@ -110,12 +110,28 @@ impl Lag {
 
     /// Releases waiting clients until the CPUs are covered.
     pub(super) fn fill(&mut self) {
+        if self.level.on {
+            self.pass_over_spent();
+            return;
+        }
         let target = self.fill_target();
         let mut covered = self.covered(false);
         while covered < target {
             let room = target + 2 * SLACK - covered;
             let Some(client) = self.best_for(room) else { break };
             covered += self.take_turn(client);
+        }
+    }
+
+    /// Where those who wait are sorted by what they have left and the first has nothing, nobody has.
+    fn pass_over_spent(&mut self) {
+        while let Some(&(_, client)) = self.ready.first() {
+            let Some(slot) = self.clients.find(client) else { return };
+            self.refresh(slot);
+            if !self.clients.at(slot).is_some_and(|c| self.is_spent(c)) {
+                return;
+            }
+            self.take_turn(client);
         }
     }
 
@@ -129,7 +145,7 @@ impl Lag {
     }
 
     /// Releases a waiting client, if it has allowance. Says what it covers.
-    fn take_turn(&mut self, client: ClientId) -> i64 {
+    pub(super) fn take_turn(&mut self, client: ClientId) -> i64 {
         let Some(slot) = self.clients.find(client) else { return 0 };
         self.dequeue(client);
         self.refresh(slot);
@@ -145,19 +161,19 @@ impl Lag {
     }
 
     /// Whether those with allowance do not cover the CPUs while somebody waits for the next cycle.
-    pub(super) fn cycle_is_over(&self) -> bool {
-        if !self.ready.is_empty() {
-            return false;
-        }
+    pub(super) fn cycle_is_over(&self, now: Instant) -> bool {
         let running = || self.running.iter().filter_map(|&client| self.clients.get(client));
         let spent = |c: &&super::Client| c.cap.is_some() && c.allowance <= i128::from(GRAIN.0);
         let waits = !self.next.is_empty() || !self.next_sleepers.is_empty() || running().any(|c| spent(&c));
         let anybody = running().any(|c| c.cap.is_none() && !(c.blocked && c.is_sleeper(self.cycle)));
-        waits && (!anybody || self.covered(true) < self.target(self.params.cpus))
+        if self.level.on && (anybody || !self.ready.is_empty()) {
+            return self.level_is_over(now, waits);
+        }
+        self.ready.is_empty() && waits && (!anybody || self.covered(true) < self.target(self.params.cpus))
     }
 
     /// Time that is left of this cycle on each CPU that the capped clients leave, as far as the others have allowance.
-    fn time_left(&self, now: Instant) -> i128 {
+    pub(super) fn time_left(&self, now: Instant) -> i128 {
         let (mut work, mut cpus) = (self.ready_work, i128::from(Cpus::whole(self.params.cpus).0));
         for c in self.running.iter().filter_map(|&client| self.clients.get(client)) {
             match c.cap {
@@ -183,6 +199,9 @@ impl Lag {
     pub(super) fn need(&self, c: &super::Client, allowance: i128) -> i128 {
         if c.cap.is_some() {
             return i128::MAX / 4;
+        }
+        if self.level.on {
+            return allowance;
         }
         let need = c.reach.time_for(allowance);
         if c.reach.whole_up() >= self.params.cpus { need >> ALL_CPUS_SHIFT } else { need }
@@ -238,7 +257,10 @@ impl Lag {
 
     /// Sets when the laxity of the waiting client with the largest need will be gone: it shrinks as time passes.
     pub(super) fn set_laxity(&mut self, now: Instant) {
-        self.laxity_gone = None;
+        self.laxity_gone = if self.level.on { self.level.changes } else { None };
+        if self.level.on {
+            return;
+        }
         let Some(&(Reverse(need), _)) = self.ready.first() else { return };
         let Some((least, _)) = self.most_patient(now) else { return };
         let left = self.time_left(now);

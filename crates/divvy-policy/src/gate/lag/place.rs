@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Lag;
-use super::client::Told;
+use super::client::{Client, Told};
 use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 
 /// On more CPUs than this nobody is sent anywhere who has several threads, or runs already: it costs more than it brings.
@@ -51,7 +51,10 @@ impl Lag {
         self.leave_cpu(client);
         self.crowd_changed = true;
         let cpu = placed.then(|| self.take_cpu(client, last));
-        self.out.push(Gate::Release { client, cpu: cpu.map(CpuId) });
+        let single = cpu.is_some() || self.clients.get(client).is_some_and(Client::is_single);
+        if single || !self.level.on || told == Told::Release {
+            self.out.push(Gate::Release { client, cpu: cpu.map(CpuId) });
+        } // Else with the CPUs that it is to keep to.
         if told == Told::Hold && self.leftovers {
             self.ask(client); // What it had of what the others left counts.
         }
@@ -149,6 +152,11 @@ impl Lag {
         running.any(|c| c.width > 1 && !c.is_sleeper(self.cycle))
     }
 
+    /// Whether nobody of one thread computes on a CPU.
+    pub(super) fn is_left(&self, cpu: u32) -> bool {
+        self.singles[cpu as usize].compute == 0
+    }
+
     pub(super) fn leave_cpu(&mut self, client: ClientId) {
         if let Some(c) = self.clients.get_mut(client)
             && let Some(cpu) = c.cpu.take()
@@ -166,6 +174,9 @@ impl Lag {
         let few = self.params.cpus <= APART_CPUS_MAX;
         if self.crowd_changed && few {
             self.even_out();
+        }
+        if !few && self.crowd_changed {
+            self.let_all_go();
         }
         if !core::mem::take(&mut self.crowd_changed) && !self.crowded || !few {
             return;
@@ -195,6 +206,14 @@ impl Lag {
                 cpus.clear();
             }
             self.send(client, cpus);
+        }
+    }
+
+    /// Whoever was kept to CPUs may run anywhere.
+    fn let_all_go(&mut self) {
+        let kept = |client: &ClientId| self.clients.get(*client).is_some_and(|c| !c.apart.is_empty());
+        for client in self.running.iter().copied().filter(kept).collect::<Vec<_>>() {
+            self.send(client, Vec::new());
         }
     }
 
@@ -255,7 +274,7 @@ impl Lag {
     }
 
     /// Tells a client of several threads which CPUs to keep to; none for all.
-    fn send(&mut self, client: ClientId, cpus: Vec<u32>) {
+    pub(super) fn send(&mut self, client: ClientId, cpus: Vec<u32>) {
         let all = self.params.cpus;
         let Some(c) = self.clients.get_mut(client) else { return };
         let before = core::mem::replace(&mut c.apart, cpus.clone());

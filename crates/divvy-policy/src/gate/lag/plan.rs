@@ -34,7 +34,7 @@ impl Lag {
     }
 
     pub(super) fn tick_max(&self) -> Nanos {
-        Nanos(self.params.quantum.0.saturating_mul(4))
+        Nanos(self.params.quantum.0.saturating_mul(if self.level.on { 10 } else { 4 }))
     }
 
     /// What `c` gets for a cycle, ns.
@@ -184,7 +184,7 @@ impl Lag {
         let leftovers = self.leftovers;
         let (uncovered, cpus) = (self.uncovered && !leftovers, u64::from(self.params.cpus));
         // Nobody is held or released when it is through: it may as well be looked at when its tick is over.
-        let lone = self.lone;
+        let (lone, level) = (self.lone, self.level.on);
         // Of several that are awake all must fall asleep before a CPU idles: one look a ms for each CPU is enough.
         let many = (self.running.len() as u64 / cpus).max(1);
         let Some(c) = self.clients.get_mut(client) else { return };
@@ -201,7 +201,8 @@ impl Lag {
         };
         let reach = c.confined(c.reach.max(c.parallel));
         let through = nanos(reach.time_for(left)).max(floor);
-        let through = if c.cap.is_some() { c.tick } else { through };
+        // Who has whole CPUs of its own is looked at when their number changes.
+        let through = if c.cap.is_some() || level { c.tick } else { through };
         let tick = if leftovers { c.tick.max(Nanos(tick_max.0 / 2)) } else { c.tick };
         let sleeper = c.is_sleeper(cycle);
         let span = match (c.blocked, sleeper) {
@@ -261,7 +262,7 @@ impl Lag {
     /// A look was answered with a charge: did the client use all that it could, or must its threads be counted?
     pub(super) fn judge(&mut self, now: Instant, client: ClientId) {
         let (cycle, cpus) = (self.cycle, self.params.cpus);
-        let (tick_max, leftovers) = (self.tick_max(), self.leftovers);
+        let (tick_max, leftovers, level) = (self.tick_max(), self.leftovers, self.level.on);
         let Some(c) = self.clients.get_mut(client) else { return };
         let elapsed = now.since(c.looked);
         let used = core::mem::take(&mut c.used_since_look);
@@ -275,13 +276,14 @@ impl Lag {
         c.served = c.was_served(used, elapsed).then(|| c.served.unwrap_or(now));
         // Who keeps to some of the CPUs uses all of these with fewer threads too.
         let tells = !c.is_confined();
-        let counted = tells && c.counted.is_some_and(|at| now.since(at) < COUNT_INTERVAL);
+        let counted = (tells || level) && c.counted.is_some_and(|at| now.since(at) < COUNT_INTERVAL);
         // A sleeper that used nothing sleeps on: its state need not be read.
         let sleeps_on = c.blocked && used.0 == 0;
         if all {
             c.tick = Nanos(c.tick.0.saturating_mul(2)).min(tick_max);
             // How long a short look was is not known well enough.
-            let rate = Cpus::of(used, elapsed, cpus);
+            let most = if c.apart.is_empty() { cpus } else { c.apart.len() as u32 };
+            let rate = Cpus::of(used, elapsed, most);
             let more = elapsed >= RATE_TIME && rate.0 > c.parallel.0 + Cpus::ONE.0 / 4;
             let seen = if more { rate } else { c.parallel };
             if more || tells {
@@ -330,7 +332,7 @@ impl Lag {
         let (place, sleeper, naps) = (c.place, c.is_sleeper(cycle), c.naps(cycle));
         let deep = blocked && sleeper && cycle > c.last_used_cycle + 1;
         let slice_over = self.params.slice.is_some_and(|s| c.turn_used + GRAIN >= s);
-        let spent = self.clients.at(slot).is_some_and(|c| self.is_spent(c));
+        let spent = self.clients.at(slot).is_some_and(|c| self.is_spent(c)) && !self.is_almost_over(now);
         if place != Place::Out || !blocked {
             if deep {
                 self.unclaim(client);
@@ -372,9 +374,10 @@ impl Lag {
         debug_assert_eq!(self.ready_work, self.work_of(&self.ready));
         debug_assert_eq!(self.next_work, self.work_of(&self.next));
         self.watch_idle(now);
+        self.watch_level();
         self.fill();
         let mut barren = false;
-        while self.cycle_is_over() {
+        while self.cycle_is_over(now) {
             if self.ask_running(now) {
                 self.dirty = true;
                 return true;
@@ -392,7 +395,11 @@ impl Lag {
             barren = true;
         }
         self.asked_running = None;
-        self.balance(now);
+        if self.level.on {
+            self.level_out(now);
+        } else {
+            self.balance(now);
+        }
         if self.out.is_owed() {
             self.dirty = true;
             return true;
@@ -474,12 +481,17 @@ impl Lag {
     fn end_cycle(&mut self, cycles: u64) {
         // Those that waited for the next cycle wait for this one now: their places say for which, so that nobody has
         // to be touched. Those that run are brought up to date at once, the others when their turn comes.
+        self.put_off();
         self.cycle = self.cycle.saturating_add(cycles);
         if core::mem::take(&mut self.consumed) {
             self.cycles_ended += 1;
             self.out.push(Gate::CycleEnd { cycles: self.cycles_ended });
         }
-        debug_assert!(self.ready.is_empty());
+        let can_level = self.can_level();
+        let level = core::mem::replace(&mut self.level.on, can_level);
+        if level && !can_level {
+            self.end_level();
+        }
         core::mem::swap(&mut self.ready, &mut self.next);
         (self.ready_work, self.next_work) = (self.next_work, self.ready_work);
         let unit = self.unit.unit();
@@ -488,7 +500,7 @@ impl Lag {
         let time = if self.leftovers { Nanos(2 * time.0) } else { time };
         let before = (core::mem::replace(&mut self.unit_now, unit), self.time_now);
         let recapped = self.cap_infeasible(time);
-        if before == (self.unit_now, self.time_now) {
+        if before == (self.unit_now, self.time_now) && level == self.level.on {
             recapped.into_iter().for_each(|client| self.requeue(client));
         } else {
             let all: Vec<ClientId> = self.ready.iter().map(|&(_, client)| client).collect();
@@ -538,6 +550,7 @@ impl Lag {
 
     /// Tells the driver what changed: first who is held, then who is released, then when to look.
     fn tell(&mut self, now: Instant) {
+        let mut held = Vec::new();
         for client in core::mem::take(&mut self.leaving) {
             let Some(c) = self.clients.get_mut(client) else { continue };
             if c.is_let_run() && c.place != Place::Running {
@@ -545,9 +558,13 @@ impl Lag {
                 self.leave_cpu(client);
                 self.crowd_changed = true;
                 if told == Told::Release {
-                    self.out.push(Gate::Hold { client });
+                    held.push(Gate::Hold { client });
                 }
             }
+        }
+        // Where clients keep to CPUs, one that idled for a moment would take some thread from another: its next is there first.
+        if !self.level.on {
+            held.drain(..).for_each(|hold| self.out.push(hold));
         }
         let behind = self.put_behind(now);
         let mut wide = Vec::new();
@@ -562,7 +579,12 @@ impl Lag {
             self.arm(client);
         }
         self.vacated.clear();
-        self.keep_apart(now);
+        if self.level.on {
+            self.keep_to_own(&wide);
+        } else {
+            self.keep_apart(now);
+        }
+        held.into_iter().for_each(|hold| self.out.push(hold));
         if self.leftovers {
             wide.into_iter().for_each(|client| self.spread_out(client));
         }

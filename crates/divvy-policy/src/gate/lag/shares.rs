@@ -83,14 +83,14 @@ impl Lag {
     /// `time`, as many times that the one who is left beside the capped ones, with so many `shares` and `cpus`, makes a cycle about as long
     /// as a look at it is put off: a power of two, since what clients can use flickers.
     fn stretched(&self, time: Nanos, shares: u128, cpus: u128) -> Nanos {
-        if !self.lone || shares == 0 || cpus == 0 || self.params.share_time.is_some() {
+        if !(self.lone || self.level.on) || shares == 0 || cpus == 0 || self.params.share_time.is_some() {
             return time;
         }
         let one = u128::from(Cpus::ONE.0);
         // Lengths of a cycle, in units of `time` on 256 CPUs.
         let now = (shares * one * one / cpus).max(1);
-        let least =
-            u128::from(self.tick_max().0) * u128::from(self.unit_now) * one / u128::from(time.0.max(1));
+        let least = if self.level.on { super::level::LENGTH } else { self.tick_max() };
+        let least = u128::from(least.0) * u128::from(self.unit_now) * one / u128::from(time.0.max(1));
         let times = 1_u128 << (least / now).clamp(1, STRETCH_MAX).ilog2();
         Nanos(time.0.saturating_mul(u64::try_from(times).unwrap_or(1)))
     }

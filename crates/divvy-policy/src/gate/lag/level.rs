@@ -1,0 +1,284 @@
+//! Where everybody keeps all of its threads busy: whole CPUs of their own for each client, and turns on one more for what is left of
+//! its due.
+//!
+//! A client that is due 1.4 CPUs until the cycle's end has one CPU of its own all the time, and a second for .4 of it. Who has the
+//! second is chosen as among clients of one thread: by laxity. All are through when the cycle ends, and each changes its number of
+//! CPUs about twice in it: the schedule that McNaughton's wrap-around rule (1959) gives, found as time passes. Threads are not
+//! released in the hope that the kernel runs them side by side: it gives who has more of them more.
+
+use alloc::vec::Vec;
+
+use super::client::{Client, Place};
+use super::{Cpus, GRAIN, Lag};
+use crate::gate::observer::nanos;
+use crate::{ClientId, Gate, Instant, Nanos};
+
+/// On so many CPUs or fewer, clients of several threads are kept apart as `place` says.
+const FEW_CPUS: u32 = 2;
+/// For so many cycles after somebody's threads were found to come and go nobody is held to whole CPUs.
+const PAUSE_CYCLES: u64 = 8;
+/// Cycles are stretched to up to so much: each change of somebody's number of CPUs moves threads.
+pub(super) const LENGTH: Nanos = Nanos::from_millis(200);
+/// What is left of a cycle when it ends.
+const END: i128 = 2 * GRAIN.0 as i128;
+/// With less left than this nobody is held, or has another number of CPUs.
+const SOON: i128 = 2 * END;
+
+/// What a client is due until the cycle's end.
+struct Part {
+    client: ClientId,
+    /// CPUs that it needs all the time,
+    whole: u32,
+    /// and the time that it needs one more.
+    rest: i128,
+    /// CPUs that it can use, and has now.
+    most: u32,
+    had: u32,
+    waits: bool,
+}
+
+/// Whether clients have whole CPUs of their own, and until when.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Level {
+    pub(super) on: bool,
+    /// The first cycle in which they may.
+    from: u64,
+    /// When somebody's number of CPUs changes, if nothing else happens.
+    pub(super) changes: Option<Instant>,
+    /// When the cycle ends, as far as was known when that was last found.
+    ends: Instant,
+    /// Since when those whose number is to change are looked at.
+    asked: Option<Instant>,
+}
+
+impl Lag {
+    /// Whether the next cycle can be divided so.
+    pub(super) fn can_level(&self) -> bool {
+        let p = &self.params;
+        p.cpus > FEW_CPUS
+            && self.wide > 0
+            && p.presence == 1
+            && p.slice.is_none()
+            && !self.leftovers
+            && self.cycle >= self.level.from
+            && self.next_sleepers.is_empty()
+            && self.all_steady()
+    }
+
+    /// Whether all who run keep all of their threads busy.
+    fn all_steady(&self) -> bool {
+        let mut running = self.running.iter().filter_map(|&client| self.clients.get(client));
+        running.all(|c| self.is_steady(c))
+    }
+
+    /// Whether a client was found with all of its threads runnable, and can use about as many CPUs.
+    fn is_steady(&self, c: &Client) -> bool {
+        let seen = !c.is_let_run() || c.seen >= c.width;
+        let reach = Cpus::whole(c.width).0.abs_diff(c.reach.0) <= Cpus::ONE.0 / 2;
+        !c.blocked && !c.is_sleeper(self.cycle) && seen && reach
+    }
+
+    /// Ends it before the cycle does, where somebody's threads come and go.
+    pub(super) fn watch_level(&mut self) {
+        if self.level.on && !(self.can_level() || self.running.is_empty()) {
+            self.end_level();
+        }
+    }
+
+    /// Everybody may run anywhere again.
+    pub(super) fn end_level(&mut self) {
+        self.level.on = false;
+        self.level.from = self.cycle + PAUSE_CYCLES;
+        self.crowd_changed = true;
+        for client in self.running.iter().copied().collect::<Vec<_>>() {
+            if let Some(c) = self.clients.get_mut(client) {
+                c.lanes = 0;
+            }
+        }
+    }
+
+    /// Whether hardly anything is left of the cycle.
+    pub(super) fn level_is_over(&self, now: Instant, waits: bool) -> bool {
+        // Who is capped, and waits, is the first of those who wait.
+        let first = self.ready.first().and_then(|&(_, client)| self.clients.get(client));
+        if first.is_some_and(|c| c.cap.is_some()) {
+            return false;
+        }
+        let time = self.time_left(now);
+        if time <= END || time <= SOON && !self.anybody_has_left(now) {
+            return true;
+        }
+        let waiting = self.ready.iter().take(self.params.cpus as usize).map(|&(_, client)| client);
+        let clients = self.running.iter().copied().chain(waiting);
+        let most: u32 = clients.filter_map(|client| self.clients.get(client)).map(|c| c.width).sum();
+        waits && most < self.params.cpus
+    }
+
+    /// Whether somebody who runs has something left.
+    fn anybody_has_left(&self, now: Instant) -> bool {
+        let mut running = self.running.iter().filter_map(|&client| self.clients.get(client));
+        running.any(|c| c.cap.is_none() && self.left(c, now) > i128::from(GRAIN.0))
+    }
+
+    /// Whether so little is left of the cycle that nobody is held for having had its due.
+    pub(super) fn is_almost_over(&self, now: Instant) -> bool {
+        self.level.on && self.level.ends <= now + Nanos(SOON as u64)
+    }
+
+    /// Those who wait and have something left wait for the next cycle.
+    pub(super) fn put_off(&mut self) {
+        let cycle = self.cycle;
+        for client in self.ready.iter().map(|&(_, client)| client).collect::<Vec<_>>() {
+            self.dequeue(client);
+            if let Some(c) = self.clients.get_mut(client) {
+                c.place = Place::Waiting(cycle + 1);
+            }
+            self.enqueue(client);
+        }
+    }
+
+    /// Chooses how many CPUs each has from now on.
+    pub(super) fn level_out(&mut self, now: Instant) {
+        let time = self.time_left(now).max(1);
+        let mut parts: Vec<Part> = Vec::new();
+        for &client in &self.running {
+            if let Some(c) = self.clients.get(client) {
+                parts.push(self.part(client, c, self.left(c, now), time));
+            }
+        }
+        for &(_, client) in self.ready.iter().take(self.params.cpus as usize) {
+            if let Some(c) = self.clients.get(client) {
+                parts.push(self.part(client, c, c.key.max(0), time));
+            }
+        }
+        // So little is left that another number of CPUs is not worth it.
+        let chosen = if time <= SOON
+            && parts.iter().all(|part| part.had > 0 || part.waits)
+            && parts.iter().map(|part| part.had).sum::<u32>() >= self.params.cpus
+        {
+            parts.iter().map(|part| part.had).collect()
+        } else {
+            self.choose(&parts)
+        };
+        let changes = || parts.iter().zip(&chosen).filter(|(part, lanes)| part.had != **lanes);
+        // What they have used by now is charged before they have another number of CPUs.
+        let old: Vec<ClientId> =
+            changes().filter(|(part, _)| !part.waits).map(|(part, _)| part.client).collect();
+        let since = *self.level.asked.get_or_insert(now);
+        for client in old {
+            if self.clients.get(client).is_some_and(|c| c.looked < since) {
+                self.ask_if_old(now, client);
+            }
+        }
+        if self.out.is_owed() {
+            return;
+        }
+        self.level.asked = None;
+        let changes: Vec<(ClientId, bool, u32)> =
+            changes().map(|(part, lanes)| (part.client, part.waits, *lanes)).collect();
+        for (client, waits, lanes) in changes {
+            self.crowd_changed = true;
+            if lanes == 0 {
+                self.hold_at(client, Place::Waiting(self.cycle));
+            } else if waits {
+                self.take_turn(client);
+            }
+            if let Some(c) = self.clients.get_mut(client) {
+                c.lanes = if c.place == Place::Running { lanes } else { 0 };
+            }
+        }
+        let rest = |part: &Part, lanes: u32| if lanes > part.whole { part.rest } else { time - part.rest };
+        let wait = parts
+            .iter()
+            .zip(&chosen)
+            .filter(|(part, _)| part.rest > 0)
+            .map(|(part, &lanes)| rest(part, lanes));
+        let wait = wait.min().unwrap_or(time).min(time);
+        self.level.ends = now + nanos(time);
+        let only_capped =
+            parts.iter().all(|part| self.clients.get(part.client).is_some_and(|c| c.cap.is_some()));
+        self.level.changes = (!only_capped).then(|| now + nanos(wait).max(Nanos(2 * GRAIN.0)));
+    }
+
+    fn part(&self, client: ClientId, c: &Client, left: i128, time: i128) -> Part {
+        let (most, waits) = (c.width.max(1), c.place != Place::Running);
+        let grain = i128::from(GRAIN.0);
+        let (mut whole, mut rest) = (left / time, left % time);
+        if rest + grain >= time {
+            (whole, rest) = (whole + 1, 0);
+        } else if rest <= grain {
+            rest = 0;
+        }
+        if c.cap.is_some() || whole >= i128::from(most) {
+            (whole, rest) = (i128::from(most), 0);
+        }
+        Part { client, whole: whole as u32, rest, most, had: if waits { 0 } else { c.lanes }, waits }
+    }
+
+    /// How many CPUs each of them has, in their order.
+    fn choose(&self, parts: &[Part]) -> Vec<u32> {
+        let mut free = self.params.cpus;
+        // Whoever needs most of what it can use comes first, should they be too few.
+        let mut order: Vec<usize> = (0..parts.len()).collect();
+        order.sort_by_key(|&i| (parts[i].whole < parts[i].most, parts[i].waits, parts[i].client));
+        let mut chosen = alloc::vec![0; parts.len()];
+        for &i in &order {
+            chosen[i] = parts[i].whole.min(free);
+            free -= chosen[i];
+        }
+        let more = |part: &Part, has: u32| has < part.most;
+        order.retain(|&i| parts[i].rest > 0 && more(&parts[i], chosen[i]));
+        order.sort_by_key(|&i| {
+            (parts[i].had <= parts[i].whole, core::cmp::Reverse(parts[i].rest), parts[i].client)
+        });
+        for &i in &order {
+            if free == 0 {
+                break;
+            }
+            chosen[i] += 1;
+            free -= 1;
+        }
+        // Nobody needs them before the cycle ends: whoever can use them is through sooner.
+        while free > 0 {
+            let able = (0..parts.len())
+                .filter(|&i| more(&parts[i], chosen[i]) && parts[i].whole + u32::from(parts[i].rest > 0) > 0);
+            let Some(i) = able.max_by_key(|&i| (chosen[i] > 0, parts[i].had > chosen[i], parts[i].rest))
+            else {
+                break;
+            };
+            chosen[i] += 1;
+            free -= 1;
+        }
+        chosen
+    }
+
+    /// Sends those of several threads to as many CPUs as each has, the ones that it had first.
+    pub(super) fn keep_to_own(&mut self, released: &[ClientId]) {
+        if !core::mem::take(&mut self.crowd_changed) && released.is_empty() {
+            return;
+        }
+        let mut free: Vec<u32> = (0..self.params.cpus).filter(|&cpu| self.is_left(cpu)).collect();
+        let wide: Vec<(ClientId, usize)> = self
+            .running
+            .iter()
+            .filter_map(|&client| Some((client, self.clients.get(client)?)))
+            .filter(|(_, c)| !c.is_single())
+            .map(|(client, c)| (client, c.lanes as usize))
+            .collect();
+        let mut kept: Vec<Vec<u32>> = Vec::new();
+        for &(client, lanes) in &wide {
+            let had = self.clients.get(client).map_or(&[][..], |c| &c.apart);
+            let own: Vec<u32> = had.iter().copied().filter(|cpu| free.contains(cpu)).take(lanes).collect();
+            free.retain(|cpu| !own.contains(cpu));
+            kept.push(own);
+        }
+        for ((client, lanes), mut cpus) in wide.into_iter().zip(kept) {
+            let more = lanes.saturating_sub(cpus.len()).min(free.len());
+            cpus.extend(free.drain(..more));
+            if cpus.is_empty() && released.contains(&client) {
+                self.out.push(Gate::Release { client, cpu: None });
+            }
+            self.send(client, cpus);
+        }
+    }
+}
