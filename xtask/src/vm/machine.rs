@@ -44,6 +44,8 @@ pub(super) enum Profile {
     TwoCpus,
     /// Two CPUs that take turns; time is counted in the instructions of both
     TwoCpusCounted,
+    /// Four CPUs that take turns, as well
+    FourCpusCounted,
 }
 
 /// A machine that can be started.
@@ -86,8 +88,12 @@ impl Machine {
         let mut qemu = Command::new(QEMU);
         qemu.args(BARE).args(["-m", &self.memory_mib.to_string()]);
         match self.profile {
-            Profile::Deterministic | Profile::TwoCpusCounted => {
-                let cpus = if self.profile == Profile::Deterministic { "1" } else { "2" };
+            Profile::Deterministic | Profile::TwoCpusCounted | Profile::FourCpusCounted => {
+                let cpus = match self.profile {
+                    Profile::Deterministic => "1",
+                    Profile::FourCpusCounted => "4",
+                    _ => "2",
+                };
                 // A halted CPU takes no time: the clock goes on to the next timer at once.
                 let icount = format!("shift={},sleep=off,align=off", self.shift);
                 qemu.args(["-smp", cpus, "-accel", "tcg,thread=single", "-icount", &icount, "-seed", "1"]);

@@ -3,7 +3,7 @@
 //!
 //! *Kernel*: a Debian package pinned by version and checksum, unpacked into a cache (`kernel.rs`). *Disk*: none; what goes
 //! in is an initial file system made of this program, of divvy and divvyd, of busybox, and of the files that were asked
-//! for with the libraries that they need (`image.rs`). *Machine*: qemu (`machine.rs`), in one of three profiles. *Inside*,
+//! for with the libraries that they need (`image.rs`). *Machine*: qemu (`machine.rs`), in one of four profiles. *Inside*,
 //! this program is the first process (`guest.rs`): it mounts, runs one command, and ends the machine with its code. *Small*: a
 //! machine that does nothing but work and count, for who divides machines (`small.rs`).
 
@@ -41,7 +41,7 @@ pub(crate) enum Vm {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct MachineArgs {
     /// `deterministic`: one CPU, and time counted in instructions, so that a run can be repeated; `two-cpus-counted`: two that
-    /// take turns; `two-cpus`: two, in real time
+    /// take turns; `four-cpus-counted`: four; `two-cpus`: two, in real time
     #[arg(long, value_enum, default_value_t = Profile::Deterministic)]
     profile: Profile,
     /// An instruction takes 2^N ns, where they are counted: each step up halves the machine's speed, and the time that a test takes

@@ -8,13 +8,15 @@ use divvy_linux::clock;
 use divvy_policy::Nanos;
 
 use super::checks::{ALICE, BOB, MIB, SETTLE};
-use super::{Checks, IOPS, Site, divvy, parts, simulated_disks};
+use super::{Checks, IOPS, Site, by_hand, divvy, parts, simulated_disks};
 use crate::client::number;
 
 /// Shares of those who compute.
 const CPU: [u64; 3] = [1, 2, 3];
 /// Of two users: the parts of a disk that are measured, and those of which 48:52 is known of others.
 const DISK: [[u64; 2]; 2] = [[1, 4], [40, 60]];
+/// A disk is used for so many times as long as parts of it are measured before BFQ knows it.
+const WARM_UP: u64 = 3;
 /// A disk that is more than memory.
 const SCRATCH: &str = "/dev/disk/scratch";
 /// Limits of a disk, MiB a second.
@@ -42,7 +44,13 @@ pub(super) fn by_bfq(mut args: impl Iterator<Item = String>) -> Result<Checks> {
         let file = format!("/sys/dev/block/{}/queue/{file}", disk.device);
         fs::write(&file, value).with_context(|| format!("write {value} to {file}"))?;
     }
-    shares_of_disk("disk by BFQ", seconds, &readable(&disk.path)?, &mut seen)?;
+    let path = readable(&disk.path)?;
+    // BFQ learns how fast a disk is as it is used, and divides it by guesses until then.
+    by_hand::shares_of_disk("two who read from the start, ", WARM_UP * seconds, &path, &DISK[0], &mut seen)?;
+    for weights in &DISK {
+        by_hand::shares_of_disk("", seconds, &path, weights, &mut seen)?;
+    }
+    shares_of_disk("disk by BFQ", seconds, &path, &mut seen)?;
     Ok(seen)
 }
 

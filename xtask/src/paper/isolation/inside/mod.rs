@@ -1,6 +1,7 @@
 //! The experiments' half in the test machine: `divvyd --system --backend cgroup`, the tasks, and what they had done at each
 //! look.
 
+mod by_hand;
 mod checks;
 mod disk;
 mod exact;
