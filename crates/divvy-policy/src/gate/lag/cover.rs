@@ -125,10 +125,13 @@ impl Lag {
 
     /// Where those who wait are sorted by what they have left and the first has nothing, nobody has.
     fn pass_over_spent(&mut self) {
-        while let Some(&(_, client)) = self.ready.first() {
-            let Some(slot) = self.clients.find(client) else { return };
-            self.refresh(slot);
-            if !self.clients.at(slot).is_some_and(|c| self.is_spent(c)) {
+        while let Some(&first) = self.ready.first() {
+            let client = first.1;
+            self.requeue(client); // It may be of an earlier cycle.
+            if self.ready.first().is_none_or(|now| now.1 != client) {
+                continue;
+            }
+            if !self.clients.get(client).is_some_and(|c| self.is_spent(c)) {
                 return;
             }
             self.take_turn(client);

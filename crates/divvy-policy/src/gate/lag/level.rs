@@ -15,10 +15,14 @@ use crate::{ClientId, Gate, Instant, Nanos};
 
 /// On so many CPUs or fewer, clients of several threads are kept apart as `place` says.
 const FEW_CPUS: u32 = 2;
+/// On so many CPUs threads are sent back to theirs every two quanta.
+const STRAY_CPUS: u32 = 16;
 /// For so many cycles after somebody's threads were found to come and go nobody is held to whole CPUs.
 const PAUSE_CYCLES: u64 = 8;
 /// Cycles are stretched to up to so much: each change of somebody's number of CPUs moves threads.
-pub(super) const LENGTH: Nanos = Nanos::from_millis(200);
+pub(super) const LENGTH: Nanos = Nanos::from_millis(140);
+/// Where shares are times, cycles are as long as these say: in shorter ones too much would change.
+const SHORTEST: Nanos = Nanos::from_millis(20);
 /// What is left of a cycle when it ends.
 const END: i128 = 2 * GRAIN.0 as i128;
 /// With less left than this nobody is held, or has another number of CPUs.
@@ -35,6 +39,7 @@ struct Part {
     most: u32,
     had: u32,
     waits: bool,
+    capped: bool,
 }
 
 /// Whether clients have whole CPUs of their own, and until when.
@@ -49,9 +54,17 @@ pub(super) struct Level {
     ends: Instant,
     /// Since when those whose number is to change are looked at.
     asked: Option<Instant>,
+    /// Whether those who wait are sorted by what they have left, not by their need.
+    sorted: bool,
 }
 
 impl Lag {
+    /// When a client of more threads than CPUs is looked at again, at the latest: the more CPUs, the later, for each look costs the same.
+    pub(super) fn stray_tick(&self) -> Nanos {
+        let ticks = u64::from(self.params.cpus.div_ceil(STRAY_CPUS));
+        Nanos(self.params.quantum.0.saturating_mul(2 * ticks))
+    }
+
     /// Whether the next cycle can be divided so.
     pub(super) fn can_level(&self) -> bool {
         let p = &self.params;
@@ -63,6 +76,7 @@ impl Lag {
             && self.cycle >= self.level.from
             && self.next_sleepers.is_empty()
             && self.all_steady()
+            && (p.share_time.is_none() || self.length >= i128::from(SHORTEST.0))
     }
 
     /// Whether all who run keep all of their threads busy.
@@ -85,15 +99,27 @@ impl Lag {
         }
     }
 
-    /// Everybody may run anywhere again.
-    pub(super) fn end_level(&mut self) {
-        self.level.on = false;
+    /// A cycle begins: is it divided so? Says whether those who wait are sorted by something else from now on.
+    pub(super) fn begin_level(&mut self) -> bool {
+        if self.can_level() {
+            self.level.on = true;
+        } else if self.level.on {
+            self.end_level();
+        }
+        self.level.ends = Instant(u64::MAX);
+        core::mem::replace(&mut self.level.sorted, self.level.on) != self.level.on
+    }
+
+    /// Everybody may run anywhere again, and is looked at sooner.
+    fn end_level(&mut self) {
+        (self.level.on, self.level.asked) = (false, None);
         self.level.from = self.cycle + PAUSE_CYCLES;
         self.crowd_changed = true;
         for client in self.running.iter().copied().collect::<Vec<_>>() {
             if let Some(c) = self.clients.get_mut(client) {
                 c.lanes = 0;
             }
+            self.coming.push(client);
         }
     }
 
@@ -130,6 +156,9 @@ impl Lag {
         let cycle = self.cycle;
         for client in self.ready.iter().map(|&(_, client)| client).collect::<Vec<_>>() {
             self.dequeue(client);
+            if let Some(slot) = self.clients.find(client) {
+                self.refresh(slot);
+            }
             if let Some(c) = self.clients.get_mut(client) {
                 c.place = Place::Waiting(cycle + 1);
             }
@@ -153,7 +182,7 @@ impl Lag {
         }
         // So little is left that another number of CPUs is not worth it.
         let chosen = if time <= SOON
-            && parts.iter().all(|part| part.had > 0 || part.waits)
+            && parts.iter().all(|part| part.had > 0 || part.waits && !part.capped)
             && parts.iter().map(|part| part.had).sum::<u32>() >= self.params.cpus
         {
             parts.iter().map(|part| part.had).collect()
@@ -161,12 +190,20 @@ impl Lag {
             self.choose(&parts)
         };
         let changes = || parts.iter().zip(&chosen).filter(|(part, lanes)| part.had != **lanes);
-        // What they have used by now is charged before they have another number of CPUs.
-        let old: Vec<ClientId> =
-            changes().filter(|(part, _)| !part.waits).map(|(part, _)| part.client).collect();
+        // What they have used by now is charged before they have another number of CPUs; who has none then, however short it ran: else
+        // it is what it was thought to have used that it is held for, and it comes again.
+        let old: Vec<(ClientId, bool)> = changes()
+            .filter(|(part, _)| !part.waits)
+            .map(|(part, lanes)| (part.client, *lanes == 0))
+            .collect();
         let since = *self.level.asked.get_or_insert(now);
-        for client in old {
-            if self.clients.get(client).is_some_and(|c| c.looked < since) {
+        for (client, is_held) in old {
+            if self.clients.get(client).is_none_or(|c| c.looked >= since) {
+                continue;
+            }
+            if is_held {
+                self.ask_at_once(client);
+            } else {
                 self.ask_if_old(now, client);
             }
         }
@@ -212,15 +249,19 @@ impl Lag {
         if c.cap.is_some() || whole >= i128::from(most) {
             (whole, rest) = (i128::from(most), 0);
         }
-        Part { client, whole: whole as u32, rest, most, had: if waits { 0 } else { c.lanes }, waits }
+        let (whole, had, capped) = (whole as u32, if waits { 0 } else { c.lanes }, c.cap.is_some());
+        Part { client, whole, rest, most, had, waits, capped }
     }
 
     /// How many CPUs each of them has, in their order.
     fn choose(&self, parts: &[Part]) -> Vec<u32> {
         let mut free = self.params.cpus;
-        // Whoever needs most of what it can use comes first, should they be too few.
+        // Whoever needs all that it can use comes first, should they be too few.
         let mut order: Vec<usize> = (0..parts.len()).collect();
-        order.sort_by_key(|&i| (parts[i].whole < parts[i].most, parts[i].waits, parts[i].client));
+        order.sort_by_key(|&i| {
+            let part = &parts[i];
+            (!part.capped, part.whole < part.most, part.waits, part.client)
+        });
         let mut chosen = alloc::vec![0; parts.len()];
         for &i in &order {
             chosen[i] = parts[i].whole.min(free);
@@ -254,6 +295,7 @@ impl Lag {
 
     /// Sends those of several threads to as many CPUs as each has, the ones that it had first.
     pub(super) fn keep_to_own(&mut self, released: &[ClientId]) {
+        self.place_awake();
         if !core::mem::take(&mut self.crowd_changed) && released.is_empty() {
             return;
         }

@@ -40,7 +40,7 @@
 //!    (`what_nobody_waits_for_is_looked_at_a_tick_apart`).
 //! 9. Where there are more than two CPUs, a client of several threads, and nobody who sleeps, all have whole CPUs of their own,
 //!    as many as they need until the cycle ends, rounded down, and turns on one more for the rest. They are told to keep to these,
-//!    whoever takes a CPU over is there before the other is held, and cycles are stretched to up to 200 ms.
+//!    whoever takes a CPU over is there before the other is held, and cycles are stretched to up to 140 ms.
 //! 10. Where whoever is held has what the others leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for at its release, and
 //!     charged up to a quota or 100 ms of debt. Cycles are twice as long then, nobody is looked at sooner than after 2 ms, and
 //!     nobody of several threads is sent anywhere: whose threads are more than the CPUs that the others leave is held in its turn too, and
@@ -55,7 +55,7 @@
 //!   have three who compute and two who sleep (`a_cpu_idles_for_at_most_three_ticks`).
 //!
 //! - While all clients compute, and cycles are as long as 9. says, each has what it is due within .3 ms a cycle and what the looks and
-//!   the kernel's moving of threads cost it (`random_shares_and_threads_get_the_capped_optimum`: 1 %).
+//!   the kernel's moving of threads cost it (`random_shares_and_threads_get_the_capped_optimum`: 1.5 %).
 //!
 //! **Properties.** (tests) the bounds above; `whole_cpus_are_given_up_where_threads_come_and_go`, `infeasible_shares_are_capped`, `scaled_shares_decide_the_same`,
 //! `leaving_and_rejoining_earns_nothing`, `a_rejected_event_changes_nothing`, `nobody_shares_a_cpu_of_its_own`,

@@ -101,7 +101,7 @@ impl Lag {
     }
 
     /// Sends those of one thread that are awake again, and hardly ever sleep, to CPUs: as sleepers they had none.
-    fn place_awake(&mut self) {
+    pub(super) fn place_awake(&mut self) {
         let cycle = self.cycle;
         let unplaced = |client: &ClientId| {
             self.clients.get(*client).is_some_and(|c| {

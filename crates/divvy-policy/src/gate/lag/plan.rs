@@ -146,7 +146,7 @@ impl Lag {
         self.detach(client);
         let Some(c) = self.clients.get_mut(client) else { return };
         c.place = place;
-        c.turn_used = Nanos::ZERO;
+        (c.turn_used, c.lanes) = (Nanos::ZERO, 0);
         if place == Place::Spent {
             self.next_sleepers.push(client);
         } else {
@@ -185,6 +185,7 @@ impl Lag {
         let (uncovered, cpus) = (self.uncovered && !leftovers, u64::from(self.params.cpus));
         // Nobody is held or released when it is through: it may as well be looked at when its tick is over.
         let (lone, level) = (self.lone, self.level.on);
+        let stray_tick = self.stray_tick();
         // Of several that are awake all must fall asleep before a CPU idles: one look a ms for each CPU is enough.
         let many = (self.running.len() as u64 / cpus).max(1);
         let Some(c) = self.clients.get_mut(client) else { return };
@@ -203,6 +204,9 @@ impl Lag {
         let through = nanos(reach.time_for(left)).max(floor);
         // Who has whole CPUs of its own is looked at when their number changes.
         let through = if c.cap.is_some() || level { c.tick } else { through };
+        // The kernel moves one of more threads than CPUs as soon as another CPU idles for a moment: they are sent back at looks.
+        let strays = level && c.lanes < c.width;
+        let through = if strays { through.min(stray_tick) } else { through };
         let tick = if leftovers { c.tick.max(Nanos(tick_max.0 / 2)) } else { c.tick };
         let sleeper = c.is_sleeper(cycle);
         let span = match (c.blocked, sleeper) {
@@ -463,9 +467,14 @@ impl Lag {
         if !self.clients.get(client).is_some_and(old) {
             return false;
         }
+        self.ask_at_once(client);
+        true
+    }
+
+    /// Asks for the account of a client instead of looking later.
+    pub(super) fn ask_at_once(&mut self, client: ClientId) {
         self.disarm(client);
         self.ask(client);
-        true
     }
 
     /// Cycles until the first of those who wait for the next one has allowance again, at least 1.
@@ -487,11 +496,7 @@ impl Lag {
             self.cycles_ended += 1;
             self.out.push(Gate::CycleEnd { cycles: self.cycles_ended });
         }
-        let can_level = self.can_level();
-        let level = core::mem::replace(&mut self.level.on, can_level);
-        if level && !can_level {
-            self.end_level();
-        }
+        let resort = self.begin_level();
         core::mem::swap(&mut self.ready, &mut self.next);
         (self.ready_work, self.next_work) = (self.next_work, self.ready_work);
         let unit = self.unit.unit();
@@ -500,7 +505,7 @@ impl Lag {
         let time = if self.leftovers { Nanos(2 * time.0) } else { time };
         let before = (core::mem::replace(&mut self.unit_now, unit), self.time_now);
         let recapped = self.cap_infeasible(time);
-        if before == (self.unit_now, self.time_now) && level == self.level.on {
+        if before == (self.unit_now, self.time_now) && !resort {
             recapped.into_iter().for_each(|client| self.requeue(client));
         } else {
             let all: Vec<ClientId> = self.ready.iter().map(|&(_, client)| client).collect();
@@ -518,7 +523,7 @@ impl Lag {
     }
 
     /// Sorts a client of the new cycle anew: its quota is another than when it was sorted.
-    fn requeue(&mut self, client: ClientId) {
+    pub(super) fn requeue(&mut self, client: ClientId) {
         if let Some(slot) = self.clients.find(client)
             && self.clients.at(slot).is_some_and(|c| matches!(c.place, Place::Waiting(_)))
         {

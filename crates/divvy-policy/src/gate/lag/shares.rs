@@ -8,6 +8,8 @@ use crate::{ClientId, Nanos};
 
 /// A cycle is stretched to so many times its length at most.
 const STRETCH_MAX: u128 = 64;
+/// Where nobody's threads come and go, it is by any number of these parts of itself.
+const PARTS: u128 = 8;
 /// Who needs all but one part in this many of the CPUs that it can use has no room to make up for anything.
 const ROOM: u128 = 64;
 
@@ -91,6 +93,10 @@ impl Lag {
         let now = (shares * one * one / cpus).max(1);
         let least = if self.level.on { super::level::LENGTH } else { self.tick_max() };
         let least = u128::from(least.0) * u128::from(self.unit_now) * one / u128::from(time.0.max(1));
+        if self.level.on {
+            let parts = (PARTS * least / now).clamp(PARTS, PARTS * STRETCH_MAX);
+            return Nanos(u64::try_from(u128::from(time.0) * parts / PARTS).unwrap_or(u64::MAX));
+        }
         let times = 1_u128 << (least / now).clamp(1, STRETCH_MAX).ilog2();
         Nanos(time.0.saturating_mul(u64::try_from(times).unwrap_or(1)))
     }
