@@ -83,6 +83,8 @@ pub(super) struct Client {
     pub(super) last_cpu: u32,
     /// The CPUs that it was told to keep to, having several threads; none for all.
     pub(super) apart: Vec<u32>,
+    /// It is capped, and had less than all of the CPUs that it can use in the last cycle.
+    pub(super) short: bool,
     /// CPUs that it has of its own, where everybody has whole ones.
     pub(super) lanes: u32,
     /// It was sent to all CPUs, and is yet to be told that it may run anywhere.
@@ -135,6 +137,7 @@ impl Client {
             gives_way: false,
             last_cpu: 0,
             apart: Vec::new(),
+            short: false,
             lanes: 0,
             spread: false,
             sleeper_until: None,

@@ -8,10 +8,10 @@
 
 use alloc::vec::Vec;
 
-use super::client::{Client, Place};
+use super::client::{Client, Place, Told};
 use super::{Cpus, GRAIN, Lag};
 use crate::gate::observer::nanos;
-use crate::{ClientId, Gate, Instant, Nanos};
+use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 
 /// On so many CPUs or fewer, clients of several threads are kept apart as `place` says.
 const FEW_CPUS: u32 = 2;
@@ -20,7 +20,7 @@ const STRAY_CPUS: u32 = 16;
 /// For so many cycles after somebody's threads were found to come and go nobody is held to whole CPUs.
 const PAUSE_CYCLES: u64 = 8;
 /// Cycles are stretched to up to so much: each change of somebody's number of CPUs moves threads.
-pub(super) const LENGTH: Nanos = Nanos::from_millis(140);
+pub(super) const LENGTH: Nanos = Nanos::from_millis(160);
 /// Where shares are times, cycles are as long as these say: in shorter ones too much would change.
 const SHORTEST: Nanos = Nanos::from_millis(20);
 /// What is left of a cycle when it ends.
@@ -291,6 +291,20 @@ impl Lag {
             free -= 1;
         }
         chosen
+    }
+
+    /// Whoever is due all of a CPU on which somebody else runs too, divvy itself or a stranger, is short of that for ever: it changes
+    /// places with a client that can make up for it on others. One does so each cycle.
+    pub(super) fn make_up(&mut self) {
+        let running = || self.running.iter().filter_map(|&client| Some((client, self.clients.get(client)?)));
+        let mut short = running().filter(|(_, c)| c.short && c.cap.is_some() && c.is_single());
+        let Some((client, _)) = short.find(|(_, c)| c.told == Told::Release && c.cpu.is_some()) else {
+            return;
+        };
+        let able = running().filter(|(_, c)| c.cap.is_none() && !c.is_single());
+        let Some(&cpu) = able.filter_map(|(_, c)| c.apart.last()).next() else { return };
+        self.put_on(client, cpu);
+        self.out.push(Gate::Release { client, cpu: Some(CpuId(cpu)) });
     }
 
     /// Sends those of several threads to as many CPUs as each has, the ones that it had first.

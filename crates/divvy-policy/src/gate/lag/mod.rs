@@ -40,7 +40,7 @@
 //!    (`what_nobody_waits_for_is_looked_at_a_tick_apart`).
 //! 9. Where there are more than two CPUs, a client of several threads, and nobody who sleeps, all have whole CPUs of their own,
 //!    as many as they need until the cycle ends, rounded down, and turns on one more for the rest. They are told to keep to these,
-//!    whoever takes a CPU over is there before the other is held, and cycles are stretched to up to 140 ms.
+//!    whoever takes a CPU over is there before the other is held, and cycles are stretched to up to 160 ms.
 //! 10. Where whoever is held has what the others leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for at its release, and
 //!     charged up to a quota or 100 ms of debt. Cycles are twice as long then, nobody is looked at sooner than after 2 ms, and
 //!     nobody of several threads is sent anywhere: whose threads are more than the CPUs that the others leave is held in its turn too, and

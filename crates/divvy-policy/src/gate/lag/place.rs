@@ -79,7 +79,7 @@ impl Lag {
     }
 
     /// Notes that a client was sent to `cpu`.
-    fn put_on(&mut self, client: ClientId, cpu: u32) {
+    pub(super) fn put_on(&mut self, client: ClientId, cpu: u32) {
         let Some(c) = self.clients.get_mut(client) else { return };
         c.last_cpu = cpu;
         if let Some(before) = c.cpu.replace(cpu) {

@@ -15,6 +15,8 @@ const TICK_GRID: u64 = 8;
 const SLOWED_LOOK: Nanos = Nanos::from_micros(500);
 /// The kernel puts whoever is held behind others at its next tick only: where that is how clients are held, nobody is looked at sooner.
 const LEFTOVERS_LOOK: Nanos = Nanos::from_millis(2);
+/// A capped client is short that lacks more than one in so many parts of its quota.
+const SHORT: i128 = 200;
 /// More CPUs than were known to be used are believed where a look covers so much time.
 const RATE_TIME: Nanos = Nanos::from_millis(2);
 
@@ -63,6 +65,7 @@ impl Lag {
         let (quota, leftovers) = (self.quota(c), self.leftovers);
         let Some(c) = self.clients.at_mut(slot) else { return };
         let cycles = i128::from(cycle - c.epoch);
+        c.short = c.cap.is_some() && c.allowance * SHORT > quota;
         // What is less than a grain is never run: it is collected, by everybody, until it is more.
         let spare = (2 * Self::grain() - quota).max(0);
         let most = match (c.blocked, c.cap) {
@@ -519,6 +522,9 @@ impl Lag {
         }
         for client in core::mem::take(&mut self.next_sleepers) {
             self.resume_sleeper(client);
+        }
+        if self.level.on {
+            self.make_up();
         }
     }
 
