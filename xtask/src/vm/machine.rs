@@ -1,4 +1,4 @@
-//! qemu: its two profiles, its life, and what comes out of it.
+//! qemu: its profiles, its life, and what comes out of it.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

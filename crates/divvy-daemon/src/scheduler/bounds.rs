@@ -284,7 +284,10 @@ impl Scheduler {
             None if kernel_divides => return Ok(()),
             // Of disks the kernel keeps none: whatever else there is to be, it does.
             Some(NotKept::Missing(_)) if had.disk != gets.disk => {
-                host.bound(client, no_disk(had), no_disk(gets)).map_err(not_kept)?;
+                if let Err(e) = host.bound(client, no_disk(had), no_disk(gets)) {
+                    let _ = host.bound(client, no_disk(gets), no_disk(had));
+                    return Err(not_kept(e));
+                }
             }
             Some(e) => {
                 // Of two files the first may have been written.
@@ -293,7 +296,12 @@ impl Scheduler {
             }
             None => {}
         }
-        self.bound_disk(client, to.limit_disk_bytes)
+        let bounded = self.bound_disk(client, to.limit_disk_bytes);
+        if bounded.is_err() && kernel_divides {
+            // What the kernel keeps is as it was: nothing is done by half.
+            let _ = self.engine.host_mut().bound(client, no_disk(gets), no_disk(had));
+        }
+        bounded
     }
 
     /// Sets the limits of clients whose cgroups had to be made anew.

@@ -52,9 +52,9 @@ pub(super) fn checks(s: &mut Setting) -> Result<()> {
         "Where three programs have shares of 1, 2 and 3 each computes with one thread; on two CPUs the last is due the whole of one. `io.max` \
          is of a reader with four requests, in real time. Disks are \
          read by two users, with four requests each. BFQ serves one operation of 200 us after the other, waits for the next request of who \
-         is due more (`strict_guarantees`), and knows nothing of who is interactive (`low_latency` off). As a disk is used it learns how \
-         fast that is, and is far off until then: `BFQ by hand, two who read from the start` is what it made of weights that were written \
-         without a divvyd. Later it is not: the other rows by hand, and divvyd's.",
+         is due more (`strict_guarantees`), and knows nothing of who is interactive (`low_latency` off). It estimates how fast a \
+         disk is from its use, and is far off at first: `BFQ by hand, two who read from the start` is what it made of weights that were written \
+         without a divvyd. The other rows by hand are of the time after that, and divvyd's come last.",
     );
     let rows = seen.iter().map(|check| {
         let least = if check.at_least { "at least " } else { "" };

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
             .to_owned(),
         "The machine has one CPU, as the paper's had, and counts time in instructions; its disks are in its memory and take \
          200 us for an operation by the same clock. So what comes of it depends neither on the machine that it runs on nor on how \
-         busy that is."
+         busy that is, but for the rows that say that they are of two CPUs, or in real time."
             .to_owned(),
     ];
     preface.extend(setting.left_out());

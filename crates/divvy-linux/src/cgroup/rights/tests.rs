@@ -1,4 +1,4 @@
-//! Against directories that look like cgroups. What the kernel makes of it: `xtask/tests/machine/inside/rights.rs`.
+//! Against directories that look like cgroups. What the kernel makes of it: `xtask/tests/machine/inside/disk/rights.rs`.
 
 use std::rc::Rc;
 
