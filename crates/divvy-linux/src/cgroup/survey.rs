@@ -130,6 +130,9 @@ impl Survey {
     }
 }
 
+/// How a cgroup is called that is made only to see what the kernel has, with the pid of whoever makes it behind.
+const PROBE: &str = "divvy-probe-";
+
 impl Default for Survey {
     fn default() -> Self {
         Self::new()
@@ -143,7 +146,8 @@ impl Ground {
         if self.dir.join("cpu.idle").exists() {
             return true;
         }
-        let probe = self.dir.join(format!("divvy-probe-{}", rustix::process::getpid()));
+        remove_stale_probes(&self.dir);
+        let probe = self.dir.join(format!("{PROBE}{}", rustix::process::getpid()));
         let made = rustix::fs::mkdir(&probe, rustix::fs::Mode::from_raw_mode(0o755)).is_ok();
         let has = probe.join("cpu.idle").exists();
         made && rustix::fs::rmdir(&probe).is_ok() && has
@@ -154,6 +158,18 @@ impl Ground {
         let text = procfs::cgroup_text(pid);
         let below = Path::new(self.hierarchy.path(&text)?).strip_prefix(&self.shown).ok()?;
         Some(if below.as_os_str().is_empty() { self.mount.clone() } else { self.mount.join(below) })
+    }
+}
+
+/// Removes what processes left that were killed while they asked what the kernel has.
+fn remove_stale_probes(dir: &Path) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PROBE)?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = rustix::fs::rmdir(entry.path()); // Nobody is in it; else it stays.
+        }
     }
 }
 
@@ -494,5 +510,24 @@ mod tests {
         let fixture = systemd(&[("cgroup.type", "threaded\n")]);
         let found = survey(&fixture, "0::/user@7/app").freezer.expect("the one around it");
         assert_eq!(found.dir, fixture.path("v2/user@7"));
+    }
+
+    #[test]
+    fn what_a_killed_process_asked_with_is_removed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut ended = std::process::Command::new("true").spawn().expect("true");
+        ended.wait().expect("it ends");
+        let of = |name: String| {
+            std::fs::create_dir(dir.path().join(&name)).expect("a directory");
+            name
+        };
+        let stale = of(format!("{PROBE}{}", ended.id()));
+        let kept =
+            [of(format!("{PROBE}{}", std::process::id())), of(format!("{PROBE}x")), of("other".to_owned())];
+        remove_stale_probes(dir.path());
+        assert!(!dir.path().join(stale).exists());
+        for name in kept {
+            assert!(dir.path().join(&name).exists(), "{name}");
+        }
     }
 }
