@@ -75,6 +75,9 @@ impl LinuxHost {
     /// Sends threads to their clients' CPUs where these have changed. Twice if they are of several clients: a CPU that one
     /// has left takes its threads back until the next one's are there.
     pub(crate) fn place_threads(&mut self) {
+        if self.unplaced.is_empty() {
+            return;
+        }
         let mut clients = std::mem::take(&mut self.unplaced);
         clients.sort_unstable();
         clients.dedup();

@@ -165,6 +165,9 @@ impl Lag {
 
     /// Whether those with allowance do not cover the CPUs while somebody waits for the next cycle.
     pub(super) fn cycle_is_over(&self, now: Instant) -> bool {
+        if !self.level.on && !self.ready.is_empty() {
+            return false;
+        }
         let running = || self.running.iter().filter_map(|&client| self.clients.get(client));
         let spent = |c: &&super::Client| c.cap.is_some() && c.allowance <= i128::from(GRAIN.0);
         let waits = !self.next.is_empty() || !self.next_sleepers.is_empty() || running().any(|c| spent(&c));
@@ -172,7 +175,7 @@ impl Lag {
         if self.level.on && (anybody || !self.ready.is_empty()) {
             return self.level_is_over(now, waits);
         }
-        self.ready.is_empty() && waits && (!anybody || self.covered(true) < self.target(self.params.cpus))
+        waits && (!anybody || self.covered(true) < self.target(self.params.cpus))
     }
 
     /// Time that is left of this cycle on each CPU that the capped clients leave, as far as the others have allowance.
@@ -260,10 +263,10 @@ impl Lag {
 
     /// Sets when the laxity of the waiting client with the largest need will be gone: it shrinks as time passes.
     pub(super) fn set_laxity(&mut self, now: Instant) {
-        self.laxity_gone = if self.level.on { self.level.changes } else { None };
         if self.level.on {
-            return;
+            return; // It is set where somebody's number of CPUs is chosen.
         }
+        self.laxity_gone = None;
         let Some(&(Reverse(need), _)) = self.ready.first() else { return };
         let Some((least, _)) = self.most_patient(now) else { return };
         let left = self.time_left(now);

@@ -48,8 +48,6 @@ pub(super) struct Level {
     pub(super) on: bool,
     /// The first cycle in which they may.
     from: u64,
-    /// When somebody's number of CPUs changes, if nothing else happens.
-    pub(super) changes: Option<Instant>,
     /// When the cycle ends, as far as was known when that was last found.
     ends: Instant,
     /// Since when those whose number is to change are looked at.
@@ -232,9 +230,9 @@ impl Lag {
             .map(|(part, &lanes)| rest(part, lanes));
         let wait = wait.min().unwrap_or(time).min(time);
         self.level.ends = now + nanos(time);
-        let only_capped =
-            parts.iter().all(|part| self.clients.get(part.client).is_some_and(|c| c.cap.is_some()));
-        self.level.changes = (!only_capped).then(|| now + nanos(wait).max(Nanos(2 * GRAIN.0)));
+        // Whoever is capped has as many CPUs in the next cycle.
+        let changes = parts.iter().any(|part| !part.capped);
+        self.laxity_gone = changes.then(|| now + nanos(wait).max(Nanos(2 * GRAIN.0)));
     }
 
     fn part(&self, client: ClientId, c: &Client, left: i128, time: i128) -> Part {

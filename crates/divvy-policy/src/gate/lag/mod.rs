@@ -40,7 +40,8 @@
 //!    (`what_nobody_waits_for_is_looked_at_a_tick_apart`).
 //! 9. Where there are more than two CPUs, a client of several threads, and nobody who sleeps, all have whole CPUs of their own,
 //!    as many as they need until the cycle ends, rounded down, and turns on one more for the rest. They are told to keep to these,
-//!    whoever takes a CPU over is there before the other is held, and cycles are stretched to up to 160 ms.
+//!    whoever takes a CPU over is there before the other is held, and cycles are stretched to up to 160 ms. Whoever is capped, and
+//!    short of some of its CPU, changes places with one that can make up for it, one client a cycle.
 //! 10. Where whoever is held has what the others leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for at its release, and
 //!     charged up to a quota or 100 ms of debt. Cycles are twice as long then, nobody is looked at sooner than after 2 ms, and
 //!     nobody of several threads is sent anywhere: whose threads are more than the CPUs that the others leave is held in its turn too, and
@@ -57,17 +58,19 @@
 //! - While all clients compute, and cycles are as long as 9. says, each has what it is due within .3 ms a cycle and what the looks and
 //!   the kernel's moving of threads cost it (`random_shares_and_threads_get_the_capped_optimum`: 1.5 %).
 //!
-//! **Properties.** (tests) the bounds above; `whole_cpus_are_given_up_where_threads_come_and_go`, `infeasible_shares_are_capped`, `scaled_shares_decide_the_same`,
+//! **Properties.** (tests) the bounds above; `whole_cpus_are_given_up_where_threads_come_and_go`,
+//! `infeasible_shares_are_capped`, `scaled_shares_decide_the_same`,
 //! `leaving_and_rejoining_earns_nothing`, `a_rejected_event_changes_nothing`, `nobody_shares_a_cpu_of_its_own`,
 //! `debts_of_hours_are_repaid_in_one_call`, `any_sequence_of_events_is_survived`.
 //!
-//! **Cost.** One wake-up costs O(CPUs + clients due + clients that change state), and O(log n) for each of the last two.
+//! **Cost.** One wake-up costs O(CPUs + clients due + clients that change state), and O(log n) for each of the last two. Where
+//! all have whole CPUs of their own, it is O(CPUs^2) when somebody's number changes, twice a cycle for each that runs.
 //!
 //! **Weak spots.** A client whose threads rest for less than a tick is released alone where its share says so, and what rests is
 //! lost or, by the integral, given to the others: a pool of tiny tasks at 3:1 uses 93 to 97 % of what the kernel's weights use.
 //! On more than 8 CPUs, where somebody sleeps, whoever is due all of a CPU beside clients of more threads gets what the kernel gives
-//! it there, and where threads do not fit side by side single cycles are up to 17 % off. Whoever is due all of the CPU on which divvy
-//! itself runs is short of what that takes. Who naps for a ms beside threads finds one of them on its CPU,
+//! it there, and where threads do not fit side by side single cycles are up to 17 % off. Who naps for a ms beside
+//! threads finds one of them on its CPU,
 //! and shares that with it until the next look: a loop of compilers at 3:1 gets 85 % of a CPU. Strangers count as CPUs that are
 //! used: the group competes as so many threads as there are CPUs, times the presence.
 

@@ -205,11 +205,14 @@ impl Lag {
         };
         let reach = c.confined(c.reach.max(c.parallel));
         let through = nanos(reach.time_for(left)).max(floor);
-        // Who has whole CPUs of its own is looked at when their number changes.
-        let through = if c.cap.is_some() || level { c.tick } else { through };
-        // The kernel moves one of more threads than CPUs as soon as another CPU idles for a moment: they are sent back at looks.
-        let strays = level && c.lanes < c.width;
-        let through = if strays { through.min(stray_tick) } else { through };
+        let through = match level {
+            // The kernel moves one of more threads than CPUs as soon as another CPU idles for a moment: they are sent back at looks.
+            true if c.lanes < c.width => c.tick.min(stray_tick),
+            // Who has whole CPUs of its own is looked at when their number changes.
+            true => c.tick,
+            false if c.cap.is_some() => c.tick,
+            false => through,
+        };
         let tick = if leftovers { c.tick.max(Nanos(tick_max.0 / 2)) } else { c.tick };
         let sleeper = c.is_sleeper(cycle);
         let span = match (c.blocked, sleeper) {
@@ -289,7 +292,7 @@ impl Lag {
         if all {
             c.tick = Nanos(c.tick.0.saturating_mul(2)).min(tick_max);
             // How long a short look was is not known well enough.
-            let most = if c.apart.is_empty() { cpus } else { c.apart.len() as u32 };
+            let most = if level && !c.apart.is_empty() { c.apart.len() as u32 } else { cpus };
             let rate = Cpus::of(used, elapsed, most);
             let more = elapsed >= RATE_TIME && rate.0 > c.parallel.0 + Cpus::ONE.0 / 4;
             let seen = if more { rate } else { c.parallel };
@@ -493,6 +496,7 @@ impl Lag {
     fn end_cycle(&mut self, cycles: u64) {
         // Those that waited for the next cycle wait for this one now: their places say for which, so that nobody has
         // to be touched. Those that run are brought up to date at once, the others when their turn comes.
+        debug_assert!(self.level.on || self.ready.is_empty());
         self.put_off();
         self.cycle = self.cycle.saturating_add(cycles);
         if core::mem::take(&mut self.consumed) {
@@ -559,7 +563,8 @@ impl Lag {
         }
     }
 
-    /// Tells the driver what changed: first who is held, then who is released, then when to look.
+    /// Tells the driver what changed: first who is held, then who is released, then when to look; where all have whole CPUs of their own,
+    /// who is held comes last.
     fn tell(&mut self, now: Instant) {
         let mut held = Vec::new();
         for client in core::mem::take(&mut self.leaving) {

@@ -259,8 +259,9 @@ fn a_disk_is_divided_by_tickets_and_exchanges() {
     clients.pop();
     eventually("weights 1:4 once more", || (weights(&clients) == [2_500, 10_000]).then_some(()));
     root.set(&IO_COST_QOS, &CostSettings::Qos(disk, CostQos::default())).expect("root may");
-    // BFQ is exact on a disk that it knows from two minutes of use (docs/results/isolation.md); here only that it knows who is to have more. Two readers with one request each do not
-    // keep this disk busy, and are served alike unless it waits for the next request of the one that is due more.
+    // BFQ is exact on a disk that it knows from two minutes of use (docs/results/isolation.md); here only that it knows who is to have
+    // more. Two readers with one request each do not keep this disk busy, and are served alike unless it waits for the next request of
+    // the one that is due more.
     set_scheduler(disk, "bfq");
     for (file, value) in [("strict_guarantees", "1"), ("low_latency", "0")] {
         fs::write(format!("/sys/dev/block/{disk}/queue/iosched/{file}"), value).expect("root may");
