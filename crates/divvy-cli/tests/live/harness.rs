@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -339,10 +340,16 @@ impl Sandbox {
             if left.is_empty() {
                 return;
             }
-            for process in left {
-                let _ = rustix::process::kill_process(process.pid, Signal::KILL);
+            // One that is ending is a living owner to a rescue, and has no environment that would tell whose it is.
+            let ended = left.iter().filter_map(|process| {
+                let handle = pidfd_open(process.pid, PidfdFlags::empty()).ok()?;
+                let _ = pidfd_send_signal(&handle, Signal::KILL);
+                Some(handle)
+            });
+            for handle in ended.collect::<Vec<_>>() {
+                let mut polled = [PollFd::new(&handle, PollFlags::IN)];
+                let _ = poll(&mut polled, Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
             }
-            std::thread::sleep(Duration::from_millis(2));
         }
         eprintln!("left behind: {:?}", self.processes());
     }
