@@ -281,7 +281,8 @@ impl Scheduler {
         let kernel_divides = used == "cgroup" || used == KERNEL_BACKEND;
         let refused = if kernel_divides { host.bound(client, had, gets).err() } else { None };
         match refused {
-            None if kernel_divides => return Ok(()),
+            // What the gate had kept, where a disk took no limit that is gone by now.
+            None if kernel_divides => return self.bound_disk(client, None),
             // Of disks the kernel keeps none: whatever else there is to be, it does.
             Some(NotKept::Missing(_)) if had.disk != gets.disk => {
                 if let Err(e) = host.bound(client, no_disk(had), no_disk(gets)) {
@@ -302,6 +303,18 @@ impl Scheduler {
             let _ = self.engine.host_mut().bound(client, no_disk(gets), no_disk(had));
         }
         bounded
+    }
+
+    /// Sets the limits of disks once more, for disks that have come since.
+    pub(super) fn bound_new_disks(&mut self) {
+        let of = self.book.entries().map(|(client, entry)| (client, entry.bounds));
+        let bounded: Vec<_> = of.filter(|(_, bounds)| bounds.limit_disk_bytes.is_some()).collect();
+        for (client, to) in bounded {
+            let before = Bounds { limit_disk_bytes: None, ..to };
+            if let Err(refusal) = self.bound_by_kernel_or_gate(client, before, to) {
+                crate::say(format_args!("client {}: its limit of disks: {}", client.0, refusal.message));
+            }
+        }
     }
 
     /// Sets the limits of clients whose cgroups had to be made anew.

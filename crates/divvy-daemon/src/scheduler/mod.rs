@@ -26,7 +26,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use divvy_engine::policies::{CYCLE_MAX, GateSpec};
 use divvy_engine::{EngineError, HostError, Session, Window};
-use divvy_linux::cgroup::{Check, DEVIATION_WARN_PPM, Due};
+use divvy_linux::cgroup::{Check, DEVIATION_WARN_PPM, Due, Off};
 use divvy_linux::{Asked, LinuxHost, Waker, clock};
 use divvy_policy::{ClientId, CpuLimit, Instant, Nanos, Share};
 use tokio::sync::Notify;
@@ -53,8 +53,10 @@ const FIRST_LINGER: Nanos = Nanos::from_secs(10);
 pub(crate) const WRITE_BUDGET: Budget = Budget::new(200, Nanos::from_millis(100));
 /// What everybody had is noted anew, for the part that each achieves, for at most one part in so many of the time.
 const REBASE_PART: u64 = 200;
-/// How much memory there is to be had is looked at this often, where anybody has a right to it.
-const MEMORY_INTERVAL: Nanos = Nanos::from_secs(10);
+/// Weights of disks that are off by more than this, in millionths, are told of: BFQ's range is small.
+const DISK_WARN_PPM: u64 = 10_000;
+/// How much memory there is to be had is looked at this often, and which disks.
+const MACHINE_INTERVAL: Nanos = Nanos::from_secs(10);
 /// What the machine has to give effect to rights is looked at this often at most, however often it is asked for.
 const ENFORCED_INTERVAL: Nanos = Nanos::from_secs(1);
 /// How a scheduler is made.
@@ -126,14 +128,14 @@ struct Weights {
     stale: bool,
     /// Clients that may be due something else than was written.
     owed: BTreeSet<ClientId>,
-    /// It was told that the kernel's range is too narrow for these shares.
-    told: bool,
+    /// It was told that the kernel's ranges are too narrow for these shares: of the CPU, of iocost's disks, of BFQ's.
+    told: [bool; 3],
     /// What was told of why they could not be written.
     refused: Option<String>,
     /// When they may be written.
     budget: Budget,
-    /// When it was last looked how much memory there is.
-    memory: Instant,
+    /// When it was last looked how much memory there is, and which disks.
+    looked: Instant,
 }
 
 /// A line of the kernel's own; nothing where that cannot be read.
@@ -146,6 +148,29 @@ impl Weights {
     /// When they are to be written, if they are others by now.
     fn due(&self) -> Option<Instant> {
         (self.stale || !self.owed.is_empty()).then(|| self.budget.next())
+    }
+
+    /// Says which of the kernel's ranges are too narrow, once until they are not.
+    fn tell(&mut self, off: Off) {
+        let [iocost, bfq] = off.disks;
+        let of_disks = |by: &str, most: u64| {
+            format!(
+                "{by}'s weights are up to {{}} % off these parts of the disks: its range is 1 to {most}; parts that are \
+                 nearer to each other come out exactly"
+            )
+        };
+        let cpu = "the kernel's weights are up to {} % off these shares: its range is 1 to 10000; --backend signals divides \
+                   them exactly";
+        let all = [
+            (off.cpu, DEVIATION_WARN_PPM, cpu.to_owned()),
+            (iocost, DISK_WARN_PPM, of_disks("iocost", 10_000)),
+            (bfq, DISK_WARN_PPM, of_disks("BFQ", 1_000)),
+        ];
+        for ((off, most, text), told) in all.into_iter().zip(&mut self.told) {
+            if !std::mem::replace(told, off > most) && off > most {
+                crate::say(text.replace("{}", &format!("{:.2}", off as f64 / 1e4)));
+            }
+        }
     }
 }
 
@@ -187,10 +212,10 @@ impl Scheduler {
             weights: Weights {
                 stale: false,
                 owed: BTreeSet::new(),
-                told: false,
+                told: [false; 3],
                 refused: None,
                 budget: WRITE_BUDGET,
-                memory: now,
+                looked: now,
             },
             follows,
             rebasing: Budget::new(REBASE_PART, Nanos(0)),
@@ -259,18 +284,18 @@ impl Scheduler {
             return;
         }
         let now = clock::now();
-        // Memory that the kernel takes for itself is nobody's: how much that is, nobody tells.
+        // Memory that the kernel takes for itself is nobody's, and disks come: nobody tells.
         let check =
-            if now.since(self.weights.memory) >= MEMORY_INTERVAL { Check::Memory } else { Check::Nothing };
-        self.weights.stale |= check == Check::Memory;
+            if now.since(self.weights.looked) >= MACHINE_INTERVAL { Check::Machine } else { Check::Nothing };
+        self.weights.stale |= check == Check::Machine;
         if self.weights.due().is_none_or(|due| due > now) {
             return;
         }
         let begun = clock::own_thread_cpu();
         self.take_values();
         self.write_weights(check);
-        if check == Check::Memory {
-            self.weights.memory = now;
+        if check == Check::Machine {
+            self.weights.looked = now;
         }
         self.weights.budget.pay(now, clock::own_thread_cpu().saturating_sub(begun), self.book.len());
     }
@@ -282,19 +307,13 @@ impl Scheduler {
         let dues: Vec<(ClientId, Due)> = present.map(|client| (client, self.due(client))).collect();
         let given = self.engine.host_mut().give_dues(&dues, check);
         self.bound_remade();
+        if self.engine.host_mut().take_disks_came() {
+            self.bound_new_disks();
+        }
         let refused = given.as_ref().err().map(ToString::to_string);
         let before = std::mem::replace(&mut self.weights.refused, refused);
         match given {
-            Ok(off) if off > DEVIATION_WARN_PPM => {
-                if !std::mem::replace(&mut self.weights.told, true) {
-                    let percent = off as f64 / 1e4;
-                    crate::say(format_args!(
-                        "the kernel's weights are up to {percent:.2} % off these shares: its range is 1 to 10000; \
-                         --backend signals divides them exactly"
-                    ));
-                }
-            }
-            Ok(_) => self.weights.told = false,
+            Ok(off) => self.weights.tell(off),
             // It is tried again and again, and told once.
             Err(e) if before.is_some_and(|before| before == e.to_string()) => {}
             Err(e) => crate::say(format_args!(

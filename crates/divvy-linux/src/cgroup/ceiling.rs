@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::disks;
 use super::leaf::Leaf;
 use super::room::{
-    CPUSET_CPUS, CPUSET_EFFECTIVE, Controller, DeviceIoMax, IO_MAX, IoMax, Limit, MEMORY_MAX, Spell,
+    CPUSET_CPUS, CPUSET_EFFECTIVE, Controller, Device, DeviceIoMax, IO_MAX, IoMax, Limit, MEMORY_MAX, Spell,
 };
 use super::tree::{Tree, failed};
 use crate::{CpuMask, Error};
@@ -41,6 +41,10 @@ impl From<Error> for NotKept {
     }
 }
 
+fn limit(bytes: Option<u64>) -> Limit {
+    bytes.map_or(Limit::Max, Limit::At)
+}
+
 impl Tree {
     /// Bounds what is in `leaf`, where that is another bound than `before`.
     ///
@@ -51,14 +55,13 @@ impl Tree {
             self.check_offered(Controller::Cpuset)?;
             self.keep_to(leaf, to.cpus)?;
         }
-        let limit = |bytes: Option<u64>| bytes.map_or(Limit::Max, Limit::At);
         if before.memory != to.memory {
             self.check_offered(Controller::Memory)?;
             self.write(&leaf.dir.join(MEMORY_MAX.name()), &limit(to.memory).spell())?;
         }
         if before.disk != to.disk {
             self.check_offered(Controller::Io)?;
-            self.bound_disks(leaf, limit(to.disk), Path::new("/sys"))?;
+            self.bound_disks(leaf, before.disk, to.disk, Path::new("/sys"))?;
         }
         Ok(())
     }
@@ -75,19 +78,47 @@ impl Tree {
         Ok(self.write(&leaf.dir.join(CPUSET_CPUS.name()), &text)?)
     }
 
-    fn bound_disks(&self, leaf: &Leaf, rate: Limit, sys: &Path) -> Result<(), NotKept> {
-        let max = IoMax { rbps: rate, wbps: rate, ..IoMax::NONE };
-        let mut bounded = false;
+    /// Bounds what each disk does, or none: where one takes no bound, that is not kept on each.
+    pub(super) fn bound_disks(
+        &self,
+        leaf: &Leaf,
+        before: Option<u64>,
+        to: Option<u64>,
+        sys: &Path,
+    ) -> Result<(), NotKept> {
+        let write = |device: Device, rate: Option<u64>| {
+            let rate = limit(rate);
+            let max = IoMax { rbps: rate, wbps: rate, ..IoMax::NONE };
+            self.write(&leaf.dir.join(IO_MAX.name()), &DeviceIoMax(device, max).spell())
+        };
+        let mut bounded = Vec::new();
         for disk in disks::survey(sys, &self.ground.mount) {
             let Some(device) = disk.device else { continue };
-            match self.write(&leaf.dir.join(IO_MAX.name()), &DeviceIoMax(device, max).spell()) {
-                Ok(()) => bounded = true,
-                // One that went, or that takes no such bound: the others are bounded all the same.
-                Err(e) if matches!(e.errno(), Some(Errno::NODEV | Errno::OPNOTSUPP)) => {}
-                Err(e) => return Err(e.into()),
+            let e = match write(device, to) {
+                Ok(()) => {
+                    bounded.push(device);
+                    continue;
+                }
+                Err(e) => e,
+            };
+            match e.errno() {
+                // It went.
+                Some(Errno::NODEV) => continue,
+                Some(Errno::OPNOTSUPP) if to.is_none() => continue,
+                _ => {}
             }
+            for &device in &bounded {
+                let _ = write(device, before); // It was written a moment ago.
+            }
+            if e.errno() == Some(Errno::OPNOTSUPP) {
+                return Err(NotKept::Missing(format!(
+                    "the kernel bounds nothing that {} does: {e}",
+                    disk.name
+                )));
+            }
+            return Err(e.into());
         }
-        if bounded || rate == Limit::Max {
+        if !bounded.is_empty() || to.is_none() {
             return Ok(());
         }
         Err(NotKept::Missing("there is no disk that the kernel could bound (/sys/block)".to_owned()))

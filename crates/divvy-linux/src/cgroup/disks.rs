@@ -14,6 +14,8 @@ pub(super) struct Disk {
     pub device: Option<Device>,
     /// None: nothing divides it.
     pub by: Vec<&'static str>,
+    /// The kernel's count of disks that came: another one has another, whatever its name and numbers. Nothing before Linux 5.15.
+    pub seq: String,
 }
 
 /// The machine's disks by name, as `sys` (`/sys`) lists them. Those without a device behind them (loops, memory) are left
@@ -33,7 +35,8 @@ pub(super) fn survey(sys: &Path, mount: &Path) -> Vec<Disk> {
         let bfq = read("queue/scheduler").contains("[bfq]");
         let by = iocost.then_some(IO_WEIGHT.name()).into_iter().chain(bfq.then_some(IO_BFQ_WEIGHT.name()));
         let name = entry.file_name().to_string_lossy().into_owned();
-        disks.push(Disk { name, device, by: by.collect() });
+        let seq = read("diskseq").trim().to_owned();
+        disks.push(Disk { name, device, by: by.collect(), seq });
     }
     disks.sort_by(|a, b| a.name.cmp(&b.name));
     disks
@@ -58,6 +61,7 @@ mod tests {
             fs::create_dir_all(disk.join("queue")).expect("directories");
             fs::write(disk.join("dev"), number).expect("a file");
             fs::write(disk.join("queue/scheduler"), scheduler).expect("a file");
+            fs::write(disk.join("diskseq"), "7\n").expect("a file");
             if device {
                 fs::create_dir(disk.join("device")).expect("a directory");
             }
@@ -68,7 +72,8 @@ mod tests {
                 "vda" => (254, 0),
                 _ => (254, 16),
             };
-            Disk { name: name.to_owned(), device: Some(Device { major, minor }), by: by.to_vec() }
+            let (name, device, by) = (name.to_owned(), Some(Device { major, minor }), by.to_vec());
+            Disk { name, device, by, seq: "7".to_owned() }
         };
         let bfq = "io.bfq.weight";
         assert_eq!(survey(&sys, &mount), [disk("sda", &[bfq]), disk("vda", &[]), disk("vdb", &[])]);

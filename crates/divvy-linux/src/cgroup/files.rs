@@ -66,7 +66,7 @@ pub(crate) mod fixture {
         pub dir: tempfile::TempDir,
         /// What a new cgroup has.
         pub files: &'static [(&'static str, &'static str)],
-        /// The end of a path, and what whoever writes there, or makes it, gets.
+        /// The end of a path, and what whoever writes there, or makes it, gets; or the end of one, `=` and how the text begins.
         pub refused: RefCell<Vec<(String, Errno)>>,
         /// All writes, in order: path below the directory, and text.
         pub written: RefCell<Vec<(String, String)>>,
@@ -103,9 +103,12 @@ pub(crate) mod fixture {
             self.refused.borrow_mut().push((end.to_owned(), e));
         }
 
-        fn check(&self, path: &Path) -> Result<(), Errno> {
-            let text = path.to_string_lossy().into_owned();
-            match self.refused.borrow().iter().find(|(end, _)| text.ends_with(end.as_str())) {
+        fn check(&self, path: &Path, text: &str) -> Result<(), Errno> {
+            let is_meant = |end: &str| {
+                let (end, begin) = end.split_once('=').unwrap_or((end, ""));
+                path.to_string_lossy().ends_with(end) && text.starts_with(begin)
+            };
+            match self.refused.borrow().iter().find(|(end, _)| is_meant(end)) {
                 Some((_, e)) => Err(*e),
                 None => Ok(()),
             }
@@ -118,7 +121,7 @@ pub(crate) mod fixture {
         }
 
         fn write(&self, path: &Path, text: &str) -> Result<(), Errno> {
-            self.check(path)?;
+            self.check(path, text)?;
             let below = path.strip_prefix(self.dir.path()).expect("below the fixture");
             self.written.borrow_mut().push((below.to_string_lossy().into_owned(), text.to_owned()));
             if !path.exists() {
@@ -129,7 +132,7 @@ pub(crate) mod fixture {
         }
 
         fn make(&self, path: &Path) -> Result<(), Errno> {
-            self.check(path)?;
+            self.check(path, "")?;
             Real.make(path)?;
             for (name, text) in self.files {
                 std::fs::write(path.join(name), text).expect("a file");
@@ -138,7 +141,7 @@ pub(crate) mod fixture {
         }
 
         fn writable(&self, path: &Path) -> Result<(), Errno> {
-            self.check(path)?;
+            self.check(path, "")?;
             Real.writable(path)
         }
 

@@ -13,7 +13,7 @@ use super::rights::Offers;
 use super::survey::{Enable, Ground, Hierarchy, Survey};
 use super::tree::{Purpose, Tree};
 use super::users::{Check, Due, WithLeaves};
-use super::weights::Knob;
+use super::weights::{Knob, Off};
 use crate::{Result, procfs};
 
 /// The files of a leaf that are written, and what is in one that was just made.
@@ -128,7 +128,7 @@ impl ManyLeaves {
     ///
     /// # Errors
     /// As there.
-    pub fn give(&mut self, dues: &[(ClientId, Due)]) -> Result<u64> {
+    pub fn give(&mut self, dues: &[(ClientId, Due)]) -> Result<Off> {
         self.tree.give(dues, Check::Nothing, &mut self.leaves)
     }
 
@@ -136,7 +136,7 @@ impl ManyLeaves {
     ///
     /// # Errors
     /// As there.
-    pub fn give_anew(&mut self, dues: &[(ClientId, Due)]) -> Result<u64> {
+    pub fn give_anew(&mut self, dues: &[(ClientId, Due)]) -> Result<Off> {
         self.tree.note_all_stale();
         self.give(dues)
     }

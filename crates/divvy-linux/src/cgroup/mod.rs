@@ -42,4 +42,4 @@ pub use survey::{Enable, Ground, Hierarchy, Survey};
 pub(crate) use tree::Tree;
 pub(crate) use users::WithLeaves;
 pub use users::{Check, Due};
-pub use weights::{DEVIATION_WARN_PPM, Knob, Weights, scale};
+pub use weights::{DEVIATION_WARN_PPM, Knob, Off, Weights, scale};

@@ -22,7 +22,7 @@ use super::room::{
 use super::survey::Ground;
 use super::tree::Tree;
 use super::users::Levels;
-use super::weights::Knob;
+use super::weights::{Knob, deviation};
 use crate::Result;
 
 /// Of so many parts all there is of a resource consists.
@@ -37,7 +37,7 @@ const SAME: u64 = 64;
 const IO_WEIGHT_MAX: u64 = 10_000;
 const BFQ_WEIGHT_MAX: u64 = 1_000;
 /// The files that take a weight of the disks, and the largest.
-const DISK_WEIGHTS: [(&str, u64); 2] =
+pub(super) const DISK_WEIGHTS: [(&str, u64); 2] =
     [(IO_WEIGHT.name(), IO_WEIGHT_MAX), (IO_BFQ_WEIGHT.name(), BFQ_WEIGHT_MAX)];
 
 /// What a client has a right to; of the memory in parts of [`WHOLE`].
@@ -234,6 +234,13 @@ fn weights(parts: &[u64], most: u64) -> Vec<Option<u64>> {
     parts.iter().map(weight).collect()
 }
 
+/// How far weights are off these parts, in millionths; whoever is of no account has none.
+fn off(parts: &[u64], weights: &[Option<u64>]) -> u64 {
+    let present = |of: &mut dyn Iterator<Item = u64>| of.filter(|&part| part > 0).collect::<Vec<u64>>();
+    let parts = present(&mut parts.iter().copied());
+    deviation(&parts, &present(&mut weights.iter().map(|weight| weight.unwrap_or(0))))
+}
+
 /// Bytes that the kernel can take back from somebody, or has not given to anybody, by `/proc/meminfo`.
 fn not_wired(meminfo: &str) -> Option<u64> {
     let line = |name: &str| {
@@ -283,6 +290,22 @@ impl Tree {
             self.given.memory = there;
             self.note_all_stale();
         }
+    }
+
+    /// Looks which disks there are, and what divides them by now: what another one may do is to be written.
+    pub(super) fn look_at_disks(&mut self, sys: &Path) {
+        if !self.offers.has(Controller::Io) {
+            return;
+        }
+        let there = disks::survey(sys, &self.ground.mount);
+        let known = |disk: &Disk| self.disks.iter().any(|d| (d.device, &d.seq) == (disk.device, &disk.seq));
+        self.disks_came |= there.iter().any(|disk| !known(disk));
+        self.disks = there;
+    }
+
+    /// Whether disks have come since this was last asked.
+    pub(crate) fn take_disks_came(&mut self) -> bool {
+        std::mem::take(&mut self.disks_came)
     }
 
     /// Gives `leaves`, which are at these `levels`, their memory and their parts of the disks; those beside each other in the
@@ -364,10 +387,16 @@ impl Tree {
         let (mut done, mut others) = (Ok(()), anew || !levels.root.is_empty());
         for (user, places) in &levels.users {
             let parts: Vec<u64> = places.iter().map(|&i| leaves[i].due.rights.disk).collect();
+            let mut offs = [0; 2];
             for (which, (_, most)) in DISK_WEIGHTS.into_iter().enumerate() {
-                for (&i, weight) in places.iter().zip(weights(&parts, most)) {
+                let weights = weights(&parts, most);
+                offs[which] = off(&parts, &weights);
+                for (&i, weight) in places.iter().zip(weights) {
                     done = done.and(self.weigh_disk_of(&mut leaves[i], which, weight));
                 }
+            }
+            if let Some(around) = self.users.get_mut(user) {
+                around.sum.off.disks = offs;
             }
             let disk = parts.iter().fold(0u64, |sum, &part| sum.saturating_add(part));
             if let Some(around) = self.users.get_mut(user).filter(|around| around.sum.disk != disk) {
@@ -384,6 +413,7 @@ impl Tree {
         let parts: Vec<u64> = users.iter().map(|of| of.1).chain(of_leaves).collect();
         for (which, (_, most)) in DISK_WEIGHTS.into_iter().enumerate() {
             let weights = weights(&parts, most);
+            self.off.disks[which] = off(&parts, &weights);
             let (of_users, of_leaves) = weights.split_at(users.len());
             for ((user, _), &weight) in users.iter().zip(of_users) {
                 let Some(around) = self.users.get(user) else { continue };

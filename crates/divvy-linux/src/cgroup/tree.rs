@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::brake::Brake;
 use super::choose::Means;
+use super::disks::Disk;
 use super::files::{Files, Real};
 use super::leaf::{Hold, Leaf};
 use super::migrate::Migrator;
@@ -23,6 +24,7 @@ use super::rights::{Given, Offers};
 use super::room::{CPU_MAX, Controller, Limit};
 use super::survey::{Enable, FIX, Ground};
 use super::users::{Due, Stale, UserCgroup};
+use super::weights::Off;
 use crate::guard::{Table, TreeCells};
 use crate::{Error, Pid, Result, StartTime};
 
@@ -73,8 +75,12 @@ pub(crate) struct Tree {
     pub(super) users: BTreeMap<u32, UserCgroup>,
     /// Where leaves are to have something else than was written.
     pub(super) stale: Stale,
-    /// How far off the worst CPU weight is of what is beside each other in the root, in millionths.
-    pub(super) off_ppm: u64,
+    /// How far off the worst weights are of what is beside each other in the root.
+    pub(super) off: Off,
+    /// The machine's disks when they were last looked at.
+    pub(super) disks: Vec<Disk>,
+    /// Others have come since limits of disks were last written.
+    pub(super) disks_came: bool,
     /// The tree that freezes, where that is in another hierarchy: each leaf has one there, too.
     second: Option<Box<Tree>>,
     /// Who moves those whom we may not.
@@ -183,7 +189,9 @@ impl Tree {
             given,
             users,
             stale,
-            off_ppm: 0,
+            off: Off::default(),
+            disks: Vec::new(),
+            disks_came: false,
             second: None,
             migrator,
         }

@@ -7,15 +7,15 @@
 //! funds it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use divvy_policy::ClientId;
 
 use super::leaf::{Leaf, is_gone};
-use super::rights::{Given, Rights};
+use super::rights::{DISK_WEIGHTS, Given, Rights};
 use super::room::Controller;
 use super::tree::{Tree, failed};
-use super::weights::{Knob, scale};
+use super::weights::{Knob, Off, scale};
 use crate::Result;
 
 /// A sum of shares that is off by less than one in so many is taken to be what it was: parts that were rounded down.
@@ -39,8 +39,8 @@ pub struct Due {
 pub enum Check {
     /// Nothing.
     Nothing,
-    /// How much memory there is: the kernel takes some for itself, and does not tell.
-    Memory,
+    /// How much memory there is, of which the kernel takes some for itself and does not tell, and which disks.
+    Machine,
 }
 
 /// Clients by number, with a place for a leaf each.
@@ -58,8 +58,8 @@ pub(super) struct Sum {
     pub(super) disk: u64,
     /// `memory.min` and `memory.low`, bytes.
     pub(super) memory: (u64, u64),
-    /// How far off the worst weight is, in millionths.
-    off_ppm: u64,
+    /// How far off the worst weights are.
+    pub(super) off: Off,
 }
 
 /// The cgroup around one user's leaves.
@@ -237,14 +237,15 @@ impl Tree {
         dues: &[(ClientId, Due)],
         check: Check,
         clients: &mut impl WithLeaves,
-    ) -> Result<u64> {
+    ) -> Result<Off> {
         for &(client, due) in dues {
             if let Some(leaf) = clients.leaf(client.index()).and_then(Option::as_mut) {
                 self.owe(leaf, due);
             }
         }
-        if check == Check::Memory {
+        if check == Check::Machine {
             self.look_at_memory();
+            self.look_at_disks(Path::new("/sys"));
         }
         let mut leaves = Vec::new();
         self.gather(clients, &mut leaves);
@@ -314,13 +315,13 @@ impl Tree {
 
     /// Gives leaves, and the cgroups of their users, what they are to have, by what was [owed](Self::owe) to them; writes
     /// what is another than it was. `leaves` are those of the clients that [`stale`](Self::stale) names. Returns how far off
-    /// the worst CPU weight is, in millionths: the kernel's range is narrower than that of shares.
+    /// the worst weights are: the kernel's range is narrower than that of shares.
     ///
     /// Cost: a look at each of `leaves` and, where a user's part changed, at each user.
     ///
     /// # Errors
     /// The first that could not be written; the others are.
-    pub(super) fn follow(&mut self, leaves: &mut [Leaf]) -> Result<u64> {
+    pub(super) fn follow(&mut self, leaves: &mut [Leaf]) -> Result<Off> {
         let levels = Levels::of(leaves);
         let anew = std::mem::take(&mut self.stale.root);
         self.stale.users.clear();
@@ -332,8 +333,16 @@ impl Tree {
             self.stale.users.extend(levels.users.keys());
             self.stale.root = true;
         }
-        let worst = self.users.values().map(|around| around.sum.off_ppm).max().unwrap_or(0);
-        done.map(|()| worst.saturating_add(self.off_ppm))
+        done.map(|()| self.deviation())
+    }
+
+    /// How far off the worst weights are, of those of the disks only where they count on some disk.
+    pub(super) fn deviation(&self) -> Off {
+        let users = self.users.values().fold(Off::default(), |worst, around| worst.or(around.sum.off));
+        let off = self.off.over(users);
+        let counts = |file: &str| self.disks.iter().any(|disk| disk.by.contains(&file));
+        let disks = [0, 1].map(|which: usize| off.disks[which] * u64::from(counts(DISK_WEIGHTS[which].0)));
+        Off { disks, ..off }
     }
 
     /// CPU weights in the proportion of shares.
@@ -348,7 +357,7 @@ impl Tree {
             let counting = places.iter().map(|&i| leaves[i].due).filter(|due| due.counts);
             let share = counting.fold(0u64, |sum, due| sum.saturating_add(due.share));
             let Some(around) = self.users.get_mut(&user) else { continue };
-            around.sum.off_ppm = weights.deviation_ppm;
+            around.sum.off.cpu = weights.deviation_ppm;
             if share.abs_diff(around.sum.share) > around.sum.share / CLOSE {
                 around.sum.share = share;
                 others = true;
@@ -369,7 +378,7 @@ impl Tree {
         for (&i, &weight) in levels.root.iter().zip(of_leaves) {
             done = done.and(self.reweigh(&mut leaves[i], weight));
         }
-        self.off_ppm = weights.deviation_ppm;
+        self.off.cpu = weights.deviation_ppm;
         done
     }
 

@@ -66,6 +66,29 @@ impl Knob {
     }
 }
 
+/// How far what a leaf gets by its weight is from what it is due, at the worst, in millionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Off {
+    /// Of the CPU.
+    pub cpu: u64,
+    /// Of disks that iocost divides, and of those that BFQ does.
+    pub disks: [u64; 2],
+}
+
+impl Off {
+    /// This, around what is `below` off.
+    pub(super) fn over(self, below: Self) -> Self {
+        let [a, b] = [0, 1].map(|i: usize| self.disks[i].saturating_add(below.disks[i]));
+        Self { cpu: self.cpu.saturating_add(below.cpu), disks: [a, b] }
+    }
+
+    /// The larger of each.
+    pub(super) fn or(self, other: Self) -> Self {
+        let [a, b] = [0, 1].map(|i: usize| self.disks[i].max(other.disks[i]));
+        Self { cpu: self.cpu.max(other.cpu), disks: [a, b] }
+    }
+}
+
 /// Weights, one for each share in their order, and how far off they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weights {
@@ -88,18 +111,19 @@ pub fn scale(shares: &[u64], knob: Knob) -> Weights {
     } else {
         shares.iter().map(|share| ((share / unit * high + most / 2) / most).clamp(low, high)).collect()
     };
-    let deviation_ppm = deviation(shares, &values, knob);
+    let effect: Vec<u64> = values.iter().map(|&weight| knob.in_effect(weight)).collect();
+    let deviation_ppm = deviation(shares, &effect);
     Weights { values, deviation_ppm }
 }
 
-fn deviation(shares: &[u64], weights: &[u64], knob: Knob) -> u64 {
-    let effect: Vec<u128> = weights.iter().map(|&w| u128::from(knob.in_effect(w))).collect();
-    let all_shares: u128 = shares.iter().map(|&s| u128::from(s)).sum();
-    let all_effect: u128 = effect.iter().sum();
-    let pairs = shares.iter().zip(&effect);
+/// The largest relative deviation of a part by `effect` from that by `shares`, in millionths, rounded up.
+pub(super) fn deviation(shares: &[u64], effect: &[u64]) -> u64 {
+    let sum = |of: &[u64]| of.iter().map(|&part| u128::from(part)).sum::<u128>();
+    let (all_shares, all_effect) = (sum(shares), sum(effect));
+    let pairs = shares.iter().zip(effect);
     let off = pairs.map(|(&share, &effect)| {
         // effect / all_effect against share / all_shares, over one denominator.
-        let (got, due) = (effect * all_shares, u128::from(share) * all_effect);
+        let (got, due) = (u128::from(effect) * all_shares, u128::from(share) * all_effect);
         (got.abs_diff(due) * 1_000_000).div_ceil(due.max(1))
     });
     off.max().map_or(0, |ppm| u64::try_from(ppm).unwrap_or(u64::MAX))

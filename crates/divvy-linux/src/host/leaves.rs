@@ -3,7 +3,7 @@
 use divvy_policy::{ClientId, CpuLimit};
 
 use super::{Client, LinuxHost, Warning};
-use crate::cgroup::{Ceilings, Check, Due, Enforced, Leaf, NotKept, Tree, Urgency, WithLeaves};
+use crate::cgroup::{Ceilings, Check, Due, Enforced, Leaf, NotKept, Off, Tree, Urgency, WithLeaves};
 use crate::clients::ById;
 use crate::select::Selector;
 use crate::{Error, Pid, Result, own};
@@ -120,14 +120,20 @@ impl LinuxHost {
 
     /// Gives clients' cgroups what they are due by now of CPU, memory and disks, where that is asked for
     /// ([`Means::Rights`](crate::cgroup::Means::Rights)) and can be had. Whoever is not named is due what it was; only what is
-    /// another than it was is written. Returns how far off the worst CPU weight is, in millionths: the kernel's range is
+    /// another than it was is written. Returns how far off the worst weights are: the kernel's range is
     /// narrower than that of shares.
     ///
     /// # Errors
     /// The first that could not be written; the others are.
-    pub fn give_dues(&mut self, dues: &[(ClientId, Due)], check: Check) -> Result<u64> {
-        let Some(tree) = self.tree.as_mut().filter(|tree| tree.follows()) else { return Ok(0) };
+    pub fn give_dues(&mut self, dues: &[(ClientId, Due)], check: Check) -> Result<Off> {
+        let Some(tree) = self.tree.as_mut().filter(|tree| tree.follows()) else { return Ok(Off::default()) };
         tree.give(dues, check, &mut self.clients)
+    }
+
+    /// Whether disks have come since this was last asked, on which limits are to be set: seen where [`give_dues`](Self::give_dues)
+    /// [checks](Check::Machine).
+    pub fn take_disks_came(&mut self) -> bool {
+        self.tree.as_mut().is_some_and(Tree::take_disks_came)
     }
 
     /// Clients whose cgroups somebody had removed, and that [`give_dues`](Self::give_dues) has made anew since this was last

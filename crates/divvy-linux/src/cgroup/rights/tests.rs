@@ -209,8 +209,12 @@ fn a_cgroup_around_that_is_not_protected_is_told_of() {
 
 #[test]
 fn disks_are_told_with_what_would_help() {
-    let disk =
-        |name: &str, by: &[&'static str]| Disk { name: name.to_owned(), device: None, by: by.to_vec() };
+    let disk = |name: &str, by: &[&'static str]| Disk {
+        name: name.to_owned(),
+        device: None,
+        by: by.to_vec(),
+        seq: String::new(),
+    };
     let told =
         disks_enforced(&[disk("sda", &["io.weight"]), disk("sdb", &[]), disk("vda", &["io.bfq.weight"])]);
     assert_eq!(told.by.as_deref(), Some("io.weight on sda, io.bfq.weight on vda"));
@@ -243,6 +247,91 @@ fn a_ceiling_is_written_once_or_it_is_told_why_not() {
         other => panic!("{other:?}"),
     }
     assert!(tree.reservable().is_err());
+}
+
+/// A machine whose disks these are: name, numbers and the kernel's count.
+fn sys(dir: &Path, disks: &[(&str, &str, &str)]) {
+    let _ = std::fs::remove_dir_all(dir.join("block")); // There is none at first.
+    for (name, numbers, seq) in disks {
+        let disk = dir.join("block").join(name);
+        std::fs::create_dir_all(disk.join("device")).expect("directories");
+        std::fs::write(disk.join("dev"), numbers).expect("a file");
+        std::fs::write(disk.join("diskseq"), seq).expect("a file");
+    }
+}
+
+#[test]
+fn a_limit_is_kept_on_each_disk_or_on_none() {
+    use super::super::ceiling::NotKept;
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = tree(&fixture, &[]);
+    tree.make(1).expect("nothing is refused");
+    let leaf = tree.leaf(0).expect("a leaf");
+    std::fs::write(fixture.path("own/divvy-7-9/c0/io.max"), "").expect("a file");
+    let (_, all) = (written(&fixture), tempfile::tempdir().expect("a directory"));
+    sys(all.path(), &[("vda", "254:0", "1"), ("vdb", "254:16", "2"), ("vdc", "254:32", "3")]);
+    let (a, b, c) = ("T/c0/io.max=254:0", "T/c0/io.max=254:16", "T/c0/io.max=254:32");
+    let max = |disk: &str, rate: &str| format!("{disk} rbps={rate} wbps={rate} riops=max wiops=max");
+    tree.bound_disks(&leaf, None, Some(9), all.path()).expect("each takes it");
+    assert_eq!(written(&fixture), [max(a, "9"), max(b, "9"), max(c, "9")]);
+    // One that goes meanwhile needs none.
+    fixture.refuse("io.max=254:16", Errno::NODEV);
+    tree.bound_disks(&leaf, Some(9), Some(8), all.path()).expect("each that is there takes it");
+    assert_eq!(written(&fixture), [max(a, "8"), max(c, "8")]);
+    // One that throttles nothing: the others have the limit that they had, and somebody else keeps it.
+    fixture.refuse("io.max=254:32", Errno::OPNOTSUPP);
+    match tree.bound_disks(&leaf, Some(8), Some(7), all.path()) {
+        Err(NotKept::Missing(why)) => {
+            assert!(why.starts_with("the kernel bounds nothing that vdc does: "), "{why}")
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(written(&fixture), [max(a, "7"), max(a, "8")]);
+    tree.bound_disks(&leaf, Some(8), None, all.path()).expect("it has none to lose");
+    assert_eq!(written(&fixture), [max(a, "max")]);
+    fixture.refuse("io.max=254:0", Errno::NODEV);
+    assert!(
+        matches!(tree.bound_disks(&leaf, None, Some(7), all.path()), Err(NotKept::Missing(_))),
+        "there is no disk"
+    );
+}
+
+#[test]
+fn a_disk_that_comes_is_seen_once() {
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = tree(&fixture, &[]);
+    let all = tempfile::tempdir().expect("a directory");
+    let mut came = |disks: &[(&str, &str, &str)]| {
+        sys(all.path(), disks);
+        tree.look_at_disks(all.path());
+        tree.take_disks_came()
+    };
+    assert!(came(&[("vda", "254:0", "1")]));
+    assert!(!came(&[("vda", "254:0", "1")]));
+    assert!(came(&[("vda", "254:0", "1"), ("vdb", "254:16", "2")]));
+    assert!(!came(&[("vda", "254:0", "1")]), "one went");
+    assert!(came(&[("vda", "254:0", "3")]), "another one in its place");
+}
+
+#[test]
+fn how_far_weights_of_disks_are_off_is_known() {
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = tree(&fixture, &[]);
+    tree.make(1).expect("nothing is refused");
+    let mut leaves = [0, 1, 2].map(|client| tree.leaf(client).expect("a leaf"));
+    let by =
+        |by: &'static str| Disk { name: "vda".to_owned(), device: None, by: vec![by], seq: String::new() };
+    // 1:30000, and one of no account: 1:10000 and 1:1000 are what can be written.
+    keep(&mut tree, &[rights(0, 0, 1), rights(0, 0, 30_000), rights(0, 0, 0)], &mut leaves).expect("taken");
+    assert_eq!(tree.deviation().disks, [0, 0], "no disk is divided");
+    tree.disks = vec![by("io.weight")];
+    let [iocost, bfq] = tree.deviation().disks;
+    assert!((1_990_000..=2_000_000).contains(&iocost) && bfq == 0, "{iocost} {bfq}");
+    tree.disks = vec![by("io.bfq.weight")];
+    let [iocost, bfq] = tree.deviation().disks;
+    assert!((28_900_000..=29_000_000).contains(&bfq) && iocost == 0, "{iocost} {bfq}");
+    keep(&mut tree, &[rights(0, 0, 2), rights(0, 0, 4), rights(0, 0, 0)], &mut leaves).expect("taken");
+    assert_eq!(tree.deviation(), super::super::weights::Off::default());
 }
 
 #[test]
