@@ -18,7 +18,7 @@ done
 # which an ordinary user's path need not have.
 for pair in make:make python3:python3 perl:perl git:git gzip:gzip bzip2:bzip2 xz:xz-utils zstd:zstd openssl:openssl \
     sqlite3:sqlite3 bc:bc lua5.4:lua5.4 flac:flac stress-ng:stress-ng redis-check-rdb:redis-tools nginx:nginx \
-    apache2:apache2-bin ab:apache2-utils sysbench:sysbench lame:lame opusenc:opus-tools; do
+    apache2:apache2-bin ab:apache2-utils sysbench:sysbench lame:lame opusenc:opus-tools mke2fs:e2fsprogs; do
     PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 # What `cargo xtask paper services` runs beside these: pages in PHP, and Python's own tests.

@@ -18,10 +18,12 @@ pub(super) const QEMU: &str = "qemu-system-x86_64";
 /// A machine with nothing that was not asked for.
 pub(super) const BARE: [&str; 9] =
     ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-machine", "pc", "-cpu", "max"];
-/// What its kernel is told: the same addresses, and so the same costs, in every run; cgroups of version 2 alone. Left to itself,
+/// What its kernel is told: the same addresses, and so the same costs, in every run. Left to itself,
 /// the kernel tests its ciphers for the first seconds, in a thread that has half of the CPU meanwhile.
-pub(super) const LINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1 oops=panic nokaslr norandmaps cgroup_no_v1=all psi=1 \
+pub(super) const LINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1 oops=panic nokaslr norandmaps psi=1 \
                                random.trust_cpu=1 cryptomgr.notests";
+/// And that of one whose cgroups are of version 2 alone.
+const VERSION_TWO: &str = " cgroup_no_v1=all";
 /// And that of a machine in real time. On a busy host it finds two of its clocks apart, and patches its code for that while it
 /// runs: what qemu may take for a breakpoint. Or it waits for a timer's interrupts, has too few of them in its loop, and
 /// panics.
@@ -58,6 +60,8 @@ pub(super) struct Machine {
     pub(super) initrd: PathBuf,
     pub(super) disk_mib: Option<u32>,
     pub(super) disk_rate: Option<u64>,
+    /// Whether cgroups of version 1 can be mounted.
+    pub(super) version_one: bool,
     /// Where what it leaves in `/out` goes.
     pub(super) out: Option<PathBuf>,
     pub(super) timeout: Option<Nanos>,
@@ -104,6 +108,9 @@ impl Machine {
             }
         }
         let mut line = LINE.to_owned();
+        if !self.version_one {
+            line.push_str(VERSION_TWO);
+        }
         if self.profile == Profile::TwoCpus {
             line.push_str(REAL_TIME);
         }

@@ -57,6 +57,9 @@ pub(crate) struct MachineArgs {
     /// Let that disk move no more than so many bytes a second
     #[arg(long, value_name = "BYTES", requires = "disk")]
     disk_rate: Option<u64>,
+    /// Leave version 1 of cgroups on: its hierarchies can be mounted in the place of version 2
+    #[arg(long)]
+    version_one: bool,
     /// Put a file in, at /bin/NAME, with the libraries it needs (repeat for more)
     #[arg(long, value_name = "FILE")]
     add: Vec<PathBuf>,
@@ -195,6 +198,7 @@ fn prepare(args: &MachineArgs, job: &Job, work: &Work) -> Result<Machine> {
         initrd,
         disk_mib: args.disk,
         disk_rate: args.disk_rate,
+        version_one: args.version_one,
         out: None,
         timeout: None,
         interactive: false,

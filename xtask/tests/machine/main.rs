@@ -21,6 +21,9 @@ const DISKS: &str = "inside::disk::";
 /// Those that need two CPUs, in the same machine.
 const CPUSETS: &str = "inside::cpusets::";
 
+/// Tests that need version 1 of cgroups.
+const VERSION_ONE: &str = "inside::version_one::";
+
 /// Tests that need the scheduler of the kernel, which only clang compiles.
 const KERNEL: &str = "inside::kernel::";
 
@@ -134,6 +137,7 @@ enum Group {
     Kernel,
     KernelParts,
     KernelCpus,
+    VersionOne,
     Others,
 }
 
@@ -142,6 +146,8 @@ impl Group {
     fn of(name: &str) -> Self {
         if name.contains("disk") || name.contains("cpusets") {
             Self::Disks
+        } else if name.contains("version_one") {
+            Self::VersionOne
         } else if name.contains("kernel::cpus") {
             Self::KernelCpus
         } else if name.contains("kernel::parts") {
@@ -176,8 +182,12 @@ fn check_inside(name: &str, machine: &[&str], group: Group) {
         Group::Kernel => command.extend(["--skip", CPUS, "--skip", PARTS]),
         Group::KernelParts if wanted.is_empty() => command.push(PARTS),
         Group::KernelCpus if wanted.is_empty() => command.push(CPUS),
-        Group::Disks | Group::KernelParts | Group::KernelCpus => {}
-        Group::Others => command.extend(["--skip", DISKS, "--skip", CPUSETS, "--skip", KERNEL]),
+        Group::VersionOne if wanted.is_empty() => command.push(VERSION_ONE),
+        Group::Disks | Group::KernelParts | Group::KernelCpus | Group::VersionOne => {}
+        Group::Others => {
+            command
+                .extend([DISKS, CPUSETS, KERNEL, VERSION_ONE].iter().flat_map(|module| ["--skip", module]));
+        }
     }
     command.extend(&wanted);
     // Against what hangs: on a busy host a group of tests takes longer than a machine's ten minutes.
@@ -209,6 +219,16 @@ fn tests_inside_pass() {
     }
     let systemd: Vec<&str> = SYSTEMD.iter().flat_map(|&program| ["--add", program]).collect();
     check_inside(name, &[&["--shift", SHIFT], systemd.as_slice()].concat(), Group::Others);
+}
+
+/// On version 1 of cgroups.
+#[test]
+fn version_one_tests_inside_pass() {
+    check_inside(
+        "machine::version_one_tests_inside_pass",
+        &["--shift", SHIFT, "--version-one"],
+        Group::VersionOne,
+    );
 }
 
 /// In real time: a disk's answers come in no other.

@@ -129,18 +129,7 @@ impl Daemon {
 
     /// Kills it and its guardian, so that nobody is left to repair anything.
     pub(super) fn kill_with_its_guardian(&mut self) {
-        let all = fs::read_dir("/proc").expect("readable").flatten();
-        let pids = all.filter_map(|e| e.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
-        let guardians: Vec<Pid> = pids
-            .filter(|pid| {
-                let stat = procfs::stat(*pid).ok().flatten();
-                stat.is_some_and(|s| s.ppid == Some(self.pid()) && s.comm.as_bytes() == b"divvy-guardian")
-            })
-            .collect();
-        assert_eq!(guardians.len(), 1, "the guardian");
-        kill_process(guardians[0], Signal::STOP).expect("ours");
-        self.child.kill().expect("ours");
-        kill_process(guardians[0], Signal::KILL).expect("ours");
+        kill_with_guardian(self.pid());
         self.child.wait().expect("our child");
     }
 
@@ -150,6 +139,22 @@ impl Daemon {
         let status = self.child.wait().expect("our child");
         assert!(status.success(), "{status}\n{}", fs::read_to_string("/tmp/divvyd.log").unwrap_or_default());
     }
+}
+
+/// Kills a divvyd and its guardian, so that nobody is left to repair anything.
+pub(super) fn kill_with_guardian(divvyd: Pid) {
+    let all = fs::read_dir("/proc").expect("readable").flatten();
+    let pids = all.filter_map(|e| e.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
+    let guardians: Vec<Pid> = pids
+        .filter(|pid| {
+            let stat = procfs::stat(*pid).ok().flatten();
+            stat.is_some_and(|s| s.ppid == Some(divvyd) && s.comm.as_bytes() == b"divvy-guardian")
+        })
+        .collect();
+    assert_eq!(guardians.len(), 1, "the guardian");
+    kill_process(guardians[0], Signal::STOP).expect("ours");
+    kill_process(divvyd, Signal::KILL).expect("ours");
+    kill_process(guardians[0], Signal::KILL).expect("ours");
 }
 
 impl Drop for Daemon {

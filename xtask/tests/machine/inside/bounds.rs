@@ -79,14 +79,22 @@ fn reservation_share_and_limit_hold_together() {
     let waited: f64 = waited.and_then(|text| text.split(' ').next()?.parse().ok()).expect(&wide);
     assert!(waited > 50.0, "{wide}");
     // Too much promised: nothing changes.
+    let all = || both.iter().map(at).collect::<Vec<_>>();
+    let before = all();
     for (options, code, why) in [
         (
-            ["--reserve", "cpu:90%"],
+            &["--reserve", "cpu:90%"][..],
             9,
             "90 % of the CPUs cannot be reserved: 40 % are already, and 95 % can be",
         ),
-        (["--reserve", "memory:100G"], 2, "is more than the limit of"),
-        (["--limit", "cpu:5%"], 2, "a reservation of 10 % of 1 CPUs is more than the limit"),
+        (&["--reserve", "memory:100G"], 2, "is more than the limit of"),
+        // 48 MiB are the first one's.
+        (
+            &["--limit", "memory:none", "--reserve", "memory:100G"],
+            9,
+            "102400 MiB of memory cannot be reserved: 48 MiB are already, and ",
+        ),
+        (&["--limit", "cpu:5%"], 2, "a reservation of 10 % of 1 CPUs is more than the limit"),
     ] {
         let done = output(daemon.divvy(&["set", "second"]).args(options));
         let said = String::from_utf8_lossy(&done.stderr);
@@ -95,6 +103,7 @@ fn reservation_share_and_limit_hold_together() {
             "{options:?}: {}: {said}",
             done.status
         );
+        assert_eq!(all(), before, "{options:?}");
     }
     check_success(&mut daemon.divvy(&["set", "second", "--limit", "memory:none", "--reserve", "cpu:none"]));
     check_success(&mut daemon.divvy(&[

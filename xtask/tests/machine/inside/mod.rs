@@ -8,6 +8,7 @@ mod everything;
 mod kernel;
 mod room;
 mod systemd;
+mod version_one;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

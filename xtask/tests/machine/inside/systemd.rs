@@ -15,7 +15,9 @@ use divvy_linux::cgroup::room::Cgroup;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use super::backend::{Daemon, check_parts, check_success, dirs, eventually, output, used};
+use super::backend::{
+    Daemon, check_parts, check_success, dirs, eventually, kill_with_guardian, output, used,
+};
 use super::{Group, ROOT, SPIN};
 use crate::page;
 
@@ -341,6 +343,47 @@ fn nothing_is_left_of_a_scope_whose_divvyd_was_killed() {
         runs.iter_mut().for_each(Spinner::end);
         eventually("systemd to remove the empty scope", || (login.scopes() == 0).then_some(()));
     }
+}
+
+/// The unit that comes with divvy, as a service of hers. Killed with its guardian it leaves its cgroup divided, where nobody can be
+/// started: it is taken apart beside that, and then divvyd starts anew.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn the_service_starts_anew_after_it_was_killed_with_its_guardian() {
+    const UNIT: &str = include_str!("../../../../dist/systemd/divvyd.service");
+    let login = Login::new();
+    let of_hers =
+        |line: &str| line.replace("/usr/local/bin/", "/bin/").replace("--system", "--user --backend cgroup");
+    let kept = ["Exec", "Restart", "KillMode=", "Delegate="];
+    let lines = UNIT.lines().filter(|line| kept.iter().any(|key| line.starts_with(key))).map(of_hers);
+    let lines: Vec<String> = lines.collect();
+    assert!(lines.len() >= 6, "{lines:?}");
+    let text = format!("[Unit]\nDefaultDependencies=no\n[Service]\n{}\n", lines.join("\n"));
+    fs::write(format!("{HOME}/.config/systemd/user/divvyd.service"), text).expect("written");
+    check_success(&mut login.command("systemctl --user daemon-reload && systemctl --user start divvyd"));
+    let pid = || {
+        let told = check_success(&mut login.command("systemctl --user show -P MainPID divvyd"));
+        told.lines().next().and_then(|line| Pid::from_raw(line.parse().ok()?))
+    };
+    let mut run = login.start(&["divvy", "run", "--", "sh", "-c", SPIN]);
+    let in_leaf = || spinners().iter().any(|dir| dir.ends_with("p0"));
+    eventually("the client", || in_leaf().then_some(()));
+    let before = pid().expect("it runs");
+    kill_with_guardian(before);
+    eventually("another divvyd", || pid().filter(|now| *now != before));
+    let slice = login.slice.join(format!("user@{ALICE}.service/app.slice"));
+    let service = slice.join("divvyd.service");
+    let trees =
+        || [&slice, &service].map(|dir| dirs(dir, "divvy-")).into_iter().flatten().collect::<Vec<_>>();
+    let of_before = |dir: &PathBuf| dir.to_string_lossy().contains(&format!("/divvy-{before}-"));
+    assert!(!trees().iter().any(of_before), "{:?}", trees());
+    assert_eq!(spinners(), [service.as_path()], "it runs on where its divvyd was");
+    check_success(&mut login.command("divvy run -- true"));
+    assert_eq!(login.backend().0, "cgroup");
+    run.end();
+    check_success(&mut login.command("systemctl --user stop divvyd"));
+    eventually("systemd to remove the empty service", || (!service.exists()).then_some(()));
+    assert!(dirs(&slice, "divvy-").is_empty());
 }
 
 /// Her divvyd as `divvy share`: by signals, where nobody gives it a scope. One that has a scope divides on, and tells who is not moved.
