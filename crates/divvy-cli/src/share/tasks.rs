@@ -264,7 +264,8 @@ fn find<'a>(tasks: &'a mut [Task], option: &str, name: &str) -> Result<&'a mut T
 fn from_word(word: &str) -> Result<Task, Failure> {
     let quoted = format!("'{}'", first_line(word));
     let Some((share, command)) = word.split_once(':') else {
-        return Err(usage(format!("{quoted}: no share; write SHARE:COMMAND, as in 2:'make -j4'")));
+        let lacks = if word.trim().parse::<u64>().is_ok() { "a share and no command" } else { "no share" };
+        return Err(usage(format!("{quoted}: {lacks}; write SHARE:COMMAND, as in 2:'make -j4'")));
     };
     let (name, share) = match share.rsplit_once('=') {
         Some((name, share)) => (Some(name.trim()), share),
@@ -514,6 +515,7 @@ mod tests {
     #[test]
     fn words_that_cannot_be_used_are_named_with_their_fix() {
         let rows = [
+            ("2", "'2': a share and no command; write SHARE:COMMAND, as in 2:'make -j4'"),
             ("sleep 1", "'sleep 1': no share; write SHARE:COMMAND, as in 2:'make -j4'"),
             ("0:true", "'0:true': share 0: a share is a whole number from 1 to 1000000"),
             ("-3:true", "'-3:true': share -3: a share is a whole number from 1 to 1000000"),

@@ -4,19 +4,14 @@ use divvy_policy::{Kind, PolicyInfo};
 use serde_json::{Value, json};
 
 use super::args::PoliciesArgs;
-use super::source::usage;
-use crate::{Code, Failure, nearest, print};
+use super::source::{no_policy, usage};
+use crate::{Code, Failure, print};
 
 pub(crate) fn run(args: &PoliciesArgs) -> Result<Code, Failure> {
     let infos: Vec<&PolicyInfo> = match &args.name {
         None => divvy_sim::policies::all().collect(),
         Some(name) => {
-            let known = || divvy_sim::policies::all().map(|info| info.name).collect::<Vec<_>>().join(", ");
-            let info = divvy_sim::policies::find(name);
-            vec![info.ok_or_else(|| {
-                let hint = nearest::hint(name, divvy_sim::policies::all().map(|info| info.name));
-                usage(format!("no policy is called \"{name}\", expected one of {}{hint}", known()))
-            })?]
+            vec![divvy_sim::policies::find(name).ok_or_else(|| usage(no_policy(name)))?]
         }
     };
     if args.json {

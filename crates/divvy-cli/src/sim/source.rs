@@ -136,12 +136,23 @@ pub(super) fn usage(text: impl std::fmt::Display) -> Failure {
 pub(super) fn parse_policy(text: &str) -> Result<PolicySpec, Failure> {
     let policy: PolicySpec = text.parse().map_err(|error: String| usage(format!("--policy: {error}")))?;
     let name = &policy.name;
-    match nearest::hint(name, divvy_sim::policies::all().map(|info| info.name)) {
-        hint if divvy_sim::policies::find(name).is_none() && !hint.is_empty() => {
-            Err(usage(format!("--policy: no policy is called \"{name}\"{hint}")))
+    if divvy_sim::policies::find(name).is_some() {
+        return Ok(policy);
+    }
+    Err(usage(format!("--policy: {}", no_policy(name))))
+}
+
+/// What is said of a name that is no policy's: one that is like it, or all.
+pub(super) fn no_policy(name: &str) -> String {
+    let all = || divvy_sim::policies::all().map(|info| info.name);
+    match nearest::hint(name, all()) {
+        hint if hint.is_empty() => {
+            format!(
+                "no policy is called \"{name}\", expected one of {}",
+                all().collect::<Vec<_>>().join(", ")
+            )
         }
-        // Where none is like it, all are listed when the scenario is checked.
-        _ => Ok(policy),
+        hint => format!("no policy is called \"{name}\"{hint}"),
     }
 }
 

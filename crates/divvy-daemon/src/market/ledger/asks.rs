@@ -305,12 +305,25 @@ impl Work<'_> {
                     return Err(unexpected());
                 };
                 self.charge(Charge::Currency(made));
+                self.name_after(made, client);
                 made
             }
         };
         self.leave_only(client, currency, from, resource)?;
         let view = self.currency(currency)?;
         Ok(Said::ChangedCurrency(self.changed(view)))
+    }
+
+    /// Calls what `nice` has made for a client after it (`build-nice`). Where its owner has something of that name its id has to do.
+    fn name_after(&mut self, made: CurrencyId, client: CurrencyId) {
+        let Some(name) = self.ledger.named.get(&client).map(|name| format!("{}-nice", name.name)) else {
+            return;
+        };
+        let Some(uid) = self.ledger.market.currency(made).map(|view| view.broker.owner) else { return };
+        let free = !super::site::is_reserved(&name) && self.check_currency_name(&name).is_ok();
+        if free && self.check_free(&name, uid).is_ok() {
+            self.note(Step::Name { currency: made, uid, name });
+        }
     }
 
     /// Takes from a client all tickets of `resource` that come of `from`, by `nice` or at once, but those of `kept`.
@@ -347,6 +360,13 @@ impl Work<'_> {
             let text = format!("{} holds no cpu ticket that could be changed", self.name(client));
             return Err(Refusal::new(ErrorCode::Refused, text, "fund it: `divvy fund`"));
         };
+        let market = &self.ledger.market;
+        let origin = market.currency(ticket.issuer).and_then(|issuer| issuer.niced_from);
+        if origin.and_then(|from| market.niced(client, from, Resource::Cpu)) == Some(ticket.issuer) {
+            let (name, issuer) = (self.name(client), self.name(ticket.issuer));
+            let text = format!("{name} is nice: all that {issuer} has is its, and no share changes that");
+            return Err(Refusal::new(ErrorCode::Refused, text, format!("`divvy nice {name} AMOUNT`")));
+        }
         self.op(Op::SetAmount { ticket: ticket.id, amount: n })?;
         Ok(Said::Done)
     }

@@ -104,6 +104,7 @@ fn nice_takes_a_part_and_gives_it_back() {
     assert_eq!(bench.code(BOB, elsewhere), ErrorCode::NoSuchCurrency, "bob has no currency yet");
     let Ok(Said::ChangedCurrency(made)) = bench.ask(ALICE, nice(100)) else { panic!() };
     assert_eq!(made.result.niced_from.as_deref(), Some("alice"));
+    assert_eq!(made.result.name, "alice/job-nice");
     assert_eq!((bench.value("alice/job"), bench.value("alice")), ("100".to_owned(), "900".to_owned()));
     // Another amount is not one more: the same currency has it.
     for (amount, left) in [(1, "999"), (1, "999"), (1000, "0"), (300, "700"), (100, "900")] {
@@ -117,8 +118,13 @@ fn nice_takes_a_part_and_gives_it_back() {
     bench.ask(ALICE, fund("job", "alice", 7)).unwrap();
     bench.ask(ALICE, nice(100)).unwrap();
     assert_eq!((bench.value("alice/job"), bench.value("alice")), ("100".to_owned(), "900".to_owned()));
+    let set = |client, amount| Ask::SetShare { client, amount };
+    assert_eq!(bench.code(ALICE, set(job.currency, 5)), ErrorCode::Refused, "it would change nothing");
     let child = bench.admit_child(ALICE, "child", 100, Some(job.currency));
     assert_eq!(bench.value("alice/child"), "50", "children share it");
+    bench.ask(ALICE, set(child.currency, 300)).unwrap();
+    assert_eq!(bench.value("alice/child"), "75", "of what they share");
+    bench.ask(ALICE, set(child.currency, 100)).unwrap();
     // One of them alone leaves the other what they had.
     let alone = NewNice { client: "child".to_owned(), from: None, resource: None, amount: 10 };
     bench.ask(ALICE, Ask::Nice(alone)).unwrap();
@@ -128,4 +134,10 @@ fn nice_takes_a_part_and_gives_it_back() {
     bench.ask(ALICE, Ask::Leave { client: job.currency }).unwrap();
     assert_eq!(bench.value("alice"), "1000");
     assert_eq!(bench.code(ALICE, Ask::Currency(made.result.id)), ErrorCode::NoSuchCurrency);
+    // What is called so already keeps its name.
+    for name in ["job-nice", "job"] {
+        bench.admit(ALICE, name, 1);
+    }
+    let Ok(Said::ChangedCurrency(second)) = bench.ask(ALICE, nice(100)) else { panic!() };
+    assert_eq!(second.result.name, second.result.id);
 }
