@@ -119,7 +119,13 @@ fn who_loses_all_tickets_has_nothing_while_others_compete() {
         });
     };
     told([2.0 / 3.0, 1.0 / 6.0, 1.0 / 6.0]);
-    fair.must(bob_uid(), &format!("unfund one --from {bob}"));
+    let taken = fair.run(bob_uid(), &format!("unfund one --from {bob}"));
+    let one = format!("{}/one", bob_uid());
+    let warning = format!(
+        "divvy: warning: {one} has no ticket of cpu any more, and nothing while others compete: divvy fund {one} AMOUNT \
+         --from CURRENCY --resource cpu"
+    );
+    assert_eq!((taken.code, taken.stderr.trim_end()), (Some(0), warning.as_str()));
     told([2.0 / 3.0, 0.0, 1.0 / 3.0]);
     // It comes back with what it is given, and has all where nobody else wants any.
     fair.must(bob_uid(), &format!("fund one --from {bob} 1"));
