@@ -79,6 +79,7 @@ impl Scheduler {
     ) -> Result<Answer, Refusal> {
         let share = parse_share(new.share)?;
         let limit = new.limit_ppm.map(parse_limit).transpose()?.flatten();
+        self.mend_cgroups(None);
         self.check_bounds(None, limit, new.bounds)?;
         let added = self.add_unlimited(new, share, who, admitted)?;
         let Answer::Added(client) = &added else { return Ok(added) };

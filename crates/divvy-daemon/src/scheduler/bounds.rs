@@ -7,7 +7,7 @@
 //! In a market reservations are its hard tickets, and only limits and CPUs are kept here.
 
 use divvy_linux::CpuMask;
-use divvy_linux::cgroup::{Ceilings, Due, NotKept, Rights};
+use divvy_linux::cgroup::{Ceilings, Check, Due, NotKept, Rights};
 use divvy_policy::{ClientId, CpuLimit};
 
 use super::{Scheduler, parse_share, system};
@@ -320,14 +320,31 @@ impl Scheduler {
     /// Sets the limits of clients whose cgroups had to be made anew.
     pub(super) fn bound_remade(&mut self) {
         for client in self.engine.host_mut().take_remade() {
-            let Some(entry) = self.book.entry(client) else { continue };
-            let to = entry.bounds;
-            let limit = self.engine.ledger().clients()[client.index()].limit;
-            let bounded = self.bound_by_kernel_or_gate(client, Bounds::default(), to);
-            let limited = limit.map_or(Ok(()), |limit| self.set_limit(client, Some(limit)));
-            if let Err(refusal) = bounded.and(limited) {
-                crate::say(format_args!("client {}: its limits: {}", client.0, refusal.message));
-            }
+            self.bound_anew(client);
+        }
+        if self.engine.host_mut().take_forgotten() {
+            crate::say("somebody has changed the cgroups of clients underneath: all is written anew");
+            let all: Vec<ClientId> = self.book.entries().map(|(client, _)| client).collect();
+            all.into_iter().for_each(|client| self.bound_anew(client));
+        }
+    }
+
+    /// Sets a client's limits in a cgroup that has none.
+    fn bound_anew(&mut self, client: ClientId) {
+        let Some(entry) = self.book.entry(client) else { return };
+        let to = entry.bounds;
+        let limit = self.engine.ledger().clients()[client.index()].limit;
+        let bounded = self.bound_by_kernel_or_gate(client, Bounds::default(), to);
+        let limited = limit.map_or(Ok(()), |limit| self.set_limit(client, Some(limit)));
+        if let Err(refusal) = bounded.and(limited) {
+            crate::say(format_args!("client {}: its limits: {}", client.0, refusal.message));
+        }
+    }
+
+    /// Has the cgroups be what they are to be before a client comes, or is to have other bounds: somebody may have changed them.
+    pub(super) fn mend_cgroups(&mut self, client: Option<ClientId>) {
+        if self.follows && self.engine.host_mut().look_underneath(client) {
+            self.write_weights(Check::Nothing);
         }
     }
 

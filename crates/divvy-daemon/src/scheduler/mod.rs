@@ -300,7 +300,7 @@ impl Scheduler {
         self.weights.budget.pay(now, clock::own_thread_cpu().saturating_sub(begun), self.book.len());
     }
 
-    fn write_weights(&mut self, check: Check) {
+    pub(super) fn write_weights(&mut self, check: Check) {
         self.weights.stale = false;
         let owed = std::mem::take(&mut self.weights.owed).into_iter();
         let present = owed.filter(|&client| self.book.entry(client).is_some());
@@ -509,6 +509,7 @@ impl Scheduler {
         let share = change.share.map(parse_share).transpose()?;
         let limit = change.limit_ppm.map(parse_limit).transpose()?;
         let had = self.engine.ledger().clients()[client.index()].limit;
+        self.mend_cgroups(Some(client));
         self.check_bounds(Some(client), limit.unwrap_or(had), change.bounds)?;
         if let Some(share) = share.filter(|_| self.system.is_none()) {
             self.check_cycle(share, Some(client))?;
@@ -715,6 +716,9 @@ fn system(e: divvy_linux::Error) -> Refusal {
         e => match e.errno() {
             Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
                 (ErrorCode::Busy, "raise the limit of open files (ulimit -n) and start divvyd anew")
+            }
+            Some(rustix::io::Errno::AGAIN) if matches!(e, Error::System { operation: "make cgroup", .. }) => {
+                (ErrorCode::Busy, "raise cgroup.max.descendants or cgroup.max.depth of the cgroups around it")
             }
             Some(rustix::io::Errno::AGAIN) => (ErrorCode::Busy, "raise the limit of processes (ulimit -u)"),
             Some(rustix::io::Errno::SRCH) => (ErrorCode::NoSuchProcess, "see `ps`"),

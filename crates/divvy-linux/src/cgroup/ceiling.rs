@@ -45,23 +45,38 @@ fn limit(bytes: Option<u64>) -> Limit {
     bytes.map_or(Limit::Max, Limit::At)
 }
 
+/// Why a file of a controller was not written: somebody may have switched that off, so that there is none.
+fn without(leaf: &Leaf, controller: Controller, e: Error) -> NotKept {
+    if e.errno() == Some(Errno::NOENT) && leaf.is_there() {
+        let dir = leaf.dir.display();
+        return NotKept::Missing(format!(
+            "{dir} has no {controller} controller: put it on in the cgroups around it (+{controller} in cgroup.subtree_control)"
+        ));
+    }
+    NotKept::Failed(e)
+}
+
 impl Tree {
     /// Bounds what is in `leaf`, where that is another bound than `before`.
     ///
     /// # Errors
     /// [`NotKept`]; what was bounded before the failure stays so.
-    pub(crate) fn bound(&self, leaf: &Leaf, before: Ceilings, to: Ceilings) -> Result<(), NotKept> {
+    pub(crate) fn bound(&self, leaf: &mut Leaf, before: Ceilings, to: Ceilings) -> Result<(), NotKept> {
         if before.cpus != to.cpus {
             self.check_offered(Controller::Cpuset)?;
             self.keep_to(leaf, to.cpus)?;
+            leaf.ceilings.cpus = to.cpus;
         }
         if before.memory != to.memory {
             self.check_offered(Controller::Memory)?;
-            self.write(&leaf.dir.join(MEMORY_MAX.name()), &limit(to.memory).spell())?;
+            let done = self.write(&leaf.dir.join(MEMORY_MAX.name()), &limit(to.memory).spell());
+            done.map_err(|e| without(leaf, Controller::Memory, e))?;
+            leaf.ceilings.memory = to.memory;
         }
         if before.disk != to.disk {
             self.check_offered(Controller::Io)?;
             self.bound_disks(leaf, before.disk, to.disk, Path::new("/sys"))?;
+            leaf.ceilings.disk = to.disk;
         }
         Ok(())
     }
@@ -116,7 +131,7 @@ impl Tree {
                     disk.name
                 )));
             }
-            return Err(e.into());
+            return Err(without(leaf, Controller::Io, e));
         }
         if !bounded.is_empty() || to.is_none() {
             return Ok(());

@@ -9,6 +9,7 @@ use divvy_policy::Nanos;
 use rustix::io::Errno;
 
 use super::brake::{Brake, Braked};
+use super::ceiling::Ceilings;
 use super::rights::Given;
 use super::tree::failed;
 use super::users::Due;
@@ -20,6 +21,8 @@ pub(crate) struct Leaf {
     /// Its client's number.
     pub(crate) client: usize,
     pub(super) dir: PathBuf,
+    /// The cgroup's number: another one of the same name has another.
+    pub(super) inode: u64,
     /// What it is to have.
     pub(super) due: Due,
     /// What keeps its processes from running.
@@ -35,6 +38,8 @@ pub(crate) struct Leaf {
     pub(super) weight: u64,
     /// What it was given of memory and disks.
     pub(super) given: Given,
+    /// What it may not exceed, as the kernel was told.
+    pub(super) ceilings: Ceilings,
     /// Cgroups in it for those that ran before, by where they were.
     pub(super) parts: Vec<(PathBuf, PathBuf)>,
     /// Whether it was told that a process could not be moved.

@@ -24,6 +24,7 @@ pub mod room;
 pub(crate) mod scope;
 mod survey;
 mod tree;
+mod upkeep;
 mod users;
 mod weights;
 
@@ -40,6 +41,7 @@ pub use scope::Lifetime;
 pub(crate) use survey::FIX;
 pub use survey::{Enable, Ground, Hierarchy, Survey};
 pub(crate) use tree::Tree;
+pub(crate) use upkeep::Whose;
 pub(crate) use users::WithLeaves;
 pub use users::{Check, Due};
 pub use weights::{DEVIATION_WARN_PPM, Knob, Off, Weights, scale};

@@ -18,8 +18,11 @@ use super::room::Controller;
 pub(crate) const PATH_MAX: usize = 1400;
 /// A leaf whose processes make others while they are moved is looked at this often.
 const MOVES_MAX: u32 = 64;
-/// Cgroups that a client's own processes have made in its leaf are removed to this depth: each level takes some KiB of the stack.
+/// To this depth all cgroups that a client's own processes have made in its leaf are emptied before any is removed: each level takes
+/// some KiB of the stack. Below it they go one by one.
 const DEPTH_MAX: u32 = 32;
+/// A leaf in which cgroups are made while it is taken apart is looked at this often.
+const ROUNDS_MAX: u32 = 8;
 /// The file that puts a leaf behind the others.
 const IDLE: &CStr = c"cpu.idle";
 /// The file that moves.
@@ -285,22 +288,44 @@ fn take_apart(
 ) -> Result<(), Errno> {
     let mut failed = None;
     let listed = each_leaf(around, |name| {
-        let emptied = home.and_then(|home| {
+        let mut empty_it = || {
+            let home = home?;
             if is_user(name) {
                 let user = rustix::fs::openat(around, name, DIRECTORY, Mode::empty())?;
                 take_apart(user.as_fd(), Ok(home), removed)
             } else {
                 empty(around, name, home, removed)
             }
-        });
-        match remove(around, name) {
+        };
+        let done = empty_and_remove(around, name, &mut empty_it);
+        match done {
             Ok(()) => *removed += 1,
             Err(e) => {
-                failed.get_or_insert(emptied.err().unwrap_or(e));
+                failed.get_or_insert(e);
             }
         }
     });
     failed.map_or(listed, Err)
+}
+
+/// Removes a leaf that `empty` empties, once more where somebody makes cgroups in it meanwhile.
+fn empty_and_remove(
+    around: BorrowedFd<'_>,
+    name: &CStr,
+    empty: &mut dyn FnMut() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let mut round = 0;
+    loop {
+        let emptied = empty();
+        let e = match remove(around, name) {
+            Ok(()) => return Ok(()),
+            Err(e) => emptied.err().unwrap_or(e),
+        };
+        round += 1;
+        if e != Errno::BUSY || round >= ROUNDS_MAX {
+            return Err(e);
+        }
+    }
 }
 
 /// Takes one leaf of a tree apart, whoever is in it.
@@ -311,12 +336,7 @@ pub(crate) fn dissolve_leaf(tree: &TreeImage, name: &CStr) -> Result<(), Errno> 
         Err(e) => return Err(e),
     }
     let home = open_procs(tree.home.as_c_str())?;
-    match empty(root.as_fd(), name, home.as_fd(), &mut 0) {
-        // Somebody else has removed it.
-        Err(Errno::NOENT | Errno::NODEV) => Ok(()),
-        Err(e) => Err(e),
-        Ok(()) => remove(root.as_fd(), name),
-    }
+    empty_and_remove(root.as_fd(), name, &mut || empty(root.as_fd(), name, home.as_fd(), &mut 0))
 }
 
 fn open_procs(dir: &CStr) -> Result<OwnedFd, Errno> {
@@ -328,7 +348,8 @@ fn open_procs(dir: &CStr) -> Result<OwnedFd, Errno> {
 /// The parts are removed and counted, with what is in them.
 fn empty(root: BorrowedFd<'_>, name: &CStr, home: BorrowedFd<'_>, removed: &mut u32) -> Result<(), Errno> {
     let leaf = rustix::fs::openat(root, name, DIRECTORY, Mode::empty())?;
-    let mut failed = Ok(());
+    // With them go the threads that they have in cgroups of threads below.
+    let mut failed = move_all(root, name, home);
     each_leaf(leaf.as_fd(), |part| {
         let back = home_of(leaf.as_fd(), part).and_then(|path| open_procs(path.as_c_str()).ok());
         let mut moved = |to| clear(leaf.as_fd(), part, to, DEPTH_MAX, removed);
@@ -341,8 +362,7 @@ fn empty(root: BorrowedFd<'_>, name: &CStr, home: BorrowedFd<'_>, removed: &mut 
             Err(e) => failed = Err(e),
         }
     })?;
-    failed?;
-    move_all(root, name, home)
+    failed.and(move_all(root, name, home))
 }
 
 /// Moves every process of a part, and of the cgroups that its own processes have made in it, which are removed and counted.
@@ -354,17 +374,53 @@ fn clear(
     removed: &mut u32,
 ) -> Result<(), Errno> {
     let part = rustix::fs::openat(around, name, DIRECTORY, Mode::empty())?;
+    // First those in it: of a part that has cgroups of threads the processes are its own, wherever their threads are.
+    let moved = move_all(around, name, to);
     let mut failed = Ok(());
     each_leaf(part.as_fd(), |inner| {
-        let deeper = depth.checked_sub(1).ok_or(Errno::LOOP);
-        let moved = deeper.and_then(|depth| clear(part.as_fd(), inner, to, depth, removed));
-        match moved.and_then(|()| remove(part.as_fd(), inner)) {
+        let cleared = match depth.checked_sub(1) {
+            Some(depth) => clear(part.as_fd(), inner, to, depth, removed),
+            None => clear_one_by_one(part.as_fd(), inner, to, removed),
+        };
+        match cleared.and_then(|()| remove(part.as_fd(), inner)) {
             Ok(()) => *removed += 1,
             Err(e) => failed = Err(e),
         }
     })?;
-    failed?;
-    move_all(around, name, to)
+    failed.and(moved)
+}
+
+/// As [`clear`], to any depth, by going down to the last cgroup again and again. One that stays ends it.
+fn clear_one_by_one(
+    around: BorrowedFd<'_>,
+    name: &CStr,
+    to: BorrowedFd<'_>,
+    removed: &mut u32,
+) -> Result<(), Errno> {
+    move_all(around, name, to)?;
+    loop {
+        let mut parent = rustix::fs::openat(around, name, DIRECTORY, Mode::empty())?;
+        let Some(mut last) = first_leaf(parent.as_fd())? else { return Ok(()) };
+        loop {
+            move_all(parent.as_fd(), last.as_c_str(), to)?;
+            let there = rustix::fs::openat(&parent, last.as_c_str(), DIRECTORY, Mode::empty())?;
+            let Some(next) = first_leaf(there.as_fd())? else { break };
+            (parent, last) = (there, next);
+        }
+        remove(parent.as_fd(), last.as_c_str())?;
+        *removed += 1;
+    }
+}
+
+/// The name of some subdirectory of `dir`.
+fn first_leaf(dir: BorrowedFd<'_>) -> Result<Option<FixedPath>, Errno> {
+    let mut first = None;
+    each_leaf(dir, |name| {
+        if first.is_none() {
+            first = FixedPath::new(name.to_bytes());
+        }
+    })?;
+    Ok(first)
 }
 
 /// Where the processes of a leaf's part were before, if that was noted.
@@ -422,6 +478,8 @@ fn each_number(leaf: BorrowedFd<'_>, mut each: impl FnMut(&[u8])) -> Result<(), 
             Ok(0) => return Ok(()),
             Ok(read) => read,
             Err(Errno::INTR) => continue,
+            // A cgroup of threads: their processes are those of one around it.
+            Err(Errno::OPNOTSUPP) => return Ok(()),
             Err(e) => return Err(e),
         };
         for &byte in buffer.iter().take(read) {

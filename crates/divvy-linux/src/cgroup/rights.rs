@@ -58,19 +58,27 @@ pub struct Rights {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Given {
     /// `memory.min`, bytes.
-    min: u64,
+    pub(super) min: u64,
     /// `memory.low`, bytes.
-    low: u64,
+    pub(super) low: u64,
     /// `io.weight` and `io.bfq.weight`; 0 for the kernel's own.
-    weights: [u64; 2],
+    pub(super) weights: [u64; 2],
     /// The memory that can be had, of a tree's root.
     memory: u64,
+    /// The files may say something else by now.
+    pub(super) stale: bool,
 }
 
 impl Given {
     /// Bytes of memory that are kept for a leaf.
     pub(super) const fn kept(&self) -> u64 {
         if self.low > self.min { self.low } else { self.min }
+    }
+
+    /// All is to be written, whatever was.
+    pub(super) const fn forget(&mut self) {
+        self.stale = true;
+        self.weights = [0; 2];
     }
 }
 
@@ -372,14 +380,15 @@ impl Tree {
 
     /// Writes what is another than was given.
     fn protect(&self, dir: &Path, given: &mut Given, (min, low): (u64, u64)) -> Result<()> {
-        if given.min != min {
+        if given.stale || given.min != min {
             self.write(&dir.join(MEMORY_MIN.name()), &min.to_string())?;
             given.min = min;
         }
-        if given.low != low {
+        if given.stale || given.low != low {
             self.write(&dir.join(MEMORY_LOW.name()), &low.to_string())?;
             given.low = low;
         }
+        given.stale = false;
         Ok(())
     }
 

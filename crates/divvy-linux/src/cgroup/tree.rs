@@ -14,6 +14,7 @@ use divvy_policy::gate::limited::WINDOW;
 use rustix::io::Errno;
 
 use super::brake::Brake;
+use super::ceiling::Ceilings;
 use super::choose::Means;
 use super::disks::Disk;
 use super::files::{Files, Real};
@@ -23,6 +24,7 @@ use super::raw::{self, FixedPath, SwitchedOn, TreeImage, Undone};
 use super::rights::{Given, Offers};
 use super::room::{CPU_MAX, Controller, Limit};
 use super::survey::{Enable, FIX, Ground};
+use super::upkeep::Upkeep;
 use super::users::{Due, Stale, UserCgroup};
 use super::weights::Off;
 use crate::guard::{Table, TreeCells};
@@ -81,6 +83,9 @@ pub(crate) struct Tree {
     pub(super) disks: Vec<Disk>,
     /// Others have come since limits of disks were last written.
     pub(super) disks_came: bool,
+    /// For how many CPUs it was made.
+    pub(super) cpus: usize,
+    pub(super) upkeep: Upkeep,
     /// The tree that freezes, where that is in another hierarchy: each leaf has one there, too.
     second: Option<Box<Tree>>,
     /// Who moves those whom we may not.
@@ -192,6 +197,8 @@ impl Tree {
             off: Off::default(),
             disks: Vec::new(),
             disks_came: false,
+            cpus: 1,
+            upkeep: Upkeep::default(),
             second: None,
             migrator,
         }
@@ -228,7 +235,7 @@ impl Tree {
     /// [`Error::System`] or [`Error::Permission`]; drop the tree then.
     pub(crate) fn make(&mut self, cpus: usize) -> Result<()> {
         self.files.make(&self.root).map_err(|e| failed("make cgroup", &self.root, e))?;
-        self.made = true;
+        (self.made, self.cpus) = (true, cpus);
         self.inode = std::fs::metadata(&self.root).map_or(0, |m| m.ino());
         if self.purpose.is_apart() {
             return Ok(());
@@ -243,27 +250,36 @@ impl Tree {
             }
         }
         if self.ground.knob == super::Knob::Weight {
-            if self.ground.enable != Enable::Nothing {
-                self.enabled = self.enabled.with(Controller::Cpu);
-                self.write(&self.ground.dir.join("cgroup.subtree_control"), "+cpu")?;
-            }
-            self.write(&self.root.join("cgroup.subtree_control"), "+cpu")?;
+            self.put_cpu_on()?;
         }
         for controller in [Controller::Memory, Controller::Io, Controller::Cpuset] {
             self.put_on(controller);
         }
+        self.weigh_ours()
+    }
+
+    pub(super) fn put_cpu_on(&mut self) -> Result<()> {
+        if self.ground.enable != Enable::Nothing {
+            self.enabled = self.enabled.with(Controller::Cpu);
+            self.write(&self.ground.dir.join("cgroup.subtree_control"), "+cpu")?;
+        }
+        self.write(&self.root.join("cgroup.subtree_control"), "+cpu")
+    }
+
+    /// Has all of us weigh what we are to, beside strangers.
+    pub(super) fn weigh_ours(&self) -> Result<()> {
         let (_, high) = self.ground.knob.range();
         if self.ground.enable == Enable::MoveAndControl {
             // Beside us are leaves, of which the largest has as much: with an ordinary weight we would not be heard.
             self.weigh(&self.root.join("self"), high)?;
         }
-        let weight = self.ground.knob.ordinary().saturating_mul(cpus.max(1) as u64).min(high);
+        let weight = self.ground.knob.ordinary().saturating_mul(self.cpus.max(1) as u64).min(high);
         self.weigh(&self.root, weight)
     }
 
     /// Puts a controller on for the leaves, where it can be had. Where it is refused after all, that is what there is to
     /// tell of it: CPU time is divided all the same.
-    fn put_on(&mut self, controller: Controller) {
+    pub(super) fn put_on(&mut self, controller: Controller) {
         let Some(around) = self.offers.wanted(controller) else { return };
         let text = format!("+{controller}");
         if around {
@@ -371,9 +387,11 @@ impl Tree {
             super::Knob::Shares => None,
         };
         let (dir, given, due) = (dir.to_owned(), Given::default(), Due::default());
+        let inode = std::fs::metadata(&dir).map_or(0, |m| m.ino());
         Ok(Leaf {
             client,
             dir,
+            inode,
             due,
             hold,
             freeze,
@@ -382,6 +400,7 @@ impl Tree {
             usage,
             weight,
             given,
+            ceilings: Ceilings::default(),
             parts: Vec::new(),
             told: false,
             user: None,

@@ -15,6 +15,7 @@ use super::leaf::{Leaf, is_gone};
 use super::rights::{DISK_WEIGHTS, Given, Rights};
 use super::room::Controller;
 use super::tree::{Tree, failed};
+use super::upkeep::Whose;
 use super::weights::{Knob, Off, scale};
 use crate::Result;
 
@@ -66,7 +67,7 @@ pub(super) struct Sum {
 #[derive(Debug)]
 pub(super) struct UserCgroup {
     pub(super) dir: PathBuf,
-    weight: u64,
+    pub(super) weight: u64,
     /// What it was given of memory and disks: what its leaves have together.
     pub(super) given: Given,
     pub(super) sum: Sum,
@@ -84,7 +85,7 @@ pub(super) struct Stale {
     /// Clients with a leaf in the root.
     in_root: BTreeSet<usize>,
     /// Somebody has removed a leaf.
-    lost: bool,
+    pub(super) lost: bool,
     /// Clients whose leaves somebody had removed, and that are made anew: nobody is in them, and they have no limits yet.
     remade: Vec<usize>,
 }
@@ -211,6 +212,18 @@ impl Tree {
         self.note_stale(leaf.user);
     }
 
+    /// The same of all.
+    pub(super) fn note_lost_all(&mut self) {
+        self.stale.lost = true;
+        self.note_all_stale();
+    }
+
+    /// All clients that have a leaf.
+    pub(super) fn clients_with_leaves(&self) -> Vec<usize> {
+        let of_users = self.users.values().flat_map(|around| &around.clients);
+        of_users.chain(&self.stale.in_root).copied().collect()
+    }
+
     /// All leaves are to be looked at.
     pub(super) fn note_all_stale(&mut self) {
         self.stale.users.extend(self.users.keys());
@@ -246,6 +259,7 @@ impl Tree {
         if check == Check::Machine {
             self.look_at_memory();
             self.look_at_disks(Path::new("/sys"));
+            self.look_underneath(Whose::Next, clients)?;
         }
         let mut leaves = Vec::new();
         self.gather(clients, &mut leaves);
@@ -298,8 +312,12 @@ impl Tree {
             self.stale.users.insert(user);
         }
         let mut any = !removed.is_empty();
-        for leaf in leaves.iter_mut().filter(|leaf| !leaf.dir.exists()) {
-            self.files.make(&leaf.dir).map_err(|e| failed("make cgroup", &leaf.dir, e))?;
+        for leaf in leaves.iter_mut().filter(|leaf| !leaf.is_there()) {
+            match self.files.make(&leaf.dir) {
+                // Somebody has made one of that name.
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(e) => return Err(failed("make cgroup", &leaf.dir, e)),
+            }
             let made = self.open_leaf(&leaf.dir, leaf.client)?.close();
             *leaf = Leaf { due: leaf.due, user: leaf.user, ..made };
             self.stale.remade.push(leaf.client);

@@ -3,7 +3,7 @@
 use divvy_policy::{ClientId, CpuLimit};
 
 use super::{Client, LinuxHost, Warning};
-use crate::cgroup::{Ceilings, Check, Due, Enforced, Leaf, NotKept, Off, Tree, Urgency, WithLeaves};
+use crate::cgroup::{Ceilings, Check, Due, Enforced, Leaf, NotKept, Off, Tree, Urgency, Whose, WithLeaves};
 use crate::clients::ById;
 use crate::select::Selector;
 use crate::{Error, Pid, Result, own};
@@ -127,7 +127,44 @@ impl LinuxHost {
     /// The first that could not be written; the others are.
     pub fn give_dues(&mut self, dues: &[(ClientId, Due)], check: Check) -> Result<Off> {
         let Some(tree) = self.tree.as_mut().filter(|tree| tree.follows()) else { return Ok(Off::default()) };
-        tree.give(dues, check, &mut self.clients)
+        let done = tree.give(dues, check, &mut self.clients);
+        self.note_root();
+        done
+    }
+
+    /// Looks whether anybody has changed the cgroups underneath: that of a client that is to have other bounds, or those around one that
+    /// is to come. Whether there is something for [`give_dues`](Self::give_dues) to mend.
+    pub fn look_underneath(&mut self, client: Option<ClientId>) -> bool {
+        let Some(tree) = self.tree.as_mut().filter(|tree| tree.follows()) else { return false };
+        let whose = client.map_or(Whose::Nobody, |client| Whose::One(client.index()));
+        let found = tree.look_underneath(whose, &mut self.clients);
+        self.note_root();
+        found.unwrap_or_else(|e| {
+            self.notices.push(None, e.to_string());
+            false
+        })
+    }
+
+    /// Whether all limits are to be set once more, since this was last asked: somebody had switched controllers off, or written other
+    /// values, and [`give_dues`](Self::give_dues) has mended the rest.
+    pub fn take_forgotten(&mut self) -> bool {
+        self.tree.as_mut().is_some_and(Tree::take_forgotten)
+    }
+
+    /// Has the table say which cgroup is ours now, where that had to be made again.
+    fn note_root(&mut self) {
+        let Some(tree) = &mut self.tree else { return };
+        if !tree.take_root_made() {
+            return;
+        }
+        let noted = tree.image().map(|image| self.table.view().tree().note(&image));
+        let text = match noted {
+            Ok(Ok(())) => "somebody has removed it: it is made anew".to_owned(),
+            Ok(Err(e)) => format!("somebody has removed it; note in the table: {e}"),
+            Err(e) => e.to_string(),
+        };
+        let text = format!("{}: {text}", tree.dir().display());
+        self.notices.push(None, text);
     }
 
     /// Whether disks have come since this was last asked, on which limits are to be set: seen where [`give_dues`](Self::give_dues)
@@ -184,7 +221,7 @@ impl LinuxHost {
         before: Ceilings,
         to: Ceilings,
     ) -> std::result::Result<(), NotKept> {
-        let leaf = self.clients.get(client.index()).and_then(|c| c.leaf.as_ref());
+        let leaf = self.clients.get_mut(client.index()).and_then(|c| c.leaf.as_mut());
         match (&self.tree, leaf) {
             _ if before == to => Ok(()),
             (Some(tree), Some(leaf)) => tree.bound(leaf, before, to),

@@ -8,6 +8,7 @@ mod everything;
 mod kernel;
 mod room;
 mod systemd;
+mod underneath;
 mod version_one;
 
 use std::fs;

@@ -230,19 +230,19 @@ fn a_ceiling_is_written_once_or_it_is_told_why_not() {
     let fixture = Rc::new(Fixture::new(FILES));
     let mut tree = tree(&fixture, &[]);
     tree.make(1).expect("nothing is refused");
-    let leaf = tree.leaf(0).expect("a leaf");
+    let mut leaf = tree.leaf(0).expect("a leaf");
     let _ = written(&fixture);
     let (none, some) = (Ceilings::default(), Ceilings { memory: Some(64 * MIB), ..Ceilings::default() });
-    tree.bound(&leaf, none, some).expect("there is a controller");
-    tree.bound(&leaf, some, some).expect("nothing to do");
-    tree.bound(&leaf, some, none).expect("there is a controller");
+    tree.bound(&mut leaf, none, some).expect("there is a controller");
+    tree.bound(&mut leaf, some, some).expect("nothing to do");
+    tree.bound(&mut leaf, some, none).expect("there is a controller");
     assert_eq!(written(&fixture), ["T/c0/memory.max=67108864", "T/c0/memory.max=max"]);
     drop(tree);
     let fixture = Rc::new(Fixture::new(FILES));
     let mut tree = self::tree(&fixture, &[("cgroup.controllers", "cpu\n")]);
     tree.make(1).expect("cpu is there");
-    let leaf = tree.leaf(0).expect("a leaf");
-    match tree.bound(&leaf, none, some) {
+    let mut leaf = tree.leaf(0).expect("a leaf");
+    match tree.bound(&mut leaf, none, some) {
         Err(NotKept::Missing(why)) => assert!(why.contains("has no memory controller: put it on"), "{why}"),
         other => panic!("{other:?}"),
     }
@@ -344,14 +344,14 @@ fn a_client_is_kept_to_cpus_and_given_all_back() {
     tree.make(1).expect("nothing is refused");
     assert!(tree.keeps_cpus());
     std::fs::write(fixture.path("own/divvy-7-9/cpuset.cpus.effective"), "0-3\n").expect("a file");
-    let leaf = tree.leaf(0).expect("a leaf");
+    let mut leaf = tree.leaf(0).expect("a leaf");
     std::fs::write(fixture.path("own/divvy-7-9/c0/cpuset.cpus"), "\n").expect("a file");
     let before = written(&fixture);
     assert!(before.contains(&"T/cgroup.subtree_control=+cpuset".to_owned()), "{before:?}");
     let (all, some) = (Ceilings::default(), Ceilings { cpus: "0,2-3".parse().ok(), ..Ceilings::default() });
-    tree.bound(&leaf, all, some).expect("there is a controller");
-    tree.bound(&leaf, some, some).expect("nothing to do");
-    tree.bound(&leaf, some, all).expect("there is a controller");
+    tree.bound(&mut leaf, all, some).expect("there is a controller");
+    tree.bound(&mut leaf, some, some).expect("nothing to do");
+    tree.bound(&mut leaf, some, all).expect("there is a controller");
     assert_eq!(written(&fixture), ["T/c0/cpuset.cpus=0,2-3", "T/c0/cpuset.cpus=0-3"]);
     drop(tree);
     // Where a process would lose the CPUs that it was given before.
@@ -360,8 +360,8 @@ fn a_client_is_kept_to_cpus_and_given_all_back() {
     let mut tree = self::tree(&fixture, &on);
     tree.make(1).expect("cpu is there");
     assert!(!tree.keeps_cpus() && !written(&fixture).iter().any(|line| line.contains("cpuset")));
-    let leaf = tree.leaf(0).expect("a leaf");
-    match tree.bound(&leaf, all, some) {
+    let mut leaf = tree.leaf(0).expect("a leaf");
+    match tree.bound(&mut leaf, all, some) {
         Err(NotKept::Missing(why)) => assert!(why.starts_with("before Linux 6.2"), "{why}"),
         other => panic!("{other:?}"),
     }
