@@ -178,14 +178,36 @@ impl Offers {
     /// What came of putting a controller on.
     pub(super) fn became(&mut self, controller: Controller, done: Result<()>) {
         let Err(e) = done else { return };
-        let fix = "other processes may be in the cgroup around divvyd's; start divvyd in one of its own";
-        let missing = Offer::Missing(format!("{e}; {fix}"));
+        let fix = match e.errno() {
+            Some(rustix::io::Errno::NOENT) => {
+                format!(
+                    "put {controller} on in the cgroups around it (+{controller} in cgroup.subtree_control)"
+                )
+            }
+            _ => "other processes may be in the cgroup around divvyd's; start divvyd in one of its own"
+                .to_owned(),
+        };
+        self.set(controller, Offer::Missing(format!("{e}; {fix}")));
+    }
+
+    fn set(&mut self, controller: Controller, offer: Offer) {
         match controller {
-            Controller::Memory => self.memory = missing,
-            Controller::Io => self.io = missing,
-            Controller::Cpuset => self.cpuset = missing,
+            Controller::Memory => self.memory = offer,
+            Controller::Io => self.io = offer,
+            Controller::Cpuset => self.cpuset = offer,
             Controller::Cpu => {}
         }
+    }
+
+    /// Takes up what there was not, and there is by `now`: which controllers that are.
+    pub(super) fn take_up(&mut self, now: &Self) -> Vec<Controller> {
+        let missing = |offers: &Self, c| matches!(offers.of(c), Offer::Missing(_));
+        let come: Vec<Controller> =
+            Controller::ALL.into_iter().filter(|&c| missing(self, c) && now.has(c)).collect();
+        for &controller in &come {
+            self.set(controller, now.of(controller).clone());
+        }
+        come
     }
 
     fn has(&self, controller: Controller) -> bool {

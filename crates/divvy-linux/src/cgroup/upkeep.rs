@@ -7,6 +7,7 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use super::leaf::Leaf;
+use super::rights::Offers;
 use super::room::{
     CPU_WEIGHT, Controller, IO_MAX, IO_WEIGHT, Limit, MEMORY_LOW, MEMORY_MAX, MEMORY_MIN, Parse as _,
 };
@@ -49,7 +50,11 @@ impl Tree {
         for &controller in &off {
             self.switch_on(controller);
         }
-        let mut forget = gone || !off.is_empty();
+        // What could not be had, and can be by now; where it is refused, nothing has come of it.
+        let mut come = self.offers.take_up(&Offers::look(&self.ground, &*self.files));
+        come.iter().for_each(|&controller| self.switch_on(controller));
+        come.retain(|&controller| self.offers.missing(controller).is_none());
+        let mut forget = gone || !off.is_empty() || !come.is_empty();
         let all = match whose {
             Whose::One(client) => vec![client],
             Whose::Next => self.next_leaves(),
