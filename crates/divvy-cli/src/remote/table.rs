@@ -13,7 +13,7 @@ use super::seconds;
 use crate::strip::fit;
 
 /// In a shorter window nobody has had its turns yet.
-const SHORTEST_NS: u64 = 50_000_000;
+const SHORTEST_NS: u64 = 200_000_000;
 /// Cells of a name at most: where everything is to be within 80 columns, and where it need not.
 const NAME_MAX: usize = 18;
 const NAME_MAX_WIDE: usize = 24;
