@@ -9,7 +9,7 @@ mod explain;
 mod list;
 pub(crate) mod tree;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use divvy_api::client::{Api, ApiError};
 use divvy_api::market::{
@@ -109,44 +109,40 @@ fn create(args: &CreateArgs) -> Result<Code, Failure> {
 fn destroy(args: &DestroyArgs) -> Result<Code, Failure> {
     let api = args.ask.of.api()?;
     let ended = |c: &Currency| format!("{}: ended, and every ticket that it issued or held", c.name);
-    let before = ticket_holders(&api);
+    // Only a warning hangs on these.
+    let before = api.currencies().unwrap_or_default();
     let (all, code) = one_by_one(
         &args.currencies,
         |currency| api.destroy_currency(currency).map_err(refused),
         |was| if args.ask.json { Ok(()) } else { shown(was, ended) },
     )?;
-    warn_of_lost_tickets(&api, &before);
+    warn_of_lost_rights(&before, &api.currencies().unwrap_or_default());
     if args.ask.json {
         print(json_of(&args.currencies, &all)?)?;
     }
     Ok(code)
 }
 
-/// Of which resources each client holds tickets, by name.
-fn ticket_holders(api: &Api) -> BTreeMap<String, BTreeSet<Resource>> {
-    let Ok(graph) = api.market() else { return BTreeMap::new() };
-    let clients = graph.currencies.into_iter().filter(|c| c.client);
-    let mut held: BTreeMap<String, BTreeSet<Resource>> = clients.map(|c| (c.name, BTreeSet::new())).collect();
-    for ticket in graph.tickets {
-        if let Some(of) = held.get_mut(&ticket.holder) {
-            of.insert(ticket.resource);
-        }
-    }
-    held
+/// What clients have a right to, were everybody active, by name.
+fn rights(all: &[Currency]) -> BTreeSet<(&str, Resource)> {
+    let clients = all.iter().filter(|c| c.client);
+    let each = clients.flat_map(|c| c.standing.iter().map(move |of| (c.name.as_str(), of)));
+    each.filter(|(_, of)| of.requested > 0.0).map(|(name, of)| (name, of.resource)).collect()
 }
 
-/// Says which clients hold no ticket of a resource any more, to whoever has just taken some.
-fn warn_of_lost_tickets(api: &Api, before: &BTreeMap<String, BTreeSet<Resource>>) {
-    let now = ticket_holders(api);
+/// Says which clients have no right to a resource any more, to whoever has just taken tickets.
+fn warn_of_lost_rights(before: &[Currency], now: &[Currency]) {
+    let (had, have) = (rights(before), rights(now));
     for resource in Resource::ALL {
-        let lost = now.iter().filter(|(name, held)| {
-            !held.contains(&resource) && before.get(*name).is_some_and(|held| held.contains(&resource))
-        });
-        let lost: Vec<&str> = lost.map(|(name, _)| name.as_str()).collect();
+        let is_lost = |c: &&Currency| {
+            let right = (c.name.as_str(), resource);
+            had.contains(&right) && !have.contains(&right)
+        };
+        let lost: Vec<&str> = now.iter().filter(is_lost).map(|c| c.name.as_str()).collect();
         let Some(first) = lost.first() else { continue };
         let has = if lost.len() == 1 { "has" } else { "have" };
         tell(format_args!(
-            "divvy: warning: {} {has} no ticket of {resource} any more, and nothing while others compete: divvy fund {} AMOUNT \
+            "divvy: warning: {} {has} no right to {resource} any more, and nothing while others compete: divvy fund {} AMOUNT \
              --from CURRENCY --resource {resource}",
             lost.join(", "),
             word(first)
@@ -239,7 +235,7 @@ pub(crate) fn unfund(args: &UnfundArgs) -> Result<Code, Failure> {
             (found.concat(), code)
         }
     };
-    let before = ticket_holders(&api);
+    let before = api.currencies().unwrap_or_default();
     let gone = |was: &Changed<Ticket>| shown(was, |t| format!("{}: taken away", ticket(t)));
     let taken = one_by_one(
         &ids,
@@ -254,7 +250,7 @@ pub(crate) fn unfund(args: &UnfundArgs) -> Result<Code, Failure> {
         }
         taken => taken?,
     };
-    warn_of_lost_tickets(&api, &before);
+    warn_of_lost_rights(&before, &api.currencies().unwrap_or_default());
     if args.ask.json {
         print(pretty(&all)?)?;
     }

@@ -122,7 +122,7 @@ fn who_loses_all_tickets_has_nothing_while_others_compete() {
     let taken = fair.run(bob_uid(), &format!("unfund one --from {bob}"));
     let one = format!("{}/one", bob_uid());
     let warning = format!(
-        "divvy: warning: {one} has no ticket of cpu any more, and nothing while others compete: divvy fund {one} AMOUNT \
+        "divvy: warning: {one} has no right to cpu any more, and nothing while others compete: divvy fund {one} AMOUNT \
          --from CURRENCY --resource cpu"
     );
     assert_eq!((taken.code, taken.stderr.trim_end()), (Some(0), warning.as_str()));
