@@ -289,6 +289,8 @@ impl Scheduler {
                     let _ = host.bound(client, no_disk(gets), no_disk(had));
                     return Err(not_kept(e));
                 }
+                // What the kernel had kept, where it kept any, is not what is to be kept now.
+                let _ = host.bound(client, Ceilings { disk: had.disk, ..gets }, no_disk(gets));
             }
             Some(e) => {
                 // Of two files the first may have been written.
@@ -300,7 +302,7 @@ impl Scheduler {
         let bounded = self.bound_disk(client, to.limit_disk_bytes);
         if bounded.is_err() && kernel_divides {
             // What the kernel keeps is as it was: nothing is done by half.
-            let _ = self.engine.host_mut().bound(client, no_disk(gets), no_disk(had));
+            let _ = self.engine.host_mut().bound(client, no_disk(gets), had);
         }
         bounded
     }
