@@ -152,24 +152,20 @@ impl Weights {
 
     /// Says which of the kernel's ranges are too narrow, once until they are not.
     fn tell(&mut self, off: Off) {
+        const SHARES: &str =
+            "off these shares: its range is 1 to 10000; --backend signals divides them exactly";
+        const PARTS: &str = "off these parts of the disks, by its range";
         let [iocost, bfq] = off.disks;
-        let of_disks = |by: &str, most: u64| {
-            format!(
-                "{by}'s weights are up to {{}} % off these parts of the disks: its range is 1 to {most}; parts that are \
-                 nearer to each other come out exactly"
-            )
-        };
-        let cpu = "the kernel's weights are up to {} % off these shares: its range is 1 to 10000; --backend signals divides \
-                   them exactly";
         let all = [
-            (off.cpu, DEVIATION_WARN_PPM, cpu.to_owned()),
-            (iocost, DISK_WARN_PPM, of_disks("iocost", 10_000)),
-            (bfq, DISK_WARN_PPM, of_disks("BFQ", 1_000)),
+            (off.cpu, DEVIATION_WARN_PPM, "the kernel", SHARES.to_owned()),
+            (iocost, DISK_WARN_PPM, "iocost", format!("{PARTS} of 1 to 10000")),
+            (bfq, DISK_WARN_PPM, "BFQ", format!("{PARTS} of 1 to 1000")),
         ];
-        for ((off, most, text), told) in all.into_iter().zip(&mut self.told) {
-            if !std::mem::replace(told, off > most) && off > most {
-                crate::say(text.replace("{}", &format!("{:.2}", off as f64 / 1e4)));
+        for ((off, most, whose, from), told) in all.into_iter().zip(&mut self.told) {
+            if off > most && !*told {
+                crate::say(format_args!("{whose}'s weights are up to {:.2} % {from}", off as f64 / 1e4));
             }
+            *told = off > most;
         }
     }
 }
