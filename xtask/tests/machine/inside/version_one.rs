@@ -55,8 +55,16 @@ fn trees(controller: &str) -> Vec<PathBuf> {
     dirs(&Path::new(ROOT).join(controller), "divvy-").into_iter().collect()
 }
 
-fn attach(daemon: &Daemon, spinner: &Spinner, share: &str) {
-    check_success(&mut daemon.divvy(&["attach", "-s", share, "--tree", &spinner.pid().to_string()]));
+/// Two that are attached as 1:3 are divided so.
+fn check_divided(daemon: &Daemon, spinners: &[Spinner; 2]) {
+    for (spinner, share) in spinners.iter().zip(["1", "3"]) {
+        check_success(&mut daemon.divvy(&["attach", "-s", share, "--tree", &spinner.pid().to_string()]));
+    }
+    sleep(500);
+    let begun = spinners.each_ref().map(Spinner::ticks);
+    sleep(10_000);
+    let ended = spinners.each_ref().map(Spinner::ticks);
+    check_parts(&[0, 1].map(|i: usize| ended[i] - begun[i]), &[1, 3]);
 }
 
 #[test]
@@ -65,13 +73,7 @@ fn cpu_shares_divide_and_the_rest_is_refused() {
     mount_version_one();
     let spinners = [(); 2].map(|()| Spinner::start());
     let mut daemon = Daemon::user("own", &["--backend", "cgroup"]);
-    for (spinner, share) in spinners.iter().zip(["1", "3"]) {
-        attach(&daemon, spinner, share);
-    }
-    let begun = spinners.each_ref().map(Spinner::ticks);
-    sleep(10_000);
-    let ended = spinners.each_ref().map(Spinner::ticks);
-    check_parts(&[0, 1].map(|i: usize| ended[i] - begun[i]), &[1, 3]);
+    check_divided(&daemon, &spinners);
     for option in [["--limit", "memory:1G"], ["--reserve", "memory:1M"]] {
         let done = output(daemon.divvy(&["run"]).args(option).args(["--", "true"]));
         let said = String::from_utf8_lossy(&done.stderr);
@@ -105,14 +107,7 @@ fn the_freezer_holds() {
     mount_version_one();
     let spinners = [(); 2].map(|()| Spinner::start());
     let mut daemon = Daemon::user("own", &["--backend", "freezer"]);
-    for (spinner, share) in spinners.iter().zip(["1", "3"]) {
-        attach(&daemon, spinner, share);
-    }
-    sleep(500);
-    let begun = spinners.each_ref().map(Spinner::ticks);
-    sleep(10_000);
-    let ended = spinners.each_ref().map(Spinner::ticks);
-    check_parts(&[0, 1].map(|i: usize| ended[i] - begun[i]), &[1, 3]);
+    check_divided(&daemon, &spinners);
     let all = trees("freezer");
     assert_eq!(all.len(), 1, "{all:?}");
     eventually("somebody to be frozen", || {
