@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use divvy_policy::Nanos;
+use divvy_policy::{CpuLimit, Nanos};
 use rustix::io::Errno;
 
 use super::brake::{Brake, Braked};
@@ -40,6 +40,8 @@ pub(crate) struct Leaf {
     pub(super) given: Given,
     /// What it may not exceed, as the kernel was told.
     pub(super) ceilings: Ceilings,
+    /// And of the CPU.
+    pub(super) limit: Option<CpuLimit>,
     /// Cgroups in it for those that ran before, by where they were.
     pub(super) parts: Vec<(PathBuf, PathBuf)>,
     /// Whether it was told that a process could not be moved.

@@ -322,10 +322,16 @@ fn empty_and_remove(
             Err(e) => emptied.err().unwrap_or(e),
         };
         round += 1;
-        if e != Errno::BUSY || round >= ROUNDS_MAX {
+        // One that is busy without any has somebody in it who does not go.
+        if e != Errno::BUSY || round >= ROUNDS_MAX || !has_leaves(around, name) {
             return Err(e);
         }
     }
+}
+
+fn has_leaves(around: BorrowedFd<'_>, name: &CStr) -> bool {
+    let dir = rustix::fs::openat(around, name, DIRECTORY, Mode::empty());
+    dir.is_ok_and(|dir| first_leaf(dir.as_fd()).is_ok_and(|first| first.is_some()))
 }
 
 /// Takes one leaf of a tree apart, whoever is in it.

@@ -199,6 +199,11 @@ impl Offers {
         }
     }
 
+    /// Whether something could not be had.
+    pub(super) fn lacks_any(&self) -> bool {
+        Controller::ALL.into_iter().any(|controller| matches!(self.of(controller), Offer::Missing(_)))
+    }
+
     /// Takes up what there was not, and there is by `now`: which controllers that are.
     pub(super) fn take_up(&mut self, now: &Self) -> Vec<Controller> {
         let missing = |offers: &Self, c| matches!(offers.of(c), Offer::Missing(_));
@@ -288,14 +293,15 @@ impl Tree {
         up.map(Path::to_owned)
     }
 
-    fn limit<W>(&self, dir: &Path, file: &Attribute<Limit, W>) -> Option<Limit> {
-        Limit::parse(&self.files.read(&dir.join(file.name())).ok()?).ok()
+    /// What a cgroup's file says; `None` where there is none.
+    pub(super) fn read<T: Parse, W>(&self, dir: &Path, file: &Attribute<T, W>) -> Option<T> {
+        T::parse(&self.files.read(&dir.join(file.name())).ok()?).ok()
     }
 
     /// How much memory there is for clients and others.
     fn memory(&self) -> u64 {
         let meminfo = self.files.read(Path::new("/proc/meminfo")).unwrap_or_default();
-        let bounds = self.around().filter_map(|dir| match self.limit(&dir, &MEMORY_MAX)? {
+        let bounds = self.around().filter_map(|dir| match self.read(&dir, &MEMORY_MAX)? {
             Limit::At(most) => Some(most),
             Limit::Max => None,
         });
@@ -503,8 +509,8 @@ impl Tree {
         let mut note = format!("{} of {} MiB can be kept for clients", mib(kept), mib(memory));
         // Whoever is outside of a cgroup that is protected less takes from us, too.
         let least = self.around().find_map(|dir| {
-            let low = self.limit(&dir, &MEMORY_LOW)?;
-            let min = self.limit(&dir, &MEMORY_MIN)?;
+            let low = self.read(&dir, &MEMORY_LOW)?;
+            let min = self.read(&dir, &MEMORY_MIN)?;
             (low.min(min) < Limit::At(kept)).then_some((dir, low.min(min)))
         });
         if let Some((dir, Limit::At(least))) = least {

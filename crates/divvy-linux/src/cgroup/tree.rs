@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use divvy_policy::CpuLimit;
-use divvy_policy::gate::limited::WINDOW;
 use rustix::io::Errno;
 
 use super::brake::Brake;
@@ -22,7 +21,7 @@ use super::leaf::{Hold, Leaf};
 use super::migrate::Migrator;
 use super::raw::{self, FixedPath, SwitchedOn, TreeImage, Undone};
 use super::rights::{Given, Offers};
-use super::room::{CPU_MAX, Controller, Limit};
+use super::room::{CPU_MAX, Controller, CpuMax, Limit, Spell as _};
 use super::survey::{Enable, FIX, Ground};
 use super::upkeep::Upkeep;
 use super::users::{Due, Stale, UserCgroup};
@@ -401,6 +400,7 @@ impl Tree {
             weight,
             given,
             ceilings: Ceilings::default(),
+            limit: None,
             parts: Vec::new(),
             told: false,
             user: None,
@@ -471,20 +471,21 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::System`] or [`Error::Permission`]: the leaf keeps the limit that it had.
-    pub(crate) fn limit_leaf(&self, leaf: &Leaf, limit: Option<CpuLimit>) -> Result<()> {
-        let period = WINDOW.0 / 1000;
-        let quota = limit.map(|limit| limit.ppm() * period / 1_000_000);
+    pub(crate) fn limit_leaf(&self, leaf: &mut Leaf, limit: Option<CpuLimit>) -> Result<()> {
+        let max = limit.map_or(CpuMax::NONE, CpuMax::of);
         match self.ground.knob {
-            super::Knob::Weight => {
-                let quota = quota.map_or(Limit::Max, Limit::At);
-                self.write(&leaf.dir.join(CPU_MAX.name()), &format!("{quota} {period}"))
-            }
+            super::Knob::Weight => self.write(&leaf.dir.join(CPU_MAX.name()), &max.spell())?,
             super::Knob::Shares => {
-                self.write(&leaf.dir.join("cpu.cfs_period_us"), &period.to_string())?;
-                let quota = quota.map_or_else(|| "-1".to_owned(), |quota| quota.to_string());
-                self.write(&leaf.dir.join("cpu.cfs_quota_us"), &quota)
+                self.write(&leaf.dir.join("cpu.cfs_period_us"), &max.period.to_string())?;
+                let quota = match max.quota {
+                    Limit::At(quota) => quota.to_string(),
+                    Limit::Max => "-1".to_owned(),
+                };
+                self.write(&leaf.dir.join("cpu.cfs_quota_us"), &quota)?;
             }
         }
+        leaf.limit = limit;
+        Ok(())
     }
 
     /// Moves a process that runs already into `leaf`, into a part for those that come from where it was; that is noted in

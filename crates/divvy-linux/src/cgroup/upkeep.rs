@@ -9,7 +9,8 @@ use std::os::unix::fs::MetadataExt as _;
 use super::leaf::Leaf;
 use super::rights::Offers;
 use super::room::{
-    CPU_WEIGHT, Controller, IO_MAX, IO_WEIGHT, Limit, MEMORY_LOW, MEMORY_MAX, MEMORY_MIN, Parse as _,
+    Attribute, CPU_MAX, CPU_WEIGHT, CPUSET_CPUS, Controller, CpuMax, DeviceWeight, IO_BFQ_WEIGHT, IO_MAX,
+    IO_WEIGHT, IoWeights, Limit, MEMORY_LOW, MEMORY_MAX, MEMORY_MIN,
 };
 use super::tree::Tree;
 use super::users::WithLeaves;
@@ -43,36 +44,44 @@ impl Tree {
         let gone = std::fs::metadata(&self.root).is_err();
         if gone {
             self.make(self.cpus)?;
-            self.upkeep.root_made = true;
             self.note_lost_all();
         }
         let off = self.switched_off();
         for &controller in &off {
             self.switch_on(controller);
         }
-        // What could not be had, and can be by now; where it is refused, nothing has come of it.
-        let mut come = self.offers.take_up(&Offers::look(&self.ground, &*self.files));
-        come.iter().for_each(|&controller| self.switch_on(controller));
-        come.retain(|&controller| self.offers.missing(controller).is_none());
-        let mut forget = gone || !off.is_empty() || !come.is_empty();
+        let come = self.take_up();
+        self.upkeep.to_be_noted |= gone || come;
+        let mut forget = gone || come || !off.is_empty();
         let all = match whose {
             Whose::One(client) => vec![client],
             Whose::Next => self.next_leaves(),
             Whose::Nobody => Vec::new(),
         };
+        let mut lost = false;
         for client in all {
             let Some(Some(leaf)) = clients.leaf(client) else { continue };
-            if !leaf.is_there() {
-                self.note_lost(leaf);
-                self.upkeep.found = true;
-            } else {
+            if leaf.is_there() {
                 forget |= !self.has_what_it_was_given(leaf);
+            } else {
+                self.note_lost(leaf);
+                lost = true;
             }
         }
         if forget {
             self.forget(clients);
         }
-        Ok(std::mem::take(&mut self.upkeep.found) || forget)
+        Ok(lost || forget)
+    }
+
+    /// Puts on what could not be had, and can be by now; whether anything came of it.
+    fn take_up(&mut self) -> bool {
+        if self.ground.knob != Knob::Weight || !self.offers.lacks_any() {
+            return false;
+        }
+        let come = self.offers.take_up(&Offers::look(&self.ground, &*self.files));
+        come.iter().for_each(|&controller| self.switch_on(controller));
+        come.into_iter().any(|controller| self.offers.missing(controller).is_none())
     }
 
     /// Whether all are to be told their bounds once more, since this was last asked.
@@ -80,9 +89,10 @@ impl Tree {
         std::mem::take(&mut self.upkeep.forgotten)
     }
 
-    /// Whether the root was made again since this was last asked: then the table is to say so.
-    pub(crate) fn take_root_made(&mut self) -> bool {
-        std::mem::take(&mut self.upkeep.root_made)
+    /// Whether the table is to say something else of the tree since this was last asked: its root was made again, or more controllers
+    /// are on because of us.
+    pub(crate) fn take_to_be_noted(&mut self) -> bool {
+        std::mem::take(&mut self.upkeep.to_be_noted)
     }
 
     /// Controllers that the leaves were to have.
@@ -130,28 +140,31 @@ impl Tree {
         if self.ground.knob != Knob::Weight {
             return true;
         }
-        let read = |file: &str| self.files.read(&leaf.dir.join(file)).ok();
-        let number = |file: &str, due: u64| read(file).and_then(|text| u64::parse(&text).ok()) == Some(due);
-        let limit = |file: &str| read(file).and_then(|text| Limit::parse(&text).ok());
         let has = |controller| self.offers.missing(controller).is_none();
-        let given = leaf.given;
-        // The kernel keeps whole pages.
-        let pages = |bytes: u64| bytes / (rustix::param::page_size() as u64).max(1);
-        let memory = |file: &str, due: u64| {
-            given.stale || matches!(limit(file), Some(Limit::At(kept)) if pages(kept) == pages(due))
+        let (given, most) = (leaf.given, leaf.ceilings);
+        let weighs = |file: &Attribute<IoWeights, DeviceWeight>, due: u64| {
+            due == 0 || self.read(&leaf.dir, file).is_some_and(|weights| weights.default == due)
         };
-        let bounded =
-            leaf.ceilings.memory.is_none() || matches!(limit(MEMORY_MAX.name()), Some(Limit::At(_)));
-        let throttled = || read(IO_MAX.name()).is_some_and(|text| !text.trim().is_empty());
-        let weighs = || {
-            let text = read(IO_WEIGHT.name()).unwrap_or_default();
-            text.lines().next() == Some(&*format!("default {}", given.weights[0]))
+        let keeps = |file: &Attribute<Limit>, due: u64| {
+            self.read(&leaf.dir, file).is_some_and(|kept| is_kept(kept, due))
         };
-        (leaf.weight == 0 || number(CPU_WEIGHT.name(), leaf.weight))
-            && (!has(Controller::Memory)
-                || memory(MEMORY_MIN.name(), given.min) && memory(MEMORY_LOW.name(), given.low) && bounded)
-            && (!has(Controller::Io)
-                || (given.weights[0] == 0 || weighs()) && (leaf.ceilings.disk.is_none() || throttled()))
+        let throttles = |rate: u64| {
+            let rate = Limit::At(rate);
+            let disks = self.read(&leaf.dir, &IO_MAX).unwrap_or_default();
+            !disks.is_empty() && disks.values().all(|max| (max.rbps, max.wbps) == (rate, rate))
+        };
+        let cpu = leaf.weight == 0 || self.read(&leaf.dir, &CPU_WEIGHT) == Some(leaf.weight);
+        let quota = leaf.limit.is_none_or(|limit| self.read(&leaf.dir, &CPU_MAX) == Some(CpuMax::of(limit)));
+        let protects = given.stale || keeps(&MEMORY_MIN, given.min) && keeps(&MEMORY_LOW, given.low);
+        let memory = || protects && most.memory.is_none_or(|bytes| keeps(&MEMORY_MAX, bytes));
+        let [iocost, bfq] = given.weights;
+        let io =
+            || weighs(&IO_WEIGHT, iocost) && weighs(&IO_BFQ_WEIGHT, bfq) && most.disk.is_none_or(throttles);
+        let cpus = || most.cpus.is_none_or(|cpus| self.read(&leaf.dir, &CPUSET_CPUS) == Some(cpus));
+        cpu && quota
+            && (!has(Controller::Memory) || memory())
+            && (!has(Controller::Io) || io())
+            && (!has(Controller::Cpuset) || cpus())
     }
 
     /// Takes nothing for written: all is written again.
@@ -177,9 +190,17 @@ impl Tree {
 pub(super) struct Upkeep {
     /// How many leaves were looked at, from the first on.
     looked: usize,
-    found: bool,
     forgotten: bool,
-    root_made: bool,
+    to_be_noted: bool,
+}
+
+/// Whether the kernel keeps a limit of so many bytes: it does in whole pages, and what is more than any machine has is none.
+fn is_kept(kept: Limit, due: u64) -> bool {
+    let pages = |bytes: u64| bytes / (rustix::param::page_size() as u64).max(1);
+    match kept {
+        Limit::At(kept) => pages(kept) == pages(due),
+        Limit::Max => due > u64::MAX / 4,
+    }
 }
 
 impl Leaf {

@@ -85,7 +85,7 @@ pub(super) struct Stale {
     /// Clients with a leaf in the root.
     in_root: BTreeSet<usize>,
     /// Somebody has removed a leaf.
-    pub(super) lost: bool,
+    lost: bool,
     /// Clients whose leaves somebody had removed, and that are made anew: nobody is in them, and they have no limits yet.
     remade: Vec<usize>,
 }

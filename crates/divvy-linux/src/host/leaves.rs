@@ -128,7 +128,7 @@ impl LinuxHost {
     pub fn give_dues(&mut self, dues: &[(ClientId, Due)], check: Check) -> Result<Off> {
         let Some(tree) = self.tree.as_mut().filter(|tree| tree.follows()) else { return Ok(Off::default()) };
         let done = tree.give(dues, check, &mut self.clients);
-        self.note_root();
+        self.note_tree();
         done
     }
 
@@ -138,7 +138,7 @@ impl LinuxHost {
         let Some(tree) = self.tree.as_mut().filter(|tree| tree.follows()) else { return false };
         let whose = client.map_or(Whose::Nobody, |client| Whose::One(client.index()));
         let found = tree.look_underneath(whose, &mut self.clients);
-        self.note_root();
+        self.note_tree();
         found.unwrap_or_else(|e| {
             self.notices.push(None, e.to_string());
             false
@@ -151,19 +151,19 @@ impl LinuxHost {
         self.tree.as_mut().is_some_and(Tree::take_forgotten)
     }
 
-    /// Has the table say which cgroup is ours now, where that had to be made again.
-    fn note_root(&mut self) {
+    /// Has the table say what the tree is by now, for whoever takes it apart when we are dead.
+    fn note_tree(&mut self) {
         let Some(tree) = &mut self.tree else { return };
-        if !tree.take_root_made() {
+        if !tree.take_to_be_noted() {
             return;
         }
         let noted = tree.image().map(|image| self.table.view().tree().note(&image));
-        let text = match noted {
-            Ok(Ok(())) => "somebody has removed it: it is made anew".to_owned(),
-            Ok(Err(e)) => format!("somebody has removed it; note in the table: {e}"),
+        let failed = match noted {
+            Ok(Ok(())) => return,
+            Ok(Err(e)) => e.to_string(),
             Err(e) => e.to_string(),
         };
-        let text = format!("{}: {text}", tree.dir().display());
+        let text = format!("note {} in the table: {failed}", tree.dir().display());
         self.notices.push(None, text);
     }
 
@@ -196,9 +196,9 @@ impl LinuxHost {
     ///
     /// # Errors
     /// What could not be written: the client keeps the limit that it had.
-    pub(super) fn limit_leaf(&self, client: ClientId, limit: Option<CpuLimit>) -> Result<bool> {
+    pub(super) fn limit_leaf(&mut self, client: ClientId, limit: Option<CpuLimit>) -> Result<bool> {
         let tree = self.tree.as_ref().filter(|tree| tree.keeps_limits());
-        let leaf = self.clients.get(client.index()).and_then(|c| c.leaf.as_ref());
+        let leaf = self.clients.get_mut(client.index()).and_then(|c| c.leaf.as_mut());
         match (tree, leaf) {
             (Some(tree), Some(leaf)) => tree.limit_leaf(leaf, limit).map(|()| true),
             _ => Ok(false),

@@ -63,7 +63,7 @@ pub(super) fn check_parts(used: &[u64], shares: &[u64]) {
     }
 }
 
-fn cgroup_of(pid: Pid) -> String {
+pub(super) fn cgroup_of(pid: Pid) -> String {
     fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("alive").trim().to_owned()
 }
 

@@ -1,6 +1,7 @@
 //! The controllers cpu and cpuset.
 
-use divvy_policy::Nanos;
+use divvy_policy::gate::limited::WINDOW;
+use divvy_policy::{CpuLimit, Nanos};
 
 use super::text::{Limit, Parse, Pressure, Spell, keyed, micros};
 use super::{Attribute, Controller, ReadOnly};
@@ -48,6 +49,12 @@ pub struct CpuMax {
 impl CpuMax {
     /// No bound, and the kernel's own period.
     pub const NONE: Self = Self { quota: Limit::Max, period: 100_000 };
+
+    /// What a limit allows in each [`WINDOW`].
+    pub(in crate::cgroup) fn of(limit: CpuLimit) -> Self {
+        let period = WINDOW.0 / 1000;
+        Self { quota: Limit::At(limit.ppm() * period / 1_000_000), period }
+    }
 }
 
 impl Parse for CpuMax {

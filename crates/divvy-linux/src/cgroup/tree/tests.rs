@@ -90,18 +90,18 @@ fn limits_are_the_kernels_where_it_divides() {
     let fixture = Rc::new(Fixture::new(FILES));
     let mut tree = tree(&fixture, Purpose::Keep, Enable::Nothing);
     tree.make(1).expect("nothing is refused");
-    let leaf = tree.leaf(0).expect("a leaf");
+    let mut leaf = tree.leaf(0).expect("a leaf");
     let before = written(&fixture).len();
     for limit in ["50%".parse().ok(), "1.5".parse().ok(), CpuLimit::new(10_000).ok(), None] {
-        tree.limit_leaf(&leaf, limit).expect("nothing is refused");
+        tree.limit_leaf(&mut leaf, limit).expect("nothing is refused");
     }
     let max = |text: &str| format!("own/divvy-7-9/c0/cpu.max={text} 100000");
     assert_eq!(written(&fixture)[before..], ["50000", "150000", "1000", "max"].map(max));
     // Version 1 has two files for it.
     tree.ground.knob = Knob::Shares;
     let before = written(&fixture).len();
-    tree.limit_leaf(&leaf, "25%".parse().ok()).expect("nothing is refused");
-    tree.limit_leaf(&leaf, None).expect("nothing is refused");
+    tree.limit_leaf(&mut leaf, "25%".parse().ok()).expect("nothing is refused");
+    tree.limit_leaf(&mut leaf, None).expect("nothing is refused");
     let file = |(name, text)| format!("own/divvy-7-9/c0/cpu.cfs_{name}_us={text}");
     let all = [("period", "100000"), ("quota", "25000"), ("period", "100000"), ("quota", "-1")];
     assert_eq!(written(&fixture)[before..], all.map(file));
