@@ -18,7 +18,7 @@ use super::weights::Knob;
 use crate::Result;
 
 /// So many leaves are looked at in one go, each in its turn.
-const LOOKED_MAX: usize = 256;
+const LOOKED_MAX: usize = 64;
 const CONTROL: &str = "cgroup.subtree_control";
 
 /// Whose leaves are looked at.
