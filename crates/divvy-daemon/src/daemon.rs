@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use divvy_engine::Session;
 use divvy_engine::policies::{CYCLE_LONGEST, GateSpec};
 use divvy_linux::background::{self, Notice, Side, Word};
@@ -29,9 +29,12 @@ use crate::system::{self, SystemArgs};
 use crate::{message, say};
 use divvy_api::client::Api;
 use divvy_api::place::Place;
+use divvy_api::types::Status;
 
 /// Another divvyd that has the lock is given this long to serve or to end.
 const OTHER_TIME: Nanos = Nanos::from_secs(15);
+/// One without clients, which other options were given to, this long to leave: longer than one stays that was given none.
+const IDLE_TIME: Nanos = Nanos::from_secs(4);
 const OTHER_LOOK: Nanos = Nanos::from_millis(10);
 
 /// A user's own divvyd stays this long after its last client has left.
@@ -44,8 +47,8 @@ Examples:
   divvyd --system --backend auto                   # for everybody, by the best that this machine has
 
 Exit codes:
-  0    it ended as it should: the last client left, or a signal asked for it; --background: a divvyd serves
-  1    another divvyd of this user, or of the system, runs already
+  0    it ended as it should: the last client left, or a signal asked for it; --background: a divvyd with these options serves
+  1    another divvyd of this user, or of the system, runs already; --background: with other options
   2    the arguments cannot be used
   4    --system: the market's file is damaged, or of a version that this divvyd does not read
   5    the system refused: a directory that is not safe, a permission, a limit, a failed call";
@@ -57,7 +60,8 @@ struct Args {
     #[command(flatten)]
     mode: Mode,
 
-    /// Go into the background; the command ends as soon as a divvyd serves
+    /// Go into the background; the command ends as soon as a divvyd with these options serves. One that has others and no
+    /// clients is waited for, as it mostly leaves soon
     #[arg(long, conflicts_with = "system")]
     background: bool,
 
@@ -267,6 +271,34 @@ impl Overrides {
         ];
         spec.parse().and_then(|policy| policy.check_options(&options)).map_err(Failure::usage)
     }
+
+    /// The options that were given, each spelt one way and always in this order.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let spelt = |time| humantime::format_duration(time).to_string().replace(' ', "");
+        let time = |name: &str, time: Option<Duration>| Some(format!("--{name} {}", spelt(time?)));
+        let backend = Some(self.backend).filter(|backend| *backend != BackendArg::default());
+        let backend = backend.and_then(|backend| backend.to_possible_value());
+        let linger = self.linger.map(|linger| match linger {
+            Linger::Time(time) => {
+                format!("--linger {}", humantime::format_duration(Duration::from_nanos(time.0)))
+            }
+            Linger::Forever => "--linger forever".to_owned(),
+        });
+        let mut protect = self.protect.clone();
+        protect.sort();
+        protect.dedup();
+        let of_one = [
+            backend.map(|backend| format!("--backend {}", backend.get_name())),
+            self.policy.as_ref().map(|policy| format!("--policy {policy}")),
+            time("quantum", self.quantum),
+            time("slice", self.slice),
+            self.presence.map(|presence| format!("--presence {presence}")),
+            time("period", self.period),
+            self.cpus.as_ref().map(|cpus| format!("--cpus {cpus}")),
+            linger,
+        ];
+        of_one.into_iter().flatten().chain(protect.iter().map(|name| format!("--protect {name}"))).collect()
+    }
 }
 
 fn prepare(args: &Overrides) -> Result<Prepared, Failure> {
@@ -286,7 +318,7 @@ fn prepare(args: &Overrides) -> Result<Prepared, Failure> {
     let place = Place::open_or_create().map_err(Failure::system)?;
     Ok(Prepared {
         place,
-        settings: Settings { spec, linger, reload: None, market: None, backend: told },
+        settings: Settings { spec, linger, reload: None, market: None, backend: told, options: args.told() },
         means,
         cpus: args.cpus,
         protect: args.protect.clone(),
@@ -320,7 +352,7 @@ impl Prepared {
 
     /// The lock of the one who serves; `None` where another one does and that is as good.
     fn take_lock(&self, another_will_do: bool) -> Result<Option<Lock>, Failure> {
-        let give_up = clock::now() + OTHER_TIME;
+        let (give_up, idle) = (clock::now() + OTHER_TIME, clock::now() + IDLE_TIME);
         loop {
             let theirs = match lock_in(self.place.dir()).map_err(Failure::system)? {
                 Locked::Ours(lock) => return Ok(Some(lock)),
@@ -331,8 +363,13 @@ impl Prepared {
                 return Err(Failure { code: 1, text });
             }
             // It serves, or is about to, or is about to end.
-            if Api::connect(&self.place.socket()).is_ok() {
-                return Ok(None);
+            match Api::connect(&self.place.socket()).and_then(|api| api.status()) {
+                Ok(other) if self.is_served_by(&other) => return Ok(None),
+                // One that nobody needs leaves soon, mostly.
+                Ok(other) if other.clients > 0 || clock::now() >= idle => {
+                    return Err(self.differs_from(&other));
+                }
+                _ => {}
             }
             if clock::now() >= give_up {
                 let text = format!("another divvyd of this user{theirs} neither serves nor ends; kill it");
@@ -340,6 +377,23 @@ impl Prepared {
             }
             clock::sleep(OTHER_LOOK);
         }
+    }
+
+    /// Whether whatever was asked of this one is what that one does. Who asks for nothing takes any.
+    fn is_served_by(&self, other: &Status) -> bool {
+        let options = &self.settings.options;
+        options.is_empty() || *options == other.options
+    }
+
+    fn differs_from(&self, other: &Status) -> Failure {
+        let options = |of: &[String]| if of.is_empty() { "no options".to_owned() } else { of.join(" ") };
+        let (ours, theirs) = (options(&self.settings.options), options(&other.options));
+        let text = format!(
+            "another divvyd of this user (pid {pid}) runs already, with {theirs}: {ours} would change nothing; end it first (kill {pid}; \
+             its clients run on, undivided)",
+            pid = other.pid
+        );
+        Failure { code: 1, text }
     }
 
     fn begin(self, lock: Lock) -> Result<Running, Failure> {
@@ -419,6 +473,8 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
+    use clap::Args as _;
+
     use super::*;
 
     #[test]
@@ -458,6 +514,31 @@ mod tests {
             let words = example.split('#').next().unwrap_or_default().split_whitespace();
             let args = Args::try_parse_from(std::iter::once("divvyd").chain(words));
             assert!(args.is_ok(), "{example}: {}", args.unwrap_err());
+        }
+    }
+
+    #[test]
+    fn options_are_told_as_they_can_be_given() {
+        let told = |line: &str| {
+            let words = ["divvyd", "--user"].into_iter().chain(line.split_whitespace());
+            Args::try_parse_from(words).expect("a command line").overrides.told()
+        };
+        assert_eq!(told("--backend signals"), [""; 0]);
+        let all = "--backend auto --policy las --quantum 1500us --slice 4ms --presence 2 --period 2s --cpus 0,2-3 --linger 1h \
+                   --protect a --protect b";
+        assert_eq!(
+            told(all),
+            told(
+                "--protect b --protect a --protect b --linger 60m --cpus 2,3,0 --period 2000ms --presence 2 \
+                                    --slice 4ms --quantum 1ms500us --policy las --backend auto"
+            )
+        );
+        assert_eq!(told(&told(all).join(" ")), told(all));
+        assert_eq!(told("--linger forever"), ["--linger forever"]);
+        // None is left out.
+        let options = Overrides::augment_args(clap::Command::new("all"));
+        for option in options.get_arguments().filter_map(clap::Arg::get_long) {
+            assert!(told(all).iter().any(|told| told.starts_with(&format!("--{option} "))), "{option}");
         }
     }
 

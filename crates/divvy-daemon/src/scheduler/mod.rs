@@ -71,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) market: Option<Terms>,
     /// By what clients are held, or weighed.
     pub(crate) backend: BackendInfo,
+    /// What its command line said of how it divides.
+    pub(crate) options: Vec<String>,
 }
 
 /// Why the scheduling came to an end.
@@ -479,6 +481,7 @@ impl Scheduler {
             host: kernel_word("hostname"),
             instance: self.instance.clone(),
             policy: self.engine.policy().spec().policy.clone(),
+            options: self.settings.options.clone(),
             backend: BackendInfo { enforced: told, ..self.backend() },
             quantum_ns: self.engine.policy().spec().quantum_ns,
             cpus: host.cpus().to_vec(),

@@ -154,7 +154,8 @@ fn settings(policy: &Policy, overrides: &Overrides) -> Result<(Settings, Means, 
     let cpus = overrides.cpus.as_ref().or(terms.cpus.as_ref());
     let kernel = backend::plan_kernel(overrides.backend, of_kernel.as_deref(), cpus, &means, &mut backend)?;
     let linger = overrides.linger.and_then(Linger::time);
-    Ok((Settings { spec, linger, reload: None, market: None, backend }, means, kernel))
+    let options = overrides.told();
+    Ok((Settings { spec, linger, reload: None, market: None, backend, options }, means, kernel))
 }
 
 /// A divvyd that serves.
