@@ -356,11 +356,15 @@ impl Worker {
         Ok(())
     }
 
+    fn is_to_be_added(&self, task: usize) -> bool {
+        !self.let_go[task] && self.wanted[task].lives()
+    }
+
     /// Whom there is nobody to be added of is left out.
     fn add_each(&mut self) -> Result<(), LaunchError> {
         for i in 0..self.wanted.len() {
             let wanted = &self.wanted[i];
-            if self.ids[i].is_some() || self.let_go[i] || !wanted.lives() {
+            if self.ids[i].is_some() || !self.is_to_be_added(i) {
                 continue;
             }
             match with_choice(&self.choice, |api| api.add(&wanted.new)) {
@@ -422,6 +426,10 @@ impl Worker {
     /// The divvyd whose clients the tasks were has ended, and has resumed them.
     fn join_again(&mut self, why: &str) -> bool {
         self.ids.fill(None);
+        // One that has no client of ours leaves sooner or later, and nobody needs another.
+        if !(0..self.wanted.len()).any(|task| self.is_to_be_added(task)) {
+            return true;
+        }
         self.rejoins = true;
         let lost = match self.add_all() {
             Ok(()) => {

@@ -124,11 +124,17 @@ fn when_divvyd_is_killed_the_tasks_are_the_next_ones(sandbox: &Sandbox) {
     goes_on(sandbox, "# task");
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert_eq!(clients(sandbox).len(), 1);
+    // Once all are, divvyd leaves, and nobody starts another.
+    assert_eq!(sandbox.run(&["detach", "b"]).code, Some(0));
+    eventually("divvyd to leave", || sandbox.processes().iter().all(|p| p.comm != "divvyd").then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    assert_eq!(pid_of_divvyd(sandbox), None);
     std::fs::write(sandbox.path("stop"), "").unwrap();
     let outcome = run.end();
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     let told = format!("the tasks are clients of the next one (pid {next}) now");
     assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+    assert_eq!(outcome.stderr.matches("divvyd has ended").count(), 2, "{}", outcome.stderr);
     assert!(!outcome.stderr.contains("there is no other"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("a: it was detached; it runs on, undivided"), "{}", outcome.stderr);
     let report = sandbox.report("report.json");
