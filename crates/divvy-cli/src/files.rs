@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::{Code, Failure};
@@ -62,12 +63,51 @@ pub(crate) fn check_dir(file: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The same, of each file that an option names.
+/// The same, of each file that an option names to be written, none of which may be another's, or one that is read.
 ///
 /// # Errors
-/// As [`check_dir`].
-pub(crate) fn check_dirs(files: &[&Option<PathBuf>]) -> Result<(), Failure> {
-    files.iter().filter_map(|file| file.as_deref()).try_for_each(check_dir)
+/// As [`check_dir`]; [`Failure`] of usage, which names both.
+pub(crate) fn check_outputs<'a>(
+    outputs: &[(&str, &Option<PathBuf>)],
+    read: impl IntoIterator<Item = &'a Path>,
+) -> Result<(), Failure> {
+    let read: Vec<Kept> = read.into_iter().filter_map(Kept::of).collect();
+    let mut written: Vec<(&str, Kept)> = Vec::new();
+    for (option, file) in outputs.iter().filter_map(|(option, file)| Some((*option, file.as_deref()?))) {
+        check_dir(file)?;
+        let Some(kept) = Kept::of(file) else { continue };
+        let why = match written.iter().find(|(_, other)| *other == kept) {
+            Some((other, _)) => format!("{other} writes that file as well"),
+            None if read.contains(&kept) => "that file is read, and would be lost".to_owned(),
+            None => {
+                written.push((option, kept));
+                continue;
+            }
+        };
+        let text = format!("{option} {}: {why}; name another", file.display());
+        return Err(Failure::new(Code::Usage, text));
+    }
+    Ok(())
+}
+
+/// A file that keeps what is written to it, by whatever name, whether it is there yet or not.
+#[derive(Debug, PartialEq, Eq)]
+enum Kept {
+    There { dev: u64, ino: u64 },
+    ToBeMade(PathBuf),
+}
+
+impl Kept {
+    /// `None` for what keeps nothing: devices and pipes, which several may write to.
+    fn of(file: &Path) -> Option<Self> {
+        match std::fs::metadata(file) {
+            Ok(there) => there.is_file().then(|| Self::There { dev: there.dev(), ino: there.ino() }),
+            Err(_) => {
+                let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                Some(Self::ToBeMade(dir.canonicalize().ok()?.join(file.file_name()?)))
+            }
+        }
+    }
 }
 
 /// Puts `text` in the place of what is in `file`, by another file beside it.
@@ -97,7 +137,34 @@ mod tests {
         assert_eq!(said("/nosuch/a/x"), Err(text.to_owned()));
         assert!(said("-").is_err_and(|text| text.contains("/dev/stdout")) && said("./-").is_ok());
         assert_eq!([said("x"), said("/x"), said("/dev/null/x")], [Ok(()), Ok(()), Ok(())]);
-        assert_eq!(check_dirs(&[&None, &Some("/nosuch/x".into())]).unwrap_err().code, Code::File);
+        let outputs = [("--svg", &None), ("--png", &Some("/nosuch/x".into()))];
+        assert_eq!(check_outputs(&outputs, []).unwrap_err().code, Code::File);
+    }
+
+    #[test]
+    fn no_file_is_written_over_one_that_is_read_or_twice() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("trace"), "").expect("written");
+        std::os::unix::fs::symlink(at("trace"), at("link")).expect("made");
+        std::fs::create_dir(at("sub")).expect("made");
+        let check = |svg: &str, png: &str| {
+            let (svg, png) = (Some(at(svg)), Some(at(png)));
+            let read = [at("trace"), PathBuf::from("/dev/null")];
+            check_outputs(&[("--svg", &svg), ("--png", &png)], read.iter().map(PathBuf::as_path))
+        };
+        let refused = |svg: &str, png: &str| check(svg, png).expect_err(png);
+        for name in ["trace", "sub/../trace", "link"] {
+            let failure = refused("x", name);
+            let said =
+                format!("--png {}: that file is read, and would be lost; name another", at(name).display());
+            assert_eq!((failure.code, failure.text), (Code::Usage, said));
+        }
+        let twice = refused("x", "sub/../x").text;
+        assert!(twice.ends_with("x: --svg writes that file as well; name another"), "{twice}");
+        for (svg, png) in [("x", "y"), ("x", "sub/x"), ("/dev/null", "/dev/null")] {
+            assert!(check(svg, png).is_ok(), "{svg} {png}");
+        }
     }
 
     #[test]

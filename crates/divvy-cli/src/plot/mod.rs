@@ -90,7 +90,8 @@ impl Window {
 }
 
 pub(crate) fn run(args: &PlotArgs) -> Result<Code, Failure> {
-    files::check_dirs(&[&args.perfetto, &args.svg, &args.png])?;
+    let outputs = [("--perfetto", &args.perfetto), ("--svg", &args.svg), ("--png", &args.png)];
+    files::check_outputs(&outputs, [args.trace.as_path()])?;
     let bad = |e: Divergence| trace_file::unusable(&args.trace, &e);
     let run = trace_file::with_lines(&args.trace, |lines| Timeline::read(lines))?.map_err(bad)?;
     if run.clients.is_empty() || run.end == run.start {

@@ -80,6 +80,7 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
         check_cycle(&policy, &tasks)?;
     }
     // What cannot be written later is better known before anything runs.
+    files::check_outputs(&[("--report", &args.report), ("--trace", &args.trace)], args.file.as_deref())?;
     let report = args.report.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(create).transpose()?;
     // Where there is a table, or lines are tagged, commands print to the front end, which must go on reading if the

@@ -11,7 +11,7 @@ use super::source::{Source, label, parse_policy, shares_text, usage};
 use super::table::{lines, number};
 use super::text::{cut_off, fraction};
 use super::{picture, sweep};
-use crate::{Code, Failure, files, print, tell};
+use crate::{Code, Failure, print, tell};
 
 /// A policy with what its runs gave.
 struct Column {
@@ -22,7 +22,7 @@ struct Column {
 
 pub(crate) fn run(args: &CompareArgs) -> Result<Code, Failure> {
     let mut source = Source::new(&args.scenario, None)?;
-    files::check_dirs(&[&args.picture.svg, &args.picture.png])?;
+    source.check_outputs(&args.picture, &None)?;
     let replications = args.replications.unwrap_or(source.scenario.replications);
     if replications == 0 {
         return Err(usage("--replications 0: expected at least 1"));

@@ -15,7 +15,7 @@ use divvy_sim::output::Report;
 
 use self::args::{Csv, Plot, RunArgs, SimArgs, SimCommand};
 use self::source::{Source, usage};
-use crate::{Code, Failure, files, print, tell};
+use crate::{Code, Failure, print, tell};
 
 /// Runs that are kept for a picture or a trace.
 const RUNS_KEPT: u32 = 1_000_000;
@@ -39,7 +39,7 @@ fn run_one(args: &RunArgs) -> Result<Code, Failure> {
         let runs = &mut source.scenario.measure.runs;
         *runs = (*runs).max(RUNS_KEPT);
     }
-    files::check_dirs(&[&args.trace, &args.picture.svg, &args.picture.png])?;
+    source.check_outputs(&args.picture, &args.trace)?;
     let scenario = &source.scenario;
     let report = divvy_sim::policies::run(scenario, scenario.seed, &source.files)
         .map_err(|error| source.sim_failure(error))?;

@@ -6,8 +6,8 @@ use divvy_policy::{Kind, PolicyInfo};
 use divvy_sim::scenario::{Format, ParamValue, PolicySpec, Scenario, ScenarioError};
 use divvy_sim::simulate::SimError;
 
-use super::args::{PolicyArgs, ScenarioArgs};
-use crate::{Code, Failure, nearest};
+use super::args::{PictureArgs, PolicyArgs, ScenarioArgs};
+use crate::{Code, Failure, files, nearest};
 
 /// A scenario or trace of more bytes is not read: it is held in memory as a whole.
 const FILE_MAX: u64 = 256 << 20;
@@ -44,6 +44,20 @@ impl Source {
         }
         divvy_sim::scenario::check(&source.scenario).map_err(|error| source.failure(error))?;
         Ok(source)
+    }
+
+    /// Whether what is to be written can be, and is none of the files that were read.
+    pub(super) fn check_outputs(
+        &self,
+        picture: &PictureArgs,
+        trace: &Option<PathBuf>,
+    ) -> Result<(), Failure> {
+        let outputs = [("--trace", trace), ("--svg", &picture.svg), ("--png", &picture.png)];
+        let file = self.file.as_ref().map(|(path, ..)| path.as_path());
+        let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
+        let traces: Vec<PathBuf> =
+            self.scenario.traces.iter().map(|trace| folder.join(&trace.file)).collect();
+        files::check_outputs(&outputs, file.into_iter().chain(traces.iter().map(PathBuf::as_path)))
     }
 
     fn read(path: &Path) -> Result<Self, Failure> {

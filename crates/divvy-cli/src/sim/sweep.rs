@@ -11,11 +11,11 @@ use super::args::SweepArgs;
 use super::picture;
 use super::source::{Source, has_param, label, usage};
 use super::table::{lines, number};
-use crate::{Code, Failure, files, print, tell};
+use crate::{Code, Failure, print, tell};
 
 pub(super) fn run(args: &SweepArgs) -> Result<Code, Failure> {
     let mut source = Source::new(&args.scenario, Some(&args.policy))?;
-    files::check_dirs(&[&args.picture.svg, &args.picture.png])?;
+    source.check_outputs(&args.picture, &None)?;
     let scenario = &mut source.scenario;
     scenario.replications = args.replications.unwrap_or(scenario.replications);
     let mut keys: Vec<String> = Vec::new();

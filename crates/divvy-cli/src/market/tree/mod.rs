@@ -27,7 +27,7 @@ pub(crate) fn picture(graph: &Graph, resource: Resource) -> String {
 
 pub(super) fn run(args: &TreeArgs) -> Result<Code, Failure> {
     let api = args.ask.of.api()?;
-    files::check_dirs(&[&args.output])?;
+    files::check_outputs(&[("--output", &args.output)], [])?;
     let graph = api.market().map_err(refused)?;
     // Whoever asks for one names it as the daemon understands it; the graph has its best name.
     let root = match &args.currency {
