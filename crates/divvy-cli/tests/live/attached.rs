@@ -25,6 +25,39 @@ fn a_selector_that_nobody_matches_yet_is_told() {
     }
 }
 
+/// A client of which nobody is there, or nobody may be signalled, is not held: what it does is what its processes do.
+#[test]
+fn who_cannot_be_held_is_not_said_to_be() {
+    let Some(sandbox) = Sandbox::nobody("who_cannot_be_held_is_not_said_to_be") else { return };
+    let root = Sandbox::own();
+    start_divvyd(&sandbox, &["--cpus", &one_cpu()]);
+    let name = format!("s{}", std::process::id());
+    let start = |sandbox: &Sandbox| {
+        let program = sandbox.path(&name);
+        std::fs::copy("/bin/sh", &program).expect("a copy of the shell");
+        let child = sandbox.command(&program).args(["-c", SPIN]).spawn().expect("it starts");
+        sandbox.wait_for(1, &name);
+        child
+    };
+    let (mut ours, mut theirs) = (start(&sandbox), start(&root));
+    check(&sandbox, &["attach", "name:no-such-*", "--name", "none"]);
+    check(&sandbox, &["attach", &format!("name:{name}"), "--name", "theirs"]);
+    let other = sandbox.start(&["run", "-s", "8", "--name", "other", "--", "sh", "-c", SPIN]);
+    eventually("the other client", || client(&sandbox, "other"));
+    ours.kill().and_then(|()| ours.wait()).expect("ours");
+    let state = |name: &str| client(&sandbox, name).expect(name)["state"].clone();
+    eventually("theirs alone", || {
+        let theirs = client(&sandbox, "theirs").expect("attached");
+        (theirs["nr_members"] == 1 && theirs["not_permitted"] == 1).then_some(())
+    });
+    for _ in 0..20 {
+        assert_eq!((state("theirs"), state("none")), ("running".into(), "asleep".into()));
+        std::thread::sleep(std::time::Duration::from_millis(30));
+    }
+    theirs.kill().and_then(|()| theirs.wait()).expect("theirs");
+    drop(other);
+}
+
 /// Who asks for what another client has is told whose it is, and what can be done does.
 #[test]
 fn processes_of_another_client_are_told_with_its_name() {

@@ -141,8 +141,21 @@ impl Scheduler {
         match self.engine.state(client) {
             ClientState::Asleep | ClientState::Held if self.disk_gate.holds(client) => ClientState::Limited,
             ClientState::Asleep if self.disk_shares.holds(client) => ClientState::Held,
+            ClientState::Held if !self.can_be_held(client) => self.state_of_unheld(client),
             state => state,
         }
+    }
+
+    fn can_be_held(&self, client: ClientId) -> bool {
+        let host = self.engine.host();
+        host.nr_members(client) > host.nr_not_permitted(client)
+    }
+
+    /// What a client does that is not to run now, and of which there is nobody who could be held.
+    fn state_of_unheld(&self, client: ClientId) -> ClientState {
+        let all = self.engine.host().members_up_to(client, usize::MAX);
+        let runs = all.iter().any(|member| member_state(member.state) == MemberState::Running);
+        if runs { ClientState::Running } else { ClientState::Asleep }
     }
 
     fn members(&self, client: ClientId, shown: usize) -> Vec<Member> {
