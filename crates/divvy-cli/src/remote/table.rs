@@ -10,6 +10,7 @@ use rustix::termios::tcgetwinsize;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::seconds;
+use crate::bounds;
 use crate::strip::fit;
 
 /// In a shorter window nobody has had its turns yet.
@@ -157,6 +158,10 @@ pub(super) fn lines(clients: &Clients, width: Width) -> Vec<String> {
         let name = fit(&client.name, name);
         let name = name.trim_end();
         format!("{name}: {} of its processes may not be signalled, and run undivided", client.not_permitted)
+    }));
+    lines.extend(clients.clients.iter().filter(|client| !client.bounds.is_empty()).map(|client| {
+        let bounds = bounds::shown(client.bounds);
+        format!("{}: {}", client.name, bounds.trim_start_matches(", "))
     }));
     let of_client = |client: &Client| Some(format!("{}: {}", client.name, uses(client)?));
     lines.extend(clients.clients.iter().filter(|_| wide).filter_map(of_client));
@@ -380,6 +385,8 @@ fn uses(client: &Client) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use divvy_api::types::Bounds;
+
     use super::*;
 
     #[test]
@@ -413,6 +420,23 @@ mod tests {
         let text = r#"{"version": "1", "pid": 1, "policy": "exact", "quantum_ns": 1, "cpus": [0], "uptime_ns": 1, "clients": 1,
             "self": {"cpu_ns": 0, "overhead": 0.0, "wakeups": 0, "reads": 0, "signals": 0, "scans": 0}}"#;
         serde_json::from_str(text).expect("a status")
+    }
+
+    #[test]
+    fn what_bounds_a_client_beside_its_limit_has_a_line() {
+        let mut one = client("a", 1, 0);
+        one.bounds = Bounds {
+            limit_memory_bytes: Some(2 << 30),
+            limit_disk_bytes: Some(10 << 20),
+            ..Bounds::default()
+        };
+        let clients =
+            Clients { window_ns: 1, age_ns: 0, groups: vec![], clients: vec![one, client("b", 1, 0)] };
+        for width in [Width::Columns(80), Width::Columns(60), Width::Wide, Width::Endless] {
+            let lines = lines(&clients, width);
+            assert_eq!(lines[3], "a: limit of memory 2G, limit of each disk 10M a second", "{lines:?}");
+            assert_eq!(lines.len(), 5);
+        }
     }
 
     #[test]
