@@ -353,6 +353,9 @@ fn from_file(path: &Path) -> Result<Vec<Task>, Failure> {
             index + 1,
             task.name.as_deref().map_or("unnamed".into(), plain)
         );
+        if task.name.as_deref().is_some_and(|name| name.trim().is_empty()) {
+            return Err(usage(format!("{whose}: the name is empty; write one, or leave it out")));
+        }
         let share = parse_share(task.share, &whose)?;
         let limit = task.limit.as_deref().map(limit::parse).transpose();
         let limit = limit.map_err(|e| usage(format!("{whose}: limit {e}")))?.flatten();
@@ -704,6 +707,10 @@ mod tests {
             "FILE: line 3: command: expected a text in quotes, for the shell, or a list",
         );
         check("[[task]]\nshare = 1\n", "FILE: task 1 (unnamed): neither command nor attach;");
+        check(
+            "[[task]]\nname = ' '\nshare = 1\ncommand = 'true'\n",
+            "FILE: task 1 ( ): the name is empty; write one",
+        );
         check(
             "[[task]]\nshare = 1\ncommand = 'true'\nattach = 'pid:1'\n",
             "FILE: task 1 (unnamed): both command and attach;",
