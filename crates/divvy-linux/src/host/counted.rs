@@ -7,7 +7,8 @@
 //!
 //! **Who leaves.** A command that may write to cgroups can move its processes elsewhere (a container's runtime, a batch system's
 //! wrapper). They are neither held nor counted then. So they are looked for now and then, soon after the start and less often
-//! later, and where one is found outside, its command is held by signals and read by clocks from then on.
+//! later, and where one is found outside, its command is held by signals and read by clocks from then on. Whoever is not known yet was
+//! made since: while nobody makes a process or thread, those that are known are compared with the cgroup's list, and no more.
 
 use std::collections::HashSet;
 
@@ -16,6 +17,7 @@ use divvy_policy::{ClientId, Instant, Nanos};
 use super::{Client, LinuxHost};
 use crate::cgroup::is_gone;
 use crate::members::Look;
+use crate::procfs::Latest;
 use crate::{Error, Pid, Result, clock};
 
 /// After so long it is looked for the first time whether somebody has left the cgroup, and then after twice as long, up to this.
@@ -26,6 +28,10 @@ const CHECKS: [Nanos; 2] = [Nanos::from_millis(5), Nanos::from_secs(1)];
 pub(super) struct LeafCheck {
     due: Instant,
     interval: Nanos,
+    /// The last process that had been made by the last look.
+    latest: Latest,
+    /// Somebody was made between the last two.
+    made: bool,
 }
 
 impl LeafCheck {
@@ -39,6 +45,12 @@ impl LeafCheck {
             self.due = now + self.interval;
         }
         due
+    }
+
+    /// Whether there may be somebody who is not known. The look after one that found new processes is as thorough: a thread that
+    /// ends meanwhile hands its children to another, which may have been looked at.
+    fn may_have_missed(&mut self, made: bool) -> bool {
+        made | std::mem::replace(&mut self.made, made)
     }
 }
 
@@ -70,10 +82,17 @@ impl LinuxHost {
         if usage.is_none() {
             self.count_no_more(i); // Somebody has removed it.
         } else if !c.condition.stands() && c.leaf_check.is_due(now) {
-            if self.adopt_is_due() {
-                self.adopt_strays();
+            let latest = self.latest_pid();
+            let check = &mut self.clients[i].leaf_check;
+            let made = latest.has_changed_since(std::mem::replace(&mut check.latest, latest));
+            if check.may_have_missed(made) {
+                if self.adopt_is_due() {
+                    self.adopt_strays();
+                }
+                self.check_leaf(i);
+            } else {
+                let _ = self.list_members(i); // What cannot be read now is read the next time.
             }
-            self.check_leaf(i);
         }
         self.settle(i);
         usage
@@ -223,5 +242,12 @@ mod tests {
         let mut check = LeafCheck::default();
         let due: Vec<u64> = (0..4_000).filter(|&ms| check.is_due(at(ms))).collect();
         assert_eq!(due, [0, 5, 15, 35, 75, 155, 315, 635, 1_275, 2_275, 3_275]);
+    }
+
+    #[test]
+    fn while_nobody_is_made_nobody_is_looked_for() {
+        let mut check = LeafCheck::default();
+        let thorough = [true, false, false, true, true, false, false].map(|made| check.may_have_missed(made));
+        assert_eq!(thorough, [true, true, false, true, true, true, false]);
     }
 }
