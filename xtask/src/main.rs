@@ -140,6 +140,7 @@ fn main() -> ExitCode {
         Some(live::STRANGERS) => live::keep_strangers(args),
         Some(live::RUN) => live::serve_run(),
         Some(paper::real::REAL) => paper::real::work(args),
+        Some(paper::services::TURNS) => paper::services::turns(args),
         Some(paper::isolation::TASK) => paper::isolation::task(args),
         Some(paper::kernel::STUDY) => paper::kernel::study(),
         Some(paper::peers::CLIENT) => paper::peers::client(args),

@@ -159,11 +159,25 @@ impl Page {
 
     /// Notes a goal, its value and its unit.
     pub(crate) fn goal(&mut self, what: impl Into<String>, limit: Limit, value: f64, unit: &str) {
+        self.goal_beside(what, limit, value, unit, None);
+    }
+
+    /// The same, with what something else comes to in the same run, by its name.
+    pub(crate) fn goal_beside(
+        &mut self,
+        what: impl Into<String>,
+        limit: Limit,
+        value: f64,
+        unit: &str,
+        beside: Option<(&str, f64)>,
+    ) {
         let text = match limit {
             Limit::Most(v) => format!("at most {v} {unit}"),
             Limit::Least(v) => format!("at least {v} {unit}"),
         };
-        let ours = format!("{} {unit}", number(value));
+        let beside =
+            beside.map_or_else(String::new, |(what, value)| format!(" ({what}: {} {unit})", number(value)));
+        let ours = format!("{} {unit}{beside}", number(value));
         self.goals.push(Goal { what: what.into(), limit: text, ours, met: limit.holds(value) });
     }
 

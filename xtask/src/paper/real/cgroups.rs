@@ -21,6 +21,8 @@ pub(in crate::paper) struct Hierarchies {
     weights: PathBuf,
     accounts_version: Version,
     weights_version: Version,
+    /// Version 2, which freezes, where there is one.
+    two: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +66,7 @@ impl Hierarchies {
             one(controller).map(|dir| (dir, Version::One)).or_else(|| Some((two.clone()?, Version::Two)))
         };
         let ((accounts, accounts_version), (weights, weights_version)) = (of("cpuacct")?, of("cpu")?);
-        Some(Self { accounts, weights, accounts_version, weights_version })
+        Some(Self { accounts, weights, accounts_version, weights_version, two })
     }
 
     /// What the weights of a client are called.
@@ -117,6 +119,33 @@ impl Cgroups {
         self.hierarchies.weights.join(&self.name)
     }
 
+    fn freezers_root(&self) -> Option<PathBuf> {
+        self.hierarchies.two.as_ref().map(|two| two.join(&self.name))
+    }
+
+    /// Whatever of the cgroups there may be.
+    fn roots(&self) -> BTreeSet<PathBuf> {
+        [self.accounts_root(), self.weights_root()].into_iter().chain(self.freezers_root()).collect()
+    }
+
+    /// Lets the first `clients` be frozen: their directories, in which `cgroup.freeze` is.
+    ///
+    /// # Errors
+    /// Where there is no version 2.
+    pub(in crate::paper) fn freezers(&self, clients: usize) -> Result<Vec<PathBuf>> {
+        let root = self.freezers_root().context("no cgroup v2, which freezes")?;
+        let dirs: Vec<PathBuf> = (0..clients).map(|k| root.join(k.to_string())).collect();
+        let missing: Vec<&PathBuf> =
+            std::iter::once(&root).chain(&dirs).filter(|dir| !dir.exists()).collect();
+        missing.into_iter().try_for_each(|dir| make(dir))?;
+        Ok(dirs)
+    }
+
+    /// The directories of the books of the first `clients`.
+    pub(in crate::paper) fn accounts(&self, clients: usize) -> Vec<PathBuf> {
+        (0..clients).map(|k| self.accounts_root().join(k.to_string())).collect()
+    }
+
     fn weigh(&self, shares: &[u64]) -> Result<()> {
         let root = self.weights_root();
         if self.hierarchies.weights_version == Version::Two {
@@ -149,8 +178,7 @@ impl Cgroups {
 
     /// What a shell has to do first to be the member called `name`.
     pub(in crate::paper) fn enter(&self, name: &str) -> String {
-        let dirs: BTreeSet<PathBuf> =
-            [self.accounts_root(), self.weights_root()].into_iter().map(|d| d.join(name)).collect();
+        let dirs: BTreeSet<PathBuf> = self.roots().into_iter().map(|root| root.join(name)).collect();
         let enter = |dir: &PathBuf| format!("echo $$ >{}/cgroup.procs; ", dir.display());
         dirs.iter().filter(|dir| dir.exists()).map(enter).collect()
     }
@@ -184,8 +212,7 @@ impl Cgroups {
     /// # Errors
     /// Says which cgroup could not be emptied.
     pub(in crate::paper) fn end(&self) -> Result<()> {
-        let roots: BTreeSet<PathBuf> = [self.accounts_root(), self.weights_root()].into();
-        roots.iter().filter(|root| root.exists()).try_for_each(|root| remove(root))
+        self.roots().iter().filter(|root| root.exists()).try_for_each(|root| remove(root))
     }
 }
 
@@ -202,7 +229,11 @@ impl Drop for Cgroups {
 /// As [`Cgroups::end`].
 pub(in crate::paper) fn sweep(prefix: &str) -> Result<()> {
     let hierarchies = Hierarchies::find()?;
-    for mount in BTreeSet::from([hierarchies.accounts, hierarchies.weights]) {
+    for mount in [hierarchies.accounts, hierarchies.weights]
+        .into_iter()
+        .chain(hierarchies.two)
+        .collect::<BTreeSet<_>>()
+    {
         for entry in std::fs::read_dir(&mount).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(prefix) {
                 remove(&entry.path())?;

@@ -6,9 +6,10 @@ use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::divided::{Divided, Division};
+use super::goals::Goals;
 use super::{each, rows};
 use crate::paper::Setting;
-use crate::paper::page::{Limit, number, percent};
+use crate::paper::page::{number, percent};
 use crate::paper::real::arena::Arena;
 use crate::paper::stats::worst;
 
@@ -135,28 +136,29 @@ impl Counted {
     }
 
     fn goals(&self, s: &mut Setting, rows: &[Row]) {
-        let (part, unit) = (self.part, self.unit);
         let nobody = of(rows, Division::Nobody);
         for division in Division::GOALS {
             let divvy = of(rows, division);
             if divvy.is_empty() {
                 continue;
             }
-            let mut goal = |what: &str, limit, value, unit: &str| {
-                s.page.goal(format!("{part}, {}: {what}", division.name()), limit, value, unit);
-            };
-            let largest = "largest error of a part of 1:2:3";
+            let least = division.least(&divvy[0].backend).map(|least| (least, of(rows, least)));
+            let least = least.filter(|(_, rows)| !rows.is_empty());
+            let name = format!("{}, {}", self.part, division.name());
+            let mut goals = Goals { page: &mut s.page, of: name, divvy, least };
             if self.alike {
-                let done = 100.0 * error(&divvy, |row| row.per_second);
-                goal(&format!("{unit}, {largest}"), Limit::Most(2.0), done, "%");
+                goals.done(
+                    self.unit,
+                    |rows| 100.0 * error(rows, |row| row.per_second),
+                    |rows| 100.0 * error(rows, |row| row.per_second / row.used * row.share as f64),
+                );
             }
-            let used = 100.0 * error(&divvy, |row| row.used);
-            goal(&format!("CPU time, {largest}"), Limit::Most(2.0), used, "%");
+            goals.used(|rows| 100.0 * error(rows, |row| row.used));
             if self.alike && !nobody.is_empty() {
-                let kept = 100.0 * sum(&divvy, |r| r.per_second) / sum(&nobody, |r| r.per_second);
-                goal(&format!("all {unit}, of those without a scheduler"), Limit::Least(97.0), kept, "%");
+                let all = sum(&nobody, |row| row.per_second);
+                goals.kept(self.unit, |rows| 100.0 * sum(rows, |row| row.per_second) / all);
             }
-            goal("own CPU time", Limit::Most(0.5), 100.0 * divvy[0].own, "%");
+            goals.own(|rows| 100.0 * rows[0].own);
         }
     }
 }

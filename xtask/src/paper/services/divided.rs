@@ -9,6 +9,7 @@ use divvy_linux::{CpuMask, Pid, ProcessRef, Signal, clock};
 use divvy_policy::{Instant, Nanos};
 use serde::{Deserialize, Serialize};
 
+use super::turns::{self, Means};
 use crate::paper::real::arena::Arena;
 use crate::paper::real::cgroups::{Cgroups, OWN};
 use crate::paper::real::trial::on;
@@ -33,6 +34,11 @@ pub(super) enum Division {
     Cgroup,
     #[serde(rename = "kernel's weights")]
     Weights,
+    /// The least that holding takes.
+    #[serde(rename = "minimal loop, freezer")]
+    FreezeInTurn,
+    #[serde(rename = "minimal loop, signals")]
+    StopInTurn,
 }
 
 impl Division {
@@ -40,7 +46,8 @@ impl Division {
     pub(super) const GOALS: [Self; 3] = [Self::Default, Self::Cgroup, Self::Signals];
 
     /// What a part measures that does not compare more.
-    pub(super) const USUAL: [Self; 4] = [Self::Default, Self::Cgroup, Self::Signals, Self::Weights];
+    pub(super) const USUAL: [Self; 6] =
+        [Self::Default, Self::Cgroup, Self::Signals, Self::Weights, Self::FreezeInTurn, Self::StopInTurn];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -50,6 +57,8 @@ impl Division {
             Self::Paper => "divvy, Q = 100 ms",
             Self::Cgroup => "divvy, cgroup",
             Self::Weights => "kernel's weights",
+            Self::FreezeInTurn => "minimal loop, freezer",
+            Self::StopInTurn => "minimal loop, signals",
         }
     }
 
@@ -60,7 +69,26 @@ impl Division {
             Self::Signals => Some(&["--backend", "signals"]),
             Self::Paper => Some(&["--backend", "signals", "--quantum", "100ms"]),
             Self::Cgroup => Some(&["--backend", "cgroup"]),
-            Self::Nobody | Self::Weights => None,
+            Self::Nobody | Self::Weights | Self::FreezeInTurn | Self::StopInTurn => None,
+        }
+    }
+
+    /// By what a minimal loop holds.
+    const fn in_turn(self) -> Option<Means> {
+        match self {
+            Self::FreezeInTurn => Some(Means::Freezer),
+            Self::StopInTurn => Some(Means::Signals),
+            _ => None,
+        }
+    }
+
+    /// What divides by the same means as divvy does here, and does no more than that; `backend` is what divvy took.
+    pub(super) fn least(self, backend: &str) -> Option<Self> {
+        match (self, backend) {
+            (Self::Default, "idle" | "freezer") => Some(Self::FreezeInTurn),
+            (Self::Default, "signals") | (Self::Signals, _) => Some(Self::StopInTurn),
+            (Self::Cgroup, _) => Some(Self::Weights),
+            _ => None,
         }
     }
 
@@ -148,6 +176,9 @@ impl<'a> Divided<'a> {
         let weights = (division == Division::Weights).then_some(shares);
         // The last is that of the loads.
         let groups = Cgroups::new(&arena.hierarchies, name, shares.len() + 1, weights)?;
+        if division.in_turn() == Some(Means::Freezer) {
+            groups.freezers(shares.len())?; // Made before anybody enters.
+        }
         Ok(Self { arena, clients: shares.len(), groups, children: Vec::new(), dir, memory })
     }
 
@@ -172,7 +203,7 @@ impl<'a> Divided<'a> {
                 let child = self.command(command, self.cpus(), "err")?.spawn().context("start a client")?;
                 self.children.push(child);
             }
-            return Ok(());
+            return self.start_in_turn(division, shares);
         };
         let mut divvy =
             self.command(&format!("{}exec \"$@\"", self.groups.enter(OWN)), self.cpus(), "err")?;
@@ -181,6 +212,20 @@ impl<'a> Divided<'a> {
         divvy.args(options).args(["--cpus", &self.arena.cpu_list()]);
         divvy.args(shares.iter().zip(&commands).map(|(share, command)| format!("{share}:{command}")));
         self.children.push(divvy.spawn().context("start divvy")?);
+        Ok(())
+    }
+
+    /// Starts the minimal loop, where one divides.
+    fn start_in_turn(&mut self, division: Division, shares: &[u64]) -> Result<()> {
+        let Some(means) = division.in_turn() else { return Ok(()) };
+        let cgroups = match means {
+            Means::Freezer => self.groups.freezers(self.clients)?,
+            Means::Signals => self.groups.accounts(self.clients),
+        };
+        let mut turns =
+            self.command(&format!("{}exec \"$@\"", self.groups.enter(OWN)), self.cpus(), "err")?;
+        turns.arg(std::env::current_exe()?).args(turns::arguments(means, shares, &cgroups));
+        self.children.push(turns.spawn().context("start the minimal loop")?);
         Ok(())
     }
 

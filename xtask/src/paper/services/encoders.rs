@@ -8,6 +8,7 @@ use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::divided::{Divided, Division};
+use super::goals::Goals;
 use super::{each, rows};
 use crate::paper::Setting;
 use crate::paper::page::{Limit, number, percent};
@@ -220,10 +221,13 @@ fn write(s: &mut Setting, rows: &[Row]) -> Result<()> {
     for (encoder, _) in ENCODERS {
         for division in Division::GOALS {
             let Some(run) = Run::of(rows, encoder, division) else { continue };
-            let who = format!("{encoder}, {}", division.name());
-            let whole = format!("{who}: largest error of a rate over the run");
-            s.page.goal(whole, Limit::Most(2.0), 100.0 * run.whole(), "%");
-            s.page.goal(format!("{who}: own CPU time"), Limit::Most(0.5), 100.0 * run.0[0][0].own, "%");
+            let least = division.least(&run.0[0][0].backend);
+            let least = least.and_then(|least| Some((least, Run::of(rows, encoder, least)?)));
+            let of = format!("{encoder}, {}", division.name());
+            let mut goals = Goals { page: &mut s.page, of, divvy: run, least };
+            let whole = "largest error of a rate over the run";
+            goals.goal(whole, Limit::Most(2.0), "%", |run| 100.0 * run.whole());
+            goals.own(|run| 100.0 * run.0[0][0].own);
         }
         draw(s, rows, encoder)?;
     }

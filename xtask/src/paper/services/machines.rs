@@ -19,7 +19,15 @@ const MACHINES: Counted = Counted {
     counts: small::counts,
     alike: true,
     quick: &[Division::Default],
-    full: &[Division::Nobody, Division::Default, Division::Cgroup, Division::Signals, Division::Weights],
+    full: &[
+        Division::Nobody,
+        Division::Default,
+        Division::Cgroup,
+        Division::Signals,
+        Division::Weights,
+        Division::FreezeInTurn,
+        Division::StopInTurn,
+    ],
 };
 
 /// Where no machine can be had, a line of the page says why.

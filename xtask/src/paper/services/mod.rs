@@ -8,17 +8,20 @@
 mod counted;
 mod divided;
 mod encoders;
+mod goals;
 mod load;
 mod machines;
 mod served;
 mod service;
 mod suites;
+mod turns;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use divided::Division;
+pub(crate) use turns::{TURNS, work as turns};
 
 use super::real::arena::Arena;
 use super::{Setting, alps};
@@ -59,7 +62,10 @@ const PREFACE: [&str; 2] = [
      watches run on another. CPU time is what the kernel's own books say (`cpuacct`). *Nobody*: no scheduler but the \
      kernel's, all in sessions of their own. *divvy, default*: `divvy share` as it comes, with the back end that it takes here in \
      brackets; *signals* and *cgroup*: with `--backend signals` and `--backend cgroup`, which `--backend auto` takes where \
-     it can be had. *Kernel's weights*: a cgroup for each, weighed as the shares say.",
+     it can be had. *Kernel's weights*: a cgroup for each, weighed as the shares say. *Minimal loop*: the least that a program does which \
+     divides by holding: it freezes (*freezer*) or stops (*signals*) all but one, each for its share times 10 ms by the clock, \
+     and reads nothing. Whoever sleeps in its turn leaves the CPU idle, so its parts of CPU time are not the shares'; what it costs, and \
+     what being held costs the work, are what divvy's are to be seen beside.",
     "Each part can be measured by itself (`--only web`, `oltp`, `encoders`, `suites` or `machines`); the page then takes the other parts \
      from the data that is there.",
 ];

@@ -6,6 +6,7 @@ use divvy_policy::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::divided::{Divided, Division};
+use super::goals::Goals;
 use super::load::{self, Served};
 use super::service::{Kind, Service, Template};
 use super::{each, rows};
@@ -18,13 +19,15 @@ use crate::paper::stats::worst;
 const SHARES: [u64; 3] = [1, 2, 3];
 const ALL: f64 = 6.0;
 /// In the order in which they are measured.
-const DIVISIONS: [Division; 6] = [
+const DIVISIONS: [Division; 8] = [
     Division::Nobody,
     Division::Default,
     Division::Signals,
     Division::Weights,
     Division::Paper,
     Division::Cgroup,
+    Division::FreezeInTurn,
+    Division::StopInTurn,
 ];
 
 /// What one user's service did under one division; a row of the data. What is not known is not a number.
@@ -238,24 +241,24 @@ fn write(s: &mut Setting, words: &Words, rows: &[Row]) -> Result<()> {
 /// What is asked of each of divvy's ways to divide that was measured.
 fn goals(s: &mut Setting, words: &Words, rows: &[Row]) {
     let Some(nobody) = of(rows, Division::Nobody) else { return };
-    let (part, unit) = (words.part, words.unit);
     for division in Division::GOALS {
         let Some(divvy) = of(rows, division) else { continue };
-        let mut goal = |what: &str, limit, value, unit: &str| {
-            s.page.goal(format!("{part}, {}: {what}", division.name()), limit, value, unit);
-        };
-        let largest = "largest error of a part of 1:2:3";
-        let served = 100.0 * error(&divvy, |row| row.per_second);
-        goal(&format!("{unit}, {largest}"), Limit::Most(2.0), served, "%");
-        let used = 100.0 * error(&divvy, |row| row.used);
-        goal(&format!("CPU time, {largest}"), Limit::Most(2.0), used, "%");
-        let kept = 100.0 * total(&divvy) / total(&nobody);
-        goal(&format!("all {unit}, of those without a scheduler"), Limit::Least(97.0), kept, "%");
+        let least = division.least(&divvy[0].backend).and_then(|least| Some((least, of(rows, least)?)));
+        let name = format!("{}, {}", words.part, division.name());
+        let mut goals = Goals { page: &mut s.page, of: name, divvy, least };
+        goals.done(
+            words.unit,
+            |rows| 100.0 * error(rows, |row| row.per_second),
+            |rows| 100.0 * error(rows, |row| row.per_second / row.used * row.share as f64),
+        );
+        goals.used(|rows| 100.0 * error(rows, |row| row.used));
+        goals.kept(words.unit, |rows| 100.0 * total(rows) / total(&nobody));
         if let Some(weights) = of(rows, Division::Weights) {
-            let tails = divvy.iter().zip(&weights).map(|(ours, theirs)| ours.p99_ms / theirs.p99_ms.max(1.0));
             let what = "99th percentile of each, of that under the kernel's weights";
-            goal(what, Limit::Most(1.2), worst(tails), "times");
+            goals.goal(what, Limit::Most(1.2), "times", |rows| {
+                worst(rows.iter().zip(&weights).map(|(ours, theirs)| ours.p99_ms / theirs.p99_ms.max(1.0)))
+            });
         }
-        goal("own CPU time", Limit::Most(0.5), 100.0 * divvy[0].own, "%");
+        goals.own(|rows| 100.0 * rows[0].own);
     }
 }
