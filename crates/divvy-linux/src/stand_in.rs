@@ -8,12 +8,18 @@
 //! child does. It is there for the kernel, which hangs up (SIGHUP) on a process group with suspended members once nobody in
 //! it has a parent elsewhere in the session: at the end of the script that ran us in the background, say. The child's
 //! parent is in another group.
+//!
+//! The kernel does so when the last who has such a parent ends, too, and that may be the child: a script that cron, `ssh` or a service
+//! started is in a group without one, and would be hung up, with all that is held in it, whenever a command ends that it ran by us. So the keeper has
+//! a second child in our group, the *peg*, which does nothing. When the command has ended the keeper comes back into the group, which the
+//! kernel takes for no end of anything, and the peg is nobody's connection to anywhere then, and can go.
 
 use nix::sys::signal::{
     SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal as NixSignal, sigaction, sigprocmask,
 };
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::io::Errno;
+use rustix::process::WaitOptions;
 
 use crate::error::{START, last_errno};
 use crate::{Error, Exit, Pid, ProcessRef, Result, Signal};
@@ -100,9 +106,20 @@ unsafe fn keep(signals: SignalFd) -> Result<()> {
         -1 => Err(Error::system(START, "a process", last_errno())),
         0 => Ok(()),
         child => {
+            // Where the group is one of outside our namespace it has no number, and there is no way back into it.
+            // SAFETY: takes and returns numbers only.
+            let group = Pid::from_raw(unsafe { libc::getpgrp() });
+            // SAFETY: as above.
+            let peg = group.and_then(|_| unsafe { peg() });
             // From here on the terminal's signals do not come here: whatever comes is passed on.
             let _ = rustix::process::setpgid(None, None);
             let exit = child_of(child).and_then(|child| StandIn { child, signals }.wait(|_| ()));
+            if let Some(peg) = peg {
+                let _ = rustix::process::setpgid(None, group);
+                let _ = peg.signal(Signal::KILL);
+                // It has left the group before we do, and whoever waits for us.
+                let _ = rustix::process::waitpid(Some(peg.pid()), WaitOptions::empty());
+            }
             let code = match exit {
                 Ok(Exit::Code(code)) => code,
                 Ok(Exit::Signal(signal)) => {
@@ -114,6 +131,27 @@ unsafe fn keep(signals: SignalFd) -> Result<()> {
             // SAFETY: ends this process at once, without running what its parent is to run at its own end.
             unsafe { libc::_exit(code) }
         }
+    }
+}
+
+/// In the keeper: makes a process in our group that waits for its end. Where there is none to be had, it is done without.
+///
+/// # Safety
+/// As [`fork`].
+unsafe fn peg() -> Option<ProcessRef> {
+    // SAFETY: by this function's own condition.
+    match unsafe { libc::fork() } {
+        -1 => None,
+        0 => {
+            let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), None);
+            // SAFETY: takes and returns numbers only.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            loop {
+                // SAFETY: waits, and takes nothing.
+                unsafe { libc::pause() };
+            }
+        }
+        peg => child_of(peg).ok(),
     }
 }
 

@@ -302,6 +302,30 @@ fn a_held_command_outlives_the_script_that_ran_it_in_the_background() {
     session.end();
 }
 
+/// A script that cron, `ssh` or a service started is in a process group that nobody links with another: it is not hung up when one of
+/// its commands ends while another of its processes is held.
+#[test]
+fn a_script_without_a_terminal_outlives_its_commands_beside_what_is_held() {
+    let sandbox = Sandbox::own();
+    daemon::start_divvyd(&sandbox, &["--cpus", &one_cpu()]);
+    let script = r#"sh -c "$1" & "$0" attach $! --name held --limit 20%
+        for i in 1 2 3 4 5 6; do "$0" run --name "p$i" -- sh -c 'sleep 0.1; exit 3'; echo "run $i: $?"; done
+        kill $!; echo done"#;
+    let output = sandbox
+        .command("setsid")
+        .args(["-w", "sh", "-c", script])
+        .arg(sandbox.program())
+        .arg(format!("{SPIN} # held"))
+        .output()
+        .expect("a script");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let runs: Vec<String> = (1..=6).map(|i| format!("run {i}: 3")).chain(["done".to_owned()]).collect();
+    let told: Vec<&str> = said.lines().filter(|line| !line.starts_with("held:")).collect();
+    assert_eq!(told, runs, "{:?} {}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0));
+    sandbox.kill_clients();
+}
+
 #[test]
 fn control_c_reaches_a_paused_client() {
     let sandbox = Sandbox::own();
