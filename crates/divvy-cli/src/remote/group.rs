@@ -4,7 +4,7 @@ use divvy_api::client::{Api, ApiError};
 use divvy_api::types::{Client, Clients, ErrorCode, Group, NewClient};
 use serde::Serialize;
 
-use super::{json, of_its_owner, seconds};
+use super::{json, of_its_owner, seconds, undivided};
 use crate::{Code, Failure, nearest, print};
 
 /// `--group`: its path, and the share that it is to have if one was named.
@@ -42,7 +42,7 @@ pub(crate) fn set(new: &mut NewClient, group: Option<&GroupArg>) {
 /// a group, and `NAME/CLIENT` a client in it, as `ls` shows them.
 ///
 /// # Errors
-/// [`Failure`] of divvyd's refusal; where nobody is called so, with the name that is likest.
+/// [`Failure`] of divvyd's refusal; where nobody is called so, with the name that is likest, or why a task of that name is no client.
 pub(super) fn client_or_group<C, G>(
     api: &Api,
     key: &str,
@@ -57,7 +57,7 @@ pub(super) fn client_or_group<C, G>(
     if let Some(id) = within {
         return client(api, &id.to_string()).map(Found::Client).map_err(of_its_owner);
     }
-    let text = format!("{e}{}", likest(api, key));
+    let text = undivided::reason(key).unwrap_or_else(|| format!("{e}{}", likest(api, key)));
     Err(Failure { text, ..e.into() })
 }
 

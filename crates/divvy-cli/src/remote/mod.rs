@@ -8,6 +8,7 @@ mod look;
 mod reserved;
 mod run;
 pub(crate) mod table;
+mod undivided;
 pub(crate) mod which;
 
 use divvy_api::client::{Api, ApiError};
@@ -108,8 +109,9 @@ pub(crate) fn json(what: &impl Serialize) -> Result<String, Failure> {
 fn api_for(client: &str, which: &Which) -> Result<Api, Failure> {
     which.choice()?.api().map_err(|e| match e {
         ApiError::NotRunning(_) => {
-            let text = format!("no client is called '{client}': no divvyd runs; start or attach one first");
-            Failure::new(Code::NoSuch, text)
+            let none =
+                || format!("no client is called '{client}': no divvyd runs; start or attach one first");
+            Failure::new(Code::NoSuch, undivided::reason(client).unwrap_or_else(none))
         }
         e => e.into(),
     })

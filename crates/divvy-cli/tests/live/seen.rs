@@ -21,6 +21,17 @@ pub fn sockets(sandbox: &Sandbox) -> usize {
     entries.iter().filter(|e| e.file_name().to_string_lossy().starts_with("share-")).count()
 }
 
+/// Whoever sees a task in the list and would change it is told why that cannot be.
+fn check_undivided(sandbox: &Sandbox) {
+    for args in [&["set", "small", "3"][..], &["pause", "small"], &["resume", "small"], &["detach", "small"]]
+    {
+        let outcome = sandbox.run(args);
+        assert_eq!(outcome.code, Some(6), "{args:?}: {}", outcome.stderr);
+        let told = outcome.stderr.contains("that divides by itself") && outcome.stderr.contains("--group");
+        assert!(told, "{args:?}: {}", outcome.stderr);
+    }
+}
+
 fn a_run_is_seen_beside_divvyd(sandbox: &Sandbox) {
     assert_eq!(sandbox.run(&["top", "--json"]).code, Some(7), "there is nothing to see");
     let cpu = one_cpu();
@@ -45,8 +56,10 @@ fn a_run_is_seen_beside_divvyd(sandbox: &Sandbox) {
         "{table}"
     );
     assert!(lines[2].starts_with("big") && lines[3].starts_with("small"), "{table}");
+    check_undivided(sandbox);
     // With one, and a group in it.
     start_divvyd(sandbox, &["--linger", "60s"]);
+    check_undivided(sandbox);
     let client = sandbox.start(&["run", "--group", "idle=2", "--name", "sleeper", "--", "sleep", "600"]);
     let top = eventually("the client", || {
         let top = json(sandbox, &["top", "--json"]);
