@@ -126,6 +126,24 @@ fn told(client: &Client, as_json: bool, words: impl std::fmt::Display) -> Result
     Ok(Code::Done)
 }
 
+/// What is said where nothing but a name was given, or, as for a task of `divvy share`, NAME=SHARE.
+fn nothing_to_set(client: &str) -> Failure {
+    let parts = client.rsplit_once('=').filter(|(name, _)| !name.is_empty());
+    let text = match parts.and_then(|(name, share)| Some((name, limit::parse_share(share).ok()?))) {
+        Some((name, share)) => {
+            format!(
+                "nothing to be changed about '{client}': name and share are two words, as in divvy set {} {share}",
+                word(name)
+            )
+        }
+        None => format!(
+            "nothing to be changed: write divvy set {} 3, or give --limit, --reserve, --cpus or --disk-share",
+            word(client)
+        ),
+    };
+    Failure::new(Code::Usage, text)
+}
+
 pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     let limit_ppm = args.limit.and_then(|limits| limits.cpu_ppm());
     let system = args.ask.of.is_system()?;
@@ -135,11 +153,7 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     let others =
         [args.limit.is_some(), args.reserve.is_some(), args.cpus.is_some(), args.disk_share.is_some()];
     if share.is_none() && !others.contains(&true) {
-        let fix = format!(
-            "write divvy set {} 3, or give --limit, --reserve, --cpus or --disk-share",
-            word(&args.client)
-        );
-        return Err(Failure::new(Code::Usage, format!("nothing to be changed: {fix}")));
+        return Err(nothing_to_set(&args.client));
     }
     let change = Change { share, limit_ppm, bounds, paused: None };
     let of_group = |api: &Api, path: &str| {
@@ -353,6 +367,21 @@ fn seconds(ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_behind_an_equals_sign_is_seen_as_one() {
+        for (client, fix) in [
+            ("small=3", "divvy set small 3"),
+            ("a b=3", "divvy set 'a b' 3"),
+            ("small", "write divvy set small 3, or give --limit"),
+            ("small=0", "write divvy set 'small=0' 3, or give --limit"),
+            ("=3", "write divvy set '=3' 3, or give --limit"),
+        ] {
+            let Failure { code, text } = nothing_to_set(client);
+            assert_eq!(code, Code::Usage);
+            assert!(text.contains(fix), "{client}: {text}");
+        }
+    }
 
     /// What came back for a client of somebody else's has the market's code for it, whichever command asked.
     #[test]
