@@ -151,13 +151,13 @@ pub(super) fn told(group: &Group, as_json: bool, words: impl std::fmt::Display) 
 }
 
 /// `3 clients`.
-pub(super) fn clients(group: &Group) -> String {
-    if group.clients == 1 { "1 client".to_owned() } else { format!("{} clients", group.clients) }
+pub(super) fn clients(n: usize) -> String {
+    if n == 1 { "1 client".to_owned() } else { format!("{n} clients") }
 }
 
 /// `detached ...`, for all of them.
 pub(super) fn detached(group: &Group) -> String {
-    format!("{} detached after {:.2} s of CPU time", clients(group), seconds(group.service_ns))
+    format!("{} detached after {:.2} s of CPU time", clients(group.clients), seconds(group.service_ns))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ pub(crate) mod args;
 mod attach;
 pub(crate) mod group;
 mod look;
+mod paused;
 mod reserved;
 mod run;
 pub(crate) mod table;
@@ -16,7 +17,8 @@ use divvy_api::launch::LaunchError;
 use divvy_api::names::word;
 use divvy_api::runs::ShareRun;
 use divvy_api::types::{
-    BackendInfo, Bounds, Change, Client, Clients, Enforcement, ErrorCode, ErrorInfo, Group, GroupChange,
+    BackendInfo, Bounds, Change, Client, ClientState, Clients, Enforcement, ErrorCode, ErrorInfo, Group,
+    GroupChange,
 };
 use serde::Serialize;
 
@@ -189,20 +191,20 @@ pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     told(&client, args.ask.json, format_args!("{}: share {}{limit}", client.name, client.share))
 }
 
-/// What became of a client, or of all clients of a group, of which `words` tell.
+/// What became of clients, or of all clients of groups, each with what is said of it.
 fn each(
     args: &ClientArgs,
-    done: impl Fn(&Api, &str) -> Result<Found<Client, Group>, Failure>,
-    words: impl Fn(&Found<Client, Group>) -> String,
+    done: impl Fn(&Api, &str) -> Result<(Found<Client, Group>, String), Failure>,
 ) -> Result<Code, Failure> {
     let (all, code) = one_by_one(
         &args.clients,
         |key| api_for(key, &args.ask.of).and_then(|api| done(&api, key)),
-        |found| {
-            if args.ask.json { Ok(()) } else { print(format_args!("{}: {}", found.name(), words(found))) }
+        |(found, words)| {
+            if args.ask.json { Ok(()) } else { print(format_args!("{}: {words}", found.name())) }
         },
     )?;
     if args.ask.json {
+        let all: Vec<_> = all.into_iter().map(|(found, _)| found).collect();
         print(json_of(&args.clients, &all)?)?;
     }
     Ok(code)
@@ -252,36 +254,46 @@ pub(crate) fn one_by_one<K: PartialEq, T>(
 }
 
 /// Pauses or resumes clients, and all clients of groups.
-fn set_paused(
-    args: &ClientArgs,
-    paused: bool,
-    words: impl Fn(&Found<Client, Group>) -> String,
-) -> Result<Code, Failure> {
+fn set_paused(args: &ClientArgs, paused: bool) -> Result<Code, Failure> {
     let change = Change { paused: Some(paused), ..Change::default() };
-    let of_group = GroupChange { paused: Some(paused), ..GroupChange::default() };
-    let done = |api: &Api, key: &str| {
-        let of_client = |api: &Api, key: &str| api.change(key, change);
-        client_or_group(api, key, of_client, |api, path| api.change_group(path, of_group))
+    let group_change = GroupChange { paused: Some(paused), ..GroupChange::default() };
+    let of_client = |api: &Api, key: &str| {
+        // That there is none, the change says.
+        let before = api.client(key).map_or(ClientState::Left, |client| client.state);
+        api.change(key, change).map(|client| (client, paused::of_client(before, paused).to_owned()))
     };
-    each(args, done, words)
-}
-
-pub(crate) fn pause(args: &ClientArgs) -> Result<Code, Failure> {
-    set_paused(args, true, |_| "paused; its share goes to the others".to_owned())
-}
-
-pub(crate) fn resume(args: &ClientArgs) -> Result<Code, Failure> {
-    set_paused(args, false, |found| match found {
-        Found::Group(group) => format!("{} resumed", group::clients(group)),
-        Found::Client(_) => "resumed".to_owned(),
+    let of_group = |api: &Api, path: &str| {
+        let before = paused::within(&api.clients_with_members(0)?.clients, path);
+        let group = api.change_group(path, group_change)?;
+        let words = paused::of_group(&group, before, paused);
+        Ok((group, words))
+    };
+    each(args, |api, key| {
+        Ok(match client_or_group(api, key, of_client, of_group)? {
+            Found::Client((client, words)) => (Found::Client(client), words),
+            Found::Group((group, words)) => (Found::Group(group), words),
+        })
     })
 }
 
+pub(crate) fn pause(args: &ClientArgs) -> Result<Code, Failure> {
+    set_paused(args, true)
+}
+
+pub(crate) fn resume(args: &ClientArgs) -> Result<Code, Failure> {
+    set_paused(args, false)
+}
+
 pub(crate) fn detach(args: &ClientArgs) -> Result<Code, Failure> {
-    let done = |api: &Api, key: &str| client_or_group(api, key, Api::detach, Api::detach_group);
-    each(args, done, |found| match found {
-        Found::Group(group) => group::detached(group),
-        Found::Client(client) => format!("detached after {:.2} s of CPU time", seconds(client.service_ns)),
+    each(args, |api, key| {
+        let found = client_or_group(api, key, Api::detach, Api::detach_group)?;
+        let words = match &found {
+            Found::Group(group) => group::detached(group),
+            Found::Client(client) => {
+                format!("detached after {:.2} s of CPU time", seconds(client.service_ns))
+            }
+        };
+        Ok((found, words))
     })
 }
 

@@ -292,7 +292,7 @@ impl Row<'_> {
                 processes,
                 service_ns: g.service_ns,
                 effective_share: "-".to_owned(),
-                is: Cow::Owned(format!("group of {}", super::group::clients(g))),
+                is: Cow::Owned(format!("group of {}", super::group::clients(g.clients))),
             },
         }
     }

@@ -74,7 +74,9 @@ fn what_a_group_has_is_divided_within_it() {
     // What a member that is paused leaves goes to its sibling: 3/4, 1/4.
     assert_eq!(must(sandbox, &["pause", "a"]), "a: paused; its share goes to the others\n");
     check(sandbox, &["b", "other"], &[0.75, 0.25]);
+    assert_eq!(must(sandbox, &["pause", "a"]), "a: already paused\n");
     assert_eq!(must(sandbox, &["resume", "a"]), "a: resumed\n");
+    assert_eq!(must(sandbox, &["resume", "a"]), "a: was not paused\n");
     // Several at a time, and with their groups; what is refused for one is done for the others.
     assert_eq!(
         must(sandbox, &["pause", "build/a", "other"]),
@@ -92,7 +94,9 @@ fn what_a_group_has_is_divided_within_it() {
     assert_eq!(must(sandbox, &["pause", "build/"]), "build/: paused; its share goes to the others\n");
     let paused = list(sandbox)["groups"][0].clone();
     assert_eq!((&paused["paused"], &paused["clients"]), (&true.into(), &2.into()), "{paused}");
+    assert_eq!(must(sandbox, &["pause", "build/"]), "build/: already paused\n");
     assert_eq!(must(sandbox, &["resume", "build"]), "build/: 2 clients resumed\n");
+    assert_eq!(must(sandbox, &["resume", "build"]), "build/: none of its clients was paused\n");
     let refused = sandbox.run(&["set", "build", "--limit", "50%"]);
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("limits, reservations and CPUs are for clients"), "{}", refused.stderr);
