@@ -260,6 +260,18 @@ fn wrong_value<T>(
     })
 }
 
+/// How that command of this usage is written which takes one client at a time, and was given one word too many.
+fn one_at_a_time(usage: &str) -> Option<&'static str> {
+    let of = |command: &str| usage.contains(&format!("divvy {command} "));
+    if of("set") {
+        Some("it takes one client, and its share after it: divvy set NAME 3")
+    } else if of("attach") {
+        Some("it takes one selector, and the share as an option: divvy attach tree:4711 -s 2")
+    } else {
+        None
+    }
+}
+
 /// What is wrong with the arguments, in one line like every other failure.
 fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
@@ -281,16 +293,19 @@ fn meant(error: &clap::Error) -> String {
     // `divvy share -1:true`.
     let is_number =
         |arg: &String| arg.strip_prefix('-').is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()));
-    let of_share = text(ContextKind::Usage).is_some_and(|usage| usage.contains("divvy share "));
-    if error.kind() == ErrorKind::UnknownArgument
-        && of_share
-        && text(ContextKind::InvalidArg).as_ref().is_some_and(is_number)
+    let usage = text(ContextKind::Usage).unwrap_or_default();
+    if let Some(unknown) =
+        text(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument)
     {
-        return "; no option is a number, and a share is a whole number from 1 to 1000000".to_owned();
+        if usage.contains("divvy share ") && is_number(&unknown) {
+            return "; no option is a number, and a share is a whole number from 1 to 1000000".to_owned();
+        }
+        if let Some(fix) = one_at_a_time(&usage).filter(|_| !unknown.starts_with('-')) {
+            return format!("; {fix}");
+        }
     }
     // clap guesses a subcommand by its letters, whatever their order, and knows no 'rnu'.
     if let Some(word) = text(ContextKind::InvalidSubcommand) {
-        let usage = text(ContextKind::Usage).unwrap_or_default();
         let command = command();
         let within = usage.split_whitespace().skip_while(|word| *word != "divvy").skip(1);
         let within = within.map_while(|word| Some(word).filter(|word| !word.starts_with(['<', '['])));
@@ -409,6 +424,16 @@ mod tests {
                 "[possible values: bash, elvish, fish, powershell, zsh]; see --help",
             ),
             ("divvy xyz", "unrecognized subcommand 'xyz'; see --help"),
+            (
+                "divvy set small big 3",
+                "unexpected argument '3' found; it takes one client, and its share after it: divvy set NAME 3",
+            ),
+            (
+                "divvy attach tree:7 tree:8",
+                "unexpected argument 'tree:8' found; it takes one selector, and the share as an option: divvy attach tree:4711 -s 2",
+            ),
+            ("divvy attach 2 tree:8", "the share as an option: divvy attach tree:4711 -s 2"),
+            ("divvy set small --shar 3", "unexpected argument '--shar' found; did you mean '--share'?"),
         ] {
             let said = said(line);
             assert!(said.ends_with(text) && !said.contains('\n'), "{line}: {said}");
