@@ -14,6 +14,7 @@ pub mod place;
 pub mod rules;
 pub mod runs;
 pub mod site;
+pub mod time;
 pub mod types;
 
 /// What the README shows, tried.

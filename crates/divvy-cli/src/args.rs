@@ -15,10 +15,10 @@ use crate::rules::RulesArgs;
 use crate::share::{BackendArg, TraceFormat};
 use crate::sim::args::{CompareArgs, PoliciesArgs, SimArgs};
 use crate::site::SiteArgs;
-use crate::time;
 use crate::top::TopArgs;
 use crate::usage::UsageArgs;
 use crate::web::WebArgs;
+use divvy_api::time;
 
 /// Divide one machine's CPU among programs in proportion to shares, with or without privilege.
 #[derive(Debug, Parser)]

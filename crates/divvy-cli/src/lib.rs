@@ -24,7 +24,6 @@ mod share;
 mod sim;
 mod site;
 mod strip;
-mod time;
 mod top;
 mod trace_file;
 mod usage;

@@ -99,11 +99,11 @@ pub(crate) struct Overrides {
     pub(crate) policy: Option<String>,
 
     /// CPU time of one share in one cycle, 1ms to 10s; 10ms, or as the administrator's policy says, if not given
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = divvy_api::time::parse)]
     pub(crate) quantum: Option<Duration>,
 
     /// Longest run in one go (exact): even inside the cycle, for more signals
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = divvy_api::time::parse)]
     pub(crate) slice: Option<Duration>,
 
     /// Clients released for each CPU at a time (exact): how many strangers compete with [default: 1]
@@ -111,7 +111,7 @@ pub(crate) struct Overrides {
     pub(crate) presence: Option<u32>,
 
     /// Time after which the past is forgotten (rate) [default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = divvy_api::time::parse)]
     pub(crate) period: Option<Duration>,
 
     /// CPUs to divide: 0,2-3. All that divvyd itself may use if not given
@@ -145,11 +145,12 @@ impl Linger {
     }
 }
 
-fn parse_linger(text: &str) -> Result<Linger, humantime::DurationError> {
+fn parse_linger(text: &str) -> Result<Linger, String> {
     if text == "forever" {
         return Ok(Linger::Forever);
     }
-    humantime::parse_duration(text).map(|time| Linger::Time(nanos(time)))
+    let time = divvy_api::time::parse(text).map_err(|why| format!("{why}, or forever"))?;
+    Ok(Linger::Time(nanos(time)))
 }
 
 pub(crate) fn nanos(time: Duration) -> Nanos {
@@ -482,7 +483,8 @@ mod tests {
         command().debug_assert();
         assert_eq!(parse_linger("2s").unwrap(), Linger::Time(Nanos::from_secs(2)));
         assert_eq!(parse_linger("forever").unwrap(), Linger::Forever);
-        assert!(parse_linger("soon").is_err());
+        let said = parse_linger("soon").unwrap_err();
+        assert_eq!(said, "that is no time; write a number and its unit, as in 30s, 2m or 500ms, or forever");
         let refused = |args: &[&str]| {
             let all = ["divvyd"].iter().chain(args).copied();
             assert!(Args::try_parse_from(all).is_err(), "{args:?}");

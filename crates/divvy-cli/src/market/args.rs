@@ -31,7 +31,7 @@ fn since(text: &str) -> Result<Since, String> {
     if let Ok(number) = text.parse() {
         return Ok(Since::Entry(number));
     }
-    crate::time::parse(text).map(Since::Time).map_err(|_| {
+    divvy_api::time::parse(text).map(Since::Time).map_err(|_| {
         "write a time, as in --since 1h, or the number of an entry, which its line begins with, as in --since 120".to_owned()
     })
 }
@@ -266,7 +266,7 @@ pub(crate) struct OfferArgs {
     pub(crate) want: Give,
 
     /// How long the offer waits: 10m, 2h. Until it is withdrawn if not given
-    #[arg(long = "for", value_name = "TIME", value_parser = crate::time::parse)]
+    #[arg(long = "for", value_name = "TIME", value_parser = divvy_api::time::parse)]
     pub(crate) wait: Option<Duration>,
 
     /// For which of your currencies or clients; your own currency if not given

@@ -39,11 +39,11 @@ pub(crate) struct PlotArgs {
     pub(crate) show: Vec<Show>,
 
     /// Leave out what was before this time since the beginning: 2s, 1500ms
-    #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
+    #[arg(long, value_name = "TIME", value_parser = divvy_api::time::parse)]
     pub(crate) from: Option<Duration>,
 
     /// Leave out what was after this time since the beginning
-    #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
+    #[arg(long, value_name = "TIME", value_parser = divvy_api::time::parse)]
     pub(crate) to: Option<Duration>,
 
     /// Print the numbers as JSON

@@ -127,7 +127,7 @@ pub(super) fn parse_time(
     range: RangeInclusive<Duration>,
     words: &str,
 ) -> Result<Duration, String> {
-    let time = crate::time::parse(text)?;
+    let time = divvy_api::time::parse(text)?;
     if range.contains(&time) { Ok(time) } else { Err(format!("give {words}")) }
 }
 

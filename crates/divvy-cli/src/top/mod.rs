@@ -35,7 +35,7 @@ pub(crate) struct TopArgs {
     pub(crate) speed: u64,
 
     /// Begin at this time of the trace: 2s, 1500ms (with --json, the end if not given)
-    #[arg(long, value_name = "TIME", value_parser = crate::time::parse, requires = "replay")]
+    #[arg(long, value_name = "TIME", value_parser = divvy_api::time::parse, requires = "replay")]
     pub(crate) at: Option<Duration>,
 
     /// Time between two looks, 100ms to 1h
@@ -65,7 +65,7 @@ fn parse_speed(text: &str) -> Result<u64, String> {
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
-    let interval = crate::time::parse(text)?;
+    let interval = divvy_api::time::parse(text)?;
     if (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&interval) {
         Ok(interval)
     } else {

@@ -55,11 +55,11 @@ struct RecordArgs {
     file: PathBuf,
 
     /// Between two looks at the clients
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::time::parse)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = divvy_api::time::parse)]
     every: Duration,
 
     /// Between two writes: a line for each user who used something
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = crate::time::parse)]
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = divvy_api::time::parse)]
     write: Duration,
 
     /// A command for the shell, run when a user has used more than --over times its share of the CPUs for all of --span. It finds
@@ -73,11 +73,11 @@ struct RecordArgs {
     over: f64,
 
     /// Over how long a time
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = crate::time::parse, requires = "notify")]
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = divvy_api::time::parse, requires = "notify")]
     span: Duration,
 
     /// How long a user who was told is left alone
-    #[arg(long, value_name = "TIME", default_value = "6h", value_parser = crate::time::parse, requires = "notify")]
+    #[arg(long, value_name = "TIME", default_value = "6h", value_parser = divvy_api::time::parse, requires = "notify")]
     again: Duration,
 
     /// A user whom nobody tells (repeat for more)
@@ -99,7 +99,7 @@ struct ReportArgs {
     file: PathBuf,
 
     /// Only of the last so long: 24h, 7days [default: all]
-    #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
+    #[arg(long, value_name = "TIME", value_parser = divvy_api::time::parse)]
     since: Option<Duration>,
 
     /// Print the report as JSON

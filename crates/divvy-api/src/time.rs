@@ -1,9 +1,12 @@
-//! Times on the command line: `30s`, `2m`, `500ms`.
+//! Times on command lines, as people write them: `30s`, `2m`, `500ms`.
 
 use std::time::Duration;
 
 /// Reads a time.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// What is wrong with it, and what to write.
+pub fn parse(text: &str) -> Result<Duration, String> {
     let example = "write a number and its unit, as in 30s, 2m or 500ms";
     if text.trim_start().starts_with('-') {
         return Err(format!("a time is not negative; {example}"));
