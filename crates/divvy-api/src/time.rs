@@ -11,6 +11,11 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     if text.trim_start().starts_with('-') {
         return Err(format!("a time is not negative; {example}"));
     }
+    // humantime's month, which nobody means who divides CPU time.
+    if text.split(|c: char| !c.is_alphabetic()).any(|unit| unit == "M") {
+        let (short, long) = (text.replace('M', "m"), text.replace('M', "min"));
+        return Err(format!("M would be months; for minutes write {short} or {long}"));
+    }
     humantime::parse_duration(text).map_err(|e| match e {
         humantime::DurationError::NumberOverflow => format!("that is longer than can be counted; {example}"),
         _ => format!("that is no time; {example}"),
@@ -27,6 +32,9 @@ mod tests {
         for (text, why) in [
             ("-1s", "a time is not negative; write "),
             ("5", "that is no time; write a number and its unit, as in 30s, 2m or 500ms"),
+            ("1M", "M would be months; for minutes write 1m or 1min"),
+            ("1h 30M", "for minutes write 1h 30m or 1h 30min"),
+            ("1MB", "that is no time; write "),
             ("abc", "that is no time; write "),
             ("99999999999999999999s", "longer than can be counted; write "),
         ] {

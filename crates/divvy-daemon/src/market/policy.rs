@@ -331,10 +331,7 @@ mod span {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(from)?;
-        let wrong = |e| {
-            de::Error::custom(format!("\"{text}\" is no time ({e}): write a number and a unit, as in 10ms"))
-        };
-        humantime::parse_duration(&text).map_err(wrong)
+        divvy_api::time::parse(&text).map_err(|why| de::Error::custom(format!("\"{text}\": {why}")))
     }
 }
 
