@@ -16,6 +16,9 @@ pub(crate) const AUTO_BACKEND: &str = "auto";
 /// So long `auto` waits for a divvy-scx that lets go, in tenths of a second.
 const AUTO_PATIENCE: u32 = 20;
 
+/// How the system's divvyd gets a cgroup of its own.
+const SYSTEM_FIX: &str = "have systemd start divvyd, with Delegate=yes in its unit as divvyd.service has it";
+
 /// What `--backend` takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendArg {
@@ -68,7 +71,7 @@ pub(crate) fn pick(
     }
     choose_by(overrides.backend, policy, spec, |wish| match whose {
         Whose::User => choose_here(wish, Lifetime::Daemon),
-        Whose::System => choose(wish, &Survey::new()),
+        Whose::System => choose(wish, &Survey::new().with_fix(SYSTEM_FIX)),
     })
 }
 
@@ -82,7 +85,7 @@ fn choose_by(
     let wish = Wish { asked: arg.asked(), policy, attached: None, shares: &[], limited: false };
     let chosen = choose(&wish).map_err(|refused| match refused {
         Refused::Usage(text) => Failure::usage(text),
-        Refused::Machine(text) => Failure::system(text),
+        Refused::Machine(text) => Failure::system(format!("{text}; --backend signals needs no cgroup")),
     })?;
     // Memory and disks too: a market has rights to them, and a client of anybody's may have a bound.
     let means = match chosen.means {
@@ -156,7 +159,10 @@ mod tests {
             picked.map(|(_, info)| (info.used, info.why, spec.policy)).map_err(|f| (f.code, f.text))
         };
         for (arg, name) in [(BackendArg::Freezer, "freezer"), (BackendArg::Cgroup, "cgroup")] {
-            assert_eq!(of(arg, None), Err((5, format!("--backend {name}: not ours; the fix"))));
+            assert_eq!(
+                of(arg, None),
+                Err((5, format!("--backend {name}: not ours; the fix; --backend signals needs no cgroup")))
+            );
         }
         let (used, why, policy) = of(BackendArg::Auto, None).expect("auto is never refused");
         assert_eq!((used.as_str(), why.as_str(), policy.as_str()), ("signals", "not ours; the fix", "exact"));

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::scope::{self, Lifetime};
-use super::survey::{Ground, Hierarchy, Survey};
+use super::survey::{FIX_OF_DAEMON, Ground, Hierarchy, Survey};
 use super::weights::{DEVIATION_MAX_PPM, DEVIATION_WARN_PPM, Weights, scale};
 
 /// What a user can ask for.
@@ -257,7 +257,15 @@ pub fn choose_here(wish: &Wish<'_>, lifetime: Lifetime) -> Result<Chosen, Refuse
         },
         false => survey,
     };
-    choose(wish, &survey)
+    choose(wish, &advising(survey, lifetime))
+}
+
+/// A survey whose fix is for whoever has started this process.
+fn advising(survey: Survey, lifetime: Lifetime) -> Survey {
+    match lifetime {
+        Lifetime::Run => survey,
+        Lifetime::Daemon => survey.with_fix(FIX_OF_DAEMON),
+    }
 }
 
 /// Whether a cgroup of ours would change what is chosen.
@@ -434,6 +442,10 @@ mod tests {
         let lack = format!("not ours; {FIX}; version 1: none");
         let told = Survey { freezer: Err(lack.clone()), weights: Err(lack) }.without_scope("it is away");
         assert_eq!(told.freezer, Err(format!("not ours; and it is away; {FIX}; version 1: none")));
+        // Who has started divvyd is not told to start `divvy share`.
+        assert_eq!(advising(told.clone(), Lifetime::Run), told);
+        let told = advising(told, Lifetime::Daemon).weights.expect_err("there is none");
+        assert_eq!(told, format!("not ours; and it is away; {FIX_OF_DAEMON}; version 1: none"));
     }
 
     #[test]

@@ -73,6 +73,10 @@ pub struct Survey {
 /// How to get a delegated cgroup.
 pub(crate) const FIX: &str = "start divvy with: systemd-run --user --scope -p Delegate=yes divvy share ...";
 
+/// The same for a user's own divvyd.
+pub(super) const FIX_OF_DAEMON: &str =
+    "start divvyd with: systemd-run --user --scope -p Delegate=yes divvyd --user ...";
+
 /// Our own cgroup in one hierarchy: where it is mounted, and our directory below that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Own {
@@ -119,6 +123,13 @@ impl Survey {
 }
 
 impl Survey {
+    /// The same with `fix` as what would help, where that is not to start `divvy share` in another way.
+    #[must_use]
+    pub fn with_fix(self, fix: &str) -> Self {
+        let advise = |lack: String| lack.replace(FIX, fix);
+        Self { freezer: self.freezer.map_err(advise), weights: self.weights.map_err(advise) }
+    }
+
     /// The same where systemd was asked for a cgroup and gave none, because of `why`.
     pub(super) fn without_scope(self, why: &str) -> Self {
         // The fix stays the last thing that is read.
