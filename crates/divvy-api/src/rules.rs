@@ -13,6 +13,8 @@
 //! build = 3
 //! ```
 
+mod shape;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
@@ -22,6 +24,7 @@ use divvy_linux::{CpuMask, Selector};
 use divvy_policy::CpuLimit;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
+use toml::de::DeTable;
 
 use crate::names;
 use crate::types::SHARE_MAX;
@@ -158,8 +161,12 @@ pub fn read(path: &Path) -> Result<Option<Rules>, RulesError> {
 pub fn parse(text: &str) -> Result<Rules, RulesError> {
     let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
     let wrong = |at: Range<usize>, what: String| RulesError { line: line_of(at.start), what };
-    let file: File = toml::from_str(text)
-        .map_err(|e| wrong(e.span().unwrap_or_default(), e.message().trim_end().to_owned()))?;
+    let unread = |e: toml::de::Error| wrong(e.span().unwrap_or_default(), e.message().trim_end().to_owned());
+    let found = DeTable::parse(text).map_err(unread)?;
+    if let Some((at, what)) = shape::first_wrong(found.get_ref()) {
+        return Err(wrong(at, what));
+    }
+    let file: File = toml::from_str(text).map_err(unread)?;
     if file.rule.len() > RULES_MAX {
         return Err(wrong(file.rule[RULES_MAX].span(), format!("more than {RULES_MAX} rules")));
     }
@@ -193,11 +200,12 @@ pub fn parse(text: &str) -> Result<Rules, RulesError> {
 
 fn check_share(share: u64) -> Result<u64, String> {
     let fits = (1..=SHARE_MAX).contains(&share);
-    if fits {
-        Ok(share)
-    } else {
-        Err(format!("share {share}: a share is a whole number from 1 to {SHARE_MAX}"))
-    }
+    if fits { Ok(share) } else { Err(share_text(share)) }
+}
+
+/// What is wrong with a share, whatever stands there.
+fn share_text(share: impl fmt::Display) -> String {
+    format!("share {share}: a share is a whole number from 1 to {SHARE_MAX}")
 }
 
 fn one(
@@ -326,8 +334,11 @@ mod tests {
             ("[[rule]]\nname = 'a'\nas = '7'\n", "line 3: '7': it may not be a number: ids are"),
             ("[[rule]]\nname = 'a'\ngroup = 'a b'\n", "line 3: 'a b': it may have no blanks"),
             ("[[rule]]\nname = 'a'\ncpus = '2-1'\n", "line 3: cpus: the range 2-1 is empty; write numbers"),
-            ("[[rule]]\nname = 'a'\nlimt = '50%'\n", "line 3: unknown field `limt`"),
-            ("[[rule]]\nname = ''\n", "line 2: 'name:': nothing stands after 'name:'"),
+            (
+                "[[rule]]\nname = 'a'\nlimt = '50%'\n",
+                "line 3: unknown key `limt`; a rule has `name`, `command`",
+            ),
+            ("[[rule]]\nname = ''\n", "line 2: `name` is empty; write name = "),
             ("[[rule]]\nname = 'a'\nbelow = 'a:b'\n", "line 3: `below` is a name, and none has a colon"),
             (
                 "[[rule]]\nname = 'a'\n\n[[rule]]\nname = 'a'\n",
@@ -339,7 +350,7 @@ mod tests {
             ),
             ("[groups]\nbuild = 0\n", "line 2: share 0"),
             ("[[rule]\n", "line 1: "),
-            ("\n[rules]\n", "line 2: unknown field `rules`"),
+            ("\n[rules]\n", "line 2: unknown key `rules`"),
         ] {
             let found = parse(text).unwrap_err().to_string();
             assert!(found.starts_with(error), "{text:?}: {found}");

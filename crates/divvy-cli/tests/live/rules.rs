@@ -114,7 +114,11 @@ fn what_matches_a_rule_is_a_client(sandbox: &Sandbox) {
     // A file that cannot be used changes nothing, and says where.
     rules("[[rule]]\nname = 'crunch-*'\nshar = 1\n");
     let refused = eventually("the error", || Some(sandbox.run(&["rules"])).filter(|o| o.code == Some(4)));
-    assert!(refused.stderr.contains("config.toml: line 3: unknown field `shar`"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("config.toml: line 3: unknown key `shar`; a rule has `name`"),
+        "{}",
+        refused.stderr
+    );
     assert_eq!(sandbox.run(&["rules", "check"]).code, Some(4));
     let refused = sandbox.run(&["rules", "check", "."]);
     assert_eq!(refused.code, Some(4));
@@ -230,7 +234,7 @@ fn what_was_just_written_is_what_is_told() {
     sandbox.write("config.toml", "[[rule]]\nnam = 'none'\n");
     let outcome = sandbox.run(&["rules"]);
     assert_eq!(outcome.code, Some(4), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("line 2: unknown field `nam`"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("line 2: unknown key `nam`; a rule has `name`"), "{}", outcome.stderr);
 }
 
 /// The rule of docs/recipes.md has a kernel of Jupyter.
