@@ -69,6 +69,21 @@ fn check_selector(selector: &Selector, who: &Who) -> Result<(), Refusal> {
     }
 }
 
+/// Refuses what only a market has.
+fn check_no_market(new: &NewClient) -> Result<(), Refusal> {
+    let (option, what) = match (&new.from, &new.job) {
+        (Some(currency), _) => (format!("--from {currency}"), "currencies"),
+        (None, Some(job)) => (format!("--job {job}"), "jobs"),
+        (None, None) => return Ok(()),
+    };
+    let option = option.escape_debug();
+    let text = format!("{option}: only the system's divvyd has {what}, and this is a user's own");
+    Err(bad_request(
+        text,
+        "leave it out, or ask the system's divvyd (--system), if its administrator runs one",
+    ))
+}
+
 impl Scheduler {
     /// Starts or attaches a client for `who`, or says what attaching would do.
     pub(super) fn add(
@@ -107,10 +122,7 @@ impl Scheduler {
         if self.system.is_some() {
             return self.add_for(new, share, who, admitted);
         }
-        if new.from.is_some() || new.job.is_some() {
-            let fix = "leave out `from` and `job`, or ask the system's divvyd";
-            return Err(bad_request("a user's own divvyd keeps no market, and so no currencies", fix));
-        }
+        check_no_market(new)?;
         let group = own::asked(new)?;
         self.check_cycle(share, None)?;
         match (&new.command, &new.selector) {
@@ -402,5 +414,27 @@ fn select(e: divvy_linux::Error) -> Refusal {
             Refusal::new(code, format!("{selector}: {what}"), fix)
         }
         e => system(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_a_market_has_is_refused_by_its_option() {
+        let (from, job) = (Some("alice".to_owned()), Some("j1".to_owned()));
+        for (new, option) in [
+            (
+                NewClient { from, ..NewClient::default() },
+                "--from alice: only the system's divvyd has currencies",
+            ),
+            (NewClient { job, ..NewClient::default() }, "--job j1: only the system's divvyd has jobs"),
+        ] {
+            let refusal = check_no_market(&new).unwrap_err();
+            assert!(refusal.message.starts_with(option), "{}", refusal.message);
+            assert!(refusal.fix.contains("--system"), "{}", refusal.fix);
+        }
+        assert!(check_no_market(&NewClient::default()).is_ok());
     }
 }
