@@ -74,12 +74,17 @@ impl Place {
     /// # Errors
     /// As [`open_or_create`](Self::open_or_create).
     pub fn open() -> Result<Option<Self>, PlaceError> {
-        let dir = first_candidate()?.map(|path| RuntimeDir::open(&path)).transpose()?.flatten();
-        dir.map(Self::check).transpose()
+        first_candidate()?;
+        Environment::read().open()?.map(Self::check).transpose()
     }
 
     fn check(dir: RuntimeDir) -> Result<Self, PlaceError> {
         let path = dir.path().to_owned();
+        // Nobody could serve there, nor be asked.
+        let socket = path.join(SOCKET);
+        if socket.as_os_str().len() > SOCKET_PATH_MAX {
+            return Err(PlaceError::TooLong { path: socket });
+        }
         let stat = rustix::fs::fstat(&dir).map_err(|e| PlaceError::File {
             what: "stat",
             path: path.clone(),
@@ -143,5 +148,8 @@ mod tests {
         std::fs::write(dir.path().join("file"), "").unwrap();
         let error = place(&dir.path().join("file")).unwrap_err().to_string();
         assert!(error.contains("it is not a directory"), "{error}");
+        let long = dir.path().join("x".repeat(SOCKET_PATH_MAX));
+        let error = place(&long).unwrap_err().to_string();
+        assert!(error.contains("longer than 107 bytes") && error.contains("DIVVY_RUNTIME_DIR"), "{error}");
     }
 }

@@ -137,6 +137,19 @@ pub enum Error {
         /// What would make it right.
         fix: &'static str,
     },
+    /// The runtime directory of this environment cannot be made or opened.
+    #[error("{operation} {object}: {cause}; {fix}")]
+    RuntimeDirectory {
+        /// What was tried.
+        operation: &'static str,
+        /// The directory.
+        object: String,
+        /// What would help.
+        fix: &'static str,
+        /// What the kernel said.
+        #[source]
+        cause: Errno,
+    },
     /// A file that should be a table of held processes is none. It is left as it is.
     #[error("table of held processes {}: {what}; left as it is: remove it once no divvy runs", path.display())]
     CorruptTable {
@@ -183,6 +196,7 @@ impl Error {
             | Self::Permission { cause, .. }
             | Self::OpenFiles { cause, .. }
             | Self::Processes { cause, .. }
+            | Self::RuntimeDirectory { cause, .. }
             | Self::Cgroup { cause, .. } => Some(*cause),
             _ => None,
         }

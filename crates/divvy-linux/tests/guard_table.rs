@@ -445,6 +445,24 @@ fn a_directory_is_made_private_and_its_parent_must_be_there() {
 }
 
 #[test]
+fn a_directory_of_the_environment_that_cannot_be_had_names_the_variable() {
+    let parent = tempfile::tempdir().expect("a directory");
+    for (name, fix) in [
+        ("no/such", "; make the directory around it, or set DIVVY_RUNTIME_DIR to"),
+        (&*"x".repeat(300), "; set DIVVY_RUNTIME_DIR to"),
+    ] {
+        let environment = Environment {
+            divvy_runtime_dir: Some(parent.path().join(name)),
+            xdg_runtime_dir: None,
+            uid: rustix::process::geteuid().as_raw(),
+        };
+        let error = environment.open_or_create().expect_err("cannot be made");
+        assert!(error.to_string().starts_with("create directory "), "{error}");
+        assert!(error.to_string().contains(fix) && error.errno().is_some(), "{error}");
+    }
+}
+
+#[test]
 fn the_environment_is_followed_in_order() {
     let uid = rustix::process::geteuid().as_raw();
     let xdg = tempfile::tempdir().expect("a directory");

@@ -17,6 +17,10 @@ pub const SYSTEM_DIR: &str = "/run/divvy";
 const NAME_ANOTHER: &str = "name a directory of your own in DIVVY_RUNTIME_DIR";
 const CLOSE_IT: &str = "chmod go-w it, or name another one in DIVVY_RUNTIME_DIR";
 
+const SET_ANOTHER: &str =
+    "set DIVVY_RUNTIME_DIR to a directory of your own, as in DIVVY_RUNTIME_DIR=~/.divvy";
+const MAKE_PARENT: &str = "make the directory around it, or set DIVVY_RUNTIME_DIR to another of your own, as in DIVVY_RUNTIME_DIR=~/.divvy";
+
 /// What the environment says about where the runtime directory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
@@ -66,12 +70,22 @@ impl Environment {
     /// The directory to keep tables in: the first of the [candidates](Environment::candidates), made if need be.
     ///
     /// # Errors
-    /// As [`RuntimeDir::open_or_create`]: an unsafe directory is refused, never passed over in silence.
+    /// As [`RuntimeDir::open_or_create`]: an unsafe directory is refused, never passed over in silence. What the system refuses is
+    /// [`Error::RuntimeDirectory`], with the variable that names another.
     pub fn open_or_create(&self) -> Result<RuntimeDir> {
         match self.candidates().first() {
-            Some(path) => RuntimeDir::open_or_create(path),
+            Some(path) => RuntimeDir::open_or_create(path).map_err(of_environment),
             None => Err(Error::system("find", "a runtime directory", Errno::NOENT)),
         }
+    }
+
+    /// The same directory if it is there.
+    ///
+    /// # Errors
+    /// As [`open_or_create`](Self::open_or_create).
+    pub fn open(&self) -> Result<Option<RuntimeDir>> {
+        let first = self.candidates().into_iter().next();
+        first.map_or(Ok(None), |path| RuntimeDir::open(&path).map_err(of_environment))
     }
 
     /// Every directory that exists among the [candidates](Environment::candidates), for a rescue: a table may have been
@@ -79,6 +93,20 @@ impl Environment {
     #[must_use]
     pub fn open_all(&self) -> Vec<Result<RuntimeDir>> {
         self.candidates().iter().filter_map(|path| RuntimeDir::open(path).transpose()).collect()
+    }
+}
+
+/// The same error where the environment says which directory it is, and can name another.
+fn of_environment(e: Error) -> Error {
+    match e {
+        Error::System { operation, object, cause } | Error::Permission { operation, object, cause, .. } => {
+            let fix = match cause {
+                Errno::NOENT => MAKE_PARENT,
+                _ => SET_ANOTHER,
+            };
+            Error::RuntimeDirectory { operation, object, fix, cause }
+        }
+        e => e,
     }
 }
 
