@@ -16,13 +16,11 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Code, Failure> {
             print(format_args!("{decisions} decisions, all as recorded"))?;
             Ok(Code::Done)
         }
+        Err(e @ Divergence::Header(_)) => Err(trace_file::unusable(&args.trace, &e)),
         // A file that is no whole trace says nothing of the policy.
-        Err(
-            e @ (Divergence::Header(_)
-            | Divergence::Spec(_)
-            | Divergence::Line { .. }
-            | Divergence::CutOff { .. }),
-        ) => Err(Failure::new(Code::File, format!("{}: {e}; is it a whole trace?", args.trace.display()))),
+        Err(e @ (Divergence::Spec(_) | Divergence::Line { .. } | Divergence::CutOff { .. })) => {
+            Err(Failure::new(Code::File, format!("{}: {e}; is it a whole trace?", args.trace.display())))
+        }
         Err(e) => {
             if args.json {
                 let difference = e.to_string();

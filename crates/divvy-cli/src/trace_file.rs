@@ -28,7 +28,13 @@ fn open(path: &Path) -> io::Result<File> {
 
 fn next_line(file: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = String::new();
-    if file.take(LINE_MAX).read_line(&mut line)? == 0 {
+    let read = file.take(LINE_MAX).read_line(&mut line).map_err(|e| match e.kind() {
+        io::ErrorKind::InvalidData => {
+            io::Error::new(e.kind(), format!("it is no text, and so no trace; {MAKE_ONE}"))
+        }
+        _ => e,
+    });
+    if read? == 0 {
         return Ok(None);
     }
     if line.len() as u64 == LINE_MAX {
@@ -55,16 +61,20 @@ pub(crate) fn read_text(path: &Path, max: u64) -> io::Result<String> {
     Ok(text)
 }
 
+/// How a trace is made.
+const MAKE_ONE: &str = "`divvy share --trace FILE` writes one";
+
 /// Why a file cannot be used as a trace. One whose first line is nothing that any divvy wrote there may be anything.
 pub(crate) fn unusable(path: &Path, e: &Divergence) -> Failure {
-    // serde_json's errors, and no others, say where they are.
-    let hint = match e {
+    let path = path.display();
+    let text = match e {
+        // serde_json's errors, and no others, say where they are.
         Divergence::Header(why) if why.contains(" at line ") => {
-            "; is it a trace that `divvy share --trace` wrote?"
+            format!("{path}: it is no trace, by its first line; {MAKE_ONE}")
         }
-        _ => "",
+        e => format!("{path}: {e}"),
     };
-    Failure::new(Code::File, format!("{}: {e}{hint}", path.display()))
+    Failure::new(Code::File, text)
 }
 
 /// Does `read` with the lines of a file.
@@ -104,6 +114,23 @@ mod tests {
         assert_eq!(read_text(&file, 13).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         let lines = with_lines(&file, |lines| lines.collect::<Vec<_>>()).unwrap();
         assert_eq!(lines, ["one", "two", "", "four"]);
+    }
+
+    #[test]
+    fn what_is_no_trace_is_told_how_one_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tasks.toml");
+        for (text, what) in [
+            (&b"[[task]]\nshare = 1\n"[..], "it is no trace, by its first line"),
+            (b"{\"a\":1}\n", "it is no trace, by its first line"),
+            (b"\x7fELF\xff\xff", "it is no text, and so no trace"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let read = with_lines(&file, |lines| divvy_engine::replay(lines));
+            let failure = read.map_or_else(|unread| unread, |read| unusable(&file, &read.unwrap_err()));
+            let said = &failure.text;
+            assert!(said.ends_with(&format!("{what}; `divvy share --trace FILE` writes one")), "{said}");
+        }
     }
 
     #[test]
