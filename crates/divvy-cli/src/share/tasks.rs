@@ -303,7 +303,7 @@ fn from_word(word: &str) -> Result<Task, Failure> {
         });
     }
     let what = What::Command(Command { argv: by_shell(command), ..Command::default() });
-    Ok(Task { name: named(first_word(command)), share, limit: None, cpus: None, what })
+    Ok(Task { name: named(shell_name(command)), share, limit: None, cpus: None, what })
 }
 
 fn parse_selector(text: &str, whose: &str) -> Result<Selector, Failure> {
@@ -319,8 +319,23 @@ fn by_shell(command: &str) -> Vec<OsString> {
 }
 
 fn first_word(command: &str) -> String {
-    let word = command.split_whitespace().next().unwrap_or_default();
+    base_name(command.split_whitespace().next().unwrap_or_default())
+}
+
+fn base_name(word: &str) -> String {
     Path::new(word).file_name().map_or_else(|| word.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// What a line of the shell's is called by: its first word, without the shell's quotes, brackets and separators.
+fn shell_name(line: &str) -> String {
+    let bare = |word: &str| {
+        let word: String = word.chars().filter(|c| !"'\"`\\".contains(*c)).collect();
+        let word = word.trim_start_matches(['(', '{', '!']);
+        let end = word.find([';', '&', '|', '<', '>', '(', ')']).unwrap_or(word.len());
+        base_name(&word[..end])
+    };
+    let named = line.split_whitespace().map(bare).find(|name| !name.is_empty());
+    named.unwrap_or_else(|| first_word(line))
 }
 
 /// The first line of what may be a whole script, for people: nothing in it moves the cursor.
@@ -396,7 +411,7 @@ fn from_command(
     whose: &str,
 ) -> Result<(String, What), Failure> {
     let (first, argv) = match command {
-        FileCommand::Shell(line) => (first_word(&line), by_shell(&line)),
+        FileCommand::Shell(line) => (shell_name(&line), by_shell(&line)),
         FileCommand::Argv(argv) => (
             argv.first().map(|a| first_word(a)).unwrap_or_default(),
             argv.into_iter().map(OsString::from).collect(),
@@ -634,6 +649,28 @@ mod tests {
         ] {
             let text: Result<[Option<String>; 3], String> = Err(text.to_owned());
             assert_eq!(given(&lists), text);
+        }
+    }
+
+    #[test]
+    fn a_name_has_nothing_of_the_shells_punctuation() {
+        for (line, name) in [
+            ("make -j4", "make"),
+            ("nosuch; sleep 1", "nosuch"),
+            ("(sleep 1)", "sleep"),
+            ("{ sleep 1; }", "sleep"),
+            ("! true", "true"),
+            ("sleep 1&", "sleep"),
+            ("/bin/sleep|cat", "sleep"),
+            ("\"$HOME\"/bin/x y", "x"),
+            ("'a b' c", "a"),
+            ("X=1 env", "X=1"),
+            (":; true", ":"),
+            ("f() { true; }", "f"),
+            (">out echo", "echo"),
+            (";", ";"),
+        ] {
+            assert_eq!(shell_name(line), name, "{line}");
         }
     }
 
