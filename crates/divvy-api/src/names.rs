@@ -20,6 +20,18 @@ pub fn word(name: &str) -> Cow<'_, str> {
     shlex::try_quote(name).unwrap_or(Cow::Borrowed(name))
 }
 
+/// The name of a client that is to be called after `text`, whatever that is: with '-' for what no name has, and not too long to
+/// be told apart by a number. It is `text` where that can be a name.
+#[must_use]
+pub fn made_of(text: &str) -> String {
+    let name: String = text.chars().map(|c| if is_of_names(c) { c } else { '-' }).collect();
+    let mut name: String = name.trim_start_matches('-').chars().take(NAME_MAX - 8).collect();
+    if name.chars().all(|c| c.is_ascii_digit()) {
+        name.insert_str(0, "client");
+    }
+    name
+}
+
 /// Whether a client may be called so.
 ///
 /// # Errors

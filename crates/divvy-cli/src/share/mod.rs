@@ -47,6 +47,9 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     let divided = divvy_linux::cpus_to_divide(cpus)?; // Refused before anything is started.
     // Started, if need be, before there is a scheduler whose child it would be.
     let plan = together::Plan::make(&args, cpus.as_ref())?;
+    if plan.is_some() {
+        tasks::name_as_clients(&mut tasks);
+    }
     let backend = backend::choose(&args, &tasks, plan.is_some())?;
     let status = plan.as_ref().map(|plan| &plan.status);
     let (by, all, used) = match status {

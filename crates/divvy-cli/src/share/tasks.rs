@@ -6,6 +6,7 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use divvy_api::names;
 use divvy_linux::{CpuMask, Selector, SelectorError};
 use divvy_policy::{CpuLimit, Share};
 use serde::Deserialize;
@@ -203,6 +204,13 @@ pub(crate) fn all(words: &[String], file: Option<&Path>) -> Result<Vec<Task>, Fa
     tasks.iter_mut().for_each(|task| task.name = plain(&task.name));
     name_apart(&mut tasks);
     Ok(tasks)
+}
+
+/// Calls tasks as divvyd calls its clients, whose names are words of a command: one name in its lists and in the run's own table.
+/// What names a task on the command line has been read before.
+pub(crate) fn name_as_clients(tasks: &mut [Task]) {
+    tasks.iter_mut().for_each(|task| task.name = names::made_of(&task.name));
+    name_apart(tasks);
 }
 
 /// Gives tasks the limits of the command line: one that names a task goes before the file's, and that before one for all.
@@ -671,6 +679,18 @@ mod tests {
             (";", ";"),
         ] {
             assert_eq!(shell_name(line), name, "{line}");
+        }
+    }
+
+    #[test]
+    fn tasks_of_a_group_are_called_as_divvyd_calls_them() {
+        let words = ["a b=1:true", "a-b=1:true", "7=1:true", "c=1:true"].map(str::to_owned);
+        let mut tasks = all(&words, None).unwrap();
+        name_as_clients(&mut tasks);
+        let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+        assert_eq!(names, ["a-b#1", "a-b#2", "client7", "c"]);
+        for name in names {
+            assert_eq!((names::check_client(name), names::made_of(name)), (Ok(()), name.to_owned()));
         }
     }
 

@@ -368,7 +368,12 @@ impl Worker {
                 continue;
             }
             match with_choice(&self.choice, |api| api.add(&wanted.new)) {
-                Ok(client) => self.ids[i] = Some(client.id),
+                Ok(client) => {
+                    self.ids[i] = Some(client.id);
+                    if let Some(text) = another_name(&wanted.name, &client.name) {
+                        self.say(text);
+                    }
+                }
                 // It has ended since: a command before it could be added, a process that was there once before it could be again.
                 Err(LaunchError::Api(e))
                     if e.code() == Some(ErrorCode::NoSuchProcess) && (wanted.is_command || self.rejoins) => {}
@@ -493,6 +498,14 @@ fn own_client(all: &Clients, uid: u32, selector: &str) -> Option<u32> {
     all.clients.iter().find(is_it).map(|client| client.id)
 }
 
+/// What is said of a task that divvyd lists by another name: a client of the same user had that one already.
+fn another_name(task: &str, client: &str) -> Option<String> {
+    let own = client.rsplit_once('/').map_or(client, |(_, name)| name); // The system's has USER/NAME.
+    (own != task).then(|| {
+        format!("{task}: divvyd has a client of that name already; this one is called {client} there")
+    })
+}
+
 fn is_gone(e: &ApiError) -> bool {
     matches!(e, ApiError::NotRunning(_)) || e.code() == Some(ErrorCode::Leaving)
 }
@@ -519,6 +532,13 @@ pub(super) fn neighbours(cpus: &[u32]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_was_taken_is_told_with_the_one_in_its_place() {
+        assert_eq!([another_name("a", "a"), another_name("a", "alice/a")], [None, None]);
+        let said = another_name("a", "alice/a#2").expect("another");
+        assert!(said.starts_with("a: ") && said.ends_with("this one is called alice/a#2 there"), "{said}");
+    }
 
     #[test]
     fn a_client_is_found_again_by_whose_it_is_too() {

@@ -8,7 +8,7 @@ use divvy_policy::ClientId;
 
 use super::system::Owner;
 use crate::message::Refusal;
-use divvy_api::names::{self, NAME_MAX, is_of_names};
+use divvy_api::names;
 use divvy_api::types::{Bounds, Client, ErrorCode};
 
 /// Clients that have left and can still be asked about.
@@ -163,12 +163,7 @@ impl Book {
             }
             return Ok(name.to_owned());
         }
-        let mut base: String =
-            asked.unwrap_or(made).chars().map(|c| if is_of_names(c) { c } else { '-' }).collect();
-        base = base.trim_start_matches('-').chars().take(NAME_MAX - 8).collect();
-        if base.is_empty() || base.chars().all(|c| c.is_ascii_digit()) {
-            base.insert_str(0, "client");
-        }
+        let base = names::made_of(asked.unwrap_or(made));
         let numbered = (2..).map(|n| format!("{base}#{n}"));
         let free = std::iter::once(base.clone()).chain(numbered).find(|name| !self.is_taken(name, of));
         Ok(free.unwrap_or(base))
