@@ -16,6 +16,21 @@ pub fn parse(text: &str) -> Result<Option<CpuLimit>, String> {
     read(text, online())
 }
 
+/// What whoever asks for a limit of so many millionths of one CPU should know: that it is more than the whole machine has.
+#[must_use]
+pub fn warning(ppm: u64) -> Option<String> {
+    warning_among(ppm, online())
+}
+
+fn warning_among(ppm: u64, online: u64) -> Option<String> {
+    let limit = CpuLimit::new(ppm).ok().filter(|_| ppm > online.saturating_mul(1_000_000))?;
+    Some(format!("limit {limit} is more than the {} there are, and so limits nothing", counted(online)))
+}
+
+fn counted(cpus: u64) -> String {
+    if cpus == 1 { "1 CPU".to_owned() } else { format!("{cpus} CPUs") }
+}
+
 fn read(text: &str, online: u64) -> Result<Option<CpuLimit>, String> {
     let text = text.trim();
     if text == "none" {
@@ -26,9 +41,9 @@ fn read(text: &str, online: u64) -> Result<Option<CpuLimit>, String> {
         e => format!("'{text}': {e}"),
     })?;
     if !text.ends_with('%') && limit.ppm() > online.saturating_mul(1_000_000) {
-        let have = if online == 1 { "1 CPU".to_owned() } else { format!("{online} CPUs") };
         return Err(format!(
-            "'{text}' is more than the {have} there are; for a percentage of one CPU write {text}%"
+            "'{text}' is more than the {} there are; for a percentage of one CPU write {text}%",
+            counted(online)
         ));
     }
     Ok(Some(limit))
@@ -37,6 +52,13 @@ fn read(text: &str, online: u64) -> Result<Option<CpuLimit>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_above_all_cpus_is_told_of() {
+        assert_eq!([warning_among(2_000_000, 2), warning_among(500_000, 1)], [None, None]);
+        let said = warning_among(10_000_000, 2).expect("more than two");
+        assert_eq!(said, "limit 1000% is more than the 2 CPUs there are, and so limits nothing");
+    }
 
     #[test]
     fn limits_are_read_or_it_is_said_what_to_write() {

@@ -4,6 +4,8 @@ pub(crate) use divvy_api::limit::parse;
 use divvy_api::types::{Client, SHARE_MAX};
 use divvy_policy::CpuLimit;
 
+use crate::tell;
+
 /// A limit as it is asked for: `None` is `none`.
 pub(crate) type Limit = Option<CpuLimit>;
 
@@ -32,6 +34,13 @@ pub(crate) fn shown_of(client: &Client, always: bool) -> String {
         Some(limit) => format!(", limit {limit}"),
         None if always => ", no limit".to_owned(),
         None => String::new(),
+    }
+}
+
+/// Says so where a limit of CPU time is more than the machine has.
+pub(crate) fn warn(ppm: Option<u64>) {
+    if let Some(text) = ppm.and_then(divvy_api::limit::warning) {
+        tell(format_args!("divvy: warning: {text}"));
     }
 }
 

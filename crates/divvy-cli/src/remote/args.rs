@@ -64,9 +64,11 @@ impl Terms {
     /// # Errors
     /// [`Failure`] where a limit or reservation is not one that it keeps.
     pub(super) fn client(&self, system: bool) -> Result<NewClient, Failure> {
+        let limit_ppm = self.limit.and_then(|limits| limits.cpu_ppm()).filter(|&ppm| ppm > 0);
+        limit::warn(limit_ppm);
         Ok(NewClient {
             share: self.share,
-            limit_ppm: self.limit.and_then(|limits| limits.cpu_ppm()).filter(|&ppm| ppm > 0),
+            limit_ppm,
             bounds: Bounds {
                 cpus: self.cpus()?,
                 ..bounds::bounds(self.limit, self.reserve, self.disk_share, system)?

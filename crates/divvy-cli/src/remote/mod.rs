@@ -148,6 +148,7 @@ fn nothing_to_set(client: &str) -> Failure {
 
 pub(crate) fn set(args: &SetArgs) -> Result<Code, Failure> {
     let limit_ppm = args.limit.and_then(|limits| limits.cpu_ppm());
+    limit::warn(limit_ppm);
     let system = args.ask.of.is_system()?;
     let cpus = args.cpus.as_deref().map(cpus::parse_change).transpose()?;
     let bounds = Bounds { cpus, ..bounds::bounds(args.limit, args.reserve, args.disk_share, system)? };

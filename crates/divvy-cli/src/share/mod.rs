@@ -16,6 +16,7 @@ mod together;
 mod trace;
 mod verdict;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::IsTerminal as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -32,7 +33,7 @@ use rustix::io::Errno;
 pub(crate) use tasks::check_command;
 
 use crate::args::ShareArgs;
-use crate::{Code, Failure, capable, cpus, files, nearest};
+use crate::{Code, Failure, capable, cpus, files, limit, nearest};
 
 pub(crate) use backend::BackendArg;
 pub(crate) use trace::TraceFormat;
@@ -43,6 +44,8 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
     }
     let mut tasks = tasks::all(&args.tasks, args.file.as_deref())?;
     tasks::limit(&mut tasks, &args.limit)?;
+    let limits: BTreeSet<u64> = tasks.iter().filter_map(|task| Some(task.limit?.ppm())).collect();
+    limits.into_iter().for_each(|ppm| limit::warn(Some(ppm)));
     let cpus = tasks::keep_to(&mut tasks, &args.cpus)?;
     let divided = divvy_linux::cpus_to_divide(cpus)?; // Refused before anything is started.
     // Started, if need be, before there is a scheduler whose child it would be.
