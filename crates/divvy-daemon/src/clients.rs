@@ -289,7 +289,7 @@ fn on_behalf(who: Who, new: &NewClient) -> Who {
         _ => None,
     };
     match uid.filter(|&uid| uid != 0) {
-        Some(uid) => Who { uid, gids: vec![user_group(uid).unwrap_or(uid)], pid: who.pid },
+        Some(uid) => Who { uid, gids: vec![user_group(uid).unwrap_or(uid)], pid: who.pid, by_root: true },
         None => who,
     }
 }
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     fn who(uid: u32) -> Who {
-        Who { uid, gids: vec![uid], pid: 0 }
+        Who { uid, gids: vec![uid], pid: 0, by_root: false }
     }
 
     #[test]
@@ -367,7 +367,9 @@ mod tests {
             (0, "nonsense", None, 0),
             (7, "user:1234567", None, 7),
         ] {
-            assert_eq!(on_behalf(who(asks), &new(selector, from)).uid, uid, "{asks}: {selector} {from:?}");
+            let for_whom = on_behalf(who(asks), &new(selector, from));
+            assert_eq!(for_whom.uid, uid, "{asks}: {selector} {from:?}");
+            assert_eq!(for_whom.by_root, asks != uid, "{asks}: {selector} {from:?}");
         }
         assert_eq!(
             on_behalf(who(0), &new("user:1234567", None)).gids,

@@ -120,7 +120,7 @@ pub(crate) fn peer(stream: &UnixStream) -> std::io::Result<Who> {
     gids.extend(
         divvy_linux::peer_groups(stream).unwrap_or_default().into_iter().filter(|&g| g != peer.gid()),
     );
-    Ok(Who { uid: peer.uid(), gids, pid: peer.pid().unwrap_or(0) })
+    Ok(Who { uid: peer.uid(), gids, pid: peer.pid().unwrap_or(0), by_root: false })
 }
 
 #[cfg(test)]

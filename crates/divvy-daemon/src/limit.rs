@@ -67,7 +67,7 @@ mod tests {
         let text =
             "[limits]\nrequests_per_second = 1\nburst = 3\n[admins]\nusers = [\"7\"]\ngroups = [\"50\"]";
         let limiter = Limiter::new(Policy::parse(text).unwrap());
-        let who = |uid, gid| Who { uid, gids: vec![gid], pid: 1 };
+        let who = |uid, gid| Who { uid, gids: vec![gid], pid: 1, by_root: false };
         for (uid, gid) in [(0, 0), (7, 7), (8, 50)] {
             assert!((0..20).all(|_| limiter.check(&who(uid, gid)).is_ok()), "{uid}");
         }

@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn long_answers_are_made_elsewhere_and_take_a_part_of_the_time() {
         let lookers = Lookers::new(true);
-        let who = |uid| Who { uid, gids: vec![uid], pid: 1 };
+        let who = |uid| Who { uid, gids: vec![uid], pid: 1, by_root: false };
         let own = std::thread::current().id();
         run(lookers.look(&who(7), FEW, move || {
             assert_eq!(std::thread::current().id(), own, "a short one is made at once");

@@ -270,7 +270,7 @@ fn admit(handle: &Handle, users: &[u32]) -> Result<Vec<CurrencyId>, String> {
                 let ask = Ask::Admit { name, amount, identity, parent: None, from: None, job: None };
                 let handle = handle.clone();
                 // Root's own number, with no limits of requests, does not do: whose they are is what counts.
-                let who = Who { uid, gids: vec![uid], pid: 0 };
+                let who = Who { uid, gids: vec![uid], pid: 0, by_root: false };
                 api.spawn(async move { handle.ask(who, ask).await })
             })
             .collect();

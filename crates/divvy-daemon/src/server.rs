@@ -273,7 +273,7 @@ mod tests {
         let mut gids = vec![rustix::process::getegid().as_raw()];
         let others = rustix::process::getgroups().expect("ours");
         gids.extend(others.iter().map(|g| g.as_raw()).filter(|g| *g != gids[0]).collect::<Vec<_>>());
-        let we = Who { uid: own, gids, pid: std::process::id() as i32 };
+        let we = Who { uid: own, gids, pid: std::process::id() as i32, by_root: false };
         assert!(said(&path, None).ends_with(&format!("\r\n{we:?}")), "{}", said(&path, None));
         server.stop();
     }

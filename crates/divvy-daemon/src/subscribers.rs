@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn who_does_not_read_gets_no_more_and_others_do() {
         let all = Subscribers::default();
-        let who = |uid| Who { uid, gids: vec![uid], pid: 1 };
+        let who = |uid| Who { uid, gids: vec![uid], pid: 1, by_root: false };
         let body = |turn: Turn| turn.with(Body::from(vec![7; 100]));
         let mut under_way: Vec<Following> =
             (0..AT_A_TIME).map(|_| body(all.enter(&who(1)).expect("room"))).collect();

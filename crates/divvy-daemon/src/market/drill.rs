@@ -232,7 +232,7 @@ fn ask_now(handle: &Handle, who: Who, ask: Ask) -> Result<Said, crate::message::
 }
 
 fn who(uid: u32) -> Who {
-    Who { uid, gids: vec![uid], pid: 1 }
+    Who { uid, gids: vec![uid], pid: 1, by_root: false }
 }
 
 /// A user of the load, with the ids of what it has.

@@ -34,12 +34,14 @@ pub(crate) struct Who {
     pub(crate) gids: Vec<u32>,
     /// Its pid; 0 where the kernel does not tell.
     pub(crate) pid: i32,
+    /// Root, which asks in this user's place.
+    pub(crate) by_root: bool,
 }
 
 impl Who {
     /// divvyd itself, which may everything.
     pub(crate) fn divvyd() -> Self {
-        Self { uid: 0, gids: vec![0], pid: 0 }
+        Self { uid: 0, gids: vec![0], pid: 0, by_root: false }
     }
 
     /// The process that asks, where the kernel tells.
@@ -225,7 +227,7 @@ pub(crate) struct Question {
 /// What comes to the market's thread.
 #[derive(Debug)]
 pub(crate) enum Message {
-    Question(Question),
+    Question(Box<Question>),
     /// A client began or ceased to compete for the CPU.
     Presence(divvy_market::CurrencyId, Presence),
     /// Come to an end.
@@ -288,7 +290,7 @@ impl Handle {
             let text = format!("{QUEUE} requests wait for the market already");
             return Err(Refusal::new(ErrorCode::Busy, text, "ask again later"));
         }
-        if self.queue.send(Message::Question(Question { who, ask, reply })).is_err() {
+        if self.queue.send(Message::Question(Box::new(Question { who, ask, reply }))).is_err() {
             return Err(leaving());
         }
         match tokio::time::timeout(PATIENCE, answer).await {

@@ -369,7 +369,7 @@ mod tests {
     type Came = (u16, Option<String>, serde_json::Value);
 
     fn ask(state: Option<Handle>, method: &str, path: &str, body: &str) -> Came {
-        let who = Who { uid: 1000, gids: vec![1000], pid: 77 };
+        let who = Who { uid: 1000, gids: vec![1000], pid: 77, by_root: false };
         let request =
             Request::builder().method(method).uri(path).extension(who).body(Body::from(body.to_owned()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

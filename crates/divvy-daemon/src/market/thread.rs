@@ -289,7 +289,7 @@ impl Keeper {
                     if is_audited(&question.ask) {
                         changes.push(Message::Question(question));
                     } else {
-                        self.look(question);
+                        self.look(*question);
                     }
                 }
                 news @ Message::Presence(..) => {
@@ -323,7 +323,7 @@ impl Keeper {
                 Message::Presence(client, presence) => news.push((client, presence)),
                 Message::Question(question) => {
                     self.take_news(&mut news);
-                    acknowledged |= self.question(question, &mut answers);
+                    acknowledged |= self.question(*question, &mut answers);
                 }
                 Message::Stop => {}
             }
@@ -336,6 +336,15 @@ impl Keeper {
         // Whoever was admitted is worth something before it is divided.
         self.feed_if_due();
         send(answers);
+    }
+
+    /// Notes in whose place root has asked: the deed is root's.
+    fn note_user(&self, what: &mut serde_json::Value, uid: u32) -> u32 {
+        if let Some(members) = what.as_object_mut() {
+            let user = self.names.user_name(uid).unwrap_or_else(|| uid.to_string());
+            members.insert("for".to_owned(), user.into());
+        }
+        0
     }
 
     /// Does one question. Says whether it is to be on disk before it is answered.
@@ -359,8 +368,9 @@ impl Keeper {
             || refused.is_some()
             || matches!(ask, Ask::Noted { .. });
         if is_audited(&ask) && told {
-            let what = describe(&ask, record.as_ref());
-            self.audit.push(AuditLine { at_ns: unix_ns(), uid: who.uid, pid: who.pid, what, refused });
+            let mut what = describe(&ask, record.as_ref());
+            let uid = if who.by_root { self.note_user(&mut what, who.uid) } else { who.uid };
+            self.audit.push(AuditLine { at_ns: unix_ns(), uid, pid: who.pid, what, refused });
             self.wait_lazily();
         }
         if let (Ask::Reload(policy), Ok(_)) = (&ask, &answer) {

@@ -127,7 +127,7 @@ async fn attach_again(scheduler: &Scheduler, admitted: Admitted) -> Result<(), S
     if admitted.identity.boot != boot_id() {
         return Err("the machine was started anew".to_owned());
     }
-    let who = Who { uid: admitted.uid, gids: Vec::new(), pid: 0 };
+    let who = Who { uid: admitted.uid, gids: Vec::new(), pid: 0, by_root: false };
     let selector = Some(admitted.identity.selector.clone());
     // Its share is in the market.
     let plain = NewClient { share: 1, selector, ..NewClient::default() };
@@ -209,7 +209,7 @@ impl Follower {
     /// Whether that is a client now.
     async fn take_everything(&self, uid: u32) -> bool {
         // One without an account has no group of its own; its currencies give no group any right.
-        let who = Who { uid, gids: vec![user_group(uid).unwrap_or(uid)], pid: 0 };
+        let who = Who { uid, gids: vec![user_group(uid).unwrap_or(uid)], pid: 0, by_root: false };
         let new = NewClient {
             name: Some(EVERYTHING.to_owned()),
             // As a `divvy run` without a share: what a user runs by that beside it has half of what is the user's.

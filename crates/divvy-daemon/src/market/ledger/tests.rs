@@ -26,7 +26,7 @@ pub(in crate::market) fn who(uid: u32) -> Who {
     if uid == ALICE || uid == BOB {
         gids.push(50);
     }
-    Who { uid, gids, pid: 7 }
+    Who { uid, gids, pid: 7, by_root: false }
 }
 
 pub(in crate::market) fn identity(pid: i32) -> Identity {
