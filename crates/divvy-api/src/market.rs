@@ -283,7 +283,7 @@ pub struct NewNice {
     /// Which client.
     #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub client: String,
-    /// Whose tickets it holds; the caller's own currency if not given.
+    /// Whose tickets it holds; the caller's own currency if not given, and where a superuser asks that of the client's user.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub from: Option<String>,

@@ -308,7 +308,7 @@ pub(crate) struct NiceArgs {
     #[arg(value_name = "AMOUNT", value_parser = amount)]
     pub(crate) amount: u64,
 
-    /// Whose tickets it holds; your own currency if not given
+    /// Whose tickets it holds; your own currency if not given, and where an administrator asks that of the client's user
     #[arg(long, value_name = "CURRENCY")]
     pub(crate) from: Option<String>,
 

@@ -1,5 +1,7 @@
 //! Each request as operations.
 
+use std::collections::BTreeSet;
+
 use divvy_linux::Selector;
 use divvy_market::{
     Broker, CurrencyId, ExchangeId, Made, Mode, Moment, OfferId, Op, Resource, Side, TicketId, TicketView,
@@ -206,10 +208,31 @@ impl Work<'_> {
             let text = format!("{} is a client that is divided just now", self.name(id));
             return Err(Refusal::new(ErrorCode::Refused, text, "detach it: `divvy detach`"));
         }
+        self.check_backs_nobody(id, is_own)?;
         let view = self.currency(id)?;
         self.end_legs_of(id, None);
         self.op(Op::Destroy { currency: id })?;
         Ok(Said::ChangedCurrency(self.changed(view)))
+    }
+
+    /// Refuses to end a user's own currency while clients have its tickets: it would be made anew at the user's next client, and these
+    /// would stay without.
+    fn check_backs_nobody(&self, id: CurrencyId, is_own: bool) -> Result<(), Refusal> {
+        let market = &self.ledger.market;
+        let issued = Resource::ALL.into_iter().flat_map(|resource| market.issued_by(id, resource));
+        let backed: BTreeSet<CurrencyId> = issued
+            .map(|ticket| ticket.holder)
+            .filter(|holder| self.ledger.clients.contains_key(holder))
+            .collect();
+        let Some(&first) = backed.first().filter(|_| is_own) else { return Ok(()) };
+        let more = if backed.len() > 1 { format!(" and {} more", backed.len() - 1) } else { String::new() };
+        let text = format!(
+            "{} is a user's own currency and funds clients that are divided just now: {}{more}",
+            self.name(id),
+            self.name(first)
+        );
+        let fix = "detach them first: `divvy detach`; or take base tickets from it: `divvy unfund`";
+        Err(Refusal::new(ErrorCode::Refused, text, fix))
     }
 
     fn create_ticket(&mut self, new: &NewTicket) -> Result<Said, Refusal> {
@@ -291,7 +314,10 @@ impl Work<'_> {
 
     fn nice(&mut self, new: &NewNice) -> Result<Said, Refusal> {
         let (client, n) = (self.find(&new.client)?, amount(new.amount)?);
-        let from = self.find_or_own(new.from.as_ref())?;
+        let from = match &new.from {
+            None if self.caller.superuser => self.own_of_user_of(client)?,
+            from => self.find_or_own(from.as_ref())?,
+        };
         let resource = new.resource.unwrap_or(Resource::Cpu);
         let currency = match self.ledger.market.niced(client, from, resource) {
             // Another amount of what it has is no second currency.
@@ -312,6 +338,13 @@ impl Work<'_> {
         self.leave_only(client, currency, from, resource)?;
         let view = self.currency(currency)?;
         Ok(Said::ChangedCurrency(self.changed(view)))
+    }
+
+    /// The own currency of the user whose `currency` is: an administrator who asks for less for a program does not mean to pay for it.
+    fn own_of_user_of(&self, currency: CurrencyId) -> Result<CurrencyId, Refusal> {
+        let owner = self.ledger.market.currency(currency).map(|view| view.broker.owner);
+        let own = owner.and_then(|uid| self.ledger.users.get(&uid)).map(|user| user.currency);
+        own.map_or_else(|| self.find_or_own(None), Ok)
     }
 
     /// Calls what `nice` has made for a client after it (`build-nice`). Where its owner has something of that name its id has to do.

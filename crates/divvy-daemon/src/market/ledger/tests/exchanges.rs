@@ -92,6 +92,43 @@ fn nice_mints_nothing() {
     assert_eq!(bench.ledger.market.total(Resource::Cpu).to_string(), "1000");
 }
 
+/// An administrator's `nice` of a user's client makes it less, and not more at the administrator's cost.
+#[test]
+fn a_superusers_nice_takes_from_the_clients_user() {
+    let mut bench = Bench::new("[admins]\nusers = [\"bob\"]");
+    bench.admit(ALICE, "sim", 1);
+    bench.admit(ALICE, "other", 1);
+    bench.admit(BOB, "his", 1);
+    for superuser in [ROOT, BOB] {
+        let new = NewNice { client: "alice/sim".to_owned(), from: None, resource: None, amount: 10 };
+        bench.ask(superuser, Ask::Nice(new)).unwrap();
+        let values = ["alice/sim", "alice/other", "alice", "bob"].map(|name| bench.value(name));
+        assert_eq!(values, ["10", "990", "990", "1000"], "{superuser}");
+    }
+    let named =
+        NewNice { client: "alice/other".to_owned(), from: Some("bob".into()), resource: None, amount: 10 };
+    bench.ask(BOB, Ask::Nice(named)).unwrap();
+    assert_eq!(bench.value("bob"), "990");
+}
+
+/// What a user's own currency funds would be without for good.
+#[test]
+fn a_users_own_currency_is_not_ended_under_its_clients() {
+    let mut bench = Bench::new("");
+    let build = bench.admit(ALICE, "build", 1);
+    bench.admit(ALICE, "test", 1);
+    let end = || Ask::DestroyCurrency("alice".to_owned());
+    let refusal = bench.ask(ROOT, end()).unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::Refused);
+    assert!(refusal.message.ends_with("divided just now: alice/build and 1 more"), "{}", refusal.message);
+    bench.ask(ALICE, Ask::Leave { client: build.currency }).unwrap();
+    assert!(bench.ask(ROOT, end()).unwrap_err().message.ends_with("just now: alice/test"));
+    // A currency that is no user's own can go: whoever asks is told who has nothing then.
+    bench.create(ALICE, "work", "fci------");
+    bench.fund(ALICE, "alice/test", "alice/work", 5).unwrap();
+    bench.ask(ALICE, Ask::DestroyCurrency("work".to_owned())).unwrap();
+}
+
 #[test]
 fn nice_takes_a_part_and_gives_it_back() {
     let mut bench = Bench::new("");
