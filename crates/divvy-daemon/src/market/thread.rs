@@ -338,6 +338,16 @@ impl Keeper {
         send(answers);
     }
 
+    /// The client that a question names by its id: what it is called, and that.
+    fn client_of(&self, ask: &Ask) -> Option<(String, CurrencyId)> {
+        let (Ask::SetShare { client, .. } | Ask::SetTerms { client, .. } | Ask::Leave { client }) = ask
+        else {
+            return None;
+        };
+        let Open::Ready(open) = &self.open else { return None };
+        Some((open.1.name_of(&*self.names, *client), *client))
+    }
+
     /// Notes in whose place root has asked: the deed is root's.
     fn note_user(&self, what: &mut serde_json::Value, uid: u32) -> u32 {
         if let Some(members) = what.as_object_mut() {
@@ -353,6 +363,8 @@ impl Keeper {
             answers.push((reply, Err(refusal)));
             return false;
         }
+        // One that leaves has no name afterwards.
+        let client = self.client_of(&ask);
         let done = self.answer(&who, &ask);
         let (answer, record) = match done {
             Ok(Done { said, record }) => (Ok(said), record),
@@ -369,6 +381,10 @@ impl Keeper {
             || matches!(ask, Ask::Noted { .. });
         if is_audited(&ask) && told {
             let mut what = describe(&ask, record.as_ref());
+            if let (Some(members), Some((name, id))) = (what.as_object_mut(), client) {
+                members.insert("client".to_owned(), name.into());
+                members.insert("id".to_owned(), id.to_string().into());
+            }
             let uid = if who.by_root { self.note_user(&mut what, who.uid) } else { who.uid };
             self.audit.push(AuditLine { at_ns: unix_ns(), uid, pid: who.pid, what, refused });
             self.wait_lazily();

@@ -26,7 +26,7 @@ pub(super) enum Found {
 impl Ledger {
     /// How a currency is best named: `base`, `alice`, `uid:1007` for the own currency of a user without an account,
     /// `alice/build`, or its id where it has no name.
-    pub(super) fn name_of(&self, names: &dyn Names, id: CurrencyId) -> String {
+    pub(in crate::market) fn name_of(&self, names: &dyn Names, id: CurrencyId) -> String {
         if id == self.market.base() {
             return "base".to_owned();
         }

@@ -187,6 +187,22 @@ fn the_audit_log_says_who_did_what() {
 }
 
 #[test]
+fn clients_are_called_by_their_names_in_the_audit_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let market = begin(dir.path(), "");
+    let client = market.admit(ALICE, "task", 2).currency;
+    market.ask(ALICE, Ask::SetShare { client, amount: 3 }).unwrap();
+    market.ask(ROOT, Ask::Leave { client }).unwrap();
+    let Ok(Said::Audit(audit)) = market.ask(ROOT, Ask::Audit { since: 0 }) else { panic!() };
+    for (line, ask) in audit.entries[1..].iter().zip(["set-share", "leave"]) {
+        let what = &line.what;
+        let told = (&what["ask"], &what["client"], &what["id"]);
+        assert_eq!(told, (&json!(ask), &json!("alice/task"), &json!(client.to_string())));
+    }
+    assert_eq!(audit.entries.len(), 3);
+}
+
+#[test]
 fn what_root_did_for_a_user_is_roots_deed() {
     let dir = tempfile::tempdir().unwrap();
     let market = begin(dir.path(), "");
