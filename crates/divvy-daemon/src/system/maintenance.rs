@@ -8,9 +8,9 @@ use divvy_linux::CpuMask;
 use sd_notify::NotifyState;
 use tokio::sync::Notify;
 
-use super::PolicyFile;
 use super::market_bridge::{Follower, MarketBridge};
 use super::notify::Notifier;
+use super::{PolicyFile, Read};
 use crate::limit::Limiter;
 use crate::market::message::{self as market, Ask, Who};
 use crate::market::policy::Policy;
@@ -77,8 +77,8 @@ fn absent_cpu(cpus: Option<&CpuMask>) -> Option<u32> {
 /// Takes over what the policy file says now, or nothing of it.
 async fn reload_policy(market: &market::Handle, file: &PolicyFile, policy: &mut Policy, follower: &Follower) {
     let path = file.path.display().to_string();
-    let new = match file.read() {
-        Ok(new) => new,
+    let (new, is_there) = match file.read() {
+        Ok(Read { policy, is_there }) => (policy, is_there),
         Err(e) => {
             tracing::error!(policy = path, "policy not read anew, the old one stays: {e}");
             return;
@@ -102,7 +102,11 @@ async fn reload_policy(market: &market::Handle, file: &PolicyFile, policy: &mut 
     if new.presence != policy.presence {
         tracing::warn!(policy = path, "what [presence] says holds from the next start on");
     }
-    tracing::info!(policy = path, "policy read anew");
+    if is_there {
+        tracing::info!(policy = path, "policy read anew");
+    } else {
+        tracing::warn!(policy = path, "there is no such file: the defaults hold from now on");
+    }
     follower.follow(&new).await;
     *policy = new;
 }

@@ -75,14 +75,23 @@ struct PolicyFile {
     has_to_be: bool,
 }
 
+/// A policy as it was read.
+struct Read {
+    policy: Policy,
+    /// Whether there is a file; the defaults hold where there is none.
+    is_there: bool,
+}
+
 impl PolicyFile {
-    fn read(&self) -> Result<Policy, SystemPlaceError> {
-        let Some(text) = read_policy(&self.path, self.has_to_be)? else { return Ok(Policy::default()) };
+    fn read(&self) -> Result<Read, SystemPlaceError> {
+        let Some(text) = read_policy(&self.path, self.has_to_be)? else {
+            return Ok(Read { policy: Policy::default(), is_there: false });
+        };
         let wrong = |e: crate::market::policy::PolicyError| SystemPlaceError::Policy {
             path: self.path.clone(),
             why: e.to_string().trim_end().to_owned(),
         };
-        Policy::parse(&text).map_err(wrong)
+        Policy::parse(&text).map(|policy| Read { policy, is_there: true }).map_err(wrong)
     }
 }
 
@@ -102,7 +111,7 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
         path: args.policy_file.clone().unwrap_or_else(|| POLICY_FILE.into()),
         has_to_be: args.policy_file.is_some(),
     };
-    let policy = file.read().map_err(Failure::usage)?;
+    let Read { policy, is_there } = file.read().map_err(Failure::usage)?;
     let (settings, means, kernel) = settings(&policy, overrides)?;
     let cpus = overrides.cpus.or(policy.scheduler.cpus);
     if let Some(cpus) = &cpus {
@@ -121,6 +130,12 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
     // The scheduler stays on the CPU that it divides, if that is one; who answers need not wait for the clients there.
     let _ = everywhere.map(|cpus| cpus.apply(rustix::process::getpid()));
     let log = logs::start(args.log_format);
+    let path = file.path.display();
+    if is_there {
+        tracing::info!(policy = %path, "policy read");
+    } else {
+        tracing::info!(policy = %path, "there is no such file: the defaults hold");
+    }
     let begun = begin(host, place, manager, settings, file, policy, overrides).and_then(|mut running| {
         if let Some(plan) = kernel {
             let failed = |e| Failure::system(format!("start a thread: {e}"));
@@ -298,5 +313,22 @@ impl Running {
             Ok(End::ApiGone) => Err(Failure::system("the thread of the API has ended")),
             Err(e) => Err(Failure::system(e)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_that_is_not_there_is_known_to_be_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let read = |has_to_be| PolicyFile { path: dir.path().join("divvyd.toml"), has_to_be }.read();
+        let none = read(false).expect("none is needed");
+        assert!(!none.is_there && none.policy == Policy::default());
+        assert!(read(true).is_err_and(|e| e.to_string().contains("divvyd.toml")));
+        std::fs::write(dir.path().join("divvyd.toml"), "").expect("written");
+        // An empty one says the same, and is there.
+        assert!(read(false).is_ok_and(|read| read.is_there && read.policy == Policy::default()));
     }
 }
