@@ -7,6 +7,7 @@ mod report;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -318,14 +319,19 @@ fn unix_seconds() -> u64 {
     clock::unix().0 / 1_000_000_000
 }
 
-/// Adds lines to the file, in one piece.
+/// Adds lines to the file, in one piece. What a crash has left there of a line is one that cannot be read, and spoils no other.
 fn append(file: &Path, text: &str) -> Result<(), Failure> {
     files::check_dir(file)?;
-    let added = std::fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(file)
-        .and_then(|mut file| file.write_all(text.as_bytes()));
+    let added =
+        std::fs::OpenOptions::new().read(true).append(true).create(true).open(file).and_then(|mut file| {
+            let length = file.metadata().map(|known| if known.is_file() { known.len() } else { 0 })?;
+            let mut last = *b"\n";
+            if length > 0 && !text.is_empty() {
+                file.read_exact_at(&mut last, length - 1)?;
+            }
+            let text = if last == *b"\n" { text.to_owned() } else { format!("\n{text}") };
+            file.write_all(text.as_bytes())
+        });
     added.map_err(|e| files::failed("write", file, &e))
 }
 

@@ -9,7 +9,7 @@ use super::account::Line;
 use super::{ReportArgs, unix_seconds};
 use crate::remote::json;
 use crate::strip::plain;
-use crate::{Code, Failure, print};
+use crate::{Code, Failure, print, tell};
 
 /// What is reported.
 #[derive(Debug, PartialEq, Serialize)]
@@ -45,11 +45,17 @@ pub(super) fn run(args: &ReportArgs) -> Result<Code, Failure> {
         Failure::new(Code::File, format!("read {}: {}{fix}", args.file.display(), crate::files::cause(&e)))
     })?;
     let since = args.since.map_or(0, |since| unix_seconds().saturating_sub(since.as_secs()));
-    let report = of(&text, since).map_err(|(number, e)| {
-        let text =
-            format!("{}, line {number}: {e}; is it what `divvy usage record` wrote?", args.file.display());
-        Failure::new(Code::File, text)
-    })?;
+    let (lines, unread) = read(&text);
+    if let Some((number, e)) = unread.first() {
+        let file = args.file.display();
+        if lines.is_empty() {
+            let text = format!("{file}, line {number}: {e}; is it what `divvy usage record` wrote?");
+            return Err(Failure::new(Code::File, text));
+        }
+        let more = if unread.len() > 1 { format!(" and {} more", unread.len() - 1) } else { String::new() };
+        tell(format_args!("divvy: {file}: line {number}{more} cannot be read, and is left out: {e}"));
+    }
+    let report = of(lines, since);
     match args.json {
         true => print(json(&report)?)?,
         false => table(&report).iter().try_for_each(print)?,
@@ -57,16 +63,26 @@ pub(super) fn run(args: &ReportArgs) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
-/// Sums over all lines that end after `since`.
-///
-/// # Errors
-/// The number of the line that is none, and why.
-fn of(text: &str, since: u64) -> Result<Report, (usize, serde_json::Error)> {
-    let mut lines = Vec::new();
+/// The lines of a file, and the numbers of those that are none, with why: what a crash cut off.
+fn read(text: &str) -> (Vec<Line>, Vec<(usize, String)>) {
+    let (mut lines, mut unread) = (Vec::new(), Vec::new());
     for (number, line) in text.lines().enumerate() {
-        let line: Line = serde_json::from_str(line).map_err(|e| (number + 1, e))?;
-        lines.push(line);
+        match serde_json::from_str(line) {
+            Ok(line) => lines.push(line),
+            Err(e) => unread.push((number + 1, in_line(&e))),
+        }
     }
+    (lines, unread)
+}
+
+/// The parser's words without its line: it has seen but one.
+fn in_line(e: &serde_json::Error) -> String {
+    let text = e.to_string();
+    text.split(" at line ").next().unwrap_or(&text).to_owned()
+}
+
+/// Sums over all lines that end after `since`.
+fn of(mut lines: Vec<Line>, since: u64) -> Report {
     lines.retain(|line| line.to > since);
     let mut sums: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     // All users of one write share the machine's time.
@@ -92,7 +108,7 @@ fn of(text: &str, since: u64) -> Result<Report, (usize, serde_json::Error)> {
     users.sort_by(|a, b| b.cpu_ns.cmp(&a.cpu_ns).then_with(|| a.user.cmp(&b.user)));
     let from = lines.iter().map(|line| line.from).min().unwrap_or(0);
     let to = lines.iter().map(|line| line.to).max().unwrap_or(0);
-    Ok(Report { version: 1, from, to, users })
+    Report { version: 1, from, to, users }
 }
 
 fn table(report: &Report) -> Vec<String> {
@@ -143,7 +159,8 @@ mod tests {
         let text = line(0, 10, "bob", 1_000_000_000, 2_000_000_000)
             + &line(0, 10, "alice", 3_000_000_000, 2_000_000_000)
             + &line(10, 20, "alice", 4_000_000_000, 4_000_000_000);
-        let report = of(&text, 0).expect("lines");
+        let of = |text: &str, since| of(read(text).0, since);
+        let report = of(&text, 0);
         let rows: Vec<_> = report
             .users
             .iter()
@@ -152,14 +169,41 @@ mod tests {
         // 7 of 8 s of all; of the machine 7 of 16, whose two stretches are counted once each.
         assert_eq!(rows, [("alice", 7_000_000_000, 0.875, 0.4375), ("bob", 1_000_000_000, 0.125, 0.0625)]);
         assert_eq!((report.from, report.to, report.users[1].due_fraction), (0, 20, 0.25));
-        let late = of(&text, 10).expect("lines");
+        let late = of(&text, 10);
         assert_eq!((late.from, late.users.len()), (10, 1), "only what ended later");
         let lines = table(&report);
         assert_eq!(lines[0], "user      CPU time of all %    due %  machine %");
         assert_eq!(lines[1], "alice       7.00 s    87.50    75.00      43.75");
         assert_eq!(lines[3], "from 1970-01-01T00:00:00Z to 1970-01-01T00:00:20Z");
-        assert_eq!(table(&of("", 0).expect("none")).len(), 1);
-        let (number, _) = of(&(text + "{\"from\":1}\n"), 0).expect_err("no line");
-        assert_eq!(number, 4);
+        assert_eq!(table(&of("", 0)).len(), 1);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_spoils_no_other() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("u.jsonl");
+        let whole = line(0, 10, "bob", 1, 2);
+        for text in [whole.as_str(), "{\"from\":\"20"] {
+            std::fs::write(&file, std::fs::read_to_string(&file).unwrap_or_default() + text)
+                .expect("written");
+        }
+        for _ in 0..2 {
+            super::super::append(&file, &whole).expect("added");
+        }
+        super::super::append(&file, "").expect("nothing added");
+        let text = std::fs::read_to_string(&file).expect("written");
+        let (lines, unread) = read(&text);
+        assert_eq!((lines.len(), text.lines().count()), (3, 4), "{text}");
+        assert_eq!(unread.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2]);
+        assert!(!unread[0].1.contains("line") && unread[0].1.contains("EOF"), "{unread:?}");
+        let args = ReportArgs { file: file.clone(), since: None, json: true };
+        assert!(run(&args).is_ok());
+        std::fs::write(&file, "no\n").expect("written");
+        let failure = run(&args).expect_err("nothing is in it");
+        assert!(
+            failure.text.ends_with("line 1: expected ident; is it what `divvy usage record` wrote?"),
+            "{}",
+            failure.text
+        );
     }
 }
