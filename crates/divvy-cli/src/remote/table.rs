@@ -125,8 +125,8 @@ fn layout(width: Width, longest: usize, limits: bool) -> (Vec<Column>, usize) {
         Width::Columns(line) => line,
     };
     let room = |columns: &[Column]| line.saturating_sub(columns.iter().map(|c| c.title(false).1).sum());
-    // The ordinary line is as it is, however long the names are.
-    if line < LINE {
+    // The ordinary line is as it is, however long the names are; a limit takes room from them.
+    if line < LINE || limits {
         for left_out in LEFT_OUT {
             if room(&columns) < longest.clamp(6, NAME_NARROW) {
                 columns.retain(|&c| c != left_out);
@@ -513,9 +513,9 @@ mod tests {
         assert_eq!(
             narrow[..3],
             [
-                "client       share   limit target % achieved %  error %  state   procs  CPU time",
-                "a                1       -    33.33      33.25    -0.25  running    12    1.67 s",
-                "a-name-th…       3     50%    33.33      33.25    -0.25  running    12    1.67 s",
+                "client             share   limit target % achieved %  error %  state    CPU time",
+                "a                      1       -    33.33      33.25    -0.25  running    1.67 s",
+                "a-name-that-is-…       3     50%    33.33      33.25    -0.25  running    1.67 s",
             ]
         );
         assert!(narrow.iter().all(|line| line.chars().count() <= 80), "{narrow:#?}");
