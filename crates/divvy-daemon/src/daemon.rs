@@ -124,7 +124,7 @@ pub(crate) struct Overrides {
     pub(crate) linger: Option<Linger>,
 
     /// Never touch processes of this name (repeat for more), beside those that are never touched anyway
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = crate::protect::checked)]
     pub(crate) protect: Vec<String>,
 }
 

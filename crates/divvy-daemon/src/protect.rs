@@ -15,6 +15,20 @@ pub(crate) struct Shelter {
     many_users: bool,
 }
 
+/// A name of processes that are not to be touched, as it was given.
+///
+/// # Errors
+/// Says what to write for what can be no name: nobody would be protected by it.
+pub(crate) fn checked(name: &str) -> Result<String, String> {
+    match name.rsplit_once('/') {
+        Some((_, last)) => {
+            let last = if last.is_empty() { "sshd*" } else { last };
+            Err(format!("'{name}' is a path, and processes are known by their names: write {last}"))
+        }
+        None => Ok(name.to_owned()),
+    }
+}
+
 fn start_of(pid: Pid) -> Option<StartTime> {
     procfs::stat(pid).ok().flatten().filter(|s| !s.state.is_ended()).map(|s| s.start)
 }

@@ -34,6 +34,9 @@ pub(crate) enum PolicyError {
     /// The scheduler takes no such policy or quantum.
     #[error("[scheduler]: {0}")]
     Scheduler(divvy_engine::policies::SpecError),
+    /// A name that no process can have.
+    #[error("[scheduler] protect: {0}")]
+    Protect(String),
 }
 
 /// What the administrator decided.
@@ -53,7 +56,7 @@ pub(crate) struct Policy {
 
 /// What the file says about a user; what it leaves out is as for everybody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table: a line [users.NAME], and cpu = 1000 below it")]
 struct UserTerms {
     #[serde(deserialize_with = "grant", skip_serializing_if = "Option::is_none")]
     cpu: Option<Amount>,
@@ -76,7 +79,7 @@ pub(crate) struct UserPolicy {
 
 /// How many base tickets a user may issue; none of a resource that is not named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table: a line [bounds.NAME], and cpu = 2000 below it")]
 pub(crate) struct Bounds {
     #[serde(deserialize_with = "bound", skip_serializing_if = "Option::is_none")]
     cpu: Option<u64>,
@@ -97,7 +100,9 @@ impl Bounds {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Admins {
+    #[serde(deserialize_with = "names")]
     pub(crate) users: Vec<String>,
+    #[serde(deserialize_with = "names")]
     pub(crate) groups: Vec<String>,
 }
 
@@ -166,6 +171,7 @@ pub(crate) struct SchedulerTerms {
     )]
     pub(crate) cpus: Option<CpuMask>,
     /// Names of processes that are never touched, beside those that are never touched anyway.
+    #[serde(deserialize_with = "names")]
     pub(crate) protect: Vec<String>,
 }
 
@@ -221,6 +227,9 @@ impl Policy {
         let quantum_ns = u64::try_from(quantum.as_nanos()).unwrap_or(u64::MAX);
         let spec = GateSpec { policy: name.clone(), quantum_ns, ..GateSpec::default() };
         spec.make().map_err(PolicyError::Scheduler)?;
+        for name in &policy.scheduler.protect {
+            crate::protect::checked(name).map_err(PolicyError::Protect)?;
+        }
         Ok(policy)
     }
 
@@ -235,6 +244,19 @@ impl Policy {
             base: [grant(own.cpu, all.cpu), grant(own.memory, all.memory), grant(own.disk, all.disk)],
             everything: own.everything.or(all.everything).unwrap_or(false),
         }
+    }
+
+    /// The users whom the policy names twice, by name and by number: the name holds. `number` knows the users' numbers.
+    pub(crate) fn twice(&self, number: impl Fn(&str) -> Option<u32>) -> Vec<(&'static str, &str, u32)> {
+        let users = self.users.keys().map(|name| ("users", name));
+        let bounds = self.bounds.keys().map(|name| ("bounds", name));
+        let named = users.chain(bounds).filter(|(_, name)| name.parse::<u32>().is_err());
+        let numbered = named.filter_map(|(table, name)| Some((table, name.as_str(), number(name)?)));
+        let has = |table: &str, uid: u32| match table {
+            "users" => self.users.contains_key(&uid.to_string()),
+            _ => self.bounds.contains_key(&uid.to_string()),
+        };
+        numbered.filter(|(table, _, uid)| has(table, *uid)).collect()
     }
 
     /// The users whom the policy names and who are not `known` by name, each with the table that names them.
@@ -287,6 +309,29 @@ impl de::Visitor<'_> for Whole {
 
 fn whole<'de, D: Deserializer<'de>>(from: D, least: u64, most: u64) -> Result<u64, D::Error> {
     from.deserialize_u64(Whole { least, most })
+}
+
+/// A list of names. One name alone is none, and is told how it is one.
+struct List;
+
+impl<'de> de::Visitor<'de> for List {
+    type Value = Vec<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of names in brackets, as in [\"one\", \"other\"]")
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<String>, A::Error> {
+        let mut all = Vec::new();
+        while let Some(name) = seq.next_element()? {
+            all.push(name);
+        }
+        Ok(all)
+    }
+}
+
+fn names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    from.deserialize_seq(List)
 }
 
 fn grant<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Amount>, D::Error> {
@@ -503,7 +548,18 @@ mod tests {
             ("[users.alice]\ncpus = 1", "line 2, column 1", "unknown field `cpus`"),
             ("[bounds.alice]\ncpu = -5", "line 2, column 7", "a whole number from 0"),
             ("[user.alice]\ncpu = 1", "line 1, column 2", "unknown field `user`"),
-            ("[admins]\nusers = \"root\"", "line 2, column 9", "a sequence"),
+            (
+                "[admins]\nusers = \"root\"",
+                "line 2, column 9",
+                "a list of names in brackets, as in [\"one\", \"other\"]",
+            ),
+            ("[scheduler]\nprotect = \"sshd\"", "line 2, column 11", "a list of names in brackets"),
+            (
+                "[users]\nalice = 5",
+                "line 2, column 9",
+                "a table: a line [users.NAME], and cpu = 1000 below it",
+            ),
+            ("[bounds]\nalice = 5", "line 2, column 9", "a table: a line [bounds.NAME]"),
             ("[limits]\nburst = 0", "line 2, column 9", "a whole number from 1"),
             ("[limits]\nticket = 5", "line 2, column 1", "unknown field `ticket`"),
             ("[scheduler]\nquantum = \"10\"", "line 2, column 11", "is no time"),
@@ -517,6 +573,29 @@ mod tests {
             let error = Policy::parse(text).unwrap_err().to_string();
             assert!(error.contains(place) && error.contains(words), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_path_protects_nobody() {
+        let error = |name: &str| {
+            Policy::parse(&format!("[scheduler]\nprotect = [\"a*\", \"{name}\"]")).unwrap_err().to_string()
+        };
+        let said = "[scheduler] protect: '/usr/sbin/sshd' is a path, and processes are known by their names: write sshd";
+        assert_eq!(error("/usr/sbin/sshd"), said);
+        assert!(error("/usr/sbin/").ends_with("write sshd*"));
+    }
+
+    #[test]
+    fn who_is_named_twice_is_told_of() {
+        let text = "[users.7]\ncpu = 1\n[users.alice]\ncpu = 2\n[users.bob]\ncpu = 3\n[bounds.alice]\ncpu = 9\n[bounds.8]\ncpu = 9";
+        let policy = Policy::parse(text).unwrap();
+        let number = |name: &str| match name {
+            "alice" => Some(7),
+            "bob" => Some(8),
+            _ => None,
+        };
+        assert_eq!(policy.twice(number), [("users", "alice", 7)]);
+        assert_eq!(policy.user(7, Some("alice")).base[0].get(), 2, "the name holds");
     }
 
     #[test]

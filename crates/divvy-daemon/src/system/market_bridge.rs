@@ -169,6 +169,13 @@ impl Follower {
                 "[{table}]: there is no user of that name yet; what it says of them waits for the account"
             );
         }
+        for (table, name, uid) in policy.twice(user_id) {
+            tracing::warn!(
+                name,
+                uid,
+                "[{table}]: the user is there by name and by number; what is said by name holds"
+            );
+        }
         let number = |name: &String, look: fn(&str) -> Option<u32>| look(name).or_else(|| name.parse().ok());
         let group = |name: &String| {
             let id = number(name, group_id);
