@@ -259,6 +259,16 @@ fn wrong_value<T>(
     })
 }
 
+/// Where there is a command of this name, if that is below another.
+fn elsewhere(command: &clap::Command, word: &str) -> String {
+    let below = |of: &clap::Command| {
+        of.find_subcommand(word).map(|found| format!("{} {}", of.get_name(), found.get_name()))
+    };
+    let found = command.find_subcommand(word).map(|found| found.get_name().to_owned());
+    let found = found.or_else(|| command.get_subcommands().find_map(below));
+    found.map_or_else(String::new, |found| format!("; did you mean 'divvy {found}'?"))
+}
+
 /// How that command of this usage is written which takes one client at a time, and was given one word too many.
 fn one_at_a_time(usage: &str) -> Option<&'static str> {
     let of = |command: &str| usage.contains(&format!("divvy {command} "));
@@ -309,7 +319,8 @@ fn meant(error: &clap::Error) -> String {
         let within = usage.split_whitespace().skip_while(|word| *word != "divvy").skip(1);
         let within = within.map_while(|word| Some(word).filter(|word| !word.starts_with(['<', '['])));
         let above = within.fold(&command, |above, word| above.find_subcommand(word).unwrap_or(above));
-        return nearest::hint(&word, above.get_subcommands().map(clap::Command::get_name));
+        let hint = nearest::hint(&word, above.get_subcommands().map(clap::Command::get_name));
+        return if hint.is_empty() { elsewhere(&command, &word) } else { hint };
     }
     let guessed = [ContextKind::SuggestedArg, ContextKind::SuggestedValue].into_iter().find_map(text);
     guessed.map_or_else(String::new, |guessed| format!("; did you mean '{guessed}'?"))
@@ -432,6 +443,8 @@ mod tests {
                 "unexpected argument 'tree:8' found; it takes one selector, and the share as an option: divvy attach tree:4711 -s 2",
             ),
             ("divvy attach 2 tree:8", "the share as an option: divvy attach tree:4711 -s 2"),
+            ("divvy tree", "unrecognized subcommand 'tree'; did you mean 'divvy currency tree'?"),
+            ("divvy market ls", "unrecognized subcommand 'ls'; did you mean 'divvy ls'?"),
             ("divvy set small --shar 3", "unexpected argument '--shar' found; did you mean '--share'?"),
         ] {
             let said = said(line);

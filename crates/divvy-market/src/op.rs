@@ -496,7 +496,9 @@ impl fmt::Display for Refusal {
             Self::NotYourIds => f.write_str("not permitted: owner and group must be your own"),
             Self::NotOwner(id) => write!(f, "not permitted: only the owner of {id} may"),
             Self::SuperuserOnly => f.write_str("not permitted: only a superuser may"),
-            Self::BaseCurrency => f.write_str("the base currency cannot be funded, traded or destroyed"),
+            Self::BaseCurrency => f.write_str(
+                "not of the base currency, of which all others are parts: it is neither funded, traded, changed nor ended, and has no value",
+            ),
             Self::NotAClient(id) => write!(f, "{id} is a currency, and that needs a client"),
             Self::ClientsDoNotIssue(id) => write!(f, "{id} is a client, and only currencies issue tickets"),
             Self::Cycle { through } => write!(f, "a cycle: {through} would come to back itself"),

@@ -50,7 +50,11 @@ fn give(text: &str) -> Result<Give, String> {
 fn bound(text: &str) -> Result<(Resource, Option<u64>), String> {
     let (of, number) =
         text.split_once(':').ok_or("give a resource and an amount, such as cpu:500 or cpu:none")?;
-    let bound = if number == "none" { None } else { Some(amount(number)?) };
+    let bound = match number {
+        "none" => None,
+        "0" => return Err(format!("write {of}:none for no bound's worth of base tickets")),
+        number => Some(amount(number)?),
+    };
     Ok((resource(of)?, bound))
 }
 

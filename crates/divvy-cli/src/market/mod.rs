@@ -454,7 +454,9 @@ fn set_bound(args: &BoundArgs) -> Result<Code, Failure> {
 
 fn bound_words(user: &str, resource: Resource, bound: Option<u64>) -> String {
     match bound {
-        Some(bound) => format!("{user}: may have up to {bound} {resource} base tickets, and issue them"),
+        Some(bound) => format!(
+            "{user}: may issue {resource} base tickets until it has {bound}, those that it was given among them"
+        ),
         None => format!("{user}: may issue no {resource} base tickets"),
     }
 }

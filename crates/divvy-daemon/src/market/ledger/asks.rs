@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use divvy_linux::Selector;
 use divvy_market::{
-    Broker, CurrencyId, ExchangeId, Made, Mode, Moment, OfferId, Op, Resource, Side, TicketId, TicketView,
+    Amount, Broker, CurrencyId, ExchangeId, Kind, Made, Mode, Moment, OfferId, Op, Resource, Side, TicketId,
+    TicketView,
 };
 
 use super::admit::Funder;
@@ -319,15 +320,19 @@ impl Work<'_> {
             from => self.find_or_own(from.as_ref())?,
         };
         let resource = new.resource.unwrap_or(Resource::Cpu);
-        let currency = match self.ledger.market.niced(client, from, resource) {
+        let niced = self.ledger.market.niced(client, from, resource);
+        let currency = match niced {
             // Another amount of what it has is no second currency.
             Some(currency) => {
-                self.op(Op::Renice { currency, amount: n })?;
+                let done = self.op(Op::Renice { currency, amount: n });
+                done.map_err(|refusal| self.too_much(refusal, n, &[from, currency], resource))?;
                 currency
             }
             None => {
                 self.check_limit(Limited::Currencies)?;
-                let Made::Currency(made) = self.op(Op::Nice { client, from, resource, amount: n })? else {
+                let done = self.op(Op::Nice { client, from, resource, amount: n });
+                let done = done.map_err(|refusal| self.too_much(refusal, n, &[from], resource))?;
+                let Made::Currency(made) = done else {
                     return Err(unexpected());
                 };
                 self.charge(Charge::Currency(made));
@@ -338,6 +343,33 @@ impl Work<'_> {
         self.leave_only(client, currency, from, resource)?;
         let view = self.currency(currency)?;
         Ok(Said::ChangedCurrency(self.changed(view)))
+    }
+
+    /// Why `nice` was refused `n` base tickets that `currencies` were to give, or have already: where that is more than there are, how many
+    /// there are.
+    fn too_much(
+        &self,
+        refusal: Refusal,
+        n: Amount,
+        currencies: &[CurrencyId],
+        resource: Resource,
+    ) -> Refusal {
+        let market = &self.ledger.market;
+        let backing = currencies.iter().flat_map(|&currency| market.backing_of(currency, resource));
+        let of_base = backing.filter(|ticket| ticket.issuer == market.base() && ticket.kind == Kind::Soft);
+        let has: u64 = of_base.map(|ticket| ticket.amount).sum();
+        if refusal.code != ErrorCode::Refused || n.get() <= has {
+            return refusal;
+        }
+        let text = format!(
+            "{} has {has} {resource} base tickets that could go with it, not {n}",
+            self.name(currencies[0])
+        );
+        Refusal::new(
+            ErrorCode::Refused,
+            text,
+            "give as many at most; or name another currency that gives them: --from",
+        )
     }
 
     /// The own currency of the user whose `currency` is: an administrator who asks for less for a program does not mean to pay for it.

@@ -96,7 +96,14 @@ impl Work<'_> {
             }
             No::HardExhausted { left } if left > 0 => format!("reserve {left} or less"),
             No::HardExhausted { .. } => "take hard tickets back first, or set a larger hard total".to_owned(),
-            No::AboveBound { .. } => "take base tickets back first, or ask an administrator for a larger bound".to_owned(),
+            No::AboveBound { .. } => {
+                let user = self.user(self.caller.uid);
+                format!(
+                    "those that {user} was given count, too: an administrator gives a larger bound (`divvy market bound {} cpu:N`)",
+                    word(&user)
+                )
+            }
+            No::BaseCurrency => "name another currency, or a client: `divvy currency ls`".to_owned(),
             No::Cycle { .. } => "fund it from a currency that it does not back".to_owned(),
             No::TooDeep => "fund it from a currency nearer to the base".to_owned(),
             No::ClientsDoNotIssue(_) => "fund from a currency".to_owned(),

@@ -150,7 +150,9 @@ fn nice_takes_a_part_and_gives_it_back() {
         let values = (bench.value("alice/job"), bench.value("alice"));
         assert_eq!(values, (amount.to_string(), left.to_owned()), "{amount}");
     }
-    assert_eq!(bench.code(ALICE, nice(1001)), ErrorCode::Refused);
+    let refusal = bench.ask(ALICE, nice(1001)).unwrap_err();
+    let said = "alice has 1000 cpu base tickets that could go with it, not 1001";
+    assert_eq!((refusal.code, refusal.message.as_str()), (ErrorCode::Refused, said));
     // What it was funded with meanwhile goes, as at the first time: else it would not be small.
     bench.ask(ALICE, fund("job", "alice", 7)).unwrap();
     bench.ask(ALICE, nice(100)).unwrap();
