@@ -139,13 +139,20 @@ unsafe fn keep(signals: SignalFd) -> Result<()> {
 /// # Safety
 /// As [`fork`].
 unsafe fn peg() -> Option<ProcessRef> {
+    let keeper = rustix::process::getpid();
     // SAFETY: by this function's own condition.
     match unsafe { libc::fork() } {
         -1 => None,
         0 => {
             let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), None);
+            // SAFETY: nothing of this process is used from here on: whoever waits for the end of a pipe does not wait for it.
+            unsafe { libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32) };
             // SAFETY: takes and returns numbers only.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            if rustix::process::getppid() != Some(keeper) {
+                // SAFETY: the keeper ended before it could be told; this process ends with it.
+                unsafe { libc::_exit(0) }
+            }
             loop {
                 // SAFETY: waits, and takes nothing.
                 unsafe { libc::pause() };

@@ -86,10 +86,9 @@ impl LinuxHost {
             let check = &mut self.clients[i].leaf_check;
             let made = latest.has_changed_since(std::mem::replace(&mut check.latest, latest));
             if check.may_have_missed(made) {
-                if self.adopt_is_due() {
-                    self.adopt_strays();
-                }
-                self.check_leaf(i);
+                self.adopt_strays();
+                let complete = self.check_leaf(i);
+                self.clients[i].leaf_check.made |= !complete;
             } else {
                 let _ = self.list_members(i); // What cannot be read now is read the next time.
             }
@@ -99,13 +98,13 @@ impl LinuxHost {
     }
 
     /// Looks whether all processes of client `i` that are known are where they belong: its members, their children, and those of
-    /// ours whose parents have ended, as far as these [were looked for](Self::adopt_strays).
-    pub(super) fn check_leaf(&mut self, i: usize) {
+    /// ours whose parents have ended, as far as these [were looked for](Self::adopt_strays). Says whether all could be read.
+    pub(super) fn check_leaf(&mut self, i: usize) -> bool {
         let c = &mut self.clients[i];
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         // What cannot be read now is read the next time.
-        let _ = c.members.scan(look, true, u32::MAX);
-        let _ = self.list_members(i);
+        let scanned = c.members.scan(look, true, u32::MAX).is_ok();
+        self.list_members(i).is_ok() && scanned
     }
 
     /// What client `i` has used, if what was read of its processes comes to `total`, and its cgroup, if it has one, told of `usage` before.
