@@ -43,9 +43,9 @@ pub struct Status {
     pub instance: String,
     /// Its policy, with parameters where it has any.
     pub policy: String,
-    /// The options of its command line that say how it divides, as `--cpus 0-1`; empty from one that does not say.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub options: Vec<String>,
+    /// The options of its command line that say how it divides, as `--cpus 0-1`; none from one that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<Vec<String>>,
     /// By what clients are held, or weighed.
     #[serde(default)]
     pub backend: BackendInfo,

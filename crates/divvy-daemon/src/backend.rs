@@ -69,7 +69,7 @@ pub(crate) fn pick(
             format!("--policy {KERNEL}: holds nobody, and comes with --backend cgroup; give that instead");
         return Err(Failure::usage(text));
     }
-    choose_by(overrides.backend, policy, spec, |wish| match whose {
+    choose_by(overrides.backend.unwrap_or_default(), policy, spec, |wish| match whose {
         Whose::User => choose_here(wish, Lifetime::Daemon),
         Whose::System => choose(wish, &Survey::new().with_fix(SYSTEM_FIX)),
     })

@@ -22,7 +22,7 @@ use crate::place::{Lock, Locked, listen_in, lock_in, log_in, remove_socket_in};
 use crate::protect::Shelter;
 use crate::routes::{Context, router};
 use crate::rules::RulesFile;
-use crate::scheduler::{End, Scheduler, Settings};
+use crate::scheduler::{End, FIRST_LINGER, Scheduler, Settings};
 use crate::server::Server;
 use crate::subscribers::Subscribers;
 use crate::system::{self, SystemArgs};
@@ -33,12 +33,16 @@ use divvy_api::types::Status;
 
 /// Another divvyd that has the lock is given this long to serve or to end.
 const OTHER_TIME: Nanos = Nanos::from_secs(15);
-/// One without clients, which other options were given to, this long to leave: longer than one stays that was given none.
-const IDLE_TIME: Nanos = Nanos::from_secs(4);
+/// One without clients, which other options were given to, this long to leave: longer than one that has just come stays.
+const IDLE_TIME: Nanos = Nanos(FIRST_LINGER.0 + 1_000_000_000);
 const OTHER_LOOK: Nanos = Nanos::from_millis(10);
 
 /// A user's own divvyd stays this long after its last client has left.
 const LINGER: Linger = Linger::Time(Nanos::from_secs(2));
+
+/// Options that ask for what a user's own does anyway.
+const DEFAULTS: [&str; 5] =
+    ["--backend signals", "--policy exact", "--presence 1", "--period 1s", "--linger 2s"];
 
 const AFTER: &str = "\
 Examples:
@@ -89,9 +93,9 @@ struct Mode {
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Overrides {
     /// By what clients are held, or weighed; for freezer and cgroup they are moved into cgroups of divvyd's while they are
-    /// clients (docs/backends.md)
-    #[arg(long, value_enum, default_value_t = BackendArg::Signals)]
-    pub(crate) backend: BackendArg,
+    /// clients (docs/backends.md) [default: signals]
+    #[arg(long, value_enum)]
+    pub(crate) backend: Option<BackendArg>,
 
     /// The policy, as for `divvy share`; `exact`, or what the administrator's policy says, if not given. With --backend kernel one of
     /// divvy-scx: stride, vtrr, lottery, pbs, las, fcfs or rr, with its parameters (docs/kernel.md)
@@ -277,13 +281,10 @@ impl Overrides {
     pub(crate) fn told(&self) -> Vec<String> {
         let spelt = |time| humantime::format_duration(time).to_string().replace(' ', "");
         let time = |name: &str, time: Option<Duration>| Some(format!("--{name} {}", spelt(time?)));
-        let backend = Some(self.backend).filter(|backend| *backend != BackendArg::default());
-        let backend = backend.and_then(|backend| backend.to_possible_value());
-        let linger = self.linger.map(|linger| match linger {
-            Linger::Time(time) => {
-                format!("--linger {}", humantime::format_duration(Duration::from_nanos(time.0)))
-            }
-            Linger::Forever => "--linger forever".to_owned(),
+        let backend = self.backend.and_then(|backend| backend.to_possible_value());
+        let linger = self.linger.map(|linger| match linger.time() {
+            Some(time) => format!("--linger {}", spelt(Duration::from_nanos(time.0))),
+            None => "--linger forever".to_owned(),
         });
         let mut protect = self.protect.clone();
         protect.sort();
@@ -310,7 +311,7 @@ fn prepare(args: &Overrides) -> Result<Prepared, Failure> {
     if let Some(cpus) = &args.cpus {
         divvy_linux::check_cpus(cpus).map_err(Failure::usage)?;
     }
-    if args.backend == BackendArg::Kernel {
+    if args.backend == Some(BackendArg::Kernel) {
         let text = "--backend kernel: it is the whole machine's scheduler, and takes root: divvyd --system --backend kernel";
         return Err(Failure::usage(text));
     }
@@ -364,10 +365,14 @@ impl Prepared {
                 return Err(Failure { code: 1, text });
             }
             // It serves, or is about to, or is about to end.
-            match Api::connect(&self.place.socket()).and_then(|api| api.status()) {
+            let served = Api::connect(&self.place.socket());
+            if served.is_ok() && self.settings.options.is_empty() {
+                return Ok(None); // Any will do.
+            }
+            match served.and_then(|api| api.status()) {
                 Ok(other) if self.is_served_by(&other) => return Ok(None),
-                // One that nobody needs leaves soon, mostly.
-                Ok(other) if other.clients > 0 || clock::now() >= idle => {
+                // One that nobody needs leaves soon, where it was not told to stay.
+                Ok(other) if other.clients > 0 || stays(&other) || clock::now() >= idle => {
                     return Err(self.differs_from(&other));
                 }
                 _ => {}
@@ -380,15 +385,21 @@ impl Prepared {
         }
     }
 
-    /// Whether whatever was asked of this one is what that one does. Who asks for nothing takes any.
+    /// Whether whatever was asked of this one is what that one does.
     fn is_served_by(&self, other: &Status) -> bool {
-        let options = &self.settings.options;
-        options.is_empty() || *options == other.options
+        let chosen = |options: &[String]| -> Vec<String> {
+            options.iter().filter(|option| !DEFAULTS.contains(&option.as_str())).cloned().collect()
+        };
+        other.options.as_deref().is_some_and(|theirs| chosen(theirs) == chosen(&self.settings.options))
     }
 
     fn differs_from(&self, other: &Status) -> Failure {
-        let options = |of: &[String]| if of.is_empty() { "no options".to_owned() } else { of.join(" ") };
-        let (ours, theirs) = (options(&self.settings.options), options(&other.options));
+        let ours = self.settings.options.join(" ");
+        let theirs = match other.options.as_deref() {
+            Some([]) => "no options".to_owned(),
+            Some(options) => options.join(" "),
+            None => "options that it does not tell, as it is of an older version".to_owned(),
+        };
         let text = format!(
             "another divvyd of this user (pid {pid}) runs already, with {theirs}: {ours} would change nothing; end it first (kill {pid}; \
              its clients run on, undivided)",
@@ -441,6 +452,11 @@ impl Prepared {
         let scheduler = Scheduler::new(session, settings, shelter, requests);
         Ok(Running { scheduler, server, place: self.place, lock })
     }
+}
+
+/// Whether it was told how long to stay without a client.
+fn stays(other: &Status) -> bool {
+    other.options.iter().flatten().any(|option| option.starts_with("--linger"))
 }
 
 /// A divvyd that serves.
@@ -525,7 +541,7 @@ mod tests {
             let words = ["divvyd", "--user"].into_iter().chain(line.split_whitespace());
             Args::try_parse_from(words).expect("a command line").overrides.told()
         };
-        assert_eq!(told("--backend signals"), [""; 0]);
+        assert_eq!((told(""), told("--backend signals")), (vec![], vec!["--backend signals".to_owned()]));
         let all = "--backend auto --policy las --quantum 1500us --slice 4ms --presence 2 --period 2s --cpus 0,2-3 --linger 1h \
                    --protect a --protect b";
         assert_eq!(
@@ -537,6 +553,7 @@ mod tests {
         );
         assert_eq!(told(&told(all).join(" ")), told(all));
         assert_eq!(told("--linger forever"), ["--linger forever"]);
+        assert_eq!(told("--linger 90m"), ["--linger 1h30m"]);
         // None is left out.
         let options = Overrides::augment_args(clap::Command::new("all"));
         for option in options.get_arguments().filter_map(clap::Arg::get_long) {

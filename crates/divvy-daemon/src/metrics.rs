@@ -226,7 +226,7 @@ mod tests {
             host: "n1".into(),
             instance: "a".into(),
             policy: "exact".into(),
-            options: Vec::new(),
+            options: None,
             backend: divvy_api::types::BackendInfo {
                 asked: "auto".into(),
                 used: "cgroup".into(),

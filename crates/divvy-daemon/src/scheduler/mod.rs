@@ -47,7 +47,7 @@ pub(crate) use worth::Values;
 /// Requests served between two turns; the others wait for the next.
 const BATCH: usize = 16;
 /// One that was started and has not had a client yet stays at least this long.
-const FIRST_LINGER: Nanos = Nanos::from_secs(10);
+pub(crate) const FIRST_LINGER: Nanos = Nanos::from_secs(10);
 /// What the kernel is told of shares and rights is written at most once in 100 ms, and for half a percent of the time: with
 /// many clients, later. To work it out may take the market as much.
 pub(crate) const WRITE_BUDGET: Budget = Budget::new(200, Nanos::from_millis(100));
@@ -481,7 +481,7 @@ impl Scheduler {
             host: kernel_word("hostname"),
             instance: self.instance.clone(),
             policy: self.engine.policy().spec().policy.clone(),
-            options: self.settings.options.clone(),
+            options: Some(self.settings.options.clone()),
             backend: BackendInfo { enforced: told, ..self.backend() },
             quantum_ns: self.engine.policy().spec().quantum_ns,
             cpus: host.cpus().to_vec(),

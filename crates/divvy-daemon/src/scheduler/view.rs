@@ -300,7 +300,7 @@ mod tests {
             instance: "a".into(),
             backend: divvy_api::types::BackendInfo::default(),
             policy: "exact".into(),
-            options: Vec::new(),
+            options: None,
             quantum_ns: 1,
             cpus: vec![0],
             uptime_ns: 1,

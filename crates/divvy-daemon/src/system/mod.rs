@@ -159,7 +159,8 @@ fn settings(policy: &Policy, overrides: &Overrides) -> Result<(Settings, Means, 
         GateSpec { policy: terms.policy.clone(), quantum_ns: nanos(terms.quantum).0, ..GateSpec::default() };
     // Under the kernel's scheduler the policy that is asked for is its own, and none of a gate's.
     let mut of_gate = overrides.clone();
-    let of_kernel = if overrides.backend == BackendArg::Kernel { of_gate.policy.take() } else { None };
+    let by = overrides.backend.unwrap_or_default();
+    let of_kernel = if by == BackendArg::Kernel { of_gate.policy.take() } else { None };
     of_kernel.as_deref().map_or(Ok(()), check_policy)?;
     of_gate.apply(&mut spec)?;
     spec.make().map_err(Failure::usage)?;
@@ -167,7 +168,7 @@ fn settings(policy: &Policy, overrides: &Overrides) -> Result<(Settings, Means, 
     let named = (terms.policy != default).then_some(terms.policy.as_str());
     let (means, mut backend) = backend::pick(&of_gate, Whose::System, named, &mut spec)?;
     let cpus = overrides.cpus.as_ref().or(terms.cpus.as_ref());
-    let kernel = backend::plan_kernel(overrides.backend, of_kernel.as_deref(), cpus, &means, &mut backend)?;
+    let kernel = backend::plan_kernel(by, of_kernel.as_deref(), cpus, &means, &mut backend)?;
     let linger = overrides.linger.and_then(Linger::time);
     let options = overrides.told();
     Ok((Settings { spec, linger, reload: None, market: None, backend, options }, means, kernel))
