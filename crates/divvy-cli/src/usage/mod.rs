@@ -327,7 +327,7 @@ fn append(file: &Path, text: &str) -> Result<(), Failure> {
             let length = file.metadata().map(|known| if known.is_file() { known.len() } else { 0 })?;
             let mut last = *b"\n";
             if length > 0 && !text.is_empty() {
-                file.read_exact_at(&mut last, length - 1)?;
+                file.read_at(&mut last, length - 1)?; // Nothing, where it was cut meanwhile.
             }
             let text = if last == *b"\n" { text.to_owned() } else { format!("\n{text}") };
             file.write_all(text.as_bytes())

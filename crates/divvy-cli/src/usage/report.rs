@@ -37,7 +37,7 @@ struct Row {
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<Code, Failure> {
-    let text = std::fs::read_to_string(&args.file).map_err(|e| {
+    let bytes = std::fs::read(&args.file).map_err(|e| {
         let fix = match e.kind() {
             ErrorKind::NotFound => "; `divvy usage record` writes it",
             _ => "",
@@ -45,7 +45,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<Code, Failure> {
         Failure::new(Code::File, format!("read {}: {}{fix}", args.file.display(), crate::files::cause(&e)))
     })?;
     let since = args.since.map_or(0, |since| unix_seconds().saturating_sub(since.as_secs()));
-    let (lines, unread) = read(&text);
+    // What is no text is a line that cannot be read.
+    let (lines, unread) = read(&String::from_utf8_lossy(&bytes));
     if let Some((number, e)) = unread.first() {
         let file = args.file.display();
         if lines.is_empty() {
@@ -183,15 +184,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("u.jsonl");
         let whole = line(0, 10, "bob", 1, 2);
-        for text in [whole.as_str(), "{\"from\":\"20"] {
-            std::fs::write(&file, std::fs::read_to_string(&file).unwrap_or_default() + text)
-                .expect("written");
-        }
+        std::fs::write(&file, [whole.as_bytes(), b"{\"from\":\"\xe3\x81"].concat()).expect("written");
         for _ in 0..2 {
             super::super::append(&file, &whole).expect("added");
         }
         super::super::append(&file, "").expect("nothing added");
-        let text = std::fs::read_to_string(&file).expect("written");
+        let bytes = std::fs::read(&file).expect("written");
+        let text = String::from_utf8_lossy(&bytes);
         let (lines, unread) = read(&text);
         assert_eq!((lines.len(), text.lines().count()), (3, 4), "{text}");
         assert_eq!(unread.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2]);
