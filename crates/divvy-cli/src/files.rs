@@ -90,6 +90,8 @@ pub(crate) fn check_outputs<'a>(
     Ok(())
 }
 
+const LINKS_MAX: u32 = 40;
+
 /// A file that keeps what is written to it, by whatever name, whether it is there yet or not.
 #[derive(Debug, PartialEq, Eq)]
 enum Kept {
@@ -100,12 +102,18 @@ enum Kept {
 impl Kept {
     /// `None` for what keeps nothing: devices and pipes, which several may write to.
     fn of(file: &Path) -> Option<Self> {
-        match std::fs::metadata(file) {
-            Ok(there) => there.is_file().then(|| Self::There { dev: there.dev(), ino: there.ino() }),
-            Err(_) => {
-                let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-                Some(Self::ToBeMade(dir.canonicalize().ok()?.join(file.file_name()?)))
-            }
+        Self::behind(file, LINKS_MAX)
+    }
+
+    /// The same where so many links lead to it at most; of more the system makes no file.
+    fn behind(file: &Path, links: u32) -> Option<Self> {
+        if let Ok(there) = std::fs::metadata(file) {
+            return there.is_file().then(|| Self::There { dev: there.dev(), ino: there.ino() });
+        }
+        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match std::fs::read_link(file) {
+            Ok(to) => Self::behind(&dir.join(to), links.checked_sub(1)?),
+            Err(_) => Some(Self::ToBeMade(dir.canonicalize().ok()?.join(file.file_name()?))),
         }
     }
 }
@@ -160,6 +168,12 @@ mod tests {
                 format!("--png {}: that file is read, and would be lost; name another", at(name).display());
             assert_eq!((failure.code, failure.text), (Code::Usage, said));
         }
+        for link in ["a", "b"] {
+            std::os::unix::fs::symlink("to-be-made", at(link)).expect("made");
+        }
+        assert!(refused("a", "b").text.ends_with("--svg writes that file as well; name another"));
+        std::os::unix::fs::symlink("loop", at("loop")).expect("made");
+        assert!(check("loop", "x").is_ok(), "told by whoever opens it");
         let twice = refused("x", "sub/../x").text;
         assert!(twice.ends_with("x: --svg writes that file as well; name another"), "{twice}");
         for (svg, png) in [("x", "y"), ("x", "sub/x"), ("/dev/null", "/dev/null")] {
