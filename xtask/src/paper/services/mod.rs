@@ -64,7 +64,7 @@ const PREFACE: [&str; 2] = [
      brackets; *signals* and *cgroup*: with `--backend signals` and `--backend cgroup`, which `--backend auto` takes where \
      it can be had. *Kernel's weights*: a cgroup for each, weighed as the shares say. *Minimal loop*: the least that a program does which \
      divides by holding: it freezes (*freezer*) or stops (*signals*) all but one, each for its share times 10 ms by the clock, \
-     and reads nothing. Whoever sleeps in its turn leaves the CPU idle, so its parts of CPU time are not the shares'; what it costs, and \
+     and looks at nothing but, by signals, who there is. Whoever sleeps in its turn leaves the CPU idle, so its parts of CPU time are not the shares'; what it costs, and \
      what being held costs the work, are what divvy's are to be seen beside.",
     "Each part can be measured by itself (`--only web`, `oltp`, `encoders`, `suites` or `machines`); the page then takes the other parts \
      from the data that is there.",

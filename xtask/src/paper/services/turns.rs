@@ -1,6 +1,6 @@
 //! The least that a program does which divides by suspending: one client after the other has the CPU for its share of a cycle, by
-//! the clock, while the others are frozen or stopped. It reads nothing of what they use: whoever sleeps in its turn leaves the CPU
-//! idle. What this costs whoever holds clients pays as well, and what a client's work costs more for being held is the same.
+//! the clock, while the others are frozen or stopped. It reads nothing of what they use (by signals, who there is): whoever sleeps in
+//! its turn leaves the CPU idle, and who is made while the rest is stopped runs on until the next time. What this costs whoever holds clients pays as well, and what a client's work costs more for being held is the same.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -39,7 +39,8 @@ impl Means {
 /// The arguments of a copy that divides clients of these shares, whose cgroups are these.
 pub(super) fn arguments(means: Means, shares: &[u64], cgroups: &[PathBuf]) -> Vec<String> {
     let clients = shares.iter().zip(cgroups).map(|(share, dir)| format!("{share}:{}", dir.display()));
-    [TURNS, means.word()].map(str::to_owned).into_iter().chain(clients).collect()
+    let own = std::process::id().to_string();
+    [TURNS, &own, means.word()].map(str::to_owned).into_iter().chain(clients).collect()
 }
 
 /// One client.
@@ -80,9 +81,9 @@ impl Client {
     }
 }
 
-/// Divides until it is killed, or whoever started it ends.
+/// Divides until it is killed, or whoever started it ends; then whoever is held stays so until the cgroups are swept.
 pub(crate) fn work(mut args: impl Iterator<Item = String>) -> Result<()> {
-    client::die_with_parent(libc::SIGKILL);
+    client::end_with_parent(&mut args)?;
     let means = args.next();
     let Some(means) = Means::ALL.into_iter().find(|known| Some(known.word()) == means.as_deref()) else {
         bail!("{TURNS}: no such means: {means:?}");
