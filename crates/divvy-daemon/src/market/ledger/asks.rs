@@ -216,17 +216,19 @@ impl Work<'_> {
         Ok(Said::ChangedCurrency(self.changed(view)))
     }
 
-    /// Refuses to end a user's own currency while clients have its tickets: it would be made anew at the user's next client, and these
-    /// would stay without.
+    /// Refuses to end a user's own currency while clients are funded by it, or by what it funds: it would be made anew at the user's
+    /// next client, and these would stay without.
     fn check_backs_nobody(&self, id: CurrencyId, is_own: bool) -> Result<(), Refusal> {
         let market = &self.ledger.market;
-        let issued = Resource::ALL.into_iter().flat_map(|resource| market.issued_by(id, resource));
-        let backed: BTreeSet<CurrencyId> = issued
-            .map(|ticket| ticket.holder)
-            .filter(|holder| self.ledger.clients.contains_key(holder))
-            .collect();
-        let Some(&first) = backed.first().filter(|_| is_own) else { return Ok(()) };
-        let more = if backed.len() > 1 { format!(" and {} more", backed.len() - 1) } else { String::new() };
+        let (mut seen, mut to_do) = (BTreeSet::from([id]), if is_own { vec![id] } else { Vec::new() });
+        while let Some(issuer) = to_do.pop() {
+            let issued = Resource::ALL.into_iter().flat_map(|resource| market.issued_by(issuer, resource));
+            to_do.extend(issued.map(|ticket| ticket.holder).filter(|&holder| seen.insert(holder)));
+        }
+        let funded: Vec<CurrencyId> =
+            seen.into_iter().filter(|holder| self.ledger.clients.contains_key(holder)).collect();
+        let Some(&first) = funded.first() else { return Ok(()) };
+        let more = if funded.len() > 1 { format!(" and {} more", funded.len() - 1) } else { String::new() };
         let text = format!(
             "{} is a user's own currency and funds clients that are divided just now: {}{more}",
             self.name(id),
@@ -315,11 +317,11 @@ impl Work<'_> {
 
     fn nice(&mut self, new: &NewNice) -> Result<Said, Refusal> {
         let (client, n) = (self.find(&new.client)?, amount(new.amount)?);
+        let resource = new.resource.unwrap_or(Resource::Cpu);
         let from = match &new.from {
-            None if self.caller.superuser => self.own_of_user_of(client)?,
+            None if self.caller.superuser => self.funder_of(client, resource)?,
             from => self.find_or_own(from.as_ref())?,
         };
-        let resource = new.resource.unwrap_or(Resource::Cpu);
         let niced = self.ledger.market.niced(client, from, resource);
         let currency = match niced {
             // Another amount of what it has is no second currency.
@@ -372,11 +374,27 @@ impl Work<'_> {
         )
     }
 
-    /// The own currency of the user whose `currency` is: an administrator who asks for less for a program does not mean to pay for it.
-    fn own_of_user_of(&self, currency: CurrencyId) -> Result<CurrencyId, Refusal> {
-        let owner = self.ledger.market.currency(currency).map(|view| view.broker.owner);
-        let own = owner.and_then(|uid| self.ledger.users.get(&uid)).map(|user| user.currency);
-        own.map_or_else(|| self.find_or_own(None), Ok)
+    /// Whose tickets of `resource` a client has: an administrator who asks for less for it does not mean to pay for that. Where it has
+    /// none, the own currency of its user.
+    fn funder_of(&self, client: CurrencyId, resource: Resource) -> Result<CurrencyId, Refusal> {
+        let market = &self.ledger.market;
+        let origin = |issuer| market.currency(issuer).and_then(|view| view.niced_from).unwrap_or(issuer);
+        let backing = market.backing_of(client, resource);
+        let funders: BTreeSet<CurrencyId> = backing.into_iter().map(|ticket| origin(ticket.issuer)).collect();
+        let mut funders = funders.into_iter();
+        match (funders.next(), funders.next()) {
+            (Some(one), None) => Ok(one),
+            (Some(one), Some(other)) => {
+                let (client, one, other) = (self.name(client), self.name(one), self.name(other));
+                let text = format!("{client} has {resource} tickets of {one} and of {other}");
+                Err(Refusal::new(ErrorCode::Refused, text, "say whose it is to have from now on: --from"))
+            }
+            _ => {
+                let uid = market.currency(client).map_or(self.caller.uid, |view| view.broker.owner);
+                let own = self.ledger.users.get(&uid).map(|user| user.currency);
+                own.ok_or_else(|| self.no_currency_yet(uid))
+            }
+        }
     }
 
     /// Calls what `nice` has made for a client after it (`build-nice`). Where its owner has something of that name its id has to do.

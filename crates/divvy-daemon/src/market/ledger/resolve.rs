@@ -99,7 +99,7 @@ impl Work<'_> {
         word.map_or_else(|| self.own(), |word| self.find(word))
     }
 
-    fn no_currency_yet(&self, uid: u32) -> Refusal {
+    pub(super) fn no_currency_yet(&self, uid: u32) -> Refusal {
         let user = self.user(uid);
         let text = format!("user {user} has no currency yet");
         let word = self.names.user_name(uid).unwrap_or_else(|| format!("{BY_NUMBER}{uid}"));

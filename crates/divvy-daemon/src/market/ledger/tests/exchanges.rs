@@ -111,21 +111,58 @@ fn a_superusers_nice_takes_from_the_clients_user() {
     assert_eq!(bench.value("bob"), "990");
 }
 
+/// By whatever currency a client is funded, that gives; nobody else.
+#[test]
+fn a_superusers_nice_knows_who_funds_the_client() {
+    let mut bench = Bench::new("");
+    bench.admit(ALICE, "first", 1);
+    bench.create(ALICE, "work", "fci------");
+    let admit = Ask::Admit {
+        name: "sim".to_owned(),
+        amount: 1,
+        identity: identity(9),
+        parent: None,
+        from: Some("work".to_owned()),
+        job: None,
+    };
+    bench.ask(ALICE, admit).unwrap();
+    let nice = |bench: &mut Bench| {
+        let new = NewNice { client: "alice/sim".to_owned(), from: None, resource: None, amount: 10 };
+        bench.ask(ROOT, Ask::Nice(new))
+    };
+    let refusal = nice(&mut bench).unwrap_err();
+    assert_eq!(refusal.message, "alice/work has 0 cpu base tickets that could go with it, not 10");
+    bench.fund(ROOT, "alice/work", "base", 100).unwrap();
+    nice(&mut bench).unwrap();
+    assert_eq!(["alice/sim", "alice"].map(|name| bench.value(name)), ["10", "1000"]);
+    bench.fund(ALICE, "alice/sim", "alice", 1).unwrap();
+    let refusal = nice(&mut bench).unwrap_err();
+    assert_eq!(refusal.message, "alice/sim has cpu tickets of alice and of alice/work");
+}
+
 /// What a user's own currency funds would be without for good.
 #[test]
 fn a_users_own_currency_is_not_ended_under_its_clients() {
     let mut bench = Bench::new("");
     let build = bench.admit(ALICE, "build", 1);
-    bench.admit(ALICE, "test", 1);
+    let test = bench.admit(ALICE, "test", 1);
     let end = || Ask::DestroyCurrency("alice".to_owned());
     let refusal = bench.ask(ROOT, end()).unwrap_err();
     assert_eq!(refusal.code, ErrorCode::Refused);
     assert!(refusal.message.ends_with("divided just now: alice/build and 1 more"), "{}", refusal.message);
     bench.ask(ALICE, Ask::Leave { client: build.currency }).unwrap();
     assert!(bench.ask(ROOT, end()).unwrap_err().message.ends_with("just now: alice/test"));
-    // A currency that is no user's own can go: whoever asks is told who has nothing then.
+    // What it funds another currency with it funds that one's clients with.
     bench.create(ALICE, "work", "fci------");
+    bench.fund(ALICE, "alice/work", "alice", 5).unwrap();
     bench.fund(ALICE, "alice/test", "alice/work", 5).unwrap();
+    for own in bench.ledger.market.backing_of(test.currency, Resource::Cpu) {
+        if bench.ledger.name_of(&Scripted, own.issuer) == "alice" {
+            bench.ask(ROOT, Ask::DestroyTicket(own.id.to_string())).unwrap();
+        }
+    }
+    assert!(bench.ask(ROOT, end()).unwrap_err().message.ends_with("just now: alice/test"));
+    // A currency that is no user's own can go: whoever asks is told who has nothing then.
     bench.ask(ALICE, Ask::DestroyCurrency("work".to_owned())).unwrap();
 }
 
