@@ -360,6 +360,9 @@ pub struct Changed<T> {
     pub aftermath: Aftermath,
 }
 
+/// The member of `what` in the audit log that names root, where it asked in the user's place.
+pub const BY: &str = "by";
+
 /// One line of the audit log: `GET /v1/market/audit?since=N`. Superusers see all, others what they did themselves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -368,7 +371,7 @@ pub struct AuditEntry {
     pub seq: u64,
     /// When: ns since 1970 (UTC).
     pub t_unix_ns: u64,
-    /// Who: the user's number, from the kernel.
+    /// Who: the user's number, from the kernel; where `what` has `by`, root asked in this user's place.
     pub uid: u32,
     /// The pid at the other end of the socket, 0 for divvyd itself.
     #[cfg_attr(feature = "schema", schemars(range(min = 0)))]

@@ -18,15 +18,16 @@ pub(crate) struct Shelter {
 /// A name of processes that are not to be touched, as it was given.
 ///
 /// # Errors
-/// Says what to write for what can be no name: nobody would be protected by it.
+/// Says what to write for a path: nobody would be protected by it.
 pub(crate) fn checked(name: &str) -> Result<String, String> {
-    match name.rsplit_once('/') {
-        Some((_, last)) => {
-            let last = if last.is_empty() { "sshd*" } else { last };
-            Err(format!("'{name}' is a path, and processes are known by their names: write {last}"))
-        }
-        None => Ok(name.to_owned()),
+    if !name.starts_with('/') {
+        return Ok(name.to_owned());
     }
+    let fix = match name.rsplit('/').next() {
+        Some("") | None => "write the name alone".to_owned(),
+        Some(last) => format!("write {last}"),
+    };
+    Err(format!("'{name}' is a path, and processes are known by their names: {fix}"))
 }
 
 fn start_of(pid: Pid) -> Option<StartTime> {

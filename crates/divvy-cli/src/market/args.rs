@@ -52,7 +52,7 @@ fn bound(text: &str) -> Result<(Resource, Option<u64>), String> {
         text.split_once(':').ok_or("give a resource and an amount, such as cpu:500 or cpu:none")?;
     let bound = match number {
         "none" => None,
-        "0" => return Err(format!("write {of}:none for no bound's worth of base tickets")),
+        "0" => return Err(format!("a bound is 1 or more; {of}:none lets the user issue none")),
         number => Some(amount(number)?),
     };
     Ok((resource(of)?, bound))

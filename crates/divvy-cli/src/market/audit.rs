@@ -1,6 +1,6 @@
 //! `divvy market audit`: who did what.
 
-use divvy_api::market::{Audit, AuditEntry};
+use divvy_api::market::{Audit, AuditEntry, BY};
 use divvy_linux::{clock, user_name};
 
 use serde_json::Value;
@@ -23,7 +23,8 @@ pub(super) fn run(args: &AuditArgs) -> Result<Code, Failure> {
         }
     };
     let wanted = |entry: &AuditEntry| {
-        entry.t_unix_ns >= after && uid.is_none_or(|uid| entry.uid == uid && entry.pid != 0)
+        let of_user = |uid| entry.pid != 0 && (entry.uid == uid || uid == 0 && is_by_root(entry));
+        entry.t_unix_ns >= after && uid.is_none_or(of_user)
     };
     let mut all = Audit { next: from, entries: Vec::new() };
     let mut any = false;
@@ -77,7 +78,8 @@ fn asked(what: &Value) -> String {
     let mut words = vec![ask.to_owned()];
     let bare = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut add = |name: &str, value: &Value| words.push(format!("{name}={}", bare(value)));
-    for (name, value) in members.iter().filter(|(name, _)| *name != "ask" && *name != "steps") {
+    let told_elsewhere = ["ask", "steps", BY];
+    for (name, value) in members.iter().filter(|(name, _)| !told_elsewhere.contains(&name.as_str())) {
         match value.as_object().filter(|_| name == "request") {
             Some(request) => request.iter().for_each(|(name, value)| add(name, value)),
             None => add(name, value),
@@ -86,12 +88,19 @@ fn asked(what: &Value) -> String {
     words.join(" ")
 }
 
+/// Whether root asked, in the place of the user among whose lines it is.
+fn is_by_root(entry: &AuditEntry) -> bool {
+    entry.what[BY] == "root"
+}
+
 /// `12 2026-11-22T02:40:18Z user alice pid 4711: create-ticket holder=build issuer=alice ...`; who has no account, by number.
 pub(super) fn line(entry: &AuditEntry, name: impl Fn(u32) -> Option<String>) -> String {
     let refused = entry.refused.as_ref().map_or_else(String::new, |why| format!("  REFUSED: {why}"));
+    let user = || name(entry.uid).unwrap_or_else(|| entry.uid.to_string());
     let who = match entry.pid {
         0 => "divvyd".to_owned(),
-        pid => format!("user {} pid {pid}", name(entry.uid).unwrap_or_else(|| entry.uid.to_string())),
+        pid if is_by_root(entry) => format!("user root pid {pid} for {}", user()),
+        pid => format!("user {} pid {pid}", user()),
     };
     // Refused requests are told as they were asked: by anybody, and with anything in them.
     plain(&format!("{} {} {who}: {}{refused}", entry.seq, moment(entry.t_unix_ns), asked(&entry.what)))

@@ -268,6 +268,12 @@ fn an_audit_line_says_who_did_what() {
         audit::line(&entry, |_| None),
         r#"12 2023-11-14T22:13:20Z user 1000 pid 4711: change-ticket amount=5  REFUSED: not permitted"#
     );
+    let by_root = serde_json::json!({ "ask": "admit", "by": "root", "name": "a" });
+    let entry = AuditEntry { what: by_root, refused: None, ..entry };
+    assert_eq!(
+        audit::line(&entry, |_| Some("carol".to_owned())),
+        "12 2023-11-14T22:13:20Z user root pid 4711 for carol: admit name=a"
+    );
 }
 
 #[test]

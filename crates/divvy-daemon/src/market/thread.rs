@@ -33,6 +33,7 @@ use super::store::{AuditLine, Recovered, Store, StoreConfig, StoreError};
 use crate::budget::Budget;
 use crate::message::Refusal;
 use crate::say;
+use divvy_api::market::BY;
 use divvy_api::types::{Change, ErrorCode};
 
 /// Questions that are done together, at most.
@@ -348,15 +349,6 @@ impl Keeper {
         Some((open.1.name_of(&*self.names, *client), *client))
     }
 
-    /// Notes in whose place root has asked: the deed is root's.
-    fn note_user(&self, what: &mut serde_json::Value, uid: u32) -> u32 {
-        if let Some(members) = what.as_object_mut() {
-            let user = self.names.user_name(uid).unwrap_or_else(|| uid.to_string());
-            members.insert("for".to_owned(), user.into());
-        }
-        0
-    }
-
     /// Does one question. Says whether it is to be on disk before it is answered.
     fn question(&mut self, Question { who, ask, reply }: Question, answers: &mut Vec<Answer>) -> bool {
         if let Err(refusal) = self.check_asker(&who, &ask) {
@@ -385,8 +377,11 @@ impl Keeper {
                 members.insert("client".to_owned(), name.into());
                 members.insert("id".to_owned(), id.to_string().into());
             }
-            let uid = if who.by_root { self.note_user(&mut what, who.uid) } else { who.uid };
-            self.audit.push(AuditLine { at_ns: unix_ns(), uid, pid: who.pid, what, refused });
+            if let Some(members) = what.as_object_mut().filter(|_| who.by_root) {
+                // The line is among the user's, who is to see it, and says whose deed it was.
+                members.insert(BY.to_owned(), "root".into());
+            }
+            self.audit.push(AuditLine { at_ns: unix_ns(), uid: who.uid, pid: who.pid, what, refused });
             self.wait_lazily();
         }
         if let (Ask::Reload(policy), Ok(_)) = (&ask, &answer) {

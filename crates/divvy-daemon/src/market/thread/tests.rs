@@ -209,8 +209,10 @@ fn what_root_did_for_a_user_is_roots_deed() {
     let new = NewCurrency { name: "a".to_owned(), ..NewCurrency::default() };
     let in_place_of = Who { by_root: true, ..who(ALICE) };
     market.api.block_on(market.handle.ask(in_place_of, Ask::CreateCurrency(new))).unwrap();
-    let Ok(Said::Audit(audit)) = market.ask(ROOT, Ask::Audit { since: 0 }) else { panic!() };
-    assert_eq!((audit.entries[0].uid, &audit.entries[0].what["for"]), (ROOT, &json!("alice")));
+    for asks in [ROOT, ALICE] {
+        let Ok(Said::Audit(audit)) = market.ask(asks, Ask::Audit { since: 0 }) else { panic!() };
+        assert_eq!((audit.entries[0].uid, &audit.entries[0].what["by"]), (ALICE, &json!("root")));
+    }
     let owner = market.graph().currencies.into_iter().find(|c| c.name == "alice/a").map(|c| c.owner);
     assert_eq!(owner.as_deref(), Some("alice"));
 }
