@@ -70,7 +70,7 @@ pub(crate) fn unusable(path: &Path, e: &Divergence) -> Failure {
     let text = match e {
         // serde_json's errors, and no others, say where they are.
         Divergence::Header(why) if why.contains(" at line ") => {
-            format!("{path}: it is no trace, by its first line; {MAKE_ONE}")
+            format!("{path}: line 1: it is no trace; {MAKE_ONE}")
         }
         e => format!("{path}: {e}"),
     };
@@ -121,8 +121,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tasks.toml");
         for (text, what) in [
-            (&b"[[task]]\nshare = 1\n"[..], "it is no trace, by its first line"),
-            (b"{\"a\":1}\n", "it is no trace, by its first line"),
+            (&b"[[task]]\nshare = 1\n"[..], "line 1: it is no trace"),
+            (b"{\"a\":1}\n", "line 1: it is no trace"),
             (b"\x7fELF\xff\xff", "it is no text, and so no trace"),
         ] {
             std::fs::write(&file, text).unwrap();

@@ -165,15 +165,11 @@ fn a_trace_that_cannot_be_used_is_refused_in_one_line() {
         (vec!["plot", "only-header"], 4, "nothing happens in this trace"),
         (vec!["plot", "wrong"], 4, "line 3: client 3 has not joined"),
         (vec!["plot", "binary"], 4, "binary"),
-        (
-            vec!["plot", "/etc/passwd"],
-            4,
-            "it is no trace, by its first line; `divvy share --trace FILE` writes one",
-        ),
+        (vec!["plot", "/etc/passwd"], 4, "line 1: it is no trace; `divvy share --trace FILE` writes one"),
         (
             vec!["top", "--replay", "/etc/passwd"],
             4,
-            "it is no trace, by its first line; `divvy share --trace FILE` writes one",
+            "line 1: it is no trace; `divvy share --trace FILE` writes one",
         ),
         (vec!["plot", "good", "--from", "1s"], 2, "leave nothing"),
         (vec!["plot", "good", "--svg", "/no/such/dir/x.svg"], 4, "/no/such/dir/x.svg"),
