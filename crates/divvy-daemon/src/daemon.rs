@@ -36,6 +36,8 @@ const OTHER_TIME: Nanos = Nanos::from_secs(15);
 /// One without clients, which other options were given to, this long to leave: longer than one that has just come stays.
 const IDLE_TIME: Nanos = Nanos(FIRST_LINGER.0 + 1_000_000_000);
 const OTHER_LOOK: Nanos = Nanos::from_millis(10);
+/// What is answered after this long is not of before it was first asked.
+const ANSWER_AGE: Nanos = Nanos::from_millis(400);
 
 /// A user's own divvyd stays this long after its last client has left.
 const LINGER: Linger = Linger::Time(Nanos::from_secs(2));
@@ -354,7 +356,8 @@ impl Prepared {
 
     /// The lock of the one who serves; `None` where another one does and that is as good.
     fn take_lock(&self, another_will_do: bool) -> Result<Option<Lock>, Failure> {
-        let (give_up, idle) = (clock::now() + OTHER_TIME, clock::now() + IDLE_TIME);
+        let begun = clock::now();
+        let (give_up, idle, told) = (begun + OTHER_TIME, begun + IDLE_TIME, begun + ANSWER_AGE);
         loop {
             let theirs = match lock_in(self.place.dir()).map_err(Failure::system)? {
                 Locked::Ours(lock) => return Ok(Some(lock)),
@@ -371,10 +374,11 @@ impl Prepared {
             }
             match served.and_then(|api| api.status()) {
                 Ok(other) if self.is_served_by(&other) => return Ok(None),
-                // One that nobody needs leaves soon, where it was not told to stay.
-                Ok(other) if other.clients > 0 || stays(&other) || clock::now() >= idle => {
+                // One that nobody needs leaves soon, where it was not told to stay. Clients may have ended since it looked.
+                Ok(other) if stays(&other) || other.clients > 0 && clock::now() >= told => {
                     return Err(self.differs_from(&other));
                 }
+                Ok(other) if clock::now() >= idle => return Err(self.differs_from(&other)),
                 _ => {}
             }
             if clock::now() >= give_up {

@@ -130,13 +130,10 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
     // The scheduler stays on the CPU that it divides, if that is one; who answers need not wait for the clients there.
     let _ = everywhere.map(|cpus| cpus.apply(rustix::process::getpid()));
     let log = logs::start(args.log_format);
-    let path = file.path.display();
-    if is_there {
-        tracing::info!(policy = %path, "policy read");
-    } else {
-        tracing::info!(policy = %path, "there is no such file: the defaults hold");
-    }
+    let path = file.path.display().to_string();
     let begun = begin(host, place, manager, settings, file, policy, overrides).and_then(|mut running| {
+        let told = if is_there { "policy read" } else { "there is no such file: the defaults hold" };
+        tracing::info!(policy = path, "{told}");
         if let Some(plan) = kernel {
             let failed = |e| Failure::system(format!("start a thread: {e}"));
             running.scheduler.set_kernel(Keeper::start(plan).map_err(failed)?);
