@@ -124,7 +124,7 @@ impl Scheduler {
             achieved_fraction: standing.achieved_fraction,
             relative_error: standing.relative_error,
             service_ns: account.service.0,
-            state: self.state(client),
+            state: self.state(client, nr_members > not_permitted),
             width: account.width,
             nr_members,
             not_permitted,
@@ -136,19 +136,14 @@ impl Scheduler {
         })
     }
 
-    /// What a client does: one that is held for what it had of disks is at its limit.
-    fn state(&self, client: ClientId) -> ClientState {
+    /// What a client does: one that is held for what it had of disks is at its limit, and one of which nobody `can_be_held` is not.
+    fn state(&self, client: ClientId, can_be_held: bool) -> ClientState {
         match self.engine.state(client) {
             ClientState::Asleep | ClientState::Held if self.disk_gate.holds(client) => ClientState::Limited,
             ClientState::Asleep if self.disk_shares.holds(client) => ClientState::Held,
-            ClientState::Held if !self.can_be_held(client) => self.state_of_unheld(client),
+            ClientState::Held if !can_be_held => self.state_of_unheld(client),
             state => state,
         }
-    }
-
-    fn can_be_held(&self, client: ClientId) -> bool {
-        let host = self.engine.host();
-        host.nr_members(client) > host.nr_not_permitted(client)
     }
 
     /// What a client does that is not to run now, and of which there is nobody who could be held.
