@@ -565,6 +565,26 @@ mod tests {
         }
     }
 
+    /// What is asked for and done anyway is no difference between two.
+    #[test]
+    fn the_defaults_are_what_is_done_without_them() {
+        let of = |option: &str| {
+            let words = ["divvyd", "--user"].into_iter().chain(option.split_whitespace());
+            let overrides = Args::try_parse_from(words).expect("a command line").overrides;
+            // The period is a matter of its own policy.
+            let mut spec = GateSpec::default();
+            let spare = Overrides { period: None, ..overrides.clone() };
+            spare.apply(&mut spec).expect("options of the default policy");
+            spec.period_ns = overrides.period.map_or(spec.period_ns, |period| nanos(period).0);
+            let linger = overrides.linger.unwrap_or(LINGER);
+            (spec, linger, overrides.backend.unwrap_or_default())
+        };
+        for option in DEFAULTS {
+            assert_eq!(of(option), of(""), "{option}");
+        }
+        assert_ne!(of("--presence 2"), of(""));
+    }
+
     #[test]
     fn options_of_policies_go_to_their_own() {
         let spec = |words: &[&str]| {
