@@ -132,13 +132,18 @@ pub enum News {
     AllResumed,
 }
 
-/// Takes the news of a client's width out of a queue of news: for [`Host::take_width`].
+/// Takes the news of a client's width out of a queue of news, for [`Host::take_width`]: the last one counts, and none that is older
+/// comes after it.
 pub fn take_width(news: &mut VecDeque<News>, client: ClientId) -> Option<u32> {
-    let at = news.iter().rposition(|one| matches!(one, News::Width(c, _) if *c == client))?;
-    match news.remove(at) {
-        Some(News::Width(_, cpus)) => Some(cpus),
-        _ => None,
-    }
+    let mut last = None;
+    news.retain(|one| match one {
+        News::Width(c, cpus) if *c == client => {
+            last = Some(*cpus);
+            false
+        }
+        _ => true,
+    });
+    last
 }
 
 /// Why a host could not do what it was asked.

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use divvy_engine::policies::GateSpec;
-use divvy_engine::{ClientState, Engine, EngineError, Host, HostError, News, Observed, SelfCost, Session};
+use divvy_engine::{
+    ClientState, Engine, EngineError, Host, HostError, News, Observed, SelfCost, Session, take_width,
+};
 use divvy_policy::{ClientId, CpuId, CpuLimit, Event, EventError, Gate, Instant, Nanos, Policy, Share};
 
 /// What the engine asked of the host, in order.
@@ -284,6 +286,15 @@ fn a_width_is_at_least_one() {
     engine.host_mut().news.extend([News::Width(A, 0), News::Width(A, 3)]);
     engine.serve().unwrap();
     assert_eq!(told.take_events(), [1, 3].map(|cpus| Event::Width { client: A, cpus }));
+}
+
+#[test]
+fn a_width_that_was_counted_before_the_last_is_told_no_more() {
+    let mut news =
+        VecDeque::from([News::Width(A, 2), News::Resumed(A), News::Width(B, 4), News::Width(A, 1)]);
+    assert_eq!(take_width(&mut news, A), Some(1));
+    assert_eq!(news, [News::Resumed(A), News::Width(B, 4)]);
+    assert_eq!(take_width(&mut news, A), None);
 }
 
 #[test]
