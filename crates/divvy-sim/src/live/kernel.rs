@@ -99,7 +99,9 @@ pub struct MachineStats {
     pub idle: Nanos,
     /// The part of `idle` in which a held client would have run.
     pub wasted: Nanos,
-    /// The longest time in a row in which some CPU was idle while a held client would have run.
+    /// The longest time in a row in which one CPU was idle while a held client would have run. A CPU that becomes idle at the moment
+    /// at which another is taken has been idle as long as that: its thread has only moved. A look
+    /// that the scheduler takes on a CPU is an end of it.
     pub wasted_longest: Nanos,
     /// Wall time stolen.
     pub stolen: Nanos,
@@ -131,7 +133,8 @@ pub(super) struct Kernel {
     pub(super) news: VecDeque<News>,
     /// Threads that would run were their clients not held.
     held_wanting: usize,
-    wasting: u64,
+    /// For how long each CPU has been idle while a held client would have run.
+    wasting: Vec<u64>,
     pub(super) stats: MachineStats,
     pub(super) late_by: u64,
     pub(super) broken: bool,
@@ -158,7 +161,7 @@ impl Kernel {
             stolen_until: 0,
             news: VecDeque::new(),
             held_wanting: 0,
-            wasting: 0,
+            wasting: vec![0; spec.cpus.max(1) as usize],
             stats: MachineStats::default(),
             late_by: 0,
             broken: false,
@@ -588,7 +591,7 @@ impl Kernel {
         if stolen || span == 0 {
             return;
         }
-        let mut idle = 0;
+        let mut idle = Vec::new();
         for (i, cpu) in self.cpus.iter_mut().enumerate() {
             if busy && i == OWN_CPU {
                 continue;
@@ -604,16 +607,27 @@ impl Kernel {
                     }
                     cpu.min_vruntime = cpu.min_vruntime.max(thread.vruntime.saturating_sub(self.spec.tick.0));
                 }
-                None => idle += 1,
+                None => idle.push(i),
             }
         }
-        self.stats.idle += Nanos(span * idle);
-        if idle > 0 && self.held_wanting > 0 {
-            self.stats.wasted += Nanos(span * idle.min(self.held_wanting as u64));
-            self.wasting += span;
-            self.stats.wasted_longest = self.stats.wasted_longest.max(Nanos(self.wasting));
-        } else {
-            self.wasting = 0;
+        self.stats.idle += Nanos(span * idle.len() as u64);
+        self.waste(span, if self.held_wanting > 0 { &idle } else { &[] });
+    }
+
+    /// These CPUs were idle for so long while a held client would have run.
+    fn waste(&mut self, span: u64, idle: &[usize]) {
+        self.stats.wasted += Nanos(span * idle.len().min(self.held_wanting) as u64);
+        let mut ended = Vec::new();
+        for cpu in (0..self.wasting.len()).filter(|cpu| !idle.contains(cpu)) {
+            ended.push(std::mem::take(&mut self.wasting[cpu]));
+        }
+        ended.sort_unstable();
+        for &cpu in idle {
+            if self.wasting[cpu] == 0 {
+                self.wasting[cpu] = ended.pop().unwrap_or(0);
+            }
+            self.wasting[cpu] += span;
+            self.stats.wasted_longest = self.stats.wasted_longest.max(Nanos(self.wasting[cpu]));
         }
     }
 
