@@ -17,6 +17,8 @@ use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 const FEW_CPUS: u32 = 2;
 /// On so many CPUs threads are sent back to theirs every two quanta.
 const STRAY_CPUS: u32 = 16;
+/// No tick is longer than so many quanta.
+const LONGEST_TICK: u64 = 10;
 /// For so many cycles after somebody's threads were found to come and go nobody is held to whole CPUs.
 const PAUSE_CYCLES: u64 = 8;
 /// Cycles are stretched to up to so much: each change of somebody's number of CPUs moves threads.
@@ -59,8 +61,17 @@ pub(super) struct Level {
 impl Lag {
     /// When a client of more threads than CPUs is looked at again, at the latest: the more CPUs, the later, for each look costs the same.
     pub(super) fn stray_tick(&self) -> Nanos {
-        let ticks = u64::from(self.params.cpus.div_ceil(STRAY_CPUS));
-        Nanos(self.params.quantum.0.saturating_mul(2 * ticks))
+        Nanos(self.params.quantum.0.saturating_mul(2 * self.many()))
+    }
+
+    /// The longest tick, in quanta: as elsewhere, and longer where there are many CPUs.
+    pub(super) fn level_ticks(&self) -> u64 {
+        (4 * self.many()).min(LONGEST_TICK)
+    }
+
+    /// How many times as many CPUs as are few enough for looks at all of them.
+    fn many(&self) -> u64 {
+        u64::from(self.params.cpus.div_ceil(STRAY_CPUS))
     }
 
     /// Whether the next cycle can be divided so.
@@ -108,16 +119,20 @@ impl Lag {
         core::mem::replace(&mut self.level.sorted, self.level.on) != self.level.on
     }
 
-    /// Everybody may run anywhere again, and is looked at sooner.
+    /// Everybody may run anywhere again. Those of several threads are looked at at once, or soon after they are released: of whoever had
+    /// fewer CPUs than threads it is not known how many of these are awake.
     fn end_level(&mut self) {
         (self.level.on, self.level.asked) = (false, None);
         self.level.from = self.cycle + PAUSE_CYCLES;
         self.crowd_changed = true;
-        for client in self.running.iter().copied().collect::<Vec<_>>() {
+        self.coming.extend(self.running.iter().copied());
+        let tick_min = self.tick_min();
+        let waiting = self.ready.iter().chain(&self.next).map(|&(_, client)| client);
+        for client in waiting.chain(self.running.iter().copied()) {
             if let Some(c) = self.clients.get_mut(client) {
                 c.lanes = 0;
+                c.tick = if c.is_single() { c.tick } else { tick_min };
             }
-            self.coming.push(client);
         }
     }
 

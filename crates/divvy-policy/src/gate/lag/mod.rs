@@ -52,8 +52,10 @@
 //!   the last one had left, at most one quota or 100 ms (`errors_do_not_accumulate_on_several_cpus`).
 //! - Inside a cycle a client is at most its quota off, and what it used beyond its cover until it was looked at.
 //! - A CPU idles beside a held client for a tick, its eighth and the lateness of the look at its end, 50 ms where clients have one
-//!   thread each; with several, one or two looks more, 70 ms (`a_cpu_idles_for_at_most_a_tick`). Three ticks of Q/2 where two CPUs
-//!   have three who compute and two who sleep (`a_cpu_idles_for_at_most_three_ticks`).
+//!   thread each; with several, one or two looks more, 70 ms (`a_cpu_idles_for_at_most_a_tick`,
+//!   `a_cpu_of_its_own_idles_for_at_most_a_tick`). Three ticks of Q/2 where two CPUs have three who compute and two who sleep
+//!   (`a_cpu_idles_for_at_most_three_ticks`). Where all have whole CPUs of their own, and there are more than 16, a tick is up to 8Q,
+//!   on more than 32 up to 10Q.
 //!
 //! - While all clients compute, and cycles are as long as 9. says, each has what it is due within .3 ms a cycle and what the looks and
 //!   the kernel's moving of threads cost it (`random_shares_and_threads_get_the_capped_optimum`: 1.5 %).

@@ -36,7 +36,7 @@ impl Lag {
     }
 
     pub(super) fn tick_max(&self) -> Nanos {
-        Nanos(self.params.quantum.0.saturating_mul(if self.level.on { 10 } else { 4 }))
+        Nanos(self.params.quantum.0.saturating_mul(if self.level.on { self.level_ticks() } else { 4 }))
     }
 
     /// What `c` gets for a cycle, ns.
