@@ -220,11 +220,19 @@ impl Lag {
         may_wait.map(|(client, c)| (self.need(c, self.left(c, now)), client)).min()
     }
 
+    /// The first of those who wait, with the time that its allowance takes. Where turns are slices, it waits by something else.
+    fn first_need(&self) -> Option<(i128, ClientId)> {
+        let &(Reverse(key), client) = self.ready.first()?;
+        let need = |c: &super::Client| self.need(c, c.work);
+        let need = self.params.slice.map_or(Some(key), |_| self.clients.get(client).map(need));
+        Some((need?, client))
+    }
+
     /// Releases those who have no time to lose, and holds those who have most of it where the others cover the CPUs.
     pub(super) fn balance(&mut self, now: Instant) {
         let margin = 2 * i128::from(GRAIN.0);
         for _ in 0..2 * self.params.cpus {
-            let Some(&(Reverse(need), client)) = self.ready.first() else { break };
+            let Some((need, client)) = self.first_need() else { break };
             let left = self.time_left(now);
             let patient = self.most_patient(now);
             if left - need > i128::from(GRAIN.0) || patient.is_none_or(|(least, _)| least + margin >= need) {
@@ -267,7 +275,7 @@ impl Lag {
             return; // It is set where somebody's number of CPUs is chosen.
         }
         self.laxity_gone = None;
-        let Some(&(Reverse(need), _)) = self.ready.first() else { return };
+        let Some((need, _)) = self.first_need() else { return };
         let Some((least, _)) = self.most_patient(now) else { return };
         let left = self.time_left(now);
         let wait = (left - need).max(least + 2 * i128::from(GRAIN.0) - need);

@@ -364,6 +364,9 @@ impl Lag {
                 self.hold_at(client, Place::Waiting(cycle));
             }
             Place::Running => {
+                if slice_over && let Some(c) = self.clients.at_mut(slot) {
+                    c.turn_used = Nanos::ZERO; // Nobody waits: it has another slice.
+                }
                 self.note_naps(client, naps);
                 if deep {
                     self.running.remove(&client);
