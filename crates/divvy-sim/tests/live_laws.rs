@@ -123,6 +123,122 @@ proptest! {
     }
 }
 
+/// Threads that compute for long beside ones that rest for longer than any tick: while all compute clients have whole CPUs of their own.
+fn at_times_all_compute() -> impl Strategy<Value = Vec<Load>> {
+    let rests = (10u64..400, 80u64..300)
+        .prop_map(|(on, off)| Program::on_off(Nanos::from_millis(on), Nanos::from_millis(off)));
+    let ends = (100u64..3000).prop_map(|ms| Program::finite(Nanos::from_millis(ms)));
+    let threads = prop_oneof![
+        Just(vec![]),
+        prop_oneof![2 => rests, 1 => ends].prop_map(|thread| vec![thread]),
+        Just(vec![Program::compute()]),
+    ];
+    let load = (1u64..10, threads).prop_map(|(share, mut threads)| {
+        threads.push(Program::compute());
+        Load { share, threads }
+    });
+    prop::collection::vec(load, 2..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Whoever has computed for long, with CPUs of its own, is not looked at less often than others.
+    #[test]
+    fn a_cpu_of_its_own_idles_for_at_most_a_tick(
+        loads in at_times_all_compute(), cpus in 3u32..6, seed in any::<u64>(),
+    ) {
+        let outcome = run_for(MachineSpec::typical(cpus, seed), &gate("exact", cpus), &loads, 0, 5);
+        let longest = outcome.stats.wasted_longest;
+        prop_assert!(longest <= IDLE_MAX_WIDE, "{:?} idle in a row", longest);
+    }
+}
+
+fn on_off(on_ms: u64, off_ms: u64) -> Program {
+    Program::on_off(Nanos::from_millis(on_ms), Nanos::from_millis(off_ms))
+}
+
+/// What random programs met: whoever had CPUs of its own was looked at less often than others; had its threads counted by what
+/// they were when it had fewer CPUs; or was told of a count that was older than the last.
+#[test]
+fn what_idled_a_cpu_for_longer_than_a_tick() {
+    let (computes, ends) = (Program::compute, |ms| Program::finite(Nanos::from_millis(ms)));
+    let load = |share, threads: &[Program]| Load { share, threads: threads.to_vec() };
+    let cases: [(u32, u64, Vec<Load>); 4] = [
+        (
+            3,
+            11483893800517194836,
+            vec![
+                load(4, &[computes(), on_off(21, 109)]),
+                load(6, &[computes(), on_off(52, 196)]),
+                load(6, &[computes()]),
+            ],
+        ),
+        (
+            4,
+            11523161223886116447,
+            vec![
+                load(8, &[ends(1916)]),
+                load(6, &[on_off(63, 120), ends(1582)]),
+                load(1, &[computes()]),
+                load(9, &[on_off(44, 107), computes()]),
+                load(6, &[computes()]),
+            ],
+        ),
+        (
+            5,
+            15271097861324006085,
+            vec![
+                load(1, &[ends(1230), computes()]),
+                load(3, &[computes()]),
+                load(4, &[ends(1847), computes()]),
+                load(5, &[on_off(370, 190), computes()]),
+                load(1, &[on_off(269, 160), computes()]),
+            ],
+        ),
+        (
+            2,
+            7497389247038620702,
+            vec![
+                load(9, &[on_off(52, 282)]),
+                load(7, &[computes()]),
+                load(8, &[computes(), on_off(19, 220)]),
+                load(5, &[computes(), computes()]),
+                load(7, &[computes()]),
+                load(1, &[on_off(58, 112)]),
+                load(1, &[on_off(32, 22), ends(118)]),
+            ],
+        ),
+    ];
+    for (cpus, seed, loads) in cases {
+        let outcome = run_for(MachineSpec::typical(cpus, seed), &gate("exact", cpus), &loads, 0, 5);
+        let longest = outcome.stats.wasted_longest;
+        assert!(longest <= IDLE_MAX_WIDE, "{longest:?} idle in a row on {cpus} CPUs");
+    }
+}
+
+/// Where turns are slices, those who wait are sorted by when they are through: that was taken for what they need, and two who had
+/// credit changed places 4000 times a second.
+#[test]
+fn slices_on_several_cpus_change_hands_as_slices_end() {
+    /// For each slice that fits into the time on each CPU: all looks.
+    const WAKEUPS_MAX: u64 = 8;
+    const SLICE_MS: u64 = 19;
+    let ends = |ms| Program::finite(Nanos::from_millis(ms));
+    let load = |share, threads: &[Program]| Load { share, threads: threads.to_vec() };
+    let loads = [
+        load(1, &[on_off(5, 54), on_off(42, 193)]),
+        load(9, &[on_off(65, 293), Program::compute()]),
+        load(9, &[Program::compute(), on_off(54, 265)]),
+        load(3, &[ends(1022), on_off(18, 265)]),
+    ];
+    let machine = MachineSpec { placement: Placement::Stack, ..MachineSpec::typical(2, 5768335346187187218) };
+    let spec = GateSpec { slice_ns: Some(SLICE_MS * 1_000_000), ..gate("exact", 2) };
+    let outcome = run_for(machine, &spec, &loads, 0, 5);
+    let slices = 2 * 5000 / SLICE_MS;
+    assert!(outcome.wakeups <= WAKEUPS_MAX * slices, "{} for {slices} slices", outcome.wakeups);
+}
+
 #[test]
 fn a_known_sleeper_idles_a_cpu_for_at_most_two_looks() {
     /// Running suspects, two here, are looked at once in as many ms; a pause of less than an eighth is seen only the
