@@ -20,7 +20,7 @@ const SHARES: [u64; 5] = [1, 2, 3, 4, 5];
 const ALL: f64 = 15.0;
 /// Mono, 16 bits, 44.1 kHz: seconds of sound, so often one after the other in the file, of which no encoder sees the end in a run.
 const SECONDS: usize = 600;
-const TIMES: usize = 5;
+const TIMES: usize = 12;
 const RATE: usize = 44_100;
 /// So often is looked where each is.
 const STEP: Nanos = Nanos::from_millis(500);
