@@ -46,6 +46,9 @@ pub struct Status {
     /// The options of its command line that say how it divides, as `--cpus 0-1`; none from one that does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Vec<String>>,
+    /// The administrator's policy, of the system's divvyd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_file: Option<PolicyInForce>,
     /// By what clients are held, or weighed.
     #[serde(default)]
     pub backend: BackendInfo,
@@ -69,6 +72,21 @@ pub struct Status {
     /// once a second at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pressure: Vec<Pressure>,
+}
+
+/// The administrator's policy file, and whether what it says holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PolicyInForce {
+    /// The file.
+    pub path: String,
+    /// There was none when it was last read: the defaults hold.
+    pub is_default: bool,
+    /// It was changed, made or removed since it was last read: that holds from a reload on.
+    pub changed: bool,
+    /// Why what it says was not taken when it was last read: what held before that holds. None where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// By what clients are held, or weighed, and why.

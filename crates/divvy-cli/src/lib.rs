@@ -264,6 +264,9 @@ fn elsewhere(command: &clap::Command, word: &str) -> String {
     let below = |of: &clap::Command| {
         of.find_subcommand(word).map(|found| format!("{} {}", of.get_name(), found.get_name()))
     };
+    if word == "withdraw" {
+        return "; did you mean 'divvy exchange cancel --offer'?".to_owned();
+    }
     let found = command.find_subcommand(word).map(|found| found.get_name().to_owned());
     let found = found.or_else(|| command.get_subcommands().find_map(below));
     found.map_or_else(String::new, |found| format!("; did you mean 'divvy {found}'?"))
@@ -444,6 +447,10 @@ mod tests {
             ),
             ("divvy attach 2 tree:8", "the share as an option: divvy attach tree:4711 -s 2"),
             ("divvy tree", "unrecognized subcommand 'tree'; did you mean 'divvy currency tree'?"),
+            (
+                "divvy exchange withdraw 3",
+                "unrecognized subcommand 'withdraw'; did you mean 'divvy exchange cancel --offer'?",
+            ),
             ("divvy market ls", "unrecognized subcommand 'ls'; did you mean 'divvy ls'?"),
             ("divvy set small --shar 3", "unexpected argument '--shar' found; did you mean '--share'?"),
         ] {

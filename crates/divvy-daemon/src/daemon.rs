@@ -440,7 +440,7 @@ impl Prepared {
         });
         let context = Context {
             scheduler: handle,
-            local: Local::new(shelter.clone()),
+            local: Local::new(shelter.clone(), None),
             market: None,
             rules,
             metrics: Metrics::new(None),

@@ -7,17 +7,25 @@ use divvy_linux::Pid;
 use crate::market::message::Who;
 use crate::message::Refusal;
 use crate::protect::Shelter;
-use divvy_api::types::{ErrorCode, Explanation, Finding};
+use crate::system::in_force::InForce;
+use divvy_api::types::{ErrorCode, Explanation, Finding, PolicyInForce};
 
 /// Answers from the API's own thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Local {
     shelter: Arc<Shelter>,
+    policy_file: Option<Arc<InForce>>,
 }
 
 impl Local {
-    pub(crate) fn new(shelter: Shelter) -> Self {
-        Self { shelter: Arc::new(shelter) }
+    /// Of a divvyd that goes by a policy file, if it does.
+    pub(crate) fn new(shelter: Shelter, policy_file: Option<Arc<InForce>>) -> Self {
+        Self { shelter: Arc::new(shelter), policy_file }
+    }
+
+    /// Which policy file holds.
+    pub(crate) fn policy_file(&self) -> Option<PolicyInForce> {
+        self.policy_file.as_ref().map(|file| file.told())
     }
 
     /// What would be done with process `pid`, were it attached by `who`.

@@ -227,6 +227,7 @@ mod tests {
             instance: "a".into(),
             policy: "exact".into(),
             options: None,
+            policy_file: None,
             backend: divvy_api::types::BackendInfo {
                 asked: "auto".into(),
                 used: "cgroup".into(),

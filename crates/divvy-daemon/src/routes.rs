@@ -27,7 +27,7 @@ use crate::metrics::{self, Metrics};
 use crate::rules::RulesFile;
 use crate::subscribers::Subscribers;
 use crate::{local, market};
-use divvy_api::types::{Change, ErrorCode, GroupChange, MEMBERS_SHOWN, NewClient};
+use divvy_api::types::{Change, ErrorCode, GroupChange, MEMBERS_SHOWN, NewClient, Status};
 
 /// The document of the API.
 pub const OPENAPI: &str = include_str!("../openapi.json");
@@ -187,7 +187,8 @@ pub(crate) fn key(path: Result<Path<String>, PathRejection>) -> Result<String, R
 
 async fn status(State(context): State<Context>, Extension(who): Extension<Who>) -> Result<Response, Refusal> {
     let view = context.scheduler.view(who.uid, 0).await?;
-    Ok(Json(view.status()).into_response())
+    let policy_file = context.local.policy_file();
+    Ok(Json(Status { policy_file, ..view.status() }).into_response())
 }
 
 async fn list(

@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 
 use divvy_api::client::{Api, ApiError};
 use divvy_api::market::{
-    Aftermath, Bound, Changed, Currency, CurrencyChange, Exchange, Give, NewCurrency, NewNice, NewOffer,
-    NewTicket, Offer, Offered, Ticket,
+    Aftermath, Bound, Changed, Currency, CurrencyChange, Exchange, Give, Graph, NewCurrency, NewNice,
+    NewOffer, NewTicket, Offer, Offered, Ticket,
 };
 use divvy_api::names::word;
 use divvy_api::types::ErrorCode;
@@ -443,17 +443,28 @@ pub(crate) fn market(command: &MarketCommand) -> Result<Code, Failure> {
 
 fn set_bound(args: &BoundArgs) -> Result<Code, Failure> {
     let (resource, bound) = args.bound;
-    args.ask.of.api()?.set_bound(&args.user, Bound { resource, bound }).map_err(refused)?;
+    let api = args.ask.of.api()?;
+    api.set_bound(&args.user, Bound { resource, bound }).map_err(refused)?;
+    let has = api.market().map_or(0, |graph| given(&graph, &args.user, resource));
     if args.ask.json {
         print(pretty(&json!({ "user": args.user, "resource": resource, "bound": bound }))?)?;
     } else {
-        print(bound_words(&args.user, resource, bound))?;
+        print(bound_words(&args.user, resource, bound, has))?;
     }
     Ok(Code::Done)
 }
 
-fn bound_words(user: &str, resource: Resource, bound: Option<u64>) -> String {
+/// Base tickets that a user's own currency, which is called as the user is, has been given.
+fn given(graph: &Graph, user: &str, resource: Resource) -> u64 {
+    let to_user = |t: &&Ticket| t.issuer == "base" && t.holder == user && t.resource == resource;
+    graph.tickets.iter().filter(to_user).map(|ticket| ticket.amount).sum()
+}
+
+fn bound_words(user: &str, resource: Resource, bound: Option<u64>, has: u64) -> String {
     match bound {
+        Some(bound) if has >= bound => format!(
+            "{user}: has {has} {resource} base tickets, and may issue none until it has less than {bound}; what it has it keeps"
+        ),
         Some(bound) => format!(
             "{user}: may issue {resource} base tickets until it has {bound}, those that it was given among them"
         ),

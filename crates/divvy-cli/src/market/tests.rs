@@ -21,6 +21,19 @@ fn text(fair: &mut Fair, resource: Resource, root: Option<&str>) -> String {
     lines.join("\n")
 }
 
+#[test]
+fn a_bound_below_what_a_user_has_is_told_as_such() {
+    let graph = two_currencies().graph();
+    assert_eq!(given(&graph, "alice", Resource::Cpu), 1000);
+    assert_eq!((given(&graph, "alice", Resource::Disk), given(&graph, "carol", Resource::Cpu)), (0, 0));
+    let words = |bound, has| bound_words("alice", Resource::Cpu, bound, has);
+    assert!(
+        words(Some(1000), 1000).starts_with("alice: has 1000 cpu base tickets, and may issue none until")
+    );
+    assert!(words(Some(1001), 1000).starts_with("alice: may issue cpu base tickets until it has 1001"));
+    assert_eq!(words(None, 1000), "alice: may issue no cpu base tickets");
+}
+
 /// Figs. 5 and 6: the numbers are those of docs/market.md.
 #[test]
 fn tree_of_two_currencies() {

@@ -1,7 +1,7 @@
 //! `divvy explain` and `divvy doctor`: questions that change nothing, and for which no divvyd need be started.
 
 use divvy_api::client::{Api, ApiError, Choice};
-use divvy_api::types::{BackendInfo, Explanation, Finding, FindingStatus};
+use divvy_api::types::{BackendInfo, Explanation, Finding, FindingStatus, PolicyInForce};
 use divvy_linux::{Pid, Protection};
 
 use super::args::{DoctorArgs, ExplainArgs};
@@ -98,6 +98,7 @@ fn lines(f: &Finding, columns: usize) -> Vec<String> {
 fn who_answers(choice: &Choice) -> Vec<Finding> {
     let asked = choice.api().and_then(|api| api.status());
     let enforced = asked.as_ref().map_or_else(|_| Vec::new(), |status| status.backend.enforced.clone());
+    let policy_file = asked.as_ref().ok().and_then(|status| status.policy_file.as_ref()).map(policy_in_force);
     let (status, found, fix) = match (choice, asked) {
         (Choice::System(path), Ok(status)) => {
             let found = format!(
@@ -120,6 +121,7 @@ fn who_answers(choice: &Choice) -> Vec<Finding> {
         (_, Err(e)) => (FindingStatus::Limited, e.to_string(), Some("--own asks your own divvyd".to_owned())),
     };
     let mut findings = vec![Finding { what: "divvyd".to_owned(), found, status, fix }];
+    findings.extend(policy_file);
     let kept = enforced.iter().filter(|told| told.resource != "cpu");
     findings.extend(kept.map(|told| Finding {
         what: format!("rights to {}", told.resource),
@@ -128,6 +130,26 @@ fn who_answers(choice: &Choice) -> Vec<Finding> {
         fix: None,
     }));
     findings
+}
+
+/// Whether what the system's policy file says holds.
+fn policy_in_force(file: &PolicyInForce) -> Finding {
+    let PolicyInForce { path, is_default, changed, refused } = file;
+    let held = if *is_default { "the defaults hold" } else { "what it said before holds" };
+    let after = |then: &str| Some(format!("{then}`systemctl reload divvyd`, or SIGHUP to divvyd"));
+    let (status, found, fix) = match (changed, refused) {
+        (true, _) => {
+            (FindingStatus::Limited, format!("{path} has changed since it was read: {held}"), after(""))
+        }
+        (false, Some(why)) => {
+            (FindingStatus::Limited, format!("{held}; {path} was not taken: {why}"), after("mend it, then "))
+        }
+        (false, None) if *is_default => {
+            (FindingStatus::Good, format!("there is no {path}: the defaults hold"), None)
+        }
+        (false, None) => (FindingStatus::Good, format!("{path} holds as it is"), None),
+    };
+    Finding { what: "policy file".to_owned(), found, status, fix }
 }
 
 /// By what it holds or weighs its clients, and why.
@@ -142,6 +164,32 @@ fn by(backend: &BackendInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_policy_file_is_told_with_what_holds() {
+        let file = PolicyInForce { path: "/etc/divvy/divvyd.toml".to_owned(), ..PolicyInForce::default() };
+        let told = |file: &PolicyInForce| {
+            let found = policy_in_force(file);
+            format!("{} {} {:?}", found.status.as_str(), found.found, found.fix)
+        };
+        assert_eq!(told(&file), "good /etc/divvy/divvyd.toml holds as it is None");
+        let none = PolicyInForce { is_default: true, ..file.clone() };
+        assert_eq!(told(&none), "good there is no /etc/divvy/divvyd.toml: the defaults hold None");
+        let changed = PolicyInForce { changed: true, ..file.clone() };
+        let said = told(&changed);
+        assert!(
+            said.starts_with("limited /etc/divvy/divvyd.toml has changed since it was read: what it"),
+            "{said}"
+        );
+        assert!(said.contains("`systemctl reload divvyd`"), "{said}");
+        let refused = PolicyInForce { refused: Some("line 3: -1 is no number".to_owned()), ..file };
+        let said = told(&refused);
+        assert!(
+            said.contains("what it said before holds; /etc/divvy/divvyd.toml was not taken: line 3: -1"),
+            "{said}"
+        );
+        assert!(said.contains("mend it, then `systemctl"), "{said}");
+    }
 
     #[test]
     fn findings_fit_the_terminal_and_are_whole_for_programs() {

@@ -378,12 +378,13 @@ impl<'a> Run<'a> {
                 let Some(told) = &told else {
                     let slept = self.engine.blocked_for(client).0 as f64 / wall_ns as f64;
                     let stopped = self.engine.host().is_stopped(client);
-                    return verdict::Life { slept, stopped, ended, width, gave_up: false };
+                    return verdict::Life { slept, stopped, ended, width, ..verdict::Life::default() };
                 };
                 let i = client.index();
                 let (slept, width) = (told.slept(i), told.width(i));
                 let stopped = told.state(i) == Some(ClientState::Stopped);
-                verdict::Life { slept, stopped, ended, width, gave_up: slept > 0.0 }
+                let (gave_up, let_go) = (slept > 0.0, told.is_let_go(i));
+                verdict::Life { slept, stopped, ended, let_go, width, gave_up }
             })
             .collect()
     }

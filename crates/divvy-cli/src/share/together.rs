@@ -421,6 +421,7 @@ impl Worker {
                 continue;
             }
             self.let_go[i] = true;
+            self.shared.lock().accounts.let_go(i);
             let why =
                 self.choice.api().and_then(|api| api.client(&id.to_string())).ok().and_then(|left| left.why);
             let why = why.unwrap_or_else(|| "it was detached".to_owned());

@@ -20,6 +20,8 @@ pub(super) struct Life {
     pub(super) stopped: bool,
     /// It ended, or left, before the run did.
     pub(super) ended: bool,
+    /// It was detached: it ran on, undivided.
+    pub(super) let_go: bool,
     /// CPUs that it can use at once.
     pub(super) width: u32,
     /// What it was to get went to others while it slept.
@@ -44,7 +46,7 @@ pub(super) fn line(clients: &[ClientReport], lives: &[Life], strangers: f64, cyc
     for (client, life) in clients.iter().zip(lives) {
         let asked = client.share as f64 / shares.max(1) as f64;
         let capped = client.target_fraction < asked * (1.0 - ENOUGH);
-        if capped && !life.ended && !life.gave_up {
+        if capped && !life.ended && !life.let_go && !life.gave_up {
             reasons.push(
                 match client.limit.map(|l| l.limit).filter(|l| l.as_cpus() < f64::from(life.width)) {
                     Some(limit) => format!("{} is limited to {limit}", client.name),
@@ -58,6 +60,8 @@ pub(super) fn line(clients: &[ClientReport], lives: &[Life], strangers: f64, cyc
         let (got, due) = (client.achieved_fraction * 100.0, client.target_fraction * 100.0);
         let why = if life.stopped {
             "somebody else stopped it".to_owned()
+        } else if life.let_go {
+            "it was detached".to_owned()
         } else if life.ended {
             "it ended before the others".to_owned()
         } else if life.slept > SLEEPY {
@@ -109,7 +113,8 @@ mod tests {
         }
     }
 
-    const AWAKE: Life = Life { slept: 0.0, stopped: false, ended: false, width: 1, gave_up: false };
+    const AWAKE: Life =
+        Life { slept: 0.0, stopped: false, ended: false, let_go: false, width: 1, gave_up: false };
     const NOBODY: f64 = 0.0;
 
     /// Of a run of 12 ms the kernel's books have four ticks of 10 ms on two CPUs: 164 %, which nobody can have had.
@@ -140,6 +145,7 @@ mod tests {
             (Life { slept: 0.345, ..AWAKE }, NOBODY, 9, "it slept 34 % of the time"),
             (Life { stopped: true, slept: 1.0, ..AWAKE }, NOBODY, 9, "somebody else stopped it"),
             (Life { ended: true, ..AWAKE }, NOBODY, 9, "it ended before the others"),
+            (Life { ended: true, let_go: true, ..AWAKE }, NOBODY, 9, "it was detached"),
             (AWAKE, NOBODY, 0, "the run was shorter than five cycles"),
             (AWAKE, NOBODY, 9, "neither sleep nor strangers explain it"),
         ];

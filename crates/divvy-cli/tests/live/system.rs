@@ -533,6 +533,10 @@ fn a_reload_loses_nothing_and_a_bad_policy_changes_nothing() {
     system.signal(Signal::HUP);
     system.wait_for_log("policy read anew");
     assert_eq!(ask_kept(), 1);
+    let status = || serde_json::from_str::<Value>(&system.ask("GET", "/v1/status", "").body).unwrap();
+    let in_force = || status()["policy_file"].clone();
+    let path = sandbox.path("divvyd.toml").display().to_string();
+    assert_eq!(in_force(), serde_json::json!({ "path": path, "is_default": false, "changed": false }));
     for (policy, words) in [
         ("[limits]\nclients = many\n", "the old one stays"),
         // Not in the line that the last one was wrong in: its word would be taken for this one's.
@@ -545,7 +549,11 @@ fn a_reload_loses_nothing_and_a_bad_policy_changes_nothing() {
         system.wait_for_log(words);
         assert_eq!(ask_kept(), 1);
     }
+    let refused =
+        eventually("the refusal in the status", || in_force()["refused"].as_str().map(str::to_owned));
+    assert!(refused.contains("this machine has no CPU 1000"), "{refused}");
     std::fs::remove_file(sandbox.path("divvyd.toml")).unwrap();
+    assert_eq!(in_force()["changed"], true);
     system.signal(Signal::HUP);
     eventually("a word about the file", || {
         (system.log().matches("the old one stays").count() == 4).then_some(())

@@ -482,6 +482,7 @@ impl Scheduler {
             instance: self.instance.clone(),
             policy: self.engine.policy().spec().policy.clone(),
             options: Some(self.settings.options.clone()),
+            policy_file: None, // The API's thread knows.
             backend: BackendInfo { enforced: told, ..self.backend() },
             quantum_ns: self.engine.policy().spec().quantum_ns,
             cpus: host.cpus().to_vec(),

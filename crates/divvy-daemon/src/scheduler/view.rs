@@ -301,6 +301,7 @@ mod tests {
             backend: divvy_api::types::BackendInfo::default(),
             policy: "exact".into(),
             options: None,
+            policy_file: None,
             quantum_ns: 1,
             cpus: vec![0],
             uptime_ns: 1,

@@ -8,6 +8,7 @@ use divvy_linux::CpuMask;
 use sd_notify::NotifyState;
 use tokio::sync::Notify;
 
+use super::in_force::InForce;
 use super::market_bridge::{Follower, MarketBridge};
 use super::notify::Notifier;
 use super::{PolicyFile, Read};
@@ -32,6 +33,7 @@ pub(super) struct Maintenance {
     /// Told each time that somebody asks for a reload (SIGHUP).
     pub(super) reload: Arc<Notify>,
     pub(super) file: PolicyFile,
+    pub(super) in_force: Arc<InForce>,
     /// What holds just now.
     pub(super) policy: Policy,
     pub(super) limiter: Limiter,
@@ -43,7 +45,7 @@ impl Maintenance {
         let every = self.watchdog.unwrap_or(LOOK);
         let (scheduler, market) = (self.scheduler.clone(), self.market.clone());
         tokio::spawn(signs_of_life(scheduler, market, Arc::clone(&self.notifier), every));
-        let Self { market, notifier, reload, file, mut policy, limiter, bridge, .. } = self;
+        let Self { market, notifier, reload, file, in_force, mut policy, limiter, bridge, .. } = self;
         let follower = bridge.begin(&policy).await;
         let mut seen = BTreeSet::new();
         loop {
@@ -61,7 +63,14 @@ impl Maintenance {
             }
             seen.clear();
             notifier.reloading();
-            reload_policy(&market, &file, &mut policy, &follower).await;
+            let modified = in_force.modified();
+            match reload_policy(&market, &file, &mut policy, &follower).await {
+                Ok(is_there) => in_force.took(is_there, modified),
+                Err(why) => {
+                    tracing::error!(policy = %file.path.display(), "policy not read anew, the old one stays: {why}");
+                    in_force.refused(why, modified);
+                }
+            }
             limiter.set_policy(policy.clone());
             notifier.tell(&[NotifyState::Ready]);
         }
@@ -74,28 +83,22 @@ fn absent_cpu(cpus: Option<&CpuMask>) -> Option<u32> {
     cpus?.iter().find(|&cpu| !online.contains(cpu))
 }
 
-/// Takes over what the policy file says now, or nothing of it.
-async fn reload_policy(market: &market::Handle, file: &PolicyFile, policy: &mut Policy, follower: &Follower) {
+/// Takes over what the policy file says now, and says whether it is there; or nothing of it, and says why.
+async fn reload_policy(
+    market: &market::Handle,
+    file: &PolicyFile,
+    policy: &mut Policy,
+    follower: &Follower,
+) -> Result<bool, String> {
     let path = file.path.display().to_string();
-    let (new, is_there) = match file.read() {
-        Ok(Read { policy, is_there }) => (policy, is_there),
-        Err(e) => {
-            tracing::error!(policy = path, "policy not read anew, the old one stays: {e}");
-            return;
-        }
-    };
+    let Read { policy: new, is_there } = file.read().map_err(|e| e.to_string())?;
     if let Some(cpu) = absent_cpu(new.scheduler.cpus.as_ref()) {
-        let why =
-            format!("[scheduler] cpus: this machine has no CPU {cpu}; the next start would fail by that");
-        tracing::error!(policy = path, "policy not read anew, the old one stays: {why}");
-        return;
+        return Err(format!(
+            "[scheduler] cpus: this machine has no CPU {cpu}; the next start would fail by that"
+        ));
     }
     let asked = market.ask(Who::divvyd(), Ask::Reload(Box::new(new.clone()))).await;
-    if let Err(refusal) = asked {
-        let why = refusal.message;
-        tracing::error!(policy = path, "the market did not take the policy, the old one stays: {why}");
-        return;
-    }
+    asked.map_err(|refusal| format!("the market did not take it: {}", refusal.message))?;
     if new.scheduler != policy.scheduler {
         tracing::warn!(policy = path, "what [scheduler] says holds from the next start on");
     }
@@ -109,6 +112,7 @@ async fn reload_policy(market: &market::Handle, file: &PolicyFile, policy: &mut 
     }
     follower.follow(&new).await;
     *policy = new;
+    Ok(is_there)
 }
 
 /// Says that all is well as long as every thread answers: twice as often as it has to be, and never for one that hangs.

@@ -4,6 +4,7 @@
 //! knows by the kernel who asks; the market's, which owns what is kept on disk. They end in this order: the API refuses
 //! whatever comes, the scheduler releases everybody, the market puts on disk what it has acknowledged.
 
+pub(crate) mod in_force;
 mod maintenance;
 mod market_bridge;
 mod notify;
@@ -39,6 +40,7 @@ use crate::scheduler::{End, Scheduler, Settings, Values};
 use crate::server::Server;
 use crate::subscribers::Subscribers;
 use divvy_api::types::BackendInfo;
+use in_force::InForce;
 use maintenance::Maintenance;
 pub(crate) use market_bridge::ToScheduler;
 use notify::{Manager, Notifier};
@@ -111,7 +113,10 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
         path: args.policy_file.clone().unwrap_or_else(|| POLICY_FILE.into()),
         has_to_be: args.policy_file.is_some(),
     };
+    let in_force = Arc::new(InForce::new(file.path.clone()));
+    let modified = in_force.modified();
     let Read { policy, is_there } = file.read().map_err(Failure::usage)?;
+    in_force.took(is_there, modified);
     let (settings, means, kernel) = settings(&policy, overrides)?;
     let cpus = overrides.cpus.or(policy.scheduler.cpus);
     if let Some(cpus) = &cpus {
@@ -131,15 +136,16 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
     let _ = everywhere.map(|cpus| cpus.apply(rustix::process::getpid()));
     let log = logs::start(args.log_format);
     let path = file.path.display().to_string();
-    let begun = begin(host, place, manager, settings, file, policy, overrides).and_then(|mut running| {
-        let told = if is_there { "policy read" } else { "there is no such file: the defaults hold" };
-        tracing::info!(policy = path, "{told}");
-        if let Some(plan) = kernel {
-            let failed = |e| Failure::system(format!("start a thread: {e}"));
-            running.scheduler.set_kernel(Keeper::start(plan).map_err(failed)?);
-        }
-        Ok(running)
-    });
+    let begun =
+        begin(host, place, manager, settings, (file, in_force), policy, overrides).and_then(|mut running| {
+            let told = if is_there { "policy read" } else { "there is no such file: the defaults hold" };
+            tracing::info!(policy = path, "{told}");
+            if let Some(plan) = kernel {
+                let failed = |e| Failure::system(format!("start a thread: {e}"));
+                running.scheduler.set_kernel(Keeper::start(plan).map_err(failed)?);
+            }
+            Ok(running)
+        });
     let _ = own.map(|cpus| cpus.apply(rustix::process::getpid()));
     let ended = begun.and_then(Running::run);
     if let Err(failure) = &ended {
@@ -188,7 +194,7 @@ fn begin(
     place: SystemPlace,
     manager: Manager,
     mut settings: Settings,
-    file: PolicyFile,
+    (file, in_force): (PolicyFile, Arc<InForce>),
     policy: Policy,
     overrides: &Overrides,
 ) -> Result<Running, Failure> {
@@ -235,7 +241,7 @@ fn begin(
     let limiter = Limiter::new(policy.clone());
     let context = Context {
         scheduler: handle.clone(),
-        local: Local::new(shelter.clone()),
+        local: Local::new(shelter.clone(), Some(Arc::clone(&in_force))),
         market: Some(to_market.clone()),
         rules: None,
         metrics: Metrics::new(Some(&stats)),
@@ -251,6 +257,7 @@ fn begin(
         watchdog,
         reload,
         file,
+        in_force,
         policy,
         limiter,
         bridge,

@@ -21,6 +21,8 @@ struct Task {
     /// Looks at it, and how many of them found it asleep.
     looks: u32,
     asleep: u32,
+    /// Somebody has let it go: it runs on as nobody's client.
+    let_go: bool,
 }
 
 /// How the tasks of a run stand at divvyd.
@@ -103,6 +105,16 @@ impl Accounts {
     /// What task `i` does; nothing where it is no client.
     pub(in crate::share) fn state(&self, i: usize) -> Option<ClientState> {
         self.tasks[i].last.as_ref().map(|client| client.state)
+    }
+
+    /// Somebody has let task `i` go.
+    pub(super) fn let_go(&mut self, i: usize) {
+        self.tasks[i].let_go = true;
+    }
+
+    /// Whether somebody has let task `i` go.
+    pub(in crate::share) fn is_let_go(&self, i: usize) -> bool {
+        self.tasks[i].let_go
     }
 
     /// CPUs that task `i` can use at once.

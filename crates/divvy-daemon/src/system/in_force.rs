@@ -1,0 +1,84 @@
+//! Which policy file a system's divvyd goes by, and whether the file still says so.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use divvy_api::types::PolicyInForce;
+
+/// The file, and what came of it when it was last read.
+#[derive(Debug)]
+pub(crate) struct InForce {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    is_there: bool,
+    /// When the file was last changed, as of the last time that it was read.
+    modified: Option<SystemTime>,
+    refused: Option<String>,
+}
+
+impl InForce {
+    /// Before the first read.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, state: Mutex::default() }
+    }
+
+    /// When the file was last changed: asked before it is read, so that what changes meanwhile is seen.
+    pub(super) fn modified(&self) -> Option<SystemTime> {
+        self.path.metadata().and_then(|file| file.modified()).ok()
+    }
+
+    /// What it said, as of `modified`, holds; the defaults, if it was not there.
+    pub(super) fn took(&self, is_there: bool, modified: Option<SystemTime>) {
+        *self.lock() = State { is_there, modified, refused: None };
+    }
+
+    /// What it says, as of `modified`, was not taken: what held before holds.
+    pub(super) fn refused(&self, why: String, modified: Option<SystemTime>) {
+        let mut state = self.lock();
+        (state.modified, state.refused) = (modified, Some(why));
+    }
+
+    pub(crate) fn told(&self) -> PolicyInForce {
+        let now = self.modified();
+        let State { is_there, modified, refused } = self.lock().clone();
+        let path = self.path.display().to_string();
+        PolicyInForce { path, is_default: !is_there, changed: now != modified, refused }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_changed_until_it_is_read_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("divvyd.toml");
+        let told = |file: &InForce| {
+            let told = file.told();
+            (told.is_default, told.changed, told.refused)
+        };
+        let file = InForce::new(path.clone());
+        file.took(false, file.modified());
+        assert_eq!(told(&file), (true, false, None));
+
+        std::fs::write(&path, "").expect("written");
+        assert_eq!(told(&file), (true, true, None));
+        file.refused("line 1: no such key".to_owned(), file.modified());
+        assert_eq!(told(&file), (true, false, Some("line 1: no such key".to_owned())));
+        file.took(true, file.modified());
+        assert_eq!(told(&file), (false, false, None));
+
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(told(&file), (false, true, None));
+    }
+}
