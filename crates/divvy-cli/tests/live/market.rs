@@ -532,6 +532,9 @@ fn the_market_outlives_its_divvyd() {
     fair.must(alice_uid(), &format!("fund build --from {alice} 300"));
     fair.must(bob_uid(), "currency create mine");
     fair.must(alice_uid(), "exchange offer --give cpu:5 --want disk:6 --for 1h");
+    // Whoever is paused competes for nothing, but runs again when its divvyd has ended, and then does.
+    fair.must(alice_uid(), "pause lasts");
+    fair.are_worth(0, &[(&lasts, "0")]);
     let before = fair.kept();
     drop(fair); // Killed outright.
     let fair = Fair::open(&sandbox);

@@ -86,9 +86,11 @@ impl System {
         Self { terms, presences, worth: Worth::default() }
     }
 
-    /// A client has come: it competes, and is worth what is known of it.
+    /// A client has come: it competes, and is worth what is known of it. The market is told: one of before the start may have been idle,
+    /// or paused, then.
     pub(crate) fn join(&mut self, client: ClientId, currency: CurrencyId) {
         self.presences.join(client, clock::now());
+        (self.terms.tell_presence)(currency, Presence::Competing);
         self.worth.join(client, currency);
     }
 
