@@ -37,6 +37,11 @@ pub(crate) enum PolicyError {
     /// A name that no process can have.
     #[error("[scheduler] protect: {0}")]
     Protect(String),
+    /// A bound for everybody.
+    #[error(
+        "[bounds.default]: a bound is one user's; name each, as in [bounds.alice] (only [users.default] is everybody else)"
+    )]
+    BoundOfAll,
 }
 
 /// What the administrator decided.
@@ -229,6 +234,9 @@ impl Policy {
         spec.make().map_err(PolicyError::Scheduler)?;
         for name in &policy.scheduler.protect {
             crate::protect::checked(name).map_err(PolicyError::Protect)?;
+        }
+        if policy.bounds.contains_key(EVERYBODY) {
+            return Err(PolicyError::BoundOfAll);
         }
         Ok(policy)
     }
@@ -560,6 +568,7 @@ mod tests {
                 "a table: a line [users.NAME], and cpu = 1000 below it",
             ),
             ("[bounds]\nalice = 5", "line 2, column 9", "a table: a line [bounds.NAME]"),
+            ("[bounds.default]\ncpu = 5", "[bounds.default]", "as in [bounds.alice]"),
             ("[limits]\nburst = 0", "line 2, column 9", "a whole number from 1"),
             ("[limits]\nticket = 5", "line 2, column 1", "unknown field `ticket`"),
             ("[scheduler]\nquantum = \"10\"", "line 2, column 11", "is no time"),
