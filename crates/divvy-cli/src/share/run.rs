@@ -280,13 +280,6 @@ impl<'a> Run<'a> {
             own.membership = Some(self.engine.host().membership());
         }
         let strangers = self.strangers(wall_ns, &clients, own.cpu_ns);
-        // divvyd's cycles are not counted here.
-        let counted = if self.together.is_some() { u64::MAX } else { cycles.count };
-        let verdict = verdict::line(&clients, &self.lives(wall_ns), strangers, counted);
-        let ran: Vec<bool> = self.clients().map(|c| self.engine.host().exit(c).is_none()).collect();
-        self.end_commands();
-        scheduled?;
-        let used: u64 = clients.iter().map(|c| c.service_ns).sum();
         let (policy, quantum_ns, backend) = match &self.together {
             Some(Together { status, .. }) => {
                 (status.policy.clone(), status.quantum_ns, BackendReport::of_divvyd(status))
@@ -297,6 +290,13 @@ impl<'a> Run<'a> {
                 (policy.spec().policy.clone(), policy.quantum().0, backend)
             }
         };
+        // divvyd's cycles are not counted here.
+        let counted = if self.together.is_some() { u64::MAX } else { cycles.count };
+        let verdict = verdict::line(&clients, &self.lives(wall_ns), strangers, (counted, quantum_ns));
+        let ran: Vec<bool> = self.clients().map(|c| self.engine.host().exit(c).is_none()).collect();
+        self.end_commands();
+        scheduled?;
+        let used: u64 = clients.iter().map(|c| c.service_ns).sum();
         let cpus = self.cpus().to_vec();
         let mut report = Report {
             version: REPORT_VERSION,

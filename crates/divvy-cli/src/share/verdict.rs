@@ -20,7 +20,7 @@ pub(super) struct Life {
     pub(super) stopped: bool,
     /// It ended, or left, before the run did.
     pub(super) ended: bool,
-    /// It was detached: it ran on, undivided.
+    /// It was let go, by whomever: it ran on, undivided.
     pub(super) let_go: bool,
     /// CPUs that it can use at once.
     pub(super) width: u32,
@@ -39,9 +39,20 @@ pub(super) fn others(busy_ns: u64, ours_ns: u64, wall_ns: u64, cpus: u64) -> f64
     others.min(all.saturating_sub(ours_ns)) as f64 / all.max(1) as f64
 }
 
-/// The line. `strangers` had this fraction of the CPU time; so many `cycles` have ended that count.
-pub(super) fn line(clients: &[ClientReport], lives: &[Life], strangers: f64, cycles: u64) -> String {
+/// The line. `strangers` had this fraction of the CPU time; so many `cycles` have ended that count. Who lacks less than a quantum got its
+/// share: the run ended in the middle of a cycle.
+pub(super) fn line(
+    clients: &[ClientReport],
+    lives: &[Life],
+    strangers: f64,
+    (cycles, quantum_ns): (u64, u64),
+) -> String {
     let shares: u64 = clients.iter().map(|c| c.share).sum();
+    let all_ns: u64 = clients.iter().map(|c| c.service_ns).sum();
+    let is_quantum = |c: &ClientReport| {
+        let lacks_ns = (c.target_fraction - c.achieved_fraction) * all_ns as f64;
+        all_ns > 0 && lacks_ns < quantum_ns as f64
+    };
     let mut reasons = Vec::new();
     for (client, life) in clients.iter().zip(lives) {
         let asked = client.share as f64 / shares.max(1) as f64;
@@ -54,14 +65,14 @@ pub(super) fn line(clients: &[ClientReport], lives: &[Life], strangers: f64, cyc
                 },
             );
         }
-        if client.relative_error > -ENOUGH {
+        if client.relative_error > -ENOUGH || is_quantum(client) {
             continue;
         }
         let (got, due) = (client.achieved_fraction * 100.0, client.target_fraction * 100.0);
         let why = if life.stopped {
             "somebody else stopped it".to_owned()
         } else if life.let_go {
-            "it was detached".to_owned()
+            "it was let go before the end".to_owned()
         } else if life.ended {
             "it ended before the others".to_owned()
         } else if life.slept > SLEEPY {
@@ -116,6 +127,7 @@ mod tests {
     const AWAKE: Life =
         Life { slept: 0.0, stopped: false, ended: false, let_go: false, width: 1, gave_up: false };
     const NOBODY: f64 = 0.0;
+    const QUANTUM: u64 = 10_000_000;
 
     /// Of a run of 12 ms the kernel's books have four ticks of 10 ms on two CPUs: 164 %, which nobody can have had.
     #[test]
@@ -132,20 +144,20 @@ mod tests {
     #[test]
     fn all_is_well_or_it_is_said_why_not() {
         let well = [client("a", 1, 0.25, 0.2495), client("b", 3, 0.75, 0.7505)];
-        assert_eq!(line(&well, &[AWAKE; 2], NOBODY, 9), "each client got its share");
+        assert_eq!(line(&well, &[AWAKE; 2], NOBODY, (9, QUANTUM)), "each client got its share");
         let crowd = 0.4;
         let text = "each client got its share. Others took 40 % of the CPU time";
-        assert_eq!(line(&well, &[AWAKE; 2], crowd, 9), text);
+        assert_eq!(line(&well, &[AWAKE; 2], crowd, (9, QUANTUM)), text);
         let alone = [client("a", 5, 1.0, 1.0)];
-        assert_eq!(line(&alone, &[AWAKE], NOBODY, 9), "one client: nothing to divide");
+        assert_eq!(line(&alone, &[AWAKE], NOBODY, (9, QUANTUM)), "one client: nothing to divide");
 
         let less = [client("a", 3, 0.75, 0.61), client("b", 1, 0.25, 0.39)];
-        let said = |life: Life, strangers, cycles| line(&less, &[life, AWAKE], strangers, cycles);
+        let said = |life: Life, strangers, cycles| line(&less, &[life, AWAKE], strangers, (cycles, QUANTUM));
         let rows = [
             (Life { slept: 0.345, ..AWAKE }, NOBODY, 9, "it slept 34 % of the time"),
             (Life { stopped: true, slept: 1.0, ..AWAKE }, NOBODY, 9, "somebody else stopped it"),
             (Life { ended: true, ..AWAKE }, NOBODY, 9, "it ended before the others"),
-            (Life { ended: true, let_go: true, ..AWAKE }, NOBODY, 9, "it was detached"),
+            (Life { ended: true, let_go: true, ..AWAKE }, NOBODY, 9, "it was let go before the end"),
             (AWAKE, NOBODY, 0, "the run was shorter than five cycles"),
             (AWAKE, NOBODY, 9, "neither sleep nor strangers explain it"),
         ];
@@ -157,13 +169,27 @@ mod tests {
     }
 
     #[test]
+    fn less_than_a_quantum_is_where_the_run_ended() {
+        let of = |lacks_ms: u64| {
+            let got = 500 - lacks_ms;
+            let one = |name: &str, share, ms: u64| ClientReport {
+                service_ns: ms * 1_000_000,
+                ..client(name, share, share as f64 / 4.0, ms as f64 / 2000.0)
+            };
+            line(&[one("a", 1, got), one("b", 3, 2000 - got)], &[AWAKE; 2], NOBODY, (45, 10_000_000))
+        };
+        assert_eq!(of(7), "each client got its share");
+        assert_eq!(of(11), "a got 24.4 % instead of 25.0 %: neither sleep nor strangers explain it");
+    }
+
+    #[test]
     fn who_can_use_less_than_its_share_is_named() {
         // Two CPUs, shares 3 and 1, one thread each: half and half is all that there is.
         let capped = [client("a", 3, 0.5, 0.5), client("b", 1, 0.5, 0.5)];
-        assert_eq!(line(&capped, &[AWAKE; 2], NOBODY, 9), "a can use one CPU only");
+        assert_eq!(line(&capped, &[AWAKE; 2], NOBODY, (9, QUANTUM)), "a can use one CPU only");
         // In a group it is due less because it slept, and had that.
         let lives = [Life { slept: 0.4, gave_up: true, ..AWAKE }, AWAKE];
-        assert_eq!(line(&capped, &lives, NOBODY, 9), "each client got its share");
+        assert_eq!(line(&capped, &lives, NOBODY, (9, QUANTUM)), "each client got its share");
     }
 
     #[test]
@@ -173,12 +199,12 @@ mod tests {
             ..client("a", 3, target, achieved)
         };
         let others = client("b", 1, 0.7, 0.7);
-        let text = line(&[limited("30%", 0.3, 0.3), others.clone()], &[AWAKE; 2], NOBODY, 9);
+        let text = line(&[limited("30%", 0.3, 0.3), others.clone()], &[AWAKE; 2], NOBODY, (9, QUANTUM));
         assert_eq!(text, "a is limited to 30%");
         // On two CPUs one thread is less than this limit.
-        let text = line(&[limited("1.5", 0.5, 0.5), others.clone()], &[AWAKE; 2], NOBODY, 9);
+        let text = line(&[limited("1.5", 0.5, 0.5), others.clone()], &[AWAKE; 2], NOBODY, (9, QUANTUM));
         assert_eq!(text, "a can use one CPU only");
-        let text = line(&[limited("80%", 0.75, 0.7), others], &[AWAKE; 2], NOBODY, 9);
+        let text = line(&[limited("80%", 0.75, 0.7), others], &[AWAKE; 2], NOBODY, (9, QUANTUM));
         assert_eq!(text, "a got 70.0 % instead of 75.0 %: it was held at its limit when it was its turn");
     }
 }
