@@ -84,6 +84,9 @@ pub struct PolicyInForce {
     pub is_default: bool,
     /// It was changed, made or removed since it was last read: that holds from a reload on.
     pub changed: bool,
+    /// What its `[scheduler]` or `[presence]` says is not what divvyd was started with: that holds from the next start on.
+    #[serde(default)]
+    pub from_next_start: bool,
     /// Why what it says was not taken when it was last read: what held before that holds. None where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,

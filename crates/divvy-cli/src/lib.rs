@@ -264,11 +264,9 @@ fn elsewhere(command: &clap::Command, word: &str) -> String {
     let below = |of: &clap::Command| {
         of.find_subcommand(word).map(|found| format!("{} {}", of.get_name(), found.get_name()))
     };
-    if word == "withdraw" {
-        return "; did you mean 'divvy exchange cancel --offer'?".to_owned();
-    }
     let found = command.find_subcommand(word).map(|found| found.get_name().to_owned());
     let found = found.or_else(|| command.get_subcommands().find_map(below));
+    let found = found.or_else(|| (word == "withdraw").then(|| "exchange cancel --offer".to_owned()));
     found.map_or_else(String::new, |found| format!("; did you mean 'divvy {found}'?"))
 }
 

@@ -454,9 +454,13 @@ fn set_bound(args: &BoundArgs) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
-/// Base tickets that a user's own currency, which is called as the user is, has been given.
+/// Base tickets that a user's currencies have.
 fn given(graph: &Graph, user: &str, resource: Resource) -> u64 {
-    let to_user = |t: &&Ticket| t.issuer == "base" && t.holder == user && t.resource == resource;
+    let name = user.parse().ok().and_then(divvy_linux::user_name);
+    let own = |c: &&Currency| c.owner == user || Some(&c.owner) == name.as_ref();
+    let own: BTreeSet<&str> = graph.currencies.iter().filter(own).map(|c| c.name.as_str()).collect();
+    let to_user =
+        |t: &&Ticket| t.issuer == "base" && own.contains(t.holder.as_str()) && t.resource == resource;
     graph.tickets.iter().filter(to_user).map(|ticket| ticket.amount).sum()
 }
 

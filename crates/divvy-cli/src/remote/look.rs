@@ -114,10 +114,18 @@ fn who_answers(choice: &Choice) -> Vec<Finding> {
             format!("your own serves (pid {}){}", status.pid, by(&status.backend)),
             None,
         ),
-        (Choice::Own, Err(ApiError::NotRunning(_))) => {
-            let found = "no system's divvyd here; your own is started when it is needed".to_owned();
-            (FindingStatus::Good, found, None)
-        }
+        (Choice::Own, Err(ApiError::NotRunning(_))) => match Choice::instead_of_system() {
+            Some(set_up) => {
+                let set_up = set_up.display();
+                let found = format!("the system's does not run, though it is set up here ({set_up})");
+                let fix = "its administrator starts it (divvyd --system); until then your own divides what you start";
+                (FindingStatus::Limited, found, Some(fix.to_owned()))
+            }
+            None => {
+                let found = "no system's divvyd here; your own is started when it is needed".to_owned();
+                (FindingStatus::Good, found, None)
+            }
+        },
         (_, Err(e)) => (FindingStatus::Limited, e.to_string(), Some("--own asks your own divvyd".to_owned())),
     };
     let mut findings = vec![Finding { what: "divvyd".to_owned(), found, status, fix }];
@@ -134,7 +142,7 @@ fn who_answers(choice: &Choice) -> Vec<Finding> {
 
 /// Whether what the system's policy file says holds.
 fn policy_in_force(file: &PolicyInForce) -> Finding {
-    let PolicyInForce { path, is_default, changed, refused } = file;
+    let PolicyInForce { path, is_default, changed, from_next_start, refused } = file;
     let held = if *is_default { "the defaults hold" } else { "what it said before holds" };
     let after = |then: &str| Some(format!("{then}`systemctl reload divvyd`, or SIGHUP to divvyd"));
     let (status, found, fix) = match (changed, refused) {
@@ -143,6 +151,14 @@ fn policy_in_force(file: &PolicyInForce) -> Finding {
         }
         (false, Some(why)) => {
             (FindingStatus::Limited, format!("{held}; {path} was not taken: {why}"), after("mend it, then "))
+        }
+        (false, None) if *from_next_start => {
+            let found = format!("what {path} says in [scheduler] or [presence] holds from the next start on");
+            (
+                FindingStatus::Limited,
+                found,
+                Some("`systemctl restart divvyd`: programs run on meanwhile".to_owned()),
+            )
         }
         (false, None) if *is_default => {
             (FindingStatus::Good, format!("there is no {path}: the defaults hold"), None)
@@ -182,6 +198,12 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("`systemctl reload divvyd`"), "{said}");
+        let later = PolicyInForce { from_next_start: true, ..file.clone() };
+        let said = told(&later);
+        assert!(
+            said.contains("holds from the next start on") && said.contains("systemctl restart"),
+            "{said}"
+        );
         let refused = PolicyInForce { refused: Some("line 3: -1 is no number".to_owned()), ..file };
         let said = told(&refused);
         assert!(

@@ -536,7 +536,9 @@ fn a_reload_loses_nothing_and_a_bad_policy_changes_nothing() {
     let status = || serde_json::from_str::<Value>(&system.ask("GET", "/v1/status", "").body).unwrap();
     let in_force = || status()["policy_file"].clone();
     let path = sandbox.path("divvyd.toml").display().to_string();
-    assert_eq!(in_force(), serde_json::json!({ "path": path, "is_default": false, "changed": false }));
+    let read =
+        serde_json::json!({ "path": path, "is_default": false, "changed": false, "from_next_start": false });
+    eventually("the file in the status", || (in_force() == read).then_some(()));
     for (policy, words) in [
         ("[limits]\nclients = many\n", "the old one stays"),
         // Not in the line that the last one was wrong in: its word would be taken for this one's.
@@ -552,6 +554,7 @@ fn a_reload_loses_nothing_and_a_bad_policy_changes_nothing() {
     let refused =
         eventually("the refusal in the status", || in_force()["refused"].as_str().map(str::to_owned));
     assert!(refused.contains("this machine has no CPU 1000"), "{refused}");
+    assert_eq!(in_force()["from_next_start"], true, "the quantum of before");
     std::fs::remove_file(sandbox.path("divvyd.toml")).unwrap();
     assert_eq!(in_force()["changed"], true);
     system.signal(Signal::HUP);

@@ -18,6 +18,7 @@ struct State {
     is_there: bool,
     /// When the file was last changed, as of the last time that it was read.
     modified: Option<SystemTime>,
+    from_next_start: bool,
     refused: Option<String>,
 }
 
@@ -32,9 +33,9 @@ impl InForce {
         self.path.metadata().and_then(|file| file.modified()).ok()
     }
 
-    /// What it said, as of `modified`, holds; the defaults, if it was not there.
-    pub(super) fn took(&self, is_there: bool, modified: Option<SystemTime>) {
-        *self.lock() = State { is_there, modified, refused: None };
+    /// What it said, as of `modified`, holds, some of it `from_next_start` on; the defaults, if it was not there.
+    pub(super) fn took(&self, is_there: bool, modified: Option<SystemTime>, from_next_start: bool) {
+        *self.lock() = State { is_there, modified, from_next_start, refused: None };
     }
 
     /// What it says, as of `modified`, was not taken: what held before holds.
@@ -45,9 +46,9 @@ impl InForce {
 
     pub(crate) fn told(&self) -> PolicyInForce {
         let now = self.modified();
-        let State { is_there, modified, refused } = self.lock().clone();
+        let State { is_there, modified, from_next_start, refused } = self.lock().clone();
         let path = self.path.display().to_string();
-        PolicyInForce { path, is_default: !is_there, changed: now != modified, refused }
+        PolicyInForce { path, is_default: !is_there, changed: now != modified, from_next_start, refused }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -55,9 +56,27 @@ impl InForce {
     }
 }
 
+/// Why a file was not taken, in one line: without the line of the file, which not everybody may read.
+pub(super) fn brief(why: &str) -> String {
+    let is_of_file =
+        |line: &&str| line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').starts_with('|');
+    let lines: Vec<&str> = why.lines().map(str::trim_end).filter(|line| !is_of_file(line)).collect();
+    lines.join(": ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_is_one_line_without_that_of_the_file() {
+        let why =
+            crate::market::policy::Policy::parse("[limits]\n\nclients = -12345\n").expect_err("below 0");
+        let said = brief(&why.to_string());
+        assert!(said.starts_with("TOML parse error at line 3, column 11: invalid value"), "{said}");
+        assert!(!said.contains('\n') && !said.contains('|'), "{said}");
+        assert_eq!(brief("[scheduler]: no such policy"), "[scheduler]: no such policy");
+    }
 
     #[test]
     fn a_file_is_changed_until_it_is_read_again() {
@@ -68,14 +87,14 @@ mod tests {
             (told.is_default, told.changed, told.refused)
         };
         let file = InForce::new(path.clone());
-        file.took(false, file.modified());
+        file.took(false, file.modified(), false);
         assert_eq!(told(&file), (true, false, None));
 
         std::fs::write(&path, "").expect("written");
         assert_eq!(told(&file), (true, true, None));
         file.refused("line 1: no such key".to_owned(), file.modified());
         assert_eq!(told(&file), (true, false, Some("line 1: no such key".to_owned())));
-        file.took(true, file.modified());
+        file.took(true, file.modified(), false);
         assert_eq!(told(&file), (false, false, None));
 
         std::fs::remove_file(&path).expect("removed");

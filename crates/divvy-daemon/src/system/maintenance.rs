@@ -8,7 +8,7 @@ use divvy_linux::CpuMask;
 use sd_notify::NotifyState;
 use tokio::sync::Notify;
 
-use super::in_force::InForce;
+use super::in_force::{InForce, brief};
 use super::market_bridge::{Follower, MarketBridge};
 use super::notify::Notifier;
 use super::{PolicyFile, Read};
@@ -34,6 +34,8 @@ pub(super) struct Maintenance {
     pub(super) reload: Arc<Notify>,
     pub(super) file: PolicyFile,
     pub(super) in_force: Arc<InForce>,
+    /// What divvyd was started with.
+    pub(super) begun_with: Policy,
     /// What holds just now.
     pub(super) policy: Policy,
     pub(super) limiter: Limiter,
@@ -45,7 +47,9 @@ impl Maintenance {
         let every = self.watchdog.unwrap_or(LOOK);
         let (scheduler, market) = (self.scheduler.clone(), self.market.clone());
         tokio::spawn(signs_of_life(scheduler, market, Arc::clone(&self.notifier), every));
-        let Self { market, notifier, reload, file, in_force, mut policy, limiter, bridge, .. } = self;
+        let Self {
+            market, notifier, reload, file, in_force, begun_with, mut policy, limiter, bridge, ..
+        } = self;
         let follower = bridge.begin(&policy).await;
         let mut seen = BTreeSet::new();
         loop {
@@ -65,16 +69,22 @@ impl Maintenance {
             notifier.reloading();
             let modified = in_force.modified();
             match reload_policy(&market, &file, &mut policy, &follower).await {
-                Ok(is_there) => in_force.took(is_there, modified),
+                Ok(is_there) => in_force.took(is_there, modified, differs(&begun_with, &policy)),
                 Err(why) => {
                     tracing::error!(policy = %file.path.display(), "policy not read anew, the old one stays: {why}");
-                    in_force.refused(why, modified);
+                    let why = why.replace(&format!("policy {}: ", file.path.display()), "");
+                    in_force.refused(brief(&why), modified);
                 }
             }
             limiter.set_policy(policy.clone());
             notifier.tell(&[NotifyState::Ready]);
         }
     }
+}
+
+/// Whether what is only read at the start is another.
+fn differs(begun_with: &Policy, policy: &Policy) -> bool {
+    begun_with.scheduler != policy.scheduler || begun_with.presence != policy.presence
 }
 
 /// One of these CPUs that the machine does not have. (Which of them divvyd itself may use depends on what it keeps itself to.)

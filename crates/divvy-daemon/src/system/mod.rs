@@ -116,7 +116,7 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
     let in_force = Arc::new(InForce::new(file.path.clone()));
     let modified = in_force.modified();
     let Read { policy, is_there } = file.read().map_err(Failure::usage)?;
-    in_force.took(is_there, modified);
+    in_force.took(is_there, modified, false);
     let (settings, means, kernel) = settings(&policy, overrides)?;
     let cpus = overrides.cpus.or(policy.scheduler.cpus);
     if let Some(cpus) = &cpus {
@@ -258,6 +258,7 @@ fn begin(
         reload,
         file,
         in_force,
+        begun_with: policy.clone(),
         policy,
         limiter,
         bridge,

@@ -21,7 +21,7 @@ struct Task {
     /// Looks at it, and how many of them found it asleep.
     looks: u32,
     asleep: u32,
-    /// Somebody has let it go: it runs on as nobody's client.
+    /// It was let go, by whomever: it runs on as nobody's client.
     let_go: bool,
 }
 
@@ -107,12 +107,12 @@ impl Accounts {
         self.tasks[i].last.as_ref().map(|client| client.state)
     }
 
-    /// Somebody has let task `i` go.
+    /// Task `i` was let go.
     pub(super) fn let_go(&mut self, i: usize) {
         self.tasks[i].let_go = true;
     }
 
-    /// Whether somebody has let task `i` go.
+    /// Whether task `i` was let go.
     pub(in crate::share) fn is_let_go(&self, i: usize) -> bool {
         self.tasks[i].let_go
     }
