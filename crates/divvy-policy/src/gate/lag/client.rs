@@ -97,6 +97,8 @@ pub(super) struct Client {
     pub(super) awaits: Await,
     pub(super) looked: Instant,
     pub(super) used_since_look: Nanos,
+    /// The cycle in which it kept its last part for the end.
+    pub(super) kept: u64,
     /// CPU time used since it was released, or since its last slice ended.
     pub(super) turn_used: Nanos,
     pub(super) tick: Nanos,
@@ -146,6 +148,7 @@ impl Client {
             awaits: Await::Nothing,
             looked: Instant::ZERO,
             used_since_look: Nanos::ZERO,
+            kept: cycle,
             turn_used: Nanos::ZERO,
             tick,
             slowed: false,

@@ -180,14 +180,23 @@ impl Lag {
 
     /// Time that is left of this cycle on each CPU that the capped clients leave, as far as the others have allowance.
     pub(super) fn time_left(&self, now: Instant) -> i128 {
+        let one = i128::from(Cpus::ONE.0);
         let (mut work, mut cpus) = (self.ready_work, i128::from(Cpus::whole(self.params.cpus).0));
-        for c in self.running.iter().filter_map(|&client| self.clients.get(client)) {
+        let running = || self.running.iter().filter_map(|&client| self.clients.get(client));
+        for c in running().filter(|c| c.cap.is_some() || !c.is_sleeper(self.cycle)) {
             match c.cap {
                 Some(_) => cpus -= i128::from(c.reach.0),
                 None => work += self.left(c, now),
             }
         }
-        work * i128::from(Cpus::ONE.0) / cpus.max(i128::from(Cpus::ONE.0) / 4)
+        let cpus = cpus.max(one / 4);
+        let time = work * one / cpus;
+        // Who sleeps now and then uses no more until then than it mostly does.
+        for c in running().filter(|c| c.cap.is_none() && c.is_sleeper(self.cycle)) {
+            let awake = one - i128::from(c.rests.0);
+            work += self.left(c, now).min(time * awake / one);
+        }
+        work * one / cpus
     }
 
     /// What a client that runs has left now, if it has used what it could since it was looked at.
@@ -220,12 +229,12 @@ impl Lag {
         may_wait.map(|(client, c)| (self.need(c, self.left(c, now)), client)).min()
     }
 
-    /// The first of those who wait, with the time that its allowance takes. Where turns are slices, it waits by something else.
-    fn first_need(&self) -> Option<(i128, ClientId)> {
+    /// The first of those who wait, with the time that its allowance takes: where turns are slices, it is not sorted by that.
+    pub(super) fn first_need(&self) -> Option<(i128, ClientId)> {
         let &(Reverse(key), client) = self.ready.first()?;
-        let need = |c: &super::Client| self.need(c, c.work);
-        let need = self.params.slice.map_or(Some(key), |_| self.clients.get(client).map(need));
-        Some((need?, client))
+        let by_slices = self.params.slice.is_some();
+        let need = by_slices.then(|| self.clients.get(client).map(|c| self.need(c, c.work)));
+        Some((need.unwrap_or(Some(key))?, client))
     }
 
     /// Releases those who have no time to lose, and holds those who have most of it where the others cover the CPUs.

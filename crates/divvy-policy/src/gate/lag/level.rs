@@ -105,6 +105,10 @@ impl Lag {
     pub(super) fn watch_level(&mut self) {
         if self.level.on && !(self.can_level() || self.running.is_empty()) {
             self.end_level();
+            // Until now they were sorted by what they have left.
+            for client in self.ready.iter().map(|&(_, client)| client).collect::<Vec<_>>() {
+                self.requeue(client);
+            }
         }
     }
 
@@ -126,12 +130,12 @@ impl Lag {
         self.level.from = self.cycle + PAUSE_CYCLES;
         self.crowd_changed = true;
         self.coming.extend(self.running.iter().copied());
-        let tick_min = self.tick_min();
+        let (tick_min, tick_max) = (self.tick_min(), self.tick_max());
         let waiting = self.ready.iter().chain(&self.next).map(|&(_, client)| client);
         for client in waiting.chain(self.running.iter().copied()) {
             if let Some(c) = self.clients.get_mut(client) {
                 c.lanes = 0;
-                c.tick = if c.is_single() { c.tick } else { tick_min };
+                c.tick = if c.is_single() { c.tick.min(tick_max) } else { tick_min };
             }
         }
     }

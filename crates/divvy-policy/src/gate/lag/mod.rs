@@ -24,7 +24,8 @@
 //! 3. Who has at most a grain left is held until the next cycle. So is, for now, whoever can wait longest, where the others cover
 //!    the CPUs without it.
 //! 4. A waiting client whose laxity (the time that is left on each CPU, minus its need) is gone is released in the place of
-//!    whoever can wait longest.
+//!    whoever can wait longest. Where turns are slices those who wait are sorted by when they would be through, and only the
+//!    first is looked at.
 //! 5. The cycle ends when those with allowance do not cover the CPUs: all get another quota. Allowances and debts carry over;
 //!    credit up to a quota or 100 ms, whichever is more. A client that sleeps forfeits it.
 //! 6. Where CPUs are seen idle though the covers say that they are not, a little more is asked of the covers: an integral with a
@@ -34,6 +35,10 @@
 //!    there are, the neediest to CPUs of its own; whoever can use all CPUs gets what is left. Sleepers run wherever the kernel finds
 //!    room: if they are in the way of the neediest client of one thread, it changes places with the one that can wait longest.
 //!    Nobody else is sent anywhere.
+//!    While a client naps, and those that are capped leave two CPUs or more, its time is taken from whoever computes where it wakes:
+//!    each of those keeps the last 5 ms of its part (half of it at most) until nobody waits who has more, so that all have something
+//!    left that makes up for it (`who_naps_does_not_spoil_the_cycles_of_others`). What the napping one will use until the cycle's end is
+//!    thought to be what it mostly uses.
 //! 8. Quotas are water-filled over the reaches ([`crate::feasible`]). A client whose share asks for all that it can use runs all the
 //!    time: it is first of all, is never held, and keeps neither credit nor debt. Where one is left beside such clients,
 //!    and these have all that they can use, nobody waits for anybody: looks are a tick apart, and cycles as long
@@ -124,7 +129,7 @@ pub struct Lag {
     /// Cycles ended in which something was used.
     cycles_ended: u64,
     consumed: bool,
-    /// Held, with allowance in this cycle, the largest need first.
+    /// Held, with allowance in this cycle, the largest need first; where turns are slices, whoever would be through first.
     ready: BTreeSet<(Reverse<i128>, ClientId)>,
     /// Allowances of those who are held and not capped, ns.
     ready_work: i128,
@@ -159,6 +164,8 @@ pub struct Lag {
     lone: bool,
     /// Clients that were found with more than one runnable thread when they were counted last.
     wide: u32,
+    /// Somebody who runs naps, beside others who have two CPUs or more.
+    naps: bool,
     level: level::Level,
     leaving: Vec<ClientId>,
     coming: Vec<ClientId>,
@@ -206,6 +213,7 @@ impl Lag {
             uncovered: false,
             lone: false,
             wide: 0,
+            naps: false,
             level: level::Level::default(),
             leaving: Vec::new(),
             coming: Vec::new(),

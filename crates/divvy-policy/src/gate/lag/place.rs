@@ -4,10 +4,13 @@ use alloc::vec::Vec;
 
 use super::Lag;
 use super::client::{Client, Told};
+use super::plan::KEPT;
 use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 
 /// On more CPUs than this nobody is sent anywhere who has several threads, or runs already: it costs more than it brings.
 const APART_CPUS_MAX: u32 = 8;
+/// Steps of what is left, ns.
+const STEP: i128 = 2_000_000;
 
 /// How many clients of one thread were sent to a CPU. The order is that in which CPUs are preferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -233,7 +236,9 @@ impl Lag {
         let placed: Vec<(i128, ClientId, u32)> =
             others.filter_map(|(client, c)| Some((self.steps_left(c, now), client, c.cpu?))).collect();
         let (Some(&least), Some(&most)) = (placed.iter().min(), placed.iter().max()) else { return };
-        if !disturbed.contains(&most.1) || least.0 >= most.0 {
+        // A little more is made up for by what all keep for the end, and nobody is moved for that little.
+        let kept = if self.naps { i128::from(KEPT.0) / STEP } else { 0 };
+        if !disturbed.contains(&most.1) || least.0 + kept >= most.0 || self.naps && least.0 <= kept {
             return;
         }
         for (client, cpu) in [(most.1, least.2), (least.1, most.2)] {
@@ -242,10 +247,10 @@ impl Lag {
         }
     }
 
-    /// What a client that runs still needs, in steps of 2 ms: less is not worth sending anybody.
+    /// What a client that runs still needs, in steps: less is not worth sending anybody.
     fn steps_left(&self, c: &super::Client, now: Instant) -> i128 {
         let need = self.need(c, self.left(c, now));
-        need / 2_000_000
+        need / STEP
     }
 
     /// As many of the free CPUs as a client can use, those that it has first. None where that is all, or there are none.

@@ -17,6 +17,8 @@ const SLOWED_LOOK: Nanos = Nanos::from_micros(500);
 const LEFTOVERS_LOOK: Nanos = Nanos::from_millis(2);
 /// A capped client is short that lacks more than one in so many parts of its quota.
 const SHORT: i128 = 200;
+/// Who computes beside others that nap keeps so much of its part of a cycle for the end.
+pub(super) const KEPT: Nanos = Nanos::from_millis(5);
 /// More CPUs than were known to be used are believed where a look covers so much time.
 const RATE_TIME: Nanos = Nanos::from_millis(2);
 
@@ -189,6 +191,7 @@ impl Lag {
         // Nobody is held or released when it is through: it may as well be looked at when its tick is over.
         let (lone, level) = (self.lone, self.level.on);
         let stray_tick = self.stray_tick();
+        let kept = self.clients.get(client).and_then(|c| self.kept_for_the_end(c));
         // Of several that are awake all must fall asleep before a CPU idles: one look a ms for each CPU is enough.
         let many = (self.running.len() as u64 / cpus).max(1);
         let Some(c) = self.clients.get_mut(client) else { return };
@@ -215,6 +218,12 @@ impl Lag {
         };
         let tick = if leftovers { c.tick.max(Nanos(tick_max.0 / 2)) } else { c.tick };
         let sleeper = c.is_sleeper(cycle);
+        let through = match kept {
+            Some(kept) if c.kept < cycle && left > kept + Self::grain() => {
+                nanos(reach.time_for(left - kept)).max(floor).min(through)
+            }
+            _ => through,
+        };
         let span = match (c.blocked, sleeper) {
             (true, true) => {
                 let asleep = c.looked.since(c.last_used);
@@ -235,6 +244,20 @@ impl Lag {
             }
         };
         self.looks.arm(client, &mut c.due, c.looked + span);
+    }
+
+    /// What of its part of a cycle a client keeps for the end, ns: where some nap, whose time is taken from whoever computes where they
+    /// wake, all have something left then that makes up for it.
+    fn kept_for_the_end(&self, c: &Client) -> Option<i128> {
+        let keep = self.naps && c.cap.is_none() && c.is_single() && !c.is_sleeper(self.cycle);
+        keep.then(|| (self.quota(c) / 2).min(i128::from(KEPT.0)))
+    }
+
+    /// Whether a client that runs keeps the rest of its part for the end: once in a cycle, where somebody waits who has more.
+    fn keeps_the_rest(&self, c: &Client) -> bool {
+        let Some(kept) = self.kept_for_the_end(c) else { return false };
+        let waits = || self.first_need().is_some_and(|(need, _)| need > c.allowance + Self::grain());
+        c.kept < self.cycle && c.allowance <= kept + Self::grain() && waits()
     }
 
     /// Looks at a client that runs sooner than was meant, if it may be through by then.
@@ -343,6 +366,7 @@ impl Lag {
         let deep = blocked && sleeper && cycle > c.last_used_cycle + 1;
         let slice_over = self.params.slice.is_some_and(|s| c.turn_used + GRAIN >= s);
         let spent = self.clients.at(slot).is_some_and(|c| self.is_spent(c)) && !self.is_almost_over(now);
+        let keeps = !blocked && self.clients.at(slot).is_some_and(|c| self.keeps_the_rest(c));
         if place != Place::Out || !blocked {
             if deep {
                 self.unclaim(client);
@@ -360,11 +384,20 @@ impl Lag {
                 self.enqueue(client);
             }
             Place::Running if spent => self.hold_at(client, self.spent_place(sleeper)),
+            Place::Running if keeps => {
+                if let Some(c) = self.clients.at_mut(slot) {
+                    c.kept = cycle;
+                }
+                self.hold_at(client, Place::Waiting(cycle));
+            }
             Place::Running if slice_over && !blocked && !self.ready.is_empty() => {
                 self.hold_at(client, Place::Waiting(cycle));
             }
             Place::Running => {
-                if slice_over && let Some(c) = self.clients.at_mut(slot) {
+                if slice_over
+                    && self.ready.is_empty()
+                    && let Some(c) = self.clients.at_mut(slot)
+                {
                     c.turn_used = Nanos::ZERO; // Nobody waits: it has another slice.
                 }
                 self.note_naps(client, naps);
@@ -408,6 +441,7 @@ impl Lag {
             barren = true;
         }
         self.asked_running = None;
+        self.note_napping();
         if self.level.on {
             self.level_out(now);
         } else {
@@ -438,6 +472,17 @@ impl Lag {
             self.coming.extend(sleepers);
         }
         self.uncovered = uncovered;
+    }
+
+    /// Whether somebody who runs naps, and those who are capped leave two CPUs or more: on one nobody is through before all are.
+    fn note_napping(&mut self) {
+        let running = || self.running.iter().filter_map(|&client| self.clients.get(client));
+        let capped: u32 = running().filter(|c| c.cap.is_some()).map(|c| c.reach.0).sum();
+        self.naps = self.params.slice.is_none()
+            && !self.level.on
+            && !self.leftovers
+            && Cpus::whole(self.params.cpus).0 >= capped + Cpus::whole(2).0
+            && running().any(|c| c.naps(self.cycle));
     }
 
     /// Where nobody waits, nobody will be held for another, and those who are capped have all that they can use, it does not matter when
