@@ -530,11 +530,12 @@ fn the_market_outlives_its_divvyd() {
     let (alice, lasts) = (fair.own(alice_uid()), format!("{alice_uid}/lasts", alice_uid = alice_uid()));
     fair.must(alice_uid(), "currency create build --mode 741");
     fair.must(alice_uid(), &format!("fund build --from {alice} 300"));
-    fair.must(bob_uid(), "currency create mine");
     fair.must(alice_uid(), "exchange offer --give cpu:5 --want disk:6 --for 1h");
-    // Whoever is paused competes for nothing, but runs again when its divvyd has ended, and then does.
+    // Whoever is paused competes for nothing, but runs again when its divvyd has ended, and then does. That it was idle is on disk with what
+    // is acknowledged next.
     fair.must(alice_uid(), "pause lasts");
     fair.are_worth(0, &[(&lasts, "0")]);
+    fair.must(bob_uid(), "currency create mine");
     let before = fair.kept();
     drop(fair); // Killed outright.
     let fair = Fair::open(&sandbox);
