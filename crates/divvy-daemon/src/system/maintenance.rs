@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::in_force::{InForce, brief};
 use super::market_bridge::{Follower, MarketBridge};
 use super::notify::Notifier;
-use super::{PolicyFile, Read};
+use super::{PolicyFile, Read, SystemPlaceError};
 use crate::limit::Limiter;
 use crate::market::message::{self as market, Ask, Who};
 use crate::market::policy::Policy;
@@ -72,7 +72,6 @@ impl Maintenance {
                 Ok(is_there) => in_force.took(is_there, modified, differs(&begun_with, &policy)),
                 Err(why) => {
                     tracing::error!(policy = %file.path.display(), "policy not read anew, the old one stays: {why}");
-                    let why = why.replace(&format!("policy {}: ", file.path.display()), "");
                     in_force.refused(brief(&why), modified);
                 }
             }
@@ -101,7 +100,10 @@ async fn reload_policy(
     follower: &Follower,
 ) -> Result<bool, String> {
     let path = file.path.display().to_string();
-    let Read { policy: new, is_there } = file.read().map_err(|e| e.to_string())?;
+    let Read { policy: new, is_there } = file.read().map_err(|e| match e {
+        SystemPlaceError::Policy { why, .. } => why, // Whoever is told of it knows of which file.
+        e => e.to_string(),
+    })?;
     if let Some(cpu) = absent_cpu(new.scheduler.cpus.as_ref()) {
         return Err(format!(
             "[scheduler] cpus: this machine has no CPU {cpu}; the next start would fail by that"
