@@ -100,8 +100,8 @@ pub struct MachineStats {
     /// The part of `idle` in which a held client would have run.
     pub wasted: Nanos,
     /// The longest time in a row in which one CPU was idle while a held client would have run. A CPU that becomes idle at the moment
-    /// at which another is taken has been idle as long as that: its thread has only moved. A look
-    /// that the scheduler takes on a CPU is an end of it.
+    /// at which another is taken has been idle as long as that: its thread has only moved. Where the scheduler itself runs on a CPU,
+    /// that ends it.
     pub wasted_longest: Nanos,
     /// Wall time stolen.
     pub stolen: Nanos,

@@ -477,12 +477,12 @@ impl Lag {
     /// Whether somebody who runs naps, and those who are capped leave two CPUs or more: on one nobody is through before all are.
     fn note_napping(&mut self) {
         let running = || self.running.iter().filter_map(|&client| self.clients.get(client));
-        let capped: u32 = running().filter(|c| c.cap.is_some()).map(|c| c.reach.0).sum();
+        let capped = || running().filter(|c| c.cap.is_some()).map(|c| c.reach.0).sum::<u32>();
         self.naps = self.params.slice.is_none()
             && !self.level.on
             && !self.leftovers
-            && Cpus::whole(self.params.cpus).0 >= capped + Cpus::whole(2).0
-            && running().any(|c| c.naps(self.cycle));
+            && running().any(|c| c.naps(self.cycle))
+            && Cpus::whole(self.params.cpus).0 >= capped() + Cpus::whole(2).0;
     }
 
     /// Where nobody waits, nobody will be held for another, and those who are capped have all that they can use, it does not matter when
