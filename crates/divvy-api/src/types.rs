@@ -107,6 +107,11 @@ pub struct BackendInfo {
     /// Whether a client can be kept to some of the CPUs (`cpus` of [`Bounds`]).
     #[serde(default)]
     pub keeps_cpus: bool,
+    /// The CPUs to which whoever starts a client has to keep it (`sched_setaffinity`): those that are divided, where the machine
+    /// has more and no cpuset keeps clients to them.
+    #[serde(default, with = "crate::cpus", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub starts_on: Option<CpuMask>,
     /// What gives effect to rights, resource by resource: to memory and disk only where there is a market.
     #[serde(default)]
     pub enforced: Vec<Enforcement>,

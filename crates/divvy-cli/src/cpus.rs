@@ -1,6 +1,7 @@
 //! Lists of CPUs on the command line, and who can keep a client to some of them.
 
 use divvy_api::cpus::Keeper;
+use divvy_api::types::BackendInfo;
 use divvy_linux::CpuMask;
 
 use crate::{Code, Failure};
@@ -39,9 +40,38 @@ pub(crate) fn check(what: &str, cpus: &CpuMask, by: Keeper, all: &[u32], used: &
         .map_err(|e| Failure::new(Code::Usage, format!("{what}: {e}")))
 }
 
+/// The CPUs to which we, or whom we start, have to be kept for a divvyd with this back end: of those that are divided the ones that we
+/// may use, or all if we may use none of them. `None` where we use no others.
+///
+/// # Errors
+/// The kernel does not say which we may use.
+pub(crate) fn to_start_on(backend: &BackendInfo) -> Result<Option<CpuMask>, Failure> {
+    let Some(divided) = backend.starts_on else { return Ok(None) };
+    let own = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
+    Ok(narrowed(&own, &divided))
+}
+
+fn narrowed(own: &CpuMask, divided: &CpuMask) -> Option<CpuMask> {
+    let both: CpuMask = own.iter().filter(|&cpu| divided.contains(cpu)).collect();
+    let to = if both.is_empty() { *divided } else { both };
+    (to != *own).then_some(to)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_starts_keeps_to_what_is_divided() {
+        let narrowed = |own: &str, divided: &str| {
+            let to = super::narrowed(&own.parse().expect("CPUs"), &divided.parse().expect("CPUs"));
+            to.map(|to| to.to_string())
+        };
+        assert_eq!(narrowed("0-3", "0-1").as_deref(), Some("0-1"));
+        assert_eq!(narrowed("1-3", "0-1").as_deref(), Some("1"));
+        assert_eq!(narrowed("1", "0-1"), None, "what the user has said stays");
+        assert_eq!(narrowed("2-3", "0-1").as_deref(), Some("0-1"), "it would be divided with nobody");
+    }
 
     #[test]
     fn lists_of_cpus() {

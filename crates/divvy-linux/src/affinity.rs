@@ -108,6 +108,12 @@ impl CpuMask {
         self.words.get(cpu as usize / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
+    /// Whether `other` has all of its CPUs.
+    #[must_use]
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.words.iter().zip(&other.words).all(|(own, others)| own & !others == 0)
+    }
+
     /// Whether it has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -81,16 +81,21 @@ pub fn check_cpus(cpus: &CpuMask) -> Result<()> {
 /// # Errors
 /// As [`check_cpus`].
 pub fn cpus_to_divide(asked: Option<CpuMask>) -> Result<Vec<u32>> {
-    let own = rustix::process::getpid();
-    let allowed = CpuMask::of_thread(own)?.unwrap_or_default();
+    Ok(within_quota(&asked_or_all(asked)?))
+}
+
+/// `asked`, or all that this process may use.
+fn asked_or_all(asked: Option<CpuMask>) -> Result<CpuMask> {
+    let allowed = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
     let asked = asked.unwrap_or(allowed);
     check_cpus(&asked)?;
-    let mut cpus: Vec<u32> = asked.iter().collect();
-    // A quota is as good as fewer CPUs: to release more at once would only have all throttled.
-    if let Some(quota) = quota_of(own) {
-        cpus.truncate(quota.cpus() as usize);
-    }
-    Ok(cpus)
+    Ok(asked)
+}
+
+/// As many of `cpus` as the quota on the cgroup around us is worth: to release more at once would only have all throttled.
+fn within_quota(cpus: &CpuMask) -> Vec<u32> {
+    let most = quota_of(rustix::process::getpid()).map_or(usize::MAX, |quota| quota.cpus() as usize);
+    cpus.iter().take(most).collect()
 }
 
 #[derive(Debug)]
@@ -205,6 +210,8 @@ pub struct LinuxHost {
     pub(crate) notices: Notices,
     /// The clients' cgroups, where there are any.
     tree: Option<Tree>,
+    /// The CPUs that are divided, where the machine has more.
+    starts_on: Option<CpuMask>,
     /// Whether commands get counters of their CPU time.
     counters: bool,
     /// Whether commands have cgroups that hold and count.
@@ -252,13 +259,15 @@ impl LinuxHost {
     fn with(params: &HostParams, means: Means, dir: &RuntimeDir) -> Result<Self> {
         // A program that ran in this process before us (`cargo run` turns into what it built) is no cost of ours.
         let cpu_before = clock::own_process_cpu();
-        let cpus = cpus_to_divide(params.cpus)?;
+        let asked = asked_or_all(params.cpus)?;
+        let cpus = within_quota(&asked);
         let files = own::raise_open_files().ok();
         own::adopt_orphans()?;
         let rescued = rescue(dir)?;
         let table = Table::create(dir, params.capacity)?;
         // Before the guardian is forked: it goes where we go.
-        let tree = Tree::grow(means, &table, cpus.len())?;
+        let tree = Tree::grow(means, &table, cpus.len(), asked)?;
+        let starts_on = leaves::not_all(asked);
         let mut reactor = Reactor::new()?;
         if params.cpus.is_some() && cpus.len() == 1 {
             // A CPU clock is exact on the CPU where its process runs: read it there.
@@ -299,7 +308,8 @@ impl LinuxHost {
             cpu_before,
             tally: Tally::default(),
             rescued,
-            notices: Notices::new(leaves::stay_in_memory(tree.as_ref())),
+            notices: Notices::new(leaves::warnings(tree.as_ref(), starts_on)),
+            starts_on,
             tree,
             counters: !counted && perf::is_allowed() && perf::TreeCounter::check().is_ok(),
             descent: if perf::is_allowed() && !counted { Descent::open() } else { Descent::default() },

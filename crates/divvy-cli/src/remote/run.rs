@@ -81,10 +81,13 @@ fn resume_for(signal: Signal, args: &RunArgs, client: &mut ClientName) {
     }
 }
 
-/// The CPUs that we have to keep to by ourselves: where divvyd, whom they are not to be told then, has no cpusets.
+/// The CPUs that we have to keep to by ourselves: where divvyd, whom they are not to be told then, has no cpusets. All that are
+/// divided, where none were asked for.
 fn own_cpus(args: &RunArgs, new: &mut NewClient) -> Result<Option<CpuMask>, Failure> {
-    let (Some(mask), Some(list)) = (new.bounds.cpus, &args.terms.cpus) else { return Ok(None) };
     let divvyd = args.which.ask(Api::status)?;
+    let Some((mask, list)) = new.bounds.cpus.zip(args.terms.cpus.as_ref()) else {
+        return cpus::to_start_on(&divvyd.backend);
+    };
     cpus::check(&format!("--cpus {list}"), &mask, Keeper::Starter, &divvyd.cpus, &divvyd.backend.used)?;
     Ok(if divvyd.backend.keeps_cpus { None } else { new.bounds.cpus.take() })
 }

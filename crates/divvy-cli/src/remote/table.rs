@@ -325,7 +325,7 @@ impl Row<'_> {
 /// What divides, and of which rights nothing gives effect; with every column, also how much all clients wait. The default,
 /// signals, is told of only there.
 pub(super) fn enforced(status: &Status, wide: bool) -> Vec<String> {
-    let BackendInfo { asked, used, why, enforced, keeps_cpus: _ } = &status.backend;
+    let BackendInfo { asked, used, why, enforced, keeps_cpus: _, starts_on: _ } = &status.backend;
     let mut lines = Vec::new();
     if used.is_empty() {
         return lines; // An older divvyd.
@@ -398,6 +398,7 @@ mod tests {
                 why: "no cgroup".into(),
                 enforced,
                 keeps_cpus: false,
+                starts_on: None,
             };
             let status = Status { backend, ..status() };
             (super::enforced(&status, false), super::enforced(&status, true))

@@ -64,7 +64,8 @@ pub(crate) fn run(args: Box<ShareArgs>) -> Result<Code, Failure> {
         task.cpus.as_ref().map(check).transpose()?;
     }
     if !status.is_some_and(|status| status.backend.keeps_cpus) {
-        tasks.iter_mut().for_each(tasks::Task::keep_by_itself);
+        let divided = status.map(|status| crate::cpus::to_start_on(&status.backend)).transpose()?.flatten();
+        tasks.iter_mut().for_each(|task| task.keep_by_itself(divided));
     }
     if args.json || args.tag {
         // All would be lost at the end, or as it comes.

@@ -55,10 +55,11 @@ pub(crate) struct Command {
 }
 
 impl Task {
-    /// A command is started on its CPUs, as taskset does: nobody else will keep it to them.
-    pub(crate) fn keep_by_itself(&mut self) {
+    /// A command is started on its CPUs, or those `divided` if it has none of its own, as taskset does: nobody else will keep it to
+    /// them.
+    pub(crate) fn keep_by_itself(&mut self, divided: Option<CpuMask>) {
         if let What::Command(command) = &mut self.what {
-            command.cpus = self.cpus;
+            command.cpus = self.cpus.or(divided);
         }
     }
 

@@ -450,8 +450,9 @@ impl Scheduler {
 
     /// The back end that is used now.
     pub(super) fn backend(&self) -> BackendInfo {
-        let info =
-            BackendInfo { keeps_cpus: self.engine.host().keeps_cpus(), ..self.settings.backend.clone() };
+        let host = self.engine.host();
+        let (keeps_cpus, starts_on) = (host.keeps_cpus(), host.starts_on());
+        let info = BackendInfo { keeps_cpus, starts_on, ..self.settings.backend.clone() };
         match self.kernel.as_ref().and_then(Keeper::ended) {
             Some(why) => {
                 BackendInfo { used: "cgroup".to_owned(), why: format!("divvy-scx has ended: {why}"), ..info }

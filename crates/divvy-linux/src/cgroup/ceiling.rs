@@ -93,6 +93,22 @@ impl Tree {
         Ok(self.write(&leaf.dir.join(CPUSET_CPUS.name()), &text)?)
     }
 
+    /// Keeps all leaves together to the CPUs that are divided, where they could use others.
+    pub(super) fn keep_all(&self) -> crate::Result<()> {
+        let Some(divided) = self.divided else { return Ok(()) };
+        match self.read(&self.root, &CPUSET_EFFECTIVE) {
+            Some(all) if !all.is_within(&divided) => {
+                self.write(&self.root.join(CPUSET_CPUS.name()), &divided.spell())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Why leaves may use other CPUs than those that are divided; `None` where they may not.
+    pub(crate) fn not_kept_to_divided(&self) -> Option<&str> {
+        self.offers.missing(Controller::Cpuset)
+    }
+
     /// Bounds what each disk does, or none: where one takes no bound, that is not kept on each.
     pub(super) fn bound_disks(
         &self,

@@ -27,7 +27,7 @@ use super::upkeep::Upkeep;
 use super::users::{Due, Stale, UserCgroup};
 use super::weights::Off;
 use crate::guard::{Table, TreeCells};
-use crate::{Error, Pid, Result, StartTime};
+use crate::{CpuMask, Error, Pid, Result, StartTime};
 
 /// What a tree is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +84,8 @@ pub(crate) struct Tree {
     pub(super) disks_came: bool,
     /// For how many CPUs it was made.
     pub(super) cpus: usize,
+    /// The CPUs that are divided, where that was said.
+    pub(super) divided: Option<CpuMask>,
     pub(super) upkeep: Upkeep,
     /// The tree that freezes, where that is in another hierarchy: each leaf has one there, too.
     second: Option<Box<Tree>>,
@@ -101,11 +103,12 @@ pub(super) fn failed(operation: &'static str, path: &Path, cause: Errno) -> Erro
 }
 
 impl Tree {
-    /// The tree for `means`, noted in the owner's table and then made; `None` where none is needed.
+    /// The tree for `means`, noted in the owner's table and then made; `None` where none is needed. Clients are due what `cpus`
+    /// CPUs are, and where rights are kept they run on those `divided`, if the kernel has cpusets for that.
     ///
     /// # Errors
     /// As [`Tree::make`]; nothing is left then.
-    pub(crate) fn grow(means: Means, table: &Table, cpus: usize) -> Result<Option<Self>> {
+    pub(crate) fn grow(means: Means, table: &Table, cpus: usize, divided: CpuMask) -> Result<Option<Self>> {
         let mut apart = None;
         let (ground, purpose) = match means {
             Means::Signals => return Ok(None),
@@ -124,6 +127,7 @@ impl Tree {
         let (pid, start) = table.owner_identity();
         let view = table.view();
         let mut tree = Self::plan(ground, purpose, pid, start);
+        tree.divided = Some(divided);
         tree.make_noted(view.tree(), cpus)?;
         if let Some((ground, purpose)) = apart {
             let mut second = Self::plan(ground, purpose, pid, start);
@@ -197,6 +201,7 @@ impl Tree {
             disks: Vec::new(),
             disks_came: false,
             cpus: 1,
+            divided: None,
             upkeep: Upkeep::default(),
             second: None,
             migrator,
@@ -286,6 +291,8 @@ impl Tree {
         }
         let mut dirs = around.then_some(&self.ground.dir).into_iter().chain([&self.root]);
         let done = dirs.try_for_each(|dir| self.write(&dir.join("cgroup.subtree_control"), &text));
+        let done =
+            done.and_then(|()| if controller == Controller::Cpuset { self.keep_all() } else { Ok(()) });
         self.offers.became(controller, done);
     }
 

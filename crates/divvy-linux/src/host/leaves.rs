@@ -6,7 +6,7 @@ use super::{Client, LinuxHost, Warning};
 use crate::cgroup::{Ceilings, Check, Due, Enforced, Leaf, NotKept, Off, Tree, Urgency, Whose, WithLeaves};
 use crate::clients::ById;
 use crate::select::Selector;
-use crate::{Error, Pid, Result, own};
+use crate::{CpuMask, Error, Pid, Result, own};
 
 impl WithLeaves for ById<Client> {
     fn leaf(&mut self, client: usize) -> Option<&mut Option<Leaf>> {
@@ -16,11 +16,33 @@ impl WithLeaves for ById<Client> {
 
 /// Who divides memory is not to wait for its own: what others press out of it comes back as slowly as the disk is. What the
 /// user should know where that is refused.
-pub(super) fn stay_in_memory(tree: Option<&Tree>) -> Vec<Warning> {
+fn stay_in_memory(tree: Option<&Tree>) -> Option<Warning> {
     // An ordinary user may lock next to nothing, and is not warned of what cannot be helped.
     let ours = tree.filter(|tree| tree.keeps_memory() && rustix::process::geteuid().is_root());
     let refused = ours.and_then(|_| own::stay_in_memory().err());
-    refused.into_iter().map(|e| Warning { client: None, text: e.to_string() }).collect()
+    refused.map(|e| Warning { client: None, text: e.to_string() })
+}
+
+/// `divided`, where those are not all CPUs that the machine has: whoever starts a client keeps it to these.
+pub(super) fn not_all(divided: CpuMask) -> Option<CpuMask> {
+    let all = CpuMask::online().unwrap_or_default();
+    (!all.is_within(&divided)).then_some(divided)
+}
+
+/// Where the kernel divides each CPU by itself, whoever runs on another than those `divided` is divided with nobody.
+fn keep_to_divided(tree: Option<&Tree>, divided: Option<CpuMask>) -> Option<Warning> {
+    let (tree, divided) = (tree.filter(|tree| tree.follows())?, divided?);
+    let why = tree.not_kept_to_divided()?;
+    let text = format!(
+        "of CPUs only {divided} are to be divided, and the kernel lets clients run on the others, too: {why}; what `divvy run` starts \
+         keeps to {divided}, what runs already does by `taskset -a -c -p {divided} PID`"
+    );
+    Some(Warning { client: None, text })
+}
+
+/// What is to be told of a tree that was just made.
+pub(super) fn warnings(tree: Option<&Tree>, divided: Option<CpuMask>) -> Vec<Warning> {
+    stay_in_memory(tree).into_iter().chain(keep_to_divided(tree, divided)).collect()
 }
 
 impl LinuxHost {
@@ -209,6 +231,14 @@ impl LinuxHost {
     #[must_use]
     pub fn keeps_cpus(&self) -> bool {
         self.tree.as_ref().is_some_and(Tree::keeps_cpus)
+    }
+
+    /// The CPUs that whoever starts a client has to keep it to: those that are divided, where the machine has more and no cpuset keeps
+    /// clients to them.
+    #[must_use]
+    pub fn starts_on(&self) -> Option<CpuMask> {
+        let kept = self.tree.as_ref().is_some_and(|tree| tree.not_kept_to_divided().is_none());
+        self.starts_on.filter(|_| !kept)
     }
 
     /// Has the kernel bound what a client has of memory and disks, and which CPUs, where that is another bound than `before`.

@@ -104,6 +104,50 @@ fn clients_are_kept_to_cpus_and_given_all_back() {
     eventually("the controller to be off", || (!on().contains("cpuset")).then_some(()));
 }
 
+/// Clients are on the CPUs that are divided, and so with each other: beside each other on two they would have half of the machine each.
+#[test]
+#[ignore = "runs in the test machine: cargo xtask vm test"]
+fn clients_are_where_cpus_are_divided() {
+    check_inside();
+    let spin = ["sh", "-c", SPIN];
+    let (first, second) = (Program::start(&spin), Program::start(&spin));
+    let mut daemon = Daemon::user("own", &["--backend", "cgroup", "--cpus", "1"]);
+    attach(&daemon, &first, &["--name", "first"]);
+    attach(&daemon, &second, &["--name", "second", "-s", "3"]);
+    assert_eq!([first.cpus(), second.cpus()], ["1", "1"]);
+    eventually("the weights", || {
+        let weights: Vec<u64> = leaves().iter().map(|leaf| leaf.get(&CPU_WEIGHT).expect("there")).collect();
+        (weights[1] / weights[0] >= 3).then_some(())
+    });
+    sleep(500);
+    let used = used(&leaves());
+    let part = used[0] as f64 / (used[0] + used[1]) as f64;
+    assert!((part / 0.25 - 1.0).abs() < MAX_ERROR, "{used:?}");
+    // One that is given them all back has those that are divided; nobody can be sent elsewhere.
+    let list = "grep Cpus_allowed_list /proc/self/status";
+    assert_eq!(check_success(&mut daemon.divvy(&["run", "sh", "-c", list])), "Cpus_allowed_list:\t1\n");
+    check_success(&mut daemon.divvy(&["set", "first", "--cpus", "1"]));
+    check_success(&mut daemon.divvy(&["set", "first", "--cpus", "all"]));
+    let done = output(&mut daemon.divvy(&["set", "first", "--cpus", "0"]));
+    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    assert_eq!(first.cpus(), "1");
+    // Switched off and on underneath, they are there again.
+    let tree = trees().pop_first().expect("one");
+    fs::write(tree.join("cgroup.subtree_control"), "-cpuset").expect("root may");
+    eventually("the first to be sent back", || {
+        let told = output(&mut daemon.divvy(&["set", "first", "--limit", "memory:512M"]));
+        (told.status.success() && first.cpus() == "1").then_some(())
+    });
+    daemon.stop();
+    assert_eq!([first.cpus(), second.cpus()], ["0-1", "0-1"]);
+    // By signals whoever starts a client keeps it there.
+    let mut daemon = Daemon::user("own", &["--backend", "signals", "--cpus", "1"]);
+    assert_eq!(check_success(&mut daemon.divvy(&["run", "sh", "-c", list])), "Cpus_allowed_list:\t1\n");
+    let said = check_success(&mut daemon.divvy(&["share", "--group", "tasks", &format!("1:{list}")]));
+    assert!(said.contains("Cpus_allowed_list:\t1\n"), "{said}");
+    daemon.stop();
+}
+
 /// A rule keeps whoever it is about to CPUs, as long as its file says so.
 #[test]
 #[ignore = "runs in the test machine: cargo xtask vm test"]

@@ -368,6 +368,31 @@ fn a_client_is_kept_to_cpus_and_given_all_back() {
 }
 
 #[test]
+fn all_clients_are_kept_to_what_is_divided() {
+    let on = [("cgroup.controllers", "cpuset cpu io memory\n")];
+    let said = |divided: Option<&str>, effective: &str, is_old: bool| {
+        let fixture = Rc::new(Fixture::new(FILES));
+        fixture.is_old.set(is_old);
+        let mut tree = tree(&fixture, &on);
+        tree.divided = divided.map(|list| list.parse().expect("CPUs"));
+        tree.make(1).expect("nothing is refused");
+        std::fs::write(fixture.path("own/divvy-7-9/cpuset.cpus.effective"), effective).expect("a file");
+        std::fs::write(fixture.path("own/divvy-7-9/cpuset.cpus"), "\n").expect("a file");
+        written(&fixture);
+        // As after somebody has switched it off.
+        tree.put_on(Controller::Cpuset);
+        let wrote = written(&fixture).into_iter().find(|line| line.starts_with("T/cpuset.cpus="));
+        (wrote, tree.not_kept_to_divided().is_some())
+    };
+    let wrote = |text: &str| Some(text.to_owned());
+    assert_eq!(said(Some("0,2"), "0-3\n", false), (wrote("T/cpuset.cpus=0,2"), false));
+    assert_eq!(said(Some("0-3"), "0-3\n", false), (None, false), "there are no others");
+    assert_eq!(said(Some("0-3"), "0-2\n", false), (None, false), "one is off");
+    assert_eq!(said(None, "0-3\n", false), (None, false), "all are divided");
+    assert_eq!(said(Some("0"), "0-3\n", true), (None, true), "they would forget what taskset has said");
+}
+
+#[test]
 fn bytes_are_reserved_beside_parts() {
     // 950 MiB can be kept: half of that, and 10 MiB.
     let both = Rights { memory_reserved: HALF, memory_bytes: 10 * MIB, ..Rights::default() };
