@@ -10,6 +10,7 @@ pub mod launch;
 pub mod limit;
 pub mod market;
 pub mod names;
+pub mod nearest;
 pub mod place;
 pub mod rules;
 pub mod runs;

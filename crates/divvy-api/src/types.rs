@@ -84,6 +84,9 @@ pub struct PolicyInForce {
     pub is_default: bool,
     /// It was changed, made or removed since it was last read: that holds from a reload on.
     pub changed: bool,
+    /// It was removed since: a reload, or the next start, goes by the defaults, or is refused where `--policy-file` named it.
+    #[serde(default)]
+    pub gone: bool,
     /// What its `[scheduler]` or `[presence]` says is not what divvyd was started with: that holds from the next start on.
     #[serde(default)]
     pub from_next_start: bool,

@@ -1,18 +1,6 @@
 //! What was meant by a word that was misspelt.
 
-/// `; did you mean 'exact'?`, where a known word is so like `word` that no more than a third of its letters (at least one)
-/// were mistaken; else nothing.
-pub(crate) fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    let mistakes = known.into_iter().filter_map(|known| {
-        let letters = word.chars().count().max(known.chars().count());
-        let mistakes = strsim::osa_distance(word, known);
-        (mistakes <= letters.div_ceil(3)).then_some((mistakes, known))
-    });
-    // Of two that are as alike, the first.
-    mistakes
-        .min_by_key(|&(mistakes, _)| mistakes)
-        .map_or_else(String::new, |(_, known)| format!("; did you mean '{known}'?"))
-}
+pub(crate) use divvy_api::nearest::hint;
 
 /// What a selector can be.
 const SELECTORS: [&str; 9] =
@@ -34,26 +22,6 @@ mod tests {
             [("usr:root", "; did you mean 'user'?"), ("user:nobody-there", ""), ("tree", "")]
         {
             assert_eq!(selector_hint(selector), meant, "{selector}");
-        }
-    }
-
-    #[test]
-    fn a_misspelt_name_finds_its_own() {
-        let known = ["exact", "alps", "alps-basic", "rate", "vtrr", "wfq", "wf2q", "lottery", "fcfs"];
-        for (word, meant) in [
-            ("exakt", "exact"),
-            ("vrtt", "vtrr"),
-            ("lotery", "lottery"),
-            ("alp", "alps"),
-            ("alps-bsic", "alps-basic"),
-            ("Exact", "exact"),
-            ("wf2", "wfq"),
-            ("cfs", "fcfs"),
-        ] {
-            assert_eq!(hint(word, known), format!("; did you mean '{meant}'?"), "{word}");
-        }
-        for word in ["", "fair", "cfs2000", "x"] {
-            assert_eq!(hint(word, known), "", "{word}");
         }
     }
 }

@@ -291,7 +291,7 @@ fn cgroup_delegation(survey: &Survey) -> Finding {
         ),
         Err(why) => finding(
             what,
-            Status::Missing,
+            Status::Limited,
             format!("no cgroup is ours to change ({})", reason(why)),
             Some(
                 "not needed for --backend signals; for the freezer: systemd-run --user --scope -p Delegate=yes",

@@ -12,10 +12,19 @@ use crate::remote::which::{Ask, System};
 /// The largest amount of a ticket.
 const AMOUNT_MAX: u64 = u32::MAX as u64;
 
+/// The largest bound on the amounts of many, which the policy file takes too.
+const BOUND_MAX: u64 = i64::MAX as u64;
+
 /// An amount of tickets.
 fn amount(text: &str) -> Result<u64, String> {
     let said = || format!("an amount is a whole number from 1 to {AMOUNT_MAX}");
     text.parse().ok().filter(|n| (1..=AMOUNT_MAX).contains(n)).ok_or_else(said)
+}
+
+/// What many tickets may come to.
+fn most(text: &str) -> Result<u64, String> {
+    let said = || format!("a bound is a whole number from 1 to {BOUND_MAX}");
+    text.parse().ok().filter(|n| (1..=BOUND_MAX).contains(n)).ok_or_else(said)
 }
 
 /// From where on the audit log is told.
@@ -53,7 +62,7 @@ fn bound(text: &str) -> Result<(Resource, Option<u64>), String> {
     let bound = match number {
         "none" => None,
         "0" => return Err(format!("a bound is 1 or more; {of}:none lets the user issue none")),
-        number => Some(amount(number)?),
+        number => Some(most(number)?),
     };
     Ok((resource(of)?, bound))
 }

@@ -116,7 +116,7 @@ fn destroy(args: &DestroyArgs) -> Result<Code, Failure> {
         |currency| api.destroy_currency(currency).map_err(refused),
         |was| if args.ask.json { Ok(()) } else { shown(was, ended) },
     )?;
-    warn_of_lost_rights(&before, &api.currencies().unwrap_or_default());
+    warn_of_lost_rights(&before, &api.currencies().unwrap_or_default(), None);
     if args.ask.json {
         print(json_of(&args.currencies, &all)?)?;
     }
@@ -130,8 +130,8 @@ fn rights(all: &[Currency]) -> BTreeSet<(&str, Resource)> {
     each.filter(|(_, of)| of.requested > 0.0).map(|(name, of)| (name, of.resource)).collect()
 }
 
-/// Says which clients have no right to a resource any more, to whoever has just taken tickets.
-fn warn_of_lost_rights(before: &[Currency], now: &[Currency]) {
+/// Says which clients have no right to a resource any more, to whoever has just taken tickets, or reserved all for one (`reserved`).
+fn warn_of_lost_rights(before: &[Currency], now: &[Currency], reserved: Option<&str>) {
     let (had, have) = (rights(before), rights(now));
     for resource in Resource::ALL {
         let is_lost = |c: &&Currency| {
@@ -141,12 +141,18 @@ fn warn_of_lost_rights(before: &[Currency], now: &[Currency]) {
         let lost: Vec<&str> = now.iter().filter(is_lost).map(|c| c.name.as_str()).collect();
         let Some(first) = lost.first() else { continue };
         let has = if lost.len() == 1 { "has" } else { "have" };
-        tell(format_args!(
-            "divvy: warning: {} {has} no right to {resource} any more, and nothing while others compete: divvy fund {} AMOUNT \
-             --from CURRENCY --resource {resource}",
-            lost.join(", "),
-            word(first)
-        ));
+        let lost = lost.join(", ");
+        tell(match reserved {
+            None => format!(
+                "divvy: warning: {lost} {has} no right to {resource} any more, and nothing while others compete: divvy fund {} AMOUNT \
+                 --from CURRENCY --resource {resource}",
+                word(first)
+            ),
+            Some(ticket) => format!(
+                "divvy: warning: all {resource} is reserved, and {lost} {has} nothing while the holder of ticket {ticket} competes: to take it \
+                 back, divvy unfund {ticket}"
+            ),
+        });
     }
 }
 
@@ -213,8 +219,11 @@ pub(crate) fn fund(args: &FundArgs, kind: Kind) -> Result<Code, Failure> {
         kind,
     };
     let api = args.ask.of.api()?;
+    let rights = || if kind == Kind::Hard { api.currencies().unwrap_or_default() } else { Vec::new() };
+    let before = rights();
     let made = api.create_ticket(&new).map_err(refused)?;
     warn_of_no_effect(&api, &[args.resource]);
+    warn_of_lost_rights(&before, &rights(), Some(&made.result.id));
     told(&made, args.ask.json, |t| {
         let worth = if t.active {
             format!("worth {} base tickets now", explain::number(&t.value))
@@ -250,7 +259,7 @@ pub(crate) fn unfund(args: &UnfundArgs) -> Result<Code, Failure> {
         }
         taken => taken?,
     };
-    warn_of_lost_rights(&before, &api.currencies().unwrap_or_default());
+    warn_of_lost_rights(&before, &api.currencies().unwrap_or_default(), None);
     if args.ask.json {
         print(pretty(&all)?)?;
     }
@@ -423,7 +432,7 @@ pub(crate) fn nice(args: &NiceArgs) -> Result<Code, Failure> {
     told(&made, args.ask.json, |c| {
         let from = c.niced_from.as_deref().unwrap_or("its currency");
         format!(
-            "{}: backed by {} now, which has {} of {from}'s {} base tickets; they go back when it ends, and `divvy nice {} N` gives it others",
+            "{}: backed by {} now, which has {} of {from}'s {} base tickets; they go back when it ends, what it starts with `divvy run` is paid by them too, and `divvy nice {} N` gives it others",
             args.client,
             c.name,
             args.amount,
@@ -450,6 +459,12 @@ fn set_bound(args: &BoundArgs) -> Result<Code, Failure> {
         print(pretty(&json!({ "user": args.user, "resource": resource, "bound": bound }))?)?;
     } else {
         print(bound_words(&args.user, resource, bound, has))?;
+        if args.user.parse().is_ok_and(|uid| divvy_linux::user_name(uid).is_none()) {
+            print(format!(
+                "{}: there is no such account here; it holds for whoever runs under that number",
+                args.user
+            ))?;
+        }
     }
     Ok(Code::Done)
 }

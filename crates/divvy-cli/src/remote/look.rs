@@ -76,8 +76,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Code, Failure> {
         let columns = Width::of_output(false).columns();
         findings.iter().flat_map(|f| lines(f, columns)).try_for_each(print)?;
     }
-    let missing =
-        findings.iter().any(|f| f.status == FindingStatus::Missing && f.what != "cgroup delegation");
+    let missing = findings.iter().any(|f| f.status == FindingStatus::Missing);
     Ok(if missing { Code::Failed } else { Code::Done })
 }
 
@@ -126,6 +125,12 @@ fn who_answers(choice: &Choice) -> Vec<Finding> {
                 (FindingStatus::Good, found, None)
             }
         },
+        (_, Err(ApiError::NoSystem(path))) => {
+            let found = format!("the system's does not run: nobody listens at {}", path.display());
+            let fix = "its administrator starts it (divvyd --system), and --own asks your own; who is still suspended then runs again by \
+                       `divvy rescue`, as root";
+            (FindingStatus::Limited, found, Some(fix.to_owned()))
+        }
         (_, Err(e)) => (FindingStatus::Limited, e.to_string(), Some("--own asks your own divvyd".to_owned())),
     };
     let mut findings = vec![Finding { what: "divvyd".to_owned(), found, status, fix }];
@@ -142,10 +147,14 @@ fn who_answers(choice: &Choice) -> Vec<Finding> {
 
 /// Whether what the system's policy file says holds.
 fn policy_in_force(file: &PolicyInForce) -> Finding {
-    let PolicyInForce { path, is_default, changed, from_next_start, refused } = file;
+    let PolicyInForce { path, is_default, changed, gone, from_next_start, refused } = file;
     let held = if *is_default { "the defaults hold" } else { "what it said before holds" };
     let after = |then: &str| Some(format!("{then}`systemctl reload divvyd`, or SIGHUP to divvyd"));
     let (status, found, fix) = match (changed, refused) {
+        (true, _) if *gone && !is_default => {
+            let fix = "put it back: a reload and the next start go by the defaults, or, where --policy-file named it, are refused";
+            (FindingStatus::Limited, format!("{path} is gone: {held}"), Some(fix.to_owned()))
+        }
         (true, _) => {
             (FindingStatus::Limited, format!("{path} has changed since it was read: {held}"), after(""))
         }
@@ -198,6 +207,13 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("`systemctl reload divvyd`"), "{said}");
+        let gone = PolicyInForce { changed: true, gone: true, ..file.clone() };
+        let said = told(&gone);
+        assert!(
+            said.starts_with("limited /etc/divvy/divvyd.toml is gone: what it said before holds "),
+            "{said}"
+        );
+        assert!(said.contains("put it back"), "{said}");
         let later = PolicyInForce { from_next_start: true, ..file.clone() };
         let said = told(&later);
         assert!(

@@ -536,8 +536,7 @@ fn a_reload_loses_nothing_and_a_bad_policy_changes_nothing() {
     let status = || serde_json::from_str::<Value>(&system.ask("GET", "/v1/status", "").body).unwrap();
     let in_force = || status()["policy_file"].clone();
     let path = sandbox.path("divvyd.toml").display().to_string();
-    let read =
-        serde_json::json!({ "path": path, "is_default": false, "changed": false, "from_next_start": false });
+    let read = serde_json::json!({ "path": path, "is_default": false, "changed": false, "gone": false, "from_next_start": false });
     eventually("the file in the status", || (in_force() == read).then_some(()));
     for (policy, words) in [
         ("[limits]\nclients = many\n", "the old one stays"),
@@ -556,7 +555,8 @@ fn a_reload_loses_nothing_and_a_bad_policy_changes_nothing() {
     assert!(refused.contains("this machine has no CPU 1000"), "{refused}");
     assert_eq!(in_force()["from_next_start"], true, "the quantum of before");
     std::fs::remove_file(sandbox.path("divvyd.toml")).unwrap();
-    assert_eq!(in_force()["changed"], true);
+    let told = in_force();
+    assert_eq!([&told["changed"], &told["gone"]], [true, true]);
     system.signal(Signal::HUP);
     eventually("a word about the file", || {
         (system.log().matches("the old one stays").count() == 4).then_some(())

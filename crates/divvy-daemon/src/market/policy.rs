@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use divvy_engine::policies::GateSpec;
 use divvy_linux::CpuMask;
-use divvy_market::Amount;
+use divvy_market::{Amount, Resource};
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -267,6 +267,25 @@ impl Policy {
         numbered.filter(|(table, _, uid)| has(table, *uid)).collect()
     }
 
+    /// Bounds no larger than what the policy gives to the same user anyway, who can issue nothing by them then: whose, of what, the bound,
+    /// and what is given. A bound of 0 says just that.
+    pub(crate) fn idle_bounds(
+        &self,
+        number: impl Fn(&str) -> Option<u32>,
+    ) -> Vec<(&str, Resource, u64, u64)> {
+        let of_user = |(name, bounds): (&'_ String, &Bounds)| {
+            let uid = name.parse().ok().or_else(|| number(name)).unwrap_or(u32::MAX);
+            let given = self.user(uid, Some(name)).base.map(Amount::get);
+            let each = Resource::ALL.into_iter().zip(bounds.all()).zip(given);
+            each.filter_map(|((resource, bound), given)| Some((resource, bound?, given))).collect::<Vec<_>>()
+        };
+        let all = self
+            .bounds
+            .iter()
+            .flat_map(|of| of_user(of).into_iter().map(|(r, b, g)| (of.0.as_str(), r, b, g)));
+        all.filter(|&(_, _, bound, given)| bound > 0 && bound <= given).collect()
+    }
+
     /// The users whom the policy names and who are not `known` by name, each with the table that names them.
     pub(crate) fn strangers(&self, known: impl Fn(&str) -> bool) -> Vec<(&'static str, &str)> {
         let users = self.users.keys().filter(|name| *name != EVERYBODY).map(|name| ("users", name));
@@ -405,7 +424,6 @@ mod idle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use divvy_market::Resource;
 
     fn amounts(user: UserPolicy) -> [u64; 3] {
         user.base.map(Amount::get)
@@ -605,6 +623,15 @@ mod tests {
         };
         assert_eq!(policy.twice(number), [("users", "alice", 7)]);
         assert_eq!(policy.user(7, Some("alice")).base[0].get(), 2, "the name holds");
+    }
+
+    #[test]
+    fn a_bound_that_allows_nothing_is_told_of() {
+        let text = "[users.alice]\ncpu = 500\n[users.default]\nmemory = 7\n[bounds.alice]\ncpu = 500\nmemory = 8\n[bounds.8]\ndisk = 999\n\
+                    [bounds.carol]\ncpu = 0\n[bounds.dave]\ncpu = 1001";
+        let policy = Policy::parse(text).unwrap();
+        let idle = policy.idle_bounds(|_| None);
+        assert_eq!(idle, [("8", Resource::Disk, 999, 1000), ("alice", Resource::Cpu, 500, 500)]);
     }
 
     #[test]

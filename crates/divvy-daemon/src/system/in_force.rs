@@ -48,7 +48,8 @@ impl InForce {
         let now = self.modified();
         let State { is_there, modified, from_next_start, refused } = self.lock().clone();
         let path = self.path.display().to_string();
-        PolicyInForce { path, is_default: !is_there, changed: now != modified, from_next_start, refused }
+        let (changed, gone) = (now != modified, now.is_none() && modified.is_some());
+        PolicyInForce { path, is_default: !is_there, changed, gone, from_next_start, refused }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -84,6 +85,7 @@ mod tests {
         let path = dir.path().join("divvyd.toml");
         let told = |file: &InForce| {
             let told = file.told();
+            assert_eq!(told.gone, std::fs::metadata(&path).is_err() && told.changed);
             (told.is_default, told.changed, told.refused)
         };
         let file = InForce::new(path.clone());

@@ -176,6 +176,13 @@ impl Follower {
                 "[{table}]: the user is there by name and by number; what is said by name holds"
             );
         }
+        for (name, resource, bound, given) in policy.idle_bounds(user_id) {
+            tracing::warn!(
+                name,
+                "[bounds]: {resource} = {bound} is no more than the {given} base tickets that the user is given, which count: nothing can be \
+                 issued by it"
+            );
+        }
         let number = |name: &String, look: fn(&str) -> Option<u32>| look(name).or_else(|| name.parse().ok());
         let group = |name: &String| {
             let id = number(name, group_id);

@@ -120,7 +120,10 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
     let (settings, means, kernel) = settings(&policy, overrides)?;
     let cpus = overrides.cpus.or(policy.scheduler.cpus);
     if let Some(cpus) = &cpus {
-        let of = if overrides.cpus.is_some() { "--cpus" } else { "[scheduler] cpus" };
+        let of = match overrides.cpus {
+            Some(_) => "--cpus".to_owned(),
+            None => format!("policy {}: [scheduler] cpus", file.path.display()),
+        };
         check_cpus(cpus).map_err(|e| Failure::usage(format!("{of}: {e}")))?;
     }
     let place = SystemPlace::open_or_create(&args.run_dir, &args.state_dir).map_err(|e| match e {

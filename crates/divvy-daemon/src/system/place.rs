@@ -73,9 +73,16 @@ impl SystemPlace {
     /// # Errors
     /// [`SystemPlaceError`] names what is wrong with one of them and the fix, or says that another divvyd serves there.
     pub(crate) fn open_or_create(run: &Path, state: &Path) -> Result<Self, SystemPlaceError> {
-        let (run, state) = (open(run, &RUN)?, open(state, &STATE)?);
-        let locks = [lock(&run)?, lock(&state)?];
-        Ok(Self { run, state, _locks: locks })
+        let is_new = std::fs::symlink_metadata(run).is_err();
+        let run_dir = open(run, &RUN)?;
+        let state = open(state, &STATE).inspect_err(|_| {
+            if is_new {
+                // Empty, and ours: nothing is left of what was refused.
+                let _ = std::fs::remove_dir(run);
+            }
+        })?;
+        let locks = [lock(&run_dir)?, lock(&state)?];
+        Ok(Self { run: run_dir, state, _locks: locks })
     }
 
     pub(crate) fn run_dir(&self) -> &RuntimeDir {

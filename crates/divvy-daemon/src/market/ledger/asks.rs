@@ -273,11 +273,28 @@ impl Work<'_> {
         let (a_gives, b_gives) = (side(new.a_gives)?, side(new.b_gives)?);
         let (a, b) = (self.find(&new.a)?, self.find(&new.b)?);
         self.check_limit(Limited::Tickets)?;
-        let made = self.op(Op::Exchange { a, a_gives, b, b_gives })?;
+        let made = self.trade(Op::Exchange { a, a_gives, b, b_gives }, &[(a, a_gives), (b, b_gives)])?;
         let Made::Exchange { exchange, .. } = made else { return Err(unexpected()) };
         self.charge(Charge::Exchange(exchange));
         let view = self.exchange(exchange)?;
         Ok(Said::Exchange(self.changed(view)))
+    }
+
+    /// As [`Work::op`], where whoever of `gives` has too little is told how much it has.
+    fn trade(&mut self, op: Op, gives: &[(CurrencyId, Side)]) -> Result<Made, Refusal> {
+        self.try_op(op).map_err(|refusal| {
+            let said = self.in_words(refusal);
+            let divvy_market::Refusal::NotEnough(id) = refusal else { return said };
+            let Some((_, side)) = gives.iter().find(|(party, _)| *party == id) else { return said };
+            let has =
+                self.ledger.market.value(id, side.resource).ok().and_then(|value| value.floor()).unwrap_or(0);
+            let (resource, amount) = (side.resource, side.amount);
+            let text = format!(
+                "{}: of {resource} it has {has}, in base tickets, and would give {amount}",
+                said.message
+            );
+            Refusal { message: text, ..said }
+        })
     }
 
     fn cancel_exchange(&mut self, id: u64) -> Result<Said, Refusal> {
@@ -294,7 +311,8 @@ impl Work<'_> {
         let now = Moment(self.at_ns);
         // One that ends after the end of time waits for ever.
         let until = new.wait_ns.map(|wait| Moment(self.at_ns.saturating_add(wait)));
-        let offered = match self.op(Op::Offer { party, gives, wants, now, until })? {
+        let offer = Op::Offer { party, gives, wants, now, until };
+        let offered = match self.trade(offer, &[(party, gives)])? {
             Made::Exchange { exchange, .. } => {
                 self.charge(Charge::Exchange(exchange));
                 Offered { exchange: Some(self.exchange(exchange)?), offer: None, conflicts: Vec::new() }

@@ -10,6 +10,7 @@ use crate::market::names::Names;
 use crate::market::policy::EVERYTHING;
 use crate::message::Refusal;
 use divvy_api::market::CURRENCY_NAME_MAX;
+use divvy_api::nearest;
 use divvy_api::types::ErrorCode;
 
 /// Before the number of a user, where the user's own currency is meant and there is no account that would name it. A
@@ -58,7 +59,9 @@ impl Work<'_> {
     pub(super) fn look_up(&self, word: &str) -> Result<Found, Refusal> {
         let none = || {
             let text = format!("no currency or client is called '{}'", brief(word));
-            Refusal::new(ErrorCode::NoSuchCurrency, text, "see `divvy currency ls`")
+            let known = self.names_known();
+            let hint = nearest::hint(word, known.iter().map(String::as_str));
+            Refusal::new(ErrorCode::NoSuchCurrency, text, format!("see `divvy currency ls`{hint}"))
         };
         let found = if word == "base" {
             Some(self.ledger.market.base())
@@ -76,6 +79,14 @@ impl Work<'_> {
             self.named(self.caller.uid, word)
         };
         found.map(Found::Currency).ok_or_else(none)
+    }
+
+    /// By what currencies and clients can be named: the caller's without the name of the user, too.
+    fn names_known(&self) -> Vec<String> {
+        let own = self.ledger.users.values().map(|user| self.name(user.currency));
+        let whole = self.ledger.named.keys().map(|&id| self.name(id));
+        let of_caller = self.ledger.named.values().filter(|named| named.uid == self.caller.uid);
+        of_caller.map(|named| named.name.clone()).chain(own).chain(whole).collect()
     }
 
     /// The user whose own currency `word` would name: by the account, or by number as [`Ledger::name_of`] writes it.

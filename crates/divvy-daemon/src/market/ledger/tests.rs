@@ -785,3 +785,32 @@ fn an_explanation_of_many_ways_comes_to_an_end() {
     }
     assert!((60..200).contains(&steps(&why.parts)), "{}", steps(&why.parts));
 }
+
+#[test]
+fn a_misspelt_name_and_too_much_of_a_trade_are_told_with_what_there_is() {
+    let mut bench = Bench::new("");
+    bench.admit(ALICE, "build", 1);
+    bench.admit(BOB, "test", 1);
+    let said = |refusal: Refusal| format!("{}; {}", refusal.message, refusal.fix);
+    for (word, meant) in [
+        ("biuld", "did you mean 'build'?"),
+        ("bob/tset", "did you mean 'bob/test'?"),
+        ("alise", "did you mean 'alice'?"),
+        ("elsewhere-else", ""),
+    ] {
+        let refused = said(bench.ask(ALICE, Ask::Currency(word.to_owned())).unwrap_err());
+        let begin = format!("no currency or client is called '{word}'; see `divvy currency ls`");
+        let rest = refused.strip_prefix(&begin).unwrap_or_else(|| panic!("{refused}"));
+        assert_eq!(rest.trim_start_matches("; "), meant);
+    }
+    // She alone is in her currency, and has what it has: 1000.
+    let offer = |n| NewOffer {
+        party: Some("build".to_owned()),
+        gives: Give { resource: Resource::Cpu, amount: n },
+        wants: Give { resource: Resource::Disk, amount: 1 },
+        wait_ns: None,
+    };
+    let refused = said(bench.ask(ALICE, Ask::CreateOffer(offer(1001))).unwrap_err());
+    assert!(refused.contains(": of cpu it has 1000, in base tickets, and would give 1001; "), "{refused}");
+    bench.ask(ALICE, Ask::CreateOffer(offer(1000))).unwrap();
+}
