@@ -287,6 +287,12 @@ fn a_nice_client_stays_small_and_every_value_is_explained() {
     let alice = fair.own(alice_uid());
     let said = fair.must(alice_uid(), "nice small 100");
     assert!(said.contains(&format!("has 100 of {alice}'s cpu base tickets")), "{said}");
+    let listed: Value = serde_json::from_str(&fair.must(alice_uid(), "ls --json")).unwrap();
+    let share = |name: &str| {
+        let mut clients = listed["clients"].as_array().unwrap().iter();
+        clients.find(|client| client["name"].as_str().unwrap().ends_with(name)).unwrap()["share"].clone()
+    };
+    assert_eq!([share("/big"), share("/small")], [1, 100], "tickets, as after a restart");
     let uids = [alice_uid(), alice_uid(), bob_uid()];
     let names = uids.iter().zip(["small", "big", "other"]).map(|(uid, name)| format!("{uid}/{name}"));
     let names: Vec<String> = names.collect();

@@ -15,14 +15,14 @@ use serde::Deserialize;
 
 use super::achieved;
 use super::message::{Ask, Handle, Said, Who};
-use crate::message::Refusal;
+use crate::message::{Command, Refusal};
 use crate::routes::{bad_request, key, parse};
 use divvy_api::client::encode;
 use divvy_api::market::{
     Bound, Currencies, CurrencyChange, NewCurrency, NewExchange, NewNice, NewOffer, NewTicket, TicketChange,
 };
 use divvy_api::site::{Orders, SiteTable};
-use divvy_api::types::ErrorCode;
+use divvy_api::types::{Change, ErrorCode};
 
 /// Where a site's table goes.
 pub(crate) const SITE_PATH: &str = "/v1/market/site";
@@ -235,7 +235,16 @@ async fn withdraw_offer(market: Market, path: Key) -> Asked {
 
 async fn nice(market: Market, body: Bytes) -> Result<Made, Refusal> {
     let new: NewNice = parse(&body)?;
-    market.make(Ask::Nice(new)).await
+    let (client, amount) = (new.client.clone(), new.amount);
+    let is_share = new.resource.is_none_or(|resource| resource == Resource::Cpu);
+    let (scheduler, who) = (market.scheduler.clone(), market.who.clone());
+    let made = market.make(Ask::Nice(new)).await?;
+    if let Some(scheduler) = scheduler.filter(|_| is_share) {
+        // Its ticket is another now, and that is what is shown as its share. One that the scheduler calls otherwise is as it was.
+        let change = Change { share: Some(amount), ..Change::default() };
+        let _ = scheduler.ask(Command::Change { key: client, change, who }).await;
+    }
+    Ok(made)
 }
 
 async fn set_bound(market: Market, path: Key, body: Bytes) -> Result<Json<Bound>, Refusal> {
