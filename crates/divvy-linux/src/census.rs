@@ -190,6 +190,11 @@ impl<W: World> Census<W> {
         }
     }
 
+    /// Whether anybody of that number is known.
+    pub fn knows(&self, pid: Pid) -> bool {
+        self.people.contains_key(&pid)
+    }
+
     /// `parent` was told to have made `child`, which is as its parent is until it is told to have changed.
     pub fn fork(&mut self, parent: Pid, child: Pid) {
         if let Some(&like) = self.people.get(&parent) {

@@ -29,9 +29,13 @@ impl Told {
         self.number += 1;
         match event {
             ProcessEvent::Fork { parent, child } => {
-                census.fork(parent, child);
                 self.children.push(child);
                 self.parents.insert(parent);
+                // It was found before this was heard, or has the number of one who has ended: like its parent it is in neither case.
+                if census.knows(child) {
+                    return self.note(child, Some(User::Anew));
+                }
+                census.fork(parent, child);
                 // Whose user has changed just before, and is not known yet, has made a child of that user's.
                 let user = self.look_at(parent).filter(|user| *user == User::Anew);
                 self.note(child, user);
@@ -109,6 +113,32 @@ mod tests {
             census.claim(pid(*n), std::slice::from_ref(&rule), &HashMap::new(), &Protection::none()).is_some()
         };
         [JOB, CHILD].into_iter().filter(is).collect()
+    }
+
+    /// Who was found by looking is who it is, though its birth is heard of later: it is not what its parent is.
+    #[test]
+    fn who_was_found_before_it_was_told_of_stays() {
+        let script = add(add(Script::default(), JOB, 1, 1000), CHILD, JOB, 1000);
+        let mut census = Census::new(script, pid(OWN));
+        census.scan(&mut 0).unwrap();
+        let rule = Rule {
+            client: ClientId(0),
+            selector: format!("pid:{CHILD}").parse().expect("a selector"),
+            start: Some(crate::StartTime(1000 + CHILD as u64)),
+            owner: None,
+        };
+        let is_client = |census: &Census<Script>| {
+            let (rules, owners) = (std::slice::from_ref(&rule), HashMap::new());
+            census.claim(pid(CHILD), rules, &owners, &Protection::none()).is_some()
+        };
+        assert!(is_client(&census));
+        let mut told = Told::default();
+        told.hear(ProcessEvent::Fork { parent: pid(JOB), child: pid(CHILD) }, &mut census);
+        for (pid, look) in told.changed() {
+            assert_eq!(*look, Some(User::Anew));
+            census.touch(*pid, User::Anew, &mut 0);
+        }
+        assert!(is_client(&census), "it began when it did, and not when its parent did");
     }
 
     /// As cron, su and runuser do: a child that is made at once is the new user's.
