@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::scope::{self, Lifetime};
-use super::survey::{FIX_OF_DAEMON, Ground, Hierarchy, Survey};
+use super::survey::{FIX, FIX_OF_DAEMON, Ground, Hierarchy, Survey};
 use super::weights::{DEVIATION_MAX_PPM, DEVIATION_WARN_PPM, Weights, scale};
 
 /// What a user can ask for.
@@ -345,13 +345,21 @@ fn best(wish: &Wish<'_>, survey: &Survey) -> Chosen {
             with_freezer(ground, why)
         }
         Err(why) if *why == no_weights => signals(why.clone()),
-        Err(why) => signals(format!("no weights: {no_weights}; no freezer: {why}")),
+        Err(why) => signals(with_one_fix(format!("no weights: {no_weights}; no freezer: {why}"))),
     }
+}
+
+/// What is wrong, and once, at the end, what helps against all of it.
+fn with_one_fix(text: String) -> String {
+    [FIX, FIX_OF_DAEMON].into_iter().fold(text, |text, fix| {
+        let fix = format!("; {fix}");
+        if text.matches(&fix).count() > 1 { text.replace(&fix, "") + &fix } else { text }
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Enable, FIX, Knob};
+    use super::super::{Enable, Knob};
     use super::*;
 
     fn ground(knob: Knob) -> Ground {
@@ -403,6 +411,12 @@ mod tests {
         check_auto(&las, &survey(true, true), freezer, &format!("/own is ours; no weights: {no}"));
         let both = format!("no weights: {no}; no freezer: not ours; the fix");
         check_auto(&las, &survey(false, true), Backend::Signals, &both);
+        // One fix for all that is wrong is said once.
+        let mut lacks = survey(false, false);
+        (lacks.weights, lacks.freezer) =
+            (Err(format!("not ours; {FIX}; version 1: none")), Err(format!("none; {FIX}")));
+        let why = format!("no weights: not ours; version 1: none; no freezer: none; {FIX}");
+        check_auto(&WISH, &lacks, Backend::Signals, &why);
         let attached = Wish { attached: Some("user:bob"), ..WISH };
         let stays = "@user:bob runs already, and stays in its cgroup";
         check_auto(&attached, &survey(true, true), Backend::Signals, stays);
