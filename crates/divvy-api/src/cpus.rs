@@ -54,7 +54,7 @@ pub fn check(cpus: &CpuMask, divided: &CpuMask, used: &str, by: Keeper) -> Resul
         // They are divided alone, as far as that goes: a divvyd does not move what runs already.
         (Keeper::Divvyd, true) => Err(NotKept {
             what: format!(
-                "divvyd divides {these} {divided}, by {used}, and keeps nobody there who runs already"
+                "divvyd divides {these} {divided}, by {used}, and by that does not move what runs already to them"
             ),
             fix: format!("`taskset -a -c -p {cpus} PID` does; or start divvyd anew with {kernel}"),
         }),
@@ -65,7 +65,9 @@ pub fn check(cpus: &CpuMask, divided: &CpuMask, used: &str, by: Keeper) -> Resul
             let fix = match by {
                 Keeper::Run => format!("give {kernel}, or for these alone: divvy share --cpus {cpus}"),
                 Keeper::Divvyd | Keeper::Starter => {
-                    format!("start it anew with {kernel}, or with --cpus {cpus} to divide these alone")
+                    format!(
+                        "end it, and start it anew (divvyd --user --background) with {kernel}, or with --cpus {cpus} to divide these alone"
+                    )
                 }
             };
             Err(NotKept { what, fix })
@@ -145,7 +147,7 @@ mod tests {
             // Nobody is sent back to what runs.
             let e = said(used, "1", "1", Keeper::Divvyd).unwrap_err();
             assert!(
-                e.starts_with(&format!("divvyd divides CPU 1, by {used}, and keeps nobody there")),
+                e.starts_with(&format!("divvyd divides CPU 1, by {used}, and by that does not move")),
                 "{e}"
             );
             assert!(e.contains("`taskset -a -c -p 1 PID`") && !e.contains("--cpus 1"), "{e}");

@@ -259,6 +259,21 @@ fn wrong_value<T>(
     })
 }
 
+/// What other tools' words for it are here.
+fn known_elsewhere(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "withdraw" => "exchange cancel --offer",
+        "stop" | "freeze" | "suspend" | "hold" => "pause NAME",
+        "continue" | "cont" | "thaw" => "resume NAME",
+        "kill" | "quit" | "rm" | "remove" | "release" | "forget" => "detach NAME",
+        "status" | "stats" | "list" | "ps" => "ls",
+        "limit" | "renice" | "change" => "set NAME",
+        "exec" | "start" | "add" => "run",
+        "version" => "--version",
+        _ => return None,
+    })
+}
+
 /// Where there is a command of this name, if that is below another.
 fn elsewhere(command: &clap::Command, word: &str) -> String {
     let below = |of: &clap::Command| {
@@ -266,7 +281,7 @@ fn elsewhere(command: &clap::Command, word: &str) -> String {
     };
     let found = command.find_subcommand(word).map(|found| found.get_name().to_owned());
     let found = found.or_else(|| command.get_subcommands().find_map(below));
-    let found = found.or_else(|| (word == "withdraw").then(|| "exchange cancel --offer".to_owned()));
+    let found = found.or_else(|| known_elsewhere(word).map(str::to_owned));
     found.map_or_else(String::new, |found| format!("; did you mean 'divvy {found}'?"))
 }
 
@@ -310,6 +325,10 @@ fn meant(error: &clap::Error) -> String {
         if usage.contains("divvy share ") && is_number(&unknown) {
             return "; no option is a number, and a share is a whole number from 1 to 1000000".to_owned();
         }
+        if usage.contains("divvy share ") && unknown.starts_with('-') && !unknown.starts_with("--") {
+            return "; a command of several words is quoted: 2:'make -j4'; see --help for the options"
+                .to_owned();
+        }
         if let Some(fix) = one_at_a_time(&usage).filter(|_| !unknown.starts_with('-')) {
             return format!("; {fix}");
         }
@@ -320,6 +339,9 @@ fn meant(error: &clap::Error) -> String {
         let within = usage.split_whitespace().skip_while(|word| *word != "divvy").skip(1);
         let within = within.map_while(|word| Some(word).filter(|word| !word.starts_with(['<', '['])));
         let above = within.fold(&command, |above, word| above.find_subcommand(word).unwrap_or(above));
+        if known_elsewhere(&word).is_some() {
+            return elsewhere(&command, &word);
+        }
         let hint = nearest::hint(&word, above.get_subcommands().map(clap::Command::get_name));
         return if hint.is_empty() { elsewhere(&command, &word) } else { hint };
     }

@@ -1,6 +1,9 @@
 //! What was meant by a word that was misspelt.
 
 pub(crate) use divvy_api::nearest::hint;
+use divvy_api::types::SHARE_MAX;
+
+use crate::strip::plain;
 
 /// What a selector can be.
 const SELECTORS: [&str; 9] =
@@ -10,6 +13,14 @@ const SELECTORS: [&str; 9] =
 pub(crate) fn selector_hint(selector: &str) -> String {
     let kind = selector.split_once(':').map(|(kind, _)| kind).filter(|kind| !SELECTORS.contains(kind));
     kind.map_or_else(String::new, |kind| hint(kind, SELECTORS))
+}
+
+/// What to write where a task was named as in `build:2:COMMAND`.
+pub(crate) fn named_by_a_colon(unnamed: bool, name: &str, rest: &str) -> Option<String> {
+    let (share, _) = rest.split_once(':')?;
+    let n: u64 = share.trim().parse().ok()?;
+    let is_so = unnamed && !name.trim().is_empty() && (1..=SHARE_MAX).contains(&n);
+    is_so.then(|| format!("write {}={n}:COMMAND: an equals sign after the name", plain(name.trim())))
 }
 
 #[cfg(test)]

@@ -7,6 +7,18 @@ use serde_json::json;
 use crate::args::RescueArgs;
 use crate::{Code, Failure, print, tell};
 
+/// Where no divvyd runs: resumes what an earlier divvy of this user has left suspended, and says so, as every divvy does that begins. How many these were.
+pub(crate) fn left_behind() -> usize {
+    let all = Environment::read().open_all().into_iter().flatten();
+    // What cannot be looked at is `divvy rescue`'s to tell.
+    let resumed: usize = all.filter_map(|dir| rescue(&dir).ok()).map(|report| report.resumed.len()).sum();
+    if resumed > 0 {
+        let what = if resumed == 1 { "1 process".to_owned() } else { format!("{resumed} processes") };
+        tell(format_args!("divvy: resumed {what} that an earlier divvy had left suspended"));
+    }
+    resumed
+}
+
 pub(crate) fn run(args: &RescueArgs) -> Result<Code, Failure> {
     // A table may have been left by a divvy that saw another environment: every place is looked at.
     let mut reports = Vec::new();

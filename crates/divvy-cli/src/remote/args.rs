@@ -19,7 +19,7 @@ pub(crate) struct Terms {
     #[arg(long, short, value_name = "N", default_value_t = 1, value_parser = limit::parse_share)]
     pub(crate) share: u64,
 
-    /// The most that it may have, however idle the rest is, for its whole tree: of CPU time 50% (of ONE CPU) or 1.5 (CPUs) in
+    /// The most that it may have, all its processes together, however idle the rest is: of CPU time 50% (of ONE CPU) or 1.5 (CPUs) in
     /// each window of 100 ms; with --backend cgroup also cpu:1.5,memory:2G,disk:10M, the last a second (docs/limits.md)
     #[arg(long, value_name = "LIMIT", value_parser = bounds::parse_limits)]
     pub(crate) limit: Option<Limits>,
@@ -207,8 +207,12 @@ pub(crate) struct SetArgs {
 pub(crate) struct ClientArgs {
     /// The client's name, or its number; or a group's name, for all its clients (NAME/ where a client is called so too;
     /// NAME/CLIENT: a client in it). Several are done one by one, and what is refused for one is done for the others all the same
-    #[arg(value_name = "CLIENT", required = true, add = completions::clients())]
+    #[arg(value_name = "CLIENT", required_unless_present = "all", conflicts_with = "all", add = completions::clients())]
     pub(crate) clients: Vec<String>,
+
+    /// All clients that are yours
+    #[arg(long)]
+    pub(crate) all: bool,
 
     #[command(flatten)]
     pub(crate) ask: Ask<Which>,

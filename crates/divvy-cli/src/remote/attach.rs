@@ -2,6 +2,7 @@
 
 use divvy_api::names::word;
 use divvy_api::types::{Client, NewClient, Plan};
+use divvy_linux::{Pid, procfs};
 
 use super::args::AttachArgs;
 use super::{group, json, of_its_currency};
@@ -51,9 +52,28 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
                 word(&client.name)
             ));
         }
+        if let Some(said) = leaves_children(&client.selector) {
+            tell(said);
+        }
         print(if args.ask.json { json(&client)? } else { attached(&client) })?;
     }
     Ok(Code::Done)
+}
+
+/// What is said to whoever has attached one process that has children, as a shell with a program has: they are not in its client.
+fn leaves_children(selector: &str) -> Option<String> {
+    let pid = Pid::from_raw(selector.strip_prefix("pid:")?.parse().ok()?)?;
+    let mut children = Vec::new();
+    procfs::children(pid, pid, &mut children).ok()??;
+    let those = match children.len() {
+        0 => return None,
+        1 => format!("its child, process {}, is", children[0]),
+        n => format!("its {n} children are"),
+    };
+    Some(format!(
+        "divvy: warning: {selector} is this one process, and {those} not divided or limited with it: for all of them, detach it, and \
+         divvy attach tree:{pid}"
+    ))
 }
 
 /// What is said to whoever has attached what nobody matches.

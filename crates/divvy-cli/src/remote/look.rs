@@ -113,6 +113,10 @@ fn who_answers(choice: &Choice) -> Vec<Finding> {
             format!("your own serves (pid {}){}", status.pid, by(&status.backend)),
             None,
         ),
+        (Choice::Own, Err(ApiError::NotRunning(_))) if crate::rescue::left_behind() > 0 => {
+            let found = "your own was killed, and had left processes suspended: they run again now";
+            (FindingStatus::Good, found.to_owned(), None)
+        }
         (Choice::Own, Err(ApiError::NotRunning(_))) => match Choice::instead_of_system() {
             Some(set_up) => {
                 let set_up = set_up.display();

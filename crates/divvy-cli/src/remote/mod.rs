@@ -111,6 +111,7 @@ pub(crate) fn json(what: &impl Serialize) -> Result<String, Failure> {
 fn api_for(client: &str, which: &Which) -> Result<Api, Failure> {
     which.choice()?.api().map_err(|e| match e {
         ApiError::NotRunning(_) => {
+            crate::rescue::left_behind();
             let none =
                 || format!("no client is called '{client}': no divvyd runs; start or attach one first");
             Failure::new(Code::NoSuch, undivided::reason(client).unwrap_or_else(none))
@@ -197,8 +198,13 @@ fn each(
     args: &ClientArgs,
     done: impl Fn(&Api, &str) -> Result<(Found<Client, Group>, String), Failure>,
 ) -> Result<Code, Failure> {
+    let keys = if args.all { all_of_mine(&args.ask.of)? } else { args.clients.clone() };
+    if keys.is_empty() && !args.ask.json {
+        print("no clients: nothing to do")?;
+        return Ok(Code::Done);
+    }
     let (all, code) = one_by_one(
-        &args.clients,
+        &keys,
         |key| api_for(key, &args.ask.of).and_then(|api| done(&api, key)),
         |(found, words)| {
             if args.ask.json { Ok(()) } else { print(format_args!("{}: {words}", found.name())) }
@@ -206,9 +212,25 @@ fn each(
     )?;
     if args.ask.json {
         let all: Vec<_> = all.into_iter().map(|(found, _)| found).collect();
-        print(json_of(&args.clients, &all)?)?;
+        print(if args.all { json(&all) } else { json_of(&keys, &all) }?)?;
     }
     Ok(code)
+}
+
+/// The numbers of all clients of whoever asks.
+fn all_of_mine(which: &Which) -> Result<Vec<String>, Failure> {
+    let uid = rustix::process::geteuid().as_raw();
+    let user = divvy_linux::user_name(uid).unwrap_or_else(|| uid.to_string());
+    let clients = match which.choice()?.api().and_then(|api| api.clients_with_members(0)) {
+        Ok(all) => all.clients,
+        Err(ApiError::NotRunning(_)) => {
+            crate::rescue::left_behind();
+            return Ok(Vec::new());
+        }
+        Err(e) => return Err(e.into()),
+    };
+    let mine = clients.into_iter().filter(|c| c.user.as_ref().is_none_or(|owner| *owner == user));
+    Ok(mine.map(|client| client.id.to_string()).collect())
 }
 
 /// What became of `keys` as JSON: one that was asked for alone is no list of one.
@@ -304,6 +326,7 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         Ok(clients) => clients,
         // Nobody is divided; to know that, no divvyd need be started.
         Err(ApiError::NotRunning(_)) => {
+            crate::rescue::left_behind();
             Clients { window_ns: 0, age_ns: 0, clients: Vec::new(), groups: Vec::new() }
         }
         Err(e) if e.code() == Some(ErrorCode::Leaving) => {
@@ -331,6 +354,8 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         (true, false) => {}
         (false, _) => {
             table::lines(&clients, width).iter().try_for_each(print)?;
+            let cpus = status.as_ref().map_or(0, |status| status.cpus.len());
+            table::at_their_width(&clients, cpus).iter().try_for_each(print)?;
             let status = status.iter();
             status.flat_map(|status| table::enforced(status, args.wide)).try_for_each(print)?;
         }

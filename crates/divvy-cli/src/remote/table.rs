@@ -173,6 +173,22 @@ pub(super) fn lines(clients: &Clients, width: Width) -> Vec<String> {
     lines
 }
 
+/// Why those with a thread for each CPU that they have are due less than their shares say, if any are.
+pub(super) fn at_their_width(clients: &Clients, cpus: usize) -> Vec<String> {
+    const ENOUGH: f64 = 0.01;
+    let is_so = |client: &&Client| {
+        let can = f64::from(client.width) / cpus.max(1) as f64;
+        client.limit_ppm.is_none()
+            && client.effective_fraction < client.requested_fraction * (1.0 - ENOUGH)
+            && (client.effective_fraction / can - 1.0).abs() < ENOUGH
+    };
+    let told = clients.clients.iter().filter(is_so).map(|client| {
+        let can = if client.width == 1 { "one CPU".to_owned() } else { format!("{} CPUs", client.width) };
+        format!("{} can use {can} only: the others have the rest of its share", client.name)
+    });
+    told.collect()
+}
+
 /// A time as a number of at most four characters and its unit: `5.3 s`, `120 s`, `2.8 h`.
 fn span(ns: u64) -> String {
     let seconds = seconds(ns);
@@ -475,6 +491,26 @@ mod tests {
             not_permitted,
             ..Client::default()
         }
+    }
+
+    /// Shares 3 and 1 of one thread each on two CPUs: half and half is all that there is.
+    #[test]
+    fn who_can_use_less_than_its_share_is_named() {
+        let of = |requested: f64, effective: f64| Client {
+            requested_fraction: requested,
+            effective_fraction: effective,
+            ..client("a", 3, 0)
+        };
+        let told = |client: Client, cpus: usize| {
+            let clients = Clients { window_ns: 1, age_ns: 0, groups: vec![], clients: vec![client] };
+            at_their_width(&clients, cpus)
+        };
+        assert_eq!(told(of(0.75, 0.5), 2), ["a can use one CPU only: the others have the rest of its share"]);
+        let wide = Client { width: 3, ..of(0.9, 0.75) };
+        assert_eq!(told(wide, 4), ["a can use 3 CPUs only: the others have the rest of its share"]);
+        assert_eq!(told(of(0.25, 0.5), 2), [""; 0], "it has what another leaves");
+        assert_eq!(told(of(0.75, 0.3), 2), [""; 0], "a limit, or sleep, is another reason");
+        assert_eq!(told(Client { limit_ppm: Some(1_000_000), ..of(0.75, 0.5) }, 2), [""; 0]);
     }
 
     #[test]

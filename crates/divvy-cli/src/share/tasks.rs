@@ -291,7 +291,8 @@ fn from_word(word: &str) -> Result<Task, Failure> {
         let number = name.and_then(|name| name.parse::<u64>().ok()).filter(|_| !share.trim().is_empty());
         let fix = match number.filter(|n| (1..=SHARE_MAX).contains(n)) {
             Some(n) => format!("write {}={n}:COMMAND: the name comes first", plain(share.trim())),
-            None => format!("a share is a whole number from 1 to {SHARE_MAX}"),
+            None => nearest::named_by_a_colon(name.is_none(), share, command)
+                .unwrap_or_else(|| format!("a share is a whole number from 1 to {SHARE_MAX}")),
         };
         usage(format!("{quoted}: '{}' is no share; {fix}", plain(share)))
     })?;

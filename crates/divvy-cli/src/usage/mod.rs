@@ -321,7 +321,12 @@ fn unix_seconds() -> u64 {
 
 /// Adds lines to the file, in one piece. What a crash has left there of a line is one that cannot be read, and spoils no other.
 fn append(file: &Path, text: &str) -> Result<(), Failure> {
-    files::check_dir(file)?;
+    files::check_dir(file).map_err(|e| match file == Path::new(FILE) {
+        true => {
+            Failure { text: format!("{}; or name a file of yours: divvy usage record FILE", e.text), ..e }
+        }
+        false => e,
+    })?;
     let added =
         std::fs::OpenOptions::new().read(true).append(true).create(true).open(file).and_then(|mut file| {
             let length = file.metadata().map(|known| if known.is_file() { known.len() } else { 0 })?;

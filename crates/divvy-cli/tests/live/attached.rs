@@ -1,6 +1,6 @@
 //! Processes that run already, divided by the user's own scheduler.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, Read as _};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 
@@ -216,4 +216,102 @@ fn a_dry_run_says_what_would_be_and_changes_nothing() {
     assert_eq!(outcome.code, Some(2), "the name is taken: {}", outcome.stderr);
     sandbox.kill_clients();
     let _ = tree.wait();
+}
+
+/// A process that was forked a moment ago, and runs no program of its own: that its birth is heard of after it was attached makes it
+/// nobody else. It was let go without a word then.
+#[test]
+fn who_was_forked_a_moment_ago_stays_a_client() {
+    let sandbox = Sandbox::own();
+    start_divvyd(&sandbox, &["--linger", "forever", "--cpus", &one_cpu()]);
+    // From its first client on it is told of births, and does not hear of them while it has none.
+    check(&sandbox, &["run", "--", "true"]);
+    for round in 0..3 {
+        let script = format!("({SPIN}) & echo $!; wait");
+        let mut shell =
+            sandbox.command("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().expect("a shell");
+        let mut line = String::new();
+        std::io::BufReader::new(shell.stdout.take().expect("piped")).read_line(&mut line).expect("a number");
+        let forked = Pid::from_raw(line.trim().parse().expect("a number")).expect("above 0");
+        let name = format!("forked-{round}");
+        check(&sandbox, &["attach", &format!("pid:{}", forked.as_raw_nonzero()), "--name", &name]);
+        let used = || client(&sandbox, &name).map(|client| client["service_ns"].as_u64().expect("a time"));
+        eventually("some of its time", || Some(used().expect("it stays") > 200_000_000).filter(|&is| is));
+        kill_process(forked, Signal::KILL).expect("ours");
+        shell.wait().expect("ours");
+    }
+}
+
+#[test]
+fn one_process_of_several_is_told_of_with_its_children() {
+    let sandbox = &Sandbox::own();
+    let mut shell = sandbox
+        .command("sh")
+        .args(["-c", "sleep 600; true"])
+        .spawn()
+        .expect("a shell that waits for another");
+    sandbox.wait_for(2, "600"); // It is in the shell's words, too.
+    let outcome = sandbox.run(&["attach", "--limit", "20%", &shell.id().to_string()]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let told = format!("divvy attach tree:{}", shell.id());
+    assert!(
+        outcome.stderr.contains("its child, process ") && outcome.stderr.contains(&told),
+        "{}",
+        outcome.stderr
+    );
+    // All that is ours, and no name has to be known.
+    let told = check(sandbox, &["detach", "--all"]);
+    assert!(told.starts_with("sh: detached after "), "{told}");
+    let outcome = sandbox.run(&["attach", &format!("tree:{}", shell.id())]);
+    assert!(outcome.code == Some(0) && outcome.stderr.is_empty(), "{}", outcome.stderr);
+    check(sandbox, &["pause", "--all"]);
+    check(sandbox, &["resume", "--all"]);
+    check(sandbox, &["detach", "--all"]);
+    assert_eq!(check(sandbox, &["detach", "--all"]), "no clients: nothing to do\n");
+    sandbox.kill_clients();
+    shell.wait().expect("ours");
+}
+
+/// Of whom nobody may be suspended no client is made: it would stand in the table, be divided by nobody, and keep divvyd there.
+#[test]
+fn what_is_nobodys_to_suspend_is_refused() {
+    let Some(sandbox) = Sandbox::nobody("what_is_nobodys_to_suspend_is_refused") else { return };
+    let theirs = Sandbox::own();
+    let mut root = theirs.command("sleep").arg("600").spawn().expect("a sleeper of root's");
+    let refused = sandbox.run(&["attach", &format!("tree:{}", root.id())]);
+    let why = format!("tree:{}: none of its 1 processes is yours to suspend", root.id());
+    assert!(
+        refused.code == Some(5) && refused.stderr.contains(&why),
+        "{:?}: {}",
+        refused.code,
+        refused.stderr
+    );
+    assert!(check(&sandbox, &["ls"]).starts_with("no clients"));
+    root.kill().and_then(|()| root.wait()).expect("ours");
+}
+
+/// Where divvyd and its guardian were both killed, the next look at clients resumes whom they held.
+#[test]
+fn whoever_was_left_suspended_runs_again_by_the_next_look() {
+    for look in [&["ls"][..], &["resume", "left"], &["doctor"]] {
+        let sandbox = Sandbox::own();
+        start_divvyd(&sandbox, &["--linger", "forever", "--cpus", &one_cpu()]);
+        let mut child = sandbox.command("sh").args(["-c", SPIN]).spawn().expect("a spinner");
+        check(&sandbox, &["attach", &format!("tree:{}", child.id()), "--name", "left"]);
+        check(&sandbox, &["pause", "left"]);
+        eventually("it to be held", || (sandbox.suspended().len() == 1).then_some(()));
+        let guardian = sandbox.guardian().expect("a guardian");
+        let divvyd = sandbox.schedulers()[0].pid;
+        // Stopped first, lest it puts another in the guardian's place.
+        kill_process(divvyd, Signal::STOP).expect("ours");
+        kill_process(guardian, Signal::KILL).expect("ours");
+        kill_process(divvyd, Signal::KILL).expect("ours");
+        eventually("their end", || sandbox.schedulers().is_empty().then_some(()));
+        assert_eq!(sandbox.suspended().len(), 1);
+        let outcome = sandbox.run(look);
+        let told = "divvy: resumed 1 process that an earlier divvy had left suspended";
+        assert!(outcome.stderr.contains(told), "{look:?}: {}", outcome.stderr);
+        assert_eq!(sandbox.suspended(), []);
+        child.kill().and_then(|()| child.wait()).expect("ours");
+    }
 }

@@ -65,6 +65,11 @@ fn a_misspelt_name_is_guessed() {
         (&["share", "--qiet", "1:true"], 2, "; did you mean '--quiet'?"),
         (&["share", "--backend", "signal", "1:true"], 2, "; did you mean 'signals'?"),
         (&["attach", "tre:1"], 2, "; did you mean 'tree'?"),
+        // Other tools' words, and what is typed first of all.
+        (&["stop", "compile"], 2, "; did you mean 'divvy pause NAME'?"),
+        (&["status"], 2, "; did you mean 'divvy ls'?"),
+        (&["share", "make", "-j4"], 2, "; a command of several words is quoted: 2:'make -j4'"),
+        (&["share", "build:2:true"], 2, "; write build=2:COMMAND: an equals sign after the name"),
     ] {
         let outcome = sandbox.run(args);
         assert_eq!(outcome.code, Some(code), "{args:?}: {}", outcome.stderr);

@@ -98,6 +98,14 @@ impl Scheduler {
         self.check_bounds(None, limit, new.bounds)?;
         let added = self.add_unlimited(new, share, who, admitted)?;
         let Answer::Added(client) = &added else { return Ok(added) };
+        if client.nr_members > 0 && client.not_permitted >= client.nr_members {
+            let (n, selector) = (client.nr_members, client.selector.clone());
+            let _ = self.detach(ClientId(client.id));
+            let text = format!(
+                "{selector}: none of its {n} processes is yours to suspend, so none of them would be divided"
+            );
+            return Err(Refusal::new(ErrorCode::NotPermitted, text, "attach your own, or ask root"));
+        }
         if limit.is_none() && new.bounds.is_empty() {
             return Ok(added);
         }
