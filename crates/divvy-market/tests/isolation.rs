@@ -182,6 +182,44 @@ fn a_bound_is_no_mint() {
     assert_eq!(value(&mut market, theirs, CPU), "100");
 }
 
+/// What is reserved of the base makes its soft tickets worth less, and a user's bound no wider: it was none at all then.
+#[test]
+fn a_bound_holds_beside_reservations() {
+    // Of 1000 hard tickets of the base: some, and all.
+    for reserved in [1, 400, 1000] {
+        let mut market = Market::new();
+        let base = market.base();
+        let [user, other] = [currency(&mut market, 2), currency(&mut market, 3)];
+        let [spare, theirs] = [client(&mut market, 2), client(&mut market, 3)];
+        fund(&mut market, user, base, CPU, 1000);
+        fund(&mut market, other, base, CPU, 1000);
+        let total = Op::SetHardTotal { currency: base, resource: CPU, total: amount(1000) };
+        apply(&mut market, total);
+        let hard = Op::Fund {
+            holder: theirs,
+            issuer: base,
+            resource: CPU,
+            amount: amount(reserved),
+            kind: Kind::Hard,
+        };
+        apply(&mut market, hard);
+        apply(&mut market, Op::SetBound { uid: 2, resource: CPU, bound: Some(3000) });
+        let caller = Caller::user(2, vec![2]);
+        let issue =
+            |n| Op::Fund { holder: spare, issuer: base, resource: CPU, amount: amount(n), kind: Kind::Soft };
+        for too_many in [2001, 9000, 9_000_000] {
+            assert_eq!(
+                refused(&mut market, &caller, issue(too_many)),
+                Refusal::AboveBound { bound: 3000 },
+                "{reserved}"
+            );
+        }
+        market.apply(&caller, &issue(1500)).unwrap();
+        assert_eq!(refused(&mut market, &caller, issue(501)), Refusal::AboveBound { bound: 3000 });
+        market.apply(&caller, &issue(500)).unwrap();
+    }
+}
+
 /// Dhrystone and iohog of section 5.5.
 #[derive(Clone, Copy, PartialEq)]
 enum Task {

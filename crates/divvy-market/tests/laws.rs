@@ -200,7 +200,7 @@ fn random_operations_reach_every_kind_of_outcome() {
     let mut world = World::new(SMALL);
     let mut numbers = Numbers::seeded(5);
     let mut met: BTreeMap<&'static str, u64> = BTreeMap::new();
-    for _ in 0..40_000 {
+    for _ in 0..80_000 {
         let (caller, op) = world.draw(&mut numbers);
         let Ok(outcome) = world.apply(&caller, &op) else {
             *met.entry("refused").or_default() += 1;

@@ -2,6 +2,7 @@
 
 mod live_common;
 
+use divvy_engine::policies::GateSpec;
 use divvy_policy::feasible::{Claim, water_fill};
 use divvy_policy::{Nanos, Share};
 use divvy_sim::live::{Latency, MachineSpec, Program};
@@ -98,6 +99,26 @@ fn who_naps_does_not_spoil_the_cycles_of_others() {
         assert!(outcome.utilization() >= MIN_USED, "seed {seed}: used {}", outcome.utilization());
         let (median, mean) = (outcome.median, outcome.mean);
         assert!(median <= MAX_MEDIAN && mean <= MAX_MEAN, "seed {seed}: cycles {median}, mean {mean}");
+    }
+}
+
+/// What a client without tickets has that is left alone: a share of 10 ns. Cycles of 5 ns, of which each had to end before the next
+/// look, kept the scheduler busy for good.
+#[test]
+fn who_is_alone_with_next_to_no_share_costs_nothing() {
+    let alone = |shares: &[u64], threads: usize| {
+        let load = |&share: &u64| Load { share, threads: vec![Program::compute(); threads] };
+        let loads: Vec<Load> = shares.iter().map(load).collect();
+        let spec = GateSpec { share_ns: Some(10), ..gate("exact", 2) };
+        run_for(MachineSpec::typical(2, 1), &spec, &loads, 1, 10)
+    };
+    for (shares, threads) in [(&[1][..], 2), (&[1], 3), (&[1, 1], 1)] {
+        let outcome = alone(shares, threads);
+        let text = format!("{shares:?} of {threads} threads: used {}", outcome.utilization());
+        assert!(outcome.utilization() >= MIN_USED, "{text}");
+        let worst = outcome.worst_against(&vec![1.0; shares.len()]);
+        assert!(worst <= MAX_LONG_RUN_ERROR, "{text}, {worst}");
+        assert!(outcome.wakeups <= 11 * 100, "{text}, {} wake-ups", outcome.wakeups);
     }
 }
 

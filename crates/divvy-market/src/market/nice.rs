@@ -35,7 +35,8 @@ impl Market {
     /// Asks whether `caller`, who may not issue base tickets as such, may issue `more` to `holder` within its bound.
     ///
     /// Source: section 3.4. What counts is what the caller's currencies get from currencies of others, the base among
-    /// them, were everybody active and no exchange made. So nobody's sleep, and no trade, widens anybody's bound.
+    /// them, were everybody active and no exchange made, in soft tickets of the base. So nobody's sleep, no trade, and nothing that is
+    /// reserved widens anybody's bound.
     pub(super) fn check_bound(
         &self,
         caller: &Caller,
@@ -49,15 +50,25 @@ impl Market {
             return otherwise;
         };
         let mut scratch = Scratch::nominal(self, resource, more);
-        let mut income = scratch.base_price().mul_div(more, 1);
+        let price = scratch.base_price();
+        // In soft tickets of the base: where some of it is reserved one is worth less, or nothing, and so many are so many.
+        let (mut tickets, mut income) = (more, Ratio::ZERO);
         for &node in &bounded.owned {
-            for ticket in self.backing(node, resource) {
-                if self.nodes[self.tickets[ticket].issuer].broker.owner != caller.uid {
-                    income += &scratch.ticket(ticket);
+            for index in self.backing(node, resource) {
+                let ticket = &self.tickets[index];
+                if self.nodes[ticket.issuer].broker.owner == caller.uid {
+                    continue;
+                }
+                if ticket.issuer == BASE && ticket.kind == Kind::Soft {
+                    tickets = tickets.saturating_add(u64::from(ticket.amount));
+                } else {
+                    income += &scratch.ticket(index);
                 }
             }
         }
-        if income > Ratio::from(bound) { Err(Refusal::AboveBound { bound }) } else { Ok(()) }
+        income += &price.mul_div(tickets, 1);
+        let is_above = if price.is_zero() { tickets > bound } else { income > price.mul_div(bound, 1) };
+        if is_above { Err(Refusal::AboveBound { bound }) } else { Ok(()) }
     }
 
     /// Source: section 4.6 and Fig. 4. We differ: the paper's utility leaves the tickets with the new currency for ever;

@@ -534,7 +534,10 @@ impl Lag {
     /// Cycles until the first of those who wait for the next one has allowance again, at least 1.
     fn cycles_until_credit(&self) -> u64 {
         let waiting = self.next.iter().map(|(_, client)| client).chain(&self.next_sleepers);
-        let cycles = waiting.filter_map(|&client| self.clients.get(client)).map(|c| {
+        let waiting = waiting.filter_map(|&client| self.clients.get(client));
+        // Who is capped waits for the next cycle while it runs.
+        let running = self.running.iter().filter_map(|&client| self.clients.get(client));
+        let cycles = waiting.chain(running.filter(|c| c.cap.is_some())).map(|c| {
             let missing = Self::grain() + 1 - c.allowance;
             (missing.max(1) - 1) / self.quota(c).max(1) + 1
         });
