@@ -149,8 +149,8 @@ fn warn_of_lost_rights(before: &[Currency], now: &[Currency], reserved: Option<&
                 word(first)
             ),
             Some(ticket) => format!(
-                "divvy: warning: all {resource} is reserved, and {lost} {has} nothing while the holder of ticket {ticket} competes: to take it \
-                 back, divvy unfund {ticket}"
+                "divvy: warning: all {resource} is reserved, and {lost} {has} nothing while the holder of ticket {ticket} competes, and what it leaves \
+                 is not divided by shares: to take it back, divvy unfund {ticket}"
             ),
         });
     }

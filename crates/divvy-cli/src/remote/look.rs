@@ -165,6 +165,16 @@ fn policy_in_force(file: &PolicyInForce) -> Finding {
         (false, Some(why)) => {
             (FindingStatus::Limited, format!("{held}; {path} was not taken: {why}"), after("mend it, then "))
         }
+        (false, None) if *from_next_start && *is_default => {
+            let found = format!(
+                "there is no {path}: the defaults hold, those of [scheduler] and [presence] from the next start on"
+            );
+            (
+                FindingStatus::Limited,
+                found,
+                Some("`systemctl restart divvyd`: programs run on meanwhile".to_owned()),
+            )
+        }
         (false, None) if *from_next_start => {
             let found = format!("what {path} says in [scheduler] or [presence] holds from the next start on");
             (

@@ -12,7 +12,7 @@ pub(crate) mod table;
 mod undivided;
 pub(crate) mod which;
 
-use divvy_api::client::{Api, ApiError};
+use divvy_api::client::{Api, ApiError, Choice};
 use divvy_api::launch::LaunchError;
 use divvy_api::names::word;
 use divvy_api::runs::ShareRun;
@@ -349,7 +349,14 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
     match (clients.clients.is_empty(), runs.is_empty()) {
         (true, true) => match user {
             Some(user) => print(format!("no clients of {user}"))?,
-            None => print("no clients: see `divvy run` and `divvy attach`")?,
+            None => {
+                if status.is_none() && Choice::instead_of_system().is_some() {
+                    tell(
+                        "divvy: the system's divvyd is set up here and does not run; these are your own clients",
+                    );
+                }
+                print("no clients: see `divvy run` and `divvy attach`")?;
+            }
         },
         (true, false) => {}
         (false, _) => {

@@ -6,6 +6,7 @@ mod account;
 mod report;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ use divvy_api::types::{Client, Happening};
 use divvy_linux::clock;
 use divvy_market::Resource;
 use divvy_policy::Nanos;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::account::{Account, Over, Watch};
@@ -155,6 +158,7 @@ fn record(args: &RecordArgs) -> Result<Code, Failure> {
     }
     // What cannot be written at all is told at once.
     append(&args.file, "")?;
+    let _alone = alone(&args.file)?;
     let ended = Arc::new(AtomicUsize::new(0));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_usize(signal, Arc::clone(&ended), signal as usize)
@@ -317,6 +321,27 @@ fn remember_told(file: &Path, told: &BTreeMap<String, u64>) -> Result<(), Failur
 
 fn unix_seconds() -> u64 {
     clock::unix().0 / 1_000_000_000
+}
+
+/// Keeps others from writing to the same file, by a lock that ends with this: two would count everybody twice.
+///
+/// # Errors
+/// Another does so already.
+fn alone(file: &Path) -> Result<Option<File>, Failure> {
+    let opened = File::open(file).ok().filter(|opened| opened.metadata().is_ok_and(|known| known.is_file()));
+    let Some(opened) = opened else { return Ok(None) };
+    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            let text = format!(
+                "{}: another `divvy usage record` adds to it, and each user would be counted twice; end that one (fuser {0}), or name \
+                 another file",
+                file.display()
+            );
+            Err(Failure::new(Code::File, text))
+        }
+        // A file system without locks keeps nobody away.
+        _ => Ok(Some(opened)),
+    }
 }
 
 /// Adds lines to the file, in one piece. What a crash has left there of a line is one that cannot be read, and spoils no other.

@@ -167,6 +167,13 @@ fn what_cannot_be_recorded_or_reported_says_why() {
         assert_eq!(outcome.code, Some(code), "{args:?}: {}", outcome.stderr);
         assert!(outcome.stderr.contains(words), "{args:?}: {}", outcome.stderr);
     }
+    // One that writes keeps others away.
+    let taken = sandbox.write("taken.jsonl", "");
+    let other = std::fs::File::open(&taken).expect("there");
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).expect("a lock");
+    let outcome = sandbox.run(&["usage", "record", taken.to_str().expect("text"), "--own"]);
+    assert_eq!(outcome.code, Some(4), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("another `divvy usage record` adds to it"), "{}", outcome.stderr);
 }
 
 /// What docs/usage.md shows: the report of a file, the unit, and what it runs.

@@ -144,9 +144,14 @@ async fn attach_again(scheduler: &Scheduler, admitted: Admitted) -> Result<(), S
     let kept = NewClient { bounds: Bounds { cpus, ..bounds }, ..limited.clone() };
     // Another back end may keep no such thing: rather divided without it than not at all.
     let unlimited = NewClient { limit_ppm: None, ..kept.clone() };
-    let without = if cpus.is_some() { "limits and CPUs" } else { "limits" };
+    let unbounded = NewClient { limit_ppm: limits.cpu_ppm, ..plain.clone() };
+    let (bounds, all) = match cpus {
+        Some(_) => ("limits of memory and disks, and its CPUs,", "limits and CPUs"),
+        None => ("limits of memory and disks", "limits"),
+    };
     let (mut last, mut tried) = (add(&kept).await, vec![&kept]);
-    for (less, what) in [(&unlimited, "limits of CPU time"), (&limited, "CPUs"), (&plain, without)] {
+    let less = [(&unlimited, "limits of CPU time"), (&limited, "CPUs"), (&unbounded, bounds), (&plain, all)];
+    for (less, what) in less {
         let Err(refusal) = &last else { break };
         if !tried.contains(&less) {
             let (name, uid, why) = (&admitted.name, admitted.uid, refusal.message.clone());
@@ -353,8 +358,13 @@ mod tests {
         assert_eq!(asked(limits, "0,2-3", |new| new.bounds.cpus.is_none()), [all, unlimited, some]);
         // Under a scheduler of the kernel's no limit of CPU time is kept, and all else is.
         assert_eq!(asked(limits, "0,2-3", |new| new.limit_ppm.is_none()), [all, unlimited]);
-        assert_eq!(asked(limits, "0,2-3", |new| new.bounds.is_empty()), [all, unlimited, some, none]);
-        assert_eq!(asked(limits, "", |new| new.bounds.is_empty()), [some, (None, limited), none]);
+        // By signals a limit of CPU time is kept, and nothing of memory.
+        let only_cpu_time = (limits.cpu_ppm, Bounds::default());
+        let by_signals: fn(&NewClient) -> bool = |new| new.bounds.is_empty();
+        assert_eq!(asked(limits, "0,2-3", by_signals), [all, unlimited, some, only_cpu_time]);
+        assert_eq!(asked(limits, "", by_signals), [some, (None, limited), only_cpu_time]);
+        let nothing: fn(&NewClient) -> bool = |new| new.bounds.is_empty() && new.limit_ppm.is_none();
+        assert_eq!(asked(limits, "", nothing), [some, (None, limited), only_cpu_time, none]);
         // One that is refused for another reason is not asked for again and again.
         assert_eq!(asked(Limits::default(), "", |_| false), [none]);
     }

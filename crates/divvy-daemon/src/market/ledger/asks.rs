@@ -210,10 +210,30 @@ impl Work<'_> {
             return Err(Refusal::new(ErrorCode::Refused, text, "detach it: `divvy detach`"));
         }
         self.check_backs_nobody(id, is_own)?;
+        self.check_is_no_nice_clients(id)?;
         let view = self.currency(id)?;
         self.end_legs_of(id, None);
         self.op(Op::Destroy { currency: id })?;
         Ok(Said::ChangedCurrency(self.changed(view)))
+    }
+
+    /// Refuses to end what `nice` made of a currency for a client that is there: its tickets would go back, and the client, whose old ticket
+    /// is gone, would have none.
+    fn check_is_no_nice_clients(&self, id: CurrencyId) -> Result<(), Refusal> {
+        let market = &self.ledger.market;
+        if market.currency(id).is_none_or(|view| view.niced_from.is_none()) {
+            return Ok(());
+        }
+        let issued = Resource::ALL.into_iter().flat_map(|resource| market.issued_by(id, resource));
+        let Some(client) =
+            issued.map(|ticket| ticket.holder).find(|holder| self.ledger.clients.contains_key(holder))
+        else {
+            return Ok(());
+        };
+        let (nice, client) = (self.name(id), self.name(client));
+        let text = format!("{nice} funds {client}, which would be left with nothing");
+        let fix = format!("`divvy nice {client} N` gives it another amount; {nice} ends with it");
+        Err(Refusal::new(ErrorCode::Refused, text, fix))
     }
 
     /// Refuses to end a user's own currency while clients are funded by it, or by what it funds: it would be made anew at the user's

@@ -814,3 +814,26 @@ fn a_misspelt_name_and_too_much_of_a_trade_are_told_with_what_there_is() {
     assert!(refused.contains(": of cpu it has 1000, in base tickets, and would give 1001; "), "{refused}");
     bench.ask(ALICE, Ask::CreateOffer(offer(1000))).unwrap();
 }
+
+/// The client's old ticket is gone, so that it would be left with nothing.
+#[test]
+fn what_nice_made_is_not_ended_under_its_client() {
+    let mut bench = Bench::new("");
+    let client = bench.admit(BOB, "task", 1).currency;
+    let nice = NewNice { client: "task".to_owned(), from: None, resource: None, amount: 100 };
+    bench.ask(BOB, Ask::Nice(nice)).unwrap();
+    for uid in [BOB, ROOT] {
+        let refused = bench.ask(uid, Ask::DestroyCurrency("bob/task-nice".to_owned())).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Refused);
+        assert!(
+            refused.message.contains("funds bob/task, which would be left with nothing"),
+            "{}",
+            refused.message
+        );
+    }
+    // It goes with its client, and what it had goes back.
+    bench.ask(BOB, Ask::Leave { client }).unwrap();
+    assert_eq!(bench.code(BOB, Ask::Currency("task-nice".to_owned())), ErrorCode::NoSuchCurrency);
+    let backing = bench.ledger.market.backing_of(bench.ledger.users[&BOB].currency, Resource::Cpu);
+    assert_eq!(backing.iter().map(|ticket| ticket.amount).sum::<u64>(), 1000);
+}
