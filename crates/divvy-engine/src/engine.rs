@@ -74,6 +74,11 @@ pub struct Engine<P, H> {
 }
 
 impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
+    /// With these accounts, of nobody yet.
+    pub(crate) fn with_ledger(self, ledger: Ledger) -> Self {
+        Self { ledger, ..self }
+    }
+
     /// An engine without clients that divides `cpus` CPUs.
     pub fn new(policy: P, host: H, cpus: u32) -> Self {
         Self {

@@ -148,6 +148,8 @@ pub struct Ledger {
     /// Clients that may be narrower than they are thought to be.
     narrowing: Vec<usize>,
     stale: bool,
+    /// CPUs that are divided by shares as they are.
+    as_asked: Option<u32>,
 }
 
 impl Ledger {
@@ -155,6 +157,13 @@ impl Ledger {
     #[must_use]
     pub fn new(cpus: u32) -> Self {
         Self { cpus: cpus.max(1), ..Self::default() }
+    }
+
+    /// The same of `cpus` CPUs that are divided by shares as they are, whatever clients can use of them.
+    #[must_use]
+    pub fn as_asked(mut self, cpus: u32) -> Self {
+        self.as_asked = Some(cpus.max(1));
+        self
     }
 
     /// The clients that ever were, by id.
@@ -352,11 +361,14 @@ impl Ledger {
     #[must_use]
     pub fn effective_of(&self, take_part: impl Fn(usize, &ClientLedger) -> bool) -> Vec<f64> {
         let part: Vec<usize> = (0..self.clients.len()).filter(|&i| take_part(i, &self.clients[i])).collect();
+        // A limit is of one CPU, and a part of all.
+        let as_asked = self.as_asked.filter(|_| part.iter().any(|&i| self.clients[i].limit.is_some()));
         let claim = |&i: &usize| {
             let c = &self.clients[i];
-            (Claim { share: c.share, width: c.width }, c.limit)
+            (Claim { share: c.share, width: as_asked.unwrap_or(c.width) }, c.limit)
         };
-        let cpus = water_fill_limited(&part.iter().map(claim).collect::<Vec<_>>(), self.cpus);
+        let cpus = as_asked.unwrap_or(self.cpus);
+        let cpus = water_fill_limited(&part.iter().map(claim).collect::<Vec<_>>(), cpus);
         let total: f64 = cpus.iter().map(|c| c.as_f64()).sum();
         let mut effective = vec![0.0; self.clients.len()];
         for (&i, cpu) in part.iter().zip(&cpus) {
@@ -414,6 +426,22 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 25 % of one CPU are an eighth of two, whoever divides these.
+    #[test]
+    fn a_limit_is_of_one_cpu_where_shares_are_as_they_are() {
+        let dues = |mut ledger: Ledger, limit: Option<&str>| {
+            for share in [1, 1, 2] {
+                ledger.join(Share::new(share).unwrap());
+            }
+            let limit = limit.map(|limit| limit.parse().unwrap());
+            ledger.set_limit(0, limit);
+            ledger.effective(|_| true)
+        };
+        let by_weights = || Ledger::new(1).as_asked(2);
+        assert_eq!(dues(by_weights(), Some("25%")), [0.125, 0.875 / 3.0, 1.75 / 3.0]);
+        assert_eq!(dues(by_weights(), None), dues(Ledger::new(1), None));
+    }
 
     fn ledger(shares: &[u64]) -> Ledger {
         let mut ledger = Ledger::new(1);

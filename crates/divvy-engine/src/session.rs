@@ -86,6 +86,7 @@ impl<H: Host, P: Policy<Decision = Gate>> Session<H, P> {
     pub fn watched(spec: &GateSpec, host: H, watch: impl FnOnce(AnyGate) -> P) -> Result<Self, SpecError> {
         let policy = spec.parse()?;
         let engine = Engine::new(watch(policy.make()?), host, policy.cpus_of_dues());
+        let engine = engine.with_ledger(policy.ledger());
         Ok(Self { policy, engine })
     }
 

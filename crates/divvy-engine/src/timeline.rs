@@ -58,7 +58,7 @@ impl Playback {
         Self {
             header: header.clone(),
             // What names no policy makes no gate either.
-            ledger: Ledger::new(header.gate.parse().map_or(1, |gate| gate.cpus_of_dues())),
+            ledger: header.gate.parse().map_or_else(|_| Ledger::new(1), |gate| gate.ledger()),
             clients: Vec::new(),
             start: None,
             now: Instant(0),

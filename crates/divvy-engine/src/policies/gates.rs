@@ -5,6 +5,7 @@ use divvy_policy::{Cycle, Kind, Nanos, ParamError, Params, PolicyInfo, Run, gcd}
 use serde::{Deserialize, Serialize};
 
 use super::{PolicySpec, find, live};
+use crate::Ledger;
 
 /// A gate's or dispatcher's name and parameters, as a trace's header keeps them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,6 +148,13 @@ impl Chosen {
     #[must_use]
     pub const fn cpus_of_dues(&self) -> u32 {
         if self.info.capped { self.params.run().cpus } else { 1 }
+    }
+
+    /// Accounts of no clients yet, for whom dues are reckoned as this policy gives them.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        let ledger = Ledger::new(self.cpus_of_dues());
+        if self.info.capped { ledger } else { ledger.as_asked(self.params.run().cpus) }
     }
 
     /// The CPU time of one share in one cycle; `None` for dispatchers, which know no cycle.
