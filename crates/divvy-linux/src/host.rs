@@ -4,6 +4,7 @@ mod adopt;
 mod behind;
 mod condition;
 mod counted;
+mod cpus;
 mod descent;
 mod guardian_link;
 mod held_check;
@@ -27,7 +28,6 @@ use crate::guard::{BEAT_INTERVAL, Environment, Report, RuntimeDir, Table, rescue
 use crate::lanes::Lanes;
 use crate::members::{Look, Members, Scan, Tally};
 use crate::procfs::{LastPid, Latest, StartTime};
-use crate::quota::quota_of;
 use crate::reactor::{Reactor, Waker};
 use crate::select::Selector;
 use crate::spawn::{Command, Inherit, Spawned, spawn};
@@ -38,6 +38,8 @@ use adopt::{Family, MARK, mark};
 use behind::{Rest, Rests};
 pub(crate) use condition::Condition;
 use counted::LeafCheck;
+use cpus::{asked_or_all, within_quota};
+pub use cpus::{check_cpus, cpus_to_divide};
 use descent::{Descent, Kin};
 use guardian_link::GuardianLink;
 use held_check::HeldCheck;
@@ -61,41 +63,6 @@ pub struct HostParams {
     pub cpus: Option<CpuMask>,
     /// Slots in the table of held processes: clients, and members outside of their client's process group.
     pub capacity: u32,
-}
-
-/// Checks that this process may use every CPU of `cpus`.
-///
-/// # Errors
-/// [`Error::Cpu`] names the first that it may not.
-pub fn check_cpus(cpus: &CpuMask) -> Result<()> {
-    let allowed = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
-    match cpus.iter().find(|&cpu| !allowed.contains(cpu)) {
-        Some(cpu) => Err(Error::Cpu { cpu, allowed: allowed.to_string() }),
-        None => Ok(()),
-    }
-}
-
-/// The CPUs that a host made now would divide: `asked`, or all that this process may use, as far as the quota on the cgroup
-/// around us reaches.
-///
-/// # Errors
-/// As [`check_cpus`].
-pub fn cpus_to_divide(asked: Option<CpuMask>) -> Result<Vec<u32>> {
-    Ok(within_quota(&asked_or_all(asked)?))
-}
-
-/// `asked`, or all that this process may use.
-fn asked_or_all(asked: Option<CpuMask>) -> Result<CpuMask> {
-    let allowed = CpuMask::of_thread(rustix::process::getpid())?.unwrap_or_default();
-    let asked = asked.unwrap_or(allowed);
-    check_cpus(&asked)?;
-    Ok(asked)
-}
-
-/// As many of `cpus` as the quota on the cgroup around us is worth: to release more at once would only have all throttled.
-fn within_quota(cpus: &CpuMask) -> Vec<u32> {
-    let most = quota_of(rustix::process::getpid()).map_or(usize::MAX, |quota| quota.cpus() as usize);
-    cpus.iter().take(most).collect()
 }
 
 #[derive(Debug)]
