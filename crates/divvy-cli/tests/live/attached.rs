@@ -277,9 +277,12 @@ fn one_process_of_several_is_told_of_with_its_children() {
 fn what_is_nobodys_to_suspend_is_refused() {
     let Some(sandbox) = Sandbox::nobody("what_is_nobodys_to_suspend_is_refused") else { return };
     let theirs = Sandbox::own();
-    let mut root = theirs.command("sleep").arg("600").spawn().expect("a sleeper of root's");
+    let name = format!("n{}", std::process::id());
+    std::fs::copy("/bin/sleep", theirs.path(&name)).expect("a copy");
+    let mut root = theirs.command(theirs.path(&name)).arg("600").spawn().expect("a sleeper of root's");
+    theirs.wait_for(1, &name);
     let refused = sandbox.run(&["attach", &format!("tree:{}", root.id())]);
-    let why = format!("tree:{}: none of its 1 processes is yours to suspend", root.id());
+    let why = format!("tree:{}: its process is another user's, which may not be suspended", root.id());
     assert!(
         refused.code == Some(5) && refused.stderr.contains(&why),
         "{:?}: {}",
@@ -287,6 +290,10 @@ fn what_is_nobodys_to_suspend_is_refused() {
         refused.stderr
     );
     assert!(check(&sandbox, &["ls"]).starts_with("no clients"));
+    // By name one's own may come.
+    let told = check(&sandbox, &["attach", &format!("name:{name}"), "--name", "some"]);
+    assert!(told.contains("1 of them may not be signalled and run undivided"), "{told}");
+    check(&sandbox, &["detach", "some"]);
     root.kill().and_then(|()| root.wait()).expect("ours");
 }
 

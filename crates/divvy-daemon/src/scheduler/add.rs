@@ -11,7 +11,7 @@ use crate::kernel::user_around;
 use crate::market::message::{Admitted, Who};
 use crate::message::{Answer, Prepared, Refusal};
 use divvy_api::names::word;
-use divvy_api::types::{Bounds, ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
+use divvy_api::types::{Bounds, Client, ErrorCode, MEMBERS_SHOWN, NewClient, NewCommand, Plan, Planned};
 
 /// Arguments of a command and their bytes, at most: what the system takes is more.
 const ARGUMENTS_MAX: usize = 1024;
@@ -69,6 +69,20 @@ fn check_selector(selector: &Selector, who: &Who) -> Result<(), Refusal> {
     }
 }
 
+/// The refusal of a client nobody of whom may be suspended by us, and where nobody else can come: who is named by user or by number. By
+/// name others may.
+fn nobodys_to_suspend(client: &Client) -> Option<Refusal> {
+    let (n, selector) = (client.nr_members, parse_selector(&client.selector).ok()?);
+    let is_all = selector.ends() || matches!(selector, Selector::User(_));
+    if n == 0 || client.not_permitted < n || !is_all {
+        return None;
+    }
+    let those = if n == 1 { "its process is".to_owned() } else { format!("all of its {n} processes are") };
+    let text =
+        format!("{selector}: {those} another user's, which may not be suspended, and would not be divided");
+    Some(Refusal::new(ErrorCode::NotPermitted, text, "attach your own, or ask root"))
+}
+
 /// Refuses what only a market has.
 fn check_no_market(new: &NewClient) -> Result<(), Refusal> {
     let (option, what) = match (&new.from, &new.job) {
@@ -98,13 +112,9 @@ impl Scheduler {
         self.check_bounds(None, limit, new.bounds)?;
         let added = self.add_unlimited(new, share, who, admitted)?;
         let Answer::Added(client) = &added else { return Ok(added) };
-        if client.nr_members > 0 && client.not_permitted >= client.nr_members {
-            let (n, selector) = (client.nr_members, client.selector.clone());
+        if let Some(refusal) = nobodys_to_suspend(client) {
             let _ = self.detach(ClientId(client.id));
-            let text = format!(
-                "{selector}: none of its {n} processes is yours to suspend, so none of them would be divided"
-            );
-            return Err(Refusal::new(ErrorCode::NotPermitted, text, "attach your own, or ask root"));
+            return Err(refusal);
         }
         if limit.is_none() && new.bounds.is_empty() {
             return Ok(added);
