@@ -65,9 +65,7 @@ pub fn check(cpus: &CpuMask, divided: &CpuMask, used: &str, by: Keeper) -> Resul
             let fix = match by {
                 Keeper::Run => format!("give {kernel}, or for these alone: divvy share --cpus {cpus}"),
                 Keeper::Divvyd | Keeper::Starter => {
-                    format!(
-                        "end it, and start it anew (divvyd --user --background) with {kernel}, or with --cpus {cpus} to divide these alone"
-                    )
+                    format!("start it anew with {kernel}, or with --cpus {cpus} to divide these alone")
                 }
             };
             Err(NotKept { what, fix })

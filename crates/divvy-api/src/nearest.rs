@@ -5,7 +5,12 @@
 #[must_use]
 pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let mistakes = known.into_iter().filter_map(|known| {
-        let letters = word.chars().count().max(known.chars().count());
+        let (of_word, of_known) = (word.chars().count(), known.chars().count());
+        let letters = of_word.max(of_known);
+        // So many letters are missing in any case; to compare costs the product of both.
+        if of_word.abs_diff(of_known) > letters.div_ceil(3) {
+            return None;
+        }
         let mistakes = strsim::osa_distance(word, known);
         (mistakes <= letters.div_ceil(3)).then_some((mistakes, known))
     });

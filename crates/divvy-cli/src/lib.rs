@@ -337,9 +337,12 @@ fn meant(error: &clap::Error) -> String {
     if let Some(word) = text(ContextKind::InvalidSubcommand) {
         let command = command();
         let within = usage.split_whitespace().skip_while(|word| *word != "divvy").skip(1);
-        let within = within.map_while(|word| Some(word).filter(|word| !word.starts_with(['<', '['])));
-        let above = within.fold(&command, |above, word| above.find_subcommand(word).unwrap_or(above));
-        if known_elsewhere(&word).is_some() {
+        let within: Vec<&str> =
+            within.map_while(|word| Some(word).filter(|word| !word.starts_with(['<', '[']))).collect();
+        let is_top = within.is_empty();
+        let above =
+            within.into_iter().fold(&command, |above, word| above.find_subcommand(word).unwrap_or(above));
+        if is_top && known_elsewhere(&word).is_some() {
             return elsewhere(&command, &word);
         }
         let hint = nearest::hint(&word, above.get_subcommands().map(clap::Command::get_name));

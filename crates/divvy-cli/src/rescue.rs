@@ -10,13 +10,23 @@ use crate::{Code, Failure, print, tell};
 /// Where no divvyd runs: resumes what an earlier divvy of this user has left suspended, and says so, as every divvy does that begins. How many these were.
 pub(crate) fn left_behind() -> usize {
     let all = Environment::read().open_all().into_iter().flatten();
-    // What cannot be looked at is `divvy rescue`'s to tell.
-    let resumed: usize = all.filter_map(|dir| rescue(&dir).ok()).map(|report| report.resumed.len()).sum();
+    let reports: Vec<Report> = all.filter_map(|dir| rescue(&dir).ok()).collect();
+    let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
+    let (resumed, thawed) = (sum(|r| r.resumed.len()), sum(|r| r.thawed as usize));
+    let counted =
+        |n: usize, one: &str, many: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {many}") };
     if resumed > 0 {
-        let what = if resumed == 1 { "1 process".to_owned() } else { format!("{resumed} processes") };
+        let what = counted(resumed, "process", "processes");
         tell(format_args!("divvy: resumed {what} that an earlier divvy had left suspended"));
     }
-    resumed
+    if thawed > 0 {
+        let what = counted(thawed, "cgroup", "cgroups");
+        tell(format_args!("divvy: thawed {what} that an earlier divvy had left frozen"));
+    }
+    if sum(|r| r.failed.len() + r.errors.len()) > 0 {
+        tell("divvy: not all that an earlier divvy had left suspended could be resumed: see divvy rescue");
+    }
+    resumed + thawed
 }
 
 pub(crate) fn run(args: &RescueArgs) -> Result<Code, Failure> {

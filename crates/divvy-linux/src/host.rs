@@ -228,13 +228,13 @@ impl LinuxHost {
         let cpu_before = clock::own_process_cpu();
         let asked = asked_or_all(params.cpus)?;
         let cpus = within_quota(&asked);
+        let starts_on = leaves::not_all(asked);
         let files = own::raise_open_files().ok();
         own::adopt_orphans()?;
         let rescued = rescue(dir)?;
         let table = Table::create(dir, params.capacity)?;
         // Before the guardian is forked: it goes where we go.
-        let tree = Tree::grow(means, &table, cpus.len(), asked)?;
-        let starts_on = leaves::not_all(asked);
+        let tree = Tree::grow(means, &table, cpus.len(), starts_on)?;
         let mut reactor = Reactor::new()?;
         if params.cpus.is_some() && cpus.len() == 1 {
             // A CPU clock is exact on the CPU where its process runs: read it there.
@@ -275,7 +275,7 @@ impl LinuxHost {
             cpu_before,
             tally: Tally::default(),
             rescued,
-            notices: Notices::new(leaves::warnings(tree.as_ref(), starts_on)),
+            notices: Notices::new(leaves::warnings(tree.as_ref(), params.cpus.and(starts_on))),
             starts_on,
             tree,
             counters: !counted && perf::is_allowed() && perf::TreeCounter::check().is_ok(),

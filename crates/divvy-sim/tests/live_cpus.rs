@@ -120,6 +120,12 @@ fn who_is_alone_with_next_to_no_share_costs_nothing() {
         assert!(worst <= MAX_LONG_RUN_ERROR, "{text}, {worst}");
         assert!(outcome.wakeups <= 11 * 100, "{text}, {} wake-ups", outcome.wakeups);
     }
+    // Beside one that has all of a CPU, who has next to no share has the other, and owes what it used there for long.
+    let loads =
+        [(20_000_000, 1), (1, 2)].map(|(share, n)| Load { share, threads: vec![Program::compute(); n] });
+    let spec = GateSpec { share_ns: Some(10), ..gate("exact", 2) };
+    let outcome = run_for(MachineSpec::typical(2, 1), &spec, &loads, 1, 10);
+    assert!(outcome.utilization() >= MIN_USED, "beside one: used {}", outcome.utilization());
 }
 
 #[test]

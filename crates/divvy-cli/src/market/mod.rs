@@ -131,7 +131,7 @@ fn rights(all: &[Currency]) -> BTreeSet<(&str, Resource)> {
 }
 
 /// Says which clients have no right to a resource any more, to whoever has just taken tickets, or reserved all for one (`reserved`).
-fn warn_of_lost_rights(before: &[Currency], now: &[Currency], reserved: Option<&str>) {
+fn warn_of_lost_rights(before: &[Currency], now: &[Currency], reserved: Option<&Ticket>) {
     let (had, have) = (rights(before), rights(now));
     for resource in Resource::ALL {
         let is_lost = |c: &&Currency| {
@@ -148,9 +148,9 @@ fn warn_of_lost_rights(before: &[Currency], now: &[Currency], reserved: Option<&
                  --from CURRENCY --resource {resource}",
                 word(first)
             ),
-            Some(ticket) => format!(
-                "divvy: warning: all {resource} is reserved, and {lost} {has} nothing while the holder of ticket {ticket} competes, and what it leaves \
-                 is not divided by shares: to take it back, divvy unfund {ticket}"
+            Some(Ticket { id, issuer, holder, .. }) => format!(
+                "divvy: warning: all {resource} of {issuer} is reserved, and {lost} {has} nothing while {holder} competes, and what it leaves is \
+                 not divided by shares: to take it back, divvy unfund {id}"
             ),
         });
     }
@@ -223,7 +223,7 @@ pub(crate) fn fund(args: &FundArgs, kind: Kind) -> Result<Code, Failure> {
     let before = rights();
     let made = api.create_ticket(&new).map_err(refused)?;
     warn_of_no_effect(&api, &[args.resource]);
-    warn_of_lost_rights(&before, &rights(), Some(&made.result.id));
+    warn_of_lost_rights(&before, &rights(), Some(&made.result));
     told(&made, args.ask.json, |t| {
         let worth = if t.active {
             format!("worth {} base tickets now", explain::number(&t.value))

@@ -114,7 +114,7 @@ fn who_answers(choice: &Choice) -> Vec<Finding> {
             None,
         ),
         (Choice::Own, Err(ApiError::NotRunning(_))) if crate::rescue::left_behind() > 0 => {
-            let found = "your own was killed, and had left processes suspended: they run again now";
+            let found = "an earlier divvy was killed, or stands still, and had left processes suspended: they run again now";
             (FindingStatus::Good, found.to_owned(), None)
         }
         (Choice::Own, Err(ApiError::NotRunning(_))) => match Choice::instead_of_system() {

@@ -205,13 +205,18 @@ fn each(
     }
     let (all, code) = one_by_one(
         &keys,
-        |key| api_for(key, &args.ask.of).and_then(|api| done(&api, key)),
-        |(found, words)| {
-            if args.ask.json { Ok(()) } else { print(format_args!("{}: {words}", found.name())) }
+        |key| match api_for(key, &args.ask.of).and_then(|api| done(&api, key)) {
+            // Of all one may have ended meanwhile.
+            Err(e) if args.all && e.code == Code::NoSuch => Ok(None),
+            found => found.map(Some),
+        },
+        |found| match found {
+            Some((found, words)) if !args.ask.json => print(format_args!("{}: {words}", found.name())),
+            _ => Ok(()),
         },
     )?;
     if args.ask.json {
-        let all: Vec<_> = all.into_iter().map(|(found, _)| found).collect();
+        let all: Vec<_> = all.into_iter().flatten().map(|(found, _)| found).collect();
         print(if args.all { json(&all) } else { json_of(&keys, &all) }?)?;
     }
     Ok(code)
@@ -227,9 +232,13 @@ fn all_of_mine(which: &Which) -> Result<Vec<String>, Failure> {
             crate::rescue::left_behind();
             return Ok(Vec::new());
         }
+        Err(e) if e.code() == Some(ErrorCode::Leaving) => return Ok(Vec::new()),
         Err(e) => return Err(e.into()),
     };
-    let mine = clients.into_iter().filter(|c| c.user.as_ref().is_none_or(|owner| *owner == user));
+    // What the policy divides of a user is an administrator's to let go.
+    let everything = format!("{user}/everything");
+    let clients = clients.into_iter().filter(|client| uid == 0 || client.name != everything);
+    let mine = clients.filter(|c| c.user.as_ref().is_none_or(|owner| *owner == user));
     Ok(mine.map(|client| client.id.to_string()).collect())
 }
 
@@ -345,18 +354,15 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         print(json(&Everybody { clients, backend: status.map(|status| status.backend), runs })?)?;
         return Ok(Code::Done);
     }
+    if !args.ask.of.is_own() && args.ask.of.choice()? == Choice::Own && Choice::instead_of_system().is_some()
+    {
+        tell("divvy: the system's divvyd is set up here and does not run; what follows is your own");
+    }
     let width = Width::of_output(args.wide);
     match (clients.clients.is_empty(), runs.is_empty()) {
         (true, true) => match user {
             Some(user) => print(format!("no clients of {user}"))?,
-            None => {
-                if status.is_none() && Choice::instead_of_system().is_some() {
-                    tell(
-                        "divvy: the system's divvyd is set up here and does not run; these are your own clients",
-                    );
-                }
-                print("no clients: see `divvy run` and `divvy attach`")?;
-            }
+            None => print("no clients: see `divvy run` and `divvy attach`")?,
         },
         (true, false) => {}
         (false, _) => {

@@ -114,7 +114,13 @@ fn become_client(args: &RunArgs, base: &str, mut tell_id: PipeWriter) -> Result<
     }
     if let Some(cpus) = cpus {
         // Not sooner: a divvyd that had to be started divides what its starter may use.
-        cpus.apply(rustix::process::getpid())?;
+        match (cpus.apply(rustix::process::getpid()), &args.terms.cpus) {
+            (Err(e), Some(_)) => return Err(e.into()),
+            (Err(e), None) => {
+                tell(format_args!("divvy: warning: it runs on other CPUs than those that are divided: {e}"))
+            }
+            _ => {}
+        }
     }
     let program = &args.command[0];
     let mut command = std::process::Command::new(program);

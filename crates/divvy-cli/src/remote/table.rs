@@ -176,8 +176,13 @@ pub(super) fn lines(clients: &Clients, width: Width) -> Vec<String> {
 /// Why those with a thread for each CPU that they have are due less than their shares say, if any are.
 pub(super) fn at_their_width(clients: &Clients, cpus: usize) -> Vec<String> {
     const ENOUGH: f64 = 0.01;
+    // Parts are of what all together can use.
+    let takes_part = clients.clients.iter().filter(|client| client.effective_fraction > 0.0);
+    let limit = |client: &Client| client.limit_ppm.map_or(f64::INFINITY, |ppm| ppm as f64 / 1e6);
+    let all: f64 = takes_part.map(|client| f64::from(client.width).min(limit(client))).sum();
+    let all = all.min(cpus as f64).max(f64::MIN_POSITIVE);
     let is_so = |client: &&Client| {
-        let can = f64::from(client.width) / cpus.max(1) as f64;
+        let can = f64::from(client.width) / all;
         client.limit_ppm.is_none()
             && client.effective_fraction < client.requested_fraction * (1.0 - ENOUGH)
             && (client.effective_fraction / can - 1.0).abs() < ENOUGH
@@ -502,7 +507,8 @@ mod tests {
             ..client("a", 3, 0)
         };
         let told = |client: Client, cpus: usize| {
-            let clients = Clients { window_ns: 1, age_ns: 0, groups: vec![], clients: vec![client] };
+            let other = Client { name: "b".to_owned(), width: 4, ..of(0.1, 0.1) };
+            let clients = Clients { window_ns: 1, age_ns: 0, groups: vec![], clients: vec![client, other] };
             at_their_width(&clients, cpus)
         };
         assert_eq!(told(of(0.75, 0.5), 2), ["a can use one CPU only: the others have the rest of its share"]);

@@ -29,6 +29,11 @@ pub(crate) struct Which {
 }
 
 impl Which {
+    /// Whether one's own was asked for.
+    pub(crate) const fn is_own(&self) -> bool {
+        self.own
+    }
+
     /// As the words of a command line say that is not whole yet.
     pub(crate) fn among(words: impl IntoIterator<Item = String>) -> Self {
         let (mut which, mut words) = (Self::default(), words.into_iter());

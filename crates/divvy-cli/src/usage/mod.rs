@@ -328,7 +328,9 @@ fn unix_seconds() -> u64 {
 /// # Errors
 /// Another does so already.
 fn alone(file: &Path) -> Result<Option<File>, Failure> {
-    let opened = File::open(file).ok().filter(|opened| opened.metadata().is_ok_and(|known| known.is_file()));
+    // As it is written: a pipe is not waited for, and a lock over a network needs it.
+    let opened = File::options().read(true).append(true).open(file).ok();
+    let opened = opened.filter(|opened| opened.metadata().is_ok_and(|known| known.is_file()));
     let Some(opened) = opened else { return Ok(None) };
     match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {

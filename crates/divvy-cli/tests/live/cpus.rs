@@ -163,7 +163,7 @@ fn a_run_that_holds_keeps_no_task_to_some_cpus() {
     refused(
         &["--group", "g"],
         [&one, ""],
-        "together, by signals, and keeps nobody to some of them; end it, and start it anew (divvyd --user --background) with",
+        "together, by signals, and keeps nobody to some of them; start it anew with",
     );
 }
 

@@ -272,10 +272,13 @@ impl Policy {
     pub(crate) fn idle_bounds(
         &self,
         number: impl Fn(&str) -> Option<u32>,
+        called: impl Fn(u32) -> Option<String>,
     ) -> Vec<(&str, Resource, u64, u64)> {
         let of_user = |(name, bounds): (&'_ String, &Bounds)| {
-            let uid = name.parse().ok().or_else(|| number(name)).unwrap_or(u32::MAX);
-            let given = self.user(uid, Some(name)).base.map(Amount::get);
+            let by_number = name.parse().ok();
+            let uid = by_number.or_else(|| number(name)).unwrap_or(u32::MAX);
+            let name = by_number.map_or_else(|| Some(name.clone()), &called);
+            let given = self.user(uid, name.as_deref()).base.map(Amount::get);
             let each = Resource::ALL.into_iter().zip(bounds.all()).zip(given);
             each.filter_map(|((resource, bound), given)| Some((resource, bound?, given))).collect::<Vec<_>>()
         };
@@ -630,8 +633,12 @@ mod tests {
         let text = "[users.alice]\ncpu = 500\n[users.default]\nmemory = 7\n[bounds.alice]\ncpu = 500\nmemory = 8\n[bounds.8]\ndisk = 999\n\
                     [bounds.carol]\ncpu = 0\n[bounds.dave]\ncpu = 1001";
         let policy = Policy::parse(text).unwrap();
-        let idle = policy.idle_bounds(|_| None);
+        let idle = policy.idle_bounds(|_| None, |_| None);
         assert_eq!(idle, [("8", Resource::Disk, 999, 1000), ("alice", Resource::Cpu, 500, 500)]);
+        // By number what is said of the name counts.
+        let policy = Policy::parse("[users.alice]\ncpu = 5000\n[bounds.7]\ncpu = 3000").unwrap();
+        let called = |uid| (uid == 7).then(|| "alice".to_owned());
+        assert_eq!(policy.idle_bounds(|_| None, called), [("7", Resource::Cpu, 3000, 5000)]);
     }
 
     #[test]

@@ -235,14 +235,18 @@ async fn withdraw_offer(market: Market, path: Key) -> Asked {
 
 async fn nice(market: Market, body: Bytes) -> Result<Made, Refusal> {
     let new: NewNice = parse(&body)?;
-    let (client, amount) = (new.client.clone(), new.amount);
+    let (word, amount) = (new.client.clone(), new.amount);
     let is_share = new.resource.is_none_or(|resource| resource == Resource::Cpu);
-    let (scheduler, who) = (market.scheduler.clone(), market.who.clone());
+    let (scheduler, handle, who) = (market.scheduler.clone(), market.handle.clone(), market.who.clone());
     let made = market.make(Ask::Nice(new)).await?;
     if let Some(scheduler) = scheduler.filter(|_| is_share) {
-        // Its ticket is another now, and that is what is shown as its share. One that the scheduler calls otherwise is as it was.
-        let change = Change { share: Some(amount), ..Change::default() };
-        let _ = scheduler.ask(Command::Change { key: client, change, who }).await;
+        // Its ticket is another now, and that is what is shown as its share. The word may be a number, which is another client's there.
+        if let Ok(Said::Currency(client)) = handle.ask(who.clone(), Ask::Currency(word)).await
+            && client.name.contains('/')
+        {
+            let change = Change { share: Some(amount), ..Change::default() };
+            let _ = scheduler.ask(Command::Change { key: client.name, change, who }).await;
+        }
     }
     Ok(made)
 }

@@ -181,7 +181,7 @@ impl Follower {
                 "[{table}]: the user is there by name and by number; what is said by name holds"
             );
         }
-        for (name, resource, bound, given) in policy.idle_bounds(user_id) {
+        for (name, resource, bound, given) in policy.idle_bounds(user_id, user_name) {
             tracing::warn!(
                 name,
                 "[bounds]: {resource} = {bound} is no more than the {given} base tickets that the user is given, which count: nothing can be \

@@ -154,7 +154,8 @@ impl Chosen {
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         let ledger = Ledger::new(self.cpus_of_dues());
-        if self.info.capped { ledger } else { ledger.as_asked(self.params.run().cpus) }
+        // The kernel divides all CPUs; a published gate leaves some of them idle.
+        if self.info.name == "kernel" { ledger.as_asked(self.params.run().cpus) } else { ledger }
     }
 
     /// The CPU time of one share in one cycle; `None` for dispatchers, which know no cycle.

@@ -100,13 +100,14 @@ impl Tree {
             Some(all) if !all.is_within(&divided) => {
                 self.write(&self.root.join(CPUSET_CPUS.name()), &divided.spell())
             }
-            _ => Ok(()),
+            Some(_) => Ok(()),
+            None => self.write(&self.root.join(CPUSET_CPUS.name()), &divided.spell()),
         }
     }
 
     /// Why leaves may use other CPUs than those that are divided; `None` where they may not.
     pub(crate) fn not_kept_to_divided(&self) -> Option<&str> {
-        self.offers.missing(Controller::Cpuset)
+        self.offers.missing(Controller::Cpuset).or(self.not_narrowed.as_deref())
     }
 
     /// Bounds what each disk does, or none: where one takes no bound, that is not kept on each.

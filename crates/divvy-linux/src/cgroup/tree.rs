@@ -86,6 +86,8 @@ pub(crate) struct Tree {
     pub(super) cpus: usize,
     /// The CPUs that are divided, where that was said.
     pub(super) divided: Option<CpuMask>,
+    /// Why leaves are not kept to these, where the kernel refused that.
+    pub(super) not_narrowed: Option<String>,
     pub(super) upkeep: Upkeep,
     /// The tree that freezes, where that is in another hierarchy: each leaf has one there, too.
     second: Option<Box<Tree>>,
@@ -104,11 +106,17 @@ pub(super) fn failed(operation: &'static str, path: &Path, cause: Errno) -> Erro
 
 impl Tree {
     /// The tree for `means`, noted in the owner's table and then made; `None` where none is needed. Clients are due what `cpus`
-    /// CPUs are, and where rights are kept they run on those `divided`, if the kernel has cpusets for that.
+    /// CPUs are, and where rights are kept they run on those `divided`, where these are not all, if the
+    /// kernel has cpusets for that.
     ///
     /// # Errors
     /// As [`Tree::make`]; nothing is left then.
-    pub(crate) fn grow(means: Means, table: &Table, cpus: usize, divided: CpuMask) -> Result<Option<Self>> {
+    pub(crate) fn grow(
+        means: Means,
+        table: &Table,
+        cpus: usize,
+        divided: Option<CpuMask>,
+    ) -> Result<Option<Self>> {
         let mut apart = None;
         let (ground, purpose) = match means {
             Means::Signals => return Ok(None),
@@ -127,7 +135,7 @@ impl Tree {
         let (pid, start) = table.owner_identity();
         let view = table.view();
         let mut tree = Self::plan(ground, purpose, pid, start);
-        tree.divided = Some(divided);
+        tree.divided = divided;
         tree.make_noted(view.tree(), cpus)?;
         if let Some((ground, purpose)) = apart {
             let mut second = Self::plan(ground, purpose, pid, start);
@@ -202,6 +210,7 @@ impl Tree {
             disks_came: false,
             cpus: 1,
             divided: None,
+            not_narrowed: None,
             upkeep: Upkeep::default(),
             second: None,
             migrator,
@@ -291,9 +300,10 @@ impl Tree {
         }
         let mut dirs = around.then_some(&self.ground.dir).into_iter().chain([&self.root]);
         let done = dirs.try_for_each(|dir| self.write(&dir.join("cgroup.subtree_control"), &text));
-        let done =
-            done.and_then(|()| if controller == Controller::Cpuset { self.keep_all() } else { Ok(()) });
         self.offers.became(controller, done);
+        if controller == Controller::Cpuset && self.keeps_cpus() {
+            self.not_narrowed = self.keep_all().err().map(|e| e.to_string());
+        }
     }
 
     /// Our parent, if it is where we were: the front end that we were split from.

@@ -224,12 +224,12 @@ impl Work<'_> {
         if market.currency(id).is_none_or(|view| view.niced_from.is_none()) {
             return Ok(());
         }
-        let issued = Resource::ALL.into_iter().flat_map(|resource| market.issued_by(id, resource));
-        let Some(client) =
-            issued.map(|ticket| ticket.holder).find(|holder| self.ledger.clients.contains_key(holder))
-        else {
-            return Ok(());
+        let mut issued = Resource::ALL.into_iter().flat_map(|resource| market.issued_by(id, resource));
+        let is_all_of = |ticket: &TicketView| {
+            let mut backing = market.backing_of(ticket.holder, ticket.resource).into_iter();
+            self.ledger.clients.contains_key(&ticket.holder) && backing.all(|other| other.issuer == id)
         };
+        let Some(client) = issued.find(is_all_of).map(|ticket| ticket.holder) else { return Ok(()) };
         let (nice, client) = (self.name(id), self.name(client));
         let text = format!("{nice} funds {client}, which would be left with nothing");
         let fix = format!("`divvy nice {client} N` gives it another amount; {nice} ends with it");

@@ -16,6 +16,8 @@ use divvy_api::types::ErrorCode;
 /// Before the number of a user, where the user's own currency is meant and there is no account that would name it. A
 /// number alone is an id, and no other name has a colon.
 const BY_NUMBER: &str = "uid:";
+/// A word that is nobody's name is compared with the names of so many users at most.
+const USERS_COMPARED: usize = 64;
 
 /// What a word names.
 pub(super) enum Found {
@@ -59,9 +61,8 @@ impl Work<'_> {
     pub(super) fn look_up(&self, word: &str) -> Result<Found, Refusal> {
         let none = || {
             let text = format!("no currency or client is called '{}'", brief(word));
-            let known = self.names_known();
-            let hint = nearest::hint(word, known.iter().map(String::as_str));
-            Refusal::new(ErrorCode::NoSuchCurrency, text, format!("see `divvy currency ls`{hint}"))
+            let fix = format!("see `divvy currency ls`{}", self.likest(word));
+            Refusal::new(ErrorCode::NoSuchCurrency, text, fix)
         };
         let found = if word == "base" {
             Some(self.ledger.market.base())
@@ -81,12 +82,27 @@ impl Work<'_> {
         found.map(Found::Currency).ok_or_else(none)
     }
 
-    /// By what currencies and clients can be named: the caller's without the name of the user, too.
-    fn names_known(&self) -> Vec<String> {
-        let own = self.ledger.users.values().map(|user| self.name(user.currency));
-        let whole = self.ledger.named.keys().map(|&id| self.name(id));
-        let of_caller = self.ledger.named.values().filter(|named| named.uid == self.caller.uid);
-        of_caller.map(|named| named.name.clone()).chain(own).chain(whole).collect()
+    /// What `word` may have been meant to be: a name of the caller's, one of the user before its slash, or a user's own currency. Nobody
+    /// else's names are looked through: they are many.
+    fn likest(&self, word: &str) -> String {
+        if word.len() > 2 * CURRENCY_NAME_MAX {
+            return String::new();
+        }
+        let of = |uid: u32| {
+            let from = self.ledger.by_name.range(Name { uid, name: String::new() }..);
+            from.take_while(move |(name, _)| name.uid == uid).map(|(name, _)| name.name.clone())
+        };
+        let known: Vec<String> = match word.split_once('/') {
+            Some((user, _)) => {
+                let uid = self.names.user_id(user).or_else(|| user.parse().ok());
+                uid.into_iter().flat_map(of).map(|name| format!("{user}/{name}")).collect()
+            }
+            None => {
+                let users = self.ledger.users.keys().take(USERS_COMPARED);
+                of(self.caller.uid).chain(users.filter_map(|&uid| self.names.user_name(uid))).collect()
+            }
+        };
+        nearest::hint(word, known.iter().map(String::as_str))
     }
 
     /// The user whose own currency `word` would name: by the account, or by number as [`Ledger::name_of`] writes it.

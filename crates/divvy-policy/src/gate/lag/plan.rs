@@ -537,7 +537,8 @@ impl Lag {
         let waiting = waiting.filter_map(|&client| self.clients.get(client));
         // Who is capped waits for the next cycle while it runs.
         let running = self.running.iter().filter_map(|&client| self.clients.get(client));
-        let cycles = waiting.chain(running.filter(|c| c.cap.is_some())).map(|c| {
+        let spent = running.filter(|c| c.cap.is_some() && c.allowance <= Self::grain());
+        let cycles = waiting.chain(spent).map(|c| {
             let missing = Self::grain() + 1 - c.allowance;
             (missing.max(1) - 1) / self.quota(c).max(1) + 1
         });
