@@ -246,6 +246,21 @@ mod tests {
         GateSpec { policy: policy.into(), ..GateSpec::default() }
     }
 
+    /// By the kernel's weights a limit of one CPU is half of two; a published gate leaves one of them idle.
+    #[test]
+    fn dues_beside_a_limit_are_of_the_cpus_that_are_divided() {
+        let limited = |policy: &str| {
+            let mut ledger = GateSpec { cpus: 2, ..spec(policy) }.parse().unwrap().ledger();
+            for share in [1, 1] {
+                ledger.join(divvy_policy::Share::new(share).unwrap());
+            }
+            ledger.set_limit(0, Some("25%".parse().unwrap()));
+            ledger.effective(|_| true)
+        };
+        assert_eq!(limited("kernel"), [0.125, 0.875]);
+        assert_eq!(limited("alps"), [0.25, 0.75]);
+    }
+
     #[test]
     fn every_live_policy_listed_can_be_made_and_no_other() {
         for info in live() {

@@ -96,13 +96,10 @@ impl Tree {
     /// Keeps all leaves together to the CPUs that are divided, where they could use others.
     pub(super) fn keep_all(&self) -> crate::Result<()> {
         let Some(divided) = self.divided else { return Ok(()) };
-        match self.read(&self.root, &CPUSET_EFFECTIVE) {
-            Some(all) if !all.is_within(&divided) => {
-                self.write(&self.root.join(CPUSET_CPUS.name()), &divided.spell())
-            }
-            Some(_) => Ok(()),
-            None => self.write(&self.root.join(CPUSET_CPUS.name()), &divided.spell()),
+        if self.read(&self.root, &CPUSET_EFFECTIVE).is_some_and(|all| all.is_within(&divided)) {
+            return Ok(());
         }
+        self.write(&self.root.join(CPUSET_CPUS.name()), &divided.spell())
     }
 
     /// Why leaves may use other CPUs than those that are divided; `None` where they may not.
