@@ -4,9 +4,9 @@ mod gate_common;
 
 use divvy_policy::feasible::{Claim, water_fill};
 use divvy_policy::gate::lag::CREDIT;
-use divvy_policy::gate::{ExactParams, Lag, Scale};
+use divvy_policy::gate::{ExactParams, Lag, QUANTUM_MAX, QUANTUM_MIN, Scale};
 use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy as _, Share};
-use gate_common::hostile::{op, survive};
+use gate_common::hostile::{Op, op, survive};
 use gate_common::{MS, World};
 use proptest::prelude::*;
 
@@ -369,13 +369,65 @@ proptest! {
         slice in prop::option::of(1u64..30), scale in any::<bool>(), share_time in prop::option::of(1u64..1_000_000),
         cycle_max in prop::option::of(1u64..1_000),
     ) {
-        use divvy_policy::gate::{QUANTUM_MAX, QUANTUM_MIN};
         let quantum = if long { QUANTUM_MAX } else { QUANTUM_MIN };
         let scale = if scale { Scale::ByGcd } else { Scale::AsGiven };
         let (slice, share_time) = (slice.map(Nanos::from_millis), share_time.map(Nanos));
         let cycle_max = cycle_max.map(Nanos::from_millis);
         survive(Lag::new(ExactParams { quantum, cpus, scale, slice, presence, share_time, cycle_max }).unwrap(), &ops)?;
     }
+}
+
+/// Where whole CPUs are given, and a cycle is over as soon as it begins, as all are in debt, or have quotas of ns, it is not ended for
+/// ever: random events met both.
+#[test]
+fn cycles_that_are_over_at_once_are_passed() {
+    let join = |n, share| Event::Join { client: ClientId(n), share: Share::new(share).unwrap() };
+    let wake = |n| Event::Wake { client: ClientId(n) };
+    let width = |n, cpus| Event::Width { client: ClientId(n), cpus };
+    let all = u64::from(u32::MAX);
+    let params = |cpus, quantum, ms| {
+        let cycle_max = Some(Nanos(ms * MS));
+        ExactParams { cpus, quantum, cycle_max, ..ExactParams::default() }
+    };
+    // Quotas of ns: beside whoever is due next to all, one that sleeps has no more than two grains, of which no cycle can be made.
+    let sleeps = [
+        Op::Event(join(1, all)),
+        Op::Event(join(3, 4)),
+        Op::Event(width(3, 5)),
+        Op::Event(wake(1)),
+        Op::Poll(8, Some(13_292_812), true),
+        Op::Event(wake(3)),
+        Op::Event(Event::Block { client: ClientId(3) }),
+    ];
+    survive(Lag::new(params(3, QUANTUM_MIN, 225)).unwrap(), &sleeps).unwrap();
+    // Beside one that waits deep in debt.
+    let in_debt = [
+        Op::Event(join(2, all)),
+        Op::Event(join(3, 3)),
+        Op::Event(join(6, 5)),
+        Op::Event(wake(6)),
+        Op::Poll(7, Some(0), true),
+        Op::Event(width(6, 5)),
+        Op::Pass(u64::MAX / 8),
+        Op::Event(wake(3)),
+        Op::Poll(15, Some(u64::MAX), true),
+    ];
+    survive(Lag::new(params(5, QUANTUM_MAX, 326)).unwrap(), &in_debt).unwrap();
+    // What it has used since it was looked at is more than thousands of cycles give.
+    let unseen = [
+        Op::Event(join(1, 1)),
+        Op::Event(join(0, 1)),
+        Op::Event(width(1, 4)),
+        Op::Event(wake(1)),
+        Op::Poll(1, None, false),
+        Op::Event(join(6, 1)),
+        Op::Event(join(7, all)),
+        Op::Pass(245_440),
+        Op::Event(wake(7)),
+        Op::Poll(4, None, false),
+        Op::Event(width(6, 1)),
+    ];
+    survive(Lag::new(params(4, QUANTUM_MIN, 1)).unwrap(), &unseen).unwrap();
 }
 
 /// Beside a client that is capped one with more threads than CPUs are left waits for nobody, and nobody for it: cycles are long, and

@@ -104,11 +104,16 @@ impl Lag {
     /// Ends it before the cycle does, where somebody's threads come and go.
     pub(super) fn watch_level(&mut self) {
         if self.level.on && !(self.can_level() || self.running.is_empty()) {
-            self.end_level();
-            // Until now they were sorted by what they have left.
-            for client in self.ready.iter().map(|&(_, client)| client).collect::<Vec<_>>() {
-                self.requeue(client);
-            }
+            self.leave_level();
+        }
+    }
+
+    /// Ends it while the cycle goes on.
+    pub(super) fn leave_level(&mut self) {
+        self.end_level();
+        // Until now they were sorted by what they have left.
+        for client in self.ready.iter().map(|&(_, client)| client).collect::<Vec<_>>() {
+            self.requeue(client);
         }
     }
 

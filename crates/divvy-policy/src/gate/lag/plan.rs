@@ -428,6 +428,11 @@ impl Lag {
                 self.dirty = true;
                 return true;
             }
+            if barren && self.level.on {
+                self.leave_level(); // A cycle that is over as soon as it begins has no whole CPUs to give.
+                self.fill();
+                continue;
+            }
             // If the last cycle gave nobody allowance, all are in debt: pass the cycles that the least of them takes to
             // repay at once, however many.
             let cycles = if barren { self.cycles_until_credit() } else { 1 };
