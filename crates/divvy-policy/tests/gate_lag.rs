@@ -377,6 +377,54 @@ proptest! {
     }
 }
 
+/// A share of next to nothing beside such that are nearly all of what their owners can use is something all the same.
+#[test]
+fn who_is_due_next_to_nothing_has_that() {
+    let mut w = World::new(lag(2), 2);
+    w.join(100);
+    w.join(100);
+    w.join(1);
+    w.run_until(20_000 * MS);
+    let used = w.used();
+    assert!(
+        used.iter().zip(dues(&[100, 100, 1], 2)).all(|(&used, due)| {
+            let due = due * 20_000.0 * MS as f64;
+            (used as f64 - due).abs() <= due / 10.0
+        }),
+        "{used:?}"
+    );
+}
+
+/// Whoever sleeps when others are capped for having all CPUs, and is no client of one thread, wakes to find them taken by who is held for
+/// nobody: a shell and what it starts waited for ever.
+#[test]
+fn who_wakes_beside_capped_clients_is_let_run() {
+    let mut w = world(lag(2), 2, &[1, 1]);
+    let naps = w.join_sleeper(1, 5 * MS, 10 * MS);
+    let mut before = 0;
+    for ms in 1..=10_000 {
+        let width = |w: &mut World<Lag>, cpus| {
+            w.event(Event::Width { client: naps, cpus }).unwrap();
+            w.poll();
+        };
+        // It is found with a child now and then, and sleeps for longer after that.
+        match ms % 500 {
+            200 => width(&mut w, 2),
+            240 => {
+                width(&mut w, 1);
+                w.clients[naps.index()].on_off = Some((5 * MS, 250 * MS));
+            }
+            499 => w.clients[naps.index()].on_off = Some((5 * MS, 10 * MS)),
+            _ => {}
+        }
+        w.run_until(ms * MS);
+        if ms % 1_000 == 0 {
+            let used = w.used()[naps.index()] - std::mem::replace(&mut before, w.used()[naps.index()]);
+            assert!(used >= 60 * MS, "{used} ns in the second before {ms} ms");
+        }
+    }
+}
+
 /// Where whole CPUs are given, and a cycle is over as soon as it begins, as all are in debt, or have quotas of ns, it is not ended for
 /// ever: random events met both.
 #[test]

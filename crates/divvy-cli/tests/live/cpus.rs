@@ -167,6 +167,29 @@ fn a_run_that_holds_keeps_no_task_to_some_cpus() {
     );
 }
 
+/// A script that starts programs and mostly sleeps waits for nobody who computes: it was held for good when it woke, in half of all runs.
+#[test]
+fn who_mostly_sleeps_in_what_it_starts_goes_on() {
+    if all().iter().count() < 2 {
+        return skip("who_mostly_sleeps_in_what_it_starts_goes_on", "one CPU");
+    }
+    let sandbox = Sandbox::own();
+    let child =
+        sandbox.write("child", "sleep .03\nwhile read -r line; do :; done </proc/self/status\necho\n");
+    let out = sandbox.path("rounds");
+    let sleeps = format!("1:while :; do sh {} >> {}; done # client", child.display(), out.display());
+    let spins = format!("1:{SPIN} # client");
+    for run in 0..4 {
+        sandbox.write("rounds", "");
+        let outcome = sandbox.run(&["share", "--quiet", "--for", "2s", &sleeps, &spins, &spins]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let rounds = std::fs::read_to_string(&out).expect("readable").lines().count();
+        // Each takes 40 ms where nobody is in its way.
+        assert!(rounds >= 15, "run {run}: {rounds} rounds in 2 s");
+    }
+    assert_eq!(sandbox.processes(), []);
+}
+
 /// Who starts something as soon as it runs has been sent to a CPU at that moment: what it starts is not kept there.
 #[test]
 fn what_a_command_starts_may_run_wherever_it_may() {

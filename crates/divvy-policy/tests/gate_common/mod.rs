@@ -18,7 +18,7 @@ pub struct Runner {
     pub threads: u64,
     told: u64,
     /// Runs for `on` of CPU time, then sleeps for `off`.
-    on_off: Option<(u64, u64)>,
+    pub on_off: Option<(u64, u64)>,
     left: u64,
     pub asleep_until: Option<u64>,
 }

@@ -165,6 +165,9 @@ impl Lag {
 
     /// Whether those with allowance do not cover the CPUs while somebody waits for the next cycle.
     pub(super) fn cycle_is_over(&self, now: Instant) -> bool {
+        if !self.ready.is_empty() && self.caps_are_stale() {
+            return true;
+        }
         if !self.level.on && !self.ready.is_empty() {
             return false;
         }
@@ -176,6 +179,16 @@ impl Lag {
             return self.level_is_over(now, waits);
         }
         waits && (!anybody || self.covered(true) < self.target(self.params.cpus))
+    }
+
+    /// Whether those who are capped, and not held for anybody, have all CPUs, though somebody waits who counts: it slept when they were
+    /// capped, or could use less.
+    fn caps_are_stale(&self) -> bool {
+        let running = || self.running.iter().filter_map(|&client| self.clients.get(client));
+        let waits = |c: &super::Client| c.claim.is_some() && c.cap.is_none();
+        let mut waiting = self.ready.iter().filter_map(|&(_, client)| self.clients.get(client));
+        let capped = running().filter(|c| c.cap.is_some()).map(|c| u64::from(c.reach.0)).sum::<u64>();
+        capped >= u64::from(Cpus::whole(self.params.cpus).0) && waiting.any(waits)
     }
 
     /// Time that is left of this cycle on each CPU that the capped clients leave, as far as the others have allowance.

@@ -552,8 +552,8 @@ impl Lag {
 
     fn end_cycle(&mut self, cycles: u64) {
         // Those that waited for the next cycle wait for this one now: their places say for which, so that nobody has
-        // to be touched. Those that run are brought up to date at once, the others when their turn comes.
-        debug_assert!(self.level.on || self.ready.is_empty());
+        // to be touched. Those that run are brought up to date at once, the others when their turn comes. Nobody waits for the old one
+        // any more but where whole CPUs are given, or caps are stale.
         self.put_off();
         self.cycle = self.cycle.saturating_add(cycles);
         if core::mem::take(&mut self.consumed) {

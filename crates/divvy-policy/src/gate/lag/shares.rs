@@ -51,6 +51,12 @@ impl Lag {
             if cpus == 0 || share * cpus * (ROOM + 1) <= shares * reach * ROOM {
                 break;
             }
+            // Whoever is due a little less than all is capped at the cost of the others: they are left what they are due, but for as
+            // small a part.
+            let left = cpus.saturating_sub(reach);
+            if share * cpus <= shares * reach && left * shares * ROOM < cpus * (shares - share) * (ROOM - 1) {
+                break;
+            }
             shares -= share;
             cpus = cpus.saturating_sub(reach);
             self.capped.push(client);
