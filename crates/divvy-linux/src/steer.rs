@@ -1,7 +1,10 @@
 //! Sending a client's threads to CPUs without keeping them there.
 //!
 //! A thread is confined to a CPU for as long as two system calls take. One that is sent to ours may take our place in between, and run
-//! for milliseconds before we come to put its affinity back: what it makes in that time has inherited the CPU ([`Heirs`]).
+//! for milliseconds before we come to put its affinity back: what it makes in that time has inherited the CPU ([`Heirs`]). So has
+//! what a thread was about to make in a moment of microseconds, for a fork begins with a copy of its maker.
+
+use std::collections::VecDeque;
 
 use divvy_policy::{Instant, Nanos};
 
@@ -18,10 +21,21 @@ const UNNOTICED: Nanos = Nanos::from_micros(60);
 /// Of so many threads and processes it is looked whether they were made in such a moment.
 const HEIRS_MAX: usize = 256;
 
-/// Threads that were confined for long enough to make others, which are confined for good if nobody looks after them. They are looked
-/// at at once, and, as one may have been in the making then, once more at the client's next look.
+/// No fork takes longer.
+const MAKING_MAX: Nanos = Nanos::from_millis(50);
+/// As many moments are remembered for what is told to have been made in them.
+const MOMENTS_KEPT: usize = 2 * THREADS_MAX;
+
+/// Threads that were confined, and may have made others, which are confined for good if nobody looks after them.
+///
+/// Where the kernel tells who has made whom, and when, it is known whose making began in such a moment. Else, whoever was confined for
+/// long is looked at at once, and, as somebody may have been in the making then, once more at the client's next look.
 #[derive(Debug, Default)]
-pub struct Heirs(Vec<Confined>);
+pub struct Heirs {
+    long: Vec<Confined>,
+    /// The latest last.
+    moments: VecDeque<Moment>,
+}
 
 /// `tid`, which may run on `mask`, was confined to `only`.
 #[derive(Clone, Copy, Debug)]
@@ -31,19 +45,49 @@ struct Confined {
     mask: CpuMask,
 }
 
+/// From when to when somebody was confined.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    confined: Confined,
+    begun: Instant,
+    ended: Instant,
+    /// What it made first after the end may have been begun before: this is past.
+    passed: bool,
+}
+
 impl Heirs {
     /// Whoever was made in such a moment and may run on that CPU alone, may run wherever its maker may.
     pub fn free(&mut self) {
-        for confined in std::mem::take(&mut self.0) {
+        for confined in std::mem::take(&mut self.long) {
             confined.free_heirs();
         }
     }
 
-    fn note(&mut self, confined: Confined, begun: Instant) {
-        if clock::now().since(begun) > UNNOTICED {
-            confined.free_heirs();
-            self.0.push(confined);
+    /// `tid`, a process or thread that `maker` is told to have made by `at`, may run wherever that may, if it was begun in such a moment.
+    pub fn free_made(&mut self, maker: Pid, tid: Pid, at: Instant) {
+        let of_maker = self.moments.iter_mut().filter(|moment| moment.confined.tid == maker);
+        for moment in of_maker.filter(|moment| moment.begun <= at && !moment.passed) {
+            moment.passed = at > moment.ended;
+            let confined = moment.confined;
+            if at.since(moment.ended) <= MAKING_MAX
+                && CpuMask::of_thread(tid).is_ok_and(|mask| mask == Some(confined.only))
+            {
+                let _ = confined.mask.apply(tid);
+                Confined { tid, ..confined }.free_heirs();
+            }
         }
+    }
+
+    fn note(&mut self, confined: Confined, begun: Instant) {
+        let ended = clock::now();
+        if ended.since(begun) > UNNOTICED {
+            confined.free_heirs();
+            self.long.push(confined);
+        }
+        if self.moments.len() == MOMENTS_KEPT {
+            self.moments.pop_front();
+        }
+        self.moments.push_back(Moment { confined, begun, ended, passed: false });
     }
 }
 
@@ -207,6 +251,49 @@ mod tests {
         }
         let _ = shell.wait();
         assert_eq!((freed, again), (vec![mask; 5], vec![mask; 5]));
-        assert!(heirs.0.is_empty(), "they are looked at once more, and no more");
+        assert!(heirs.long.is_empty(), "they are looked at once more, and no more");
+    }
+
+    /// Of what the kernel tells, only who was begun in such a moment is freed: while it lasted, or first after it.
+    #[test]
+    fn who_was_begun_in_such_a_moment_is_told_by_its_time() {
+        let mask = CpuMask::of_thread(rustix::process::getpid()).expect("an affinity").expect("a thread");
+        let only = CpuMask::only(mask.iter().next().expect("a CPU"));
+        let maker = rustix::process::getpid();
+        let nobody = Pid::from_raw(i32::MAX).expect("positive");
+        let at = |us: u64| Instant::ZERO + Nanos::from_micros(us);
+        let moment = |us| Moment {
+            confined: Confined { tid: maker, only, mask },
+            begun: at(us),
+            ended: at(us + 5),
+            passed: false,
+        };
+        let made = || {
+            let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
+            let tid = Pid::from_child(&child);
+            only.apply(tid).expect("ours to change");
+            (tid, move || child.kill().and_then(|()| child.wait().map(drop)).expect("it ends"))
+        };
+        for (times, freed) in [
+            (&[99_u64][..], false),
+            (&[103], true),
+            (&[104, 130], true),
+            (&[130], true),
+            (&[130, 131], false),
+            (&[130, 400, 404], true),
+            (&[130, 404, 406, 407], false),
+            (&[100_000], false),
+        ] {
+            let mut heirs = Heirs::default();
+            heirs.moments.extend([moment(100), moment(400)]);
+            let (tid, mut end) = made();
+            for (i, &us) in times.iter().enumerate() {
+                // All but the last are others, that have ended.
+                heirs.free_made(maker, if i + 1 == times.len() { tid } else { nobody }, at(us));
+            }
+            let may = CpuMask::of_thread(tid).expect("readable");
+            end();
+            assert_eq!(may == Some(mask), freed || mask == only, "{times:?}");
+        }
     }
 }

@@ -133,7 +133,7 @@ impl LinuxHost {
     fn relate(&mut self, relation: Relation, at: Instant) -> bool {
         let alive = &mut self.descent.alive;
         match relation {
-            Relation::Fork { parent, child } => {
+            Relation::Fork { parent, maker, child } => {
                 let Some(&Descendant { client, .. }) = alive.get(&parent) else {
                     return alive.contains_key(&child); // A leader: it is known without.
                 };
@@ -144,10 +144,14 @@ impl LinuxHost {
                 kin.born.push(child);
                 kin.forked = true;
                 kin.alive += 1;
+                c.lanes.heirs.free_made(maker, child, at);
             }
-            Relation::Thread(of) => {
+            Relation::Thread { of, maker, tid } => {
                 let Some(process) = alive.get_mut(&of) else { return false };
                 process.threads += 1;
+                if let Some(c) = self.clients.get_mut(process.client.index()) {
+                    c.lanes.heirs.free_made(maker, tid, at);
+                }
             }
             Relation::Exit(of) => {
                 let Some(process) = alive.get_mut(&of) else { return false };

@@ -28,11 +28,20 @@ pub enum Relation {
     Fork {
         /// Who made it.
         parent: Pid,
+        /// Which of its threads.
+        maker: Pid,
         /// The new process.
         child: Pid,
     },
     /// A process has another thread.
-    Thread(Pid),
+    Thread {
+        /// The process.
+        of: Pid,
+        /// Which of its threads has made it.
+        maker: Pid,
+        /// The new thread.
+        tid: Pid,
+    },
     /// A thread of this process has ended, its only one perhaps.
     Exit(Pid),
     /// More happened than the ring could hold: only a scan tells what.
@@ -109,10 +118,11 @@ fn relation(kind: u32, body: &[u8]) -> Option<(u64, Relation)> {
         LOST => Some((body.len().checked_sub(TRAILER / 2).and_then(time).unwrap_or(0), Relation::Lost)),
         FORK | EXIT if body.len() >= RELATION => {
             let (own, parent, at) = (pid(0)?, pid(4), time(16)?);
+            let (tid, maker) = (pid(8), pid(12));
             let what = match kind {
                 EXIT => Relation::Exit(own),
-                _ if parent == Some(own) => Relation::Thread(own),
-                _ => Relation::Fork { parent: parent?, child: own },
+                _ if parent == Some(own) => Relation::Thread { of: own, maker: maker?, tid: tid? },
+                _ => Relation::Fork { parent: parent?, maker: maker?, child: own },
             };
             Some((at, what))
         }
