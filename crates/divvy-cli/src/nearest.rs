@@ -9,10 +9,14 @@ use crate::strip::plain;
 const SELECTORS: [&str; 9] =
     ["pid", "tree", "group", "session", "cgroup", "name", "command", "below", "user"];
 
-/// The same, for the kind of a selector that was refused.
+/// The same, for the kind of a selector that was refused; a word alone may be a name.
 pub(crate) fn selector_hint(selector: &str) -> String {
-    let kind = selector.split_once(':').map(|(kind, _)| kind).filter(|kind| !SELECTORS.contains(kind));
-    kind.map_or_else(String::new, |kind| hint(kind, SELECTORS))
+    match selector.split_once(':').map_or((selector, false), |(kind, _)| (kind, true)) {
+        (kind, _) if SELECTORS.contains(&kind) => String::new(),
+        (kind, true) => hint(kind, SELECTORS),
+        (name, false) if name.is_empty() || name.contains(char::is_whitespace) => String::new(),
+        (name, false) => format!("; processes called {0} are name:{0}", plain(name)),
+    }
 }
 
 /// What to write where a task was named as in `build:2:COMMAND`.
@@ -29,9 +33,14 @@ mod tests {
 
     #[test]
     fn a_misspelt_selector_finds_its_kind() {
-        for (selector, meant) in
-            [("usr:root", "; did you mean 'user'?"), ("user:nobody-there", ""), ("tree", "")]
-        {
+        for (selector, meant) in [
+            ("usr:root", "; did you mean 'user'?"),
+            ("user:nobody-there", ""),
+            ("tree", ""),
+            ("", ""),
+            ("make -j", ""),
+            ("make", "; processes called make are name:make"),
+        ] {
             assert_eq!(selector_hint(selector), meant, "{selector}");
         }
     }

@@ -32,7 +32,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Code, Failure> {
 }
 
 /// As many members as divvyd lists.
-const MEMBERS_MAX: usize = 10_000;
+pub(super) const MEMBERS_MAX: usize = 10_000;
 
 /// The client that a process is in.
 fn whose(api: &Api, pid: i32) -> Option<String> {

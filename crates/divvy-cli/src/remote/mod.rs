@@ -222,11 +222,11 @@ fn each(
     Ok(code)
 }
 
-/// The numbers of all clients of whoever asks.
+/// The numbers of all clients of whoever asks; the one that this process is in comes last, for it may be held as soon as that is.
 fn all_of_mine(which: &Which) -> Result<Vec<String>, Failure> {
     let uid = rustix::process::geteuid().as_raw();
     let user = divvy_linux::user_name(uid).unwrap_or_else(|| uid.to_string());
-    let clients = match which.choice()?.api().and_then(|api| api.clients_with_members(0)) {
+    let clients = match which.choice()?.api().and_then(|api| api.clients_with_members(look::MEMBERS_MAX)) {
         Ok(all) => all.clients,
         Err(ApiError::NotRunning(_)) => {
             crate::rescue::left_behind();
@@ -239,7 +239,10 @@ fn all_of_mine(which: &Which) -> Result<Vec<String>, Failure> {
     let everything = format!("{user}/everything");
     let clients = clients.into_iter().filter(|client| uid == 0 || client.name != everything);
     let mine = clients.filter(|c| c.user.as_ref().is_none_or(|owner| *owner == user));
-    Ok(mine.map(|client| client.id.to_string()).collect())
+    let mut mine: Vec<_> = mine.collect();
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    mine.sort_by_key(|client| client.members.iter().any(|member| member.pid == own));
+    Ok(mine.into_iter().map(|client| client.id.to_string()).collect())
 }
 
 /// What became of `keys` as JSON: one that was asked for alone is no list of one.
@@ -354,8 +357,9 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         print(json(&Everybody { clients, backend: status.map(|status| status.backend), runs })?)?;
         return Ok(Code::Done);
     }
-    if !args.ask.of.is_own() && args.ask.of.choice()? == Choice::Own && Choice::instead_of_system().is_some()
-    {
+    // Whoever has one of their own was told when it was started.
+    let instead = status.is_none() && !args.ask.of.is_own() && args.ask.of.choice()? == Choice::Own;
+    if instead && Choice::instead_of_system().is_some() {
         tell("divvy: the system's divvyd is set up here and does not run; what follows is your own");
     }
     let width = Width::of_output(args.wide);

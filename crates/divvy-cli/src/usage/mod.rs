@@ -165,6 +165,7 @@ fn record(args: &RecordArgs) -> Result<Code, Failure> {
             .map_err(|e| Failure::new(Code::System, format!("wait for signals: {e}")))?;
     }
     let api = choice.api()?;
+    args.notify.as_deref().into_iter().for_each(warn_of_missing);
     let mut recorder = Recorder::begin(args, choice, &api)?;
     let (mut looked, mut written) = (clock::now(), clock::now());
     let nanos = |time: Duration| Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
@@ -383,6 +384,19 @@ fn shares(api: &Api) -> Result<BTreeMap<String, f64>, ApiError> {
 /// Whether a currency of that name is the own one of its owner: of a user without a name it is called `uid:NUMBER`.
 fn owns(name: &str, owner: &str) -> bool {
     name == owner || name.strip_prefix("uid:") == Some(owner)
+}
+
+/// Says so where the shell will not find what a command of `--notify` begins with: else that would be told when somebody is over.
+fn warn_of_missing(command: &str) {
+    let word = command.split_whitespace().next().unwrap_or_default();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._+-".contains(c);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "command -v -- \"$1\"", "sh", word]).stdin(Stdio::null()).stdout(Stdio::null());
+    if word.chars().all(is_plain) && shell.status().is_ok_and(|status| !status.success()) {
+        tell(format_args!(
+            "divvy usage: --notify: there is no '{word}' that sh can run; nobody will be told until there is"
+        ));
+    }
 }
 
 /// Runs the command that tells a user. Nobody waits for it; where it fails, that is sent.

@@ -272,6 +272,28 @@ fn one_process_of_several_is_told_of_with_its_children() {
     shell.wait().expect("ours");
 }
 
+/// Were it held first, it would not come to the others.
+#[test]
+fn who_pauses_all_is_paused_last() {
+    let sandbox = Sandbox::own();
+    let go = sandbox.path("go");
+    let divvy = sandbox.divvy(&[]).get_program().to_string_lossy().into_owned();
+    let script = format!("until [ -e {} ]; do sleep .05; done; {divvy} pause --all; sleep 600", go.display());
+    let first = sandbox.start(&["run", "--name", "first", "--", "sh", "-c", &script]);
+    let has = |name: &str| client(&sandbox, name);
+    eventually("the first", || has("first"));
+    let second = sandbox.start(&["run", "--name", "second", "--", "sleep", "600"]);
+    eventually("the second", || has("second"));
+    sandbox.write("go", "");
+    for name in ["second", "first"] {
+        eventually(name, || has(name).filter(|client| client["state"] == "paused"));
+    }
+    sandbox.kill_clients();
+    for running in [first, second] {
+        running.end();
+    }
+}
+
 /// Of whom nobody may be suspended no client is made: it would stand in the table, be divided by nobody, and keep divvyd there.
 #[test]
 fn what_is_nobodys_to_suspend_is_refused() {

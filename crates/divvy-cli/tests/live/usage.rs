@@ -1,8 +1,9 @@
 //! `divvy usage`: what users of a system's divvyd used is written down, told, and told of where it is far too much.
 
+use std::io::BufRead as _;
 use std::process::Stdio;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::accounts::nobody;
@@ -145,6 +146,16 @@ fn check_failing_word(sandbox: &Sandbox, file: &str, user: u32) {
     let said = record.end().stderr;
     let line = format!("divvy usage: --notify for {user}: exit status: 3; it is tried again in 1s\n");
     assert!(said.starts_with(&line) && said.replace(&line, "").is_empty(), "{said}");
+    // What is not there is told at once.
+    let mut record =
+        sandbox.divvy(&["usage", "record", file, "--system", "--notify", "/nowhere/mail -s CPU"]);
+    let mut record = record.stderr(Stdio::piped()).spawn().expect("start divvy");
+    let mut said = String::new();
+    let stderr = record.stderr.take().expect("piped");
+    std::io::BufReader::new(stderr).read_line(&mut said).expect("a line");
+    rustix::process::kill_process(Pid::from_child(&record), Signal::TERM).expect("ours");
+    record.wait().expect("ours");
+    assert!(said.starts_with("divvy usage: --notify: there is no '/nowhere/mail' that sh can run"), "{said}");
 }
 
 #[test]

@@ -386,7 +386,27 @@ fn rows_of_one<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
 }
 
 fn cpus<'de, D: Deserializer<'de>>(from: D) -> Result<Option<CpuMask>, D::Error> {
-    String::deserialize(from)?.parse().map(Some).map_err(de::Error::custom)
+    let list = quoted(from, "CPUs in quotes, as in cpus = \"0,2-3\"")?;
+    list.parse().map(Some).map_err(de::Error::custom)
+}
+
+/// A text, called what is `expected` where it is none.
+fn quoted<'de, D: Deserializer<'de>>(from: D, expected: &'static str) -> Result<String, D::Error> {
+    struct Quoted(&'static str);
+
+    impl de::Visitor<'_> for Quoted {
+        type Value = String;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+            Ok(text.to_owned())
+        }
+    }
+
+    from.deserialize_str(Quoted(expected))
 }
 
 fn cpus_text<S: Serializer>(cpus: &Option<CpuMask>, to: S) -> Result<S::Ok, S::Error> {
@@ -398,14 +418,14 @@ fn cpus_text<S: Serializer>(cpus: &Option<CpuMask>, to: S) -> Result<S::Ok, S::E
 
 /// Times as `10ms`, `1s`.
 mod span {
-    use super::{Deserialize, Deserializer, Duration, Serializer, de};
+    use super::{Deserializer, Duration, Serializer, de};
 
     pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&humantime::format_duration(*time))
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(from)?;
+        let text = super::quoted(from, "a time in quotes, as in \"10ms\"")?;
         divvy_api::time::parse(&text).map_err(|why| de::Error::custom(format!("\"{text}\": {why}")))
     }
 }
@@ -594,6 +614,9 @@ mod tests {
             ("[limits]\nticket = 5", "line 2, column 1", "unknown field `ticket`"),
             ("[scheduler]\nquantum = \"10\"", "line 2, column 11", "is no time"),
             ("[scheduler]\ncpus = \"3-1\"", "line 2, column 8", ""),
+            ("[scheduler]\ncpus = 0", "line 2, column 8", "expected CPUs in quotes, as in cpus = \"0,2-3\""),
+            ("[scheduler]\nquantum = 10", "line 2, column 11", "expected a time in quotes, as in \"10ms\""),
+            ("[presence]\nidle_after = 1", "line 2, column 14", "expected a time in quotes"),
             ("[presence]\nidle_after = \"2h\"", "line 2, column 14", "from 1ms to 1h"),
             ("[audit]\nrows_max = 10", "line 2, column 12", "from 1000"),
             ("[users.alice\ncpu = 1", "line 1", ""),

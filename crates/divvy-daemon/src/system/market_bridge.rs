@@ -146,7 +146,7 @@ async fn attach_again(scheduler: &Scheduler, admitted: Admitted) -> Result<(), S
     let unlimited = NewClient { limit_ppm: None, ..kept.clone() };
     let unbounded = NewClient { limit_ppm: limits.cpu_ppm, ..plain.clone() };
     let (bounds, all) = match cpus {
-        Some(_) => ("limits of memory and disks, and its CPUs,", "limits and CPUs"),
+        Some(_) => ("limits of memory and disks and CPUs", "limits and CPUs"),
         None => ("limits of memory and disks", "limits"),
     };
     let (mut last, mut tried) = (add(&kept).await, vec![&kept]);
