@@ -5,6 +5,7 @@ mod gate_common;
 use divvy_policy::dispatch::{fcfs, las, lottery, pbs, rr, stride, vtrr};
 use divvy_policy::gate::{Dispatched, DispatchedParams, GateParamError};
 use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Grant, Instant, Nanos, Policy, Share};
+use gate_common::changes::{self, turn};
 use gate_common::hostile::{op, survive};
 use gate_common::{Charges, MS, World};
 use proptest::prelude::*;
@@ -371,6 +372,22 @@ proptest! {
             2 => check(las(cpus), &shares, cpus)?,
             _ => check(fcfs(cpus), &shares, cpus)?,
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// On one CPU: on several whoever has a share of more than one makes stride lose sight of the others (Chandra et al., OSDI 2000).
+    #[test]
+    fn nobody_waits_for_ever(
+        shares in prop::collection::vec(1_u64..10, 2..6), turns in prop::collection::vec(turn(1), 1..40),
+    ) {
+        let mut w = World::new(stride(1), 1);
+        for &share in &shares {
+            w.join(share);
+        }
+        changes::nobody_waits(w, &shares, turns)?;
     }
 }
 

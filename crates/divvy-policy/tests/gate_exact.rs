@@ -4,6 +4,7 @@ mod gate_common;
 
 use divvy_policy::gate::{Exact, ExactParams, Scale};
 use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy as _, Share};
+use gate_common::changes::{self, turn};
 use gate_common::hostile::{op, survive};
 use gate_common::{Charges, MS, World};
 use proptest::prelude::*;
@@ -238,6 +239,20 @@ fn slices_even_out_the_cycle() {
     w.run_until(600 * MS);
     for (used, share) in w.used().into_iter().zip(1..) {
         assert!(used.abs_diff(100 * MS * share) <= 3 * MS);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn nobody_waits_for_ever(
+        shares in prop::collection::vec(1_u64..10, 2..6), slice in prop::option::of(1u64..30),
+        turns in prop::collection::vec(turn(1), 1..40),
+    ) {
+        let slice = slice.map(Nanos::from_millis);
+        let gate = Exact::new(ExactParams { slice, ..ExactParams::default() }).unwrap();
+        changes::nobody_waits(world(gate, &shares), &shares, turns)?;
     }
 }
 

@@ -6,6 +6,7 @@ use divvy_policy::feasible::{Claim, water_fill};
 use divvy_policy::gate::lag::CREDIT;
 use divvy_policy::gate::{ExactParams, Lag, QUANTUM_MAX, QUANTUM_MIN, Scale};
 use divvy_policy::{ClientId, CpuId, Event, EventError, Gate, Instant, Nanos, Policy as _, Share};
+use gate_common::changes::{self, turn};
 use gate_common::hostile::{Op, op, survive};
 use gate_common::{MS, World};
 use proptest::prelude::*;
@@ -412,9 +413,9 @@ fn who_wakes_beside_capped_clients_is_let_run() {
             200 => width(&mut w, 2),
             240 => {
                 width(&mut w, 1);
-                w.clients[naps.index()].on_off = Some((5 * MS, 250 * MS));
+                w.naps(naps, Some((5 * MS, 250 * MS)));
             }
-            499 => w.clients[naps.index()].on_off = Some((5 * MS, 10 * MS)),
+            499 => w.naps(naps, Some((5 * MS, 10 * MS))),
             _ => {}
         }
         w.run_until(ms * MS);
@@ -422,6 +423,20 @@ fn who_wakes_beside_capped_clients_is_let_run() {
             let used = w.used()[naps.index()] - std::mem::replace(&mut before, w.used()[naps.index()]);
             assert!(used >= 60 * MS, "{used} ns in the second before {ms} ms");
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn nobody_waits_for_ever(
+        shares in prop::collection::vec(1_u64..10, 2..6), cpus in 1_u32..6, slice in prop::option::of(1u64..30),
+        turns in prop::collection::vec(turn(3), 1..40),
+    ) {
+        let slice = slice.map(Nanos::from_millis);
+        let gate = Lag::new(ExactParams { cpus, slice, ..ExactParams::default() }).unwrap();
+        changes::nobody_waits(world(gate, u64::from(cpus), &shares), &shares, turns)?;
     }
 }
 

@@ -1,6 +1,7 @@
 //! A driver that obeys the contract of `Policy`, over a machine that divides its CPUs evenly among whoever may run.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod changes;
 pub mod hostile;
 
 use divvy_policy::{ClientId, Event, EventError, Gate, Instant, Nanos, Policy, Share};
@@ -18,9 +19,16 @@ pub struct Runner {
     pub threads: u64,
     told: u64,
     /// Runs for `on` of CPU time, then sleeps for `off`.
-    pub on_off: Option<(u64, u64)>,
+    on_off: Option<(u64, u64)>,
     left: u64,
     pub asleep_until: Option<u64>,
+}
+
+impl Runner {
+    /// Whether it never sleeps.
+    pub fn computes(&self) -> bool {
+        self.on_off.is_none()
+    }
 }
 
 /// When a charge is told of.
@@ -104,9 +112,14 @@ impl<P: Policy<Decision = Gate>> World<P> {
 
     pub fn join_sleeper(&mut self, share: u64, on: u64, off: u64) -> ClientId {
         let client = self.join(share);
-        let c = &mut self.clients[client.index()];
-        (c.on_off, c.left) = (Some((on, off)), on);
+        self.naps(client, Some((on, off)));
         client
+    }
+
+    /// From now on a client runs for `on` of CPU time, then sleeps for `off`, or computes.
+    pub fn naps(&mut self, client: ClientId, on_off: Option<(u64, u64)>) {
+        let c = &mut self.clients[client.index()];
+        (c.on_off, c.left) = (on_off, on_off.map_or(u64::MAX, |(on, _)| on));
     }
 
     pub fn leave(&mut self, client: ClientId) {

@@ -114,6 +114,10 @@ impl Lag {
             self.pass_over_spent();
             return;
         }
+        // Whoever is capped is held for nobody, also where it waited when that was found.
+        while let Some(client) = self.first_capped() {
+            self.take_turn(client);
+        }
         let target = self.fill_target();
         let mut covered = self.covered(false);
         while covered < target {
@@ -121,6 +125,12 @@ impl Lag {
             let Some(client) = self.best_for(room) else { break };
             covered += self.take_turn(client);
         }
+    }
+
+    /// Who is capped, and waits; where turns are slices those wait like others.
+    fn first_capped(&self) -> Option<ClientId> {
+        let &(_, client) = self.ready.first().filter(|_| self.params.slice.is_none())?;
+        self.clients.get(client)?.cap.map(|_| client)
     }
 
     /// Where those who wait are sorted by what they have left and the first has nothing, nobody has.
@@ -165,7 +175,7 @@ impl Lag {
 
     /// Whether those with allowance do not cover the CPUs while somebody waits for the next cycle.
     pub(super) fn cycle_is_over(&self, now: Instant) -> bool {
-        if !self.ready.is_empty() && self.caps_are_stale() {
+        if self.caps_are_stale() {
             return true;
         }
         if !self.level.on && !self.ready.is_empty() {
@@ -184,11 +194,14 @@ impl Lag {
     /// Whether those who are capped, and not held for anybody, have all CPUs, though somebody waits who counts: it slept when they were
     /// capped, or could use less.
     fn caps_are_stale(&self) -> bool {
-        let running = || self.running.iter().filter_map(|&client| self.clients.get(client));
+        let client = |&client: &ClientId| self.clients.get(client);
         let waits = |c: &super::Client| c.claim.is_some() && c.cap.is_none();
-        let mut waiting = self.ready.iter().filter_map(|&(_, client)| self.clients.get(client));
-        let capped = running().filter(|c| c.cap.is_some()).map(|c| u64::from(c.reach.0)).sum::<u64>();
-        capped >= u64::from(Cpus::whole(self.params.cpus).0) && waiting.any(waits)
+        let capped = self.capped.iter().filter_map(client).filter(|c| c.cap.is_some());
+        // Where turns are slices whoever is capped waits for one too, and then takes the place of whoever is not.
+        let running = self.running.iter().filter(|_| self.params.slice.is_some());
+        let mut others = self.ready.iter().map(|(_, client)| client).chain(running).filter_map(client);
+        let all = u64::from(Cpus::whole(self.params.cpus).0);
+        capped.map(|c| u64::from(c.reach.0)).sum::<u64>() >= all && others.any(waits)
     }
 
     /// Time that is left of this cycle on each CPU that the capped clients leave, as far as the others have allowance.
@@ -223,13 +236,18 @@ impl Lag {
     }
 
     /// Time that so much allowance takes `c` on the CPUs that it can use, ns. Who is capped has no time to lose. Whoever can use
-    /// all CPUs has all of it: it is through in time as long as anything is left of the cycle.
+    /// all CPUs has all of it: it is through in time as long as anything is left of the cycle. Neither holds of whom a cycle has passed
+    /// over.
     pub(super) fn need(&self, c: &super::Client, allowance: i128) -> i128 {
         if c.cap.is_some() {
             return i128::MAX / 4;
         }
         if self.level.on {
             return allowance;
+        }
+        if allowance > 2 * self.quota(c) {
+            // A cycle has ended without it, as it covered fewer CPUs than it can use.
+            return c.reach.min(c.parallel).time_for(allowance);
         }
         let need = c.reach.time_for(allowance);
         if c.reach.whole_up() >= self.params.cpus { need >> ALL_CPUS_SHIFT } else { need }

@@ -40,7 +40,8 @@
 //!    left that makes up for it (`who_naps_does_not_spoil_the_cycles_of_others`). What the napping one will use until the cycle's end is
 //!    thought to be what it mostly uses.
 //! 8. Quotas are water-filled over the reaches ([`crate::feasible`]). A client whose share asks for all that it can use runs all the
-//!    time: it is first of all, is never held, and keeps neither credit nor debt. Where one is left beside such clients,
+//!    time: it is first of all, is never held, and keeps neither credit nor debt. Where such clients have all CPUs, and somebody wakes
+//!    that slept when that was found, it is found anew (`who_wakes_beside_capped_clients_is_let_run`). Where one is left beside them,
 //!    and these have all that they can use, nobody waits for anybody: looks are a tick apart, and cycles as long
 //!    (`what_nobody_waits_for_is_looked_at_a_tick_apart`).
 //! 9. Where there are more than two CPUs, a client of several threads, and nobody who sleeps, all have whole CPUs of their own,
@@ -65,7 +66,8 @@
 //! - While all clients compute, and cycles are as long as 9. says, each has what it is due within .3 ms a cycle and what the looks and
 //!   the kernel's moving of threads cost it (`random_shares_and_threads_get_the_capped_optimum`: 1.5 %).
 //!
-//! **Properties.** (tests) the bounds above; `whole_cpus_are_given_up_where_threads_come_and_go`,
+//! **Properties.** (tests) the bounds above; whatever programs do, and however they are counted, nobody who is awake waits for longer
+//! than some cycles (`nobody_waits_for_ever`); `whole_cpus_are_given_up_where_threads_come_and_go`,
 //! `infeasible_shares_are_capped`, `scaled_shares_decide_the_same`,
 //! `leaving_and_rejoining_earns_nothing`, `a_rejected_event_changes_nothing`, `nobody_shares_a_cpu_of_its_own`,
 //! `debts_of_hours_are_repaid_in_one_call`, `any_sequence_of_events_is_survived`.
