@@ -2,7 +2,11 @@
 //!
 //! A thread is confined to a CPU for as long as two system calls take. One that is sent to ours may take our place in between, and run
 //! for milliseconds before we come to put its affinity back: what it makes in that time has inherited the CPU ([`Heirs`]). So has
-//! what a thread was about to make in a moment of microseconds, for a fork begins with a copy of its maker.
+//! what a thread that runs was about to make in a moment of microseconds, for a fork begins with a copy of its maker.
+//!
+//! **Marks.** What was confined by whoever owns it has to stay so. So a thread that runs is marked meanwhile: its policy, if it is the
+//! ordinary one, is `SCHED_BATCH`, which differs by nothing but what happens when it wakes, and is inherited as the CPU is. Where the
+//! kernel tells who was made by whom, and when, whoever was made in or right after such a moment is asked for the mark.
 
 use std::collections::VecDeque;
 
@@ -21,17 +25,22 @@ const UNNOTICED: Nanos = Nanos::from_micros(60);
 /// Of so many threads and processes it is looked whether they were made in such a moment.
 const HEIRS_MAX: usize = 256;
 
-/// No fork takes longer.
-const MAKING_MAX: Nanos = Nanos::from_millis(50);
+/// No fork takes longer,
+const MAKING_MAX: Nanos = Nanos::from_millis(100);
+/// and most of them take no longer than this.
+const MAKING_USUAL: Nanos = Nanos::from_millis(1);
 /// As many moments are remembered for what is told to have been made in them.
 const MOMENTS_KEPT: usize = 2 * THREADS_MAX;
 
 /// Threads that were confined, and may have made others, which are confined for good if nobody looks after them.
 ///
-/// Where the kernel tells who has made whom, and when, it is known whose making began in such a moment. Else, whoever was confined for
-/// long is looked at at once, and, as somebody may have been in the making then, once more at the client's next look.
+/// Where the kernel tells of them it is known by their mark, or, of whoever was confined for long as it woke, which has none, by their
+/// time. Else whoever was confined for long is looked at at once, and, as somebody may have been in the making then, once more at the
+/// client's next look.
 #[derive(Debug, Default)]
 pub struct Heirs {
+    /// The kernel tells whom the client makes.
+    told: bool,
     long: Vec<Confined>,
     /// The latest last.
     moments: VecDeque<Moment>,
@@ -43,6 +52,7 @@ struct Confined {
     tid: Pid,
     only: CpuMask,
     mask: CpuMask,
+    marked: bool,
 }
 
 /// From when to when somebody was confined.
@@ -55,34 +65,62 @@ struct Moment {
     passed: bool,
 }
 
+/// Gives a thread the policy `to` if it has `from`, and whatever is inherited with it; says whether it did.
+fn exchange_policy(tid: Pid, from: i32, to: i32) -> bool {
+    let tid = tid.as_raw_nonzero().get();
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a number goes in, and a number comes out.
+    let is = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };
+    // SAFETY: the kernel reads a priority, which is whole.
+    is == i64::from(from)
+        && unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, to, &raw const priority) == 0 }
+}
+
+fn mark(tid: Pid) -> bool {
+    exchange_policy(tid, libc::SCHED_OTHER, libc::SCHED_BATCH)
+}
+
+fn unmark(tid: Pid) -> bool {
+    exchange_policy(tid, libc::SCHED_BATCH, libc::SCHED_OTHER)
+}
+
 impl Heirs {
-    /// Whoever was made in such a moment and may run on that CPU alone, may run wherever its maker may.
+    /// From now on [`Heirs::free_made`] is called for whomever the client makes.
+    pub fn are_told(&mut self) {
+        self.told = true;
+    }
+
+    /// Whoever was made while somebody was confined for long, and may run on that CPU alone, may run wherever its maker may.
     pub fn free(&mut self) {
         for confined in std::mem::take(&mut self.long) {
             confined.free_heirs();
         }
     }
 
-    /// `tid`, a process or thread that `maker` is told to have made by `at`, may run wherever that may, if it was begun in such a moment.
+    /// `tid`, a process or thread that `maker` is told to have made by `at`, may run wherever that may, if it has a mark of such a moment.
     pub fn free_made(&mut self, maker: Pid, tid: Pid, at: Instant) {
         let of_maker = self.moments.iter_mut().filter(|moment| moment.confined.tid == maker);
         for moment in of_maker.filter(|moment| moment.begun <= at && !moment.passed) {
             moment.passed = at > moment.ended;
-            let confined = moment.confined;
-            if at.since(moment.ended) <= MAKING_MAX
-                && CpuMask::of_thread(tid).is_ok_and(|mask| mask == Some(confined.only))
-            {
-                let _ = confined.mask.apply(tid);
-                Confined { tid, ..confined }.free_heirs();
+            let longest = if moment.confined.marked { MAKING_MAX } else { MAKING_USUAL };
+            if at.since(moment.ended) <= longest && moment.confined.free_heir(tid) {
+                Confined { tid, ..moment.confined }.free_heirs();
             }
         }
     }
 
     fn note(&mut self, confined: Confined, begun: Instant) {
         let ended = clock::now();
-        if ended.since(begun) > UNNOTICED {
-            confined.free_heirs();
-            self.long.push(confined);
+        let long = ended.since(begun) > UNNOTICED;
+        if !self.told {
+            if long {
+                confined.free_heirs();
+                self.long.push(confined);
+            }
+            return;
+        }
+        if !(long || confined.marked) {
+            return;
         }
         if self.moments.len() == MOMENTS_KEPT {
             self.moments.pop_front();
@@ -103,12 +141,26 @@ impl Confined {
             let _ = procfs::threads(process, |thread| threads.push(thread.pid));
             for tid in threads {
                 seen += 1;
-                if tid != self.tid && CpuMask::of_thread(tid).is_ok_and(|mask| mask == Some(self.only)) {
-                    let _ = self.mask.apply(tid);
+                if tid != self.tid {
+                    self.free_heir(tid);
                 }
                 let _ = procfs::children(process, tid, &mut processes);
             }
         }
+    }
+
+    /// Lets `tid` run wherever its maker may, and takes its mark away, if it has inherited both; of one that was not marked only the CPU
+    /// tells. Says whether it had.
+    fn free_heir(&self, tid: Pid) -> bool {
+        let is_heir = if self.marked { unmark(tid) } else { self.is_confined(tid) };
+        if is_heir && self.is_confined(tid) {
+            let _ = self.mask.apply(tid);
+        }
+        is_heir
+    }
+
+    fn is_confined(&self, tid: Pid) -> bool {
+        CpuMask::of_thread(tid).is_ok_and(|mask| mask == Some(self.only))
     }
 }
 
@@ -126,6 +178,11 @@ impl Steered {
     /// # Errors
     /// As [`CpuMask::apply`].
     pub fn begin(members: &Members, table: &Table, cpu: u32) -> Result<Option<Self>> {
+        Self::begin_marked(members, table, cpu, false)
+    }
+
+    /// The same; one that runs is marked if its heirs are told of. Whoever wakes with a mark would wait for a tick of the kernel.
+    fn begin_marked(members: &Members, table: &Table, cpu: u32, marked: bool) -> Result<Option<Self>> {
         let Some((process, slot)) = members.only_thread() else { return Ok(None) };
         let tid = process.pid();
         let Some(mask) = CpuMask::of_thread(tid)?.filter(|mask| mask.contains(cpu)) else { return Ok(None) };
@@ -135,13 +192,16 @@ impl Steered {
         }
         table.set_affinity(slot, &SavedAffinity { tid, start: process.start(), mask });
         let begun = clock::now();
+        let marked = marked && mark(tid);
         match only.apply(tid) {
-            Ok(_) => Ok(Some(Self { confined: Confined { tid, only, mask }, begun })),
-            Err(Error::Permission { .. }) => {
+            Ok(_) => Ok(Some(Self { confined: Confined { tid, only, mask, marked }, begun })),
+            Err(e) => {
+                if marked {
+                    unmark(tid);
+                }
                 table.clear_affinity(slot);
-                Ok(None)
+                if matches!(e, Error::Permission { .. }) { Ok(None) } else { Err(e) }
             }
-            Err(e) => Err(e),
         }
     }
 
@@ -150,7 +210,11 @@ impl Steered {
     /// # Errors
     /// As [`CpuMask::apply`].
     pub fn end(self, members: &Members, table: &Table, heirs: &mut Heirs) -> Result<()> {
-        self.confined.mask.apply(self.confined.tid)?;
+        let put_back = self.confined.mask.apply(self.confined.tid);
+        if self.confined.marked {
+            unmark(self.confined.tid);
+        }
+        put_back?;
         if let Some((_, slot)) = members.only_thread() {
             table.clear_affinity(slot);
         }
@@ -165,7 +229,8 @@ impl Steered {
 /// # Errors
 /// As [`CpuMask::apply`].
 pub fn steer(members: &Members, table: &Table, cpu: u32, heirs: &mut Heirs) -> Result<()> {
-    Steered::begin(members, table, cpu)?.map_or(Ok(()), |steered| steered.end(members, table, heirs))
+    let steered = Steered::begin_marked(members, table, cpu, heirs.told)?;
+    steered.map_or(Ok(()), |steered| steered.end(members, table, heirs))
 }
 
 /// Moves threads of one client to `cpus`, in turn, or brings their clocks up to date where they are, and puts their
@@ -189,12 +254,18 @@ pub fn spread(
         }
         table.set_affinity(slot, &SavedAffinity { tid, start, mask });
         let begun = clock::now();
+        let marked = heirs.told && mark(tid);
         let moved = match only.apply(tid) {
-            Ok(_) => mask.apply(tid).map(|_| heirs.note(Confined { tid, only, mask }, begun)),
-            Err(Error::Permission { .. }) => Ok(()),
+            Ok(_) => mask.apply(tid).map(|_| true),
+            Err(Error::Permission { .. }) => Ok(false),
             Err(e) => Err(e),
         };
-        moved?;
+        if marked {
+            unmark(tid);
+        }
+        if moved? {
+            heirs.note(Confined { tid, only, mask, marked }, begun);
+        }
         table.clear_affinity(slot);
     }
     Ok(())
@@ -240,7 +311,7 @@ mod tests {
         assert!(allowed().iter().all(|&may| may == only), "all have inherited it");
         mask.apply(tid).expect("ours to change");
 
-        let confined = Confined { tid, only, mask };
+        let confined = Confined { tid, only, mask, marked: false };
         let mut heirs = Heirs::default();
         heirs.note(confined, begun);
         let freed = allowed();
@@ -254,7 +325,8 @@ mod tests {
         assert!(heirs.long.is_empty(), "they are looked at once more, and no more");
     }
 
-    /// Of what the kernel tells, only who was begun in such a moment is freed: while it lasted, or first after it.
+    /// Of what the kernel tells, only who was begun in such a moment is freed: while it lasted, or first after it; and whoever has no mark
+    /// was confined by others.
     #[test]
     fn who_was_begun_in_such_a_moment_is_told_by_its_time() {
         let mask = CpuMask::of_thread(rustix::process::getpid()).expect("an affinity").expect("a thread");
@@ -263,7 +335,7 @@ mod tests {
         let nobody = Pid::from_raw(i32::MAX).expect("positive");
         let at = |us: u64| Instant::ZERO + Nanos::from_micros(us);
         let moment = |us| Moment {
-            confined: Confined { tid: maker, only, mask },
+            confined: Confined { tid: maker, only, mask, marked: true },
             begun: at(us),
             ended: at(us + 5),
             passed: false,
@@ -272,6 +344,7 @@ mod tests {
             let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
             let tid = Pid::from_child(&child);
             only.apply(tid).expect("ours to change");
+            assert!(mark(tid), "an ordinary policy");
             (tid, move || child.kill().and_then(|()| child.wait().map(drop)).expect("it ends"))
         };
         for (times, freed) in [
@@ -282,7 +355,7 @@ mod tests {
             (&[130, 131], false),
             (&[130, 400, 404], true),
             (&[130, 404, 406, 407], false),
-            (&[100_000], false),
+            (&[200_000], false),
         ] {
             let mut heirs = Heirs::default();
             heirs.moments.extend([moment(100), moment(400)]);
@@ -295,5 +368,13 @@ mod tests {
             end();
             assert_eq!(may == Some(mask), freed || mask == only, "{times:?}");
         }
+        let mut heirs = Heirs::default();
+        heirs.moments.push_back(moment(100));
+        let (tid, mut end) = made();
+        assert!(unmark(tid) && !unmark(tid));
+        heirs.free_made(maker, tid, at(103));
+        let may = CpuMask::of_thread(tid).expect("readable");
+        end();
+        assert_eq!(may, Some(only));
     }
 }

@@ -108,6 +108,7 @@ impl LinuxHost {
             self.descent.alive.insert(leader, Descendant { client, threads: 1 });
             let kin = &mut self.clients[client.index()].kin;
             (kin.alive, kin.scanned) = (1, self.descent.overruns);
+            self.clients[client.index()].lanes.heirs.are_told();
         }
     }
 
