@@ -65,22 +65,27 @@ struct Moment {
     passed: bool,
 }
 
-/// Gives a thread the policy `to` if it has `from`, and whatever is inherited with it; says whether it did.
-fn exchange_policy(tid: Pid, from: i32, to: i32) -> bool {
-    let tid = tid.as_raw_nonzero().get();
-    let priority = libc::sched_param { sched_priority: 0 };
+/// Whether a thread has this policy, and its children would have it too (`SCHED_RESET_ON_FORK`).
+fn has_policy(tid: Pid, policy: i32) -> bool {
     // SAFETY: a number goes in, and a number comes out.
-    let is = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };
+    unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid.as_raw_nonzero().get()) == i64::from(policy) }
+}
+
+/// Gives a thread the policy `to` if it has `from`; says whether it did.
+fn exchange_policy(tid: Pid, from: i32, to: i32) -> bool {
+    let priority = libc::sched_param { sched_priority: 0 };
+    let number = tid.as_raw_nonzero().get();
     // SAFETY: the kernel reads a priority, which is whole.
-    is == i64::from(from)
-        && unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, to, &raw const priority) == 0 }
+    let set = || unsafe { libc::syscall(libc::SYS_sched_setscheduler, number, to, &raw const priority) == 0 };
+    has_policy(tid, from) && set()
 }
 
 fn mark(tid: Pid) -> bool {
     exchange_policy(tid, libc::SCHED_OTHER, libc::SCHED_BATCH)
 }
 
-fn unmark(tid: Pid) -> bool {
+/// Takes a mark away, if the thread has one; says whether it had. Calls the kernel only.
+pub(crate) fn unmark(tid: Pid) -> bool {
     exchange_policy(tid, libc::SCHED_BATCH, libc::SCHED_OTHER)
 }
 
@@ -190,7 +195,8 @@ impl Steered {
         if mask == only {
             return Ok(None);
         }
-        table.set_affinity(slot, &SavedAffinity { tid, start: process.start(), mask });
+        let marked = marked && has_policy(tid, libc::SCHED_OTHER);
+        table.set_affinity(slot, &SavedAffinity { tid, start: process.start(), mask, marked });
         let begun = clock::now();
         let marked = marked && mark(tid);
         match only.apply(tid) {
@@ -252,9 +258,10 @@ pub fn spread(
         if only.iter().any(|cpu| !mask.contains(cpu)) {
             continue;
         }
-        table.set_affinity(slot, &SavedAffinity { tid, start, mask });
+        let marked = heirs.told && has_policy(tid, libc::SCHED_OTHER);
+        table.set_affinity(slot, &SavedAffinity { tid, start, mask, marked });
         let begun = clock::now();
-        let marked = heirs.told && mark(tid);
+        let marked = marked && mark(tid);
         let moved = match only.apply(tid) {
             Ok(_) => mask.apply(tid).map(|_| true),
             Err(Error::Permission { .. }) => Ok(false),

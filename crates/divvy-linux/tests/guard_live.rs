@@ -413,7 +413,8 @@ fn an_affinity_that_was_changed_for_a_moment_is_put_back() {
         let start = victims[0].start_time();
         let owner = Owner::fork(&dir, &clients, |held| {
             let (process, slot, _) = &held.clients[0];
-            held.table.set_affinity(slot, &SavedAffinity { tid: process.pid(), start, mask: own });
+            held.table
+                .set_affinity(slot, &SavedAffinity { tid: process.pid(), start, mask: own, marked: false });
             lane.apply(process.pid()).expect("permitted");
             held.beat_for_ever(|_| {})
         });

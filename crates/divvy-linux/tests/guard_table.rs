@@ -27,6 +27,7 @@ struct World {
     refuses: bool,
     resumed: RefCell<Vec<i32>>,
     affinities: RefCell<Vec<(i32, CpuMask)>>,
+    unmarked: RefCell<Vec<i32>>,
 }
 
 impl World {
@@ -77,6 +78,10 @@ impl Processes for World {
     fn set_affinity(&self, tid: Pid, mask: &CpuMask) -> rustix::io::Result<Delivery> {
         self.affinities.borrow_mut().push((tid.as_raw_pid(), *mask));
         Ok(Delivery::Sent)
+    }
+
+    fn unmark(&self, tid: Pid) {
+        self.unmarked.borrow_mut().push(tid.as_raw_pid());
     }
 
     fn each(&self, each: &mut dyn FnMut(Pid)) -> rustix::io::Result<()> {
@@ -212,7 +217,7 @@ fn an_affinity_goes_back_to_its_own_thread_only() {
     let mask = |cpu| CpuMask::only(cpu);
     for (n, start, cpu) in [(40, 100, 3), (41, 100, 1023), (42, 100, 5), (43, 100, 6)] {
         let slot = table.add(pid(n), StartTime(start), Reach::Process).expect("room");
-        let saved = SavedAffinity { tid: pid(n), start: StartTime(start), mask: mask(cpu) };
+        let saved = SavedAffinity { tid: pid(n), start: StartTime(start), mask: mask(cpu), marked: n != 40 };
         table.set_affinity(&slot, &saved);
         if n == 43 {
             table.clear_affinity(&slot);
@@ -222,6 +227,7 @@ fn an_affinity_goes_back_to_its_own_thread_only() {
         World::default().with(40, 100, 1, 1).with(41, 100, 1, 1).with(42, 101, 1, 1).with(43, 100, 1, 1);
     let report = check_rescue(&dir, &world);
     assert_eq!(*world.affinities.borrow(), [(40, mask(3)), (41, mask(1023))]);
+    assert_eq!(*world.unmarked.borrow(), [41]);
     assert!(world.resumed.borrow().is_empty() && report.is_clean(), "nobody was held: {report:?}");
 }
 

@@ -67,6 +67,7 @@ const USED: u32 = 1;
 const HELD: u32 = 2;
 const AFFINITY: u32 = 4;
 const GROUP: u32 = 8;
+const MARKED: u32 = 16;
 
 /// Where and when we are: what decides whether the pids of a table mean anything to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +115,8 @@ pub struct SavedAffinity {
     pub start: StartTime,
     /// Where it may run by its own will.
     pub mask: CpuMask,
+    /// Its policy is `SCHED_BATCH` meanwhile, and the ordinary one by its own will.
+    pub marked: bool,
 }
 
 /// A place in a [`Table`]. Not to be copied: [`Table::remove`] takes it back.
@@ -258,7 +261,8 @@ impl SlotCells {
                 for (to, from) in mask.words.iter_mut().zip(&self.mask) {
                     *to = from.load(Ordering::Relaxed);
                 }
-                Some(SavedAffinity { tid, start: StartTime(self.thread_start.load(Ordering::Relaxed)), mask })
+                let start = StartTime(self.thread_start.load(Ordering::Relaxed));
+                Some(SavedAffinity { tid, start, mask, marked: flags & MARKED != 0 })
             }
             _ => None,
         };
@@ -505,18 +509,18 @@ impl Table {
     pub fn set_affinity(&self, slot: &Slot, saved: &SavedAffinity) {
         let Some(cells) = self.view.cells(slot.0) else { return };
         // A reader must not see the old bit over the new mask.
-        cells.flags.fetch_and(!AFFINITY, Ordering::AcqRel);
+        cells.flags.fetch_and(!(AFFINITY | MARKED), Ordering::AcqRel);
         cells.thread.store(saved.tid.as_raw_nonzero().get().unsigned_abs(), Ordering::Relaxed);
         cells.thread_start.store(saved.start.0, Ordering::Relaxed);
         for (to, from) in cells.mask.iter().zip(saved.mask.words) {
             to.store(from, Ordering::Relaxed);
         }
-        self.set_flag(slot, AFFINITY, true);
+        self.set_flag(slot, if saved.marked { AFFINITY | MARKED } else { AFFINITY }, true);
     }
 
     /// Says that the thread has its own affinity again.
     pub fn clear_affinity(&self, slot: &Slot) {
-        self.set_flag(slot, AFFINITY, false);
+        self.set_flag(slot, AFFINITY | MARKED, false);
     }
 
     fn set_flag(&self, slot: &Slot, flag: u32, on: bool) {

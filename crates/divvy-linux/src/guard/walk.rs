@@ -67,6 +67,9 @@ pub trait Processes {
     /// What the kernel said.
     fn set_affinity(&self, tid: Pid, mask: &CpuMask) -> rustix::io::Result<Delivery>;
 
+    /// Gives thread `tid` the ordinary policy, if it has `SCHED_BATCH`.
+    fn unmark(&self, tid: Pid);
+
     /// Calls `each` with the pid of every process, until there are no more.
     ///
     /// # Errors
@@ -118,6 +121,10 @@ impl Processes for Live {
 
     fn set_affinity(&self, tid: Pid, mask: &CpuMask) -> rustix::io::Result<Delivery> {
         mask.apply_raw(tid)
+    }
+
+    fn unmark(&self, tid: Pid) {
+        crate::steer::unmark(tid);
     }
 
     fn each(&self, each: &mut dyn FnMut(Pid)) -> rustix::io::Result<()> {
@@ -378,10 +385,14 @@ fn resume_members<P: Processes>(
     }
 }
 
-/// Puts an affinity back, if the thread is still the one that it was taken from.
+/// Puts an affinity back, and the policy that was changed with it, if the thread is still the one that it was taken from.
 fn restore_affinity<P: Processes>(processes: &P, saved: &SavedAffinity) -> rustix::io::Result<()> {
     if processes.identify(saved.tid)?.is_some_and(|identity| identity.start == saved.start) {
-        processes.set_affinity(saved.tid, &saved.mask)?;
+        let put_back = processes.set_affinity(saved.tid, &saved.mask);
+        if saved.marked {
+            processes.unmark(saved.tid);
+        }
+        put_back?;
     }
     Ok(())
 }
