@@ -28,7 +28,7 @@ const HEIRS_MAX: usize = 256;
 /// No fork takes longer,
 const MAKING_MAX: Nanos = Nanos::from_millis(100);
 /// and most of them take no longer than this.
-const MAKING_USUAL: Nanos = Nanos::from_millis(1);
+const MAKING_USUAL: Nanos = Nanos::from_micros(300);
 /// As many moments are remembered for what is told to have been made in them.
 const MOMENTS_KEPT: usize = 2 * THREADS_MAX;
 
@@ -95,6 +95,18 @@ impl Heirs {
         self.told = true;
     }
 
+    /// It is not any more, and not all is known that was made.
+    pub fn are_lost(&mut self) {
+        self.told = false;
+        let mut seen = Vec::new();
+        for moment in std::mem::take(&mut self.moments).into_iter().rev() {
+            if !seen.contains(&moment.confined.tid) {
+                seen.push(moment.confined.tid);
+                moment.confined.free_heirs();
+            }
+        }
+    }
+
     /// Whoever was made while somebody was confined for long, and may run on that CPU alone, may run wherever its maker may.
     pub fn free(&mut self) {
         for confined in std::mem::take(&mut self.long) {
@@ -107,8 +119,9 @@ impl Heirs {
         let of_maker = self.moments.iter_mut().filter(|moment| moment.confined.tid == maker);
         for moment in of_maker.filter(|moment| moment.begun <= at && !moment.passed) {
             moment.passed = at > moment.ended;
-            let longest = if moment.confined.marked { MAKING_MAX } else { MAKING_USUAL };
-            if at.since(moment.ended) <= longest && moment.confined.free_heir(tid) {
+            let soon = at.since(moment.ended) <= MAKING_USUAL;
+            let in_time = if moment.confined.marked { at.since(moment.ended) <= MAKING_MAX } else { soon };
+            if in_time && moment.confined.free_heir(tid, soon) {
                 Confined { tid, ..moment.confined }.free_heirs();
             }
         }
@@ -147,7 +160,7 @@ impl Confined {
             for tid in threads {
                 seen += 1;
                 if tid != self.tid {
-                    self.free_heir(tid);
+                    self.free_heir(tid, false);
                 }
                 let _ = procfs::children(process, tid, &mut processes);
             }
@@ -155,10 +168,14 @@ impl Confined {
     }
 
     /// Lets `tid` run wherever its maker may, and takes its mark away, if it has inherited both; of one that was not marked only the CPU
-    /// tells. Says whether it had.
-    fn free_heir(&self, tid: Pid) -> bool {
-        let is_heir = if self.marked { unmark(tid) } else { self.is_confined(tid) };
-        if is_heir && self.is_confined(tid) {
+    /// tells, and of one that was made `soon` the mark does, for it is set first and taken back last. Says whether it had.
+    fn free_heir(&self, tid: Pid, soon: bool) -> bool {
+        let confined = self.is_confined(tid);
+        let is_heir = match self.marked {
+            true => (confined || soon) && unmark(tid),
+            false => confined,
+        };
+        if is_heir && confined {
             let _ = self.mask.apply(tid);
         }
         is_heir
@@ -380,8 +397,16 @@ mod tests {
         let (tid, mut end) = made();
         assert!(unmark(tid) && !unmark(tid));
         heirs.free_made(maker, tid, at(103));
-        let may = CpuMask::of_thread(tid).expect("readable");
+        assert_eq!(CpuMask::of_thread(tid).expect("readable"), Some(only));
+        // And whoever has the policy, and no CPU of its own, has it by its own will, unless it was begun between two calls of ours.
+        mask.apply(tid).expect("ours to change");
+        assert!(mark(tid));
+        for (us, left) in [(10_000, true), (130, false)] {
+            let mut heirs = Heirs::default();
+            heirs.moments.push_back(moment(100));
+            heirs.free_made(maker, tid, at(us));
+            assert_eq!(has_policy(tid, libc::SCHED_BATCH), left && mask != only, "{us}");
+        }
         end();
-        assert_eq!(may, Some(only));
     }
 }

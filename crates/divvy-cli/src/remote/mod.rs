@@ -222,6 +222,20 @@ fn each(
     Ok(code)
 }
 
+/// Nobody has more processes above it that matter.
+const LINE_MAX: usize = 32;
+
+/// This process and those above it: divvyd may not know the youngest yet.
+fn own_line() -> Vec<i32> {
+    let protection = divvy_linux::Protection::standard();
+    let above = |&pid: &i32| {
+        let said = divvy_linux::explain(divvy_linux::Pid::from_raw(pid)?, &protection).ok()?;
+        said.parent.filter(|&parent| parent > 1)
+    };
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    std::iter::successors(Some(own), above).take(LINE_MAX).collect()
+}
+
 /// The numbers of all clients of whoever asks; the one that this process is in comes last, for it may be held as soon as that is.
 fn all_of_mine(which: &Which) -> Result<Vec<String>, Failure> {
     let uid = rustix::process::geteuid().as_raw();
@@ -240,8 +254,8 @@ fn all_of_mine(which: &Which) -> Result<Vec<String>, Failure> {
     let clients = clients.into_iter().filter(|client| uid == 0 || client.name != everything);
     let mine = clients.filter(|c| c.user.as_ref().is_none_or(|owner| *owner == user));
     let mut mine: Vec<_> = mine.collect();
-    let own = rustix::process::getpid().as_raw_nonzero().get();
-    mine.sort_by_key(|client| client.members.iter().any(|member| member.pid == own));
+    let line = own_line();
+    mine.sort_by_key(|client| client.members.iter().any(|member| line.contains(&member.pid)));
     Ok(mine.into_iter().map(|client| client.id.to_string()).collect())
 }
 

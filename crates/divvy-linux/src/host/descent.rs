@@ -174,6 +174,7 @@ impl LinuxHost {
                 // What ended unheard would be thought to live for good.
                 alive.clear();
                 self.descent.overruns += 1;
+                self.clients.iter_mut().for_each(|c| c.lanes.heirs.are_lost());
             }
         }
         true
@@ -237,6 +238,7 @@ impl LinuxHost {
         let alive = self.clients[i].members.len() as u32;
         let kin = &mut self.clients[i].kin;
         (kin.patchy, kin.scanned, kin.alive) = (true, self.descent.overruns, alive);
+        self.clients[i].lanes.heirs.are_told();
     }
 
     /// The client of a process below us that is known to live.
