@@ -73,8 +73,8 @@ fn has_policy(tid: Pid, policy: i32) -> bool {
 
 /// Gives a thread the policy `to` if it has `from`; says whether it did.
 fn exchange_policy(tid: Pid, from: i32, to: i32) -> bool {
-    let priority = libc::sched_param { sched_priority: 0 };
-    let number = tid.as_raw_nonzero().get();
+    // The kernel's `sched_param`: C libraries have more in theirs.
+    let (priority, number) = (0_i32, tid.as_raw_nonzero().get());
     // SAFETY: the kernel reads a priority, which is whole.
     let set = || unsafe { libc::syscall(libc::SYS_sched_setscheduler, number, to, &raw const priority) == 0 };
     has_policy(tid, from) && set()
