@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use divvy_policy::{Instant, Nanos};
 
-use crate::guard::{SavedAffinity, Table};
+use crate::guard::{SavedAffinity, Slot, Table};
 use crate::members::Members;
 use crate::procfs::{self, StartTime};
 use crate::{CpuMask, Error, Pid, Result, clock};
@@ -71,22 +71,16 @@ fn has_policy(tid: Pid, policy: i32) -> bool {
     unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid.as_raw_nonzero().get()) == i64::from(policy) }
 }
 
-/// Gives a thread the policy `to` if it has `from`; says whether it did.
-fn exchange_policy(tid: Pid, from: i32, to: i32) -> bool {
+fn set_policy(tid: Pid, policy: i32) -> bool {
     // The kernel's `sched_param`: C libraries have more in theirs.
     let (priority, number) = (0_i32, tid.as_raw_nonzero().get());
     // SAFETY: the kernel reads a priority, which is whole.
-    let set = || unsafe { libc::syscall(libc::SYS_sched_setscheduler, number, to, &raw const priority) == 0 };
-    has_policy(tid, from) && set()
-}
-
-fn mark(tid: Pid) -> bool {
-    exchange_policy(tid, libc::SCHED_OTHER, libc::SCHED_BATCH)
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, number, policy, &raw const priority) == 0 }
 }
 
 /// Takes a mark away, if the thread has one; says whether it had. Calls the kernel only.
 pub(crate) fn unmark(tid: Pid) -> bool {
-    exchange_policy(tid, libc::SCHED_BATCH, libc::SCHED_OTHER)
+    has_policy(tid, libc::SCHED_BATCH) && set_policy(tid, libc::SCHED_OTHER)
 }
 
 impl Heirs {
@@ -200,22 +194,29 @@ impl Steered {
     /// # Errors
     /// As [`CpuMask::apply`].
     pub fn begin(members: &Members, table: &Table, cpu: u32) -> Result<Option<Self>> {
-        Self::begin_marked(members, table, cpu, false)
+        let Some((process, slot)) = members.only_thread() else { return Ok(None) };
+        // Whoever wakes with a mark would wait for a tick of the kernel.
+        Self::confine((process.pid(), process.start()), cpu, table, slot, false)
     }
 
-    /// The same; one that runs is marked if its heirs are told of. Whoever wakes with a mark would wait for a tick of the kernel.
-    fn begin_marked(members: &Members, table: &Table, cpu: u32, marked: bool) -> Result<Option<Self>> {
-        let Some((process, slot)) = members.only_thread() else { return Ok(None) };
-        let tid = process.pid();
+    /// Confines a thread to `cpu`, with a mark if it is `marked` and has the ordinary policy. `None` for one that has ended, may not run
+    /// there or nowhere else, or is not ours to move.
+    fn confine(
+        (tid, start): (Pid, StartTime),
+        cpu: u32,
+        table: &Table,
+        slot: &Slot,
+        marked: bool,
+    ) -> Result<Option<Self>> {
         let Some(mask) = CpuMask::of_thread(tid)?.filter(|mask| mask.contains(cpu)) else { return Ok(None) };
         let only = CpuMask::only(cpu);
         if mask == only {
             return Ok(None);
         }
         let marked = marked && has_policy(tid, libc::SCHED_OTHER);
-        table.set_affinity(slot, &SavedAffinity { tid, start: process.start(), mask, marked });
+        table.set_affinity(slot, &SavedAffinity { tid, start, mask, marked });
         let begun = clock::now();
-        let marked = marked && mark(tid);
+        let marked = marked && set_policy(tid, libc::SCHED_BATCH);
         match only.apply(tid) {
             Ok(_) => Ok(Some(Self { confined: Confined { tid, only, mask, marked }, begun })),
             Err(e) => {
@@ -233,12 +234,16 @@ impl Steered {
     /// # Errors
     /// As [`CpuMask::apply`].
     pub fn end(self, members: &Members, table: &Table, heirs: &mut Heirs) -> Result<()> {
+        self.put_back(table, members.only_thread().map(|(_, slot)| slot), heirs)
+    }
+
+    fn put_back(self, table: &Table, slot: Option<&Slot>, heirs: &mut Heirs) -> Result<()> {
         let put_back = self.confined.mask.apply(self.confined.tid);
         if self.confined.marked {
             unmark(self.confined.tid);
         }
         put_back?;
-        if let Some((_, slot)) = members.only_thread() {
+        if let Some(slot) = slot {
             table.clear_affinity(slot);
         }
         heirs.note(self.confined, self.begun);
@@ -252,8 +257,8 @@ impl Steered {
 /// # Errors
 /// As [`CpuMask::apply`].
 pub fn steer(members: &Members, table: &Table, cpu: u32, heirs: &mut Heirs) -> Result<()> {
-    let steered = Steered::begin_marked(members, table, cpu, heirs.told)?;
-    steered.map_or(Ok(()), |steered| steered.end(members, table, heirs))
+    let Some((process, slot)) = members.only_thread() else { return Ok(()) };
+    move_one((process.pid(), process.start()), cpu, table, slot, heirs)
 }
 
 /// Moves threads of one client to `cpus`, in turn, or brings their clocks up to date where they are, and puts their
@@ -269,30 +274,16 @@ pub fn spread(
     heirs: &mut Heirs,
 ) -> Result<()> {
     let Some(slot) = members.any_slot() else { return Ok(()) };
-    for (i, &(tid, start)) in threads.iter().enumerate() {
-        let only = CpuMask::only(cpus[i % cpus.len()]);
-        let Some(mask) = CpuMask::of_thread(tid)?.filter(|mask| *mask != only) else { continue };
-        if only.iter().any(|cpu| !mask.contains(cpu)) {
-            continue;
-        }
-        let marked = heirs.told && has_policy(tid, libc::SCHED_OTHER);
-        table.set_affinity(slot, &SavedAffinity { tid, start, mask, marked });
-        let begun = clock::now();
-        let marked = marked && mark(tid);
-        let moved = match only.apply(tid) {
-            Ok(_) => mask.apply(tid).map(|_| true),
-            Err(Error::Permission { .. }) => Ok(false),
-            Err(e) => Err(e),
-        };
-        if marked {
-            unmark(tid);
-        }
-        if moved? {
-            heirs.note(Confined { tid, only, mask, marked }, begun);
-        }
-        table.clear_affinity(slot);
+    let to = cpus.iter().cycle();
+    threads.iter().zip(to).try_for_each(|(&thread, &cpu)| move_one(thread, cpu, table, slot, heirs))
+}
+
+/// Moves a thread that may run; it is marked if its heirs are told of.
+fn move_one(thread: (Pid, StartTime), cpu: u32, table: &Table, slot: &Slot, heirs: &mut Heirs) -> Result<()> {
+    match Steered::confine(thread, cpu, table, slot, heirs.told)? {
+        Some(steered) => steered.put_back(table, Some(slot), heirs),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -368,7 +359,7 @@ mod tests {
             let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
             let tid = Pid::from_child(&child);
             only.apply(tid).expect("ours to change");
-            assert!(mark(tid), "an ordinary policy");
+            assert!(set_policy(tid, libc::SCHED_BATCH));
             (tid, move || child.kill().and_then(|()| child.wait().map(drop)).expect("it ends"))
         };
         for (times, freed) in [
@@ -400,7 +391,7 @@ mod tests {
         assert_eq!(CpuMask::of_thread(tid).expect("readable"), Some(only));
         // And whoever has the policy, and no CPU of its own, has it by its own will, unless it was begun between two calls of ours.
         mask.apply(tid).expect("ours to change");
-        assert!(mark(tid));
+        assert!(set_policy(tid, libc::SCHED_BATCH));
         for (us, left) in [(10_000, true), (130, false)] {
             let mut heirs = Heirs::default();
             heirs.moments.push_back(moment(100));

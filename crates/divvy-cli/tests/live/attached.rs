@@ -278,16 +278,18 @@ fn who_pauses_all_is_paused_last() {
     let sandbox = Sandbox::own();
     let go = sandbox.path("go");
     let divvy = sandbox.divvy(&[]).get_program().to_string_lossy().into_owned();
-    let script = format!("until [ -e {} ]; do sleep .05; done; {divvy} pause --all; sleep 600", go.display());
+    // divvyd has heard of the process by the time that it becomes the command.
+    let pause = format!("sleep .5; exec {divvy} pause --all");
+    let script = format!("until [ -e {} ]; do sleep .05; done; sh -c '{pause}'; sleep 600", go.display());
     let first = sandbox.start(&["run", "--name", "first", "--", "sh", "-c", &script]);
     let has = |name: &str| client(&sandbox, name);
     eventually("the first", || has("first"));
     let second = sandbox.start(&["run", "--name", "second", "--", "sleep", "600"]);
     eventually("the second", || has("second"));
     sandbox.write("go", "");
-    for name in ["second", "first"] {
-        eventually(name, || has(name).filter(|client| client["state"] == "paused"));
-    }
+    let paused = |name: &str| has(name).filter(|client| client["state"] == "paused");
+    eventually("the first to be paused", || paused("first"));
+    assert!(paused("second").is_some(), "the other comes before");
     sandbox.kill_clients();
     for running in [first, second] {
         running.end();
