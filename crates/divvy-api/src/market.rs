@@ -363,7 +363,11 @@ pub struct Changed<T> {
 /// The member of `what` in the audit log that names root, where it asked in the user's place.
 pub const BY: &str = "by";
 
-/// One line of the audit log: `GET /v1/market/audit?since=N`. Superusers see all, others what they did themselves.
+/// What `ask` is in the audit log where nobody asked: a party to an exchange is told that it is over.
+pub const ENDED: &str = "exchange-ended";
+
+/// One line of the audit log: `GET /v1/market/audit?since=N`. Superusers see all, others what they did themselves and what they
+/// are told of exchanges that ended (`what.ask` is `exchange-ended`, and the pid 0).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditEntry {

@@ -1,6 +1,6 @@
 //! `divvy market audit`: who did what.
 
-use divvy_api::market::{Audit, AuditEntry, BY};
+use divvy_api::market::{Audit, AuditEntry, BY, ENDED};
 use divvy_linux::{clock, user_name};
 
 use serde_json::Value;
@@ -23,7 +23,11 @@ pub(super) fn run(args: &AuditArgs) -> Result<Code, Failure> {
         }
     };
     let wanted = |entry: &AuditEntry| {
-        let of_user = |uid| entry.pid != 0 && (entry.uid == uid || uid == 0 && is_by_root(entry));
+        // What divvyd did by itself has number 0 as well, and is not root's.
+        let of_user = |uid| match uid {
+            0 => entry.pid != 0 && (entry.uid == 0 || is_by_root(entry)),
+            uid => entry.uid == uid,
+        };
         entry.t_unix_ns >= after && uid.is_none_or(of_user)
     };
     let mut all = Audit { next: from, entries: Vec::new() };
@@ -98,7 +102,9 @@ pub(super) fn line(entry: &AuditEntry, name: impl Fn(u32) -> Option<String>) -> 
     let refused = entry.refused.as_ref().map_or_else(String::new, |why| format!("  REFUSED: {why}"));
     let user = || name(entry.uid).unwrap_or_else(|| entry.uid.to_string());
     let who = match entry.pid {
-        0 => "divvyd".to_owned(),
+        0 if entry.uid == 0 => "divvyd".to_owned(),
+        0 if entry.what["ask"] == ENDED => format!("divvyd to {}", user()),
+        0 => format!("user {}", user()),
         pid if is_by_root(entry) => format!("user root pid {pid} for {}", user()),
         pid => format!("user {} pid {pid}", user()),
     };

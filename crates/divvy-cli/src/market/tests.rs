@@ -281,6 +281,12 @@ fn an_audit_line_says_who_did_what() {
         audit::line(&entry, |_| None),
         r#"12 2023-11-14T22:13:20Z user 1000 pid 4711: change-ticket amount=5  REFUSED: not permitted"#
     );
+    let over = serde_json::json!({ "ask": "exchange-ended", "exchange": "0", "why": "it is over" });
+    let told = AuditEntry { pid: 0, what: over, refused: None, ..entry.clone() };
+    assert_eq!(
+        audit::line(&told, |_| Some("carol".to_owned())),
+        "12 2023-11-14T22:13:20Z divvyd to carol: exchange-ended exchange=0 why=it is over"
+    );
     let by_root = serde_json::json!({ "ask": "admit", "by": "root", "name": "a" });
     let entry = AuditEntry { what: by_root, refused: None, ..entry };
     assert_eq!(

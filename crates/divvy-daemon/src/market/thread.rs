@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::bucket::Buckets;
-use super::ledger::{Done, Failed, Ledger};
+use super::ledger::{Done, Ended, Failed, Ledger};
 use super::message::{Admitted, Ask, Handle, Inbox, Message, Question, Said, Terms, Who, channel};
 use super::names::{Names, SystemNames};
 use super::policy::Policy;
@@ -33,7 +33,7 @@ use super::store::{AuditLine, Recovered, Store, StoreConfig, StoreError};
 use crate::budget::Budget;
 use crate::message::Refusal;
 use crate::say;
-use divvy_api::market::BY;
+use divvy_api::market::{BY, ENDED};
 use divvy_api::types::{Change, ErrorCode};
 
 /// Questions that are done together, at most.
@@ -52,6 +52,8 @@ const PRESENCES: usize = 100_000;
 /// the line says so and tells less: nobody fills the disk with long requests.
 const AUDIT_DONE: usize = 4096;
 const AUDIT_REFUSED: usize = 1024;
+/// Why an exchange ends that nobody cancelled.
+const COVERED_NO_MORE: &str = "a party can no longer cover it";
 /// Working out what changed takes at most one part in so many of the time, where the feed asks for no other.
 const FEED_PART: u64 = 5;
 /// Values are told in parts of a base ticket: about a millionth.
@@ -358,6 +360,7 @@ impl Keeper {
         // One that leaves has no name afterwards.
         let client = self.client_of(&ask);
         let done = self.answer(&who, &ask);
+        self.tell_of_ended(Some(&ask), Some(who.uid));
         let (answer, record) = match done {
             Ok(Done { said, record }) => (Ok(said), record),
             Err(refusal) => (Err(refusal), None),
@@ -484,6 +487,7 @@ impl Keeper {
                 self.to_feed = true;
                 self.wait_lazily();
             }
+            self.tell_of_ended(None, None);
         }
         news.clear();
     }
@@ -494,6 +498,26 @@ impl Keeper {
         {
             self.records.push(record);
             self.to_feed = true;
+            self.wait_lazily();
+            self.tell_of_ended(None, None);
+        }
+    }
+
+    /// Whoever was a party to an exchange that is over finds that among its own lines of the audit log, whoever it was that
+    /// ended it; but who asked for it was answered.
+    fn tell_of_ended(&mut self, ask: Option<&Ask>, asker: Option<u32>) {
+        let Open::Ready(open) = &mut self.open else { return };
+        let why = match ask {
+            Some(Ask::CancelExchange(_)) => "a party cancelled it",
+            Some(Ask::Orders(_)) => "the site's dealer ended it",
+            _ => COVERED_NO_MORE,
+        };
+        for ended in open.1.take_ended() {
+            if matches!(ask, Some(Ask::Reload(_))) {
+                say_ended(&ended);
+            }
+            let lines = ended_lines(&ended, why, asker);
+            self.audit.extend(lines);
             self.wait_lazily();
         }
     }
@@ -615,8 +639,12 @@ impl Keeper {
         let Open::Ready(open) = &mut self.open else { return Ok(()) };
         let Some(record) = open.1.follow_policy(&*self.names, unix_ns()) else { return Ok(()) };
         let what = serde_json::json!({ "ask": "start", "steps": record.steps });
-        let line = AuditLine { at_ns: record.at_ns, uid: 0, pid: 0, what, refused: None };
-        open.0.commit(&[record], &[line])
+        let mut lines = vec![AuditLine { at_ns: record.at_ns, uid: 0, pid: 0, what, refused: None }];
+        for ended in open.1.take_ended() {
+            say_ended(&ended);
+            lines.extend(ended_lines(&ended, COVERED_NO_MORE, None));
+        }
+        open.0.commit(&[record], &lines)
     }
 
     fn end(mut self) -> Result<(), StoreError> {
@@ -625,6 +653,18 @@ impl Keeper {
         store.commit(&self.records, &self.audit)?;
         store.write_snapshot(ledger)
     }
+}
+
+fn say_ended(ended: &Ended) {
+    say(format_args!("market: the policy ends exchange {}: {}", ended.exchange, ended.terms));
+}
+
+/// That an exchange is over, for each of its parties.
+fn ended_lines(ended: &Ended, why: &str, asker: Option<u32>) -> Vec<AuditLine> {
+    let what = json!({ "ask": ENDED, "exchange": ended.exchange, "was": ended.terms, "why": why });
+    let told = ended.parties.iter().filter(|&&uid| Some(uid) != asker);
+    let line = |&uid: &u32| AuditLine { at_ns: unix_ns(), uid, pid: 0, what: what.clone(), refused: None };
+    told.map(line).collect()
 }
 
 fn send(answers: Vec<Answer>) {

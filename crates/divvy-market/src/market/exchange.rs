@@ -76,7 +76,7 @@ impl Market {
             self.rare_mut(giver, side.resource).exchanges.remove(&id);
             self.set_gives(giver, side.resource, id, false);
         }
-        self.undone.push(id);
+        self.undone.push(self.exchange_view(id, &exchange));
     }
 
     pub(super) fn op_cancel(&mut self, caller: &Caller, id: ExchangeId) -> Result<(), Refusal> {

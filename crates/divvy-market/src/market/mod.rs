@@ -198,7 +198,7 @@ pub struct Market {
     #[cfg_attr(feature = "serde", serde(skip))]
     dirty: Vec<(u32, Resource)>,
     #[cfg_attr(feature = "serde", serde(skip))]
-    undone: Vec<ExchangeId>,
+    undone: Vec<ExchangeView>,
     #[cfg_attr(feature = "serde", serde(skip))]
     lapsed: Vec<OfferId>,
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -252,6 +252,7 @@ impl Market {
     /// # Errors
     /// Why it was refused. Nothing changed then.
     pub fn apply(&mut self, caller: &Caller, op: &Op) -> Result<Outcome, Refusal> {
+        self.undone.clear();
         let made = self.perform(caller, op)?;
         self.settle();
         while let Some(node) = self.emptied.pop_first() {
@@ -263,7 +264,7 @@ impl Market {
         }
         Ok(Outcome {
             made,
-            undone: mem::take(&mut self.undone),
+            undone: self.undone.iter().map(|view| view.id).collect(),
             lapsed: mem::take(&mut self.lapsed),
             ended: mem::take(&mut self.ended),
         })

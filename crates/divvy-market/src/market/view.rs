@@ -182,13 +182,18 @@ impl Market {
 
     /// Every exchange, oldest first.
     pub fn exchanges(&self) -> impl Iterator<Item = ExchangeView> + '_ {
-        self.exchanges.iter().map(|(&id, &Exchange { a, a_gives, b, b_gives })| ExchangeView {
-            id,
-            a: self.currency_id(a),
-            a_gives,
-            b: self.currency_id(b),
-            b_gives,
-        })
+        self.exchanges.iter().map(|(&id, exchange)| self.exchange_view(id, exchange))
+    }
+
+    /// What the exchanges were that the last operation ended, in the order of [`Outcome::undone`](crate::Outcome::undone).
+    /// Empty in a market that was read back, until the next operation.
+    pub fn just_undone(&self) -> &[ExchangeView] {
+        &self.undone
+    }
+
+    pub(super) fn exchange_view(&self, id: ExchangeId, exchange: &Exchange) -> ExchangeView {
+        let Exchange { a, a_gives, b, b_gives } = *exchange;
+        ExchangeView { id, a: self.currency_id(a), a_gives, b: self.currency_id(b), b_gives }
     }
 
     /// Every waiting offer, oldest first.

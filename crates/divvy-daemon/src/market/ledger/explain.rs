@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use divvy_market::{CurrencyId, Kind, Ratio, Resource, Source, TicketId, TicketView};
 
 use super::Work;
+use super::view::terms_of;
 use crate::message::Refusal;
 use divvy_api::market::{Explained, Why};
 
@@ -48,16 +49,7 @@ impl Work<'_> {
             Source::Ticket(view, worth) => self.why_ticket(view, worth, path),
             Source::Exchange(id, _) => {
                 let words = match self.exchange(*id) {
-                    Ok(exchange) => format!(
-                        "exchange {}: {} gives {} {}, {} gives {} {}",
-                        exchange.id,
-                        exchange.a,
-                        exchange.a_gives.amount,
-                        exchange.a_gives.resource,
-                        exchange.b,
-                        exchange.b_gives.amount,
-                        exchange.b_gives.resource
-                    ),
+                    Ok(exchange) => format!("exchange {}: {}", exchange.id, terms_of(&exchange)),
                     Err(_) => format!("exchange {}", id.0),
                 };
                 plain("exchange", words, value)

@@ -12,7 +12,7 @@ use divvy_market::{Broker, CurrencyId, Kind, Made, Moment, Op, Resource};
 use divvy_site::{Agent, Entry, ExchangeId, Leg, NodeId, Orders, Refusal as SiteRefusal, UserId};
 use serde::{Deserialize, Serialize};
 
-use super::Work;
+use super::{Ended, Work};
 use crate::market::message::Said;
 use crate::market::record::{MovedLeg, Step};
 use crate::message::Refusal;
@@ -91,6 +91,34 @@ impl Work<'_> {
         let ids: Vec<ExchangeId> = all.map(|(&id, _)| id).collect();
         if !ids.is_empty() {
             self.with_agent(u64::MAX, |agent, work| ids.iter().for_each(|&id| agent.end(id, work)));
+        }
+    }
+
+    /// Whoever gave and took here is to know that the exchange is over.
+    fn tell_of_end(&mut self, id: ExchangeId) {
+        let legs = self.ledger.legs.moved.get(&id).into_iter().flatten();
+        let legs: Vec<Leg> = legs.map(|moved| moved.leg).collect();
+        let user = |uid: UserId| self.names.user_name(uid.0).unwrap_or_else(|| uid.0.to_string());
+        let terms = legs.iter().map(|leg| {
+            let Leg { giver, taker, resource, amount, .. } = leg;
+            format!("{} gives {} {amount} {resource} on this node", user(*giver), user(*taker))
+        });
+        let parties = legs.iter().flat_map(|leg| [leg.giver.0, leg.taker.0]).collect();
+        let ended = Ended { exchange: id.to_string(), terms: terms.collect::<Vec<_>>().join(", "), parties };
+        self.ledger.ended.push(ended);
+    }
+
+    fn take_legs_back(&mut self, exchange: ExchangeId) {
+        for MovedLeg { leg, giver, holder, ticket } in
+            self.ledger.legs.moved.remove(&exchange).unwrap_or_default()
+        {
+            if self.ledger.market.currency(holder).is_some() {
+                let _ = self.divvyd_op(Op::Destroy { currency: holder });
+            }
+            for op in divvy_site::take_back(&self.ledger.market, &leg, giver, ticket, |_| false) {
+                // A superuser is refused none of them.
+                let _ = self.divvyd_op(op);
+            }
         }
     }
 
@@ -177,7 +205,7 @@ impl divvy_site::Market for Work<'_> {
             match self.give_leg(exchange, leg) {
                 Ok(moved) => self.ledger.legs.moved.entry(exchange).or_default().push(moved),
                 Err(refusal) => {
-                    self.take_back(exchange, legs);
+                    self.take_legs_back(exchange);
                     return Err(refusal);
                 }
             }
@@ -186,16 +214,7 @@ impl divvy_site::Market for Work<'_> {
     }
 
     fn take_back(&mut self, exchange: ExchangeId, _: &[Leg]) {
-        for MovedLeg { leg, giver, holder, ticket } in
-            self.ledger.legs.moved.remove(&exchange).unwrap_or_default()
-        {
-            if self.ledger.market.currency(holder).is_some() {
-                let _ = self.divvyd_op(Op::Destroy { currency: holder });
-            }
-            for op in divvy_site::take_back(&self.ledger.market, &leg, giver, ticket, |_| false) {
-                // A superuser is refused none of them.
-                let _ = self.divvyd_op(op);
-            }
-        }
+        self.tell_of_end(exchange);
+        self.take_legs_back(exchange);
     }
 }

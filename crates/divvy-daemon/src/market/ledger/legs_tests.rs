@@ -112,8 +112,13 @@ fn what_the_policy_takes_or_an_administrator_ends_ends_the_exchange() {
     check_values(&mut bench, ["0", "2000", "1000"]);
     bench.ask(ROOT, reload("[users.alice]\ncpu = 1200")).unwrap();
     check_values(&mut bench, ["200", "2000", "1000"]);
+    assert_eq!(bench.ledger.take_ended(), []);
     bench.ask(ROOT, reload("[users.alice]\ncpu = 400")).unwrap();
     check_values(&mut bench, ["400", "1000", "1000"]);
+    let told = bench.ledger.take_ended();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].terms, "alice gives bob 1000 cpu on this node");
+    assert_eq!(told[0].parties, std::collections::BTreeSet::from([ALICE, BOB]));
     assert_eq!(dealer.order(&mut bench, Some(Step::Give), &legs), None);
     // The taker's currency is its own to end; the giver has its tickets again with the exchange.
     let legs = [leg(BOB, ALICE, 500)];

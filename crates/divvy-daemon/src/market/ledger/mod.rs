@@ -47,6 +47,7 @@ use divvy_api::market::Aftermath;
 use divvy_api::site::JOB_PREFIX;
 use divvy_api::types::ErrorCode;
 use legs::Legs;
+use view::terms_of;
 
 /// A user's own currency.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +77,17 @@ struct Charged {
     tickets: BTreeSet<TicketId>,
     offers: BTreeSet<OfferId>,
     exchanges: BTreeSet<ExchangeId>,
+}
+
+/// An exchange that is over, for its parties to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// Its number: `3`, or `1.0` of one over nodes.
+    pub(crate) exchange: String,
+    /// Who gave what: `alice gives 10 disk, bob gives 20 cpu`.
+    pub(crate) terms: String,
+    /// The users of whom the parties are.
+    pub(crate) parties: BTreeSet<u32>,
 }
 
 /// The site's table that holds, beside the currencies that it made.
@@ -112,6 +124,9 @@ pub(crate) struct Ledger {
     /// The CPUs that clients are kept to, of those that are.
     #[serde(skip)]
     cpus: BTreeMap<CurrencyId, Cpus>,
+    /// Exchanges that ended since this was taken last.
+    #[serde(skip)]
+    ended: Vec<Ended>,
 }
 
 /// What came of a request that was done.
@@ -270,6 +285,11 @@ impl Ledger {
             work.end_leases();
         }
         work.record()
+    }
+
+    /// The exchanges that ended since this was asked last, through whatever it was.
+    pub(crate) fn take_ended(&mut self) -> Vec<Ended> {
+        std::mem::take(&mut self.ended)
     }
 
     /// When the next offer or lease ends, ns since 1970.
@@ -484,6 +504,13 @@ impl Ledger {
         self.users.get(&owner).filter(|user| user.currency == id).map(|_| owner)
     }
 
+    /// Whose a currency is, until it is forgotten.
+    fn owner_of(&self, id: CurrencyId) -> Option<u32> {
+        let named = self.named.get(&id).map(|name| name.uid);
+        let own = || self.users.iter().find(|(_, user)| user.currency == id).map(|(&uid, _)| uid);
+        named.or_else(own)
+    }
+
     /// Whether the user issued the ticket, and was not given it.
     fn issued_by_user(&self, uid: u32, ticket: TicketId) -> bool {
         self.charged.get(&uid).is_some_and(|charged| charged.tickets.contains(&ticket))
@@ -572,6 +599,16 @@ impl<'a> Work<'a> {
     }
 
     fn follow(&mut self, op: Op, step: Step, outcome: Outcome) -> Made {
+        for view in self.ledger.market.just_undone() {
+            // A party that ends with it has its name still.
+            let owners = [view.a, view.b].map(|party| self.ledger.owner_of(party));
+            let ended = Ended {
+                exchange: view.id.0.to_string(),
+                terms: terms_of(&self.show_exchange(view)),
+                parties: owners.into_iter().flatten().collect(),
+            };
+            self.ledger.ended.push(ended);
+        }
         self.ledger.absorb(&op, &outcome);
         self.outcome = self.outcome.and_outcome(&outcome);
         self.steps.push(step);

@@ -31,6 +31,13 @@ fn part(value: &Ratio, whole: &Ratio) -> f64 {
     value.over(whole).map_or(0.0, |part| part.to_f64())
 }
 
+/// `alice gives 10 disk, bob gives 20 cpu`.
+pub(super) fn terms_of(exchange: &Exchange) -> String {
+    let Exchange { a, a_gives, b, b_gives, .. } = exchange;
+    let (gives, gets) = (&a_gives.resource, &b_gives.resource);
+    format!("{a} gives {} {gives}, {b} gives {} {gets}", a_gives.amount, b_gives.amount)
+}
+
 impl Work<'_> {
     pub(super) fn currency(&mut self, id: CurrencyId) -> Result<Currency, Refusal> {
         let view = self.ledger.market.currency(id);
@@ -130,7 +137,7 @@ impl Work<'_> {
         Ok(self.show_exchange(&view))
     }
 
-    fn show_exchange(&self, view: &ExchangeView) -> Exchange {
+    pub(super) fn show_exchange(&self, view: &ExchangeView) -> Exchange {
         Exchange {
             id: view.id.0,
             a: self.name(view.a),

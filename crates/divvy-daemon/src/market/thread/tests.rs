@@ -8,7 +8,7 @@ use divvy_market::{Kind, Resource};
 use super::*;
 use crate::market::ledger::tests::{ALICE, BOB, CAROL, ROOT, identity, who};
 use crate::market::names::scripted::Scripted;
-use divvy_api::market::{Graph, NewCurrency, NewTicket};
+use divvy_api::market::{Graph, NewCurrency, NewOffer, NewTicket};
 
 /// A market in a directory of its own.
 struct Market {
@@ -244,6 +244,50 @@ fn a_policy_is_followed_at_the_start_and_on_reload() {
     market.until_fed(&[1, 2]);
     let Ok(Said::Audit(audit)) = market.ask(ROOT, Ask::Audit { since: 0 }) else { panic!() };
     assert_eq!(audit.entries.last().unwrap().what["ask"], "start");
+}
+
+#[test]
+fn who_was_a_party_is_told_that_an_exchange_is_over_whoever_ended_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let market = begin(dir.path(), "");
+    market.admit(ALICE, "a", 1);
+    market.admit(BOB, "b", 1);
+    let trade = || {
+        for (uid, gives, wants) in
+            [(ALICE, Resource::Disk, Resource::Cpu), (BOB, Resource::Cpu, Resource::Disk)]
+        {
+            let give = |resource| divvy_api::market::Give { resource, amount: 600 };
+            let offer = NewOffer { party: None, gives: give(gives), wants: give(wants), wait_ns: None };
+            market.ask(uid, Ask::CreateOffer(offer)).unwrap();
+        }
+    };
+    let ends = |market: &Market, uid| {
+        let Ok(Said::Audit(audit)) = market.ask(uid, Ask::Audit { since: 0 }) else { panic!() };
+        let of_end = audit.entries.into_iter().filter(|line| line.what["ask"] == "exchange-ended");
+        of_end.map(|line| (line.uid, line.pid, line.what)).collect::<Vec<_>>()
+    };
+    let told = |n: u64, why: &str| {
+        let was = "alice gives 600 disk, bob gives 600 cpu";
+        json!({ "ask": "exchange-ended", "exchange": n.to_string(), "was": was, "why": why })
+    };
+    trade();
+    let policy = |text| Ask::Reload(Box::new(Policy::parse(text).unwrap()));
+    market.ask(ROOT, policy("[users.bob]\ncpu = 599")).unwrap();
+    let no_longer = told(0, "a party can no longer cover it");
+    assert_eq!(ends(&market, ALICE), [(ALICE, 0, no_longer.clone())]);
+    assert_eq!(ends(&market, BOB), [(BOB, 0, no_longer)]);
+    assert_eq!(ends(&market, CAROL), []);
+    // Who ends it has its answer; who ends with it, or while divvyd was away, is told as well.
+    market.ask(ROOT, policy("")).unwrap();
+    trade();
+    market.ask(ALICE, Ask::CancelExchange(1)).unwrap();
+    assert_eq!(ends(&market, BOB)[1..], [(BOB, 0, told(1, "a party cancelled it"))]);
+    assert_eq!(ends(&market, ALICE).len(), 1);
+    trade();
+    market.running.stop().unwrap();
+    let market = begin(dir.path(), "[users.alice]\ndisk = 599");
+    assert_eq!(ends(&market, ALICE)[1..], [(ALICE, 0, told(2, "a party can no longer cover it"))]);
+    assert_eq!(ends(&market, BOB).len(), 3);
 }
 
 #[test]
