@@ -293,6 +293,9 @@ pub struct RuleState {
     /// Why it has none, or why that is still what the rule was before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// Whether it has none because its user let that go.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub let_go: bool,
 }
 
 #[cfg(test)]

@@ -172,26 +172,39 @@ fn start(as_json: bool) -> Result<Code, Failure> {
         return Err(Failure::new(Code::Usage, text));
     }
     let state = with_choice(&own()?, Api::rules)?;
-    if as_json { print(json(&state)?).map(|()| Code::Done) } else { told(&state) }
+    if as_json { as_is(&state) } else { told(&state) }
+}
+
+/// As JSON, with the code of [`told`].
+fn as_is(state: &RulesState) -> Result<Code, Failure> {
+    print(json(state)?)?;
+    Ok(code_of(state))
+}
+
+/// [`Code::File`] where the file is not followed as it is.
+fn code_of(state: &RulesState) -> Code {
+    let is_followed =
+        state.error.is_none() && state.rules.iter().all(|rule| rule.why.is_none() || rule.let_go);
+    if is_followed { Code::Done } else { Code::File }
 }
 
 fn show(as_json: bool) -> Result<Code, Failure> {
     match own()?.api().and_then(|api| api.rules()) {
-        Ok(state) if as_json => print(json(&state)?).map(|()| Code::Done),
+        Ok(state) if as_json => as_is(&state),
         Ok(state) => told(&state),
         Err(ApiError::NotRunning(_)) if as_json => print(json(&RulesState::default())?).map(|()| Code::Done),
         Err(ApiError::NotRunning(_)) => {
             let path = own_file()?;
-            let what = match rules::read(&path) {
-                Ok(Some(rules)) => count(rules.rules.len()),
-                Ok(None) => "there is no such file".to_owned(),
-                Err(e) => e.to_string(),
+            let (what, code) = match rules::read(&path) {
+                Ok(Some(rules)) => (count(rules.rules.len()), Code::Done),
+                Ok(None) => ("there is no such file".to_owned(), Code::Done),
+                Err(e) => (e.to_string(), Code::File),
             };
             print(format_args!(
                 "{}: {what}; your own divvyd does not run: divvy rules start",
                 path.display()
             ))?;
-            Ok(Code::Done)
+            Ok(code)
         }
         Err(e) => Err(e.into()),
     }
@@ -217,5 +230,5 @@ fn told(state: &RulesState) -> Result<Code, Failure> {
             return Err(Failure::new(Code::File, text));
         }
     }
-    Ok(Code::Done)
+    Ok(code_of(state))
 }

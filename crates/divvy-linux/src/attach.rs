@@ -17,7 +17,7 @@ use crate::events::ProcessEvents;
 use crate::guard::Table;
 use crate::host::{Client, Condition, LinuxHost};
 use crate::members::{Ended, Look, Members, Tally};
-use crate::procfs::{Latest, StartTime, State};
+use crate::procfs::{self, Latest, StartTime, Stat, State};
 use crate::protect::Protection;
 use crate::quota::{self, Mounts, Quota};
 use crate::select::Selector;
@@ -192,6 +192,21 @@ fn select_error(selector: &Selector, what: String, fix: &'static str) -> Error {
     Error::Select { selector: selector.to_string(), what, fix }
 }
 
+/// Whether a process group or session has no process at all.
+fn is_of_nobody(selector: &Selector) -> Result<bool> {
+    let is_of = |stat: &Stat| match selector {
+        Selector::Group(id) => stat.pgrp == Some(*id),
+        Selector::Session(id) => stat.session == Some(*id),
+        _ => true,
+    };
+    if !matches!(selector, Selector::Group(_) | Selector::Session(_)) {
+        return Ok(false);
+    }
+    let mut found = false;
+    procfs::processes(|pid| found = found || procfs::stat(pid).ok().flatten().is_some_and(|s| is_of(&s)))?;
+    Ok(!found)
+}
+
 impl LinuxHost {
     /// Never touches those whom `protection` names, from now on; [`Protection::standard`] where nothing is said.
     pub fn protect(&mut self, protection: Protection) {
@@ -274,8 +289,17 @@ impl LinuxHost {
 
     /// Refuses at once what cannot be meant; when the process began that is meant by its number.
     fn check(&self, selector: &Selector, owner: Option<u32>) -> Result<Option<StartTime>> {
-        let (Selector::Pid(pid) | Selector::Tree(pid)) = selector else { return Ok(None) };
         let refused = |what: String, fix| Err(select_error(selector, what, fix));
+        let (Selector::Pid(pid) | Selector::Tree(pid)) = selector else {
+            // Its number may be another's later, who was not meant. Names, users and cgroups are waited for.
+            if is_of_nobody(selector)? {
+                return refused(
+                    format!("there is no process in {selector}"),
+                    "look with ps -e -o pid,pgid,sid,args",
+                );
+            }
+            return Ok(None);
+        };
         let Some(process) = crate::ProcessRef::open(*pid)? else {
             return refused(format!("there is no process {pid}"), "look with ps which there are");
         };

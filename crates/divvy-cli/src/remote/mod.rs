@@ -253,10 +253,14 @@ fn all_of_mine(which: &Which) -> Result<Vec<String>, Failure> {
     let everything = format!("{user}/everything");
     let clients = clients.into_iter().filter(|client| uid == 0 || client.name != everything);
     let mine = clients.filter(|c| c.user.as_ref().is_none_or(|owner| *owner == user));
-    let mut mine: Vec<_> = mine.collect();
-    let line = own_line();
-    mine.sort_by_key(|client| client.members.iter().any(|member| line.contains(&member.pid)));
+    let mine = own_last(mine.collect(), &own_line());
     Ok(mine.into_iter().map(|client| client.id.to_string()).collect())
+}
+
+/// As they were, but for the one that has a process of `line`.
+fn own_last(mut clients: Vec<Client>, line: &[i32]) -> Vec<Client> {
+    clients.sort_by_key(|client| client.members.iter().any(|member| line.contains(&member.pid)));
+    clients
 }
 
 /// What became of `keys` as JSON: one that was asked for alone is no list of one.
@@ -376,6 +380,9 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
     if instead && Choice::instead_of_system().is_some() {
         tell("divvy: the system's divvyd is set up here and does not run; what follows is your own");
     }
+    if args.ask.of.is_by_default() && matches!(args.ask.of.choice()?, Choice::System(_)) {
+        tell_of_own_beside();
+    }
     let width = Width::of_output(args.wide);
     match (clients.clients.is_empty(), runs.is_empty()) {
         (true, true) => match user {
@@ -398,6 +405,18 @@ pub(crate) fn ls(args: &LsArgs) -> Result<Code, Failure> {
         table::of_run(run, width).iter().try_for_each(print)?;
     }
     Ok(Code::Done)
+}
+
+/// Where the system's divvyd was asked, and one of the user's own divides something too, as one of before: says so.
+fn tell_of_own_beside() {
+    let Ok(own) = Choice::Own.api().and_then(|api| api.clients()) else { return };
+    let names: Vec<&str> = own.clients.iter().map(|client| client.name.as_str()).collect();
+    if !names.is_empty() {
+        tell(format_args!(
+            "divvy: a divvyd of your own runs beside the system's, and divides {} by itself: divvy ls --own",
+            names.join(", ")
+        ));
+    }
 }
 
 /// The user that `ls --user` names, as clients have it.
@@ -435,6 +454,8 @@ fn seconds(ns: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use divvy_api::types::{Member, MemberState};
+
     use super::*;
 
     #[test]
@@ -450,6 +471,22 @@ mod tests {
             assert_eq!(code, Code::Usage);
             assert!(text.contains(fix), "{client}: {text}");
         }
+    }
+
+    /// Who pauses all is held with the client that it is in.
+    #[test]
+    fn ones_own_client_is_the_last_of_all() {
+        let member = |pid| Member { pid, name: String::new(), state: MemberState::Running, permitted: true };
+        let client = |id, pids: &[i32]| Client {
+            id,
+            members: pids.iter().copied().map(member).collect(),
+            ..Client::default()
+        };
+        let all = || vec![client(0, &[10, 11]), client(1, &[]), client(2, &[20]), client(3, &[30])];
+        let ids = |line: &[i32]| own_last(all(), line).iter().map(|client| client.id).collect::<Vec<_>>();
+        assert_eq!(ids(&[12, 11, 5]), [1, 2, 3, 0]);
+        assert_eq!(ids(&[31, 20]), [0, 1, 3, 2]);
+        assert_eq!(ids(&[99]), [0, 1, 2, 3]);
     }
 
     /// What came back for a client of somebody else's has the market's code for it, whichever command asked.

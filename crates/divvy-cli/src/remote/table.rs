@@ -15,6 +15,8 @@ use crate::strip::fit;
 
 /// In a shorter window nobody has had its turns yet.
 const SHORTEST_NS: u64 = 200_000_000;
+/// As a client's state, and a group's whose clients all are.
+const PAUSED: &str = "paused";
 /// Cells of a name at most: where everything is to be within 80 columns, and where it need not.
 const NAME_MAX: usize = 18;
 const NAME_MAX_WIDE: usize = 24;
@@ -309,7 +311,7 @@ impl Row<'_> {
                 effective: g.effective_fraction,
                 achieved: g.achieved_fraction,
                 error: g.relative_error,
-                state: if g.paused { "paused" } else { "" },
+                state: if g.paused { PAUSED } else { "" },
                 processes,
                 service_ns: g.service_ns,
                 effective_share: "-".to_owned(),
@@ -332,6 +334,8 @@ impl Row<'_> {
             Effective => n.effective_share,
             Requested => format!("{:.2}", n.requested * 100.0),
             Target => format!("{:.2}", n.effective * 100.0),
+            // What it had before it was held says nothing of now.
+            Achieved if is_due_nothing(n.effective) && n.state == PAUSED => "-".to_owned(),
             Achieved => of_measured(format!("{:.2}", n.achieved * 100.0)),
             Column::Error if is_due_nothing(n.effective) => "-".to_owned(),
             Column::Error => of_measured(format!("{:+.2}", n.error * 100.0)),
@@ -517,6 +521,28 @@ mod tests {
         assert_eq!(told(of(0.25, 0.5), 2), [""; 0], "it has what another leaves");
         assert_eq!(told(of(0.75, 0.3), 2), [""; 0], "a limit, or sleep, is another reason");
         assert_eq!(told(Client { limit_ppm: Some(1_000_000), ..of(0.75, 0.5) }, 2), [""; 0]);
+    }
+
+    /// What it had in the moment before it was held is all that anybody had.
+    #[test]
+    fn of_who_is_paused_nothing_is_achieved() {
+        let paused = Client {
+            achieved_fraction: 1.0,
+            effective_fraction: 0.0,
+            state: ClientState::Paused,
+            ..client("a", 1, 0)
+        };
+        let of = |client: Client| {
+            let clients =
+                Clients { window_ns: 5_000_000_000, age_ns: 0, groups: vec![], clients: vec![client] };
+            lines(&clients, Width::Columns(80))[1].clone()
+        };
+        assert_eq!(
+            of(paused.clone()),
+            "a            1     0.00          -        -  paused     12    1.67 s"
+        );
+        let runs_on = Client { state: ClientState::Running, ..paused };
+        assert_eq!(of(runs_on), "a            1     0.00     100.00        -  running    12    1.67 s");
     }
 
     #[test]

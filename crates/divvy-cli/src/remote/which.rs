@@ -34,6 +34,11 @@ impl Which {
         self.own
     }
 
+    /// Whether nobody said on the command line who is to be asked.
+    pub(super) const fn is_by_default(&self) -> bool {
+        !self.own && !self.system && self.system_socket.is_none()
+    }
+
     /// As the words of a command line say that is not whole yet.
     pub(crate) fn among(words: impl IntoIterator<Item = String>) -> Self {
         let (mut which, mut words) = (Self::default(), words.into_iter());
@@ -73,7 +78,7 @@ impl Which {
     /// Before something becomes a client: says so where that is the user's own divvyd's though the machine has a system's, which
     /// does not run.
     pub(super) fn warn_of_own(&self) {
-        if !self.own && !self.system && self.system_socket.is_none() {
+        if self.is_by_default() {
             warn_of_own();
         }
     }

@@ -111,6 +111,8 @@ fn a_command_that_cannot_start_says_why_and_is_no_client() {
         (&["run"], 2, "required arguments were not provided"),
         (&["attach", "-s", "1"], 2, "required arguments were not provided"),
         (&["attach", "--tree", "4194305"], 6, "there is no process 4194305"),
+        (&["attach", "session:4194305"], 6, "there is no process in session:4194305"),
+        (&["attach", "group:4194305"], 6, "there is no process in group:4194305"),
         (&["attach", "1"], 5, "it is never touched: it is the first process"),
         (&["attach", "--user", "no-such-user"], 6, "there is no user 'no-such-user'"),
         (&["attach", "user:no-such-user"], 6, "there is no user 'no-such-user'; give a name or a number"),

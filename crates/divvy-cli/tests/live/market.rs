@@ -11,7 +11,7 @@ use crate::accounts::nobody;
 use crate::harness::{
     MAX_FRACTION_ERROR, Outcome, Running, SPIN, Sandbox, check_fractions, eventually, one_cpu,
 };
-use crate::system::System;
+use crate::system::{System, system_sandbox};
 
 /// Users without accounts.
 pub(crate) fn alice_uid() -> u32 {
@@ -605,6 +605,26 @@ fn where_no_systems_divvyd_runs_that_is_said() {
     let output = command.env("DIVVY_MODE", "both").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("DIVVY_MODE=both: say user"));
+}
+
+/// Who had a divvyd of its own before there was a system's is shown the system's, and told where its own clients are.
+#[test]
+fn ones_own_divvyd_beside_the_systems_is_told_of() {
+    let Some(sandbox) = system_sandbox("ones_own_divvyd_beside_the_systems_is_told_of") else { return };
+    let mut client = sandbox.divvy(&["run", "--own", "--name", "mine", "--", "sleep", "60"]);
+    let mut client = client.spawn().expect("start divvy");
+    eventually("the client", || sandbox.run(&["ls", "--own"]).stdout.starts_with(b"client").then_some(()));
+    let _system = System::start(&sandbox, "", &[]);
+    let told =
+        "divvy: a divvyd of your own runs beside the system's, and divides mine by itself: divvy ls --own\n";
+    assert_eq!(sandbox.run(&["ls"]).stderr, told);
+    for args in [&["ls", "--system"][..], &["ls", "--own"]] {
+        assert_eq!(sandbox.run(args).stderr, "");
+    }
+    assert_eq!(sandbox.run(&["detach", "mine", "--own"]).code, Some(0));
+    assert_eq!(sandbox.run(&["ls"]).stderr, "");
+    sandbox.kill_clients();
+    let _ = client.wait();
 }
 
 /// What a client is sure of here are hard tickets; `set` says what it has reserved, or taken back.

@@ -182,8 +182,13 @@ fn a_rule_of_cpus_that_are_not_there_is_told_of_before_divvyd_reads_it() {
         assert!(json["rules"][1]["why"].as_str().unwrap().starts_with(why), "{json}");
     };
     check();
-    let (_, _, out) = said(&["rules", "start"]);
-    assert!(out.contains("not followed: divvyd does not divide CPU 1000"), "{out}");
+    for args in [&["rules", "start"][..], &["rules"], &["rules", "--json"], &["rules", "start", "--json"]] {
+        let (code, _, out) = said(args);
+        assert!(
+            code == Some(4) && out.contains("divvyd does not divide CPU 1000"),
+            "{args:?}: {code:?}, {out}"
+        );
+    }
     check();
 }
 
@@ -191,11 +196,11 @@ fn a_rule_of_cpus_that_are_not_there_is_told_of_before_divvyd_reads_it() {
 #[test]
 fn a_refused_change_changes_nothing() {
     let sandbox = Sandbox::own();
-    let rule = |rest: &str| {
+    let rule = |rest: &str, code| {
         let text = format!("[[rule]]\nname = 'crunch-*'\nas = 'crunch'\n{rest}\n");
         drop(sandbox.write("config.toml", &text));
         let outcome = sandbox.run(&["rules"]);
-        assert_eq!(outcome.code, Some(0));
+        assert_eq!(outcome.code, Some(code));
         String::from_utf8(outcome.stdout).expect("text")
     };
     let _crunch = start(&sandbox, "crunch-a", "while :; do :; done");
@@ -204,16 +209,16 @@ fn a_refused_change_changes_nothing() {
     let before = client(&sandbox, "crunch").expect("it runs");
     let state = |c: &Value| (c["id"].clone(), c["share"].clone(), c["group"].clone());
     // No machine has that CPU.
-    let told = rule("share = 5\ngroup = 'night'\ncpus = '1023'");
+    let told = rule("share = 5\ngroup = 'night'\ncpus = '1023'", 4);
     assert!(told.contains("not followed as it is now: ") && told.contains("CPU 1023"), "{told}");
     assert_eq!(state(&client(&sandbox, "crunch").expect("it runs")), state(&before));
-    let told = rule("share = 5\ngroup = 'night'");
+    let told = rule("share = 5\ngroup = 'night'", 0);
     assert!(told.contains(", followed"), "{told}");
     let after = client(&sandbox, "crunch").expect("it runs");
     assert_eq!(state(&after), (before["id"].clone(), 5.into(), "night".into()));
     assert_eq!(sandbox.run(&["detach", "crunch"]).code, Some(0));
-    assert!(rule("share = 5\ngroup = 'night' # as it was").contains("it was let go"));
-    assert!(rule("share = 5\ngroup = 'day'").contains(", followed"));
+    assert!(rule("share = 5\ngroup = 'night' # as it was", 0).contains("it was let go"));
+    assert!(rule("share = 5\ngroup = 'day'", 0).contains(", followed"));
     let again = client(&sandbox, "crunch").expect("it is made anew");
     assert_eq!((&again["group"], &again["share"]), (&"day".into(), &5.into()));
 }

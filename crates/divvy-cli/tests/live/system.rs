@@ -141,7 +141,9 @@ fn one_users_selectors_and_requests_are_in_no_other_users_way() {
         let body = format!(r#"{{"share":1,"selector":"{selector}"{more}}}"#);
         as_user(uid, || system.ask("POST", "/v1/clients", &body))
     };
-    let session = format!("session:{}", std::process::id());
+    // Of nobody who is hers or his.
+    let session = rustix::process::getsid(None).expect("a session of this test");
+    let session = format!("session:{session}");
     for selector in ["name:*", "cgroup:/", session.as_str()] {
         for uid in [alice_uid(), bob_uid()] {
             let made = attach(uid, selector, "");

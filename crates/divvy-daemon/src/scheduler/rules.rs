@@ -193,6 +193,7 @@ impl Scheduler {
                 name: client.as_ref().map_or_else(|_| applied.rule.name.clone(), |(_, name)| name.clone()),
                 selector: applied.rule.selector.to_string(),
                 client: client.as_ref().ok().map(|(client, _)| client.0),
+                let_go: applied.client.is_ok() && client.is_err(),
                 why: client.err().or_else(|| applied.refused.clone()),
             }
         });
