@@ -39,7 +39,9 @@ impl Local {
         if let Some(caller) = who.process() {
             shelter.add_caller(caller);
         }
-        let said = divvy_linux::explain(pid, &shelter.protection());
+        // The kernel keeps from a user what others' processes read and write, and so does a divvyd that is root.
+        let whom = (who.uid != 0).then_some(who.uid);
+        let said = divvy_linux::explain(pid, &shelter.protection(), whom);
         said.map_err(|e| Refusal::new(ErrorCode::Internal, e, ""))
     }
 

@@ -233,11 +233,12 @@ pub struct Explanation {
     pub would: Vec<String>,
 }
 
-/// What divvy would do about whoever has `pid` now.
+/// What divvy would do about whoever has `pid` now, for the user `whom` if that is given: what is not its own it is told no more of
+/// than the kernel would.
 ///
 /// # Errors
 /// As [`procfs::stat`], [`ProcessRef::open`].
-pub fn explain(pid: Pid, protection: &Protection) -> Result<Explanation> {
+pub fn explain(pid: Pid, protection: &Protection, whom: Option<u32>) -> Result<Explanation> {
     let raw = |pid: Option<Pid>| pid.map(Pid::as_raw_pid);
     let mut said = Explanation {
         pid: pid.as_raw_pid(),
@@ -262,17 +263,18 @@ pub fn explain(pid: Pid, protection: &Protection) -> Result<Explanation> {
     };
     let Some(permitted) = process.may_signal()? else { return Ok(said) };
     let why = protection.why(pid, stat.start, &stat.comm, stat.ppid);
-    (said.found, said.permitted) = (true, permitted);
+    let users = users(pid)?;
+    let is_theirs = |whom| users.is_some_and(|users| users.is_owned_by(whom));
+    (said.found, said.permitted) = (true, permitted && whom.is_none_or(is_theirs));
     said.name = stat.comm.to_string();
-    said.user =
-        users(pid)?.map_or_else(String::new, |u| user_name(u.real).unwrap_or_else(|| u.real.to_string()));
+    said.user = users.map_or_else(String::new, |u| user_name(u.real).unwrap_or_else(|| u.real.to_string()));
     said.state = state_name(stat.state).to_owned();
     (said.parent, said.group, said.session) = (raw(stat.ppid), raw(stat.pgrp), raw(stat.session));
     said.cgroups = procfs::cgroups(pid);
     said.threads = stat.num_threads;
     said.cpus = CpuMask::of_thread(pid).ok().flatten().map_or_else(String::new, |mask| mask.to_string());
     said.protected = why.as_ref().map(ToString::to_string);
-    said.schedulable = permitted && why.is_none();
+    said.schedulable = said.permitted && why.is_none();
     said.would = sentences(&said, why, &stat, &process)?;
     Ok(said)
 }

@@ -25,7 +25,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Code, Failure> {
             said
         }
         Err(e @ ApiError::Stranger { .. }) => return Err(e.into()),
-        Err(_) => divvy_linux::explain(pid, &Protection::standard())?,
+        Err(_) => divvy_linux::explain(pid, &Protection::standard(), None)?,
     };
     print(if args.ask.json { json(&said)? } else { in_words(&said) })?;
     Ok(if said.found { Code::Done } else { Code::NoSuch })

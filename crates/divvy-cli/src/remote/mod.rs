@@ -229,7 +229,7 @@ const LINE_MAX: usize = 32;
 fn own_line() -> Vec<i32> {
     let protection = divvy_linux::Protection::standard();
     let above = |&pid: &i32| {
-        let said = divvy_linux::explain(divvy_linux::Pid::from_raw(pid)?, &protection).ok()?;
+        let said = divvy_linux::explain(divvy_linux::Pid::from_raw(pid)?, &protection, None).ok()?;
         said.parent.filter(|&parent| parent > 1)
     };
     let own = rustix::process::getpid().as_raw_nonzero().get();

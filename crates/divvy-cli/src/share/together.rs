@@ -109,7 +109,7 @@ impl Plan {
         }
         // Whether a client of these terms would be taken: of nobody, most likely, which is no error.
         let mut probe = NewClient {
-            selector: Some(format!("session:{}", std::process::id())),
+            selector: Some(format!("name:nobody-{}", std::process::id())),
             numbered: true,
             share: 1,
             ..NewClient::default()

@@ -93,7 +93,7 @@ pub(super) struct Over {
     pub(super) user: String,
     /// Of the CPUs that are divided, in the last stretch.
     pub(super) used: f64,
-    /// What the user's share is of them, were everybody active.
+    /// What the user's share is of them, were everybody active who had clients in that time.
     pub(super) share: f64,
 }
 
@@ -127,14 +127,16 @@ impl Watch {
     }
 
     /// Those who are far over now, and were not told lately: of what was `used` in the `since_ns` before `now_ns` and in the looks
-    /// before. Nobody is until there have been looks for the whole time. `share` says what a user's share is.
+    /// before. Nobody is until there have been looks for the whole time. `shares` says what each has a right to, and counts of those only
+    /// who had clients in that time; nobody is told who is `exempt`.
     pub(super) fn look(
         &mut self,
         now_ns: u64,
         since_ns: u64,
         used: &BTreeMap<String, Used>,
         cpus: usize,
-        share: impl Fn(&str) -> Option<f64>,
+        shares: &BTreeMap<String, f64>,
+        exempt: &[String],
     ) -> Vec<Over> {
         let used = used.iter().map(|(user, used)| (user.clone(), used.cpu_ns)).collect();
         self.looks.push_back((since_ns, used));
@@ -153,6 +155,12 @@ impl Watch {
         for (user, ns) in self.looks.iter().flat_map(|(_, used)| used) {
             *sums.entry(user).or_default() += ns;
         }
+        // Whoever is not there has no use of a share, and may never come again.
+        let all: f64 = sums.keys().filter_map(|&user| shares.get(user)).sum();
+        let share = |user: &str| {
+            let share = shares.get(user).filter(|_| all > 0.0 && exempt.iter().all(|name| name != user));
+            share.map(|share| share / all)
+        };
         let machine = span as f64 * cpus.max(1) as f64;
         let is_past = |of: &BTreeMap<String, u64>, user: &str, time: u64| {
             of.get(user).is_none_or(|&then| then > now_ns || now_ns - then >= time)
@@ -219,29 +227,38 @@ mod tests {
     #[test]
     fn who_is_far_over_is_told_after_the_whole_time_and_then_left_alone() {
         let mut watch = Watch::new(2.0, 100, 1000, BTreeMap::new());
-        let share = |user: &str| match user {
-            "alice" => Some(0.6),
-            "bob" => Some(0.2),
-            _ => None,
-        };
+        // Dave has been here before, and has as much as the others together.
+        let share = &[("alice", 0.3), ("bob", 0.1), ("carol", 0.1), ("dave", 0.5)]
+            .map(|(user, share)| (user.to_owned(), share))
+            .into();
+        let exempt = &["carol".to_owned()];
         let of = |alice, bob, carol| {
             let all = [("alice", alice), ("bob", bob), ("carol", carol)];
             all.into_iter().map(|(user, ns)| (user.to_owned(), used(ns, 0))).collect::<BTreeMap<_, _>>()
         };
-        assert_eq!(watch.look(50, 50, &of(10, 90, 100), 2, share), [], "not for long enough");
-        // Bob has had 180 of 200, which is 90 %, and his share is 20 %. Carol has no share that she could be held to.
-        let over = watch.look(100, 50, &of(10, 90, 100), 2, share);
+        assert_eq!(watch.look(50, 50, &of(10, 90, 100), 2, share, exempt), [], "not for long enough");
+        // Bob has had 180 of 200, which is 90 %, and his share of what the three have is 20 %. Carol is told nothing.
+        let over = watch.look(100, 50, &of(10, 90, 100), 2, share, exempt);
         assert_eq!(over, [Over { user: "bob".into(), used: 0.9, share: 0.2 }]);
-        assert_eq!(watch.look(150, 50, &of(10, 90, 0), 2, share), [], "told a moment ago");
-        assert_eq!(watch.look(1150, 50, &of(0, 10, 0), 2, share).len(), 1, "the look before still counts");
-        assert_eq!(watch.look(3000, 50, &of(0, 10, 0), 2, share), [], "10 of 100 are less than his share");
+        assert_eq!(watch.look(150, 50, &of(10, 90, 0), 2, share, exempt), [], "told a moment ago");
+        assert_eq!(
+            watch.look(1150, 50, &of(0, 10, 0), 2, share, exempt).len(),
+            1,
+            "the look before still counts"
+        );
+        assert_eq!(
+            watch.look(3000, 50, &of(0, 10, 0), 2, share, exempt),
+            [],
+            "10 of 100 are less than his share"
+        );
     }
 
     #[test]
     fn who_could_not_be_told_is_told_after_another_while() {
         let mut watch = Watch::new(2.0, 100, 1000, BTreeMap::new());
-        let bob = BTreeMap::from([("bob".to_owned(), used(90, 0))]);
-        let look = |watch: &mut Watch, now| watch.look(now, 50, &bob, 1, |_| Some(0.2)).len();
+        let bob = BTreeMap::from([("bob".to_owned(), used(90, 0)), ("alice".to_owned(), used(0, 0))]);
+        let shares = BTreeMap::from([("bob".to_owned(), 0.2), ("alice".to_owned(), 0.8)]);
+        let look = |watch: &mut Watch, now| watch.look(now, 50, &bob, 1, &shares, &[]).len();
         assert_eq!([look(&mut watch, 50), look(&mut watch, 100)], [0, 1]);
         watch.not_told("bob", 110);
         assert_eq!(watch.told, BTreeMap::new(), "nothing is remembered");

@@ -254,10 +254,8 @@ impl<'a> Recorder<'a> {
         self.machine_ns += since.0 * self.cpus as u64;
         if let Some(watch) = &mut self.watch {
             let shares = shares(&api)?;
-            let exempt = &self.args.exempt;
-            let share =
-                |user: &str| shares.get(user).copied().filter(|_| !exempt.iter().any(|name| name == user));
-            let over = watch.look(clock::unix().0, since.0, &used, self.cpus, share);
+            let (now, exempt) = (clock::unix().0, &self.args.exempt);
+            let over = watch.look(now, since.0, &used, self.cpus, &shares, exempt);
             if !over.is_empty() {
                 // Before anybody is told: a restart repeats nothing.
                 remember_told(&self.args.file, &watch.told)?;
@@ -368,7 +366,7 @@ fn append(file: &Path, text: &str) -> Result<(), Failure> {
     added.map_err(|e| files::failed("write", file, &e))
 }
 
-/// Each user's part of the CPUs, were everybody active.
+/// Each user's part of the CPUs, were everybody active who ever was here.
 fn shares(api: &Api) -> Result<BTreeMap<String, f64>, ApiError> {
     let currencies = api.currencies()?;
     // The rest are clients, and what users divide among themselves.
