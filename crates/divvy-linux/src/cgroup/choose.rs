@@ -68,7 +68,7 @@ pub enum Means {
     Idle {
         /// Where the leaves are.
         ground: Ground,
-        /// One for each client in order.
+        /// One for each client in order, for where one CPU is divided. On several, all weigh the same.
         weights: Vec<u64>,
         /// Where leaves can be frozen, too: there, where it is another hierarchy, each client has a second one. One CPU is divided so;
         /// on several, and where there is none, signals hold.

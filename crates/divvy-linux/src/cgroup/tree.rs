@@ -126,6 +126,9 @@ impl Tree {
                 let freezes = second.is_some() && cpus == 1;
                 let same = ground.knob == super::Knob::Weight;
                 let purpose = if freezes { Purpose::Freeze } else { Purpose::Count };
+                // The kernel gives each CPU so much of our weight as those have who run there, of all of us: beside strangers, whoever
+                // has a small share, and a CPU all the same, would get a small part of that.
+                let weights = if cpus > 1 { Vec::new() } else { weights };
                 apart = second.filter(|_| !same).map(|ground| (ground, purpose));
                 (ground, Purpose::Idle { weights, freezes: freezes && same })
             }
