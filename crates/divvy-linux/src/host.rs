@@ -170,6 +170,8 @@ pub struct LinuxHost {
     last_pid: Option<LastPid>,
     held_check: HeldCheck,
     beaten: Instant,
+    /// When we last woke.
+    woken: Instant,
     /// CPU time of this process before the host was made.
     cpu_before: Nanos,
     pub(crate) tally: Tally,
@@ -272,6 +274,7 @@ impl LinuxHost {
             last_pid: LastPid::open().ok(),
             held_check: HeldCheck::default(),
             beaten: Instant::ZERO,
+            woken: Instant::ZERO,
             cpu_before,
             tally: Tally::default(),
             rescued,
@@ -571,7 +574,7 @@ impl Host for LinuxHost {
         let now = clock::now();
         // The guardian is told that we live, however far away the next decision is.
         let beat = self.beaten + BEAT_INTERVAL;
-        let until = until.map_or(beat, |t| t.min(beat));
+        let until = self.after_rest(until.map_or(beat, |t| t.min(beat)), now);
         if !self.put_off.releasing.is_empty() {
             // The timer first: whoever is released here runs at once, and we may not for milliseconds.
             self.reactor.arm_for(Some(until), now).map_err(|e| broken(&e))?;
@@ -581,6 +584,7 @@ impl Host for LinuxHost {
             }
         }
         let woken = self.reactor.wait(Some(until), now).map_err(|e| broken(&e))?;
+        self.woken = if until > now { clock::now() } else { self.woken };
         self.beat();
         self.guardian.check(&self.table, &mut self.reactor, self.beaten).map_err(|e| broken(&e))?;
         if self.guardian.take_resumed(&self.table) {
@@ -689,10 +693,10 @@ impl Host for LinuxHost {
             }
             let c = &mut self.clients[i];
             c.lanes.heirs.free();
-            if self.cpus.len() > 1
-                && !c.is_held()
-                && let Some(cpu) = c.cpu
-            {
+            let own = c.cpu.filter(|_| self.cpus.len() > 1 && !c.is_held());
+            // A clock of whoever runs elsewhere is up to a tick behind, until it is sent there; a counter is not.
+            let counted = c.members.is_metered();
+            if let Some(cpu) = own.filter(|_| !counted) {
                 steer(&c.members, &self.table, cpu, &mut c.lanes.heirs)?;
             }
             if !c.is_held() {
@@ -703,6 +707,9 @@ impl Host for LinuxHost {
             let usage = c.leaf.as_ref().and_then(Leaf::usage);
             let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
             let total = if read { c.members.total_read() } else { c.members.total(look)? };
+            if let Some(cpu) = own.filter(|_| counted && c.lanes.had_less(now, total)) {
+                steer(&c.members, &self.table, cpu, &mut c.lanes.heirs)?;
+            }
             Ok(self.by_leaf(i, now, total, usage))
         };
         let total = measure().map_err(|e| host_error(&e));

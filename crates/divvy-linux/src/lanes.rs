@@ -13,6 +13,9 @@ const THREADS_INTERVAL: Nanos = Nanos::from_millis(100);
 /// They are not sent again before: the kernel seldom moves whoever runs within a tick, and each takes 6 us.
 const PLACE_INTERVAL: Nanos = Nanos::from_millis(4);
 
+/// No look at whoever runs alone takes more of its CPU.
+const LOOK_TIME: Nanos = Nanos::from_micros(200);
+
 /// The CPUs of a client of several threads, which are sent there at every look: in between the kernel may move them.
 #[derive(Debug, Default)]
 pub struct Lanes {
@@ -23,6 +26,8 @@ pub struct Lanes {
     listed: Instant,
     /// When they were last sent.
     placed: Instant,
+    /// When the only thread was last let run or looked at, and what it had used by then.
+    seen: Option<(Instant, Nanos)>,
     /// What they, or the only thread, have made meanwhile.
     pub heirs: Heirs,
 }
@@ -34,6 +39,18 @@ impl Lanes {
     /// As [`Lanes::place`].
     pub fn place_again(&mut self, members: &Members, look: &mut Look<'_>) -> Result<()> {
         if look.now.since(self.placed) < PLACE_INTERVAL { Ok(()) } else { self.place(members, look) }
+    }
+
+    /// The only thread, which has used `total`, is let run.
+    pub fn begin(&mut self, now: Instant, total: Nanos) {
+        self.seen = Some((now, total));
+    }
+
+    /// Whether the only thread has had less than a CPU since it was last seen: others are on its CPU, or it is on theirs.
+    pub fn had_less(&mut self, now: Instant, total: Nanos) -> bool {
+        let Some((then, before)) = self.seen.replace((now, total)) else { return true };
+        let elapsed = now.since(then);
+        total.saturating_sub(before) + LOOK_TIME + Nanos(elapsed.0 / 8) < elapsed
     }
 
     /// Sends the threads of `members` to the CPUs.

@@ -313,7 +313,9 @@ fn sentences(
     told.push(
         "divvy would suspend it (SIGSTOP) while others have their turn, and resume it (SIGCONT).".into(),
     );
-    told.extend(of_disks(process.pid())?);
+    // Of another that has got its number meanwhile nothing is told.
+    let of_disks = of_disks(process.pid())?;
+    told.extend(of_disks.filter(|_| process.is_alive().unwrap_or(false)));
     if stat.state.is_asleep() {
         told.push("It sleeps: it is left alone until it uses CPU time.".into());
     }
@@ -454,13 +456,15 @@ mod tests {
 
     #[test]
     fn processes_are_explained() {
-        let own = explain(rustix::process::getpid(), &Protection::standard()).expect("readable");
+        let own = explain(rustix::process::getpid(), &Protection::standard(), None).expect("readable");
         assert!(own.found && own.permitted && !own.schedulable);
         assert_eq!(own.would, ["divvy never touches it: it is divvy itself."]);
-        let nobody = explain(pid((1 << 22) + 1), &Protection::standard()).expect("normal");
+        let nobody = explain(pid((1 << 22) + 1), &Protection::standard(), None).expect("normal");
         assert!(!nobody.found && !nobody.schedulable && nobody.would[0].starts_with("There is no process"));
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
-        let said = explain(Pid::from_child(&child), &Protection::standard());
+        let own = rustix::process::geteuid().as_raw();
+        let of = |whom| explain(Pid::from_child(&child), &Protection::standard(), whom);
+        let (said, for_us, for_others) = (of(None), of(Some(own)), of(Some(own + 1)));
         child.kill().and_then(|()| child.wait()).expect("our child");
         let said = said.expect("readable");
         assert!(
@@ -469,5 +473,10 @@ mod tests {
         );
         assert!(said.would[0].contains("SIGSTOP"), "{said:?}");
         assert!(said.would[1].contains(" KiB from disks and written 0 KiB to them so far"), "{said:?}");
+        assert!(for_us.expect("readable").schedulable);
+        // Whoever asks for another user is told what /proc tells everybody.
+        let told = for_others.expect("readable");
+        assert!(!told.permitted && !told.schedulable && told.would.len() == 1, "{told:?}");
+        assert!(told.would[0].starts_with("divvy may not signal it: it runs as another user"), "{told:?}");
     }
 }
