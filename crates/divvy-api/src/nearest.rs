@@ -11,8 +11,9 @@ pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String 
         if of_word.abs_diff(of_known) > letters.div_ceil(3) {
             return None;
         }
+        // A word that shares no letter is no misspelling, and itself is none either.
         let mistakes = strsim::osa_distance(word, known);
-        (mistakes <= letters.div_ceil(3)).then_some((mistakes, known))
+        (mistakes <= letters.div_ceil(3) && (1..letters).contains(&mistakes)).then_some((mistakes, known))
     });
     // Of two that are as alike, the first.
     mistakes
@@ -42,5 +43,6 @@ mod tests {
         for word in ["", "fair", "cfs2000", "x"] {
             assert_eq!(hint(word, known), "", "{word}");
         }
+        assert_eq!(hint("2", ["c", "2"]), "");
     }
 }

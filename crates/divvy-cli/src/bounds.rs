@@ -89,9 +89,9 @@ fn part(text: &str, what: &str) -> Result<u64, String> {
 /// `RESOURCE:VALUE` by `RESOURCE:VALUE`.
 fn each(text: &str, mut take: impl FnMut(Resource, &str) -> Result<bool, String>) -> Result<(), String> {
     for word in text.split(',').map(str::trim) {
-        let (of, value) = word
-            .split_once(':')
-            .ok_or_else(|| format!("'{word}': write RESOURCE:VALUE, of cpu, memory and disk"))?;
+        let (of, value) = word.split_once(':').ok_or_else(|| {
+            format!("'{word}': write RESOURCE:VALUE, of cpu, memory and disk, as cpu:50%,memory:1G")
+        })?;
         let resource: Resource =
             of.parse().map_err(|_| format!("'{of}' is no resource; there are cpu, memory and disk"))?;
         if !take(resource, value)? {

@@ -28,11 +28,11 @@ pub(crate) fn parse_named(text: &str) -> Result<NamedLimit, String> {
     Ok(NamedLimit { name: name.map(str::to_owned), limit: parse(limit)? })
 }
 
-/// `, limit 50%` of a client that has one; `, no limit` where that is worth a word.
+/// `, limit 50%` of a client that has one; `, no limit of CPU time` where that is worth a word.
 pub(crate) fn shown_of(client: &Client, always: bool) -> String {
     match client.limit_ppm.and_then(|ppm| CpuLimit::new(ppm).ok()) {
         Some(limit) => format!(", limit {limit}"),
-        None if always => ", no limit".to_owned(),
+        None if always => ", no limit of CPU time".to_owned(),
         None => String::new(),
     }
 }
@@ -46,8 +46,12 @@ pub(crate) fn warn(ppm: Option<u64>) {
 
 /// Reads a share.
 pub(crate) fn parse_share(text: &str) -> Result<u64, String> {
-    let share = text.trim().parse().ok().filter(|share| (1..=SHARE_MAX).contains(share));
-    share.ok_or_else(|| format!("a share is a whole number from 1 to {SHARE_MAX}"))
+    let said = format!("a share is a whole number from 1 to {SHARE_MAX}");
+    let text = text.trim();
+    if text.starts_with('+') {
+        return Err(format!("{said}, and no change of one: write what it is to be"));
+    }
+    text.parse().ok().filter(|share| (1..=SHARE_MAX).contains(share)).ok_or(said)
 }
 
 #[cfg(test)]

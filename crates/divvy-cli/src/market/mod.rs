@@ -394,7 +394,11 @@ fn mistaken(api: &Api, id: u64, offer: bool, e: ApiError) -> Failure {
 fn cancel(args: &CancelArgs) -> Result<Code, Failure> {
     let api = args.ask.of.api()?;
     if args.offer {
-        let done = |&id: &u64| api.withdraw_offer(id).map_err(|e| mistaken(&api, id, true, e));
+        let done = |&id: &u64| {
+            let mut was = api.withdraw_offer(id).map_err(|e| mistaken(&api, id, true, e))?;
+            was.aftermath.lapsed.retain(|&lapsed| lapsed != id);
+            Ok(was)
+        };
         return each(args, done, |o| format!("offer {}: withdrawn; {}", o.id, offered(o)));
     }
     let done = |&id: &u64| {

@@ -20,6 +20,8 @@ use divvy_api::types::{
     BackendInfo, Bounds, Change, Client, ClientState, Clients, Enforcement, ErrorCode, ErrorInfo, Group,
     GroupChange,
 };
+use divvy_linux::clock;
+use divvy_policy::Nanos;
 use serde::Serialize;
 
 use crate::{Code, Failure, bounds, cpus, limit, print, tell};
@@ -200,7 +202,7 @@ fn each(
 ) -> Result<Code, Failure> {
     let keys = if args.all { all_of_mine(&args.ask.of)? } else { args.clients.clone() };
     if keys.is_empty() && !args.ask.json {
-        print("no clients: nothing to do")?;
+        print("no clients of yours: nothing to do")?;
         return Ok(Code::Done);
     }
     let (all, code) = one_by_one(
@@ -306,13 +308,22 @@ pub(crate) fn one_by_one<K: PartialEq, T>(
     lost.map(|()| (all, refused.unwrap_or(Code::Done)))
 }
 
+/// What divvyd shows of its clients is 20 ms old at the most.
+const VIEW_AGE: Nanos = Nanos::from_millis(30);
+
 /// Pauses or resumes clients, and all clients of groups.
 fn set_paused(args: &ClientArgs, paused: bool) -> Result<Code, Failure> {
     let change = Change { paused: Some(paused), ..Change::default() };
     let group_change = GroupChange { paused: Some(paused), ..GroupChange::default() };
     let of_client = |api: &Api, key: &str| {
         // That there is none, the change says.
-        let before = api.client(key).map_or(ClientState::Left, |client| client.state);
+        let state = || api.client(key).map_or(ClientState::Left, |client| client.state);
+        let mut before = state();
+        if (before == ClientState::Paused) == paused {
+            // It seems to be so already; but what divvyd shows may be as old as this.
+            clock::sleep(VIEW_AGE);
+            before = state();
+        }
         api.change(key, change).map(|client| (client, paused::of_client(before, paused).to_owned()))
     };
     let of_group = |api: &Api, path: &str| {

@@ -29,6 +29,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<Code, Failure> {
     args.terms.cpus()?; // Refused before anything is started.
     args.which.warn_of_own();
     let base = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
+    if matches!(&*base, "divvy" | "divvyd") {
+        let text = format!(
+            "{base} is nobody's client, for it is never held: run it by itself, or, to have what it starts in one client, as sh -c '{base} ...'"
+        );
+        return Err(Failure::new(Code::Usage, text));
+    }
     let (told, tell) =
         std::io::pipe().map_err(|e| Failure::new(Code::System, format!("open a pipe: {e}")))?;
     let mut client = ClientName { told, text: String::new() };

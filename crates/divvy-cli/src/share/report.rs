@@ -124,6 +124,11 @@ impl LimitReport {
         let achieved = u128::from(service_ns) * 1_000_000 / u128::from(wall_ns.max(1));
         Self { limit, ppm: limit.ppm(), achieved_ppm: u64::try_from(achieved).unwrap_or(u64::MAX) }
     }
+
+    /// Whether it had about as much as it may: the run began and ended within a window.
+    pub(super) fn is_reached(&self) -> bool {
+        self.achieved_ppm >= self.ppm / 20 * 19
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]

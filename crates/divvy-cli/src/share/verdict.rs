@@ -2,7 +2,7 @@
 
 use divvy_linux::CpuTimes;
 
-use super::report::ClientReport;
+use super::report::{ClientReport, LimitReport};
 
 /// A client is said to have got its share if what it got differs from it by less than this part.
 const ENOUGH: f64 = 0.01;
@@ -77,7 +77,7 @@ pub(super) fn line(
             "it ended before the others".to_owned()
         } else if life.slept > SLEEPY {
             format!("it slept {:.0} % of the time", life.slept * 100.0)
-        } else if client.limit.is_some() {
+        } else if client.limit.as_ref().is_some_and(LimitReport::is_reached) {
             "it was held at its limit when it was its turn".to_owned()
         } else if cycles == 0 {
             "the run was shorter than five cycles".to_owned()
@@ -89,6 +89,9 @@ pub(super) fn line(
         reasons.push(format!("{} got {got:.1} % instead of {due:.1} %: {why}", client.name));
     }
     let mut text = match reasons.as_slice() {
+        [] if cycles == 0 && clients.iter().any(|c| c.relative_error < -ENOUGH) => {
+            "the run was shorter than five cycles: too short to say".to_owned()
+        }
         [] if clients.len() > 1 => "each client got its share".to_owned(),
         [] => "one client: nothing to divide".to_owned(),
         _ => reasons.join("; "),
@@ -105,7 +108,6 @@ fn cpus(width: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::LimitReport;
     use super::*;
 
     fn client(name: &str, share: u64, target: f64, achieved: f64) -> ClientReport {
@@ -179,6 +181,10 @@ mod tests {
             line(&[one("a", 1, got), one("b", 3, 2000 - got)], &[AWAKE; 2], NOBODY, (45, 10_000_000))
         };
         assert_eq!(of(7), "each client got its share");
+        let short = [client("a", 1, 0.5, 0.36), client("b", 1, 0.5, 0.64)]
+            .map(|c| ClientReport { service_ns: 3_000_000, ..c });
+        let text = line(&short, &[AWAKE; 2], NOBODY, (0, 10_000_000));
+        assert_eq!(text, "the run was shorter than five cycles: too short to say");
         assert_eq!(of(11), "a got 24.4 % instead of 25.0 %: neither sleep nor strangers explain it");
     }
 
@@ -204,7 +210,14 @@ mod tests {
         // On two CPUs one thread is less than this limit.
         let text = line(&[limited("1.5", 0.5, 0.5), others.clone()], &[AWAKE; 2], NOBODY, (9, QUANTUM));
         assert_eq!(text, "a can use one CPU only");
-        let text = line(&[limited("80%", 0.75, 0.7), others], &[AWAKE; 2], NOBODY, (9, QUANTUM));
-        assert_eq!(text, "a got 70.0 % instead of 75.0 %: it was held at its limit when it was its turn");
+        // Whoever had less than its limit was not held at that.
+        for (had, why) in
+            [(795, "it was held at its limit when it was its turn"), (503, "strangers were in its way")]
+        {
+            let limit = Some(LimitReport::new("80%".parse().unwrap(), had, 1000));
+            let clients = [ClientReport { limit, ..client("a", 3, 0.75, 0.7) }, others.clone()];
+            let text = line(&clients, &[AWAKE; 2], 0.4, (9, QUANTUM));
+            assert!(text.starts_with(&format!("a got 70.0 % instead of 75.0 %: {why}. Others")), "{text}");
+        }
     }
 }

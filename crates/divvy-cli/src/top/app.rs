@@ -338,9 +338,7 @@ impl App {
     fn browse(&mut self, key: Key) -> Option<Request> {
         self.notice = None;
         match key {
-            Key::Char('q') | Key::Escape if self.filter.is_empty() || key == Key::Char('q') => {
-                return Some(Request::Quit);
-            }
+            Key::Char('q') => return Some(Request::Quit),
             Key::Escape => self.filter.clear(),
             Key::Char('?' | 'h') => self.mode = Mode::Help,
             Key::Up | Key::Char('k') => self.move_by(-1),

@@ -267,7 +267,7 @@ fn one_process_of_several_is_told_of_with_its_children() {
     check(sandbox, &["pause", "--all"]);
     check(sandbox, &["resume", "--all"]);
     check(sandbox, &["detach", "--all"]);
-    assert_eq!(check(sandbox, &["detach", "--all"]), "no clients: nothing to do\n");
+    assert_eq!(check(sandbox, &["detach", "--all"]), "no clients of yours: nothing to do\n");
     sandbox.kill_clients();
     shell.wait().expect("ours");
 }

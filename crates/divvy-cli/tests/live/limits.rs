@@ -155,7 +155,7 @@ fn a_clients_limit_changes_at_any_moment() {
     assert_eq!(sandbox.run(&["resume", "job"]).code, Some(0));
     let still = used(2);
     assert!(still > 0.01 && still <= most(0.1), "{still} CPUs of 0.1");
-    set(&["--limit", "none"], "job: share 3, no limit");
+    set(&["--limit", "none"], "job: share 3, no limit of CPU time");
     eventually("more than before", || (used(1) > 0.2).then_some(()));
     let told = daemon_client(&sandbox, "job").expect("it runs");
     assert!(told["limit_ppm"].is_null(), "{told}");

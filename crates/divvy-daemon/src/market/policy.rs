@@ -42,6 +42,18 @@ pub(crate) enum PolicyError {
         "[bounds.default]: a bound is one user's; name each, as in [bounds.alice] (only [users.default] is everybody else)"
     )]
     BoundOfAll,
+    /// A user's number that would be found by no other.
+    #[error(
+        "[{table}]: '{word}' is read as the name of an account; users without one are called by their numbers alone: {number}"
+    )]
+    Number {
+        /// The table that it stands in.
+        table: &'static str,
+        /// As it is written.
+        word: String,
+        /// What to write.
+        number: u32,
+    },
 }
 
 /// What the administrator decided.
@@ -237,6 +249,19 @@ impl Policy {
         }
         if policy.bounds.contains_key(EVERYBODY) {
             return Err(PolicyError::BoundOfAll);
+        }
+        let tables = [
+            ("users", policy.users.keys().collect::<Vec<_>>()),
+            ("bounds", policy.bounds.keys().collect()),
+            ("admins", policy.admins.users.iter().collect()),
+        ];
+        for (table, word) in
+            tables.iter().flat_map(|(table, words)| words.iter().map(move |&word| (*table, word)))
+        {
+            let number = word.strip_prefix("uid:").unwrap_or(word).parse::<u32>().ok();
+            if let Some(number) = number.filter(|number| number.to_string() != *word) {
+                return Err(PolicyError::Number { table, word: word.clone(), number });
+            }
         }
         Ok(policy)
     }
@@ -610,6 +635,9 @@ mod tests {
             ),
             ("[bounds]\nalice = 5", "line 2, column 9", "a table: a line [bounds.NAME]"),
             ("[bounds.default]\ncpu = 5", "[bounds.default]", "as in [bounds.alice]"),
+            ("[users.064031]\ncpu = 5", "[users]: '064031'", "numbers alone: 64031"),
+            ("[bounds.\"+7\"]\ncpu = 5", "[bounds]: '+7'", "numbers alone: 7"),
+            ("[admins]\nusers = [\"uid:7\"]", "[admins]: 'uid:7'", "numbers alone: 7"),
             ("[limits]\nburst = 0", "line 2, column 9", "a whole number from 1"),
             ("[limits]\nticket = 5", "line 2, column 1", "unknown field `ticket`"),
             ("[scheduler]\nquantum = \"10\"", "line 2, column 11", "is no time"),

@@ -360,7 +360,8 @@ impl Keeper {
         // One that leaves has no name afterwards.
         let client = self.client_of(&ask);
         let done = self.answer(&who, &ask);
-        self.tell_of_ended(Some(&ask), Some(who.uid));
+        let canceller = matches!(ask, Ask::CancelExchange(_)).then_some(who.uid);
+        self.tell_of_ended(Some(&ask), canceller);
         let (answer, record) = match done {
             Ok(Done { said, record }) => (Ok(said), record),
             Err(refusal) => (Err(refusal), None),
@@ -503,9 +504,8 @@ impl Keeper {
         }
     }
 
-    /// Whoever was a party to an exchange that is over finds that among its own lines of the audit log, whoever it was that
-    /// ended it; but who asked for it was answered.
-    fn tell_of_ended(&mut self, ask: Option<&Ask>, asker: Option<u32>) {
+    /// Whoever was a party to an exchange that is over finds that among its own lines of the audit log, but for who cancelled it.
+    fn tell_of_ended(&mut self, ask: Option<&Ask>, canceller: Option<u32>) {
         let Open::Ready(open) = &mut self.open else { return };
         let why = match ask {
             Some(Ask::CancelExchange(_)) => "a party cancelled it",
@@ -516,7 +516,7 @@ impl Keeper {
             if matches!(ask, Some(Ask::Reload(_))) {
                 say_ended(&ended);
             }
-            let lines = ended_lines(&ended, why, asker);
+            let lines = ended_lines(&ended, why, canceller);
             self.audit.extend(lines);
             self.wait_lazily();
         }
@@ -660,9 +660,9 @@ fn say_ended(ended: &Ended) {
 }
 
 /// That an exchange is over, for each of its parties.
-fn ended_lines(ended: &Ended, why: &str, asker: Option<u32>) -> Vec<AuditLine> {
+fn ended_lines(ended: &Ended, why: &str, canceller: Option<u32>) -> Vec<AuditLine> {
     let what = json!({ "ask": ENDED, "exchange": ended.exchange, "was": ended.terms, "why": why });
-    let told = ended.parties.iter().filter(|&&uid| Some(uid) != asker);
+    let told = ended.parties.iter().filter(|&&uid| Some(uid) != canceller);
     let line = |&uid: &u32| AuditLine { at_ns: unix_ns(), uid, pid: 0, what: what.clone(), refused: None };
     told.map(line).collect()
 }

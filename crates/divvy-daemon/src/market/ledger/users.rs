@@ -37,7 +37,11 @@ impl Work<'_> {
         if has < limit as usize {
             return Ok(());
         }
-        let text = format!("user {} has {has} {words}, as many as one may have", self.user(self.caller.uid));
+        let user = self.user(self.caller.uid);
+        let text = match has == limit as usize {
+            true => format!("user {user} has {has} {words}, as many as one may have"),
+            false => format!("user {user} has {has} {words}, and one may have {limit}"),
+        };
         let fix = format!("end some, or ask an administrator for more: [limits] {key} in the policy");
         Err(Refusal::new(ErrorCode::Limit, text, fix))
     }
