@@ -39,6 +39,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         }
         print(if args.ask.json { json(&plan)? } else { planned(&plan) })?;
     } else {
+        check_is_of_no_run(new.selector.as_deref().unwrap_or_default())?;
         args.ask.of.warn_of_own();
         let added = args.ask.of.try_ask(|api| api.add(&new))?;
         let client = added.map_err(|e| of_its_currency(args.terms.from.as_deref(), e))?;
@@ -58,6 +59,28 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         print(if args.ask.json { json(&client)? } else { attached(&client) })?;
     }
     Ok(Code::Done)
+}
+
+/// Refuses what a `divvy share` of this user divides already: two would suspend and resume it.
+fn check_is_of_no_run(selector: &str) -> Result<(), Failure> {
+    let number = selector.rsplit(':').next().and_then(|number| number.parse().ok());
+    let Some(pid) = number.filter(|_| selector.starts_with("pid:") || selector.starts_with("tree:")) else {
+        return Ok(());
+    };
+    // A directory that cannot be trusted has no runs that one could ask.
+    let Ok(runs) = divvy_api::runs::all() else { return Ok(()) };
+    let line = if runs.is_empty() { Vec::new() } else { super::line_of(pid) };
+    match runs.iter().find(|run| line[1.min(line.len())..].contains(&run.pid)) {
+        None => Ok(()),
+        Some(run) => {
+            let text = format!(
+                "{selector}: it is of a task of a divvy share (pid {}), which divides it already; end that first, or start what is to be \
+                 changed as it runs by divvy run",
+                run.pid
+            );
+            Err(Failure::new(Code::Usage, text))
+        }
+    }
 }
 
 /// What is said to whoever has attached one process that has children, as a shell with a program has: they are not in its client.

@@ -229,13 +229,17 @@ const LINE_MAX: usize = 32;
 
 /// This process and those above it: divvyd may not know the youngest yet.
 fn own_line() -> Vec<i32> {
+    line_of(rustix::process::getpid().as_raw_nonzero().get())
+}
+
+/// A process and those above it.
+fn line_of(pid: i32) -> Vec<i32> {
     let protection = divvy_linux::Protection::standard();
     let above = |&pid: &i32| {
         let said = divvy_linux::explain(divvy_linux::Pid::from_raw(pid)?, &protection, None).ok()?;
         said.parent.filter(|&parent| parent > 1)
     };
-    let own = rustix::process::getpid().as_raw_nonzero().get();
-    std::iter::successors(Some(own), above).take(LINE_MAX).collect()
+    std::iter::successors(Some(pid), above).take(LINE_MAX).collect()
 }
 
 /// The numbers of all clients of whoever asks; the one that this process is in comes last, for it may be held as soon as that is.

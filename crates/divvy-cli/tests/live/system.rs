@@ -303,6 +303,7 @@ fn a_market_of_another_version_is_refused_with_a_code_of_its_own() {
         let text = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(4), "{text}");
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert!(!sandbox.path("sys-run/api.sock").exists(), "nobody answers there");
     }
     std::fs::write(&file, before).expect("ours");
     let mut system = System::start(&sandbox, "", &[]);

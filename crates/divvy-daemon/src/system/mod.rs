@@ -225,6 +225,9 @@ fn begin(
         ..market::Start::at(StoreConfig::at(place.state_dir()), policy.clone())
     };
     let (to_market, market) = market::start(start).map_err(|e| {
+        if !activated {
+            place.remove_socket(); // Whoever waits for it would find nobody.
+        }
         let code = if e.is_of_the_file() { FILE } else { SYSTEM };
         Failure { code, text: e.to_string() }
     })?;
