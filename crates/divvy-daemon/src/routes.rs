@@ -268,13 +268,16 @@ async fn detach_group(
     context.scheduler.ask(Command::DetachGroup { key: key(path)?, who }).await
 }
 
-async fn rules(State(context): State<Context>) -> Answered {
+async fn rules(State(context): State<Context>, Extension(who): Extension<Who>) -> Answered {
     if let Some(file) = context.rules {
         // What was written a moment ago counts: it is read before the answer.
         let read = tokio::task::spawn_blocking(move || file.refresh()).await;
         read.map_err(|e| Refusal::new(ErrorCode::Internal, e, "see divvyd's log"))?;
     }
-    context.scheduler.ask(Command::Rules).await
+    let answer = context.scheduler.ask(Command::Rules).await;
+    // So it is with what it shows of the clients from now on.
+    context.scheduler.note_change(who.uid);
+    answer
 }
 
 #[derive(Debug, Deserialize)]
