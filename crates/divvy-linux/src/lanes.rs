@@ -13,6 +13,8 @@ const THREADS_INTERVAL: Nanos = Nanos::from_millis(100);
 /// They are not sent again before: the kernel seldom moves whoever runs within a tick, and each takes 6 us.
 const PLACE_INTERVAL: Nanos = Nanos::from_millis(4);
 
+/// Over no less than this is told whether it had its CPU.
+const SEEN_INTERVAL: Nanos = Nanos::from_millis(1);
 /// No look at whoever runs alone takes more of its CPU.
 const LOOK_TIME: Nanos = Nanos::from_micros(200);
 
@@ -48,8 +50,12 @@ impl Lanes {
 
     /// Whether the only thread has had less than a CPU since it was last seen: others are on its CPU, or it is on theirs.
     pub fn had_less(&mut self, now: Instant, total: Nanos) -> bool {
-        let Some((then, before)) = self.seen.replace((now, total)) else { return true };
+        let (then, before) = *self.seen.get_or_insert((now, total));
         let elapsed = now.since(then);
+        if elapsed < SEEN_INTERVAL {
+            return false; // Too little to tell.
+        }
+        self.seen = Some((now, total));
         total.saturating_sub(before) + LOOK_TIME + Nanos(elapsed.0 / 8) < elapsed
     }
 

@@ -233,8 +233,8 @@ pub struct Explanation {
     pub would: Vec<String>,
 }
 
-/// What divvy would do about whoever has `pid` now, for the user `whom` if that is given: what is not its own it is told no more of
-/// than the kernel would.
+/// What divvy would do about whoever has `pid` now, as it is told to the user `whom`, if one is given: what others' processes read and
+/// write is not, as the kernel keeps it.
 ///
 /// # Errors
 /// As [`procfs::stat`], [`ProcessRef::open`].
@@ -265,7 +265,7 @@ pub fn explain(pid: Pid, protection: &Protection, whom: Option<u32>) -> Result<E
     let why = protection.why(pid, stat.start, &stat.comm, stat.ppid);
     let users = users(pid)?;
     let is_theirs = |whom| users.is_some_and(|users| users.is_owned_by(whom));
-    (said.found, said.permitted) = (true, permitted && whom.is_none_or(is_theirs));
+    (said.found, said.permitted) = (true, permitted);
     said.name = stat.comm.to_string();
     said.user = users.map_or_else(String::new, |u| user_name(u.real).unwrap_or_else(|| u.real.to_string()));
     said.state = state_name(stat.state).to_owned();
@@ -275,7 +275,7 @@ pub fn explain(pid: Pid, protection: &Protection, whom: Option<u32>) -> Result<E
     said.cpus = CpuMask::of_thread(pid).ok().flatten().map_or_else(String::new, |mask| mask.to_string());
     said.protected = why.as_ref().map(ToString::to_string);
     said.schedulable = said.permitted && why.is_none();
-    said.would = sentences(&said, why, &stat, &process)?;
+    said.would = sentences(&said, why, &stat, &process, whom.is_none_or(is_theirs))?;
     Ok(said)
 }
 
@@ -296,6 +296,7 @@ fn sentences(
     why: Option<Why>,
     stat: &procfs::Stat,
     process: &ProcessRef,
+    is_theirs: bool,
 ) -> Result<Vec<String>> {
     let mut told = Vec::new();
     if let Some(why) = why {
@@ -313,9 +314,13 @@ fn sentences(
     told.push(
         "divvy would suspend it (SIGSTOP) while others have their turn, and resume it (SIGCONT).".into(),
     );
-    // Of another that has got its number meanwhile nothing is told.
-    let of_disks = of_disks(process.pid())?;
-    told.extend(of_disks.filter(|_| process.is_alive().unwrap_or(false)));
+    if is_theirs {
+        // Of another that has got its number meanwhile nothing is told.
+        let of_disks = of_disks(process.pid())?;
+        told.extend(of_disks.filter(|_| process.is_alive().unwrap_or(false)));
+    } else {
+        told.push(format!("It is another user's ({}): that user, or root, makes it a client.", said.user));
+    }
     if stat.state.is_asleep() {
         told.push("It sleeps: it is left alone until it uses CPU time.".into());
     }
@@ -476,7 +481,7 @@ mod tests {
         assert!(for_us.expect("readable").schedulable);
         // Whoever asks for another user is told what /proc tells everybody.
         let told = for_others.expect("readable");
-        assert!(!told.permitted && !told.schedulable && told.would.len() == 1, "{told:?}");
-        assert!(told.would[0].starts_with("divvy may not signal it: it runs as another user"), "{told:?}");
+        assert!(told.permitted && told.would[1].starts_with("It is another user's ("), "{told:?}");
+        assert!(told.would.iter().all(|line| !line.contains("KiB")), "{told:?}");
     }
 }

@@ -32,6 +32,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         ..args.terms.client(system)?
     };
     group::set(&mut new, args.group.as_ref());
+    check_is_of_no_run(new.selector.as_deref().unwrap_or_default())?;
     if args.dry_run {
         let plan = args.ask.of.ask(|api| api.plan(&new))?;
         if plan.members.iter().all(|member| !member.scheduled) {
@@ -39,7 +40,6 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
         }
         print(if args.ask.json { json(&plan)? } else { planned(&plan) })?;
     } else {
-        check_is_of_no_run(new.selector.as_deref().unwrap_or_default())?;
         args.ask.of.warn_of_own();
         let added = args.ask.of.try_ask(|api| api.add(&new))?;
         let client = added.map_err(|e| of_its_currency(args.terms.from.as_deref(), e))?;
@@ -63,19 +63,26 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
 
 /// Refuses what a `divvy share` of this user divides already: two would suspend and resume it.
 fn check_is_of_no_run(selector: &str) -> Result<(), Failure> {
-    let number = selector.rsplit(':').next().and_then(|number| number.parse().ok());
-    let Some(pid) = number.filter(|_| selector.starts_with("pid:") || selector.starts_with("tree:")) else {
-        return Ok(());
+    let number = |selector: &str, kinds: &[&str]| -> Option<i32> {
+        let (kind, number) = selector.split_once(':')?;
+        number.parse().ok().filter(|_| kinds.contains(&kind))
     };
     // A directory that cannot be trusted has no runs that one could ask.
-    let Ok(runs) = divvy_api::runs::all() else { return Ok(()) };
+    let (Some(pid), Ok(runs)) = (number(selector, &["pid", "tree"]), divvy_api::runs::all()) else {
+        return Ok(());
+    };
     let line = if runs.is_empty() { Vec::new() } else { super::line_of(pid) };
-    match runs.iter().find(|run| line[1.min(line.len())..].contains(&run.pid)) {
+    let divides = |task: &str| {
+        number(task, &["tree"]).is_some_and(|root| line.contains(&root))
+            || number(task, &["pid"]) == Some(pid)
+    };
+    let of_run = runs.iter().find(|run| run.clients.iter().any(|client| divides(&client.selector)));
+    match of_run {
         None => Ok(()),
         Some(run) => {
             let text = format!(
-                "{selector}: it is of a task of a divvy share (pid {}), which divides it already; end that first, or start what is to be \
-                 changed as it runs by divvy run",
+                "{selector}: a divvy share (pid {}) divides it already; end that first, or start what is to be changed as it runs by \
+                 divvy run",
                 run.pid
             );
             Err(Failure::new(Code::Usage, text))

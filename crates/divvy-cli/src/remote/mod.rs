@@ -319,13 +319,14 @@ const VIEW_AGE: Nanos = Nanos::from_millis(30);
 fn set_paused(args: &ClientArgs, paused: bool) -> Result<Code, Failure> {
     let change = Change { paused: Some(paused), ..Change::default() };
     let group_change = GroupChange { paused: Some(paused), ..GroupChange::default() };
+    let begun = clock::now();
     let of_client = |api: &Api, key: &str| {
         // That there is none, the change says.
         let state = || api.client(key).map_or(ClientState::Left, |client| client.state);
         let mut before = state();
-        if (before == ClientState::Paused) == paused {
+        if (before == ClientState::Paused) == paused && before != ClientState::Left {
             // It seems to be so already; but what divvyd shows may be as old as this.
-            clock::sleep(VIEW_AGE);
+            clock::sleep(VIEW_AGE.saturating_sub(clock::now().since(begun)));
             before = state();
         }
         api.change(key, change).map(|client| (client, paused::of_client(before, paused).to_owned()))

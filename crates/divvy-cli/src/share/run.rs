@@ -290,8 +290,9 @@ impl<'a> Run<'a> {
                 (policy.spec().policy.clone(), policy.quantum().0, backend)
             }
         };
-        // divvyd's cycles are not counted here.
-        let counted = if self.together.is_some() { u64::MAX } else { cycles.count };
+        // divvyd's cycles are not counted here, and a dispatcher has none.
+        let has_cycles = self.together.is_none() && self.engine.policy().cycle_quantum().is_some();
+        let counted = if has_cycles { cycles.count } else { u64::MAX };
         let verdict = verdict::line(&clients, &self.lives(wall_ns), strangers, (counted, quantum_ns));
         let ran: Vec<bool> = self.clients().map(|c| self.engine.host().exit(c).is_none()).collect();
         self.end_commands();

@@ -276,20 +276,22 @@ fn one_process_of_several_is_told_of_with_its_children() {
 #[test]
 fn what_a_run_divides_is_not_attached_beside_it() {
     let sandbox = &Sandbox::own();
-    let mut run = sandbox.divvy(&["share", "--quiet", "1:exec sleep 600", "1:exec sleep 601"]);
+    let sleep = |n: &str| sandbox.command("sleep").arg(n).spawn().expect("sleep");
+    let (mut attached, mut other) = (sleep("601"), sleep("602"));
+    let mut run = sandbox.divvy(&["share", "--quiet", "1:exec sleep 600", &format!("1:@{}", attached.id())]);
     let mut run = run.spawn().expect("start divvy");
-    let task = sandbox.wait_for(1, "sleep 600")[0].pid;
-    let mut other = sandbox.command("sleep").arg("602").spawn().expect("sleep");
+    let task = sandbox.wait_for(1, "sleep 600")[0].pid.as_raw_nonzero().to_string();
     eventually("its socket", || sandbox.run(&["ls"]).stdout.windows(5).any(|w| w == b"sleep").then_some(()));
-    for selector in [task.as_raw_nonzero().to_string(), format!("tree:{}", task.as_raw_nonzero())] {
-        let outcome = sandbox.run(&["attach", &selector]);
+    let (of_tree, attached_id) = (format!("tree:{task}"), attached.id().to_string());
+    for args in [&[&*task][..], &[&of_tree], &[&task, "--dry-run"], &[&attached_id]] {
+        let outcome = sandbox.run(&[&["attach"], args].concat());
         assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
-        assert!(outcome.stderr.contains("it is of a task of a divvy share (pid "), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("divides it already; end that first"), "{}", outcome.stderr);
     }
     check(sandbox, &["attach", &other.id().to_string()]);
     check(sandbox, &["detach", "--all"]);
     sandbox.kill_clients();
-    let _ = (other.wait(), run.wait());
+    let _ = (attached.wait(), other.wait(), run.wait());
 }
 
 /// Were it held first, it would not come to the others.

@@ -42,18 +42,6 @@ pub(crate) enum PolicyError {
         "[bounds.default]: a bound is one user's; name each, as in [bounds.alice] (only [users.default] is everybody else)"
     )]
     BoundOfAll,
-    /// A user's number that would be found by no other.
-    #[error(
-        "[{table}]: '{word}' is read as the name of an account; users without one are called by their numbers alone: {number}"
-    )]
-    Number {
-        /// The table that it stands in.
-        table: &'static str,
-        /// As it is written.
-        word: String,
-        /// What to write.
-        number: u32,
-    },
 }
 
 /// What the administrator decided.
@@ -250,19 +238,6 @@ impl Policy {
         if policy.bounds.contains_key(EVERYBODY) {
             return Err(PolicyError::BoundOfAll);
         }
-        let tables = [
-            ("users", policy.users.keys().collect::<Vec<_>>()),
-            ("bounds", policy.bounds.keys().collect()),
-            ("admins", policy.admins.users.iter().collect()),
-        ];
-        for (table, word) in
-            tables.iter().flat_map(|(table, words)| words.iter().map(move |&word| (*table, word)))
-        {
-            let number = word.strip_prefix("uid:").unwrap_or(word).parse::<u32>().ok();
-            if let Some(number) = number.filter(|number| number.to_string() != *word) {
-                return Err(PolicyError::Number { table, word: word.clone(), number });
-            }
-        }
         Ok(policy)
     }
 
@@ -320,8 +295,11 @@ impl Policy {
         let bounds = self.bounds.keys().map(|name| ("bounds", name));
         let admins = self.admins.users.iter().map(|name| ("admins", name));
         let all = users.chain(bounds).chain(admins).map(|(table, name)| (table, name.as_str()));
-        // A number needs no account.
-        all.filter(|(_, name)| name.parse::<u32>().is_err() && !known(name)).collect()
+        // A number needs no account; in `users` it is found as it is shown only.
+        let is_number = |table, name: &str| {
+            name.parse::<u32>().is_ok_and(|number| table != "users" || number.to_string() == name)
+        };
+        all.filter(|&(table, name)| !is_number(table, name) && !known(name)).collect()
     }
 
     /// Whether that is so of users whom the policy does not name.
@@ -635,9 +613,6 @@ mod tests {
             ),
             ("[bounds]\nalice = 5", "line 2, column 9", "a table: a line [bounds.NAME]"),
             ("[bounds.default]\ncpu = 5", "[bounds.default]", "as in [bounds.alice]"),
-            ("[users.064031]\ncpu = 5", "[users]: '064031'", "numbers alone: 64031"),
-            ("[bounds.\"+7\"]\ncpu = 5", "[bounds]: '+7'", "numbers alone: 7"),
-            ("[admins]\nusers = [\"uid:7\"]", "[admins]: 'uid:7'", "numbers alone: 7"),
             ("[limits]\nburst = 0", "line 2, column 9", "a whole number from 1"),
             ("[limits]\nticket = 5", "line 2, column 1", "unknown field `ticket`"),
             ("[scheduler]\nquantum = \"10\"", "line 2, column 11", "is no time"),
@@ -702,6 +677,18 @@ mod tests {
             let error = Policy::parse(text).unwrap_err().to_string();
             assert!(error.starts_with("[scheduler]: ") && error.contains(words), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn whom_nobody_is_called_like_is_a_stranger() {
+        let text = "[users.064031]\ncpu = 1\n[users.7]\ncpu = 1\n[users.alice]\ncpu = 1\n[users.bob]\ncpu = 1\n\
+                    [users.default]\ncpu = 1\n[bounds.007]\ncpu = 1\n[admins]\nusers = [\"8\", \"eve\"]";
+        let policy = Policy::parse(text).unwrap();
+        // A number with a zero before it is no user's in that table; in the others it is read.
+        let strangers = policy.strangers(|name| name == "alice");
+        assert_eq!(strangers, [("users", "064031"), ("users", "bob"), ("admins", "eve")]);
+        // An account may be called so.
+        assert_eq!(policy.strangers(|_| true), []);
     }
 
     #[test]

@@ -52,8 +52,6 @@ const PRESENCES: usize = 100_000;
 /// the line says so and tells less: nobody fills the disk with long requests.
 const AUDIT_DONE: usize = 4096;
 const AUDIT_REFUSED: usize = 1024;
-/// Why an exchange ends that nobody cancelled.
-const COVERED_NO_MORE: &str = "a party can no longer cover it";
 /// Working out what changed takes at most one part in so many of the time, where the feed asks for no other.
 const FEED_PART: u64 = 5;
 /// Values are told in parts of a base ticket: about a millionth.
@@ -360,8 +358,7 @@ impl Keeper {
         // One that leaves has no name afterwards.
         let client = self.client_of(&ask);
         let done = self.answer(&who, &ask);
-        let canceller = matches!(ask, Ask::CancelExchange(_)).then_some(who.uid);
-        self.tell_of_ended(Some(&ask), canceller);
+        self.tell_of_ended(Some(&ask));
         let (answer, record) = match done {
             Ok(Done { said, record }) => (Ok(said), record),
             Err(refusal) => (Err(refusal), None),
@@ -416,6 +413,7 @@ impl Keeper {
             Err(Failed::Broken(refusal)) => {
                 say(format_args!("market: {}; it is made again from disk", refusal.message));
                 self.spoilt = true;
+                let _ = open.1.take_ended(); // None has ended on disk.
                 Err(refusal)
             }
         }
@@ -488,7 +486,7 @@ impl Keeper {
                 self.to_feed = true;
                 self.wait_lazily();
             }
-            self.tell_of_ended(None, None);
+            self.tell_of_ended(None);
         }
         news.clear();
     }
@@ -500,24 +498,18 @@ impl Keeper {
             self.records.push(record);
             self.to_feed = true;
             self.wait_lazily();
-            self.tell_of_ended(None, None);
+            self.tell_of_ended(None);
         }
     }
 
     /// Whoever was a party to an exchange that is over finds that among its own lines of the audit log, but for who cancelled it.
-    fn tell_of_ended(&mut self, ask: Option<&Ask>, canceller: Option<u32>) {
+    fn tell_of_ended(&mut self, ask: Option<&Ask>) {
         let Open::Ready(open) = &mut self.open else { return };
-        let why = match ask {
-            Some(Ask::CancelExchange(_)) => "a party cancelled it",
-            Some(Ask::Orders(_)) => "the site's dealer ended it",
-            _ => COVERED_NO_MORE,
-        };
         for ended in open.1.take_ended() {
             if matches!(ask, Some(Ask::Reload(_))) {
                 say_ended(&ended);
             }
-            let lines = ended_lines(&ended, why, canceller);
-            self.audit.extend(lines);
+            self.audit.extend(ended_lines(&ended));
             self.wait_lazily();
         }
     }
@@ -642,7 +634,7 @@ impl Keeper {
         let mut lines = vec![AuditLine { at_ns: record.at_ns, uid: 0, pid: 0, what, refused: None }];
         for ended in open.1.take_ended() {
             say_ended(&ended);
-            lines.extend(ended_lines(&ended, COVERED_NO_MORE, None));
+            lines.extend(ended_lines(&ended));
         }
         open.0.commit(&[record], &lines)
     }
@@ -659,12 +651,12 @@ fn say_ended(ended: &Ended) {
     say(format_args!("market: the policy ends exchange {}: {}", ended.exchange, ended.terms));
 }
 
-/// That an exchange is over, for each of its parties.
-fn ended_lines(ended: &Ended, why: &str, canceller: Option<u32>) -> Vec<AuditLine> {
-    let what = json!({ "ask": ENDED, "exchange": ended.exchange, "was": ended.terms, "why": why });
-    let told = ended.parties.iter().filter(|&&uid| Some(uid) != canceller);
-    let line = |&uid: &u32| AuditLine { at_ns: unix_ns(), uid, pid: 0, what: what.clone(), refused: None };
-    told.map(line).collect()
+/// That an exchange is over, for each of its parties who does not know.
+fn ended_lines(ended: &Ended) -> impl Iterator<Item = AuditLine> {
+    let Ended { exchange, terms, why, parties } = ended;
+    let what = json!({ "ask": ENDED, "exchange": exchange, "was": terms, "why": why });
+    let at_ns = unix_ns();
+    parties.iter().map(move |&uid| AuditLine { at_ns, uid, pid: 0, what: what.clone(), refused: None })
 }
 
 fn send(answers: Vec<Answer>) {

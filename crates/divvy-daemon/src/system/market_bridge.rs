@@ -171,7 +171,7 @@ impl Follower {
         for (table, name) in policy.strangers(|name| user_id(name).is_some()) {
             tracing::warn!(
                 name,
-                "[{table}]: there is no user of that name yet; what it says of them waits for the account"
+                "[{table}]: there is no user of that name yet; what it says of them waits for the account (a number alone, as 1007, needs none)"
             );
         }
         for (table, name, uid) in policy.twice(user_id) {

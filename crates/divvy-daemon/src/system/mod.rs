@@ -139,6 +139,7 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
     let _ = everywhere.map(|cpus| cpus.apply(rustix::process::getpid()));
     let log = logs::start(args.log_format);
     let path = file.path.display().to_string();
+    let socket = manager.socket.is_none().then(|| place.run_dir().path().join(divvy_api::place::SOCKET));
     let begun =
         begin(host, place, manager, settings, (file, in_force), policy, overrides).and_then(|mut running| {
             let told = if is_there { "policy read" } else { "there is no such file: the defaults hold" };
@@ -150,6 +151,9 @@ pub(crate) unsafe fn run(args: &SystemArgs, overrides: &Overrides) -> Result<Exi
             Ok(running)
         });
     let _ = own.map(|cpus| cpus.apply(rustix::process::getpid()));
+    if let (Err(_), Some(socket)) = (&begun, socket) {
+        let _ = std::fs::remove_file(socket); // Whoever waits for it would find nobody.
+    }
     let ended = begun.and_then(Running::run);
     if let Err(failure) = &ended {
         tracing::error!(code = failure.code, "{}", failure.text);
@@ -225,9 +229,6 @@ fn begin(
         ..market::Start::at(StoreConfig::at(place.state_dir()), policy.clone())
     };
     let (to_market, market) = market::start(start).map_err(|e| {
-        if !activated {
-            place.remove_socket(); // Whoever waits for it would find nobody.
-        }
         let code = if e.is_of_the_file() { FILE } else { SYSTEM };
         Failure { code, text: e.to_string() }
     })?;

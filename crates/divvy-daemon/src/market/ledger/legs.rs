@@ -68,6 +68,7 @@ impl Work<'_> {
             return Err(self.in_words(divvy_market::Refusal::SuperuserOnly));
         }
         let now = Moment(self.at_ns);
+        self.legs_end = "the site's dealer ended it, or its lease is over";
         // A renewal is put on disk when what is there is a quarter of a lease behind.
         let report = self.with_agent(orders.lease_ns / 2, |agent, work| {
             agent.on_orders(now, orders, work);
@@ -79,6 +80,7 @@ impl Work<'_> {
     /// Ends what was not renewed.
     pub(super) fn end_leases(&mut self) {
         let now = Moment(self.at_ns);
+        self.legs_end = "its lease is over: the site's dealer was not heard";
         self.with_agent(u64::MAX, |agent, work| agent.on_time(now, work));
     }
 
@@ -90,6 +92,7 @@ impl Work<'_> {
         let all = self.ledger.legs.moved.iter().filter(|(_, moved)| moved.iter().any(gives));
         let ids: Vec<ExchangeId> = all.map(|(&id, _)| id).collect();
         if !ids.is_empty() {
+            self.legs_end = "who gives is to have less";
             self.with_agent(u64::MAX, |agent, work| ids.iter().for_each(|&id| agent.end(id, work)));
         }
     }
@@ -104,7 +107,8 @@ impl Work<'_> {
             format!("{} gives {} {amount} {resource} on this node", user(*giver), user(*taker))
         });
         let parties = legs.iter().flat_map(|leg| [leg.giver.0, leg.taker.0]).collect();
-        let ended = Ended { exchange: id.to_string(), terms: terms.collect::<Vec<_>>().join(", "), parties };
+        let terms = terms.collect::<Vec<_>>().join(", ");
+        let ended = Ended { exchange: id.to_string(), terms, why: self.legs_end, parties };
         self.ledger.ended.push(ended);
     }
 

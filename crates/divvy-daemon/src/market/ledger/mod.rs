@@ -33,8 +33,8 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_market::{
-    Amount, Caller, Changed, CurrencyId, ExchangeId, Made, Market, Moment, OfferId, Op, Outcome, Presence,
-    Resource, Revision, TicketId,
+    Amount, Caller, Changed, CurrencyId, ExchangeId, ExchangeView, Made, Market, Moment, OfferId, Op,
+    Outcome, Presence, Resource, Revision, TicketId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,9 @@ pub(crate) struct Ended {
     pub(crate) exchange: String,
     /// Who gave what: `alice gives 10 disk, bob gives 20 cpu`.
     pub(crate) terms: String,
-    /// The users of whom the parties are.
+    /// Why it ended.
+    pub(crate) why: &'static str,
+    /// The users of whom the parties are, but for who cancelled it.
     pub(crate) parties: BTreeSet<u32>,
 }
 
@@ -508,7 +510,7 @@ impl Ledger {
     fn owner_of(&self, id: CurrencyId) -> Option<u32> {
         let named = self.named.get(&id).map(|name| name.uid);
         let own = || self.users.iter().find(|(_, user)| user.currency == id).map(|(&uid, _)| uid);
-        named.or_else(own)
+        named.or_else(own).or_else(|| self.market.currency(id).map(|view| view.broker.owner))
     }
 
     /// Whether the user issued the ticket, and was not given it.
@@ -543,6 +545,8 @@ struct Work<'a> {
     steps: Vec<Step>,
     outcome: Fingerprint,
     aftermath: Aftermath,
+    /// Why exchanges over nodes end, that end now.
+    legs_end: &'static str,
     /// The ledger as it was, where an operation may be refused after another was done.
     before: Option<Box<Ledger>>,
 }
@@ -551,7 +555,17 @@ impl<'a> Work<'a> {
     fn new(ledger: &'a mut Ledger, names: &'a dyn Names, caller: Caller, now_ns: u64) -> Self {
         let at_ns = now_ns.max(ledger.now_ns);
         let (steps, outcome) = (Vec::new(), Fingerprint::EMPTY);
-        Self { ledger, names, caller, at_ns, steps, outcome, aftermath: Aftermath::default(), before: None }
+        Self {
+            ledger,
+            names,
+            caller,
+            at_ns,
+            steps,
+            outcome,
+            aftermath: Aftermath::default(),
+            legs_end: "",
+            before: None,
+        }
     }
 
     /// Closes the request.
@@ -599,16 +613,9 @@ impl<'a> Work<'a> {
     }
 
     fn follow(&mut self, op: Op, step: Step, outcome: Outcome) -> Made {
-        for view in self.ledger.market.just_undone() {
-            // A party that ends with it has its name still.
-            let owners = [view.a, view.b].map(|party| self.ledger.owner_of(party));
-            let ended = Ended {
-                exchange: view.id.0.to_string(),
-                terms: terms_of(&self.show_exchange(view)),
-                parties: owners.into_iter().flatten().collect(),
-            };
-            self.ledger.ended.push(ended);
-        }
+        let ended: Vec<Ended> =
+            self.ledger.market.just_undone().iter().map(|view| self.ended(&op, view)).collect();
+        self.ledger.ended.extend(ended);
         self.ledger.absorb(&op, &outcome);
         self.outcome = self.outcome.and_outcome(&outcome);
         self.steps.push(step);
@@ -616,6 +623,25 @@ impl<'a> Work<'a> {
         self.aftermath.lapsed.extend(outcome.lapsed.iter().map(|id| id.0));
         self.aftermath.ended.extend(outcome.ended.iter().map(ToString::to_string));
         outcome.made
+    }
+
+    /// What is told of an exchange that `op` has ended, before what ended with it is forgotten.
+    fn ended(&self, op: &Op, view: &ExchangeView) -> Ended {
+        let owners = [view.a, view.b].map(|party| self.ledger.owner_of(party));
+        let mut parties: BTreeSet<u32> = owners.into_iter().flatten().collect();
+        let why = match op {
+            Op::CancelExchange { exchange } if *exchange == view.id => {
+                if parties.remove(&self.caller.uid) {
+                    "a party cancelled it"
+                } else {
+                    "an administrator cancelled it"
+                }
+            }
+            Op::Destroy { currency } if [view.a, view.b].contains(currency) => "a party's currency ended",
+            _ => "a party can no longer cover it",
+        };
+        let terms = terms_of(&self.show_exchange(view));
+        Ended { exchange: view.id.0.to_string(), terms, why, parties }
     }
 
     fn note(&mut self, step: Step) {

@@ -39,6 +39,8 @@ impl Ledger {
         }
         // Only an owner's own currency can be it; where it was given away or has no name, the id is the name.
         let owner = self.market.currency(id).map(|view| view.broker.owner);
+        // One that has ended a moment ago is its user's until it is forgotten.
+        let owner = owner.or_else(|| self.owner_of(id));
         let own = owner.filter(|uid| self.users.get(uid).is_some_and(|user| user.currency == id));
         let called = |uid: u32| names.user_name(uid).unwrap_or_else(|| format!("{BY_NUMBER}{uid}"));
         own.map_or_else(|| id.to_string(), called)

@@ -284,10 +284,13 @@ fn who_was_a_party_is_told_that_an_exchange_is_over_whoever_ended_it() {
     assert_eq!(ends(&market, BOB)[1..], [(BOB, 0, told(1, "a party cancelled it"))]);
     assert_eq!(ends(&market, ALICE).len(), 1);
     trade();
+    market.ask(ROOT, Ask::CancelExchange(2)).unwrap();
+    assert_eq!(ends(&market, ALICE)[1..], [(ALICE, 0, told(2, "an administrator cancelled it"))]);
+    trade();
     market.running.stop().unwrap();
     let market = begin(dir.path(), "[users.alice]\ndisk = 599");
-    assert_eq!(ends(&market, ALICE)[1..], [(ALICE, 0, told(2, "a party can no longer cover it"))]);
-    assert_eq!(ends(&market, BOB).len(), 3);
+    assert_eq!(ends(&market, ALICE)[2..], [(ALICE, 0, told(3, "a party can no longer cover it"))]);
+    assert_eq!(ends(&market, BOB).len(), 4);
 }
 
 #[test]
