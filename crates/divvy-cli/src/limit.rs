@@ -25,6 +25,11 @@ pub(crate) fn parse_named(text: &str) -> Result<NamedLimit, String> {
     if name.is_some_and(str::is_empty) {
         return Err(format!("'{text}': the name is empty; write NAME=50%, or 50% for all"));
     }
+    if let Some((resource @ ("memory" | "disk"), _)) = limit.split_once(':') {
+        return Err(format!(
+            "'{limit}': share limits CPU time, as in 50%; a limit of {resource} has who is started by divvy run, or attached"
+        ));
+    }
     Ok(NamedLimit { name: name.map(str::to_owned), limit: parse(limit)? })
 }
 

@@ -133,7 +133,7 @@ fn told(client: &Client, as_json: bool, words: impl std::fmt::Display) -> Result
 
 /// What is said where nothing but a name was given, or, as for a task of `divvy share`, NAME=SHARE.
 fn nothing_to_set(client: &str) -> Failure {
-    let parts = client.rsplit_once('=').filter(|(name, _)| !name.is_empty());
+    let parts = client.rsplit_once(['=', ':']).filter(|(name, _)| !name.is_empty());
     let text = match parts.and_then(|(name, share)| Some((name, limit::parse_share(share).ok()?))) {
         Some((name, share)) => {
             format!(
@@ -210,6 +210,9 @@ fn each(
         |key| match api_for(key, &args.ask.of).and_then(|api| done(&api, key)) {
             // Of all one may have ended meanwhile.
             Err(e) if args.all && e.code == Code::NoSuch => Ok(None),
+            Err(Failure { code: code @ Code::NoSuch, text }) if key == "all" => {
+                Err(Failure { code, text: format!("{text}; all of yours are --all") })
+            }
             found => found.map(Some),
         },
         |found| match found {
@@ -479,6 +482,7 @@ mod tests {
         for (client, fix) in [
             ("small=3", "divvy set small 3"),
             ("a b=3", "divvy set 'a b' 3"),
+            ("small:5", "divvy set small 5"),
             ("small", "write divvy set small 3, or give --limit"),
             ("small=0", "write divvy set 'small=0' 3, or give --limit"),
             ("=3", "write divvy set '=3' 3, or give --limit"),

@@ -379,15 +379,38 @@ impl<'a> Run<'a> {
                 let Some(told) = &told else {
                     let slept = self.engine.blocked_for(client).0 as f64 / wall_ns as f64;
                     let stopped = self.engine.host().is_stopped(client);
-                    return verdict::Life { slept, stopped, ended, width, ..verdict::Life::default() };
+                    let kept_to = self.kept_to(client);
+                    return verdict::Life {
+                        slept,
+                        stopped,
+                        ended,
+                        width,
+                        kept_to,
+                        ..verdict::Life::default()
+                    };
                 };
                 let i = client.index();
                 let (slept, width) = (told.slept(i), told.width(i));
                 let stopped = told.state(i) == Some(ClientState::Stopped);
                 let (gave_up, let_go) = (slept > 0.0, told.is_let_go(i));
-                verdict::Life { slept, stopped, ended, let_go, width, gave_up }
+                verdict::Life { slept, stopped, ended, let_go, width, gave_up, kept_to: None }
             })
             .collect()
+    }
+
+    /// The CPUs that all of a client's processes together may use, of those that are divided, where these are not all, and divvy was not
+    /// asked for that.
+    fn kept_to(&self, client: ClientId) -> Option<CpuMask> {
+        const MEMBERS: usize = 16;
+        let divided: CpuMask = self.cpus().iter().copied().collect();
+        let members = self.engine.host().known_members(client, MEMBERS);
+        let allowed = members.iter().filter_map(|member| CpuMask::of_thread(member.pid).ok().flatten());
+        let may: CpuMask = allowed
+            .flat_map(|mask| mask.iter().collect::<Vec<_>>())
+            .filter(|&cpu| divided.contains(cpu))
+            .collect();
+        let asked = self.tasks.get(client.index()).is_some_and(|task| task.cpus.is_some());
+        Some(may).filter(|may| !may.is_empty() && *may != divided && !asked)
     }
 
     fn schedule(&mut self) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! Whether each client got its share, and if not, why: one line for people.
 
-use divvy_linux::CpuTimes;
+use divvy_linux::{CpuMask, CpuTimes};
 
 use super::report::{ClientReport, LimitReport};
 
@@ -26,6 +26,8 @@ pub(super) struct Life {
     pub(super) width: u32,
     /// What it was to get went to others while it slept.
     pub(super) gave_up: bool,
+    /// Some of the CPUs only, to which somebody else has kept it, as `taskset` does.
+    pub(super) kept_to: Option<CpuMask>,
 }
 
 /// The part of `wall_ns` on so many `cpus` that was others', where the kernel has `busy_ns` in its books and `ours_ns` are ours. It tells
@@ -53,8 +55,10 @@ pub(super) fn line(
         let lacks_ns = (c.target_fraction - c.achieved_fraction) * all_ns as f64;
         all_ns > 0 && lacks_ns < quantum_ns as f64
     };
-    let mut reasons = Vec::new();
-    for (client, life) in clients.iter().zip(lives) {
+    let crowds = crowds(lives);
+    let is_crowded = |life: &Life| crowds.iter().any(|&crowd| life.kept_to == Some(crowd));
+    let mut reasons: Vec<String> = crowds.iter().map(|&crowd| of_crowd(crowd, clients, lives)).collect();
+    for (client, life) in clients.iter().zip(lives).filter(|(_, life)| !is_crowded(life)) {
         let asked = client.share as f64 / shares.max(1) as f64;
         let capped = client.target_fraction < asked * (1.0 - ENOUGH);
         if capped && !life.ended && !life.let_go && !life.gave_up {
@@ -102,6 +106,29 @@ pub(super) fn line(
     text
 }
 
+/// CPUs to which more clients are kept than these are.
+fn crowds(lives: &[Life]) -> Vec<CpuMask> {
+    let mut crowds: Vec<CpuMask> = Vec::new();
+    for mask in lives.iter().filter_map(|life| life.kept_to) {
+        let there = lives.iter().filter(|life| life.kept_to == Some(mask)).count();
+        if there > mask.iter().count() && !crowds.contains(&mask) {
+            crowds.push(mask);
+        }
+    }
+    crowds
+}
+
+/// That the kernel divides these CPUs among those who are kept there, and how to have it otherwise.
+fn of_crowd(crowd: CpuMask, clients: &[ClientReport], lives: &[Life]) -> String {
+    let there = clients.iter().zip(lives).filter(|(_, life)| life.kept_to == Some(crowd));
+    let names: Vec<&str> = there.map(|(client, _)| client.name.as_str()).collect();
+    let what = if crowd.iter().count() == 1 { "CPU" } else { "CPUs" };
+    format!(
+        "{} are kept to {what} {crowd} (taskset), where shares of all CPUs come to nothing: --cpus {crowd} divides it among them",
+        names.join(" and ")
+    )
+}
+
 fn cpus(width: u32) -> String {
     if width == 1 { "one CPU".to_owned() } else { format!("{width} CPUs") }
 }
@@ -126,8 +153,15 @@ mod tests {
         }
     }
 
-    const AWAKE: Life =
-        Life { slept: 0.0, stopped: false, ended: false, let_go: false, width: 1, gave_up: false };
+    const AWAKE: Life = Life {
+        slept: 0.0,
+        stopped: false,
+        ended: false,
+        let_go: false,
+        width: 1,
+        gave_up: false,
+        kept_to: None,
+    };
     const NOBODY: f64 = 0.0;
     const QUANTUM: u64 = 10_000_000;
 
@@ -196,6 +230,18 @@ mod tests {
         // In a group it is due less because it slept, and had that.
         let lives = [Life { slept: 0.4, gave_up: true, ..AWAKE }, AWAKE];
         assert_eq!(line(&capped, &lives, NOBODY, (9, QUANTUM)), "each client got its share");
+    }
+
+    #[test]
+    fn who_is_kept_to_the_same_cpu_by_others_is_named_with_the_way_out() {
+        let clients = [client("a", 9, 0.5, 0.5), client("b", 1, 0.4, 0.3), client("c", 1, 0.1, 0.2)];
+        let kept = |cpu| Life { kept_to: Some(CpuMask::only(cpu)), ..AWAKE };
+        let said = |lives: [Life; 3]| line(&clients, &lives, NOBODY, (9, QUANTUM));
+        let text = "a and b are kept to CPU 1 (taskset), where shares of all CPUs come to nothing: --cpus 1 divides it among them";
+        assert_eq!(said([kept(1), kept(1), AWAKE]), text);
+        // Each on one of its own: what is off has another reason.
+        let other = said([kept(0), kept(1), AWAKE]);
+        assert!(other.starts_with("a can use one CPU only; b got 30.0 % instead of 40.0 %"), "{other}");
     }
 
     #[test]
