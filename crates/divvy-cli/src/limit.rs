@@ -75,6 +75,8 @@ mod tests {
         assert_eq!(named("50%"), Ok((None, "50%".to_owned())));
         assert_eq!(named("a=b=12.5%"), Ok((Some("a=b".to_owned()), "12.5%".to_owned())));
         assert_eq!(named("build=none"), Ok((Some("build".to_owned()), "none".to_owned())));
+        let told = named("a=memory:10M").unwrap_err();
+        assert!(told.starts_with("'memory:10M': share limits CPU time, as in 50%"), "{told}");
         assert_eq!(named("=1%").unwrap_err(), "'=1%': the name is empty; write NAME=50%, or 50% for all");
     }
 }

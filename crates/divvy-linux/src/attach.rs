@@ -192,18 +192,15 @@ fn select_error(selector: &Selector, what: String, fix: &'static str) -> Error {
     Error::Select { selector: selector.to_string(), what, fix }
 }
 
-/// Whether a process group or session has no process at all.
+/// Whether it is a process group or session that has no process at all.
 fn is_of_nobody(selector: &Selector) -> Result<bool> {
-    let is_of = |stat: &Stat| match selector {
-        Selector::Group(id) => stat.pgrp == Some(*id),
-        Selector::Session(id) => stat.session == Some(*id),
-        _ => true,
+    let (id, of): (_, fn(Stat) -> Option<Pid>) = match selector {
+        Selector::Group(id) => (*id, |stat| stat.pgrp),
+        Selector::Session(id) => (*id, |stat| stat.session),
+        _ => return Ok(false),
     };
-    if !matches!(selector, Selector::Group(_) | Selector::Session(_)) {
-        return Ok(false);
-    }
     let mut found = false;
-    procfs::processes(|pid| found = found || procfs::stat(pid).ok().flatten().is_some_and(|s| is_of(&s)))?;
+    procfs::processes(|pid| found = found || procfs::stat(pid).ok().flatten().and_then(of) == Some(id))?;
     Ok(!found)
 }
 

@@ -574,7 +574,7 @@ impl Host for LinuxHost {
         let now = clock::now();
         // The guardian is told that we live, however far away the next decision is.
         let beat = self.beaten + BEAT_INTERVAL;
-        let until = self.after_rest(until.map_or(beat, |t| t.min(beat)), now);
+        let until = hold::after_rest(until.map_or(beat, |t| t.min(beat)), now, self.woken);
         if !self.put_off.releasing.is_empty() {
             // The timer first: whoever is released here runs at once, and we may not for milliseconds.
             self.reactor.arm_for(Some(until), now).map_err(|e| broken(&e))?;
@@ -584,8 +584,10 @@ impl Host for LinuxHost {
             }
         }
         let woken = self.reactor.wait(Some(until), now).map_err(|e| broken(&e))?;
-        self.woken = if until > now { clock::now() } else { self.woken };
         self.beat();
+        if until > now {
+            self.woken = self.beaten; // Else what we do goes on.
+        }
         self.guardian.check(&self.table, &mut self.reactor, self.beaten).map_err(|e| broken(&e))?;
         if self.guardian.take_resumed(&self.table) {
             self.news.push_back(News::AllResumed);

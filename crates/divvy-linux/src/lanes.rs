@@ -117,3 +117,25 @@ impl LinuxHost {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_had_less_than_its_cpu_is_told_from_who_was_looked_at() {
+        let ms = Nanos::from_millis;
+        let at = |n| Instant::ZERO + ms(n);
+        let mut lanes = Lanes::default();
+        lanes.begin(at(0), ms(5));
+        // All of it but for a look; then half of it; then all again, counted from there.
+        assert!(!lanes.had_less(at(10), ms(15).saturating_sub(Nanos::from_micros(150))));
+        assert!(lanes.had_less(at(20), ms(20)));
+        assert!(!lanes.had_less(at(30), ms(30)));
+        // However often it is looked at within a moment.
+        for us in [300, 600, 900] {
+            assert!(!lanes.had_less(at(30) + Nanos::from_micros(us), ms(30) + Nanos::from_micros(us / 2)));
+        }
+        assert!(lanes.had_less(at(32), ms(31)));
+    }
+}

@@ -2,9 +2,10 @@
 
 use divvy_api::names::word;
 use divvy_api::types::{Client, NewClient, Plan};
-use divvy_linux::{Pid, procfs};
+use divvy_linux::{Pid, Selector, procfs};
 
 use super::args::AttachArgs;
+use super::which::whole_selector;
 use super::{group, json, of_its_currency};
 use crate::strip::plain;
 use crate::{Code, Failure, bounds, limit, print, tell};
@@ -63,18 +64,17 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Code, Failure> {
 
 /// Refuses what a `divvy share` of this user divides already: two would suspend and resume it.
 fn check_is_of_no_run(selector: &str) -> Result<(), Failure> {
-    let number = |selector: &str, kinds: &[&str]| -> Option<i32> {
-        let (kind, number) = selector.split_once(':')?;
-        number.parse().ok().filter(|_| kinds.contains(&kind))
-    };
     // A directory that cannot be trusted has no runs that one could ask.
-    let (Some(pid), Ok(runs)) = (number(selector, &["pid", "tree"]), divvy_api::runs::all()) else {
+    let (Ok(Selector::Pid(pid) | Selector::Tree(pid)), Ok(runs)) =
+        (whole_selector(selector).parse(), divvy_api::runs::all())
+    else {
         return Ok(());
     };
-    let line = if runs.is_empty() { Vec::new() } else { super::line_of(pid) };
-    let divides = |task: &str| {
-        number(task, &["tree"]).is_some_and(|root| line.contains(&root))
-            || number(task, &["pid"]) == Some(pid)
+    let line = if runs.is_empty() { Vec::new() } else { super::line_of(pid.as_raw_nonzero().get()) };
+    let divides = |task: &str| match task.parse() {
+        Ok(Selector::Tree(root)) => line.contains(&root.as_raw_nonzero().get()),
+        Ok(Selector::Pid(one)) => one == pid,
+        _ => false,
     };
     let of_run = runs.iter().find(|run| run.clients.iter().any(|client| divides(&client.selector)));
     match of_run {

@@ -404,11 +404,10 @@ impl<'a> Run<'a> {
         const MEMBERS: usize = 16;
         let divided: CpuMask = self.cpus().iter().copied().collect();
         let members = self.engine.host().known_members(client, MEMBERS);
-        let allowed = members.iter().filter_map(|member| CpuMask::of_thread(member.pid).ok().flatten());
-        let may: CpuMask = allowed
-            .flat_map(|mask| mask.iter().collect::<Vec<_>>())
-            .filter(|&cpu| divided.contains(cpu))
-            .collect();
+        let allowed: Vec<CpuMask> =
+            members.iter().filter_map(|member| CpuMask::of_thread(member.pid).ok().flatten()).collect();
+        let may: CpuMask =
+            divided.iter().filter(|&cpu| allowed.iter().any(|mask| mask.contains(cpu))).collect();
         let asked = self.tasks.get(client.index()).is_some_and(|task| task.cpus.is_some());
         Some(may).filter(|may| !may.is_empty() && *may != divided && !asked)
     }

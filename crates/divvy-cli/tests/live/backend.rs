@@ -158,6 +158,32 @@ fn who_leaves_its_cgroup_is_charged_on_several_cpus() {
     eventually("it to be empty", || std::fs::remove_dir(&elsewhere).ok());
 }
 
+/// The kernel gives each CPU so much of the weight of the cgroup around them as those have who run there: by shares, strangers would have
+/// most of the CPU of whoever has a small one.
+#[test]
+fn on_several_cpus_all_cgroups_weigh_the_same() {
+    let test = "on_several_cpus_all_cgroups_weigh_the_same";
+    let (Some(ground), Some(cpus)) = (weights(test), two_cpus(test)) else { return };
+    let sandbox = Sandbox::own();
+    for (cpus, alike) in [(&*cpus, true), (&*one_cpu(), false)] {
+        let args =
+            ["share", "--quiet", "--backend", "idle", "--cpus", cpus, "1:exec sleep 600", "9:exec sleep 601"];
+        let running = sandbox.start(&args);
+        let weights = eventually("both in their cgroups", || {
+            let tree = trees(&ground, running.scheduler()).pop()?;
+            let read = |leaf: &str, file: &str| std::fs::read_to_string(tree.join(leaf).join(file)).ok();
+            let weight = |leaf: &str| {
+                read(leaf, "cgroup.procs").filter(|procs| !procs.is_empty())?;
+                read(leaf, "cpu.weight").or_else(|| read(leaf, "cpu.shares"))
+            };
+            Some([weight("c0")?, weight("c1")?])
+        });
+        assert_eq!(weights[0] == weights[1], alike, "{weights:?} on CPUs {cpus}");
+        running.signal(Signal::TERM);
+        running.end();
+    }
+}
+
 /// A command that moves itself to another cgroup, at once or later, is held and charged all the same.
 #[test]
 fn who_leaves_its_cgroup_is_divided_all_the_same() {

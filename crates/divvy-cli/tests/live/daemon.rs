@@ -107,6 +107,7 @@ fn a_command_that_cannot_start_says_why_and_is_no_client() {
         (&["run", "-s", "0", "--", "true"], 2, "a share is a whole number from 1 to 1000000"),
         (&["run", "-s", "18446744073709551616", "true"], 2, "a share is a whole number from 1 to 1000000"),
         (&["set", "nobody", "much"], 2, "a share is a whole number from 1 to 1000000"),
+        (&["set", "nobody", "+1"], 2, "and no change of one: write what it is to be"),
         (&["run", "--name", "a b", "--", "true"], 2, "it may have no blanks"),
         (&["run"], 2, "required arguments were not provided"),
         (&["attach", "-s", "1"], 2, "required arguments were not provided"),
@@ -121,6 +122,7 @@ fn a_command_that_cannot_start_says_why_and_is_no_client() {
         (&["set", "nobody", "-s", "2"], 6, "no client is called 'nobody'"),
         (&["detach", "nobody"], 6, "no client is called 'nobody'"),
         (&["pause", "nobody"], 6, "no client is called 'nobody'"),
+        (&["pause", "all"], 6, "all of yours are --all"),
         (&["resume", "nobody"], 6, "no client is called 'nobody'"),
         (&["explain", "4194305"], 6, ""),
         (&["explain", "0"], 2, "'0' is no process number"),
@@ -132,6 +134,12 @@ fn a_command_that_cannot_start_says_why_and_is_no_client() {
         assert!(outcome.stderr.contains(said), "{args:?}: {}", outcome.stderr);
         assert!(outcome.stderr.lines().count() <= 1, "one line: {}", outcome.stderr);
     }
+    let outcome = sandbox.run(&["run", "--", sandbox.program().to_str().expect("text"), "ls"]);
+    assert!(
+        outcome.code == Some(2) && outcome.stderr.contains("divvy is nobody's client"),
+        "{}",
+        outcome.stderr
+    );
     assert_eq!(clients(&sandbox), [] as [Value; 0]);
 }
 

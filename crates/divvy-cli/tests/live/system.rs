@@ -151,6 +151,13 @@ fn one_users_selectors_and_requests_are_in_no_other_users_way() {
             assert_eq!(error(&attach(uid, selector, "")), refused(409, "process-taken"), "twice");
         }
     }
+    // What a process of root's reads and writes is no user's to know.
+    let mut roots = sandbox.command("sleep").arg("600").spawn().expect("sleep");
+    let explained = format!("/v1/explain/{}", roots.id());
+    let told = |uid: u32| as_user(uid, || system.ask("GET", &explained, "")).body;
+    assert!(told(0).contains(" KiB from disks and written "), "{}", told(0));
+    assert!(told(alice_uid()).contains("another user's") && !told(alice_uid()).contains("KiB"));
+    roots.kill().and_then(|()| roots.wait()).expect("ours");
     // All that she runs, her shells too: nobody of hers could resume it. An administrator could.
     let all = attach(alice_uid(), &format!("user:{}", alice_uid()), "");
     assert_eq!(all.status, 201, "{all:?}");

@@ -37,6 +37,13 @@ impl PutOff {
     }
 }
 
+/// When to wake for what is due at `until`, having run since we `woke`: not before others have run for as long. Whoever has run for more than
+/// its part of the last moments preempts nobody as it wakes, and then waits for their slices to end, 3 to 4 ms.
+pub(super) fn after_rest(until: Instant, now: Instant, woke: Instant) -> Instant {
+    let rest = (now.since(woke) + REST_MORE).clamp(REST_MIN, REST_MAX);
+    if until > now { until.max(now + rest) } else { until }
+}
+
 impl LinuxHost {
     /// Looks at some held clients: one that has run was resumed by somebody else.
     pub(super) fn audit(&mut self, now: Instant) {
@@ -242,14 +249,6 @@ impl LinuxHost {
             && self.clients[i].cpu.is_some_and(|cpu| cpu as usize != rustix::thread::sched_getcpu())
     }
 
-    /// When to wake for what is due at `until`: not before others have run for as long as we have. Whoever has run for more than its part
-    /// of the last moments preempts nobody as it wakes, and then waits for their slices to end, 3 to 4 ms.
-    pub(super) fn after_rest(&self, until: Instant, now: Instant) -> Instant {
-        let ran = now.since(self.woken) + REST_MORE;
-        let rest = ran.max(REST_MIN).min(REST_MAX);
-        if until > now { until.max(now + rest) } else { until }
-    }
-
     /// Releases whoever waits for it.
     pub(crate) fn release_last(&mut self) {
         for (client, cpu) in std::mem::take(&mut self.put_off.releasing) {
@@ -282,6 +281,28 @@ impl LinuxHost {
             if let Err((_, e)) = self.hold_client(client.index()) {
                 self.news.push_back(News::Failed(client, e));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_rest_for_as_long_as_we_ran_and_nothing_that_is_due_waits() {
+        let at = |us: u64| Instant::ZERO + Nanos::from_micros(us);
+        for (until, now, woke, wakes) in [
+            (10_000, 1_000, 900, 10_000),
+            (1_100, 1_000, 900, 1_200),
+            (1_100, 1_000, 500, 1_550),
+            (1_600, 1_000, 500, 1_600),
+            // However long that was: whoever waits for a disk has not run.
+            (9_100, 9_000, 0, 10_000),
+            (1_000, 1_000, 900, 1_000),
+            (500, 1_000, 900, 500),
+        ] {
+            assert_eq!(after_rest(at(until), at(now), at(woke)), at(wakes), "{until}, {now}, {woke}");
         }
     }
 }

@@ -92,7 +92,7 @@ impl Work<'_> {
         let all = self.ledger.legs.moved.iter().filter(|(_, moved)| moved.iter().any(gives));
         let ids: Vec<ExchangeId> = all.map(|(&id, _)| id).collect();
         if !ids.is_empty() {
-            self.legs_end = "who gives is to have less";
+            self.legs_end = "who gives is to have less, or ends";
             self.with_agent(u64::MAX, |agent, work| ids.iter().for_each(|&id| agent.end(id, work)));
         }
     }

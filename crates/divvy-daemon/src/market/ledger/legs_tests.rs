@@ -117,6 +117,7 @@ fn what_the_policy_takes_or_an_administrator_ends_ends_the_exchange() {
     check_values(&mut bench, ["400", "1000", "1000"]);
     let told = bench.ledger.take_ended();
     assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].why, "who gives is to have less, or ends");
     assert_eq!(told[0].terms, "alice gives bob 1000 cpu on this node");
     assert_eq!(told[0].parties, std::collections::BTreeSet::from([ALICE, BOB]));
     assert_eq!(dealer.order(&mut bench, Some(Step::Give), &legs), None);

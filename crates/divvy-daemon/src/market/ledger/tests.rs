@@ -559,6 +559,14 @@ fn limits_hold_for_each_user_and_not_for_superusers() {
         (refusal.code, refusal.message.as_str()),
         (ErrorCode::Limit, "user alice has 2 currencies, as many as one may have")
     );
+    // Who had more before the limit is told both.
+    let lower = |text: &str| Ask::Reload(Box::new(Policy::parse(text).unwrap()));
+    bench.ask(ROOT, lower("[limits]\ncurrencies = 1")).unwrap();
+    assert_eq!(
+        bench.ask(ALICE, new("c")).unwrap_err().message,
+        "user alice has 2 currencies, and one may have 1"
+    );
+    bench.ask(ROOT, lower("[limits]\ncurrencies = 2\ntickets = 3\noffers = 1\nclients = 2")).unwrap();
     bench.ask(ALICE, Ask::DestroyCurrency("a".to_owned())).unwrap();
     bench.create(ALICE, "a", "777");
     for n in 1..=3 {
