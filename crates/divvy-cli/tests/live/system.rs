@@ -141,9 +141,14 @@ fn one_users_selectors_and_requests_are_in_no_other_users_way() {
         let body = format!(r#"{{"share":1,"selector":"{selector}"{more}}}"#);
         as_user(uid, || system.ask("POST", "/v1/clients", &body))
     };
-    // Of nobody who is hers or his.
-    let session = rustix::process::getsid(None).expect("a session of this test");
-    let session = format!("session:{session}");
+    // Of nobody who is hers or his. The test's own session may have begun outside of its pid namespace,
+    // where it has no number.
+    let mut roots = sandbox.command("setsid").args(["sleep", "600"]).spawn().expect("sleep");
+    let session = format!("session:{}", roots.id());
+    eventually("a session of its own", || {
+        let stat = divvy_linux::procfs::stat(Pid::from_child(&roots)).ok()??;
+        (stat.session == Some(stat.pid)).then_some(())
+    });
     for selector in ["name:*", "cgroup:/", session.as_str()] {
         for uid in [alice_uid(), bob_uid()] {
             let made = attach(uid, selector, "");
@@ -152,7 +157,6 @@ fn one_users_selectors_and_requests_are_in_no_other_users_way() {
         }
     }
     // What a process of root's reads and writes is no user's to know.
-    let mut roots = sandbox.command("sleep").arg("600").spawn().expect("sleep");
     let explained = format!("/v1/explain/{}", roots.id());
     let told = |uid: u32| as_user(uid, || system.ask("GET", &explained, "")).body;
     assert!(told(0).contains(" KiB from disks and written "), "{}", told(0));
