@@ -333,8 +333,14 @@ fn meant(error: &clap::Error) -> String {
             return format!("; {fix}");
         }
     }
+    if error.kind() == ErrorKind::MissingRequiredArgument && usage.contains("divvy attach ") {
+        return "; say whose: divvy attach tree:4711, or name:'make*'; see --help".to_owned();
+    }
     // clap guesses a subcommand by its letters, whatever their order, and knows no 'rnu'.
     if let Some(word) = text(ContextKind::InvalidSubcommand) {
+        if word.bytes().all(|b| b.is_ascii_digit()) {
+            return "; a list is one word, with commas: 3,2,1".to_owned();
+        }
         let command = command();
         let within = usage.split_whitespace().skip_while(|word| *word != "divvy").skip(1);
         let within: Vec<&str> =
@@ -475,6 +481,8 @@ mod tests {
                 "unrecognized subcommand 'withdraw'; did you mean 'divvy exchange cancel --offer'?",
             ),
             ("divvy market ls", "unrecognized subcommand 'ls'; did you mean 'divvy ls'?"),
+            ("divvy attach -s 2", "; say whose: divvy attach tree:4711, or name:'make*'; see --help"),
+            ("divvy sim --shares 3 2 1", "; a list is one word, with commas: 3,2,1"),
             ("divvy set small --shar 3", "unexpected argument '--shar' found; did you mean '--share'?"),
         ] {
             let said = said(line);
