@@ -526,6 +526,28 @@ fn whoever_will_be_held_is_looked_at_in_time() {
     assert!(worst <= 5 * MS, "{worst} ns off, half a quota is 5 ms");
 }
 
+/// Who was kept to one of the CPUs while another ran is asked for its account when that one is through: it is not looked at when it would
+/// be through if it had had both all the time.
+#[test]
+fn who_was_kept_apart_is_looked_at_with_whoever_is_through() {
+    let mut w = world(lag(2), 2, &[1, 3]);
+    w.event(Event::Width { client: ClientId(1), cpus: 2 }).unwrap();
+    w.poll();
+    assert_eq!(w.released(), [0, 1]);
+    for cycle in 0..5 {
+        let begun = cycle * 20 * MS;
+        // Each on a CPU of its own; then one on both.
+        (0..2).for_each(|client| w.give(client, 10 * MS));
+        w.poll_at(begun + 10 * MS);
+        assert_eq!(w.released(), [1]);
+        let next = w.policy.poll_timeout().expect("a look");
+        assert_eq!(next, Instant(begun + 20 * MS), "in cycle {cycle}");
+        w.give(1, 20 * MS);
+        w.poll_at(next.0);
+        assert_eq!((w.cycles(), w.released()), (cycle + 1, vec![0, 1]));
+    }
+}
+
 /// What capped clients make of cycles is nothing to one that slept through it: awake, it leaves the others what is theirs.
 #[test]
 fn who_wakes_beside_capped_clients_takes_no_more_than_its_part() {

@@ -281,15 +281,36 @@ impl Lag {
 
     /// Asks for the accounts of those who are due; says whether it asked.
     pub(super) fn look(&mut self, now: Instant) -> bool {
+        let mut through = false;
         while let Some(client) = self.looks.due(now) {
+            through |= self.clients.get(client).is_some_and(|c| self.may_be_through(c, now));
             self.disarm(client);
             self.ask(client);
+        }
+        if through && !self.level.on {
+            self.ask_confined(now);
         }
         if self.laxity_gone.is_some_and(|at| at <= now) {
             self.laxity_gone = None;
             self.dirty = true;
         }
         self.out.is_owed()
+    }
+
+    /// Whether a client that runs has had its part of the cycle, if it used all that it can since it was looked at.
+    fn may_be_through(&self, c: &Client, now: Instant) -> bool {
+        let reach = c.confined(c.reach.max(c.parallel));
+        c.cap.is_none()
+            && i128::from(now.since(c.looked).0) + 2 * Self::grain() >= reach.time_for(c.allowance)
+    }
+
+    /// Somebody is through, and those who were kept to some of the CPUs may run on more of them from now on: what they have had until
+    /// now is asked for at the same wake-up. Else they were looked at when they would be through if they had had all the time.
+    fn ask_confined(&mut self, now: Instant) {
+        let confined = |client: &ClientId| self.clients.get(*client).is_some_and(|c| !c.apart.is_empty());
+        for client in self.running.iter().copied().filter(confined).collect::<Vec<_>>() {
+            self.ask_if_old(now, client);
+        }
     }
 
     /// A look was answered with a charge: did the client use all that it could, or must its threads be counted?
@@ -309,7 +330,10 @@ impl Lag {
         c.served = c.was_served(used, elapsed).then(|| c.served.unwrap_or(now));
         // Who keeps to some of the CPUs uses all of these with fewer threads too.
         let tells = !c.is_confined();
-        let counted = (tells || level) && c.counted.is_some_and(|at| now.since(at) < COUNT_INTERVAL);
+        // Of one that has used whatever it was given for long, be that some of the CPUs or all, that is believed for as long.
+        let steady = all && c.tick == tick_max;
+        let counted =
+            (tells || level || steady) && c.counted.is_some_and(|at| now.since(at) < COUNT_INTERVAL);
         // A sleeper that used nothing sleeps on: its state need not be read.
         let sleeps_on = c.blocked && used.0 == 0;
         if all {
