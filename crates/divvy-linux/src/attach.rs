@@ -253,6 +253,7 @@ impl LinuxHost {
         let client = self.clients.next_id();
         let leaf = self.leaf_for(selector, client, user)?;
         let members = Members::attached(Live, selector.children()).owned_by(owner);
+        let members = members.on_several_cpus(self.cpus.len() > 1);
         let mut new = Client::new(members);
         (new.condition, new.selector, new.leaf) = (Condition::Held, Some(selector.clone()), leaf);
         new.since = StartTime::of(clock::since_boot());

@@ -164,6 +164,8 @@ pub struct LinuxHost {
     put_off: PutOff,
     /// Released clients of several threads whose CPUs have changed.
     pub(crate) unplaced: Vec<ClientId>,
+    /// Clients of several threads that were released since we slept, and may run anywhere.
+    pub(crate) wakened: Vec<ClientId>,
     asked: Vec<NixSignal>,
     inherit: Inherit,
     pub(crate) cpus: Vec<u32>,
@@ -268,6 +270,7 @@ impl LinuxHost {
             news: VecDeque::new(),
             put_off: PutOff::default(),
             unplaced: Vec::new(),
+            wakened: Vec::new(),
             asked: Vec::new(),
             inherit,
             cpus,
@@ -352,7 +355,7 @@ impl LinuxHost {
         let leaf = leaf.map(Leaf::close);
         // Who has forked unseen is seen late where nobody tells; on another CPU a clock is behind.
         let always = self.cpus.len() > 1 || !self.descent.is_told();
-        let members = members.metered(counter, always);
+        let members = members.metered(counter, always).on_several_cpus(self.cpus.len() > 1);
         self.clients.push(Client { leaf, naps, counted: self.counted, ..Client::new(members) });
         self.family.by_leader.insert(pid, client);
         self.found_client(pid, client);

@@ -4,8 +4,8 @@ use divvy_policy::{ClientId, Instant, Nanos};
 
 use crate::host::LinuxHost;
 use crate::members::{Look, Members};
-use crate::procfs::StartTime;
-use crate::steer::{Heirs, THREADS_MAX, spread};
+use crate::procfs::{StartTime, running};
+use crate::steer::{Heirs, THREADS_MAX, move_one, spread};
 use crate::{Pid, Result};
 
 /// How long the list of the threads of a client's processes is good for, where any of these has several.
@@ -68,12 +68,64 @@ impl Lanes {
             return Ok(());
         }
         self.placed = look.now;
+        if members.is_metered() {
+            let cpus = std::mem::take(&mut self.cpus);
+            let done = self.even_out(members, &cpus, look);
+            self.cpus = cpus;
+            return done;
+        }
         // Who runs of a build may be younger than any list.
         if members.have_one_thread_each() || look.now.since(self.listed) >= THREADS_INTERVAL {
             self.listed = look.now;
             self.threads = members.threads(THREADS_MAX, look)?.unwrap_or_default();
         }
         spread(members, look.table, &self.threads, &self.cpus, &mut self.heirs)
+    }
+}
+
+/// Which of the threads that run `at` these CPUs are to be moved, and where, so that as many run on each of `cpus` and none elsewhere: no
+/// more of them than have to be.
+fn moves(at: &[u32], cpus: &[u32]) -> Vec<(usize, u32)> {
+    let mut at = at.to_vec();
+    let mut moves = Vec::new();
+    let on = |at: &[u32], cpu: u32| at.iter().filter(|&&there| there == cpu).count();
+    while moves.len() < at.len() {
+        let by_crowd = |at: &[u32]| {
+            (
+                cpus.iter().map(|&cpu| (on(at, cpu), cpu)).min(),
+                cpus.iter().map(|&cpu| (on(at, cpu), cpu)).max(),
+            )
+        };
+        let (Some((few, least)), Some((many, most))) = by_crowd(&at) else { break };
+        let stray = at.iter().position(|cpu| !cpus.contains(cpu));
+        let crowded = || at.iter().rposition(|&cpu| cpu == most && many > few + 1);
+        let Some(moved) = stray.or_else(crowded) else { break };
+        at[moved] = least;
+        moves.push((moved, least));
+    }
+    moves
+}
+
+impl Lanes {
+    /// Looks where those threads run that were found to, and sends whichever of them is in another's way to another of `cpus`, or is on
+    /// none of them.
+    ///
+    /// # Errors
+    /// As [`spread`].
+    pub fn even_out(&mut self, members: &Members, cpus: &[u32], look: &mut Look<'_>) -> Result<()> {
+        let Some(slot) = members.any_slot() else { return Ok(()) };
+        let busy = members.busy(THREADS_MAX);
+        if busy.len() < 2 && self.cpus.is_empty() {
+            return Ok(());
+        }
+        look.tally.reads += busy.len() as u64;
+        let there: Vec<_> = busy.into_iter().filter_map(|tid| Some((tid, running(tid)?))).collect();
+        let at: Vec<u32> = there.iter().map(|(_, running)| running.cpu).collect();
+        for (i, cpu) in moves(&at, cpus) {
+            let (tid, running) = there[i];
+            move_one((tid, running.start), cpu, look.table, slot, &mut self.heirs)?;
+        }
+        Ok(())
     }
 }
 
@@ -93,6 +145,25 @@ impl LinuxHost {
         c.lanes.cpus.push(cpu);
         self.unplaced.push(ClientId(i as u32));
         !c.is_held()
+    }
+
+    /// The threads of client `i`, which was released just now, run side by side where they can. The kernel lets them wake where another
+    /// is about to run as often as not, and leaves them there for milliseconds.
+    fn even_out(&mut self, i: usize) {
+        let cpus = std::mem::take(&mut self.cpus);
+        let c = &mut self.clients[i];
+        if !c.is_held() && !c.is_gone() && c.lanes.cpus.is_empty() {
+            let look = &mut Look::new(&mut self.table, &mut self.tally, crate::clock::now(), false);
+            let _ = c.lanes.even_out(&c.members, &cpus, look);
+        }
+        self.cpus = cpus;
+    }
+
+    /// Those who were released since we slept.
+    pub(crate) fn even_out_released(&mut self) {
+        for client in std::mem::take(&mut self.wakened) {
+            self.even_out(client.index());
+        }
     }
 
     /// Sends threads to their clients' CPUs where these have changed. Twice if they are of several clients: a CPU that one
@@ -121,6 +192,18 @@ impl LinuxHost {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_are_moved_where_they_are_in_each_others_way_and_no_more() {
+        assert_eq!(moves(&[0, 1], &[0, 1]), []);
+        assert_eq!(moves(&[1, 1], &[0, 1]), [(1, 0)]);
+        assert_eq!(moves(&[1, 1, 0], &[0, 1]), []);
+        assert_eq!(moves(&[1, 1, 1, 1], &[0, 1]), [(3, 0), (2, 0)]);
+        // Who is where it must not be goes where fewest are.
+        assert_eq!(moves(&[0, 1], &[1]), [(0, 1)]);
+        assert_eq!(moves(&[7, 2, 7], &[2, 3]), [(0, 3), (2, 2)]);
+        assert_eq!((moves(&[], &[0, 1]), moves(&[5], &[])), (vec![], vec![]));
+    }
 
     #[test]
     fn who_had_less_than_its_cpu_is_told_from_who_was_looked_at() {

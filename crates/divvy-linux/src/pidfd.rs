@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::last_errno;
 use crate::own::{open_files_left, open_files_thought_left};
-use crate::procfs::{Pending, ProcPath, StartTime, Stat, StatFile, StatusFile, stat, stat_raw};
+use crate::procfs::{Pending, ProcPath, StartTime, Stat, StatFile, StatusFile, pending_of, stat, stat_raw};
 use crate::{Error, Result};
 
 /// `PIDFD_SIGNAL_PROCESS_GROUP` of `linux/pidfd.h` (Linux 6.9), which neither libc nor rustix has.
@@ -188,6 +188,37 @@ impl ProcessRef {
             let _ = self.status.set(file);
         }
         Ok(pending)
+    }
+
+    /// The same, as one of its threads has them; of its main one, where that has ended.
+    ///
+    /// # Errors
+    /// As [`pending`](Self::pending).
+    pub fn pending_of(&self, thread: Pid) -> Result<Option<Pending>> {
+        match pending_of(self.pid, thread)? {
+            // The file was opened by number.
+            Some(pending) if self.is_alive()? => Ok(Some(pending)),
+            _ => self.pending(),
+        }
+    }
+
+    /// Sends a signal for one of its threads to take. Gone where that has ended.
+    ///
+    /// # Errors
+    /// As [`signal`](Self::signal).
+    pub fn signal_thread(&self, thread: Pid, signal: Signal) -> Result<Delivery> {
+        // The call names a process by its number, which is this one's as long as it lives.
+        if self.may_signal()?.is_none() {
+            return Ok(Delivery::Gone);
+        }
+        let (pid, tid) = (self.pid.as_raw_nonzero().get(), thread.as_raw_nonzero().get());
+        // SAFETY: numbers go in, and a number comes out.
+        let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal.as_raw()) };
+        match (sent, last_errno()) {
+            (0, _) => Ok(Delivery::Sent),
+            (_, Errno::SRCH) => Ok(Delivery::Gone),
+            (_, e) => Err(Error::system("signal process", self.pid, e)),
+        }
     }
 
     /// Sends `signal` to every member of the process group that this process leads or led: works on after it has

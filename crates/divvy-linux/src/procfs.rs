@@ -7,6 +7,7 @@
 mod disk_use;
 mod memory_use;
 mod pending;
+mod running;
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -21,7 +22,8 @@ use rustix::process::Pid;
 use crate::{Error, Result};
 pub use disk_use::{DiskUse, disk_use};
 pub use memory_use::memory_use;
-pub use pending::{Pending, SignalSet, StatusFile, has_stopped_itself, pending};
+pub use pending::{Pending, SignalSet, StatusFile, has_stopped_itself, pending, pending_of};
+pub use running::{Running, running};
 
 /// Enough for the first 22 fields of a `stat` line: 20 digits each, and a name of 64 bytes.
 const STAT_BYTES: usize = 1024;

@@ -12,7 +12,7 @@ use crate::Pid;
 const SHORTEST: Nanos = Nanos::from_micros(100);
 /// Our own. A wake-up of ours takes some 70 us, and what a slice has left counts at the next: with the shortest one in ten ended before we
 /// were through, and somebody else's of 3 ms came first.
-const OURS: Nanos = Nanos::from_micros(200);
+const OURS: Nanos = Nanos::from_micros(400);
 
 /// What the kernel calls `struct sched_attr`, in its first version.
 #[repr(C)]

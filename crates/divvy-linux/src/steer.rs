@@ -278,8 +278,14 @@ pub fn spread(
     threads.iter().zip(to).try_for_each(|(&thread, &cpu)| move_one(thread, cpu, table, slot, heirs))
 }
 
-/// Moves a thread that may run; it is marked if its heirs are told of.
-fn move_one(thread: (Pid, StartTime), cpu: u32, table: &Table, slot: &Slot, heirs: &mut Heirs) -> Result<()> {
+/// Moves a thread of a client that may run; it is marked if its heirs are told of.
+pub(crate) fn move_one(
+    thread: (Pid, StartTime),
+    cpu: u32,
+    table: &Table,
+    slot: &Slot,
+    heirs: &mut Heirs,
+) -> Result<()> {
     match Steered::confine(thread, cpu, table, slot, heirs.told)? {
         Some(steered) => steered.put_back(table, Some(slot), heirs),
         None => Ok(()),

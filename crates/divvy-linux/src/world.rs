@@ -81,11 +81,14 @@ pub trait World {
     /// As [`clock::process_cpu`].
     fn cpu(&self, pid: Pid) -> Result<Option<Nanos>>;
 
-    /// Signals that wait to be delivered to it.
+    /// Signals that wait to be delivered to it, or, of its threads, to `thread`, or the main one if that has ended.
     ///
     /// # Errors
     /// As [`procfs::pending`].
-    fn pending(&self, process: &Self::Process) -> Result<Option<Pending>>;
+    fn pending(&self, process: &Self::Process, thread: Option<Pid>) -> Result<Option<Pending>>;
+
+    /// Whether a thread runs, or waits to, on another CPU than ours.
+    fn runs_elsewhere(&self, thread: Pid) -> bool;
 
     /// Whether whoever has `pid` now stands by a stop signal that it sent itself.
     fn has_stopped_itself(&self, pid: Pid) -> bool;
@@ -95,6 +98,12 @@ pub trait World {
     /// # Errors
     /// As [`ProcessRef::signal`].
     fn signal(&self, process: &Self::Process, signal: Signal) -> Result<Delivery>;
+
+    /// The same, for one of its threads to take; [`Delivery::Gone`] where that has ended.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::signal`].
+    fn signal_thread(&self, process: &Self::Process, thread: Pid, signal: Signal) -> Result<Delivery>;
 
     /// Whether we may signal it; `None` if it has ended.
     ///
@@ -203,8 +212,16 @@ impl World for Live {
         clock::process_cpu(pid)
     }
 
-    fn pending(&self, process: &ProcessRef) -> Result<Option<Pending>> {
-        process.pending()
+    fn pending(&self, process: &ProcessRef, thread: Option<Pid>) -> Result<Option<Pending>> {
+        match thread {
+            Some(thread) => process.pending_of(thread),
+            None => process.pending(),
+        }
+    }
+
+    fn runs_elsewhere(&self, thread: Pid) -> bool {
+        let ours = rustix::thread::sched_getcpu() as u32;
+        procfs::running(thread).is_some_and(|running| running.cpu != ours)
     }
 
     fn has_stopped_itself(&self, pid: Pid) -> bool {
@@ -214,6 +231,11 @@ impl World for Live {
     fn signal(&self, process: &ProcessRef, signal: Signal) -> Result<Delivery> {
         delay();
         process.signal(signal)
+    }
+
+    fn signal_thread(&self, process: &ProcessRef, thread: Pid, signal: Signal) -> Result<Delivery> {
+        delay();
+        process.signal_thread(thread, signal)
     }
 
     fn may_signal(&self, process: &ProcessRef) -> Result<Option<bool>> {

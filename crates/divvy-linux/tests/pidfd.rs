@@ -68,3 +68,27 @@ fn a_process_that_leads_no_group_has_none() {
     let answer = child.process().signal_group(Signal::CONT).expect("no group");
     assert!(matches!(answer, GroupDelivery::Gone | GroupDelivery::Unsupported), "{answer:?}");
 }
+
+#[test]
+fn a_stop_that_is_sent_to_a_thread_stops_the_process_and_waits_where_it_was_sent() {
+    let mut child = Victim::spinner();
+    let (process, tid) = (child.process(), child.pid());
+    assert_eq!(process.signal_thread(tid, Signal::STOP).expect("own child"), Delivery::Sent);
+    wait_for("the stop", || child.stat().state == State::Stopped);
+    // Another one waits behind it, for that thread and not for the process.
+    assert!(!process.pending_of(tid).expect("readable").expect("alive").has_stop());
+    assert_eq!(process.signal_thread(tid, Signal::STOP).expect("own child"), Delivery::Sent);
+    let waits = process.pending_of(tid).expect("readable").expect("alive");
+    assert!(waits.suspended && waits.thread.contains(Signal::STOP) && !waits.process.contains(Signal::STOP));
+    // What takes a stop back takes all of it back.
+    assert_eq!(process.signal(Signal::CONT).expect("own child"), Delivery::Sent);
+    wait_for("the resumption", || child.stat().state == State::Running);
+    assert!(!process.pending_of(tid).expect("readable").expect("alive").has_stop());
+    // Of another process's thread it has none: its own is asked.
+    let others = rustix::thread::gettid();
+    assert_eq!(process.signal_thread(others, Signal::STOP).expect("normal"), Delivery::Gone);
+    assert_eq!(process.pending_of(others).expect("readable"), process.pending().expect("readable"));
+    child.kill_and_reap();
+    assert_eq!(process.signal_thread(tid, Signal::STOP).expect("normal"), Delivery::Gone);
+    assert_eq!(process.pending_of(tid).expect("normal"), None);
+}

@@ -209,6 +209,9 @@ impl LinuxHost {
         if c.is_held() {
             c.lanes.begin(look.now, c.members.last_total());
         }
+        if self.cpus.len() > 1 && c.is_held() && cpu.is_none() && c.lanes.cpus.is_empty() {
+            self.wakened.push(ClientId(i as u32));
+        }
         // It shall wake up on its CPU and nowhere else: on ours it would take our place.
         let steered = match cpu {
             Some(cpu) => Steered::begin(&c.members, look.table, cpu).ok().flatten(),
@@ -274,6 +277,7 @@ impl LinuxHost {
             self.settle_ways();
         }
         self.place_threads();
+        self.even_out_released();
         for client in std::mem::take(&mut self.put_off.deferred) {
             if self.clients[client.index()].is_gone() {
                 continue;

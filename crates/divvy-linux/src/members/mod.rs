@@ -30,6 +30,7 @@ mod stop;
 mod suspension;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod total;
 mod wrappers;
 
@@ -43,6 +44,7 @@ use crate::world::{Live, World};
 use crate::{Pid, Result};
 use meter::Meter;
 use suspension::Suspension;
+use threads::Busy;
 use total::Counted;
 use wrappers::Wrappers;
 
@@ -114,8 +116,11 @@ struct Member<P> {
     permitted: bool,
     /// It is the client's owner's: what it uses is charged.
     owned: bool,
+    busy: Busy,
     /// Whose doing it is that it stands.
     suspension: Suspension,
+    /// The thread that its last stop signal was sent to; the kernel chose one if there is none.
+    stopped_by: Option<Pid>,
     /// We have suspended it at some time.
     was_held: bool,
     /// When its clock was last seen to rise.
@@ -235,6 +240,8 @@ pub struct Members<W: World = Live> {
     vanished: Nanos,
     /// The last of those that vanished: one that we wait for after all is counted once.
     lost: Vec<(Pid, Nanos)>,
+    /// Several CPUs are divided.
+    on_several_cpus: bool,
     /// Some member has had children: their time has to be read too.
     has_forked: bool,
     /// The largest total told so far: totals do not go back.
@@ -290,7 +297,9 @@ impl<W: World> Members<W> {
             mirrors_until: 0,
             permitted: true,
             owned: true,
+            busy: Busy::default(),
             suspension: Suspension::Free,
+            stopped_by: None,
             was_held: false,
             used_at: Instant::ZERO,
             released_at: Nanos::ZERO,
@@ -318,6 +327,7 @@ impl<W: World> Members<W> {
             settled: Nanos::ZERO,
             vanished: Nanos::ZERO,
             lost: Vec::new(),
+            on_several_cpus: false,
             has_forked: false,
             told: Nanos::ZERO,
             counted: Counted::Here { more: Nanos::ZERO },
@@ -684,6 +694,8 @@ impl<W: World> Members<W> {
             mirrors_until: 0,
             permitted: permitted && owned,
             owned,
+            busy: Busy::default(),
+            stopped_by: None,
             suspension: match self.kind {
                 Kind::Attached { .. } if stat.state.is_suspended() => Suspension::Elsewhere,
                 // What it is like is seen at the next look.

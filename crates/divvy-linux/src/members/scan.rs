@@ -37,14 +37,16 @@ impl<W: World> Members<W> {
             look.tally.reads += 1;
             let Some(stat) = self.state_of(i, look)? else { continue };
             if stat.num_threads > 1 {
-                let world = &self.world;
+                let (world, busy) = (&self.world, self.active[i].busy.begin());
                 world.threads(pid, &mut |thread| {
                     scan.count(thread.state);
+                    busy.see(pid, &thread);
                     // A thread that has just ended had handed its children on: the next scan sees them.
                     let _ = world.children(pid, thread.pid, &mut found);
                 })?;
             } else {
                 scan.count(stat.state);
+                self.active[i].busy.begin().see(pid, &stat);
                 self.world.children(pid, pid, &mut found)?;
             }
             self.active[i].forks |= !found.is_empty();
@@ -86,12 +88,17 @@ impl<W: World> Members<W> {
             let pid = self.active[i].pid;
             match self.state_of(i, look)? {
                 Some(stat) if stat.num_threads > 1 => {
+                    let busy = self.active[i].busy.begin();
                     self.world.threads_while(pid, &mut |thread| {
                         scan.count(thread.state);
+                        busy.see(pid, &thread);
                         scan.running < enough
                     })?;
                 }
-                Some(stat) => scan.count(stat.state),
+                Some(stat) => {
+                    scan.count(stat.state);
+                    self.active[i].busy.begin().see(pid, &stat);
+                }
                 None => {}
             }
         }
@@ -123,9 +130,14 @@ impl<W: World> Members<W> {
             let before = scan;
             if stat.num_threads > 1 {
                 look.tally.reads += u64::from(stat.num_threads);
-                self.world.threads(pid, &mut |thread| scan.count(thread.state))?;
+                let busy = self.active[i].busy.begin();
+                self.world.threads(pid, &mut |thread| {
+                    scan.count(thread.state);
+                    busy.see(pid, &thread);
+                })?;
             } else {
                 scan.count(stat.state);
+                self.active[i].busy.begin().see(pid, &stat);
             }
             let m = &mut self.active[i];
             (m.threads, m.parent) = (stat.num_threads, stat.ppid);

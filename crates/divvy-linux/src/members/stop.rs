@@ -181,7 +181,16 @@ impl<W: World> Members<W> {
             return Ok(());
         }
         look.tally.signals += 1;
-        match self.world.signal(&m.process, Signal::STOP) {
+        m.stopped_by = self.to_take_a_stop(m);
+        let mut sent = match m.stopped_by {
+            Some(thread) => self.world.signal_thread(&m.process, thread, Signal::STOP),
+            None => Ok(Delivery::Gone),
+        };
+        if matches!(sent, Ok(Delivery::Gone)) {
+            m.stopped_by = None;
+            sent = self.world.signal(&m.process, Signal::STOP);
+        }
+        match sent {
             Ok(Delivery::Sent) => {
                 m.suspension.sent();
                 m.was_held = true;
@@ -205,7 +214,7 @@ impl<W: World> Members<W> {
     /// What a look at a member shows of its suspension.
     fn see(&self, m: &Member<W::Process>, look: &mut Look<'_>) -> Seen {
         look.tally.reads += 1;
-        match self.world.pending(&m.process) {
+        match self.world.pending(&m.process, m.stopped_by) {
             Ok(Some(p)) if p.suspended => return Seen::Stands,
             Ok(Some(p)) if p.has_stop() => return Seen::OnItsWay,
             Ok(Some(_)) => {}
@@ -271,7 +280,7 @@ impl<W: World> Members<W> {
     /// resumed.
     fn waits(&self, m: &Member<W::Process>, look: &mut Look<'_>) -> bool {
         look.tally.reads += 1;
-        match self.world.pending(&m.process) {
+        match self.world.pending(&m.process, m.stopped_by) {
             Ok(Some(p)) if p.suspended => p.has_sigstop() || p.has_stop() && self.heeds_terminal(m, look),
             Ok(_) | Err(_) => false,
         }

@@ -15,6 +15,8 @@
 //! - Stop signals go to one process each, never to a process group. The kernel hands a group's stop on to a child that is
 //!   being forked just then, but not a SIGCONT that comes before the fork is through (it drops that one early unless the
 //!   process handles it): the child is born standing, after everybody was resumed.
+//! - It goes to one thread, where several CPUs are divided and one was found that takes it at once: what waits is looked for there.
+//!   If that thread ends first the signal is gone, and the process is found running.
 //! - A member is marked in the table before the signal and until it was resumed, or was seen to be somebody else's.
 //!   Nothing else takes the mark away.
 //!

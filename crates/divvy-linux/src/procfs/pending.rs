@@ -131,6 +131,16 @@ pub fn pending(pid: Pid) -> Result<Option<Pending>> {
     StatusFile::open(pid)?.map_or(Ok(None), |file| file.pending())
 }
 
+/// The same, as thread `tid` of `pid` has them: those that wait for the process, and those that wait for that thread.
+///
+/// # Errors
+/// As [`stat`](super::stat).
+pub fn pending_of(pid: Pid, tid: Pid) -> Result<Option<Pending>> {
+    let path = ProcPath::of_thread(pid, tid, "status");
+    let fd = open_raw(&path).map_err(|e| RawError::from(e).on(&path))?;
+    fd.map_or(Ok(None), |fd| StatusFile { fd, path }.pending())
+}
+
 /// Whether `pid` stands in the middle of a call by which it sent a stop signal to itself, or to its group (`kill`, `tkill`,
 /// `tgkill`): as `su`, `runuser` and `sudo` do when they see their child stopped. Not so where it cannot be looked at.
 #[must_use]

@@ -202,7 +202,13 @@ impl World for Script {
     fn cpu(&self, pid: Pid) -> Result<Option<Nanos>> {
         Ok(self.read(pid)?.map(|p| p.cpu))
     }
-    fn pending(&self, (pid, _): &Self::Process) -> Result<Option<Pending>> {
+    fn runs_elsewhere(&self, _: Pid) -> bool {
+        unreachable!("every process here has one thread")
+    }
+    fn signal_thread(&self, _: &Self::Process, _: Pid, _: Signal) -> Result<Delivery> {
+        unreachable!("every process here has one thread")
+    }
+    fn pending(&self, (pid, _): &Self::Process, _: Option<Pid>) -> Result<Option<Pending>> {
         Ok(self.get(*pid).map(|p| Pending {
             suspended: p.state.is_suspended(),
             thread: SignalSet::default(),

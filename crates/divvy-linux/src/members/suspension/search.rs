@@ -159,6 +159,10 @@ fn others(state: &State, threads: bool, to: &mut Vec<State>) {
         if p.taking {
             to.push(state.with(i, |p| (p.taking, p.stands) = (false, true)));
         }
+        // A stop of ours is sent to one of several threads: where that ends before it has taken it, it is gone.
+        if threads && p.waits && p.suspension.is_ours() && !p.wanted {
+            to.push(state.with(i, |p| p.waits = false));
+        }
         if i == 1 {
             to.push(state.with(i, |p| *p = Process { ended: true, ..Process::default() }));
         }
