@@ -99,6 +99,8 @@ pub(super) fn all() -> Vec<Case> {
         case("threads", "6 (2 threads), 1, 1", &[threads(6, 2), spin(1), spin(1)], None),
         case("threads", "1 (2 threads), 2 (3 processes), 3", &mixed, None),
         case("threads", "1 (2 threads), 6, 1", &narrow, None),
+        case("threads", "1 (2 threads), 1 (2 threads)", &[threads(1, 2), threads(1, 2)], None),
+        case("threads", "1, 3 (2 threads)", &[spin(1), threads(3, 2)], None),
         case("sleepers", "2, 2 (80/240 ms), 3, 3, 2", &long(80, 240), None),
         case("sleepers", "2, 2 (5/45 ms), 3, 3, 2", &long(5, 45), None),
         case("sleepers", "1, 2 (80/240 ms), 3, 2", &[spin(1), sleeper(2, 80, 240), spin(3), spin(2)], None),
@@ -112,8 +114,8 @@ pub(super) fn all() -> Vec<Case> {
         case("everything", "the same; all kinds of strangers", &everything, some(Kind::All, 6)),
     ];
     for (i, case) in cases.iter_mut().enumerate() {
-        case.compared = [0, 1, 3, 7, 11, 15, 17].contains(&i);
-        case.quick = [0, 3, 8, 13].contains(&i);
+        case.compared = [0, 1, 3, 9, 13, 17, 19].contains(&i);
+        case.quick = [0, 3, 10, 15].contains(&i);
     }
     cases
 }
