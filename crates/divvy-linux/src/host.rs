@@ -13,6 +13,7 @@ mod leaf_time;
 mod leaves;
 mod naps;
 mod notices;
+mod own_cpu;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
@@ -164,6 +165,7 @@ pub struct LinuxHost {
     put_off: PutOff,
     /// Released clients of several threads whose CPUs have changed.
     pub(crate) unplaced: Vec<ClientId>,
+    own_cpu: own_cpu::OwnCpu,
     /// Clients of several threads that were released since we slept, and may run anywhere.
     pub(crate) wakened: Vec<ClientId>,
     asked: Vec<NixSignal>,
@@ -270,6 +272,7 @@ impl LinuxHost {
             news: VecDeque::new(),
             put_off: PutOff::default(),
             unplaced: Vec::new(),
+            own_cpu: own_cpu::OwnCpu::default(),
             wakened: Vec::new(),
             asked: Vec::new(),
             inherit,
@@ -335,6 +338,7 @@ impl LinuxHost {
     /// [`Error::Spawn`] where it cannot be executed; the table's errors. Nothing is left running on error.
     pub fn spawn(&mut self, command: Command) -> Result<ClientId> {
         let client = self.clients.next_id();
+        self.own_cpu.end();
         let mut command = command;
         command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
         let leaf = self.tree.as_mut().map(|tree| tree.leaf_of(client.index(), None)).transpose()?;
@@ -601,6 +605,7 @@ impl Host for LinuxHost {
         self.asked.extend(woken.signals);
         for number in woken.ready {
             if self.guardian.is(number) {
+                self.own_cpu.end();
                 self.guardian.replace(&self.table, &mut self.reactor).map_err(|e| broken(&e))?;
             }
             if Some(number) == self.listener.number {
@@ -614,6 +619,8 @@ impl Host for LinuxHost {
         self.adopt_orphans_if_due();
         self.settle_held(self.beaten);
         self.audit(self.beaten);
+        self.own_cpu.let_go(self.guardian.pid());
+        self.own_cpu.see_to(&self.cpus, self.beaten);
         self.keep_members(self.beaten);
         self.notices.gather(&mut self.clients, &self.tally, &mut self.table, self.beaten);
         Ok(())

@@ -142,6 +142,9 @@ impl LinuxHost {
         let c = &mut self.clients[i];
         let now = clock::now();
         c.stood_since = now;
+        if self.cpus.len() > 1 && !c.is_held() {
+            self.own_cpu.note_held(c.cpus_held_on(&self.cpus), now);
+        }
         let look = &mut Look::new(&mut self.table, &mut self.tally, now, true);
         if let Some(leaf) = c.leaf.as_ref().filter(|leaf| !leaf.is_signalled()) {
             let behind = c.condition.is_behind();
