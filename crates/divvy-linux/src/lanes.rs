@@ -68,7 +68,7 @@ impl Lanes {
             return Ok(());
         }
         self.placed = look.now;
-        if members.is_metered() {
+        if members.is_metered() && !members.busy(1).is_empty() {
             let cpus = std::mem::take(&mut self.cpus);
             let done = self.even_out(members, &cpus, look);
             self.cpus = cpus;
@@ -86,20 +86,20 @@ impl Lanes {
 /// Which of the threads that run `at` these CPUs are to be moved, and where, so that as many run on each of `cpus` and none elsewhere: no
 /// more of them than have to be.
 fn moves(at: &[u32], cpus: &[u32]) -> Vec<(usize, u32)> {
-    let mut at = at.to_vec();
     let mut moves = Vec::new();
-    let on = |at: &[u32], cpu: u32| at.iter().filter(|&&there| there == cpu).count();
+    let on = |cpu: u32| at.iter().filter(|&&there| there == cpu).count();
+    let mut crowds: Vec<(usize, u32)> = cpus.iter().map(|&cpu| (on(cpu), cpu)).collect();
+    let mut at = at.to_vec();
     while moves.len() < at.len() {
-        let by_crowd = |at: &[u32]| {
-            (
-                cpus.iter().map(|&cpu| (on(at, cpu), cpu)).min(),
-                cpus.iter().map(|&cpu| (on(at, cpu), cpu)).max(),
-            )
-        };
-        let (Some((few, least)), Some((many, most))) = by_crowd(&at) else { break };
+        crowds.sort_unstable();
+        let (Some(&(few, least)), Some(&(many, most))) = (crowds.first(), crowds.last()) else { break };
         let stray = at.iter().position(|cpu| !cpus.contains(cpu));
         let crowded = || at.iter().rposition(|&cpu| cpu == most && many > few + 1);
         let Some(moved) = stray.or_else(crowded) else { break };
+        crowds[0].0 += 1;
+        if let Some(left) = crowds.iter_mut().find(|(_, cpu)| *cpu == at[moved]) {
+            left.0 -= 1;
+        }
         at[moved] = least;
         moves.push((moved, least));
     }
@@ -114,16 +114,17 @@ impl Lanes {
     /// As [`spread`].
     pub fn even_out(&mut self, members: &Members, cpus: &[u32], look: &mut Look<'_>) -> Result<()> {
         let Some(slot) = members.any_slot() else { return Ok(()) };
-        let busy = members.busy(THREADS_MAX);
+        let busy = members.busy(THREADS_MAX.min(4 * cpus.len()));
         if busy.len() < 2 && self.cpus.is_empty() {
             return Ok(());
         }
         look.tally.reads += busy.len() as u64;
-        let there: Vec<_> = busy.into_iter().filter_map(|tid| Some((tid, running(tid)?))).collect();
-        let at: Vec<u32> = there.iter().map(|(_, running)| running.cpu).collect();
+        // Whoever has the number of one that has ended is nobody's to move.
+        let same = |&(tid, start): &(Pid, StartTime)| running(tid).filter(|there| there.start == start);
+        let there: Vec<_> = busy.iter().filter_map(|thread| Some((*thread, same(thread)?.cpu))).collect();
+        let at: Vec<u32> = there.iter().map(|&(_, cpu)| cpu).collect();
         for (i, cpu) in moves(&at, cpus) {
-            let (tid, running) = there[i];
-            move_one((tid, running.start), cpu, look.table, slot, &mut self.heirs)?;
+            move_one(there[i].0, cpu, look.table, slot, &mut self.heirs)?;
         }
         Ok(())
     }
@@ -195,9 +196,9 @@ mod tests {
 
     #[test]
     fn threads_are_moved_where_they_are_in_each_others_way_and_no_more() {
-        assert_eq!(moves(&[0, 1], &[0, 1]), []);
+        assert!(moves(&[0, 1], &[0, 1]).is_empty());
         assert_eq!(moves(&[1, 1], &[0, 1]), [(1, 0)]);
-        assert_eq!(moves(&[1, 1, 0], &[0, 1]), []);
+        assert!(moves(&[1, 1, 0], &[0, 1]).is_empty());
         assert_eq!(moves(&[1, 1, 1, 1], &[0, 1]), [(3, 0), (2, 0)]);
         // Who is where it must not be goes where fewest are.
         assert_eq!(moves(&[0, 1], &[1]), [(0, 1)]);

@@ -13,7 +13,9 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::last_errno;
 use crate::own::{open_files_left, open_files_thought_left};
-use crate::procfs::{Pending, ProcPath, StartTime, Stat, StatFile, StatusFile, pending_of, stat, stat_raw};
+use crate::procfs::{
+    Pending, ProcPath, StartTime, Stat, StatFile, StatusFile, pending_of, running, stat, stat_raw,
+};
 use crate::{Error, Result};
 
 /// `PIDFD_SIGNAL_PROCESS_GROUP` of `linux/pidfd.h` (Linux 6.9), which neither libc nor rustix has.
@@ -190,35 +192,17 @@ impl ProcessRef {
         Ok(pending)
     }
 
-    /// The same, as one of its threads has them; of its main one, where that has ended.
+    /// The same, and a SIGSTOP that waits for one of its threads.
     ///
     /// # Errors
     /// As [`pending`](Self::pending).
     pub fn pending_of(&self, thread: Pid) -> Result<Option<Pending>> {
-        match pending_of(self.pid, thread)? {
-            // The file was opened by number.
-            Some(pending) if self.is_alive()? => Ok(Some(pending)),
-            _ => self.pending(),
-        }
-    }
-
-    /// Sends a signal for one of its threads to take. Gone where that has ended.
-    ///
-    /// # Errors
-    /// As [`signal`](Self::signal).
-    pub fn signal_thread(&self, thread: Pid, signal: Signal) -> Result<Delivery> {
-        // The call names a process by its number, which is this one's as long as it lives.
-        if self.may_signal()?.is_none() {
-            return Ok(Delivery::Gone);
-        }
-        let (pid, tid) = (self.pid.as_raw_nonzero().get(), thread.as_raw_nonzero().get());
-        // SAFETY: numbers go in, and a number comes out.
-        let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal.as_raw()) };
-        match (sent, last_errno()) {
-            (0, _) => Ok(Delivery::Sent),
-            (_, Errno::SRCH) => Ok(Delivery::Gone),
-            (_, e) => Err(Error::system("signal process", self.pid, e)),
-        }
+        let Some(pending) = self.pending()?.filter(|pending| !pending.has_sigstop()) else {
+            return self.pending();
+        };
+        // The file was opened by number: what it says is about this process if that one lives now.
+        let there = pending_of(self.pid, thread)?.is_some_and(|there| there.thread.contains(Signal::STOP));
+        Ok(Some(if there && self.is_alive()? { pending.and_sigstop() } else { pending }))
     }
 
     /// Sends `signal` to every member of the process group that this process leads or led: works on after it has
@@ -262,6 +246,17 @@ pub(crate) fn open_raw(pid: Pid) -> rustix::io::Result<Option<OwnedFd>> {
         Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => Ok(None),
         Err(e) => Err(e),
     }
+}
+
+/// Sends a signal for one thread to take (`PIDFD_THREAD`, Linux 6.9), if that runs, or waits to, on another CPU than ours. Says whether it was
+/// sent: whatever keeps us from it, the process can be sent one.
+pub fn signal_elsewhere((tid, start): (Pid, StartTime), signal: Signal) -> bool {
+    let flags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+    let Ok(thread) = rustix::process::pidfd_open(tid, flags) else { return false };
+    // Asked after it was opened: this is that thread's.
+    let ours = rustix::thread::sched_getcpu() as u32;
+    let elsewhere = running(tid).is_some_and(|there| there.start == start && there.cpu != ours);
+    elsewhere && rustix::process::pidfd_send_signal(&thread, signal).is_ok()
 }
 
 /// Whether the process of `fd` has not ended. A pidfd becomes readable when its process ends.

@@ -23,7 +23,7 @@ use crate::{Error, Result};
 pub use disk_use::{DiskUse, disk_use};
 pub use memory_use::memory_use;
 pub use pending::{Pending, SignalSet, StatusFile, has_stopped_itself, pending, pending_of};
-pub use running::{Running, running};
+pub use running::{Running, running, thread_stat};
 
 /// Enough for the first 22 fields of a `stat` line: 20 digits each, and a name of 64 bytes.
 const STAT_BYTES: usize = 1024;
@@ -481,15 +481,6 @@ pub fn boot_id() -> Result<String> {
         Error::system("read", BOOT_ID, cause)
     })?;
     Ok(text.trim().to_owned())
-}
-
-/// What thread `tid` of process `pid` is and does; `None` if there is no such thread.
-///
-/// # Errors
-/// As [`stat`].
-pub fn thread_stat(pid: Pid, tid: Pid) -> Result<Option<Stat>> {
-    let path = ProcPath::of_thread(pid, tid, "stat");
-    stat_raw(&path).map_err(|e| e.on(&path))
 }
 
 /// `/proc/PID/stat`, kept open: 2.9 us a reading. The file stays that of the process it was opened for, and reads as

@@ -11,6 +11,7 @@ use divvy_policy::Nanos;
 
 use crate::owner::{self, Users};
 use crate::perf::TreeCounter;
+use crate::pidfd;
 use crate::procfs::{self, Pending, Stat};
 use crate::{Delivery, Error, GroupDelivery, Pid, ProcessRef, Result, Signal, StartTime, clock, own};
 
@@ -81,14 +82,11 @@ pub trait World {
     /// As [`clock::process_cpu`].
     fn cpu(&self, pid: Pid) -> Result<Option<Nanos>>;
 
-    /// Signals that wait to be delivered to it, or, of its threads, to `thread`, or the main one if that has ended.
+    /// Signals that wait to be delivered to it, and, if stops do, to `thread`.
     ///
     /// # Errors
     /// As [`procfs::pending`].
     fn pending(&self, process: &Self::Process, thread: Option<Pid>) -> Result<Option<Pending>>;
-
-    /// Whether a thread runs, or waits to, on another CPU than ours.
-    fn runs_elsewhere(&self, thread: Pid) -> bool;
 
     /// Whether whoever has `pid` now stands by a stop signal that it sent itself.
     fn has_stopped_itself(&self, pid: Pid) -> bool;
@@ -99,11 +97,8 @@ pub trait World {
     /// As [`ProcessRef::signal`].
     fn signal(&self, process: &Self::Process, signal: Signal) -> Result<Delivery>;
 
-    /// The same, for one of its threads to take; [`Delivery::Gone`] where that has ended.
-    ///
-    /// # Errors
-    /// As [`ProcessRef::signal`].
-    fn signal_thread(&self, process: &Self::Process, thread: Pid, signal: Signal) -> Result<Delivery>;
+    /// The same, for one of its threads to take, if that runs, or waits to, on another CPU than ours. Says whether it was sent.
+    fn signal_elsewhere(&self, thread: (Pid, StartTime), signal: Signal) -> bool;
 
     /// Whether we may signal it; `None` if it has ended.
     ///
@@ -219,11 +214,6 @@ impl World for Live {
         }
     }
 
-    fn runs_elsewhere(&self, thread: Pid) -> bool {
-        let ours = rustix::thread::sched_getcpu() as u32;
-        procfs::running(thread).is_some_and(|running| running.cpu != ours)
-    }
-
     fn has_stopped_itself(&self, pid: Pid) -> bool {
         procfs::has_stopped_itself(pid)
     }
@@ -233,9 +223,9 @@ impl World for Live {
         process.signal(signal)
     }
 
-    fn signal_thread(&self, process: &ProcessRef, thread: Pid, signal: Signal) -> Result<Delivery> {
+    fn signal_elsewhere(&self, thread: (Pid, StartTime), signal: Signal) -> bool {
         delay();
-        process.signal_thread(thread, signal)
+        pidfd::signal_elsewhere(thread, signal)
     }
 
     fn may_signal(&self, process: &ProcessRef) -> Result<Option<bool>> {

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Victim, nobody, wait_for};
-use divvy_linux::{Delivery, GroupDelivery, Pid, ProcessRef, Signal, StartTime, State, procfs};
+use divvy_linux::pidfd::signal_elsewhere;
+use divvy_linux::{CpuMask, Delivery, GroupDelivery, Pid, ProcessRef, Signal, StartTime, State, procfs};
+use std::process::{Command, Stdio};
 
 #[test]
 fn it_signals_and_notices_the_end() {
@@ -69,26 +71,74 @@ fn a_process_that_leads_no_group_has_none() {
     assert!(matches!(answer, GroupDelivery::Gone | GroupDelivery::Unsupported), "{answer:?}");
 }
 
+/// This test's own program, run anew: its main thread waits for one that computes.
 #[test]
-fn a_stop_that_is_sent_to_a_thread_stops_the_process_and_waits_where_it_was_sent() {
-    let mut child = Victim::spinner();
-    let (process, tid) = (child.process(), child.pid());
-    assert_eq!(process.signal_thread(tid, Signal::STOP).expect("own child"), Delivery::Sent);
-    wait_for("the stop", || child.stat().state == State::Stopped);
-    // Another one waits behind it, for that thread and not for the process.
-    assert!(!process.pending_of(tid).expect("readable").expect("alive").has_stop());
-    assert_eq!(process.signal_thread(tid, Signal::STOP).expect("own child"), Delivery::Sent);
-    let waits = process.pending_of(tid).expect("readable").expect("alive");
-    assert!(waits.suspended && waits.thread.contains(Signal::STOP) && !waits.process.contains(Signal::STOP));
-    // What takes a stop back takes all of it back.
-    assert_eq!(process.signal(Signal::CONT).expect("own child"), Delivery::Sent);
-    wait_for("the resumption", || child.stat().state == State::Running);
-    assert!(!process.pending_of(tid).expect("readable").expect("alive").has_stop());
-    // Of another process's thread it has none: its own is asked.
-    let others = rustix::thread::gettid();
-    assert_eq!(process.signal_thread(others, Signal::STOP).expect("normal"), Delivery::Gone);
-    assert_eq!(process.pending_of(others).expect("readable"), process.pending().expect("readable"));
-    child.kill_and_reap();
-    assert_eq!(process.signal_thread(tid, Signal::STOP).expect("normal"), Delivery::Gone);
+fn a_stop_is_sent_to_a_thread_that_runs_elsewhere_and_stops_the_process() {
+    const SPINS: &str = "DIVVY_TEST_SPINS";
+    #[expect(clippy::disallowed_methods, reason = "what this test says to itself")]
+    let spins = std::env::var_os(SPINS).is_some();
+    if spins {
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+    let own = rustix::thread::gettid();
+    let all = CpuMask::of_thread(own).expect("readable").expect("a thread");
+    let cpus: Vec<u32> = all.iter().collect();
+    let [ours, another, ..] = cpus[..] else {
+        eprintln!("SKIP: this machine has one CPU");
+        return;
+    };
+    let name = "a_stop_is_sent_to_a_thread_that_runs_elsewhere_and_stops_the_process";
+    let mut child = Command::new(std::env::current_exe().expect("a program"));
+    let child = child.args(["--exact", name, "--nocapture"]).env(SPINS, "").stdout(Stdio::null()).spawn();
+    let mut child = child.expect("it starts");
+    let process = ProcessRef::open(Pid::from_child(&child)).expect("a pidfd").expect("alive");
+    let threads = || {
+        let mut all = Vec::new();
+        procfs::threads(process.pid(), |thread| all.push(thread)).expect("readable");
+        all
+    };
+    let worker = || threads().into_iter().find(|t| t.pid != process.pid() && t.state == State::Running);
+    wait_for("a thread that computes", || worker().is_some());
+    let (tid, start) = worker().map(|t| (t.pid, t.start)).expect("it computes");
+    let stands = || threads().iter().all(|t| t.state == State::Stopped);
+
+    CpuMask::only(ours).apply(own).expect("ours");
+    // Where we are ourselves it would wait for us; and whoever has its number is not it.
+    CpuMask::only(ours).apply(tid).expect("our child's");
+    assert!(!signal_elsewhere((tid, start), Signal::STOP));
+    CpuMask::only(another).apply(tid).expect("our child's");
+    assert!(!signal_elsewhere((tid, StartTime(start.0 + 1)), Signal::STOP));
+    assert!(!process.pending_of(tid).expect("readable").expect("alive").has_stop() && !stands());
+    let sent = signal_elsewhere((tid, start), Signal::STOP);
+    all.apply(own).expect("ours");
+    if !sent {
+        eprintln!("SKIP: this kernel sends no signal to a thread (before Linux 6.9)");
+    } else {
+        wait_for("the stop of both", stands);
+        assert!(!process.pending_of(tid).expect("readable").expect("alive").has_stop(), "it was taken");
+        // It does not run now; and another stop that waits is seen, be it the process's or the thread's.
+        assert!(!signal_elsewhere((tid, start), Signal::STOP));
+        let tgkill = |tid: Pid| {
+            let (pid, tid) = (process.pid().as_raw_nonzero().get(), tid.as_raw_nonzero().get());
+            // SAFETY: numbers go in, and a number comes out.
+            assert_eq!(unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGSTOP) }, 0);
+        };
+        tgkill(tid);
+        assert!(process.pending_of(tid).expect("readable").expect("alive").has_sigstop());
+        assert!(
+            !process.pending().expect("readable").expect("alive").has_sigstop(),
+            "that is the main thread's"
+        );
+        tgkill(process.pid());
+        assert!(process.pending_of(tid).expect("readable").expect("alive").has_sigstop());
+        // What takes a stop back takes all of them back.
+        assert_eq!(process.signal(Signal::CONT).expect("own child"), Delivery::Sent);
+        wait_for("the resumption", || worker().is_some());
+        assert!(!process.pending_of(tid).expect("readable").expect("alive").has_stop());
+    }
+    child.kill().and_then(|()| child.wait()).expect("it ends");
+    assert!(!signal_elsewhere((tid, start), Signal::STOP), "it has ended");
     assert_eq!(process.pending_of(tid).expect("normal"), None);
 }

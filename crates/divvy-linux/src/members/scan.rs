@@ -37,16 +37,16 @@ impl<W: World> Members<W> {
             look.tally.reads += 1;
             let Some(stat) = self.state_of(i, look)? else { continue };
             if stat.num_threads > 1 {
-                let (world, busy) = (&self.world, self.active[i].busy.begin());
+                let (world, mut busy) = (&self.world, self.active[i].busy.begin(look.held));
                 world.threads(pid, &mut |thread| {
                     scan.count(thread.state);
-                    busy.see(pid, &thread);
+                    busy.iter_mut().for_each(|busy| busy.see(pid, &thread));
                     // A thread that has just ended had handed its children on: the next scan sees them.
                     let _ = world.children(pid, thread.pid, &mut found);
                 })?;
             } else {
                 scan.count(stat.state);
-                self.active[i].busy.begin().see(pid, &stat);
+                self.active[i].busy.begin(look.held).into_iter().for_each(|busy| busy.see(pid, &stat));
                 self.world.children(pid, pid, &mut found)?;
             }
             self.active[i].forks |= !found.is_empty();
@@ -88,16 +88,16 @@ impl<W: World> Members<W> {
             let pid = self.active[i].pid;
             match self.state_of(i, look)? {
                 Some(stat) if stat.num_threads > 1 => {
-                    let busy = self.active[i].busy.begin();
+                    let mut busy = self.active[i].busy.begin(look.held);
                     self.world.threads_while(pid, &mut |thread| {
                         scan.count(thread.state);
-                        busy.see(pid, &thread);
+                        busy.iter_mut().for_each(|busy| busy.see(pid, &thread));
                         scan.running < enough
                     })?;
                 }
                 Some(stat) => {
                     scan.count(stat.state);
-                    self.active[i].busy.begin().see(pid, &stat);
+                    self.active[i].busy.begin(look.held).into_iter().for_each(|busy| busy.see(pid, &stat));
                 }
                 None => {}
             }
@@ -130,14 +130,14 @@ impl<W: World> Members<W> {
             let before = scan;
             if stat.num_threads > 1 {
                 look.tally.reads += u64::from(stat.num_threads);
-                let busy = self.active[i].busy.begin();
+                let mut busy = self.active[i].busy.begin(look.held);
                 self.world.threads(pid, &mut |thread| {
                     scan.count(thread.state);
-                    busy.see(pid, &thread);
+                    busy.iter_mut().for_each(|busy| busy.see(pid, &thread));
                 })?;
             } else {
                 scan.count(stat.state);
-                self.active[i].busy.begin().see(pid, &stat);
+                self.active[i].busy.begin(look.held).into_iter().for_each(|busy| busy.see(pid, &stat));
             }
             let m = &mut self.active[i];
             (m.threads, m.parent) = (stat.num_threads, stat.ppid);

@@ -181,15 +181,11 @@ impl<W: World> Members<W> {
             return Ok(());
         }
         look.tally.signals += 1;
-        m.stopped_by = self.to_take_a_stop(m);
-        let mut sent = match m.stopped_by {
-            Some(thread) => self.world.signal_thread(&m.process, thread, Signal::STOP),
-            None => Ok(Delivery::Gone),
+        m.stopped_by = self.stop_by_thread(m);
+        let sent = match m.stopped_by {
+            Some(_) => Ok(Delivery::Sent),
+            None => self.world.signal(&m.process, Signal::STOP),
         };
-        if matches!(sent, Ok(Delivery::Gone)) {
-            m.stopped_by = None;
-            sent = self.world.signal(&m.process, Signal::STOP);
-        }
         match sent {
             Ok(Delivery::Sent) => {
                 m.suspension.sent();
@@ -366,6 +362,7 @@ impl<W: World> Members<W> {
             done => drop(done?),
         }
         m.suspension.resumed();
+        m.stopped_by = None;
         if let Some(slot) = &m.slot {
             look.table.set_held(slot, false);
         }

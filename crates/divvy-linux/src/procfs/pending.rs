@@ -62,6 +62,13 @@ impl Pending {
         self.thread.contains(Signal::STOP) || self.process.contains(Signal::STOP)
     }
 
+    /// The same, and a SIGSTOP waits.
+    #[must_use]
+    pub const fn and_sigstop(mut self) -> Self {
+        self.thread = SignalSet(self.thread.0 | 1 << (libc::SIGSTOP - 1));
+        self
+    }
+
     /// The meaning of a `status` file, or the name of the line that does not read.
     ///
     /// # Errors

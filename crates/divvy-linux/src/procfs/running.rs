@@ -1,7 +1,7 @@
-//! Where a thread runs.
+//! Threads: what one does, and where it runs.
 
-use super::{ProcPath, STAT_BYTES, StartTime, State, number, open_raw, pread_whole};
-use crate::Pid;
+use super::{ProcPath, STAT_BYTES, StartTime, Stat, State, number, open_raw, pread_whole, stat_raw};
+use crate::{Pid, Result};
 
 /// Fields of `/proc/PID/task/TID/stat`, counted from the state: when a thread began, and the CPU that it ran on last.
 const START: usize = 19;
@@ -23,6 +23,15 @@ pub fn running(tid: Pid) -> Option<Running> {
     let mut buffer = [0; STAT_BYTES];
     let read = pread_whole(open_raw(&path).ok()??, &mut buffer).ok()??;
     parse(buffer.get(..read)?)
+}
+
+/// What thread `tid` of process `pid` is and does; `None` if there is no such thread.
+///
+/// # Errors
+/// As [`stat`](super::stat).
+pub fn thread_stat(pid: Pid, tid: Pid) -> Result<Option<Stat>> {
+    let path = ProcPath::of_thread(pid, tid, "stat");
+    stat_raw(&path).map_err(|e| e.on(&path))
 }
 
 fn parse(line: &[u8]) -> Option<Running> {
@@ -52,7 +61,7 @@ mod tests {
         let own = rustix::thread::gettid();
         let there = running(own).expect("it runs");
         assert!(crate::CpuMask::of_thread(own).unwrap().unwrap().contains(there.cpu));
-        let stat = super::super::thread_stat(rustix::process::getpid(), own).unwrap().unwrap();
+        let stat = thread_stat(rustix::process::getpid(), own).unwrap().unwrap();
         assert_eq!(there.start, stat.start);
     }
 }

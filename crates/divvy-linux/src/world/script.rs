@@ -202,10 +202,7 @@ impl World for Script {
     fn cpu(&self, pid: Pid) -> Result<Option<Nanos>> {
         Ok(self.read(pid)?.map(|p| p.cpu))
     }
-    fn runs_elsewhere(&self, _: Pid) -> bool {
-        unreachable!("every process here has one thread")
-    }
-    fn signal_thread(&self, _: &Self::Process, _: Pid, _: Signal) -> Result<Delivery> {
+    fn signal_elsewhere(&self, _: (Pid, StartTime), _: Signal) -> bool {
         unreachable!("every process here has one thread")
     }
     fn pending(&self, (pid, _): &Self::Process, _: Option<Pid>) -> Result<Option<Pending>> {
