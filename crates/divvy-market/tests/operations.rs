@@ -441,3 +441,24 @@ fn explanations_add_up() {
     let sources = market.explain(user, CPU).unwrap();
     assert!(matches!(&sources[1], Source::Lodged(_, value) if value.to_string() == "-40"), "{sources:?}");
 }
+
+/// What the base's tickets were worth when somebody relied on it is not known of a market that was read back: whoever gave away what it has no
+/// more ends its exchange there, too.
+#[test]
+fn a_market_that_was_read_back_ends_the_same_exchanges() {
+    for read_back in [false, true] {
+        let mut market = Market::new();
+        let base = market.base();
+        let (a, b, other) = (client(&mut market, 1), client(&mut market, 2), currency(&mut market, 3));
+        fund(&mut market, a, base, CPU, 4);
+        fund(&mut market, b, base, DISK, 20);
+        // While somebody has a hard ticket the soft ones are worth all the rest; without one no more than they say.
+        let hard = funds(&mut market, other, base, CPU, 1, Kind::Hard);
+        let made = exchange(&mut market, a, side(CPU, 20), b, side(DISK, 20));
+        if read_back {
+            market = serde_json::from_str(&serde_json::to_string(&market).unwrap()).unwrap();
+        }
+        let ended = apply(&mut market, Op::Unfund { ticket: hard }).undone;
+        assert_eq!(ended, [made], "read back: {read_back}");
+    }
+}

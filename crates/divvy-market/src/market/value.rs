@@ -79,10 +79,10 @@ impl Market {
         self.clock += 1;
         self.mark(node, resource);
         let Some(pool) = self.pool(node, resource) else { return };
-        // The base's price moves only while it has hard tickets; else every ticket of it is worth its amount.
-        let moves = node != BASE
-            || pool.issued_hard > 0
-            || pool.cache.as_ref().is_some_and(|c| c.price != Ratio::ONE);
+        // The base's price moves only while it has hard tickets; else every ticket of it is worth its amount. What it was when somebody last
+        // relied on it is not known of a market that was read back.
+        let moves =
+            node != BASE || pool.issued_hard > 0 || pool.cache.as_ref().is_none_or(|c| c.price != Ratio::ONE);
         let follow = moves
             && pool.rare.as_ref().is_some_and(|rare| !rare.watched.is_empty() || !rare.gives.is_empty());
         if follow {
