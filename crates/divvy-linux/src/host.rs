@@ -605,7 +605,6 @@ impl Host for LinuxHost {
         self.asked.extend(woken.signals);
         for number in woken.ready {
             if self.guardian.is(number) {
-                self.own_cpu.end();
                 self.guardian.replace(&self.table, &mut self.reactor).map_err(|e| broken(&e))?;
             }
             if Some(number) == self.listener.number {

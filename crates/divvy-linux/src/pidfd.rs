@@ -197,12 +197,14 @@ impl ProcessRef {
     /// # Errors
     /// As [`pending`](Self::pending).
     pub fn pending_of(&self, thread: Pid) -> Result<Option<Pending>> {
-        let Some(pending) = self.pending()?.filter(|pending| !pending.has_sigstop()) else {
-            return self.pending();
+        let pending = self.pending()?;
+        let there = match &pending {
+            Some(pending) if !pending.has_sigstop() => pending_of(self.pid, thread)?,
+            _ => None,
         };
         // The file was opened by number: what it says is about this process if that one lives now.
-        let there = pending_of(self.pid, thread)?.is_some_and(|there| there.thread.contains(Signal::STOP));
-        Ok(Some(if there && self.is_alive()? { pending.and_sigstop() } else { pending }))
+        let waits = there.is_some_and(|there| there.thread.contains(Signal::STOP)) && self.is_alive()?;
+        Ok(pending.map(|pending| if waits { pending.and_sigstop() } else { pending }))
     }
 
     /// Sends `signal` to every member of the process group that this process leads or led: works on after it has
@@ -248,11 +250,13 @@ pub(crate) fn open_raw(pid: Pid) -> rustix::io::Result<Option<OwnedFd>> {
     }
 }
 
+/// A descriptor of one thread.
+pub const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+
 /// Sends a signal for one thread to take (`PIDFD_THREAD`, Linux 6.9), if that runs, or waits to, on another CPU than ours. Says whether it was
 /// sent: whatever keeps us from it, the process can be sent one.
 pub fn signal_elsewhere((tid, start): (Pid, StartTime), signal: Signal) -> bool {
-    let flags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
-    let Ok(thread) = rustix::process::pidfd_open(tid, flags) else { return false };
+    let Ok(thread) = rustix::process::pidfd_open(tid, PIDFD_THREAD) else { return false };
     // Asked after it was opened: this is that thread's.
     let ours = rustix::thread::sched_getcpu() as u32;
     let elsewhere = running(tid).is_some_and(|there| there.start == start && there.cpu != ours);

@@ -2,8 +2,9 @@
 
 mod common;
 
+use common::skip::skip;
 use common::{Victim, nobody, wait_for};
-use divvy_linux::pidfd::signal_elsewhere;
+use divvy_linux::pidfd::{PIDFD_THREAD, signal_elsewhere};
 use divvy_linux::{CpuMask, Delivery, GroupDelivery, Pid, ProcessRef, Signal, StartTime, State, procfs};
 use std::process::{Command, Stdio};
 
@@ -85,11 +86,11 @@ fn a_stop_is_sent_to_a_thread_that_runs_elsewhere_and_stops_the_process() {
     let own = rustix::thread::gettid();
     let all = CpuMask::of_thread(own).expect("readable").expect("a thread");
     let cpus: Vec<u32> = all.iter().collect();
+    let name = "a_stop_is_sent_to_a_thread_that_runs_elsewhere_and_stops_the_process";
     let [ours, another, ..] = cpus[..] else {
-        eprintln!("SKIP: this machine has one CPU");
+        skip(name, "this machine has one CPU");
         return;
     };
-    let name = "a_stop_is_sent_to_a_thread_that_runs_elsewhere_and_stops_the_process";
     let mut child = Command::new(std::env::current_exe().expect("a program"));
     let child = child.args(["--exact", name, "--nocapture"]).env(SPINS, "").stdout(Stdio::null()).spawn();
     let mut child = child.expect("it starts");
@@ -113,8 +114,10 @@ fn a_stop_is_sent_to_a_thread_that_runs_elsewhere_and_stops_the_process() {
     assert!(!process.pending_of(tid).expect("readable").expect("alive").has_stop() && !stands());
     let sent = signal_elsewhere((tid, start), Signal::STOP);
     all.apply(own).expect("ours");
-    if !sent {
-        eprintln!("SKIP: this kernel sends no signal to a thread (before Linux 6.9)");
+    let can_be = rustix::process::pidfd_open(tid, PIDFD_THREAD).is_ok();
+    assert_eq!(sent, can_be);
+    if !can_be {
+        skip(name, "this kernel sends no signal to a thread (before Linux 6.9)");
     } else {
         wait_for("the stop of both", stands);
         assert!(!process.pending_of(tid).expect("readable").expect("alive").has_stop(), "it was taken");

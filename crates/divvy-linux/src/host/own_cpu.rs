@@ -83,7 +83,7 @@ impl OwnCpu {
         }
     }
 
-    /// A guardian that was made while we kept away does not.
+    /// A guardian that was made while we kept away does not keep away.
     pub(super) fn let_go(&mut self, guardian: Option<Pid>) {
         if let (Some((_, before, _)), Some(guardian)) = (self.kept, guardian)
             && self.guardian.replace(guardian) != Some(guardian)
@@ -132,7 +132,7 @@ mod tests {
         let before = cpus();
         let divided: Vec<u32> = before.iter().take(2).collect();
         let [first, second] = divided[..] else {
-            eprintln!("SKIP: this machine has one CPU");
+            crate::skip::skip("our_cpus_are_given_back", "this machine has one CPU");
             return;
         };
         let at = |ms: u64| Instant::ZERO + Nanos::from_millis(10_000 + ms);
@@ -153,6 +153,14 @@ mod tests {
         own.note_held(&[first], at(4_300));
         own.see_to(&divided, at(4_300));
         assert!(!cpus().contains(second));
+        // A guardian that is made now runs wherever we might.
+        let mut guardian = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let pid = Pid::from_child(&guardian);
+        let of_guardian = || CpuMask::of_thread(pid).unwrap();
+        let (made, ()) = (of_guardian(), own.let_go(Some(pid)));
+        let let_go = of_guardian();
+        guardian.kill().and_then(|()| guardian.wait()).expect("it ends");
+        assert_eq!((made, let_go), (Some(cpus()), Some(before)));
         drop(own);
         assert_eq!(cpus(), before);
     }

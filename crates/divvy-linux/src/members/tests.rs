@@ -556,3 +556,32 @@ fn who_becomes_somebody_else_is_let_go_at_the_next_hold_and_taken_back_at_a_revi
     members.resume(&mut stage.look(false)).unwrap();
     assert_eq!(stage.table.nr_held(), 0);
 }
+
+/// Where several CPUs are divided, of a process of several threads one takes the stop that runs on another CPU than ours, and it alone is
+/// sent one; else the kernel chooses.
+#[test]
+fn a_stop_goes_to_one_thread_that_takes_it_at_once() {
+    for (several, elsewhere, stopped) in [
+        (true, &[22][..], 22),
+        (true, &[21, 22], 21),
+        (true, &[], 10),
+        (true, &[77], 10),
+        (false, &[21, 22], 10),
+    ] {
+        let script = Script::default().with(10, State::Running, 0);
+        script.0.borrow_mut().elsewhere.extend(elsewhere);
+        let mut stage = Stage::new(script, 10);
+        let mut members = stage.attached(Children::Counted, &[10]).on_several_cpus(several);
+        let m = &mut members.active[0];
+        m.threads = 3;
+        for n in [10, 21, 22] {
+            let line = format!("{n} (x) R 1 7 7 0 -1 64 0 0 0 0 1 2 3 4 20 0 3 0 100 1 2");
+            m.busy.see(m.pid, &crate::procfs::Stat::parse(line.as_bytes()).expect("a line"));
+        }
+        members.suspend(&mut stage.look(true)).expect("scripted");
+        members.resume(&mut stage.look(false)).expect("scripted");
+        let sent = stage.script.sent();
+        assert_eq!(sent, [(stopped, Signal::STOP), (10, Signal::CONT)], "{several} {elsewhere:?}");
+        assert_eq!(members.active[0].stopped_by, None);
+    }
+}

@@ -67,6 +67,8 @@ pub(crate) struct Machine {
     pub(crate) processes: BTreeMap<i32, Process>,
     /// Signals that were sent: to whom, and which.
     pub(crate) sent: Vec<(i32, Signal)>,
+    /// Threads that run on another CPU than ours.
+    pub(crate) elsewhere: Vec<i32>,
     /// States that were read.
     pub(crate) stats: u64,
     /// What the counter of the tree shows; `None` once it cannot be read any more.
@@ -202,8 +204,13 @@ impl World for Script {
     fn cpu(&self, pid: Pid) -> Result<Option<Nanos>> {
         Ok(self.read(pid)?.map(|p| p.cpu))
     }
-    fn signal_elsewhere(&self, _: (Pid, StartTime), _: Signal) -> bool {
-        unreachable!("every process here has one thread")
+    fn signal_elsewhere(&self, (tid, _): (Pid, StartTime), signal: Signal) -> bool {
+        let mut machine = self.0.borrow_mut();
+        let there = machine.elsewhere.contains(&tid.as_raw_pid());
+        if there {
+            machine.sent.push((tid.as_raw_pid(), signal));
+        }
+        there
     }
     fn pending(&self, (pid, _): &Self::Process, _: Option<Pid>) -> Result<Option<Pending>> {
         Ok(self.get(*pid).map(|p| Pending {

@@ -21,6 +21,8 @@
 //!    are released beside them, so that they run when they wake.
 //! 2. A client is looked at when its allowance (or slice) could be used up, and after a tick at the latest, Q/2 to 4Q. A look
 //!    charges the CPU time used. Where that is less than its threads could have used, they are counted.
+//!    Where one may be through, those who were kept to some of the CPUs beside it are looked at as well
+//!    (`who_was_kept_apart_is_looked_at_with_whoever_is_through`).
 //! 3. Who has at most a grain left is held until the next cycle. So is, for now, whoever can wait longest, where the others cover
 //!    the CPUs without it.
 //! 4. A waiting client whose laxity (the time that is left on each CPU, minus its need) is gone is released in the place of
