@@ -159,12 +159,35 @@ fn on_off(on_ms: u64, off_ms: u64) -> Program {
 }
 
 /// What random programs met: whoever had CPUs of its own was looked at less often than others; had its threads counted by what
-/// they were when it had fewer CPUs; or was told of a count that was older than the last.
+/// they were when it had fewer CPUs; was told of a count that was older than the last; or was believed what was counted before its threads
+/// were kept to some of the CPUs.
 #[test]
 fn what_idled_a_cpu_for_longer_than_a_tick() {
     let (computes, ends) = (Program::compute, |ms| Program::finite(Nanos::from_millis(ms)));
     let load = |share, threads: &[Program]| Load { share, threads: threads.to_vec() };
-    let cases: [(u32, u64, Vec<Load>); 4] = [
+    let cases: [(u32, u64, Vec<Load>); 6] = [
+        (
+            3,
+            5983688839124633511,
+            vec![
+                load(3, &[on_off(20, 12), computes()]),
+                load(4, &[computes(), on_off(77, 137)]),
+                load(3, &[on_off(38, 150)]),
+                load(8, &[on_off(57, 167), computes()]),
+                load(9, &[computes()]),
+            ],
+        ),
+        (
+            4,
+            13097933962641857609,
+            vec![
+                load(6, &[computes(), computes()]),
+                load(3, &[computes(), on_off(53, 262)]),
+                load(8, &[computes(), computes()]),
+                load(5, &[computes(), on_off(64, 23)]),
+                load(8, &[computes()]),
+            ],
+        ),
         (
             3,
             11483893800517194836,

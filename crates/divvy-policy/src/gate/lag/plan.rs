@@ -330,10 +330,7 @@ impl Lag {
         c.served = c.was_served(used, elapsed).then(|| c.served.unwrap_or(now));
         // Who keeps to some of the CPUs uses all of these with fewer threads too.
         let tells = !c.is_confined();
-        // Of one that has used whatever it was given for long, be that some of the CPUs or all, that is believed for as long.
-        let steady = all && c.tick == tick_max;
-        let counted =
-            (tells || level || steady) && c.counted.is_some_and(|at| now.since(at) < COUNT_INTERVAL);
+        let counted = (tells || level) && c.counted.is_some_and(|at| now.since(at) < COUNT_INTERVAL);
         // A sleeper that used nothing sleeps on: its state need not be read.
         let sleeps_on = c.blocked && used.0 == 0;
         if all {
