@@ -69,7 +69,8 @@ pub(super) fn show(source: Box<dyn Source>, interval: Duration, look: Look) -> R
     let sender = messages.clone();
     spawn("divvy-source", Box::new(move || feed(source, interval, &order_box, &sender)))?;
     let sender = messages.clone();
-    spawn("divvy-keys", Box::new(move || read_keys(&sender)))?;
+    let (more, wanted) = channel();
+    spawn("divvy-keys", Box::new(move || read_keys(event::read, &sender, &wanted)))?;
     spawn(
         "divvy-signals",
         Box::new(move || {
@@ -80,13 +81,14 @@ pub(super) fn show(source: Box<dyn Source>, interval: Duration, look: Look) -> R
             }
         }),
     )?;
-    run(&mut screen, &inbox, &orders, look)
+    run(&mut screen, &inbox, &orders, &more, look)
 }
 
 fn run(
     screen: &mut Screen,
     inbox: &Receiver<Message>,
     orders: &Sender<Order>,
+    more: &Sender<()>,
     look: Look,
 ) -> Result<Code, Failure> {
     let mut app = App::new();
@@ -94,6 +96,7 @@ fn run(
     screen.0.draw(|frame| render::draw(frame, &app, look)).map_err(broken)?;
     while let Ok(first) = inbox.recv() {
         for message in std::iter::once(first).chain(inbox.try_iter()) {
+            let is_key = matches!(message, Message::Key(_));
             let request = match message {
                 Message::Key(key) => app.on_key(key),
                 Message::Resized => None,
@@ -119,6 +122,9 @@ fn run(
                 Some(Request::Change { client, change }) => {
                     drop(orders.send(Order::Change { client, change }));
                 }
+            }
+            if is_key {
+                let _ = more.send(()); // A thread of keys that has ended says so itself.
             }
         }
         screen.0.draw(|frame| render::draw(frame, &app, look)).map_err(broken)?;
@@ -174,17 +180,23 @@ fn feed(mut source: Box<dyn Source>, interval: Duration, orders: &Receiver<Order
     }
 }
 
-fn read_keys(sender: &Sender<Message>) {
+/// Tells the keys one by one: nothing is read from the terminal until what the last one asked for was done. What is typed after the
+/// key that ends or suspends us is for the shell.
+fn read_keys(
+    mut read: impl FnMut() -> std::io::Result<Event>,
+    sender: &Sender<Message>,
+    wanted: &Receiver<()>,
+) {
     loop {
-        let message = match event::read() {
+        let message = match read() {
             Ok(Event::Key(key)) => key_of(key).map(Message::Key),
             Ok(Event::Resize(..)) => Some(Message::Resized),
             Ok(_) => None,
             Err(_) => Some(Message::Closed),
         };
         let Some(message) = message else { continue };
-        let last = matches!(message, Message::Closed);
-        if sender.send(message).is_err() || last {
+        let (key, last) = (matches!(message, Message::Key(_)), matches!(message, Message::Closed));
+        if sender.send(message).is_err() || last || (key && wanted.recv().is_err()) {
             return;
         }
     }
@@ -229,6 +241,35 @@ mod tests {
         let mut released = KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE);
         released.kind = KeyEventKind::Release;
         assert_eq!(key_of(released), None);
+    }
+
+    #[test]
+    fn what_is_typed_after_the_last_key_stays_with_the_terminal() {
+        let (sender, messages) = channel();
+        let (more, wanted) = channel();
+        let (told, reads) = channel();
+        let mut typed = "ab".chars();
+        let reader = std::thread::spawn(move || {
+            let read = move || {
+                told.send(()).expect("the test");
+                let key = typed.next().map(|c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE));
+                key.map(Event::Key).ok_or_else(|| std::io::Error::other("the end"))
+            };
+            read_keys(read, &sender, &wanted);
+        });
+        let key = |message| match message {
+            Ok(Message::Key(Key::Char(c))) => c,
+            _ => panic!("a key"),
+        };
+        assert_eq!(key(messages.recv()), 'a');
+        // Nobody has said yet what becomes of it.
+        assert!(messages.recv_timeout(Duration::from_millis(50)).is_err());
+        assert_eq!(reads.try_iter().count(), 1);
+        more.send(()).expect("the reader");
+        assert_eq!(key(messages.recv()), 'b');
+        drop(more); // As where it ends us.
+        reader.join().expect("the reader");
+        assert_eq!(reads.iter().count(), 1);
     }
 
     /// This test runs itself once more, on a terminal of its own, and there panics with the screen open.
