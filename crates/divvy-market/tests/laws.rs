@@ -2,7 +2,7 @@
 
 mod random;
 
-use divvy_market::{Caller, CurrencyId, Made, Market, Op, Outcome, Resource, Revision, Weight};
+use divvy_market::{Caller, CurrencyId, Made, Market, Op, Outcome, Resource, Revision, TicketId, Weight};
 use proptest::prelude::*;
 use random::{Numbers, Size, World, below, check_values, values, written};
 use std::collections::BTreeMap;
@@ -106,7 +106,8 @@ proptest! {
     }
 
     /// Isolation: funding, changing and taking a currency's own tickets, and being idle or not within it, moves values
-    /// below it and nowhere else, as long as it stays active or inactive itself.
+    /// below it and nowhere else, as long as it stays active or inactive itself. What it passes on to its own funders, being idle, is not
+    /// its own: what an idle party got and gave by exchanges, which is its funders' meanwhile (section 3.2.2).
     #[test]
     fn nothing_inside_a_currency_moves_a_value_outside(seeds in seeds()) {
         let mut world = World::new(SMALL);
@@ -117,11 +118,16 @@ proptest! {
                 continue;
             };
             let (ours_before, before) = look(&mut world.market, currency, resource);
+            let passed_before = passed_on(&world.market, currency, resource);
             let mut reach = below(&world.market, &[currency], resource);
             let Ok(outcome) = world.apply(&caller, &op) else { continue };
             let (ours_after, after) = look(&mut world.market, currency, resource);
             reach.extend(below(&world.market, &[currency], resource));
             if ours_before != ours_after || !outcome.undone.is_empty() {
+                continue;
+            }
+            if passed_before != passed_on(&world.market, currency, resource) {
+                prop_assert!(!ours_after, "an active currency passes nothing on");
                 continue;
             }
             for (id, value) in before {
@@ -192,6 +198,12 @@ fn look(
 ) -> (bool, BTreeMap<CurrencyId, String>) {
     let active = market.currency(currency).is_some_and(|view| view.active.contains(resource));
     (active, values(market, resource))
+}
+
+/// What an idle `currency` passes on with each ticket that funds it.
+fn passed_on(market: &Market, currency: CurrencyId, resource: Resource) -> Vec<(TicketId, i128)> {
+    let funds = market.tickets().filter(|ticket| ticket.holder == currency && ticket.resource == resource);
+    funds.map(|ticket| (ticket.id, ticket.lodged)).collect()
 }
 
 /// Random walks must reach what they are for.

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::{Dispatcher, Outcome, Step, Task, run};
 use divvy_policy::dispatch::fixed::Fixed;
 use divvy_policy::dispatch::pbs::{
@@ -102,7 +104,16 @@ fn arb_task() -> impl Strategy<Value = Task> {
 }
 
 fn arb_tasks() -> impl Strategy<Value = Vec<Task>> {
-    prop::collection::vec(arb_task(), 1..7)
+    prop::collection::vec(arb_task(), 1..7).prop_map(|mut tasks| {
+        // No two at one nanosecond.
+        let mut taken = BTreeSet::new();
+        for task in &mut tasks {
+            while !taken.insert(task.create) {
+                task.create += 1;
+            }
+        }
+        tasks
+    })
 }
 
 /// Passes everything on under other ids, and slips events in that must be refused.
