@@ -7,19 +7,23 @@
 //!
 //! **Terms.** Q is the quantum, S the sum of the shares in their unit, m the number of CPUs, n that of clients.
 //!
-//! **Algorithm.** A client is released when it joins. Every `S * Q / m` of wall time each is looked at (asleep or not),
-//! and a cycle ends; after [`CYCLE_MAX`], or `n * Q / m` where that is longer, at the latest. Shares of a market have no unit in
-//! common, and a cycle of theirs would be of many seconds, in which nobody is seen to sleep.
+//! **Algorithm.** A client is released when it joins. Every `S * Q / m` of wall time each is measured, and a cycle ends; after
+//! [`CYCLE_MAX`], or `n * Q / m` where that is longer, at the latest. Shares of a market have no unit in common, and a cycle of theirs
+//! would be of many seconds, in which nobody is seen to sleep. Whether a client is asleep is looked at only where its account does not
+//! tell: it used less than its part of what all used, an eighth of that aside, was asleep when it was last looked at, or that is
+//! [`CYCLE_MAX`] ago. A program of many threads is cheap to measure and dear to look at.
 //!
 //! **Properties.** (tests) `everybody_is_released_once_and_never_held`, `a_cycle_ends_when_a_gates_would`,
-//! `sleepers_are_looked_for_whatever_the_shares`.
+//! `sleepers_are_looked_for_whatever_the_shares`, `whose_account_tells_is_not_looked_at`.
 //!
-//! **Weak spots.** It divides nothing. A cycle is of wall time: whatever strangers take is missing from all.
+//! **Weak spots.** It divides nothing. A cycle is of wall time: whatever strangers take is missing from all. Who used its part and fell
+//! asleep is thought to be awake for one cycle more.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 
+use super::roster::{Await, Awaited, Outbox};
 use super::{
-    AnyGate, GateEntry, GateParamError, QUANTUM_MAX, QUANTUM_MIN, Question, Scale, ShareUnit, check_quantum,
+    AnyGate, GateEntry, GateParamError, QUANTUM_MAX, QUANTUM_MIN, Scale, ShareUnit, check_quantum,
     steps_after,
 };
 use crate::{
@@ -64,22 +68,39 @@ pub struct KernelParams {
 #[derive(Clone, Debug)]
 struct Client {
     share: Share,
-    state: Question,
+    awaits: Await,
+    /// When its state was read last, and whether it was asleep then.
+    seen: Option<Instant>,
+    blocked: bool,
+    /// What it has used in this cycle.
+    used: Nanos,
+}
+
+/// The clients, by id.
+#[derive(Clone, Debug, Default)]
+struct Clients(BTreeMap<ClientId, Client>);
+
+impl Awaited for Clients {
+    fn awaits(&mut self, client: ClientId) -> Option<&mut Await> {
+        self.0.get_mut(&client).map(|c| &mut c.awaits)
+    }
 }
 
 /// The gate that holds nobody; see the module's text.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     params: KernelParams,
-    clients: BTreeMap<ClientId, Client>,
+    clients: Clients,
     unit: ShareUnit,
+    /// The sum of the shares.
+    shares: u128,
     next_id: u32,
     /// When this cycle began.
     begun: Option<Instant>,
-    /// Looks that this cycle's end waits for.
-    owed: Option<usize>,
+    /// All are asked: the cycle ends with their answers.
+    ending: bool,
     cycles: u64,
-    out: VecDeque<Gate>,
+    out: Outbox,
 }
 
 impl Kernel {
@@ -94,13 +115,14 @@ impl Kernel {
         }
         Ok(Self {
             params,
-            clients: BTreeMap::new(),
+            clients: Clients::default(),
             unit: ShareUnit::new(params.scale),
+            shares: 0,
             next_id: 0,
             begun: None,
-            owed: None,
+            ending: false,
             cycles: 0,
-            out: VecDeque::new(),
+            out: Outbox::default(),
         })
     }
 
@@ -109,23 +131,36 @@ impl Kernel {
         let of = |quanta: u128| {
             quanta.saturating_mul(u128::from(self.params.quantum.0)) / u128::from(self.params.cpus)
         };
-        let most = of(self.clients.len() as u128).max(u128::from(CYCLE_MAX.0));
+        let most = of(self.clients.0.len() as u128).max(u128::from(CYCLE_MAX.0));
         let cycle = u64::try_from(of(self.unit.total_quanta()).min(most)).unwrap_or(u64::MAX).max(1);
         steps_after(self.begun?, Nanos(cycle), 1)
     }
 
     fn get(&mut self, client: ClientId) -> Result<&mut Client, EventError> {
-        self.clients.get_mut(&client).ok_or(EventError::UnknownClient(client))
+        self.clients.0.get_mut(&client).ok_or(EventError::UnknownClient(client))
     }
 
-    /// Whether a decision is still about somebody; a question counts as asked from now on.
-    fn still_holds(&mut self, decision: Gate) -> bool {
-        let Some(client) = decision.client() else { return true };
-        let Some(c) = self.clients.get_mut(&client) else { return false };
-        if let Gate::Observe { .. } = decision {
-            c.state.tell();
+    /// Whether what `c` has used of this cycle says that it is awake.
+    fn tells(&self, now: Instant, c: &Client) -> bool {
+        let (Some(begun), Some(seen)) = (self.begun, c.seen) else { return false };
+        let elapsed = u128::from(now.since(begun).0);
+        // Its part of the time on all CPUs; of one CPU at the most, since it may be of one thread.
+        let share = u128::from(c.share.get()).saturating_mul(u128::from(self.params.cpus));
+        let part = elapsed.saturating_mul(share) / self.shares.max(1);
+        let part = part.min(elapsed);
+        !c.blocked && now.since(seen) < CYCLE_MAX && u128::from(c.used.0) * 8 >= part.max(1) * 7
+    }
+
+    /// A client was measured: its account tells, or its state is to be read.
+    fn judge(&mut self, now: Instant, client: ClientId) {
+        let tells = self.clients.0.get(&client).is_some_and(|c| self.tells(now, c));
+        let Some(c) = self.clients.0.get_mut(&client) else { return };
+        c.used = Nanos::ZERO;
+        if tells {
+            self.out.answered(&mut c.awaits);
+        } else {
+            self.out.observe(client, &mut c.awaits);
         }
-        true
     }
 }
 
@@ -140,17 +175,18 @@ impl Policy for Kernel {
                 }
                 self.next_id = client.0 + 1;
                 self.unit.add(share);
-                self.clients.insert(client, Client { share, state: Question::None });
-                self.out.push_back(Gate::Release { client, cpu: None });
+                self.shares += u128::from(share.get());
+                let (awaits, seen, blocked, used) = (Await::Nothing, None, false, Nanos::ZERO);
+                self.clients.0.insert(client, Client { share, awaits, seen, blocked, used });
+                self.out.push(Gate::Release { client, cpu: None });
                 self.begun.get_or_insert(now);
             }
             Event::Leave { client } => {
-                let c = self.clients.remove(&client).ok_or(EventError::UnknownClient(client))?;
+                let mut c = self.clients.0.remove(&client).ok_or(EventError::UnknownClient(client))?;
                 self.unit.remove(c.share);
-                if let (true, Some(owed)) = (c.state.open(), &mut self.owed) {
-                    *owed -= 1;
-                }
-                if self.clients.is_empty() {
+                self.shares -= u128::from(c.share.get());
+                self.out.answered(&mut c.awaits);
+                if self.clients.0.is_empty() {
                     self.begun = None;
                 }
             }
@@ -158,15 +194,24 @@ impl Policy for Kernel {
                 let old = core::mem::replace(&mut self.get(client)?.share, share);
                 self.unit.remove(old);
                 self.unit.add(share);
+                self.shares = self.shares - u128::from(old.get()) + u128::from(share.get());
             }
             Event::Block { client } | Event::Wake { client } => {
-                let c = self.get(client)?;
-                if let (true, Some(owed)) = (c.state.answer(), &mut self.owed) {
-                    *owed -= 1;
+                self.get(client)?;
+                if let Some(c) = self.clients.0.get_mut(&client) {
+                    c.blocked = matches!(event, Event::Block { .. });
+                    if c.awaits == Await::State {
+                        c.seen = Some(now);
+                        self.out.answered(&mut c.awaits);
+                    }
                 }
             }
-            Event::Charge { client, .. } => {
-                self.get(client)?;
+            Event::Charge { client, used } => {
+                let c = self.get(client)?;
+                c.used += used;
+                if c.awaits == Await::Charge {
+                    self.judge(now, client);
+                }
             }
             Event::Width { client, cpus } => {
                 self.get(client)?;
@@ -181,27 +226,22 @@ impl Policy for Kernel {
 
     fn poll_decision(&mut self, now: Instant) -> Option<Gate> {
         loop {
-            while let Some(decision) = self.out.pop_front() {
-                if self.still_holds(decision) {
-                    return Some(decision);
-                }
+            if let Some(decision) = self.out.next(&mut self.clients) {
+                return Some(decision);
             }
-            match (self.owed, self.end()) {
-                (Some(0), _) => {
-                    self.owed = None;
-                    self.cycles += 1;
-                    // A cycle begins when the last one has ended, however late that was.
-                    self.begun = (!self.clients.is_empty()).then_some(now);
-                    self.out.push_back(Gate::CycleEnd { cycles: self.cycles });
+            if self.ending && !self.out.is_owed() {
+                self.ending = false;
+                self.cycles += 1;
+                // A cycle begins when the last one has ended, however late that was.
+                self.begun = (!self.clients.0.is_empty()).then_some(now);
+                self.out.push(Gate::CycleEnd { cycles: self.cycles });
+            } else if !self.ending && self.end().is_some_and(|end| now >= end) {
+                self.ending = true;
+                for (&client, c) in &mut self.clients.0 {
+                    self.out.measure(client, &mut c.awaits);
                 }
-                (None, Some(end)) if now >= end => {
-                    for (&client, c) in &mut self.clients {
-                        c.state = Question::Decided;
-                        self.out.push_back(Gate::Observe { client });
-                    }
-                    self.owed = Some(self.clients.len());
-                }
-                _ => return None,
+            } else {
+                return None;
             }
         }
     }
@@ -233,8 +273,12 @@ mod tests {
         let mut found = Vec::new();
         while let Some(decision) = gate.poll_decision(now) {
             found.push(decision);
-            if let Gate::Observe { client } = decision {
-                gate.on_event(now, Event::Block { client }).unwrap();
+            match decision {
+                Gate::Measure { client } => {
+                    gate.on_event(now, Event::Charge { client, used: Nanos::ZERO }).unwrap();
+                }
+                Gate::Observe { client } => gate.on_event(now, Event::Block { client }).unwrap(),
+                _ => {}
             }
         }
         found
@@ -270,17 +314,20 @@ mod tests {
         let at = |ms| Instant::ZERO + Nanos::from_millis(ms);
         assert_eq!(gate.poll_timeout(), Some(at(30)));
         assert_eq!(all(&mut gate, at(29)), []);
+        let measure = |client| Gate::Measure { client: ClientId(client) };
         let observe = |client| Gate::Observe { client: ClientId(client) };
-        assert_eq!(
-            all(&mut gate, at(31)),
-            [observe(0), observe(1), observe(2), Gate::CycleEnd { cycles: 1 }]
-        );
+        let asked = [measure(0), measure(1), measure(2), observe(0), observe(1), observe(2)];
+        let decided = all(&mut gate, at(31));
+        assert_eq!((&decided[..6], decided[6]), (&asked[..], Gate::CycleEnd { cycles: 1 }));
         assert_eq!(gate.poll_timeout(), Some(at(61)), "a late cycle is not made up for");
         // One that leaves while it is asked for answers by that.
-        assert_eq!(gate.poll_decision(at(61)), Some(observe(0)));
-        gate.on_event(at(61), Event::Wake { client: ClientId(0) }).unwrap();
+        let used = |client, ms| Event::Charge { client: ClientId(client), used: Nanos::from_millis(ms) };
+        assert_eq!(gate.poll_decision(at(61)), Some(measure(0)));
+        gate.on_event(at(61), used(0, 10)).unwrap();
         gate.on_event(at(61), Event::Leave { client: ClientId(1) }).unwrap();
-        assert_eq!(gate.poll_decision(at(61)), Some(observe(2)));
+        assert_eq!(gate.poll_decision(at(61)), Some(measure(2)));
+        assert_eq!(gate.poll_decision(at(61)), Some(observe(0)), "it was asleep when it was looked at");
+        gate.on_event(at(61), Event::Wake { client: ClientId(0) }).unwrap();
         assert_eq!(gate.poll_decision(at(61)), None);
         gate.on_event(at(62), Event::Leave { client: ClientId(2) }).unwrap();
         assert_eq!(gate.poll_decision(at(62)), Some(Gate::CycleEnd { cycles: 2 }));
@@ -288,5 +335,40 @@ mod tests {
         assert_eq!((gate.poll_decision(at(999)), gate.poll_timeout()), (None, None));
         let event = Event::Charge { client: ClientId(0), used: Nanos(1) };
         assert_eq!(gate.on_event(at(999), event), Err(EventError::UnknownClient(ClientId(0))));
+    }
+
+    #[test]
+    fn whose_account_tells_is_not_looked_at() {
+        let (mut gate, _) = gate(&[1, 2, 3]);
+        // Who uses how much of each cycle of 30 ms on two CPUs, ms, where 10, 20 and 30 are their parts.
+        let mut cycle = |cycle: u64, used: [u64; 3], asleep: bool| {
+            let now = Instant::ZERO + Nanos::from_millis(30 * cycle);
+            let mut looked_at = Vec::new();
+            while let Some(decision) = gate.poll_decision(now) {
+                match decision {
+                    Gate::Measure { client } => {
+                        let used = Nanos::from_millis(used[client.index()]);
+                        gate.on_event(now, Event::Charge { client, used }).unwrap();
+                    }
+                    Gate::Observe { client } => {
+                        looked_at.push(client.0);
+                        let event = if asleep { Event::Block { client } } else { Event::Wake { client } };
+                        gate.on_event(now, event).unwrap();
+                    }
+                    _ => {}
+                }
+            }
+            looked_at
+        };
+        assert_eq!(cycle(1, [10, 20, 30], false), [0, 1, 2], "nobody was looked at yet");
+        assert_eq!(cycle(2, [10, 20, 30], false), []);
+        assert_eq!(cycle(3, [9, 18, 27], false), [], "an eighth less is as much");
+        assert_eq!(cycle(4, [8, 20, 30], true), [0], "it may have slept");
+        assert_eq!(cycle(5, [10, 20, 30], false), [0], "it was asleep");
+        assert_eq!(cycle(6, [10, 20, 30], false), []);
+        // After 500 ms their states, and how many CPUs they can use, are read again.
+        let again: Vec<_> = (7..=24).map(|i| cycle(i, [10, 20, 30], false)).collect();
+        let looks: Vec<usize> = [0, 1, 2].map(|i| again.iter().filter(|at| at.contains(&i)).count()).to_vec();
+        assert_eq!(looks, [1, 1, 1], "{again:?}");
     }
 }
