@@ -339,6 +339,7 @@ impl LinuxHost {
     pub fn spawn(&mut self, command: Command) -> Result<ClientId> {
         let client = self.clients.next_id();
         self.own_cpu.end();
+        self.beat(); // Thousands are made in a row, and those before are held.
         let mut command = command;
         command.env.push((MARK.into(), mark(rustix::process::getpid(), client).into()));
         let leaf = self.tree.as_mut().map(|tree| tree.leaf_of(client.index(), None)).transpose()?;
