@@ -6,6 +6,7 @@ mod condition;
 mod counted;
 mod cpus;
 mod descent;
+mod dozes;
 mod guardian_link;
 mod held_check;
 mod hold;
@@ -94,6 +95,7 @@ pub(crate) struct Client {
     kin: Kin,
     naps: Naps,
     rest: Rest,
+    doze: dozes::Doze,
     /// Since when it is held.
     stood_since: Instant,
     /// Its cgroup counts what it uses, if that holds it.
@@ -125,6 +127,7 @@ impl Client {
             kin: Kin::default(),
             naps: Naps::default(),
             rest: Rest::default(),
+            doze: dozes::Doze::default(),
             stood_since: Instant::ZERO,
             counted: false,
             leaf_check: LeafCheck::default(),
@@ -191,6 +194,7 @@ pub struct LinuxHost {
     counted: bool,
     pub(crate) descent: Descent,
     listener: Listener,
+    books: Option<dozes::Books>,
     rests: Rests,
 }
 
@@ -276,6 +280,7 @@ impl LinuxHost {
             wakened: Vec::new(),
             asked: Vec::new(),
             inherit,
+            books: dozes::Books::of(&asked),
             cpus,
             last_pid: LastPid::open().ok(),
             held_check: HeldCheck::default(),
@@ -743,9 +748,10 @@ impl Host for LinuxHost {
         if c.is_held() {
             return Ok(Observed::Runnable);
         }
-        let asleep = scan.running == 0 && !c.condition.is_stopped();
-        let awake = self.saw(i, !asleep, now);
-        Ok(if scan.running > 0 || asleep && awake { Observed::Runnable } else { Observed::Blocked })
+        let stopped = c.condition.is_stopped();
+        let runs = self.runs(i, scan.running);
+        let (asleep, awake) = (!(runs || stopped), self.saw(i, runs || stopped, now));
+        Ok(if runs || asleep && awake { Observed::Runnable } else { Observed::Blocked })
     }
 
     fn limit(&mut self, client: ClientId, limit: Option<CpuLimit>) -> std::result::Result<bool, HostError> {

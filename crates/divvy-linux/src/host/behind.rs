@@ -249,6 +249,7 @@ impl LinuxHost {
 
     /// The kernel bounds what client `i` has of the CPU, or does so no more.
     pub(super) fn note_limit(&mut self, i: usize, limited: bool) {
+        self.clients[i].doze.limited = limited;
         if self.clients[i].can_give_way() {
             self.clients[i].rest.limited = limited;
             if limited {
@@ -352,6 +353,7 @@ impl LinuxHost {
         let (stopped, stood) = (c.stops(), c.condition.stands());
         let Some(leaf) = &c.leaf else { return Ok(()) };
         leaf.put_behind(true)?;
+        c.doze.begin();
         self.tally.signals += 1;
         if stood && !stopped {
             leaf.thaw()?;

@@ -211,6 +211,7 @@ impl LinuxHost {
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
         if c.is_held() {
             c.lanes.begin(look.now, c.members.last_total());
+            c.doze.begin();
         }
         if self.cpus.len() > 1 && c.is_held() && cpu.is_none() && c.lanes.cpus.is_empty() {
             self.wakened.push(ClientId(i as u32));

@@ -194,8 +194,8 @@ impl LinuxHost {
         if self.clients.get(i).is_none_or(|c| c.is_held() || c.is_gone()) {
             return;
         }
-        // Others of it may run, and it may have woken since.
-        let awake = runs || !self.sleeps(i, now).unwrap_or(false);
+        // Others of it may run, and it may have woken since; who mostly sleeps wakes all the time.
+        let awake = (runs || !self.sleeps(i, now).unwrap_or(false)) && !self.clients[i].doze.is_on(now);
         let naps = &mut self.clients[i].naps;
         naps.doubted = None;
         if !awake {
