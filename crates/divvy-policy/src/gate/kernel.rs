@@ -10,14 +10,15 @@
 //! **Algorithm.** A client is released when it joins. Every `S * Q / m` of wall time each is measured, and a cycle ends; after
 //! [`CYCLE_MAX`], or `n * Q / m` where that is longer, at the latest. Shares of a market have no unit in common, and a cycle of theirs
 //! would be of many seconds, in which nobody is seen to sleep. Whether a client is asleep is looked at only where its account does not
-//! tell: it used less than its part of what all used, an eighth of that aside, was asleep when it was last looked at, or that is
+//! tell: it used less than its part of the time that passed, an eighth of that aside, was asleep when it was last looked at, or that is
 //! [`CYCLE_MAX`] ago. A program of many threads is cheap to measure and dear to look at.
 //!
 //! **Properties.** (tests) `everybody_is_released_once_and_never_held`, `a_cycle_ends_when_a_gates_would`,
 //! `sleepers_are_looked_for_whatever_the_shares`, `whose_account_tells_is_not_looked_at`.
 //!
 //! **Weak spots.** It divides nothing. A cycle is of wall time: whatever strangers take is missing from all. Who used its part and fell
-//! asleep is thought to be awake for one cycle more.
+//! asleep is thought to be awake for one cycle more; whose threads have become fewer, to be able to use as many CPUs as before for up to
+//! [`CYCLE_MAX`].
 
 use alloc::collections::BTreeMap;
 
