@@ -198,13 +198,11 @@ impl Policy for Kernel {
                 self.shares = self.shares - u128::from(old.get()) + u128::from(share.get());
             }
             Event::Block { client } | Event::Wake { client } => {
-                self.get(client)?;
-                if let Some(c) = self.clients.0.get_mut(&client) {
-                    c.blocked = matches!(event, Event::Block { .. });
-                    if c.awaits == Await::State {
-                        c.seen = Some(now);
-                        self.out.answered(&mut c.awaits);
-                    }
+                let c = self.clients.0.get_mut(&client).ok_or(EventError::UnknownClient(client))?;
+                c.blocked = matches!(event, Event::Block { .. });
+                if c.awaits == Await::State {
+                    c.seen = Some(now);
+                    self.out.answered(&mut c.awaits);
                 }
             }
             Event::Charge { client, used } => {
