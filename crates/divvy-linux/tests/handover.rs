@@ -4,25 +4,12 @@
 
 mod common;
 
-use common::wait_for;
+use common::{Ended, wait_for};
 use divvy_engine::Host as _;
-use divvy_linux::{Command, CpuMask, HostParams, LinuxHost, Pid, Signal, clock, procfs};
+use divvy_linux::{Command, CpuMask, HostParams, LinuxHost, Pid, clock, procfs};
 use divvy_policy::{ClientId, CpuId};
 
 const ROUNDS: usize = 50;
-
-/// Ends what the test started, whatever becomes of it. (A host's own reaping needs SIGCHLD, which the test harness's
-/// first thread does not leave to it.)
-struct Ended(Vec<Pid>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        for pid in &self.0 {
-            let _ = rustix::process::kill_process(*pid, Signal::KILL);
-            let _ = rustix::process::waitpid(Some(*pid), rustix::process::WaitOptions::empty());
-        }
-    }
-}
 
 fn is_suspended(pid: Pid) -> bool {
     procfs::stat(pid).expect("readable").expect("our child").state.is_suspended()

@@ -2,28 +2,16 @@
 //! signals and children.
 #![allow(clippy::disallowed_methods, reason = "this test lives in real time")]
 
+mod common;
+
 use std::time::{Duration, Instant};
 
+use common::{Ended, is_suspended};
 use divvy_linux::guard::HUNG_AFTER;
-use divvy_linux::{Command, HostParams, LinuxHost, Pid, Signal, procfs};
+use divvy_linux::{Command, HostParams, LinuxHost};
 
 /// How long what must come may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Ends what the test started, whatever becomes of it.
-struct Ended(Vec<Pid>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        for pid in &self.0 {
-            let _ = rustix::process::kill_process(*pid, Signal::KILL);
-        }
-    }
-}
-
-fn is_suspended(pid: Pid) -> bool {
-    procfs::stat(pid).expect("readable").is_some_and(|stat| stat.state.is_suspended())
-}
 
 #[test]
 fn who_starts_clients_for_long_is_not_taken_to_hang() {

@@ -11,15 +11,11 @@
 //! They say nothing where clients may run on other CPUs as well, or are throttled: nobody is judged by them where the one CPU is what a
 //! quota leaves of several, of whom is attached, and of whom the kernel keeps within a limit.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
-
 use divvy_policy::{Instant, Nanos};
 
 use super::LinuxHost;
-use crate::members::TICK_NS;
 use crate::quota::quota_of;
-use crate::{CpuMask, clock};
+use crate::{CpuMask, CpuTimes, clock};
 
 /// The books are not read again sooner than after this, and after so many times as long as reading them took,
 const APART: Nanos = Nanos::from_millis(4);
@@ -29,12 +25,11 @@ const SPAN: [Nanos; 2] = [Nanos::from_millis(60), Nanos::from_millis(240)];
 /// What they told holds for so long.
 const HOLDS: Nanos = Nanos::from_millis(500);
 
-/// The books of one CPU: how long it idled.
+/// The books of one CPU.
 #[derive(Debug)]
 pub(super) struct Books {
-    file: File,
-    line: Vec<u8>,
-    buffer: Vec<u8>,
+    cpu: u32,
+    /// What it took to read them.
     cost: Nanos,
 }
 
@@ -46,40 +41,17 @@ impl Books {
         if quota_of(rustix::process::getpid()).is_some() {
             return None;
         }
-        let file = File::open("/proc/stat").ok()?;
-        let line = format!("cpu{cpu} ").into_bytes();
-        let mut books = Self { file, line, buffer: vec![0; 4096], cost: Nanos::ZERO };
-        books.read().map(|_| books)
+        let mut books = Self { cpu, cost: Nanos::ZERO };
+        books.idle().map(|_| books)
     }
 
     /// For how long the CPU has idled.
-    fn read(&mut self) -> Option<Nanos> {
+    fn idle(&mut self) -> Option<Nanos> {
         let begun = clock::now();
-        let mut length = 0;
-        let idled = loop {
-            if self.buffer.len() == length {
-                self.buffer.resize(2 * length, 0);
-            }
-            let n = self.file.read_at(&mut self.buffer[length..], length as u64).ok()?;
-            length += n;
-            match idle_of(&self.buffer[..length], &self.line) {
-                Some(idled) => break idled,
-                None if n == 0 => return None,
-                None => {}
-            }
-        };
+        let times = CpuTimes::read(&[self.cpu]).ok()?;
         self.cost = clock::now().since(begun);
-        Some(idled)
+        Some(times.idle)
     }
-}
-
-/// What the line that begins with `line` says of idle time, with and without a disk that is waited for, if it is whole.
-fn idle_of(text: &[u8], line: &[u8]) -> Option<Nanos> {
-    let mut lines = text.split_inclusive(|&b| b == b'\n').filter(|whole| whole.ends_with(b"\n"));
-    let numbers = std::str::from_utf8(lines.find_map(|whole| whole.strip_prefix(line))?).ok()?;
-    let mut ticks = numbers.split_ascii_whitespace().skip(3).map(str::parse::<u64>);
-    let (idle, waiting) = (ticks.next()?.ok()?, ticks.next()?.ok()?);
-    Some(Nanos((idle + waiting) * TICK_NS))
 }
 
 /// What the books tell of a client.
@@ -144,7 +116,7 @@ impl LinuxHost {
             return !c.doze.is_on(now);
         }
         self.tally.reads += 1;
-        let Some(idled) = books.read() else {
+        let Some(idled) = books.idle() else {
             self.books = None;
             return true;
         };
@@ -195,15 +167,6 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_is_in_the_line_of_the_cpu() {
-        let text = b"cpu  9 9 9 9 9 9\ncpu1 1 2 3 40 5 6\ncpu11 1 2 3 70 0 6\ncpu2 1 2 3 4 5";
-        let idle = |line: &[u8]| idle_of(text, line);
-        assert_eq!(idle(b"cpu1 "), Some(Nanos(45 * TICK_NS)));
-        assert_eq!(idle(b"cpu11 "), Some(Nanos(70 * TICK_NS)));
-        assert_eq!((idle(b"cpu2 "), idle(b"cpu3 ")), (None, None), "not whole, not there");
-    }
-
-    #[test]
     fn a_verdict_holds_for_a_while() {
         let mut doze = Doze::default();
         looked_at(&mut doze, 0..20, 8);
@@ -221,18 +184,12 @@ mod tests {
         let mask = CpuMask::of_thread(rustix::process::getpid()).expect("ours").expect("we live");
         let cpu = mask.iter().next().expect("a CPU");
         assert!(Books::of(&[cpu, cpu + 1].into_iter().collect()).is_none());
-        let ticks = || -> Option<u64> {
-            let text = std::fs::read_to_string("/proc/stat").expect("/proc/stat");
-            let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} ")))?;
-            let numbers: Vec<u64> = line.split(' ').map(|n| n.parse().expect("a number")).collect();
-            Some(numbers[3] + numbers[4])
-        };
         let one = std::iter::once(cpu).collect();
-        let (Some(before), None) = (ticks(), quota_of(rustix::process::getpid())) else {
+        let idle = || CpuTimes::read(&[cpu]).map(|times| times.idle);
+        let (Ok(before), None) = (idle(), quota_of(rustix::process::getpid())) else {
             return assert!(Books::of(&one).is_none(), "no line of this CPU, or it is not all ours");
         };
-        let idled = Books::of(&one).expect("its books").read().expect("idle time");
-        let after = ticks().expect("as before");
-        assert!((before * TICK_NS..=after * TICK_NS).contains(&idled.0), "{before} {idled:?} {after}");
+        let idled = Books::of(&one).expect("its books").idle().expect("idle time");
+        assert!((before..=idle().expect("as before")).contains(&idled), "{before:?} {idled:?}");
     }
 }

@@ -49,7 +49,7 @@ use total::Counted;
 use wrappers::Wrappers;
 
 /// Nanoseconds in one of `/proc`'s clock ticks (`USER_HZ` is 100 on every Linux).
-pub(crate) const TICK_NS: u64 = 10_000_000;
+const TICK_NS: u64 = 10_000_000;
 /// How many vanished members are remembered.
 const LOST_MAX: usize = 16;
 /// A member that sleeps and has not used any CPU for this long is left alone.

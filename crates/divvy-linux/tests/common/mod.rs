@@ -12,6 +12,24 @@ use divvy_policy::Nanos;
 /// How long a test waits for what must come; a slow machine only makes the test slower.
 pub const PATIENCE: Nanos = Nanos::from_secs(20);
 
+/// Ends what a host of this test has started, whatever becomes of it. (A host's own reaping needs SIGCHLD, which the test harness's
+/// first thread does not leave to it.)
+pub struct Ended(pub Vec<Pid>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            let _ = rustix::process::kill_process(*pid, Signal::KILL);
+            let _ = rustix::process::waitpid(Some(*pid), rustix::process::WaitOptions::empty());
+        }
+    }
+}
+
+/// Whether `pid` is suspended; one that has gone is not.
+pub fn is_suspended(pid: Pid) -> bool {
+    procfs::stat(pid).expect("readable").is_some_and(|stat| stat.state.is_suspended())
+}
+
 /// A process of this test. Dropping it resumes, kills and reaps it, and its whole group if it leads one.
 pub struct Victim {
     child: Child,
