@@ -69,6 +69,8 @@ pub struct Engine<P, H> {
     unserved: bool,
     /// Whether the policy was told that those that are held have what the others leave.
     leaves: bool,
+    /// Whether the host wakes in time, as the policy was told.
+    punctual: bool,
     lost: Vec<Lost>,
     recorder: Option<Box<dyn Recorder>>,
 }
@@ -91,6 +93,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             wakeups: 0,
             unserved: false,
             leaves: false,
+            punctual: false,
             lost: Vec::new(),
             recorder: None,
         }
@@ -349,6 +352,12 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             self.policy.set_leftovers(leaves);
             let now = self.host.now();
             self.record(|| TraceLine::leftovers(now, leaves));
+        }
+        let punctual = self.host.is_punctual();
+        if punctual != std::mem::replace(&mut self.punctual, punctual) {
+            self.policy.set_punctual(punctual);
+            let now = self.host.now();
+            self.record(|| TraceLine::punctual(now, punctual));
         }
         loop {
             let now = self.host.now();

@@ -66,6 +66,11 @@ pub trait Host {
         false
     }
 
+    /// Whether [`wait`](Self::wait) ends when it was asked to, whoever runs, at the moment.
+    fn is_punctual(&self) -> bool {
+        false
+    }
+
     /// CPU time that `client` has used since it began, all its threads and processes, those gone included.
     ///
     /// # Errors

@@ -41,7 +41,7 @@ pub struct TraceLine {
 #[serde(rename_all = "lowercase", tag = "e")]
 #[expect(
     missing_docs,
-    reason = "each is the event or decision of its name; `Audit` and `AtLimit` are neither"
+    reason = "each is the event or decision of its name, but for what is told of accounts, and of how decisions are carried out"
 )]
 pub enum Trace {
     Join { c: u32, share: u64 },
@@ -52,6 +52,7 @@ pub enum Trace {
     Charge { c: u32, ns: u64 },
     Width { c: u32, cpus: u32 },
     Leftovers { used: bool },
+    Punctual { on: bool },
     Limit { c: u32, ppm: u64 },
     Free { cpu: u32 },
     Release { c: u32, cpu: Option<u32> },
@@ -125,6 +126,12 @@ impl TraceLine {
     #[must_use]
     pub fn leftovers(now: Instant, used: bool) -> Self {
         Self { t: now.0, what: Trace::Leftovers { used } }
+    }
+
+    /// The line for whether decisions are carried out when they are due, whoever runs.
+    #[must_use]
+    pub fn punctual(now: Instant, on: bool) -> Self {
+        Self { t: now.0, what: Trace::Punctual { on } }
     }
 
     /// The limit of this line, if it is one.
@@ -281,6 +288,10 @@ pub fn replay(text: impl Iterator<Item = String>) -> Result<u64, Divergence> {
         }
         if let Trace::Leftovers { used } = recorded.what {
             policy.set_leftovers(used);
+            continue;
+        }
+        if let Trace::Punctual { on } = recorded.what {
+            policy.set_punctual(on);
             continue;
         }
         match recorded.as_event().map_err(|e| bad(e.to_string()))? {

@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use divvy_engine::policies::GateSpec;
 use divvy_engine::{
-    ClientState, Engine, EngineError, Host, HostError, News, Observed, SelfCost, Session, take_width,
+    ClientState, Divergence, Engine, EngineError, Host, HostError, News, Observed, Recorder, SelfCost,
+    Session, TRACE_VERSION, TraceHeader, TraceLine, replay, take_width,
 };
 use divvy_policy::{ClientId, CpuId, CpuLimit, Event, EventError, Gate, Instant, Nanos, Policy, Share};
 
@@ -32,6 +33,7 @@ struct Script {
     calls: Vec<Call>,
     stood: Vec<u32>,
     broken: bool,
+    punctual: bool,
 }
 
 impl Script {
@@ -81,6 +83,10 @@ impl Host for Script {
         self.calls.push(Call::Observe(client.0));
         let blocked = self.blocked.contains(&client.0);
         self.answer(client, "observe").map(|()| if blocked { Observed::Blocked } else { Observed::Runnable })
+    }
+
+    fn is_punctual(&self) -> bool {
+        self.punctual
     }
 
     fn is_stopped(&self, client: ClientId) -> bool {
@@ -338,6 +344,51 @@ fn wake_ups_that_come_late_are_charged_for_what_they_cost() {
     engine.turn(None).unwrap();
     assert_eq!(engine.host().now - from, 3_000_000);
     assert!(engine.is_released(B));
+}
+
+/// Keeps the lines of a trace.
+struct Lines(Rc<RefCell<Vec<String>>>);
+
+impl Recorder for Lines {
+    fn record(&mut self, line: &TraceLine) {
+        self.0.borrow_mut().push(serde_json::to_string(line).unwrap());
+    }
+}
+
+/// Whether the host wakes in time the policy is told when that changes, and a trace: with 80 us left it is looked at once more, or is through.
+#[test]
+fn a_policy_hears_whether_its_host_is_punctual() {
+    let spec = GateSpec::default();
+    let header =
+        TraceHeader { divvy_trace: TRACE_VERSION, gate: spec.clone(), clients: vec!["a".into(), "b".into()] };
+    let lines = Rc::new(RefCell::new(vec![serde_json::to_string(&header).unwrap()]));
+    let mut engine = Engine::new(spec.make().unwrap(), Script::default(), 1);
+    engine.record_to(Box::new(Lines(Rc::clone(&lines))));
+    for _ in 0..2 {
+        engine.join(Share::ONE).unwrap();
+    }
+    engine.host_mut().punctual = true;
+    engine.turn(Some(Instant(0))).unwrap();
+    for ns in [5_000_000, 9_920_000] {
+        engine.host_mut().used.insert(0, ns);
+        engine.turn(None).unwrap();
+    }
+    assert!(engine.is_released(A) && !engine.is_released(B), "80 us are left");
+    engine.host_mut().used.insert(0, 10_000_000);
+    engine.turn(None).unwrap();
+    assert!(!engine.is_released(A) && engine.is_released(B));
+    engine.host_mut().punctual = false;
+    for ns in [5_000_000, 9_920_000] {
+        engine.host_mut().used.insert(1, ns);
+        engine.turn(None).unwrap();
+    }
+    assert!(engine.is_released(A) && !engine.is_released(B), "80 us are not waited for");
+    let lines = lines.take();
+    let told = lines.iter().filter(|line| line.contains("punctual")).map(|line| line.contains("true"));
+    assert_eq!(told.collect::<Vec<_>>(), [true, false]);
+    assert!(replay(lines.iter().cloned()).unwrap() > 0);
+    let untold = lines.iter().filter(|line| !line.contains("punctual")).cloned();
+    assert!(matches!(replay(untold), Err(Divergence::Decision { .. })), "other decisions without");
 }
 
 #[test]

@@ -34,6 +34,10 @@ pub trait Policy {
     /// again. A policy may make use of it: nothing is lost where it notices later that somebody sleeps.
     fn set_leftovers(&mut self, _used: bool) {}
 
+    /// From now on whoever carries out decisions wakes when it asked for, whoever runs (`punctual`), or not always again. A policy may make
+    /// use of it: a last short look at whoever is nearly through ends its turn exactly.
+    fn set_punctual(&mut self, _punctual: bool) {}
+
     /// What `client` was due of the cycles that have ended and has not had, less what it has had of the present one, ns:
     /// negative where it has had more, which it pays back. `None` for nobody's client, and where no such account is kept.
     fn balance(&self, client: ClientId) -> Option<i128> {

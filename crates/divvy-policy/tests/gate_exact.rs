@@ -51,6 +51,35 @@ fn one_cycle_by_hand() {
     assert_eq!(w.cycles(), 1);
 }
 
+/// Who wakes when it asked for ends turns within 20 us: it is asked to look once more shortly before the end, of whoever had all of the time.
+#[test]
+fn turns_end_exactly_where_wake_ups_are_punctual() {
+    const US: u64 = 1_000;
+    for (punctual, short, alone, over) in [
+        (true, 80, true, false),
+        (true, 15, true, true),
+        // It had 5 ms of 8: somebody else is there, and what is missing can wait.
+        (true, 80, false, true),
+        (false, 80, true, true),
+        (false, 15, true, true),
+    ] {
+        let mut w = world(exact(), &[1, 1]);
+        w.policy.set_punctual(punctual);
+        w.poll();
+        w.give(0, 5 * MS);
+        w.poll_at(5 * MS);
+        w.give(0, 5 * MS - short * US);
+        w.poll_at(10 * MS + if alone { 0 } else { 3 * MS });
+        assert_eq!(w.released(), [u32::from(over)], "{punctual}, {short} us are left, {alone}");
+        if !over {
+            assert_eq!(w.policy.poll_timeout(), Some(Instant(10 * MS + short * US)));
+            w.give(0, short * US + 10 * US);
+            w.poll_at(10 * MS + short * US + 10 * US);
+            assert_eq!(w.released(), [1]);
+        }
+    }
+}
+
 #[test]
 fn several_cpus_are_refused() {
     let error = Exact::new(ExactParams { cpus: 2, ..ExactParams::default() }).unwrap_err();
@@ -273,6 +302,106 @@ proptest! {
             let due = 20_000 * MS * share / sum;
             prop_assert!(used.abs_diff(due) <= sum * 10 * MS, "{} of {}", used, due);
         }
+    }
+}
+
+/// Of a look of 80 us that a client spent half beside somebody else nothing tells that it runs all the time: its turn ends.
+#[test]
+fn a_short_look_that_brought_little_is_the_last() {
+    for (got, over) in [(10_000, true), (50_000, false)] {
+        let mut w = world(exact(), &[1, 1]);
+        w.policy.set_punctual(true);
+        w.poll();
+        w.give(0, 10 * MS - 80_000);
+        w.poll_at(10 * MS);
+        w.give(0, got);
+        w.poll_at(10 * MS + 80_000);
+        assert_eq!(w.released(), [u32::from(over)], "{got} of 80000 ns");
+    }
+}
+
+/// Where wake-ups may come late, what hand-overs took lately is waited for; else a look more is closer than that, also where the last look of
+/// the turn before brought little.
+#[test]
+fn hand_overs_are_waited_for_where_wake_ups_may_be_late() {
+    for (punctual, again, least, most) in
+        [(false, 0, 50_000, 120_000), (true, 0, 0, 20_000), (true, 40_000, 0, 45_000)]
+    {
+        let mut w = world(exact(), &[1, 1]);
+        w.policy.set_punctual(punctual);
+        w.ways = [60_000, again];
+        w.run_until(600 * MS);
+        let turns = w.log.windows(2).filter_map(|two| match *two {
+            [(at, Gate::Release { client: one, .. }), (then, Gate::Measure { client })] if one == client => {
+                Some(then - at)
+            }
+            _ => None,
+        });
+        // Its tick is longer than a turn once it is known to compute, and what hand-overs take is known after some.
+        let turns: Vec<u64> = turns.skip(20).collect();
+        assert!(turns.len() > 30, "{} turns", turns.len());
+        for first in turns {
+            let due = 10 * MS + least..=10 * MS + most;
+            assert!(due.contains(&first), "punctual: {punctual}, {again}: {first} ns");
+        }
+    }
+}
+
+/// Where others have what a head leaves, and while it is asleep, looks are far apart: its turn ends with 100 us left.
+#[test]
+fn turns_end_as_before_where_looks_are_far_apart() {
+    for leftovers in [false, true] {
+        let mut w = world(exact(), &[1, 1]);
+        w.policy.set_punctual(true);
+        w.policy.set_leftovers(leftovers);
+        w.poll();
+        w.give(0, 10 * MS - 80_000);
+        w.poll_at(10 * MS);
+        assert_eq!(w.released(), [u32::from(leftovers)], "{leftovers}");
+    }
+    let mut w = world(exact(), &[1, 1]);
+    w.policy.set_punctual(true);
+    w.poll();
+    w.give(0, 10 * MS - 80_000);
+    w.clients[0].asleep_until = Some(30 * MS);
+    w.event(Event::Block { client: ClientId(0) }).unwrap();
+    w.poll_at(10 * MS);
+    assert_eq!(w.released(), [1], "it is through, and is not waited for");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// At each cycle's end everybody has had what it was due of all cycles, but for 20 us, and for how late it was looked at: a look more for
+    /// each turn, though the way from one client to the next is not the same each time.
+    #[test]
+    fn punctual_turns_end_with_little_left(
+        shares in prop::collection::vec(1u64..20, 2..8), late in 0u64..50_000, way in 25_000u64..90_000,
+    ) {
+        let params = ExactParams { scale: Scale::AsGiven, ..ExactParams::default() };
+        let mut looks = Vec::new();
+        for (punctual, most_over, most_left) in [(false, 100_000, 100_000), (true, 0, 20_000)] {
+            let mut w = world(Exact::new(params).unwrap(), &shares);
+            w.policy.set_punctual(punctual);
+            w.poll();
+            w.late = late;
+            let mut ended = 0;
+            while ended < 40 {
+                // What is in the caches takes less.
+                w.ways = [way + if w.reads.is_multiple_of(3) { 40_000 } else { 0 }, 5_000];
+                w.run_until(w.policy.poll_timeout().unwrap().0 + late);
+                if w.cycles() == ended {
+                    continue;
+                }
+                ended = w.cycles();
+                for (used, share) in w.used().into_iter().zip(&shares) {
+                    let missing = (share * 10 * MS * ended) as i64 - used as i64;
+                    prop_assert!((-(late as i64) - most_over..=most_left).contains(&missing), "{} of cycle {}", missing, ended);
+                }
+            }
+            looks.push(w.reads);
+        }
+        prop_assert!(looks[1] <= looks[0] + 2 * 40 * shares.len() as u64, "{:?}", looks);
     }
 }
 

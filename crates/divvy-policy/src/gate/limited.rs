@@ -404,6 +404,10 @@ impl<G: Policy<Decision = Gate>> Policy for Limited<G> {
         self.gate.set_leftovers(used);
     }
 
+    fn set_punctual(&mut self, punctual: bool) {
+        self.gate.set_punctual(punctual);
+    }
+
     fn balance(&self, client: ClientId) -> Option<i128> {
         self.gate.balance(client)
     }

@@ -151,6 +151,10 @@ impl Policy for AnyGate {
         self.0.set_leftovers(used);
     }
 
+    fn set_punctual(&mut self, punctual: bool) {
+        self.0.set_punctual(punctual);
+    }
+
     fn balance(&self, client: crate::ClientId) -> Option<i128> {
         self.0.balance(client)
     }

@@ -13,6 +13,8 @@ pub enum Op {
     Pass(u64),
     /// Whoever is held has what the others leave, or not.
     Leftovers(bool),
+    /// The driver wakes when it is asked to, or not.
+    Punctual(bool),
     /// Takes so many decisions and answers each question with this, or not at all.
     Poll(u8, Option<u64>, bool),
 }
@@ -34,6 +36,7 @@ pub fn op(most: u64) -> impl Strategy<Value = Op> {
         (client, 0u32..6).prop_map(|(client, cpus)| Op::Event(Event::Width { client, cpus })),
         prop_oneof![0u64..50 * MS, Just(u64::MAX / 8)].prop_map(Op::Pass),
         any::<bool>().prop_map(Op::Leftovers),
+        any::<bool>().prop_map(Op::Punctual),
         (0u8..20, prop::option::of(ns), any::<bool>())
             .prop_map(|(n, answer, state)| Op::Poll(n, answer, state)),
     ]
@@ -57,6 +60,7 @@ pub fn survive<P: Policy<Decision = Gate>>(mut policy: P, ops: &[Op]) -> Result<
             }
             Op::Pass(ns) => now = now.saturating_add(ns),
             Op::Leftovers(used) => policy.set_leftovers(used),
+            Op::Punctual(punctual) => policy.set_punctual(punctual),
             Op::Poll(n, answer, blocked) => {
                 for _ in 0..n {
                     let Some(decision) = policy.poll_decision(Instant(now)) else { break };

@@ -20,6 +20,8 @@ pub struct Runner {
     told: u64,
     /// Runs for `on` of CPU time, then sleeps for `off`.
     on_off: Option<(u64, u64)>,
+    /// It stands until then.
+    begins: u64,
     left: u64,
     pub asleep_until: Option<u64>,
 }
@@ -50,6 +52,12 @@ pub struct World<P> {
     pub charges: Charges,
     /// Whoever is held has what the others leave of the CPUs.
     leftovers: bool,
+    /// Threads that nobody divides: they compete with whoever is released, and come before whoever has what is left.
+    pub strangers: u64,
+    /// The policy is called so much later than it asked for, ns.
+    pub late: u64,
+    /// Whoever was released stands so much longer, and whoever was looked at, ns.
+    pub ways: [u64; 2],
 }
 
 impl<P: Policy<Decision = Gate>> World<P> {
@@ -63,6 +71,9 @@ impl<P: Policy<Decision = Gate>> World<P> {
             reads: 0,
             charges: Charges::Whole,
             leftovers: false,
+            strangers: 0,
+            late: 0,
+            ways: [0, 0],
         }
     }
 
@@ -89,6 +100,7 @@ impl<P: Policy<Decision = Gate>> World<P> {
             threads: 1,
             told: 0,
             on_off: None,
+            begins: 0,
             left: u64::MAX,
             asleep_until: None,
         });
@@ -150,7 +162,9 @@ impl<P: Policy<Decision = Gate>> World<P> {
             self.log.push((self.now, decision));
             match decision {
                 Gate::Release { client, .. } => {
+                    let begins = self.now + self.ways[0];
                     let c = self.present(client);
+                    c.begins = begins;
                     (c.released, c.behind) = (true, false);
                 }
                 Gate::Behind { client } => {
@@ -163,7 +177,8 @@ impl<P: Policy<Decision = Gate>> World<P> {
                 }
                 Gate::Measure { client } => {
                     self.reads += 1;
-                    self.present(client);
+                    let begins = self.now + self.ways[1];
+                    self.present(client).begins = begins;
                     self.charge(client);
                 }
                 Gate::Observe { client } => {
@@ -203,14 +218,14 @@ impl<P: Policy<Decision = Gate>> World<P> {
             behind.sort_by_key(|&i| !self.clients[i].behind);
             let threads = |i: usize| (i, self.clients[i].threads);
             let mut running: Vec<(usize, u64)> = running.into_iter().map(threads).collect();
-            let mut n: u64 = running.iter().map(|&(_, threads)| threads).sum();
+            let mut n: u64 = self.strangers + running.iter().map(|&(_, threads)| threads).sum::<u64>();
             for (i, threads) in behind.into_iter().map(threads).filter(|_| self.leftovers) {
                 let left = threads.min(self.cpus.saturating_sub(n));
                 n += left;
                 running.push((i, left));
             }
             running.retain(|&(_, threads)| threads > 0);
-            let timeout = self.policy.poll_timeout().map_or(end, |t| t.0.min(end));
+            let timeout = self.policy.poll_timeout().map_or(end, |t| (t.0 + self.late).min(end));
             let mut next = timeout.max(self.now);
             for c in self.clients.iter().filter(|c| c.present) {
                 next = c.asleep_until.map_or(next, |at| next.min(at));
@@ -226,6 +241,7 @@ impl<P: Policy<Decision = Gate>> World<P> {
             assert!(standing < 10, "a time that has passed already");
             for &(i, threads) in &running {
                 let c = &mut self.clients[i];
+                let span = span - c.begins.saturating_sub(self.now).min(span);
                 let each = if n <= self.cpus { span } else { span * self.cpus / n };
                 let got = (each * threads).min(c.left);
                 c.used += got;

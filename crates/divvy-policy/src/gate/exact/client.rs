@@ -64,6 +64,8 @@ pub(super) struct Client {
     pub(super) tick: Nanos,
     /// Got nothing since the last look but one, though it wanted the CPU.
     pub(super) starved: bool,
+    /// Ran all the time until it was last looked at, and half of it for certain.
+    pub(super) ran_on: bool,
     /// Released, and not looked at since.
     pub(super) fresh: bool,
     pub(super) due: Option<Instant>,
@@ -101,6 +103,7 @@ impl Client {
             turn_used: Nanos::ZERO,
             tick,
             starved: false,
+            ran_on: true,
             fresh: false,
             due: None,
             last_used: Instant::ZERO,

@@ -20,7 +20,9 @@
 //!    starts at Q/2 and doubles to 4Q while the client is found to have run all the time.
 //! 2. A look charges the CPU time used. If it is less than the time that passed, the client's state is read: asleep
 //!    makes it a suspect, whose turn ends but which may go on when it wakes.
-//! 3. A client with at most a grain left is held, and the next runs: in fixed order, with slices by virtual time.
+//! 3. A client with at most a grain left is held, and the next runs: in fixed order, with slices by virtual time. Where the driver wakes when
+//!    it asked for ([`set_punctual`](Policy::set_punctual)), a head that runs all the time is held with some 20 us left: it is looked at
+//!    once more, shortly before the end, and nobody has what it leaves.
 //! 4. The cycle ends when nobody can run. Sleepers forfeit what they did not use, all get another quota, debts and remainders
 //!    carry over (at most one quota of credit). Replenishing is lazy, by cycle number; shares and units that change, and
 //!    newcomers, count from the next cycle on.
@@ -200,6 +202,8 @@ pub struct Exact {
     vacant_heads: usize,
     /// Who is held has what the others leave of the CPU.
     leftovers: bool,
+    /// The driver wakes when it asked for.
+    punctual: bool,
     /// Since when one client has the CPU to itself, a suspect.
     alone_since: Option<Instant>,
     /// Told to have woken, and waiting until it is known how far the others are.
@@ -250,6 +254,7 @@ impl Exact {
             hand_over: Nanos::ZERO,
             vacant_heads: 0,
             leftovers: false,
+            punctual: false,
             alone_since: None,
             waking: Vec::new(),
             turns: None,
@@ -357,6 +362,10 @@ impl Policy for Exact {
     fn set_leftovers(&mut self, used: bool) {
         self.dirty |= self.leftovers != used;
         self.leftovers = used;
+    }
+
+    fn set_punctual(&mut self, punctual: bool) {
+        self.punctual = punctual;
     }
 
     fn on_event(&mut self, now: Instant, event: Event) -> Result<(), EventError> {

@@ -12,6 +12,9 @@ use crate::{ClientId, Gate, Instant, Nanos};
 
 /// The kernel puts whoever is held behind others at its next tick only: where that is how clients are held, nobody is looked at sooner.
 const LEFTOVERS_LOOK: Nanos = Nanos::from_millis(1);
+/// A turn is let come closer to its end than a [`GRAIN`] where the driver comes in time: 20 us.
+const PUNCTUAL_GRAIN: Nanos = Nanos::from_micros(20);
+
 /// Of what the others left no more is charged than this, if a quota is less: 100 ms.
 const LEFTOVERS_DEBT: i128 = 100_000_000;
 
@@ -26,6 +29,15 @@ pub(super) fn stands(clients: &Roster<Client>) -> impl Fn(ClientId, u64) -> bool
 impl Exact {
     pub(super) fn grain() -> i128 {
         i128::from(GRAIN.0)
+    }
+
+    /// What is left of a turn that is over: a head that is looked at in time, and runs all the time, is let come close to its end. Where others
+    /// have what it leaves looks are far apart.
+    fn end(&self, c: &super::Client) -> Nanos {
+        let looked_at = self.punctual && !self.leftovers && c.place == Place::Head && !c.blocked;
+        // How the last turn ended tells nothing of one that begins.
+        let close = looked_at && (c.fresh || c.ran_on);
+        if close { PUNCTUAL_GRAIN } else { GRAIN }
     }
 
     pub(super) fn tick_min(&self) -> Nanos {
@@ -180,15 +192,18 @@ impl Exact {
         // What it gets beyond its quota meanwhile, it owes.
         let behind = self.clients.get(client).filter(|c| c.told == Told::Behind);
         let give_way = behind.map(|c| nanos(self.quota(c)).min(self.params.quantum).max(LEFTOVERS_LOOK));
+        let grain = self.clients.get(client).map_or(GRAIN, |c| self.end(c));
         let Some(c) = self.clients.get_mut(client) else { return };
         let leaves = leftovers && (c.rests(cycle) || give_way.is_some());
         // What was charged since the last look was still to come then.
         let since_look = c.used_since_look;
         let left = (c.allowance + i128::from(since_look.0)).max(0);
-        let floor = give_way.unwrap_or(if leaves { LEFTOVERS_LOOK } else { GRAIN });
+        let floor = give_way.unwrap_or(if leaves { LEFTOVERS_LOOK } else { grain });
         // Whoever got nothing though it wants the CPU waits for a stranger's slice to end: to look sooner brings nothing.
         let least = if c.starved { STARVED_LOOK.max(floor) } else { floor };
-        let through = nanos(left).max(least) + if c.fresh { way } else { Nanos::ZERO };
+        // Who is let come close to its end is looked at once more, shortly before: that is closer than what ways took lately.
+        let waits = c.fresh && !(grain < GRAIN && nanos(left) > way + GRAIN);
+        let through = nanos(left).max(least) + if waits { way } else { Nanos::ZERO };
         let span = match c.place {
             Place::Head => {
                 let turn = slice.map_or(Nanos::MAX, |s| {
@@ -247,6 +262,8 @@ impl Exact {
         } else if c.prompt || c.suspect(cycle) {
             c.tick = tick_min;
         }
+        // In a moment of 100 us whoever used anything ran all the time, as far as `all` knows.
+        c.ran_on = all && used.0 >= elapsed.0 / 2;
         c.starved = used.0 == 0 && !c.blocked;
         let fresh = core::mem::take(&mut c.fresh);
         if fresh && all {
@@ -287,11 +304,12 @@ impl Exact {
         if blocked {
             c.suspect_until = Some(cycle + SUSPECT_CYCLES);
         }
-        let (place, spent) = (c.place, c.allowance <= Self::grain());
+        let (place, left) = (c.place, c.allowance);
         let suspect = c.suspect(cycle);
         let deep = blocked && cycle > c.last_used_cycle + 1;
         self.awake_beside = self.awake_beside - u32::from(before) + u32::from(after);
         let (turn_used, prompt) = (c.turn_used, c.prompt);
+        let spent = self.clients.at(slot).is_some_and(|c| left <= i128::from(self.end(c).0));
         let slice_over = self.turn(client).is_some_and(|turn| turn_used + GRAIN >= turn);
         let Some(c) = self.clients.at_mut(slot) else { return };
         match place {
