@@ -77,6 +77,31 @@ fn who_sleeps_has_up_to_its_share() {
     assert!(got[1..].iter().all(|got| got.abs_diff(317) <= 5), "and the others alike: {got:?}");
 }
 
+/// Of two that need three CPUs of two, one has what the other leaves. A stranger that computes has that, and the one had 4 to 13 % of what
+/// both had, for as long as the stranger was there.
+#[test]
+fn whom_strangers_leave_nothing_comes_as_others_do() {
+    let mut w = World::new(lag(), 2);
+    let (one, wide) = (w.join(1), w.join_wide(1, 2));
+    w.leave_to_others();
+    w.run_until(1_000 * MS);
+    assert!(!w.clients[wide.index()].released, "it has the CPU that is left");
+    w.strangers = 1;
+    let used = |w: &World<Lag>| [one, wide].map(|client| w.clients[client.index()].used);
+    let before = used(&w);
+    w.run_until(9_000 * MS);
+    let got: Vec<u64> = used(&w).iter().zip(before).map(|(now, then)| now - then).collect();
+    assert!(got[1] * 10 >= (got[0] + got[1]) * 4, "{got:?}");
+    // And has what is left again when the stranger has gone.
+    w.strangers = 0;
+    w.run_until(12_000 * MS);
+    let before = used(&w);
+    w.run_until(22_000 * MS);
+    assert!(!w.clients[wide.index()].released);
+    let got: Vec<u64> = used(&w).iter().zip(before).map(|(now, then)| now - then).collect();
+    assert!(got[0].abs_diff(got[1]) * 50 <= got[0], "{got:?}");
+}
+
 /// Also with several heads, and beside one that sleeps on and on.
 #[test]
 fn heads_that_give_way_take_their_turns() {

@@ -31,6 +31,7 @@ impl Lag {
             if told == Told::Behind(left) {
                 continue;
             }
+            c.leavings.begin(now);
             let spread = core::mem::take(&mut c.spread);
             let kept = spread || !c.apart.is_empty();
             c.apart.clear();
@@ -54,6 +55,7 @@ impl Lag {
 
     /// Those who run and fit beside each other, and those who do not, with what is left them: capped ones come first, whoever can use
     /// all CPUs last, and whoever was released stays so in its cycle. Nobody makes room for a sleeper: it is in nobody's way for long.
+    /// And nobody waits for what strangers take: it would have nothing, while others have more than their parts of what there is.
     fn who_fits(&self, now: Instant) -> (Vec<ClientId>, Vec<(ClientId, Cpus)>) {
         let order = |c: &Client| {
             let need = self.need(c, self.left(c, now));
@@ -68,7 +70,7 @@ impl Lag {
             if fit.is_empty() || i64::from(parallel.0) <= i64::from(room.0) + SLACK {
                 room = Cpus(room.0.saturating_sub(parallel.0));
                 fit.push(client);
-            } else {
+            } else if !self.clients.get(client).is_some_and(|c| c.has_no_leavings(now)) {
                 behind.push((client, room));
             }
         }

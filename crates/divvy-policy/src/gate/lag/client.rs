@@ -14,6 +14,13 @@ const REST_TIME: Nanos = Nanos::from_millis(100);
 const RESTS_MIN: Cpus = Cpus(Cpus::ONE.0 / 8);
 /// Over how much time counts of threads are smoothed, to tell who is of one but for moments.
 const COUNTS_TIME: Nanos = Nanos::from_millis(40);
+/// Whoever had less than one part in so many
+const LEAVINGS_PART: u64 = 4;
+/// of so much that was left it, or nothing of so much more, has had strangers take it,
+const LEAVINGS_SPAN: Nanos = Nanos::from_millis(100);
+const LEAVINGS_SPAN_UNUSED: Nanos = Nanos::from_millis(500);
+/// and is not made to wait for what is left for so long.
+const TAKEN_FOR: Nanos = Nanos::from_secs(2);
 /// Who has had all that it can use for so long is thought to have it for the next tick too: whose threads come and go finds others in its way
 /// more often.
 const SERVED_TIME: Nanos = Nanos::from_millis(300);
@@ -43,6 +50,44 @@ pub(super) enum Told {
     Release,
     /// To hold it though it runs: what those who are released leave it, so many CPUs, is all that it could use beside them.
     Behind(Cpus),
+}
+
+/// What a client that is awake has had of what the others leave it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Leavings {
+    used: Nanos,
+    /// What was left by those who run and compute, as far as it has threads for it.
+    left: Nanos,
+    passed: Nanos,
+    /// Since when it is left as much.
+    since: Instant,
+    /// Used in so much time, before it is known whether it was awake at its end.
+    asked: Option<(Nanos, Nanos)>,
+    /// When others than these were found to have most of it.
+    taken: Option<Instant>,
+}
+
+impl Leavings {
+    /// It is left another part of the CPUs from now on.
+    pub(super) fn begin(&mut self, now: Instant) {
+        *self = Self { since: now, taken: self.taken, ..Self::default() };
+    }
+
+    /// It was found awake, and is left so many CPUs that it can use.
+    fn note(&mut self, now: Instant, cpus: Cpus) {
+        let Some((used, elapsed)) = self.asked.take() else { return };
+        self.used += used;
+        self.passed += elapsed;
+        self.left += Nanos((u128::from(elapsed.0) * u128::from(cpus.0) / u128::from(Cpus::ONE.0)) as u64);
+        // Who uses nothing at all may sleep more than looks tell.
+        let span = if self.used > Nanos::ZERO { LEAVINGS_SPAN } else { LEAVINGS_SPAN_UNUSED };
+        if self.left >= span && self.passed >= span {
+            if self.used < Nanos(self.left.0 / LEAVINGS_PART) {
+                self.taken = Some(now);
+            }
+            self.begin(self.since);
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +151,8 @@ pub(super) struct Client {
     pub(super) slowed: bool,
     /// Since when it has had all of the CPUs that it can use, if it has.
     pub(super) served: Option<Instant>,
+    /// What it had of what was left it.
+    pub(super) leavings: Leavings,
     pub(super) due: Option<Instant>,
     pub(super) last_used: Instant,
     pub(super) last_used_cycle: u64,
@@ -153,6 +200,7 @@ impl Client {
             tick,
             slowed: false,
             served: None,
+            leavings: Leavings::default(),
             due: None,
             last_used: Instant::ZERO,
             last_used_cycle: cycle,
@@ -258,6 +306,28 @@ impl Client {
         self.served.is_some_and(|since| now.since(since) >= SERVED_TIME)
     }
 
+    /// It has used so much since it was looked at `then`; whether it was awake is told later.
+    pub(super) fn ask_leavings(&mut self, then: Instant, now: Instant, used: Nanos) {
+        self.leavings.asked = (then >= self.leavings.since).then(|| (used, now.since(then)));
+    }
+
+    /// It is found awake or asleep.
+    pub(super) fn note_leavings(&mut self, now: Instant) {
+        match self.told {
+            Told::Behind(left) if !self.blocked => {
+                let usable = left.min(Cpus::whole(self.width));
+                self.leavings.note(now, usable);
+            }
+            Told::Behind(_) => self.leavings.begin(self.leavings.since),
+            _ => {}
+        }
+    }
+
+    /// Whether strangers were found to take what is left it, lately.
+    pub(super) fn has_no_leavings(&self, now: Instant) -> bool {
+        self.leavings.taken.is_some_and(|at| now.since(at) < TAKEN_FOR)
+    }
+
     /// Whether so much CPU time in so much time is all that it can use, but for what it takes to look.
     pub(super) fn was_served(&self, used: Nanos, elapsed: Nanos) -> bool {
         let could = u128::from(elapsed.0) * u128::from(self.reach.0) / u128::from(Cpus::ONE.0);
@@ -275,5 +345,62 @@ impl Client {
 impl Awaited for Roster<Client> {
     fn awaits(&mut self, client: ClientId) -> Option<&mut Await> {
         Some(&mut self.get_mut(client)?.awaits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOKS: u64 = 20;
+
+    /// One of so many threads that is left three CPUs, and looked at every 10 ms; whether it is thought to be robbed after `LOOKS` looks
+    /// of which each finds it as `look` says: what it used, and whether it is awake.
+    fn robbed(threads: u32, look: impl Fn(u64) -> (Nanos, bool)) -> bool {
+        let at = |n: u64| Instant(Nanos::from_millis(1_000 + 10 * n).0);
+        let mut c = Client::new(Share::new(1).expect("positive"), 0, Nanos::from_millis(5));
+        (c.width, c.told) = (threads, Told::Behind(Cpus::whole(3)));
+        c.leavings.begin(at(0));
+        for n in 0..LOOKS {
+            let (used, awake) = look(n);
+            c.ask_leavings(at(n), at(n + 1), used);
+            c.blocked = !awake;
+            c.note_leavings(at(n + 1));
+        }
+        c.has_no_leavings(at(LOOKS))
+    }
+
+    #[test]
+    fn who_has_little_of_what_is_left_is_robbed() {
+        let ms = Nanos::from_millis;
+        assert!(robbed(3, |_| (ms(7), true)), "7 of 30");
+        assert!(!robbed(3, |_| (ms(8), true)), "8 of 30");
+        assert!(!robbed(1, |_| (ms(7), true)), "7 of the 10 that one thread can use");
+        assert!(robbed(1, |_| (ms(2), true)));
+    }
+
+    #[test]
+    fn who_sleeps_now_and_then_is_not_robbed() {
+        let ms = Nanos::from_millis;
+        assert!(!robbed(3, |n| (ms(2), n % 9 != 0)));
+        assert!(robbed(3, |n| (ms(2), n % 19 != 0)), "it is awake for long enough in between");
+        assert!(
+            !robbed(3, |_| (Nanos::ZERO, true)),
+            "a host may not tell that it sleeps: 200 ms say nothing"
+        );
+    }
+
+    #[test]
+    fn what_was_before_it_was_left_as_much_does_not_count() {
+        let at = |ms: u64| Instant(Nanos::from_millis(1_000 + ms).0);
+        let mut c = Client::new(Share::new(1).expect("positive"), 0, Nanos::from_millis(5));
+        (c.width, c.told, c.blocked) = (3, Told::Behind(Cpus::whole(3)), false);
+        c.leavings.begin(at(50));
+        c.ask_leavings(at(0), at(400), Nanos(1));
+        c.note_leavings(at(400));
+        assert!(!c.has_no_leavings(at(400)));
+        c.ask_leavings(at(400), at(500), Nanos(1));
+        c.note_leavings(at(500));
+        assert!(c.has_no_leavings(at(500)) && c.has_no_leavings(at(2_499)) && !c.has_no_leavings(at(2_500)));
     }
 }

@@ -53,7 +53,8 @@
 //! 10. Where whoever is held has what the others leave ([`set_leftovers`](Policy::set_leftovers)), that is asked for at its release, and
 //!     charged up to a quota or 100 ms of debt. Cycles are twice as long then, nobody is looked at sooner than after 2 ms, and
 //!     nobody of several threads is sent anywhere: whose threads are more than the CPUs that the others leave is held in its turn too, and
-//!     so has these.
+//!     so has these. Where strangers take three quarters of these it is released as others are, for two seconds
+//!     (`whom_strangers_leave_nothing_comes_as_others_do`).
 //!
 //! **Bounds.** Let `l` be the lateness of one wake-up and `g` the grain.
 //! - At a cycle's end clients that always use what they cover have received their quotas of all cycles so far within what

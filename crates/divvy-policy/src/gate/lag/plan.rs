@@ -318,9 +318,9 @@ impl Lag {
         let (cycle, cpus) = (self.cycle, self.params.cpus);
         let (tick_max, leftovers, level) = (self.tick_max(), self.leftovers, self.level.on);
         let Some(c) = self.clients.get_mut(client) else { return };
-        let elapsed = now.since(c.looked);
-        let used = core::mem::take(&mut c.used_since_look);
-        c.looked = now;
+        let then = core::mem::replace(&mut c.looked, now);
+        let (elapsed, used) = (now.since(then), core::mem::take(&mut c.used_since_look));
+        c.ask_leavings(then, now, used);
         if used.0 > 0 {
             c.last_used = now;
             c.last_used_cycle = cycle;
@@ -377,6 +377,7 @@ impl Lag {
         let Some(c) = self.clients.at_mut(slot) else { return };
         c.blocked = blocked;
         c.sample_rest(now, blocked);
+        c.note_leavings(now);
         if blocked {
             c.tick = tick_min;
             if c.is_single() {
