@@ -9,7 +9,7 @@ use crate::cgroup::{Hierarchy, Knob, Lifetime, Survey, scope};
 use crate::events::ProcessEvents;
 use crate::guard::Environment;
 use crate::quota::quota_of;
-use crate::{CpuMask, ProcessRef, mounts, perf, procfs, sched_ext};
+use crate::{CpuMask, ProcessRef, mounts, own, perf, procfs, sched_ext};
 
 /// Files that divvy may need for each process: its pidfd and one more.
 const FILES_PER_PROCESS: u64 = 2;
@@ -69,6 +69,7 @@ pub fn doctor() -> Vec<Finding> {
         pidfds(),
         others_clocks(),
         perf_events(),
+        wake_ups(),
         schedstat(),
         children(),
         hidden_processes(),
@@ -161,6 +162,26 @@ fn perf_events() -> Finding {
             ),
             Some(
                 "sysctl kernel.perf_event_paranoid=2 (or less), and a container that permits perf_event_open",
+            ),
+        ),
+    }
+}
+
+fn wake_ups() -> Finding {
+    // A thread of its own: this one is to stay as it is.
+    match std::thread::spawn(own::wake_at_once).join() {
+        Ok(true) => finding(
+            "wake-ups",
+            Status::Good,
+            "a real-time priority is permitted: divvy runs when it is time",
+            None,
+        ),
+        _ => finding(
+            "wake-ups",
+            Status::Limited,
+            "no real-time priority is permitted: beside many processes that wake each other divvy may run late",
+            Some(
+                "run as root, or permit it (a line `YOU - rtprio 2` in /etc/security/limits.conf, then log in anew)",
             ),
         ),
     }
@@ -346,7 +367,7 @@ mod tests {
     #[test]
     fn every_finding_says_something_and_a_lack_says_how_to_get_more() {
         let findings = doctor();
-        assert_eq!(findings.len(), 14);
+        assert_eq!(findings.len(), 15);
         for f in &findings {
             assert!(!f.found.is_empty() && !f.found.contains('\n'), "{f:?}");
             assert!(f.status == Status::Good || f.fix.is_some() || f.what == "CPU clocks", "{f:?}");

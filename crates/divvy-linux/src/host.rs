@@ -5,6 +5,7 @@ mod behind;
 mod condition;
 mod counted;
 mod cpus;
+mod dear;
 mod descent;
 mod dozes;
 mod guardian_link;
@@ -12,9 +13,11 @@ mod held_check;
 mod hold;
 mod leaf_time;
 mod leaves;
+mod looks;
 mod naps;
 mod notices;
 mod own_cpu;
+mod priority;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
@@ -28,12 +31,11 @@ use crate::cgroup::{Leaf, Means, Tree};
 use crate::clients::ById;
 use crate::guard::{BEAT_INTERVAL, Environment, Report, RuntimeDir, Table, rescue};
 use crate::lanes::Lanes;
-use crate::members::{Look, Members, Scan, Tally};
+use crate::members::{Look, Members, Tally};
 use crate::procfs::{LastPid, Latest, StartTime};
 use crate::reactor::{Reactor, Waker};
 use crate::select::Selector;
 use crate::spawn::{Command, Inherit, Spawned, spawn};
-use crate::steer::steer;
 use crate::world::Live;
 use crate::{CpuMask, Delivery, Error, Pid, Result, Signal, clock, own, perf, slice};
 use adopt::{Family, MARK, mark};
@@ -45,18 +47,12 @@ pub use cpus::{check_cpus, cpus_to_divide};
 use descent::{Descent, Kin};
 use guardian_link::GuardianLink;
 use held_check::HeldCheck;
-use hold::PutOff;
+use hold::{OwnSleep, PutOff};
 use leaf_time::LeafTime;
 use naps::{Listener, Naps};
 use notices::Notices;
 pub use notices::Warning;
-
-/// How long a client's list of processes is good for while processes are made somewhere.
-const SCAN_INTERVAL: Nanos = Nanos::from_millis(100);
-/// Members of a command whose processes the kernel tells of are looked at this often: some may have left its group.
-const REGROUP_INTERVAL: Nanos = Nanos::from_secs(1);
-/// Where nobody of so few processes was found to run, new ones are looked for.
-const LOOK_AGAIN_MAX: usize = 32;
+use priority::Priority;
 
 /// How a [`LinuxHost`] is made.
 #[derive(Clone, Debug)]
@@ -82,6 +78,7 @@ pub(crate) struct Client {
     pub(crate) cpus_max: u32,
     /// Its clock when it was held, or at the first audit since.
     audited: Option<Nanos>,
+    seen: held_check::Seen,
     scanned: Instant,
     scanned_pid: Latest,
     width: u32,
@@ -96,6 +93,7 @@ pub(crate) struct Client {
     naps: Naps,
     rest: Rest,
     doze: dozes::Doze,
+    dear: dear::Dear,
     /// Since when it is held.
     stood_since: Instant,
     /// Its cgroup counts what it uses, if that holds it.
@@ -117,6 +115,7 @@ impl Client {
             had_members: false,
             cpus_max: u32::MAX,
             audited: None,
+            seen: held_check::Seen::default(),
             scanned: Instant::ZERO,
             scanned_pid: Latest::default(),
             width: 1,
@@ -128,6 +127,7 @@ impl Client {
             naps: Naps::default(),
             rest: Rest::default(),
             doze: dozes::Doze::default(),
+            dear: dear::Dear::default(),
             stood_since: Instant::ZERO,
             counted: false,
             leaf_check: LeafCheck::default(),
@@ -169,6 +169,7 @@ pub struct LinuxHost {
     /// Released clients of several threads whose CPUs have changed.
     pub(crate) unplaced: Vec<ClientId>,
     own_cpu: own_cpu::OwnCpu,
+    priority: Option<Priority>,
     /// Clients of several threads that were released since we slept, and may run anywhere.
     pub(crate) wakened: Vec<ClientId>,
     asked: Vec<NixSignal>,
@@ -177,8 +178,8 @@ pub struct LinuxHost {
     last_pid: Option<LastPid>,
     held_check: HeldCheck,
     beaten: Instant,
-    /// When we last woke.
-    woken: Instant,
+    /// How long we sleep.
+    own_sleep: OwnSleep,
     /// CPU time of this process before the host was made.
     cpu_before: Nanos,
     pub(crate) tally: Tally,
@@ -252,6 +253,7 @@ impl LinuxHost {
         }
         // Late wake-ups only cost accuracy; an old kernel knows no slices of one's own choice.
         let slice = slice::ask_for_short_slices();
+        let priority = slice.and_then(Priority::raise);
         // Where clients have what sleepers leave, nobody has to hear of sleeps.
         let listener = match perf::is_allowed() && !tree.as_ref().is_some_and(Tree::gives_way) {
             true => Listener::open(&cpus),
@@ -277,6 +279,7 @@ impl LinuxHost {
             put_off: PutOff::default(),
             unplaced: Vec::new(),
             own_cpu: own_cpu::OwnCpu::default(),
+            priority,
             wakened: Vec::new(),
             asked: Vec::new(),
             inherit,
@@ -285,7 +288,7 @@ impl LinuxHost {
             last_pid: LastPid::open().ok(),
             held_check: HeldCheck::default(),
             beaten: Instant::ZERO,
-            woken: Instant::ZERO,
+            own_sleep: OwnSleep::default(),
             cpu_before,
             tally: Tally::default(),
             rescued,
@@ -444,108 +447,6 @@ impl LinuxHost {
     pub(crate) fn latest_pid(&self) -> Latest {
         Latest::of(self.last_pid.as_ref())
     }
-
-    /// Whether the list of a client's processes may be out of date.
-    fn needs_scan(&mut self, i: usize, now: Instant) -> bool {
-        let c = &self.clients[i];
-        let told = c.selector.is_none() && self.is_told(i);
-        let wide = self.cpus.len() > 1 && (c.width > 1 || c.members.only_thread().is_none());
-        // Where the kernel tells who is there, a look at the states finds who has left its process group.
-        let interval = if told && !wide { REGROUP_INTERVAL } else { SCAN_INTERVAL };
-        if now.since(c.scanned) < interval {
-            return false;
-        }
-        if told {
-            self.clients[i].scanned = now;
-            // A wrapper may stand for a child that has ended since.
-            return wide || self.clients[i].members.len() > 1 || self.clients[i].members.has_forked();
-        }
-        if c.selector.is_some() {
-            return true; // Its list is kept elsewhere; what its members' children used has to be read all the same.
-        }
-        let latest = self.latest_pid();
-        let made = latest.has_changed_since(c.scanned_pid);
-        // Threads go to sleep and wake without a new process: how many run matters on several CPUs.
-        if made {
-            self.clients[i].scanned_pid = latest;
-        } else if !wide {
-            self.clients[i].scanned = now; // It is as good as new.
-        }
-        made || wide
-    }
-
-    /// Before a client is measured: its list of processes, how many CPUs it can use, and its children's time, as far as
-    /// these may have changed. Says whether all clocks were read for it.
-    fn bring_up_to_date(&mut self, i: usize, now: Instant) -> Result<bool> {
-        let c = &mut self.clients[i];
-        if c.selector.is_none() || self.cpus.len() > 1 {
-            self.scan(i, now, true)?;
-            return Ok(self.clients[i].selector.is_some());
-        }
-        // Who belongs to an attached client is found elsewhere, and on one CPU nobody can use more.
-        c.scanned = now;
-        let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.is_held());
-        c.members.account_children(look, 0)?;
-        Ok(false)
-    }
-
-    /// Whether anybody of a client wants the CPU. A shell that waits for a child sleeps, and the child may be younger than
-    /// the list of its processes: where nobody was found to run, new ones are looked for, if any were made.
-    fn look_for_runnable(&mut self, i: usize, now: Instant) -> Result<Scan> {
-        self.catch_up(i)?;
-        let children = self.needs_scan(i, now);
-        let scan = self.scan(i, now, children)?;
-        let c = &self.clients[i];
-        let complete = children || c.selector.is_some() || c.is_held() || self.is_told(i);
-        if scan.running > 0 || complete || c.members.len() > LOOK_AGAIN_MAX {
-            return Ok(scan);
-        }
-        let latest = self.latest_pid();
-        if !latest.has_changed_since(self.clients[i].scanned_pid) {
-            return Ok(scan);
-        }
-        self.clients[i].scanned_pid = latest;
-        self.scan(i, now, true)
-    }
-
-    /// Reads the states of a client's threads, and, where its list of processes may be out of date, brings that up to
-    /// date first.
-    fn scan(&mut self, i: usize, now: Instant, children: bool) -> Result<Scan> {
-        let told = self.is_told(i);
-        let c = &mut self.clients[i];
-        if children {
-            c.scanned = now;
-        }
-        let most = (self.cpus.len() as u32).min(c.cpus_max);
-        // Now and then everybody is looked at: who has left the group, or stands because a child of its did.
-        let enough = if children { u32::MAX } else { most };
-        let children = children && !told;
-        let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
-        let mut scan = c.members.scan(look, children, enough)?;
-        if children {
-            c.members.account_children(look, 0)?;
-            self.told_anew(i);
-        }
-        if scan.running == 0 && self.is_one_dying(i, now) {
-            scan.running = 1;
-        }
-        // Where several could run, fewer leave a CPU idle as one that sleeps does.
-        let few = self.cpus.len() > 1 && scan.running < most && scan.threads > 1;
-        if few && !self.clients[i].is_held() && self.clients[i].rest.seen_few(now) {
-            self.note_rest(i, now, true);
-        }
-        // What stands suspended says nothing of how many would run.
-        let width = scan.running.clamp(1, most);
-        if scan.running > 0 {
-            self.note_width(i, width);
-        }
-        let c = &mut self.clients[i];
-        if scan.running > 0 && width != c.width {
-            c.width = width;
-            self.news.push_back(News::Width(ClientId(i as u32), width));
-        }
-        Ok(scan)
-    }
 }
 
 fn broken(e: &Error) -> HostError {
@@ -584,10 +485,19 @@ impl Host for LinuxHost {
             self.release_last();
             return Ok(());
         }
+        let (first, releases) = (self.is_punctual(), !self.put_off.releasing.is_empty());
+        if first && releases {
+            // On our CPU nobody of them runs before we sleep.
+            self.release_last();
+            if !self.news.is_empty() {
+                return Ok(());
+            }
+        }
         let now = clock::now();
         // The guardian is told that we live, however far away the next decision is.
         let beat = self.beaten + BEAT_INTERVAL;
-        let until = hold::after_rest(until.map_or(beat, |t| t.min(beat)), now, self.woken);
+        let until = until.map_or(beat, |t| t.min(beat));
+        let until = self.own_sleep.until(until, now, first, releases);
         if !self.put_off.releasing.is_empty() {
             // The timer first: whoever is released here runs at once, and we may not for milliseconds.
             self.reactor.arm_for(Some(until), now).map_err(|e| broken(&e))?;
@@ -598,9 +508,7 @@ impl Host for LinuxHost {
         }
         let woken = self.reactor.wait(Some(until), now).map_err(|e| broken(&e))?;
         self.beat();
-        if until > now {
-            self.woken = self.beaten; // Else what we do goes on.
-        }
+        self.own_sleep.ended(now, until, self.beaten);
         self.guardian.check(&self.table, &mut self.reactor, self.beaten).map_err(|e| broken(&e))?;
         if self.guardian.take_resumed(&self.table) {
             self.news.push_back(News::AllResumed);
@@ -626,6 +534,7 @@ impl Host for LinuxHost {
         self.audit(self.beaten);
         self.own_cpu.let_go(self.guardian.pid());
         self.own_cpu.see_to(&self.cpus, self.beaten);
+        self.priority.iter_mut().for_each(|priority| priority.see_to(self.beaten));
         self.keep_members(self.beaten);
         self.notices.gather(&mut self.clients, &self.tally, &mut self.table, self.beaten);
         Ok(())
@@ -689,49 +598,14 @@ impl Host for LinuxHost {
         self.leaves_gaps()
     }
 
+    fn is_punctual(&self) -> bool {
+        self.cpus.len() == 1 && self.priority.as_ref().is_some_and(Priority::is_raised)
+    }
+
     fn measure(&mut self, client: ClientId) -> std::result::Result<Nanos, HostError> {
-        let i = client.index();
-        self.hold_deferred();
-        self.release_if_due(client);
-        if self.clients[i].is_gone() {
-            let c = &self.clients[i];
-            return Ok(c.leaf_time.last(c.members.last_total()));
-        }
-        let now = clock::now();
-        if let Some(usage) = self.usage_of(i, now) {
-            return Ok(usage);
-        }
-        self.let_keenness_fade(i, now);
-        let mut measure = || -> Result<Nanos> {
-            let mut read = false;
-            self.catch_up(i)?;
-            if !self.clients[i].is_held() && self.needs_scan(i, now) {
-                read = self.bring_up_to_date(i, now)?;
-            }
-            let c = &mut self.clients[i];
-            c.lanes.heirs.free();
-            let own = c.cpu.filter(|_| self.cpus.len() > 1 && !c.is_held());
-            // A clock of whoever runs elsewhere is up to a tick behind, until it is sent there; a counter is not.
-            let counted = c.members.is_metered();
-            if let Some(cpu) = own.filter(|_| !counted) {
-                steer(&c.members, &self.table, cpu, &mut c.lanes.heirs)?;
-            }
-            if !c.is_held() {
-                let look = &mut Look::new(&mut self.table, &mut self.tally, now, false);
-                c.lanes.place_again(&c.members, look)?;
-            }
-            // First the cgroup: what is used while the others are read is taken for its tick then.
-            let usage = c.leaf.as_ref().and_then(Leaf::usage);
-            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
-            let total = if read { c.members.total_read() } else { c.members.total(look)? };
-            if let Some(cpu) = own.filter(|_| counted && c.lanes.had_less(now, total)) {
-                steer(&c.members, &self.table, cpu, &mut c.lanes.heirs)?;
-            }
-            Ok(self.by_leaf(i, now, total, usage))
-        };
-        let total = measure().map_err(|e| host_error(&e));
-        self.settle(i);
-        total
+        let total = self.read_total(client)?;
+        self.note_known(client.index(), total);
+        Ok(total)
     }
 
     fn observe(&mut self, client: ClientId) -> std::result::Result<Observed, HostError> {
@@ -741,17 +615,7 @@ impl Host for LinuxHost {
         if self.clients[i].is_gone() {
             return Err(HostError::Gone);
         }
-        let now = clock::now();
-        let scan = self.look_for_runnable(i, now).map_err(|e| host_error(&e))?;
-        let c = &mut self.clients[i];
-        c.condition = c.condition.seen(scan.suspended > 0 && scan.running == 0);
-        if c.is_held() {
-            return Ok(Observed::Runnable);
-        }
-        let stopped = c.condition.is_stopped();
-        let runs = self.runs(i, scan.running);
-        let (asleep, awake) = (!(runs || stopped), self.saw(i, runs || stopped, now));
-        Ok(if runs || asleep && awake { Observed::Runnable } else { Observed::Blocked })
+        self.look(i, clock::now()).map_err(|e| host_error(&e))
     }
 
     fn limit(&mut self, client: ClientId, limit: Option<CpuLimit>) -> std::result::Result<bool, HostError> {

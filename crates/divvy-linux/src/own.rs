@@ -11,7 +11,8 @@ use crate::{Error, Result};
 /// best nice value that there is, for its session's autogroup too. Makes system calls only, and keeps the short slice of
 /// [`ask_for_short_slices`] where nothing is permitted.
 pub fn come_first() {
-    if set_scheduler(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) {
+    // One more than whom it watches over, where that is permitted: it may never let go of the CPU.
+    if [2, 1].into_iter().any(|priority| set_real_time(libc::SCHED_FIFO, priority)) {
         return;
     }
     // RLIMIT_NICE counts from 20 downwards: 40 allows -20, 0 allows 20 and so nothing.
@@ -25,6 +26,19 @@ pub fn come_first() {
             return;
         }
     }
+}
+
+/// Gives the calling thread the least real-time priority, which what it starts does not have, if that is permitted; says
+/// whether it was. It takes turns with others of that priority. A system call and no more.
+pub fn wake_at_once() -> bool {
+    set_real_time(libc::SCHED_RR, 1)
+}
+
+/// Whether the calling thread has got a real-time priority, which what it starts does not have.
+fn set_real_time(policy: libc::c_int, priority: libc::c_int) -> bool {
+    // Under such a limit whoever goes on for long without a sleep is ended by the kernel.
+    let limited = rustix::process::getrlimit(rustix::process::Resource::Rttime).current.is_some();
+    !limited && set_scheduler(policy | libc::SCHED_RESET_ON_FORK, priority)
 }
 
 /// Has the calling process come after all others, in its session and, by that, on its CPU: no more than a tick's delay for

@@ -14,6 +14,9 @@ const SHORTEST: Nanos = Nanos::from_micros(100);
 /// were through, and somebody else's of 3 ms came first.
 const OURS: Nanos = Nanos::from_micros(400);
 
+/// In `sched_attr`'s flags: what a thread starts does not have its priority.
+const RESET_ON_FORK: u64 = 1;
+
 /// What the kernel calls `struct sched_attr`, in its first version.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +58,18 @@ impl Slice {
         self.0.apply(0); // It was so before, so it can be so.
     }
 
+    /// Makes the calling thread one of an ordinary policy, with the slice that [`ask_for_short_slices`] asks for; says whether it is.
+    pub fn shorten_own(self) -> bool {
+        let ours = SchedAttr { runtime: OURS.0, ..self.0 };
+        // That what it starts is as others stays so where that cannot be taken back, without privilege.
+        ours.apply(0) || SchedAttr { flags: ours.flags | RESET_ON_FORK, ..ours }.apply(0)
+    }
+
+    /// Whether it is of a thread that nobody has made nicer, or less so.
+    pub fn is_of_usual_nice(self) -> bool {
+        self.0.nice == 0
+    }
+
     /// Gives thread `tid` the shortest slice there is, if it has this one and an ordinary policy; says whether it did.
     pub fn shorten(self, tid: Pid) -> bool {
         self.exchange(tid, self.0.runtime, SHORTEST.0)
@@ -76,9 +91,8 @@ impl Slice {
 /// Asks for a short slice for the calling thread, so that waking up comes before others' longer slices. Needs no
 /// privilege. What it was before, if it was changed.
 pub fn ask_for_short_slices() -> Option<Slice> {
-    let before = SchedAttr::of(0)?; // Whoever runs us under another policy knows better.
-    let short = SchedAttr { runtime: OURS.0, ..before };
-    short.apply(0).then_some(Slice(before))
+    let before = Slice(SchedAttr::of(0)?); // Whoever runs us under another policy knows better.
+    before.shorten_own().then_some(before)
 }
 
 #[cfg(test)]

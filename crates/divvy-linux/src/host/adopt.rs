@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use divvy_engine::News;
 use divvy_policy::{ClientId, Instant, Nanos};
 
-use super::{Client, LinuxHost, SCAN_INTERVAL};
+use super::looks::SCAN_INTERVAL;
+use super::{Client, LinuxHost};
 use crate::cgroup::Leaf;
 use crate::members::Look;
 use crate::procfs::Latest;
@@ -33,17 +34,20 @@ pub(super) struct Family {
 impl LinuxHost {
     /// Waits for every child that has ended, and finds whose it was.
     pub(super) fn reap(&mut self) {
+        // What they used their cgroups tell, and who is left in these.
+        let by_cgroups = self.counted && self.clients.iter().all(|c| c.is_gone() || c.is_counted());
         while let Some((pid, exit)) = next_ended() {
             if self.guardian.pid() == Some(pid) {
                 let _ = wait_for(pid); // Its pidfd tells us as well, and it is replaced there.
                 continue;
             }
-            // While it is a zombie it can still be read: whose group was it in?
-            let group = crate::procfs::stat(pid).ok().flatten().and_then(|s| s.pgrp);
             let adopted = self.family.orphans.remove(&pid).filter(|c| self.clients.get(c.index()).is_some());
-            let by_group = || group.and_then(|g| self.led_by(g));
-            let known = self.led_by(pid).or(adopted).or_else(|| self.descends_from(pid));
-            let owner = known.or_else(by_group).or_else(|| self.clients_of(pid));
+            // While it is a zombie it can still be read: whose group was it in?
+            let group = || crate::procfs::stat(pid).ok().flatten().and_then(|s| s.pgrp);
+            let by_group = || group().and_then(|g| self.led_by(g));
+            let found = || self.descends_from(pid).or_else(by_group).or_else(|| self.clients_of(pid));
+            let known = self.led_by(pid).or(adopted);
+            let owner = if by_cgroups { known } else { known.or_else(found) };
             if let Some(client) = owner {
                 let c = &mut self.clients[client.index()];
                 let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
@@ -51,7 +55,8 @@ impl LinuxHost {
             }
             let usage = wait_for(pid);
             if let Some(detached) = self.family.by_leader.get(&pid).filter(|_| owner.is_none()) {
-                self.clients[detached.index()].exit = Some(exit);
+                // Of one that is gone it is known: its leader's number is another's by now.
+                self.clients[detached.index()].exit.get_or_insert(exit);
             }
             let Some(client) = owner else { continue };
             let c = &mut self.clients[client.index()];

@@ -47,6 +47,11 @@ impl LeafCheck {
         due
     }
 
+    /// The one that was due then has taken so long that it is better not repeated before so much has passed.
+    fn put_off(&mut self, now: Instant, rest: Nanos) {
+        self.due = self.due.max(now + rest);
+    }
+
     /// Whether there may be somebody who is not known. The look after one that found new processes is as thorough: a thread that
     /// ends meanwhile hands its children to another, which may have been looked at.
     fn may_have_missed(&mut self, made: bool) -> bool {
@@ -82,6 +87,7 @@ impl LinuxHost {
         if usage.is_none() {
             self.count_no_more(i); // Somebody has removed it.
         } else if !c.condition.stands() && c.leaf_check.is_due(now) {
+            let begun = self.clients[i].dear.begin(self.clients[i].members.len());
             let latest = self.latest_pid();
             let check = &mut self.clients[i].leaf_check;
             let made = latest.has_changed_since(std::mem::replace(&mut check.latest, latest));
@@ -92,6 +98,9 @@ impl LinuxHost {
             } else {
                 let _ = self.list_members(i); // What cannot be read now is read the next time.
             }
+            let c = &mut self.clients[i];
+            c.dear.listed(begun.cost());
+            c.leaf_check.put_off(now, c.dear.rest_of_lists());
         }
         self.settle(i);
         usage
@@ -192,9 +201,12 @@ impl LinuxHost {
     pub(super) fn list_members(&mut self, i: usize) -> Result<()> {
         let c = &mut self.clients[i];
         let Some(there) = c.leaf.as_ref().and_then(|leaf| leaf.pids()) else { return Ok(()) };
+        self.tally.reads += 1;
+        if c.members.are(&there) {
+            return Ok(());
+        }
         let there: HashSet<Pid> = there.into_iter().collect();
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
-        look.tally.reads += 1;
         let known: HashSet<Pid> = c.members.pids().map(|(pid, _)| pid).collect();
         let (tree, leaf) = (&self.tree, &c.leaf);
         let is_below = |pid: Pid| {

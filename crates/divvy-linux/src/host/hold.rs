@@ -3,7 +3,8 @@
 use divvy_engine::{HostError, News};
 use divvy_policy::{ClientId, CpuId, Instant, Nanos};
 
-use super::{Condition, LinuxHost, SCAN_INTERVAL, delivered, host_error};
+use super::looks::SCAN_INTERVAL;
+use super::{Condition, LinuxHost, delivered, host_error};
 use crate::cgroup::is_gone;
 use crate::members::Look;
 use crate::procfs::Latest;
@@ -18,6 +19,13 @@ const REST_MORE: Nanos = Nanos::from_micros(50);
 /// and no less and no more than this: whoever has run for long has waited for the disk, or for somebody else.
 const REST_MIN: Nanos = Nanos::from_micros(200);
 const REST_MAX: Nanos = Nanos::from_millis(1);
+
+/// Who comes before all others sleeps no less than this,
+const REST_FIRST: Nanos = Nanos::from_micros(20);
+/// unless it has done so this often since it
+const SHORT_MAX: u32 = 3;
+/// slept for so long.
+const REST_LONG: Nanos = Nanos::from_micros(500);
 
 /// What is done a little later than it was asked for.
 #[derive(Debug, Default)]
@@ -37,14 +45,55 @@ impl PutOff {
     }
 }
 
-/// When to wake for what is due at `until`, having run since we `woke`: not before others have run for as long. Whoever has run for more than
+/// How long we sleep, having run since we `woke`: until others have run for as long. Whoever has run for more than
 /// its part of the last moments preempts nobody as it wakes, and then waits for their slices to end, 3 to 4 ms.
-pub(super) fn after_rest(until: Instant, now: Instant, woke: Instant) -> Instant {
-    let rest = (now.since(woke) + REST_MORE).clamp(REST_MIN, REST_MAX);
-    if until > now { until.max(now + rest) } else { until }
+fn rest(now: Instant, woke: Instant) -> Nanos {
+    (now.since(woke) + REST_MORE).clamp(REST_MIN, REST_MAX)
+}
+
+/// How long we sleep.
+#[derive(Debug, Default)]
+pub(super) struct OwnSleep {
+    /// When we last woke for what was due.
+    woke: Instant,
+    /// How often we were to sleep for less than [`REST_MIN`] since we slept for [`REST_LONG`].
+    short: u32,
+}
+
+impl OwnSleep {
+    /// When to wake for what is due at `until`. Who comes before all others (`first`) waits behind nobody, and may rest for short, but not time
+    /// and again; whom it has released just now (`released`) begins, on our CPU, only when it sleeps.
+    pub(super) fn until(&self, until: Instant, now: Instant, first: bool, released: bool) -> Instant {
+        let rest = if first && self.short < SHORT_MAX { REST_FIRST } else { rest(now, self.woke) };
+        if until > now || first && released { until.max(now + rest) } else { until }
+    }
+
+    /// We have slept from `slept` for what was due at `until`, and woke.
+    pub(super) fn ended(&mut self, slept: Instant, until: Instant, woke: Instant) {
+        if until <= slept {
+            return; // What we do goes on.
+        }
+        self.woke = woke;
+        if woke.since(slept) >= REST_LONG {
+            self.short = 0;
+        } else if until.since(slept) < REST_MIN {
+            self.short = self.short.saturating_add(1);
+        }
+    }
 }
 
 impl LinuxHost {
+    /// Client `i` was measured, and has used so much in `total`: what of it is new was its time since it was released or measured before.
+    pub(super) fn note_known(&mut self, i: usize, total: Nanos) {
+        let now = clock::now();
+        let c = &mut self.clients[i];
+        let width = (self.cpus.len() as u32).min(c.cpus_max);
+        let more = c.seen.measured(total, now, width);
+        // Who stands has not used it with our leave.
+        let more = if c.condition.stands() { Nanos::ZERO } else { more };
+        self.held_check.note(more, now, clock::own_process_cpu, self.cpus.len());
+    }
+
     /// Looks at some held clients: one that has run was resumed by somebody else.
     pub(super) fn audit(&mut self, now: Instant) {
         let mut latest = None;
@@ -212,6 +261,7 @@ impl LinuxHost {
         if c.is_held() {
             c.lanes.begin(look.now, c.members.last_total());
             c.doze.begin();
+            c.seen.released(look.now);
         }
         if self.cpus.len() > 1 && c.is_held() && cpu.is_none() && c.lanes.cpus.is_empty() {
             self.wakened.push(ClientId(i as u32));
@@ -310,7 +360,47 @@ mod tests {
             (1_000, 1_000, 900, 1_000),
             (500, 1_000, 900, 500),
         ] {
-            assert_eq!(after_rest(at(until), at(now), at(woke)), at(wakes), "{until}, {now}, {woke}");
+            let sleep = OwnSleep { woke: at(woke), short: 0 };
+            let until = sleep.until(at(until), at(now), false, false);
+            assert_eq!(until, at(wakes), "at {now}, woken at {woke}");
         }
+    }
+
+    #[test]
+    fn whoever_comes_first_rests_for_short_but_not_time_and_again() {
+        let at = |us: u64| Instant::ZERO + Nanos::from_micros(us);
+        let mut sleep = OwnSleep::default();
+        sleep.ended(at(0), at(5_000), at(5_000));
+        for (until, now, first, released, wakes) in [
+            (9_000, 5_100, true, false, 9_000),
+            (5_105, 5_100, true, false, 5_120),
+            (5_105, 5_100, false, false, 5_300),
+            // What is due by now is done now, but whom we have released has to run first.
+            (5_090, 5_100, true, false, 5_090),
+            (5_090, 5_100, true, true, 5_120),
+        ] {
+            let until = sleep.until(at(until), at(now), first, released);
+            assert_eq!(until, at(wakes), "at {now}, first: {first}, released: {released}");
+        }
+        for i in 0..SHORT_MAX {
+            assert_eq!(sleep.until(at(5_105), at(5_100), true, false), at(5_120), "{i} short ones");
+            sleep.ended(at(5_060), at(5_080), at(5_080));
+        }
+        // We have run for 20 us since then.
+        assert_eq!(sleep.until(at(5_105), at(5_100), true, false), at(5_300));
+        assert_eq!(sleep.until(at(5_090), at(5_100), true, true), at(5_300), "it is released all the same");
+        // Neither short nor long.
+        sleep.ended(at(5_100), at(5_400), at(5_400));
+        assert_eq!(sleep.until(at(5_405), at(5_400), true, false), at(5_600));
+        // What goes on is no sleep.
+        sleep.ended(at(7_000), at(6_000), at(9_000));
+        assert_eq!(sleep.until(at(5_405), at(5_400), true, false), at(5_600));
+        sleep.ended(at(5_600), at(6_100), at(6_100));
+        assert_eq!(sleep.until(at(6_105), at(6_100), true, false), at(6_120));
+        // Somebody woke us early: that was no short rest.
+        for _ in 0..=SHORT_MAX {
+            sleep.ended(at(6_100), at(8_000), at(6_200));
+        }
+        assert_eq!(sleep.until(at(6_205), at(6_200), true, false), at(6_220));
     }
 }

@@ -221,9 +221,15 @@ impl LinuxHost {
 
     /// Whether nobody of released client `i` can run.
     fn sleeps(&mut self, i: usize, now: Instant) -> Result<bool, Error> {
+        let c = &mut self.clients[i];
+        if c.dear.rests(now) {
+            return Ok(false); // Who asks for its state soon finds out.
+        }
+        let begun = c.dear.begin(c.members.len());
         self.catch_up(i)?;
         let scan = self.scan(i, now, false)?;
         let c = &mut self.clients[i];
+        c.dear.looked(now, begun.cost(), scan);
         c.condition = c.condition.seen(scan.suspended > 0 && scan.running == 0);
         Ok(scan.running == 0)
     }

@@ -50,6 +50,8 @@ use wrappers::Wrappers;
 
 /// Nanoseconds in one of `/proc`'s clock ticks (`USER_HZ` is 100 on every Linux).
 const TICK_NS: u64 = 10_000_000;
+/// So many members are compared one by one with a list of those that are there.
+const COMPARED_MAX: usize = 16;
 /// How many vanished members are remembered.
 const LOST_MAX: usize = 16;
 /// A member that sleeps and has not used any CPU for this long is left alone.
@@ -431,6 +433,12 @@ impl<W: World> Members<W> {
     /// The members that are known.
     pub fn pids(&self) -> impl Iterator<Item = (Pid, StartTime)> + '_ {
         self.active.iter().chain(&self.idle).map(|m| (m.pid, m.start))
+    }
+
+    /// Whether exactly `these` are the members that are known; not told of many.
+    pub fn are(&self, these: &[Pid]) -> bool {
+        let comparable = these.len() <= COMPARED_MAX && self.len() == these.len();
+        comparable && self.pids().all(|(pid, _)| these.contains(&pid))
     }
 
     /// The members that are known, with the threads that each was last seen to have.
