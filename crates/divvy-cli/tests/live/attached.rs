@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::daemon::{client, clients, start_divvyd};
-use crate::harness::{MAX_FRACTION_ERROR, SPIN, Sandbox, eventually, one_cpu};
+use crate::harness::{MAX_FRACTION_ERROR, SPIN, Sandbox, eventually, kill, one_cpu};
 
 /// CPU time of all clients after which fractions are looked at: some cycles, and no more.
 const WINDOW: u64 = 1_200_000_000;
@@ -357,9 +357,7 @@ fn whoever_was_left_suspended_runs_again_by_the_next_look() {
         let divvyd = sandbox.schedulers()[0].pid;
         // Stopped first, lest it puts another in the guardian's place.
         kill_process(divvyd, Signal::STOP).expect("ours");
-        kill_process(guardian, Signal::KILL).expect("ours");
-        kill_process(divvyd, Signal::KILL).expect("ours");
-        eventually("their end", || sandbox.schedulers().is_empty().then_some(()));
+        kill([guardian, divvyd]);
         assert_eq!(sandbox.suspended().len(), 1);
         let outcome = sandbox.run(look);
         let told = "divvy: resumed 1 process that an earlier divvy had left suspended";

@@ -340,16 +340,7 @@ impl Sandbox {
             if left.is_empty() {
                 return;
             }
-            // One that is ending is a living owner to a rescue, and has no environment that would tell whose it is.
-            let ended = left.iter().filter_map(|process| {
-                let handle = pidfd_open(process.pid, PidfdFlags::empty()).ok()?;
-                let _ = pidfd_send_signal(&handle, Signal::KILL);
-                Some(handle)
-            });
-            for handle in ended.collect::<Vec<_>>() {
-                let mut polled = [PollFd::new(&handle, PollFlags::IN)];
-                let _ = poll(&mut polled, Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
-            }
+            kill(left.iter().map(|process| process.pid));
         }
         eprintln!("left behind: {:?}", self.processes());
     }
@@ -365,6 +356,23 @@ impl Sandbox {
     pub fn report(&self, name: &str) -> Value {
         let text = std::fs::read_to_string(self.path(name)).expect("a report");
         check_report(&text)
+    }
+}
+
+/// Kills all of these, and waits until they have ended: one that is ending is a living owner to a rescue, and has no
+/// environment any more that would tell whose it is.
+pub fn kill(pids: impl IntoIterator<Item = Pid>) {
+    let ended = pids.into_iter().filter_map(|pid| {
+        let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let _ = pidfd_send_signal(&handle, Signal::KILL);
+        Some(handle)
+    });
+    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    for handle in ended.collect::<Vec<_>>() {
+        let mut polled = [PollFd::new(&handle, PollFlags::IN)];
+        if poll(&mut polled, Some(&patience)) == Ok(0) {
+            eprintln!("somebody who was killed has not ended");
+        }
     }
 }
 

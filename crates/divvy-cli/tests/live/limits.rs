@@ -48,6 +48,13 @@ fn strangers(report: &Value) -> f64 {
     report["strangers"].as_f64().expect("a number") * cpus as f64
 }
 
+/// CPU time that the clients could not have, in CPUs: others', and divvy's own, of which benchmarks tell and no test (without optimization,
+/// on a slow machine, it has been an eighth of the CPU).
+fn taken(report: &Value) -> f64 {
+    let own = report["self"]["cpu_ns"].as_f64().expect("a number");
+    strangers(report) + own / report["wall_ns"].as_f64().expect("ns")
+}
+
 fn check_limit(report: &Value, got: f64, limit: f64, what: &str) {
     assert!(got <= limit + MAX_ABOVE, "{what}: {got} CPUs of {limit}");
     let least = limit - MAX_BELOW * limit.max(1.0) - strangers(report);
@@ -73,10 +80,7 @@ fn what_a_limit_leaves_goes_to_the_other() {
     let (report, _) = share(&Sandbox::own(), &args);
     check_limit(&report, cpus(&report, 0), 0.3, "limited");
     let (limited, other) = (cpus(&report, 0), cpus(&report, 1));
-    assert!(
-        limited + other + strangers(&report) > 0.9,
-        "3:1 with a limit of 30 %: {limited} and {other} CPUs"
-    );
+    assert!(limited + other + taken(&report) > 0.9, "3:1 with a limit of 30 %: {limited} and {other} CPUs");
     let target = client(&report, 0, "target_fraction").as_f64().expect("a number");
     assert!((target - 0.3).abs() < 1e-9, "{report}");
 }
@@ -110,10 +114,7 @@ fn every_back_end_keeps_limits() {
             ["--backend", backend, "--cpus", &cpu, "--limit", "low=20%", "low=1:exec sha256sum /dev/zero"];
         let (report, kernels) = share(&Sandbox::own(), &[&args[..], &["1:exec md5sum /dev/zero"]].concat());
         check_limit(&report, cpus(&report, 0), 0.2, backend);
-        assert!(
-            kernels + strangers(&report) > 0.9,
-            "{backend}: what it leaves is the other's: {kernels} CPUs"
-        );
+        assert!(kernels + taken(&report) > 0.9, "{backend}: what it leaves is the other's: {kernels} CPUs");
     }
 }
 

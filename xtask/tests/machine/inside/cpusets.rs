@@ -38,6 +38,14 @@ impl Drop for Program {
     }
 }
 
+/// What a CPU has done since the start, in ticks: in user code, nicely, in the kernel, idle, waiting for disks, in interrupts (proc(5)).
+fn ticks(cpu: u32) -> [u64; 7] {
+    let stat = fs::read_to_string("/proc/stat").expect("readable");
+    let line = stat.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} "))).expect("the CPU");
+    let mut numbers = line.split_whitespace().map(|n| n.parse().expect("a number"));
+    std::array::from_fn(|_| numbers.next().expect("as many"))
+}
+
 fn attach(daemon: &Daemon, program: &Program, options: &[&str]) -> String {
     let tree = format!("tree:{}", program.pid());
     check_success(&mut daemon.divvy(&[&["attach", &tree][..], options].concat()))
@@ -68,10 +76,14 @@ fn clients_are_kept_to_cpus_and_given_all_back() {
         (weights[1] / weights[0] >= 3 && weights[0] == weights[2]).then_some(())
     });
     sleep(500);
+    let before = ticks(0);
     let used = used(&leaves());
+    let ticks = ticks(0).into_iter().zip(before).map(|(to, from)| to - from).collect::<Vec<u64>>();
     let part = used[0] as f64 / (used[0] + used[1]) as f64;
     assert!((part / 0.25 - 1.0).abs() < MAX_ERROR, "{used:?}");
-    assert!(used[2] * 10 > (used[0] + used[1]) * 8, "{used:?}");
+    // All of it, that is, but for what divvyd, this test and the emulated devices use, a quarter of a CPU where the machine is slow.
+    let idle = ticks[3] + ticks[4];
+    assert!(used[2] * 2 > used[0] + used[1] && idle * 5 < ticks.iter().sum(), "{used:?}, {ticks:?}");
     let told: serde_json::Value =
         serde_json::from_str(&check_success(&mut daemon.divvy(&["ls", "--json"]))).expect("JSON");
     let cpus = [0, 1, 2].map(|i| told["clients"][i]["bounds"]["cpus"].as_str().unwrap_or("none").to_owned());
