@@ -139,6 +139,7 @@ fn main() -> ExitCode {
         Some(cluster::MAIN) => cluster::main(args),
         Some(live::STRANGERS) => live::keep_strangers(args),
         Some(live::RUN) => live::serve_run(),
+        Some(live::LOOP) => live::minimal_loop(args),
         Some(paper::real::REAL) => paper::real::work(args),
         Some(paper::services::TURNS) => paper::services::turns(args),
         Some(paper::isolation::TASK) => paper::isolation::task(args),

@@ -36,7 +36,8 @@ fn a_quick_run_makes_the_page_and_leaves_nothing() {
     }
     // Each tool has its rows, or the page says why it has none.
     let (_, rows) = csv(&out.join("peers/shares.csv"));
-    for tool in ["cpulimit", "nice", "weights by hand", "divvy signals", "divvy freezer", "divvy cgroup"] {
+    let of_divvy = ["divvy signals", "divvy freezer", "divvy cgroup"];
+    for tool in ["cpulimit", "nice", "weights by hand", "minimal loop"].into_iter().chain(of_divvy) {
         let n = rows.iter().filter(|row| row[1] == tool).count();
         assert!(n == 2 || n == 0 && page.contains(&format!("**Without {tool}**: ")), "{tool}: {n}");
     }

@@ -4,6 +4,7 @@
 //! several schedulers can run side by side that know nothing of each other.
 
 mod bench;
+mod minimal;
 mod run;
 mod strangers;
 mod watch;
@@ -12,6 +13,7 @@ use divvy_engine::policies::GateSpec;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use bench::{Bench, Starter};
+pub(crate) use minimal::{LOOP, work as minimal_loop};
 pub(crate) use run::{arguments, serve_run, usual};
 pub(crate) use strangers::{Crowd, STRANGERS, keep_strangers};
 
@@ -136,6 +138,8 @@ pub(crate) struct RunSpec {
     pub(crate) strangers: Option<Strangers>,
     /// By the back end that `divvy share` takes where none is asked for; else by signals.
     pub(crate) usual_backend: bool,
+    /// Not by divvy but by the least that divides: see [`LOOP`].
+    pub(crate) minimal: bool,
 }
 
 impl RunSpec {
@@ -155,6 +159,7 @@ impl RunSpec {
             snapshots: Snapshots::Cycles,
             strangers: None,
             usual_backend: false,
+            minimal: false,
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) fn serve_run() -> Result<()> {
     let mut text = String::new();
     std::io::stdin().read_line(&mut text).context("read the specification of a run")?;
     let spec: RunSpec = serde_json::from_str(&text).context("the specification of a run")?;
-    let result = Live::start(&spec)?.finish()?;
+    let result = if spec.minimal { super::minimal::run(&spec)? } else { Live::start(&spec)?.finish()? };
     writeln!(std::io::stdout(), "{}", serde_json::to_string(&result)?).context("write a run's result")
 }
 

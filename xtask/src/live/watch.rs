@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use divvy_engine::policies::AnyGate;
-use divvy_policy::{Event, EventError, Gate, Instant, Policy};
+use divvy_policy::{ClientId, Event, EventError, Gate, Instant, Policy};
 
 use super::Lateness;
 use crate::paper::stats;
@@ -43,6 +43,18 @@ impl Policy for Watched {
             self.delays.borrow_mut().push(u32::try_from(now.since(asked).0).unwrap_or(u32::MAX));
         }
         self.gate.poll_decision(now)
+    }
+
+    fn set_leftovers(&mut self, used: bool) {
+        self.gate.set_leftovers(used);
+    }
+
+    fn set_punctual(&mut self, punctual: bool) {
+        self.gate.set_punctual(punctual);
+    }
+
+    fn balance(&self, client: ClientId) -> Option<i128> {
+        self.gate.balance(client)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

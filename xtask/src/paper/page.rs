@@ -183,8 +183,21 @@ impl Page {
 
     /// Notes a goal that all `of` shall meet, and how many do; none where there is nobody.
     pub(crate) fn goal_of_all(&mut self, what: impl Into<String>, of: usize, met: usize, unit: &str) {
+        self.goal_of_all_beside(what, of, met, unit, None);
+    }
+
+    /// The same, with how many do of something else in the same run, by its name.
+    pub(crate) fn goal_of_all_beside(
+        &mut self,
+        what: impl Into<String>,
+        of: usize,
+        met: usize,
+        unit: &str,
+        beside: Option<(&str, usize)>,
+    ) {
         if of > 0 {
-            let (limit, ours) = (format!("all {of} {unit}"), format!("{met} {unit}"));
+            let beside = beside.map_or_else(String::new, |(what, met)| format!(" ({what}: {met})"));
+            let (limit, ours) = (format!("all {of} {unit}"), format!("{met} {unit}{beside}"));
             self.goals.push(Goal { what: what.into(), limit, ours, met: met >= of });
         }
     }

@@ -51,6 +51,7 @@ impl Killed {
         match (self, tool) {
             (Self::Tool, Tool::Nice | Tool::Weights) => "nothing to kill",
             (Self::Tool, Tool::Cpulimit) => "all cpulimits",
+            (Self::Tool, Tool::Minimal) => "the loop",
             (Self::Tool, _) => "divvy",
             (Self::Both, _) => "divvy and its guardian",
             (Self::BothThenRescue, _) => "both; then divvy rescue",
@@ -85,7 +86,7 @@ pub(super) fn look(tool: Tool, killed: Killed, cpu: u32, survey: &Survey, times:
     let shares = if tool == Tool::Cpulimit { [1, 1, 98] } else { SHARES };
     let processes = tool.start(&mut pack, &shares, &works, survey)?;
     clock::sleep(times.settle);
-    if tool == Tool::Cpulimit || tool == Tool::Signals {
+    if [Tool::Cpulimit, Tool::Signals, Tool::Minimal].contains(&tool) {
         // At a moment when somebody stands, as somebody nearly always does.
         let clients = pack.clients.clone();
         Pack::wait("somebody to be held", || {

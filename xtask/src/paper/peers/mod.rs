@@ -171,7 +171,8 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
              only limits: beside strangers who keep a client below its limit, nothing is divided. **nice**: the values whose weights in the kernel come closest; where sessions have autogroups, as \
              here, they count within one session only. **weights by hand**: a cgroup for each client, as an administrator \
              would make it (`cpu.weight`, or `cpu.shares` where version 1 has the cpu controller). **divvy cgroup** is the \
-             same weights, made and removed by divvy. **signals** and **freezer** run the policy `exact` at a quantum of 10 ms.",
+             same weights, made and removed by divvy. **minimal loop** lets one client after the other run until its clock shows what it \
+             is due, while the others are stopped, and does nothing else. **signals** and **freezer** run the policy `exact` at a quantum of 10 ms.",
         ],
     )
 }
@@ -240,18 +241,21 @@ fn shares(s: &mut Experiment) -> Result<()> {
 }
 
 fn share_goals(s: &mut Experiment, rows: &[Row]) {
+    let worst_of = |tool: Tool, value: fn(&Row) -> f64| {
+        worst(rows.iter().filter(|r| r.tool == tool.name()).map(value)) * 100.0
+    };
     for tool in [Tool::Signals, Tool::Freezer] {
-        let of = || rows.iter().filter(|r| r.tool == tool.name());
-        if of().next().is_none() {
+        if !rows.iter().any(|r| r.tool == tool.name()) {
             continue;
         }
-        let name = tool.name();
-        let error = worst(of().map(|r| r.error_long)) * 100.0;
-        s.page.goal(format!("{name}: worst error over a run"), Limit::Most(0.5), error, "%");
-        let idle = worst(of().map(|r| r.idle.unwrap_or(f64::NAN))) * 100.0;
-        s.page.goal(format!("{name}: most CPU left idle while clients want it"), Limit::Most(2.0), idle, "%");
-        let cost = worst(of().map(|r| r.overhead)) * 100.0;
-        s.page.goal(format!("{name}: most CPU of its own"), Limit::Most(0.5), cost, "%");
+        let mut goal = |what: &str, most: f64, value: fn(&Row) -> f64| {
+            let floor = (Tool::Minimal.name(), worst_of(Tool::Minimal, value));
+            let what = format!("{}: {what}", tool.name());
+            s.page.goal_beside(what, Limit::Most(most), worst_of(tool, value), "%", Some(floor));
+        };
+        goal("worst error over a run", 0.5, |r| r.error_long);
+        goal("most CPU left idle while clients want it", 2.0, |r| r.idle.unwrap_or(f64::NAN));
+        goal("most CPU of its own", 0.5, |r| r.overhead);
     }
 }
 

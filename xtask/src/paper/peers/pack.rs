@@ -11,6 +11,7 @@ use divvy_linux::{CpuMask, Pid, ProcessRef, Signal, clock, procfs};
 use divvy_policy::Nanos;
 
 use super::ClientWork;
+use crate::client::die_with_parent;
 
 /// The hidden subcommand that is a client.
 pub(crate) const CLIENT: &str = "peer";
@@ -107,9 +108,14 @@ impl Pack {
         command
     }
 
+    /// This program.
+    pub(super) fn this_program(&self) -> Command {
+        self.command(&self.own)
+    }
+
     /// This program as divvy.
     pub(super) fn divvy(&self) -> Command {
-        let mut command = self.command(&self.own);
+        let mut command = self.this_program();
         command.arg0(DIVVY);
         command
     }
@@ -134,6 +140,14 @@ impl Pack {
         for (i, work) in works.iter().enumerate() {
             let mut command = self.command(&self.own);
             command.arg(CLIENT).arg(self.path(i)).arg(work.word());
+            // A tool that ends with this program leaves nobody suspended for ever.
+            // SAFETY: one system call, which takes and returns numbers.
+            unsafe {
+                command.pre_exec(|| {
+                    die_with_parent(libc::SIGKILL);
+                    Ok(())
+                });
+            }
             self.spawn(command)?;
         }
         Ok(())

@@ -6,9 +6,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use divvy_linux::Pid;
 use divvy_linux::cgroup::{Enable, Ground, Survey};
+use divvy_policy::Nanos;
 
 use super::ClientWork;
 use super::pack::Pack;
+use crate::live::LOOP;
 
 /// A tool, in the order of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +21,14 @@ pub(super) enum Tool {
     Signals,
     Freezer,
     Cgroup,
+    /// The least that divides by suspending, as a floor.
+    Minimal,
 }
 
-pub(super) const TOOLS: [Tool; 6] =
-    [Tool::Cpulimit, Tool::Nice, Tool::Weights, Tool::Signals, Tool::Freezer, Tool::Cgroup];
+pub(super) const TOOLS: [Tool; 7] =
+    [Tool::Cpulimit, Tool::Nice, Tool::Weights, Tool::Signals, Tool::Freezer, Tool::Cgroup, Tool::Minimal];
+/// The quantum of the minimal loop: as divvy's.
+const QUANTUM: Nanos = Nanos::from_millis(10);
 
 /// The weights of nice 0 to 19 in the kernel's table (`sched_prio_to_weight`).
 const NICE_WEIGHTS: [u64; 20] =
@@ -57,6 +63,7 @@ impl Tool {
             Self::Signals => "divvy signals",
             Self::Freezer => "divvy freezer",
             Self::Cgroup => "divvy cgroup",
+            Self::Minimal => "minimal loop",
         }
     }
 
@@ -78,7 +85,7 @@ impl Tool {
                 let started = command.arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status();
                 started.is_err().then(|| "cpulimit is not installed: run scripts/setup.sh".to_owned())
             }
-            Self::Nice | Self::Signals => None,
+            Self::Nice | Self::Signals | Self::Minimal => None,
             Self::Freezer => survey.freezer.as_ref().err().cloned(),
             Self::Cgroup => survey.weights.as_ref().err().cloned(),
             Self::Weights => match &survey.weights {
@@ -128,6 +135,14 @@ impl Tool {
                 for (&client, nice) in pack.clients.iter().zip(nice_values(shares)) {
                     rustix::process::setpriority_process(Some(client), nice).context("renice a client")?;
                 }
+            }
+            Self::Minimal => {
+                let clients = pack.clients.iter().zip(shares).map(|(pid, share)| format!("{share}:{pid}"));
+                let clients: Vec<String> = clients.collect();
+                let mut command = pack.this_program();
+                let numbers = [u64::from(std::process::id()), QUANTUM.0].map(|n| n.to_string());
+                command.arg(LOOP).args(numbers).args(clients);
+                processes.push(pack.spawn(command)?);
             }
             _ => match &survey.weights {
                 Ok(ground) => by_hand(ground, pack, shares)?,

@@ -209,8 +209,11 @@ pub(super) fn write(s: &mut Setting, results: &Results, cpus: usize) -> Result<(
 
 fn goals(s: &mut Setting, results: &Results, verdicts: &[Verdict]) {
     let all = verdicts.len() + results.without.len();
-    let mut goal = |what: &str, of: usize, holds: &dyn Fn(&Verdict) -> bool| {
-        s.page.goal_of_all(what, of, verdicts.iter().filter(|v| holds(v)).count(), "programs");
+    let same = self::verdicts(results, Tool::After, Tool::Before);
+    let met = |of: &[Verdict], holds: &dyn Fn(&Verdict) -> bool| of.iter().filter(|v| holds(v)).count();
+    let mut goal = |what: &str, holds: &dyn Fn(&Verdict) -> bool| {
+        let floor = Some(("the weights' second runs beside their first", met(&same, holds)));
+        s.page.goal_of_all_beside(what, all, met(verdicts, holds), "programs", floor);
     };
     let one_cpu = results.cpus == 1;
     let split = if one_cpu {
@@ -218,11 +221,11 @@ fn goals(s: &mut Setting, results: &Results, verdicts: &[Verdict]) {
     } else {
         "split within 1 point of what is due, at each of the shares"
     };
-    goal(split, all, &|v| v.points <= SPLIT_POINTS);
-    goal("CPU used: at least 98 % of theirs", all, &|v| v.used >= LEAST_OF_THEIRS);
+    goal(split, &|v| v.points <= SPLIT_POINTS);
+    goal("CPU used: at least 98 % of theirs", &|v| v.used >= LEAST_OF_THEIRS);
     if one_cpu {
-        goal("the program's throughput: at least 98 % of theirs", all, &|v| v.rate >= LEAST_OF_THEIRS);
-        goal("the other's throughput: at least 98 % of theirs", all, &|v| v.hog_rate >= LEAST_OF_THEIRS);
+        goal("the program's throughput: at least 98 % of theirs", &|v| v.rate >= LEAST_OF_THEIRS);
+        goal("the other's throughput: at least 98 % of theirs", &|v| v.hog_rate >= LEAST_OF_THEIRS);
     }
     let computing = verdicts.iter().filter(|v| v.computes).count();
     let error = if one_cpu {
@@ -230,7 +233,8 @@ fn goals(s: &mut Setting, results: &Results, verdicts: &[Verdict]) {
     } else {
         "error of a cycle at most a tenth of theirs, where both compute and one has to wait"
     };
-    goal(error, computing, &|v| v.computes && v.error <= ERROR_OF_THEIRS);
+    let exact = met(verdicts, &|v| v.computes && v.error <= ERROR_OF_THEIRS);
+    s.page.goal_of_all(error, computing, exact, "programs");
     let ours = || results.rows.iter().filter(|r| r.tool == Tool::Divvy.name());
     let own: Vec<f64> = ours().map(|r| r.own * 100.0).collect();
     s.page.goal("own CPU, median of all rows", Limit::Most(0.3), median(&own).unwrap_or(f64::NAN), "%");
