@@ -17,8 +17,10 @@ use crate::{Pid, clock, own};
 const INTERVAL: Nanos = Nanos::from_millis(100);
 /// However long it slept before, a burst of work is seen.
 const PASSED_MAX: Nanos = Nanos::from_secs(1);
-/// Who uses more than one part in so many of a CPU is an ordinary thread,
+/// Who uses more than one part in so many of a CPU,
 const PART_MAX: u64 = 5;
+/// by so much more, is an ordinary thread
+const BURST_MAX: Nanos = Nanos::from_millis(100);
 /// for so long at the least.
 const ORDINARY_FOR: Nanos = Nanos::from_secs(2);
 
@@ -30,6 +32,8 @@ pub(super) struct Priority {
     before: Slice,
     raised: bool,
     seen: Option<(Instant, Nanos)>,
+    /// What was used beyond that part, and not made up for since.
+    beyond: Nanos,
     /// When it was found to use too much.
     exceeded: Option<Instant>,
 }
@@ -39,7 +43,7 @@ impl Priority {
     pub(super) fn raise(before: Slice) -> Option<Self> {
         let thread = rustix::thread::gettid();
         let raised = before.is_of_usual_nice() && own::wake_at_once();
-        raised.then_some(Self { thread, before, raised, seen: None, exceeded: None })
+        raised.then_some(Self { thread, before, raised, seen: None, beyond: Nanos::ZERO, exceeded: None })
     }
 
     /// Whether we come before whoever is an ordinary thread.
@@ -67,7 +71,9 @@ impl Priority {
 
     /// Whether it is to be raised, when so much of the time that has passed was used.
     fn keeps(&mut self, now: Instant, passed: Nanos, used: Nanos) -> bool {
-        if used > Nanos(passed.0 / PART_MAX) {
+        self.beyond = (self.beyond + used).saturating_sub(Nanos(passed.0 / PART_MAX));
+        if self.beyond > BURST_MAX {
+            self.beyond = BURST_MAX;
             self.exceeded = Some(now);
         }
         self.exceeded.is_none_or(|at| now.since(at) >= ORDINARY_FOR)
@@ -162,7 +168,7 @@ mod tests {
             let at = |ms| now + Nanos::from_millis(ms);
             priority.see_to(at(0));
             let begun = clock::own_thread_cpu();
-            while clock::own_thread_cpu().saturating_sub(begun) < Nanos::from_millis(21) {}
+            while clock::own_thread_cpu().saturating_sub(begun) < Nanos::from_millis(121) {}
             priority.see_to(at(100));
             let ordinary = (0..20).map(|n| {
                 priority.see_to(at(150 + 100 * n));
