@@ -21,7 +21,9 @@ fn told(pid: Pid) -> bool {
     told.is_some_and(|(_, status)| status.stopped())
 }
 
+/// What the client has used. The guardian hears each time that the host lives, lest it resumes all after some seconds.
 fn used(host: &mut LinuxHost, client: ClientId) -> Nanos {
+    host.wait(Some(clock::now())).expect("the host works");
     host.measure(client).expect("alive")
 }
 

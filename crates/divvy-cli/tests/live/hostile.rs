@@ -146,7 +146,7 @@ fn who_wakes_others_all_the_time_has_its_share() {
         "--cpus",
         &cpus,
         "--for",
-        "3s",
+        "6s",
         "--json",
         &storm,
         &format!("1:({SPIN}) & {SPIN}"),

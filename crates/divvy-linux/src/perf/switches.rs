@@ -371,11 +371,14 @@ mod tests {
         let switches = Switches::open(cpu).expect("a ring");
         let mut event = switches.adopt(open_own(cpu).expect("an event")).expect("the ring takes it");
         let path = format!("/proc/{}/status", switches.listener.pid());
-        let slept = || {
+        let status = |field: &str| {
             let status = std::fs::read_to_string(&path).expect("it lives");
-            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-            line.and_then(|n| n.trim().parse::<u64>().ok()).expect("a number")
+            let line = status.lines().find_map(|line| line.strip_prefix(field));
+            line.map(|value| value.trim().to_owned()).expect("the kernel tells it")
         };
+        let slept = || status("voluntary_ctxt_switches:").parse::<u64>().expect("a number");
+        // One that has been woken waits for its turn, and has not slept again yet.
+        let sleeps = || status("State:").starts_with('S');
         let ends = |n: u32| {
             for _ in 0..n {
                 let status = std::process::Command::new("true").status().expect("a child");
@@ -393,7 +396,7 @@ mod tests {
         let quiet = || {
             let before = slept();
             std::thread::sleep(Duration::from_millis(200));
-            before > 0 && slept() == before
+            before > 0 && sleeps() && slept() == before
         };
         patience("it waits", Box::new(quiet));
         let before = slept();

@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsRawFd as _, RawFd};
 
-use super::{Method, QUIET, Victim, pipe};
+use super::{Method, PATIENCE, QUIET, Victim, pipe};
 
 /// A call that waits for what does not come.
 pub struct Call {
@@ -172,8 +172,8 @@ fn semaphore(timeout: Option<&libc::timespec>) -> i32 {
 }
 
 /// What becomes of `call` when its process is suspended and resumed in it: `EINTR`, or `goes on`; `None` where it cannot be
-/// suspended in this way.
-pub fn outcome_of(call: &Call, method: Method) -> Option<&'static str> {
+/// suspended in this way. It is waited for as long as it takes where it is to return.
+pub fn outcome_of(call: &Call, method: Method, returns: bool) -> Option<&'static str> {
     let (read_end, write_end) = pipe();
     let fds = (read_end.as_raw_fd(), write_end.as_raw_fd());
     let mut victim = Victim::new(method, |tell| {
@@ -186,7 +186,7 @@ pub fn outcome_of(call: &Call, method: Method) -> Option<&'static str> {
     victim.suspend();
     std::thread::sleep(QUIET / 3);
     victim.resume();
-    let told = victim.heard_within(QUIET);
+    let told = victim.heard_within(if returns { PATIENCE } else { QUIET });
     let pid = victim.pid.as_raw_nonzero().get().unsigned_abs();
     drop(victim);
     remove_left(pid);

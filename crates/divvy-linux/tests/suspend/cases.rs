@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use divvy_linux::{Pid, Signal, clock, procfs};
 use divvy_policy::Nanos;
 
-use super::{Method, QUIET, Suspended, Victim, eventually};
+use super::{Method, PATIENCE, QUIET, Suspended, Victim, eventually};
 
 /// A case's row in the document, and what happens.
 pub type Case = (&'static str, fn(Method) -> Option<&'static str>);
@@ -30,6 +30,25 @@ pub const CASES: [Case; 15] = [
     ("SIGSTOP by somebody else meanwhile", second_stop),
     ("interactive shell that it is the foreground job of", shell),
 ];
+
+/// How long what `method` brings about by signals alone is waited for: where it is to come, for as long as it takes.
+fn by_signals(method: Method) -> Duration {
+    if method == Method::Signals { PATIENCE } else { QUIET }
+}
+
+/// Waits until `met` for at most so long; says whether it is.
+fn within(time: Duration, mut met: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    loop {
+        if met() {
+            return true;
+        }
+        if begun.elapsed() > time {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 fn spin() -> ! {
     loop {
@@ -89,11 +108,15 @@ fn waitpid(method: Method) -> Option<&'static str> {
     use rustix::process::WaitOptions;
     let victim = sleeper(method)?;
     victim.suspend();
-    std::thread::sleep(QUIET);
     let options = WaitOptions::UNTRACED | WaitOptions::NOHANG;
-    let told = rustix::process::waitpid(Some(victim.pid), options).expect("our child");
-    assert!(told.is_none_or(|(_, status)| status.stopped()));
-    Some(if told.is_some() { "tells" } else { "does not tell" })
+    let tells = within(by_signals(method), || {
+        let told = rustix::process::waitpid(Some(victim.pid), options).expect("our child");
+        told.is_some_and(|(_, status)| {
+            assert!(status.stopped());
+            true
+        })
+    });
+    Some(if tells { "tells" } else { "does not tell" })
 }
 
 fn handler(method: Method) -> Option<&'static str> {
@@ -114,15 +137,16 @@ fn handler(method: Method) -> Option<&'static str> {
     victim.heard();
     victim.suspend();
     victim.resume();
-    Some(if victim.heard_within(QUIET).is_some() { "runs" } else { "does not run" })
+    Some(if victim.heard_within(by_signals(method)).is_some() { "runs" } else { "does not run" })
 }
 
 fn after(method: Method, signal: Signal) -> Option<&'static str> {
     let victim = sleeper(method)?;
     victim.suspend();
     victim.signal(signal);
-    std::thread::sleep(QUIET);
-    if victim.state().is_ended() {
+    // Only SIGTERM waits, and only for who is suspended by signals.
+    let waits = signal == Signal::TERM && method == Method::Signals;
+    if within(if waits { QUIET } else { PATIENCE }, || victim.state().is_ended()) {
         return Some("ends it at once");
     }
     victim.resume();
@@ -139,21 +163,26 @@ fn kill(method: Method) -> Option<&'static str> {
 }
 
 fn sleep(method: Method) -> Option<&'static str> {
+    /// Long enough to be suspended within, also where the CPU is taken away for a while.
+    const SLEEP: Duration = Duration::from_secs(3);
     let mut victim = Victim::new(method, |tell| {
         tell.number(1);
         let begun = Instant::now();
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(SLEEP);
         tell.number(begun.elapsed().as_millis() as u64);
     })?;
     victim.heard();
     victim.wait_asleep();
     victim.suspend();
-    std::thread::sleep(Duration::from_millis(400));
+    std::thread::sleep(SLEEP + QUIET);
     assert_eq!(victim.heard_within(Duration::ZERO), None, "it stands");
     let resumed = Instant::now();
     victim.resume();
     let slept = victim.heard();
-    assert!(slept >= 400 && resumed.elapsed() < Duration::from_millis(slept), "{slept} ms");
+    assert!(
+        slept >= (SLEEP + QUIET).as_millis() as u64 && resumed.elapsed() < Duration::from_millis(slept),
+        "{slept} ms"
+    );
     Some("ends when it is resumed")
 }
 
@@ -252,11 +281,12 @@ fn tracer(method: Method) -> Option<&'static str> {
         Method::Signals => victim.signal(Signal::STOP),
         Method::Freezer => victim.suspend(),
     }
-    std::thread::sleep(QUIET);
-    let mut status = 0;
-    // SAFETY: the status is ours to be written to.
-    let told = unsafe { libc::waitpid(raw, &mut status, libc::WNOHANG | libc::__WALL) };
-    let sees = told == raw && libc::WIFSTOPPED(status);
+    let sees = within(by_signals(method), || {
+        let mut status = 0;
+        // SAFETY: the status is ours to be written to.
+        let told = unsafe { libc::waitpid(raw, &mut status, libc::WNOHANG | libc::__WALL) };
+        told == raw && libc::WIFSTOPPED(status)
+    });
     Some(if sees { "sees it first, and decides" } else { "sees nothing" })
 }
 
@@ -313,7 +343,7 @@ fn shell(method: Method) -> Option<&'static str> {
     std::thread::sleep(QUIET);
     // A shell that has its terminal back does what it is told.
     shell.terminal.write_all(b"echo a$((1 + 1))z\n").expect("a terminal");
-    let deadline = Instant::now() + 2 * QUIET;
+    let deadline = Instant::now() + by_signals(method).max(2 * QUIET);
     let mut said = Vec::new();
     while Instant::now() < deadline && !said.windows(3).any(|w| w == b"a2z") {
         let mut polled = [rustix::event::PollFd::new(&shell.terminal, rustix::event::PollFlags::IN)];

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use divvy_linux::{Pid, Signal, State, procfs};
 
 /// How long a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long something that must not come is waited for.
 pub const QUIET: Duration = Duration::from_millis(150);
 
