@@ -286,10 +286,17 @@ impl Exact {
 
     /// A client's state is known: moves it to where it belongs now.
     pub(super) fn settle(&mut self, now: Instant, client: ClientId, blocked: bool) {
-        let Some(slot) = self.clients.find(client) else { return };
+        if self.place(now, client, blocked) {
+            self.wake(client);
+        }
+    }
+
+    /// Moves a client whose state is known to where it belongs now; says whether it has woken, and is to take the CPU.
+    fn place(&mut self, now: Instant, client: ClientId, blocked: bool) -> bool {
+        let Some(slot) = self.clients.find(client) else { return false };
         self.refresh(slot);
         let (cycle, tick_min) = (self.cycle, self.tick_min());
-        let Some(c) = self.clients.at_mut(slot) else { return };
+        let Some(c) = self.clients.at_mut(slot) else { return false };
         let before = c.awake_beside();
         c.blocked = blocked;
         if c.flickers.is_some_and(|until| until < cycle) {
@@ -311,7 +318,7 @@ impl Exact {
         let (turn_used, prompt) = (c.turn_used, c.prompt);
         let spent = self.clients.at(slot).is_some_and(|c| left <= i128::from(self.end(c).0));
         let slice_over = self.turn(client).is_some_and(|turn| turn_used + GRAIN >= turn);
-        let Some(c) = self.clients.at_mut(slot) else { return };
+        let Some(c) = self.clients.at_mut(slot) else { return false };
         match place {
             Place::Out if blocked => {}
             Place::Out => {
@@ -329,7 +336,7 @@ impl Exact {
                 self.run_beside(client);
             }
             Place::Head if slice_over => self.end_slice(client),
-            Place::Beside if prompt && !blocked => self.promote(now, client),
+            Place::Beside if prompt && !blocked => return true,
             Place::Beside if !suspect => self.hold_at(client, Place::Waiting(cycle)),
             Place::Beside if deep => {
                 self.light.remove(&client);
@@ -343,6 +350,7 @@ impl Exact {
             Place::Waiting(k) if blocked && k <= cycle && !spent => self.run_beside(client),
             Place::Waiting(_) | Place::SpentSuspect => {}
         }
+        false
     }
 
     /// A head has had its slice: it goes on only if nobody who waits is ahead of it in virtual time.
@@ -370,7 +378,9 @@ impl Exact {
             return false;
         }
         for client in core::mem::take(&mut self.waking) {
-            self.settle(now, client, false);
+            if self.place(now, client, false) {
+                self.promote(now, client);
+            }
         }
         self.fill();
         let mut barren = false;

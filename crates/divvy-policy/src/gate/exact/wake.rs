@@ -54,7 +54,8 @@ impl Exact {
         }
     }
 
-    /// A client was told to have woken: how far the others are has to be known before it takes the CPU.
+    /// A client was told, or found, to have woken: how far the others are has to be known before it takes the CPU, and what the one had
+    /// that gives it up.
     pub(super) fn wake(&mut self, client: ClientId) {
         for head in self.heads.clone() {
             self.disarm(head);
