@@ -556,6 +556,38 @@ fn who_gives_the_cpu_up_is_looked_at_first() {
     assert_eq!(policy.balance(computes), Some(-i128::from((look - slept) / 2)), "it is charged");
 }
 
+/// A sleeper that wakes for less than it takes to tell, beside one that computes, both of whose looks may be due at once.
+#[test]
+fn who_sleeps_again_by_the_time_it_is_told_takes_no_cpu() {
+    let (naps, computes) = (ClientId(0), ClientId(1));
+    for (sleeps_again, due) in [(true, false), (false, false), (false, true)] {
+        let mut policy = exact();
+        for client in [naps, computes] {
+            policy.on_event(Instant(0), Event::Join { client, share: Share::new(1).unwrap() }).unwrap();
+            policy.on_event(Instant(0), Event::Wake { client }).unwrap();
+        }
+        answer(&mut policy, 0, |_| 0);
+        policy.on_event(Instant(MS), Event::Charge { client: naps, used: Nanos(MS) }).unwrap();
+        policy.on_event(Instant(MS), Event::Block { client: naps }).unwrap();
+        assert_eq!(answer(&mut policy, MS, |_| 0), [Gate::Release { client: computes, cpu: None }]);
+        let now = if due { 6 * MS } else { MS + MS / 10 };
+        if !due {
+            policy.on_event(Instant(now), Event::Wake { client: naps }).unwrap();
+        }
+        if sleeps_again {
+            policy.on_event(Instant(now), Event::Block { client: naps }).unwrap();
+        }
+        let mut asked = 0;
+        let decided = answer(&mut policy, now, |client| {
+            asked += u32::from(client == computes);
+            (now - MS) / 2
+        });
+        let gives_up = [Gate::Hold { client: computes }];
+        assert_eq!(decided, if sleeps_again { &[][..] } else { &gives_up }, "{sleeps_again}, {due}");
+        assert_eq!(asked, 1, "{sleeps_again}, {due}");
+    }
+}
+
 #[test]
 fn turns_are_whole_again_when_who_woke_has_left() {
     let (a, b, c) = (ClientId(0), ClientId(1), ClientId(2));

@@ -206,8 +206,10 @@ pub struct Exact {
     punctual: bool,
     /// Since when one client has the CPU to itself, a suspect.
     alone_since: Option<Instant>,
-    /// Told to have woken, and waiting until it is known how far the others are.
+    /// Told, or found, to have woken, and waiting until it is known how far the others are.
     waking: Vec<ClientId>,
+    /// When it was last told who runs: heads that were looked at since need not be again.
+    told: Instant,
     /// Who woke last, and in how many turns a quota is used while it competes; 1 for whole allowances.
     turns: Option<(ClientId, u64)>,
     /// Clients whose place changed to one where they are held; told once it is known that they are not released anew.
@@ -257,6 +259,7 @@ impl Exact {
             punctual: false,
             alone_since: None,
             waking: Vec::new(),
+            told: Instant::ZERO,
             turns: None,
             leaving: Vec::new(),
             coming: Vec::new(),
@@ -334,6 +337,9 @@ impl Exact {
     /// A state was seen: the answer to [`Gate::Observe`], or news that the driver had anyway.
     fn on_state(&mut self, now: Instant, client: ClientId, blocked: bool) -> Result<(), EventError> {
         let slot = self.clients.slot(client)?;
+        if blocked {
+            self.waking.retain(|&waking| waking != client); // It sleeps again.
+        }
         let Some(c) = self.clients.at_mut(slot) else { return Err(EventError::UnknownClient(client)) };
         if c.awaits == Await::State {
             self.out.answered(&mut c.awaits);

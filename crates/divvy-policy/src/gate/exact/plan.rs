@@ -554,6 +554,7 @@ impl Exact {
 
     /// Tells the driver what changed: first who is held, then who is released, then when to look.
     fn tell(&mut self, now: Instant) {
+        self.told = now;
         // Who sleeps now and then, and has some of its quota left, comes first whenever it wakes: a head has what it leaves.
         let give_way = self.leftovers && self.beside > 0;
         if core::mem::replace(&mut self.heads_give_way, give_way) != give_way {

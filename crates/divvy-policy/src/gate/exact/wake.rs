@@ -58,10 +58,14 @@ impl Exact {
     /// that gives it up.
     pub(super) fn wake(&mut self, client: ClientId) {
         for head in self.heads.clone() {
-            self.disarm(head);
-            self.ask(head);
+            if self.clients.get(head).is_some_and(|c| c.looked <= self.told) {
+                self.disarm(head);
+                self.ask(head);
+            }
         }
-        self.waking.push(client);
+        if !self.waking.contains(&client) {
+            self.waking.push(client);
+        }
     }
 
     /// A client that has woken takes the CPU.
