@@ -24,6 +24,7 @@ fn told(pid: Pid) -> bool {
 /// What the client has used. The guardian hears each time that the host lives, lest it resumes all after some seconds.
 fn used(host: &mut LinuxHost, client: ClientId) -> Nanos {
     host.wait(Some(clock::now())).expect("the host works");
+    while host.next_news().is_some() {}
     host.measure(client).expect("alive")
 }
 

@@ -167,9 +167,8 @@ fn sleep(method: Method) -> Option<&'static str> {
     const SLEEP: Duration = Duration::from_secs(3);
     let mut victim = Victim::new(method, |tell| {
         tell.number(1);
-        let begun = Instant::now();
         std::thread::sleep(SLEEP);
-        tell.number(begun.elapsed().as_millis() as u64);
+        tell.number(2);
     })?;
     victim.heard();
     victim.wait_asleep();
@@ -178,11 +177,9 @@ fn sleep(method: Method) -> Option<&'static str> {
     assert_eq!(victim.heard_within(Duration::ZERO), None, "it stands");
     let resumed = Instant::now();
     victim.resume();
-    let slept = victim.heard();
-    assert!(
-        slept >= (SLEEP + QUIET).as_millis() as u64 && resumed.elapsed() < Duration::from_millis(slept),
-        "{slept} ms"
-    );
+    victim.heard();
+    let more = resumed.elapsed();
+    assert!(more < SLEEP, "it slept for {more:?} more");
     Some("ends when it is resumed")
 }
 
