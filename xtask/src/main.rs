@@ -106,7 +106,7 @@ struct PaperArgs {
     /// Only the parts whose names contain this, or one of several between commas
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Where divvy and divvyd are, for market, real, services and kernel (and divvy-scx, for kernel); built for release if not given
+    /// Where divvy and divvyd are, for alps, groups, market, real, services and kernel (and divvy-scx, for kernel); built for release if not given
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
     /// Take what machines of an earlier run came to, of the same programs and studies, and make the rest (kernel)

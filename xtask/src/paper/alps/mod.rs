@@ -24,6 +24,9 @@ const MINIMAL: &str = "minimal loop";
 /// The first run or file that fails; everything that was started has ended then.
 pub(crate) fn run(args: &PaperArgs) -> Result<()> {
     let mut experiment: Experiment = Experiment::new(args, "alps")?;
+    if experiment.wants("start") {
+        start::divvy(args.programs.as_deref())?; // What cannot be had is told now, and not after half an hour.
+    }
     experiment.parts(&[
         ("workloads", workloads::run),
         ("blocking", blocking::run),
@@ -46,9 +49,8 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
              (`errors_do_not_accumulate` in simulation). **Own CPU**: a wake-up costs 15 to 170 us, as the machine and its day are, all of it \
              for memory that is not in the caches (60 for one of the minimal loop on a day on which ours costs 170); 5000 clients have turns of \
              5 ms, the minimal loop's have 50. **Sleepers**: what divvy itself takes is missing from the CPU used, and B, which wakes 20 to 250 \
-             times a second, makes it decide as often. At 2 ms on, 2 off B is not listened to after a while and runs beside A and C, which go on \
-             beyond their parts until it is through with its own, and have less in the next cycle: A:C is 1:3 over the run, and far off in single \
-             cycles. **Two CPUs**: a hand-over idles the CPU for some 50 us, {1, 1, 1} has 270 of them a second.",
+             times a second, makes it decide as often. At 2 ms on, 2 off what is off is B's part alone: of what passed while it slept it is owed \
+             nothing. **Two CPUs**: a hand-over idles the CPU for some 50 us, {1, 1, 1} has 270 of them a second.",
             "Figure 12 joins errors of cycles with errors of single turns where no cycle ended in the time of a run: \
              the jump there is one of measure.",
         ],

@@ -23,8 +23,16 @@ struct Row {
     unit: &'static str,
 }
 
+/// Where `divvy` is: in the directory that was named, or built.
+pub(in crate::paper) fn divvy(programs: Option<&Path>) -> Result<PathBuf> {
+    let Some(dir) = programs else { return build() };
+    let divvy = dir.canonicalize().with_context(|| format!("find {}", dir.display()))?.join("divvy");
+    ensure!(divvy.is_file(), "{}: no such program; cargo build --bin divvy", divvy.display());
+    Ok(divvy)
+}
+
 /// Builds `divvy` and `divvyd` as users get them, and says where the former is; the other is beside it.
-pub(in crate::paper) fn build() -> Result<PathBuf> {
+fn build() -> Result<PathBuf> {
     let root = ci::root();
     let status = ci::cargo(&root)
         .args(["build", "--release", "--quiet", "--bin", "divvy", "--bin", "divvyd"])
@@ -155,7 +163,7 @@ fn wait_for_clients(running: &mut Guarded, s: &Experiment) -> Result<u32> {
 
 /// The part of the page.
 pub(super) fn run(s: &mut Experiment) -> Result<()> {
-    let divvy = build()?;
+    let divvy = divvy(s.programs.as_deref())?;
     eprintln!("start-up and memory");
     let times = s.pick(15, 30);
     let (mut with, mut without) = (Vec::new(), Vec::new());

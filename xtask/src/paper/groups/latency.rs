@@ -1,6 +1,6 @@
 //! How long divvyd takes to answer while its clients compute on every CPU.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::client;
 use crate::crowd::{Crowd, Doing};
 use crate::paper::Experiment;
-use crate::paper::alps::start::{Guarded, build};
+use crate::paper::alps::start::{Guarded, divvy};
 use crate::paper::page::{Limit, number};
 use crate::paper::stats::{quantile, worst};
 
@@ -39,8 +39,8 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start() -> Result<Self> {
-        let divvyd = build()?.with_file_name("divvyd");
+    fn start(programs: Option<&Path>) -> Result<Self> {
+        let divvyd = divvy(programs)?.with_file_name("divvyd");
         let dir = std::env::temp_dir().join(format!("divvy-latency-{}", std::process::id()));
         let child = Command::new(&divvyd)
             .args(["--user", "--linger", "forever"])
@@ -108,7 +108,7 @@ fn ask(api: &Api, clients: &str, n: usize, rows: &mut Vec<Row>) -> Result<()> {
 pub(super) fn run(s: &mut Experiment) -> Result<()> {
     let n = s.pick(200, 1000);
     let cpus = s.bench.cpus().len();
-    let daemon = Daemon::start()?;
+    let daemon = Daemon::start(s.programs.as_deref())?;
     let own = std::env::current_exe().context("find this program")?.display().to_string();
     let mut rows = Vec::new();
     let spinners = 3 * cpus as u64;

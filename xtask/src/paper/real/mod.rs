@@ -150,10 +150,7 @@ struct Times {
 /// started has ended then. A program that fails is named on the page.
 pub(crate) fn run(args: &RealArgs) -> Result<()> {
     let paper = PaperArgs { lanes: 1, only: None, ..args.paper.clone() };
-    let divvy = match &paper.programs {
-        Some(dir) => dir.join("divvy"),
-        None => alps::start::build()?,
-    };
+    let divvy = alps::start::divvy(paper.programs.as_deref())?;
     let (name, title) = match args.cpus {
         1 => ("real".to_owned(), "Real programs".to_owned()),
         n => (format!("real-{n}-cpus"), format!("Real programs on {n} CPUs")),

@@ -36,11 +36,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<()> {
         rustix::process::geteuid().is_root(),
         "services: only root runs the servers of three users; use sudo"
     );
-    let divvy = match &args.programs {
-        Some(dir) => dir.canonicalize().with_context(|| format!("find {}", dir.display()))?.join("divvy"),
-        None => alps::start::build()?,
-    };
-    ensure!(divvy.is_file(), "{}: no such program; cargo build --bin divvy", divvy.display());
+    let divvy = alps::start::divvy(args.programs.as_deref())?;
     let mut setting = Setting::new(&PaperArgs { lanes: 1, ..args.clone() }, "services")?;
     let cpus = setting.bench.cpus().to_vec();
     ensure!(cpus.len() > 1, "services: the load needs a CPU of its own, and this machine has one");
