@@ -501,14 +501,20 @@ fn answer(policy: &mut Exact, now: u64, mut used: impl FnMut(ClientId) -> u64) -
     decided
 }
 
-#[test]
-fn who_is_told_to_wake_takes_the_cpu() {
-    let (a, b) = (ClientId(0), ClientId(1));
+/// A gate of clients with these shares, who have just woken.
+fn awake(clients: &[(ClientId, u64)]) -> Exact {
     let mut policy = exact();
-    for (client, share) in [(a, 3), (b, 1)] {
+    for &(client, share) in clients {
         policy.on_event(Instant(0), Event::Join { client, share: Share::new(share).unwrap() }).unwrap();
         policy.on_event(Instant(0), Event::Wake { client }).unwrap();
     }
+    policy
+}
+
+#[test]
+fn who_is_told_to_wake_takes_the_cpu() {
+    let (a, b) = (ClientId(0), ClientId(1));
+    let mut policy = awake(&[(a, 3), (b, 1)]);
     assert_eq!(answer(&mut policy, 0, |_| 0), [Gate::Release { client: a, cpu: None }]);
     // It falls asleep after 2 ms, which the driver tells: nobody has to look, and the CPU does not idle.
     let t = 2 * MS;
@@ -534,11 +540,7 @@ fn who_is_told_to_wake_takes_the_cpu() {
 #[test]
 fn who_gives_the_cpu_up_is_looked_at_first() {
     let (naps, computes) = (ClientId(0), ClientId(1));
-    let mut policy = exact();
-    for (client, share) in [(naps, 3), (computes, 1)] {
-        policy.on_event(Instant(0), Event::Join { client, share: Share::new(share).unwrap() }).unwrap();
-        policy.on_event(Instant(0), Event::Wake { client }).unwrap();
-    }
+    let mut policy = awake(&[(naps, 3), (computes, 1)]);
     assert_eq!(answer(&mut policy, 0, |_| 0), [Gate::Release { client: naps, cpu: None }]);
     let slept = 2 * MS;
     policy.on_event(Instant(slept), Event::Charge { client: naps, used: Nanos(slept) }).unwrap();
@@ -561,11 +563,7 @@ fn who_gives_the_cpu_up_is_looked_at_first() {
 fn who_sleeps_again_by_the_time_it_is_told_takes_no_cpu() {
     let (naps, computes) = (ClientId(0), ClientId(1));
     for (sleeps_again, due) in [(true, false), (false, false), (false, true)] {
-        let mut policy = exact();
-        for client in [naps, computes] {
-            policy.on_event(Instant(0), Event::Join { client, share: Share::new(1).unwrap() }).unwrap();
-            policy.on_event(Instant(0), Event::Wake { client }).unwrap();
-        }
+        let mut policy = awake(&[(naps, 1), (computes, 1)]);
         answer(&mut policy, 0, |_| 0);
         policy.on_event(Instant(MS), Event::Charge { client: naps, used: Nanos(MS) }).unwrap();
         policy.on_event(Instant(MS), Event::Block { client: naps }).unwrap();
@@ -580,7 +578,8 @@ fn who_sleeps_again_by_the_time_it_is_told_takes_no_cpu() {
         let mut asked = 0;
         let decided = answer(&mut policy, now, |client| {
             asked += u32::from(client == computes);
-            (now - MS) / 2
+            // It is known to compute without a look at its state.
+            (now - MS) / 50 * if client == computes { 49 } else { 1 }
         });
         let gives_up = [Gate::Hold { client: computes }];
         assert_eq!(decided, if sleeps_again { &[][..] } else { &gives_up }, "{sleeps_again}, {due}");
@@ -591,11 +590,7 @@ fn who_sleeps_again_by_the_time_it_is_told_takes_no_cpu() {
 #[test]
 fn turns_are_whole_again_when_who_woke_has_left() {
     let (a, b, c) = (ClientId(0), ClientId(1), ClientId(2));
-    let mut policy = exact();
-    for (client, share) in [(a, 3), (b, 1), (c, 1)] {
-        policy.on_event(Instant(0), Event::Join { client, share: Share::new(share).unwrap() }).unwrap();
-        policy.on_event(Instant(0), Event::Wake { client }).unwrap();
-    }
+    let mut policy = awake(&[(a, 3), (b, 1), (c, 1)]);
     assert_eq!(answer(&mut policy, 0, |_| 0), [Gate::Release { client: a, cpu: None }]);
     policy.on_event(Instant(MS), Event::Charge { client: a, used: Nanos(MS) }).unwrap();
     policy.on_event(Instant(MS), Event::Block { client: a }).unwrap();
