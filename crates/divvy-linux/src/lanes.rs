@@ -4,7 +4,7 @@ use divvy_policy::{ClientId, Instant, Nanos};
 
 use crate::host::LinuxHost;
 use crate::members::{Look, Members};
-use crate::procfs::{StartTime, running};
+use crate::procfs::StartTime;
 use crate::steer::{Heirs, THREADS_MAX, move_one, spread};
 use crate::{Pid, Result};
 
@@ -114,14 +114,13 @@ impl Lanes {
     /// As [`spread`].
     pub fn even_out(&mut self, members: &Members, cpus: &[u32], look: &mut Look<'_>) -> Result<()> {
         let Some(slot) = members.any_slot() else { return Ok(()) };
-        let busy = members.busy(THREADS_MAX.min(4 * cpus.len()));
-        if busy.len() < 2 && self.cpus.is_empty() {
+        let most = THREADS_MAX.min(4 * cpus.len());
+        let busy = members.busy(most).len();
+        if busy < 2 && self.cpus.is_empty() {
             return Ok(());
         }
-        look.tally.reads += busy.len() as u64;
-        // Whoever has the number of one that has ended is nobody's to move.
-        let same = |&(tid, start): &(Pid, StartTime)| running(tid).filter(|there| there.start == start);
-        let there: Vec<_> = busy.iter().filter_map(|thread| Some((*thread, same(thread)?.cpu))).collect();
+        look.tally.reads += busy as u64;
+        let there = members.busy_there(most);
         let at: Vec<u32> = there.iter().map(|&(_, cpu)| cpu).collect();
         for (i, cpu) in moves(&at, cpus) {
             move_one(there[i].0, cpu, look.table, slot, &mut self.heirs)?;

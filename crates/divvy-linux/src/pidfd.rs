@@ -14,7 +14,8 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::error::last_errno;
 use crate::own::{open_files_left, open_files_thought_left};
 use crate::procfs::{
-    Pending, ProcPath, StartTime, Stat, StatFile, StatusFile, pending_of, running, stat, stat_raw,
+    Pending, ProcPath, Running, StartTime, Stat, StatFile, StatusFile, ThreadFiles, pending_of, running,
+    stat, stat_raw, threads_while,
 };
 use crate::{Error, Result};
 
@@ -52,6 +53,8 @@ pub struct ProcessRef {
     start: StartTime,
     /// Kept open by whoever asks for its state more than once.
     stat: RefCell<Option<StatFile>>,
+    /// Those of its threads, once they were asked for more than once, while it has several.
+    threads: RefCell<ThreadFiles>,
     /// Its `/proc/PID/status`, once it was asked for: to read it again costs 5 us, to open it anew 7.
     status: OnceCell<StatusFile>,
 }
@@ -77,7 +80,7 @@ impl ProcessRef {
         let Some(stat) = file.read()? else { return Ok(None) };
         // The file was opened by number: it is this process's, as what it said was, if that one lives now.
         let kept = (open_files_left(fd.as_fd()) >= DESCRIPTORS_PLENTY).then_some(file);
-        let process = Self { fd, pid, start: stat.start, stat: RefCell::new(kept), status: OnceCell::new() };
+        let process = Self { stat: RefCell::new(kept), ..Self::bare(fd, pid, stat.start) };
         Ok(process.is_alive()?.then_some((process, stat)))
     }
 
@@ -99,7 +102,13 @@ impl ProcessRef {
             open_raw(pid).map_err(|e| Error::system("open a pidfd of child", pid, e))?.ok_or_else(gone)?;
         let path = ProcPath::of(pid, "stat");
         let stat = stat_raw(&path).map_err(|e| e.on(&path))?.ok_or_else(gone)?;
-        Ok(Self { fd, pid, start: stat.start, stat: RefCell::default(), status: OnceCell::new() })
+        Ok(Self::bare(fd, pid, stat.start))
+    }
+
+    /// The process, with no file of `/proc` kept.
+    fn bare(fd: OwnedFd, pid: Pid, start: StartTime) -> Self {
+        let (stat, threads) = (RefCell::default(), RefCell::default());
+        Self { fd, pid, start, stat, threads, status: OnceCell::new() }
     }
 
     /// Its pid.
@@ -129,7 +138,32 @@ impl ProcessRef {
             *kept = StatFile::open(self.pid)?;
         }
         let stat = kept.as_ref().map_or(Ok(None), StatFile::read)?;
+        if stat.is_none_or(|stat| stat.num_threads <= 1) {
+            self.threads.borrow_mut().clear();
+        }
         Ok(stat.filter(|stat| stat.start == self.start))
+    }
+
+    /// As [`threads_while`](crate::procfs::threads_while), where its [`stat`](Self::stat) has just told that there are `count`. Keeps a
+    /// descriptor for each of some tens where there are plenty.
+    ///
+    /// # Errors
+    /// As [`procfs::stat`](crate::procfs::stat).
+    pub fn threads_while(&self, count: u32, each: &mut dyn FnMut(Stat) -> bool) -> Result<()> {
+        let mut files = self.threads.borrow_mut();
+        if open_files_thought_left(self.fd.as_fd()) < DESCRIPTORS_PLENTY {
+            files.clear();
+            return threads_while(self.pid, each).map(drop);
+        }
+        files.read_while(self.pid, count, each)
+    }
+
+    /// Where its thread `tid` runs, as [`procfs::running`](crate::procfs::running) tells it.
+    #[must_use]
+    pub fn running(&self, tid: Pid) -> Option<Running> {
+        let kept = self.threads.borrow().running(tid);
+        let main = || self.stat.borrow().as_ref().filter(|_| tid == self.pid).map(StatFile::running);
+        kept.or_else(main).unwrap_or_else(|| running(tid))
     }
 
     /// Whether it has not ended yet. One system call.
@@ -207,6 +241,20 @@ impl ProcessRef {
         Ok(pending.map(|pending| if waits { pending.and_sigstop() } else { pending }))
     }
 
+    /// Sends a signal for one of its threads to take (`PIDFD_THREAD`, Linux 6.9), if that runs, or waits to, on another CPU than ours. Says
+    /// whether it was sent: whatever keeps us from it, the process can be sent one.
+    #[must_use]
+    pub fn signal_elsewhere(&self, (tid, start): (Pid, StartTime), signal: Signal) -> bool {
+        let ours = rustix::thread::sched_getcpu() as u32;
+        let elsewhere = || self.running(tid).is_some_and(|there| there.start == start && there.cpu != ours);
+        if !elsewhere() {
+            return false;
+        }
+        let Ok(thread) = rustix::process::pidfd_open(tid, PIDFD_THREAD) else { return false };
+        // Asked once more after it was opened: this is that thread's.
+        elsewhere() && rustix::process::pidfd_send_signal(&thread, signal).is_ok()
+    }
+
     /// Sends `signal` to every member of the process group that this process leads or led: works on after it has
     /// ended, as long as the group has members. All members at once: none can fork its way out. A process that leads
     /// no group has none ([`GroupDelivery::Gone`]).
@@ -252,16 +300,6 @@ pub(crate) fn open_raw(pid: Pid) -> rustix::io::Result<Option<OwnedFd>> {
 
 /// A descriptor of one thread.
 pub const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
-
-/// Sends a signal for one thread to take (`PIDFD_THREAD`, Linux 6.9), if that runs, or waits to, on another CPU than ours. Says whether it was
-/// sent: whatever keeps us from it, the process can be sent one.
-pub fn signal_elsewhere((tid, start): (Pid, StartTime), signal: Signal) -> bool {
-    let Ok(thread) = rustix::process::pidfd_open(tid, PIDFD_THREAD) else { return false };
-    // Asked after it was opened: this is that thread's.
-    let ours = rustix::thread::sched_getcpu() as u32;
-    let elsewhere = running(tid).is_some_and(|there| there.start == start && there.cpu != ours);
-    elsewhere && rustix::process::pidfd_send_signal(&thread, signal).is_ok()
-}
 
 /// Whether the process of `fd` has not ended. A pidfd becomes readable when its process ends.
 pub(crate) fn is_alive_raw(fd: BorrowedFd<'_>) -> rustix::io::Result<bool> {

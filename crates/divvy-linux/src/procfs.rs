@@ -8,6 +8,7 @@ mod disk_use;
 mod memory_use;
 mod pending;
 mod running;
+mod threads;
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -24,6 +25,8 @@ pub use disk_use::{DiskUse, disk_use};
 pub use memory_use::memory_use;
 pub use pending::{Pending, SignalSet, StatusFile, has_stopped_itself, pending, pending_of};
 pub use running::{Running, running, thread_stat};
+pub(crate) use threads::ThreadFiles;
+pub use threads::{threads, threads_while};
 
 /// Enough for the first 22 fields of a `stat` line: 20 digits each, and a name of 64 bytes.
 const STAT_BYTES: usize = 1024;
@@ -502,12 +505,24 @@ impl StatFile {
         Ok(fd.map(|fd| Self { fd, pid }))
     }
 
+    /// The stat file of the thread that has `tid` now; `None` if process `pid` has none.
+    pub(crate) fn open_thread(pid: Pid, tid: Pid) -> Result<Option<Self>> {
+        let path = ProcPath::of_thread(pid, tid, "stat");
+        let fd = open_raw(&path).map_err(|e| Error::system("open", path, e))?;
+        Ok(fd.map(|fd| Self { fd, pid: tid }))
+    }
+
     /// What it says now; `None` once the process has been waited for.
     ///
     /// # Errors
     /// As [`stat`].
     pub fn read(&self) -> Result<Option<Stat>> {
         stat_of(&self.fd).map_err(|e| e.on(&ProcPath::of(self.pid, "stat")))
+    }
+
+    /// Where its thread runs, of a process the main one, as [`running`] tells it.
+    pub(crate) fn running(&self) -> Option<Running> {
+        running::of(&self.fd)
     }
 }
 
@@ -620,42 +635,6 @@ pub fn children(pid: Pid, tid: Pid, found: &mut Vec<Pid>) -> Result<Option<()>> 
         found.push(child.ok_or_else(|| RawError::Malformed("a child's pid").on(&path))?);
     }
     Ok(Some(()))
-}
-
-/// Calls `each` with what every thread of `pid` is and does ([`Stat::pid`] is the thread's id; its times are the
-/// thread's own); `None` if there is no such process. Threads that end meanwhile are left out.
-///
-/// # Errors
-/// As [`stat`].
-pub fn threads(pid: Pid, mut each: impl FnMut(Stat)) -> Result<Option<()>> {
-    threads_while(pid, |stat| {
-        each(stat);
-        true
-    })
-}
-
-/// As [`threads`], as long as `each` says so.
-///
-/// # Errors
-/// As [`stat`].
-pub fn threads_while(pid: Pid, mut each: impl FnMut(Stat) -> bool) -> Result<Option<()>> {
-    let path = ProcPath::of(pid, "task");
-    let (mut malformed, mut goes_on) = (None, true);
-    let walked = numbered_entries(&path, |tid, _| {
-        if !goes_on {
-            return;
-        }
-        let path = ProcPath::of_thread(pid, tid, "stat");
-        match stat_raw(&path) {
-            Ok(Some(stat)) => goes_on = each(stat),
-            Ok(None) => {}
-            Err(e) => malformed = Some(e.on(&path)),
-        }
-    });
-    match (malformed, walked) {
-        (Some(error), _) => Err(error),
-        (None, walked) => walked.map_err(|e| RawError::from(e).on(&path)),
-    }
 }
 
 /// The pid made last, kept open: as long as it stays the same, nobody has made a process or thread.

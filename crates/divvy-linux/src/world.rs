@@ -11,7 +11,6 @@ use divvy_policy::Nanos;
 
 use crate::owner::{self, Users};
 use crate::perf::TreeCounter;
-use crate::pidfd;
 use crate::procfs::{self, Pending, Stat};
 use crate::{Delivery, Error, GroupDelivery, Pid, ProcessRef, Result, Signal, StartTime, clock, own};
 
@@ -53,12 +52,12 @@ pub trait World {
         Ok(self.stat(pid)?.filter(|stat| stat.start == start))
     }
 
-    /// Calls `each` with every thread of `pid`.
+    /// Calls `each` with every thread of a process that was just seen to have `count`.
     ///
     /// # Errors
     /// As [`procfs::threads`].
-    fn threads(&self, pid: Pid, each: &mut dyn FnMut(Stat)) -> Result<()> {
-        self.threads_while(pid, &mut |stat| {
+    fn threads(&self, process: &Self::Process, count: u32, each: &mut dyn FnMut(Stat)) -> Result<()> {
+        self.threads_while(process, count, &mut |stat| {
             each(stat);
             true
         })
@@ -68,7 +67,12 @@ pub trait World {
     ///
     /// # Errors
     /// As [`procfs::threads`].
-    fn threads_while(&self, pid: Pid, each: &mut dyn FnMut(Stat) -> bool) -> Result<()>;
+    fn threads_while(
+        &self,
+        process: &Self::Process,
+        count: u32,
+        each: &mut dyn FnMut(Stat) -> bool,
+    ) -> Result<()>;
 
     /// Appends to `found` the children that thread `tid` of `pid` made.
     ///
@@ -98,7 +102,7 @@ pub trait World {
     fn signal(&self, process: &Self::Process, signal: Signal) -> Result<Delivery>;
 
     /// The same, for one of its threads to take, if that runs, or waits to, on another CPU than ours. Says whether it was sent.
-    fn signal_elsewhere(&self, thread: (Pid, StartTime), signal: Signal) -> bool;
+    fn signal_elsewhere(&self, process: &Self::Process, thread: (Pid, StartTime), signal: Signal) -> bool;
 
     /// Whether we may signal it; `None` if it has ended.
     ///
@@ -195,8 +199,13 @@ impl World for Live {
         process.stat()
     }
 
-    fn threads_while(&self, pid: Pid, each: &mut dyn FnMut(Stat) -> bool) -> Result<()> {
-        procfs::threads_while(pid, each).map(drop)
+    fn threads_while(
+        &self,
+        process: &ProcessRef,
+        count: u32,
+        each: &mut dyn FnMut(Stat) -> bool,
+    ) -> Result<()> {
+        process.threads_while(count, each)
     }
 
     fn children(&self, pid: Pid, tid: Pid, found: &mut Vec<Pid>) -> Result<()> {
@@ -223,9 +232,9 @@ impl World for Live {
         process.signal(signal)
     }
 
-    fn signal_elsewhere(&self, thread: (Pid, StartTime), signal: Signal) -> bool {
+    fn signal_elsewhere(&self, process: &ProcessRef, thread: (Pid, StartTime), signal: Signal) -> bool {
         delay();
-        pidfd::signal_elsewhere(thread, signal)
+        process.signal_elsewhere(thread, signal)
     }
 
     fn may_signal(&self, process: &ProcessRef) -> Result<Option<bool>> {

@@ -4,7 +4,7 @@ mod common;
 
 use common::skip::skip;
 use common::{Victim, nobody, wait_for};
-use divvy_linux::pidfd::{PIDFD_THREAD, signal_elsewhere};
+use divvy_linux::pidfd::PIDFD_THREAD;
 use divvy_linux::{CpuMask, Delivery, GroupDelivery, Pid, ProcessRef, Signal, StartTime, State, procfs};
 use std::process::{Command, Stdio};
 
@@ -108,11 +108,11 @@ fn a_stop_is_sent_to_a_thread_that_runs_elsewhere_and_stops_the_process() {
     CpuMask::only(ours).apply(own).expect("ours");
     // Where we are ourselves it would wait for us; and whoever has its number is not it.
     CpuMask::only(ours).apply(tid).expect("our child's");
-    assert!(!signal_elsewhere((tid, start), Signal::STOP));
+    assert!(!process.signal_elsewhere((tid, start), Signal::STOP));
     CpuMask::only(another).apply(tid).expect("our child's");
-    assert!(!signal_elsewhere((tid, StartTime(start.0 + 1)), Signal::STOP));
+    assert!(!process.signal_elsewhere((tid, StartTime(start.0 + 1)), Signal::STOP));
     assert!(!process.pending_of(tid).expect("readable").expect("alive").has_stop() && !stands());
-    let sent = signal_elsewhere((tid, start), Signal::STOP);
+    let sent = process.signal_elsewhere((tid, start), Signal::STOP);
     all.apply(own).expect("ours");
     let can_be = rustix::process::pidfd_open(tid, PIDFD_THREAD).is_ok();
     assert_eq!(sent, can_be);
@@ -122,7 +122,7 @@ fn a_stop_is_sent_to_a_thread_that_runs_elsewhere_and_stops_the_process() {
         wait_for("the stop of both", stands);
         assert!(!process.pending_of(tid).expect("readable").expect("alive").has_stop(), "it was taken");
         // It does not run now; and another stop that waits is seen, be it the process's or the thread's.
-        assert!(!signal_elsewhere((tid, start), Signal::STOP));
+        assert!(!process.signal_elsewhere((tid, start), Signal::STOP));
         let tgkill = |tid: Pid| {
             let (pid, tid) = (process.pid().as_raw_nonzero().get(), tid.as_raw_nonzero().get());
             // SAFETY: numbers go in, and a number comes out.
@@ -142,6 +142,6 @@ fn a_stop_is_sent_to_a_thread_that_runs_elsewhere_and_stops_the_process() {
         assert!(!process.pending_of(tid).expect("readable").expect("alive").has_stop());
     }
     child.kill().and_then(|()| child.wait()).expect("it ends");
-    assert!(!signal_elsewhere((tid, start), Signal::STOP), "it has ended");
+    assert!(!process.signal_elsewhere((tid, start), Signal::STOP), "it has ended");
     assert_eq!(process.pending_of(tid).expect("normal"), None);
 }

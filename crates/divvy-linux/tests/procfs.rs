@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+
 use common::{Victim, nobody, wait_for};
 use divvy_linux::procfs::{self, Pending, SchedstatFile, SignalSet, Stat, StatFile};
-use divvy_linux::{Signal, StartTime, State};
+use divvy_linux::{Pid, ProcessRef, Signal, StartTime, State};
 use divvy_policy::Nanos;
 use proptest::prelude::*;
 
@@ -169,6 +172,88 @@ fn children_and_threads_are_found() {
         drop(stop);
     });
     assert!(names.len() >= 2);
+}
+
+/// This test's own program, run anew: starts a thread for each `+`, and ends its oldest for each `-`.
+fn start_and_end_threads() -> ! {
+    let mut threads = std::collections::VecDeque::new();
+    for told in std::io::stdin().bytes() {
+        if told.expect("a byte") == b'+' {
+            let (stop, stopped) = std::sync::mpsc::channel::<()>();
+            threads.push_back((stop, std::thread::spawn(move || stopped.recv().is_err())));
+        } else if let Some((stop, thread)) = threads.pop_front() {
+            drop(stop);
+            thread.join().expect("it ends");
+        }
+        std::io::stdout().write_all(b".").and_then(|()| std::io::stdout().flush()).expect("a pipe");
+    }
+    std::process::exit(0)
+}
+
+#[test]
+fn threads_are_told_while_some_end_and_others_come() {
+    const IS_CHILD: &str = "DIVVY_TEST_THREADS";
+    #[expect(clippy::disallowed_methods, reason = "what this test says to itself")]
+    let is_child = std::env::var_os(IS_CHILD).is_some();
+    if is_child {
+        start_and_end_threads();
+    }
+    let name = "threads_are_told_while_some_end_and_others_come";
+    let mut child = Command::new(std::env::current_exe().expect("a program"));
+    let child = child.args(["--exact", name, "--nocapture"]).env(IS_CHILD, "");
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let process = ProcessRef::open(Pid::from_child(&child)).expect("a pidfd").expect("alive");
+    let (mut to, mut from) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    let mut change = |changes: &str| {
+        to.write_all(changes.as_bytes()).expect("it reads");
+        for _ in changes.bytes() {
+            // What the test's harness says comes before.
+            while from.by_ref().bytes().next().expect("it answers").expect("a byte") != b'.' {}
+        }
+    };
+    let told = |most: usize| {
+        let count = process.stat().expect("readable").expect("alive").num_threads;
+        let mut told = Vec::new();
+        let each = &mut |thread: Stat| {
+            told.push((thread.pid.as_raw_pid(), thread.start));
+            told.len() < most
+        };
+        process.threads_while(count, each).expect("readable");
+        told.sort_unstable();
+        told
+    };
+    let there = || {
+        let mut there = Vec::new();
+        procfs::threads(process.pid(), |thread| there.push((thread.pid.as_raw_pid(), thread.start)))
+            .expect("readable");
+        there.sort_unstable();
+        there
+    };
+    change("+");
+    let mut number = there().len();
+    let many = format!("{}{}", "+".repeat(70), "-".repeat(70));
+    for changes in ["+", "++", "-+", "-", "--++", "+-+-", "--", "+++", &many, "---", "+"] {
+        change(changes);
+        number = number + changes.matches('+').count() - changes.matches('-').count();
+        wait_for("the last of those that were joined to be gone", || there().len() == number);
+        // Once as it changed, once by the files that were kept; and whoever has enough is told no more.
+        assert_eq!((told(usize::MAX), told(usize::MAX)), (there(), there()), "{changes}");
+        assert_eq!(told(1).len(), 1);
+        for (tid, start) in there() {
+            let tid = Pid::from_raw(tid).expect("positive");
+            assert!(process.running(tid).is_none_or(|there| there.start == start));
+        }
+    }
+    change("+++");
+    assert_eq!(told(1).len(), 1, "of those that have come none is looked at");
+    change("-+");
+    wait_for("the last one to be gone", || there().len() == number + 3);
+    assert_eq!(told(usize::MAX), there());
+    drop(to);
+    child.wait().expect("it ends");
+    assert_eq!(process.stat().expect("normal"), None);
+    assert_eq!(process.running(process.pid()), None);
+    process.threads_while(2, &mut |_| panic!("there is none")).expect("normal");
 }
 
 #[test]

@@ -37,8 +37,10 @@ impl<W: World> Members<W> {
             look.tally.reads += 1;
             let Some(stat) = self.state_of(i, look)? else { continue };
             if stat.num_threads > 1 {
-                let (world, mut busy) = (&self.world, self.active[i].busy.begin(look.held));
-                world.threads(pid, &mut |thread| {
+                let m = &mut self.active[i];
+                let (world, process) = (&self.world, &m.process);
+                let mut busy = m.busy.begin(look.held);
+                world.threads(process, stat.num_threads, &mut |thread| {
                     scan.count(thread.state);
                     busy.iter_mut().for_each(|busy| busy.see(pid, &thread));
                     // A thread that has just ended had handed its children on: the next scan sees them.
@@ -88,8 +90,9 @@ impl<W: World> Members<W> {
             let pid = self.active[i].pid;
             match self.state_of(i, look)? {
                 Some(stat) if stat.num_threads > 1 => {
-                    let mut busy = self.active[i].busy.begin(look.held);
-                    self.world.threads_while(pid, &mut |thread| {
+                    let m = &mut self.active[i];
+                    let mut busy = m.busy.begin(look.held);
+                    self.world.threads_while(&m.process, stat.num_threads, &mut |thread| {
                         scan.count(thread.state);
                         busy.iter_mut().for_each(|busy| busy.see(pid, &thread));
                         scan.running < enough
@@ -130,8 +133,9 @@ impl<W: World> Members<W> {
             let before = scan;
             if stat.num_threads > 1 {
                 look.tally.reads += u64::from(stat.num_threads);
-                let mut busy = self.active[i].busy.begin(look.held);
-                self.world.threads(pid, &mut |thread| {
+                let m = &mut self.active[i];
+                let mut busy = m.busy.begin(look.held);
+                self.world.threads(&m.process, stat.num_threads, &mut |thread| {
                     scan.count(thread.state);
                     busy.iter_mut().for_each(|busy| busy.see(pid, &thread));
                 })?;
@@ -169,7 +173,8 @@ impl<W: World> Members<W> {
                 found.push((m.pid, m.start));
             } else if found.len() + m.threads as usize <= most {
                 look.tally.reads += u64::from(m.threads);
-                self.world.threads(m.pid, &mut |thread| found.push((thread.pid, thread.start)))?;
+                self.world
+                    .threads(&m.process, m.threads, &mut |thread| found.push((thread.pid, thread.start)))?;
             } else {
                 return Ok(None);
             }
@@ -188,7 +193,7 @@ impl<W: World> Members<W> {
         look.tally.reads += u64::from(m.threads);
         let mut scan = Scan::default();
         if m.threads > 1 {
-            self.world.threads(m.pid, &mut |thread| scan.count(thread.state))?;
+            self.world.threads(&m.process, m.threads, &mut |thread| scan.count(thread.state))?;
         } else if let Some(stat) = self.world.stat(m.pid)? {
             scan.count(stat.state);
         }

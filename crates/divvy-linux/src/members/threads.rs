@@ -9,7 +9,7 @@ use super::{Member, Members};
 use crate::procfs::{StartTime, Stat, State};
 use crate::steer::THREADS_MAX;
 use crate::world::World;
-use crate::{Pid, Signal};
+use crate::{Pid, ProcessRef, Signal};
 
 /// So many threads of a process are looked at for one that runs elsewhere.
 const LOOKS_MAX: usize = 4;
@@ -22,6 +22,10 @@ pub(super) struct Busy {
 }
 
 impl Busy {
+    fn of<P>(m: &Member<P>) -> impl Iterator<Item = (Pid, StartTime)> {
+        m.busy.main.into_iter().chain(m.busy.others.iter().copied())
+    }
+
     /// All are looked at anew; not so while the client is `held`: of whoever stands nothing is seen, and what is known holds.
     pub(super) fn begin(&mut self, held: bool) -> Option<&mut Self> {
         if held {
@@ -43,6 +47,18 @@ impl Busy {
     }
 }
 
+impl Members {
+    /// [Those](Self::busy) that still run, and on which CPUs.
+    pub fn busy_there(&self, most: usize) -> Vec<((Pid, StartTime), u32)> {
+        // Whoever has the number of one that has ended is nobody's to move.
+        let there = |(m, (tid, start)): (&Member<ProcessRef>, _)| {
+            let there = m.process.running(tid).filter(|there| there.start == start)?;
+            Some(((tid, start), there.cpu))
+        };
+        self.each_busy().take(most).filter_map(there).collect()
+    }
+}
+
 impl<W: World> Members<W> {
     /// These members, where several CPUs are divided.
     pub fn on_several_cpus(mut self, several: bool) -> Self {
@@ -53,18 +69,20 @@ impl<W: World> Members<W> {
     /// The threads that were found to run when they were last looked at, with their start times, those of the youngest members first: up
     /// to `most`.
     pub fn busy(&self, most: usize) -> Vec<(Pid, StartTime)> {
-        let of = |m: &Member<W::Process>| {
-            let all = m.busy.main.into_iter().chain(m.busy.others.iter().copied());
-            all.filter(|_| m.permitted).collect::<Vec<_>>()
-        };
-        self.active.iter().rev().flat_map(of).take(most).collect()
+        self.each_busy().map(|(_, thread)| thread).take(most).collect()
+    }
+
+    fn each_busy(&self) -> impl Iterator<Item = (&Member<W::Process>, (Pid, StartTime))> {
+        let of = |m| Busy::of(m).map(move |thread| (m, thread));
+        self.active.iter().rev().filter(|m| m.permitted).flat_map(of)
     }
 
     /// Sends a stop signal to a thread of `m` that takes it at once, and says to which; `None` where none was found.
     pub(super) fn stop_by_thread(&self, m: &Member<W::Process>) -> Option<Pid> {
         let others = m.busy.others.iter().copied().take(LOOKS_MAX);
         let mut others = others.filter(|_| self.on_several_cpus && m.threads > 1);
-        others.find(|&thread| self.world.signal_elsewhere(thread, Signal::STOP)).map(|(tid, _)| tid)
+        let stop = |&thread: &_| self.world.signal_elsewhere(&m.process, thread, Signal::STOP);
+        others.find(stop).map(|(tid, _)| tid)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Threads: what one does, and where it runs.
 
+use std::os::fd::AsFd;
+
 use super::{ProcPath, STAT_BYTES, StartTime, Stat, State, number, open_raw, pread_whole, stat_raw};
 use crate::{Pid, Result};
 
@@ -20,8 +22,13 @@ pub struct Running {
 #[must_use]
 pub fn running(tid: Pid) -> Option<Running> {
     let path = ProcPath::of_thread(tid, tid, "stat");
+    of(open_raw(&path).ok()??)
+}
+
+/// The same of the thread whose stat file is open.
+pub(super) fn of(file: impl AsFd) -> Option<Running> {
     let mut buffer = [0; STAT_BYTES];
-    let read = pread_whole(open_raw(&path).ok()??, &mut buffer).ok()??;
+    let read = pread_whole(file, &mut buffer).ok()??;
     parse(buffer.get(..read)?)
 }
 

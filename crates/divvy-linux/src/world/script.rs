@@ -190,7 +190,7 @@ impl World for Script {
             Stat::parse(line.as_bytes()).expect("a line")
         }))
     }
-    fn threads_while(&self, _: Pid, _: &mut dyn FnMut(Stat) -> bool) -> Result<()> {
+    fn threads_while(&self, _: &Self::Process, _: u32, _: &mut dyn FnMut(Stat) -> bool) -> Result<()> {
         unreachable!("every process here has one thread")
     }
     fn children(&self, of: Pid, _: Pid, found: &mut Vec<Pid>) -> Result<()> {
@@ -204,7 +204,7 @@ impl World for Script {
     fn cpu(&self, pid: Pid) -> Result<Option<Nanos>> {
         Ok(self.read(pid)?.map(|p| p.cpu))
     }
-    fn signal_elsewhere(&self, (tid, _): (Pid, StartTime), signal: Signal) -> bool {
+    fn signal_elsewhere(&self, _: &Self::Process, (tid, _): (Pid, StartTime), signal: Signal) -> bool {
         let mut machine = self.0.borrow_mut();
         let there = machine.elsewhere.contains(&tid.as_raw_pid());
         if there {
