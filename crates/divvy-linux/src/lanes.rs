@@ -68,7 +68,8 @@ impl Lanes {
             return Ok(());
         }
         self.placed = look.now;
-        if members.is_metered() && !members.busy(1).is_empty() {
+        let metered = members.is_metered();
+        if metered && !members.busy(1).is_empty() {
             let cpus = std::mem::take(&mut self.cpus);
             let done = self.even_out(members, &cpus, look);
             self.cpus = cpus;
@@ -79,7 +80,13 @@ impl Lanes {
             self.listed = look.now;
             self.threads = members.threads(THREADS_MAX, look)?.unwrap_or_default();
         }
-        spread(members, look.table, &self.threads, &self.cpus, &mut self.heirs)
+        if !metered {
+            return spread(members, look.table, &self.threads, &self.cpus, &mut self.heirs);
+        }
+        // Nobody's clock has to be brought up to date, and who sleeps is not moved by being sent.
+        look.tally.reads += self.threads.len() as u64;
+        let there = members.running_of(&self.threads);
+        self.move_apart(members, &there, &self.cpus.clone(), look)
     }
 }
 
@@ -113,14 +120,23 @@ impl Lanes {
     /// # Errors
     /// As [`spread`].
     pub fn even_out(&mut self, members: &Members, cpus: &[u32], look: &mut Look<'_>) -> Result<()> {
-        let Some(slot) = members.any_slot() else { return Ok(()) };
         let most = THREADS_MAX.min(4 * cpus.len());
         let busy = members.busy(most).len();
         if busy < 2 && self.cpus.is_empty() {
             return Ok(());
         }
         look.tally.reads += busy as u64;
-        let there = members.busy_there(most);
+        self.move_apart(members, &members.busy_there(most), cpus, look)
+    }
+
+    fn move_apart(
+        &mut self,
+        members: &Members,
+        there: &[((Pid, StartTime), u32)],
+        cpus: &[u32],
+        look: &mut Look<'_>,
+    ) -> Result<()> {
+        let Some(slot) = members.any_slot() else { return Ok(()) };
         let at: Vec<u32> = there.iter().map(|&(_, cpu)| cpu).collect();
         for (i, cpu) in moves(&at, cpus) {
             move_one(there[i].0, cpu, look.table, slot, &mut self.heirs)?;

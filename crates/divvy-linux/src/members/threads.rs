@@ -6,7 +6,7 @@
 //! CPUs are divided, the signal is sent to a thread that runs on another than ours: it is interrupted, and takes it at once.
 
 use super::{Member, Members};
-use crate::procfs::{StartTime, Stat, State};
+use crate::procfs::{self, StartTime, Stat, State};
 use crate::steer::THREADS_MAX;
 use crate::world::World;
 use crate::{Pid, ProcessRef, Signal};
@@ -56,6 +56,18 @@ impl Members {
             Some(((tid, start), there.cpu))
         };
         self.each_busy().take(most).filter_map(there).collect()
+    }
+
+    /// Those of `threads` of its members that run, and on which CPUs.
+    pub fn running_of(&self, threads: &[(Pid, StartTime)]) -> Vec<((Pid, StartTime), u32)> {
+        let running = |tid| match self.active.iter().find(|m| m.pid == tid) {
+            Some(m) => m.process.running(tid),
+            None => procfs::running(tid),
+        };
+        let there = |&(tid, start): &(Pid, StartTime)| {
+            running(tid).filter(|there| there.start == start).map(|there| ((tid, start), there.cpu))
+        };
+        threads.iter().filter_map(there).collect()
     }
 }
 
