@@ -48,6 +48,31 @@ fn one_cycle_by_hand() {
     assert_eq!(w.cycles(), 2);
 }
 
+/// What it takes to look is some of what a client has left: it is held though it has a little, and has that in its next turn.
+#[test]
+fn who_has_little_left_is_not_looked_at_once_more() {
+    let mut w = world(lag(2), 2, &[1, 3]);
+    for client in [ClientId(0), ClientId(1)] {
+        w.event(Event::Width { client, cpus: 2 }).unwrap();
+    }
+    w.poll();
+    // At a time, whoever runs has used so much more, us; who runs then.
+    let turns = [
+        (15_000, 29_000, 1), // 1 ms is more than .3 ms on both CPUs.
+        (15_500, 600, 0),    // .4 ms is less.
+        (20_500, 9_300, 0),  // A sixteenth of 10 ms is less than .7 ms,
+        (20_900, 200, 1),    // and more than .5 ms.
+        (36_000, 29_900, 0), // 30.4 ms were left.
+        (41_250, 10_400, 1),
+    ];
+    for (us, used, runs) in turns {
+        w.give(w.released()[0], used * 1000);
+        w.poll_at(us * 1000);
+        assert_eq!(w.released(), [runs], "at {us} us");
+    }
+    assert_eq!(w.used(), [19_900_000, 59_500_000]);
+}
+
 /// However many cycles there were, a client is off by what the last one left: a quota, or 100 ms.
 #[test]
 fn errors_do_not_accumulate_on_several_cpus() {
@@ -512,6 +537,24 @@ fn what_nobody_waits_for_is_looked_at_a_tick_apart() {
 }
 
 /// Where nobody is held just now, but one will be for the other, both are looked at when they are through.
+/// Those of whom it does not matter when they are looked at are looked at in one wake-up.
+#[test]
+fn who_is_due_soon_is_looked_at_with_whoever_is_due() {
+    let mut w = World::new(lag(2), 2);
+    w.leave_to_others();
+    w.join(3);
+    w.run_until(7 * MS);
+    w.join_wide(1, 2);
+    w.run_until(1_000 * MS);
+    let mut of: Vec<Vec<u64>> = vec![Vec::new(); 2];
+    for (at, gate) in w.log.iter().filter(|(at, _)| *at > 1_000 * MS - 300 * MS) {
+        if let Gate::Measure { client } = gate {
+            of[client.index()].push(*at);
+        }
+    }
+    assert!(of[0].len() > 3 && of[0] == of[1], "{of:?}");
+}
+
 #[test]
 fn whoever_will_be_held_is_looked_at_in_time() {
     let mut w = world(lag(2), 2, &[1]);

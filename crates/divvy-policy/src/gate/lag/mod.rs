@@ -114,6 +114,8 @@ pub const CREDIT: Nanos = Nanos::from_millis(100);
 pub const SLEEPER_CYCLES: u64 = 8;
 /// Threads are counted this often though nothing says that they have changed.
 pub const COUNT_INTERVAL: Nanos = Nanos::from_millis(100);
+/// The same of a client that is kept to some of the CPUs: it uses all of these with fewer threads too.
+pub const CONFINED_COUNT_INTERVAL: Nanos = Nanos::from_millis(25);
 /// A client that used all but so much of the time used all of it.
 const RATE_MARGIN: Nanos = Nanos::from_micros(100);
 

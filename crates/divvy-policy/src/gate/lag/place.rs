@@ -8,7 +8,7 @@ use super::plan::KEPT;
 use crate::{ClientId, CpuId, Gate, Instant, Nanos};
 
 /// On more CPUs than this nobody is sent anywhere who has several threads, or runs already: it costs more than it brings.
-const APART_CPUS_MAX: u32 = 8;
+pub(super) const APART_CPUS_MAX: u32 = 8;
 /// Steps of what is left, ns.
 const STEP: i128 = 2_000_000;
 

@@ -5,7 +5,10 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::client::{Client, Place, Told};
-use super::{COUNT_INTERVAL, CREDIT, Cpus, GRAIN, Lag, SLEEPER_CYCLES, SLEEPER_TICK};
+use super::place::APART_CPUS_MAX;
+use super::{
+    CONFINED_COUNT_INTERVAL, COUNT_INTERVAL, CREDIT, Cpus, GRAIN, Lag, SLEEPER_CYCLES, SLEEPER_TICK,
+};
 use crate::gate::observer::{CYCLES_MAX, nanos, sleep_look, together};
 use crate::{ClientId, Gate, Instant, Nanos};
 
@@ -15,6 +18,10 @@ const TICK_GRID: u64 = 8;
 const SLOWED_LOOK: Nanos = Nanos::from_micros(500);
 /// The kernel puts whoever is held behind others at its next tick only: where that is how clients are held, nobody is looked at sooner.
 const LEFTOVERS_LOOK: Nanos = Nanos::from_millis(2);
+/// Less time than this on the CPUs that a client uses,
+const LOOK_WORTH: Nanos = Nanos::from_micros(300);
+/// and than one part in so many of its quota, is not worth a look at its end.
+const WORTHLESS_PART: i128 = 16;
 /// A capped client is short that lacks more than one in so many parts of its quota.
 const SHORT: i128 = 200;
 /// Who computes beside others that nap keeps so much of its part of a cycle for the end.
@@ -54,7 +61,17 @@ impl Lag {
 
     /// Whether a client has had what it is due in this cycle. Who is capped runs on.
     pub(super) fn is_spent(&self, c: &Client) -> bool {
-        c.cap.is_none() && c.allowance <= Self::grain()
+        c.cap.is_none() && c.allowance <= self.worthless(c)
+    }
+
+    /// So little of an allowance is not worth a look, ns: what it takes to look is some of it. It is carried, and as each turn of a client
+    /// leaves about as much, its cycles are as exact as without. Whoever naps would forfeit it; and on many CPUs turns are short.
+    fn worthless(&self, c: &Client) -> i128 {
+        if self.level.on || self.params.cpus > APART_CPUS_MAX || c.is_sleeper(self.cycle) {
+            return Self::grain();
+        }
+        let look = i128::from(LOOK_WORTH.0) * i128::from(c.reach.0) / i128::from(Cpus::ONE.0);
+        look.min(self.quota(c) / WORTHLESS_PART).max(Self::grain())
     }
 
     /// Brings an allowance up to the present cycle: sleepers forfeit credit, the others keep some of it.
@@ -282,7 +299,11 @@ impl Lag {
     /// Asks for the accounts of those who are due; says whether it asked.
     pub(super) fn look(&mut self, now: Instant) -> bool {
         let mut through = false;
-        while let Some(client) = self.looks.due(now) {
+        // Where it does not matter when, whoever is due soon is looked at in the same wake-up.
+        let soon = if self.lone { self.tick_min() } else { Nanos::ZERO };
+        let mut until = now;
+        while let Some(client) = self.looks.due(until) {
+            until = now + soon;
             through |= self.clients.get(client).is_some_and(|c| self.may_be_through(c, now));
             self.disarm(client);
             self.ask(client);
@@ -328,9 +349,9 @@ impl Lag {
         let all = c.used_all(used, elapsed);
         c.slowed = !all;
         c.served = c.was_served(used, elapsed).then(|| c.served.unwrap_or(now));
-        // Who keeps to some of the CPUs uses all of these with fewer threads too.
         let tells = !c.is_confined();
-        let counted = (tells || level) && c.counted.is_some_and(|at| now.since(at) < COUNT_INTERVAL);
+        let interval = if tells || level { COUNT_INTERVAL } else { CONFINED_COUNT_INTERVAL };
+        let counted = c.counted.is_some_and(|at| now.since(at) < interval);
         // A sleeper that used nothing sleeps on: its state need not be read.
         let sleeps_on = c.blocked && used.0 == 0;
         if all {
@@ -566,7 +587,7 @@ impl Lag {
         let running = self.running.iter().filter_map(|&client| self.clients.get(client));
         let spent = running.filter(|c| c.cap.is_some() && c.allowance <= Self::grain());
         let cycles = waiting.chain(spent).map(|c| {
-            let missing = Self::grain() + 1 - c.allowance;
+            let missing = self.worthless(c) + 1 - c.allowance;
             (missing.max(1) - 1) / self.quota(c).max(1) + 1
         });
         cycles.min().map_or(1, |n| u64::try_from(n.max(1)).unwrap_or(u64::MAX))
