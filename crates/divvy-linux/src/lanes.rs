@@ -69,11 +69,10 @@ impl Lanes {
         }
         self.placed = look.now;
         let metered = members.is_metered();
-        if metered && !members.busy(1).is_empty() {
-            let cpus = std::mem::take(&mut self.cpus);
-            let done = self.even_out(members, &cpus, look);
-            self.cpus = cpus;
-            return done;
+        let cpus = self.cpus.clone();
+        // Those that were found to run, as far as any of them still does.
+        if metered && self.even_out(members, &cpus, look)? > 0 {
+            return Ok(());
         }
         // Who runs of a build may be younger than any list.
         if members.have_one_thread_each() || look.now.since(self.listed) >= THREADS_INTERVAL {
@@ -86,7 +85,7 @@ impl Lanes {
         // Nobody's clock has to be brought up to date, and who sleeps is not moved by being sent.
         look.tally.reads += self.threads.len() as u64;
         let there = members.running_of(&self.threads);
-        self.move_apart(members, &there, &self.cpus.clone(), look)
+        self.move_apart(members, &there, &cpus, look)
     }
 }
 
@@ -115,18 +114,16 @@ fn moves(at: &[u32], cpus: &[u32]) -> Vec<(usize, u32)> {
 
 impl Lanes {
     /// Looks where those threads run that were found to, and sends whichever of them is in another's way to another of `cpus`, or is on
-    /// none of them.
+    /// none of them. Says how many still run.
     ///
     /// # Errors
     /// As [`spread`].
-    pub fn even_out(&mut self, members: &Members, cpus: &[u32], look: &mut Look<'_>) -> Result<()> {
+    pub fn even_out(&mut self, members: &Members, cpus: &[u32], look: &mut Look<'_>) -> Result<usize> {
         let most = THREADS_MAX.min(4 * cpus.len());
-        let busy = members.busy(most).len();
-        if busy < 2 && self.cpus.is_empty() {
-            return Ok(());
-        }
-        look.tally.reads += busy as u64;
-        self.move_apart(members, &members.busy_there(most), cpus, look)
+        look.tally.reads += members.busy(most).len() as u64;
+        let there = members.busy_there(most);
+        self.move_apart(members, &there, cpus, look)?;
+        Ok(there.len())
     }
 
     fn move_apart(
@@ -168,7 +165,8 @@ impl LinuxHost {
     fn even_out(&mut self, i: usize) {
         let cpus = std::mem::take(&mut self.cpus);
         let c = &mut self.clients[i];
-        if !c.is_held() && !c.is_gone() && c.lanes.cpus.is_empty() {
+        // One alone is in nobody's way.
+        if !c.is_held() && !c.is_gone() && c.lanes.cpus.is_empty() && c.members.busy(2).len() > 1 {
             let look = &mut Look::new(&mut self.table, &mut self.tally, crate::clock::now(), false);
             let _ = c.lanes.even_out(&c.members, &cpus, look);
         }

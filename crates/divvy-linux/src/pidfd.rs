@@ -23,7 +23,7 @@ use crate::{Error, Result};
 const PIDFD_SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
 
 /// Files of `/proc` are kept open for reading again only where so many more may be opened.
-const DESCRIPTORS_PLENTY: u64 = 4096;
+pub(crate) const DESCRIPTORS_PLENTY: u64 = 4096;
 
 /// What became of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct ProcessRef {
     start: StartTime,
     /// Kept open by whoever asks for its state more than once.
     stat: RefCell<Option<StatFile>>,
-    /// Those of its threads, once they were asked for more than once, while it has several.
+    /// Those of its threads, once they were asked for, while it has several.
     threads: RefCell<ThreadFiles>,
     /// Its `/proc/PID/status`, once it was asked for: to read it again costs 5 us, to open it anew 7.
     status: OnceCell<StatusFile>,
@@ -132,6 +132,7 @@ impl ProcessRef {
         let mut kept = self.stat.borrow_mut();
         if open_files_thought_left(self.fd.as_fd()) < DESCRIPTORS_PLENTY {
             *kept = None;
+            self.forget_threads();
             return Ok(stat(self.pid)?.filter(|stat| stat.start == self.start));
         }
         if kept.is_none() {
@@ -139,7 +140,7 @@ impl ProcessRef {
         }
         let stat = kept.as_ref().map_or(Ok(None), StatFile::read)?;
         if stat.is_none_or(|stat| stat.num_threads <= 1) {
-            self.threads.borrow_mut().clear();
+            self.forget_threads();
         }
         Ok(stat.filter(|stat| stat.start == self.start))
     }
@@ -156,6 +157,11 @@ impl ProcessRef {
             return threads_while(self.pid, each).map(drop);
         }
         files.read_while(self.pid, count, each)
+    }
+
+    /// Closes what it keeps of its threads.
+    pub fn forget_threads(&self) {
+        self.threads.borrow_mut().clear();
     }
 
     /// Where its thread `tid` runs, as [`procfs::running`](crate::procfs::running) tells it.

@@ -494,6 +494,12 @@ pub struct StatFile {
     pid: Pid,
 }
 
+impl AsFd for StatFile {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 impl StatFile {
     /// The stat file of whoever has `pid` now; `None` for nobody.
     ///

@@ -52,6 +52,9 @@ pub trait World {
         Ok(self.stat(pid)?.filter(|stat| stat.start == start))
     }
 
+    /// It will not be asked for its threads for a while: what is kept for that may be let go.
+    fn rest(&self, _process: &Self::Process) {}
+
     /// Calls `each` with every thread of a process that was just seen to have `count`.
     ///
     /// # Errors
@@ -197,6 +200,10 @@ impl World for Live {
     /// Descriptors are for pidfds first.
     fn state(&self, process: &ProcessRef) -> Result<Option<Stat>> {
         process.stat()
+    }
+
+    fn rest(&self, process: &ProcessRef) {
+        process.forget_threads();
     }
 
     fn threads_while(

@@ -518,6 +518,7 @@ impl<W: World> Members<W> {
     fn lay_idle(&mut self, i: usize) {
         let member = self.active.swap_remove(i);
         self.idle_used += member.used();
+        self.world.rest(&member.process);
         self.idle.push(member);
     }
 

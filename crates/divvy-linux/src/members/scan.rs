@@ -172,9 +172,10 @@ impl<W: World> Members<W> {
             if m.threads == 1 {
                 found.push((m.pid, m.start));
             } else if found.len() + m.threads as usize <= most {
-                look.tally.reads += u64::from(m.threads);
-                self.world
-                    .threads(&m.process, m.threads, &mut |thread| found.push((thread.pid, thread.start)))?;
+                look.tally.reads += 1 + u64::from(m.threads);
+                let Some(stat) = self.world.state(&m.process)? else { continue };
+                let each = &mut |thread: Stat| found.push((thread.pid, thread.start));
+                self.world.threads(&m.process, stat.num_threads, each)?;
             } else {
                 return Ok(None);
             }
@@ -190,11 +191,13 @@ impl<W: World> Members<W> {
     /// Whether every thread of active member `i` sleeps.
     pub(super) fn all_asleep(&self, i: usize, look: &mut Look<'_>) -> Result<bool> {
         let m = &self.active[i];
-        look.tally.reads += u64::from(m.threads);
+        look.tally.reads += 1;
+        let Some(stat) = self.world.state(&m.process)? else { return Ok(true) };
         let mut scan = Scan::default();
-        if m.threads > 1 {
-            self.world.threads(&m.process, m.threads, &mut |thread| scan.count(thread.state))?;
-        } else if let Some(stat) = self.world.stat(m.pid)? {
+        if stat.num_threads > 1 {
+            look.tally.reads += u64::from(stat.num_threads);
+            self.world.threads(&m.process, stat.num_threads, &mut |thread| scan.count(thread.state))?;
+        } else {
             scan.count(stat.state);
         }
         Ok(scan.threads == scan.asleep)

@@ -1,6 +1,10 @@
 //! The threads of a process: what each is and does.
 
+use std::os::fd::AsFd as _;
+
 use super::{ProcPath, RawError, Running, Stat, StatFile, numbered_entries, stat_raw};
+use crate::own::open_files_thought_left;
+use crate::pidfd::DESCRIPTORS_PLENTY;
 use crate::{Pid, Result};
 
 /// Of a process of more threads than this no files are kept.
@@ -98,7 +102,10 @@ impl ThreadFiles {
             let wanted = goes_on && !seen.contains(&tid);
             match Self::open(pid, tid, kept, wanted) {
                 Ok(Some((file, stat))) => {
-                    self.0.push(file);
+                    // The kernel gives the lowest number that is free.
+                    if open_files_thought_left(file.as_fd()) >= DESCRIPTORS_PLENTY {
+                        self.0.push(file);
+                    }
                     goes_on = stat.map_or(goes_on, &mut *each);
                 }
                 Ok(None) => {}
@@ -120,7 +127,8 @@ impl ThreadFiles {
         wanted: bool,
     ) -> Result<Option<(StatFile, Option<Stat>)>> {
         if !wanted {
-            let file = kept.map_or_else(|| StatFile::open_thread(pid, tid), |file| Ok(Some(file)))?;
+            // One that cannot be opened now is opened when it is wanted.
+            let file = kept.or_else(|| StatFile::open_thread(pid, tid).ok().flatten());
             return Ok(file.map(|file| (file, None)));
         }
         if let Some(file) = kept
