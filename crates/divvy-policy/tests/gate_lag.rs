@@ -536,7 +536,6 @@ fn what_nobody_waits_for_is_looked_at_a_tick_apart() {
     assert!((20..=50).contains(&cycles), "{cycles} cycles in 2 s, none shorter than by the shares of both");
 }
 
-/// Where nobody is held just now, but one will be for the other, both are looked at when they are through.
 /// Those of whom it does not matter when they are looked at are looked at in one wake-up.
 #[test]
 fn who_is_due_soon_is_looked_at_with_whoever_is_due() {
@@ -555,6 +554,7 @@ fn who_is_due_soon_is_looked_at_with_whoever_is_due() {
     assert!(of[0].len() > 3 && of[0] == of[1], "{of:?}");
 }
 
+/// Where nobody is held just now, but one will be for the other, both are looked at when they are through.
 #[test]
 fn whoever_will_be_held_is_looked_at_in_time() {
     let mut w = world(lag(2), 2, &[1]);

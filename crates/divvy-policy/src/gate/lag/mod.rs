@@ -23,7 +23,9 @@
 //!    charges the CPU time used. Where that is less than its threads could have used, they are counted.
 //!    Where one may be through, those who were kept to some of the CPUs beside it are looked at as well
 //!    (`who_was_kept_apart_is_looked_at_with_whoever_is_through`).
-//! 3. Who has at most a grain left is held until the next cycle. So is, for now, whoever can wait longest, where the others cover
+//! 3. Who has at most a grain left is held until the next cycle; on up to 8 CPUs who computes and has less than .3 ms on the CPUs that it
+//!    uses, and less than a sixteenth of its quota: what it takes to look is as much
+//!    (`who_has_little_left_is_not_looked_at_once_more`). So is, for now, whoever can wait longest, where the others cover
 //!    the CPUs without it.
 //! 4. A waiting client whose laxity (the time that is left on each CPU, minus its need) is gone is released in the place of
 //!    whoever can wait longest. Where turns are slices those who wait are sorted by when they would be through, and only the
@@ -44,8 +46,8 @@
 //! 8. Quotas are water-filled over the reaches ([`crate::feasible`]). A client whose share asks for all that it can use runs all the
 //!    time: it is first of all, is never held, and keeps neither credit nor debt. Where such clients have all CPUs, and somebody wakes
 //!    that slept when that was found, it is found anew (`who_wakes_beside_capped_clients_is_let_run`). Where one is left beside them,
-//!    and these have all that they can use, nobody waits for anybody: looks are a tick apart, and cycles as long
-//!    (`what_nobody_waits_for_is_looked_at_a_tick_apart`).
+//!    and these have all that they can use, nobody waits for anybody: looks are a tick apart, all in one wake-up, and cycles as long
+//!    (`what_nobody_waits_for_is_looked_at_a_tick_apart`, `who_is_due_soon_is_looked_at_with_whoever_is_due`).
 //! 9. Where there are more than two CPUs, a client of several threads, and nobody who sleeps, all have whole CPUs of their own,
 //!    as many as they need until the cycle ends, rounded down, and turns on one more for the rest. They are told to keep to these,
 //!    whoever takes a CPU over is there before the other is held, and cycles are stretched to up to 160 ms. Whoever is capped, and
@@ -58,7 +60,8 @@
 //!
 //! **Bounds.** Let `l` be the lateness of one wake-up and `g` the grain.
 //! - At a cycle's end clients that always use what they cover have received their quotas of all cycles so far within what
-//!   the last one had left, at most one quota or 100 ms (`errors_do_not_accumulate_on_several_cpus`).
+//!   the last one had left, at most one quota or 100 ms (`errors_do_not_accumulate_on_several_cpus`). Of that up to a sixteenth of
+//!   a quota is what no look was worth.
 //! - Inside a cycle a client is at most its quota off, and what it used beyond its cover until it was looked at.
 //! - A CPU idles beside a held client for a tick, its eighth and the lateness of the look at its end, 50 ms where clients have one
 //!   thread each; with several, one or two looks more, 70 ms (`a_cpu_idles_for_at_most_a_tick`,

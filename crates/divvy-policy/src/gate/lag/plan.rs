@@ -67,10 +67,12 @@ impl Lag {
     /// So little of an allowance is not worth a look, ns: what it takes to look is some of it. It is carried, and as each turn of a client
     /// leaves about as much, its cycles are as exact as without. Whoever naps would forfeit it; and on many CPUs turns are short.
     fn worthless(&self, c: &Client) -> i128 {
-        if self.level.on || self.params.cpus > APART_CPUS_MAX || c.is_sleeper(self.cycle) {
+        let naps = c.blocked || c.is_sleeper(self.cycle);
+        if self.level.on || self.params.cpus > APART_CPUS_MAX || naps || c.cap.is_some() {
             return Self::grain();
         }
-        let look = i128::from(LOOK_WORTH.0) * i128::from(c.reach.0) / i128::from(Cpus::ONE.0);
+        let reach = c.confined(c.reach.max(c.parallel)).max(Cpus::ONE);
+        let look = i128::from(LOOK_WORTH.0) * i128::from(reach.0) / i128::from(Cpus::ONE.0);
         look.min(self.quota(c) / WORTHLESS_PART).max(Self::grain())
     }
 
@@ -300,7 +302,7 @@ impl Lag {
     pub(super) fn look(&mut self, now: Instant) -> bool {
         let mut through = false;
         // Where it does not matter when, whoever is due soon is looked at in the same wake-up.
-        let soon = if self.lone { self.tick_min() } else { Nanos::ZERO };
+        let soon = if self.lone { Nanos(self.tick_min().0 / 2) } else { Nanos::ZERO };
         let mut until = now;
         while let Some(client) = self.looks.due(until) {
             until = now + soon;
@@ -322,7 +324,8 @@ impl Lag {
     fn may_be_through(&self, c: &Client, now: Instant) -> bool {
         let reach = c.confined(c.reach.max(c.parallel));
         c.cap.is_none()
-            && i128::from(now.since(c.looked).0) + 2 * Self::grain() >= reach.time_for(c.allowance)
+            && i128::from(now.since(c.looked).0) + 2 * Self::grain()
+                >= reach.time_for(c.allowance - self.worthless(c))
     }
 
     /// Somebody is through, and those who were kept to some of the CPUs may run on more of them from now on: what they have had until
@@ -350,7 +353,12 @@ impl Lag {
         c.slowed = !all;
         c.served = c.was_served(used, elapsed).then(|| c.served.unwrap_or(now));
         let tells = !c.is_confined();
-        let interval = if tells || level { COUNT_INTERVAL } else { CONFINED_COUNT_INTERVAL };
+        let interval = match tells || level {
+            true => COUNT_INTERVAL,
+            // What it has of what others leave tells something only where it is known to be awake.
+            false if c.apart.is_empty() => Nanos::ZERO,
+            false => CONFINED_COUNT_INTERVAL,
+        };
         let counted = c.counted.is_some_and(|at| now.since(at) < interval);
         // A sleeper that used nothing sleeps on: its state need not be read.
         let sleeps_on = c.blocked && used.0 == 0;
