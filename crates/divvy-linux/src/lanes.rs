@@ -13,6 +13,9 @@ const THREADS_INTERVAL: Nanos = Nanos::from_millis(100);
 /// They are not sent again before: the kernel seldom moves whoever runs within a tick, and each takes 6 us.
 const PLACE_INTERVAL: Nanos = Nanos::from_millis(4);
 
+/// Threads of which none was found to run are not all looked at again before.
+const ASLEEP_INTERVAL: Nanos = Nanos::from_millis(25);
+
 /// Over no less than this is told whether it had its CPU.
 const SEEN_INTERVAL: Nanos = Nanos::from_millis(1);
 /// No look at whoever runs alone takes more of its CPU.
@@ -28,6 +31,8 @@ pub struct Lanes {
     listed: Instant,
     /// When they were last sent.
     placed: Instant,
+    /// When none of them was last found to run, if that is so.
+    asleep: Option<Instant>,
     /// When the only thread was last let run or looked at, and what it had used by then.
     seen: Option<(Instant, Nanos)>,
     /// What they, or the only thread, have made meanwhile.
@@ -82,9 +87,15 @@ impl Lanes {
         if !metered {
             return spread(members, look.table, &self.threads, &self.cpus, &mut self.heirs);
         }
+        // Of many that sleep not all are looked at each time: who of them wakes is found to run.
+        let asleep = self.asleep.is_some_and(|at| look.now.since(at) < ASLEEP_INTERVAL);
+        if asleep && !members.have_one_thread_each() {
+            return Ok(());
+        }
         // Nobody's clock has to be brought up to date, and who sleeps is not moved by being sent.
         look.tally.reads += self.threads.len() as u64;
         let there = members.running_of(&self.threads);
+        self.asleep = there.is_empty().then_some(look.now);
         self.move_apart(members, &there, &cpus, look)
     }
 }

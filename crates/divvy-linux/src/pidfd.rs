@@ -167,9 +167,14 @@ impl ProcessRef {
     /// Where its thread `tid` runs, as [`procfs::running`](crate::procfs::running) tells it.
     #[must_use]
     pub fn running(&self, tid: Pid) -> Option<Running> {
+        self.running_kept(tid).unwrap_or_else(|| running(tid))
+    }
+
+    /// The same, where a file is kept that tells.
+    pub(crate) fn running_kept(&self, tid: Pid) -> Option<Option<Running>> {
         let kept = self.threads.borrow().running(tid);
         let main = || self.stat.borrow().as_ref().filter(|_| tid == self.pid).map(StatFile::running);
-        kept.or_else(main).unwrap_or_else(|| running(tid))
+        kept.or_else(main)
     }
 
     /// Whether it has not ended yet. One system call.

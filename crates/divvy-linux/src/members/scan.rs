@@ -162,7 +162,8 @@ impl<W: World> Members<W> {
         Ok(scan)
     }
 
-    /// Every thread of the active members that we may signal, by id and start time; `None` if there are more than `most`.
+    /// Every thread of the active members that we may signal, by id and start time; `None` if there are more than `most`. Of a process that
+    /// was last seen to have one, that one.
     ///
     /// # Errors
     /// As [`World::threads`].

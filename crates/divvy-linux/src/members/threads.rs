@@ -60,10 +60,8 @@ impl Members {
 
     /// Those of `threads` of its members that run, and on which CPUs.
     pub fn running_of(&self, threads: &[(Pid, StartTime)]) -> Vec<((Pid, StartTime), u32)> {
-        let running = |tid| match self.active.iter().find(|m| m.pid == tid) {
-            Some(m) => m.process.running(tid),
-            None => procfs::running(tid),
-        };
+        let kept = |tid| self.active.iter().find_map(|m| m.process.running_kept(tid));
+        let running = |tid| kept(tid).unwrap_or_else(|| procfs::running(tid));
         let there = |&(tid, start): &(Pid, StartTime)| {
             running(tid).filter(|there| there.start == start).map(|there| ((tid, start), there.cpu))
         };

@@ -9,6 +9,8 @@ use crate::{Pid, Result};
 
 /// Of a process of more threads than this no files are kept.
 const KEPT_MAX: usize = 64;
+/// They are kept only where so many more files may be opened: those of processes come first.
+const PLENTY: u64 = 2 * DESCRIPTORS_PLENTY;
 
 /// Calls `each` with what every thread of `pid` is and does ([`Stat::pid`] is the thread's id; its times are the
 /// thread's own); `None` if there is no such process. Threads that end meanwhile are left out.
@@ -93,9 +95,9 @@ impl ThreadFiles {
     fn list(&mut self, pid: Pid, seen: &[Pid], each: &mut dyn FnMut(Stat) -> bool) -> Result<()> {
         let path = ProcPath::of(pid, "task");
         let mut before = std::mem::take(&mut self.0);
-        let (mut failed, mut goes_on) = (None, true);
+        let (mut failed, mut goes_on, mut keeps) = (None, true, true);
         let walked = numbered_entries(&path, |tid, _| {
-            if failed.is_some() {
+            if failed.is_some() || !(goes_on || keeps) {
                 return;
             }
             let kept = before.iter().position(|file| file.pid == tid).map(|i| before.swap_remove(i));
@@ -103,7 +105,8 @@ impl ThreadFiles {
             match Self::open(pid, tid, kept, wanted) {
                 Ok(Some((file, stat))) => {
                     // The kernel gives the lowest number that is free.
-                    if open_files_thought_left(file.as_fd()) >= DESCRIPTORS_PLENTY {
+                    keeps &= open_files_thought_left(file.as_fd()) >= PLENTY;
+                    if keeps {
                         self.0.push(file);
                     }
                     goes_on = stat.map_or(goes_on, &mut *each);

@@ -20,11 +20,12 @@
 //! 1. Clients with allowance are released, the largest need first, until their covers add up to the CPUs. Sleepers with allowance
 //!    are released beside them, so that they run when they wake.
 //! 2. A client is looked at when its allowance (or slice) could be used up, and after a tick at the latest, Q/2 to 4Q. A look
-//!    charges the CPU time used. Where that is less than its threads could have used, they are counted.
+//!    charges the CPU time used. Where that is less than its threads could have used, they are counted; of who is kept to some of the
+//!    CPUs at most every 25 ms.
 //!    Where one may be through, those who were kept to some of the CPUs beside it are looked at as well
 //!    (`who_was_kept_apart_is_looked_at_with_whoever_is_through`).
-//! 3. Who has at most a grain left is held until the next cycle; on up to 8 CPUs who computes and has less than .3 ms on the CPUs that it
-//!    uses, and less than a sixteenth of its quota: what it takes to look is as much
+//! 3. Who has at most a grain left is held until the next cycle; on up to 8 CPUs, without whole ones (9.), who computes, is not
+//!    capped and has less than .3 ms on the CPUs that it uses, and less than a sixteenth of its quota: what it takes to look is as much
 //!    (`who_has_little_left_is_not_looked_at_once_more`). So is, for now, whoever can wait longest, where the others cover
 //!    the CPUs without it.
 //! 4. A waiting client whose laxity (the time that is left on each CPU, minus its need) is gone is released in the place of
