@@ -71,6 +71,20 @@ fn who_has_little_left_is_not_looked_at_once_more() {
         assert_eq!(w.released(), [runs], "at {us} us");
     }
     assert_eq!(w.used(), [19_900_000, 59_500_000]);
+
+    // .3 ms on two CPUs are more than a sixteenth of 5 ms.
+    let params = ExactParams { cpus: 2, quantum: Nanos(5 * MS), ..ExactParams::default() };
+    let mut w = world(Lag::new(params).unwrap(), 2, &[1, 1]);
+    for client in [ClientId(0), ClientId(1)] {
+        w.event(Event::Width { client, cpus: 2 }).unwrap();
+    }
+    w.poll();
+    let first = w.released()[0];
+    for (us, used, held) in [(2_500, 4_600, false), (2_800, 100, true)] {
+        w.give(first, used * 1000);
+        w.poll_at(us * 1000);
+        assert_eq!(w.released() != [first], held, "at {us} us");
+    }
 }
 
 /// However many cycles there were, a client is off by what the last one left: a quota, or 100 ms.
@@ -536,22 +550,26 @@ fn what_nobody_waits_for_is_looked_at_a_tick_apart() {
     assert!((20..=50).contains(&cycles), "{cycles} cycles in 2 s, none shorter than by the shares of both");
 }
 
-/// Those of whom it does not matter when they are looked at are looked at in one wake-up.
+/// Whoever is kept to some of the CPUs uses all of these with fewer threads too: they are counted now and then.
 #[test]
-fn who_is_due_soon_is_looked_at_with_whoever_is_due() {
+fn whose_cpus_are_fewer_than_its_threads_is_not_counted_at_each_look() {
     let mut w = World::new(lag(2), 2);
-    w.leave_to_others();
-    w.join(3);
-    w.run_until(7 * MS);
+    w.join(2);
     w.join_wide(1, 2);
-    w.run_until(1_000 * MS);
-    let mut of: Vec<Vec<u64>> = vec![Vec::new(); 2];
-    for (at, gate) in w.log.iter().filter(|(at, _)| *at > 1_000 * MS - 300 * MS) {
-        if let Gate::Measure { client } = gate {
-            of[client.index()].push(*at);
-        }
+    w.join_wide(1, 2);
+    w.run_until(3_000 * MS);
+    let of = |counts: bool, client| {
+        let asks = |gate: &Gate| match gate {
+            Gate::Measure { client: of } => !counts && of.0 == client,
+            Gate::Observe { client: of } => counts && of.0 == client,
+            _ => false,
+        };
+        w.log.iter().filter(|(at, gate)| *at > 1_000 * MS && asks(gate)).count()
+    };
+    for client in [1, 2] {
+        let (looks, counts) = (of(false, client), of(true, client));
+        assert!(looks > 150 && (40..=80).contains(&counts), "{counts} of {looks} looks in 2 s");
     }
-    assert!(of[0].len() > 3 && of[0] == of[1], "{of:?}");
 }
 
 /// Where nobody is held just now, but one will be for the other, both are looked at when they are through.

@@ -47,8 +47,8 @@
 //! 8. Quotas are water-filled over the reaches ([`crate::feasible`]). A client whose share asks for all that it can use runs all the
 //!    time: it is first of all, is never held, and keeps neither credit nor debt. Where such clients have all CPUs, and somebody wakes
 //!    that slept when that was found, it is found anew (`who_wakes_beside_capped_clients_is_let_run`). Where one is left beside them,
-//!    and these have all that they can use, nobody waits for anybody: looks are a tick apart, all in one wake-up, and cycles as long
-//!    (`what_nobody_waits_for_is_looked_at_a_tick_apart`, `who_is_due_soon_is_looked_at_with_whoever_is_due`).
+//!    and these have all that they can use, nobody waits for anybody: looks are a tick apart, and cycles as long
+//!    (`what_nobody_waits_for_is_looked_at_a_tick_apart`).
 //! 9. Where there are more than two CPUs, a client of several threads, and nobody who sleeps, all have whole CPUs of their own,
 //!    as many as they need until the cycle ends, rounded down, and turns on one more for the rest. They are told to keep to these,
 //!    whoever takes a CPU over is there before the other is held, and cycles are stretched to up to 160 ms. Whoever is capped, and

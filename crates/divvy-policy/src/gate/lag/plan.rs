@@ -301,11 +301,7 @@ impl Lag {
     /// Asks for the accounts of those who are due; says whether it asked.
     pub(super) fn look(&mut self, now: Instant) -> bool {
         let mut through = false;
-        // Where it does not matter when, whoever is due soon is looked at in the same wake-up.
-        let soon = if self.lone { Nanos(self.tick_min().0 / 2) } else { Nanos::ZERO };
-        let mut until = now;
-        while let Some(client) = self.looks.due(until) {
-            until = now + soon;
+        while let Some(client) = self.looks.due(now) {
             through |= self.clients.get(client).is_some_and(|c| self.may_be_through(c, now));
             self.disarm(client);
             self.ask(client);
