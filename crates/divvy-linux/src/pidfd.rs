@@ -145,7 +145,7 @@ impl ProcessRef {
         Ok(stat.filter(|stat| stat.start == self.start))
     }
 
-    /// As [`threads_while`](crate::procfs::threads_while), where its [`stat`](Self::stat) has just told that there are `count`. Keeps a
+    /// As [`threads_while`], where its [`stat`](Self::stat) has just told that there are `count`. Keeps a
     /// descriptor for each of some tens where there are plenty.
     ///
     /// # Errors

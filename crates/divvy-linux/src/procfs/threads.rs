@@ -16,7 +16,7 @@ const PLENTY: u64 = 2 * DESCRIPTORS_PLENTY;
 /// thread's own); `None` if there is no such process. Threads that end meanwhile are left out.
 ///
 /// # Errors
-/// As [`stat`].
+/// As [`stat`](super::stat).
 pub fn threads(pid: Pid, mut each: impl FnMut(Stat)) -> Result<Option<()>> {
     threads_while(pid, |stat| {
         each(stat);
@@ -27,7 +27,7 @@ pub fn threads(pid: Pid, mut each: impl FnMut(Stat)) -> Result<Option<()>> {
 /// As [`threads`], as long as `each` says so.
 ///
 /// # Errors
-/// As [`stat`].
+/// As [`stat`](super::stat).
 pub fn threads_while(pid: Pid, mut each: impl FnMut(Stat) -> bool) -> Result<Option<()>> {
     let path = ProcPath::of(pid, "task");
     let (mut malformed, mut goes_on) = (None, true);
