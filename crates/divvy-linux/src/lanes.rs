@@ -130,9 +130,9 @@ impl Lanes {
     /// # Errors
     /// As [`spread`].
     pub fn even_out(&mut self, members: &Members, cpus: &[u32], look: &mut Look<'_>) -> Result<usize> {
-        let most = THREADS_MAX.min(4 * cpus.len());
-        look.tally.reads += members.busy(most).len() as u64;
-        let there = members.busy_there(most);
+        let busy = members.busy(THREADS_MAX.min(4 * cpus.len()));
+        look.tally.reads += busy.len() as u64;
+        let there = members.running_of(&busy);
         self.move_apart(members, &there, cpus, look)?;
         Ok(there.len())
     }
@@ -167,6 +167,7 @@ impl LinuxHost {
         }
         let Some(cpu) = cpu else { return false };
         c.lanes.cpus.push(cpu);
+        c.lanes.asleep = None; // Elsewhere, or released just now.
         self.unplaced.push(ClientId(i as u32));
         !c.is_held()
     }

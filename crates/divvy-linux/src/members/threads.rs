@@ -9,7 +9,7 @@ use super::{Member, Members};
 use crate::procfs::{self, StartTime, Stat, State};
 use crate::steer::THREADS_MAX;
 use crate::world::World;
-use crate::{Pid, ProcessRef, Signal};
+use crate::{Pid, Signal};
 
 /// So many threads of a process are looked at for one that runs elsewhere.
 const LOOKS_MAX: usize = 4;
@@ -22,10 +22,6 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    fn of<P>(m: &Member<P>) -> impl Iterator<Item = (Pid, StartTime)> {
-        m.busy.main.into_iter().chain(m.busy.others.iter().copied())
-    }
-
     /// All are looked at anew; not so while the client is `held`: of whoever stands nothing is seen, and what is known holds.
     pub(super) fn begin(&mut self, held: bool) -> Option<&mut Self> {
         if held {
@@ -48,19 +44,10 @@ impl Busy {
 }
 
 impl Members {
-    /// [Those](Self::busy) that still run, and on which CPUs.
-    pub fn busy_there(&self, most: usize) -> Vec<((Pid, StartTime), u32)> {
-        // Whoever has the number of one that has ended is nobody's to move.
-        let there = |(m, (tid, start)): (&Member<ProcessRef>, _)| {
-            let there = m.process.running(tid).filter(|there| there.start == start)?;
-            Some(((tid, start), there.cpu))
-        };
-        self.each_busy().take(most).filter_map(there).collect()
-    }
-
     /// Those of `threads` of its members that run, and on which CPUs.
     pub fn running_of(&self, threads: &[(Pid, StartTime)]) -> Vec<((Pid, StartTime), u32)> {
-        let kept = |tid| self.active.iter().find_map(|m| m.process.running_kept(tid));
+        // Who runs is mostly one of the youngest; and whoever has the number of one that has ended is nobody's to move.
+        let kept = |tid| self.active.iter().rev().find_map(|m| m.process.running_kept(tid));
         let running = |tid| kept(tid).unwrap_or_else(|| procfs::running(tid));
         let there = |&(tid, start): &(Pid, StartTime)| {
             running(tid).filter(|there| there.start == start).map(|there| ((tid, start), there.cpu))
@@ -79,12 +66,11 @@ impl<W: World> Members<W> {
     /// The threads that were found to run when they were last looked at, with their start times, those of the youngest members first: up
     /// to `most`.
     pub fn busy(&self, most: usize) -> Vec<(Pid, StartTime)> {
-        self.each_busy().map(|(_, thread)| thread).take(most).collect()
-    }
-
-    fn each_busy(&self) -> impl Iterator<Item = (&Member<W::Process>, (Pid, StartTime))> {
-        let of = |m| Busy::of(m).map(move |thread| (m, thread));
-        self.active.iter().rev().filter(|m| m.permitted).flat_map(of)
+        let of = |m: &Member<W::Process>| {
+            let all = m.busy.main.into_iter().chain(m.busy.others.iter().copied());
+            all.filter(|_| m.permitted).collect::<Vec<_>>()
+        };
+        self.active.iter().rev().flat_map(of).take(most).collect()
     }
 
     /// Sends a stop signal to a thread of `m` that takes it at once, and says to which; `None` where none was found.

@@ -68,33 +68,34 @@ impl ThreadFiles {
             self.clear();
             return threads_while(pid, each).map(drop);
         }
-        let mut seen = Vec::new();
-        if self.0.len() == count as usize && self.read_kept(&mut seen, each)? {
-            return Ok(());
-        }
-        self.list(pid, &seen, each)
+        let told = match self.0.len() == count as usize {
+            true => self.read_kept(each)?,
+            false => Some(0),
+        };
+        told.map_or(Ok(()), |told| self.list(pid, told, each))
     }
 
-    /// Reads those that are kept, up to the first whose thread has ended; says whether there is none, or `each` had enough: where nobody has
-    /// ended, and as many are there, nobody has come.
-    fn read_kept(&mut self, seen: &mut Vec<Pid>, each: &mut dyn FnMut(Stat) -> bool) -> Result<bool> {
+    /// Reads those that are kept, up to the first whose thread has ended, and says how many were told by then; `None` if there is none,
+    /// or `each` had enough: where nobody has ended, and as many are there, nobody has come.
+    fn read_kept(&mut self, each: &mut dyn FnMut(Stat) -> bool) -> Result<Option<usize>> {
         for i in 0..self.0.len() {
             let Some(stat) = self.0[i].read()? else {
                 self.0.swap_remove(i);
-                return Ok(false);
+                return Ok(Some(i));
             };
-            seen.push(stat.pid);
             if !each(stat) {
                 break;
             }
         }
-        Ok(true)
+        Ok(None)
     }
 
-    /// Lists the threads, opens the files of those that are not kept, and calls `each` for those that are not `seen`.
-    fn list(&mut self, pid: Pid, seen: &[Pid], each: &mut dyn FnMut(Stat) -> bool) -> Result<()> {
+    /// Lists the threads, opens the files of those that are not kept, and calls `each` for all but the first `told` of
+    /// those that are.
+    fn list(&mut self, pid: Pid, told: usize, each: &mut dyn FnMut(Stat) -> bool) -> Result<()> {
         let path = ProcPath::of(pid, "task");
         let mut before = std::mem::take(&mut self.0);
+        let seen: Vec<Pid> = before.iter().take(told).map(|file| file.pid).collect();
         let (mut failed, mut goes_on, mut keeps) = (None, true, true);
         let walked = numbered_entries(&path, |tid, _| {
             if failed.is_some() || !(goes_on || keeps) {
