@@ -14,8 +14,8 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::error::last_errno;
 use crate::own::{open_files_left, open_files_thought_left};
 use crate::procfs::{
-    Pending, ProcPath, Running, StartTime, Stat, StatFile, StatusFile, ThreadFiles, pending_of, running,
-    stat, stat_raw, threads_while,
+    Pending, ProcPath, Running, StartTime, Stat, StatFile, StatusFile, ThreadFiles, running, stat, stat_raw,
+    threads_while,
 };
 use crate::{Error, Result};
 
@@ -244,7 +244,7 @@ impl ProcessRef {
     pub fn pending_of(&self, thread: Pid) -> Result<Option<Pending>> {
         let pending = self.pending()?;
         let there = match &pending {
-            Some(pending) if !pending.has_sigstop() => pending_of(self.pid, thread)?,
+            Some(pending) if !pending.has_sigstop() => self.threads.borrow().pending(self.pid, thread)?,
             _ => None,
         };
         // The file was opened by number: what it says is about this process if that one lives now.
@@ -261,9 +261,17 @@ impl ProcessRef {
         if !elsewhere() {
             return false;
         }
+        let threads = self.threads.borrow();
+        if let Some(thread) = threads.pidfd(tid) {
+            return rustix::process::pidfd_send_signal(thread, signal).is_ok();
+        }
         let Ok(thread) = rustix::process::pidfd_open(tid, PIDFD_THREAD) else { return false };
         // Asked once more after it was opened: this is that thread's.
-        elsewhere() && rustix::process::pidfd_send_signal(&thread, signal).is_ok()
+        let sent = elsewhere() && rustix::process::pidfd_send_signal(&thread, signal).is_ok();
+        if sent {
+            threads.keep_pidfd(tid, thread);
+        }
+        sent
     }
 
     /// Sends `signal` to every member of the process group that this process leads or led: works on after it has

@@ -1,6 +1,6 @@
 //! Signals that wait to be delivered, and how a process came to stand.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::process::{Pid, Signal};
 
@@ -74,20 +74,32 @@ impl Pending {
     /// # Errors
     /// `State`, `SigPnd`, `ShdPnd` or `SigBlk`, whichever is missing or malformed.
     pub fn parse(status: &[u8]) -> Result<Self, &'static str> {
-        let value = |name: &'static str| {
-            let mut lines = status.split(|&b| b == b'\n');
-            let found = lines.find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b":"));
-            found.map(|value| value.trim_ascii()).ok_or(name)
-        };
-        let set = |name| value(name).and_then(|v| hexadecimal(v).map(SignalSet).ok_or(name));
-        let state = value("State")?.first().copied().ok_or("State")?;
+        // In one go, and no further than it takes: the file has 60 lines, and is read at each hand-over.
+        let mut values = Self::LINES.map(|_| None);
+        for line in status.split(|&b| b == b'\n') {
+            let named = |name: &str| line.strip_prefix(name.as_bytes())?.strip_prefix(b":");
+            let mut missing = Self::LINES.iter().zip(&mut values).filter(|(_, value)| value.is_none());
+            if let Some((value, found)) = missing.find_map(|(name, value)| Some((value, named(name)?))) {
+                *value = Some(found.trim_ascii());
+                if values.iter().all(Option::is_some) {
+                    break;
+                }
+            }
+        }
+        let [state, thread, process, blocked] = values;
+        let [state_line, thread_line, process_line, blocked_line] = Self::LINES;
+        let set = |value: Option<&[u8]>, name| value.and_then(hexadecimal).map(SignalSet).ok_or(name);
+        let state = state.and_then(|value| value.first().copied()).ok_or(state_line)?;
         Ok(Self {
             suspended: matches!(State::from_letter(state), State::Stopped),
-            thread: set("SigPnd")?,
-            process: set("ShdPnd")?,
-            blocked: set("SigBlk")?,
+            thread: set(thread, thread_line)?,
+            process: set(process, process_line)?,
+            blocked: set(blocked, blocked_line)?,
         })
     }
+
+    /// The lines of a `status` file that tell it.
+    const LINES: [&'static str; 4] = ["State", "SigPnd", "ShdPnd", "SigBlk"];
 }
 
 fn hexadecimal(field: &[u8]) -> Option<u64> {
@@ -104,6 +116,12 @@ pub struct StatusFile {
     path: ProcPath,
 }
 
+impl AsFd for StatusFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 impl StatusFile {
     /// That of whoever has `pid` now; `None` for nobody.
     ///
@@ -111,6 +129,16 @@ impl StatusFile {
     /// As [`stat`](super::stat).
     pub fn open(pid: Pid) -> Result<Option<Self>> {
         let path = ProcPath::of(pid, "status");
+        let fd = open_raw(&path).map_err(|e| RawError::from(e).on(&path))?;
+        Ok(fd.map(|fd| Self { fd, path }))
+    }
+
+    /// That of thread `tid`; `None` if process `pid` has none.
+    ///
+    /// # Errors
+    /// As [`stat`](super::stat).
+    pub(crate) fn open_thread(pid: Pid, tid: Pid) -> Result<Option<Self>> {
+        let path = ProcPath::of_thread(pid, tid, "status");
         let fd = open_raw(&path).map_err(|e| RawError::from(e).on(&path))?;
         Ok(fd.map(|fd| Self { fd, path }))
     }
@@ -143,9 +171,7 @@ pub fn pending(pid: Pid) -> Result<Option<Pending>> {
 /// # Errors
 /// As [`stat`](super::stat).
 pub fn pending_of(pid: Pid, tid: Pid) -> Result<Option<Pending>> {
-    let path = ProcPath::of_thread(pid, tid, "status");
-    let fd = open_raw(&path).map_err(|e| RawError::from(e).on(&path))?;
-    fd.map_or(Ok(None), |fd| StatusFile { fd, path }.pending())
+    StatusFile::open_thread(pid, tid)?.map_or(Ok(None), |file| file.pending())
 }
 
 /// Whether `pid` stands in the middle of a call by which it sent a stop signal to itself, or to its group (`kill`, `tkill`,
