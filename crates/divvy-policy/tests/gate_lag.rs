@@ -31,21 +31,51 @@ fn dues(shares: &[u64], cpus: u32) -> Vec<f64> {
 
 #[test]
 fn one_cycle_by_hand() {
-    // Quotas of 10 and 30 ms for clients of two threads each: the one of the larger need first, alone on both CPUs.
+    // Quotas of 10 and 30 ms for clients of two threads each: the one of the larger need first, alone on both CPUs. Whoever comes last in a
+    // cycle goes on with the next.
     let mut w = world(lag(2), 2, &[1, 3]);
     for client in [ClientId(0), ClientId(1)] {
         w.event(Event::Width { client, cpus: 2 }).unwrap();
     }
     w.poll();
     assert_eq!(w.released(), [1]);
-    for (ms, used) in [(15, [0, 30]), (20, [10, 30]), (35, [10, 60]), (40, [20, 60])] {
+    for (ms, used) in
+        [(15, [0, 30]), (20, [10, 30]), (25, [20, 30]), (40, [20, 60]), (55, [20, 90]), (60, [30, 90])]
+    {
         let runs = w.released()[0];
         let before = w.now;
         w.give(runs, 2 * (ms * MS - before));
         w.poll_at(ms * MS);
         assert_eq!(w.used(), used.map(|ms| ms * MS), "at {ms} ms");
     }
-    assert_eq!(w.cycles(), 2);
+    assert_eq!(w.cycles(), 3);
+}
+
+/// Who was the last to run in a cycle need not be held for the next to begin: half of the hand-overs of two clients. It has no more for that,
+/// and of more clients than two each comes in every cycle.
+#[test]
+fn who_comes_last_in_a_cycle_goes_on_with_the_next() {
+    for shares in [&[1, 1][..], &[3, 1], &[1, 2, 3]] {
+        let mut w = world(lag(2), 2, shares);
+        for client in (0..shares.len() as u32).map(ClientId) {
+            w.event(Event::Width { client, cpus: 2 }).unwrap();
+        }
+        w.poll();
+        let (mut changes, cycles) = (0, 50);
+        while w.cycles() < cycles {
+            let (before, cycle, at) = (w.released(), w.cycles(), w.now + MS);
+            w.give(before[0], 2 * MS);
+            w.poll_at(at);
+            let [runs] = w.released()[..] else { panic!("one of them uses both CPUs") };
+            changes += u64::from(before != [runs]);
+            if w.cycles() > cycle {
+                let due = |share: &u64| (cycle + 1) * share * 10 * MS;
+                assert_eq!(w.used(), shares.iter().map(due).collect::<Vec<_>>(), "cycle {cycle}");
+                assert_eq!(before, [runs], "whoever was last goes on");
+            }
+        }
+        assert_eq!(changes, cycles * (shares.len() as u64 - 1), "{shares:?}");
+    }
 }
 
 /// What it takes to look is some of what a client has left: it is held though it has a little, and has that in its next turn.
@@ -56,21 +86,23 @@ fn who_has_little_left_is_not_looked_at_once_more() {
         w.event(Event::Width { client, cpus: 2 }).unwrap();
     }
     w.poll();
-    // At a time, whoever runs has used so much more, us; who runs then.
+    // At a time, whoever runs has used so much more, us; who runs then, and how many cycles have ended. Whoever comes last in a cycle goes
+    // on with the next.
     let turns = [
-        (15_000, 29_000, 1), // 1 ms is more than .3 ms on both CPUs.
-        (15_500, 600, 0),    // .4 ms is less.
-        (20_500, 9_300, 0),  // A sixteenth of 10 ms is less than .7 ms,
-        (20_900, 200, 1),    // and more than .5 ms.
-        (36_000, 29_900, 0), // 30.4 ms were left.
-        (41_250, 10_400, 1),
+        (15_000, 29_000, 1, 0), // 1 ms is more than .3 ms on both CPUs.
+        (15_500, 600, 0, 0),    // .4 ms is less.
+        (20_500, 9_300, 0, 0),  // A sixteenth of 10 ms is less than .7 ms,
+        (20_900, 200, 0, 1),    // and more than .5 ms.
+        (26_150, 10_400, 1, 1), // 10.5 ms were left.
+        (41_350, 29_900, 1, 2), // 30.4 ms were left.
+        (56_600, 30_400, 0, 2),
     ];
-    for (us, used, runs) in turns {
+    for (us, used, runs, cycles) in turns {
         w.give(w.released()[0], used * 1000);
         w.poll_at(us * 1000);
-        assert_eq!(w.released(), [runs], "at {us} us");
+        assert_eq!((w.released(), w.cycles()), (vec![runs], cycles), "at {us} us");
     }
-    assert_eq!(w.used(), [19_900_000, 59_500_000]);
+    assert_eq!(w.used(), [19_900_000, 89_900_000]);
 
     // .3 ms on two CPUs are more than a sixteenth of 5 ms.
     let params = ExactParams { cpus: 2, quantum: Nanos(5 * MS), ..ExactParams::default() };

@@ -2,7 +2,7 @@
 
 use core::cmp::Reverse;
 
-use super::client::Place;
+use super::client::{Place, Told};
 use super::{GRAIN, Lag};
 use crate::gate::observer::nanos;
 use crate::{ClientId, Instant, Nanos};
@@ -148,13 +148,19 @@ impl Lag {
         }
     }
 
-    /// The waiting client of the largest need among those few whose threads fit, or of all.
+    /// The waiting client of the largest need among those few whose threads fit, or of all. Where it can use all CPUs, so can those after
+    /// it, and the order does not matter: whoever still runs, having had its part of the last cycle, goes on.
     fn best_for(&self, room: i64) -> Option<ClientId> {
-        let fits = |&&(_, client): &&(Reverse<i128>, ClientId)| {
-            self.clients.get(client).is_some_and(|c| i64::from(c.parallel.0) <= room)
-        };
+        let client = |&&(_, client): &&(Reverse<i128>, ClientId)| self.clients.get(client);
+        let fits = |entry: &&_| client(entry).is_some_and(|c| i64::from(c.parallel.0) <= room);
         let first = self.ready.first();
-        self.ready.iter().take(8).find(fits).or(first).map(|&(_, client)| client)
+        let few = || self.ready.iter().take(8);
+        let any_order = first.as_ref().and_then(client).is_some_and(|c| {
+            c.cap.is_none() && c.reach.whole_up() >= self.params.cpus && self.params.slice.is_none()
+        });
+        let goes_on = |entry: &&_| client(entry).is_some_and(|c| c.told == Told::Release);
+        let found = few().filter(|_| any_order).find(|entry| goes_on(entry) && fits(entry));
+        found.or_else(|| few().find(fits)).or(first).map(|&(_, client)| client)
     }
 
     /// Releases a waiting client, if it has allowance. Says what it covers.

@@ -17,8 +17,10 @@
 //! the last 100 ms.
 //!
 //! **Algorithm.**
-//! 1. Clients with allowance are released, the largest need first, until their covers add up to the CPUs. Sleepers with allowance
-//!    are released beside them, so that they run when they wake.
+//! 1. Clients with allowance are released, the largest need first, until their covers add up to the CPUs. Of those that can use all CPUs
+//!    whoever was the last to run in the cycle before comes first, which saves a hand-over a cycle
+//!    (`who_comes_last_in_a_cycle_goes_on_with_the_next`). Sleepers with allowance are released beside them, so that they run when they
+//!    wake.
 //! 2. A client is looked at when its allowance (or slice) could be used up, and after a tick at the latest, Q/2 to 4Q. A look
 //!    charges the CPU time used. Where that is less than its threads could have used, they are counted; of who is kept to some of the
 //!    CPUs at most every 25 ms.
