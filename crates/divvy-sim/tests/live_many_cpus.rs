@@ -157,13 +157,16 @@ fn sleepers_on_many_cpus_leave_their_time_to_the_others() {
     }
 }
 
-/// A stranger for every fourth CPU: whoever has one on its CPU is slowed, and keeps no more credit than a quota or 100 ms; no CPU
-/// idles for it.
+/// A stranger for every fourth CPU: whoever has one on its CPU is slowed, and changes places with somebody who can wait as soon as it
+/// has no time to lose. Left there, it was short by up to a quarter, by the seed. No CPU idles for it.
 #[test]
 fn strangers_on_many_cpus_idle_none() {
-    for cpus in [4_u32, 16, 64] {
+    let seeds = |cpus: u32| if cpus == 64 { 1..=2 } else { 1..=6 };
+    for (cpus, seed) in [4_u32, 16, 64].into_iter().flat_map(|cpus| seeds(cpus).map(move |seed| (cpus, seed)))
+    {
         let shares: Vec<u64> = (0..u64::from(cpus) * 2).map(|i| 1 + i % 4).collect();
-        let mut engine = build(MachineSpec::typical(cpus, 1), &gate("exact", cpus), &all_compute(&shares));
+        let machine = MachineSpec::typical(cpus, seed);
+        let mut engine = build(machine, &gate("exact", cpus), &all_compute(&shares));
         for _ in 0..cpus / 4 {
             engine.host_mut().add_stranger(Program::compute());
         }
@@ -174,8 +177,8 @@ fn strangers_on_many_cpus_idle_none() {
         let all: u64 = shares.iter().sum();
         let error = |(used, &share): (&f64, &u64)| (used / sum / (share as f64 / all as f64) - 1.0).abs();
         let worst = used.iter().zip(&shares).map(error).fold(0.0, f64::max);
-        println!("{cpus} CPUs, strangers: long run {:.2} %", worst * 100.0);
-        assert!(worst <= 0.15, "{cpus} CPUs: {worst}");
+        println!("{cpus} CPUs, seed {seed}, strangers: long run {:.2} %", worst * 100.0);
+        assert!(worst <= 0.01, "{cpus} CPUs, seed {seed}: {worst}");
         assert!(engine.host().stats().idle.0 as f64 <= 0.01 * 15e9 * f64::from(cpus), "{cpus} CPUs idle");
     }
 }

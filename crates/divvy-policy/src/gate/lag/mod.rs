@@ -40,8 +40,8 @@
 //! 7. A client of one thread is sent to a CPU that no other such client has: the kernel leaves two of them on one CPU for
 //!    milliseconds. On up to 8 CPUs those of several threads are sent to the others meanwhile, and, where they want more CPUs than
 //!    there are, the neediest to CPUs of its own; whoever can use all CPUs gets what is left. Sleepers run wherever the kernel finds
-//!    room: if they are in the way of the neediest client of one thread, it changes places with the one that can wait longest.
-//!    Nobody else is sent anywhere.
+//!    room: if they are in the way of the neediest client of one thread, it changes places with the one that can wait longest. So it does where
+//!    a stranger is, as soon as it has no time to lose (`strangers_on_many_cpus_idle_none`). Nobody else is sent anywhere.
 //!    While a client naps, and those that are capped leave two CPUs or more, its time is taken from whoever computes where it wakes:
 //!    each of those keeps the last 5 ms of its part (half of it at most) until nobody waits who has more, so that all have something
 //!    left that makes up for it (`who_naps_does_not_spoil_the_cycles_of_others`). What the napping one will use until the cycle's end is

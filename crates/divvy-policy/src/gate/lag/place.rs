@@ -221,7 +221,8 @@ impl Lag {
     }
 
     /// If somebody is in the way of the client that can wait least, it changes places with the one that can best wait: only what it
-    /// gets tells where sleepers run.
+    /// gets tells where sleepers run, and strangers. What sleepers do is over soon; a stranger stays, and whoever has one on its CPU all
+    /// the time is short for ever: it moves as soon as it has no time to lose.
     pub(super) fn make_room(&mut self, now: Instant) {
         let disturbed = core::mem::take(&mut self.disturbed);
         if disturbed.is_empty() {
@@ -229,9 +230,7 @@ impl Lag {
         }
         let cycle = self.cycle;
         let running = || self.running.iter().filter_map(|&client| Some((client, self.clients.get(client)?)));
-        if !running().any(|(_, c)| c.is_let_run() && c.is_sleeper(cycle)) {
-            return;
-        }
+        let sleepers = running().any(|(_, c)| c.is_let_run() && c.is_sleeper(cycle));
         let others = running().filter(|(_, c)| !c.is_sleeper(cycle));
         let placed: Vec<(i128, ClientId, u32)> =
             others.filter_map(|(client, c)| Some((self.steps_left(c, now), client, c.cpu?))).collect();
@@ -239,6 +238,9 @@ impl Lag {
         // A little more is made up for by what all keep for the end, and nobody is moved for that little.
         let kept = if self.naps { i128::from(KEPT.0) / STEP } else { 0 };
         if !disturbed.contains(&most.1) || least.0 + kept >= most.0 || self.naps && least.0 <= kept {
+            return;
+        }
+        if !sleepers && (self.level.on || most.0 <= self.time_left(now) / STEP) {
             return;
         }
         for (client, cpu) in [(most.1, least.2), (least.1, most.2)] {
