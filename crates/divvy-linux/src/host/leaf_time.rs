@@ -6,7 +6,8 @@
 //! nobody for the switch. For two processes that hand a byte to and fro beside a program that computes, that was up to 44 % of what they used.
 //!
 //! So the counter is taken, less what it has drifted off the cgroup: the least difference of the last tenth of a second, in which
-//! the cgroup will not have been behind at each look. Differences up to [`SLACK`] are left alone: most are only ticks.
+//! the cgroup will not have been behind at each look. Differences up to [`SLACK`] are left alone: most are only ticks. To ask the cgroup
+//! costs as much as to read the counter, so as long as nothing had to be corrected it is asked for two windows, and then not for [`REST`].
 
 use divvy_policy::{Instant, Nanos};
 
@@ -16,6 +17,12 @@ const WINDOW: Nanos = Nanos::from_millis(50);
 const LONG: i64 = 200_000_000;
 /// So much off is not corrected, ns.
 const SLACK: i64 = 2_000_000;
+/// Where nothing had to be corrected, and a window differed from the one before by no more than this, ns,
+const STEADY: i64 = SLACK / 4;
+/// the cgroup is not asked for so long.
+const REST: Nanos = Nanos::from_millis(300);
+/// Nothing is known of the window before.
+const UNKNOWN: i64 = i64::MAX;
 
 /// What the counter is off the cgroup.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +37,10 @@ pub(super) struct LeafTime {
     /// The same when it was last found that nobody had left the cgroup.
     off_then: i64,
     told: Option<Nanos>,
+    /// The first window has passed.
+    begun: bool,
+    /// When the cgroup is asked again, if it is not now.
+    rests_until: Option<Instant>,
     /// Somebody has left the cgroup: what it tells is not all.
     left: bool,
 }
@@ -47,18 +58,34 @@ impl LeafTime {
         *self.told.insert(total)
     }
 
+    /// Whether the cgroup is to be asked for the next [`tell`](Self::tell).
+    pub(super) fn wants(&self, now: Instant) -> bool {
+        !self.left && self.rests_until.is_none_or(|until| until <= now)
+    }
+
     fn compare(&mut self, now: Instant, counted: i64, ahead: i64) {
         let [_, this] = self.least;
         let used = counted - std::mem::replace(&mut self.counted, counted);
-        if used > LONG {
+        if self.rests_until.take().is_some() {
+            // One look says little: the cgroup may be a tick behind.
+            (self.least, self.since) = ([UNKNOWN, ahead], now);
+        } else if used > LONG {
             (self.least, self.since) = ([ahead; 2], now);
         } else if self.told.is_none() {
             // Both have begun at nothing: what is less now has only not been told yet.
             (self.least, self.since) = ([ahead.min(0); 2], now);
         } else if now.since(self.since) >= WINDOW {
+            let before = self.least[0];
             (self.least, self.since) = ([this, ahead], now);
+            // What was first seen is not of a whole window.
+            let begun = std::mem::replace(&mut self.begun, true);
+            let steady = begun && before != UNKNOWN && (this - before).abs() <= STEADY;
+            self.rests_until = (steady && (this - self.off).abs() <= SLACK).then_some(now + REST);
         } else {
             self.least[1] = this.min(ahead);
+        }
+        if self.least[0] == UNKNOWN {
+            return;
         }
         let least = self.least[0].min(self.least[1]);
         self.off = self.off.clamp(least - SLACK, least + SLACK);
@@ -94,7 +121,7 @@ mod tests {
 
     /// What is told every 3 ms of somebody who computes on another CPU while the counter gains `drift` per mille; the largest error
     /// after the first 100 ms beyond what the drift of a tenth of a second comes to, in us.
-    fn largest_error(drift: i64) -> i64 {
+    fn largest_error(drift: i64, asked: &mut u64) -> i64 {
         let mut time = LeafTime::default();
         let mut worst = 0;
         for step in 1..3_000_i64 {
@@ -103,7 +130,10 @@ mod tests {
             // The kernel brings its books up to date at each tick of 4 ms.
             let usage = used / 4_000_000 * 4_000_000;
             let nanos = |ns: i64| Nanos(ns as u64);
-            let told = time.tell(Instant(used as u64), nanos(counted), Some(nanos(usage)));
+            let now = Instant(used as u64);
+            let usage = time.wants(now).then(|| nanos(usage));
+            *asked += u64::from(usage.is_some());
+            let told = time.tell(now, nanos(counted), usage);
             if step > 33 {
                 worst = worst.max((signed(told) - used).abs() / 1_000);
             }
@@ -113,13 +143,41 @@ mod tests {
 
     #[test]
     fn a_counter_that_drifts_is_brought_back_to_the_books() {
-        assert_eq!(largest_error(0), 0, "ticks are not corrected");
+        let asked = &mut 0;
+        assert_eq!(largest_error(0, asked), 0, "ticks are not corrected");
+        assert!((300..1_000).contains(asked), "asked {asked} times in 3000 looks, though nothing drifts");
         for drift in [2_i64, -2, 20, -20, 200, -440] {
+            let asked = &mut 0;
             let lag = drift.abs() * 2 * WINDOW.0 as i64 / 1_000 / 1_000;
             let most = SLACK / 1_000 + 4_000 + lag;
-            let worst = largest_error(drift);
+            let worst = largest_error(drift, asked);
             assert!(worst <= most, "{drift} per mille: {worst} us of {most}");
+            assert!(
+                drift.abs() < 20 || *asked > 2_500,
+                "{drift} per mille: asked {asked} times in 3000 looks"
+            );
         }
+    }
+
+    /// What begins to drift while the cgroup is not asked is found when it is again.
+    #[test]
+    fn what_drifts_later_is_found() {
+        let (mut time, mut counted, mut worst_late) = (LeafTime::default(), 0, 0);
+        for step in 1..2_000_i64 {
+            let used = step * 3_000_000;
+            counted += if step > 1_000 { 4_000_000 } else { 3_000_000 };
+            let nanos = |ns: i64| Nanos(ns as u64);
+            let now = Instant(used as u64);
+            let usage = time.wants(now).then(|| nanos(used / 4_000_000 * 4_000_000));
+            let off = signed(time.tell(now, nanos(counted), usage)) - used;
+            let since = (step - 1_000) * 3_000_000;
+            let late = since > (REST.0 + 2 * WINDOW.0) as i64;
+            assert!(off.abs() <= (REST.0 + 2 * WINDOW.0) as i64 / 3 + 2 * SLACK, "{off} ns in step {step}");
+            // A time that is told does not go back: it stands until what is used has come up to it.
+            worst_late =
+                if late && since > 2 * (REST.0 + 2 * WINDOW.0) as i64 { off.max(worst_late) } else { 0 };
+        }
+        assert!(worst_late <= SLACK + 4_000_000 + 2 * WINDOW.0 as i64 / 3, "{worst_late} ns in the end");
     }
 
     /// Whoever was not looked at for seconds is not charged for what the counter has drifted meanwhile.

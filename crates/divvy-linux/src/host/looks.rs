@@ -64,7 +64,8 @@ impl LinuxHost {
                 c.lanes.place_again(&c.members, look)?;
             }
             // First the cgroup: what is used while the others are read is taken for its tick then.
-            let usage = c.leaf.as_ref().and_then(Leaf::usage);
+            let asks = c.selector.is_some() || !c.members.is_metered() || c.leaf_time.wants(now);
+            let usage = c.leaf.as_ref().filter(|_| asks).and_then(Leaf::usage);
             let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
             let total = if read { c.members.total_read() } else { c.members.total(look)? };
             if let Some(cpu) = own.filter(|_| counted && c.lanes.had_less(now, total)) {
