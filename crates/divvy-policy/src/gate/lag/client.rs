@@ -158,6 +158,8 @@ pub(super) struct Client {
     pub(super) last_used_cycle: u64,
     /// What it gets for a cycle where its share is more than its threads can use.
     pub(super) cap: Option<i128>,
+    /// The same where strangers take some of the CPUs: it is held as others are then.
+    pub(super) part: Option<i128>,
     /// What it is sorted by among those whose shares are water-filled, while it is one.
     pub(super) claim: Option<u128>,
 }
@@ -205,6 +207,7 @@ impl Client {
             last_used: Instant::ZERO,
             last_used_cycle: cycle,
             cap: None,
+            part: None,
             claim: None,
         }
     }
@@ -267,8 +270,8 @@ impl Client {
 
     /// Takes in that so many CPUs were seen to be wanted.
     fn take_sample(&mut self, now: Instant, seen: Cpus) {
-        if self.cap.is_some() && seen > self.reach {
-            self.cap = None; // It can use more than it was capped for.
+        if seen > self.reach {
+            (self.cap, self.part) = (None, None); // It can use more than it was capped for.
         }
         let elapsed = now.since(core::mem::replace(&mut self.sampled, now));
         let narrower = |from: Cpus, time| if seen >= from { seen } else { from.towards(seen, elapsed, time) };

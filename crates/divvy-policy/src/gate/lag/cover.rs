@@ -80,6 +80,45 @@ impl Spare {
     }
 }
 
+/// Of so much CPU time that could have been used, for each CPU, it is told whether strangers took any.
+const SERVICE_SPAN: Nanos = Nanos::from_millis(100);
+/// They do where more than one part in so many of it is missing,
+const ROBBED: u128 = 16;
+/// and go on to as long as more than one in so many is.
+const ROBBED_STILL: u128 = 20;
+
+/// What the group has had of what its runnable threads could have used.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Service {
+    used: u128,
+    could: u128,
+    updated: Instant,
+    /// Strangers take some of the CPUs.
+    pub(super) robbed: bool,
+}
+
+impl Service {
+    /// Somebody was charged.
+    pub(super) fn charge(&mut self, used: Nanos) {
+        self.used += u128::from(used.0);
+    }
+
+    /// So many threads were runnable, at most as many as there are CPUs, since the last call.
+    fn update(&mut self, now: Instant, runnable: u32) {
+        let elapsed = now.since(core::mem::replace(&mut self.updated, now));
+        self.could += u128::from(elapsed.0) * u128::from(runnable);
+    }
+
+    /// A cycle ends: all that was used until now has been charged.
+    pub(super) fn judge(&mut self, cpus: u32) {
+        if self.could >= u128::from(SERVICE_SPAN.0) * u128::from(cpus) {
+            let parts = if self.robbed { ROBBED_STILL } else { ROBBED };
+            self.robbed = self.used * parts < self.could * (parts - 1);
+            (self.used, self.could) = (0, 0);
+        }
+    }
+}
+
 impl Lag {
     /// What the covers must come to: the CPUs, a little less for counts that miss a thread, a little more where some idle.
     fn target(&self, cpus: u32) -> i64 {
@@ -103,6 +142,7 @@ impl Lag {
         let left = self.leaving.iter().filter(|client| !self.running.contains(client));
         let ran = self.running.iter().chain(left).filter_map(|&client| self.clients.get(client));
         let seen: u32 = ran.filter(|c| c.is_let_run()).map(|c| c.seen).sum();
+        self.service.update(now, seen.min(self.params.cpus));
         let idle = i64::from(self.params.cpus.saturating_sub(seen)) * i64::from(Cpus::ONE.0);
         let others = !self.ready.is_empty() || !self.next.is_empty() || !self.next_sleepers.is_empty();
         self.spare.update(now, if others && !self.leftovers { idle } else { 0 });

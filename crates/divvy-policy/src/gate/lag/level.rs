@@ -9,6 +9,7 @@
 use alloc::vec::Vec;
 
 use super::client::{Client, Place, Told};
+use super::place::APART_CPUS_MAX;
 use super::{Cpus, GRAIN, Lag};
 use crate::gate::observer::nanos;
 use crate::{ClientId, CpuId, Gate, Instant, Nanos};
@@ -82,6 +83,7 @@ impl Lag {
             && p.presence == 1
             && p.slice.is_none()
             && !self.leftovers
+            && !(self.service.robbed && p.cpus <= APART_CPUS_MAX)
             && self.cycle >= self.level.from
             && self.next_sleepers.is_empty()
             && self.all_steady()

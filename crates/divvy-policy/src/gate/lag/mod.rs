@@ -51,7 +51,9 @@
 //!    that slept when that was found, it is found anew (`who_wakes_beside_capped_clients_is_let_run`). Where one is left beside them,
 //!    and these have all that they can use, nobody waits for anybody: looks are a tick apart, and cycles as long
 //!    (`what_nobody_waits_for_is_looked_at_a_tick_apart`).
-//! 9. Where there are more than two CPUs, a client of several threads, and nobody who sleeps, all have whole CPUs of their own,
+//!    Where less than 15/16 of what their runnable threads could have used was theirs, strangers take the rest: who is capped is held when it
+//!    has had its part of the cycle then, as others are (`strangers_leave_shares_as_they_are`).
+//! 9. Where there are more than two CPUs, a client of several threads, and nobody who sleeps (nor, on up to 8 CPUs, strangers), all have whole CPUs of their own,
 //!    as many as they need until the cycle ends, rounded down, and turns on one more for the rest. They are told to keep to these,
 //!    whoever takes a CPU over is there before the other is held, and cycles are stretched to up to 160 ms. Whoever is capped, and
 //!    short of some of its CPU, changes places with one that can make up for it, one client a cycle.
@@ -87,8 +89,8 @@
 //! **Weak spots.** A client whose threads rest for less than a tick is released alone where its share says so, and what rests is
 //! lost or, by the integral, given to the others: a pool of tiny tasks at 3:1 uses 93 to 97 % of what the kernel's weights use.
 //! On more than 8 CPUs, where somebody sleeps, whoever is due all of a CPU beside clients of more threads gets what the kernel gives
-//! it there, and where threads do not fit side by side single cycles are up to 17 % off. Who naps for a ms beside
-//! threads finds one of them on its CPU,
+//! it there, and where threads do not fit side by side single cycles are up to 17 % off. There strangers leave whoever is
+//! due a whole CPU beside clients of several threads 10 % more than the others. Who naps for a ms beside threads finds one of them on its CPU,
 //! and shares that with it until the next look: a loop of compilers at 3:1 gets 85 % of a CPU. Strangers count as CPUs that are
 //! used: the group competes as so many threads as there are CPUs, times the presence.
 
@@ -169,6 +171,7 @@ pub struct Lag {
     /// Clients of one thread that were found runnable on their CPUs without having had them to themselves.
     disturbed: Vec<ClientId>,
     spare: cover::Spare,
+    service: cover::Service,
     /// Who is held has what the others leave of the CPUs.
     leftovers: bool,
     /// Nobody is left who could be released for the CPUs that are not covered.
@@ -222,6 +225,7 @@ impl Lag {
             crowded: false,
             disturbed: Vec::new(),
             spare: cover::Spare::new(params.cpus),
+            service: cover::Service::default(),
             leftovers: false,
             uncovered: false,
             lone: false,
@@ -319,6 +323,7 @@ impl Lag {
         c.turn_used += used;
         c.used_since_look += used;
         self.consumed |= used.0 > 0;
+        self.service.charge(used);
         let answers = c.awaits == Await::Charge;
         if rekey {
             self.enqueue(client);

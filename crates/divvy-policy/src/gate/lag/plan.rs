@@ -51,7 +51,7 @@ impl Lag {
     /// What `c` gets for a cycle, ns.
     pub(super) fn quota(&self, c: &Client) -> i128 {
         let by_share = || i128::from(c.share.get() / self.unit_now) * i128::from(self.time_now.0);
-        match (c.cap, c.claim) {
+        match (c.cap.or(c.part), c.claim) {
             (Some(cap), _) => cap,
             (None, Some(_)) => by_share(),
             // Who sleeps is in nobody's water-filling: awake, it has no more than it could have used of the cycle.
@@ -607,6 +607,7 @@ impl Lag {
             self.cycles_ended += 1;
             self.out.push(Gate::CycleEnd { cycles: self.cycles_ended });
         }
+        self.service.judge(self.params.cpus);
         let resort = self.begin_level();
         core::mem::swap(&mut self.ready, &mut self.next);
         (self.ready_work, self.next_work) = (self.next_work, self.ready_work);

@@ -40,9 +40,10 @@ impl Lag {
         let mut changed = core::mem::take(&mut self.capped);
         for &client in &changed {
             if let Some(c) = self.clients.get_mut(client) {
-                c.cap = None;
+                (c.cap, c.part) = (None, None);
             }
         }
+        let robbed = self.service.robbed && !self.level.on;
         let one = u128::from(Cpus::ONE.0);
         let (mut shares, mut cpus) = (self.claimed_shares, u128::from(self.params.cpus) * one);
         for &(_, client) in &self.claims {
@@ -73,7 +74,9 @@ impl Lag {
         for index in 0..self.capped.len() {
             let client = self.capped[index];
             if let Some(c) = self.clients.get_mut(client) {
-                c.cap = Some((length * u128::from(c.reach.0) / one).max(1) as i128);
+                let cap = Some((length * u128::from(c.reach.0) / one).max(1) as i128);
+                // Who runs all the time has more of what strangers leave than its part.
+                (c.cap, c.part) = if robbed { (None, cap) } else { (cap, None) };
             }
         }
         changed.extend(&self.capped);
