@@ -744,6 +744,6 @@ impl LinuxHost {
 
 impl<'a> Look<'a> {
     pub(crate) fn new(table: &'a mut Table, tally: &'a mut Tally, now: Instant, held: bool) -> Self {
-        Self { table, tally, now, held }
+        Self { table, tally, now, held, frozen: false }
     }
 }

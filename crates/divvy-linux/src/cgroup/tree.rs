@@ -34,8 +34,6 @@ use crate::{CpuMask, Error, Pid, Result, StartTime};
 pub(crate) enum Purpose {
     /// Leaves are frozen and thawed.
     Freeze,
-    /// Leaves tell what was used in them.
-    Count,
     /// Leaves have weights, one for each client in order, are put behind all others and back, and, where `freezes`, are frozen
     /// and thawed; else signals hold who is in them, or another tree does.
     Idle { weights: Vec<u64>, freezes: bool },
@@ -53,7 +51,7 @@ impl Purpose {
 
     /// Whether leaves need no controller: the kernel divides nothing among them.
     const fn is_apart(&self) -> bool {
-        matches!(self, Self::Freeze | Self::Count)
+        matches!(self, Self::Freeze)
     }
 }
 
@@ -122,14 +120,12 @@ impl Tree {
             Means::Signals => return Ok(None),
             Means::Freezer(ground) => (ground, Purpose::Freeze),
             Means::Idle { ground, weights, freezer: second } => {
-                // On several CPUs threads are sent to these one by one, and who does that knows them all: there it only counts.
-                let freezes = second.is_some() && cpus == 1;
+                let freezes = second.is_some();
                 let same = ground.knob == super::Knob::Weight;
-                let purpose = if freezes { Purpose::Freeze } else { Purpose::Count };
                 // The kernel gives each CPU so much of our weight as those have who run there, of all of us: beside strangers, whoever
                 // has a small share, and a CPU all the same, would get a small part of that.
                 let weights = if cpus > 1 { Vec::new() } else { weights };
-                apart = second.filter(|_| !same).map(|ground| (ground, purpose));
+                apart = second.filter(|_| !same);
                 (ground, Purpose::Idle { weights, freezes: freezes && same })
             }
             Means::Weights(ground, weights) => (ground, Purpose::Weigh(weights)),
@@ -140,8 +136,8 @@ impl Tree {
         let mut tree = Self::plan(ground, purpose, pid, start);
         tree.divided = divided;
         tree.make_noted(view.tree(), cpus)?;
-        if let Some((ground, purpose)) = apart {
-            let mut second = Self::plan(ground, purpose, pid, start);
+        if let Some(ground) = apart {
+            let mut second = Self::plan(ground, Purpose::Freeze, pid, start);
             // Where it cannot be had, signals hold, and perf events or clocks count.
             if second.make_noted(view.second_tree(), cpus).is_ok() {
                 tree.second = Some(Box::new(second));
@@ -381,7 +377,6 @@ impl Tree {
                 })?;
                 (freeze, hold) = (Some((brake, file)), Hold::Freezer);
             }
-            Purpose::Count => hold = Hold::Signals,
             Purpose::Idle { weights, freezes } => {
                 weight = weights.get(client).copied().unwrap_or(weight);
                 self.weigh(dir, weight)?;

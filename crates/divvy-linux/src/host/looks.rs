@@ -169,6 +169,7 @@ impl LinuxHost {
         let children = children && !told;
         let begun = c.dear.begin(c.members.len());
         let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
+        look.frozen = c.condition.stands() && !c.stops();
         let mut scan = c.members.scan(look, children, enough)?;
         if enough == u32::MAX {
             c.dear.listed(begun.cost());

@@ -87,6 +87,8 @@ pub struct Look<'a> {
     pub now: Instant,
     /// What the members are meant to be.
     pub held: bool,
+    /// Their cgroup is frozen: what they seem to do says nothing.
+    pub frozen: bool,
 }
 
 #[derive(Debug)]

@@ -39,7 +39,7 @@ impl<W: World> Members<W> {
             if stat.num_threads > 1 {
                 let m = &mut self.active[i];
                 let (world, process) = (&self.world, &m.process);
-                let mut busy = m.busy.begin(look.held);
+                let mut busy = m.busy.begin(look.held || look.frozen);
                 world.threads(process, stat.num_threads, &mut |thread| {
                     scan.count(thread.state);
                     busy.iter_mut().for_each(|busy| busy.see(pid, &thread));
@@ -48,7 +48,11 @@ impl<W: World> Members<W> {
                 })?;
             } else {
                 scan.count(stat.state);
-                self.active[i].busy.begin(look.held).into_iter().for_each(|busy| busy.see(pid, &stat));
+                self.active[i]
+                    .busy
+                    .begin(look.held || look.frozen)
+                    .into_iter()
+                    .for_each(|busy| busy.see(pid, &stat));
                 self.world.children(pid, pid, &mut found)?;
             }
             self.active[i].forks |= !found.is_empty();
@@ -91,7 +95,7 @@ impl<W: World> Members<W> {
             match self.state_of(i, look)? {
                 Some(stat) if stat.num_threads > 1 => {
                     let m = &mut self.active[i];
-                    let mut busy = m.busy.begin(look.held);
+                    let mut busy = m.busy.begin(look.held || look.frozen);
                     self.world.threads_while(&m.process, stat.num_threads, &mut |thread| {
                         scan.count(thread.state);
                         busy.iter_mut().for_each(|busy| busy.see(pid, &thread));
@@ -100,7 +104,11 @@ impl<W: World> Members<W> {
                 }
                 Some(stat) => {
                     scan.count(stat.state);
-                    self.active[i].busy.begin(look.held).into_iter().for_each(|busy| busy.see(pid, &stat));
+                    self.active[i]
+                        .busy
+                        .begin(look.held || look.frozen)
+                        .into_iter()
+                        .for_each(|busy| busy.see(pid, &stat));
                 }
                 None => {}
             }
@@ -134,14 +142,18 @@ impl<W: World> Members<W> {
             if stat.num_threads > 1 {
                 look.tally.reads += u64::from(stat.num_threads);
                 let m = &mut self.active[i];
-                let mut busy = m.busy.begin(look.held);
+                let mut busy = m.busy.begin(look.held || look.frozen);
                 self.world.threads(&m.process, stat.num_threads, &mut |thread| {
                     scan.count(thread.state);
                     busy.iter_mut().for_each(|busy| busy.see(pid, &thread));
                 })?;
             } else {
                 scan.count(stat.state);
-                self.active[i].busy.begin(look.held).into_iter().for_each(|busy| busy.see(pid, &stat));
+                self.active[i]
+                    .busy
+                    .begin(look.held || look.frozen)
+                    .into_iter()
+                    .for_each(|busy| busy.see(pid, &stat));
             }
             let m = &mut self.active[i];
             (m.threads, m.parent) = (stat.num_threads, stat.ppid);

@@ -39,7 +39,7 @@ impl Stage {
     }
 
     fn look(&mut self, held: bool) -> Look<'_> {
-        Look { table: &mut self.table, tally: &mut self.tally, now: self.now, held }
+        Look { table: &mut self.table, tally: &mut self.tally, now: self.now, held, frozen: false }
     }
 
     /// An attached client of `pids`, released.
