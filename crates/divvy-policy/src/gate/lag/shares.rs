@@ -38,12 +38,15 @@ impl Lag {
     /// use. Sets the CPU time of one unit of shares, `time` unless [stretched](Self::stretched). Returns those whose cap may have changed.
     pub(super) fn cap_infeasible(&mut self, time: Nanos) -> Vec<ClientId> {
         let mut changed = core::mem::take(&mut self.capped);
+        let robbed = self.service.robbed && !self.level.on;
         for &client in &changed {
             if let Some(c) = self.clients.get_mut(client) {
+                if robbed && c.cap.is_some() {
+                    c.allowance = c.allowance.max(0); // What it had as one that is never held is not repaid.
+                }
                 (c.cap, c.part) = (None, None);
             }
         }
-        let robbed = self.service.robbed && !self.level.on;
         let one = u128::from(Cpus::ONE.0);
         let (mut shares, mut cpus) = (self.claimed_shares, u128::from(self.params.cpus) * one);
         for &(_, client) in &self.claims {
