@@ -16,7 +16,7 @@ use crate::cgroup::Urgency;
 use crate::events::ProcessEvents;
 use crate::guard::Table;
 use crate::host::{Client, Condition, LinuxHost};
-use crate::members::{Ended, Look, Members, Tally};
+use crate::members::{Ended, Look, Members, Standing, Tally};
 use crate::procfs::{self, Latest, StartTime, Stat, State};
 use crate::protect::Protection;
 use crate::quota::{self, Mounts, Quota};
@@ -554,7 +554,7 @@ impl LinuxHost {
                 self.attached.sentry_next = i + 1;
             }
             if some > 0 && !c.is_gone() {
-                let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
+                let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.standing());
                 let _ = c.members.look_at_some_idle(look, some);
                 self.settle(i);
             }
@@ -610,7 +610,7 @@ impl LinuxHost {
         let now = clock::now();
         if let Some(old) = owner {
             let c = &mut self.clients[old.index()];
-            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.standing());
             if let Some(process) = c.members.process(pid) {
                 self.reactor.unwatch(process);
             }
@@ -632,7 +632,7 @@ impl LinuxHost {
             return;
         }
         let since = may_be_born.then_some(c.since);
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
         match c.members.admit(pid, since, look) {
             Ok(Some(_)) => {}
             Ok(None) => return,
@@ -656,7 +656,7 @@ impl LinuxHost {
     pub(crate) fn member_ended(&mut self, pid: Pid) {
         let Some(&owner) = self.attached.owners.get(&pid) else { return };
         let c = &mut self.clients[owner.index()];
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
         c.members.end(pid, look);
         self.attached.owners.remove(&pid);
         self.settle(owner.index());
@@ -713,7 +713,7 @@ impl LinuxHost {
             if self.tally.idle_looks_left > 0 {
                 self.attached.review_next = i;
             }
-            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.standing());
             let _ = c.members.review(look);
             self.settle(i);
             self.update_cpus(i);
@@ -743,7 +743,13 @@ impl LinuxHost {
 }
 
 impl<'a> Look<'a> {
-    pub(crate) fn new(table: &'a mut Table, tally: &'a mut Tally, now: Instant, held: bool) -> Self {
-        Self { table, tally, now, held, frozen: false }
+    pub(crate) fn new(
+        table: &'a mut Table,
+        tally: &'a mut Tally,
+        now: Instant,
+        members: impl Into<Standing>,
+    ) -> Self {
+        let Standing { held, frozen } = members.into();
+        Self { table, tally, now, held, frozen }
     }
 }

@@ -31,7 +31,7 @@ use crate::cgroup::{Leaf, Means, Tree};
 use crate::clients::ById;
 use crate::guard::{BEAT_INTERVAL, Environment, Report, RuntimeDir, Table, rescue};
 use crate::lanes::Lanes;
-use crate::members::{Look, Members, Tally};
+use crate::members::{Look, Members, Standing, Tally};
 use crate::procfs::{LastPid, Latest, StartTime};
 use crate::reactor::{Reactor, Waker};
 use crate::select::Selector;
@@ -146,6 +146,11 @@ impl Client {
     /// Whether its members are to be stopped one by one: those in a cgroup are held with it.
     pub(crate) fn stops(&self) -> bool {
         self.condition.stands() && self.leaf.as_ref().is_none_or(Leaf::is_signalled)
+    }
+
+    /// What its members are meant to be.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing { held: self.stops(), frozen: self.condition.stands() && !self.stops() }
     }
 
     /// Whether it stands, as far as it was our doing.
@@ -416,7 +421,7 @@ impl LinuxHost {
             if counted { self.adopt_strays() } else { self.adopt_orphans() }
         }
         let Some(c) = self.clients.get_mut(client.index()) else { return Ok(Delivery::Gone) };
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
         let _ = c.members.scan(look, true, u32::MAX);
         c.members.signal(signal, look)
     }

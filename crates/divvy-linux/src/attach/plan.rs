@@ -113,7 +113,7 @@ impl LinuxHost {
     /// measurement, nobody is looked for: only clocks are read, about .3 us for each member.
     pub fn peek(&mut self, client: ClientId) -> Option<Nanos> {
         let c = self.clients.get_mut(client.index()).filter(|c| !c.is_gone())?;
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
         c.members.total(look).ok()
     }
 

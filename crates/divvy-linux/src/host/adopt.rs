@@ -50,7 +50,7 @@ impl LinuxHost {
             let owner = if by_cgroups { known } else { known.or_else(found) };
             if let Some(client) = owner {
                 let c = &mut self.clients[client.index()];
-                let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+                let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
                 c.members.close_account(pid, look);
             }
             let usage = wait_for(pid);
@@ -129,14 +129,14 @@ impl LinuxHost {
         }
         let c = &mut self.clients[client.index()];
         // Members that their own parents waited for are found to be gone when their clocks are read.
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
         let usage = c.leaf.as_ref().and_then(Leaf::usage);
         let total = c.members.total(look);
         if let Ok(total) = total {
             self.by_leaf(client.index(), clock::now(), total, usage);
         }
         let c = &mut self.clients[client.index()];
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
         if (c.members.is_empty() || none_left == Some(true)) && !c.is_gone() {
             c.condition = c.condition.gone();
             c.members.leave_table(look);
@@ -199,7 +199,7 @@ impl LinuxHost {
                 || mark_of(pid, own).filter(|c| self.clients.get(c.index()).is_some_and(|c| !c.is_gone()));
             let Some(client) = self.clients_of(pid).or_else(by_group).or_else(by_mark) else { continue };
             let c = &mut self.clients[client.index()];
-            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
             if c.members.add(pid, look).is_ok() {
                 self.family.orphans.insert(pid, client);
             }

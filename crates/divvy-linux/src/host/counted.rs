@@ -110,7 +110,7 @@ impl LinuxHost {
     /// ours whose parents have ended, as far as these [were looked for](Self::adopt_strays). Says whether all could be read.
     pub(super) fn check_leaf(&mut self, i: usize) -> bool {
         let c = &mut self.clients[i];
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
         // What cannot be read now is read the next time.
         let scanned = c.members.scan(look, true, u32::MAX).is_ok();
         self.list_members(i).is_ok() && scanned
@@ -125,7 +125,11 @@ impl LinuxHost {
         }
         if c.leaf_time.asks() && !c.is_held() && c.leaf_check.is_due(now) {
             let left = self.has_left(i);
-            self.clients[i].leaf_time.looked(left);
+            let c = &mut self.clients[i];
+            c.leaf_time.looked(left);
+            // From its next hold on signals hold all of it. Who is still in the cgroup and cannot be thawed is let go with that.
+            let leaf = c.leaf.as_mut().filter(|leaf| left && !leaf.is_signalled());
+            leaf.into_iter().for_each(|leaf| drop(leaf.give_up_freezing()));
         }
         self.clients[i].leaf_time.tell(now, total, usage)
     }
@@ -144,7 +148,7 @@ impl LinuxHost {
     /// Client `i` is held by signals and read by clocks from now on.
     fn count_no_more(&mut self, i: usize) {
         let c = &mut self.clients[i];
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
         let _ = c.members.scan(look, true, u32::MAX);
         if c.members.count_from(look).is_err() {
             return; // It is found to be so again.
@@ -206,7 +210,7 @@ impl LinuxHost {
             return Ok(());
         }
         let there: HashSet<Pid> = there.into_iter().collect();
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
         let known: HashSet<Pid> = c.members.pids().map(|(pid, _)| pid).collect();
         let (tree, leaf) = (&self.tree, &c.leaf);
         let is_below = |pid: Pid| {

@@ -196,7 +196,7 @@ impl LinuxHost {
             return Ok(());
         }
         let (born, departed) = (std::mem::take(&mut kin.born), std::mem::take(&mut kin.departed));
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
         c.members.note_forked();
         for pid in departed {
             c.members.end(pid, look);

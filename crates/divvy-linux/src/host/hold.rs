@@ -110,7 +110,7 @@ impl LinuxHost {
             }
             let c = &mut self.clients[i];
             let usage = c.usage();
-            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.standing());
             let total = match usage {
                 Some(usage) => usage,
                 None if counted => continue,
@@ -175,7 +175,7 @@ impl LinuxHost {
         let latest = *latest.get_or_insert_with(|| Latest::of(self.last_pid.as_ref()));
         let c = &mut self.clients[i];
         if c.selector.is_none() && latest.has_changed_since(c.scanned_pid) {
-            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+            let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
             if c.members.scan(look, true, u32::MAX).is_ok() {
                 self.clients[i].scanned_pid = latest;
                 self.told_anew(i);
@@ -257,7 +257,7 @@ impl LinuxHost {
         let c = &mut self.clients[i];
         let cpu = cpu.filter(|_| c.lanes.cpus.is_empty());
         c.cpu = cpu;
-        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.stops());
+        let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
         if c.is_held() {
             c.lanes.begin(look.now, c.members.last_total());
             c.doze.begin();

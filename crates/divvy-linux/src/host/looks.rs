@@ -66,7 +66,7 @@ impl LinuxHost {
             // First the cgroup: what is used while the others are read is taken for its tick then.
             let asks = c.selector.is_some() || !c.members.is_metered() || c.leaf_time.wants(now);
             let usage = c.leaf.as_ref().filter(|_| asks).and_then(Leaf::usage);
-            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
+            let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.standing());
             let total = if read { c.members.total_read() } else { c.members.total(look)? };
             if let Some(cpu) = own.filter(|_| counted && c.lanes.had_less(now, total)) {
                 steer(&c.members, &self.table, cpu, &mut c.lanes.heirs)?;
@@ -168,8 +168,7 @@ impl LinuxHost {
         let enough = if children { u32::MAX } else { most };
         let children = children && !told;
         let begun = c.dear.begin(c.members.len());
-        let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.stops());
-        look.frozen = c.condition.stands() && !c.stops();
+        let look = &mut Look::new(&mut self.table, &mut self.tally, now, c.standing());
         let mut scan = c.members.scan(look, children, enough)?;
         if enough == u32::MAX {
             c.dear.listed(begun.cost());
@@ -188,11 +187,12 @@ impl LinuxHost {
         }
         // What stands suspended says nothing of how many would run.
         let width = scan.running.clamp(1, most);
-        if scan.running > 0 {
+        let tells = scan.running > 0 && !self.clients[i].condition.stands();
+        if tells {
             self.note_width(i, width);
         }
         let c = &mut self.clients[i];
-        if scan.running > 0 && width != c.width {
+        if tells && width != c.width {
             c.width = width;
             self.news.push_back(News::Width(ClientId(i as u32), width));
         }

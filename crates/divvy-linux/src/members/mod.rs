@@ -80,6 +80,21 @@ impl Default for Tally {
     }
 }
 
+/// How the members of a client are held, if they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// One by one: who is new is held, too.
+    pub held: bool,
+    /// With their cgroup.
+    pub frozen: bool,
+}
+
+impl From<bool> for Standing {
+    fn from(held: bool) -> Self {
+        Self { held, frozen: false }
+    }
+}
+
 /// What a look at a client's processes needs.
 pub struct Look<'a> {
     pub table: &'a mut Table,
@@ -525,9 +540,10 @@ impl<W: World> Members<W> {
     }
 
     /// Whether an active member that was found asleep is to be left alone.
-    fn may_idle(&self, m: &Member<W::Process>, now: Instant) -> bool {
+    fn may_idle(&self, m: &Member<W::Process>, look: &Look<'_>) -> bool {
         let kind = matches!(self.kind, Kind::Attached { .. }) || !m.forks;
-        kind && !m.suspension.is_to_stand() && now.since(m.used_at) >= IDLE_AFTER
+        let stands = m.suspension.is_to_stand() || look.frozen;
+        kind && !stands && look.now.since(m.used_at) >= IDLE_AFTER
     }
 
     /// A member that may have to be held: entered in the table, and held if its client is. Where the table has no room
@@ -730,7 +746,6 @@ impl<W: World> Members<W> {
     pub fn review(&mut self, look: &mut Look<'_>) -> Result<()> {
         self.look_at_some_idle(look, usize::MAX)?;
         self.account_children(look, CHILDREN_LOOKS)?;
-        let now = look.now;
         let mut i = 0;
         while i < self.active.len() {
             let m = &mut self.active[i];
@@ -747,7 +762,7 @@ impl<W: World> Members<W> {
                 self.active.swap(i, last);
                 looked?;
             }
-            let quiet = self.may_idle(&self.active[i], now) && self.all_asleep(i, look)?;
+            let quiet = self.may_idle(&self.active[i], look) && self.all_asleep(i, look)?;
             if quiet {
                 self.lay_idle(i);
             } else {

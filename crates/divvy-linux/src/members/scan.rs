@@ -162,7 +162,7 @@ impl<W: World> Members<W> {
                 self.see_released(i, stat.state.is_suspended(), look);
             }
             let asleep = scan.asleep - before.asleep == scan.threads - before.threads;
-            if asleep && self.may_idle(&self.active[i], look.now) {
+            if asleep && self.may_idle(&self.active[i], look) {
                 self.lay_idle(i);
             } else {
                 i += 1;

@@ -76,7 +76,7 @@ impl<W: World> Members<W> {
             let stat = self.world.stat(pid)?.filter(|s| s.start == start);
             if let Some(stat) = stat {
                 self.see_released(i, stat.state.is_suspended(), look);
-                let idle = stat.state.is_asleep() && self.may_idle(&self.active[i], look.now);
+                let idle = stat.state.is_asleep() && self.may_idle(&self.active[i], look);
                 if idle && self.all_asleep(i, look)? {
                     self.lay_idle(i); // Another stands in its place now, and is next.
                     continue;
