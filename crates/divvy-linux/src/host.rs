@@ -148,9 +148,10 @@ impl Client {
         self.condition.stands() && self.leaf.as_ref().is_none_or(Leaf::is_signalled)
     }
 
-    /// What its members are meant to be.
+    /// How its members are held, if they are.
     pub(crate) fn standing(&self) -> Standing {
-        Standing { held: self.stops(), frozen: self.condition.stands() && !self.stops() }
+        let held = self.stops();
+        Standing { held, frozen: self.condition.stands() && !held }
     }
 
     /// Whether it stands, as far as it was our doing.

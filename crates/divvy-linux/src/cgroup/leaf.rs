@@ -145,12 +145,14 @@ impl Leaf {
         cgroup.starts_with(&self.freezer().dir)
     }
 
-    /// Somebody has taken its processes out of it: from now on signals hold them. It is thawed.
+    /// Somebody has taken its processes out of it: from now on signals hold them. It is thawed, and behind nobody.
     ///
     /// # Errors
     /// As [`Leaf::thaw`]: whoever is in it stays frozen until it is taken apart.
     pub(crate) fn give_up_freezing(&mut self) -> Result<()> {
         self.hold = Hold::Signals;
+        // Nobody puts it back any more. In one that is gone nobody is behind.
+        let _ = self.put_behind(false);
         self.behind = None;
         self.thaw()
     }

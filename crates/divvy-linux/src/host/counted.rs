@@ -125,11 +125,10 @@ impl LinuxHost {
         }
         if c.leaf_time.asks() && !c.is_held() && c.leaf_check.is_due(now) {
             let left = self.has_left(i);
-            let c = &mut self.clients[i];
-            c.leaf_time.looked(left);
-            // From its next hold on signals hold all of it. Who is still in the cgroup and cannot be thawed is let go with that.
-            let leaf = c.leaf.as_mut().filter(|leaf| left && !leaf.is_signalled());
-            leaf.into_iter().for_each(|leaf| drop(leaf.give_up_freezing()));
+            self.clients[i].leaf_time.looked(left);
+            if left && self.clients[i].leaf.as_ref().is_some_and(|leaf| !leaf.is_signalled()) {
+                self.give_up_leaf(i);
+            }
         }
         self.clients[i].leaf_time.tell(now, total, usage)
     }
@@ -154,24 +153,19 @@ impl LinuxHost {
             return; // It is found to be so again.
         }
         c.counted = false;
-        let held = c.is_held();
-        if let Some(leaf) = &mut c.leaf {
-            // Who is still in it and cannot be thawed is let go when it is taken apart.
-            let _ = leaf.give_up_freezing();
-        }
-        if held {
-            let _ = self.hold_client(i);
-        }
+        self.give_up_leaf(i);
     }
 
-    /// Somebody has moved a process of command `i` out of its cgroup, which stands: signals hold all of it from now on.
+    /// Somebody has moved a process of command `i` out of its cgroup: signals hold all of it from now on.
     pub(super) fn give_up_leaf(&mut self, i: usize) {
         if let Some(leaf) = &mut self.clients[i].leaf {
             // Who is still in it and cannot be thawed is let go when it is taken apart.
             let _ = leaf.give_up_freezing();
         }
-        // One that cannot be held now is found running at the next look.
-        let _ = self.hold_client(i);
+        if self.clients[i].is_held() {
+            // One that cannot be held now is found running at the next look.
+            let _ = self.hold_client(i);
+        }
     }
 
     /// The cgroup of client `i` cannot be frozen or thawed: where it is gone, and made anew with the next weights

@@ -77,8 +77,11 @@ fn a_leaf_of_version_2_freezes_and_gives_way() {
             leaf.freeze().expect("nothing is refused");
             assert!(leaf.is_frozen());
             // Who has left is not held by it any more, and whoever has not is let go.
+            leaf.put_behind(true).expect("nothing is refused");
             leaf.give_up_freezing().expect("nothing is refused");
             assert!(!leaf.is_frozen() && leaf.is_signalled() && !leaf.counts() && !leaf.gives_way());
+            let idle = std::fs::read_to_string(leaf.dir().join("cpu.idle")).expect("a file");
+            assert_eq!(idle.trim(), "0", "it is behind nobody");
         }
         std::fs::remove_dir_all(leaf.dir()).expect("a directory");
         assert_eq!(leaf.is_populated(), Some(false), "in what is gone nobody is");
