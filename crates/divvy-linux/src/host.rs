@@ -17,6 +17,7 @@ mod looks;
 mod naps;
 mod notices;
 mod own_cpu;
+mod preferred;
 mod priority;
 
 use std::collections::VecDeque;
@@ -175,6 +176,8 @@ pub struct LinuxHost {
     /// Released clients of several threads whose CPUs have changed.
     pub(crate) unplaced: Vec<ClientId>,
     own_cpu: own_cpu::OwnCpu,
+    /// Who weighs more than others.
+    preferred: Vec<ClientId>,
     priority: Option<Priority>,
     /// Clients of several threads that were released since we slept, and may run anywhere.
     pub(crate) wakened: Vec<ClientId>,
@@ -285,6 +288,7 @@ impl LinuxHost {
             put_off: PutOff::default(),
             unplaced: Vec::new(),
             own_cpu: own_cpu::OwnCpu::default(),
+            preferred: Vec::new(),
             priority,
             wakened: Vec::new(),
             asked: Vec::new(),
@@ -539,7 +543,10 @@ impl Host for LinuxHost {
         self.settle_held(self.beaten);
         self.audit(self.beaten);
         self.own_cpu.let_go(self.guardian.pid());
-        self.own_cpu.see_to(&self.cpus, self.beaten);
+        if self.own_cpu.is_due(&self.cpus, self.beaten) {
+            self.own_cpu.see_to(&self.cpus, self.beaten);
+            self.prefer_settled(self.beaten);
+        }
         self.priority.iter_mut().for_each(|priority| priority.see_to(self.beaten));
         self.keep_members(self.beaten);
         self.notices.gather(&mut self.clients, &self.tally, &mut self.table, self.beaten);

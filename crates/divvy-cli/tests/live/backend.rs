@@ -158,6 +158,34 @@ fn who_leaves_its_cgroup_is_charged_on_several_cpus() {
     eventually("it to be empty", || std::fs::remove_dir(&elsewhere).ok());
 }
 
+/// What the cgroup of a client weighs, once somebody is in it.
+fn weight_of(tree: &Path, leaf: &str) -> Option<u64> {
+    let read = |file: &str| std::fs::read_to_string(tree.join(leaf).join(file)).ok();
+    read("cgroup.procs").filter(|procs| !procs.is_empty())?;
+    read("cpu.weight").or_else(|| read("cpu.shares"))?.trim().parse().ok()
+}
+
+/// The kernel moves nobody beside it then. Once it has a second thread it is held in its turn, and weighs what others do.
+#[test]
+fn who_is_due_all_of_a_cpu_weighs_more() {
+    let test = "who_is_due_all_of_a_cpu_weighs_more";
+    let (Some(ground), Some(cpus)) = (weights(test), two_cpus(test)) else { return };
+    let (sandbox, one) = (Sandbox::own(), format!("1:{SPIN}"));
+    let more = format!("6:i=0; while [ $i -lt 3000000 ]; do i=$((i+1)); done; ({SPIN}) & {SPIN}");
+    let args =
+        ["share", "--quiet", "--backend", "idle", "--quantum", "50ms", "--cpus", &cpus, &one, &one, &more];
+    let running = sandbox.start(&args);
+    for (told, times) in [("more", 4), ("what others do", 1)] {
+        eventually(&format!("it to weigh {told}"), || {
+            std::thread::sleep(Duration::from_millis(100)); // Who looks all the time is a stranger.
+            let tree = trees(&ground, running.scheduler()).pop()?;
+            (weight_of(&tree, "c2")? == times * weight_of(&tree, "c1")?).then_some(())
+        });
+    }
+    running.signal(Signal::TERM);
+    running.end();
+}
+
 /// The kernel gives each CPU so much of the weight of the cgroup around them as those have who run there: by shares, strangers would have
 /// most of the CPU of whoever has a small one.
 #[test]
@@ -166,17 +194,11 @@ fn on_several_cpus_all_cgroups_weigh_the_same() {
     let (Some(ground), Some(cpus)) = (weights(test), two_cpus(test)) else { return };
     let sandbox = Sandbox::own();
     for (cpus, alike) in [(&*cpus, true), (&*one_cpu(), false)] {
-        let args =
-            ["share", "--quiet", "--backend", "idle", "--cpus", cpus, "1:exec sleep 600", "9:exec sleep 601"];
+        let args = ["share", "--quiet", "--backend", "idle", "--cpus", cpus, "1:sleep 600", "9:sleep 601"];
         let running = sandbox.start(&args);
         let weights = eventually("both in their cgroups", || {
             let tree = trees(&ground, running.scheduler()).pop()?;
-            let read = |leaf: &str, file: &str| std::fs::read_to_string(tree.join(leaf).join(file)).ok();
-            let weight = |leaf: &str| {
-                read(leaf, "cgroup.procs").filter(|procs| !procs.is_empty())?;
-                read(leaf, "cpu.weight").or_else(|| read(leaf, "cpu.shares"))
-            };
-            Some([weight("c0")?, weight("c1")?])
+            Some([weight_of(&tree, "c0")?, weight_of(&tree, "c1")?])
         });
         assert_eq!(weights[0] == weights[1], alike, "{weights:?} on CPUs {cpus}");
         running.signal(Signal::TERM);

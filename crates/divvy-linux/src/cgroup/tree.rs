@@ -55,6 +55,10 @@ impl Purpose {
     }
 }
 
+/// So many times what others weigh. Twice is enough for the kernel to leave a CPU alone on which it runs alone, in measurements; more
+/// costs the others where strangers are.
+const PREFERRED: u64 = 4;
+
 /// A tree that is ours. Dropping it takes it apart.
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -287,6 +291,16 @@ impl Tree {
         }
         let weight = self.ground.knob.ordinary().saturating_mul(self.cpus.max(1) as u64).min(high);
         self.weigh(&self.root, weight)
+    }
+
+    /// Has a leaf weigh more than others, or what it is to again.
+    ///
+    /// # Errors
+    /// As [`Tree::make`]; it weighs what it did then.
+    pub(crate) fn prefer(&self, leaf: &Leaf, more: bool) -> Result<()> {
+        let (_, high) = self.ground.knob.range();
+        let weight = if more { leaf.weight.saturating_mul(PREFERRED).min(high) } else { leaf.weight };
+        self.weigh(&leaf.dir, weight)
     }
 
     /// Puts a controller on for the leaves, where it can be had. Where it is refused after all, that is what there is to

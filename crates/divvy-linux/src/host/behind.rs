@@ -354,6 +354,7 @@ impl LinuxHost {
         let Some(leaf) = &c.leaf else { return Ok(()) };
         leaf.put_behind(true)?;
         c.doze.begin();
+        self.preferred.retain(|of| of.index() != i); // It has lost its weight.
         self.tally.signals += 1;
         if stood && !stopped {
             leaf.thaw()?;

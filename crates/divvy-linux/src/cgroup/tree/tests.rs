@@ -89,6 +89,23 @@ fn a_leaf_of_version_2_freezes_and_gives_way() {
 }
 
 #[test]
+fn who_is_preferred_weighs_more_and_then_what_it_did() {
+    let fixture = Rc::new(Fixture::new(FILES));
+    let mut tree = tree(&fixture, Purpose::Idle { weights: vec![7, 9_000], freezes: false }, Enable::Nothing);
+    tree.make(2).expect("nothing is refused");
+    let leaves = [tree.leaf(0).expect("a leaf"), tree.leaf(1).expect("a leaf")];
+    let before = written(&fixture).len();
+    for leaf in &leaves {
+        tree.prefer(leaf, true).expect("nothing is refused");
+        tree.prefer(leaf, false).expect("nothing is refused");
+    }
+    let weight = |(client, weight)| format!("own/divvy-7-9/c{client}/cpu.weight={weight}");
+    assert_eq!(written(&fixture)[before..], [(0, 28), (0, 7), (1, 10_000), (1, 9_000)].map(weight));
+    fixture.refuse("c0/cpu.weight", Errno::INVAL);
+    assert!(tree.prefer(&leaves[0], true).is_err());
+}
+
+#[test]
 fn limits_are_the_kernels_where_it_divides() {
     let fixture = Rc::new(Fixture::new(FILES));
     let mut tree = tree(&fixture, Purpose::Keep, Enable::Nothing);
