@@ -69,6 +69,8 @@ pub struct Engine<P, H> {
     unserved: bool,
     /// Whether the policy was told that those that are held have what the others leave.
     leaves: bool,
+    /// Who is never held, as the host was told.
+    capped: Vec<ClientId>,
     /// Whether the host wakes in time, as the policy was told.
     punctual: bool,
     lost: Vec<Lost>,
@@ -93,6 +95,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             wakeups: 0,
             unserved: false,
             leaves: false,
+            capped: Vec::new(),
             punctual: false,
             lost: Vec::new(),
             recorder: None,
@@ -367,6 +370,10 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
                 Some(decision) => self.carry_out(decision)?,
                 None => {
                     self.note_limits();
+                    if self.policy.capped() != self.capped {
+                        self.capped = self.policy.capped().to_vec();
+                        self.host.note_capped(&self.capped);
+                    }
                     self.unserved = false;
                     return Ok(());
                 }

@@ -71,6 +71,10 @@ pub trait Host {
         false
     }
 
+    /// From now on these are the clients that the policy never holds, for their shares ask for all that they can use
+    /// ([`Policy::capped`](divvy_policy::Policy::capped)). A host may see to it that nobody is in their way.
+    fn note_capped(&mut self, _clients: &[ClientId]) {}
+
     /// CPU time that `client` has used since it began, all its threads and processes, those gone included.
     ///
     /// # Errors

@@ -176,7 +176,8 @@ pub struct LinuxHost {
     /// Released clients of several threads whose CPUs have changed.
     pub(crate) unplaced: Vec<ClientId>,
     own_cpu: own_cpu::OwnCpu,
-    /// Who weighs more than others.
+    /// Who is never held, as the policy says, and who weighs more than others therefore.
+    capped: Vec<ClientId>,
     preferred: Vec<ClientId>,
     priority: Option<Priority>,
     /// Clients of several threads that were released since we slept, and may run anywhere.
@@ -288,6 +289,7 @@ impl LinuxHost {
             put_off: PutOff::default(),
             unplaced: Vec::new(),
             own_cpu: own_cpu::OwnCpu::default(),
+            capped: Vec::new(),
             preferred: Vec::new(),
             priority,
             wakened: Vec::new(),
@@ -544,8 +546,8 @@ impl Host for LinuxHost {
         self.audit(self.beaten);
         self.own_cpu.let_go(self.guardian.pid());
         if self.own_cpu.is_due(&self.cpus, self.beaten) {
-            self.own_cpu.see_to(&self.cpus, self.beaten);
-            self.prefer_settled(self.beaten);
+            self.own_cpu.see_to(&self.cpus, &self.lived_on(), self.beaten);
+            self.prefer_capped();
         }
         self.priority.iter_mut().for_each(|priority| priority.see_to(self.beaten));
         self.keep_members(self.beaten);
@@ -609,6 +611,10 @@ impl Host for LinuxHost {
 
     fn leaves(&self) -> bool {
         self.leaves_gaps()
+    }
+
+    fn note_capped(&mut self, clients: &[ClientId]) {
+        self.capped = clients.to_vec();
     }
 
     fn is_punctual(&self) -> bool {

@@ -44,6 +44,12 @@ pub trait Policy {
         let _ = client;
         None
     }
+
+    /// Clients whose shares ask for all that they can use: they are never held, and what they do not get meanwhile nobody gives back. None
+    /// where a policy makes no such difference.
+    fn capped(&self) -> &[ClientId] {
+        &[]
+    }
 }
 
 /// What can happen to a policy. The set is closed, so that one recorder wraps any policy.

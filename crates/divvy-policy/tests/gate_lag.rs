@@ -166,6 +166,16 @@ fn infeasible_shares_are_capped() {
 }
 
 #[test]
+fn who_is_never_held_is_known() {
+    for (shares, capped) in [(&[1, 1, 6][..], &[2][..]), (&[1, 2, 3, 2], &[]), (&[1, 1], &[0, 1])] {
+        let mut w = world(lag(2), 2, shares);
+        w.run_until(1_000 * MS);
+        let known: Vec<u32> = w.policy.capped().iter().map(|client| client.0).collect();
+        assert_eq!(known, capped, "{shares:?}");
+    }
+}
+
+#[test]
 fn scaled_shares_decide_the_same() {
     for cpus in [2, 4] {
         let logs = [1, 10, 1_000_000].map(|scale| {

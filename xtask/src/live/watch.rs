@@ -57,6 +57,10 @@ impl Policy for Watched {
         self.gate.balance(client)
     }
 
+    fn capped(&self) -> &[ClientId] {
+        self.gate.capped()
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.gate.poll_timeout()
     }

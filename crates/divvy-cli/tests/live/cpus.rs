@@ -1,11 +1,14 @@
 //! `divvy run --cpus`, and `cpus` of the tasks of `divvy share`: commands on some of the CPUs that are divided.
 
+use std::time::Duration;
+
 use divvy_linux::CpuMask;
 use divvy_linux::cgroup::Survey;
 use rustix::process::Signal;
 
+use crate::backend::{trees, weight_of, weights};
 use crate::daemon::start_divvyd;
-use crate::harness::{Outcome, SPIN, Sandbox, eventually, one_cpu, skip};
+use crate::harness::{Outcome, SPIN, Sandbox, eventually, one_cpu, skip, two_cpus};
 use crate::seen;
 
 /// Says where it may run, and where what it starts may.
@@ -214,4 +217,30 @@ fn what_a_command_starts_may_run_wherever_it_may() {
         running.end();
         assert_eq!(sandbox.processes(), []);
     }
+}
+
+/// Beside whoever is never held, because it is due all of a CPU, there is nothing for the kernel to even out. Once it has a second thread
+/// it is held in its turn, and weighs what others do.
+#[test]
+fn who_is_due_all_of_a_cpu_weighs_more() {
+    let test = "who_is_due_all_of_a_cpu_weighs_more";
+    let (Some(ground), Some(cpus)) = (weights(test), two_cpus(test)) else { return };
+    let (sandbox, one) = (Sandbox::own(), format!("1:{SPIN}"));
+    let more = format!("6:i=0; while [ $i -lt 3000000 ]; do i=$((i+1)); done; ({SPIN}) & {SPIN}");
+    let args =
+        ["share", "--quiet", "--backend", "idle", "--quantum", "50ms", "--cpus", &cpus, &one, &one, &more];
+    let running = sandbox.start(&args);
+    let look = || {
+        std::thread::sleep(Duration::from_millis(100)); // Who looks all the time is a stranger.
+        let tree = trees(&ground, running.scheduler()).pop()?;
+        let [first, second, third] = ["c0", "c1", "c2"].map(|leaf| weight_of(&tree, leaf));
+        assert_eq!(first, second, "neither is ever due all of a CPU");
+        Some((first?, third?))
+    };
+    let (ordinary, _) = eventually("it to weigh more", || look().filter(|(others, its)| *its == 4 * others));
+    assert!([100, 1024].contains(&ordinary), "{ordinary}");
+    let equal = || (0..8).all(|_| look() == Some((ordinary, ordinary)));
+    eventually("it to weigh what others do, for a while", || equal().then_some(()));
+    running.signal(Signal::TERM);
+    running.end();
 }

@@ -192,7 +192,7 @@ impl LinuxHost {
         let now = clock::now();
         c.stood_since = now;
         if self.cpus.len() > 1 && !c.is_held() {
-            self.own_cpu.note_held(ClientId(i as u32), c.cpus_held_on(&self.cpus), now);
+            self.own_cpu.note_held(c.cpus_held_on(&self.cpus), now);
         }
         let look = &mut Look::new(&mut self.table, &mut self.tally, now, true);
         if let Some(leaf) = c.leaf.as_ref().filter(|leaf| !leaf.is_signalled()) {
@@ -257,9 +257,6 @@ impl LinuxHost {
         let c = &mut self.clients[i];
         let cpu = cpu.filter(|_| c.lanes.cpus.is_empty());
         c.cpu = cpu;
-        if self.cpus.len() > 1 {
-            self.own_cpu.note_released(ClientId(i as u32), cpu, clock::now());
-        }
         let look = &mut Look::new(&mut self.table, &mut self.tally, clock::now(), c.standing());
         if c.is_held() {
             c.lanes.begin(look.now, c.members.last_total());

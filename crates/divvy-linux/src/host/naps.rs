@@ -94,7 +94,6 @@ impl LinuxHost {
     /// A client that is divided no more is not listened to.
     pub(crate) fn forget_naps(&mut self, i: usize) {
         self.rests.forget(ClientId(i as u32));
-        self.own_cpu.forget(ClientId(i as u32));
         self.end_keenness(i);
         if let Some(event) = self.clients[i].naps.event.take() {
             self.listener.clients.remove(&event.id());

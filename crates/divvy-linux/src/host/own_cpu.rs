@@ -2,59 +2,43 @@
 //!
 //! A look takes its time from whoever runs on our CPU. Of clients that take turns each has a little less by that; one that is due all of a
 //! CPU, and never waits, has nothing that makes up for it. So, where clients take turns on some of the CPUs that are divided and nobody does
-//! on others, each CPU is to lose as much to us: we keep to the ones for a while, then to the others. Nobody else's CPUs are changed by that,
-//! nor those of what we start.
+//! on others, each CPU is to lose as much to us: we keep to the ones for a while, then to the others. Where we may run on CPUs that are not
+//! divided, too, we only keep away. Nobody else's CPUs are changed by that, nor those of what we start.
 
-use divvy_policy::{ClientId, Instant, Nanos};
+use divvy_policy::{Instant, Nanos};
 
-use super::Client;
+use super::{Client, LinuxHost};
 use crate::{CpuMask, Pid, clock};
 
 /// Somebody who takes turns is held at least this often: cycles are no longer than a second.
 const LATELY: Nanos = Nanos::from_secs(2);
-/// Who has run for this long on a CPU of its own while others were held is one that is due all of it.
-const SETTLED: Nanos = Nanos::from_millis(500);
 /// It is seen to this often.
 const INTERVAL: Nanos = Nanos::from_millis(100);
+/// So much more than others a CPU may have lost to us before that is forgotten.
+const LOST_MAX: Nanos = Nanos::from_millis(50);
 
 /// Where we run, and where clients are held.
 #[derive(Debug, Default)]
 pub(super) struct OwnCpu {
     /// When somebody was last held on a CPU, by the kernel's number.
     held: Vec<(u32, Instant)>,
-    /// Who was released on a CPU of its own, and has not been held since then.
-    homes: Vec<(ClientId, u32, Instant)>,
     seen_to: Instant,
     kept: Option<Kept>,
+    /// What CPUs have lost to us while we kept to some, ns, by the kernel's number: how much more than whichever has lost least.
+    lost: Vec<(u32, u64)>,
     /// The guardian that runs wherever we might.
     guardian: Option<Pid>,
 }
 
 /// We keep to some of the CPUs.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Kept {
     own: Pid,
-    /// The CPUs that we might use before.
+    /// The CPUs that we might use before, and those that we use now.
     before: CpuMask,
-    /// Those on which nobody takes turns.
-    quiet: CpuMask,
-    /// Those that we use now, which are the others or these.
     now: CpuMask,
-    away: bool,
-    /// How many the others are, and these.
-    parts: (usize, usize),
     /// Our CPU time when that was last seen to.
     used: Nanos,
-    /// How much more the CPUs on which clients take turns have lost to us, each, than the others, ns times CPUs.
-    lead: i128,
-}
-
-impl Kept {
-    /// The lead when we have used so much CPU time.
-    fn lead_at(&self, used: Nanos) -> i128 {
-        let spent = i128::from(used.0.saturating_sub(self.used.0));
-        self.lead + if self.away { spent * self.parts.1 as i128 } else { -spent * self.parts.0 as i128 }
-    }
 }
 
 impl Client {
@@ -72,9 +56,8 @@ impl Client {
 }
 
 impl OwnCpu {
-    /// `client` was held, which ran on `cpus`.
-    pub(super) fn note_held(&mut self, client: ClientId, cpus: &[u32], now: Instant) {
-        self.forget(client);
+    /// A client was held that ran on `cpus`.
+    pub(super) fn note_held(&mut self, cpus: &[u32], now: Instant) {
         for &cpu in cpus {
             match self.held.iter_mut().find(|(of, _)| *of == cpu) {
                 Some((_, at)) => *at = now,
@@ -83,38 +66,20 @@ impl OwnCpu {
         }
     }
 
-    /// `client` was released on `cpu`, if that is one of its own.
-    pub(super) fn note_released(&mut self, client: ClientId, cpu: Option<u32>, now: Instant) {
-        let since = self.homes.iter().find(|(of, ..)| *of == client).map_or(now, |(.., since)| *since);
-        self.forget(client);
-        self.homes.extend(cpu.map(|cpu| (client, cpu, since)));
-    }
-
-    /// `client` is nowhere.
-    pub(super) fn forget(&mut self, client: ClientId) {
-        self.homes.retain(|(of, ..)| *of != client);
-    }
-
-    /// Who has run on a CPU of its own for so long, while others were held, that it is due all of it.
-    pub(super) fn settled(&self, now: Instant) -> Vec<ClientId> {
-        if self.held.iter().all(|(_, at)| now.since(*at) >= SETTLED) {
-            return Vec::new();
-        }
-        let settled = self.homes.iter().filter(|(.., since)| now.since(*since) >= SETTLED);
-        settled.map(|(client, ..)| *client).collect()
+    /// Whether anybody has been held lately.
+    pub(super) fn holds_lately(&self, now: Instant) -> bool {
+        self.held.iter().any(|(_, at)| now.since(*at) < LATELY)
     }
 
     /// The CPUs of `divided` on which nobody has been held lately, or somebody runs all the time, if on others somebody was held.
-    fn quiet(&self, divided: &[u32], now: Instant) -> Vec<u32> {
+    fn quiet(&self, divided: &[u32], lived_on: &[u32], now: Instant) -> Vec<u32> {
         let lately = |cpu: &u32| self.held.iter().any(|(of, at)| of == cpu && now.since(*at) < LATELY);
-        let lived_on =
-            |cpu: &u32| self.homes.iter().any(|(_, of, since)| of == cpu && now.since(*since) >= SETTLED);
         let (turns, quiet): (Vec<u32>, Vec<u32>) =
-            divided.iter().partition(|cpu| lately(cpu) && !lived_on(cpu));
+            divided.iter().partition(|cpu| lately(cpu) && !lived_on.contains(cpu));
         if turns.is_empty() { Vec::new() } else { quiet }
     }
 
-    /// Whether something may have changed for [`see_to`](Self::see_to), or [`settled`](Self::settled), since they were last asked.
+    /// Whether it is time to look after where we run again.
     pub(super) fn is_due(&mut self, divided: &[u32], now: Instant) -> bool {
         let due = divided.len() > 1 && now.since(self.seen_to) >= INTERVAL;
         if due {
@@ -123,33 +88,57 @@ impl OwnCpu {
         due
     }
 
-    /// Now and then: has each of the `divided` CPUs lose as much to this thread, where on some of them nobody takes turns.
-    pub(super) fn see_to(&mut self, divided: &[u32], now: Instant) {
+    /// Now and then: has each of the `divided` CPUs lose as much to this thread, where on some of them nobody takes turns. On those
+    /// `lived_on` somebody runs all the time.
+    pub(super) fn see_to(&mut self, divided: &[u32], lived_on: &[u32], now: Instant) {
+        let quiet = self.quiet(divided, lived_on, now);
         let own = rustix::thread::gettid();
-        let known = self.kept.as_ref().filter(|kept| kept.own == own);
-        let quiet: CpuMask = self.quiet(divided, now).into_iter().collect();
-        let before = match known {
-            Some(kept) => kept.before,
-            None if quiet.is_empty() => return,
-            None => match CpuMask::of_thread(own) {
-                Ok(Some(before)) => before,
-                _ => return,
-            },
-        };
-        let used = clock::own_thread_cpu();
-        let lead = known.filter(|kept| kept.quiet == quiet).map_or(0, |kept| kept.lead_at(used));
-        let (others, some): (Vec<u32>, Vec<u32>) = before.iter().partition(|cpu| !quiet.contains(*cpu));
-        // On those that are not divided we are in nobody's way.
-        let only_divided = others.iter().all(|cpu| divided.contains(cpu));
-        let parts = (others.len(), some.len());
-        let away = lead <= 0 || !only_divided || some.is_empty();
-        let cpus: CpuMask = if away { others } else { some }.into_iter().collect();
-        // Whatever keeps us from it: it is no more than a little time.
-        if quiet.is_empty() || cpus.is_empty() {
-            self.end();
-        } else if known.is_some_and(|kept| kept.now == cpus) || cpus.apply(own).is_ok() {
-            self.kept = Some(Kept { own, before, quiet, now: cpus, away, parts, used, lead });
+        if quiet.is_empty() && self.kept.is_none() {
+            return;
         }
+        let Ok(Some(current)) = CpuMask::of_thread(own) else { return };
+        // Where somebody else has said meanwhile where we may run, that holds.
+        let known = self.kept.filter(|kept| kept.own == own && kept.now == current);
+        let used = clock::own_thread_cpu();
+        if let Some(kept) = known {
+            self.lose(divided, &kept.now, used.saturating_sub(kept.used));
+        }
+        let before = known.map_or(current, |kept| kept.before);
+        let (some, others): (Vec<u32>, Vec<u32>) = before.iter().partition(|cpu| quiet.contains(cpu));
+        // On those that are not divided we are in nobody's way.
+        let away =
+            others.iter().any(|cpu| !divided.contains(cpu)) || self.lost_on(&others) <= self.lost_on(&some);
+        let now = if away { others } else { some }.into_iter().collect::<CpuMask>();
+        // Whatever keeps us from it: it is no more than a little time.
+        if quiet.is_empty() || now.is_empty() {
+            self.end();
+        } else if now == current || now.apply(own).is_ok() {
+            self.kept = Some(Kept { own, before, now, used });
+        }
+    }
+
+    /// We have used `spent` on those `cpus`.
+    fn lose(&mut self, divided: &[u32], cpus: &CpuMask, spent: Nanos) {
+        self.lost.retain(|(cpu, _)| divided.contains(cpu));
+        for &cpu in divided {
+            if !self.lost.iter().any(|(of, _)| *of == cpu) {
+                self.lost.push((cpu, 0));
+            }
+        }
+        let parts = cpus.iter().count().max(1) as u64;
+        for (_, lost) in self.lost.iter_mut().filter(|(cpu, _)| cpus.contains(*cpu)) {
+            *lost += spent.0 / parts;
+        }
+        let least = self.lost.iter().map(|(_, lost)| *lost).min().unwrap_or(0);
+        for (_, lost) in &mut self.lost {
+            *lost = (*lost - least).min(LOST_MAX.0);
+        }
+    }
+
+    /// What each of `cpus` has lost, on average, more than whichever has lost least.
+    fn lost_on(&self, cpus: &[u32]) -> u64 {
+        let lost = self.lost.iter().filter(|(cpu, _)| cpus.contains(cpu)).map(|(_, lost)| lost);
+        lost.sum::<u64>() / cpus.len().max(1) as u64
     }
 
     /// A guardian that was made while we kept away does not keep away.
@@ -177,6 +166,20 @@ impl Drop for OwnCpu {
     }
 }
 
+impl LinuxHost {
+    /// The CPUs that those were sent to who are never held, one each.
+    pub(super) fn lived_on(&self) -> Vec<u32> {
+        let running = self.capped.iter().filter_map(|client| self.clients.get(client.index()));
+        let running = running.filter(|c| !c.is_gone() && !c.is_held());
+        let cpu = |c: &Client| match c.lanes.cpus[..] {
+            [] => c.cpu,
+            [cpu] => Some(cpu),
+            _ => None,
+        };
+        running.filter_map(cpu).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,7 +187,7 @@ mod tests {
     impl OwnCpu {
         fn see_to_if_due(&mut self, divided: &[u32], now: Instant) {
             if self.is_due(divided, now) {
-                self.see_to(divided, now);
+                self.see_to(divided, &[], now);
             }
         }
     }
@@ -193,62 +196,72 @@ mod tests {
     fn where_nobody_takes_turns_we_are_in_nobodys_way() {
         let at = |ms: u64| Instant::ZERO + Nanos::from_millis(10_000 + ms);
         let mut own = OwnCpu::default();
-        assert!(own.quiet(&[3, 5], at(0)).is_empty(), "nobody is held at all");
-        own.note_held(ClientId(0), &[5], at(0));
-        assert_eq!(own.quiet(&[3, 5], at(100)), [3]);
-        own.note_held(ClientId(0), &[3], at(200));
-        assert!(own.quiet(&[3, 5], at(300)).is_empty());
-        own.note_held(ClientId(0), &[5], at(2_000));
-        assert_eq!(own.quiet(&[3, 5], at(2_300)), [3], "that was long ago");
-        assert!(own.quiet(&[3, 5], at(9_000)).is_empty());
-        // Whoever has a CPU of its own, and is not held, takes no turns, whoever else may be held there.
-        own.note_released(ClientId(1), Some(5), at(10_500));
-        own.note_held(ClientId(0), &[3, 5], at(10_900));
-        assert!(
-            own.quiet(&[3, 5], at(10_900)).is_empty() && own.settled(at(10_900)).is_empty(),
-            "it may be held yet"
-        );
-        own.note_released(ClientId(1), Some(3), at(10_950));
-        assert_eq!((own.quiet(&[3, 5], at(11_000)), own.settled(at(11_000))), (vec![3], vec![ClientId(1)]));
-        assert!(own.settled(at(11_400)).is_empty(), "nobody is held any more");
-        own.note_held(ClientId(1), &[3], at(11_100));
-        assert!(own.settled(at(11_200)).is_empty());
-        assert!(own.quiet(&[3, 5], at(11_100)).is_empty());
-        own.note_released(ClientId(1), Some(3), at(11_200));
-        own.note_released(ClientId(1), None, at(11_300));
-        own.note_held(ClientId(0), &[3, 5], at(13_900));
-        assert!(own.quiet(&[3, 5], at(14_000)).is_empty(), "it runs anywhere");
+        assert!(own.quiet(&[3, 5], &[], at(0)).is_empty(), "nobody is held at all");
+        own.note_held(&[5], at(0));
+        assert_eq!(own.quiet(&[3, 5], &[], at(100)), [3]);
+        own.note_held(&[3], at(200));
+        assert!(own.quiet(&[3, 5], &[], at(300)).is_empty());
+        own.note_held(&[5], at(2_000));
+        assert_eq!(own.quiet(&[3, 5], &[], at(2_300)), [3], "that was long ago");
+        assert!(own.quiet(&[3, 5], &[], at(9_000)).is_empty());
+        // Where somebody runs all the time nobody takes turns, whoever else may be held there.
+        own.note_held(&[3, 5], at(10_900));
+        assert_eq!(own.quiet(&[3, 5], &[3], at(11_000)), [3]);
+        assert!(own.quiet(&[3, 5], &[3, 5], at(11_000)).is_empty());
     }
 
     #[test]
     fn each_cpu_loses_as_much_to_us() {
-        let burn = |span: u64| {
-            let end = clock::own_thread_cpu() + Nanos::from_millis(span);
-            while clock::own_thread_cpu() < end {}
-        };
-        let cpus = || CpuMask::of_thread(rustix::thread::gettid()).unwrap().unwrap();
-        let divided: Vec<u32> = cpus().iter().take(2).collect();
-        let [first, second] = divided[..] else {
-            crate::skip::skip("each_cpu_loses_as_much_to_us", "this machine has one CPU");
-            return;
-        };
-        // CPUs that are not divided are taken away, for we would stay on these.
-        divided.iter().copied().collect::<CpuMask>().apply(rustix::thread::gettid()).unwrap();
-        let mut own = OwnCpu::default();
-        let mut spent = [0; 2];
-        for step in 0..30 {
-            let at = Instant::ZERO + Nanos::from_millis(10_000 + 100 * step);
-            own.note_held(ClientId(0), &[first], at);
-            own.see_to_if_due(&divided, at);
-            let cost = 1 + step % 3;
-            match (cpus().contains(first), cpus().contains(second)) {
-                (true, false) => spent[0] += cost,
-                (false, true) => spent[1] += cost,
-                both => panic!("{both:?}"),
+        let check = || {
+            let own_mask = || CpuMask::of_thread(rustix::thread::gettid()).unwrap().unwrap();
+            let divided: Vec<u32> = own_mask().iter().take(2).collect();
+            let [first, second] = divided[..] else {
+                crate::skip::skip("each_cpu_loses_as_much_to_us", "this machine has one CPU");
+                return;
+            };
+            // CPUs that are not divided are taken away, for we would stay on these.
+            divided.iter().copied().collect::<CpuMask>().apply(rustix::thread::gettid()).unwrap();
+            let (mut own, mut spent) = (OwnCpu::default(), [0; 2]);
+            for step in 0..40 {
+                let at = Instant::ZERO + Nanos::from_millis(10_000 + 100 * step);
+                own.note_held(&divided, at);
+                // Whoever runs all the time changes its CPU half way.
+                own.see_to(&divided, &[if step < 20 { second } else { first }], at);
+                let on = [first, second].map(|cpu| own_mask().contains(cpu));
+                assert_eq!(on.iter().filter(|on| **on).count(), 1, "{on:?}");
+                let end = clock::own_thread_cpu() + Nanos::from_millis(1 + step % 3);
+                while clock::own_thread_cpu() < end {}
+                spent[usize::from(on[1])] += 1 + step % 3;
             }
-            burn(cost);
-        }
-        assert!(spent[0].abs_diff(spent[1]) <= 3, "{spent:?}");
+            assert!(spent[0].abs_diff(spent[1]) <= 3, "{spent:?}");
+        };
+        std::thread::spawn(check).join().unwrap();
+    }
+
+    /// Whoever says meanwhile where we may run is right.
+    #[test]
+    fn cpus_that_others_give_us_are_kept() {
+        let check = || {
+            let own_mask = || CpuMask::of_thread(rustix::thread::gettid()).unwrap().unwrap();
+            let divided: Vec<u32> = own_mask().iter().take(2).collect();
+            let [first, second] = divided[..] else {
+                crate::skip::skip("cpus_that_others_give_us_are_kept", "this machine has one CPU");
+                return;
+            };
+            let mut own = OwnCpu::default();
+            let at = |step: u64| Instant::ZERO + Nanos::from_millis(10_000 + 100 * step);
+            own.note_held(&[first], at(0));
+            own.see_to(&divided, &[], at(0));
+            assert!(own_mask().contains(first) && !own_mask().contains(second));
+            CpuMask::only(second).apply(rustix::thread::gettid()).unwrap();
+            for step in 1..5 {
+                own.see_to(&divided, &[], at(step));
+                assert_eq!(own_mask(), CpuMask::only(second));
+            }
+            drop(own);
+            assert_eq!(own_mask(), CpuMask::only(second));
+        };
+        std::thread::spawn(check).join().unwrap();
     }
 
     #[test]
@@ -262,20 +275,20 @@ mod tests {
         };
         let at = |ms: u64| Instant::ZERO + Nanos::from_millis(10_000 + ms);
         let mut own = OwnCpu::default();
-        own.note_held(ClientId(0), &[first], at(0));
+        own.note_held(&[first], at(0));
         own.see_to_if_due(&divided, at(0));
         assert!(cpus().contains(first) && !cpus().contains(second));
         // It changes with whoever takes turns, but not at every look.
-        own.note_held(ClientId(0), &[second], at(1_950));
+        own.note_held(&[second], at(1_950));
         own.see_to_if_due(&divided, at(50));
         assert!(!cpus().contains(second));
         own.see_to_if_due(&divided, at(2_000));
         assert!(cpus().contains(second) && !cpus().contains(first));
-        own.note_held(ClientId(0), &divided, at(2_100));
+        own.note_held(&divided, at(2_100));
         own.see_to_if_due(&divided, at(2_100));
         assert_eq!(cpus(), before);
         own.see_to_if_due(&divided, at(4_200));
-        own.note_held(ClientId(0), &[first], at(4_300));
+        own.note_held(&[first], at(4_300));
         own.see_to_if_due(&divided, at(4_300));
         assert!(!cpus().contains(second));
         // A guardian that is made now runs wherever we might.

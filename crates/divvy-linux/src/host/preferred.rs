@@ -9,37 +9,44 @@
 //! CPU is held like others ([`Lag`](divvy_policy::gate::Lag)), and weighs what they weigh. Until then the others compete with
 //! them by less, for the kernel gives each CPU of our weight what those have who run there.
 
-use divvy_policy::{ClientId, Instant};
+use divvy_policy::ClientId;
 
 use super::LinuxHost;
 
 impl LinuxHost {
-    /// Has those weigh more who are due all of a CPU now, and those as much as others who are not any more.
-    pub(super) fn prefer_settled(&mut self, now: Instant) {
-        if self.tree.as_ref().is_none_or(|tree| !tree.gives_way()) {
+    /// Has those weigh more whom the policy never holds, and those as much as others who are held in their turns again.
+    pub(super) fn prefer_capped(&mut self) {
+        if self.cpus.len() == 1 || self.capped.is_empty() && self.preferred.is_empty() {
             return;
         }
-        let settled = self.own_cpu.settled(now);
-        let (stay, over): (Vec<ClientId>, Vec<ClientId>) =
-            std::mem::take(&mut self.preferred).into_iter().partition(|client| settled.contains(client));
-        let come: Vec<ClientId> = settled.into_iter().filter(|client| !stay.contains(client)).collect();
-        self.preferred = stay;
-        for client in over {
+        let runs = |client: &ClientId| {
+            let c = self.clients.get(client.index()).filter(|c| !c.is_gone());
+            // Whoever is behind others has no weight, and an ordinary one when that is over.
+            c.is_some_and(|c| !c.is_held() && !c.condition.is_behind())
+        };
+        // Of those who are all capped nobody is in another's way.
+        let wanted: Vec<ClientId> = if self.own_cpu.holds_lately(self.beaten) {
+            self.capped.iter().copied().filter(runs).collect()
+        } else {
+            Vec::new()
+        };
+        let before = std::mem::replace(&mut self.preferred, wanted.clone());
+        for &client in before.iter().filter(|client| !wanted.contains(client)) {
             self.prefer(client, false);
         }
-        for client in come {
-            if self.prefer(client, true) {
-                self.preferred.push(client);
-            }
+        for &client in wanted.iter().filter(|client| !before.contains(client)) {
+            self.prefer(client, true);
         }
     }
 
-    /// Says whether the kernel took it: else it is as it was, and nobody is worse off.
-    fn prefer(&mut self, client: ClientId, more: bool) -> bool {
-        let Some(c) = self.clients.get(client.index()).filter(|c| !c.is_gone()) else { return false };
-        // Whoever is behind others has no weight, and an ordinary one when that is over.
-        let (Some(tree), Some(leaf)) = (&self.tree, &c.leaf) else { return false };
-        self.tally.signals += 1;
-        !c.condition.is_behind() && tree.prefer(leaf, more).is_ok()
+    /// What the kernel refuses, of a cgroup that somebody has removed or changed, it would refuse again: then it evens out as it did before.
+    fn prefer(&mut self, client: ClientId, more: bool) {
+        let Some(c) = self.clients.get(client.index()).filter(|c| !c.is_gone()) else { return };
+        let leaf = c.leaf.as_ref().filter(|leaf| leaf.gives_way() && !c.condition.is_behind());
+        if let (Some(tree), Some(leaf)) = (&self.tree, leaf)
+            && tree.prefer(leaf, more).is_ok()
+        {
+            self.tally.signals += 1;
+        }
     }
 }

@@ -412,6 +412,10 @@ impl<G: Policy<Decision = Gate>> Policy for Limited<G> {
         self.gate.balance(client)
     }
 
+    fn capped(&self) -> &[ClientId] {
+        self.gate.capped()
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         // Where all are held until a window begins, there is nothing to look after until then.
         if self.resting > 0 && self.resting == self.present {

@@ -158,6 +158,10 @@ impl Policy for AnyGate {
     fn balance(&self, client: crate::ClientId) -> Option<i128> {
         self.0.balance(client)
     }
+
+    fn capped(&self) -> &[crate::ClientId] {
+        self.0.capped()
+    }
 }
 
 /// The shortest quantum that a gate takes: 1 ms. Below it the hand-over itself, 15 to 30 us, is seen in the result.
