@@ -119,11 +119,8 @@ impl OwnCpu {
 
     /// We have used `spent` on those `cpus`.
     fn lose(&mut self, divided: &[u32], cpus: &CpuMask, spent: Nanos) {
-        self.lost.retain(|(cpu, _)| divided.contains(cpu));
-        for &cpu in divided {
-            if !self.lost.iter().any(|(of, _)| *of == cpu) {
-                self.lost.push((cpu, 0));
-            }
+        if self.lost.is_empty() {
+            self.lost = divided.iter().map(|&cpu| (cpu, 0)).collect();
         }
         let parts = cpus.iter().count().max(1) as u64;
         for (_, lost) in self.lost.iter_mut().filter(|(cpu, _)| cpus.contains(*cpu)) {
@@ -210,58 +207,56 @@ mod tests {
         assert!(own.quiet(&[3, 5], &[3, 5], at(11_000)).is_empty());
     }
 
+    fn own_mask() -> CpuMask {
+        CpuMask::of_thread(rustix::thread::gettid()).unwrap().unwrap()
+    }
+
+    /// Has `check` run in a thread that it may keep to CPUs, with two of those that it may use.
+    fn on_two_cpus(test: &str, check: impl FnOnce([u32; 2]) + Send + 'static) {
+        match own_mask().iter().take(2).collect::<Vec<_>>()[..] {
+            [first, second] => std::thread::spawn(move || check([first, second])).join().unwrap(),
+            _ => crate::skip::skip(test, "this machine has one CPU"),
+        }
+    }
+
     #[test]
     fn each_cpu_loses_as_much_to_us() {
-        let check = || {
-            let own_mask = || CpuMask::of_thread(rustix::thread::gettid()).unwrap().unwrap();
-            let divided: Vec<u32> = own_mask().iter().take(2).collect();
-            let [first, second] = divided[..] else {
-                crate::skip::skip("each_cpu_loses_as_much_to_us", "this machine has one CPU");
-                return;
-            };
+        on_two_cpus("each_cpu_loses_as_much_to_us", |divided| {
             // CPUs that are not divided are taken away, for we would stay on these.
-            divided.iter().copied().collect::<CpuMask>().apply(rustix::thread::gettid()).unwrap();
+            divided.into_iter().collect::<CpuMask>().apply(rustix::thread::gettid()).unwrap();
             let (mut own, mut spent) = (OwnCpu::default(), [0; 2]);
             for step in 0..40 {
                 let at = Instant::ZERO + Nanos::from_millis(10_000 + 100 * step);
                 own.note_held(&divided, at);
                 // Whoever runs all the time changes its CPU half way.
-                own.see_to(&divided, &[if step < 20 { second } else { first }], at);
-                let on = [first, second].map(|cpu| own_mask().contains(cpu));
+                own.see_to(&divided, &[divided[usize::from(step < 20)]], at);
+                let on = divided.map(|cpu| own_mask().contains(cpu));
                 assert_eq!(on.iter().filter(|on| **on).count(), 1, "{on:?}");
                 let end = clock::own_thread_cpu() + Nanos::from_millis(1 + step % 3);
                 while clock::own_thread_cpu() < end {}
                 spent[usize::from(on[1])] += 1 + step % 3;
             }
             assert!(spent[0].abs_diff(spent[1]) <= 3, "{spent:?}");
-        };
-        std::thread::spawn(check).join().unwrap();
+        });
     }
 
     /// Whoever says meanwhile where we may run is right.
     #[test]
     fn cpus_that_others_give_us_are_kept() {
-        let check = || {
-            let own_mask = || CpuMask::of_thread(rustix::thread::gettid()).unwrap().unwrap();
-            let divided: Vec<u32> = own_mask().iter().take(2).collect();
-            let [first, second] = divided[..] else {
-                crate::skip::skip("cpus_that_others_give_us_are_kept", "this machine has one CPU");
-                return;
-            };
+        on_two_cpus("cpus_that_others_give_us_are_kept", |[first, second]| {
             let mut own = OwnCpu::default();
             let at = |step: u64| Instant::ZERO + Nanos::from_millis(10_000 + 100 * step);
             own.note_held(&[first], at(0));
-            own.see_to(&divided, &[], at(0));
+            own.see_to(&[first, second], &[], at(0));
             assert!(own_mask().contains(first) && !own_mask().contains(second));
             CpuMask::only(second).apply(rustix::thread::gettid()).unwrap();
             for step in 1..5 {
-                own.see_to(&divided, &[], at(step));
+                own.see_to(&[first, second], &[], at(step));
                 assert_eq!(own_mask(), CpuMask::only(second));
             }
             drop(own);
             assert_eq!(own_mask(), CpuMask::only(second));
-        };
-        std::thread::spawn(check).join().unwrap();
+        });
     }
 
     #[test]

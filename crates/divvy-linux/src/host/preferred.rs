@@ -16,7 +16,7 @@ use super::LinuxHost;
 impl LinuxHost {
     /// Has those weigh more whom the policy never holds, and those as much as others who are held in their turns again.
     pub(super) fn prefer_capped(&mut self) {
-        if self.cpus.len() == 1 || self.capped.is_empty() && self.preferred.is_empty() {
+        if self.tree.as_ref().is_none_or(|tree| !tree.gives_way()) {
             return;
         }
         let runs = |client: &ClientId| {
@@ -41,8 +41,8 @@ impl LinuxHost {
 
     /// What the kernel refuses, of a cgroup that somebody has removed or changed, it would refuse again: then it evens out as it did before.
     fn prefer(&mut self, client: ClientId, more: bool) {
-        let Some(c) = self.clients.get(client.index()).filter(|c| !c.is_gone()) else { return };
-        let leaf = c.leaf.as_ref().filter(|leaf| leaf.gives_way() && !c.condition.is_behind());
+        let leaf = self.clients.get(client.index()).and_then(|c| c.leaf.as_ref());
+        // One that freezes nobody any more weighs all the same.
         if let (Some(tree), Some(leaf)) = (&self.tree, leaf)
             && tree.prefer(leaf, more).is_ok()
         {
