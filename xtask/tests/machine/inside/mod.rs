@@ -13,6 +13,7 @@ mod version_one;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -79,14 +80,18 @@ struct Child {
 }
 
 impl Child {
-    /// Starts it in there, so that nothing of it is ever elsewhere.
+    /// Starts it in there, so that nothing of it is ever elsewhere. Once it has been there a divvyd may move it at any time.
     fn start(cgroup: &Cgroup, line: &str) -> Self {
-        let line = format!("echo 0 >{}/cgroup.procs; {line}", cgroup.path().display());
-        let child = Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).spawn().expect("a shell");
-        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid")).expect("positive");
-        while cgroup.processes().expect("readable").is_empty() {
-            sleep(1);
+        let door =
+            fs::File::options().write(true).open(cgroup.path().join("cgroup.procs")).expect("root may");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).stdin(Stdio::null());
+        // SAFETY: write is a system call on a file that is open, and may be called between fork and exec.
+        unsafe {
+            shell.pre_exec(move || Ok(rustix::io::write(&door, b"0").map(drop)?));
         }
+        let child = shell.spawn().expect("a shell");
+        let pid = Pid::from_child(&child);
         Self { child, pid }
     }
 
