@@ -34,6 +34,8 @@ struct Script {
     stood: Vec<u32>,
     broken: bool,
     punctual: bool,
+    /// Who is never held, each time that it was told.
+    capped: Vec<Vec<ClientId>>,
 }
 
 impl Script {
@@ -87,6 +89,10 @@ impl Host for Script {
 
     fn is_punctual(&self) -> bool {
         self.punctual
+    }
+
+    fn note_capped(&mut self, clients: &[ClientId]) {
+        self.capped.push(clients.to_vec());
     }
 
     fn is_stopped(&self, client: ClientId) -> bool {
@@ -561,4 +567,46 @@ fn ends_are_counted_when_nobody_is_scheduled_any_more() {
     assert_eq!((run.host().now, run.nr_clients()), (9, 1), "the policy hears of nothing");
     run.host_mut().broken = true;
     assert!(run.wait_for_ends(Instant(9)).is_err());
+}
+
+/// Holds nobody; who has more than one share is due all that it can use.
+#[derive(Default)]
+struct Idle(Vec<ClientId>);
+
+impl Policy for Idle {
+    type Decision = Gate;
+
+    fn on_event(&mut self, _: Instant, event: Event) -> Result<(), EventError> {
+        if let Event::Join { client, share } | Event::Reshare { client, share } = event {
+            self.0.retain(|of| *of != client);
+            self.0.extend((share > Share::ONE).then_some(client));
+        }
+        Ok(())
+    }
+
+    fn poll_decision(&mut self, _: Instant) -> Option<Gate> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn capped(&self) -> &[ClientId] {
+        &self.0
+    }
+}
+
+#[test]
+fn a_host_hears_who_is_never_held_when_that_changes() {
+    let mut engine = Engine::new(Idle::default(), Script::default(), 1);
+    let two = Share::new(2).unwrap();
+    for share in [two, two, Share::ONE] {
+        engine.join(share).unwrap();
+    }
+    for (at, client, share) in [(1, A, two), (2, A, Share::ONE), (3, B, two)] {
+        engine.reshare(client, share).unwrap();
+        engine.turn(Some(Instant(at))).unwrap();
+    }
+    assert_eq!(engine.host().capped, [vec![B, A], vec![B]]);
 }

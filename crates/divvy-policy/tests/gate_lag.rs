@@ -175,6 +175,34 @@ fn who_is_never_held_is_known() {
     }
 }
 
+/// Where strangers take of the CPUs who is due all of one is held like others, and not once they have gone.
+#[test]
+fn beside_strangers_everybody_is_held() {
+    let mut w = world(lag(2), 2, &[1, 1, 6]);
+    for (strangers, end, capped) in
+        [(0, 1_000, &[ClientId(2)][..]), (1, 4_000, &[]), (0, 7_000, &[ClientId(2)])]
+    {
+        w.strangers = strangers;
+        w.run_until(end * MS);
+        assert_eq!(w.policy.capped(), capped, "{strangers} strangers");
+    }
+}
+
+/// Where all have whole CPUs of their own nobody is in the way of who is due one.
+#[test]
+fn with_whole_cpus_nobody_is_in_the_way() {
+    for (threads, capped) in [(1, &[ClientId(0)][..]), (4, &[])] {
+        let mut w = World::new(lag(4), 4);
+        w.join(9);
+        for _ in 0..6 / threads {
+            w.join_wide(1, threads);
+        }
+        w.join_wide(1, threads);
+        w.run_until(3_000 * MS);
+        assert_eq!(w.policy.capped(), capped, "{threads} threads each");
+    }
+}
+
 #[test]
 fn scaled_shares_decide_the_same() {
     for cpus in [2, 4] {
