@@ -51,10 +51,10 @@ pub(super) fn line(
 ) -> String {
     let shares: u64 = clients.iter().map(|c| c.share).sum();
     let all_ns: u64 = clients.iter().map(|c| c.service_ns).sum();
-    let is_quantum = |c: &ClientReport| {
-        let lacks_ns = (c.target_fraction - c.achieved_fraction) * all_ns as f64;
-        all_ns > 0 && lacks_ns < quantum_ns as f64
-    };
+    let lacks_ns = |c: &ClientReport| (c.target_fraction - c.achieved_fraction) * all_ns as f64;
+    let is_quantum = |c: &ClientReport| all_ns > 0 && lacks_ns(c) < quantum_ns as f64;
+    // Strangers had no less than that part of what is not theirs: where CPUs idled it is more than what all had.
+    let explains = |c: &ClientReport| lacks_ns(c) * (1.0 - strangers) <= strangers * all_ns as f64;
     let crowds = crowds(lives);
     let is_crowded = |life: &Life| crowds.iter().any(|&crowd| life.kept_to == Some(crowd));
     let mut reasons: Vec<String> = crowds.iter().map(|&crowd| of_crowd(crowd, clients, lives)).collect();
@@ -85,8 +85,11 @@ pub(super) fn line(
             "it was held at its limit when it was its turn".to_owned()
         } else if cycles == 0 {
             "the run was shorter than five cycles".to_owned()
-        } else if strangers > CROWDED {
+        } else if strangers > CROWDED && explains(client) {
             "strangers were in its way".to_owned()
+        } else if life.width > 1 {
+            // How many of its threads run is told of now and then only.
+            "neither sleep nor strangers explain it; perhaps too few of its threads had work".to_owned()
         } else {
             "neither sleep nor strangers explain it".to_owned()
         };
@@ -202,6 +205,25 @@ mod tests {
         }
         let crowded = said(AWAKE, crowd, 9);
         assert!(crowded.contains("strangers were in its way. Others took 40 %"), "{crowded}");
+    }
+
+    /// Two threads that wait for children now and then, beside two that compute, on two CPUs.
+    #[test]
+    fn strangers_that_had_less_than_is_missing_are_no_reason() {
+        let of = |name, share, ms: u64, due| ClientReport {
+            service_ns: ms * 1_000_000,
+            ..client(name, share, due, ms as f64 / 15_000.0)
+        };
+        let clients = [of("a", 3, 10_500, 0.75), of("b", 1, 4_500, 0.25)];
+        let wide = Life { width: 2, ..AWAKE };
+        let said = |strangers| line(&clients, &[wide; 2], strangers, (200, QUANTUM));
+        // Of 15 s it lacks 750 ms.
+        let few = "a got 70.0 % instead of 75.0 %: neither sleep nor strangers explain it; perhaps too few of its threads had work";
+        assert_eq!(said(0.025), format!("{few}. Others took 2 % of the CPU time"));
+        assert_eq!(
+            said(0.05),
+            "a got 70.0 % instead of 75.0 %: strangers were in its way. Others took 5 % of the CPU time"
+        );
     }
 
     #[test]
