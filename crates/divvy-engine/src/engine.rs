@@ -73,6 +73,8 @@ pub struct Engine<P, H> {
     capped: Vec<ClientId>,
     /// Whether the host wakes in time, as the policy was told.
     punctual: bool,
+    /// What it takes to hold and release clients of many threads, as the policy was told.
+    switch_cost: Nanos,
     lost: Vec<Lost>,
     recorder: Option<Box<dyn Recorder>>,
 }
@@ -97,6 +99,7 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             leaves: false,
             capped: Vec::new(),
             punctual: false,
+            switch_cost: Nanos::ZERO,
             lost: Vec::new(),
             recorder: None,
         }
@@ -361,6 +364,12 @@ impl<P: Policy<Decision = Gate>, H: Host> Engine<P, H> {
             self.policy.set_punctual(punctual);
             let now = self.host.now();
             self.record(|| TraceLine::punctual(now, punctual));
+        }
+        let cost = self.host.switch_cost();
+        if cost != std::mem::replace(&mut self.switch_cost, cost) {
+            self.policy.set_switch_cost(cost);
+            let now = self.host.now();
+            self.record(|| TraceLine::switch_cost(now, cost));
         }
         loop {
             let now = self.host.now();

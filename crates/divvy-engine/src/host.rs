@@ -71,6 +71,12 @@ pub trait Host {
         false
     }
 
+    /// CPU time that it takes to hold clients of many threads once, all of them together, and to release them again: zero where nobody has
+    /// so many that it is worth a word. It is asked at each wake-up, and told to the policy when it changes.
+    fn switch_cost(&self) -> Nanos {
+        Nanos::ZERO
+    }
+
     /// From now on these are the clients that the policy never holds, for their shares ask for all that they can use
     /// ([`Policy::capped`](divvy_policy::Policy::capped)). A host may see to it that nobody is in their way.
     fn note_capped(&mut self, _clients: &[ClientId]) {}

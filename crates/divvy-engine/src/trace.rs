@@ -53,6 +53,7 @@ pub enum Trace {
     Width { c: u32, cpus: u32 },
     Leftovers { used: bool },
     Punctual { on: bool },
+    SwitchCost { ns: u64 },
     Limit { c: u32, ppm: u64 },
     Free { cpu: u32 },
     Release { c: u32, cpu: Option<u32> },
@@ -132,6 +133,12 @@ impl TraceLine {
     #[must_use]
     pub fn punctual(now: Instant, on: bool) -> Self {
         Self { t: now.0, what: Trace::Punctual { on } }
+    }
+
+    /// The line for what it takes to hold and release clients of many threads.
+    #[must_use]
+    pub fn switch_cost(now: Instant, cost: Nanos) -> Self {
+        Self { t: now.0, what: Trace::SwitchCost { ns: cost.0 } }
     }
 
     /// The limit of this line, if it is one.
@@ -292,6 +299,10 @@ pub fn replay(text: impl Iterator<Item = String>) -> Result<u64, Divergence> {
         }
         if let Trace::Punctual { on } = recorded.what {
             policy.set_punctual(on);
+            continue;
+        }
+        if let Trace::SwitchCost { ns } = recorded.what {
+            policy.set_switch_cost(Nanos(ns));
             continue;
         }
         match recorded.as_event().map_err(|e| bad(e.to_string()))? {

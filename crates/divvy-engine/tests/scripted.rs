@@ -34,6 +34,7 @@ struct Script {
     stood: Vec<u32>,
     broken: bool,
     punctual: bool,
+    switch_cost: Nanos,
     /// Who is never held, each time that it was told.
     capped: Vec<Vec<ClientId>>,
 }
@@ -89,6 +90,10 @@ impl Host for Script {
 
     fn is_punctual(&self) -> bool {
         self.punctual
+    }
+
+    fn switch_cost(&self) -> Nanos {
+        self.switch_cost
     }
 
     fn note_capped(&mut self, clients: &[ClientId]) {
@@ -609,4 +614,32 @@ fn a_host_hears_who_is_never_held_when_that_changes() {
         engine.turn(Some(Instant(at))).unwrap();
     }
     assert_eq!(engine.host().capped, [vec![B, A], vec![B]]);
+}
+
+/// What it takes to hold clients the policy is told when that changes, and a trace: cycles are as long as that is worth from the next on.
+#[test]
+fn a_policy_hears_what_it_takes_to_hold_clients() {
+    let spec = GateSpec { cycle_ns_max: Some(1_000_000_000), ..GateSpec::default() };
+    let header = TraceHeader { divvy_trace: TRACE_VERSION, gate: spec.clone(), clients: vec!["a".into()] };
+    let lines = Rc::new(RefCell::new(vec![serde_json::to_string(&header).unwrap()]));
+    let mut engine = Engine::new(spec.make().unwrap(), Script::default(), 1);
+    engine.record_to(Box::new(Lines(Rc::clone(&lines))));
+    engine.join(Share::ONE).unwrap();
+    let mut cycles = Vec::new();
+    for ms in [0, 2, 2, 0] {
+        engine.host_mut().switch_cost = Nanos::from_millis(ms);
+        let (before, end) = (engine.ledger().cycles().ended, engine.host().now + 1_280_000_000);
+        while engine.host().now < end {
+            let now = engine.host().now;
+            engine.host_mut().used.insert(0, now);
+            engine.turn(Some(Instant(end))).unwrap();
+        }
+        cycles.push(engine.ledger().cycles().ended - before);
+    }
+    assert!(cycles[0] >= 120 && cycles[3] >= 120 && (9..=11).contains(&cycles[2]), "{cycles:?}");
+    let lines = lines.take();
+    assert_eq!(lines.iter().filter(|line| line.contains("switchcost")).count(), 2);
+    assert!(replay(lines.iter().cloned()).unwrap() > 0);
+    let untold = lines.iter().filter(|line| !line.contains("switchcost")).cloned();
+    assert!(matches!(replay(untold), Err(Divergence::Decision { .. })), "other decisions without");
 }

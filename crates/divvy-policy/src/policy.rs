@@ -38,6 +38,10 @@ pub trait Policy {
     /// use of it: a last short look at whoever is nearly through ends its turn exactly.
     fn set_punctual(&mut self, _punctual: bool) {}
 
+    /// From now on it takes the driver so much CPU time to hold those of many threads once, and to release them again: some us for each
+    /// thread. A policy whose cycles may be as long as it likes makes them so long that this is a small part of them.
+    fn set_switch_cost(&mut self, _cost: Nanos) {}
+
     /// What `client` was due of the cycles that have ended and has not had, less what it has had of the present one, ns:
     /// negative where it has had more, which it pays back. `None` for nobody's client, and where no such account is kept.
     fn balance(&self, client: ClientId) -> Option<i128> {

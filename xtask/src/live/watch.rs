@@ -53,6 +53,10 @@ impl Policy for Watched {
         self.gate.set_punctual(punctual);
     }
 
+    fn set_switch_cost(&mut self, cost: divvy_policy::Nanos) {
+        self.gate.set_switch_cost(cost);
+    }
+
     fn balance(&self, client: ClientId) -> Option<i128> {
         self.gate.balance(client)
     }

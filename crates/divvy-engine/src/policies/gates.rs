@@ -164,7 +164,8 @@ impl Chosen {
         (self.info.cycle != Cycle::None).then_some(self.quantum)
     }
 
-    /// The longest that a cycle of these shares can be, in CPU time; `None` for dispatchers, which know no cycle.
+    /// The longest that a cycle of these shares can be, in CPU time, where nobody is dear to hold
+    /// ([`Policy::set_switch_cost`](divvy_policy::Policy::set_switch_cost)); `None` for dispatchers, which know no cycle.
     #[must_use]
     pub fn cycle(&self, shares: &[u64]) -> Option<u128> {
         let quantum = u128::from(self.cycle_quantum()?.0);

@@ -408,6 +408,10 @@ impl<G: Policy<Decision = Gate>> Policy for Limited<G> {
         self.gate.set_punctual(punctual);
     }
 
+    fn set_switch_cost(&mut self, cost: Nanos) {
+        self.gate.set_switch_cost(cost);
+    }
+
     fn balance(&self, client: ClientId) -> Option<i128> {
         self.gate.balance(client)
     }

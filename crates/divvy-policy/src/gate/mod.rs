@@ -155,6 +155,10 @@ impl Policy for AnyGate {
         self.0.set_punctual(punctual);
     }
 
+    fn set_switch_cost(&mut self, cost: crate::Nanos) {
+        self.0.set_switch_cost(cost);
+    }
+
     fn balance(&self, client: crate::ClientId) -> Option<i128> {
         self.0.balance(client)
     }

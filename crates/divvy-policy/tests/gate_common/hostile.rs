@@ -15,6 +15,8 @@ pub enum Op {
     Leftovers(bool),
     /// The driver wakes when it is asked to, or not.
     Punctual(bool),
+    /// To hold and to release clients takes so long.
+    SwitchCost(u64),
     /// Takes so many decisions and answers each question with this, or not at all.
     Poll(u8, Option<u64>, bool),
 }
@@ -37,6 +39,7 @@ pub fn op(most: u64) -> impl Strategy<Value = Op> {
         prop_oneof![0u64..50 * MS, Just(u64::MAX / 8)].prop_map(Op::Pass),
         any::<bool>().prop_map(Op::Leftovers),
         any::<bool>().prop_map(Op::Punctual),
+        prop_oneof![0u64..5 * MS, Just(u64::MAX)].prop_map(Op::SwitchCost),
         (0u8..20, prop::option::of(ns), any::<bool>())
             .prop_map(|(n, answer, state)| Op::Poll(n, answer, state)),
     ]
@@ -61,6 +64,7 @@ pub fn survive<P: Policy<Decision = Gate>>(mut policy: P, ops: &[Op]) -> Result<
             Op::Pass(ns) => now = now.saturating_add(ns),
             Op::Leftovers(used) => policy.set_leftovers(used),
             Op::Punctual(punctual) => policy.set_punctual(punctual),
+            Op::SwitchCost(ns) => policy.set_switch_cost(Nanos(ns)),
             Op::Poll(n, answer, blocked) => {
                 for _ in 0..n {
                     let Some(decision) = policy.poll_decision(Instant(now)) else { break };

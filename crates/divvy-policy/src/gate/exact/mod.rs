@@ -79,6 +79,8 @@ use queue::Waiting;
 const STARVED_LOOK: Nanos = Nanos::from_micros(200);
 /// A way from one client to the next is not thought to take longer: 300 us.
 const HAND_OVER_MAX: Nanos = Nanos::from_micros(300);
+/// To hold and release clients of many threads takes at most one part in so many of a cycle, if the cycle can be so long.
+const SWITCH_PARTS: u128 = 64;
 /// For how many cycles a client that was seen asleep is released beside the heads.
 pub const SUSPECT_CYCLES: u64 = 8;
 
@@ -144,17 +146,20 @@ impl ExactParams {
         Ok(())
     }
 
-    /// CPU time of one unit of shares in one cycle, where these are so many clients and quanta.
-    pub(super) fn share_time(&self, clients: usize, quanta: u128) -> Nanos {
+    /// CPU time of one unit of shares in one cycle, where these are so many clients and quanta, and to hold and release them takes `switch`.
+    pub(super) fn share_time(&self, clients: usize, quanta: u128, switch: Nanos) -> Nanos {
         let (time, longest) = match (self.share_time, self.cycle_max) {
             (Some(time), _) => return time,
             (None, None) => return self.quantum,
             (None, Some(longest)) => (self.quantum, longest),
         };
-        let longest = u128::from(longest.0) * u128::from(self.cpus);
-        let longest = longest.max(clients as u128 * u128::from(self.quantum.0));
-        let most = longest / quanta.max(1);
-        Nanos(u64::try_from(most).unwrap_or(u64::MAX).clamp(1, time.0))
+        // Turns of slices are no longer in longer cycles.
+        let switch = if self.slice.is_some() { Nanos::ZERO } else { switch };
+        let (cpus, quanta) = (u128::from(self.cpus), quanta.max(1));
+        let longest = (u128::from(longest.0) * cpus).max(clients as u128 * u128::from(self.quantum.0));
+        let worth_it = SWITCH_PARTS * u128::from(switch.0) * cpus / quanta;
+        let time = u128::from(time.0).max(worth_it).min(longest / quanta);
+        Nanos(u64::try_from(time).unwrap_or(u64::MAX).max(1))
     }
 }
 
@@ -204,6 +209,8 @@ pub struct Exact {
     leftovers: bool,
     /// The driver wakes when it asked for.
     punctual: bool,
+    /// What it takes to hold and release clients of many threads.
+    switch_cost: Nanos,
     /// Since when one client has the CPU to itself, a suspect.
     alone_since: Option<Instant>,
     /// Told, or found, to have woken, and waiting until it is known how far the others are.
@@ -257,6 +264,7 @@ impl Exact {
             vacant_heads: 0,
             leftovers: false,
             punctual: false,
+            switch_cost: Nanos::ZERO,
             alone_since: None,
             waking: Vec::new(),
             told: Instant::ZERO,
@@ -276,7 +284,7 @@ impl Exact {
 
     /// CPU time of one unit of shares in one cycle, with the clients that there are now.
     fn share_time(&self) -> Nanos {
-        self.params.share_time(self.clients.len(), self.unit.total_quanta())
+        self.params.share_time(self.clients.len(), self.unit.total_quanta(), self.switch_cost)
     }
 
     fn join(&mut self, client: ClientId, share: Share) -> Result<(), EventError> {
@@ -368,6 +376,10 @@ impl Policy for Exact {
     fn set_leftovers(&mut self, used: bool) {
         self.dirty |= self.leftovers != used;
         self.leftovers = used;
+    }
+
+    fn set_switch_cost(&mut self, cost: Nanos) {
+        self.switch_cost = cost;
     }
 
     fn set_punctual(&mut self, punctual: bool) {

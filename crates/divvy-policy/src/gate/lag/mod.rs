@@ -174,6 +174,8 @@ pub struct Lag {
     service: cover::Service,
     /// Who is held has what the others leave of the CPUs.
     leftovers: bool,
+    /// What it takes to hold and release clients of many threads.
+    switch_cost: Nanos,
     /// Nobody is left who could be released for the CPUs that are not covered.
     uncovered: bool,
     /// Nobody is held, nor will be: all but one of those who run are capped, and have all that they can use.
@@ -227,6 +229,7 @@ impl Lag {
             spare: cover::Spare::new(params.cpus),
             service: cover::Service::default(),
             leftovers: false,
+            switch_cost: Nanos::ZERO,
             uncovered: false,
             lone: false,
             wide: 0,
@@ -404,6 +407,10 @@ impl Policy for Lag {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    fn set_switch_cost(&mut self, cost: Nanos) {
+        self.switch_cost = cost;
     }
 
     fn capped(&self) -> &[ClientId] {

@@ -612,9 +612,11 @@ impl Lag {
         core::mem::swap(&mut self.ready, &mut self.next);
         (self.ready_work, self.next_work) = (self.next_work, self.ready_work);
         let unit = self.unit.unit();
-        let time = self.params.share_time(self.clients.len(), self.unit.total_quanta());
         // A hand-over takes the kernel up to a tick where it puts clients behind others: half as many.
-        let time = if self.leftovers { Nanos(2 * time.0) } else { time };
+        let times = if self.leftovers { 2 } else { 1 };
+        let switch = Nanos(self.switch_cost.0 / times);
+        let time = self.params.share_time(self.clients.len(), self.unit.total_quanta(), switch);
+        let time = Nanos(time.0.saturating_mul(times));
         let before = (core::mem::replace(&mut self.unit_now, unit), self.time_now);
         let recapped = self.cap_infeasible(time);
         if before == (self.unit_now, self.time_now) && !resort {
