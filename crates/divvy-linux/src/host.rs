@@ -19,6 +19,7 @@ mod notices;
 mod own_cpu;
 mod preferred;
 mod priority;
+mod switches;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
@@ -95,6 +96,7 @@ pub(crate) struct Client {
     rest: Rest,
     doze: dozes::Doze,
     dear: dear::Dear,
+    switches: switches::Switches,
     /// Since when it is held.
     stood_since: Instant,
     /// Its cgroup counts what it uses, if that holds it.
@@ -129,6 +131,7 @@ impl Client {
             rest: Rest::default(),
             doze: dozes::Doze::default(),
             dear: dear::Dear::default(),
+            switches: switches::Switches::default(),
             stood_since: Instant::ZERO,
             counted: false,
             leaf_check: LeafCheck::default(),
@@ -176,6 +179,7 @@ pub struct LinuxHost {
     /// Released clients of several threads whose CPUs have changed.
     pub(crate) unplaced: Vec<ClientId>,
     own_cpu: own_cpu::OwnCpu,
+    switch_costs: switches::SwitchCosts,
     /// Who is never held, as the policy says, and who weighs more than others therefore.
     capped: Vec<ClientId>,
     preferred: Vec<ClientId>,
@@ -289,6 +293,7 @@ impl LinuxHost {
             put_off: PutOff::default(),
             unplaced: Vec::new(),
             own_cpu: own_cpu::OwnCpu::default(),
+            switch_costs: switches::SwitchCosts::default(),
             capped: Vec::new(),
             preferred: Vec::new(),
             priority,
@@ -544,6 +549,7 @@ impl Host for LinuxHost {
         self.adopt_orphans_if_due();
         self.settle_held(self.beaten);
         self.audit(self.beaten);
+        self.switch_costs.forget_stale(self.beaten);
         self.own_cpu.let_go(self.guardian.pid());
         if self.own_cpu.is_due(&self.cpus, self.beaten) {
             self.own_cpu.see_to(&self.cpus, &self.lived_on(), self.beaten);
@@ -611,6 +617,10 @@ impl Host for LinuxHost {
 
     fn leaves(&self) -> bool {
         self.leaves_gaps()
+    }
+
+    fn switch_cost(&self) -> Nanos {
+        self.switch_costs.told()
     }
 
     fn note_capped(&mut self, clients: &[ClientId]) {

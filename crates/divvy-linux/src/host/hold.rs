@@ -4,6 +4,7 @@ use divvy_engine::{HostError, News};
 use divvy_policy::{ClientId, CpuId, Instant, Nanos};
 
 use super::looks::SCAN_INTERVAL;
+use super::switches::{Begun, Switch};
 use super::{Condition, LinuxHost, delivered, host_error};
 use crate::cgroup::is_gone;
 use crate::members::Look;
@@ -184,6 +185,14 @@ impl LinuxHost {
     }
 
     pub(super) fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
+        let c = &self.clients[i];
+        let begun = (!c.condition.stands()).then(|| c.switches.begin(Switch::Hold));
+        let done = self.hold_now(i);
+        self.note_switch(i, begun);
+        done
+    }
+
+    fn hold_now(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
         let failed = |e: Error| {
             let host = host_error(&e);
             (e, host)
@@ -201,7 +210,7 @@ impl LinuxHost {
             let done = leaf.freeze();
             match done {
                 Err(e) if self.awaits_leaf(i, &e) => {}
-                Err(e) if self.has_lost_leaf(i, &e) => return self.hold_client(i),
+                Err(e) if self.has_lost_leaf(i, &e) => return self.hold_now(i),
                 done => done.map_err(failed)?,
             }
             let c = &mut self.clients[i];
@@ -223,7 +232,7 @@ impl LinuxHost {
             let done = leaf.put_behind(false);
             c.condition = Condition::Released;
             match done {
-                Err(e) if self.has_lost_leaf(i, &e) => return self.hold_client(i),
+                Err(e) if self.has_lost_leaf(i, &e) => return self.hold_now(i),
                 done => done.map_err(failed)?,
             }
         }
@@ -254,6 +263,22 @@ impl LinuxHost {
         if self.gives_lane(i, cpu) {
             return Ok(Delivery::Sent);
         }
+        let c = &self.clients[i];
+        let begun = c.condition.stands().then(|| c.switches.begin(Switch::Release));
+        let done = self.release_now(i, cpu);
+        self.note_switch(i, begun);
+        done
+    }
+
+    /// Client `i` stands or runs, and did not before where that has `begun`.
+    fn note_switch(&mut self, i: usize, begun: Option<Begun>) {
+        let switches = &mut self.clients[i].switches;
+        if begun.is_some_and(|begun| switches.end(begun)) {
+            self.switch_costs.note(self.beaten, ClientId(i as u32), switches);
+        }
+    }
+
+    fn release_now(&mut self, i: usize, cpu: Option<u32>) -> Result<Delivery> {
         let c = &mut self.clients[i];
         let cpu = cpu.filter(|_| c.lanes.cpus.is_empty());
         c.cpu = cpu;

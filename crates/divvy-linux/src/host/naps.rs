@@ -94,6 +94,7 @@ impl LinuxHost {
     /// A client that is divided no more is not listened to.
     pub(crate) fn forget_naps(&mut self, i: usize) {
         self.rests.forget(ClientId(i as u32));
+        self.switch_costs.forget(ClientId(i as u32));
         self.end_keenness(i);
         if let Some(event) = self.clients[i].naps.event.take() {
             self.listener.clients.remove(&event.id());

@@ -300,6 +300,7 @@ const INTERPRETERS: &[Program] = &[
     python!("python", "interpreters", "compute.py", "$C", "pieces"),
     python!("python, 4 threads", "interpreters", "threads.py", "$C 4 count", "pieces"),
     python!("python, 3 hashing threads", "interpreters", "threads.py", "$C 3 hash", "MiB"),
+    python!("python, 300 threads", "interpreters", "threads.py", "$C 2 hash 298", "MiB"),
     python!("python, pool of 4", "interpreters", "pool.py", "$C", "tasks"),
     Program {
         name: "perl regex",
