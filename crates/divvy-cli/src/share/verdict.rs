@@ -51,6 +51,11 @@ pub(super) fn line(
 ) -> String {
     let shares: u64 = clients.iter().map(|c| c.share).sum();
     let all_ns: u64 = clients.iter().map(|c| c.service_ns).sum();
+    // Cycles are longer where it takes long to hold somebody.
+    let quantum_ns = match all_ns / cycles.max(1) / shares.max(1) {
+        of_cycle if cycles > 0 && of_cycle > 2 * quantum_ns => of_cycle,
+        _ => quantum_ns,
+    };
     let lacks_ns = |c: &ClientReport| (c.target_fraction - c.achieved_fraction) * all_ns as f64;
     let is_quantum = |c: &ClientReport| all_ns > 0 && lacks_ns(c) < quantum_ns as f64;
     // Strangers had no less than that part of what is not theirs: where CPUs idled it is more than what all had.
@@ -241,6 +246,12 @@ mod tests {
             .map(|c| ClientReport { service_ns: 3_000_000, ..c });
         let text = line(&short, &[AWAKE; 2], NOBODY, (0, 10_000_000));
         assert_eq!(text, "the run was shorter than five cycles: too short to say");
+        // Where the cycles were longer it is as much more.
+        let long = [client("a", 1, 0.5, 0.49), client("b", 1, 0.5, 0.51)]
+            .map(|c| ClientReport { service_ns: 6_000_000_000, ..c });
+        assert_eq!(line(&long, &[AWAKE; 2], NOBODY, (34, 10_000_000)), "each client got its share");
+        let off = line(&long, &[AWAKE; 2], NOBODY, (60, 10_000_000));
+        assert_eq!(off, "a got 49.0 % instead of 50.0 %: neither sleep nor strangers explain it");
         assert_eq!(of(11), "a got 24.4 % instead of 25.0 %: neither sleep nor strangers explain it");
     }
 
