@@ -293,6 +293,14 @@ impl<'a> Run<'a> {
         // divvyd's cycles are not counted here, and a dispatcher has none.
         let has_cycles = self.together.is_none() && self.engine.policy().cycle_quantum().is_some();
         let counted = if has_cycles { cycles.count } else { u64::MAX };
+        let shares: Vec<u64> = clients.iter().map(|c| c.share).collect();
+        let quantum_ns = match self.engine.policy().cycle(&shares).filter(|_| has_cycles) {
+            Some(cycle_ns) => {
+                let all_ns = clients.iter().map(|c| c.service_ns).sum();
+                verdict::unit_ns(quantum_ns, all_ns, self.engine.ledger().cycles().ended, cycle_ns)
+            }
+            None => quantum_ns,
+        };
         let verdict = verdict::line(&clients, &self.lives(wall_ns), strangers, (counted, quantum_ns));
         let ran: Vec<bool> = self.clients().map(|c| self.engine.host().exit(c).is_none()).collect();
         self.end_commands();

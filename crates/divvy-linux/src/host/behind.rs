@@ -15,6 +15,7 @@ use divvy_engine::HostError;
 use divvy_engine::News;
 use divvy_policy::{ClientId, Instant, Nanos};
 
+use super::switches::Switch;
 use super::{Client, Condition, LinuxHost, host_error};
 use crate::members::Look;
 use crate::{Result, clock};
@@ -339,7 +340,11 @@ impl LinuxHost {
 
     /// Lets client `i` have what the others leave. One whose cgroup somebody has removed is held.
     fn put_behind_or_hold(&mut self, i: usize) -> std::result::Result<(), HostError> {
-        match self.put_behind(i) {
+        let c = &self.clients[i];
+        let begun = c.condition.stands().then(|| c.switches.begin(Switch::Release));
+        let done = self.put_behind(i);
+        self.note_switch(i, begun.filter(|_| done.is_ok()));
+        match done {
             Err(e) if self.awaits_leaf(i, &e) || self.has_lost_leaf(i, &e) => {
                 self.hold_client(i).map(|_| ()).map_err(|(_, e)| e)
             }

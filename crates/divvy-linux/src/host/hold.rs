@@ -186,9 +186,10 @@ impl LinuxHost {
 
     pub(super) fn hold_client(&mut self, i: usize) -> std::result::Result<Delivery, (Error, HostError)> {
         let c = &self.clients[i];
-        let begun = (!c.condition.stands()).then(|| c.switches.begin(Switch::Hold));
+        let begun = (!c.condition.stands() && c.condition != Condition::Resumed)
+            .then(|| c.switches.begin(Switch::Hold));
         let done = self.hold_now(i);
-        self.note_switch(i, begun);
+        self.note_switch(i, begun.filter(|_| done.is_ok()));
         done
     }
 
@@ -266,12 +267,12 @@ impl LinuxHost {
         let c = &self.clients[i];
         let begun = c.condition.stands().then(|| c.switches.begin(Switch::Release));
         let done = self.release_now(i, cpu);
-        self.note_switch(i, begun);
+        self.note_switch(i, begun.filter(|_| done.is_ok()));
         done
     }
 
     /// Client `i` stands or runs, and did not before where that has `begun`.
-    fn note_switch(&mut self, i: usize, begun: Option<Begun>) {
+    pub(super) fn note_switch(&mut self, i: usize, begun: Option<Begun>) {
         let switches = &mut self.clients[i].switches;
         if begun.is_some_and(|begun| switches.end(begun)) {
             self.switch_costs.note(self.beaten, ClientId(i as u32), switches);

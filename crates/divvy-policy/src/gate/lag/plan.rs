@@ -614,9 +614,8 @@ impl Lag {
         let unit = self.unit.unit();
         // A hand-over takes the kernel up to a tick where it puts clients behind others: half as many.
         let times = if self.leftovers { 2 } else { 1 };
-        let switch = Nanos(self.switch_cost.0 / times);
-        let time = self.params.share_time(self.clients.len(), self.unit.total_quanta(), switch);
-        let time = Nanos(time.0.saturating_mul(times));
+        let time = |switch| self.params.share_time(self.clients.len(), self.unit.total_quanta(), switch);
+        let time = Nanos(time(Nanos::ZERO).0.saturating_mul(times)).max(time(self.switch_cost));
         let before = (core::mem::replace(&mut self.unit_now, unit), self.time_now);
         let recapped = self.cap_infeasible(time);
         if before == (self.unit_now, self.time_now) && !resort {
