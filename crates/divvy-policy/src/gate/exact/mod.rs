@@ -81,6 +81,8 @@ const STARVED_LOOK: Nanos = Nanos::from_micros(200);
 const HAND_OVER_MAX: Nanos = Nanos::from_micros(300);
 /// To hold and release clients of many threads takes at most one part in so many of a cycle, if the cycle can be so long.
 const SWITCH_PARTS: u128 = 64;
+/// No cycle is made longer for that than 250 ms: whoever is held waits for as long, and a machine that is slow for a while comes to its senses.
+const SWITCH_CYCLE: Nanos = Nanos::from_millis(250);
 /// For how many cycles a client that was seen asleep is released beside the heads.
 pub const SUSPECT_CYCLES: u64 = 8;
 
@@ -157,7 +159,7 @@ impl ExactParams {
         let switch = if self.slice.is_some() { Nanos::ZERO } else { switch };
         let (cpus, quanta) = (u128::from(self.cpus), quanta.max(1));
         let longest = (u128::from(longest.0) * cpus).max(clients as u128 * u128::from(self.quantum.0));
-        let worth_it = SWITCH_PARTS * u128::from(switch.0) * cpus / quanta;
+        let worth_it = (SWITCH_PARTS * u128::from(switch.0)).min(SWITCH_CYCLE.0.into()) * cpus / quanta;
         let time = u128::from(time.0).max(worth_it).min(longest / quanta);
         Nanos(u64::try_from(time).unwrap_or(u64::MAX).max(1))
     }
