@@ -293,11 +293,11 @@ impl<'a> Run<'a> {
         // divvyd's cycles are not counted here, and a dispatcher has none.
         let has_cycles = self.together.is_none() && self.engine.policy().cycle_quantum().is_some();
         let counted = if has_cycles { cycles.count } else { u64::MAX };
+        let used: u64 = clients.iter().map(|c| c.service_ns).sum();
         let shares: Vec<u64> = clients.iter().map(|c| c.share).collect();
         let quantum_ns = match self.engine.policy().cycle(&shares).filter(|_| has_cycles) {
             Some(cycle_ns) => {
-                let all_ns = clients.iter().map(|c| c.service_ns).sum();
-                verdict::unit_ns(quantum_ns, all_ns, self.engine.ledger().cycles().ended, cycle_ns)
+                verdict::unit_ns(quantum_ns, used, self.engine.ledger().cycles().ended, cycle_ns)
             }
             None => quantum_ns,
         };
@@ -305,7 +305,6 @@ impl<'a> Run<'a> {
         let ran: Vec<bool> = self.clients().map(|c| self.engine.host().exit(c).is_none()).collect();
         self.end_commands();
         scheduled?;
-        let used: u64 = clients.iter().map(|c| c.service_ns).sum();
         let cpus = self.cpus().to_vec();
         let mut report = Report {
             version: REPORT_VERSION,
